@@ -1,0 +1,87 @@
+// One peer in a process of its own: enqueues or works as the parent says, and reports what it did and what CPU it took.
+import { nowMs, ownCpu } from "./machine.mjs";
+import { loadPeer } from "./peers/index.mjs";
+
+const peer = await loadPeer(process.argv[2]);
+let opened;
+let handled = 0;
+let seen;
+
+const verbs = {
+  install: ({ url }) => peer.install(url),
+
+  async open({ url }) {
+    opened = await peer.producer(url);
+  },
+
+  /** Enqueues for a while, so that what follows is measured in a process that has found its pace. Answers how many. */
+  async warmUp({ ms, callers }) {
+    const end = nowMs() + ms;
+    let made = 0;
+    await callAtOnce(callers, async () => {
+      while (nowMs() < end) await opened.one({ id: made++ });
+    });
+    return made;
+  },
+
+  /** Every caller waits for its own answer before it sends the next. */
+  enqueue({ jobs, callers }) {
+    let next = 0;
+    const caller = async () => {
+      while (next < jobs) await opened.one({ id: next++ });
+    };
+    return measured(() => callAtOnce(callers, caller));
+  },
+
+  bulk({ jobs }) {
+    const list = Array.from({ length: jobs }, (_, id) => ({ id }));
+    return measured(() => opened.many(list));
+  },
+
+  /** Answers when the last job has been handled, which is before the store knows. */
+  async drain({ url, jobs }) {
+    seen = new Uint8Array(jobs);
+    const cpu = ownCpu();
+    let firstMs = 0;
+    await new Promise((resolve, reject) => {
+      const handle = ({ id }) => {
+        if (handled === 0) firstMs = nowMs();
+        seen[id] += 1;
+        if (++handled === jobs) resolve();
+      };
+      peer.worker(url, handle).then((worker) => {
+        opened = { close: () => worker.stop() };
+      }, reject);
+    });
+    return { firstMs, cpuBefore: cpu };
+  },
+
+  /** How often each job was handled, and the CPU so far. */
+  handled: () => ({ handled, once: seen.reduce((sum, times) => sum + (times === 1 ? 1 : 0), 0), cpu: ownCpu() }),
+
+  async close() {
+    await opened?.close();
+    process.exit();
+  },
+};
+
+async function callAtOnce(callers, caller) {
+  await Promise.all(Array.from({ length: callers }, caller));
+}
+
+async function measured(work) {
+  const cpu = ownCpu();
+  const began = nowMs();
+  await work();
+  return { seconds: (nowMs() - began) / 1000, cpu: ownCpu() - cpu };
+}
+
+process.on("disconnect", () => process.exit());
+process.on("message", async ({ verb, values }) => {
+  try {
+    process.send({ answer: (await verbs[verb](values)) ?? null });
+  } catch (error) {
+    process.send({ failure: error?.stack ?? String(error) });
+  }
+});
+process.send({ answer: "ready" });

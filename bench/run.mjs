@@ -1,0 +1,163 @@
+// Stillwake side by side with its peers. Started by `npm run bench`, which installs what is missing and chooses the Node.
+import os from "node:os";
+import { parseArgs } from "node:util";
+import { versionOf } from "./install.mjs";
+import { CORES } from "./machine.mjs";
+import { peers } from "./peers/index.mjs";
+import { keep, percent, printScale, printVerdict, printWorkload, summarise, whole } from "./report.mjs";
+import { measureScale } from "./scale.mjs";
+import { openPostgres, openRedis } from "./servers.mjs";
+import { workloads } from "./workloads.mjs";
+
+const HELP = `npm run bench -- [options]
+  --only       ${[...Object.keys(workloads), "scale"].join(",")}
+  --peers      ${Object.keys(peers).join(",")}
+  --rounds     rounds, interleaved over the peers (3)
+  --jobs       jobs of bulk and drain (100000)
+  --singles    jobs enqueued one by one (20000)
+  --deep       waiting and finished jobs of scale (1000000)
+  --samples    claims of scale from the shallow and the deep state (10000)
+  --tries      measurements at most, as long as other processes take more than a fifth of the machine (2)
+  --patience   seconds to wait for a quiet moment before each measurement (10)`;
+const DISTURBED = 0.2;
+
+const options = readOptions();
+const servers = { postgres: await openPostgres(), redis: undefined };
+const stop = stopOnce();
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.once(signal, () => stop().finally(() => process.exit(1)));
+try {
+  if (options.only.some((workload) => workload in workloads) && options.peers.some(needsRedis)) await addRedis();
+  describeRun();
+  const results = await measurePeers();
+  for (const [workload, summaries] of Object.entries(results)) printWorkload(workload, jobsOf(workload), summaries);
+  const scale = options.only.includes("scale") ? await measureScaleAlone() : undefined;
+  printVerdict(results, scale);
+} catch (error) {
+  console.error(error);
+  process.exitCode = 1;
+} finally {
+  await stop();
+}
+
+async function measurePeers() {
+  const rounds = {};
+  for (let round = 1; round <= options.rounds; round++) {
+    for (const workload of options.only.filter((name) => name in workloads)) {
+      // Every other round goes through the peers backwards.
+      const order = round % 2 === 1 ? options.peers : options.peers.toReversed();
+      for (const peer of order) {
+        const jobs = jobsOf(workload);
+        const setting = { workload, peer, jobs, servers, patienceMs: options.patience * 1000 };
+        const figures = await leastDisturbed(() => workloads[workload].measure(setting));
+        console.log(
+          `  ${round} ${workload} ${peer}: ${whole(figures.rate)} jobs/s, others ${percent(figures.foreign)}`,
+        );
+        keep({ kind: "round", round, workload, peer, jobs, ...figures });
+        rounds[workload] ??= Object.fromEntries(options.peers.map((name) => [name, []]));
+        rounds[workload][peer].push(figures);
+      }
+    }
+  }
+  const results = {};
+  for (const [workload, byPeer] of Object.entries(rounds)) {
+    results[workload] = Object.fromEntries(Object.entries(byPeer).map(([peer, all]) => [peer, summarise(all)]));
+    for (const [peer, summary] of Object.entries(results[workload]))
+      keep({ kind: "summary", workload, peer, ...summary });
+  }
+  return results;
+}
+
+/** Repeats what others disturbed and keeps the calmest; the outcome plays no part in the choice. */
+async function leastDisturbed(measure) {
+  let calmest;
+  for (let attempt = 0; attempt < options.tries; attempt++) {
+    const figures = await measure();
+    if (!calmest || figures.foreign < calmest.foreign) calmest = figures;
+    if (!(figures.foreign > DISTURBED)) break;
+  }
+  return calmest;
+}
+
+async function measureScaleAlone() {
+  const { deep, samples, patience } = options;
+  console.log("  scale");
+  const setting = { postgres: servers.postgres, deep, samples, patienceMs: patience * 1000, say: console.log };
+  const states = await measureScale(setting);
+  for (const state of states) keep({ kind: "scale", ...state });
+  printScale(states);
+  return states;
+}
+
+function jobsOf(workload) {
+  return workloads[workload].callers ? options.singles : options.jobs;
+}
+
+async function addRedis() {
+  servers.redis = await openRedis();
+  if (servers.redis) return;
+  console.log("BullMQ left out: no redis-server; apt-get install redis-server");
+  options.peers = options.peers.filter((peer) => !needsRedis(peer));
+}
+
+function needsRedis(peer) {
+  return peers[peer].store === "redis";
+}
+
+function describeRun() {
+  const packages = new Set(options.peers.map((peer) => peers[peer].package).filter(Boolean));
+  const versions = [...packages].map((name) => `${name} ${versionOf(name)}`);
+  const redis = servers.redis ? [`Redis ${servers.redis.version}`] : [];
+  const parts = [`Node ${process.versions.node}`, `Postgres ${servers.postgres.version}`, ...redis, ...versions];
+  console.log(`${parts.join(", ")}; ${CORES} cores, load ${os.loadavg()[0].toFixed(1)}`);
+  keep({ kind: "run", parts, cores: CORES, load: os.loadavg(), options });
+}
+
+function stopOnce() {
+  let stopped;
+  return () => {
+    stopped ??= Promise.all([servers.redis?.stop(), servers.postgres.stop()]);
+    return stopped;
+  };
+}
+
+function readOptions() {
+  const text = (value) => ({ type: "string", default: value });
+  const { values } = parseArgs({
+    options: {
+      only: text([...Object.keys(workloads), "scale"].join(",")),
+      peers: text(Object.keys(peers).join(",")),
+      rounds: text("3"),
+      jobs: text("100000"),
+      singles: text("20000"),
+      deep: text("1000000"),
+      samples: text("10000"),
+      tries: text("2"),
+      patience: text("10"),
+      help: { type: "boolean", default: false },
+    },
+  });
+  if (values.help) leave(HELP, 0);
+  const read = { only: list(values.only), peers: list(values.peers) };
+  const unknown = [
+    ...read.only.filter((name) => !(name in workloads) && name !== "scale"),
+    ...read.peers.filter((name) => !(name in peers)),
+  ];
+  if (unknown.length > 0) leave(`Unknown: ${unknown.join(", ")}\n${HELP}`, 1);
+  for (const name of ["rounds", "jobs", "singles", "deep", "samples", "tries", "patience"]) {
+    read[name] = Number(values[name]);
+    const least = name === "patience" ? 0 : 1;
+    if (!Number.isInteger(read[name]) || read[name] < least) {
+      leave(`--${name} must be a whole number, at least ${least}\n${HELP}`, 1);
+    }
+  }
+  return read;
+}
+
+function list(text) {
+  return text.split(",").map((part) => part.trim());
+}
+
+function leave(message, status) {
+  console.log(message);
+  process.exit(status);
+}

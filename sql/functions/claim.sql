@@ -1,0 +1,97 @@
+-- Workers take jobs. Called by the keeper of a worker, or by any client that works.
+
+-- Takes up to p_limit claimable jobs of a pool, of the pipelines the worker knows, most urgent and longest waiting first, under one new
+-- lease that lasts p_span. First it recovers, in bounded number, what dead workers of this pool left: a recovered job keeps its place in line.
+-- The attempt is counted here. A caller that names the lease (p_lease, a fresh random uuid) may repeat a call whose answer it never got:
+-- it is answered what it then got. Locks: as recover(); then live_jobs, skipping locked ones; inserts one lease. Raises SW001, SW003.
+--
+-- The SET clauses pin the plan: a walk along live_jobs_line. A stale estimate must never turn a claim into a sort of the whole backlog.
+create or replace function stillwake.claim(
+  p_worker text, p_pool text, p_pipelines text[], p_limit integer default 1, p_span interval default '15 seconds',
+  p_lease uuid default null
+) returns table (
+  job_id uuid, lease_id uuid, epoch bigint, pipeline text, input jsonb, attempt integer, max_attempts integer, crashes integer,
+  key text, tenant text, created_at timestamptz, progress jsonb
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+declare
+  v_now      timestamptz;
+  v_lease    uuid := coalesce(p_lease, gen_random_uuid());
+  v_priority integer := 32767;
+  v_ids      uuid[] := '{}';
+begin
+  if coalesce(p_worker, '') = '' or coalesce(p_limit, 0) not between 1 and 1000 or p_pipelines is null
+    or p_span is null or p_span not between '1 second' and '1 day' then
+    perform stillwake.refuse('SW001', format('claim(worker %s, limit %s, lease of %s) is out of range', p_worker, p_limit, p_span), 'claim',
+      'A worker has a name, claims 1 to 1000 jobs and leases them for 1 second to 1 day.');
+  end if;
+  if p_lease is not null and exists (select from stillwake.leases l where l.id = p_lease) then
+    return query
+    select j.id, j.lease_id, j.epoch, j.pipeline, j.input, j.attempt, j.max_attempts, j.crashes, j.key, j.tenant, j.created_at, j.progress
+    from stillwake.leases l join stillwake.live_jobs j on j.id = any (l.job_ids) and j.lease_id = l.id
+    where l.id = p_lease order by j.priority desc, j.run_at, j.id;
+    return;
+  end if;
+  if not exists (select from stillwake.pools p where p.name = p_pool) then
+    perform stillwake.refuse_unknown_pool(p_pool);
+  end if;
+
+  perform stillwake.recover(10, p_pool, 200);
+  perform stillwake.expire(100, p_pool);
+  if exists (select from stillwake.pools p where p.name = p_pool and p.paused_at is not null) then
+    return;
+  end if;
+  v_now := stillwake.now();
+
+  -- One walk per priority, so that delayed jobs of a high priority are never stepped over one by one.
+  while cardinality(v_ids) < p_limit loop
+    select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
+    exit when v_priority is null;
+    with line as materialized (
+      select j.id from stillwake.live_jobs j
+      where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now and j.lease_id is null
+        and j.pipeline = any (p_pipelines) and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
+      order by j.run_at, j.id
+      limit p_limit - cardinality(v_ids)
+      for update skip locked
+    )
+    select v_ids || array_agg(line.id) into v_ids from line;
+  end loop;
+  if cardinality(v_ids) = 0 then
+    return;
+  end if;
+
+  insert into stillwake.leases (id, pool, worker, claimed_at, until, span, job_ids)
+  values (v_lease, p_pool, p_worker, v_now, v_now + p_span, p_span, v_ids);
+
+  return query
+  with taken as (
+    update stillwake.live_jobs j
+    set state = 'running', lease_id = v_lease, epoch = j.epoch + 1, attempt = j.attempt + 1, worker = p_worker, claimed_at = v_now,
+      started_at = coalesce(j.started_at, v_now), waiting_for = null, pause = null
+    where j.id = any (v_ids)
+    returning j.id, j.epoch, j.pipeline, j.input, j.attempt, j.max_attempts, j.crashes, j.key, j.tenant, j.created_at, j.progress, j.priority, j.run_at
+  )
+  select t.id, v_lease, t.epoch, t.pipeline, t.input, t.attempt, t.max_attempts, t.crashes, t.key, t.tenant, t.created_at, t.progress
+  from taken t order by t.priority desc, t.run_at, t.id;
+end
+$$;
+
+-- Settles the finished jobs of a busy worker and claims its next ones: one round trip, one commit. p_settlements as in settle().
+-- Answers the claimed jobs; when settlements were refused, a row without a job comes first and names them.
+create or replace function stillwake.settle_and_claim(
+  p_settlements jsonb, p_worker text, p_pool text, p_pipelines text[], p_limit integer, p_span interval, p_lease uuid default null
+) returns table (
+  job_id uuid, lease_id uuid, epoch bigint, pipeline text, input jsonb, attempt integer, max_attempts integer, crashes integer,
+  key text, tenant text, created_at timestamptz, progress jsonb, refused uuid[]
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  select array_agg(s.job_id) into refused from stillwake.settle(p_settlements) s where s.state = 'lost';
+  if refused is not null then
+    return next;
+  end if;
+  return query select c.*, null::uuid[] from stillwake.claim(p_worker, p_pool, p_pipelines, p_limit, p_span, p_lease) c;
+end
+$$;

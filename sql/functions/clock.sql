@@ -1,0 +1,40 @@
+-- The clock and the ids. stillwake.now() is the only clock that decides anything; tests replace this one function to move time.
+
+create or replace function stillwake.now() returns timestamptz
+language sql volatile parallel safe as $$
+  select clock_timestamp()
+$$;
+
+-- Ids are UUIDv7: 48 bits of milliseconds, then a counter that keeps the jobs of one batch in order, then randomness. The time in an id
+-- only routes rows to partitions; it decides nothing.
+create or replace function stillwake.new_id(p_at timestamptz, p_counter integer) returns uuid
+language sql volatile parallel safe as $$
+  select (lpad(to_hex(floor(extract(epoch from p_at) * 1000)::bigint), 12, '0')
+    || to_hex(28672 + ((p_counter >> 14) & 4095))
+    || to_hex(32768 + (p_counter & 16383))
+    || right(gen_random_uuid()::text, 12))::uuid
+$$;
+
+create or replace function stillwake.new_id() returns uuid
+language sql volatile parallel safe as $$
+  select stillwake.new_id(stillwake.now(), floor(random() * 33554432)::integer)
+$$;
+
+-- The smallest id of a moment: partition bounds.
+create or replace function stillwake.first_id(p_at timestamptz) returns uuid
+language sql immutable parallel safe as $$
+  select (lpad(to_hex(floor(extract(epoch from p_at) * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid
+$$;
+
+-- The Monday of the week an id was made in.
+create or replace function stillwake.week_of(p_id uuid) returns date
+language sql immutable parallel safe as $$
+  select date_trunc('week', to_timestamp(('x' || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0) at time zone 'UTC')::date
+$$;
+
+-- The Monday after the day on which something ended at p_at with retention p_keep may be forgotten.
+create or replace function stillwake.forget_on(p_at timestamptz, p_keep interval) returns date
+language sql immutable parallel safe as $$
+  select case when p_keep >= interval '100 years' then 'infinity'::date
+    else (date_trunc('week', (p_at at time zone 'UTC') + p_keep) + interval '7 days')::date end
+$$;

@@ -1,0 +1,196 @@
+-- People and programs change their mind: cancel, retry, pause, resume. Every act is an event with who and why.
+
+-- Finds a live job and locks it, its lease first. Null when it is not live. Between the two locks the job may be claimed, settled or
+-- recovered: then the inner block is undone, which gives both locks back, and it begins again with the lease the job has now.
+create or replace function stillwake.lock_job(p_id uuid) returns stillwake.live_jobs
+language plpgsql as $$
+declare
+  v_lease uuid;
+  v_job   stillwake.live_jobs;
+begin
+  loop
+    select lease_id into v_lease from stillwake.live_jobs where id = p_id;
+    if not found then
+      return null;
+    end if;
+    begin
+      perform from stillwake.leases where id = v_lease for update;
+      select * into v_job from stillwake.live_jobs where id = p_id for update;
+      if v_job.id is not null and v_job.lease_id is not distinct from v_lease then
+        return v_job;
+      end if;
+      raise exception using errcode = 'SW000';
+    exception when sqlstate 'SW000' then
+      null;
+    end;
+  end loop;
+end
+$$;
+
+-- The caller has looked among the live jobs and then among the ended ones, or the other way round. A job that moved in between is there
+-- after all: that is a conflict (40001), which clients repeat.
+create or replace function stillwake.refuse_unknown_job(p_id uuid) returns void
+language plpgsql as $$
+begin
+  if stillwake.job_exists(p_id) then
+    raise exception using errcode = '40001', message = format('Job %s has just moved', p_id), hint = 'Repeat the call.';
+  end if;
+  perform stillwake.refuse('SW004', format('Job %s does not exist', p_id), 'id', 'It was never enqueued here, or its retention is over and it was pruned.');
+end
+$$;
+
+-- Ends a waiting job at once; asks a running one to stop, which its worker learns with the next beat. Answers the state of the job:
+-- 'cancelled', 'running' (asked) or, when it had ended before, the state it ended in. Locks: lease, job. Raises SW004.
+create or replace function stillwake.cancel(p_id uuid, p_reason text default null, p_by text default null) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_job    stillwake.live_jobs := stillwake.lock_job(p_id);
+  v_state  text;
+  v_cancel jsonb := jsonb_strip_nulls(jsonb_build_object('at', stillwake.now(), 'by', p_by, 'reason', p_reason));
+begin
+  if v_job.id is null then
+    select e.state into v_state from stillwake.ended_jobs e where e.id = p_id;
+    if not found then
+      perform stillwake.refuse_unknown_job(p_id);
+    end if;
+    return v_state;
+  end if;
+  if v_job.cancel is null then
+    update stillwake.live_jobs set cancel = v_cancel where id = p_id;
+    perform stillwake.add_event(p_id, 'cancel_requested', v_cancel);
+  end if;
+  if v_job.lease_id is not null then
+    return 'running';
+  end if;
+  return stillwake.end_job(v_job, 'cancelled', null);
+end
+$$;
+
+-- Runs a failed or cancelled job again: its attempts and crashes start at zero, its epoch goes on. From its checkpoints, or with
+-- p_from_start without them. Locks: the ended row, checkpoints. Raises SW004, SW006.
+create or replace function stillwake.retry(p_id uuid, p_from_start boolean default false, p_by text default null) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now timestamptz := stillwake.now();
+  v_old stillwake.ended_jobs;
+begin
+  select * into v_old from stillwake.ended_jobs where id = p_id for update;
+  if not found then
+    if exists (select from stillwake.live_jobs where id = p_id) then
+      perform stillwake.refuse('SW006', format('Job %s has not ended', p_id), 'id', 'Only failed and cancelled jobs can be retried.');
+    end if;
+    perform stillwake.refuse_unknown_job(p_id);
+  elsif v_old.state = 'completed' then
+    perform stillwake.refuse('SW006', format('Job %s is completed', p_id), 'id', 'Enqueue a new job to do the work again.');
+  end if;
+
+  delete from stillwake.ended_jobs where id = p_id;
+  if v_old.claimed_at is not null then
+    insert into stillwake.ended_attempts (job_id, epoch, lease_id, attempt, worker, claimed_at, ended_at, outcome, failure)
+    values (p_id, v_old.epoch, v_old.lease_id, v_old.attempt, v_old.worker, v_old.claimed_at, v_old.ended_at,
+      coalesce(v_old.outcome, v_old.state), v_old.failure);
+  end if;
+  insert into stillwake.live_jobs (id, created_at, run_at, epoch, seq, max_attempts, priority, pipeline, pool, key, tenant, idempotency_key, input, failure)
+  values (p_id, v_old.created_at, v_now, v_old.epoch, v_old.seq, v_old.max_attempts, v_old.priority, v_old.pipeline, v_old.pool, v_old.key, v_old.tenant,
+    v_old.idempotency_key, v_old.input, v_old.failure);
+  update stillwake.idempotency_keys set forget_on = null where pipeline = v_old.pipeline and key = v_old.idempotency_key and job_id = p_id;
+  if p_from_start then
+    delete from stillwake.checkpoints where job_id = p_id;
+  end if;
+  perform stillwake.add_event(p_id, 'retried', jsonb_strip_nulls(jsonb_build_object('by', p_by, 'from_start', p_from_start)));
+  perform stillwake.hint(v_old.pool);
+  return 'queued';
+end
+$$;
+
+-- Sets a waiting job aside until resume(); a running one goes on and is set aside when it next comes back to the line.
+-- Locks: lease, job. Raises SW004, SW006.
+create or replace function stillwake.pause(p_id uuid, p_reason text default null, p_by text default null) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_job stillwake.live_jobs := stillwake.lock_job(p_id);
+begin
+  if v_job.id is null then
+    perform stillwake.refuse_ended(p_id);
+  elsif v_job.lease_id is not null then
+    update stillwake.live_jobs set pause = jsonb_strip_nulls(jsonb_build_object('at', stillwake.now(), 'by', p_by, 'reason', p_reason)) where id = p_id;
+    perform stillwake.add_event(p_id, 'pause_requested', jsonb_strip_nulls(jsonb_build_object('by', p_by, 'reason', p_reason)));
+    return 'running';
+  end if;
+  return stillwake.set_aside(p_id, p_reason, p_by, null);
+end
+$$;
+
+-- Puts a waiting job aside. run_at leaves the front of the line (infinity, or the time it resumes by itself); its place is kept in pause.
+create or replace function stillwake.set_aside(p_id uuid, p_reason text, p_by text, p_resume_at timestamptz) returns text
+language plpgsql as $$
+declare
+  v_job   stillwake.live_jobs;
+  v_pause jsonb;
+begin
+  select * into v_job from stillwake.live_jobs where id = p_id;
+  v_pause := jsonb_strip_nulls(jsonb_build_object('at', stillwake.now(), 'by', p_by, 'reason', p_reason, 'resume_at', p_resume_at,
+    'place', coalesce(v_job.pause -> 'place', to_jsonb(v_job.run_at)), 'waiting_for', coalesce(v_job.pause ->> 'waiting_for', v_job.waiting_for)));
+  update stillwake.live_jobs set state = 'paused', waiting_for = null, run_at = coalesce(p_resume_at, 'infinity'), pause = v_pause where id = p_id;
+  perform stillwake.add_event(p_id, 'paused', v_pause);
+  return 'paused';
+end
+$$;
+
+-- Puts a paused job back in its old place. Takes back the pause of a running one. Locks: lease, job. Raises SW004, SW006.
+create or replace function stillwake.resume(p_id uuid, p_by text default null) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_job stillwake.live_jobs := stillwake.lock_job(p_id);
+begin
+  if v_job.id is null then
+    perform stillwake.refuse_ended(p_id);
+  elsif v_job.pause is null then
+    return v_job.state;
+  end if;
+  if v_job.state = 'paused' then
+    update stillwake.live_jobs
+    set state = 'queued', pause = null, run_at = (v_job.pause ->> 'place')::timestamptz, waiting_for = v_job.pause ->> 'waiting_for' where id = p_id;
+  else
+    update stillwake.live_jobs set pause = null where id = p_id;
+  end if;
+  perform stillwake.add_event(p_id, 'resumed', jsonb_strip_nulls(jsonb_build_object('by', p_by)));
+  perform stillwake.hint(v_job.pool);
+  return case when v_job.state = 'paused' then 'queued' else v_job.state end;
+end
+$$;
+
+create or replace function stillwake.refuse_ended(p_id uuid) returns void
+language plpgsql as $$
+declare
+  v_state text;
+begin
+  select state into v_state from stillwake.ended_jobs where id = p_id;
+  if found then
+    perform stillwake.refuse('SW006', format('Job %s has ended (%s)', p_id, v_state), 'id', 'Only jobs that wait or run can be paused or resumed.');
+  end if;
+  perform stillwake.refuse_unknown_job(p_id);
+end
+$$;
+
+-- A paused pool gives out no jobs; what runs goes on. Raises SW003.
+create or replace function stillwake.pause_pool(p_pool text, p_reason text default null, p_by text default null) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  update stillwake.pools set paused_at = coalesce(paused_at, stillwake.now()), paused_by = p_by, pause_reason = p_reason where name = p_pool;
+  if not found then
+    perform stillwake.refuse_unknown_pool(p_pool);
+  end if;
+end
+$$;
+
+create or replace function stillwake.resume_pool(p_pool text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  update stillwake.pools set paused_at = null, paused_by = null, pause_reason = null where name = p_pool;
+  if not found then
+    perform stillwake.refuse_unknown_pool(p_pool);
+  end if;
+  perform stillwake.hint(p_pool);
+end
+$$;

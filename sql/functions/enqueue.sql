@@ -1,0 +1,241 @@
+-- Pipelines become known, jobs come in. Called by the client, by psql, by any language.
+
+-- Makes a pipeline known or changes its settings; absent settings keep their value. Writes nothing when nothing changes.
+-- Settings: pool, priority, max_attempts, crash_limit, backoff_first, backoff_most, keep_completed, keep_failed, keep_cancelled.
+create or replace function stillwake.register_pipeline(p_name text, p_settings jsonb default '{}') returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_old stillwake.pipelines;
+  v_new stillwake.pipelines;
+begin
+  perform stillwake.check_options(p_settings, array['pool', 'priority', 'max_attempts', 'crash_limit', 'backoff_first', 'backoff_most',
+    'keep_completed', 'keep_failed', 'keep_cancelled']);
+  if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
+    perform stillwake.refuse('SW001', format('"%s" cannot name a pipeline', coalesce(p_name, 'null')), 'pipeline',
+      'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
+  end if;
+  perform stillwake.check_length(p_settings, 'pool');
+  if coalesce(p_settings ->> 'pool', 'default') !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
+    perform stillwake.refuse('SW001', format('"%s" cannot name a pool', p_settings ->> 'pool'), 'pool',
+      'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
+  end if;
+
+  select * into v_old from stillwake.pipelines where name = p_name;
+  v_new := v_old;
+  v_new.name := p_name;
+  v_new.pool := coalesce(p_settings ->> 'pool', v_old.pool, 'default');
+  v_new.priority := coalesce(stillwake.read_integer(p_settings, 'priority', -1000, 1000), v_old.priority, 0);
+  v_new.max_attempts := coalesce(stillwake.read_integer(p_settings, 'max_attempts', 1, 1000), v_old.max_attempts, 3);
+  v_new.crash_limit := coalesce(stillwake.read_integer(p_settings, 'crash_limit', 1, 1000), v_old.crash_limit, 3);
+  v_new.backoff_first := coalesce(stillwake.read_duration(p_settings, 'backoff_first'), v_old.backoff_first, '2 seconds');
+  v_new.backoff_most := coalesce(stillwake.read_duration(p_settings, 'backoff_most'), v_old.backoff_most, '15 minutes');
+  v_new.keep_completed := coalesce(stillwake.read_duration(p_settings, 'keep_completed'), v_old.keep_completed, '14 days');
+  v_new.keep_failed := coalesce(stillwake.read_duration(p_settings, 'keep_failed'), v_old.keep_failed, '30 days');
+  v_new.keep_cancelled := coalesce(stillwake.read_duration(p_settings, 'keep_cancelled'), v_old.keep_cancelled, '14 days');
+  if v_new.backoff_most < v_new.backoff_first then
+    perform stillwake.refuse('SW001', 'backoff_most is shorter than backoff_first', 'backoff_most', 'Make it at least as long.');
+  end if;
+  if v_new is not distinct from v_old then
+    return;
+  end if;
+
+  insert into stillwake.pools (name) values (v_new.pool) on conflict do nothing;
+  insert into stillwake.pipelines (name, pool, priority, max_attempts, crash_limit, backoff_first, backoff_most, keep_completed, keep_failed, keep_cancelled)
+  values (v_new.name, v_new.pool, v_new.priority, v_new.max_attempts, v_new.crash_limit, v_new.backoff_first, v_new.backoff_most,
+    v_new.keep_completed, v_new.keep_failed, v_new.keep_cancelled)
+  on conflict (name) do update set pool = excluded.pool, priority = excluded.priority, max_attempts = excluded.max_attempts,
+    crash_limit = excluded.crash_limit, backoff_first = excluded.backoff_first, backoff_most = excluded.backoff_most,
+    keep_completed = excluded.keep_completed, keep_failed = excluded.keep_failed, keep_cancelled = excluded.keep_cancelled,
+    updated_at = stillwake.now();
+end
+$$;
+
+-- Stores one job per element of the JSON array p_inputs and answers their ids in the same order. All share p_options:
+--   pool, priority, delay | run_at, expires_in | expires_at, key, tenant, max_attempts,
+--   idempotency_keys (an array as long as p_inputs; null for none): a key seen before answers the job it made then,
+--   again (true when a caller repeats a call whose answer it never got, with the same p_ids: what is there already stays as it is).
+-- Sends one hint per call, and only if somebody listens. Locks: idempotency_keys in key order. Raises SW001, SW002, SW003.
+create or replace function stillwake.enqueue_many(
+  p_pipeline text, p_inputs jsonb, p_options jsonb default '{}', p_ids uuid[] default null
+) returns uuid[]
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+declare
+  v_now      timestamptz := stillwake.now();
+  v_run_at   timestamptz := v_now;
+  v_pipeline stillwake.pipelines;
+  v_expires  timestamptz;
+  v_keys     text[];
+  v_own      uuid[] := p_ids;
+  v_ids      uuid[];
+  v_again    boolean := false;
+  v_count    integer;
+  v_start    integer;
+  v_low      uuid;
+  v_high     uuid;
+begin
+  select * into v_pipeline from stillwake.pipelines where name = p_pipeline;
+  if not found then
+    perform stillwake.refuse_unknown_pipeline(p_pipeline);
+  end if;
+  perform stillwake.check_inputs(p_inputs);
+  v_count := jsonb_array_length(p_inputs);
+  if v_own is null then
+    v_start := floor(random() * 33554432)::integer;
+    v_own := array(select stillwake.new_id(v_now, v_start + n) from generate_series(1, v_count) n);
+  elsif cardinality(v_own) <> v_count or array_position(v_own, null) is not null then
+    perform stillwake.refuse('SW001', format('%s ids for %s inputs', cardinality(array_remove(v_own, null)), v_count), 'ids', 'Pass one id per input, or none at all.');
+  end if;
+  v_ids := v_own;
+
+  if p_options is distinct from '{}' then
+    perform stillwake.check_options(p_options, array['pool', 'priority', 'delay', 'run_at', 'expires_in', 'expires_at', 'key', 'tenant',
+      'max_attempts', 'idempotency_keys', 'again']);
+    perform stillwake.check_length(p_options, 'pool');
+    if p_options ->> 'pool' is not null then
+      v_pipeline.pool := p_options ->> 'pool';
+      if not exists (select from stillwake.pools where name = v_pipeline.pool) then
+        perform stillwake.refuse_unknown_pool(v_pipeline.pool);
+      end if;
+    end if;
+    v_pipeline.priority := coalesce(stillwake.read_integer(p_options, 'priority', -1000, 1000), v_pipeline.priority);
+    v_pipeline.max_attempts := coalesce(stillwake.read_integer(p_options, 'max_attempts', 1, 1000), v_pipeline.max_attempts);
+    perform stillwake.check_either(p_options, 'delay', 'run_at');
+    perform stillwake.check_either(p_options, 'expires_in', 'expires_at');
+    v_run_at := coalesce(stillwake.read_time(p_options, 'run_at'), v_now + stillwake.read_duration(p_options, 'delay'), v_now);
+    v_expires := coalesce(stillwake.read_time(p_options, 'expires_at'), v_now + stillwake.read_duration(p_options, 'expires_in'));
+    if not isfinite(v_run_at) then
+      perform stillwake.refuse('SW001', format('run_at %s never comes', v_run_at), 'run_at', 'Give a moment; to hold a job back without one, pause it.');
+    end if;
+    if v_expires <= v_run_at then
+      perform stillwake.refuse('SW001', format('expires_at %s is not after run_at %s', v_expires, v_run_at), 'expires_at', 'A job must be able to start before it expires.');
+    end if;
+    perform stillwake.check_length(p_options, 'key');
+    perform stillwake.check_length(p_options, 'tenant');
+    v_again := coalesce(p_options -> 'again' = 'true', false);
+    v_keys := stillwake.take_idempotency_keys(p_pipeline, p_options -> 'idempotency_keys', v_own);
+    if v_keys is not null then
+      v_ids := array(
+        select coalesce(k.job_id, i.id)
+        from unnest(v_own, v_keys) with ordinality as i (id, key, n)
+        left join stillwake.idempotency_keys k on k.pipeline = p_pipeline and k.key = i.key
+        order by i.n);
+    end if;
+  end if;
+
+  -- An id that was not made just now may be that of a job which is here already, live or ended: look before and after.
+  if p_ids is not null and not v_again then
+    v_low := stillwake.first_id(stillwake.now() - interval '5 seconds');
+    v_high := stillwake.first_id(stillwake.now() + interval '1 minute');
+    v_again := exists (select from unnest(v_own) i (id) where i.id not between v_low and v_high);
+  end if;
+  insert into stillwake.live_jobs (id, created_at, run_at, expires_at, max_attempts, priority, pipeline, pool, waiting_for, key, tenant, idempotency_key, input)
+  select i.id, v_now, v_run_at, v_expires, v_pipeline.max_attempts, v_pipeline.priority, p_pipeline, v_pipeline.pool,
+    case when v_run_at > v_now then 'time' end, p_options ->> 'key', p_options ->> 'tenant', i.idempotency_key, i.input
+  from rows from (unnest(v_own), unnest(v_ids), unnest(v_keys), jsonb_array_elements(p_inputs)) as i (own, id, idempotency_key, input)
+  where i.own = i.id and not (v_again and stillwake.job_exists(i.id));
+
+  if v_again then
+    -- The first try may have committed, been claimed and ended between this insert's snapshot and the insert itself.
+    delete from stillwake.live_jobs j where j.id = any (v_own) and exists (select from stillwake.ended_jobs e where e.id = j.id);
+  end if;
+  perform stillwake.hint(v_pipeline.pool);
+  return v_ids;
+end
+$$;
+
+-- Stores one job and answers its id. Options as above, with idempotency_key for the one key.
+create or replace function stillwake.enqueue(p_pipeline text, p_input jsonb default '{}', p_options jsonb default '{}') returns uuid
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_options jsonb := p_options;
+begin
+  if p_input is null then
+    perform stillwake.refuse('SW001', 'input must not be null', 'input', 'Pass ''{}'' or the JSON value null in quotes.');
+  end if;
+  if v_options ? 'idempotency_key' then
+    v_options := v_options - 'idempotency_key' || jsonb_build_object('idempotency_keys', jsonb_build_array(p_options -> 'idempotency_key'));
+  end if;
+  return (stillwake.enqueue_many(p_pipeline, jsonb_build_array(p_input), v_options))[1];
+end
+$$;
+
+-- Writes down which job each new idempotency key belongs to. Keys taken by a transaction in flight are waited for. Answers the keys
+-- as an array, or null when there are none.
+create or replace function stillwake.take_idempotency_keys(p_pipeline text, p_keys jsonb, p_ids uuid[]) returns text[]
+language plpgsql as $$
+declare
+  v_keys text[];
+begin
+  if p_keys is null or p_keys = 'null' then
+    return null;
+  end if;
+  if jsonb_typeof(p_keys) <> 'array' or jsonb_array_length(p_keys) <> cardinality(p_ids)
+    or exists (select from jsonb_array_elements(p_keys) k where jsonb_typeof(k) not in ('string', 'null') or length(k #>> '{}') not between 1 and 500) then
+    perform stillwake.refuse('SW001', 'An idempotency key must be a text of 1 to 500 characters, one per input', 'idempotency_key', 'Use a shorter one, or a hash of it.');
+  end if;
+  v_keys := array(select k #>> '{}' from jsonb_array_elements(p_keys) with ordinality as e (k, n) order by n);
+  -- A key whose job is forgotten is free again, even if nobody has pruned it yet.
+  delete from stillwake.idempotency_keys
+  where pipeline = p_pipeline and key = any (v_keys) and forget_on <= (stillwake.now() at time zone 'UTC')::date;
+  insert into stillwake.idempotency_keys (pipeline, key, job_id)
+  select distinct on (i.key) p_pipeline, i.key, i.id
+  from unnest(p_ids, v_keys) with ordinality as i (id, key, n)
+  where i.key is not null
+  order by i.key, i.n
+  on conflict do nothing;
+  return v_keys;
+end
+$$;
+
+-- The limit is 262144 bytes of compact JSON, as the client counts it. Only what is large is measured; `|| '[]'` unpacks inputs that come
+-- compressed from a table.
+create or replace function stillwake.check_inputs(p_inputs jsonb) returns void
+language plpgsql stable as $$
+declare
+  v_place bigint;
+begin
+  if p_inputs is null or jsonb_typeof(p_inputs) <> 'array' then
+    perform stillwake.refuse('SW001', 'inputs must be a JSON array with one element per job', 'inputs', 'For a single job call stillwake.enqueue(pipeline, input).');
+  end if;
+  if pg_column_size(p_inputs || '[]') > 65536 then
+    select n - 1 into v_place from jsonb_array_elements(p_inputs) with ordinality as e (input, n)
+    where pg_column_size(input) > 65536 and octet_length(input::text) > 262144 and stillwake.compact_size(input) > 262144 limit 1;
+    if found then
+      perform stillwake.refuse('SW001', format('The input at position %s is larger than the limit of 262144 bytes', v_place), format('inputs[%s]', v_place),
+        'Store the data elsewhere (object storage, a table of yours) and pass a reference.');
+    end if;
+  end if;
+end
+$$;
+
+-- How many bytes a value has as compact JSON. jsonb prints a space after each comma and colon, and very large and very small numbers
+-- without an exponent: those count as the shortest a number of that size can be.
+create or replace function stillwake.compact_size(p_value jsonb) returns integer
+language sql immutable parallel safe as $$
+  select octet_length(t.whole) - octet_length(t.bare) + octet_length(replace(regexp_replace(t.bare, '0\.0{6}\d+|\d{22,}', '1e-7', 'g'), ' ', ''))
+  from (select p_value::text as whole, regexp_replace(p_value::text, '"(\\.|[^"\\])*"', '', 'g') as bare) t
+$$;
+
+create or replace function stillwake.check_length(p_options jsonb, p_field text) returns void
+language plpgsql immutable as $$
+begin
+  if jsonb_typeof(p_options -> p_field) not in ('string', 'null') or length(p_options ->> p_field) not between 1 and 500 then
+    perform stillwake.refuse('SW001', format('%s must be a text of 1 to 500 characters', p_field), p_field, 'Use a shorter one, or a hash of it.');
+  end if;
+end
+$$;
+
+-- Two ways to say the same thing: one of them would be ignored.
+create or replace function stillwake.check_either(p_options jsonb, p_one text, p_other text) returns void
+language plpgsql immutable as $$
+begin
+  if p_options ->> p_one is not null and p_options ->> p_other is not null then
+    perform stillwake.refuse('SW001', format('%s and %s are both given', p_one, p_other), p_one, format('Leave out %s or %s.', p_one, p_other));
+  end if;
+end
+$$;
+
+create or replace function stillwake.job_exists(p_id uuid) returns boolean
+language sql stable as $$
+  select exists (select from stillwake.live_jobs where id = p_id) or exists (select from stillwake.ended_jobs where id = p_id)
+$$;

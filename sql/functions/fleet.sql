@@ -1,0 +1,80 @@
+-- What is there to do, and when next? Read by long-lived processes instead of polling, and by whoever starts machines.
+
+-- The next moment at which something happens in these pools (all when null): a job becomes claimable, a lease runs out, a job expires.
+-- A worker names the pipelines it knows, so that it does not wake for the jobs of others. In the past when there is work now; null when there is nothing at all and everybody may sleep.
+create or replace function stillwake.next_due(p_pools text[] default null, p_pipelines text[] default null) returns timestamptz
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+  v_due      timestamptz;
+  v_pool     text;
+  v_priority integer;
+  v_first    timestamptz;
+begin
+  for v_pool in select p.name from stillwake.pools p where p.paused_at is null and (p_pools is null or p.name = any (p_pools)) loop
+    v_priority := 32767;
+    loop
+      select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = v_pool and j.priority < v_priority;
+      exit when v_priority is null;
+      select j.run_at into v_first from stillwake.live_jobs j
+      where j.pool = v_pool and j.priority = v_priority and j.lease_id is null and j.run_at < 'infinity'
+        and (p_pipelines is null or j.pipeline = any (p_pipelines))
+      order by j.run_at, j.id limit 1;
+      v_due := least(v_due, v_first);
+    end loop;
+  end loop;
+  return least(v_due,
+    (select min(l.until) from stillwake.leases l where p_pools is null or l.pool = any (p_pools)),
+    (select min(j.expires_at) from stillwake.live_jobs j where j.expires_at is not null and j.started_at is null and (p_pools is null or j.pool = any (p_pools))));
+end
+$$;
+
+-- The work of each pool (all when null): jobs claimable now, counted up to p_most so that the answer costs the same at any backlog;
+-- jobs running; how long the first has been waiting; when the next one is due.
+create or replace function stillwake.demand(p_pools text[] default null, p_most integer default 1000)
+returns table (pool text, paused boolean, claimable integer, running integer, oldest timestamptz, next_due timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+  v_now timestamptz := stillwake.now();
+begin
+  return query
+  select p.name, p.paused_at is not null, l.claimable, r.running, l.oldest,
+    case when p.paused_at is null then stillwake.next_due(array[p.name]) end
+  from stillwake.pools p
+  cross join lateral (
+    select count(*)::integer as claimable, min(w.run_at) as oldest
+    from (
+      select j.run_at from stillwake.live_jobs j
+      where j.pool = p.name and j.run_at <= v_now and j.lease_id is null
+        and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
+      order by j.priority desc, j.run_at limit p_most
+    ) w
+  ) l
+  cross join lateral (
+    select coalesce(sum(cardinality(s.job_ids)), 0)::integer as running from stillwake.leases s where s.pool = p.name
+  ) r
+  where p_pools is null or p.name = any (p_pools)
+  order by p.name;
+end
+$$;
+
+-- A worker that waits asks to be told of new work: LISTEN "stillwake.hint" and name itself here. A hint may be lost; look once more after.
+create or replace function stillwake.listen(p_worker text, p_pool text, p_span interval default '1 minute') returns void
+language sql security definer set search_path = pg_catalog, pg_temp as $$
+  insert into stillwake.listeners (pool, worker, until) values (p_pool, p_worker, stillwake.now() + p_span)
+  on conflict (pool, worker) do update set until = excluded.until
+$$;
+
+create or replace function stillwake.unlisten(p_worker text) returns void
+language sql security definer set search_path = pg_catalog, pg_temp as $$
+  delete from stillwake.listeners where worker = p_worker
+$$;
+
+-- One NOTIFY at most, and none when nobody listens: it takes a global lock at commit.
+create or replace function stillwake.hint(p_pool text) returns void
+language plpgsql as $$
+begin
+  if exists (select from stillwake.listeners l where l.pool = p_pool and l.until > stillwake.now()) then
+    perform pg_notify('stillwake.hint', p_pool);
+  end if;
+end
+$$;

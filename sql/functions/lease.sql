@@ -1,0 +1,120 @@
+-- Leases are kept, lost and recovered. The fence is here: a write by a worker names (job, epoch, lease), and all three must be those of
+-- the job's row at that moment. A lease can only be taken away by someone who holds its row locked, so a writer that holds it may trust
+-- what it read. All take the same lock: two that shared it and then wanted to settle would wait for one another.
+
+-- Prolongs every lease named and answers what the worker must know: 'lost' (stop, nothing you write is accepted), 'cancel' or 'pause'.
+-- A lease past its time that nobody recovered is simply prolonged. Locks: leases by id.
+create or replace function stillwake.beat(p_jobs uuid[], p_epochs bigint[], p_leases uuid[])
+returns table (job_id uuid, verdict text, reason text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform from stillwake.leases l where l.id = any (p_leases) order by l.id for update;
+  update stillwake.leases l set until = stillwake.now() + l.span where l.id = any (p_leases);
+  return query
+  select b.job, case when j.id is null then 'lost' when j.cancel is not null then 'cancel' else 'pause' end,
+    coalesce(j.cancel ->> 'reason', j.pause ->> 'reason')
+  from unnest(p_jobs, p_epochs, p_leases) as b (job, epoch, lease)
+  left join stillwake.live_jobs j on j.id = b.job and j.epoch = b.epoch and j.lease_id = b.lease
+  where j.id is null or j.cancel is not null or j.pause is not null;
+end
+$$;
+
+-- True when the lease still holds the job at this epoch. Keeps the lease's row locked until the transaction ends, so that the answer
+-- stays true until the caller's write is committed.
+create or replace function stillwake.holds(p_job uuid, p_epoch bigint, p_lease uuid) returns boolean
+language plpgsql as $$
+begin
+  perform from stillwake.leases where id = p_lease for no key update;
+  return exists (select from stillwake.live_jobs where id = p_job and epoch = p_epoch and lease_id = p_lease);
+end
+$$;
+
+create or replace function stillwake.refuse_lost(p_job uuid, p_epoch bigint) returns void
+language plpgsql as $$
+begin
+  perform stillwake.refuse('SW005', format('The lease of job %s at epoch %s is lost', p_job, p_epoch), 'epoch',
+    'Another attempt has taken over or the job has ended. Stop this one; nothing it writes is accepted.');
+end
+$$;
+
+-- Takes jobs off a lease; the last one takes the lease with it. The caller holds the lease's row.
+create or replace function stillwake.leave_lease(p_lease uuid, p_jobs uuid[]) returns void
+language plpgsql as $$
+begin
+  delete from stillwake.leases where id = p_lease and cardinality(job_ids) = cardinality(p_jobs);
+  if not found then
+    update stillwake.leases set job_ids = array(select unnest(job_ids) except select unnest(p_jobs)) where id = p_lease;
+  end if;
+end
+$$;
+
+-- Gives the jobs of at most p_limit expired leases, and at most p_jobs jobs, back to the line, or ends them when they crashed too often.
+-- Answers how many jobs. After Postgres was away every worker gets the length of its lease to say that it lives.
+-- Locks: leases, skipping locked ones (a worker that is writing at this moment is alive); then their jobs.
+create or replace function stillwake.recover(p_limit integer default 100, p_pool text default null, p_jobs integer default 1000) returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now   timestamptz := stillwake.now();
+  v_lease stillwake.leases;
+  v_count integer := 0;
+begin
+  for v_lease in
+    select * from stillwake.leases l
+    where l.until < v_now and v_now > pg_postmaster_start_time() + l.span and (p_pool is null or l.pool = p_pool)
+    order by l.until limit p_limit for update skip locked
+  loop
+    exit when v_count >= p_jobs;
+    -- One job that cannot be recovered must not keep a whole pool from working.
+    begin
+      v_count := v_count + stillwake.recover_lease(v_lease, p_jobs - v_count);
+    exception when others then
+      raise warning 'Lease % of worker % cannot be recovered: %', v_lease.id, v_lease.worker, sqlerrm;
+      update stillwake.leases set until = v_now + span where id = v_lease.id;
+    end;
+  end loop;
+  return v_count;
+end
+$$;
+
+create or replace function stillwake.recover_lease(p_lease stillwake.leases, p_jobs integer) returns integer
+language plpgsql as $$
+declare
+  v_job  stillwake.live_jobs;
+  v_done uuid[] := '{}';
+begin
+  for v_job in
+    select * from stillwake.live_jobs j where j.id = any (p_lease.job_ids) and j.lease_id = p_lease.id order by j.id limit p_jobs for update
+  loop
+    perform stillwake.settle_lost(v_job, jsonb_build_object('name', 'LeaseExpired', 'code', 'LEASE_EXPIRED',
+      'message', format('Worker %s has not been heard of since %s', p_lease.worker, to_char((p_lease.until - p_lease.span) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
+    v_done := v_done || v_job.id;
+  end loop;
+  if cardinality(v_done) < p_jobs then
+    delete from stillwake.leases where id = p_lease.id;
+  else
+    perform stillwake.leave_lease(p_lease.id, v_done);
+  end if;
+  return cardinality(v_done);
+end
+$$;
+
+-- Ends jobs that no worker has started by their expires_at. Locks: live_jobs, skipping locked ones.
+create or replace function stillwake.expire(p_limit integer default 100, p_pool text default null) returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now   timestamptz := stillwake.now();
+  v_job   stillwake.live_jobs;
+  v_count integer := 0;
+begin
+  for v_job in
+    select * from stillwake.live_jobs j
+    where j.expires_at <= v_now and j.started_at is null and (p_pool is null or j.pool = p_pool)
+    order by j.expires_at limit p_limit for update skip locked
+  loop
+    perform stillwake.end_job(v_job, 'failed', jsonb_build_object('name', 'Expired', 'code', 'EXPIRED',
+      'message', format('Expired at %s before a worker could start it', to_char(v_job.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
+    v_count := v_count + 1;
+  end loop;
+  return v_count;
+end
+$$;

@@ -1,0 +1,276 @@
+-- An attempt ends, one way or another. Called by the keeper of a worker; recover() and cancel() use the lower half.
+--
+--   completed            -> ended                     slept    -> queued at a time, attempt given back
+--   failed, retryable    -> queued with back-off      paused   -> paused, attempt given back
+--   failed, fatal        -> ended                     released -> queued in its old place, attempt given back (drain)
+--   cancelled            -> ended                     lost     -> queued in its old place, counted as a crash
+--
+-- A job that was asked to cancel ends as cancelled at whatever outcome would have brought it back. The last attempt that fails ends it
+-- as RETRIES_EXHAUSTED, the crash that reaches crash_limit as POISONED.
+
+-- Settles many attempts at once. Each element: job, epoch, lease, outcome and, by outcome,
+--   completed: output, missing (names of optional steps without a result)     failed: failure, fatal, retry_in
+--   slept: for | until, waiting_for (time)    paused: reason, resume_in       cancelled: failure         lost: failure
+-- Answers the state each job went to, 'lost' where the fence refused; repeating a settlement changes nothing. Locks: leases by id; then their jobs.
+create or replace function stillwake.settle(p_settlements jsonb) returns table (job_id uuid, state text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_jobs    uuid[];
+  v_epochs  bigint[];
+  v_leases  uuid[];
+  v_outputs jsonb[];
+  v_missing jsonb[];
+  v_others  jsonb[];
+  v_part    uuid[];
+  v_gone    uuid[] := '{}';
+  v_lease   uuid;
+  v_one     jsonb;
+begin
+  if p_settlements is null or jsonb_typeof(p_settlements) <> 'array' then
+    perform stillwake.refuse('SW001', 'settlements must be a JSON array', 'settlements', 'Pass one object per attempt: job, epoch, lease, outcome.');
+  end if;
+  select array_agg(s.job), array_agg(s.epoch), array_agg(s.lease), array_agg(s.output), array_agg(s.missing)
+  into v_jobs, v_epochs, v_leases, v_outputs, v_missing
+  from jsonb_to_recordset(p_settlements) as s (job uuid, epoch bigint, lease uuid, outcome text, output jsonb, missing jsonb)
+  where s.outcome = 'completed';
+  if coalesce(cardinality(v_jobs), 0) < jsonb_array_length(p_settlements) then
+    v_others := array(select s from jsonb_array_elements(p_settlements) s where s ->> 'outcome' is distinct from 'completed' order by s ->> 'job');
+  end if;
+  if array_position(v_jobs, null) is not null or array_position(v_epochs, null) is not null or array_position(v_leases, null) is not null then
+    perform stillwake.refuse('SW001', 'A settlement names job, epoch and lease', 'settlements', 'Pass the three as claim() answered them.');
+  elsif exists (select from unnest(v_outputs) o where pg_column_size(o) > 1048576) then
+    perform stillwake.refuse('SW001', 'The output of a job is larger than the limit of 1048576 bytes', 'output', 'Store it as an artifact and keep a reference.');
+  end if;
+  perform from stillwake.leases l
+  where l.id in (select unnest(v_leases) union select (s ->> 'lease')::uuid from unnest(v_others) s) order by l.id for update;
+
+  for v_lease, v_part in
+    select e.lease_id, array_agg(e.job_id) from stillwake.end_jobs(v_jobs, v_epochs, v_leases, 'completed', v_outputs, v_missing) e group by e.lease_id
+  loop
+    perform stillwake.leave_lease(v_lease, v_part);
+    v_gone := v_gone || v_part;
+  end loop;
+  return query select g, 'completed' from unnest(v_gone) g;
+  if cardinality(v_gone) < cardinality(v_jobs) then
+    return query select a.job, coalesce(stillwake.settled_before(a.job, a.epoch, a.lease, 'completed'), 'lost')
+    from unnest(v_jobs, v_epochs, v_leases) as a (job, epoch, lease) where a.job <> all (v_gone);
+  end if;
+
+  foreach v_one in array coalesce(v_others, '{}') loop
+    job_id := (v_one ->> 'job')::uuid;
+    state := stillwake.settle_one(v_one);
+    return next;
+  end loop;
+end
+$$;
+
+-- One settlement other than completed. The caller holds the lease's row.
+create or replace function stillwake.settle_one(p jsonb) returns text
+language plpgsql as $$
+declare
+  v_now     timestamptz := stillwake.now();
+  v_outcome text := p ->> 'outcome';
+  v_job     stillwake.live_jobs;
+  v_state   text;
+begin
+  if v_outcome is null or v_outcome not in ('failed', 'cancelled', 'slept', 'paused', 'released', 'lost') then
+    perform stillwake.refuse('SW001', format('"%s" is not an outcome', coalesce(v_outcome, 'null')), 'outcome',
+      'Outcomes: completed, failed, cancelled, slept, paused, released, lost.');
+  end if;
+  if coalesce(p ->> 'waiting_for', 'time') not in ('time', 'key', 'limit', 'children', 'event', 'machine') then
+    perform stillwake.refuse('SW001', format('A job cannot wait for "%s"', p ->> 'waiting_for'), 'waiting_for', 'Reasons: time, key, limit, children, event, machine.');
+  end if;
+  select * into v_job from stillwake.live_jobs j
+  where j.id = (p ->> 'job')::uuid and j.epoch = (p ->> 'epoch')::bigint and j.lease_id = (p ->> 'lease')::uuid for update;
+  if not found then
+    return coalesce(stillwake.settled_before((p ->> 'job')::uuid, (p ->> 'epoch')::bigint, (p ->> 'lease')::uuid, v_outcome), 'lost');
+  end if;
+  perform stillwake.leave_lease(v_job.lease_id, array[v_job.id]);
+
+  if v_outcome = 'failed' then
+    return stillwake.settle_failed(v_job, p -> 'failure', coalesce((p -> 'fatal')::boolean, false), stillwake.read_duration(p, 'retry_in'));
+  elsif v_outcome = 'lost' then
+    return stillwake.settle_lost(v_job, p -> 'failure');
+  elsif v_outcome = 'cancelled' or v_job.cancel is not null then
+    return stillwake.end_job(v_job, 'cancelled', p -> 'failure', v_outcome);
+  elsif v_outcome = 'released' then
+    return stillwake.requeue(v_job, 'released', v_job.run_at, null, true);
+  elsif v_outcome = 'slept' then
+    return stillwake.requeue(v_job, 'slept',
+      coalesce(stillwake.read_time(p, 'until'), v_now + stillwake.read_duration(p, 'for'), v_now), coalesce(p ->> 'waiting_for', 'time'), true);
+  end if;
+  v_state := stillwake.requeue(v_job, 'paused', v_job.run_at, null, true);
+  -- Somebody asked for a pause before the worker did: that one lasts until resume().
+  if v_job.pause is not null then
+    return v_state;
+  end if;
+  return stillwake.set_aside(v_job.id, p ->> 'reason', null, v_now + stillwake.read_duration(p, 'resume_in'));
+end
+$$;
+
+-- A worker that never got its answer settles again: the same end of the same attempt is told as it was, and written no second time.
+create or replace function stillwake.settled_before(p_job uuid, p_epoch bigint, p_lease uuid, p_outcome text) returns text
+language sql stable as $$
+  select e.state from stillwake.ended_jobs e where e.id = p_job and e.epoch = p_epoch and e.lease_id = p_lease
+    and coalesce(e.outcome, e.state) = p_outcome
+  union all
+  select coalesce(j.state, 'queued') from stillwake.ended_attempts a left join stillwake.live_jobs j on j.id = a.job_id
+  where a.job_id = p_job and a.epoch = p_epoch and a.lease_id = p_lease and a.outcome = p_outcome
+  limit 1
+$$;
+
+-- A failed attempt: end it, or back in line after a pause that doubles with each attempt, half of it random.
+create or replace function stillwake.settle_failed(p_job stillwake.live_jobs, p_failure jsonb, p_fatal boolean, p_retry_in interval) returns text
+language plpgsql as $$
+declare
+  v_pipeline stillwake.pipelines;
+  v_wait     interval := p_retry_in;
+begin
+  if p_fatal then
+    return stillwake.end_job(p_job, 'failed', p_failure);
+  elsif p_job.cancel is not null then
+    return stillwake.end_job(p_job, 'cancelled', p_failure, 'failed');
+  elsif p_job.attempt >= p_job.max_attempts then
+    return stillwake.end_job(p_job, 'failed', stillwake.exhausted(p_job, p_failure));
+  end if;
+  if v_wait is null then
+    select * into v_pipeline from stillwake.pipelines where name = p_job.pipeline;
+    v_wait := least(v_pipeline.backoff_first * power(2, least(p_job.attempt - 1, 30)), v_pipeline.backoff_most) * (0.5 + random() / 2);
+  end if;
+  return stillwake.requeue(p_job, 'failed', stillwake.now() + v_wait, 'retry', false, p_failure);
+end
+$$;
+
+-- The worker or its runner died. Counted apart from failures; the place in line is kept.
+create or replace function stillwake.settle_lost(p_job stillwake.live_jobs, p_failure jsonb) returns text
+language plpgsql as $$
+declare
+  v_limit integer := (select crash_limit from stillwake.pipelines where name = p_job.pipeline);
+begin
+  update stillwake.live_jobs set crashes = crashes + 1 where id = p_job.id returning crashes into p_job.crashes;
+  if p_job.crashes >= v_limit then
+    return stillwake.end_job(p_job, 'failed', jsonb_build_object('name', 'Poisoned', 'code', 'POISONED',
+      'message', format('Set aside after %s crashes: each attempt took its runner or worker with it', p_job.crashes), 'cause', p_failure), 'lost');
+  elsif p_job.cancel is not null then
+    return stillwake.end_job(p_job, 'cancelled', p_failure, 'lost');
+  elsif p_job.attempt >= p_job.max_attempts then
+    return stillwake.end_job(p_job, 'failed', stillwake.exhausted(p_job, p_failure), 'lost');
+  end if;
+  return stillwake.requeue(p_job, 'lost', p_job.run_at, null, false, p_failure);
+end
+$$;
+
+create or replace function stillwake.exhausted(p_job stillwake.live_jobs, p_failure jsonb) returns jsonb
+language sql as $$
+  select jsonb_build_object('name', 'RetriesExhausted', 'code', 'RETRIES_EXHAUSTED',
+    'message', format('Failed after %s attempts: %s', p_job.attempt, coalesce(p_failure ->> 'message', 'no reason given')), 'cause', p_failure)
+$$;
+
+-- Back to the line. The attempt moves to ended_attempts, the feed gets an event, the epoch stays: it is never given back.
+create or replace function stillwake.requeue(
+  p_job stillwake.live_jobs, p_outcome text, p_run_at timestamptz, p_waiting_for text, p_give_back boolean, p_failure jsonb default null
+) returns text
+language plpgsql as $$
+declare
+  v_now timestamptz := stillwake.now();
+begin
+  insert into stillwake.ended_attempts (job_id, epoch, lease_id, attempt, worker, claimed_at, ended_at, outcome, failure)
+  values (p_job.id, p_job.epoch, p_job.lease_id, p_job.attempt, p_job.worker, p_job.claimed_at, v_now, p_outcome, p_failure);
+  perform stillwake.add_event(p_job.id, p_outcome, p_failure);
+  update stillwake.live_jobs
+  set state = 'queued', lease_id = null, worker = null, claimed_at = null, run_at = p_run_at,
+    waiting_for = case when p_run_at > v_now or p_waiting_for in ('children', 'event', 'key', 'limit') then p_waiting_for end,
+    attempt = attempt - case when p_give_back then 1 else 0 end, failure = coalesce(p_failure, failure)
+  where id = p_job.id;
+  if p_job.pause is not null then
+    return stillwake.set_aside(p_job.id, p_job.pause ->> 'reason', p_job.pause ->> 'by', (p_job.pause ->> 'resume_at')::timestamptz);
+  end if;
+  -- Also for a later time: whoever sleeps until its own next_due() must hear of an earlier one.
+  if p_run_at < 'infinity' then
+    perform stillwake.hint(p_job.pool);
+  end if;
+  return 'queued';
+end
+$$;
+
+-- Ends one job whose row the caller has locked and whose lease, if it had one, it has taken care of.
+create or replace function stillwake.end_job(p_job stillwake.live_jobs, p_state text, p_failure jsonb, p_outcome text default null) returns text
+language plpgsql as $$
+begin
+  perform from stillwake.end_jobs(array[p_job.id], array[p_job.epoch], array[p_job.lease_id], p_state, null, null, p_failure, nullif(p_outcome, p_state));
+  return p_state;
+end
+$$;
+
+-- The only door from live_jobs to ended_jobs, and the fence of completion: a row leaves only if epoch and lease are the caller's.
+-- The SET clauses pin the plan: one look-up by primary key per job, planned once per session.
+create or replace function stillwake.end_jobs(
+  p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_state text, p_outputs jsonb[], p_missing jsonb[], p_failure jsonb default null,
+  p_outcome text default null
+) returns table (job_id uuid, lease_id uuid)
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+declare
+  v_now    timestamptz := stillwake.now();
+  v_jobs   uuid[];
+  v_leases uuid[];
+  v_keyed  uuid[];
+begin
+  with ends as materialized (
+    select * from rows from (unnest(p_jobs), unnest(p_epochs), unnest(p_leases), unnest(p_outputs), unnest(p_missing)) as e (id, epoch, lease, output, missing)
+  ), gone as (
+    delete from stillwake.live_jobs j using ends e
+    where j.id = e.id and j.epoch = e.epoch and j.lease_id is not distinct from e.lease
+    returning j.*, e.output, e.missing
+  ), keep as materialized (
+    -- Worked out once per pipeline, not once per job.
+    select p.name, stillwake.forget_on(v_now, case p_state when 'completed' then p.keep_completed when 'failed' then p.keep_failed else p.keep_cancelled end) as forget_on
+    from stillwake.pipelines p where p.name = any (array(select distinct g.pipeline from gone g))
+  ), kept as (
+    insert into stillwake.ended_jobs (id, forget_on, state, created_at, run_at, expires_at, started_at, claimed_at, ended_at, lease_id, epoch, seq, attempt, max_attempts,
+      crashes, priority, pipeline, pool, worker, key, tenant, idempotency_key, input, output, failure, cancel, progress, missing, outcome)
+    select g.id, coalesce(k.forget_on, stillwake.forget_on(v_now, '30 days')), p_state, g.created_at, g.run_at, g.expires_at, g.started_at, g.claimed_at, v_now, g.lease_id, g.epoch, g.seq, g.attempt, g.max_attempts,
+      g.crashes, g.priority, g.pipeline, g.pool, g.worker, g.key, g.tenant, g.idempotency_key, g.input, g.output,
+      case when p_state <> 'completed' then coalesce(p_failure, g.failure) end, g.cancel, g.progress,
+      case when jsonb_typeof(g.missing) = 'array' then array(select jsonb_array_elements_text(g.missing)) end, p_outcome
+    from gone g left join keep k on k.name = g.pipeline
+  )
+  select array_agg(g.id), array_agg(g.lease_id), array_agg(g.id) filter (where g.idempotency_key is not null) into v_jobs, v_leases, v_keyed from gone g;
+
+  if v_keyed is not null then
+    update stillwake.idempotency_keys k set forget_on = e.forget_on
+    from stillwake.ended_jobs e
+    where e.id = any (v_keyed) and k.pipeline = e.pipeline and k.key = e.idempotency_key and k.job_id = e.id;
+  end if;
+  return query select e.job, e.lease from unnest(v_jobs, v_leases) as e (job, lease);
+end
+$$;
+
+-- The verbs for one attempt, for people and languages that settle by hand. Each raises SW005 when the lease is lost.
+create or replace function stillwake.settle_by_hand(p_settlement jsonb) returns text
+language plpgsql as $$
+declare
+  v_state text := (select s.state from stillwake.settle(jsonb_build_array(p_settlement)) s);
+begin
+  if v_state = 'lost' then
+    perform stillwake.refuse_lost((p_settlement ->> 'job')::uuid, (p_settlement ->> 'epoch')::bigint);
+  end if;
+  return v_state;
+end
+$$;
+
+create or replace function stillwake.complete(p_job uuid, p_epoch bigint, p_lease uuid, p_output jsonb default null) returns text
+language sql security definer set search_path = pg_catalog, pg_temp as $$
+  select stillwake.settle_by_hand(jsonb_build_object('job', p_job, 'epoch', p_epoch, 'lease', p_lease, 'outcome', 'completed', 'output', p_output))
+$$;
+
+create or replace function stillwake.fail(p_job uuid, p_epoch bigint, p_lease uuid, p_failure jsonb, p_fatal boolean default false, p_retry_in text default null) returns text
+language sql security definer set search_path = pg_catalog, pg_temp as $$
+  select stillwake.settle_by_hand(jsonb_build_object('job', p_job, 'epoch', p_epoch, 'lease', p_lease, 'outcome', 'failed',
+    'failure', p_failure, 'fatal', p_fatal, 'retry_in', p_retry_in))
+$$;
+
+create or replace function stillwake.release(p_job uuid, p_epoch bigint, p_lease uuid) returns text
+language sql security definer set search_path = pg_catalog, pg_temp as $$
+  select stillwake.settle_by_hand(jsonb_build_object('job', p_job, 'epoch', p_epoch, 'lease', p_lease, 'outcome', 'released'))
+$$;

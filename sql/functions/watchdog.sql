@@ -1,0 +1,177 @@
+-- What must happen even if every worker is dead: one call a minute from pg_cron, a scheduler or a person keeps a Stillwake healthy.
+
+-- Recovers what dead workers left, ends what expired, makes room for the coming weeks and forgets what is past. Says what it did.
+create or replace function stillwake.watchdog() returns table (act text, count bigint, note text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  act := 'recovered';
+  count := stillwake.recover(1000);
+  note := 'jobs of workers that have not been heard of';
+  return next;
+  act := 'expired';
+  count := stillwake.expire(1000);
+  note := 'jobs that no worker started in time';
+  return next;
+  act := 'deleted';
+  count := stillwake.delete_strays();
+  note := 'idempotency keys and stray rows past their time';
+  return next;
+  delete from stillwake.listeners l where l.until < stillwake.now();
+  -- Last, because it locks whole tables until the end.
+  act := 'prepared';
+  count := stillwake.make_partitions();
+  note := 'partitions';
+  return next;
+  return query select p.act, p.count, p.note from stillwake.prune() p;
+end
+$$;
+
+-- The partitions that exist, with the bounds in their names: ended_jobs_20300107 holds what may be forgotten in the week of 7 January
+-- 2030; feed_20300107 what belongs to jobs whose id was made in that week.
+create or replace function stillwake.partitions() returns table (parent text, name text, week date)
+language sql stable as $$
+  select p.relname::text, c.relname::text, to_date(right(c.relname, 8), 'YYYYMMDD')
+  from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_class p on p.oid = i.inhparent
+  where p.relnamespace = 'stillwake'::regnamespace and p.relname in ('ended_jobs', 'ended_attempts', 'checkpoints', 'feed') and c.relname !~ '_(default|forever)$'
+  order by 1, 3
+$$;
+
+-- Makes the partitions that the coming two weeks will write to, and those of weeks that were missed: their rows are in the default
+-- partition and move. Locks: briefly the parents, with lock_timeout; what it does not get is left for the next call.
+create or replace function stillwake.make_partitions() returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $$
+declare
+  v_monday date := date_trunc('week', stillwake.now() at time zone 'UTC')::date;
+  v_count  bigint := 0;
+  v_made   integer;
+  v_one    record;
+begin
+  if not pg_try_advisory_xact_lock(hashtext('stillwake.partitions')) then
+    return 0;
+  end if;
+  for v_one in
+    select 'ended_jobs' as parent, w.week, quote_literal(w.week) as low, quote_literal(w.week + 7) as high
+    from (
+      select stillwake.forget_on(stillwake.now() + a.ahead, k.keep) as week
+      from (
+        select unnest(array[p.keep_completed, p.keep_failed, p.keep_cancelled]) from stillwake.pipelines p
+        union values (interval '14 days'), (interval '30 days')
+      ) k (keep)
+      cross join (values (interval '0'), (interval '7 days'), (interval '14 days')) a (ahead)
+      union (select d.forget_on from stillwake.ended_jobs_default d limit 1)
+    ) w
+    where w.week < 'infinity'
+    union all
+    select t.parent, w.week, quote_literal(stillwake.first_id(w.week::timestamp at time zone 'UTC')),
+      quote_literal(stillwake.first_id((w.week + 7)::timestamp at time zone 'UTC'))
+    from (values ('ended_attempts'), ('checkpoints'), ('feed')) t (parent)
+    cross join lateral (select unnest(array[v_monday, v_monday + 7, v_monday + 14]) union select stillwake.missed_week(t.parent, v_monday)) w (week)
+    where w.week is not null
+    order by 1, 2
+  loop
+    continue when exists (select from stillwake.partitions() p where p.parent = v_one.parent and p.week = v_one.week);
+    v_made := stillwake.make_partition(v_one.parent, v_one.week, v_one.low, v_one.high);
+    -- The locks of those already made are held until the end: nobody shall wait behind them for one lock_timeout after another.
+    exit when v_made = 0;
+    v_count := v_count + v_made;
+  end loop;
+  return v_count;
+end
+$$;
+
+-- The first week of the past two years that has rows in a default partition.
+create or replace function stillwake.missed_week(p_parent text, p_monday date) returns date
+language plpgsql stable as $$
+declare
+  v_id uuid;
+begin
+  execute format('select job_id from stillwake.%I where job_id >= $1 and job_id < $2 order by job_id limit 1', p_parent || '_default')
+  into v_id using stillwake.first_id((p_monday - 730)::timestamp at time zone 'UTC'), stillwake.first_id(p_monday::timestamp at time zone 'UTC');
+  return stillwake.week_of(v_id);
+end
+$$;
+
+-- Attaches one partition, moving what already went to the default one. Answers 1, or 0 when a lock was not to be had.
+create or replace function stillwake.make_partition(p_parent text, p_week date, p_low text, p_high text) returns integer
+language plpgsql as $$
+declare
+  v_name   text := p_parent || '_' || to_char(p_week, 'YYYYMMDD');
+  v_column text := case p_parent when 'ended_jobs' then 'forget_on' else 'job_id' end;
+begin
+  execute format('lock table stillwake.%I in access exclusive mode', p_parent || '_default');
+  execute format('create table stillwake.%I (like stillwake.%I including defaults including constraints)', v_name, p_parent);
+  execute format('with moved as (delete from stillwake.%I where %I >= %s and %I < %s returning *) insert into stillwake.%I select * from moved',
+    p_parent || '_default', v_column, p_low, v_column, p_high, v_name);
+  execute format('alter table stillwake.%I attach partition stillwake.%I for values from (%s) to (%s)', p_parent, v_name, p_low, p_high);
+  return 1;
+exception when lock_not_available then
+  return 0;
+end
+$$;
+
+-- Forgets. Ended jobs go with the partition of the week their retention ended in; attempts, checkpoints and feed of a week go when no job
+-- made in that week is left. Drops, not deletes. Locks: the parents, with lock_timeout.
+create or replace function stillwake.prune() returns table (act text, count bigint, note text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $$
+declare
+  v_today date := (stillwake.now() at time zone 'UTC')::date;
+  v_part  record;
+  v_done  text[] := '{}';
+begin
+  for v_part in
+    select p.* from stillwake.partitions() p
+    where case when p.parent = 'ended_jobs' then p.week <= v_today
+      else p.week + 7 <= v_today and not stillwake.has_jobs_of_week(p.week) end
+  loop
+    begin
+      execute format('drop table stillwake.%I', v_part.name);
+      v_done := v_done || v_part.name;
+    exception when lock_not_available then
+      -- What was dropped keeps its parent locked until the end: the rest is for the next call.
+      exit;
+    end;
+  end loop;
+  act := 'dropped';
+  count := cardinality(v_done);
+  note := coalesce(nullif(array_to_string(v_done, ', '), ''), 'no partition is past its time');
+  return next;
+end
+$$;
+
+-- What no drop can reach, in bounded number: idempotency keys past their time, and rows of jobs whose ids carry a time of no week we make
+-- partitions for. Those of one odd week go together, when no job of that week is left.
+create or replace function stillwake.delete_strays() returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_today  date := (stillwake.now() at time zone 'UTC')::date;
+  v_parent text;
+  v_id     uuid;
+  v_rows   bigint;
+  v_sum    bigint := 0;
+begin
+  delete from stillwake.idempotency_keys where (pipeline, key) in (
+    select pipeline, key from stillwake.idempotency_keys where forget_on <= v_today order by pipeline, key limit 10000 for update skip locked);
+  get diagnostics v_sum = row_count;
+  foreach v_parent in array array['ended_attempts', 'checkpoints', 'feed'] loop
+    execute format('select job_id from stillwake.%I order by job_id limit 1', v_parent || '_default') into v_id;
+    continue when v_id is null or stillwake.has_jobs_of_week(stillwake.week_of(v_id));
+    execute format('delete from stillwake.%1$I where ctid = any (array(select ctid from stillwake.%1$I where job_id < $1 limit 10000))', v_parent || '_default')
+    using stillwake.first_id((stillwake.week_of(v_id) + 7)::timestamp at time zone 'UTC');
+    get diagnostics v_rows = row_count;
+    v_sum := v_sum + v_rows;
+  end loop;
+  return v_sum;
+end
+$$;
+
+-- Is any job whose id was made in this week still here, live or ended?
+create or replace function stillwake.has_jobs_of_week(p_week date) returns boolean
+language plpgsql stable as $$
+declare
+  v_low  uuid := stillwake.first_id(p_week::timestamp at time zone 'UTC');
+  v_high uuid := stillwake.first_id((p_week + 7)::timestamp at time zone 'UTC');
+begin
+  return exists (select from stillwake.live_jobs where id >= v_low and id < v_high)
+    or exists (select from stillwake.ended_jobs where id >= v_low and id < v_high);
+end
+$$;

@@ -1,0 +1,54 @@
+-- Who may do what. Three roles without login for each Stillwake, to be granted to the logins of an installation:
+--   stillwake_app     enqueues, watches, cancels, retries, pauses: calls the verbs and reads the views
+--   stillwake_worker  claims, beats, writes under its own leases, settles: calls the verbs, reads nothing it has not claimed
+--   stillwake_reader  reads the views
+-- The owner is whoever migrates. Nobody but the functions, which run as the owner, writes to a table.
+
+do $$
+declare
+  v_role text;
+begin
+  foreach v_role in array array['stillwake_app', 'stillwake_worker', 'stillwake_reader'] loop
+    begin
+      if to_regrole(v_role) is null then
+        execute format('create role %I nologin', v_role);
+      end if;
+    exception
+      when duplicate_object or unique_violation then null;
+      when insufficient_privilege then
+        raise notice 'Role % was not created: % may not create roles. The owner can do everything; doctor says more.', v_role, current_user;
+    end;
+  end loop;
+end
+$$;
+
+revoke all on schema stillwake from public;
+revoke all on all tables in schema stillwake from public;
+revoke all on all functions in schema stillwake from public;
+
+do $$
+declare
+  v_verb oid;
+begin
+  if to_regrole('stillwake_app') is null then
+    return;
+  end if;
+  grant usage on schema stillwake to stillwake_app, stillwake_worker, stillwake_reader;
+  grant select on stillwake.jobs, stillwake.attempts, stillwake.logs, stillwake.events, stillwake.checkpoints, stillwake.pipelines, stillwake.pools
+    to stillwake_app, stillwake_reader;
+  for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace
+    and p.proname in ('register_pipeline', 'enqueue', 'enqueue_many', 'cancel', 'retry', 'pause', 'resume', 'pause_pool', 'resume_pool', 'watchdog', 'demand', 'next_due', 'now', 'schema_state')
+  loop
+    execute format('grant execute on function %s to stillwake_app', v_verb::regprocedure);
+  end loop;
+  for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace
+    and p.proname in ('register_pipeline', 'claim', 'settle_and_claim', 'beat', 'save_checkpoints', 'load_checkpoints', 'append_logs', 'progress', 'settle',
+      'complete', 'fail', 'release', 'recover', 'expire', 'watchdog', 'demand', 'next_due', 'listen', 'unlisten', 'now', 'schema_state')
+  loop
+    execute format('grant execute on function %s to stillwake_worker', v_verb::regprocedure);
+  end loop;
+  for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace and p.proname in ('demand', 'next_due', 'now', 'schema_state') loop
+    execute format('grant execute on function %s to stillwake_reader', v_verb::regprocedure);
+  end loop;
+end
+$$;

@@ -1,0 +1,181 @@
+// The way to Postgres: one pool, statements that are repeated when the connection is lost, errors turned into our own. In a pool
+// opened here time limits end in a destroyed socket, so nothing waits for ever on a connection that is half open. A user's own pool has the
+// limits the user gave it: without a `query_timeout` of theirs a statement on a half-open connection waits as long as the kernel does.
+import { setTimeout as delay } from "node:timers/promises";
+import pg from "pg";
+import {
+  DatabaseUnavailable,
+  fromDatabase,
+  InvalidInput,
+  isConflict,
+  isConnectionLoss,
+  StillwakeError,
+} from "./errors.ts";
+import { checkSchema, schemaName } from "./schema.ts";
+import { backoffMs, type Duration, durationMs } from "./time.ts";
+
+export interface DatabaseOptions {
+  /** postgres://user:password@host:port/database */
+  url?: string;
+  /** A pool of yours, instead of a URL. It stays yours: close() leaves it open, and its size and time limits are what you set. */
+  pool?: pg.Pool;
+  /** The schema this Stillwake lives in. Default "stillwake". */
+  schema?: string;
+  /** Connections at most. Default 10. */
+  connections?: number;
+  /** How long a call goes on trying while Postgres cannot be reached. Default "30s". */
+  patience?: Duration;
+  /** How long one statement may take before its connection is given up. Default "10s". */
+  statementTimeout?: Duration;
+}
+
+/** How a statement behaves when it is repeated after its answer was lost. */
+export interface Repeat {
+  /** Called before each try with true from the second on; returns the values to send. */
+  values(again: boolean): unknown[];
+}
+
+export class Database {
+  readonly schema: string;
+  readonly #pool: pg.Pool;
+  readonly #own: boolean;
+  readonly #patienceMs: number;
+  readonly #stopping = new AbortController();
+  readonly #onIdleError = () => {};
+  #checked: Promise<void> | undefined;
+  #closed: Promise<void> | undefined;
+
+  constructor(options: DatabaseOptions) {
+    this.schema = schemaName(options.schema);
+    this.#patienceMs = durationMs(options.patience ?? "30s", "patience");
+    this.#own = !options.pool;
+    this.#pool = options.pool ?? openPool(options);
+    // An idle connection that breaks is replaced by the next call; without a listener Node would exit.
+    this.#pool.on("error", this.#onIdleError);
+  }
+
+  /** Reads, and writes that are the same when repeated. */
+  async query<Row extends pg.QueryResultRow>(text: string, values: unknown[] = []): Promise<Row[]> {
+    return this.repeat<Row>(text, { values: () => values });
+  }
+
+  /**
+   * Sends a statement until it is answered or patience ends; after the first lost answer once more in any case. A conflict with others was
+   * undone as a whole and is simply repeated.
+   */
+  async repeat<Row extends pg.QueryResultRow>(text: string, repeat: Repeat): Promise<Row[]> {
+    if (this.#stopping.signal.aborted) throw closed();
+    await this.#check();
+    const deadline = performance.now() + this.#patienceMs;
+    let unknown = false;
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return (await this.#pool.query<Row>(text, repeat.values(unknown))).rows;
+      } catch (error) {
+        const lost = isConnectionLoss(error);
+        // An id that a lost try of ours is about to commit: the next try sees it.
+        const ours = unknown && (error as { code?: string }).code === "23505";
+        if (!lost && !ours && !isConflict(error)) throw this.#explain(error);
+        await this.#pauseOrGiveUp(error, attempt, lost && !unknown ? Number.POSITIVE_INFINITY : deadline);
+        unknown ||= lost;
+      }
+    }
+  }
+
+  /** Lets statements in flight finish; calls that wait for Postgres to come back end at once. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    this.#stopping.abort();
+    if (this.#own) await this.#pool.end();
+    else this.#pool.off("error", this.#onIdleError);
+  }
+
+  /** Once per process, before the first statement: is the schema one this version can work with? */
+  #check(): Promise<void> {
+    this.#checked ??= this.#checkPatiently().catch((error) => {
+      this.#checked = undefined;
+      throw error;
+    });
+    return this.#checked;
+  }
+
+  async #checkPatiently(): Promise<void> {
+    const deadline = performance.now() + this.#patienceMs;
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await checkSchema((text) => this.#pool.query(text), this.schema);
+      } catch (error) {
+        if (!isConnectionLoss(error)) throw this.#explain(error);
+        await this.#pauseOrGiveUp(error, attempt, deadline);
+      }
+    }
+  }
+
+  /** An own pool that has been ended refuses in words of its own. */
+  #explain(error: unknown): unknown {
+    const explained = fromDatabase(error);
+    return this.#stopping.signal.aborted && explained === error ? closed(error) : explained;
+  }
+
+  async #pauseOrGiveUp(error: unknown, attempt: number, deadline: number): Promise<void> {
+    const pauseMs = backoffMs(attempt, 20, 2000);
+    if (performance.now() + pauseMs > deadline) {
+      throw unavailable(error, this.#patienceMs);
+    }
+    await delay(pauseMs, undefined, { signal: this.#stopping.signal }).catch(() => {
+      throw closed(error);
+    });
+  }
+}
+
+export function unavailable(cause: unknown, patienceMs: number): DatabaseUnavailable {
+  return new DatabaseUnavailable(
+    `Postgres could not be reached for ${patienceMs} ms: ${(cause as Error).message || "connection refused"}`,
+    {
+      cause,
+      remedy: "Check that it is running and the URL is right; whether the last try was carried out is not known",
+    },
+  );
+}
+
+function closed(cause?: unknown): StillwakeError {
+  return new StillwakeError("CLOSED", "This Stillwake is closed", {
+    cause,
+    remedy: cause
+      ? "Close it after its calls have ended; whether the last try was carried out is not known"
+      : "Close it after its last call, or create another",
+  });
+}
+
+/** The error does not repeat the URL: there is a password in it. */
+export function checkUrl(url: string): string {
+  if (URL.canParse(url) && ["postgres:", "postgresql:", "socket:"].includes(new URL(url).protocol)) return url;
+  throw new InvalidInput("url is not the URL of a Postgres", {
+    field: "url",
+    remedy: "Write it as postgres://user:password@host:5432/database, special characters in the password as %40",
+  });
+}
+
+function openPool(options: DatabaseOptions): pg.Pool {
+  if (!options.url) {
+    throw new InvalidInput("Neither url nor pool is given", {
+      field: "url",
+      remedy: "Pass the URL of your Postgres, as in createStillwake({ url: process.env.DATABASE_URL })",
+    });
+  }
+  return new pg.Pool({
+    connectionString: checkUrl(options.url),
+    application_name: "stillwake",
+    max: options.connections ?? 10,
+    query_timeout: durationMs(options.statementTimeout ?? "10s", "statementTimeout"),
+    connectionTimeoutMillis: 5000,
+    // Idle means silent: with nothing to do the pool holds no connection and the database may sleep.
+    idleTimeoutMillis: 5000,
+    allowExitOnIdle: true,
+    keepAlive: true,
+  });
+}

@@ -1,0 +1,185 @@
+// The errors a caller can meet. Every one carries a code for programs, a message that names the thing and the limit, and a remedy.
+// SQLSTATEs SW001… become these classes in one place: `fromDatabase`.
+
+export interface StillwakeErrorOptions {
+  cause?: unknown;
+  /** What to do about it, as a sentence. */
+  remedy?: string;
+  /** Whether the same call may succeed later without any change. */
+  retryable?: boolean;
+  /** The field that is wrong, as a path such as `input.repo` or `options.delay`. */
+  field?: string;
+}
+
+export class StillwakeError extends Error {
+  readonly code: string;
+  readonly retryable: boolean;
+  readonly remedy?: string;
+  readonly field?: string;
+
+  constructor(code: string, message: string, options: StillwakeErrorOptions = {}) {
+    super(
+      options.remedy ? `${message}. ${options.remedy}` : message,
+      options.cause ? { cause: options.cause } : undefined,
+    );
+    this.name = new.target.name;
+    this.code = code;
+    this.retryable = options.retryable ?? false;
+    if (options.remedy) this.remedy = options.remedy;
+    if (options.field) this.field = options.field;
+  }
+}
+
+export interface Issue {
+  path: string;
+  message: string;
+}
+
+/** Input, options or filters that cannot be accepted. Nothing was stored. */
+export class InvalidInput extends StillwakeError {
+  readonly issues: readonly Issue[];
+
+  constructor(message: string, options: StillwakeErrorOptions & { issues?: readonly Issue[] } = {}) {
+    super("INVALID_INPUT", message, options);
+    this.issues = options.issues ?? [];
+  }
+}
+
+export class UnknownPipeline extends StillwakeError {
+  constructor(message: string, options?: StillwakeErrorOptions) {
+    super("UNKNOWN_PIPELINE", message, options);
+  }
+}
+
+export class UnknownPool extends StillwakeError {
+  constructor(message: string, options?: StillwakeErrorOptions) {
+    super("UNKNOWN_POOL", message, options);
+  }
+}
+
+export class JobNotFound extends StillwakeError {
+  constructor(message: string, options?: StillwakeErrorOptions) {
+    super("JOB_NOT_FOUND", message, options);
+  }
+}
+
+/** The job is in a state that does not allow the act. */
+export class NotAllowed extends StillwakeError {
+  constructor(message: string, options?: StillwakeErrorOptions) {
+    super("NOT_ALLOWED", message, options);
+  }
+}
+
+/** The attempt was replaced: it must stop, nothing it writes is accepted. */
+export class LeaseLost extends StillwakeError {
+  constructor(message: string, options?: StillwakeErrorOptions) {
+    super("LEASE_LOST", message, options);
+  }
+}
+
+/** The job that was waited for failed or was cancelled; `failure` is what it stored. */
+export class JobFailed extends StillwakeError {
+  readonly jobId: string;
+  readonly state: "failed" | "cancelled";
+  readonly failure: unknown;
+
+  constructor(jobId: string, state: "failed" | "cancelled", failure: unknown) {
+    const reason = (failure as { message?: string } | null)?.message;
+    super(
+      "JOB_FAILED",
+      `Job ${jobId} ${state === "failed" ? "failed" : "was cancelled"}${reason ? `: ${reason}` : ""}`,
+    );
+    this.jobId = jobId;
+    this.state = state;
+    this.failure = failure;
+  }
+}
+
+/** The tables in the database are not those this version of Stillwake needs. */
+export class SchemaMismatch extends StillwakeError {}
+
+/** Postgres could not be reached, or went away, for longer than the client retries. */
+export class DatabaseUnavailable extends StillwakeError {
+  constructor(message: string, options: StillwakeErrorOptions = {}) {
+    super("DATABASE_UNAVAILABLE", message, { retryable: true, ...options });
+  }
+}
+
+const bySqlState: Record<string, new (message: string, options?: StillwakeErrorOptions) => StillwakeError> = {
+  SW001: InvalidInput,
+  SW002: UnknownPipeline,
+  SW003: UnknownPool,
+  SW004: JobNotFound,
+  SW005: LeaseLost,
+  SW006: NotAllowed,
+};
+
+interface PostgresError {
+  code?: string;
+  message?: string;
+  detail?: string;
+  hint?: string;
+  /** Prisma wraps the driver's error: its own engine in code and message, a driver adapter as a whole. */
+  meta?: { code?: string; message?: string; driverAdapterError?: unknown };
+  cause?: unknown;
+}
+
+/** Turns what a driver threw into one of the classes above; anything else is handed back as it is. */
+export function fromDatabase(thrown: unknown): unknown {
+  for (
+    let error = thrown as PostgresError | undefined, depth = 0;
+    error && depth < 5;
+    error = (error.meta?.driverAdapterError ?? error.cause) as PostgresError, depth++
+  ) {
+    const state = error.meta?.code ?? error.code;
+    const known = state ? bySqlState[state] : undefined;
+    if (known) {
+      return new known(error.meta?.message ?? error.message ?? "", {
+        cause: thrown,
+        ...(error.detail && { field: error.detail }),
+        ...(error.hint && { remedy: error.hint.replace(/\.$/, ".") }),
+      });
+    }
+    if (state === "22021" || state === "22P05") {
+      return new InvalidInput(`A text contains what Postgres cannot store: ${error.message}`, {
+        cause: thrown,
+        remedy: "Remove NUL characters and halves of surrogate pairs",
+      });
+    }
+    if (state === "42883" || state === "3F000" || state === "42P01") {
+      return new SchemaMismatch(
+        "SCHEMA_MISSING",
+        `The database has no Stillwake as this version knows it: ${error.message}`,
+        {
+          cause: thrown,
+          remedy: "Run `stillwake migrate` with the owner's URL, or check the schema setting.",
+        },
+      );
+    }
+  }
+  return thrown;
+}
+
+const lostConnection = new Set([
+  ..."ECONNREFUSED ECONNRESET ECONNABORTED EPIPE ETIMEDOUT EHOSTUNREACH ENETUNREACH EAI_AGAIN ENOTFOUND".split(" "),
+  // read_only_sql_transaction: this server has become, or still is, a standby; the next connection finds the primary.
+  "25006",
+  // admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout, too_many_connections, connection exceptions
+  ..."57P01 57P02 57P03 57P05 53300 08000 08001 08003 08004 08006 08P01".split(" "),
+]);
+
+/** True when the connection was lost or refused: the statement may or may not have been carried out. */
+export function isConnectionLoss(thrown: unknown): boolean {
+  const error = thrown as { code?: string; message?: string; errors?: unknown[] };
+  if (error?.errors?.some(isConnectionLoss)) return true;
+  if (error?.code) return lostConnection.has(error.code);
+  return /Connection terminated|Query read timeout|timeout exceeded when trying to connect|Client has encountered a connection error|not queryable/.test(
+    error?.message ?? "",
+  );
+}
+
+/** Deadlock and serialization failure: the transaction was undone as a whole and may simply be repeated. */
+export function isConflict(thrown: unknown): boolean {
+  const code = (thrown as { code?: string })?.code;
+  return code === "40P01" || code === "40001";
+}

@@ -1,0 +1,103 @@
+// What can be said about a job when it is enqueued. Judged here, before the call shares a statement with others: what the database would
+// refuse must not take its neighbours along.
+import { InvalidInput } from "./errors.ts";
+import { unstorable } from "./payload.ts";
+import { type Duration, toInterval } from "./time.ts";
+import type { Transaction } from "./transaction.ts";
+
+export interface EnqueueOptions {
+  /** Start not before this long from now. */
+  delay?: Duration;
+  /** Start not before this moment. */
+  runAt?: Date;
+  /** End the job as failed (EXPIRED) if no worker has started it by then. */
+  expiresIn?: Duration;
+  expiresAt?: Date;
+  /** Higher runs first, -1000 to 1000. */
+  priority?: number;
+  pool?: string;
+  attempts?: number;
+  /** A label to find the job by. */
+  key?: string;
+  /** Whose job it is. */
+  tenant?: string;
+  /** A second call with the same key and pipeline answers the first call's job. */
+  idempotencyKey?: string;
+  /** Enqueue inside your own transaction: pg, postgres.js, Drizzle, Kysely, Prisma or Knex. */
+  tx?: Transaction;
+}
+
+export interface EnqueueManyOptions extends Omit<EnqueueOptions, "idempotencyKey"> {
+  /** One per input, null for none. */
+  idempotencyKeys?: readonly (string | null)[];
+}
+
+type Write = (sql: Record<string, unknown>, value: unknown) => void;
+
+const shared: Record<string, Write> = {
+  delay: (sql, value) => (sql.delay = toInterval(value as Duration, "delay")),
+  runAt: (sql, value) => (sql.run_at = isoTime(value, "runAt")),
+  expiresIn: (sql, value) => (sql.expires_in = toInterval(value as Duration, "expiresIn")),
+  expiresAt: (sql, value) => (sql.expires_at = isoTime(value, "expiresAt")),
+  priority: (sql, value) => (sql.priority = wholeNumber(value, "priority", -1000, 1000)),
+  pool: (sql, value) => (sql.pool = label(value, "pool")),
+  attempts: (sql, value) => (sql.max_attempts = wholeNumber(value, "attempts", 1, 1000)),
+  key: (sql, value) => (sql.key = label(value, "key")),
+  tenant: (sql, value) => (sql.tenant = label(value, "tenant")),
+};
+const forOne: Record<string, Write> = { ...shared, idempotencyKey: () => {}, tx: () => {} };
+const forMany: Record<string, Write> = { ...shared, idempotencyKeys: () => {}, tx: () => {} };
+
+/** The options as `stillwake.enqueue_many` takes them, without the keys. */
+export function sqlOptions(options: EnqueueOptions | EnqueueManyOptions, many = false): Record<string, unknown> {
+  if (typeof options !== "object" || options === null) {
+    throw new InvalidInput("options is not an object", { field: "options", remedy: "Pass options by name, or none" });
+  }
+  const writers = many ? forMany : forOne;
+  const sql: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(options)) {
+    if (value === undefined) continue;
+    if (!Object.hasOwn(writers, name)) {
+      throw new InvalidInput(`Unknown option "${name}"`, {
+        field: name,
+        remedy: `Known options: ${Object.keys(writers).join(", ")}`,
+      });
+    }
+    writers[name]!(sql, value);
+  }
+  return sql;
+}
+
+/** A text of 1 to 500 characters that Postgres can store. */
+export function label(value: unknown, field: string): string {
+  if (typeof value !== "string" || value === "" || (value.length > 500 && [...value].length > 500)) {
+    throw new InvalidInput(`${field} must be a text of 1 to 500 characters`, {
+      field,
+      remedy: "Use a shorter one or a hash of it, or leave it out",
+    });
+  }
+  const bad = unstorable(value);
+  if (bad) {
+    throw new InvalidInput(`${field} contains ${bad}, which Postgres cannot store`, {
+      field,
+      remedy: "Remove it, or use a hash",
+    });
+  }
+  return value;
+}
+
+function wholeNumber(value: unknown, field: string, least: number, most: number): number {
+  if (Number.isInteger(value) && (value as number) >= least && (value as number) <= most) return value as number;
+  throw new InvalidInput(`${field} must be a whole number from ${least} to ${most}, not ${String(value)}`, {
+    field,
+    remedy: "Choose a value within that range",
+  });
+}
+
+function isoTime(value: unknown, field: string): string {
+  if (value instanceof Date && !Number.isNaN(value.getTime())) return value.toISOString();
+  throw new InvalidInput(`${field} is not a valid Date`, {
+    field,
+    remedy: "Pass a Date such as new Date(Date.now() + 60_000)",
+  });
+}

@@ -1,0 +1,2 @@
+// stillwake/postgres: a real Postgres for development and tests, from npm packages alone.
+export { type EmbeddedPostgres, type PostgresOptions, startPostgres } from "./server.ts";

@@ -1,0 +1,5 @@
+// stillwake/testing: what our own tests stand on, and what a user's tests can stand on too.
+export { type ClockOwner, startClock, stopClock, travel } from "./clock.ts";
+export { type TestDatabase, type TestDatabaseOptions, testDatabase } from "./database.ts";
+export { type FaultProxy, type FaultProxyMode, faultProxy } from "./proxy.ts";
+export { type WaitForOptions, waitFor } from "./wait.ts";

@@ -1,0 +1,252 @@
+// The verbs of sql/functions as typed calls, and the two reads over the views. The client and the worker speak SQL only through here.
+import { randomUUID } from "node:crypto";
+import type { Database } from "./database.ts";
+import { fromDatabase, NotAllowed } from "./errors.ts";
+import type { Send } from "./transaction.ts";
+
+export type JobState = "queued" | "running" | "paused" | "completed" | "failed" | "cancelled";
+export type WaitingFor = "time" | "retry" | "key" | "limit" | "children" | "event" | "machine";
+
+export interface Failure {
+  name?: string;
+  message?: string;
+  code?: string;
+  stack?: string;
+  cause?: unknown;
+}
+
+export interface JobRow {
+  id: string;
+  pipeline: string;
+  pool: string;
+  state: JobState;
+  waiting_for: WaitingFor | null;
+  priority: number;
+  run_at: Date | number;
+  created_at: Date;
+  started_at: Date | null;
+  ended_at: Date | null;
+  expires_at: Date | null;
+  attempt: number;
+  max_attempts: number;
+  crashes: number;
+  epoch: string;
+  worker: string | null;
+  key: string | null;
+  tenant: string | null;
+  idempotency_key: string | null;
+  input: unknown;
+  output: unknown;
+  failure: Failure | null;
+  cancel: { at: string; by?: string; reason?: string } | null;
+  pause: { at: string; by?: string; reason?: string; resume_at?: string } | null;
+  progress: { at: string; fraction?: number; done?: number; total?: number; sentence?: string } | null;
+  missing: string[] | null;
+}
+
+/** What a worker holds: the fence of every write it makes. */
+interface Lease {
+  job: string;
+  epoch: string;
+  lease: string;
+}
+
+export interface ClaimedJob {
+  job_id: string;
+  lease_id: string;
+  /** A whole number as text: it may pass 2^53. */
+  epoch: string;
+  pipeline: string;
+  input: unknown;
+  attempt: number;
+  max_attempts: number;
+  crashes: number;
+  key: string | null;
+  tenant: string | null;
+  progress: unknown;
+}
+
+export type Settlement = Lease &
+  (
+    | { outcome: "completed"; output?: unknown; missing?: string[] }
+    | { outcome: "failed"; failure: Failure; fatal?: boolean; retry_in?: string }
+    | { outcome: "cancelled"; failure?: Failure }
+    | { outcome: "slept"; for?: string; until?: string; waiting_for?: WaitingFor }
+    | { outcome: "paused"; reason: string; resume_in?: string }
+    | { outcome: "released" }
+    | { outcome: "lost"; failure: Failure }
+  );
+
+export interface ClaimRequest {
+  worker: string;
+  pool: string;
+  pipelines: string[];
+  limit: number;
+  /** As Postgres reads an interval. */
+  lease: string;
+}
+
+export interface EnqueueBatch {
+  pipeline: string;
+  ids: string[];
+  /** The compact JSON of each input. */
+  inputs: string[];
+  options: Record<string, unknown>;
+}
+
+export interface JobFilter {
+  pipeline?: string;
+  pool?: string;
+  state?: JobState;
+  key?: string;
+  tenant?: string;
+}
+
+/** Stores the batch and answers the ids: the given ones, or those of earlier jobs with the same idempotency keys. */
+export async function enqueueMany(database: Database, batch: EnqueueBatch): Promise<string[]> {
+  const rows = await database.repeat<{ ids: string | null }>(enqueueText(database.schema), {
+    values: (again) => enqueueValues(again ? { ...batch, options: { ...batch.options, again: true } } : batch),
+  });
+  return idsOf(rows[0]?.ids ?? null, batch.ids);
+}
+
+/** The same inside the caller's transaction: it commits or vanishes with it, and nothing is repeated. */
+export async function enqueueManyThrough(send: Send, schema: string, batch: EnqueueBatch): Promise<string[]> {
+  try {
+    const rows = await send(enqueueText(schema), enqueueValues(batch));
+    return idsOf(rows[0]?.ids as string | null, batch.ids);
+  } catch (error) {
+    throw fromDatabase(error);
+  }
+}
+
+// Every parameter travels as text, which each driver and query builder sends alike. The answer is null unless an id differs.
+function enqueueText(schema: string): string {
+  return `select nullif(${schema}.enqueue_many($1::text, $2::text::jsonb, $3::text::jsonb, g.ids), g.ids)::text as ids
+    from (select $4::text::uuid[] as ids offset 0) g`;
+}
+
+function enqueueValues({ pipeline, ids, inputs, options }: EnqueueBatch): string[] {
+  return [pipeline, `[${inputs.join(",")}]`, JSON.stringify(options), `{${ids.join(",")}}`];
+}
+
+function idsOf(answer: string | null, asked: string[]): string[] {
+  return answer === null ? asked : answer.slice(1, -1).split(",");
+}
+
+export async function registerPipeline(database: Database, name: string, settings: object): Promise<void> {
+  await database.query(registerText(database.schema), [name, JSON.stringify(settings)]);
+}
+
+export async function registerPipelineThrough(
+  send: Send,
+  schema: string,
+  name: string,
+  settings: object,
+): Promise<void> {
+  try {
+    await send(registerText(schema), [name, JSON.stringify(settings)]);
+  } catch (error) {
+    throw fromDatabase(error);
+  }
+}
+
+// Prisma cannot read a void, so the answer is a text.
+function registerText(schema: string): string {
+  return `select ${schema}.register_pipeline($1::text, $2::text::jsonb)::text`;
+}
+
+const jobColumns = `id, pipeline, pool, state, waiting_for, priority, run_at, created_at, started_at, ended_at, expires_at, attempt, max_attempts,
+  crashes, epoch, worker, key, tenant, idempotency_key, input, output, failure, cancel, pause, progress, missing`;
+
+export async function readJobs(database: Database, ids: string[]): Promise<JobRow[]> {
+  return database.query<JobRow>(`select ${jobColumns} from ${database.schema}.jobs where id = any ($1::uuid[])`, [ids]);
+}
+
+/** Newest first. `before` is the id the page before ended with. */
+export async function listJobs(
+  database: Database,
+  filter: JobFilter,
+  before: string | null,
+  limit: number,
+): Promise<JobRow[]> {
+  const conditions: string[] = [];
+  const values: unknown[] = [];
+  for (const [column, value] of Object.entries({ ...filter })) {
+    values.push(value);
+    conditions.push(`${column} = $${values.length}`);
+  }
+  if (before) {
+    values.push(before);
+    conditions.push(`id < $${values.length}`);
+  }
+  values.push(limit);
+  const where = conditions.length > 0 ? `where ${conditions.join(" and ")}` : "";
+  return database.query<JobRow>(
+    `select ${jobColumns} from ${database.schema}.jobs ${where} order by id desc limit $${values.length}`,
+    values,
+  );
+}
+
+/** cancel, retry, pause and resume of a job: each answers the state the job is in now. */
+export async function controlJob(
+  database: Database,
+  verb: "cancel" | "retry" | "pause" | "resume",
+  values: unknown[],
+): Promise<JobState> {
+  const places = values.map((_, index) => `$${index + 1}`).join(", ");
+  let repeated = false;
+  try {
+    const rows = await database.repeat<{ state: JobState }>(`select ${database.schema}.${verb}(${places}) as state`, {
+      values: (again) => {
+        repeated = again;
+        return values;
+      },
+    });
+    return rows[0]!.state;
+  } catch (error) {
+    // A retry whose answer was lost finds the job alive again.
+    if (!repeated || !(error instanceof NotAllowed)) throw error;
+    const [job] = await readJobs(database, [values[0] as string]);
+    if (!job) throw error;
+    return job.state;
+  }
+}
+
+export async function controlPool(
+  database: Database,
+  verb: "pause_pool" | "resume_pool",
+  values: unknown[],
+): Promise<void> {
+  const places = values.map((_, index) => `$${index + 1}`).join(", ");
+  await database.query(`select ${database.schema}.${verb}(${places})`, values);
+}
+
+/** Settles what is finished and claims what is next: one round trip, one commit. */
+export async function settleAndClaim(
+  database: Database,
+  settlements: Settlement[],
+  { worker, pool, pipelines, limit, lease }: ClaimRequest,
+): Promise<{ refused: string[]; claimed: ClaimedJob[] }> {
+  // The lease is named here, so that a repeated call is answered the jobs of the first instead of leasing others to nobody.
+  const rows = await database.query<ClaimedJob & { refused: string[] | null }>(
+    `select job_id, lease_id, epoch, pipeline, input, attempt, max_attempts, crashes, key, tenant, progress, refused
+    from ${database.schema}.settle_and_claim($1, $2, $3, $4, $5, $6, $7)`,
+    [JSON.stringify(settlements), worker, pool, pipelines, limit, lease, randomUUID()],
+  );
+  const refused = rows[0]?.refused ?? [];
+  return { refused, claimed: refused.length > 0 ? rows.slice(1) : rows };
+}
+
+export interface Demand {
+  pool: string;
+  paused: boolean;
+  claimable: number;
+  running: number;
+  oldest: Date | null;
+  next_due: Date | null;
+}
+
+export async function readDemand(database: Database): Promise<Demand[]> {
+  return database.query<Demand>(`select * from ${database.schema}.demand()`);
+}

@@ -1,0 +1,163 @@
+// The shape of the code, held by a test: who may import whom, where SQL stands, who reads the environment, which clock decides.
+import fs from "node:fs";
+import path from "node:path";
+import { describe, expect, it } from "vitest";
+import { ROOT } from "./setup/build.ts";
+
+const sources = read("src", ".ts");
+const statements = read("sql", ".sql");
+
+describe("the source", () => {
+  it("has no file of more than 400 lines", () => {
+    expect(sources.filter(({ text }) => text.split("\n").length > 401).map(({ name }) => name)).toEqual([]);
+  });
+
+  it("reads the environment in config.ts only", () => {
+    // The embedded server is given the PATH of this process, which is no configuration.
+    const others = sources.filter(({ name }) => !["config.ts", "postgres/cluster.ts"].includes(name));
+    expect(others.filter(({ code }) => /\bprocess\.env\b/.test(code)).map(({ name }) => name)).toEqual([]);
+  });
+
+  it("has SQL text only where it belongs", () => {
+    const allowed = /^(database|verbs|migrate|schema|doctor)\.ts$|^testing\//;
+    const verb =
+      /["'`]\s*(select|insert into|update|delete from|with \w+ as|create|alter|drop|begin|commit|rollback|set local|listen|notify|lock table|grant) /;
+    const found = sources.filter(({ name, uncommented }) => !allowed.test(name) && verb.test(uncommented));
+    expect(found.map(({ name }) => name)).toEqual([]);
+    expect(sources.filter(({ uncommented }) => verb.test(uncommented)).length).toBeGreaterThan(3);
+  });
+
+  it("keeps contracts free of Node and of the database, through everything they import", () => {
+    const reached = closure("pipeline.ts");
+    expect(reached).toEqual(expect.arrayContaining(["errors.ts", "time.ts"]));
+    expect(reached.filter((name) => /^(node:|pg$)/.test(name))).toEqual([]);
+  });
+
+  it("points one way: the library knows no command, no test helper, no embedded server", () => {
+    const allowed: Record<string, RegExp> = {
+      // Who stands in which folder may import from which folders.
+      ".": /^[\w-]+\.ts$/,
+      postgres: /^postgres\/|^errors\.ts$/,
+      testing: /^testing\/|^(errors|time|schema|migrate)\.ts$/,
+      cli: /^cli\/|^postgres\/index\.ts$|^[\w-]+\.ts$/,
+    };
+    for (const { name, imports } of sources) {
+      const folder = path.dirname(name);
+      const foreign = imports.filter((imported) => imported.endsWith(".ts") && !allowed[folder]?.test(imported));
+      expect(foreign, `${name} imports`).toEqual([]);
+    }
+  });
+
+  it("has layers: nothing below the client imports it, nothing below the database imports that", () => {
+    const layers = [
+      ["errors.ts", "version.ts"],
+      ["time.ts", "schema.ts", "ids.ts", "payload.ts", "transaction.ts", "shared-commit.ts", "config.ts"],
+      ["pipeline.ts", "options.ts", "database.ts"],
+      ["verbs.ts", "migrate.ts", "doctor.ts"],
+      ["client.ts"],
+      ["index.ts"],
+    ];
+    const levelOf = new Map(layers.flatMap((names, level) => names.map((name) => [name, level])));
+    const library = sources.filter(({ name }) => !name.includes("/"));
+    expect(library.map(({ name }) => name).filter((name) => !levelOf.has(name))).toEqual([]);
+    for (const { name, imports } of library) {
+      const upwards = imports.filter(
+        (imported) => levelOf.has(imported) && levelOf.get(imported)! > levelOf.get(name)!,
+      );
+      expect(upwards, `${name} imports`).toEqual([]);
+    }
+  });
+
+  it("has no circle of imports", () => {
+    for (const { name } of sources) expect(closure(name), `what ${name} reaches`).not.toContain(name);
+  });
+
+  it("needs pg and nothing else", () => {
+    const manifest = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
+    expect(Object.keys(manifest.dependencies)).toEqual(["pg"]);
+    const packages = new Set(
+      sources.flatMap(({ imports }) => imports).filter((name) => !name.endsWith(".ts") && !name.startsWith("node:")),
+    );
+    expect([...packages]).toEqual(["pg"]);
+  });
+
+  it("F7, F8: names no statement and takes no lock that would stay with a pooled connection", () => {
+    for (const { name, uncommented } of [...sources, ...statements]) {
+      expect(uncommented, name).not.toMatch(/\bpg_(try_)?advisory_(?!xact_lock)/);
+      expect(uncommented, name).not.toMatch(/\bset session\b|\bprepare \w+ as\b|\bpg_advisory_unlock/i);
+    }
+  });
+});
+
+describe("the SQL", () => {
+  it("asks stillwake.now() for the time, nobody else", () => {
+    const others = statements.filter(({ name }) => name.startsWith("functions/") && name !== "functions/clock.sql");
+    for (const { name, uncommented } of others) {
+      expect(uncommented, name).not.toMatch(
+        /(?<!stillwake\.)\bnow\(\)|clock_timestamp|current_timestamp|statement_timestamp|localtime|current_date/i,
+      );
+    }
+  });
+
+  it("names the schema of everything it makes", () => {
+    for (const { name, uncommented } of statements) {
+      const made =
+        uncommented.match(/create (or replace )?(function|view|table|type|trigger|sequence)\s+(?!stillwake\.)\S+/gi) ??
+        [];
+      expect(made, name).toEqual([]);
+    }
+  });
+
+  it("locks live_jobs nowhere before leases in one function", () => {
+    for (const { name, text } of statements) {
+      for (const body of text.split(/create or replace function /).slice(1)) {
+        const lease = body.search(/from stillwake\.leases[^;]*for (update|share)/);
+        const job = body.search(/from stillwake\.live_jobs[^;]*for (update|share)/);
+        if (lease >= 0 && job >= 0) expect(lease, `${name}: ${body.slice(0, 40)}`).toBeLessThan(job);
+      }
+    }
+  });
+});
+
+interface Source {
+  /** Relative to its root, such as "cli/dev.ts". */
+  name: string;
+  text: string;
+  /** Without comments. */
+  uncommented: string;
+  /** Without comments and the contents of strings. */
+  code: string;
+  /** Files relative to src, packages by name. */
+  imports: string[];
+}
+
+function read(folder: string, extension: string): Source[] {
+  const root = path.join(ROOT, folder);
+  const names = fs.readdirSync(root, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(extension));
+  return names.map((name) => {
+    const text = fs.readFileSync(path.join(root, name), "utf8");
+    const uncommented =
+      extension === ".sql"
+        ? text.replaceAll(/--.*$/gm, "")
+        : text.replaceAll(/\/\*[\s\S]*?\*\/|(?<![:"'`\w])\/\/.*$/gm, "");
+    const code = uncommented.replaceAll(/"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`/g, '""');
+    const imports = [...uncommented.matchAll(/(?:from|import)\s*\(?\s*"([^"]+)"/g)].map(([, target]) =>
+      target!.startsWith(".") ? path.join(path.dirname(name), target!) : target!,
+    );
+    return { name, text, uncommented, code, imports };
+  });
+}
+
+/** Everything a file imports, directly or not. */
+function closure(name: string): string[] {
+  const reached = new Set<string>();
+  const follow = (current: string) => {
+    for (const imported of sources.find((source) => source.name === current)?.imports ?? []) {
+      if (reached.has(imported)) continue;
+      reached.add(imported);
+      follow(imported);
+    }
+  };
+  follow(name);
+  return [...reached];
+}

@@ -1,0 +1,38 @@
+// The environment, read in one place.
+import { describe, expect, it } from "vitest";
+import { readConfig } from "../src/config.ts";
+
+describe("the configuration", () => {
+  it("has defaults for everything but the database", () => {
+    expect(readConfig({})).toEqual({ databaseUrl: undefined, schema: "stillwake", port: 4700, dir: ".stillwake" });
+  });
+
+  it("prefers STILLWAKE_DATABASE_URL to DATABASE_URL, and takes empty for absent", () => {
+    expect(readConfig({ STILLWAKE_DATABASE_URL: "postgres://a", DATABASE_URL: "postgres://b" }).databaseUrl).toBe(
+      "postgres://a",
+    );
+    expect(readConfig({ STILLWAKE_DATABASE_URL: "", DATABASE_URL: "postgres://b" }).databaseUrl).toBe("postgres://b");
+    expect(readConfig({ DATABASE_URL: "", STILLWAKE_SCHEMA: "", STILLWAKE_DIR: "", STILLWAKE_PORT: "" })).toEqual(
+      readConfig({}),
+    );
+  });
+
+  it("reads schema, port and folder", () => {
+    const env = { STILLWAKE_SCHEMA: "jobs", STILLWAKE_PORT: "0", STILLWAKE_DIR: "/data" };
+    expect(readConfig(env)).toMatchObject({ schema: "jobs", port: 0, dir: "/data" });
+  });
+
+  it.each(["http", "-1", "65536", "1.5", "4700x"])("refuses the port %s by name, with the range", (port) => {
+    expect(() => readConfig({ STILLWAKE_PORT: port })).toThrow(
+      expect.objectContaining({
+        code: "INVALID_INPUT",
+        field: "STILLWAKE_PORT",
+        remedy: expect.stringContaining("0 to 65535"),
+      }),
+    );
+  });
+
+  it("cannot be changed afterwards", () => {
+    expect(Object.isFrozen(readConfig({}))).toBe(true);
+  });
+});

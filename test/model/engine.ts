@@ -1,0 +1,210 @@
+// The real thing behind the model: one connection, the verbs as SQL, and the whole state read back in one statement.
+import pg from "pg";
+import { stopClock } from "../../src/testing/index.ts";
+import { violationsText } from "./invariants.ts";
+import type { Outcome } from "./transitions.ts";
+import type { ClaimOptions, EnqueueOptions } from "./verbs.ts";
+import { type Handle, INFINITY, pipelines } from "./world.ts";
+
+export type Settlement = Handle & Outcome;
+
+export class Engine {
+  readonly #client: pg.Client;
+  #resets = 0;
+  /** Statements sent, resets and comparisons aside. */
+  calls = 0;
+
+  constructor(url: string) {
+    this.#client = new pg.Client({ connectionString: url });
+  }
+
+  async open(): Promise<void> {
+    await this.#client.connect();
+    // Nothing here is about durability, and the commits are many.
+    await this.#client.query("set synchronous_commit = off");
+    for (const [name, settings] of Object.entries(pipelines)) {
+      await this.#client.query("select stillwake.register_pipeline($1, $2)", [
+        name,
+        {
+          pool: settings.pool,
+          priority: settings.priority,
+          max_attempts: settings.maxAttempts,
+          crash_limit: settings.crashLimit,
+          backoff_first: milliseconds(settings.backoffFirst),
+          backoff_most: milliseconds(settings.backoffMost),
+        },
+      ]);
+    }
+    await stopClock(this.#client);
+    await this.#client.query(`do $$ begin execute format('create function since_start(timestamptz) returns float8 language sql immutable as
+      $f$ select case when $1 = ''infinity'' then ${INFINITY} else extract(epoch from $1 - %L::timestamptz) * 1000 end $f$', stillwake.now()); end $$`);
+  }
+
+  async close(): Promise<void> {
+    await this.#client.end();
+  }
+
+  /** Back to an empty database at the first moment. Deleting few rows is faster than truncating many partitions. */
+  async reset(): Promise<void> {
+    const names = "live_jobs leases ended_jobs ended_attempts checkpoints feed idempotency_keys".split(" ");
+    const tables = names.map((name) => `stillwake.${name}`);
+    // The same ids come back in each game, and their dead rows slow every look at them.
+    if (this.#resets++ % 10 === 9) await this.#client.query(`vacuum ${tables.join(", ")}`);
+    await this.#client.query(`${tables.map((table) => `delete from ${table}`).join("; ")};
+      update stillwake.pools set paused_at = null; update stillwake.test_clock set shift = '0'; select setseed(0.5)`);
+  }
+
+  /** One verb: the rows it answers, or the SQLSTATE of its refusal. Anything else than a refusal is thrown. */
+  async call<Row extends pg.QueryResultRow>(text: string, values: unknown[]): Promise<Row[] | string> {
+    this.calls += 1;
+    try {
+      return (await this.#client.query<Row>({ name: text.slice(0, 60), text, values })).rows;
+    } catch (error) {
+      const code = (error as { code?: string }).code ?? "";
+      if (/^SW\d/.test(code)) return code;
+      throw error;
+    }
+  }
+
+  /** A verb that answers one value. */
+  async ask<Value>(text: string, values: unknown[]): Promise<Value | string> {
+    const answer = await this.call<{ value: Value }>(`select ${text} as value`, values);
+    return typeof answer === "string" ? answer : answer[0]!.value;
+  }
+
+  enqueue(id: string, pipeline: string, options: EnqueueOptions) {
+    const sent = {
+      delay: options.delay === null ? undefined : milliseconds(options.delay),
+      expires_in: options.expiresIn === null ? undefined : milliseconds(options.expiresIn),
+      priority: options.priority ?? undefined,
+      max_attempts: options.maxAttempts ?? undefined,
+      idempotency_keys: options.idempotencyKey === null ? undefined : [options.idempotencyKey],
+    };
+    return this.ask<string>("(stillwake.enqueue_many($1, '[{}]', $2, array[$3::uuid]))[1]", [pipeline, sent, id]);
+  }
+
+  claim(options: ClaimOptions) {
+    return this.call<ClaimedRow>("select * from stillwake.claim($1, $2, $3, $4, $5)", claimValues(options));
+  }
+
+  /** Claimed jobs; before them, if settlements were refused, a row without a job that names those. */
+  settleAndClaim(settlements: Settlement[], options: ClaimOptions) {
+    return this.call<ClaimedRow & { refused: string[] | null }>(
+      "select * from stillwake.settle_and_claim($1, $2, $3, $4, $5, $6)",
+      [JSON.stringify(settlements.map(settlementValue)), ...claimValues(options)],
+    );
+  }
+
+  settle(settlements: Settlement[]) {
+    return this.call<{ job_id: string; state: string }>("select * from stillwake.settle($1)", [
+      JSON.stringify(settlements.map(settlementValue)),
+    ]);
+  }
+
+  beat(handles: Handle[]) {
+    return this.call<{ job_id: string; verdict: string; reason: string | null }>(
+      "select * from stillwake.beat($1, $2, $3)",
+      [handles.map(({ job }) => job), handles.map(({ epoch }) => epoch), handles.map(({ lease }) => lease)],
+    );
+  }
+
+  saveCheckpoint(handle: Handle, step: string, output: string) {
+    return this.ask<string>("(select result from stillwake.save_checkpoints($1))", [
+      JSON.stringify([{ ...handle, step, output }]),
+    ]);
+  }
+
+  async loadCheckpoints({ job, epoch, lease }: Handle) {
+    const rows = await this.call<{ step: string; output: string }>(
+      "select * from stillwake.load_checkpoints($1, $2, $3)",
+      [job, epoch, lease],
+    );
+    return typeof rows === "string" ? rows : rows.map(({ step, output }) => `${step}=${output}`).sort();
+  }
+
+  async appendLogs(handle: Handle, lines: number) {
+    const last = await this.ask<string | null>("(select last_seq from stillwake.append_logs($1))", [
+      JSON.stringify([{ ...handle, lines: Array.from({ length: lines }, (_, n) => ({ message: `line ${n}` })) }]),
+    ]);
+    return last === null ? null : Number(last);
+  }
+
+  progress({ job, epoch, lease }: Handle, fraction: number) {
+    return this.ask<string>("stillwake.progress($1, $2, $3, $4)", [job, epoch, lease, { fraction }]);
+  }
+
+  async travel(ms: number): Promise<void> {
+    await this.#client.query("update stillwake.test_clock set shift = shift + $1", [milliseconds(ms)]);
+  }
+
+  /** The state in the shape of `describeWorld`, and what is wrong with it whatever the model says. */
+  async snapshot() {
+    const { rows } = await this.#client.query({ name: "snapshot", text: snapshotText });
+    return rows[0] as { world: unknown; violations: string[] | null };
+  }
+}
+
+interface ClaimedRow {
+  job_id: string;
+  lease_id: string;
+  epoch: string | number;
+  attempt: number;
+  crashes: number;
+}
+
+function claimValues({ worker, pool, pipelines, limit, lease }: ClaimOptions): unknown[] {
+  return [worker, pool, pipelines, limit, milliseconds(lease)];
+}
+
+function settlementValue({ job, epoch, lease, ...outcome }: Settlement): object {
+  const handle = { job, epoch, lease, outcome: outcome.outcome };
+  switch (outcome.outcome) {
+    case "completed":
+      return { ...handle, output: outcome.output };
+    case "failed":
+      return {
+        ...handle,
+        failure: { code: outcome.failure, message: "as asked" },
+        fatal: outcome.fatal,
+        retry_in: outcome.retryIn === null ? null : milliseconds(outcome.retryIn),
+      };
+    case "lost":
+      return { ...handle, failure: { code: outcome.failure, message: "as asked" } };
+    case "slept":
+      return { ...handle, for: milliseconds(outcome.for), waiting_for: outcome.waitingFor };
+    case "paused":
+      return {
+        ...handle,
+        reason: outcome.reason,
+        resume_in: outcome.resumeIn === null ? null : milliseconds(outcome.resumeIn),
+      };
+    default:
+      return handle;
+  }
+}
+
+function milliseconds(ms: number): string {
+  return `${ms} milliseconds`;
+}
+
+export const snapshotText = `
+select json_build_object(
+  'jobs', (select coalesce(json_agg(json_build_object(
+      'id', j.id, 'pipeline', j.pipeline, 'pool', j.pool, 'state', j.state, 'waitingFor', j.waiting_for, 'priority', j.priority,
+      'runAt', since_start(j.run_at), 'expiresAt', since_start(j.expires_at), 'startedAt', since_start(j.started_at),
+      'claimedAt', since_start(j.claimed_at), 'endedAt', since_start(j.ended_at), 'attempt', j.attempt, 'maxAttempts', j.max_attempts,
+      'crashes', j.crashes, 'epoch', j.epoch, 'worker', j.worker, 'lease', l.lease_id, 'idempotencyKey', j.idempotency_key,
+      'failure', j.failure ->> 'code', 'output', j.output, 'cancel', j.cancel ->> 'reason', 'progress', j.progress -> 'fraction', 'seq', j.seq,
+      'pause', case when j.pause is not null then json_build_object('reason', j.pause ->> 'reason', 'waitingFor', j.pause ->> 'waiting_for',
+        'place', since_start((j.pause ->> 'place')::timestamptz), 'resumeAt', since_start((j.pause ->> 'resume_at')::timestamptz)) end,
+      'feed', array(select f.kind || '@' || f.epoch from stillwake.feed f where f.job_id = j.id order by f.seq),
+      'attempts', array(select a.epoch || ':' || a.attempt || ':' || a.worker || ':' || coalesce(a.outcome, 'running')
+        from stillwake.attempts a where a.job_id = j.id order by a.epoch),
+      'checkpoints', array(select c.step || '=' || (c.output #>> '{}') || '@' || c.epoch from stillwake.checkpoints c where c.job_id = j.id order by 1)
+    ) order by j.id), '[]')
+    from stillwake.jobs j left join stillwake.live_jobs l using (id)),
+  'leases', (select coalesce(json_agg(json_build_object('id', id, 'pool', pool, 'worker', worker, 'until', since_start(until),
+      'span', extract(epoch from span) * 1000, 'jobs', array(select unnest(job_ids) order by 1)) order by id), '[]') from stillwake.leases),
+  'keys', (select coalesce(json_agg(pipeline || '/' || key || '=' || job_id order by pipeline || '/' || key), '[]') from stillwake.idempotency_keys),
+  'pausedPools', (select coalesce(json_agg(name order by name), '[]') from stillwake.pools where paused_at is not null)
+) as world, (select array_agg(violation) from (${violationsText}) v) as violations`;

@@ -1,0 +1,37 @@
+// What must hold in the database at any moment, whoever did what: asked of the tables themselves, without the model.
+import type pg from "pg";
+
+/** Answers one row per violation. The names are those of the guarantees: I1 to I7. */
+export const violationsText = `
+  select 'I1: ' || id || ' is live and ended' as violation from stillwake.live_jobs join stillwake.ended_jobs using (id)
+  union all
+  select 'I1: ' || id || ' has ended ' || count(*) || ' times' from stillwake.ended_jobs group by id having count(*) > 1
+  union all
+  select 'I2: ' || job_id || ' was written by epoch ' || epoch || ' after epoch ' || before
+  from (select job_id, epoch, lag(epoch) over (partition by job_id order by seq) as before from stillwake.feed) f where before > epoch
+  union all
+  select 'I2: ' || c.job_id || ' has a checkpoint of epoch ' || c.epoch || ' and is at ' || j.epoch
+  from stillwake.checkpoints c join stillwake.jobs j on j.id = c.job_id where c.epoch > j.epoch
+  union all
+  select 'I3: ' || j.id || ' runs under a lease that does not list it'
+  from stillwake.live_jobs j left join stillwake.leases l on l.id = j.lease_id and j.id = any (l.job_ids)
+  where j.state = 'running' and l.id is null
+  union all
+  select 'I3: lease ' || l.id || ' lists ' || coalesce(i.id::text, 'nothing') || ', which it does not hold'
+  from stillwake.leases l left join lateral unnest(l.job_ids) i (id) on true left join stillwake.live_jobs j on j.id = i.id and j.lease_id = l.id
+  where j.id is null
+  union all
+  select 'I3: ' || job_id || ' has ' || count(*) || ' running attempts' from stillwake.attempts where outcome is null group by job_id having count(*) > 1
+  union all
+  select 'I6: ' || j.id || ' is at attempt ' || j.attempt || ' of ' || j.max_attempts || ' with ' || j.crashes || ' crashes of ' || p.crash_limit
+  from stillwake.jobs j join stillwake.pipelines p on p.name = j.pipeline where j.attempt not between 0 and j.max_attempts or j.crashes > p.crash_limit
+  union all
+  select 'I7: the feed of ' || j.id || ' has ' || f.lines || ' lines up to ' || f.last || ', the job says ' || j.seq
+  from stillwake.jobs j
+  cross join lateral (select count(*) as lines, coalesce(max(seq), 0) as last from stillwake.feed where job_id = j.id) f
+  where f.lines <> j.seq or f.last <> j.seq`;
+
+export async function violations(client: pg.ClientBase | pg.Pool): Promise<string[]> {
+  const { rows } = await client.query({ name: "violations", text: violationsText });
+  return rows.map((row) => row.violation);
+}

@@ -1,0 +1,172 @@
+// The moves of workers: claim, beat, write, settle; with their own handles, with old ones, with forged ones.
+import fc from "fast-check";
+import type { Settlement } from "./engine.ts";
+import { chooseHandle, commandOf, countingEnds, countShot, type Pick, pick, type Real, withHandle } from "./move.ts";
+import type { Outcome } from "./transitions.ts";
+import * as verbs from "./verbs.ts";
+import { holds, type World } from "./world.ts";
+
+const claimOptions: fc.Arbitrary<verbs.ClaimOptions> = fc.record({
+  worker: fc.constantFrom("w1", "w2", "w3"),
+  pool: fc.constantFrom("default", "default", "default", "gpu"),
+  pipelines: fc.constantFrom(
+    ["alpha", "beta", "gamma"],
+    ["alpha", "beta", "gamma"],
+    ["alpha"],
+    ["beta", "unheard-of"],
+    [],
+  ),
+  limit: fc.integer({ min: 1, max: 4 }),
+  lease: fc.constantFrom(5000, 5000, 10_000, 30_000),
+});
+
+const claim = commandOf({
+  name: "claim",
+  args: claimOptions,
+  async make(world, real, options) {
+    const rows = await real.engine.claim(options);
+    return { ...compareClaim(world, real, options, rows as ClaimedRows), what: options };
+  },
+});
+
+type ClaimedRows = { job_id: string; lease_id: string; epoch: string | number; attempt: number; crashes: number }[];
+
+function compareClaim(world: World, real: Real, options: verbs.ClaimOptions, rows: ClaimedRows) {
+  real.shots.recovered += verbs.expiredLeases(world, options.pool).length;
+  const jobs = countingEnds(world, real, () => verbs.claim(world, options, rows[0]?.lease_id ?? "none"));
+  return {
+    said: rows.map((row) => [row.job_id, Number(row.epoch), row.attempt, row.crashes]),
+    should: jobs.map((job) => [job.id, job.epoch, job.attempt, job.crashes]),
+  };
+}
+
+const outcome: fc.Arbitrary<Outcome> = fc.oneof(
+  fc.constant<Outcome>({ outcome: "completed", output: "done" }),
+  fc.record({
+    outcome: fc.constant("failed" as const),
+    failure: fc.constantFrom("E_ONE", "E_TWO"),
+    fatal: fc.constantFrom(false, false, false, true),
+    retryIn: fc.option(fc.constantFrom(0, 1000, 10_000), { freq: 2 }),
+  }),
+  fc.constant<Outcome>({ outcome: "cancelled" }),
+  fc.record({
+    outcome: fc.constant("slept" as const),
+    for: fc.constantFrom(0, 1000, 10_000),
+    waitingFor: fc.constantFrom("time", "limit", "event"),
+  }),
+  fc.record({
+    outcome: fc.constant("paused" as const),
+    reason: fc.constant("breaker"),
+    resumeIn: fc.option(fc.constantFrom(1000, 10_000), { freq: 2 }),
+  }),
+  fc.constant<Outcome>({ outcome: "released" }),
+  { arbitrary: fc.constant<Outcome>({ outcome: "lost", failure: "RUNNER_DIED" }), weight: 2 },
+);
+
+const settle = withHandle("settle", outcome, async (world, real, handle, ending) => {
+  const held = holds(world, handle) !== undefined;
+  const rows = (await real.engine.settle([{ ...handle, ...ending }])) as { state: string }[];
+  const should = countingEnds(world, real, () => verbs.settle(world, handle, ending));
+  if (!held && should !== "lost") real.shots.repeated += 1;
+  return { said: rows.map((row) => row.state), should: [should] };
+});
+
+const picks = fc.uniqueArray(fc.tuple(pick, outcome), { minLength: 1, maxLength: 4, selector: ([{ index }]) => index });
+
+/** Several handles, one per job, as a keeper settles what its slots have finished. */
+function chooseSettlements(world: World, chosen: [Pick, Outcome][]): Settlement[] {
+  const settlements = chosen.map(([which, ending]) => ({ ...chooseHandle(world, which), ...ending }));
+  return settlements.filter(({ job }, index) => settlements.findIndex((other) => other.job === job) === index);
+}
+
+const settleMany = commandOf({
+  name: "settle many",
+  args: picks,
+  ready: (world) => world.handles.length > 0,
+  async make(world, real, chosen) {
+    const settlements = chooseSettlements(world, chosen);
+    for (const settlement of settlements) countShot(world, real, settlement);
+    const rows = (await real.engine.settle(settlements)) as { job_id: string; state: string }[];
+    const states = countingEnds(world, real, () =>
+      settlements.map((each) => `${each.job} ${verbs.settle(world, each, each)}`),
+    );
+    return { said: rows.map((row) => `${row.job_id} ${row.state}`).sort(), should: states.sort(), what: settlements };
+  },
+});
+
+const settleAndClaim = commandOf({
+  name: "settle and claim",
+  args: fc.tuple(picks, claimOptions),
+  ready: (world) => world.handles.length > 0,
+  async make(world, real, [chosen, options]) {
+    const settlements = chooseSettlements(world, chosen);
+    for (const settlement of settlements) countShot(world, real, settlement);
+    const rows = (await real.engine.settleAndClaim(settlements, options)) as (ClaimedRows[0] & {
+      refused: string[] | null;
+    })[];
+    const refused = rows.flatMap((row) => row.refused ?? []);
+    const claimed = rows.filter((row) => row.job_id !== null);
+    const lost = countingEnds(world, real, () =>
+      settlements.filter((each) => verbs.settle(world, each, each) === "lost"),
+    );
+    const claims = compareClaim(world, real, options, claimed);
+    return {
+      said: { refused: refused.sort(), claimed: claims.said },
+      should: { refused: lost.map(({ job }) => job).sort(), claimed: claims.should },
+      what: { settlements, options },
+    };
+  },
+});
+
+const beat = commandOf({
+  name: "beat",
+  args: fc.array(pick, { minLength: 1, maxLength: 3 }),
+  ready: (world) => world.handles.length > 0,
+  async make(world, real, chosen) {
+    const handles = chosen.map((which) => chooseHandle(world, which));
+    for (const handle of handles) countShot(world, real, handle);
+    const rows = (await real.engine.beat(handles)) as { job_id: string; verdict: string; reason: string | null }[];
+    return {
+      said: rows.map((row) => `${row.job_id} ${row.verdict} ${row.reason}`).sort(),
+      should: verbs
+        .beat(world, handles)
+        .map((told) => `${told.job} ${told.verdict} ${told.reason}`)
+        .sort(),
+      what: handles,
+    };
+  },
+});
+
+const checkpoint = withHandle(
+  "checkpoint",
+  fc.tuple(fc.constantFrom("clone", "scan"), fc.constantFrom("x", "y", "z")),
+  async (world, { engine }, handle, [step, output]) => ({
+    said: await engine.saveCheckpoint(handle, step, output),
+    should: verbs.saveCheckpoint(world, handle, step, output),
+  }),
+);
+
+const readCheckpoints = withHandle("read checkpoints", fc.constant(null), async (world, { engine }, handle) => ({
+  said: await engine.loadCheckpoints(handle),
+  should: verbs.loadCheckpoints(world, handle),
+}));
+
+const appendLogs = withHandle(
+  "append logs",
+  fc.integer({ min: 1, max: 3 }),
+  async (world, { engine }, handle, lines) => ({
+    said: await engine.appendLogs(handle, lines),
+    should: verbs.appendLogs(world, handle, lines),
+  }),
+);
+
+const progress = withHandle("progress", fc.constantFrom(0.25, 0.5), async (world, { engine }, handle, fraction) => ({
+  said: await engine.progress(handle, fraction),
+  should: verbs.progress(world, handle, fraction),
+}));
+
+// How often each is named is how likely it is. More claims than settlements, so that leases are left to run out.
+export const workerMoves = [
+  ...[claim, claim, claim, claim, claim, settle, settle, settleMany, settleAndClaim],
+  ...[beat, beat, checkpoint, checkpoint, readCheckpoints, appendLogs, progress],
+];

@@ -1,0 +1,132 @@
+// The model's idea of a Stillwake: plain values, no database. rules.ts says how they change, and what each verb answers.
+
+export interface Pipeline {
+  pool: string;
+  priority: number;
+  maxAttempts: number;
+  crashLimit: number;
+  backoffFirst: number;
+  backoffMost: number;
+}
+
+/** What a worker was given by a claim. Actors of the model never forget one. */
+export interface Handle {
+  job: string;
+  epoch: number;
+  lease: string;
+}
+
+interface Pause {
+  reason: string | null;
+  resumeAt: number | null;
+  /** Where in line the job was; absent while a running job is only asked to pause. */
+  place: number | null;
+  waitingFor: string | null;
+}
+
+export interface Job {
+  id: string;
+  pipeline: string;
+  pool: string;
+  state: "queued" | "running" | "paused" | "completed" | "failed" | "cancelled";
+  waitingFor: string | null;
+  priority: number;
+  runAt: number;
+  expiresAt: number | null;
+  startedAt: number | null;
+  claimedAt: number | null;
+  endedAt: number | null;
+  attempt: number;
+  maxAttempts: number;
+  crashes: number;
+  epoch: number;
+  worker: string | null;
+  lease: string | null;
+  idempotencyKey: string | null;
+  failure: string | null;
+  output: string | null;
+  cancel: string | null;
+  pause: Pause | null;
+  progress: number | null;
+  /** Kinds of the feed with the epoch that wrote them: "log@2", "slept@2". Its length is the job's seq. */
+  feed: string[];
+  /** By epoch. */
+  attempts: Map<number, { attempt: number; worker: string; lease: string; outcome: string | null }>;
+  /** By step, with the epoch that wrote it. */
+  checkpoints: Map<string, { output: string; epoch: number }>;
+}
+
+export interface Lease {
+  id: string;
+  pool: string;
+  worker: string;
+  until: number;
+  span: number;
+  jobs: Set<string>;
+}
+
+export interface World {
+  /** Milliseconds since the run began; the database's clock stands still between commands. */
+  now: number;
+  jobs: Map<string, Job>;
+  leases: Map<string, Lease>;
+  /** "pipeline/key" to job id. */
+  keys: Map<string, string>;
+  pausedPools: Set<string>;
+  handles: Handle[];
+  /** Jobs whose back-off is partly random: the bounds of run_at, until the database has told it. */
+  drawn: Map<string, [least: number, most: number]>;
+}
+
+export const INFINITY = -1;
+
+export const pipelines: Record<string, Pipeline> = {
+  alpha: { pool: "default", priority: 0, maxAttempts: 3, crashLimit: 3, backoffFirst: 2000, backoffMost: 900_000 },
+  beta: { pool: "default", priority: 5, maxAttempts: 5, crashLimit: 2, backoffFirst: 1000, backoffMost: 3000 },
+  gamma: { pool: "gpu", priority: 0, maxAttempts: 4, crashLimit: 3, backoffFirst: 0, backoffMost: 0 },
+};
+
+export function newWorld(): World {
+  return {
+    now: 0,
+    jobs: new Map(),
+    leases: new Map(),
+    keys: new Map(),
+    pausedPools: new Set(),
+    handles: [],
+    drawn: new Map(),
+  };
+}
+
+export function isLive(job: Job): boolean {
+  return job.state === "queued" || job.state === "running" || job.state === "paused";
+}
+
+/** The fence: all three must be those of the job at this moment. The lease's time has no part in it. */
+export function holds(world: World, handle: Handle): Job | undefined {
+  const job = world.jobs.get(handle.job);
+  return job && isLive(job) && job.lease === handle.lease && job.epoch === handle.epoch ? job : undefined;
+}
+
+/** In the order of `order by text`, which for ids is the order of uuid. */
+function byId(a: { id: string }, b: { id: string }): number {
+  return a.id < b.id ? -1 : a.id > b.id ? 1 : 0;
+}
+
+/** The world as engine.ts reads it from the database. */
+export function describeWorld(world: World) {
+  const jobs = [...world.jobs.values()].sort(byId).map(({ feed, attempts, checkpoints, ...job }) => ({
+    ...job,
+    seq: feed.length,
+    feed,
+    attempts: [...attempts]
+      .sort(([a], [b]) => a - b)
+      .map(([epoch, { attempt, worker, outcome }]) => `${epoch}:${attempt}:${worker}:${outcome ?? "running"}`),
+    checkpoints: [...checkpoints]
+      .map(([step, { output, epoch }]) => `${step}=${output}@${epoch}`)
+      .sort((a, b) => (a < b ? -1 : 1)),
+  }));
+  const leases = [...world.leases.values()].sort(byId).map((lease) => ({ ...lease, jobs: [...lease.jobs].sort() }));
+  const keys = [...world.keys].map(([key, job]) => `${key}=${job}`).sort((a, b) => (a < b ? -1 : 1));
+  return { jobs, leases, keys, pausedPools: [...world.pausedPools].sort() };
+}

@@ -1,0 +1,362 @@
+// The engine with one thing broken at a time. Each mutant is a promise taken back, with the test that must notice. `npm run mutants` breaks
+// them one by one: a test that lets its mutant live proves nothing, whatever it says about the real engine.
+//
+// An edit replaces one text by another, and the text must be there exactly once: whoever changes the engine is told here.
+
+const MODEL = "test/model/model.test.ts";
+const LEASE = "test/lease.test.ts";
+const ATTEMPTS = "test/attempts.test.ts";
+const CLAIM = "test/claim.test.ts";
+const INTERLEAVE = "test/interleave.test.ts";
+
+const inFile = (file) => (old, text) => ({ file, old, new: text });
+const claim = inFile("sql/functions/claim.sql");
+const clock = inFile("sql/functions/clock.sql");
+const control = inFile("sql/functions/control.sql");
+const enqueue = inFile("sql/functions/enqueue.sql");
+const feed = inFile("sql/functions/feed.sql");
+const lease = inFile("sql/functions/lease.sql");
+const settle = inFile("sql/functions/settle.sql");
+const watchdog = inFile("sql/functions/watchdog.sql");
+
+// `only` names the test within the file where another would notice first, or where the file is long.
+/** @type {{ name: string, killedBy: string, only?: string, edits: { file: string, old: string, new: string }[] }[]} */
+export const mutants = [
+  {
+    name: "completion checks only that the job runs",
+    killedBy: MODEL,
+    edits: [
+      settle(
+        "where j.id = e.id and j.epoch = e.epoch and j.lease_id is not distinct from e.lease",
+        "where j.id = e.id and (j.lease_id is null) = (e.lease is null)",
+      ),
+    ],
+  },
+  {
+    name: "completion is fenced by the attempt's number",
+    killedBy: LEASE,
+    only: "attempt's number",
+    edits: [
+      settle(
+        "where j.id = e.id and j.epoch = e.epoch and j.lease_id is not distinct from e.lease",
+        `where j.id = e.id and (j.lease_id is null) = (e.lease is null)
+      and j.attempt = (select a.attempt from stillwake.attempts a where a.job_id = e.id and a.epoch = e.epoch)`,
+      ),
+    ],
+  },
+  {
+    name: "completion ignores the lease and trusts the epoch",
+    killedBy: MODEL,
+    edits: [settle("and j.epoch = e.epoch and j.lease_id is not distinct from e.lease", "and j.epoch = e.epoch")],
+  },
+  {
+    name: "no fence on the way of failure",
+    killedBy: MODEL,
+    edits: [
+      settle(
+        "and j.epoch = (p ->> 'epoch')::bigint and j.lease_id = (p ->> 'lease')::uuid for update",
+        "and j.lease_id is not null for update",
+      ),
+    ],
+  },
+  {
+    name: "no fence on checkpoints",
+    killedBy: MODEL,
+    edits: [
+      feed(
+        "where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease) as held",
+        "where j.id = c.job and j.lease_id is not null) as held",
+      ),
+    ],
+  },
+  {
+    name: "no fence on logs",
+    killedBy: LEASE,
+    edits: [
+      feed(
+        "where j.id = v_batch.job and j.epoch = v_batch.epoch and j.lease_id = v_batch.lease",
+        "where j.id = v_batch.job",
+      ),
+    ],
+  },
+  {
+    name: "no fence on progress",
+    killedBy: LEASE,
+    edits: [feed("where id = p_job and epoch = p_epoch and lease_id = p_lease;", "where id = p_job;")],
+  },
+  {
+    name: "a checkpoint does not hold its lease until it is committed",
+    killedBy: INTERLEAVE,
+    edits: [
+      feed(
+        "where l.id in (select (c ->> 'lease')::uuid from jsonb_array_elements(p_checkpoints) c) order by l.id for no key update;",
+        "where l.id in (select (c ->> 'lease')::uuid from jsonb_array_elements(p_checkpoints) c) order by l.id;",
+      ),
+    ],
+  },
+  {
+    name: "a checkpoint that is late but not replaced is refused",
+    killedBy: MODEL,
+    edits: [
+      feed(
+        "where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease) as held",
+        "join stillwake.leases l on l.id = j.lease_id and l.until >= v_now where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease) as held",
+      ),
+    ],
+  },
+  {
+    name: "a checkpoint is overwritten",
+    killedBy: MODEL,
+    edits: [
+      feed(
+        "on conflict do nothing\n    returning checkpoints.job_id",
+        "on conflict on constraint checkpoints_pkey do update set output = excluded.output\n    returning checkpoints.job_id",
+      ),
+    ],
+  },
+  {
+    name: "log numbers are taken under no lock",
+    killedBy: INTERLEAVE,
+    edits: [
+      feed(
+        "where l.id in (select (b ->> 'lease')::uuid from jsonb_array_elements(p_batches) b) order by l.id for no key update;",
+        "where l.id in (select (b ->> 'lease')::uuid from jsonb_array_elements(p_batches) b) order by l.id;",
+      ),
+      feed(
+        "update stillwake.live_jobs j set seq = j.seq + jsonb_array_length(v_batch.lines)\n    where",
+        "select coalesce((select max(f.seq) from stillwake.feed f where f.job_id = j.id), 0) + jsonb_array_length(v_batch.lines) into last_seq\n    from stillwake.live_jobs j where",
+      ),
+      feed(
+        "and j.lease_id = v_batch.lease\n    returning j.seq into last_seq;",
+        "and j.lease_id = v_batch.lease;\n    update stillwake.live_jobs j set seq = last_seq where j.id = v_batch.job and last_seq is not null;",
+      ),
+    ],
+  },
+  {
+    name: "recovery takes what its lease does not hold",
+    killedBy: ATTEMPTS,
+    edits: [
+      lease("where j.id = any (p_lease.job_ids) and j.lease_id = p_lease.id", "where j.id = any (p_lease.job_ids)"),
+    ],
+  },
+  {
+    name: "recovery takes leases that have not run out",
+    killedBy: MODEL,
+    edits: [lease("where l.until < v_now and v_now >", "where v_now >")],
+  },
+  {
+    name: "recovery does not look again once it has the lock",
+    killedBy: INTERLEAVE,
+    edits: [
+      lease(
+        "where l.until < v_now and v_now > pg_postmaster_start_time() + l.span and (p_pool is null or l.pool = p_pool)\n    order by l.until limit p_limit for update skip locked",
+        "where l.id = any (array(select d.id from stillwake.leases d where d.until < v_now and (p_pool is null or d.pool = p_pool)))\n    order by l.until limit p_limit for update",
+      ),
+    ],
+  },
+  {
+    name: "a recovered job goes to the tail of the line",
+    killedBy: CLAIM,
+    only: "T4",
+    edits: [settle("requeue(p_job, 'lost', p_job.run_at,", "requeue(p_job, 'lost', stillwake.now(),")],
+  },
+  {
+    name: "a recovered job gets its attempt back",
+    killedBy: MODEL,
+    edits: [settle("'lost', p_job.run_at, null, false, p_failure)", "'lost', p_job.run_at, null, true, p_failure)")],
+  },
+  {
+    name: "crashes are not counted",
+    killedBy: ATTEMPTS,
+    edits: [settle("set crashes = crashes + 1 where", "set crashes = crashes where")],
+  },
+  {
+    name: "the crash limit is ignored",
+    killedBy: MODEL,
+    edits: [settle("if p_job.crashes >= v_limit then", "if false then")],
+  },
+  {
+    name: "the epoch is given back with the attempt",
+    killedBy: MODEL,
+    edits: [
+      settle(
+        "attempt = attempt - case when p_give_back then 1 else 0 end,",
+        "attempt = attempt - case when p_give_back then 1 else 0 end, epoch = epoch - case when p_give_back then 1 else 0 end,",
+      ),
+    ],
+  },
+  {
+    name: "a release costs an attempt",
+    killedBy: ATTEMPTS,
+    edits: [settle("'released', v_job.run_at, null, true)", "'released', v_job.run_at, null, false)")],
+  },
+  {
+    name: "the attempt is not counted at the claim",
+    killedBy: MODEL,
+    edits: [claim("attempt = j.attempt + 1, worker", "attempt = j.attempt, worker")],
+  },
+  {
+    name: "a lease is left behind at the settlement",
+    killedBy: MODEL,
+    edits: [settle("perform stillwake.leave_lease(v_job.lease_id, array[v_job.id]);", "")],
+  },
+  {
+    name: "a repeated settlement is refused",
+    killedBy: LEASE,
+    edits: [
+      settle(
+        "return coalesce(stillwake.settled_before((p ->> 'job')::uuid, (p ->> 'epoch')::bigint, (p ->> 'lease')::uuid, v_outcome), 'lost');",
+        "return 'lost';",
+      ),
+    ],
+  },
+  {
+    name: "a breaker's pause takes the place of an operator's",
+    killedBy: ATTEMPTS,
+    edits: [settle("if v_job.pause is not null then\n    return v_state;\n  end if;", "")],
+  },
+  {
+    name: "a beat tells nobody that the lease is lost",
+    killedBy: MODEL,
+    edits: [
+      lease(
+        "where j.id is null or j.cancel is not null or j.pause is not null;",
+        "where j.cancel is not null or j.pause is not null;",
+      ),
+    ],
+  },
+  {
+    name: "a beat brings a lost lease back",
+    killedBy: LEASE,
+    edits: [
+      lease(
+        "update stillwake.leases l set until = stillwake.now() + l.span where l.id = any (p_leases);",
+        `insert into stillwake.leases (id, pool, worker, claimed_at, until, span, job_ids)
+  select b.lease, j.pool, 'back', stillwake.now(), stillwake.now(), '15 seconds', array[b.job]
+  from unnest(p_jobs, p_epochs, p_leases) as b (job, epoch, lease) join stillwake.live_jobs j on j.id = b.job and j.epoch = b.epoch and j.lease_id is null
+  on conflict do nothing;
+  update stillwake.live_jobs j set state = 'running', lease_id = l.id from stillwake.leases l
+  where l.id = any (p_leases) and j.id = any (l.job_ids) and j.lease_id is null;
+  update stillwake.leases l set until = stillwake.now() + l.span where l.id = any (p_leases);`,
+      ),
+    ],
+  },
+  {
+    name: "the clock stands still inside a transaction",
+    killedBy: "test/clock.test.ts",
+    edits: [clock("select clock_timestamp()", "select now()")],
+  },
+  {
+    name: "a claim limits in an IN subquery",
+    killedBy: CLAIM,
+    only: "T5",
+    edits: [
+      claim(
+        "    where j.id = any (v_ids)\n",
+        `    where j.id in (
+      select k.id from stillwake.live_jobs k
+      where k.pool = p_pool and k.run_at <= v_now and k.lease_id is null and k.pipeline = any (p_pipelines) and (k.expires_at is null or k.expires_at > v_now)
+      order by k.priority desc, k.run_at, k.id limit p_limit for update skip locked)\n`,
+      ),
+    ],
+  },
+  {
+    name: "a claim does not lock what it chooses",
+    killedBy: CLAIM,
+    only: "T5",
+    edits: [claim("\n      for update skip locked", "")],
+  },
+  {
+    name: "a claim waits for a locked job",
+    killedBy: CLAIM,
+    only: "the line",
+    edits: [claim("\n      for update skip locked", "\n      for update")],
+  },
+  {
+    name: "a claim takes the newest first",
+    killedBy: CLAIM,
+    only: "the line",
+    edits: [claim("order by j.run_at, j.id\n", "order by j.run_at desc, j.id\n")],
+  },
+  {
+    name: "an idempotency key seen before makes a second job",
+    killedBy: MODEL,
+    edits: [enqueue("select coalesce(k.job_id, i.id)", "select i.id")],
+  },
+  {
+    name: "cancelling a running job ends it at once",
+    killedBy: MODEL,
+    edits: [
+      control(
+        "if v_job.lease_id is not null then\n    return 'running';\n  end if;\n  return stillwake.end_job",
+        "return stillwake.end_job",
+      ),
+    ],
+  },
+  {
+    name: "a job that moves while a verb looks for it does not exist",
+    killedBy: INTERLEAVE,
+    only: "moves while",
+    edits: [control("if stillwake.job_exists(p_id) then", "if false then")],
+  },
+  {
+    name: "leases are locked in no common order",
+    killedBy: "test/conflict.test.ts",
+    edits: [
+      settle(
+        "where l.id in (select unnest(v_leases) union select (s ->> 'lease')::uuid from unnest(v_others) s) order by l.id for update;",
+        "where l.id in (select unnest(v_leases) union select (s ->> 'lease')::uuid from unnest(v_others) s) order by l.id desc for update;",
+      ),
+    ],
+  },
+  {
+    name: "a week is forgotten before its time",
+    killedBy: "test/prune.test.ts",
+    edits: [watchdog("then p.week <= v_today", "then p.week - 14 <= v_today")],
+  },
+  {
+    name: "a settlement without a lease may end a job that waits",
+    killedBy: "test/lease.test.ts",
+    edits: [settle("or array_position(v_leases, null) is not null then", "then")],
+  },
+  {
+    name: "a repeated settlement is told by its epoch alone",
+    killedBy: "test/lease.test.ts",
+    edits: [settle("e.epoch = p_epoch and e.lease_id = p_lease", "e.epoch = p_epoch and e.claimed_at is not null")],
+  },
+  {
+    name: "a job that was started expires all the same",
+    killedBy: "test/recovery.test.ts",
+    edits: [
+      lease(
+        "where j.expires_at <= v_now and j.started_at is null",
+        "where j.expires_at <= v_now and j.lease_id is null",
+      ),
+    ],
+  },
+  {
+    name: "one job that cannot be recovered stops its pool",
+    killedBy: "test/recovery.test.ts",
+    edits: [lease("exception when others then", "exception when division_by_zero then")],
+  },
+  {
+    name: "an outage of Postgres counts as the death of every worker",
+    killedBy: "test/recovery.test.ts",
+    edits: [lease("v_now > pg_postmaster_start_time() + l.span", "true")],
+  },
+  {
+    name: "an old id that is enqueued again makes a second job",
+    killedBy: "test/recovery.test.ts",
+    edits: [enqueue("if p_ids is not null and not v_again then", "if false then")],
+  },
+  {
+    name: "a repeated claim leases other jobs to nobody",
+    killedBy: CLAIM,
+    edits: [claim("if p_lease is not null and exists", "if false and exists")],
+  },
+  {
+    name: "failed jobs are kept as long as completed ones",
+    killedBy: "test/prune.test.ts",
+    edits: [settle("when 'failed' then p.keep_failed", "when 'failed' then p.keep_completed")],
+  },
+];

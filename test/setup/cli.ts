@@ -1,0 +1,27 @@
+// The command line as a user runs it: a process of the built package, with an environment of its own.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import path from "node:path";
+import { ROOT } from "./build.ts";
+
+export interface Run {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+/** `until` is what a command that goes on for ever is to have printed before it is told to stop. */
+export async function runCli(args: string[], env: Record<string, string> = {}, until?: string): Promise<Run> {
+  const { PATH = "", HOME = "" } = process.env;
+  const child = spawn(process.execPath, [path.join(ROOT, "dist/cli/index.js"), ...args], {
+    env: { PATH, HOME, ...env },
+  });
+  const run: Run = { code: null, stdout: "", stderr: "" };
+  child.stdout.on("data", (data) => {
+    run.stdout += data;
+    if (until && run.stdout.includes(until)) child.kill("SIGTERM");
+  });
+  child.stderr.on("data", (data) => (run.stderr += data));
+  [run.code] = await once(child, "close");
+  return run;
+}
