@@ -116,3 +116,49 @@ describe("a running job that somebody asked to pause", () => {
     expect(await claim(client, "w1", ["sturdy"])).toHaveLength(1);
   });
 });
+
+describe("a settlement that cannot be", () => {
+  const settleText = "select state from stillwake.settle($1)";
+  const refused = async (rest: object) => {
+    const held = await startJob();
+    const answer = await first(client, settleText, [JSON.stringify([{ ...held, ...rest }])]);
+    expect((await readJob(client, held.job)).state).toBe("running");
+    return answer;
+  };
+
+  it("is refused by name: a reason to wait that nobody knows, a time that runs backwards, an output beyond the limit", async () => {
+    expect(await refused({ outcome: "slept", waiting_for: "rain" })).toBe("SW001");
+    expect(await refused({ outcome: "slept", for: "-1 year" })).toBe("SW001");
+    expect(await refused({ outcome: "completed", output: "x".repeat(1_100_000) })).toBe("SW001");
+    expect(await refused({ outcome: "vanished" })).toBe("SW001");
+  });
+});
+
+describe("next_due", () => {
+  it("names nothing to a worker that knows none of the pipelines whose jobs wait", async () => {
+    const held = await startJob();
+    await settle(client, held, outcomes.released);
+    const due = (pipelines: string[]) => first(client, "select stillwake.next_due(null, $1)", [pipelines]);
+    expect(await due(["sturdy"])).toBeInstanceOf(Date);
+    expect(await due(["frail"])).toBeNull();
+  });
+});
+
+describe("two jobs of one lease, each written and completed in a transaction of its own", () => {
+  it("wait for one another and do not deadlock", async () => {
+    await startJob();
+    await client.query("select stillwake.enqueue_many('sturdy', '[1, 2]')");
+    const [one, two] = await claim(client, "w1", ["sturdy"], { limit: 2 });
+    const other = await connect(database.url);
+    const report = "select stillwake.progress($1, $2, $3, '{}')";
+    await client.query("begin");
+    await other.query("begin");
+    await client.query(report, [one!.job, one!.epoch, one!.lease]);
+    const waiting = other.query(report, [two!.job, two!.epoch, two!.lease]);
+    expect(await settle(client, one!, outcomes.completed)).toBe("completed");
+    await client.query("commit");
+    await waiting;
+    expect(await settle(other, two!, outcomes.completed)).toBe("completed");
+    await other.query("commit");
+  });
+});
