@@ -2,7 +2,7 @@
 import { nowMs, ownCpu } from "./machine.mjs";
 import { loadPeer } from "./peers/index.mjs";
 
-const peer = await loadPeer(process.argv[2]);
+const peer = await loadPeer(process.argv[2], process.argv[3]);
 let opened;
 let handled = 0;
 let seen;
@@ -38,22 +38,29 @@ const verbs = {
     return measured(() => opened.many(list));
   },
 
-  /** Answers when the last job has been handled, which is before the store knows. */
   async drain({ url, jobs }) {
-    seen = new Uint8Array(jobs);
-    const cpu = ownCpu();
-    let firstMs = 0;
-    await new Promise((resolve, reject) => {
-      const handle = ({ id }) => {
-        if (handled === 0) firstMs = nowMs();
-        seen[id] += 1;
-        if (++handled === jobs) resolve();
-      };
-      peer.worker(url, handle).then((worker) => {
-        opened = { close: () => worker.stop() };
-      }, reject);
-    });
-    return { firstMs, cpuBefore: cpu };
+    const cpuBefore = ownCpu();
+    return { firstMs: await work(url, jobs), cpuBefore };
+  },
+
+  /** Counts the results in the store after every step, before the next one begins. Answers how often fewer were there than steps done. */
+  async prove({ url, jobs }) {
+    const judge = peer.judge(url);
+    let done = 0;
+    let early = 0;
+    const between = async () => {
+      const least = ++done;
+      if (!((await judge.kept()) >= least)) early += 1;
+    };
+    await work(url, jobs, { between });
+    await judge.close();
+    return early;
+  },
+
+  /** Begins to work and answers at once: for jobs that are done elsewhere. */
+  async start({ url }) {
+    const worker = await peer.worker(url);
+    opened = { close: () => worker.stop() };
   },
 
   /** How often each job was handled, and the CPU so far. */
@@ -64,6 +71,25 @@ const verbs = {
     process.exit();
   },
 };
+
+/** Works until the last job has been handled, which is before the store knows. Answers when the first began. */
+function work(url, jobs, hooks) {
+  seen = new Uint8Array(jobs);
+  let firstMs = 0;
+  const begin = () => {
+    firstMs ||= nowMs();
+  };
+  return new Promise((resolve, reject) => {
+    const handle = ({ id }) => {
+      begin();
+      seen[id] += 1;
+      if (++handled === jobs) resolve(firstMs);
+    };
+    peer.worker(url, handle, { begin, ...hooks }).then((worker) => {
+      opened = { close: () => worker.stop() };
+    }, reject);
+  });
+}
 
 async function callAtOnce(callers, caller) {
   await Promise.all(Array.from({ length: callers }, caller));

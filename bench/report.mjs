@@ -1,7 +1,7 @@
 // Tables for people, lines of JSON for later, and the verdict against the targets.
 import fs from "node:fs";
 import { median } from "./machine.mjs";
-import { peers } from "./peers/index.mjs";
+import { ISOLATION_SLOTS, peers, STEPS } from "./peers/index.mjs";
 import { workloads } from "./workloads.mjs";
 
 const FILE = new URL("../results/bench.jsonl", import.meta.url);
@@ -61,6 +61,8 @@ export function printVerdict(results, scale) {
   const targets = [
     ["drain, × graphile", ratio("drain", "graphile"), ">=", 1.5],
     ["drain, × pg-boss", ratio("drain", "pg-boss"), ">=", 2],
+    ["drain, the worker ÷ the bare verbs", ratio("drain", "stillwake-verbs"), ">=", 0.85],
+    [`${STEPS} durable steps, × DBOS`, ratio("steps", "dbos"), ">=", 20],
     ["bulk enqueue, × the best Postgres peer", ratio("bulk", "graphile", "pg-boss"), ">=", 2],
     ["single enqueues, × BullMQ", ratio("enqueue", "bullmq"), ">=", 1.5],
     ["single enqueues, × BullMQ synced", ratio("enqueue", "bullmq-synced")],
@@ -72,6 +74,8 @@ export function printVerdict(results, scale) {
       1.2,
     ],
     ["drain, of the bare limit", ratio("drain", "bare")],
+    [`${STEPS} durable steps, of the bare limit`, ratio("steps", "bare")],
+    ["isolation by process, ms more per job in its slot", isolationMs(rate)],
     ["bulk enqueue, of the bare limit", ratio("bulk", "bare")],
     ["single enqueues, of the bare limit", ratio("enqueue", "bare")],
   ].filter(([, value]) => value !== undefined);
@@ -83,6 +87,12 @@ export function printVerdict(results, scale) {
   });
   print("Targets", rows);
   keep({ kind: "verdict", targets: targets.map(([name, value, , target]) => ({ name, value, target })) });
+}
+
+/** How much longer a job holds its slot when its handler runs in a process of its own. */
+function isolationMs(rate) {
+  const [none, process] = ["stillwake-none", "stillwake-process"].map((peer) => rate("isolation", peer));
+  return none && process ? 1000 * ISOLATION_SLOTS * (1 / process - 1 / none) : undefined;
 }
 
 function comparison(peer, ratio) {

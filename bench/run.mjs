@@ -14,6 +14,7 @@ const HELP = `npm run bench -- [options]
   --peers      ${Object.keys(peers).join(",")}
   --rounds     rounds, interleaved over the peers (3)
   --jobs       jobs of bulk and drain (100000)
+  --step-jobs  jobs of steps and isolation (2000)
   --singles    jobs enqueued one by one (20000)
   --deep       waiting and finished jobs of scale (1000000)
   --samples    claims of scale from the shallow and the deep state (10000)
@@ -26,7 +27,7 @@ const servers = { postgres: await openPostgres(), redis: undefined };
 const stop = stopOnce();
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.once(signal, () => stop().finally(() => process.exit(1)));
 try {
-  if (options.only.some((workload) => workload in workloads) && options.peers.some(needsRedis)) await addRedis();
+  if (chosenPeers().some(needsRedis)) await addRedis();
   describeRun();
   const results = await measurePeers();
   for (const [workload, summaries] of Object.entries(results)) printWorkload(workload, jobsOf(workload), summaries);
@@ -44,7 +45,7 @@ async function measurePeers() {
   for (let round = 1; round <= options.rounds; round++) {
     for (const workload of options.only.filter((name) => name in workloads)) {
       // Every other round goes through the peers backwards.
-      const order = round % 2 === 1 ? options.peers : options.peers.toReversed();
+      const order = round % 2 === 1 ? peersOf(workload) : peersOf(workload).toReversed();
       for (const peer of order) {
         const jobs = jobsOf(workload);
         const setting = { workload, peer, jobs, servers, patienceMs: options.patience * 1000 };
@@ -53,7 +54,7 @@ async function measurePeers() {
           `  ${round} ${workload} ${peer}: ${whole(figures.rate)} jobs/s, others ${percent(figures.foreign)}`,
         );
         keep({ kind: "round", round, workload, peer, jobs, ...figures });
-        rounds[workload] ??= Object.fromEntries(options.peers.map((name) => [name, []]));
+        rounds[workload] ??= Object.fromEntries(peersOf(workload).map((name) => [name, []]));
         rounds[workload][peer].push(figures);
       }
     }
@@ -89,7 +90,17 @@ async function measureScaleAlone() {
 }
 
 function jobsOf(workload) {
-  return workloads[workload].callers ? options.singles : options.jobs;
+  return options[workloads[workload].jobs];
+}
+
+function peersOf(workload) {
+  return options.peers.filter((peer) => workloads[workload].peers.includes(peer));
+}
+
+/** Those that take part in what was asked for. */
+function chosenPeers() {
+  const asked = options.only.filter((name) => name in workloads);
+  return options.peers.filter((peer) => asked.some((workload) => peersOf(workload).includes(peer)));
 }
 
 async function addRedis() {
@@ -104,7 +115,11 @@ function needsRedis(peer) {
 }
 
 function describeRun() {
-  const packages = new Set(options.peers.map((peer) => peers[peer].package).filter(Boolean));
+  const packages = new Set(
+    chosenPeers()
+      .map((peer) => peers[peer].package)
+      .filter(Boolean),
+  );
   const versions = [...packages].map((name) => `${name} ${versionOf(name)}`);
   const redis = servers.redis ? [`Redis ${servers.redis.version}`] : [];
   const parts = [`Node ${process.versions.node}`, `Postgres ${servers.postgres.version}`, ...redis, ...versions];
@@ -128,6 +143,7 @@ function readOptions() {
       peers: text(Object.keys(peers).join(",")),
       rounds: text("3"),
       jobs: text("100000"),
+      "step-jobs": text("2000"),
       singles: text("20000"),
       deep: text("1000000"),
       samples: text("10000"),
@@ -143,7 +159,12 @@ function readOptions() {
     ...read.peers.filter((name) => !(name in peers)),
   ];
   if (unknown.length > 0) leave(`Unknown: ${unknown.join(", ")}\n${HELP}`, 1);
-  for (const name of ["rounds", "jobs", "singles", "deep", "samples", "tries", "patience"]) {
+  for (const workload of read.only.filter((name) => name in workloads)) {
+    const able = workloads[workload].peers;
+    const none = !able.some((peer) => read.peers.includes(peer));
+    if (none) leave(`None of these peers takes part in ${workload}; those who do: ${able.join(", ")}`, 1);
+  }
+  for (const name of ["rounds", "jobs", "step-jobs", "singles", "deep", "samples", "tries", "patience"]) {
     read[name] = Number(values[name]);
     const least = name === "patience" ? 0 : 1;
     if (!Number.isInteger(read[name]) || read[name] < least) {

@@ -1,25 +1,54 @@
-// Enqueue one by one, enqueue in bulk, drain: each on a fresh database, each checked against what the store says afterwards.
-import { fork } from "node:child_process";
-import { once } from "node:events";
+// What is measured, and how: each on a fresh database, each checked against what the store says afterwards.
 import { setTimeout as delay } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
-import pg from "pg";
-import { nowMs, ownCpu, quietMoment, watchOthers } from "./machine.mjs";
-import { loadPeer, peers } from "./peers/index.mjs";
+import { nowMs, quietMoment, treeCpu } from "./machine.mjs";
+import { inChild, startChild } from "./peer-process.mjs";
+import { ISOLATION_SLOTS, STEPS } from "./peers/index.mjs";
+import { countCommits, freshStore, startMeter } from "./stores.mjs";
 
 const WARM_UP_MS = 3_000;
-const TIME_LIMIT_MS = 300_000;
+const PROOF_JOBS = 10;
+const QUEUES = ["stillwake", "graphile", "pg-boss", "bullmq", "bullmq-synced", "bare"];
 
+/** `jobs` names the option that says how many. */
 export const workloads = {
-  enqueue: { title: "enqueue one by one, 20 callers", callers: 20, measure: measureEnqueue },
-  crowd: { title: "enqueue one by one, 200 callers", callers: 200, measure: measureEnqueue },
-  bulk: { title: "enqueue in bulk", measure: measureEnqueue },
-  drain: { title: "drain of no-op jobs, one process", measure: measureDrain },
+  enqueue: {
+    title: "enqueue one by one, 20 callers",
+    peers: QUEUES,
+    jobs: "singles",
+    callers: 20,
+    measure: measureEnqueue,
+  },
+  crowd: {
+    title: "enqueue one by one, 200 callers",
+    peers: QUEUES,
+    jobs: "singles",
+    callers: 200,
+    measure: measureEnqueue,
+  },
+  bulk: { title: "enqueue in bulk", peers: QUEUES, jobs: "jobs", measure: measureEnqueue },
+  drain: {
+    title: "drain of no-op jobs, one process",
+    peers: [...QUEUES, "stillwake-verbs"],
+    jobs: "jobs",
+    measure: measureDrain,
+  },
+  steps: {
+    title: `drain of jobs with ${STEPS} durable no-op steps, one process`,
+    peers: ["stillwake", "dbos", "bare"],
+    jobs: "step-jobs",
+    measure: measureSteps,
+  },
+  isolation: {
+    title: `drain of no-op jobs by ${ISOLATION_SLOTS} slots`,
+    peers: ["stillwake-none", "stillwake-process"],
+    jobs: "step-jobs",
+    measure: measureIsolation,
+  },
 };
 
 async function measureEnqueue({ workload, peer, jobs, servers, patienceMs }) {
-  const store = await freshStore(peer, servers);
-  const child = await startChild(peer);
+  const store = await freshStore({ peer, workload, servers });
+  const child = await startChild({ peer, workload });
   try {
     await child.call("open", { url: store.url });
     const commits = await countCommits(store);
@@ -38,16 +67,44 @@ async function measureEnqueue({ workload, peer, jobs, servers, patienceMs }) {
   }
 }
 
+async function measureDrain(setting) {
+  const store = await freshStore(setting);
+  try {
+    const figures = await drain(store, setting);
+    await store.check({ open: 0, ended: setting.jobs });
+    return figures;
+  } finally {
+    await store.drop();
+  }
+}
+
+/** A drain of jobs with steps. First a few that are not timed show that no step begins before the result of the last is in the store. */
+async function measureSteps(setting) {
+  const { peer, workload, jobs } = setting;
+  const store = await freshStore(setting);
+  try {
+    await store.fill(PROOF_JOBS);
+    await inChild({ peer, workload }, async (child) => {
+      const early = await child.call("prove", { url: store.url, jobs: PROOF_JOBS });
+      if (early > 0) throw new Error(`${peer} went on ${early} times before the result of a step was in the store`);
+      await store.idle();
+    });
+    await store.check({ open: 0, ended: PROOF_JOBS, kept: PROOF_JOBS * STEPS });
+    const figures = await drain(store, setting);
+    const all = PROOF_JOBS + jobs;
+    await store.check({ open: 0, ended: all, kept: all * STEPS });
+    return figures;
+  } finally {
+    await store.drop();
+  }
+}
+
 /** The clock runs from the first handler until the store has nothing waiting or running, so completing late is paid for. */
-async function measureDrain({ peer, jobs, servers, patienceMs }) {
-  const store = await freshStore(peer, servers);
-  await inChild(peer, async (child) => {
-    await child.call("open", { url: store.url });
-    await child.call("bulk", { jobs });
-  });
+async function drain(store, { peer, workload, jobs, patienceMs }) {
+  await store.fill(jobs);
   await store.settle();
   const judge = await store.judge();
-  const child = await startChild(peer);
+  const child = await startChild({ peer, workload });
   try {
     await judge.busy();
     await quietMoment(patienceMs);
@@ -64,113 +121,36 @@ async function measureDrain({ peer, jobs, servers, patienceMs }) {
       );
     }
     await child.close();
+    return { rate: jobs / seconds, seconds, ...figures, ...(await commits(jobs)) };
+  } finally {
+    await judge.close();
+    await child.close();
+  }
+}
+
+/** The handlers may run in processes of the worker, so the store tells when the first began, and its looks are fewer: nobody says when. */
+async function measureIsolation({ workload, peer, jobs, servers, patienceMs }) {
+  const store = await freshStore({ peer, workload, servers });
+  const judge = await store.judge();
+  const child = await startChild({ peer, workload });
+  try {
+    await store.fill(jobs);
+    await store.settle();
+    await quietMoment(patienceMs);
+    const commits = await countCommits(store);
+    const meter = await startMeter(store);
+    const cpuBefore = treeCpu(child.pid);
+    await child.call("start", { url: store.url });
+    while (await judge.busy()) await delay(20);
+    const endMs = nowMs();
+    const figures = await meter.stop(treeCpu(child.pid) - cpuBefore, jobs);
+    await child.close();
     await store.check({ open: 0, ended: jobs });
+    const seconds = (endMs - (await judge.firstMs())) / 1000;
     return { rate: jobs / seconds, seconds, ...figures, ...(await commits(jobs)) };
   } finally {
     await judge.close();
     await child.close();
     await store.drop();
   }
-}
-
-async function freshStore(peer, servers) {
-  const postgres = peers[peer].store === "postgres" ? servers.postgres : undefined;
-  const database = postgres ? await postgres.database(peer) : { url: servers.redis.url, drop: async () => {} };
-  await inChild(peer, (child) => child.call("install", { url: database.url }));
-  // No measurement pays for the pages of the one before.
-  await servers.postgres.sql("checkpoint");
-  const judge = async () => (await loadPeer(peer)).judge(database.url);
-  return {
-    url: database.url,
-    name: database.name,
-    postgres,
-    server: postgres ?? servers.redis,
-    judge,
-    drop: database.drop,
-    /** After filling: nothing left to write, and fresh statistics for everybody's plans. */
-    async settle() {
-      if (!postgres) return;
-      const client = new pg.Client({ connectionString: database.url });
-      await client.connect();
-      await client.query("analyze");
-      await client.end();
-      await postgres.sql("checkpoint");
-    },
-    async check(expected) {
-      const open = await judge();
-      const found = await open.counts().finally(() => open.close());
-      if (found.open === expected.open && (found.ended ?? expected.ended) === expected.ended) return;
-      throw new Error(`${peer}: the store has ${JSON.stringify(found)} and should have ${JSON.stringify(expected)}`);
-    },
-  };
-}
-
-/** Everything counted between now and stop(), per job. */
-async function startMeter({ postgres, server }) {
-  const wal = await postgres?.walBytes();
-  const others = watchOthers();
-  const own = ownCpu();
-  const store = server.cpu();
-  return {
-    async stop(nodeCpu, jobs) {
-      const storeCpu = server.cpu() - store;
-      const foreign = others(nodeCpu + storeCpu + ownCpu() - own);
-      const walBytes = postgres ? ((await postgres.walBytes()) - wal) / jobs : undefined;
-      return { nodeUs: (nodeCpu * 1e6) / jobs, storeUs: (storeCpu * 1e6) / jobs, walBytes, foreign };
-    },
-  };
-}
-
-/** Commits per job. A connection reports them at the latest when it ends: to be read after the peer has closed. */
-async function countCommits({ postgres, name }) {
-  const before = await postgres?.counters(name);
-  return async (jobs) => {
-    if (!postgres) return {};
-    await delay(300);
-    const after = await postgres.counters(name);
-    return { commits: (after.commits - before.commits) / jobs, pages: (after.pages - before.pages) / jobs };
-  };
-}
-
-async function inChild(peer, work) {
-  const child = await startChild(peer);
-  try {
-    return await work(child);
-  } finally {
-    await child.close();
-  }
-}
-
-async function startChild(peer) {
-  const child = fork(fileURLToPath(new URL("child.mjs", import.meta.url)), [peer], {
-    stdio: ["ignore", "inherit", "inherit", "ipc"],
-  });
-  const ended = once(child, "exit");
-  async function answer(verb) {
-    const impatient = new AbortController();
-    const late = delay(TIME_LIMIT_MS, undefined, { signal: impatient.signal }).then(
-      () => [{ failure: `no answer to ${verb} in ${TIME_LIMIT_MS} ms` }],
-      () => {},
-    );
-    const gone = ended.then(() => [{ failure: `the process ended during ${verb}` }]);
-    const [message] = await Promise.race([once(child, "message"), late, gone]);
-    impatient.abort();
-    if (message.failure) throw new Error(`${peer}: ${message.failure}`);
-    return message.answer;
-  }
-  await answer("start");
-  return {
-    call(verb, values) {
-      const answered = answer(verb);
-      child.send({ verb, values });
-      return answered;
-    },
-    async close() {
-      if (child.exitCode !== null || child.signalCode !== null) return;
-      if (child.connected) child.send({ verb: "close" });
-      const impatient = setTimeout(() => child.kill("SIGKILL"), 10_000);
-      await ended;
-      clearTimeout(impatient);
-    },
-  };
 }

@@ -34,15 +34,16 @@ begin
     return;
   end if;
   grant usage on schema stillwake to stillwake_app, stillwake_worker, stillwake_reader;
-  grant select on stillwake.jobs, stillwake.attempts, stillwake.logs, stillwake.events, stillwake.checkpoints, stillwake.pipelines, stillwake.pools
+  grant select on stillwake.jobs, stillwake.attempts, stillwake.logs, stillwake.events, stillwake.checkpoints, stillwake.artifacts, stillwake.pipelines, stillwake.pools
     to stillwake_app, stillwake_reader;
   for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace
-    and p.proname in ('register_pipeline', 'enqueue', 'enqueue_many', 'cancel', 'retry', 'pause', 'resume', 'pause_pool', 'resume_pool', 'watchdog', 'demand', 'next_due', 'now', 'schema_state')
+    and p.proname in ('register_pipeline', 'enqueue', 'enqueue_many', 'cancel', 'retry', 'pause', 'resume', 'pause_pool', 'resume_pool', 'watchdog', 'demand', 'next_due', 'now', 'schema_state', 'save_checkpoint')
   loop
     execute format('grant execute on function %s to stillwake_app', v_verb::regprocedure);
   end loop;
   for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace
-    and p.proname in ('register_pipeline', 'claim', 'settle_and_claim', 'beat', 'save_checkpoints', 'load_checkpoints', 'append_logs', 'progress', 'settle',
+    and p.proname in ('register_pipeline', 'claim', 'settle_and_claim', 'beat', 'save_checkpoints', 'save_checkpoint', 'load_checkpoints', 'adopt', 'append_logs', 'progress', 'save_artifact',
+      'load_artifacts', 'be_present', 'recover_absent', 'settle',
       'complete', 'fail', 'release', 'recover', 'expire', 'watchdog', 'demand', 'next_due', 'listen', 'unlisten', 'now', 'schema_state')
   loop
     execute format('grant execute on function %s to stillwake_worker', v_verb::regprocedure);

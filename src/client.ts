@@ -1,14 +1,19 @@
 // The library's face: enqueue, watch, cancel, retry, pause, resume. Everything it does is a verb of sql/functions; this file checks what
 // comes in, shares commits among concurrent calls and gives the answers names.
+import type { Readable } from "node:stream";
+import type { ReadableStream } from "node:stream/web";
 import { setTimeout as delay } from "node:timers/promises";
 import { Database, type DatabaseOptions } from "./database.ts";
 import { InvalidInput, JobFailed, JobNotFound, StillwakeError } from "./errors.ts";
 import { checkId, newId } from "./ids.ts";
+import { type Job, toJob } from "./job.ts";
 import { type EnqueueManyOptions, type EnqueueOptions, label, sqlOptions } from "./options.ts";
+import { checkFilter, checkLimit, readCursor, writeCursor } from "./page.ts";
 import { toJson } from "./payload.ts";
 import { type Pipeline, validateInput } from "./pipeline.ts";
 import { sharedCommit } from "./shared-commit.ts";
 import { type Duration, durationMs } from "./time.ts";
+import { loadTracing, type Tracing } from "./tracing.ts";
 import { type Send, sendThrough } from "./transaction.ts";
 import * as verbs from "./verbs.ts";
 
@@ -18,38 +23,26 @@ export interface Enqueued {
   existing: boolean;
 }
 
-/** Where a job stands. Times are the database's. */
-export interface Job {
-  id: string;
-  pipeline: string;
-  pool: string;
-  state: verbs.JobState;
-  /** Why a queued job waits; null when it could start now. */
-  waitingFor: verbs.WaitingFor | null;
-  priority: number;
-  /** Null while it is set aside with no time to resume. */
-  runAt: Date | null;
-  createdAt: Date;
-  startedAt: Date | null;
-  endedAt: Date | null;
-  expiresAt: Date | null;
-  attempt: number;
-  maxAttempts: number;
-  crashes: number;
-  /** The fencing token of the latest attempt, a whole number as text. */
-  epoch: string;
-  worker: string | null;
-  key: string | null;
-  tenant: string | null;
-  idempotencyKey: string | null;
-  input: unknown;
-  output: unknown;
-  failure: verbs.Failure | null;
-  cancel: verbs.JobRow["cancel"];
-  pause: verbs.JobRow["pause"];
-  progress: verbs.JobRow["progress"];
-  /** Optional steps of a completed job that have no result. */
-  missing: string[];
+export type LogLine = verbs.LogRow;
+
+/** A file a job has made. */
+export interface ArtifactInfo {
+  name: string;
+  size: number;
+  sha256: string;
+  contentType: string;
+  savedAt: Date;
+}
+
+/** Where artifacts are read from: what openStore() of stillwake/worker returns. */
+export interface ArtifactSource {
+  get(key: string): Promise<ReadableStream<Uint8Array> | Readable>;
+  link(key: string, options: { fileName: string; seconds: number }): Promise<string | undefined>;
+}
+
+export interface StillwakeOptions extends DatabaseOptions {
+  /** To download artifacts. */
+  store?: ArtifactSource;
 }
 
 export interface ListOptions extends verbs.JobFilter {
@@ -70,6 +63,7 @@ interface EnqueueCall {
   input: string;
   options: Record<string, unknown>;
   idempotencyKey: string | null;
+  trace: Record<string, string> | undefined;
 }
 
 /** A statement takes no further input once those it has are this long together, in characters of JSON. */
@@ -82,9 +76,12 @@ export class Stillwake {
   readonly #share: (call: EnqueueCall) => Promise<string>;
   /** A key that another transaction holds is waited for; calls without one do not wait behind it. */
   readonly #shareKeyed: (call: EnqueueCall) => Promise<string>;
+  readonly #store: ArtifactSource | undefined;
+  #tracing: Tracing | undefined;
 
-  constructor(options: DatabaseOptions) {
+  constructor(options: StillwakeOptions) {
     this.database = new Database(options);
+    this.#store = options.store;
     const share = () =>
       sharedCommit<EnqueueCall, string>({
         groupOf: (call) => `${call.pipeline}\n${JSON.stringify(call.options)}`,
@@ -113,7 +110,9 @@ export class Stillwake {
     const value = hasSchema(pipeline) ? await validateInput(pipeline, input) : input;
     const json = toJson(value, "input");
     await this.#ready(pipeline, send);
-    const call = { pipeline: name, id: newId(), input: json, options: shared, idempotencyKey: key };
+    this.#tracing ??= await loadTracing();
+    const trace = this.#tracing.inject();
+    const call = { pipeline: name, id: newId(), input: json, options: shared, idempotencyKey: key, trace };
     const id = send
       ? (await verbs.enqueueManyThrough(send, this.database.schema, batchOf([call])))[0]!
       : await (key === null ? this.#share : this.#shareKeyed)(call);
@@ -153,6 +152,8 @@ export class Stillwake {
     const name = nameOf(pipeline);
     if (inputs.length === 0) return [];
 
+    this.#tracing ??= await loadTracing();
+    const trace = this.#tracing.inject();
     const batches: EnqueueCall[][] = [];
     for (let index = 0; index < inputs.length; ) {
       const calls: EnqueueCall[] = [];
@@ -162,7 +163,7 @@ export class Stillwake {
         const value = hasSchema(pipeline) ? await validateInput(pipeline, inputs[index], at) : inputs[index];
         const input = toJson(value, at);
         size += input.length;
-        calls.push({ pipeline: name, id: "", input, options: shared, idempotencyKey });
+        calls.push({ pipeline: name, id: "", input, options: shared, idempotencyKey, trace });
       }
       batches.push(calls);
       // Others in this process have their turn between two batches.
@@ -201,18 +202,8 @@ export class Stillwake {
   /** Newest first. */
   async list(options: ListOptions = {}): Promise<{ jobs: Job[]; cursor: string | null }> {
     const { limit = 50, cursor, ...filter } = options;
-    if (!Number.isInteger(limit) || limit < 1 || limit > 200) {
-      throw new InvalidInput(`limit ${limit} is not a whole number from 1 to 200`, {
-        field: "limit",
-        remedy: "Ask for a page of that size and follow the cursor",
-      });
-    }
-    const rows = await verbs.listJobs(
-      this.database,
-      checkFilter(filter),
-      cursor === undefined ? null : readCursor(cursor),
-      limit + 1,
-    );
+    const before = cursor === undefined ? null : readCursor(cursor);
+    const rows = await verbs.listJobs(this.database, checkFilter(filter), before, checkLimit(limit, 200) + 1);
     const page = rows.slice(0, limit);
     return { jobs: page.map(toJob), cursor: rows.length > limit ? writeCursor(page.at(-1)!.id) : null };
   }
@@ -237,6 +228,38 @@ export class Stillwake {
       }
       await delay(Math.min(pauseMs, leftMs), undefined, signal && { signal }).catch(() => {});
     }
+  }
+
+  /** The lines of a job in order, those after `after`; ask again with the last `seq` to read on. */
+  async logs(id: string, options: { after?: string; limit?: number } = {}): Promise<LogLine[]> {
+    const { after = "0", limit = 1000 } = options;
+    if (!/^\d{1,18}$/.test(after)) {
+      throw new InvalidInput(`${JSON.stringify(after)} is not a place in a log`, {
+        field: "after",
+        remedy: "Pass the seq of the last line you have",
+      });
+    }
+    return verbs.readLogs(this.database, checkId(id), after, checkLimit(limit, 10_000));
+  }
+
+  /** The files a job has made so far. */
+  async artifacts(id: string): Promise<ArtifactInfo[]> {
+    const rows = await verbs.listArtifacts(this.database, checkId(id));
+    return rows.map(({ name, size, sha256, content_type, saved_at }) => {
+      return { name, size: Number(size), sha256, contentType: content_type, savedAt: saved_at };
+    });
+  }
+
+  /** The content of one of them. It is compared with its hash on the way: a stream that ends without an error was whole. */
+  async download(id: string, name: string): Promise<ReadableStream<Uint8Array> | Readable> {
+    const { store, row } = await this.#artifact(id, name);
+    return store.get(row.key);
+  }
+
+  /** A link to it that is good for some minutes, where the store has such links. */
+  async link(id: string, name: string, options: { seconds?: number } = {}): Promise<string | undefined> {
+    const { store, row } = await this.#artifact(id, name);
+    return store.link(row.key, { fileName: name, seconds: options.seconds ?? 300 });
   }
 
   /** Ends a waiting job, asks a running one to stop. Answers the state it is in now. */
@@ -281,6 +304,21 @@ export class Stillwake {
     await verbs.registerPipelineThrough(send, this.database.schema, pipeline.name, pipeline.settings);
   }
 
+  async #artifact(id: string, name: string): Promise<{ store: ArtifactSource; row: verbs.ArtifactRow }> {
+    if (!this.#store) {
+      throw new InvalidInput("This client has no artifact store", {
+        field: "store",
+        remedy: "Create it with one: createStillwake({ url, store: openStore(url) }), openStore from stillwake/worker",
+      });
+    }
+    const row = (await verbs.listArtifacts(this.database, checkId(id))).find((one) => one.name === name);
+    if (row) return { store: this.#store, row };
+    throw new StillwakeError("ARTIFACT_MISSING", `Job ${id} has no artifact ${JSON.stringify(name)}`, {
+      field: "name",
+      remedy: "See artifacts(id) for those it has",
+    });
+  }
+
   async #register({ name, settings }: Pipeline): Promise<void> {
     if (this.#registered.has(name)) return;
     const pending = this.#registering.get(name) ?? verbs.registerPipeline(this.database, name, settings);
@@ -294,7 +332,7 @@ export class Stillwake {
   }
 }
 
-export function createStillwake(options: DatabaseOptions): Stillwake {
+export function createStillwake(options: StillwakeOptions): Stillwake {
   return new Stillwake(options);
 }
 
@@ -314,80 +352,14 @@ function hasSchema(pipeline: Pipeline | string): pipeline is Pipeline {
 function batchOf(calls: EnqueueCall[]): verbs.EnqueueBatch {
   const first = calls[0]!;
   const keyed = calls.some((call) => call.idempotencyKey !== null);
+  const traced = calls.some((call) => call.trace !== undefined);
+  let { options } = first;
+  if (keyed) options = { ...options, idempotency_keys: calls.map((call) => call.idempotencyKey) };
+  if (traced) options = { ...options, traces: calls.map((call) => call.trace ?? null) };
   return {
     pipeline: first.pipeline,
     ids: calls.map((call) => call.id),
     inputs: calls.map((call) => call.input),
-    options: keyed ? { ...first.options, idempotency_keys: calls.map((call) => call.idempotencyKey) } : first.options,
-  };
-}
-
-const states = ["queued", "running", "paused", "completed", "failed", "cancelled"];
-
-function checkFilter(filter: verbs.JobFilter): verbs.JobFilter {
-  const given = Object.entries(filter).filter(([, value]) => value !== undefined);
-  for (const [field, value] of given) {
-    if (!["pipeline", "pool", "state", "key", "tenant"].includes(field)) {
-      throw new InvalidInput(`Unknown filter "${field}"`, {
-        field,
-        remedy: "Filters: pipeline, pool, state, key, tenant",
-      });
-    }
-    if (field === "state" && !states.includes(value)) {
-      throw new InvalidInput(`${JSON.stringify(value)} is not a state`, {
-        field,
-        remedy: `States: ${states.join(", ")}`,
-      });
-    }
-    label(value, field);
-  }
-  return Object.fromEntries(given);
-}
-
-function writeCursor(id: string): string {
-  return Buffer.from(id.replaceAll("-", ""), "hex").toString("base64url");
-}
-
-function readCursor(cursor: string): string {
-  const hex =
-    typeof cursor === "string" && cursor.length === 22 ? Buffer.from(cursor, "base64url").toString("hex") : "";
-  if (hex.length !== 32) {
-    throw new InvalidInput(`${JSON.stringify(cursor)} is not a cursor`, {
-      field: "cursor",
-      remedy: "Pass the cursor of the page before, unchanged, or none for the first page",
-    });
-  }
-  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
-}
-
-function toJob(row: verbs.JobRow): Job {
-  return {
-    id: row.id,
-    pipeline: row.pipeline,
-    pool: row.pool,
-    state: row.state,
-    waitingFor: row.waiting_for,
-    priority: row.priority,
-    // The driver reads infinity as a number.
-    runAt: row.run_at instanceof Date ? row.run_at : null,
-    createdAt: row.created_at,
-    startedAt: row.started_at,
-    endedAt: row.ended_at,
-    expiresAt: row.expires_at,
-    attempt: row.attempt,
-    maxAttempts: row.max_attempts,
-    crashes: row.crashes,
-    epoch: row.epoch,
-    worker: row.worker,
-    key: row.key,
-    tenant: row.tenant,
-    idempotencyKey: row.idempotency_key,
-    input: row.input,
-    output: row.output,
-    failure: row.failure,
-    cancel: row.cancel,
-    pause: row.pause,
-    progress: row.progress,
-    missing: row.missing ?? [],
+    options,
   };
 }

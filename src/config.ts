@@ -4,6 +4,12 @@ import { InvalidInput } from "./errors.ts";
 export interface Config {
   /** DATABASE_URL or STILLWAKE_DATABASE_URL; without one, `stillwake dev` starts a Postgres of its own. */
   databaseUrl: string | undefined;
+  /** STILLWAKE_DIRECT_URL: past the pooler, for hints and presence; the database's own without one. */
+  directUrl: string | undefined;
+  /** STILLWAKE_STORE: where artifacts are kept, file:… or s3://…; in `dir` without one. */
+  store: string | undefined;
+  /** STILLWAKE_STORE_ACCESS_KEY_ID, STILLWAKE_STORE_SECRET_ACCESS_KEY, STILLWAKE_STORE_SESSION_TOKEN, or those of AWS. */
+  storeCredentials: { accessKeyId: string; secretAccessKey: string; sessionToken?: string } | undefined;
   /** STILLWAKE_SCHEMA. */
   schema: string;
   /** STILLWAKE_PORT: where `stillwake dev` answers; the next free port if it is taken. */
@@ -22,8 +28,44 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   }
   return Object.freeze({
     databaseUrl: env.STILLWAKE_DATABASE_URL || env.DATABASE_URL || undefined,
+    directUrl: env.STILLWAKE_DIRECT_URL || undefined,
+    store: env.STILLWAKE_STORE || undefined,
+    storeCredentials: readCredentials(env),
     schema: env.STILLWAKE_SCHEMA || "stillwake",
     port,
     dir: env.STILLWAKE_DIR || ".stillwake",
   });
+}
+
+function readCredentials(env: NodeJS.ProcessEnv): Config["storeCredentials"] {
+  const accessKeyId = env.STILLWAKE_STORE_ACCESS_KEY_ID || env.AWS_ACCESS_KEY_ID;
+  const secretAccessKey = env.STILLWAKE_STORE_SECRET_ACCESS_KEY || env.AWS_SECRET_ACCESS_KEY;
+  const sessionToken = env.STILLWAKE_STORE_SESSION_TOKEN || env.AWS_SESSION_TOKEN;
+  if (!accessKeyId || !secretAccessKey) return undefined;
+  return { accessKeyId, secretAccessKey, ...(sessionToken && { sessionToken }) };
+}
+
+/** What this process was started with: commands of jobs are given a few named parts of it. */
+export function processEnvironment(): Readonly<Record<string, string | undefined>> {
+  return process.env;
+}
+
+/** Not for user code: the runtime's database and stores, and what starts machines. */
+const kept =
+  /^(STILLWAKE_(?!CRASH$).*|PG[A-Z]+|FLY_(API|ACCESS)_TOKEN|FLY_API_HOSTNAME|GOOGLE_APPLICATION_CREDENTIALS|CLOUDSDK_.*|KUBECONFIG|KUBERNETES_.*|AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|WEB_IDENTITY_TOKEN_FILE|CONTAINER_.*))$/;
+
+/**
+ * The environment of runners: all of this process's but for the runtime's own credentials. They are known by name and by value: a variable
+ * that carries one of `secrets` is left out whatever it is called, DATABASE_URL too when that is the runtime's.
+ */
+export function runnerEnvironment(
+  secrets: readonly string[],
+  env: Readonly<Record<string, string | undefined>> = process.env,
+): Record<string, string> {
+  const hidden = secrets.filter((secret) => secret.length >= 8);
+  const shown = Object.entries(env).filter(
+    (entry): entry is [string, string] =>
+      entry[1] !== undefined && !kept.test(entry[0]) && !hidden.some((secret) => entry[1]!.includes(secret)),
+  );
+  return Object.fromEntries(shown);
 }

@@ -23,16 +23,20 @@ export interface DatabaseOptions {
   schema?: string;
   /** Connections at most. Default 10. */
   connections?: number;
-  /** How long a call goes on trying while Postgres cannot be reached. Default "30s". */
+  /** How long a call goes on trying while Postgres cannot be reached; "forever" is allowed. Default "30s". */
   patience?: Duration;
   /** How long one statement may take before its connection is given up. Default "10s". */
   statementTimeout?: Duration;
+  /** Told once when Postgres cannot be reached, and once when it is back. */
+  onOutage?: (outage: { lost: unknown } | { awayMs: number }) => void;
 }
 
 /** How a statement behaves when it is repeated after its answer was lost. */
 export interface Repeat {
   /** Called before each try with true from the second on; returns the values to send. */
   values(again: boolean): unknown[];
+  /** Instead of the patience of the whole. */
+  patienceMs?: number;
 }
 
 export class Database {
@@ -42,12 +46,17 @@ export class Database {
   readonly #patienceMs: number;
   readonly #stopping = new AbortController();
   readonly #onIdleError = () => {};
+  readonly #onOutage: DatabaseOptions["onOutage"];
+  /** While Postgres is away one probe of this process asks for it, and every call waits for that one. */
+  #returning: Promise<void> | undefined;
   #checked: Promise<void> | undefined;
   #closed: Promise<void> | undefined;
 
   constructor(options: DatabaseOptions) {
     this.schema = schemaName(options.schema);
-    this.#patienceMs = durationMs(options.patience ?? "30s", "patience");
+    this.#patienceMs =
+      options.patience === "forever" ? Number.POSITIVE_INFINITY : durationMs(options.patience ?? "30s", "patience");
+    this.#onOutage = options.onOutage;
     this.#own = !options.pool;
     this.#pool = options.pool ?? openPool(options);
     // An idle connection that breaks is replaced by the next call; without a listener Node would exit.
@@ -55,8 +64,12 @@ export class Database {
   }
 
   /** Reads, and writes that are the same when repeated. */
-  async query<Row extends pg.QueryResultRow>(text: string, values: unknown[] = []): Promise<Row[]> {
-    return this.repeat<Row>(text, { values: () => values });
+  async query<Row extends pg.QueryResultRow>(
+    text: string,
+    values: unknown[] = [],
+    patienceMs?: number,
+  ): Promise<Row[]> {
+    return this.repeat<Row>(text, { values: () => values, ...(patienceMs !== undefined && { patienceMs }) });
   }
 
   /**
@@ -66,7 +79,7 @@ export class Database {
   async repeat<Row extends pg.QueryResultRow>(text: string, repeat: Repeat): Promise<Row[]> {
     if (this.#stopping.signal.aborted) throw closed();
     await this.#check();
-    const deadline = performance.now() + this.#patienceMs;
+    const deadline = performance.now() + (repeat.patienceMs ?? this.#patienceMs);
     let unknown = false;
     for (let attempt = 0; ; attempt++) {
       try {
@@ -76,7 +89,9 @@ export class Database {
         // An id that a lost try of ours is about to commit: the next try sees it.
         const ours = unknown && (error as { code?: string }).code === "23505";
         if (!lost && !ours && !isConflict(error)) throw this.#explain(error);
-        await this.#pauseOrGiveUp(error, attempt, lost && !unknown ? Number.POSITIVE_INFINITY : deadline);
+        // Most often only a connection broke: the first repetition is soon and in any case. From then on all calls wait for one probe.
+        if (lost && unknown) await this.#untilBack(error, deadline);
+        else await this.#pauseOrGiveUp(error, attempt, lost ? Number.POSITIVE_INFINITY : deadline);
         unknown ||= lost;
       }
     }
@@ -105,12 +120,12 @@ export class Database {
 
   async #checkPatiently(): Promise<void> {
     const deadline = performance.now() + this.#patienceMs;
-    for (let attempt = 0; ; attempt++) {
+    for (;;) {
       try {
         return await checkSchema((text) => this.#pool.query(text), this.schema);
       } catch (error) {
         if (!isConnectionLoss(error)) throw this.#explain(error);
-        await this.#pauseOrGiveUp(error, attempt, deadline);
+        await this.#untilBack(error, deadline);
       }
     }
   }
@@ -126,9 +141,42 @@ export class Database {
     if (performance.now() + pauseMs > deadline) {
       throw unavailable(error, this.#patienceMs);
     }
-    await delay(pauseMs, undefined, { signal: this.#stopping.signal }).catch(() => {
+    await this.#sleep(pauseMs, error);
+  }
+
+  async #sleep(ms: number, error: unknown): Promise<void> {
+    await delay(ms, undefined, { signal: this.#stopping.signal }).catch(() => {
       throw closed(error);
     });
+  }
+
+  /** Waits until the probe was answered, as long as patience lasts. */
+  async #untilBack(error: unknown, deadline: number): Promise<void> {
+    this.#returning ??= this.#probe(error).finally(() => {
+      this.#returning = undefined;
+    });
+    for (const { signal } = this.#stopping; this.#returning; ) {
+      const leftMs = deadline - performance.now();
+      if (leftMs <= 0) throw unavailable(error, this.#patienceMs);
+      if (signal.aborted) throw closed(error);
+      const over = new AbortController();
+      const limit = delay(Math.min(leftMs, 2 ** 30), undefined, { signal: AbortSignal.any([signal, over.signal]) });
+      await Promise.race([this.#returning, limit.catch(() => {})]);
+      over.abort();
+    }
+  }
+
+  async #probe(error: unknown): Promise<void> {
+    const began = performance.now();
+    for (let attempt = 1; !this.#stopping.signal.aborted; attempt++) {
+      await delay(backoffMs(attempt, 20, 2000), undefined, { signal: this.#stopping.signal }).catch(() => {});
+      if (attempt === 2) this.#onOutage?.({ lost: error });
+      try {
+        await this.#pool.query("select 1");
+        if (attempt > 1) this.#onOutage?.({ awayMs: performance.now() - began });
+        return;
+      } catch {}
+    }
   }
 }
 

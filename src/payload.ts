@@ -2,9 +2,11 @@
 import { InvalidInput } from "./errors.ts";
 
 const INPUT_LIMIT = 256 * 1024;
+/** Of a job and of a step. sql/functions hold the same limit. */
+export const OUTPUT_LIMIT = 1024 * 1024;
 
-/** The compact JSON of a value, at most `INPUT_LIMIT` bytes. `at` is how its path begins in errors. */
-export function toJson(value: unknown, at: string): string {
+/** The compact JSON of a value, at most `limit` bytes. `at` is how its path begins in errors. */
+export function toJson(value: unknown, at: string, limit: number = INPUT_LIMIT): string {
   let json: string | undefined;
   try {
     json = JSON.stringify(value);
@@ -22,9 +24,9 @@ export function toJson(value: unknown, at: string): string {
     });
   }
   // UTF-8 takes at most three bytes per UTF-16 unit, so short texts need no count.
-  const bytes = json.length * 3 > INPUT_LIMIT ? Buffer.byteLength(json) : 0;
-  if (bytes > INPUT_LIMIT) {
-    throw new InvalidInput(`${at} is ${bytes} bytes of JSON, the limit is ${INPUT_LIMIT}`, {
+  const bytes = json.length * 3 > limit ? Buffer.byteLength(json) : 0;
+  if (bytes > limit) {
+    throw new InvalidInput(`${at} is ${bytes} bytes of JSON, the limit is ${limit}`, {
       field: at,
       remedy: "Store the data elsewhere (object storage, a table of yours) and pass a reference",
     });

@@ -1,6 +1,6 @@
 // A pipeline's contract: its name, the shape of its input and its policies. Safe to import from a web bundle: no Node, no database.
 import { InvalidInput, type Issue } from "./errors.ts";
-import { type Duration, toInterval } from "./time.ts";
+import { type Duration, limitMs, toInterval } from "./time.ts";
 
 /** What zod, valibot, arktype and others implement (Standard Schema v1): the part of it that is used here. */
 export interface Schema<Input = unknown, Output = Input> {
@@ -32,9 +32,26 @@ export interface PipelineOptions<Input, Output> {
     /** The longest pause. Default "15m". */
     most?: Duration;
   };
+  /** How long one attempt may take. Default: as long as it lives. */
+  timeout?: Duration;
+  /** An attempt whose runner gives no sign of life for this long (a tick, a log line, progress, output of a command) is ended. Default "10m". */
+  silence?: Duration;
+  /**
+   * What a failure means, by its code: "retry" by policy, "fatal" at once, "pause" until somebody resumes it. "*" is for all other codes;
+   * default "retry".
+   */
+  failures?: Record<string, FailureKind>;
+  /**
+   * The version of the code, a whole number from 1. A worker takes no job begun under a newer version than its own. Default 1.
+   */
+  version?: number;
+  /** A job begun under an older version goes on with its checkpoints, starts again without them, or waits for its own code. Default "continue". */
+  onOlder?: "continue" | "restart" | "wait";
   /** How long an ended job is kept at least, by how it ended; "forever" is allowed. Default 14 days, failed 30 days. */
   keep?: { completed?: Duration; failed?: Duration; cancelled?: Duration };
 }
+
+export type FailureKind = "retry" | "fatal" | "pause";
 
 export interface Pipeline<Input = unknown, Output = Input> {
   readonly name: string;
@@ -56,7 +73,7 @@ export function pipeline<Input = unknown, Output = Input>(
       remedy: "Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit",
     });
   }
-  const known = ["input", "pool", "priority", "retry", "keep"];
+  const known = "input pool priority retry timeout silence failures version onOlder keep".split(" ");
   const unknown = Object.keys(options).find((key) => !known.includes(key));
   if (unknown) {
     throw new InvalidInput(`Pipeline "${name}" has an unknown option "${unknown}"`, {
@@ -64,7 +81,28 @@ export function pipeline<Input = unknown, Output = Input>(
       remedy: `Known options: ${known.join(", ")}`,
     });
   }
+  checkPolicies(name, options);
   return Object.freeze({ name, options: Object.freeze(options), settings: Object.freeze(settingsOf(options)) });
+}
+
+function checkPolicies(name: string, options: PipelineOptions<unknown, unknown>): void {
+  const refuse = (field: string, value: unknown, remedy: string) => {
+    throw new InvalidInput(`${field} ${JSON.stringify(value)} of pipeline "${name}" is not valid`, { field, remedy });
+  };
+  const { timeout, silence, failures, version = 1, onOlder = "continue" } = options;
+  limitMs(timeout, "timeout");
+  limitMs(silence, "silence");
+  if (!Number.isInteger(version) || version < 1 || version > 2_147_483_647) {
+    refuse("version", version, "Use a whole number from 1 and raise it by one when the steps change their meaning");
+  }
+  if (!["continue", "restart", "wait"].includes(onOlder)) {
+    refuse("onOlder", onOlder, 'Use "continue", "restart" or "wait"');
+  }
+  for (const [code, kind] of Object.entries(failures ?? {})) {
+    if (!["retry", "fatal", "pause"].includes(kind)) {
+      refuse(`failures.${code}`, kind, 'A code means "retry", "fatal" or "pause"');
+    }
+  }
 }
 
 function settingsOf({

@@ -25,6 +25,11 @@ export function durationMs(value: Duration, field: string): number {
   return ms;
 }
 
+/** The same where an absent one means that there is no limit. */
+export function limitMs(value: Duration | undefined, field: string): number {
+  return value === undefined ? Number.POSITIVE_INFINITY : durationMs(value, field);
+}
+
 /** For SQL, which reads "1500 milliseconds" as an interval. */
 export function toInterval(value: Duration, field: string): string {
   return `${durationMs(value, field)} milliseconds`;

@@ -1,5 +1,4 @@
-// The verbs of sql/functions as typed calls, and the two reads over the views. The client and the worker speak SQL only through here.
-import { randomUUID } from "node:crypto";
+// The verbs of sql/functions that a client calls, and the reads over the views. A worker's are in worker-verbs.ts.
 import type { Database } from "./database.ts";
 import { fromDatabase, NotAllowed } from "./errors.ts";
 import type { Send } from "./transaction.ts";
@@ -13,6 +12,10 @@ export interface Failure {
   code?: string;
   stack?: string;
   cause?: unknown;
+  /** For the person who waits. */
+  sentence?: string;
+  /** The step it happened in. */
+  step?: string;
 }
 
 export interface JobRow {
@@ -42,48 +45,6 @@ export interface JobRow {
   pause: { at: string; by?: string; reason?: string; resume_at?: string } | null;
   progress: { at: string; fraction?: number; done?: number; total?: number; sentence?: string } | null;
   missing: string[] | null;
-}
-
-/** What a worker holds: the fence of every write it makes. */
-interface Lease {
-  job: string;
-  epoch: string;
-  lease: string;
-}
-
-export interface ClaimedJob {
-  job_id: string;
-  lease_id: string;
-  /** A whole number as text: it may pass 2^53. */
-  epoch: string;
-  pipeline: string;
-  input: unknown;
-  attempt: number;
-  max_attempts: number;
-  crashes: number;
-  key: string | null;
-  tenant: string | null;
-  progress: unknown;
-}
-
-export type Settlement = Lease &
-  (
-    | { outcome: "completed"; output?: unknown; missing?: string[] }
-    | { outcome: "failed"; failure: Failure; fatal?: boolean; retry_in?: string }
-    | { outcome: "cancelled"; failure?: Failure }
-    | { outcome: "slept"; for?: string; until?: string; waiting_for?: WaitingFor }
-    | { outcome: "paused"; reason: string; resume_in?: string }
-    | { outcome: "released" }
-    | { outcome: "lost"; failure: Failure }
-  );
-
-export interface ClaimRequest {
-  worker: string;
-  pool: string;
-  pipelines: string[];
-  limit: number;
-  /** As Postgres reads an interval. */
-  lease: string;
 }
 
 export interface EnqueueBatch {
@@ -222,20 +183,38 @@ export async function controlPool(
   await database.query(`select ${database.schema}.${verb}(${places})`, values);
 }
 
-/** Settles what is finished and claims what is next: one round trip, one commit. */
-export async function settleAndClaim(
-  database: Database,
-  settlements: Settlement[],
-  { worker, pool, pipelines, limit, lease }: ClaimRequest,
-): Promise<{ refused: string[]; claimed: ClaimedJob[] }> {
-  // The lease is named here, so that a repeated call is answered the jobs of the first instead of leasing others to nobody.
-  const rows = await database.query<ClaimedJob & { refused: string[] | null }>(
-    `select job_id, lease_id, epoch, pipeline, input, attempt, max_attempts, crashes, key, tenant, progress, refused
-    from ${database.schema}.settle_and_claim($1, $2, $3, $4, $5, $6, $7)`,
-    [JSON.stringify(settlements), worker, pool, pipelines, limit, lease, randomUUID()],
+export interface ArtifactRow {
+  name: string;
+  size: string;
+  sha256: string;
+  content_type: string;
+  key: string;
+  epoch: string;
+  saved_at: Date;
+}
+
+export async function listArtifacts(database: Database, job: string): Promise<ArtifactRow[]> {
+  return database.query<ArtifactRow>(
+    `select name, size, sha256, content_type, key, epoch, saved_at from ${database.schema}.artifacts where job_id = $1 order by name`,
+    [job],
   );
-  const refused = rows[0]?.refused ?? [];
-  return { refused, claimed: refused.length > 0 ? rows.slice(1) : rows };
+}
+
+export interface LogRow {
+  seq: string;
+  at: Date;
+  level: "info" | "success" | "warning" | "error";
+  step: string | null;
+  message: string;
+  data: unknown;
+}
+
+/** Lines after `after`, oldest first. */
+export async function readLogs(database: Database, job: string, after: string, limit: number): Promise<LogRow[]> {
+  return database.query<LogRow>(
+    `select seq, at, level, step, message, data from ${database.schema}.logs where job_id = $1 and seq > $2 order by seq limit $3`,
+    [job, after, limit],
+  );
 }
 
 export interface Demand {

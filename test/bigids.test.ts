@@ -3,7 +3,7 @@ import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, pipeline } from "../src/index.ts";
 import { travel } from "../src/testing/index.ts";
-import { settleAndClaim } from "../src/verbs.ts";
+import { settleAndClaim } from "../src/worker-verbs.ts";
 import { freshDatabase } from "./setup/database.ts";
 import { recordFigure } from "./setup/figures.ts";
 

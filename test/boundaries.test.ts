@@ -19,7 +19,7 @@ describe("the source", () => {
   });
 
   it("has SQL text only where it belongs", () => {
-    const allowed = /^(database|verbs|migrate|schema|doctor)\.ts$|^testing\//;
+    const allowed = /^(database|verbs|worker-verbs|direct|migrate|schema|doctor)\.ts$|^testing\//;
     const verb =
       /["'`]\s*(select|insert into|update|delete from|with \w+ as|create|alter|drop|begin|commit|rollback|set local|listen|notify|lock table|grant) /;
     const found = sources.filter(({ name, uncommented }) => !allowed.test(name) && verb.test(uncommented));
@@ -38,8 +38,9 @@ describe("the source", () => {
       // Who stands in which folder may import from which folders.
       ".": /^[\w-]+\.ts$/,
       postgres: /^postgres\/|^errors\.ts$/,
-      testing: /^testing\/|^(errors|time|schema|migrate)\.ts$/,
-      cli: /^cli\/|^postgres\/index\.ts$|^[\w-]+\.ts$/,
+      testing: /^testing\/|^worker\/|^[\w-]+\.ts$/,
+      worker: /^worker\/|^[\w-]+\.ts$/,
+      cli: /^cli\/|^postgres\/index\.ts$|^worker\/|^[\w-]+\.ts$/,
     };
     for (const { name, imports } of sources) {
       const folder = path.dirname(name);
@@ -51,9 +52,11 @@ describe("the source", () => {
   it("has layers: nothing below the client imports it, nothing below the database imports that", () => {
     const layers = [
       ["errors.ts", "version.ts"],
-      ["time.ts", "schema.ts", "ids.ts", "payload.ts", "transaction.ts", "shared-commit.ts", "config.ts"],
-      ["pipeline.ts", "options.ts", "database.ts"],
+      ["time.ts", "schema.ts", "ids.ts", "payload.ts", "transaction.ts", "shared-commit.ts", "config.ts", "tracing.ts"],
+      ["pipeline.ts", "options.ts", "database.ts", "thrown.ts", "define-config.ts"],
       ["verbs.ts", "migrate.ts", "doctor.ts"],
+      ["worker-verbs.ts", "job.ts", "page.ts"],
+      ["direct.ts"],
       ["client.ts"],
       ["index.ts"],
     ];
@@ -72,17 +75,30 @@ describe("the source", () => {
     for (const { name } of sources) expect(closure(name), `what ${name} reaches`).not.toContain(name);
   });
 
-  it("needs pg and nothing else", () => {
+  it("needs pg, and for the worker a few more, each with its reason in docs/decisions.md", () => {
     const manifest = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
-    expect(Object.keys(manifest.dependencies)).toEqual(["pg"]);
-    const packages = new Set(
-      sources.flatMap(({ imports }) => imports).filter((name) => !name.endsWith(".ts") && !name.startsWith("node:")),
-    );
-    expect([...packages]).toEqual(["pg"]);
+    const packages = (of: Source[]) =>
+      [
+        ...new Set(
+          of.flatMap(({ imports }) => imports).filter((name) => /^[@a-z][\w./-]*$/.test(name) && !name.endsWith(".ts")),
+        ),
+      ].sort();
+    expect(packages(sources.filter(({ name }) => !/^worker\/|^tracing/.test(name)))).toEqual(["pg"]);
+    expect(packages(sources)).toEqual([...Object.keys(manifest.dependencies), "@opentelemetry/api"].sort());
+    const reasons = fs.readFileSync(path.join(ROOT, "docs/decisions.md"), "utf8");
+    expect(Object.keys(manifest.dependencies).filter((name) => !reasons.includes(`\`${name}\``))).toEqual([]);
+  });
+
+  it("keeps the libraries of the worker out of the client", () => {
+    const packages = closure("index.ts").filter((name) => !/\.ts$|^node:/.test(name));
+    expect(packages.sort()).toEqual(["@opentelemetry/api", "pg"]);
   });
 
   it("F7, F8: names no statement and takes no lock that would stay with a pooled connection", () => {
-    for (const { name, uncommented } of [...sources, ...statements]) {
+    // Presence is the one exception: on a connection of the worker's own, and only a hint.
+    const presence = /create or replace function stillwake\.be_present[\s\S]*?\$\$;/;
+    for (const { name, uncommented: whole } of [...sources, ...statements]) {
+      const uncommented = whole.replace(presence, "");
       expect(uncommented, name).not.toMatch(/\bpg_(try_)?advisory_(?!xact_lock)/);
       expect(uncommented, name).not.toMatch(/\bset session\b|\bprepare \w+ as\b|\bpg_advisory_unlock/i);
     }

@@ -39,7 +39,10 @@ describe("stillwake", () => {
   });
 
   it.each<[args: string[], says: RegExp]>([
-    [["migrat"], /^INVALID_INPUT: Unknown command "migrat"\. Commands: dev, migrate, doctor\. See stillwake --help\n$/],
+    [
+      ["migrat"],
+      /^INVALID_INPUT: Unknown command "migrat"\. Commands: dev, worker, migrate, doctor\. See stillwake --help\n$/,
+    ],
     [["migrate", "--dry"], /^INVALID_INPUT: Unknown option '--dry'.*See stillwake --help\n$/s],
     [["migrate", "now"], /^INVALID_INPUT: Unexpected "now" after migrate\. See stillwake --help\n$/],
     [["migrate"], /^INVALID_INPUT: No database is named\. Pass --url postgres:\/\/… or set DATABASE_URL\n$/],
@@ -100,7 +103,11 @@ describe("stillwake dev", () => {
   it("on a database of yours says which, without the password", async () => {
     const url = new URL(migrated.url);
     url.searchParams.set("password", url.password);
-    const { code, stdout, stderr } = await runCli(["dev"], { DATABASE_URL: url.href, STILLWAKE_PORT: "0" }, "settled");
+    const { code, stdout, stderr } = await runCli(
+      ["dev"],
+      { DATABASE_URL: url.href, STILLWAKE_PORT: "0" },
+      "completed job",
+    );
     expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
     expect(stdout).toContain(`  Postgres: postgres://${url.username}:***@${url.host}/${migrated.name}\n`);
     expect(stdout).not.toContain(url.password);

@@ -13,7 +13,7 @@ import {
   type StillwakeError,
   UnknownPool,
 } from "../src/index.ts";
-import { settleAndClaim } from "../src/verbs.ts";
+import { settleAndClaim } from "../src/worker-verbs.ts";
 import { freshDatabase } from "./setup/database.ts";
 
 const database = await freshDatabase();

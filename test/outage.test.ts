@@ -10,7 +10,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, migrate, pipeline, type StillwakeError } from "../src/index.ts";
 import { type EmbeddedPostgres, startPostgres } from "../src/postgres/index.ts";
 import { faultProxy, waitFor } from "../src/testing/index.ts";
-import { type Settlement, settleAndClaim } from "../src/verbs.ts";
+import { type Settlement, settleAndClaim } from "../src/worker-verbs.ts";
 import { freshDatabase } from "./setup/database.ts";
 import { recordFigure } from "./setup/figures.ts";
 import { startLoad } from "./setup/load.ts";

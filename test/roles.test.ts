@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, pipeline } from "../src/index.ts";
-import { settleAndClaim } from "../src/verbs.ts";
+import { settleAndClaim } from "../src/worker-verbs.ts";
 import { freshDatabase } from "./setup/database.ts";
 
 const database = await freshDatabase();
@@ -35,17 +35,17 @@ afterAll(async () => {
 
 /** Every function somebody other than the owner may call. A new one must be given to somebody here, or stays with the owner. */
 const allowed: Record<Role, string[]> = {
-  app: "cancel demand enqueue enqueue_many next_due now pause pause_pool register_pipeline resume resume_pool retry schema_state watchdog".split(
+  app: "cancel demand enqueue enqueue_many next_due now pause pause_pool register_pipeline resume resume_pool retry save_checkpoint schema_state watchdog".split(
     " ",
   ),
   worker:
-    "append_logs beat claim complete demand expire fail listen load_checkpoints next_due now progress recover register_pipeline release save_checkpoints schema_state settle settle_and_claim unlisten watchdog".split(
+    "adopt append_logs be_present beat claim complete demand expire fail listen load_artifacts load_checkpoints next_due now progress recover recover_absent register_pipeline release save_artifact save_checkpoint save_checkpoints schema_state settle settle_and_claim unlisten watchdog".split(
       " ",
     ),
   reader: "demand next_due now schema_state".split(" "),
   nobody: [],
 };
-const views = ["attempts", "checkpoints", "events", "jobs", "logs", "pipelines", "pools"];
+const views = ["artifacts", "attempts", "checkpoints", "events", "jobs", "logs", "pipelines", "pools"];
 const readable: Record<Role, string[]> = { app: views, reader: views, worker: [], nobody: [] };
 
 describe.each(Object.keys(logins) as Role[])("S43: %s", (role) => {

@@ -1,34 +1,45 @@
-// One file per peer, all with the same few functions:
-//   install(url)          the peer's tables in an empty database
-//   producer(url)         one(data), many(list), close()
-//   worker(url, handle)   begins to work; handle(data) is the job and answers nothing. stop()
-//   judge(url)            what the store itself says: busy() while a job waits or runs, counts() of jobs open and ended, close()
+// One file per peer, all with the same few functions; those of the workload "steps" are in steps/.
+//   install(url)                 the peer's tables in an empty database
+//   producer(url)                one(data), many(list), close()
+//   worker(url, handle, hooks)   begins to work; handle(data) is the job and answers nothing. stop()
+//                                steps/: hooks.begin() before the first step, await hooks.between?.() after each, handle(data) last
+//   judge(url)                   what the store itself says: busy() while a job waits or runs, counts() of jobs open and ended, close();
+//                                steps/: kept() results of steps
 import pg from "pg";
+
+/** How many steps a job of the workload "steps" has, and how many such jobs are done at a time. Step i is named si and answers i. */
+export const STEPS = 5;
+export const STEP_SLOTS = 100;
+export const ISOLATION_SLOTS = 4;
 
 export const peers = {
   stillwake: { title: "Stillwake", store: "postgres", package: undefined },
+  "stillwake-verbs": { title: "Stillwake, verbs", store: "postgres", package: undefined },
+  "stillwake-none": { title: "isolation none", store: "postgres", package: undefined },
+  "stillwake-process": { title: "isolation process", store: "postgres", package: undefined },
   graphile: { title: "graphile", store: "postgres", package: "graphile-worker" },
   "pg-boss": { title: "pg-boss", store: "postgres", package: "pg-boss" },
   bullmq: { title: "BullMQ", store: "redis", package: "bullmq" },
   "bullmq-synced": { title: "BullMQ, synced", store: "redis", package: "bullmq" },
+  dbos: { title: "DBOS", store: "postgres", package: "@dbos-inc/dbos-sdk" },
   bare: { title: "bare SQL", store: "postgres", package: undefined },
 };
 
-export function loadPeer(name) {
-  return import(new URL(`${name}.mjs`, import.meta.url));
+export function loadPeer(name, workload) {
+  return import(new URL(workload === "steps" ? `steps/${name}.mjs` : `${name}.mjs`, import.meta.url));
 }
 
-/** A judge of one statement for the jobs that wait or run, and one for those that ended where a peer keeps them. */
-export function sqlJudge(url, open, ended) {
+/** A judge of SQL: the jobs that wait or run, those that ended where a peer keeps them, the step results where there are steps. */
+export function sqlJudge(url, open, ended, kept) {
   const pool = new pg.Pool({ connectionString: url, max: 1 });
   pool.on("error", () => {});
-  const one = async (text) => Object.values((await pool.query(text)).rows[0])[0];
+  const ask = async (text) => Object.values((await pool.query(text)).rows[0])[0];
+  const count = async (rows) => (rows ? Number(await ask(`select count(*) ${rows}`)) : undefined);
   return {
-    busy: () => one(`select exists (select ${open})`),
-    counts: async () => ({
-      open: Number(await one(`select count(*) ${open}`)),
-      ended: ended ? Number(await one(`select count(*) ${ended}`)) : undefined,
-    }),
+    ask,
+    busy: () => ask(`select exists (select ${open})`),
+    kept: () => count(kept),
+    counts: async () => ({ open: await count(open), ended: await count(ended), kept: await count(kept) }),
     close: () => pool.end(),
   };
 }

@@ -1,55 +1,14 @@
-// Stillwake as it is: jobs fenced by epoch and lease, every ended job kept. Enqueues go through the public client. Until there is a
-// worker, two lanes call the verb a busy worker calls: settle the last batch and claim the next in one commit.
-import { createStillwake, migrate, pipeline } from "../../dist/index.js";
-import { settleAndClaim } from "../../dist/verbs.js";
-import { sqlJudge } from "./index.mjs";
+// Stillwake as it is: jobs fenced by epoch and lease, every ended job kept. The worker does the jobs in its own process.
+import { createWorker, implement } from "../../dist/worker/index.js";
+import { bench } from "./stillwake-verbs.mjs";
 
-const bench = pipeline("bench");
-const LANES = 2;
-const BATCH = 500;
+export { install, judge, producer } from "./stillwake-verbs.mjs";
 
-export async function install(url) {
-  await migrate({ url });
-  const stillwake = createStillwake({ url });
-  await stillwake.register(bench);
-  await stillwake.close();
-}
-
-export async function producer(url) {
-  const stillwake = createStillwake({ url });
-  await stillwake.register(bench);
-  return {
-    one: (data) => stillwake.enqueue(bench, data),
-    many: (list) => stillwake.enqueueMany(bench, list),
-    close: () => stillwake.close(),
-  };
-}
+const SLOTS = 1000;
 
 export async function worker(url, handle) {
-  const { database } = createStillwake({ url, connections: LANES });
-  const request = { worker: "bench", pool: "default", pipelines: ["bench"], limit: BATCH, lease: "15 seconds" };
-  async function lane() {
-    let settlements = [];
-    do {
-      const { refused, claimed } = await settleAndClaim(database, settlements, request);
-      if (refused.length > 0) throw new Error(`${refused.length} settlements were refused`);
-      settlements = new Array(claimed.length);
-      for (let index = 0; index < claimed.length; index++) {
-        const { job_id, epoch, lease_id, input } = claimed[index];
-        handle(input);
-        settlements[index] = { job: job_id, epoch, lease: lease_id, outcome: "completed" };
-      }
-    } while (settlements.length > 0);
-  }
-  const lanes = Promise.all(Array.from({ length: LANES }, lane));
-  return {
-    async stop() {
-      await lanes;
-      await database.close();
-    },
-  };
-}
-
-export function judge(url) {
-  return sqlJudge(url, "from stillwake.live_jobs", "from stillwake.ended_jobs where state = 'completed'");
+  const pipelines = [implement(bench, (_job, input) => handle(input))];
+  const worker = createWorker({ url, pipelines, slots: SLOTS, isolation: "none" });
+  await worker.start();
+  return worker;
 }

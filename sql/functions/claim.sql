@@ -3,15 +3,16 @@
 -- Takes up to p_limit claimable jobs of a pool, of the pipelines the worker knows, most urgent and longest waiting first, under one new
 -- lease that lasts p_span. First it recovers, in bounded number, what dead workers of this pool left: a recovered job keeps its place in line.
 -- The attempt is counted here. A caller that names the lease (p_lease, a fresh random uuid) may repeat a call whose answer it never got:
--- it is answered what it then got. Locks: as recover(); then live_jobs, skipping locked ones; inserts one lease. Raises SW001, SW003.
+-- it is answered what it then got. A worker that names the version of its code per pipeline (p_versions, and p_oldest for the oldest version
+-- whose jobs it goes on with) is given no job begun under another. p_presence: see be_present(). Locks: as recover(); then live_jobs, skipping locked ones; inserts one lease. Raises SW001, SW003.
 --
 -- The SET clauses pin the plan: a walk along live_jobs_line. A stale estimate must never turn a claim into a sort of the whole backlog.
 create or replace function stillwake.claim(
   p_worker text, p_pool text, p_pipelines text[], p_limit integer default 1, p_span interval default '15 seconds',
-  p_lease uuid default null
+  p_lease uuid default null, p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null
 ) returns table (
   job_id uuid, lease_id uuid, epoch bigint, pipeline text, input jsonb, attempt integer, max_attempts integer, crashes integer,
-  key text, tenant text, created_at timestamptz, progress jsonb
+  key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
@@ -28,7 +29,7 @@ begin
   end if;
   if p_lease is not null and exists (select from stillwake.leases l where l.id = p_lease) then
     return query
-    select j.id, j.lease_id, j.epoch, j.pipeline, j.input, j.attempt, j.max_attempts, j.crashes, j.key, j.tenant, j.created_at, j.progress
+    select j.id, j.lease_id, j.epoch, j.pipeline, j.input, j.attempt, j.max_attempts, j.crashes, j.key, j.tenant, j.created_at, j.progress, j.version, j.trace
     from stillwake.leases l join stillwake.live_jobs j on j.id = any (l.job_ids) and j.lease_id = l.id
     where l.id = p_lease order by j.priority desc, j.run_at, j.id;
     return;
@@ -51,7 +52,9 @@ begin
     with line as materialized (
       select j.id from stillwake.live_jobs j
       where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now and j.lease_id is null
-        and j.pipeline = any (p_pipelines) and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
+        and j.pipeline = any (p_pipelines)
+        and (j.version is null or p_versions is null or stillwake.version_suits(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
+        and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
       order by j.run_at, j.id
       limit p_limit - cardinality(v_ids)
       for update skip locked
@@ -62,18 +65,19 @@ begin
     return;
   end if;
 
-  insert into stillwake.leases (id, pool, worker, claimed_at, until, span, job_ids)
-  values (v_lease, p_pool, p_worker, v_now, v_now + p_span, p_span, v_ids);
+  insert into stillwake.leases (id, pool, worker, claimed_at, until, span, job_ids, presence)
+  values (v_lease, p_pool, p_worker, v_now, v_now + p_span, p_span, v_ids, p_presence);
 
   return query
   with taken as (
     update stillwake.live_jobs j
     set state = 'running', lease_id = v_lease, epoch = j.epoch + 1, attempt = j.attempt + 1, worker = p_worker, claimed_at = v_now,
-      started_at = coalesce(j.started_at, v_now), waiting_for = null, pause = null
+      started_at = coalesce(j.started_at, v_now), waiting_for = null, pause = null, log_batch = 0,
+      version = coalesce(j.version, p_versions[array_position(p_pipelines, j.pipeline)])
     where j.id = any (v_ids)
-    returning j.id, j.epoch, j.pipeline, j.input, j.attempt, j.max_attempts, j.crashes, j.key, j.tenant, j.created_at, j.progress, j.priority, j.run_at
+    returning j.id, j.epoch, j.pipeline, j.input, j.attempt, j.max_attempts, j.crashes, j.key, j.tenant, j.created_at, j.progress, j.version, j.trace, j.priority, j.run_at
   )
-  select t.id, v_lease, t.epoch, t.pipeline, t.input, t.attempt, t.max_attempts, t.crashes, t.key, t.tenant, t.created_at, t.progress
+  select t.id, v_lease, t.epoch, t.pipeline, t.input, t.attempt, t.max_attempts, t.crashes, t.key, t.tenant, t.created_at, t.progress, t.version, t.trace
   from taken t order by t.priority desc, t.run_at, t.id;
 end
 $$;
@@ -81,10 +85,11 @@ $$;
 -- Settles the finished jobs of a busy worker and claims its next ones: one round trip, one commit. p_settlements as in settle().
 -- Answers the claimed jobs; when settlements were refused, a row without a job comes first and names them.
 create or replace function stillwake.settle_and_claim(
-  p_settlements jsonb, p_worker text, p_pool text, p_pipelines text[], p_limit integer, p_span interval, p_lease uuid default null
+  p_settlements jsonb, p_worker text, p_pool text, p_pipelines text[], p_limit integer, p_span interval, p_lease uuid default null,
+  p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null
 ) returns table (
   job_id uuid, lease_id uuid, epoch bigint, pipeline text, input jsonb, attempt integer, max_attempts integer, crashes integer,
-  key text, tenant text, created_at timestamptz, progress jsonb, refused uuid[]
+  key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb, refused uuid[]
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -92,6 +97,13 @@ begin
   if refused is not null then
     return next;
   end if;
-  return query select c.*, null::uuid[] from stillwake.claim(p_worker, p_pool, p_pipelines, p_limit, p_span, p_lease) c;
+  return query select c.*, null::uuid[] from stillwake.claim(p_worker, p_pool, p_pipelines, p_limit, p_span, p_lease, p_presence, p_versions, p_oldest) c;
 end
+$$;
+
+-- May a worker with these versions go on with a job begun under p_version?
+create or replace function stillwake.version_suits(p_version integer, p_pipeline text, p_pipelines text[], p_versions integer[], p_oldest integer[])
+returns boolean
+language sql immutable as $$
+  select coalesce(p_version between coalesce(p_oldest[array_position(p_pipelines, p_pipeline)], 1) and p_versions[array_position(p_pipelines, p_pipeline)], true)
 $$;

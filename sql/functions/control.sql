@@ -60,6 +60,7 @@ begin
     perform stillwake.add_event(p_id, 'cancel_requested', v_cancel);
   end if;
   if v_job.lease_id is not null then
+    perform stillwake.hint_worker(v_job.worker);
     return 'running';
   end if;
   return stillwake.end_job(v_job, 'cancelled', null);
@@ -67,7 +68,7 @@ end
 $$;
 
 -- Runs a failed or cancelled job again: its attempts and crashes start at zero, its epoch goes on. From its checkpoints, or with
--- p_from_start without them. Locks: the ended row, checkpoints. Raises SW004, SW006.
+-- p_from_start without them and without its artifacts. Locks: the ended row, checkpoints. Raises SW004, SW006.
 create or replace function stillwake.retry(p_id uuid, p_from_start boolean default false, p_by text default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -90,12 +91,13 @@ begin
     values (p_id, v_old.epoch, v_old.lease_id, v_old.attempt, v_old.worker, v_old.claimed_at, v_old.ended_at,
       coalesce(v_old.outcome, v_old.state), v_old.failure);
   end if;
-  insert into stillwake.live_jobs (id, created_at, run_at, epoch, seq, max_attempts, priority, pipeline, pool, key, tenant, idempotency_key, input, failure)
+  insert into stillwake.live_jobs (id, created_at, run_at, epoch, seq, max_attempts, priority, pipeline, pool, key, tenant, idempotency_key, input, failure, version, trace)
   values (p_id, v_old.created_at, v_now, v_old.epoch, v_old.seq, v_old.max_attempts, v_old.priority, v_old.pipeline, v_old.pool, v_old.key, v_old.tenant,
-    v_old.idempotency_key, v_old.input, v_old.failure);
+    v_old.idempotency_key, v_old.input, v_old.failure, case when not p_from_start then v_old.version end, v_old.trace);
   update stillwake.idempotency_keys set forget_on = null where pipeline = v_old.pipeline and key = v_old.idempotency_key and job_id = p_id;
   if p_from_start then
     delete from stillwake.checkpoints where job_id = p_id;
+    delete from stillwake.artifacts where job_id = p_id;
   end if;
   perform stillwake.add_event(p_id, 'retried', jsonb_strip_nulls(jsonb_build_object('by', p_by, 'from_start', p_from_start)));
   perform stillwake.hint(v_old.pool);
@@ -115,6 +117,7 @@ begin
   elsif v_job.lease_id is not null then
     update stillwake.live_jobs set pause = jsonb_strip_nulls(jsonb_build_object('at', stillwake.now(), 'by', p_by, 'reason', p_reason)) where id = p_id;
     perform stillwake.add_event(p_id, 'pause_requested', jsonb_strip_nulls(jsonb_build_object('by', p_by, 'reason', p_reason)));
+    perform stillwake.hint_worker(v_job.worker);
     return 'running';
   end if;
   return stillwake.set_aside(p_id, p_reason, p_by, null);

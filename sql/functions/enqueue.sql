@@ -53,6 +53,7 @@ $$;
 -- Stores one job per element of the JSON array p_inputs and answers their ids in the same order. All share p_options:
 --   pool, priority, delay | run_at, expires_in | expires_at, key, tenant, max_attempts,
 --   idempotency_keys (an array as long as p_inputs; null for none): a key seen before answers the job it made then,
+--   traces (an array as long as p_inputs: the W3C trace context each job carries; null for none),
 --   again (true when a caller repeats a call whose answer it never got, with the same p_ids: what is there already stays as it is).
 -- Sends one hint per call, and only if somebody listens. Locks: idempotency_keys in key order. Raises SW001, SW002, SW003.
 create or replace function stillwake.enqueue_many(
@@ -89,7 +90,10 @@ begin
 
   if p_options is distinct from '{}' then
     perform stillwake.check_options(p_options, array['pool', 'priority', 'delay', 'run_at', 'expires_in', 'expires_at', 'key', 'tenant',
-      'max_attempts', 'idempotency_keys', 'again']);
+      'max_attempts', 'idempotency_keys', 'traces', 'again']);
+    if p_options -> 'traces' is not null and (jsonb_typeof(p_options -> 'traces') <> 'array' or pg_column_size(p_options -> 'traces') > 1024 * (v_count + 1)) then
+      perform stillwake.refuse('SW001', 'traces must be an array of small objects, one per input', 'traces', 'Pass { "traceparent": "…" } or null.');
+    end if;
     perform stillwake.check_length(p_options, 'pool');
     if p_options ->> 'pool' is not null then
       v_pipeline.pool := p_options ->> 'pool';
@@ -128,10 +132,11 @@ begin
     v_high := stillwake.first_id(stillwake.now() + interval '1 minute');
     v_again := exists (select from unnest(v_own) i (id) where i.id not between v_low and v_high);
   end if;
-  insert into stillwake.live_jobs (id, created_at, run_at, expires_at, max_attempts, priority, pipeline, pool, waiting_for, key, tenant, idempotency_key, input)
+  insert into stillwake.live_jobs (id, created_at, run_at, expires_at, max_attempts, priority, pipeline, pool, waiting_for, key, tenant, idempotency_key, trace, input)
   select i.id, v_now, v_run_at, v_expires, v_pipeline.max_attempts, v_pipeline.priority, p_pipeline, v_pipeline.pool,
-    case when v_run_at > v_now then 'time' end, p_options ->> 'key', p_options ->> 'tenant', i.idempotency_key, i.input
-  from rows from (unnest(v_own), unnest(v_ids), unnest(v_keys), jsonb_array_elements(p_inputs)) as i (own, id, idempotency_key, input)
+    case when v_run_at > v_now then 'time' end, p_options ->> 'key', p_options ->> 'tenant', i.idempotency_key, nullif(i.trace, 'null'), i.input
+  from rows from (unnest(v_own), unnest(v_ids), unnest(v_keys), jsonb_array_elements(p_inputs), jsonb_array_elements(p_options -> 'traces'))
+    as i (own, id, idempotency_key, input, trace)
   where i.own = i.id and not (v_again and stillwake.job_exists(i.id));
 
   if v_again then

@@ -3,28 +3,37 @@
 
 -- Keeps the results of steps. Each element: job, epoch, lease, step, output, took_ms. A step that is kept already stays as it is.
 -- Answers one row per element: 'saved', 'kept' (was there) or 'lost' (refused by the fence). Locks: leases by id.
+-- The SET clauses pin the plan: one look-up by primary key per step, planned once per session.
 create or replace function stillwake.save_checkpoints(p_checkpoints jsonb) returns table (job_id uuid, step text, result text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-  v_now timestamptz;
+  v_now     timestamptz;
+  v_jobs    uuid[];
+  v_epochs  bigint[];
+  v_leases  uuid[];
+  v_steps   text[];
+  v_outputs jsonb[];
+  v_took    bigint[];
 begin
   if jsonb_typeof(p_checkpoints) is distinct from 'array' then
     perform stillwake.refuse('SW001', 'checkpoints must be a JSON array', 'checkpoints', 'Pass one object per step: job, epoch, lease, step, output.');
   end if;
-  if exists (select from jsonb_array_elements(p_checkpoints) c where coalesce(length(c ->> 'step'), 0) not between 1 and 200) then
+  select array_agg(c.job), array_agg(c.epoch), array_agg(c.lease), array_agg(c.step), array_agg(c.output), array_agg(c.took_ms)
+  into v_jobs, v_epochs, v_leases, v_steps, v_outputs, v_took
+  from jsonb_to_recordset(p_checkpoints) as c (job uuid, epoch bigint, lease uuid, step text, output jsonb, took_ms bigint);
+  if exists (select from unnest(v_steps) s where coalesce(length(s), 0) not between 1 and 200) then
     perform stillwake.refuse('SW001', 'A step needs a name of 1 to 200 characters', 'step', 'Use a shorter name.');
   end if;
-  if exists (select from jsonb_array_elements(p_checkpoints) c where pg_column_size(c) > 262144 and octet_length((c -> 'output')::text) > 1048576
-    and stillwake.compact_size(c -> 'output') > 1048576) then
+  if exists (select from unnest(v_outputs) o where pg_column_size(o) > 262144 and octet_length(o::text) > 1048576 and stillwake.compact_size(o) > 1048576) then
     perform stillwake.refuse('SW001', 'The output of a step is larger than the limit of 1048576 bytes', 'output', 'Store it as an artifact and keep a reference.');
   end if;
-  perform from stillwake.leases l
-  where l.id in (select (c ->> 'lease')::uuid from jsonb_array_elements(p_checkpoints) c) order by l.id for no key update;
+  perform from stillwake.leases l where l.id = any (v_leases) order by l.id for no key update;
   v_now := stillwake.now();
   return query
-  with asked as (
+  with asked as materialized (
     select c.*, exists (select from stillwake.live_jobs j where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease) as held
-    from jsonb_to_recordset(p_checkpoints) as c (job uuid, epoch bigint, lease uuid, step text, output jsonb, took_ms bigint)
+    from unnest(v_jobs, v_epochs, v_leases, v_steps, v_outputs, v_took) as c (job, epoch, lease, step, output, took_ms)
   ), saved as (
     insert into stillwake.checkpoints (job_id, step, epoch, started_at, saved_at, output)
     select a.job, a.step, a.epoch, v_now - a.took_ms * interval '1 millisecond', v_now, a.output from asked a where a.held order by a.job, a.step
@@ -33,6 +42,75 @@ begin
   )
   select a.job, a.step, case when not a.held then 'lost' when s.step is not null then 'saved' else 'kept' end
   from asked a left join saved s on s.job_id = a.job and s.step = a.step;
+end
+$$;
+
+-- One step of one job, inside a transaction of the user's own: its rows and the checkpoint commit together. To be called last, because
+-- the lease's row stays locked until that transaction ends. A step that is kept already means that the work was done before: raises SW006,
+-- so that it is not done twice. Raises SW005, SW001.
+create or replace function stillwake.save_checkpoint(p_job uuid, p_epoch bigint, p_lease uuid, p_step text, p_output jsonb default null, p_took_ms bigint default null)
+returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_result text := (select s.result from stillwake.save_checkpoints(jsonb_build_array(
+    jsonb_build_object('job', p_job, 'epoch', p_epoch, 'lease', p_lease, 'step', p_step, 'output', p_output, 'took_ms', p_took_ms))) s);
+begin
+  if v_result = 'lost' then
+    perform stillwake.refuse_lost(p_job, p_epoch);
+  elsif v_result = 'kept' then
+    perform stillwake.refuse('SW006', format('Step "%s" of job %s is kept already', p_step, p_job), 'step', 'Roll back; its result is among the checkpoints.');
+  end if;
+  return v_result;
+end
+$$;
+
+-- A job begun under an older version of the code is taken over by p_version: with its checkpoints, or without them. Raises SW005.
+create or replace function stillwake.adopt(p_job uuid, p_epoch bigint, p_lease uuid, p_version integer, p_restart boolean) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_from integer;
+begin
+  if not stillwake.holds(p_job, p_epoch, p_lease) then
+    perform stillwake.refuse_lost(p_job, p_epoch);
+  end if;
+  select version into v_from from stillwake.live_jobs where id = p_job for update;
+  if v_from is not distinct from p_version then
+    return;
+  end if;
+  update stillwake.live_jobs set version = p_version where id = p_job;
+  if p_restart then
+    delete from stillwake.checkpoints where job_id = p_job;
+    delete from stillwake.artifacts where job_id = p_job;
+  end if;
+  perform stillwake.add_event(p_job, case when p_restart then 'restarted' else 'adopted' end, jsonb_build_object('from', v_from, 'to', p_version));
+end
+$$;
+
+-- The row of an artifact that is whole in its store: written last, and so the proof that it is there. Raises SW005.
+create or replace function stillwake.save_artifact(
+  p_job uuid, p_epoch bigint, p_lease uuid, p_name text, p_size bigint, p_sha256 text, p_content_type text, p_key text
+) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if not stillwake.holds(p_job, p_epoch, p_lease) then
+    perform stillwake.refuse_lost(p_job, p_epoch);
+  end if;
+  insert into stillwake.artifacts (job_id, name, epoch, size, sha256, content_type, key, saved_at)
+  values (p_job, p_name, p_epoch, p_size, p_sha256, p_content_type, p_key, stillwake.now())
+  on conflict (job_id, name) do update set epoch = excluded.epoch, size = excluded.size, sha256 = excluded.sha256,
+    content_type = excluded.content_type, key = excluded.key, saved_at = excluded.saved_at
+  where artifacts.sha256 <> excluded.sha256 or artifacts.key <> excluded.key;
+end
+$$;
+
+-- What an attempt finds of the artifacts of its job. Raises SW005.
+create or replace function stillwake.load_artifacts(p_job uuid, p_epoch bigint, p_lease uuid) returns setof stillwake.artifacts
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if not stillwake.holds(p_job, p_epoch, p_lease) then
+    perform stillwake.refuse_lost(p_job, p_epoch);
+  end if;
+  return query select * from stillwake.artifacts a where a.job_id = p_job order by a.name;
 end
 $$;
 
@@ -48,8 +126,10 @@ begin
 end
 $$;
 
--- Appends lines for people. Each element: job, epoch, lease, lines: [{ level, message, step, data, ago_ms }]. Sequence numbers are taken under
--- the job's row, so they are without gaps and a reader sees them in order of commit. Answers the last number per job, null where refused.
+-- Appends lines for people. Each element: job, epoch, lease, lines: [{ level, message, step, data, ago_ms }], and optionally progress (as in
+-- progress()) and batch, a number that grows with each batch of the attempt: one sent again after a lost answer is not written again.
+-- Sequence numbers are taken under the job's row, so they are without gaps and a reader sees them in order of commit. Answers the last
+-- number per job, null where refused.
 -- A message is cut at 16384 characters; of data larger than 16384 bytes only the size is kept. Locks: leases by id, shared; then jobs by id.
 -- Raises SW001.
 create or replace function stillwake.append_logs(p_batches jsonb) returns table (job_id uuid, last_seq bigint)
@@ -71,10 +151,17 @@ begin
   where l.id in (select (b ->> 'lease')::uuid from jsonb_array_elements(p_batches) b) order by l.id for no key update;
   v_now := stillwake.now();
   for v_batch in
-    select * from jsonb_to_recordset(p_batches) as b (job uuid, epoch bigint, lease uuid, lines jsonb) order by b.job
+    select * from jsonb_to_recordset(p_batches) as b (job uuid, epoch bigint, lease uuid, lines jsonb, batch bigint, progress jsonb) order by b.job
   loop
     job_id := v_batch.job;
-    update stillwake.live_jobs j set seq = j.seq + jsonb_array_length(v_batch.lines)
+    select j.seq into last_seq from stillwake.live_jobs j
+    where j.id = v_batch.job and j.epoch = v_batch.epoch and j.lease_id = v_batch.lease and j.log_batch >= v_batch.batch;
+    if found then
+      return next;
+      continue;
+    end if;
+    update stillwake.live_jobs j set seq = j.seq + jsonb_array_length(v_batch.lines), log_batch = coalesce(v_batch.batch, j.log_batch),
+      progress = coalesce(nullif(v_batch.progress, 'null') || jsonb_build_object('at', v_now), j.progress)
     where j.id = v_batch.job and j.epoch = v_batch.epoch and j.lease_id = v_batch.lease
     returning j.seq into last_seq;
     insert into stillwake.feed (job_id, seq, at, epoch, kind, level, step, message, data)

@@ -1,8 +1,10 @@
 -- What is there to do, and when next? Read by long-lived processes instead of polling, and by whoever starts machines.
 
 -- The next moment at which something happens in these pools (all when null): a job becomes claimable, a lease runs out, a job expires.
--- A worker names the pipelines it knows, so that it does not wake for the jobs of others. In the past when there is work now; null when there is nothing at all and everybody may sleep.
-create or replace function stillwake.next_due(p_pools text[] default null, p_pipelines text[] default null) returns timestamptz
+-- A worker names the pipelines it knows, and the versions of its code as in claim(), so that it does not wake for the jobs of others. In the past when there is work now; null when there is nothing at all and everybody may sleep.
+create or replace function stillwake.next_due(
+  p_pools text[] default null, p_pipelines text[] default null, p_versions integer[] default null, p_oldest integer[] default null
+) returns timestamptz
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_due      timestamptz;
@@ -18,6 +20,7 @@ begin
       select j.run_at into v_first from stillwake.live_jobs j
       where j.pool = v_pool and j.priority = v_priority and j.lease_id is null and j.run_at < 'infinity'
         and (p_pipelines is null or j.pipeline = any (p_pipelines))
+        and (j.version is null or p_versions is null or stillwake.version_suits(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
       order by j.run_at, j.id limit 1;
       v_due := least(v_due, v_first);
     end loop;
@@ -75,6 +78,16 @@ language plpgsql as $$
 begin
   if exists (select from stillwake.listeners l where l.pool = p_pool and l.until > stillwake.now()) then
     perform pg_notify('stillwake.hint', p_pool);
+  end if;
+end
+$$;
+
+-- Tells the worker of a running job that somebody changed his mind about it; it learns the rest from its next beat.
+create or replace function stillwake.hint_worker(p_worker text) returns void
+language plpgsql as $$
+begin
+  if exists (select from stillwake.listeners l where l.worker = p_worker and l.until > stillwake.now()) then
+    perform pg_notify('stillwake.hint', '@' || p_worker);
   end if;
 end
 $$;

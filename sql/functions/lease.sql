@@ -3,13 +3,13 @@
 -- what it read. All take the same lock: two that shared it and then wanted to settle would wait for one another.
 
 -- Prolongs every lease named and answers what the worker must know: 'lost' (stop, nothing you write is accepted), 'cancel' or 'pause'.
--- A lease past its time that nobody recovered is simply prolonged. Locks: leases by id.
-create or replace function stillwake.beat(p_jobs uuid[], p_epochs bigint[], p_leases uuid[])
+-- A lease past its time that nobody recovered is simply prolonged. p_presence: see be_present(). Locks: leases by id.
+create or replace function stillwake.beat(p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_presence bigint default null)
 returns table (job_id uuid, verdict text, reason text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform from stillwake.leases l where l.id = any (p_leases) order by l.id for update;
-  update stillwake.leases l set until = stillwake.now() + l.span where l.id = any (p_leases);
+  update stillwake.leases l set until = stillwake.now() + l.span, presence = p_presence, absent_since = null where l.id = any (p_leases);
   return query
   select b.job, case when j.id is null then 'lost' when j.cancel is not null then 'cancel' else 'pause' end,
     coalesce(j.cancel ->> 'reason', j.pause ->> 'reason')
@@ -74,6 +74,42 @@ begin
   end loop;
   return v_count;
 end
+$$;
+
+-- A worker with a direct connection holds an advisory lock there for as long as the session lives and names its key with every claim and
+-- beat. Whoever finds the lock free has a hint, seconds before the lease runs out, that the worker is gone. Only a hint: a session that
+-- broke and a worker that died look alike, so the worker has p_grace to beat again, with the key of its next session or with none. The
+-- fence keeps what a wrong guess would harm. Answers how many jobs were recovered, and how many leases of others there are to watch.
+-- Locks: leases of absent workers, skipping locked ones; then their jobs.
+create or replace function stillwake.recover_absent(p_worker text, p_grace interval default '400 milliseconds')
+returns table (recovered integer, watched integer)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now   timestamptz := stillwake.now();
+  v_lease stillwake.leases;
+begin
+  recovered := 0;
+  watched := 0;
+  for v_lease in select * from stillwake.leases l where l.worker <> p_worker and l.presence is not null limit 1000 loop
+    watched := watched + 1;
+    continue when not pg_try_advisory_xact_lock_shared(v_lease.presence) or v_now <= pg_postmaster_start_time() + v_lease.span;
+    select * into v_lease from stillwake.leases l where l.id = v_lease.id and l.presence = v_lease.presence for update skip locked;
+    continue when not found;
+    if v_lease.absent_since is null then
+      update stillwake.leases set absent_since = v_now where id = v_lease.id;
+    elsif v_lease.absent_since <= v_now - p_grace then
+      recovered := recovered + stillwake.recover_lease(v_lease, 1000);
+    end if;
+  end loop;
+  return next;
+end
+$$;
+
+-- Taken by the session of a worker, on a connection that is its own. The one lock here that lasts longer than a transaction: it must not
+-- be asked for through a pooler that shares sessions.
+create or replace function stillwake.be_present(p_presence bigint) returns void
+language sql security definer set search_path = pg_catalog, pg_temp as $$
+  select pg_advisory_lock(p_presence)
 $$;
 
 create or replace function stillwake.recover_lease(p_lease stillwake.leases, p_jobs integer) returns integer

@@ -10,7 +10,8 @@
 
 -- Settles many attempts at once. Each element: job, epoch, lease, outcome and, by outcome,
 --   completed: output, missing (names of optional steps without a result)     failed: failure, fatal, retry_in
---   slept: for | until, waiting_for (time)    paused: reason, resume_in       cancelled: failure         lost: failure
+--   slept: for | until, waiting_for (time), step (kept as a checkpoint: the sleep is not slept again)    paused: reason, resume_in
+--   released: reason (the event in the feed)    cancelled: failure    lost: failure
 -- Answers the state each job went to, 'lost' where the fence refused; repeating a settlement changes nothing. Locks: leases by id; then their jobs.
 create or replace function stillwake.settle(p_settlements jsonb) returns table (job_id uuid, state text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -94,8 +95,11 @@ begin
   elsif v_outcome = 'cancelled' or v_job.cancel is not null then
     return stillwake.end_job(v_job, 'cancelled', p -> 'failure', v_outcome);
   elsif v_outcome = 'released' then
-    return stillwake.requeue(v_job, 'released', v_job.run_at, null, true);
+    return stillwake.requeue(v_job, 'released', v_job.run_at, null, true, null, left(p ->> 'reason', 100));
   elsif v_outcome = 'slept' then
+    if p ->> 'step' is not null then
+      insert into stillwake.checkpoints (job_id, step, epoch, saved_at) values (v_job.id, left(p ->> 'step', 200), v_job.epoch, v_now) on conflict do nothing;
+    end if;
     return stillwake.requeue(v_job, 'slept',
       coalesce(stillwake.read_time(p, 'until'), v_now + stillwake.read_duration(p, 'for'), v_now), coalesce(p ->> 'waiting_for', 'time'), true);
   end if;
@@ -168,7 +172,8 @@ $$;
 
 -- Back to the line. The attempt moves to ended_attempts, the feed gets an event, the epoch stays: it is never given back.
 create or replace function stillwake.requeue(
-  p_job stillwake.live_jobs, p_outcome text, p_run_at timestamptz, p_waiting_for text, p_give_back boolean, p_failure jsonb default null
+  p_job stillwake.live_jobs, p_outcome text, p_run_at timestamptz, p_waiting_for text, p_give_back boolean, p_failure jsonb default null,
+  p_event text default null
 ) returns text
 language plpgsql as $$
 declare
@@ -176,7 +181,7 @@ declare
 begin
   insert into stillwake.ended_attempts (job_id, epoch, lease_id, attempt, worker, claimed_at, ended_at, outcome, failure)
   values (p_job.id, p_job.epoch, p_job.lease_id, p_job.attempt, p_job.worker, p_job.claimed_at, v_now, p_outcome, p_failure);
-  perform stillwake.add_event(p_job.id, p_outcome, p_failure);
+  perform stillwake.add_event(p_job.id, coalesce(p_event, p_outcome), p_failure);
   update stillwake.live_jobs
   set state = 'queued', lease_id = null, worker = null, claimed_at = null, run_at = p_run_at,
     waiting_for = case when p_run_at > v_now or p_waiting_for in ('children', 'event', 'key', 'limit') then p_waiting_for end,
@@ -228,11 +233,11 @@ begin
     from stillwake.pipelines p where p.name = any (array(select distinct g.pipeline from gone g))
   ), kept as (
     insert into stillwake.ended_jobs (id, forget_on, state, created_at, run_at, expires_at, started_at, claimed_at, ended_at, lease_id, epoch, seq, attempt, max_attempts,
-      crashes, priority, pipeline, pool, worker, key, tenant, idempotency_key, input, output, failure, cancel, progress, missing, outcome)
+      crashes, priority, pipeline, pool, worker, key, tenant, idempotency_key, input, output, failure, cancel, progress, missing, outcome, version, trace)
     select g.id, coalesce(k.forget_on, stillwake.forget_on(v_now, '30 days')), p_state, g.created_at, g.run_at, g.expires_at, g.started_at, g.claimed_at, v_now, g.lease_id, g.epoch, g.seq, g.attempt, g.max_attempts,
       g.crashes, g.priority, g.pipeline, g.pool, g.worker, g.key, g.tenant, g.idempotency_key, g.input, g.output,
       case when p_state <> 'completed' then coalesce(p_failure, g.failure) end, g.cancel, g.progress,
-      case when jsonb_typeof(g.missing) = 'array' then array(select jsonb_array_elements_text(g.missing)) end, p_outcome
+      case when jsonb_typeof(g.missing) = 'array' then array(select jsonb_array_elements_text(g.missing)) end, p_outcome, g.version, g.trace
     from gone g left join keep k on k.name = g.pipeline
   )
   select array_agg(g.id), array_agg(g.lease_id), array_agg(g.id) filter (where g.idempotency_key is not null) into v_jobs, v_leases, v_keyed from gone g;

@@ -3,12 +3,12 @@
 create or replace view stillwake.jobs as
 select id, pipeline, pool, state, waiting_for, priority, run_at, created_at, started_at, claimed_at, null::timestamptz as ended_at, expires_at,
   attempt, max_attempts, crashes, epoch, worker, key, tenant, idempotency_key, input, null::jsonb as output, failure, cancel, pause, progress,
-  null::text[] as missing, seq
+  null::text[] as missing, seq, version
 from stillwake.live_jobs
 union all
 select id, pipeline, pool, state, null, priority, run_at, created_at, started_at, claimed_at, ended_at, expires_at,
   attempt, max_attempts, crashes, epoch, worker, key, tenant, idempotency_key, input, output, failure, cancel, null, progress,
-  missing, seq
+  missing, seq, version
 from stillwake.ended_jobs;
 
 -- Every attempt, the running one (outcome null) and the last one of an ended job included.

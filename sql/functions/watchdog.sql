@@ -32,7 +32,7 @@ create or replace function stillwake.partitions() returns table (parent text, na
 language sql stable as $$
   select p.relname::text, c.relname::text, to_date(right(c.relname, 8), 'YYYYMMDD')
   from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_class p on p.oid = i.inhparent
-  where p.relnamespace = 'stillwake'::regnamespace and p.relname in ('ended_jobs', 'ended_attempts', 'checkpoints', 'feed') and c.relname !~ '_(default|forever)$'
+  where p.relnamespace = 'stillwake'::regnamespace and p.relname in ('ended_jobs', 'ended_attempts', 'checkpoints', 'feed', 'artifacts') and c.relname !~ '_(default|forever)$'
   order by 1, 3
 $$;
 
@@ -64,7 +64,7 @@ begin
     union all
     select t.parent, w.week, quote_literal(stillwake.first_id(w.week::timestamp at time zone 'UTC')),
       quote_literal(stillwake.first_id((w.week + 7)::timestamp at time zone 'UTC'))
-    from (values ('ended_attempts'), ('checkpoints'), ('feed')) t (parent)
+    from (values ('ended_attempts'), ('checkpoints'), ('feed'), ('artifacts')) t (parent)
     cross join lateral (select unnest(array[v_monday, v_monday + 7, v_monday + 14]) union select stillwake.missed_week(t.parent, v_monday)) w (week)
     where w.week is not null
     order by 1, 2
@@ -152,7 +152,7 @@ begin
   delete from stillwake.idempotency_keys where (pipeline, key) in (
     select pipeline, key from stillwake.idempotency_keys where forget_on <= v_today order by pipeline, key limit 10000 for update skip locked);
   get diagnostics v_sum = row_count;
-  foreach v_parent in array array['ended_attempts', 'checkpoints', 'feed'] loop
+  foreach v_parent in array array['ended_attempts', 'checkpoints', 'feed', 'artifacts'] loop
     execute format('select job_id from stillwake.%I order by job_id limit 1', v_parent || '_default') into v_id;
     continue when v_id is null or stillwake.has_jobs_of_week(stillwake.week_of(v_id));
     execute format('delete from stillwake.%1$I where ctid = any (array(select ctid from stillwake.%1$I where job_id < $1 limit 10000))', v_parent || '_default')

@@ -8,11 +8,21 @@ import { StillwakeError } from "../errors.ts";
 import { migrate } from "../migrate.ts";
 import { pipeline } from "../pipeline.ts";
 import { type EmbeddedPostgres, startPostgres } from "../postgres/index.ts";
-import { readDemand, type Settlement, settleAndClaim } from "../verbs.ts";
+import { readDemand } from "../verbs.ts";
 import { version } from "../version.ts";
+import { createWorker, implement, type Worker } from "../worker/index.ts";
 import { statusPage } from "./status-page.ts";
 
 const hello = pipeline<{ name: string }>("hello", { keep: { completed: "1d" } });
+
+const sayHello = implement(hello, async (job, { name }) => {
+  const greeting = await job.step(
+    "greeting",
+    { start: `Looking for words for ${name}...`, end: "Found them" },
+    () => `Hello, ${name}!`,
+  );
+  return { greeting };
+});
 
 export interface Dev {
   url: string;
@@ -24,12 +34,14 @@ export async function dev(config: Config = readConfig()): Promise<Dev> {
   const url = config.databaseUrl ?? postgres!.url;
   await migrate({ url, schema: config.schema });
   const stillwake = createStillwake({ url, schema: config.schema });
+  const worker = createWorker({ url, schema: config.schema, pipelines: [sayHello], slots: 4 });
+  await worker.start();
   const server = http.createServer((request, response) => void answer(stillwake, request, response));
   const port = await listenOnFreePort(server, config.port);
   const address = `http://127.0.0.1:${port}`;
 
   let stopping: Promise<void> | undefined;
-  const stop = () => (stopping ??= close(server, stillwake, postgres));
+  const stop = () => (stopping ??= close(server, worker, stillwake, postgres));
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, () => void stop());
 
   console.log(`\n  Stillwake ${version} is at ${address}`);
@@ -39,29 +51,13 @@ export async function dev(config: Config = readConfig()): Promise<Dev> {
   return { url: address, stop };
 }
 
-/** One job from enqueue to the end, with what happens on the way. The worker of the next release does this for real pipelines. */
+/** What a person sees of one job from enqueue to the end. */
 async function runHello(stillwake: Stillwake, name: string, say: (line: string) => void): Promise<string> {
   const { id } = await stillwake.enqueue(hello, { name });
   say(`enqueued  job ${id}`);
-  const request = {
-    worker: `dev-${process.pid}`,
-    pool: "default",
-    pipelines: ["hello"],
-    limit: 100,
-    lease: "15 seconds",
-  };
-  let settlements: Settlement[] = [];
-  do {
-    const { claimed } = await settleAndClaim(stillwake.database, settlements, request);
-    settlements = claimed.map((job) => {
-      const { name } = job.input as { name: string };
-      say(`claimed   job ${job.job_id}, epoch ${job.epoch}`);
-      const output = { greeting: `Hello, ${name}!` };
-      return { job: job.job_id, epoch: job.epoch, lease: job.lease_id, outcome: "completed", output };
-    });
-  } while (settlements.length > 0);
   const job = await stillwake.wait(id, { timeout: "30s" });
-  say(`settled   job ${id}: ${JSON.stringify(job.output)}`);
+  for (const line of await stillwake.logs(id)) say(`${line.level.padEnd(9)} ${line.message}`);
+  say(`completed job ${id}: ${JSON.stringify(job.output)}`);
   return id;
 }
 
@@ -135,9 +131,15 @@ async function listenOnFreePort(server: http.Server, first: number): Promise<num
   }
 }
 
-async function close(server: http.Server, stillwake: Stillwake, postgres: EmbeddedPostgres | undefined): Promise<void> {
+async function close(
+  server: http.Server,
+  worker: Worker,
+  stillwake: Stillwake,
+  postgres: EmbeddedPostgres | undefined,
+): Promise<void> {
   server.closeAllConnections();
   await new Promise((resolve) => server.close(resolve));
+  await worker.drain();
   await stillwake.close();
   await postgres?.stop();
 }

@@ -1,15 +1,16 @@
 #!/usr/bin/env node
 // stillwake <command>: finds the command, prints errors for people, exits 0, 1 (it failed) or 2 (it was called wrongly).
-import { parseArgs } from "node:util";
 import { readConfig } from "../config.ts";
 import { InvalidInput, StillwakeError } from "../errors.ts";
 import { dev } from "./dev.ts";
 import { doctorCommand } from "./doctor.ts";
+import { readFlags } from "./flags.ts";
 import { migrateCommand } from "./migrate.ts";
 
 const usage = `stillwake: durable pipelines on Postgres
 
   stillwake dev                 start Postgres, migrate, and show the status page
+  stillwake worker              run the jobs of a pool
   stillwake migrate             bring the tables and functions into the database, or up to date
   stillwake migrate --print     print the SQL instead, to apply it yourself
   stillwake doctor              check the database and say what is wrong and how to mend it
@@ -20,17 +21,35 @@ Options
   --json                        doctor: for programs
   --help, --version
 
+Options of the worker (or keys of stillwake.config.ts)
+  --pipelines <path>            a module or a directory of modules that export implement(…); may be given again
+  --pool <name>                 whose jobs (default: "default")
+  --slots <n>                   jobs at once (default: one per processor)
+  --idle-exit <time>            end after so long without a job, such as 60s
+  --drain                       work until nothing is left, then end
+  --once                        do one job, then end
+  --drain-limit <time>          how long SIGTERM waits for jobs (default: 25s); a second signal hurries
+  --lease <time>                how long a claim lasts without a beat (default: 15s)
+  --grace <time>                from being told to stop to being killed (default: 5s)
+  --direct-url <url>            past the pooler (default: STILLWAKE_DIRECT_URL, or the database itself)
+  --store <url>                 artifacts: file:<dir> or s3://<bucket>/<prefix>?endpoint=<url> (default: STILLWAKE_STORE)
+  --scratch <dir>               where attempts have their directories
+  --name <name>                 how it is called in the database and in logs
+  --metrics-port <port>         /metrics, /health and POST /wake on 127.0.0.1; --metrics-host to open them to others
+  --log-level <level>           trace, debug, info (default), warn, error
+  --config <file>               instead of ./stillwake.config.{ts,mts,js,mjs}
+
 Examples
   stillwake migrate --url postgres://owner@localhost/app
   stillwake migrate --print > stillwake.sql
   stillwake doctor --json
+  stillwake worker --pipelines ./pipelines --pool scan --slots 4 --idle-exit 60s
 `;
 
-const commands = ["dev", "migrate", "doctor"];
+const commands = ["dev", "worker", "migrate", "doctor"];
 
 async function main(): Promise<number> {
-  const { values, positionals } = readArguments();
-  const [command, ...rest] = positionals;
+  const { flags: values, command, rest } = readFlags();
   if (values.version) {
     const { version } = await import("../version.ts");
     console.log(version);
@@ -53,28 +72,15 @@ async function main(): Promise<number> {
       return migrateCommand({ url, schema, print: values.print ?? false });
     case "doctor":
       return doctorCommand({ url, schema, json: values.json ?? false });
+    case "worker": {
+      // Its libraries are loaded only here.
+      const { workerCommand } = await import("./worker.ts");
+      return workerCommand(values);
+    }
     default:
       throw new InvalidInput(`Unknown command "${command}"`, {
         remedy: `Commands: ${commands.join(", ")}. See stillwake --help`,
       });
-  }
-}
-
-function readArguments() {
-  try {
-    return parseArgs({
-      allowPositionals: true,
-      options: {
-        url: { type: "string" },
-        schema: { type: "string" },
-        print: { type: "boolean" },
-        json: { type: "boolean" },
-        help: { type: "boolean", short: "h" },
-        version: { type: "boolean", short: "v" },
-      },
-    });
-  } catch (error) {
-    throw new InvalidInput((error as Error).message, { remedy: "See stillwake --help" });
   }
 }
 

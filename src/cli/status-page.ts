@@ -1,5 +1,5 @@
 // The small page `npm start` shows until there is a dashboard: pools, the latest jobs, one button. No script, no external assets.
-import type { Job } from "../client.ts";
+import type { Job } from "../job.ts";
 import type { Demand } from "../verbs.ts";
 
 export function statusPage(version: string, pools: Demand[], jobs: Job[]): string {

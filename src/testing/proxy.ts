@@ -25,6 +25,10 @@ export interface FaultProxy extends AsyncDisposable {
   connections(): number;
   /** Breaks every open connection with a TCP reset. */
   reset(): void;
+  /** The connections that are open now go silent, new ones pass: a firewall has forgotten their flows. */
+  freeze(): void;
+  /** What was on the way in frozen connections arrives after all, even when whoever sent it has given up. */
+  thaw(): void;
   /**
    * Waits for a client's data that matches, lets the server have it, and breaks that connection before the answer
    * gets back: the server has acted, and the client cannot know. Resolves when the server has closed its side too.
@@ -49,6 +53,7 @@ export async function faultProxy(target: string): Promise<FaultProxy> {
   const host = url.hostname;
   const targetPort = Number(url.port || 5432);
   const pairs = new Set<Pair>();
+  const frozen = new Set<Pair>();
   const cuts = new Set<Cut>();
 
   const listener = net.createServer((client) => {
@@ -64,12 +69,12 @@ export async function faultProxy(target: string): Promise<FaultProxy> {
       socket.setNoDelay(true);
       socket.on("error", () => breakPair(pair));
     }
-    void pump(client, server, "deaf", (data) => {
+    void pump(client, server, pair, "deaf", (data) => {
       const cut = [...cuts].find((candidate) => candidate.matches(data));
       if (cut) cuts.delete(cut);
       return cut;
     });
-    void pump(server, client, "mute");
+    void pump(server, client, pair, "mute");
     client.once("close", () => pairs.delete(pair));
   });
 
@@ -82,13 +87,15 @@ export async function faultProxy(target: string): Promise<FaultProxy> {
   async function pump(
     from: net.Socket,
     to: net.Socket,
+    pair: Pair,
     stops: FaultProxyMode,
     findCut?: (data: Buffer) => Cut | undefined,
   ): Promise<void> {
     try {
       for await (const data of from as AsyncIterable<Buffer>) {
         if (proxy.latencyMs > 0) await delay(proxy.latencyMs);
-        while ((proxy.mode === "silent" || proxy.mode === stops) && !from.destroyed) await delay(5);
+        const isHeld = () => proxy.mode === "silent" || proxy.mode === stops;
+        while (frozen.has(pair) || (isHeld() && !from.destroyed)) await delay(5);
         const cut = findCut?.(data);
         if (cut) return cutAfter(from, to, data, cut);
         if (!to.destroyed) to.write(data);
@@ -115,8 +122,13 @@ export async function faultProxy(target: string): Promise<FaultProxy> {
     reset() {
       for (const pair of pairs) breakPair(pair);
     },
+    freeze() {
+      for (const pair of pairs) frozen.add(pair);
+    },
+    thaw: () => frozen.clear(),
     cutAfterServerReceives: (matches) => new Promise((done) => cuts.add({ matches, done })),
     async close() {
+      frozen.clear();
       for (const pair of pairs) breakPair(pair);
       listener.close();
       await once(listener, "close");

@@ -2,7 +2,7 @@
 import pg from "pg";
 import { afterAll } from "vitest";
 import { stopClock, travel } from "../../src/testing/index.ts";
-import type { Settlement } from "../../src/verbs.ts";
+import type { Settlement } from "../../src/worker-verbs.ts";
 
 export interface Held {
   job: string;

@@ -1,0 +1,103 @@
+// stillwake worker: a worker until it is told to stop, or ends by itself. SIGTERM and SIGINT drain, a second one hurries, a third one leaves.
+import { readConfig } from "../config.ts";
+import { InvalidInput } from "../errors.ts";
+import type { WorkerOptions } from "../worker/options.ts";
+import { createProcessLog, logAnnouncements } from "../worker/process-log.ts";
+import { Worker } from "../worker/worker.ts";
+import { serveWorker, type WorkerHttp } from "../worker/worker-http.ts";
+import { loadConfigFile } from "./config-file.ts";
+import type { Flags } from "./flags.ts";
+
+/** Answers the exit code: 0 after a drain, 1 when the database was out of reach until the end. */
+export async function workerCommand(flags: Flags): Promise<number> {
+  const file = await loadConfigFile(flags.config);
+  const env = readConfig();
+  const options = { ...fromFile(file), ...fromEnvironment(env), ...fromFlags(flags) };
+  options.pipelines ??= undefined as never;
+  if (options.pipelines === undefined) {
+    throw new InvalidInput("No pipelines are given", {
+      field: "pipelines",
+      remedy:
+        'Pass --pipelines ./dir, or set pipelines in stillwake.config.ts: export default defineConfig({ pipelines: "./pipelines" })',
+    });
+  }
+  options.store ??= `file:${env.dir}/artifacts`;
+  const { logLevel, metricsPort, metricsHost } = { ...file, ...flags };
+  const log = createProcessLog({ ...(logLevel !== undefined && { level: logLevel }) });
+  const worker = new Worker({ demandEvery: "15s", ...options });
+  logAnnouncements(worker.announcer, log);
+  let http: WorkerHttp | undefined;
+  if (metricsPort !== undefined) {
+    http = await serveWorker({
+      port: Number(metricsPort),
+      ...(metricsHost !== undefined && { host: metricsHost, allowRemote: true }),
+      metrics: worker.metrics,
+      health: () => worker.health(),
+      wake: () => worker.poke(),
+    });
+    log.info({ event: "http", url: http.url }, `metrics and health at ${http.url}`);
+  }
+
+  let signals = 0;
+  const onSignal = (signal: NodeJS.Signals) => {
+    signals += 1;
+    if (signals > 2) process.exit(1);
+    void worker.drain(signal);
+  };
+  for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.on(signal, onSignal);
+  try {
+    await worker.start();
+    const reason = await worker.done;
+    return reason === "the database cannot be reached" ? 1 : 0;
+  } finally {
+    await worker.stop();
+    await http?.close();
+    for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.off(signal, onSignal);
+  }
+}
+
+function fromFile(file: Record<string, unknown>): Partial<WorkerOptions> {
+  const { logLevel: _1, metricsPort: _2, metricsHost: _3, ...options } = file;
+  return options as Partial<WorkerOptions>;
+}
+
+function fromEnvironment({
+  databaseUrl,
+  directUrl,
+  schema,
+  store,
+  storeCredentials,
+}: ReturnType<typeof readConfig>): Partial<WorkerOptions> {
+  return {
+    ...(databaseUrl && { url: databaseUrl }),
+    ...(directUrl && { directUrl }),
+    ...(schema !== "stillwake" && { schema }),
+    ...(store && { store }),
+    ...(storeCredentials && { storeCredentials }),
+  };
+}
+
+function fromFlags(flags: Flags): WorkerOptions {
+  const slots = flags.slots === undefined ? undefined : Number(flags.slots);
+  const ways = [flags.idleExit !== undefined, flags.drain, flags.once].filter(Boolean).length;
+  if (ways > 1) {
+    throw new InvalidInput("--idle-exit, --drain and --once exclude one another", { remedy: "Give one of them" });
+  }
+  return {
+    ...(flags.url && { url: flags.url }),
+    ...(flags.directUrl && { directUrl: flags.directUrl }),
+    ...(flags.schema && { schema: flags.schema }),
+    ...(flags.pool && { pool: flags.pool }),
+    ...(slots !== undefined && { slots }),
+    ...(flags.pipelines && { pipelines: flags.pipelines }),
+    ...(flags.name && { name: flags.name }),
+    ...(flags.lease && { lease: flags.lease }),
+    ...(flags.grace && { grace: flags.grace }),
+    ...(flags.drainLimit && { drainLimit: flags.drainLimit }),
+    ...(flags.idleExit && { idleExit: flags.idleExit }),
+    ...(flags.drain && { until: "empty" as const }),
+    ...(flags.once && { until: "once" as const }),
+    ...(flags.store && { store: flags.store }),
+    ...(flags.scratch && { scratch: flags.scratch }),
+  } as WorkerOptions;
+}

@@ -1,0 +1,162 @@
+// The direct connection of a long-lived process: hints of new work come in over it, and its session is the sign that the process lives.
+// Only a convenience: everything it brings is also found by looking. It is pinged, because a half-open socket looks like a quiet one, and
+// replaced when it breaks. Behind a pooler that shares sessions neither works, so that is noticed and said.
+import { randomBytes } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import pg from "pg";
+import { backoffMs } from "./time.ts";
+import { directStatements } from "./worker-verbs.ts";
+
+export interface DirectOptions {
+  url: string;
+  schema: string;
+  worker: string;
+  pool: string;
+  /** A pool with new work, or "@worker" when somebody changed his mind about one of its jobs. */
+  onHint(payload: string): void;
+  onReady(): void;
+  onLost(error: Error): void;
+  /** It will never work over this URL. */
+  onUnavailable(why: string): void;
+  pingMs?: number;
+}
+
+const ANSWER_MS = 3000;
+/** The worker stays listed this long after it was last heard of; hints to nobody cost little. */
+const LISTED = "2 minutes";
+const RENEW_MS = 60_000;
+
+export class DirectLine {
+  readonly #options: DirectOptions;
+  readonly #stopping = new AbortController();
+  #client: pg.Client | undefined;
+  #presence: string | null = null;
+  #loop: Promise<void> | undefined;
+
+  constructor(options: DirectOptions) {
+    this.#options = options;
+  }
+
+  /** The key of the lock this session holds; null without one. New with every session. */
+  get presence(): string | null {
+    return this.#presence;
+  }
+
+  get ready(): boolean {
+    return this.#presence !== null;
+  }
+
+  open(): void {
+    this.#loop ??= this.#keepOpen();
+  }
+
+  async close(): Promise<void> {
+    this.#stopping.abort();
+    const client = this.#client;
+    this.#presence = null;
+    if (client) {
+      const { leave } = directStatements(this.#options.schema);
+      await client.query(leave, [this.#options.worker]).catch(() => {});
+      await client.end().catch(() => {});
+    }
+    await this.#loop;
+  }
+
+  async #keepOpen(): Promise<void> {
+    for (let failures = 0; !this.#stopping.signal.aborted; failures++) {
+      const began = performance.now();
+      try {
+        if (!(await this.#session())) return;
+      } catch (error) {
+        const wasReady = this.#presence !== null;
+        this.#presence = null;
+        if (this.#stopping.signal.aborted) return;
+        if (wasReady) this.#options.onLost(error as Error);
+        if (performance.now() - began > 10_000) failures = 0;
+      }
+      await this.#pause(failures === 0 ? 5 : backoffMs(failures, 20, 5000));
+    }
+  }
+
+  /** One session from its beginning to its break, which it throws. Answers false when there will never be one. */
+  async #session(): Promise<boolean> {
+    const { schema, worker, pool, onHint, onReady, onUnavailable, pingMs = 5000 } = this.#options;
+    const { listen, present, renew } = directStatements(schema);
+    const client = this.#connect();
+    let fail: (error: Error) => void = () => {};
+    const broken = new Promise<never>((_, reject) => {
+      fail = reject;
+    });
+    broken.catch(() => {});
+    client.on("error", fail);
+    client.on("end", () => fail(new Error("The connection ended")));
+    client.on("notification", ({ payload }) => onHint(payload ?? ""));
+    try {
+      await client.connect();
+      this.#client = client;
+      if (await this.#shared(client)) {
+        onUnavailable("A pooler that shares sessions stands between: give directUrl for hints and quick recovery");
+        return false;
+      }
+      const key = (randomBytes(8).readBigUInt64BE() >> 2n).toString();
+      await client.query(listen);
+      await client.query(renew, [worker, pool, LISTED]);
+      await client.query(present, [key]);
+      this.#presence = key;
+      onReady();
+      for (let renewedAt = performance.now(); ; ) {
+        await Promise.race([this.#pause(pingMs), broken]);
+        if (this.#stopping.signal.aborted) return false;
+        if (performance.now() - renewedAt > RENEW_MS) {
+          await client.query(renew, [worker, pool, LISTED]);
+          renewedAt = performance.now();
+        } else {
+          await client.query("select 1");
+        }
+      }
+    } finally {
+      this.#client = undefined;
+      // Not politely: what does not answer would not answer to a goodbye either.
+      if (!this.#stopping.signal.aborted) destroy(client);
+      else await client.end().catch(() => {});
+    }
+  }
+
+  #connect(): pg.Client {
+    return new pg.Client({
+      connectionString: this.#options.url,
+      application_name: "stillwake direct",
+      connectionTimeoutMillis: 5000,
+      query_timeout: ANSWER_MS,
+      keepAlive: true,
+    });
+  }
+
+  /**
+   * A pooler invents the process id it gives to clients. One that keeps a session per client is as good as none; one that shares shows what
+   * another client has set.
+   */
+  async #shared(client: pg.Client): Promise<boolean> {
+    const { rows } = await client.query("select pg_backend_pid() as pid, set_config('stillwake.probe', $1, false)", [
+      this.#options.worker,
+    ]);
+    if (rows[0].pid === (client as unknown as { processID: number }).processID) return false;
+    const other = this.#connect();
+    other.on("error", () => {});
+    try {
+      await other.connect();
+      const seen = await other.query("select current_setting('stillwake.probe', true) as probe");
+      return seen.rows[0].probe === this.#options.worker;
+    } finally {
+      await other.end().catch(() => {});
+    }
+  }
+
+  async #pause(ms: number): Promise<void> {
+    await delay(ms, undefined, { signal: this.#stopping.signal }).catch(() => {});
+  }
+}
+
+function destroy(client: pg.Client): void {
+  (client as unknown as { connection?: { stream?: { destroy(): void } } }).connection?.stream?.destroy();
+}

@@ -1,0 +1,95 @@
+// A user's pipeline under test: one job through the real engine, in this process. Waiting (back-off, sleep, rate limits) is skipped by moving
+// the database's clock, and the attempt can be made to die at a step, as if its runner had been killed there.
+import { createStillwake } from "../client.ts";
+import { JobFailed } from "../errors.ts";
+import type { Job } from "../job.ts";
+import type { EnqueueOptions } from "../options.ts";
+import type { LogRow } from "../verbs.ts";
+import type { AnyImplementation } from "../worker/implement.ts";
+import type { WorkerOptions } from "../worker/options.ts";
+import { Worker } from "../worker/worker.ts";
+import { travel } from "./clock.ts";
+
+export interface RunJobOptions {
+  /** A migrated database, such as that of testDatabase(); the user must own the schema. */
+  url: string;
+  schema?: string;
+  /** Dies once, right after this step's result is kept: the next attempt must not run it again. */
+  crashAfter?: string;
+  /** Dies once, right before this step's result is kept: the next attempt runs it again. */
+  crashBefore?: string;
+  /** Milliseconds until the test is given up. Default 20,000. */
+  timeout?: number;
+  enqueue?: EnqueueOptions;
+  worker?: Pick<WorkerOptions, "store" | "storeCredentials" | "scratch" | "grace" | "env">;
+}
+
+export interface RanJob {
+  job: Job;
+  logs: LogRow[];
+  /** How often each step's code was run, over all attempts. */
+  runs: Record<string, number>;
+  attempts: number;
+}
+
+/** Runs one job of this pipeline to its end, whatever end that is. */
+export async function runJob<Code extends AnyImplementation>(
+  implementation: Code,
+  input: Parameters<Code["run"]>[1],
+  options: RunJobOptions,
+): Promise<RanJob> {
+  const { url, schema, timeout = 20_000 } = options;
+  const stillwake = createStillwake({ url, ...(schema && { schema }) });
+  const runs: Record<string, number> = {};
+  let attempts = 0;
+  let crashed = false;
+  const worker = new Worker({
+    ...options.worker,
+    url,
+    ...(schema && { schema }),
+    pool: implementation.pipeline.options.pool ?? "default",
+    pipelines: [implementation],
+    slots: 1,
+    directUrl: false,
+    poll: "20ms",
+    crash: (point, step) => {
+      const here = !crashed && step === (point === "before" ? options.crashBefore : options.crashAfter);
+      crashed ||= here;
+      return here;
+    },
+  });
+  worker.announcer.subscribe((event) => {
+    if (event.kind === "attempt.started") attempts += 1;
+    if (event.kind === "step.started") runs[event.step] = (runs[event.step] ?? 0) + 1;
+  });
+  try {
+    await worker.start();
+    const { id } = await stillwake.enqueue(implementation.pipeline, input, options.enqueue);
+    const job = await toItsEnd(stillwake, id, options, performance.now() + timeout);
+    return { job, logs: await stillwake.logs(id), runs, attempts };
+  } finally {
+    await worker.stop();
+    await stillwake.close();
+  }
+}
+
+async function toItsEnd(
+  stillwake: ReturnType<typeof createStillwake>,
+  id: string,
+  { url, schema }: RunJobOptions,
+  deadline: number,
+): Promise<Job> {
+  for (let travelledMs = 0; ; ) {
+    try {
+      return await stillwake.wait(id, { timeout: "50ms" });
+    } catch (error) {
+      const job = await stillwake.get(id);
+      if (error instanceof JobFailed || job.state === "paused") return job;
+      if (performance.now() > deadline) throw error;
+      if (job.state !== "queued" || job.waitingFor === null || !job.runAt) continue;
+      const aheadMs = Math.max(job.runAt.getTime() - Date.now() - travelledMs, 0) + 100;
+      await travel(url, `${Math.round(aheadMs)}ms`, schema);
+      travelledMs += aheadMs;
+    }
+  }
+}

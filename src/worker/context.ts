@@ -1,0 +1,350 @@
+// What user code holds while it runs: steps, commands, artifacts, words for people. One object per attempt; after its end every call throws.
+import type pg from "pg";
+import { isConnectionLoss, NotAllowed, StillwakeError } from "../errors.ts";
+import { type Duration, durationMs } from "../time.ts";
+import type { Tracing } from "../tracing.ts";
+import { sendThrough, type Transaction } from "../transaction.ts";
+import type { ArtifactRow, Failure } from "../verbs.ts";
+import { saveCheckpointThrough } from "../worker-verbs.ts";
+import { checkArtifactName } from "./artifact-names.ts";
+import { type ArtifactProducer, produce } from "./artifacts.ts";
+import { decode, encode } from "./codec.ts";
+import type { CrashPoint } from "./crash-point.ts";
+import type { Outcome } from "./ends.ts";
+import { type Exec, type ExecOptions, exec } from "./exec.ts";
+import type { Judge } from "./failure.ts";
+import { Journal } from "./journal.ts";
+import { type Begin, opened } from "./own-transaction.ts";
+import type { Assignment, LogLine, Port, Progress } from "./port.ts";
+import { Redactor } from "./redact.ts";
+import { Handle, type Log, type StepHandle } from "./step-handle.ts";
+import { type StepOptions, type StepScope, Steps } from "./steps.ts";
+import type { StopSignal } from "./stop-signal.ts";
+
+export type StepFunction<Result> = (step: StepHandle) => Promise<Result> | Result;
+
+export interface Artifact {
+  name: string;
+  size: number;
+  sha256: string;
+  contentType: string;
+  /** True when an earlier attempt had made it. */
+  existing: boolean;
+}
+
+export interface ContextHost {
+  port: Port;
+  stop: StopSignal;
+  tracing: Tracing;
+  graceMs: number;
+  lingerMs: number;
+  /** What commands are filtered from. */
+  env: Readonly<Record<string, string | undefined>>;
+  /** Of whoever runs the attempt; the mark of the attempt's commands begins with it. */
+  mark: string;
+  /** Before the first command is started. */
+  onExec?(): void;
+  onStray(): void;
+  crashPoint?: CrashPoint | undefined;
+}
+
+/** Thrown through user code when the job goes to sleep. Catching it changes nothing: the attempt is over. */
+class Asleep extends Error {
+  override readonly name = "Asleep";
+}
+
+export class JobContext {
+  readonly id: string;
+  readonly attempt: number;
+  readonly maxAttempts: number;
+  readonly key: string | null;
+  readonly tenant: string | null;
+  readonly #host: ContextHost;
+  readonly #assignment: Assignment;
+  readonly #implementation: Judge;
+  #mark: string | undefined;
+  #secrets: Redactor | undefined;
+  #steps: Steps | undefined;
+  #journal: Journal | undefined;
+  #log: Log | undefined;
+  #scratch: Promise<string> | undefined;
+  #artifacts: Promise<Map<string, ArtifactRow>> | undefined;
+  #asleep: Outcome | undefined;
+  #ended = false;
+
+  constructor(host: ContextHost, assignment: Assignment, implementation: Judge) {
+    this.#host = host;
+    this.#assignment = assignment;
+    this.#implementation = implementation;
+    const { job, attempt, maxAttempts, key, tenant } = assignment;
+    this.id = job;
+    this.attempt = attempt;
+    this.maxAttempts = maxAttempts;
+    this.key = key;
+    this.tenant = tenant;
+  }
+
+  /** Aborts when the job is cancelled, its lease is lost, a limit is passed or the worker shuts down. */
+  get signal(): AbortSignal {
+    return this.#host.stop.signal;
+  }
+
+  /** Grows with every attempt at this job: for outside systems that refuse a replaced one. */
+  get fencingToken(): bigint {
+    return BigInt(this.#assignment.epoch);
+  }
+
+  get log(): Log {
+    this.#log ??= this.#logOf(() => this.#steps?.current);
+    return this.#log;
+  }
+
+  /** A part whose failure ends the attempt. Its result is kept: it never runs again after success. */
+  step<Result>(name: string, run: StepFunction<Result>): Promise<Result>;
+  step<Result>(name: string, options: StepOptions<NoInfer<Result>>, run: StepFunction<Result>): Promise<Result>;
+  async step<Result>(
+    name: string,
+    options: StepOptions<Result> | StepFunction<Result>,
+    run?: StepFunction<Result>,
+  ): Promise<Result> {
+    this.#check();
+    const [settings, work] = typeof options === "function" ? [{}, options] : [options, run!];
+    return this.#in().critical(name, settings, (scope) => work(this.#handle(scope)));
+  }
+
+  /** A part the job can do without: when it fails a warning is logged, the result is undefined and the job carries its name in `missing`. */
+  optional<Result>(name: string, run: StepFunction<Result>): Promise<Result | undefined>;
+  optional<Result>(
+    name: string,
+    options: StepOptions<NoInfer<Result>>,
+    run: StepFunction<Result>,
+  ): Promise<Result | undefined>;
+  async optional<Result>(
+    name: string,
+    options: StepOptions<Result> | StepFunction<Result>,
+    run?: StepFunction<Result>,
+  ): Promise<Result | undefined> {
+    this.#check();
+    const [settings, work] = typeof options === "function" ? [{}, options] : [options, run!];
+    return this.#in().optional(name, settings, (scope) => work(this.#handle(scope)));
+  }
+
+  /** A step whose rows and checkpoint commit together, in a transaction of yours: exactly once inside your Postgres. */
+  async tx<Result, Tx extends Transaction = pg.PoolClient>(
+    name: string,
+    options: StepOptions<NoInfer<Result>>,
+    begin: Begin<Tx>,
+    run: (tx: Tx, step: StepHandle) => Promise<Result> | Result,
+  ): Promise<Result> {
+    this.#check();
+    const steps = this.#in();
+    const kept = await steps.begin(name);
+    if (kept) return kept.value as Result;
+    const { port } = this.#host;
+    const { job, epoch, lease, schema } = this.#assignment;
+    const handle = this.#handle(steps.scope(name, () => this.signal));
+    return steps.tell(name, options, async () => {
+      const began = performance.now();
+      let json = "";
+      try {
+        await opened(begin, async (tx) => {
+          json = encode(await run(tx as Tx, handle), `The result of step "${name}"`);
+          this.#host.stop.throwIfStopped();
+          const call = { job, epoch, lease, step: name, output: json, tookMs: performance.now() - began };
+          await saveCheckpointThrough(sendThrough(tx as Transaction), schema, call);
+        });
+      } catch (error) {
+        // The answer to COMMIT may be what was lost, and then the step is done.
+        if (!isConnectionLoss(error) && !(error instanceof NotAllowed)) throw error;
+        const found = (await port.checkpoints()).find(({ step }) => step === name);
+        if (!found) throw error;
+        return decode(found.output) as Result;
+      }
+      return decode(JSON.parse(json)) as Result;
+    });
+  }
+
+  /** Sleeps durably: no slot is held, and the time that has passed is not slept again. Named like a step. */
+  async sleep(name: string, time: Duration | Date): Promise<void> {
+    this.#check();
+    if (await this.#in().begin(name)) return;
+    this.#asleep =
+      time instanceof Date
+        ? { kind: "slept", until: time.toISOString(), waitingFor: "time", step: name }
+        : { kind: "slept", forMs: durationMs(time, "sleep"), waitingFor: "time", step: name };
+    throw new Asleep(`The job sleeps in "${name}"`);
+  }
+
+  /** How far it is, as a fraction from 0 to 1 or as done of total, and in words. Say it as often as you like; it is thinned. */
+  progress(value: number | { done: number; total: number }, sentence?: string): void {
+    this.#check();
+    const progress: Progress =
+      typeof value === "number"
+        ? { fraction: Math.min(Math.max(value, 0), 1) }
+        : { done: value.done, total: value.total };
+    if (sentence !== undefined) progress.sentence = this.#redactor.hide(sentence);
+    this.#say(progress);
+  }
+
+  /** Runs a command without a shell, in a process group of its own. A promise of its result and an async iterator of its lines. */
+  exec(command: string, args: readonly string[] = [], options: ExecOptions = {}): Exec {
+    return this.#exec(this.log, () => this.signal, command, args, options);
+  }
+
+  /** A file of this job, whole or absent; when an earlier attempt made it and the store still has it, the producer is not called. */
+  async artifact(name: string, producer: ArtifactProducer): Promise<Artifact> {
+    this.#check();
+    const { port, stop } = this.#host;
+    const safe = checkArtifactName(name);
+    this.#artifacts ??= (this.#assignment.epoch === "1" ? Promise.resolve([]) : port.artifacts()).then(
+      (rows) => new Map(rows.map((row) => [row.name, row])),
+    );
+    const found = (await this.#artifacts).get(safe);
+    if (found && (await port.artifactIsThere({ key: found.key, size: Number(found.size), sha256: found.sha256 }))) {
+      return artifactOf(found, true);
+    }
+    await port.leased();
+    const made = await produce(await this.scratch(), safe, producer, this.signal);
+    stop.throwIfStopped();
+    const row = await port.storeArtifact({ name: safe, ...made });
+    (await this.#artifacts).set(safe, row);
+    return artifactOf(row, false);
+  }
+
+  /** A directory of this attempt alone, readable by nobody else and removed at its end. */
+  async scratch(): Promise<string> {
+    this.#check();
+    this.#scratch ??= this.#host.port.scratch();
+    return this.#scratch;
+  }
+
+  /** Never to be seen in logs, progress or failures of this job: a text, or an object all of whose leaves are meant. */
+  secret(value: unknown): void {
+    this.#redactor.add(value);
+  }
+
+  /** Resolves when everything said so far is durable. */
+  async flush(): Promise<void> {
+    this.#check();
+    this.#journal?.handOver();
+    await this.#host.port.flush();
+  }
+
+  /** For the engine: how the attempt ends, given what the code returned or threw; then nothing more is accepted. @internal */
+  end(outcome: Outcome): Outcome {
+    if (outcome.kind === "completed" && this.#steps?.missing.length) outcome.missing = this.#steps.missing;
+    if (outcome.kind === "failed") outcome.failure = hidden(outcome.failure, this.#redactor) as Failure;
+    if (outcome.kind === "paused") outcome.reason = this.#redactor.hide(outcome.reason);
+    this.#journal?.close();
+    this.#ended = true;
+    return outcome;
+  }
+
+  /** The mark of its commands, if it has started any. @internal */
+  get mark(): string | undefined {
+    return this.#mark;
+  }
+
+  /** The outcome of a job that went to sleep. @internal */
+  get asleep(): Outcome | undefined {
+    return this.#asleep;
+  }
+
+  /** The step this error came from. @internal */
+  stepOf(error: unknown): string | undefined {
+    return this.#steps?.stepOf(error);
+  }
+
+  /** For the engine's own lines. @internal */
+  write(level: LogLine["level"], message: string, step?: string, data?: unknown): void {
+    this.#in();
+    this.#journal!.write(level, message, step, data);
+  }
+
+  #check(): void {
+    this.#host.stop.throwIfStopped();
+    if (!this.#ended && !this.#asleep) return;
+    throw new StillwakeError("ATTEMPT_ENDED", `This attempt at job ${this.id} has ended`, {
+      remedy: "Await everything the job does before its function returns",
+    });
+  }
+
+  /** Steps and journal are made when they are first needed: a small job needs neither. */
+  #in(): Steps {
+    if (!this.#steps) {
+      const { port, lingerMs } = this.#host;
+      this.#journal = new Journal({ port, redactor: this.#redactor, lingerMs });
+      this.#steps = new Steps(this.#host, this.#assignment, this.#implementation, this.#journal);
+    }
+    return this.#steps;
+  }
+
+  get #redactor(): Redactor {
+    this.#secrets ??= new Redactor();
+    return this.#secrets;
+  }
+
+  #heard(): void {
+    this.#steps?.heard();
+    this.#host.port.alive();
+  }
+
+  #say(progress: Progress): void {
+    this.#in();
+    this.#heard();
+    this.#journal!.progress(progress);
+  }
+
+  #logOf(step: () => string | undefined): Log {
+    const write = (level: LogLine["level"]) => (message: string, data?: Record<string, unknown>) => {
+      this.#check();
+      this.#in();
+      this.#heard();
+      this.#journal!.write(level, message, step(), data);
+    };
+    return { info: write("info"), success: write("success"), warn: write("warning"), error: write("error") };
+  }
+
+  #handle(scope: StepScope): StepHandle {
+    return new Handle(scope, {
+      log: () => this.#logOf(() => scope.name),
+      progress: (value, sentence) => this.progress(value, sentence),
+      scratch: () => this.scratch(),
+      exec: (log, command, args, options) => this.#exec(log, () => scope.signal, command, args, options),
+    });
+  }
+
+  #exec(log: Log, signal: () => AbortSignal, command: string, args: readonly string[], options: ExecOptions): Exec {
+    this.#check();
+    const { env, graceMs } = this.#host;
+    if (!this.#mark) {
+      this.#mark = `${this.#host.mark}${this.id.slice(-12)}-${this.#assignment.epoch}.`;
+      this.#host.onExec?.();
+    }
+    return exec(
+      {
+        log: ({ level, message, data }) => log[level === "warning" ? "warn" : level](message, data),
+        progress: (progress) => this.#say(progress),
+        alive: () => this.#heard(),
+        signal: signal(),
+        scratch: () => this.scratch(),
+        mark: this.#mark,
+        env,
+        graceMs,
+      },
+      command,
+      args,
+      options,
+    );
+  }
+}
+
+function artifactOf(row: ArtifactRow, existing: boolean): Artifact {
+  return { name: row.name, size: Number(row.size), sha256: row.sha256, contentType: row.content_type, existing };
+}
+
+function hidden(value: unknown, redactor: Redactor): unknown {
+  if (typeof value === "string") return redactor.hide(value);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, child]) => [key, hidden(child, redactor)]));
+}

@@ -1,0 +1,77 @@
+// Finds the pipelines of a worker: files, or directories of files, whose exports are what implement() returned.
+import fs from "node:fs/promises";
+import path from "node:path";
+import { pathToFileURL } from "node:url";
+import { InvalidInput } from "../errors.ts";
+import { type Implementation, isImplementation } from "./implement.ts";
+
+const isModule = /\.(m?js|m?ts)$/;
+const isLeftOut = /\.d\.m?ts$|\.(test|spec)\.m?[jt]s$/;
+
+/** A directory stands for the modules in it, not for those below it. */
+export async function findModules(given: readonly string[]): Promise<string[]> {
+  const found: string[] = [];
+  for (const one of given) {
+    const full = path.resolve(one);
+    const stat = await fs.stat(full).catch(() => undefined);
+    if (!stat) {
+      throw new InvalidInput(`Pipelines "${one}" do not exist at ${full}`, {
+        field: "pipelines",
+        remedy: "Give a module or a directory of modules that export implement(…)",
+      });
+    }
+    if (!stat.isDirectory()) {
+      found.push(full);
+      continue;
+    }
+    const names = (await fs.readdir(full)).filter((name) => isModule.test(name) && !isLeftOut.test(name)).sort();
+    // The build beside its source would be the same pipelines once more.
+    const built = new Set(names.filter((name) => /\.m?js$/.test(name)).map((name) => name.replace(/js$/, "")));
+    found.push(
+      ...names
+        .filter((name) => !/ts$/.test(name) || !built.has(name.replace(/ts$/, "")))
+        .map((name) => path.join(full, name)),
+    );
+  }
+  return found;
+}
+
+export async function loadPipelines(files: readonly string[]): Promise<Implementation[]> {
+  const found = new Map<string, { implementation: Implementation; file: string }>();
+  for (const file of files) {
+    for (const value of Object.values(await load(file))) {
+      if (!isImplementation(value)) continue;
+      const { name } = value.pipeline;
+      const before = found.get(name);
+      if (before && before.implementation !== value) {
+        throw new InvalidInput(`Pipeline "${name}" is implemented twice: in ${before.file} and in ${file}`, {
+          field: "pipelines",
+          remedy: "Give one of them another name, or leave it out",
+        });
+      }
+      found.set(name, { implementation: value, file });
+    }
+  }
+  if (found.size === 0) {
+    throw new InvalidInput(`No pipeline is exported by ${files.join(", ") || "nothing"}`, {
+      field: "pipelines",
+      remedy: "Export what implement(contract, async (job, input) => { … }) returns",
+    });
+  }
+  return [...found.values()].map(({ implementation }) => implementation);
+}
+
+async function load(file: string): Promise<Record<string, unknown>> {
+  try {
+    return await import(pathToFileURL(file).href);
+  } catch (error) {
+    if ((error as { code?: string }).code === "ERR_UNKNOWN_FILE_EXTENSION") {
+      throw new InvalidInput(`This Node (${process.version}) cannot read TypeScript: ${file}`, {
+        cause: error,
+        field: "pipelines",
+        remedy: 'Use Node 22.18 or later, start with NODE_OPTIONS="--import tsx", or build to JavaScript first',
+      });
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,200 @@
+// What a worker can be told, checked and converted once.
+import os from "node:os";
+import path from "node:path";
+import { processEnvironment } from "../config.ts";
+import type { DatabaseOptions } from "../database.ts";
+import { InvalidInput } from "../errors.ts";
+import { type Duration, durationMs, limitMs } from "../time.ts";
+import type { CrashWish } from "./crash-point.ts";
+import { type AnyImplementation, type Implementation, isImplementation } from "./implement.ts";
+import { type ArtifactStore, type Credentials, openStore } from "./stores.ts";
+
+export interface WorkerOptions {
+  /** postgres://…; a pooled one is fine. */
+  url?: string;
+  /** Past the pooler, for hints and for quick recovery after a crash. Default: `url`, if that is direct. False for neither. */
+  directUrl?: string | false;
+  schema?: string;
+  /** Connections at most. Default 4. */
+  connections?: number;
+  /** Whose jobs. Default "default". */
+  pool?: string;
+  /** Jobs at once. Default: one per processor. */
+  slots?: number;
+  /** What implement() returned; or, for isolation "process", modules or directories of modules that export it. */
+  pipelines: readonly AnyImplementation[] | string | readonly string[];
+  /** "process": user code in a process of its own per slot. "none": in this one. Default: "process" for modules, "none" for code. */
+  isolation?: "process" | "none";
+  /** How it is called in the database and in logs. Default: host, pid and a random part. */
+  name?: string;
+  /** How long a claim lasts without a beat. Default "15s". */
+  lease?: Duration;
+  /** From being told to stop to being killed. Default "5s". */
+  grace?: Duration;
+  /** How long a drain waits for jobs. Default "25s". */
+  drainLimit?: Duration;
+  /** Ends by itself: after this long without a job. */
+  idleExit?: Duration;
+  /** Ends by itself: "empty" when nothing is left to do, "once" after one job. */
+  until?: "empty" | "once";
+  /** How often to look for work when no hints arrive. Default "1s". */
+  poll?: Duration;
+  /** How often to look although hints arrive. Default "5s". */
+  pollWithHints?: Duration;
+  /** Where artifacts are kept: file:… or s3://bucket/prefix?endpoint=…. */
+  store?: string;
+  storeCredentials?: Credentials;
+  /** Below it each attempt has a directory of its own. Default: in the system's temporary directory. */
+  scratch?: string;
+  /** The user runners run as; needs the right to change to it. */
+  runAs?: { uid: number; gid: number };
+  /** Megabytes of JavaScript heap per runner. */
+  heapMb?: number;
+  /** Runners above the slots that stand in when one dies. Default 1. */
+  spares?: number;
+  /** A runner is replaced after so many jobs. Default 1000. */
+  mostJobs?: number;
+  /** What runners and commands are filtered from. Default: the environment of this process. */
+  env?: Readonly<Record<string, string | undefined>>;
+  /** How often the depth of the pool is read for the metrics. Default: never. */
+  demandEvery?: Duration;
+  /** For tests, without isolation: whether the attempt dies before or after this step is kept. */
+  crash?: CrashWish;
+}
+
+export interface WorkerSettings {
+  database: DatabaseOptions;
+  directUrl: string | undefined;
+  pool: string;
+  slots: number;
+  implementations: Implementation[];
+  files: string[];
+  isolation: "process" | "none";
+  name: string | undefined;
+  spanMs: number;
+  graceMs: number;
+  drainMs: number;
+  idleExitMs: number;
+  until: "empty" | "once" | undefined;
+  most: number;
+  pollMs: number;
+  pushedPollMs: number;
+  store: ArtifactStore | undefined;
+  scratchRoot: string;
+  runAs: { uid: number; gid: number } | undefined;
+  heapMb: number | undefined;
+  spares: number;
+  mostJobs: number;
+  env: Readonly<Record<string, string | undefined>>;
+  /** Values that user code must not see in its environment. */
+  secrets: string[];
+  demandMs: number;
+  crash: CrashWish | undefined;
+}
+
+const known =
+  `url directUrl schema connections pool slots pipelines isolation name lease grace drainLimit idleExit until poll pollWithHints
+  store storeCredentials scratch runAs heapMb spares mostJobs env demandEvery crash`.split(/\s+/);
+
+export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
+  const unknown = Object.keys(options).find((key) => !known.includes(key));
+  if (unknown) refuse(unknown, `There is no worker option "${unknown}"`, `Options: ${known.join(", ")}`);
+  const { url, pool = "default", name, until } = options;
+  if (!url) refuse("url", "A worker needs the URL of its Postgres", "Pass url, or set STILLWAKE_DATABASE_URL");
+  if (!/^[a-z0-9][a-z0-9_.:-]{0,99}$/.test(pool))
+    refuse("pool", `${JSON.stringify(pool)} cannot name a pool`, "Use lower-case letters, digits and _ . : -");
+  if (name !== undefined && !/^[\w.:@-]{1,100}$/.test(name))
+    refuse("name", `${JSON.stringify(name)} cannot name a worker`, "Use 1 to 100 letters, digits and _ . : @ -");
+  if (until !== undefined && until !== "empty" && until !== "once")
+    refuse("until", `${JSON.stringify(until)} is no end`, 'Use "empty" or "once"');
+  const { implementations, files } = readPipelines(options.pipelines);
+  const isolation = options.isolation ?? (files.length > 0 ? "process" : "none");
+  if (isolation === "process" && files.length === 0) {
+    refuse(
+      "isolation",
+      "Code of this process cannot run in another",
+      "Give pipelines as a module or a directory of modules",
+    );
+  }
+  if (isolation === "none" && files.length > 0) {
+    refuse(
+      "isolation",
+      'With isolation "none" pipelines are code, not files',
+      "Import them and pass what implement() returned",
+    );
+  }
+  const slots = until === "once" ? 1 : whole(options.slots ?? os.availableParallelism(), "slots", 1, 10_000);
+  const spanMs = durationMs(options.lease ?? "15s", "lease");
+  if (spanMs < 1000 || spanMs > 86_400_000)
+    refuse("lease", `A lease of ${options.lease} is out of range`, "Use 1s to 1d");
+  return {
+    database: {
+      url: url!,
+      connections: whole(options.connections ?? 4, "connections", 1, 1000),
+      ...(options.schema && { schema: options.schema }),
+    },
+    directUrl: options.directUrl === false ? undefined : (options.directUrl ?? url),
+    pool,
+    slots,
+    implementations,
+    files,
+    isolation,
+    name,
+    spanMs,
+    graceMs: durationMs(options.grace ?? "5s", "grace"),
+    drainMs: durationMs(options.drainLimit ?? "25s", "drainLimit"),
+    idleExitMs: limitMs(options.idleExit, "idleExit"),
+    until,
+    most: until === "once" ? 1 : Number.POSITIVE_INFINITY,
+    pollMs: durationMs(options.poll ?? "1s", "poll"),
+    pushedPollMs: durationMs(options.pollWithHints ?? "5s", "pollWithHints"),
+    store: options.store === undefined ? undefined : openStore(options.store, options.storeCredentials),
+    scratchRoot: path.resolve(options.scratch ?? path.join(os.tmpdir(), `stillwake-${os.userInfo().uid}`)),
+    runAs: options.runAs,
+    heapMb: options.heapMb === undefined ? undefined : whole(options.heapMb, "heapMb", 16, 1_000_000),
+    spares: whole(options.spares ?? 1, "spares", 0, 100),
+    mostJobs: whole(options.mostJobs ?? 1000, "mostJobs", 1, 1_000_000_000),
+    env: options.env ?? processEnvironment(),
+    secrets: secretsOf(url!, options),
+    demandMs: limitMs(options.demandEvery, "demandEvery"),
+    crash: options.crash,
+  };
+}
+
+function readPipelines(pipelines: WorkerOptions["pipelines"]): { implementations: Implementation[]; files: string[] } {
+  const list = (typeof pipelines === "string" ? [pipelines] : (pipelines ?? [])) as readonly unknown[];
+  if (!Array.isArray(list) || list.length === 0) {
+    refuse("pipelines", "A worker needs pipelines", "Pass what implement() returned, or modules that export it");
+  }
+  if (list.every((one) => typeof one === "string")) return { implementations: [], files: list as string[] };
+  if (!list.every(isImplementation))
+    refuse(
+      "pipelines",
+      "pipelines has something that is no implementation",
+      "Pass what implement(contract, function) returned",
+    );
+  const implementations = list as Implementation[];
+  const names = implementations.map(({ pipeline }) => pipeline.name);
+  const twice = names.find((one, place) => names.indexOf(one) !== place);
+  if (twice) refuse("pipelines", `Pipeline "${twice}" is there twice`, "Leave one out");
+  return { implementations, files: [] };
+}
+
+function secretsOf(url: string, { directUrl, storeCredentials }: WorkerOptions): string[] {
+  const urls = [url, ...(typeof directUrl === "string" ? [directUrl] : [])];
+  const passwords = urls.map((one) => (URL.canParse(one) ? decodeURIComponent(new URL(one).password) : ""));
+  return [...urls, ...passwords, storeCredentials?.secretAccessKey ?? "", storeCredentials?.sessionToken ?? ""].filter(
+    Boolean,
+  );
+}
+
+function whole(value: number, field: string, least: number, most: number): number {
+  if (!Number.isInteger(value) || value < least || value > most) {
+    refuse(field, `${field} ${JSON.stringify(value)} is not a whole number from ${least} to ${most}`, "Give one");
+  }
+  return value;
+}
+
+function refuse(field: string, message: string, remedy: string): never {
+  throw new InvalidInput(message, { field, remedy });
+}

@@ -1,0 +1,191 @@
+// The port as messages between keeper and runner. A runner can ask for a few named things, all about the job it was given; the keeper answers
+// by number. What comes from a runner is user code's to forge, so the keeper reads it as such.
+import { StillwakeError } from "../errors.ts";
+import type { Outcome, StopReason } from "./ends.ts";
+import { Stopped } from "./ends.ts";
+import type { Assignment, LogLine, PipelineFacts, Port, Progress, StepLimits, StepReport } from "./port.ts";
+
+export type ToRunner =
+  | { say: "load"; files: string[]; settings: RunnerSettings }
+  | { say: "run"; assignment: Assignment }
+  | { say: "stop"; reason: StopReason }
+  | { say: "answer"; ask: number; value?: unknown; refusal?: Refusal };
+
+export type FromRunner =
+  | { say: "ready"; pipelines: PipelineFacts[] }
+  | { say: "unready"; refusal: Refusal }
+  | { say: "ask"; ask: number; verb: Verb; values: unknown[] }
+  | { say: "log"; lines: LogLine[]; progress?: Progress }
+  | { say: "step"; started?: StepLimits; ended?: StepReport }
+  | { say: "alive" }
+  | { say: "ended"; outcome: Outcome; stray: boolean };
+
+export interface RunnerSettings {
+  pool: string;
+  graceMs: number;
+  mark: string;
+  tickMs: number;
+}
+
+interface Refusal {
+  name: string;
+  message: string;
+  code?: string;
+  stop?: StopReason;
+  retryable?: boolean;
+}
+
+/** What a runner may ask of its keeper. */
+const verbs = [
+  "leased",
+  "checkpoints",
+  "saveCheckpoint",
+  "adopt",
+  "flush",
+  "scratch",
+  "artifacts",
+  "artifactIsThere",
+  "storeArtifact",
+] as const;
+type Verb = (typeof verbs)[number];
+
+/** The runner's side: every call is a message. */
+export class PipePort implements Port {
+  readonly #send: (message: FromRunner) => void;
+  readonly #asked = new Map<number, { resolve(value: unknown): void; reject(error: unknown): void }>();
+  #next = 1;
+  #provenUntil = 0;
+
+  constructor(send: (message: FromRunner) => void) {
+    this.#send = send;
+  }
+
+  answer({ ask, value, refusal }: Extract<ToRunner, { say: "answer" }>): void {
+    const waiting = this.#asked.get(ask);
+    this.#asked.delete(ask);
+    if (refusal) waiting?.reject(thrownFrom(refusal));
+    else waiting?.resolve(value);
+  }
+
+  /** The keeper is asked at most once a second; in between its last answer counts. */
+  leased(): Promise<void> | undefined {
+    if (performance.now() < this.#provenUntil) return undefined;
+    return this.#ask("leased").then(() => {
+      this.#provenUntil = performance.now() + 1000;
+    });
+  }
+
+  checkpoints(): ReturnType<Port["checkpoints"]> {
+    return this.#ask("checkpoints") as ReturnType<Port["checkpoints"]>;
+  }
+
+  saveCheckpoint(step: string, output: string, tookMs: number): ReturnType<Port["saveCheckpoint"]> {
+    return this.#ask("saveCheckpoint", step, output, tookMs) as ReturnType<Port["saveCheckpoint"]>;
+  }
+
+  adopt(version: number, restart: boolean): Promise<void> {
+    return this.#ask("adopt", version, restart) as Promise<void>;
+  }
+
+  flush(): Promise<void> {
+    return this.#ask("flush") as Promise<void>;
+  }
+
+  scratch(): Promise<string> {
+    return this.#ask("scratch") as Promise<string>;
+  }
+
+  artifacts(): ReturnType<Port["artifacts"]> {
+    return this.#ask("artifacts") as ReturnType<Port["artifacts"]>;
+  }
+
+  artifactIsThere(artifact: Parameters<Port["artifactIsThere"]>[0]): Promise<boolean> {
+    return this.#ask("artifactIsThere", artifact) as Promise<boolean>;
+  }
+
+  storeArtifact(artifact: Parameters<Port["storeArtifact"]>[0]): ReturnType<Port["storeArtifact"]> {
+    return this.#ask("storeArtifact", artifact) as ReturnType<Port["storeArtifact"]>;
+  }
+
+  log(lines: LogLine[], progress?: Progress): void {
+    this.#send(progress ? { say: "log", lines, progress } : { say: "log", lines });
+  }
+
+  stepStarted(started: StepLimits): void {
+    this.#send({ say: "step", started });
+  }
+
+  stepEnded(ended: StepReport): void {
+    this.#send({ say: "step", ended });
+  }
+
+  /** The ticks of the runner say it already. */
+  alive(): void {}
+
+  #ask(verb: Verb, ...values: unknown[]): Promise<unknown> {
+    const ask = this.#next++;
+    this.#send({ say: "ask", ask, verb, values });
+    return new Promise((resolve, reject) => this.#asked.set(ask, { resolve, reject }));
+  }
+}
+
+/** The keeper's side: does what a message of the runner asks for, through the port of the job it runs. */
+export async function serve(message: FromRunner, port: Port, answer: (message: ToRunner) => void): Promise<void> {
+  switch (message.say) {
+    case "alive":
+      return port.alive();
+    case "log":
+      return port.log(linesFrom(message.lines), message.progress);
+    case "step":
+      if (message.started)
+        port.stepStarted({
+          step: text(message.started.step),
+          timeoutMs: message.started.timeoutMs ?? Number.POSITIVE_INFINITY,
+        });
+      if (message.ended)
+        port.stepEnded({ ...message.ended, step: text(message.ended.step), tookMs: Number(message.ended.tookMs) || 0 });
+      return;
+    case "ask": {
+      const { ask, verb, values } = message;
+      try {
+        if (!verbs.includes(verb)) throw new StillwakeError("PROTOCOL", `A runner cannot ask for "${verb}"`);
+        const value = await (port[verb] as (...values: unknown[]) => unknown)(...values);
+        answer({ say: "answer", ask, value });
+      } catch (error) {
+        answer({ say: "answer", ask, refusal: refusalOf(error) });
+      }
+    }
+  }
+}
+
+export function refusalOf(error: unknown): Refusal {
+  const { name, message, code, retryable } = error as StillwakeError;
+  const refusal: Refusal = { name: name ?? "Error", message: message ?? String(error) };
+  if (typeof code === "string") refusal.code = code;
+  if (retryable) refusal.retryable = true;
+  if (error instanceof Stopped) refusal.stop = error.stop;
+  return refusal;
+}
+
+export function thrownFrom({ name, message, code, stop, retryable = false }: Refusal): Error {
+  if (stop) return new Stopped(stop);
+  const error = code === undefined ? new Error(message) : new StillwakeError(code, message, { retryable });
+  error.name = name;
+  return error;
+}
+
+/** Times are those of another process: what matters is that they come in order. */
+function linesFrom(lines: LogLine[]): LogLine[] {
+  const now = performance.now();
+  return lines.map(({ level, message, step, data }) => {
+    const line: LogLine = { level, message: text(message), at: now };
+    if (!["info", "success", "warning", "error"].includes(level)) line.level = "info";
+    if (step !== undefined) line.step = text(step);
+    if (data !== undefined) line.data = data;
+    return line;
+  });
+}
+
+function text(value: unknown): string {
+  return typeof value === "string" ? value : String(value);
+}

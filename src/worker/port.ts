@@ -1,0 +1,121 @@
+// The port between an attempt and its keeper. In one process it is a few method calls; between a runner and its keeper the same calls
+// travel as messages over a pipe (pipe.ts). An attempt can only speak of its own job: the keeper adds the lease.
+import type { ArtifactRow } from "../verbs.ts";
+import type { ClaimedJob, KeptStep } from "../worker-verbs.ts";
+import type { ProducedArtifact } from "./artifacts.ts";
+import type { Outcome, StopReason } from "./ends.ts";
+
+/** What an attempt is given to do. */
+export interface Assignment {
+  job: string;
+  epoch: string;
+  lease: string;
+  pipeline: string;
+  input: unknown;
+  attempt: number;
+  maxAttempts: number;
+  crashes: number;
+  key: string | null;
+  tenant: string | null;
+  /** The version of the code that began the job. */
+  version: number | null;
+  trace: Record<string, string> | null;
+  /** Of this Stillwake, for checkpoints inside the user's own transaction. */
+  schema: string;
+}
+
+export function assignmentOf(job: ClaimedJob, schema: string): Assignment {
+  return {
+    job: job.job_id,
+    epoch: job.epoch,
+    lease: job.lease_id,
+    pipeline: job.pipeline,
+    input: job.input,
+    attempt: job.attempt,
+    maxAttempts: job.max_attempts,
+    crashes: job.crashes,
+    key: job.key,
+    tenant: job.tenant,
+    version: job.version,
+    trace: job.trace,
+    schema,
+  };
+}
+
+export interface LogLine {
+  level: "info" | "success" | "warning" | "error";
+  message: string;
+  step?: string;
+  data?: unknown;
+  /** performance.now() of the keeper's process when it was written, or received. */
+  at: number;
+}
+
+export interface Progress {
+  fraction?: number;
+  done?: number;
+  total?: number;
+  sentence?: string;
+}
+
+/** Limits of a step that the keeper enforces when the runner cannot: its event loop may be blocked. */
+export interface StepLimits {
+  step: string;
+  timeoutMs: number;
+}
+
+export interface StepReport {
+  step: string;
+  tookMs: number;
+  outcome: "completed" | "failed" | "kept" | "skipped";
+  code?: string;
+}
+
+export interface Port {
+  /** Undefined while the lease is known to hold; otherwise resolves when it is proven again. Nothing with effects begins before. */
+  leased(): Promise<void> | undefined;
+  checkpoints(): Promise<KeptStep[]>;
+  /** Resolves when the checkpoint and every line before it are durable. Throws Stopped when the attempt was replaced. */
+  saveCheckpoint(step: string, output: string, tookMs: number): Promise<"saved" | "kept">;
+  adopt(version: number, restart: boolean): Promise<void>;
+  log(lines: LogLine[], progress?: Progress): void;
+  /** Resolves when every line so far is durable. */
+  flush(): Promise<void>;
+  stepStarted(limits: StepLimits): void;
+  stepEnded(report: StepReport): void;
+  /** The attempt's own directory, made on first use and removed when the attempt is over, however it ended. */
+  scratch(): Promise<string>;
+  artifacts(): Promise<ArtifactRow[]>;
+  /** True when the store has it, whole. */
+  artifactIsThere(artifact: { key: string; size: number; sha256: string }): Promise<boolean>;
+  /** Stores what the attempt has made in its scratch directory, and writes the row last. */
+  storeArtifact(artifact: ProducedArtifact & { name: string }): Promise<ArtifactRow>;
+  /** Evidence that the work lives. */
+  alive(): void;
+}
+
+/** One attempt under way. */
+export interface Run {
+  outcome: Promise<Outcome>;
+  /** Asks it to stop. */
+  stop(reason: StopReason): void;
+  /** Ends it for good, with everything it started. False where that is not possible: code in this process cannot be killed. */
+  kill(): Promise<boolean>;
+}
+
+export interface PipelineFacts {
+  name: string;
+  settings: Readonly<Record<string, string | number>>;
+  version: number;
+  onOlder: "continue" | "restart" | "wait";
+  timeoutMs: number;
+  silenceMs: number;
+}
+
+/** Those who run attempts: this very process, or runner processes. */
+export interface Crew {
+  /** Resolves with the pipelines it can run. */
+  start(): Promise<PipelineFacts[]>;
+  run(assignment: Assignment, port: Port): Run;
+  stop(): Promise<void>;
+}

@@ -1,0 +1,179 @@
+// One claimed job under way, as the keeper sees it: the port its attempt speaks through, and everything the keeper knows about it. A runner is
+// not trusted: whatever comes through here can only concern this job and this lease.
+import type { Database } from "../database.ts";
+import { LeaseLost } from "../errors.ts";
+import type { ArtifactRow } from "../verbs.ts";
+import { adopt, type KeptStep, type Lease, loadArtifacts, loadCheckpoints, saveArtifact } from "../worker-verbs.ts";
+import type { Announcer, EventOf } from "./announce.ts";
+import { artifactIsThere, storeArtifact } from "./artifact-keeper.ts";
+import type { ProducedArtifact } from "./artifacts.ts";
+import { Stopped, type StopReason } from "./ends.ts";
+import type { Ledger } from "./ledger.ts";
+import type { Assignment, LogLine, PipelineFacts, Port, Progress, Run, StepLimits, StepReport } from "./port.ts";
+import { openScratch, type Scratch } from "./scratch.ts";
+import type { ArtifactStore } from "./stores.ts";
+
+export interface RunningHost {
+  database: Database;
+  ledger: Ledger;
+  announcer: Announcer;
+  store: ArtifactStore | undefined;
+  spanMs: number;
+  scratchRoot: string;
+  /** The user that runners run as, if it is another. */
+  runAs: { uid: number; gid: number } | undefined;
+  /** Resolves at the next beat that proves leases. */
+  proof(): Promise<void>;
+  onRefused(job: string, verb: string): void;
+}
+
+export class Running implements Port, Lease {
+  readonly assignment: Assignment;
+  readonly facts: PipelineFacts;
+  readonly job: string;
+  readonly epoch: string;
+  readonly lease: string;
+  readonly startedAt = performance.now();
+  run: Run | undefined;
+  /** Why it was told to stop. */
+  stopping: StopReason | undefined;
+  /** Its code has ended; its settlement may still be on the way. */
+  ended = false;
+  heardAt = this.startedAt;
+  /** When the lease was last known to hold. */
+  provenAt: number;
+  /** Steps under way with the moment at which the keeper steps in. */
+  deadlines: Map<string, { at: number; timeoutMs: number }> | undefined;
+  readonly #host: RunningHost;
+  #scratch: Promise<Scratch> | undefined;
+
+  constructor(assignment: Assignment, facts: PipelineFacts, provenAt: number, host: RunningHost) {
+    this.assignment = assignment;
+    this.facts = facts;
+    this.job = assignment.job;
+    this.epoch = assignment.epoch;
+    this.lease = assignment.lease;
+    this.provenAt = provenAt;
+    this.#host = host;
+  }
+
+  get fence(): Lease {
+    return { job: this.job, epoch: this.epoch, lease: this.lease };
+  }
+
+  leased(): Promise<void> | undefined {
+    if (performance.now() < this.provenAt + this.#host.spanMs) return undefined;
+    return this.#host.proof().then(() => {
+      if (this.stopping) throw new Stopped(this.stopping);
+    });
+  }
+
+  checkpoints(): Promise<KeptStep[]> {
+    return this.#fenced("load_checkpoints", () => loadCheckpoints(this.#host.database, this));
+  }
+
+  async saveCheckpoint(step: string, output: string, tookMs: number): Promise<"saved" | "kept"> {
+    const { job, epoch, lease } = this;
+    return this.#host.ledger.saveCheckpoint({ job, epoch, lease, step, output, tookMs });
+  }
+
+  adopt(version: number, restart: boolean): Promise<void> {
+    return this.#fenced("adopt", () => adopt(this.#host.database, this, version, restart));
+  }
+
+  log(lines: LogLine[], progress?: Progress): void {
+    this.heardAt = performance.now();
+    this.#host.ledger.log(this.fence, lines, progress);
+  }
+
+  async flush(): Promise<void> {
+    await this.#host.ledger.flush(this.job);
+  }
+
+  stepStarted({ step, timeoutMs }: StepLimits): void {
+    this.heardAt = performance.now();
+    if (Number.isFinite(timeoutMs)) {
+      this.deadlines ??= new Map();
+      this.deadlines.set(step, { at: this.heardAt + timeoutMs, timeoutMs });
+    }
+    this.#host.announcer.announce({ kind: "step.started", job: this.job, pipeline: this.facts.name, step });
+  }
+
+  stepEnded({ step, tookMs, outcome, code }: StepReport): void {
+    this.heardAt = performance.now();
+    this.deadlines?.delete(step);
+    const event: EventOf<"step.ended"> = {
+      kind: "step.ended",
+      job: this.job,
+      pipeline: this.facts.name,
+      step,
+      tookMs,
+      outcome,
+    };
+    if (code !== undefined) event.code = code;
+    this.#host.announcer.announce(event);
+  }
+
+  async scratch(): Promise<string> {
+    this.#scratch ??= openScratch(this.#host.scratchRoot, this.job, this.epoch, this.#host.runAs);
+    return (await this.#scratch).dir;
+  }
+
+  /** The attempt is over. */
+  cleanUp(): void {
+    // What cannot be removed now is found by the sweep of the next worker that starts here.
+    void this.#scratch?.then((scratch) => scratch.remove()).catch(() => {});
+  }
+
+  artifacts(): Promise<ArtifactRow[]> {
+    return this.#fenced("load_artifacts", () => loadArtifacts(this.#host.database, this));
+  }
+
+  artifactIsThere(artifact: { key: string; size: number; sha256: string }): Promise<boolean> {
+    return artifactIsThere(this.#store(), artifact);
+  }
+
+  /** Stored first, its row last: a row means that the object is whole. */
+  async storeArtifact({ name, path, size, sha256 }: ProducedArtifact & { name: string }): Promise<ArtifactRow> {
+    const { job, epoch } = this;
+    const scratch = await this.scratch();
+    const stored = await storeArtifact({
+      store: this.#store(),
+      job,
+      epoch,
+      name,
+      path,
+      scratch,
+      expected: { size, sha256 },
+    });
+    await this.#fenced("save_artifact", () => saveArtifact(this.#host.database, this, stored));
+    return {
+      name,
+      size: String(stored.size),
+      sha256: stored.sha256,
+      content_type: stored.contentType,
+      key: stored.key,
+      epoch,
+      saved_at: new Date(),
+    };
+  }
+
+  alive(): void {
+    this.heardAt = performance.now();
+  }
+
+  #store(): ArtifactStore {
+    if (this.#host.store) return this.#host.store;
+    throw new Error('This worker has no artifact store. Give it one: store: "file:./artifacts" or s3://…');
+  }
+
+  async #fenced<T>(verb: string, write: () => Promise<T>): Promise<T> {
+    try {
+      return await write();
+    } catch (error) {
+      if (!(error instanceof LeaseLost)) throw error;
+      this.#host.onRefused(this.job, verb);
+      throw new Stopped({ kind: "replaced" });
+    }
+  }
+}

@@ -1,0 +1,67 @@
+// What a step function holds: like the job, but its lines, its signal and its commands are those of the step.
+import type { Exec, ExecOptions } from "./exec.ts";
+import type { StepScope } from "./steps.ts";
+
+export interface Log {
+  info(message: string, data?: Record<string, unknown>): void;
+  success(message: string, data?: Record<string, unknown>): void;
+  warn(message: string, data?: Record<string, unknown>): void;
+  error(message: string, data?: Record<string, unknown>): void;
+}
+
+/** The handle a step function is given: like the job, but its lines and limits are those of the step. */
+export interface StepHandle extends StepScope {
+  readonly log: Log;
+  progress(value: number | { done: number; total: number }, sentence?: string): void;
+  exec(command: string, args?: readonly string[], options?: ExecOptions): Exec;
+  scratch(): Promise<string>;
+}
+
+interface HandleHost {
+  log(): Log;
+  progress: StepHandle["progress"];
+  scratch: StepHandle["scratch"];
+  exec(log: Log, command: string, args: readonly string[], options: ExecOptions): Exec;
+}
+
+export class Handle implements StepHandle {
+  readonly name: string;
+  readonly #scope: StepScope;
+  readonly #host: HandleHost;
+  #log: Log | undefined;
+
+  constructor(scope: StepScope, host: HandleHost) {
+    this.name = scope.name;
+    this.#scope = scope;
+    this.#host = host;
+  }
+
+  get signal(): AbortSignal {
+    return this.#scope.signal;
+  }
+
+  get idempotencyKey(): string {
+    return this.#scope.idempotencyKey;
+  }
+
+  get fencingToken(): bigint {
+    return this.#scope.fencingToken;
+  }
+
+  get log(): Log {
+    this.#log ??= this.#host.log();
+    return this.#log;
+  }
+
+  progress(value: number | { done: number; total: number }, sentence?: string): void {
+    this.#host.progress(value, sentence);
+  }
+
+  exec(command: string, args: readonly string[] = [], options: ExecOptions = {}): Exec {
+    return this.#host.exec(this.log, command, args, options);
+  }
+
+  scratch(): Promise<string> {
+    return this.#host.scratch();
+  }
+}

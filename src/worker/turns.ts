@@ -1,0 +1,188 @@
+// The turns of a keeper: settle what is finished and claim for the free slots, in one statement and one commit. Two may be in flight, so that
+// Postgres has work while this process prepares the next. What ends in the same moment is settled together.
+import type { Database } from "../database.ts";
+import { InvalidInput } from "../errors.ts";
+import { backoffMs } from "../time.ts";
+import type { JobState } from "../verbs.ts";
+import { type ClaimedJob, type ClaimRequest, type Settlement, settle, settleAndClaim } from "../worker-verbs.ts";
+import type { Announcer } from "./announce.ts";
+import { type Outcome, settlementOf } from "./ends.ts";
+import { failureOf } from "./failure.ts";
+import type { Running } from "./running.ts";
+
+export interface TurnsOptions {
+  database: Database;
+  announcer: Announcer;
+  request: Omit<ClaimRequest, "limit" | "presence">;
+  slots: number;
+  /** Jobs to take in all. */
+  most: number;
+  presence(): string | null;
+  /** Jobs whose code runs. */
+  active(): number;
+  begin(job: ClaimedJob, claimedAt: number): void;
+  settled(ended: Ended, refused: boolean): void;
+  /** A claim found less than there was room for. */
+  rest(found: number): void;
+  /** After each turn. `idle`: no job runs, none is being settled, and the last claim found none. */
+  turned(idle: boolean): void;
+}
+
+/** An attempt whose code has ended and whose settlement is on the way. */
+export interface Ended {
+  running: Running;
+  outcome: Outcome;
+  settlement: Settlement;
+}
+
+const LANES = 2;
+const MOST_IN_TURN = 500;
+
+export class Turns {
+  readonly #options: TurnsOptions;
+  readonly #ended: Ended[] = [];
+  #claiming = false;
+  #due = false;
+  #hinted = false;
+  #armed = false;
+  #lanes = 0;
+  #reserved = 0;
+  #taken = 0;
+  #failures = 0;
+
+  constructor(options: TurnsOptions) {
+    this.#options = options;
+  }
+
+  get claiming(): boolean {
+    return this.#claiming;
+  }
+
+  /** Statements in flight. */
+  get lanes(): number {
+    return this.#lanes;
+  }
+
+  start(): void {
+    this.#claiming = true;
+    this.look();
+  }
+
+  /** Claims no more; settles on. */
+  retire(): void {
+    this.#claiming = false;
+  }
+
+  /** There may be work; `hinted` when somebody said so. */
+  look(hinted = false): void {
+    this.#due = true;
+    this.#hinted ||= hinted;
+    this.#pump();
+  }
+
+  end(ended: Ended): void {
+    this.#ended.push(ended);
+    this.#pump();
+  }
+
+  get #free(): number {
+    const { slots, most, active } = this.#options;
+    return Math.min(slots - active(), most - this.#taken) - this.#reserved;
+  }
+
+  /** At the end of this turn of the event loop, so that jobs which end together are settled together. */
+  #pump(): void {
+    if (this.#armed) return;
+    this.#armed = true;
+    setImmediate(() => {
+      this.#armed = false;
+      const wanted = () => this.#ended.length > 0 || (this.#claiming && this.#due && this.#free > 0);
+      while (this.#lanes < LANES && wanted()) void this.#turn();
+    });
+  }
+
+  async #turn(): Promise<void> {
+    const ended = this.#ended.splice(0, MOST_IN_TURN);
+    const room = Math.min(this.#free, Math.ceil(this.#options.slots / LANES), MOST_IN_TURN);
+    const limit = this.#claiming ? Math.max(0, room) : 0;
+    this.#lanes += 1;
+    this.#reserved += limit;
+    try {
+      if (limit > 0) await this.#settleAndClaim(ended, limit);
+      else await this.#settle(ended);
+      this.#failures = 0;
+    } catch (error) {
+      this.#reserved -= limit;
+      await this.#mend(ended, error);
+      this.#reserved += limit;
+    }
+    this.#lanes -= 1;
+    this.#reserved -= limit;
+    this.#pump();
+    const nothing = this.#ended.length === 0 && this.#reserved === 0 && this.#options.active() === 0;
+    this.#options.turned(nothing && (!this.#due || this.#free <= 0));
+  }
+
+  async #settleAndClaim(ended: Ended[], limit: number): Promise<void> {
+    const { database, announcer, request, presence, begin, rest } = this.#options;
+    const hinted = this.#hinted;
+    this.#due = false;
+    this.#hinted = false;
+    const sentAt = performance.now();
+    const settlements = ended.map(({ settlement }) => settlement);
+    const { refused, claimed } = await settleAndClaim(database, settlements, {
+      ...request,
+      limit,
+      presence: presence(),
+    });
+    this.#report(ended, refused);
+    if (claimed.length > 0) {
+      announcer.announce({ kind: "claimed", count: claimed.length, tookMs: performance.now() - sentAt });
+    } else {
+      announcer.announce({ kind: "claim.empty", hinted });
+    }
+    this.#taken += claimed.length;
+    for (const job of claimed) begin(job, sentAt);
+    if (claimed.length === limit) this.#due = true;
+    else rest(claimed.length);
+  }
+
+  async #settle(ended: Ended[]): Promise<void> {
+    const rows = await settle(
+      this.#options.database,
+      ended.map(({ settlement }) => settlement),
+    );
+    this.#report(ended, lostOf(rows));
+  }
+
+  #report(ended: Ended[], refused: string[]): void {
+    for (const one of ended) this.#options.settled(one, refused.length > 0 && refused.includes(one.running.job));
+  }
+
+  /** One settlement that cannot be stored must not hold up the others: each is sent alone, and that one fails its job. */
+  async #mend(ended: Ended[], error: unknown): Promise<void> {
+    this.#due = true;
+    if (!(error instanceof InvalidInput) || ended.length === 0) {
+      this.#options.announcer.announce({ kind: "claim.failed", message: (error as Error).message });
+      this.#ended.unshift(...ended);
+      await new Promise((resolve) => setTimeout(resolve, backoffMs(this.#failures++, 100, 5000)));
+      return;
+    }
+    for (const one of ended) {
+      try {
+        await this.#settle([one]);
+      } catch (refusal) {
+        if (!(refusal instanceof InvalidInput)) {
+          this.#ended.push(one);
+          continue;
+        }
+        const outcome: Outcome = { kind: "failed", failure: failureOf(refusal), fatal: true };
+        this.#ended.push({ ...one, outcome, settlement: settlementOf(one.running, outcome)! });
+      }
+    }
+  }
+}
+
+function lostOf(rows: { job_id: string; state: JobState | "lost" }[]): string[] {
+  return rows.filter(({ state }) => state === "lost").map(({ job_id }) => job_id);
+}

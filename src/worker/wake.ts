@@ -1,0 +1,109 @@
+// When to look for work again. A worker that found nothing asks the database when something is due and sleeps until then, or until a hint
+// comes in, but never longer than its poll floor: hints are lost with connections, and the floor is the truth. While others hold leases it
+// also watches whether their sessions live, so that the jobs of a killed worker are taken up in a second and not after its lease.
+import type { Database } from "../database.ts";
+import { type DueQuestion, dueIn, recoverAbsent, recoverStale } from "../worker-verbs.ts";
+import type { Announcer } from "./announce.ts";
+
+export interface WakeOptions {
+  database: Database;
+  announcer: Announcer;
+  worker: string;
+  question: DueQuestion;
+  /** Whether hints are to be expected. */
+  pushed(): boolean;
+  /** The floor without hints, and with them. */
+  pollMs: number;
+  pushedPollMs: number;
+  /** There may be work. */
+  onDue(): void;
+}
+
+const WATCH_MS = 200;
+const GRACE_MS = 400;
+
+export class Wake {
+  readonly #options: WakeOptions;
+  #timer: NodeJS.Timeout | undefined;
+  #watchTimer: NodeJS.Timeout | undefined;
+  #asking = false;
+  #watching = false;
+  #stopped = false;
+  /** How often in a row the database said "now" and a claim found nothing: others were quicker. */
+  #vain = 0;
+
+  constructor(options: WakeOptions) {
+    this.#options = options;
+  }
+
+  /** A claim came back with less than it had room for. */
+  rest(found: number): void {
+    if (found > 0) this.#vain = 0;
+    if (this.#stopped || this.#asking) return;
+    this.#asking = true;
+    void this.#ask().finally(() => {
+      this.#asking = false;
+    });
+    void this.#watch();
+  }
+
+  /** Something happened: look now. */
+  due(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (!this.#stopped) this.#options.onDue();
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    clearTimeout(this.#watchTimer);
+  }
+
+  async #ask(): Promise<void> {
+    const { database, question, pushed, pollMs, pushedPollMs } = this.#options;
+    let waitMs = pollMs;
+    try {
+      const inMs = await dueIn(database, question);
+      const floorMs = pushed() ? pushedPollMs : pollMs;
+      if (inMs !== null && inMs <= 0) waitMs = Math.min(floorMs, 10 * 2 ** Math.min(this.#vain++, 10));
+      else waitMs = Math.min(floorMs * (0.9 + Math.random() / 5), inMs ?? Number.POSITIVE_INFINITY);
+    } catch {
+      // Nothing is known: look again at the floor.
+    }
+    if (this.#stopped) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => void this.#look(), Math.max(waitMs, 1));
+  }
+
+  async #look(): Promise<void> {
+    const { database, announcer, question } = this.#options;
+    this.#timer = undefined;
+    try {
+      const count = await recoverStale(database, question.pool);
+      if (count > 0) announcer.announce({ kind: "recovered", count, reason: "stale" });
+    } catch {}
+    this.due();
+  }
+
+  async #watch(): Promise<void> {
+    const { database, announcer, worker } = this.#options;
+    if (this.#watching || this.#stopped) return;
+    this.#watching = true;
+    try {
+      const { recovered, watched } = await recoverAbsent(database, worker, GRACE_MS);
+      if (recovered > 0) {
+        announcer.announce({ kind: "recovered", count: recovered, reason: "absent" });
+        this.due();
+      }
+      // Many workers watch together; each looks less often.
+      const everyMs = WATCH_MS * Math.max(1, watched / 4);
+      if (watched > 0 && !this.#stopped) {
+        this.#watchTimer = setTimeout(() => void this.#watch(), everyMs * (0.9 + Math.random() / 5));
+      }
+    } catch {
+    } finally {
+      this.#watching = false;
+    }
+  }
+}
