@@ -100,10 +100,12 @@ function staleBuild() {
 }
 
 function compile() {
+  const began = Date.now();
   const status = runNode("node_modules/typescript/bin/tsc", ["-p", "tsconfig.build.json"]);
   // The compiler keeps its record after errors too, and leaves it alone when nothing changed in substance. Its time
-  // is therefore set here: now after a success, and long ago after a failure, so that the next command tries again.
-  const built = new Date(status === 0 ? Date.now() : 0);
+  // is therefore set here: to the beginning after a success, because a file may change while others are read, and long ago after a
+  // failure, so that the next command tries again.
+  const built = new Date(status === 0 ? began : 0);
   if (fs.existsSync(inRoot("dist/.tsbuildinfo"))) fs.utimesSync(inRoot("dist/.tsbuildinfo"), built, built);
   if (status !== 0) fail("The build failed; the compiler's messages are above.", status);
 }

@@ -16,6 +16,7 @@ import { type Duration, durationMs } from "./time.ts";
 import { loadTracing, type Tracing } from "./tracing.ts";
 import { type Send, sendThrough } from "./transaction.ts";
 import * as verbs from "./verbs.ts";
+import { verified } from "./verified.ts";
 
 export interface Enqueued {
   id: string;
@@ -251,9 +252,9 @@ export class Stillwake {
   }
 
   /** The content of one of them. It is compared with its hash on the way: a stream that ends without an error was whole. */
-  async download(id: string, name: string): Promise<ReadableStream<Uint8Array> | Readable> {
+  async download(id: string, name: string): Promise<Readable> {
     const { store, row } = await this.#artifact(id, name);
-    return store.get(row.key);
+    return verified(await store.get(row.key), name, row);
   }
 
   /** A link to it that is good for some minutes, where the store has such links. */

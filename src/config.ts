@@ -54,18 +54,29 @@ export function processEnvironment(): Readonly<Record<string, string | undefined
 const kept =
   /^(STILLWAKE_(?!CRASH$).*|PG[A-Z]+|FLY_(API|ACCESS)_TOKEN|FLY_API_HOSTNAME|GOOGLE_APPLICATION_CREDENTIALS|CLOUDSDK_.*|KUBECONFIG|KUBERNETES_.*|AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|WEB_IDENTITY_TOKEN_FILE|CONTAINER_.*))$/;
 
-/**
- * The environment of runners: all of this process's but for the runtime's own credentials. They are known by name and by value: a variable
- * that carries one of `secrets` is left out whatever it is called, DATABASE_URL too when that is the runtime's.
- */
+/** The names of what runners must not see: known by name, or by a value that carries one of `secrets`, DATABASE_URL too when that is the runtime's. */
+export function withheldNames(
+  secrets: readonly string[],
+  env: Readonly<Record<string, string | undefined>> = process.env,
+): string[] {
+  const carries = (value = "") =>
+    secrets.some((secret) => (secret.length >= 8 ? value.includes(secret) : value === secret));
+  return Object.keys(env).filter((name) => kept.test(name) || carries(env[name]));
+}
+
+/** The environment of runners: all of this process's but for the runtime's own credentials. */
 export function runnerEnvironment(
   secrets: readonly string[],
   env: Readonly<Record<string, string | undefined>> = process.env,
 ): Record<string, string> {
-  const hidden = secrets.filter((secret) => secret.length >= 8);
+  const withheld = new Set(withheldNames(secrets, env));
   const shown = Object.entries(env).filter(
-    (entry): entry is [string, string] =>
-      entry[1] !== undefined && !kept.test(entry[0]) && !hidden.some((secret) => entry[1]!.includes(secret)),
+    (entry): entry is [string, string] => !withheld.has(entry[0]) && entry[1] !== undefined,
   );
   return Object.fromEntries(shown);
+}
+
+/** What a module that was loaded before us may have brought back. */
+export function forgetEnvironment(names: readonly string[]): void {
+  for (const name of names) delete process.env[name];
 }

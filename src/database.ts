@@ -9,6 +9,7 @@ import {
   InvalidInput,
   isConflict,
   isConnectionLoss,
+  isPassing,
   StillwakeError,
 } from "./errors.ts";
 import { checkSchema, schemaName } from "./schema.ts";
@@ -39,16 +40,22 @@ export interface Repeat {
   patienceMs?: number;
 }
 
+/** What the driver says when a statement's time is over. */
+const SILENT = "Query read timeout";
+
 export class Database {
   readonly schema: string;
-  readonly #pool: pg.Pool;
-  readonly #own: boolean;
+  readonly #open: (() => pg.Pool) | undefined;
+  #pool: pg.Pool;
+  #former: Promise<void> | undefined;
   readonly #patienceMs: number;
   readonly #stopping = new AbortController();
   readonly #onIdleError = () => {};
   readonly #onOutage: DatabaseOptions["onOutage"];
   /** While Postgres is away one probe of this process asks for it, and every call waits for that one. */
   #returning: Promise<void> | undefined;
+  #waiting = 0;
+  #backAt = Number.NEGATIVE_INFINITY;
   #checked: Promise<void> | undefined;
   #closed: Promise<void> | undefined;
 
@@ -57,10 +64,15 @@ export class Database {
     this.#patienceMs =
       options.patience === "forever" ? Number.POSITIVE_INFINITY : durationMs(options.patience ?? "30s", "patience");
     this.#onOutage = options.onOutage;
-    this.#own = !options.pool;
-    this.#pool = options.pool ?? openPool(options);
     // An idle connection that breaks is replaced by the next call; without a listener Node would exit.
-    this.#pool.on("error", this.#onIdleError);
+    const open = () => openPool(options).on("error", this.#onIdleError);
+    this.#open = options.pool ? undefined : open;
+    this.#pool = options.pool?.on("error", this.#onIdleError) ?? open();
+  }
+
+  /** How long Postgres has been within reach since it was last out of it; for ever when it never was. */
+  get steadyMs(): number {
+    return this.#returning ? 0 : performance.now() - this.#backAt;
   }
 
   /** Reads, and writes that are the same when repeated. */
@@ -70,6 +82,18 @@ export class Database {
     patienceMs?: number,
   ): Promise<Row[]> {
     return this.repeat<Row>(text, { values: () => values, ...(patienceMs !== undefined && { patienceMs }) });
+  }
+
+  /** query(), and what passes is waited out too, such as a statement that was cancelled or a full disk: for the results of work that is done. */
+  async insist<Row extends pg.QueryResultRow>(text: string, values: unknown[]): Promise<Row[]> {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await this.query<Row>(text, values);
+      } catch (error) {
+        if (!isPassing(error)) throw error;
+        await this.#sleep(backoffMs(attempt, 20, 2000), error);
+      }
+    }
   }
 
   /**
@@ -83,15 +107,18 @@ export class Database {
     let unknown = false;
     for (let attempt = 0; ; attempt++) {
       try {
-        return (await this.#pool.query<Row>(text, repeat.values(unknown))).rows;
+        return (await this.#send<Row>(text, repeat.values(unknown), repeat.patienceMs)).rows;
       } catch (error) {
         const lost = isConnectionLoss(error);
         // An id that a lost try of ours is about to commit: the next try sees it.
         const ours = unknown && (error as { code?: string }).code === "23505";
         if (!lost && !ours && !isConflict(error)) throw this.#explain(error);
         // Most often only a connection broke: the first repetition is soon and in any case. From then on all calls wait for one probe.
-        if (lost && unknown) await this.#untilBack(error, deadline);
-        else await this.#pauseOrGiveUp(error, attempt, lost ? Number.POSITIVE_INFINITY : deadline);
+        if (lost && unknown) {
+          await this.#untilBack(error, deadline);
+          // A server may answer the probe and refuse the statement for ever.
+          if (attempt > 1) await this.#pauseOrGiveUp(error, attempt, deadline);
+        } else await this.#pauseOrGiveUp(error, attempt, lost ? Number.POSITIVE_INFINITY : deadline);
         unknown ||= lost;
       }
     }
@@ -105,8 +132,32 @@ export class Database {
 
   async #close(): Promise<void> {
     this.#stopping.abort();
-    if (this.#own) await this.#pool.end();
+    if (this.#open) await Promise.all([this.#former, this.#pool.end()]);
     else this.#pool.off("error", this.#onIdleError);
+  }
+
+  /** One try. Who has little patience waits no longer than that, for a connection and an answer together, and a second at least. */
+  async #send<Row extends pg.QueryResultRow>(text: string, values: unknown[] = [], patienceMs?: number) {
+    const pool = this.#pool;
+    const answer = pool.query<Row>(text, values);
+    try {
+      return await (patienceMs === undefined ? answer : within(Math.max(patienceMs, 1000), answer));
+    } catch (error) {
+      if ((error as Error).message === SILENT && pool === this.#pool) this.#renew();
+      throw error;
+    }
+  }
+
+  /**
+   * Where one connection has fallen silent those beside it have too, most often: what is open is not used again. Not while statements of
+   * the pool before are under way: a database that is slow must not be met with ever more connections.
+   */
+  #renew(): void {
+    if (!this.#open || this.#former || this.#stopping.signal.aborted) return;
+    this.#former = this.#pool.end().finally(() => {
+      this.#former = undefined;
+    });
+    this.#pool = this.#open();
   }
 
   /** Once per process, before the first statement: is the schema one this version can work with? */
@@ -122,7 +173,7 @@ export class Database {
     const deadline = performance.now() + this.#patienceMs;
     for (;;) {
       try {
-        return await checkSchema((text) => this.#pool.query(text), this.schema);
+        return await checkSchema((text) => this.#send(text), this.schema);
       } catch (error) {
         if (!isConnectionLoss(error)) throw this.#explain(error);
         await this.#untilBack(error, deadline);
@@ -152,37 +203,59 @@ export class Database {
 
   /** Waits until the probe was answered, as long as patience lasts. */
   async #untilBack(error: unknown, deadline: number): Promise<void> {
+    this.#waiting += 1;
     this.#returning ??= this.#probe(error).finally(() => {
       this.#returning = undefined;
+      this.#backAt = performance.now();
     });
-    for (const { signal } = this.#stopping; this.#returning; ) {
-      const leftMs = deadline - performance.now();
-      if (leftMs <= 0) throw unavailable(error, this.#patienceMs);
-      if (signal.aborted) throw closed(error);
-      const over = new AbortController();
-      const limit = delay(Math.min(leftMs, 2 ** 30), undefined, { signal: AbortSignal.any([signal, over.signal]) });
-      await Promise.race([this.#returning, limit.catch(() => {})]);
-      over.abort();
+    try {
+      for (const { signal } = this.#stopping; this.#returning; ) {
+        const leftMs = deadline - performance.now();
+        if (leftMs <= 0) throw unavailable(error, this.#patienceMs);
+        if (signal.aborted) throw closed(error);
+        const over = new AbortController();
+        const limit = delay(Math.min(leftMs, 2 ** 30), undefined, { signal: AbortSignal.any([signal, over.signal]) });
+        await Promise.race([this.#returning, limit.catch(() => {})]);
+        over.abort();
+      }
+    } finally {
+      this.#waiting -= 1;
     }
   }
 
+  /** Goes on as long as somebody waits for it. */
   async #probe(error: unknown): Promise<void> {
     const began = performance.now();
-    for (let attempt = 1; !this.#stopping.signal.aborted; attempt++) {
+    let said = false;
+    for (let attempt = 1; !this.#stopping.signal.aborted && this.#waiting > 0; attempt++) {
       await delay(backoffMs(attempt, 20, 2000), undefined, { signal: this.#stopping.signal }).catch(() => {});
-      if (attempt === 2) this.#onOutage?.({ lost: error });
+      if (attempt > 1 && !said) {
+        said = true;
+        this.#onOutage?.({ lost: error });
+      }
       try {
-        await this.#pool.query("select 1");
-        if (attempt > 1) this.#onOutage?.({ awayMs: performance.now() - began });
+        // A standby answers too, and takes no write.
+        const { rows } = await this.#send<{ off: string }>("select current_setting('transaction_read_only') as off");
+        if (rows[0]?.off === "on") continue;
+        if (said) this.#onOutage?.({ awayMs: performance.now() - began });
         return;
       } catch {}
     }
   }
 }
 
+async function within<T>(ms: number, answer: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const over = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(SILENT)), ms);
+  });
+  answer.catch(() => {});
+  return Promise.race([answer, over]).finally(() => clearTimeout(timer));
+}
+
 export function unavailable(cause: unknown, patienceMs: number): DatabaseUnavailable {
   return new DatabaseUnavailable(
-    `Postgres could not be reached for ${patienceMs} ms: ${(cause as Error).message || "connection refused"}`,
+    `Postgres could not be reached ${Number.isFinite(patienceMs) ? `for ${patienceMs} ms` : "in time"}: ${(cause as Error).message || "connection refused"}`,
     {
       cause,
       remedy: "Check that it is running and the URL is right; whether the last try was carried out is not known",

@@ -30,20 +30,23 @@ export class DirectLine {
   readonly #options: DirectOptions;
   readonly #stopping = new AbortController();
   #client: pg.Client | undefined;
-  #presence: string | null = null;
+  #presence = 0n;
   #loop: Promise<void> | undefined;
 
   constructor(options: DirectOptions) {
     this.#options = options;
   }
 
-  /** The key of the lock this session holds; null without one. New with every session. */
+  /**
+   * The key of the lock this session holds, with a minus when the session is over; null before the first. It grows with every session: a
+   * beat that was long on its way is told from a new one by it.
+   */
   get presence(): string | null {
-    return this.#presence;
+    return this.#presence === 0n ? null : String(this.#presence);
   }
 
   get ready(): boolean {
-    return this.#presence !== null;
+    return this.#presence > 0n;
   }
 
   open(): void {
@@ -53,7 +56,7 @@ export class DirectLine {
   async close(): Promise<void> {
     this.#stopping.abort();
     const client = this.#client;
-    this.#presence = null;
+    if (this.ready) this.#presence = -this.#presence;
     if (client) {
       const { leave } = directStatements(this.#options.schema);
       await client.query(leave, [this.#options.worker]).catch(() => {});
@@ -68,8 +71,8 @@ export class DirectLine {
       try {
         if (!(await this.#session())) return;
       } catch (error) {
-        const wasReady = this.#presence !== null;
-        this.#presence = null;
+        const wasReady = this.ready;
+        if (wasReady) this.#presence = -this.#presence;
         if (this.#stopping.signal.aborted) return;
         if (wasReady) this.#options.onLost(error as Error);
         if (performance.now() - began > 10_000) failures = 0;
@@ -98,10 +101,10 @@ export class DirectLine {
         onUnavailable("A pooler that shares sessions stands between: give directUrl for hints and quick recovery");
         return false;
       }
-      const key = (randomBytes(8).readBigUInt64BE() >> 2n).toString();
+      const key = this.#presence < 0n ? 1n - this.#presence : randomBytes(8).readBigUInt64BE() >> 2n;
       await client.query(listen);
       await client.query(renew, [worker, pool, LISTED]);
-      await client.query(present, [key]);
+      await client.query(present, [String(key)]);
       this.#presence = key;
       onReady();
       for (let renewedAt = performance.now(); ; ) {
@@ -133,8 +136,8 @@ export class DirectLine {
   }
 
   /**
-   * A pooler invents the process id it gives to clients. One that keeps a session per client is as good as none; one that shares shows what
-   * another client has set.
+   * A pooler invents the process id it gives to clients. One that keeps a session per client is as good as none. One that shares shows what
+   * another client has set, if the two meet in one session; under load they seldom do, so what counts in the end is whether a hint arrives.
    */
   async #shared(client: pg.Client): Promise<boolean> {
     const { rows } = await client.query("select pg_backend_pid() as pid, set_config('stillwake.probe', $1, false)", [
@@ -146,9 +149,18 @@ export class DirectLine {
     try {
       await other.connect();
       const seen = await other.query("select current_setting('stillwake.probe', true) as probe");
-      return seen.rows[0].probe === this.#options.worker;
+      if (seen.rows[0].probe === this.#options.worker) return true;
+      const channel = `stillwake_probe_${randomBytes(8).toString("hex")}`;
+      const heard = new Promise<boolean>((resolve) => {
+        client.on("notification", (hint) => hint.channel === channel && resolve(true));
+      });
+      await client.query(`listen ${channel}`);
+      await other.query(`notify ${channel}`);
+      const arrived = await Promise.race([heard, this.#pause(ANSWER_MS).then(() => false)]);
+      await client.query(`unlisten ${channel}`);
+      return !arrived;
     } finally {
-      await other.end().catch(() => {});
+      destroy(other);
     }
   }
 

@@ -140,7 +140,8 @@ export function fromDatabase(thrown: unknown): unknown {
         ...(error.hint && { remedy: error.hint.replace(/\.$/, ".") }),
       });
     }
-    if (state === "22021" || state === "22P05") {
+    // The last one is said of halves of surrogate pairs in JSON, and whatever we send is JSON otherwise.
+    if (state === "22021" || state === "22P05" || (state === "22P02" && /type json/.test(error.message ?? ""))) {
       return new InvalidInput(`A text contains what Postgres cannot store: ${error.message}`, {
         cause: thrown,
         remedy: "Remove NUL characters and halves of surrogate pairs",
@@ -182,4 +183,14 @@ export function isConnectionLoss(thrown: unknown): boolean {
 export function isConflict(thrown: unknown): boolean {
   const code = (thrown as { code?: string })?.code;
   return code === "40P01" || code === "40001";
+}
+
+const passing = new Set(
+  // query_canceled, lock_not_available; insufficient_resources, disk_full, out_of_memory, configuration_limit_exceeded; io_error
+  "57014 55P03 53000 53100 53200 53400 58030".split(" "),
+);
+
+/** The statement was undone as a whole, and the same one may well be carried out when the reason has passed. */
+export function isPassing(thrown: unknown): boolean {
+  return passing.has((thrown as { code?: string })?.code ?? "");
 }

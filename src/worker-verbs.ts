@@ -59,11 +59,14 @@ export async function settleAndClaim(
   settlements: Settlement[],
   { worker, pool, pipelines, limit, lease, presence = null, versions = null, oldest = null }: ClaimRequest,
 ): Promise<{ refused: string[]; claimed: ClaimedJob[] }> {
-  // The lease is named here, so that a repeated call is answered the jobs of the first instead of leasing others to nobody.
-  const rows = await database.query<ClaimedJob & { refused: string[] | null }>(
+  // The lease is named here, so that a repeated call is answered the jobs of the first instead of leasing others to nobody. It asks for no
+  // jobs itself: the first may arrive long after, when a network comes back to life, and must find its lease taken.
+  const given = JSON.stringify(settlements);
+  const id = randomUUID();
+  const rows = await database.repeat<ClaimedJob & { refused: string[] | null }>(
     `select job_id, lease_id, epoch, pipeline, input, attempt, max_attempts, crashes, key, tenant, progress, version, trace, refused
     from ${database.schema}.settle_and_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-    [JSON.stringify(settlements), worker, pool, pipelines, limit, lease, randomUUID(), presence, versions, oldest],
+    { values: (again) => [given, worker, pool, pipelines, again ? 0 : limit, lease, id, presence, versions, oldest] },
   );
   const refused = rows[0]?.refused ?? [];
   return { refused, claimed: refused.length > 0 ? rows.slice(1) : rows };
@@ -78,7 +81,8 @@ export async function settle(
 
 export interface Verdict {
   job_id: string;
-  verdict: "lost" | "cancel" | "pause";
+  /** "busy": its lease was locked and so neither prolonged nor to be recovered. */
+  verdict: "lost" | "cancel" | "pause" | "busy";
   reason: string | null;
 }
 
@@ -110,18 +114,27 @@ export async function saveCheckpoints(
   database: Database,
   calls: CheckpointCall[],
 ): Promise<("saved" | "kept" | "lost")[]> {
-  // Written by hand, because the outputs are JSON already.
-  const elements = calls.map(
-    ({ job, epoch, lease, step, output, tookMs }) =>
-      `{"job":"${job}","epoch":${epoch},"lease":"${lease}","step":${JSON.stringify(step)},"took_ms":${Math.round(tookMs)},"output":${output}}`,
-  );
+  // The arrays are written by hand: the driver would look at every element for what it may have to escape.
+  const of = (text: (call: CheckpointCall) => string) => `{${calls.map(text).join(",")}}`;
   // Only what was not simply saved travels back.
-  const rows = await database.query<{ job_id: string; step: string; result: "kept" | "lost" }>(
-    `select job_id, step, result from ${database.schema}.save_checkpoints($1) where result <> 'saved'`,
-    [`[${elements.join(",")}]`],
+  const rows = await database.insist<{ job_id: string; step: string; result: "kept" | "lost" }>(
+    `select job_id, step, result from ${database.schema}.save_checkpoints($1, $2, $3, $4, $5, $6) where result <> 'saved'`,
+    [
+      of(({ job }) => job),
+      of(({ epoch }) => epoch),
+      of(({ lease }) => lease),
+      of(({ step }) => quoted(step)),
+      of(({ output }) => quoted(output)),
+      of(({ tookMs }) => String(Math.round(tookMs))),
+    ],
   );
   const others = new Map(rows.map(({ job_id, step, result }) => [`${job_id} ${step}`, result]));
   return calls.map(({ job, step }) => (others.size === 0 ? "saved" : (others.get(`${job} ${step}`) ?? "saved")));
+}
+
+/** An element of an array in the text form of Postgres. */
+function quoted(text: string): string {
+  return `"${text.replaceAll(/[\\"]/g, "\\$&")}"`;
 }
 
 /** Inside the user's own transaction, as its last statement. Throws LeaseLost, or NotAllowed when the step was kept before. */
@@ -146,7 +159,7 @@ export interface KeptStep {
 }
 
 export async function loadCheckpoints(database: Database, { job, epoch, lease }: Lease): Promise<KeptStep[]> {
-  return database.query<KeptStep>(`select step, output from ${database.schema}.load_checkpoints($1, $2, $3)`, [
+  return database.insist<KeptStep>(`select step, output from ${database.schema}.load_checkpoints($1, $2, $3)`, [
     job,
     epoch,
     lease,
@@ -159,7 +172,7 @@ export async function adopt(
   version: number,
   restart: boolean,
 ): Promise<void> {
-  await database.query(`select ${database.schema}.adopt($1, $2, $3, $4, $5)`, [job, epoch, lease, version, restart]);
+  await database.insist(`select ${database.schema}.adopt($1, $2, $3, $4, $5)`, [job, epoch, lease, version, restart]);
 }
 
 export interface LogBatch extends Lease {
@@ -171,7 +184,7 @@ export interface LogBatch extends Lease {
 
 /** Answers the ids of the jobs whose lines the fence refused. */
 export async function appendLogs(database: Database, batches: LogBatch[]): Promise<string[]> {
-  const rows = await database.query<{ job_id: string; last_seq: string | null }>(
+  const rows = await database.insist<{ job_id: string; last_seq: string | null }>(
     `select job_id, last_seq from ${database.schema}.append_logs($1)`,
     [JSON.stringify(batches)],
   );
@@ -179,7 +192,7 @@ export async function appendLogs(database: Database, batches: LogBatch[]): Promi
 }
 
 export async function loadArtifacts(database: Database, { job, epoch, lease }: Lease): Promise<ArtifactRow[]> {
-  return database.query<ArtifactRow>(
+  return database.insist<ArtifactRow>(
     `select name, size, sha256, content_type, key, epoch, saved_at from ${database.schema}.load_artifacts($1, $2, $3)`,
     [job, epoch, lease],
   );
@@ -190,7 +203,7 @@ export async function saveArtifact(
   { job, epoch, lease }: Lease,
   artifact: { name: string; size: number; sha256: string; contentType: string; key: string },
 ): Promise<void> {
-  await database.query(`select ${database.schema}.save_artifact($1, $2, $3, $4, $5, $6, $7, $8)`, [
+  await database.insist(`select ${database.schema}.save_artifact($1, $2, $3, $4, $5, $6, $7, $8)`, [
     job,
     epoch,
     lease,
@@ -222,9 +235,10 @@ export async function dueIn(
 }
 
 export async function recoverStale(database: Database, pool: string): Promise<number> {
-  const [row] = await database.query<{ count: number }>(`select ${database.schema}.recover(100, $1, 1000) as count`, [
-    pool,
-  ]);
+  // Not after an outage: one that was longer than a lease has made the caller's own leases look like those of the dead, until it beats.
+  const [row] = await database.repeat<{ count: number }>(`select ${database.schema}.recover($1, $2, 1000) as count`, {
+    values: (again) => [again ? 0 : 100, pool],
+  });
   return row?.count ?? 0;
 }
 
@@ -233,9 +247,10 @@ export async function recoverAbsent(
   worker: string,
   graceMs: number,
 ): Promise<{ recovered: number; watched: number }> {
-  const [row] = await database.query<{ recovered: number; watched: number }>(
+  // After an outage the sessions of all are gone, and nobody is found dead by that.
+  const [row] = await database.repeat<{ recovered: number; watched: number }>(
     `select recovered, watched from ${database.schema}.recover_absent($1, $2)`,
-    [worker, `${graceMs} milliseconds`],
+    { values: (again) => [worker, again ? "1 day" : `${graceMs} milliseconds`] },
   );
   return row ?? { recovered: 0, watched: 0 };
 }

@@ -52,7 +52,17 @@ describe("the source", () => {
   it("has layers: nothing below the client imports it, nothing below the database imports that", () => {
     const layers = [
       ["errors.ts", "version.ts"],
-      ["time.ts", "schema.ts", "ids.ts", "payload.ts", "transaction.ts", "shared-commit.ts", "config.ts", "tracing.ts"],
+      [
+        "time.ts",
+        "schema.ts",
+        "ids.ts",
+        "payload.ts",
+        "transaction.ts",
+        "shared-commit.ts",
+        "config.ts",
+        "tracing.ts",
+        "verified.ts",
+      ],
       ["pipeline.ts", "options.ts", "database.ts", "thrown.ts", "define-config.ts"],
       ["verbs.ts", "migrate.ts", "doctor.ts"],
       ["worker-verbs.ts", "job.ts", "page.ts"],

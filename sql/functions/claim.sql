@@ -3,7 +3,8 @@
 -- Takes up to p_limit claimable jobs of a pool, of the pipelines the worker knows, most urgent and longest waiting first, under one new
 -- lease that lasts p_span. First it recovers, in bounded number, what dead workers of this pool left: a recovered job keeps its place in line.
 -- The attempt is counted here. A caller that names the lease (p_lease, a fresh random uuid) may repeat a call whose answer it never got:
--- it is answered what it then got. A worker that names the version of its code per pipeline (p_versions, and p_oldest for the oldest version
+-- it is answered what it then got. With p_limit 0 it claims nothing itself and sees to it that the first call, should it still be on its way,
+-- claims nothing either. A worker that names the version of its code per pipeline (p_versions, and p_oldest for the oldest version
 -- whose jobs it goes on with) is given no job begun under another. p_presence: see be_present(). Locks: as recover(); then live_jobs, skipping locked ones; inserts one lease. Raises SW001, SW003.
 --
 -- The SET clauses pin the plan: a walk along live_jobs_line. A stale estimate must never turn a claim into a sort of the whole backlog.
@@ -22,10 +23,15 @@ declare
   v_priority integer := 32767;
   v_ids      uuid[] := '{}';
 begin
-  if coalesce(p_worker, '') = '' or coalesce(p_limit, 0) not between 1 and 1000 or p_pipelines is null
+  if coalesce(p_worker, '') = '' or coalesce(p_limit, -1) not between (p_lease is null)::integer and 1000 or p_pipelines is null
     or p_span is null or p_span not between '1 second' and '1 day' then
     perform stillwake.refuse('SW001', format('claim(worker %s, limit %s, lease of %s) is out of range', p_worker, p_limit, p_span), 'claim',
       'A worker has a name, claims 1 to 1000 jobs and leases them for 1 second to 1 day.');
+  end if;
+  if p_limit = 0 then
+    -- Waits for the first call if it is at work. A lease without jobs goes like one that ran out.
+    insert into stillwake.leases (id, pool, worker, claimed_at, until, span, job_ids)
+    values (p_lease, p_pool, p_worker, stillwake.now(), stillwake.now() + interval '2 minutes', p_span, '{}') on conflict do nothing;
   end if;
   if p_lease is not null and exists (select from stillwake.leases l where l.id = p_lease) then
     return query

@@ -1,52 +1,73 @@
 -- What an attempt leaves behind while it runs: checkpoints, log lines, progress. Every write is fenced (see lease.sql), every verb takes
 -- many jobs at once so that a keeper shares one commit among its slots.
 
--- Keeps the results of steps. Each element: job, epoch, lease, step, output, took_ms. A step that is kept already stays as it is.
--- Answers one row per element: 'saved', 'kept' (was there) or 'lost' (refused by the fence). Locks: leases by id.
+-- Keeps the results of steps, one per place in the arrays. A step that is kept already stays as it is. Answers one row each: 'saved', 'kept'
+-- (was there) or 'lost' (refused by the fence). Locks: leases by id. Raises SW001.
 -- The SET clauses pin the plan: one look-up by primary key per step, planned once per session.
-create or replace function stillwake.save_checkpoints(p_checkpoints jsonb) returns table (job_id uuid, step text, result text)
+create or replace function stillwake.save_checkpoints(
+  p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_steps text[], p_outputs jsonb[], p_took_ms bigint[]
+) returns table (job_id uuid, step text, result text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-  v_now     timestamptz;
-  v_jobs    uuid[];
-  v_epochs  bigint[];
-  v_leases  uuid[];
-  v_steps   text[];
-  v_outputs jsonb[];
-  v_took    bigint[];
+  v_now  timestamptz;
+  v_held boolean[];
+begin
+  if exists (select from unnest(p_jobs, p_steps) c (job, step) where coalesce(length(c.step), 0) not between 1 and 200) then
+    perform stillwake.refuse('SW001', 'A step needs a name of 1 to 200 characters', 'step', 'Use a shorter name.');
+  end if;
+  if exists (select from unnest(p_outputs) o where pg_column_size(o) > 262144 and octet_length(o::text) > 1048576 and stillwake.compact_size(o) > 1048576) then
+    perform stillwake.refuse('SW001', 'The output of a step is larger than the limit of 1048576 bytes', 'output', 'Store it as an artifact and keep a reference.');
+  end if;
+  perform from stillwake.leases l where l.id = any (p_leases) order by l.id for no key update;
+  v_now := stillwake.now();
+  v_held := array(
+    select exists (select from stillwake.live_jobs j where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease)
+    from unnest(p_jobs, p_epochs, p_leases) with ordinality as c (job, epoch, lease, n) order by c.n);
+  begin
+    insert into stillwake.checkpoints (job_id, step, epoch, started_at, saved_at, output)
+    select c.job, c.step, c.epoch, v_now - c.took_ms * interval '1 millisecond', v_now, c.output
+    from unnest(p_jobs, p_epochs, p_steps, p_outputs, p_took_ms, v_held) as c (job, epoch, step, output, took_ms, held)
+    where c.held order by c.job, c.step;
+    return query
+    select c.job, c.step, case when c.held then 'saved' else 'lost' end from unnest(p_jobs, p_steps, v_held) as c (job, step, held);
+    return;
+  exception when unique_violation then
+    -- Seldom: a call is repeated after its answer was lost. ON CONFLICT for all would cost as much as the rest together.
+    null;
+  end;
+  return query
+  with saved as (
+    insert into stillwake.checkpoints (job_id, step, epoch, started_at, saved_at, output)
+    select c.job, c.step, c.epoch, v_now - c.took_ms * interval '1 millisecond', v_now, c.output
+    from unnest(p_jobs, p_epochs, p_steps, p_outputs, p_took_ms, v_held) as c (job, epoch, step, output, took_ms, held)
+    where c.held order by c.job, c.step
+    on conflict do nothing
+    returning checkpoints.job_id, checkpoints.step
+  )
+  select c.job, c.step, case when not c.held then 'lost' when s.step is not null then 'saved' else 'kept' end
+  from unnest(p_jobs, p_steps, v_held) as c (job, step, held) left join saved s on s.job_id = c.job and s.step = c.step;
+end
+$$;
+
+-- The same from JSON. Each element: job, epoch, lease, step, output, took_ms.
+create or replace function stillwake.save_checkpoints(p_checkpoints jsonb) returns table (job_id uuid, step text, result text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   if jsonb_typeof(p_checkpoints) is distinct from 'array' then
     perform stillwake.refuse('SW001', 'checkpoints must be a JSON array', 'checkpoints', 'Pass one object per step: job, epoch, lease, step, output.');
   end if;
-  select array_agg(c.job), array_agg(c.epoch), array_agg(c.lease), array_agg(c.step), array_agg(c.output), array_agg(c.took_ms)
-  into v_jobs, v_epochs, v_leases, v_steps, v_outputs, v_took
-  from jsonb_to_recordset(p_checkpoints) as c (job uuid, epoch bigint, lease uuid, step text, output jsonb, took_ms bigint);
-  if exists (select from unnest(v_steps) s where coalesce(length(s), 0) not between 1 and 200) then
-    perform stillwake.refuse('SW001', 'A step needs a name of 1 to 200 characters', 'step', 'Use a shorter name.');
-  end if;
-  if exists (select from unnest(v_outputs) o where pg_column_size(o) > 262144 and octet_length(o::text) > 1048576 and stillwake.compact_size(o) > 1048576) then
-    perform stillwake.refuse('SW001', 'The output of a step is larger than the limit of 1048576 bytes', 'output', 'Store it as an artifact and keep a reference.');
-  end if;
-  perform from stillwake.leases l where l.id = any (v_leases) order by l.id for no key update;
-  v_now := stillwake.now();
   return query
-  with asked as materialized (
-    select c.*, exists (select from stillwake.live_jobs j where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease) as held
-    from unnest(v_jobs, v_epochs, v_leases, v_steps, v_outputs, v_took) as c (job, epoch, lease, step, output, took_ms)
-  ), saved as (
-    insert into stillwake.checkpoints (job_id, step, epoch, started_at, saved_at, output)
-    select a.job, a.step, a.epoch, v_now - a.took_ms * interval '1 millisecond', v_now, a.output from asked a where a.held order by a.job, a.step
-    on conflict do nothing
-    returning checkpoints.job_id, checkpoints.step
-  )
-  select a.job, a.step, case when not a.held then 'lost' when s.step is not null then 'saved' else 'kept' end
-  from asked a left join saved s on s.job_id = a.job and s.step = a.step;
+  select s.* from (
+    select array_agg(c.job) as jobs, array_agg(c.epoch) as epochs, array_agg(c.lease) as leases, array_agg(c.step) as steps,
+      array_agg(c.output) as outputs, array_agg(c.took_ms) as took
+    from jsonb_to_recordset(p_checkpoints) as c (job uuid, epoch bigint, lease uuid, step text, output jsonb, took_ms bigint)
+  ) c cross join lateral stillwake.save_checkpoints(c.jobs, c.epochs, c.leases, c.steps, c.outputs, c.took) s;
 end
 $$;
 
 -- One step of one job, inside a transaction of the user's own: its rows and the checkpoint commit together. To be called last, because
--- the lease's row stays locked until that transaction ends. A step that is kept already means that the work was done before: raises SW006,
+-- the lease's row stays locked until that transaction ends: one that then lies idle for five seconds is ended by the server. A step that is kept already means that the work was done before: raises SW006,
 -- so that it is not done twice. Raises SW005, SW001.
 create or replace function stillwake.save_checkpoint(p_job uuid, p_epoch bigint, p_lease uuid, p_step text, p_output jsonb default null, p_took_ms bigint default null)
 returns text
@@ -57,7 +78,9 @@ declare
 begin
   if v_result = 'lost' then
     perform stillwake.refuse_lost(p_job, p_epoch);
-  elsif v_result = 'kept' then
+  end if;
+  perform set_config('idle_in_transaction_session_timeout', '5s', true);
+  if v_result = 'kept' then
     perform stillwake.refuse('SW006', format('Step "%s" of job %s is kept already', p_step, p_job), 'step', 'Roll back; its result is among the checkpoints.');
   end if;
   return v_result;

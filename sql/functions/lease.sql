@@ -3,19 +3,31 @@
 -- what it read. All take the same lock: two that shared it and then wanted to settle would wait for one another.
 
 -- Prolongs every lease named and answers what the worker must know: 'lost' (stop, nothing you write is accepted), 'cancel' or 'pause'.
--- A lease past its time that nobody recovered is simply prolonged. p_presence: see be_present(). Locks: leases by id.
+-- A lease past its time that nobody recovered is simply prolonged. One whose row stays locked is left as it is ('busy'): whoever holds it, such
+-- as the user's own transaction in job.tx, keeps it from being recovered, and the other leases must not wait for that. p_presence: see
+-- be_present(). Locks: leases by id; after half a second without those that are locked.
 create or replace function stillwake.beat(p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_presence bigint default null)
 returns table (job_id uuid, verdict text, reason text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $$
+declare
+  v_leases uuid[] := p_leases;
 begin
-  perform from stillwake.leases l where l.id = any (p_leases) order by l.id for update;
-  update stillwake.leases l set until = stillwake.now() + l.span, presence = p_presence, absent_since = null where l.id = any (p_leases);
+  begin
+    perform from stillwake.leases l where l.id = any (p_leases) order by l.id for update;
+  exception when lock_not_available then
+    v_leases := array(select l.id from stillwake.leases l where l.id = any (p_leases) order by l.id for update skip locked);
+  end;
+  -- A beat that was so long on its way that its worker has another session by now: nobody waits for the answer.
+  if exists (select from stillwake.leases l where l.id = any (v_leases) and (abs(l.presence), l.presence < 0) > (abs(p_presence), p_presence < 0)) then
+    return;
+  end if;
+  update stillwake.leases l set until = stillwake.now() + l.span, presence = p_presence, absent_since = null where l.id = any (v_leases);
   return query
-  select b.job, case when j.id is null then 'lost' when j.cancel is not null then 'cancel' else 'pause' end,
+  select b.job, case when j.id is null then 'lost' when j.cancel is not null then 'cancel' when j.pause is not null then 'pause' else 'busy' end,
     coalesce(j.cancel ->> 'reason', j.pause ->> 'reason')
   from unnest(p_jobs, p_epochs, p_leases) as b (job, epoch, lease)
   left join stillwake.live_jobs j on j.id = b.job and j.epoch = b.epoch and j.lease_id = b.lease
-  where j.id is null or j.cancel is not null or j.pause is not null;
+  where j.id is null or j.cancel is not null or j.pause is not null or b.lease <> all (v_leases);
 end
 $$;
 
@@ -78,20 +90,23 @@ $$;
 
 -- A worker with a direct connection holds an advisory lock there for as long as the session lives and names its key with every claim and
 -- beat. Whoever finds the lock free has a hint, seconds before the lease runs out, that the worker is gone. Only a hint: a session that
--- broke and a worker that died look alike, so the worker has p_grace to beat again, with the key of its next session or with none. The
--- fence keeps what a wrong guess would harm. Answers how many jobs were recovered, and how many leases of others there are to watch.
+-- broke and a worker that died look alike, so the worker has p_grace to beat again, with the key of its next session, which is higher, or
+-- with that of the last and a minus when it has none. The
+-- fence keeps what a wrong guess would harm. Answers how many jobs were recovered, and how many others there are to watch.
 -- Locks: leases of absent workers, skipping locked ones; then their jobs.
 create or replace function stillwake.recover_absent(p_worker text, p_grace interval default '400 milliseconds')
 returns table (recovered integer, watched integer)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now   timestamptz := stillwake.now();
+  v_last  bigint;
   v_lease stillwake.leases;
 begin
   recovered := 0;
   watched := 0;
-  for v_lease in select * from stillwake.leases l where l.worker <> p_worker and l.presence is not null limit 1000 loop
-    watched := watched + 1;
+  for v_lease in select * from stillwake.leases l where l.worker <> p_worker and l.presence > 0 order by l.presence limit 1000 loop
+    watched := watched + (v_lease.presence is distinct from v_last)::integer;
+    v_last := v_lease.presence;
     continue when not pg_try_advisory_xact_lock_shared(v_lease.presence) or v_now <= pg_postmaster_start_time() + v_lease.span;
     select * into v_lease from stillwake.leases l where l.id = v_lease.id and l.presence = v_lease.presence for update skip locked;
     continue when not found;

@@ -39,7 +39,8 @@ begin
   end if;
   if array_position(v_jobs, null) is not null or array_position(v_epochs, null) is not null or array_position(v_leases, null) is not null then
     perform stillwake.refuse('SW001', 'A settlement names job, epoch and lease', 'settlements', 'Pass the three as claim() answered them.');
-  elsif exists (select from unnest(v_outputs) o where pg_column_size(o) > 1048576) then
+  elsif exists (select from unnest(v_outputs) o where pg_column_size(o) > 262144 and octet_length(o::text) > 1048576
+    and stillwake.compact_size(o) > 1048576) then
     perform stillwake.refuse('SW001', 'The output of a job is larger than the limit of 1048576 bytes', 'output', 'Store it as an artifact and keep a reference.');
   end if;
   perform from stillwake.leases l
@@ -168,6 +169,7 @@ create or replace function stillwake.exhausted(p_job stillwake.live_jobs, p_fail
 language sql as $$
   select jsonb_build_object('name', 'RetriesExhausted', 'code', 'RETRIES_EXHAUSTED',
     'message', format('Failed after %s attempts: %s', p_job.attempt, coalesce(p_failure ->> 'message', 'no reason given')), 'cause', p_failure)
+    || jsonb_strip_nulls(jsonb_build_object('sentence', p_failure -> 'sentence', 'step', p_failure -> 'step'))
 $$;
 
 -- Back to the line. The attempt moves to ended_attempts, the feed gets an event, the epoch stays: it is never given back.

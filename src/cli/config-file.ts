@@ -36,11 +36,14 @@ export async function loadConfigFile(given: string | undefined): Promise<Record<
 
 /** Paths in the file are relative to the file. */
 function fromHere(config: Record<string, unknown>, dir: string): Record<string, unknown> {
-  const { pipelines, scratch } = config;
+  const { pipelines, scratch, store } = config;
   const here = (one: unknown) => (typeof one === "string" ? path.resolve(dir, one) : one);
   return {
     ...config,
     ...(pipelines !== undefined && { pipelines: Array.isArray(pipelines) ? pipelines.map(here) : here(pipelines) }),
     ...(scratch !== undefined && { scratch: here(scratch) }),
+    ...(/^file:(?!\/)/.test(String(store)) && {
+      store: pathToFileURL(path.resolve(dir, decodeURIComponent(String(store).slice(5)))).href,
+    }),
   };
 }

@@ -10,6 +10,8 @@ import type { Flags } from "./flags.ts";
 
 /** Answers the exit code: 0 after a drain, 1 when the database was out of reach until the end. */
 export async function workerCommand(flags: Flags): Promise<number> {
+  // Arguments can be read by everyone on the machine, the runners too.
+  if (flags.url || flags.directUrl) process.title = "stillwake worker";
   const file = await loadConfigFile(flags.config);
   const env = readConfig();
   const options = { ...fromFile(file), ...fromEnvironment(env), ...fromFlags(flags) };
@@ -23,19 +25,32 @@ export async function workerCommand(flags: Flags): Promise<number> {
   }
   options.store ??= `file:${env.dir}/artifacts`;
   const { logLevel, metricsPort, metricsHost } = { ...file, ...flags };
+  if (logLevel !== undefined && !levels.includes(logLevel)) {
+    throw new InvalidInput(`Log level ${JSON.stringify(logLevel)} does not exist`, {
+      field: "logLevel",
+      remedy: `Levels: ${levels.join(", ")}`,
+    });
+  }
+  const port = Number(metricsPort ?? 0);
+  if (!Number.isInteger(port) || port < 0 || port > 65535) {
+    throw new InvalidInput(`Metrics port ${JSON.stringify(metricsPort)} is not a port`, {
+      field: "metricsPort",
+      remedy: "Use a whole number from 0 to 65535; 0 takes any free port",
+    });
+  }
   const log = createProcessLog({ ...(logLevel !== undefined && { level: logLevel }) });
   const worker = new Worker({ demandEvery: "15s", ...options });
   logAnnouncements(worker.announcer, log);
   let http: WorkerHttp | undefined;
   if (metricsPort !== undefined) {
     http = await serveWorker({
-      port: Number(metricsPort),
+      port,
       ...(metricsHost !== undefined && { host: metricsHost, allowRemote: true }),
       metrics: worker.metrics,
       health: () => worker.health(),
       wake: () => worker.poke(),
     });
-    log.info({ event: "http", url: http.url }, `metrics and health at ${http.url}`);
+    log.info({ event: "http", address: http.url }, `metrics and health at ${http.url}`);
   }
 
   let signals = 0;
@@ -55,6 +70,8 @@ export async function workerCommand(flags: Flags): Promise<number> {
     for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.off(signal, onSignal);
   }
 }
+
+const levels = ["trace", "debug", "info", "warn", "error"];
 
 function fromFile(file: Record<string, unknown>): Partial<WorkerOptions> {
   const { logLevel: _1, metricsPort: _2, metricsHost: _3, ...options } = file;
@@ -78,7 +95,8 @@ function fromEnvironment({
 }
 
 function fromFlags(flags: Flags): WorkerOptions {
-  const slots = flags.slots === undefined ? undefined : Number(flags.slots);
+  // What is no number is refused as it was written.
+  const slots = Number.isNaN(Number(flags.slots)) ? flags.slots : Number(flags.slots);
   const ways = [flags.idleExit !== undefined, flags.drain, flags.once].filter(Boolean).length;
   if (ways > 1) {
     throw new InvalidInput("--idle-exit, --drain and --once exclude one another", { remedy: "Give one of them" });

@@ -23,6 +23,8 @@ export interface FaultProxy extends AsyncDisposable {
   latencyMs: number;
   /** How many connections are open now. */
   connections(): number;
+  /** How many connections clients have asked for so far, those that were refused among them. */
+  asked(): number;
   /** Breaks every open connection with a TCP reset. */
   reset(): void;
   /** The connections that are open now go silent, new ones pass: a firewall has forgotten their flows. */
@@ -56,7 +58,9 @@ export async function faultProxy(target: string): Promise<FaultProxy> {
   const frozen = new Set<Pair>();
   const cuts = new Set<Cut>();
 
+  let asked = 0;
   const listener = net.createServer((client) => {
+    asked += 1;
     client.on("error", () => {});
     if (proxy.mode === "refuse") {
       client.resetAndDestroy();
@@ -119,6 +123,7 @@ export async function faultProxy(target: string): Promise<FaultProxy> {
     mode: "pass",
     latencyMs: 0,
     connections: () => pairs.size,
+    asked: () => asked,
     reset() {
       for (const pair of pairs) breakPair(pair);
     },

@@ -10,6 +10,8 @@ import { killTree } from "./process-tree.ts";
 
 export interface AttemptHost extends ContextHost {
   pool: string;
+  /** Rejects with what user code threw where nobody could catch it. */
+  uncaught?: Promise<never>;
 }
 
 export async function runAttempt(
@@ -50,7 +52,8 @@ async function reach(
   const { version = 1, onOlder = "continue" } = implementation.pipeline.options;
   try {
     if (assignment.version !== null && assignment.version < version) await port.adopt(version, onOlder === "restart");
-    const value = await implementation.run(context, assignment.input);
+    const running = implementation.run(context, assignment.input);
+    const value = await (host.uncaught ? Promise.race([running, host.uncaught]) : running);
     const output: Outcome = { kind: "completed" };
     if (value !== undefined) output.output = JSON.parse(toJson(value, "output", OUTPUT_LIMIT));
     // User code that caught the signal of its own sleep is asleep all the same.

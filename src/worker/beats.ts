@@ -1,6 +1,8 @@
 // Proof of life: one statement prolongs the leases of all jobs of this worker and brings back what others have decided about them. A beat that
 // fails is counted and followed by the next; the lease decides what a missed one means.
+import { setTimeout as delay } from "node:timers/promises";
 import type { Database } from "../database.ts";
+import { backoffMs } from "../time.ts";
 import { beat, type Lease, type Verdict } from "../worker-verbs.ts";
 import type { Announcer } from "./announce.ts";
 
@@ -11,7 +13,7 @@ export interface BeatsOptions {
   spanMs: number;
   leases(): Lease[];
   presence(): string | null;
-  onVerdict(verdict: Verdict): void;
+  onVerdict(verdict: Verdict, lease: string | undefined): void;
   /** These leases held at the moment the beat was sent. */
   onProof(leases: Lease[], sentAt: number): void;
 }
@@ -34,6 +36,7 @@ export class Beats {
   start(): void {
     if (!this.#stopped) return;
     this.#stopped = false;
+    this.#lastAt = performance.now();
     this.#arm();
   }
 
@@ -48,6 +51,22 @@ export class Beats {
     if (this.#stopped) return;
     if (this.#beating) this.#again = true;
     else void this.#beat();
+  }
+
+  /** Undefined while the last beat is fresh. Otherwise resolves after one of now: who was stopped himself must not look for the dead first. */
+  fresh(): Promise<void> | undefined {
+    return this.#isFresh() ? undefined : this.#untilFresh();
+  }
+
+  #isFresh(): boolean {
+    return this.#stopped || performance.now() - this.#lastAt < this.#everyMs * 2;
+  }
+
+  async #untilFresh(): Promise<void> {
+    for (let failures = 0; !this.#isFresh(); failures++) {
+      if (failures > 0) await delay(backoffMs(failures, 20, 1000));
+      await this.#beat();
+    }
   }
 
   get lastAt(): number {
@@ -76,18 +95,24 @@ export class Beats {
   async #once(): Promise<void> {
     const { database, announcer, leases, presence, onVerdict, onProof } = this.#options;
     const held = leases();
-    if (held.length === 0) return;
     const sentAt = performance.now();
+    if (held.length === 0) {
+      this.#lastAt = sentAt;
+      return;
+    }
     try {
       const verdicts = await beat(database, held, presence(), this.#everyMs);
-      const lost = new Set(verdicts.filter(({ verdict }) => verdict === "lost").map(({ job_id }) => job_id));
+      // The same job may be under another lease by now.
+      const leaseOf = new Map(held.map(({ job, lease }) => [job, lease]));
+      const unproven = verdicts.filter(({ verdict }) => verdict === "lost" || verdict === "busy");
+      const lost = new Set(unproven.map(({ job_id }) => job_id));
       this.#lastAt = performance.now();
       onProof(
         held.filter(({ job }) => !lost.has(job)),
         sentAt,
       );
       announcer.announce({ kind: "beat", jobs: held.length, tookMs: this.#lastAt - sentAt });
-      for (const verdict of verdicts) onVerdict(verdict);
+      for (const verdict of verdicts) onVerdict(verdict, leaseOf.get(verdict.job_id));
     } catch (error) {
       announcer.announce({ kind: "beat.failed", message: (error as Error).message });
     }

@@ -1,6 +1,6 @@
 // What user code holds while it runs: steps, commands, artifacts, words for people. One object per attempt; after its end every call throws.
 import type pg from "pg";
-import { isConnectionLoss, NotAllowed, StillwakeError } from "../errors.ts";
+import { isConnectionLoss, NotAllowed } from "../errors.ts";
 import { type Duration, durationMs } from "../time.ts";
 import type { Tracing } from "../tracing.ts";
 import { sendThrough, type Transaction } from "../transaction.ts";
@@ -10,15 +10,15 @@ import { checkArtifactName } from "./artifact-names.ts";
 import { type ArtifactProducer, produce } from "./artifacts.ts";
 import { decode, encode } from "./codec.ts";
 import type { CrashPoint } from "./crash-point.ts";
-import type { Outcome } from "./ends.ts";
+import { Asleep, type Outcome } from "./ends.ts";
 import { type Exec, type ExecOptions, exec } from "./exec.ts";
-import type { Judge } from "./failure.ts";
+import { clean, type Judge } from "./failure.ts";
 import { Journal } from "./journal.ts";
 import { type Begin, opened } from "./own-transaction.ts";
 import type { Assignment, LogLine, Port, Progress } from "./port.ts";
 import { Redactor } from "./redact.ts";
 import { Handle, type Log, type StepHandle } from "./step-handle.ts";
-import { type StepOptions, type StepScope, Steps } from "./steps.ts";
+import { attemptEnded, type StepOptions, type StepScope, Steps } from "./steps.ts";
 import type { StopSignal } from "./stop-signal.ts";
 
 export type StepFunction<Result> = (step: StepHandle) => Promise<Result> | Result;
@@ -46,11 +46,15 @@ export interface ContextHost {
   onExec?(): void;
   onStray(): void;
   crashPoint?: CrashPoint | undefined;
+  /** Where this process writes for itself, it hides the job's secrets too. */
+  redactor?: Redactor;
 }
 
-/** Thrown through user code when the job goes to sleep. Catching it changes nothing: the attempt is over. */
-class Asleep extends Error {
-  override readonly name = "Asleep";
+const MOST_SENTENCE = 1000;
+
+/** What the commands of an attempt are known by. */
+export function markOf(mark: string, { job, epoch }: Assignment): string {
+  return `${mark}${job.slice(-12)}-${epoch}.`;
 }
 
 export class JobContext {
@@ -130,7 +134,20 @@ export class JobContext {
   }
 
   /** A step whose rows and checkpoint commit together, in a transaction of yours: exactly once inside your Postgres. */
-  async tx<Result, Tx extends Transaction = pg.PoolClient>(
+  tx<Result>(
+    name: string,
+    options: StepOptions<NoInfer<Result>>,
+    pool: pg.Pool,
+    run: (tx: pg.PoolClient, step: StepHandle) => Promise<Result> | Result,
+  ): Promise<Result>;
+  // biome-ignore lint/suspicious/noExplicitAny: in `(run) => db.transaction(run)` nothing tells the type of the library's transaction.
+  tx<Result, Tx = any>(
+    name: string,
+    options: StepOptions<NoInfer<Result>>,
+    begin: (run: (tx: Tx) => Promise<unknown>) => PromiseLike<unknown>,
+    run: (tx: Tx, step: StepHandle) => Promise<Result> | Result,
+  ): Promise<Result>;
+  async tx<Result, Tx>(
     name: string,
     options: StepOptions<NoInfer<Result>>,
     begin: Begin<Tx>,
@@ -142,26 +159,31 @@ export class JobContext {
     if (kept) return kept.value as Result;
     const { port } = this.#host;
     const { job, epoch, lease, schema } = this.#assignment;
-    const handle = this.#handle(steps.scope(name, () => this.signal));
-    return steps.tell(name, options, async () => {
+    const once = async (scope: StepScope) => {
       const began = performance.now();
+      const handle = this.#handle(scope);
       let json = "";
+      let sent = false;
       try {
         await opened(begin, async (tx) => {
           json = encode(await run(tx as Tx, handle), `The result of step "${name}"`);
-          this.#host.stop.throwIfStopped();
+          this.#check();
+          this.#host.crashPoint?.("before", name);
           const call = { job, epoch, lease, step: name, output: json, tookMs: performance.now() - began };
           await saveCheckpointThrough(sendThrough(tx as Transaction), schema, call);
+          sent = true;
         });
       } catch (error) {
         // The answer to COMMIT may be what was lost, and then the step is done.
-        if (!isConnectionLoss(error) && !(error instanceof NotAllowed)) throw error;
+        if (!sent && !isConnectionLoss(error) && !(error instanceof NotAllowed)) throw error;
         const found = (await port.checkpoints()).find(({ step }) => step === name);
         if (!found) throw error;
         return decode(found.output) as Result;
       }
+      this.#host.crashPoint?.("after", name);
       return decode(JSON.parse(json)) as Result;
-    });
+    };
+    return steps.tell(name, options, async () => steps.within(name, options, once));
   }
 
   /** Sleeps durably: no slot is held, and the time that has passed is not slept again. Named like a step. */
@@ -182,7 +204,7 @@ export class JobContext {
       typeof value === "number"
         ? { fraction: Math.min(Math.max(value, 0), 1) }
         : { done: value.done, total: value.total };
-    if (sentence !== undefined) progress.sentence = this.#redactor.hide(sentence);
+    if (sentence !== undefined) progress.sentence = sentence;
     this.#say(progress);
   }
 
@@ -194,7 +216,7 @@ export class JobContext {
   /** A file of this job, whole or absent; when an earlier attempt made it and the store still has it, the producer is not called. */
   async artifact(name: string, producer: ArtifactProducer): Promise<Artifact> {
     this.#check();
-    const { port, stop } = this.#host;
+    const { port } = this.#host;
     const safe = checkArtifactName(name);
     this.#artifacts ??= (this.#assignment.epoch === "1" ? Promise.resolve([]) : port.artifacts()).then(
       (rows) => new Map(rows.map((row) => [row.name, row])),
@@ -205,7 +227,7 @@ export class JobContext {
     }
     await port.leased();
     const made = await produce(await this.scratch(), safe, producer, this.signal);
-    stop.throwIfStopped();
+    this.#check();
     const row = await port.storeArtifact({ name: safe, ...made });
     (await this.#artifacts).set(safe, row);
     return artifactOf(row, false);
@@ -237,6 +259,8 @@ export class JobContext {
     if (outcome.kind === "paused") outcome.reason = this.#redactor.hide(outcome.reason);
     this.#journal?.close();
     this.#ended = true;
+    // Nobody waited for a step of it: its code must not go on beside the next job.
+    if (this.#steps?.end()) this.#host.onStray();
     return outcome;
   }
 
@@ -263,10 +287,7 @@ export class JobContext {
 
   #check(): void {
     this.#host.stop.throwIfStopped();
-    if (!this.#ended && !this.#asleep) return;
-    throw new StillwakeError("ATTEMPT_ENDED", `This attempt at job ${this.id} has ended`, {
-      remedy: "Await everything the job does before its function returns",
-    });
+    if (this.#ended || this.#asleep) throw attemptEnded(this.id);
   }
 
   /** Steps and journal are made when they are first needed: a small job needs neither. */
@@ -280,7 +301,7 @@ export class JobContext {
   }
 
   get #redactor(): Redactor {
-    this.#secrets ??= new Redactor();
+    this.#secrets ??= this.#host.redactor ?? new Redactor();
     return this.#secrets;
   }
 
@@ -292,6 +313,9 @@ export class JobContext {
   #say(progress: Progress): void {
     this.#in();
     this.#heard();
+    if (progress.sentence !== undefined) {
+      progress = { ...progress, sentence: clean(this.#redactor.hide(String(progress.sentence)), MOST_SENTENCE) };
+    }
     this.#journal!.progress(progress);
   }
 
@@ -318,7 +342,7 @@ export class JobContext {
     this.#check();
     const { env, graceMs } = this.#host;
     if (!this.#mark) {
-      this.#mark = `${this.#host.mark}${this.id.slice(-12)}-${this.#assignment.epoch}.`;
+      this.#mark = markOf(this.#host.mark, this.#assignment);
       this.#host.onExec?.();
     }
     return exec(

@@ -41,6 +41,11 @@ export function outcomeOfStop(reason: StopReason): Outcome {
   }
 }
 
+/** Thrown through user code when the job goes to sleep. Catching it changes nothing: the attempt is over. */
+export class Asleep extends Error {
+  override readonly name = "Asleep";
+}
+
 /** The reason as an error: what `job.signal` carries and what a step throws when it is stopped. */
 export class Stopped extends Error {
   override readonly name = "Stopped";
@@ -86,8 +91,9 @@ export function inWords(ms: number): string {
 export function settlementOf({ job, epoch, lease }: Lease, outcome: Outcome): Settlement | null {
   const fence = { job, epoch, lease };
   switch (outcome.kind) {
+    // Written out: tens of thousands of these are made in a second.
     case "completed": {
-      const settlement: Settlement = { ...fence, outcome: "completed" };
+      const settlement: Settlement = { job, epoch, lease, outcome: "completed" };
       if (outcome.output !== undefined) settlement.output = outcome.output;
       if (outcome.missing && outcome.missing.length > 0) settlement.missing = outcome.missing;
       return settlement;

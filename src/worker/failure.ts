@@ -1,5 +1,5 @@
 // An error becomes a failure record and, by class, by the pipeline's own judgement and by its table of codes, one of the ways to go on.
-import { StillwakeError } from "../errors.ts";
+import { InvalidInput, StillwakeError } from "../errors.ts";
 import type { FailureKind } from "../pipeline.ts";
 import { Fatal, Pause, RateLimited, Retry } from "../thrown.ts";
 import { type Duration, durationMs } from "../time.ts";
@@ -28,6 +28,15 @@ const MOST_STACK = 8000;
 
 /** How the attempt ends whose code threw this. */
 export function outcomeOfError(error: unknown, judge: Judge, step?: string): Outcome {
+  try {
+    return judged(error, judge, step);
+  } catch (wrong) {
+    // What it says about how to go on cannot be understood, a time that is none for one: then that is the failure.
+    return { kind: "failed", failure: failureOf(wrong, undefined, step), fatal: wrong instanceof StillwakeError };
+  }
+}
+
+function judged(error: unknown, judge: Judge, step?: string): Outcome {
   if (error instanceof Stopped) return outcomeOfStop(error.stop);
   if (error instanceof RateLimited) return limited(error.until);
   if (error instanceof Pause) return paused(error.message, error.resumeIn);
@@ -49,7 +58,11 @@ export function classify(error: unknown, judge: Judge): Classification {
   if (own !== undefined) return own;
   const { failures = {} } = judge.pipeline.options;
   const { code, exitCode, name } = (error ?? {}) as { code?: unknown; exitCode?: unknown; name?: unknown };
-  const keys = [code, typeof exitCode === "number" ? `EXIT_${exitCode}` : undefined, name];
+  const keys = [
+    typeof code === "number" ? String(code) : code,
+    typeof exitCode === "number" ? `EXIT_${exitCode}` : undefined,
+    name,
+  ];
   for (const key of keys) {
     const kind = typeof key === "string" && Object.hasOwn(failures, key) ? failures[key] : undefined;
     if (kind) return asClassification(kind, error);
@@ -62,7 +75,7 @@ export function classify(error: unknown, judge: Judge): Classification {
 export function failureOf(error: unknown, judge?: Judge, step?: string): Failure {
   const failure = describe(error, 0);
   const sentence = judge && guarded(() => judge.explain?.(error));
-  if (sentence) failure.sentence = clean(sentence, MOST_MESSAGE);
+  if (sentence) failure.sentence = clean(String(sentence), MOST_MESSAGE);
   if (step !== undefined) failure.step = step;
   return failure;
 }
@@ -71,7 +84,9 @@ function describe(error: unknown, depth: number): Failure {
   if (typeof error !== "object" || error === null) {
     return { name: "Error", message: clean(String(error), MOST_MESSAGE), code: "THROWN" };
   }
-  const { name, message, code, stack, cause } = error as Record<string, unknown>;
+  const [name, message, code, stack, cause] = ["name", "message", "code", "stack", "cause"].map((key) =>
+    guarded(() => (error as Record<string, unknown>)[key]),
+  );
   const failure: Failure = {
     name: clean(typeof name === "string" ? name : "Error", 200),
     message: clean(typeof message === "string" ? message : safeJson(error), MOST_MESSAGE),
@@ -84,7 +99,7 @@ function describe(error: unknown, depth: number): Failure {
 
 /** The words for people: what explain() said, or the error's own message. */
 export function sentenceOf(failure: Failure): string {
-  return failure.sentence ?? failure.message ?? failure.code ?? "It failed";
+  return failure.sentence || failure.message || failure.code || "It failed";
 }
 
 /** As Postgres can store it. */
@@ -100,6 +115,12 @@ function asClassification(kind: FailureKind, error: unknown): Classification {
 }
 
 function limited(until: Date | Duration): Outcome {
+  if (until instanceof Date && Number.isNaN(until.getTime())) {
+    throw new InvalidInput("A rate limit until an invalid Date cannot be waited for", {
+      field: "until",
+      remedy: "Check the header it was read from, or give a duration",
+    });
+  }
   return until instanceof Date
     ? { kind: "slept", until: until.toISOString(), waitingFor: "limit" }
     : { kind: "slept", forMs: durationMs(until, "until"), waitingFor: "limit" };
@@ -124,6 +145,6 @@ function safeJson(value: unknown): string {
   try {
     return JSON.stringify(value) ?? String(value);
   } catch {
-    return String(value);
+    return Object.prototype.toString.call(value);
   }
 }

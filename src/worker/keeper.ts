@@ -8,9 +8,10 @@
 // Two stop signals are kept apart. "Claim no more" (retire) lets jobs finish; "give up now" (stop) is a ladder per job: told, a grace, killed.
 // A claim in flight is never aborted: its rows are leased already, so what it brings while draining goes straight back.
 import type { Database } from "../database.ts";
+import type { Tracing } from "../tracing.ts";
 import type { JobState } from "../verbs.ts";
-import type { ClaimedJob, Verdict } from "../worker-verbs.ts";
-import type { Announcer } from "./announce.ts";
+import type { ClaimedJob, Lease, Verdict } from "../worker-verbs.ts";
+import type { Announcer, EventOf } from "./announce.ts";
 import { Beats } from "./beats.ts";
 import { type Outcome, outcomeOfStop, type StopReason, settlementOf } from "./ends.ts";
 import { failureOf } from "./failure.ts";
@@ -25,6 +26,7 @@ export interface KeeperOptions {
   database: Database;
   announcer: Announcer;
   crew: Crew;
+  tracing: Tracing;
   pipelines: PipelineFacts[];
   worker: string;
   pool: string;
@@ -64,7 +66,7 @@ export class Keeper {
     const { database, announcer, worker, pool, spanMs, pipelines, store, scratchRoot, runAs } = options;
     this.#options = options;
     this.#facts = new Map(pipelines.map((facts) => [facts.name, facts]));
-    const onRefused = (job: string, verb: string) => this.#refused(job, verb);
+    const onRefused = (lease: Lease, verb: string) => this.#refused(lease, verb);
     const onDropped = (job: string, lines: number) => announcer.announce({ kind: "logs.dropped", job, lines });
     this.#ledger = new Ledger({ database, onRefused, onDropped });
     const proof = () => new Promise<void>((resolve) => this.#proofs.push(resolve));
@@ -75,11 +77,14 @@ export class Keeper {
       versions: pipelines.map(({ version }) => version),
       oldest: pipelines.map(({ version, onOlder }) => (onOlder === "wait" ? version : 1)),
     };
+    const prove = () => this.#beats.fresh();
     this.#turns = new Turns({
       ...options,
+      prove,
       request: { ...question, worker, lease: `${spanMs} milliseconds` },
       active: () => this.#active,
       begin: (job, claimedAt) => this.#begin(job, claimedAt),
+      misnamed: () => this.#beats.now(),
       settled: (ended, refused) => this.#settled(ended, refused),
       rest: (found) => this.#wake.rest(found),
       turned: (idle) => this.#turned(idle),
@@ -90,14 +95,19 @@ export class Keeper {
       spanMs,
       leases: () => [...this.#jobs.values()].filter(({ stopping }) => stopping?.kind !== "replaced"),
       presence: options.presence,
-      onVerdict: (verdict) => this.#judge(verdict),
+      onVerdict: (verdict, lease) => this.#judge(verdict, lease),
       onProof: (leases, sentAt) => this.#proved(leases, sentAt),
     });
-    this.#wake = new Wake({ ...options, question, onDue: () => this.#turns.look() });
+    this.#wake = new Wake({ ...options, question, prove, onDue: () => this.#turns.look() });
   }
 
   get active(): number {
     return this.#active;
+  }
+
+  /** Jobs that run or are not settled yet. */
+  get held(): number {
+    return this.#jobs.size;
   }
 
   get lastBeatAt(): number {
@@ -138,6 +148,7 @@ export class Keeper {
 
   close(): void {
     this.retire();
+    this.#turns.close();
     this.#beats.stop();
     this.#ledger.close();
   }
@@ -198,8 +209,10 @@ export class Keeper {
     const words = lastWords(outcome);
     if (words) this.#ledger.log(running.fence, [words]);
     const lines = this.#ledger.flush(running.job);
-    if (lines) void lines.then(() => this.#turns.end({ running, outcome, settlement }));
-    else this.#turns.end({ running, outcome, settlement });
+    const saves = running.saved();
+    const settle = () => this.#turns.end({ running, outcome, settlement });
+    if (lines || saves) void Promise.all([lines, saves]).then(settle);
+    else settle();
   }
 
   #settled({ running, outcome }: Ended, refused: boolean): void {
@@ -216,7 +229,7 @@ export class Keeper {
     if (this.#jobs.size === 0) this.#beats.stop();
     const failure = outcome.kind === "failed" || outcome.kind === "lost" ? outcome.failure : undefined;
     const state = stateAfter(outcome, assignment.attempt >= assignment.maxAttempts);
-    this.#options.announcer.announce({
+    const event: EventOf<"attempt.ended"> = {
       kind: "attempt.ended",
       job,
       pipeline: assignment.pipeline,
@@ -225,9 +238,10 @@ export class Keeper {
       state,
       tookMs: performance.now() - running.startedAt,
       retry: failure !== undefined && state === "queued",
-      ...(failure?.code !== undefined && { code: failure.code }),
-      ...(failure?.step !== undefined && { step: failure.step }),
-    });
+    };
+    if (failure?.code !== undefined) event.code = failure.code;
+    if (failure?.step !== undefined) event.step = failure.step;
+    this.#options.announcer.announce(event);
     this.#tellQuiet();
   }
 
@@ -254,17 +268,18 @@ export class Keeper {
     running.run?.outcome.finally(() => clearTimeout(timer)).catch(() => {});
   }
 
-  #judge({ job_id, verdict, reason }: Verdict): void {
+  #judge({ job_id, verdict, reason }: Verdict, lease: string | undefined): void {
     const running = this.#jobs.get(job_id);
-    if (!running || running.ended) return;
-    if (verdict === "lost") this.#refused(job_id, "beat");
+    if (!running || running.ended || running.lease !== lease) return;
+    if (verdict === "lost") this.#refused(running, "beat");
     else if (verdict === "cancel") this.#stop(running, { kind: "cancel", reason });
   }
 
-  #refused(job: string, verb: string): void {
+  /** What an earlier attempt still tried to write says nothing about a later one of the same job. */
+  #refused({ job, lease }: Lease, verb: string): void {
     this.#options.announcer.announce({ kind: "write.refused", job, verb });
     const running = this.#jobs.get(job);
-    if (running) this.#stop(running, { kind: "replaced" });
+    if (running && running.lease === lease) this.#stop(running, { kind: "replaced" });
   }
 
   #proved(leases: { job: string; lease: string }[], sentAt: number): void {

@@ -1,6 +1,7 @@
 // The fenced writes of all slots of a keeper, gathered: checkpoints of the same moment share one commit, log lines and progress are sent a few
 // times a second. Each checkpoint still returns only when it is durable, and a batch of lines that has to be sent again carries its number.
 import type { Database } from "../database.ts";
+import { InvalidInput } from "../errors.ts";
 import { sharedCommit } from "../shared-commit.ts";
 import { appendLogs, type CheckpointCall, type Lease, type LogBatch, saveCheckpoints } from "../worker-verbs.ts";
 import { type Outcome, Stopped } from "./ends.ts";
@@ -9,29 +10,42 @@ import type { LogLine, Progress } from "./port.ts";
 export interface LedgerOptions {
   database: Database;
   /** The fence refused a write: the attempt was replaced. */
-  onRefused(job: string, verb: string): void;
+  onRefused(lease: Lease, verb: string): void;
   onDropped(job: string, lines: number): void;
   lingerMs?: number;
 }
 
+type Kept = "saved" | "kept" | "lost";
+
+type Sized = LogLine & { size: number };
+
 interface Pending {
   lease: Lease;
-  lines: LogLine[];
+  lines: Sized[];
   bytes: number;
+  /** The last of what came when the lines had no room left, and how many came before them. */
+  tail: Sized[];
+  dropped: number;
+  /** Lines that have been sent. */
+  done: number;
   batch: number;
   progress?: Progress | undefined;
-  dropped: number;
   /** Lines of it are in the statement that is in flight. */
   underWay: boolean;
 }
 
-/** A statement takes no more lines than these bytes; a job that is further ahead of the database loses lines, and the log says so. */
+/** A job that is further ahead of the database than this loses lines, but for the last ones, and the log says so. */
 const MOST_BYTES = 4 * 1024 * 1024;
+/** More than a journal keeps of its own, so that its last words come through whole. */
+const TAIL_LINES = 250;
+/** What one statement takes of all jobs, and of one at least: its length is what the lines, and under one lease the steps, of others wait. */
+const STATEMENT_BYTES = 256 * 1024;
+const LEAST_BYTES = 16 * 1024;
 const SEND_AT_BYTES = 64 * 1024;
 
 export class Ledger {
   readonly #options: LedgerOptions;
-  readonly #share: (call: CheckpointCall) => Promise<"saved" | "kept" | "lost">;
+  readonly #share: (call: CheckpointCall) => Promise<Kept | Error>;
   readonly #jobs = new Map<string, Pending>();
   #dirty = new Set<Pending>();
   #sending: Promise<void> | undefined;
@@ -39,10 +53,10 @@ export class Ledger {
 
   constructor(options: LedgerOptions) {
     this.#options = options;
-    this.#share = sharedCommit<CheckpointCall, "saved" | "kept" | "lost">({
+    this.#share = sharedCommit<CheckpointCall, Kept | Error>({
       groupOf: () => "",
       sizeOf: ({ output }) => output.length + 200,
-      send: (calls) => saveCheckpoints(options.database, calls),
+      send: (calls) => saveEach(options.database, calls),
       most: 1000,
       mostSize: 8 * 1024 * 1024,
       lanes: 2,
@@ -54,8 +68,9 @@ export class Ledger {
     const lines = this.flush(call.job);
     const result = await this.#share(call);
     if (lines) await lines;
+    if (result instanceof Error) throw result;
     if (result === "lost") {
-      this.#options.onRefused(call.job, "save_checkpoints");
+      this.#options.onRefused(call, "save_checkpoints");
       throw new Stopped({ kind: "replaced" });
     }
     return result;
@@ -64,17 +79,19 @@ export class Ledger {
   log(lease: Lease, lines: LogLine[], progress?: Progress): void {
     let pending = this.#jobs.get(lease.job);
     if (!pending || pending.lease.lease !== lease.lease) {
-      pending = { lease, lines: [], bytes: 0, batch: 0, dropped: 0, underWay: false };
+      pending = { lease, lines: [], bytes: 0, tail: [], dropped: 0, done: 0, batch: 0, underWay: false };
       this.#jobs.set(lease.job, pending);
     }
     for (const line of lines) {
-      const size = line.message.length + 100;
-      if (pending.bytes + size > MOST_BYTES) {
+      const size = line.message.length + 100 + (line.data === undefined ? 0 : (JSON.stringify(line.data)?.length ?? 0));
+      const sized = Object.assign(line, { size });
+      if (pending.tail.length === 0 && pending.bytes + size <= MOST_BYTES) {
+        pending.lines.push(sized);
+        pending.bytes += size;
+      } else if (pending.tail.push(sized) > TAIL_LINES) {
+        pending.tail.shift();
         pending.dropped += 1;
-        continue;
       }
-      pending.lines.push(line);
-      pending.bytes += size;
     }
     if (progress) pending.progress = progress;
     this.#dirty.add(pending);
@@ -102,8 +119,11 @@ export class Ledger {
   }
 
   async #flush(pending: Pending): Promise<void> {
-    // The statement in flight may carry older lines than were asked about; and another's flush may have taken these along.
-    while (this.#dirty.has(pending) || pending.underWay) await this.#send();
+    if (pending.underWay) await this.#send();
+    // What is said from now on is not waited for: a job that talks all the time would wait for ever.
+    const last = pending.done + pending.lines.length + pending.tail.length + Math.min(pending.dropped, 1);
+    const due = () => pending.done < last || pending.progress !== undefined;
+    while (due() && (this.#dirty.has(pending) || pending.underWay)) await this.#send();
   }
 
   /** One statement at a time, so that the lines of a job stay in order. */
@@ -112,7 +132,9 @@ export class Ledger {
     this.#timer = undefined;
     this.#sending ??= this.#sendAll().finally(() => {
       this.#sending = undefined;
-      if (this.#dirty.size > 0) this.#timer ??= setTimeout(() => void this.#send(), this.#options.lingerMs ?? 100);
+      const { lingerMs = 100 } = this.#options;
+      const behind = [...this.#dirty].some(({ bytes }) => bytes >= SEND_AT_BYTES);
+      if (this.#dirty.size > 0) this.#timer ??= setTimeout(() => void this.#send(), behind ? 0 : lingerMs);
     });
     return this.#sending;
   }
@@ -120,46 +142,73 @@ export class Ledger {
   async #sendAll(): Promise<void> {
     const batches: LogBatch[] = [];
     const taken: Pending[] = [];
-    let bytes = 0;
-    for (const pending of this.#dirty) {
-      if (bytes > 0 && bytes + pending.bytes > MOST_BYTES) break;
+    const share = Math.max(STATEMENT_BYTES / this.#dirty.size, LEAST_BYTES);
+    for (const pending of [...this.#dirty].slice(0, MOST_BYTES / LEAST_BYTES)) {
       this.#dirty.delete(pending);
-      bytes += pending.bytes;
-      batches.push(takeBatch(pending));
+      batches.push(takeBatch(pending, share, this.#options.onDropped));
+      if (pending.lines.length > 0) this.#dirty.add(pending);
       taken.push(pending);
       pending.underWay = true;
-      if (pending.dropped > 0) this.#options.onDropped(pending.lease.job, pending.dropped);
-      pending.dropped = 0;
     }
-    if (batches.length === 0) return;
+    await this.#append(batches);
+    for (const [place, pending] of taken.entries()) {
+      pending.underWay = false;
+      pending.done += batches[place]!.lines.length;
+    }
+  }
+
+  /** Postgres refuses all for one line it cannot take: then each job's are sent alone. That one's words are lost, and that is counted. */
+  async #append(batches: LogBatch[]): Promise<void> {
+    const { database, onRefused, onDropped } = this.#options;
     try {
-      const refused = await appendLogs(this.#options.database, batches);
-      for (const job of refused) this.#options.onRefused(job, "append_logs");
+      const refused = batches.length > 0 ? await appendLogs(database, batches) : [];
+      for (const batch of batches) if (refused.includes(batch.job)) onRefused(batch, "append_logs");
     } catch {
-      // Postgres refuses the whole batch for one line it cannot take. The work goes on; its words are lost, and that is counted.
-      for (const { job, lines } of batches) this.#options.onDropped(job, lines.length);
-    } finally {
-      for (const pending of taken) pending.underWay = false;
+      if (batches.length > 1) for (const batch of batches) await this.#append([batch]);
+      else onDropped(batches[0]!.job, batches[0]!.lines.length);
     }
   }
 }
 
-function takeBatch(pending: Pending): LogBatch {
+/** One result that cannot be stored must not hold up the others: then each is sent alone. */
+async function saveEach(database: Database, calls: CheckpointCall[]): Promise<(Kept | Error)[]> {
+  try {
+    return await saveCheckpoints(database, calls);
+  } catch (error) {
+    if (!(error instanceof InvalidInput) || calls.length === 1) throw error;
+    return (await Promise.all(calls.map((call) => saveEach(database, [call]).catch((one) => [one])))).flat();
+  }
+}
+
+function takeBatch(pending: Pending, share: number, onDropped: LedgerOptions["onDropped"]): LogBatch {
   const now = performance.now();
-  const lines: LogBatch["lines"] = pending.lines.map(({ at, ...line }) => ({
+  let bytes = 0;
+  let count = 0;
+  while (count < pending.lines.length && bytes < share) bytes += pending.lines[count++]!.size;
+  const lines: LogBatch["lines"] = pending.lines.splice(0, count).map(({ at, size, ...line }) => ({
     ...line,
     ago_ms: Math.max(0, Math.round(now - at)),
   }));
-  if (pending.dropped > 0) {
-    const message = `… ${pending.dropped} lines left out: they came faster than they could be stored`;
-    lines.push({ level: "warning", message, ago_ms: 0 });
-  }
+  pending.bytes -= bytes;
+  if (pending.tail.length > 0 && pending.bytes <= MOST_BYTES / 2) catchUp(pending, onDropped);
   const batch: LogBatch = { ...pending.lease, batch: ++pending.batch, lines };
   if (pending.progress) batch.progress = pending.progress;
-  pending.lines = [];
-  pending.bytes = 0;
   pending.progress = undefined;
   return batch;
+}
+
+/** There is room again: behind what was kept comes how much was not, and then the last lines. */
+function catchUp(pending: Pending, onDropped: LedgerOptions["onDropped"]): void {
+  const { tail, dropped, lease } = pending;
+  if (dropped > 0) {
+    const message = `… ${dropped} lines left out: they came faster than they could be stored`;
+    pending.lines.push({ level: "warning", message, at: tail[0]!.at, size: 0 });
+    onDropped(lease.job, dropped);
+  }
+  pending.lines.push(...tail);
+  for (const { size } of tail) pending.bytes += size;
+  pending.tail = [];
+  pending.dropped = 0;
 }
 
 /** What the log says last about an attempt that did not get to say it itself. */

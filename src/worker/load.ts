@@ -2,7 +2,7 @@
 import fs from "node:fs/promises";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
-import { InvalidInput } from "../errors.ts";
+import { InvalidInput, StillwakeError } from "../errors.ts";
 import { type Implementation, isImplementation } from "./implement.ts";
 
 const isModule = /\.(m?js|m?ts)$/;
@@ -25,6 +25,13 @@ export async function findModules(given: readonly string[]): Promise<string[]> {
       continue;
     }
     const names = (await fs.readdir(full)).filter((name) => isModule.test(name) && !isLeftOut.test(name)).sort();
+    if (names.length === 0) {
+      throw new InvalidInput(`No pipeline is exported by ${full}: there is no module in it`, {
+        field: "pipelines",
+        remedy:
+          "Export what implement(contract, async (job, input) => { … }) returns; directories below are not searched",
+      });
+    }
     // The build beside its source would be the same pipelines once more.
     const built = new Set(names.filter((name) => /\.m?js$/.test(name)).map((name) => name.replace(/js$/, "")));
     found.push(
@@ -53,7 +60,7 @@ export async function loadPipelines(files: readonly string[]): Promise<Implement
     }
   }
   if (found.size === 0) {
-    throw new InvalidInput(`No pipeline is exported by ${files.join(", ") || "nothing"}`, {
+    throw new InvalidInput(`No pipeline is exported by ${files.join(", ")}`, {
       field: "pipelines",
       remedy: "Export what implement(contract, async (job, input) => { … }) returns",
     });
@@ -72,6 +79,12 @@ async function load(file: string): Promise<Record<string, unknown>> {
         remedy: 'Use Node 22.18 or later, start with NODE_OPTIONS="--import tsx", or build to JavaScript first',
       });
     }
-    throw error;
+    if (error instanceof StillwakeError) throw error;
+    const frames = String((error as Error)?.stack)
+      .split("\n")
+      .filter((line) => /^ +at (?!.*node:internal)/.test(line));
+    throw new StillwakeError("PIPELINES_BROKEN", [`${file} cannot be loaded: ${error}`, ...frames].join("\n"), {
+      cause: error,
+    });
   }
 }

@@ -182,7 +182,11 @@ function readPipelines(pipelines: WorkerOptions["pipelines"]): { implementations
 
 function secretsOf(url: string, { directUrl, storeCredentials }: WorkerOptions): string[] {
   const urls = [url, ...(typeof directUrl === "string" ? [directUrl] : [])];
-  const passwords = urls.map((one) => (URL.canParse(one) ? decodeURIComponent(new URL(one).password) : ""));
+  // As it is, as it is written in a URL, and with the user before it: a short one cannot be looked for inside of other values.
+  const passwords = urls.flatMap((one) => {
+    const { username, password } = URL.canParse(one) ? new URL(one) : { username: "", password: "" };
+    return password ? [decodeURIComponent(password), password, `${username}:${password}@`] : [];
+  });
   return [...urls, ...passwords, storeCredentials?.secretAccessKey ?? "", storeCredentials?.sessionToken ?? ""].filter(
     Boolean,
   );

@@ -2,6 +2,7 @@
 // cannot do is kill: code that does not stop is given up, and a blocked event loop blocks the beats as well.
 import type { Tracing } from "../tracing.ts";
 import { factsOf, runAttempt } from "./attempt.ts";
+import { markOf } from "./context.ts";
 import { type CrashWish, crashByStop } from "./crash-point.ts";
 import type { Implementation } from "./implement.ts";
 import type { Assignment, Crew, PipelineFacts, Port, Run } from "./port.ts";
@@ -53,7 +54,12 @@ export class OwnCrew implements Crew {
       onStray: doNothing,
       onExec: this.#onExec,
     });
-    return { outcome, stop: (reason) => stop.stop(reason), kill: async () => false };
+    const kill = async () => {
+      // The code itself is given up; its commands can be killed, and must not be at work when the next attempt begins.
+      if (this.#guard) await killTree(markOf(mark, assignment));
+      return false;
+    };
+    return { outcome, stop: (reason) => stop.stop(reason), kill };
   }
 
   async stop(): Promise<void> {

@@ -11,6 +11,11 @@ export async function opened<Tx>(begin: Begin<Tx>, run: (tx: unknown) => Promise
   }
   const client = await begin.connect();
   let broken: Error | undefined;
+  // A connection that breaks while no statement is in flight has nobody to tell but its listeners; without one the process would end.
+  const onError = (error: Error) => {
+    broken = error;
+  };
+  client.on("error", onError);
   try {
     await client.query("begin");
     await run(client);
@@ -19,6 +24,7 @@ export async function opened<Tx>(begin: Begin<Tx>, run: (tx: unknown) => Promise
     await client.query("rollback").catch((failed: Error) => (broken = failed));
     throw error;
   } finally {
+    client.off("error", onError);
     client.release(broken);
   }
 }

@@ -1,24 +1,26 @@
 // The port as messages between keeper and runner. A runner can ask for a few named things, all about the job it was given; the keeper answers
-// by number. What comes from a runner is user code's to forge, so the keeper reads it as such.
-import { StillwakeError } from "../errors.ts";
+// by number. Every message names the run it belongs to: what code of an earlier job still says must not be taken for the present one's. What
+// comes from a runner is user code's to forge, so the keeper reads it as such.
+import { InvalidInput, StillwakeError } from "../errors.ts";
 import type { Outcome, StopReason } from "./ends.ts";
 import { Stopped } from "./ends.ts";
-import type { Assignment, LogLine, PipelineFacts, Port, Progress, StepLimits, StepReport } from "./port.ts";
+import type { Assignment, LogLine, PipelineFacts, Port, Progress, StepReport } from "./port.ts";
 
 export type ToRunner =
-  | { say: "load"; files: string[]; settings: RunnerSettings }
-  | { say: "run"; assignment: Assignment }
-  | { say: "stop"; reason: StopReason }
-  | { say: "answer"; ask: number; value?: unknown; refusal?: Refusal };
+  | { say: "load"; files: string[]; withheld: string[]; settings: RunnerSettings }
+  | { say: "run"; run: number; assignment: Assignment }
+  | { say: "stop"; run: number; reason: StopReason }
+  | { say: "answer"; run: number; ask: number; value?: unknown; refusal?: Refusal };
 
 export type FromRunner =
   | { say: "ready"; pipelines: PipelineFacts[] }
   | { say: "unready"; refusal: Refusal }
-  | { say: "ask"; ask: number; verb: Verb; values: unknown[] }
-  | { say: "log"; lines: LogLine[]; progress?: Progress }
-  | { say: "step"; started?: StepLimits; ended?: StepReport }
-  | { say: "alive" }
-  | { say: "ended"; outcome: Outcome; stray: boolean };
+  | { say: "ask"; run: number; ask: number; verb: Verb; values: unknown[] }
+  | { say: "log"; run: number; lines: LogLine[]; progress?: Progress }
+  | { say: "step"; run: number; started?: string; ended?: StepReport }
+  | { say: "limit"; run: number; step: string; timeoutMs: number | null }
+  | { say: "alive"; run: number }
+  | { say: "ended"; run: number; outcome: Outcome; stray: boolean };
 
 export interface RunnerSettings {
   pool: string;
@@ -49,14 +51,16 @@ const verbs = [
 ] as const;
 type Verb = (typeof verbs)[number];
 
-/** The runner's side: every call is a message. */
+/** The runner's side, one for each run: every call is a message. */
 export class PipePort implements Port {
+  readonly #run: number;
   readonly #send: (message: FromRunner) => void;
   readonly #asked = new Map<number, { resolve(value: unknown): void; reject(error: unknown): void }>();
   #next = 1;
   #provenUntil = 0;
 
-  constructor(send: (message: FromRunner) => void) {
+  constructor(run: number, send: (message: FromRunner) => void) {
+    this.#run = run;
     this.#send = send;
   }
 
@@ -108,15 +112,19 @@ export class PipePort implements Port {
   }
 
   log(lines: LogLine[], progress?: Progress): void {
-    this.#send(progress ? { say: "log", lines, progress } : { say: "log", lines });
+    this.#send(progress ? { say: "log", run: this.#run, lines, progress } : { say: "log", run: this.#run, lines });
   }
 
-  stepStarted(started: StepLimits): void {
-    this.#send({ say: "step", started });
+  stepStarted(started: string): void {
+    this.#send({ say: "step", run: this.#run, started });
+  }
+
+  limit(step: string, timeoutMs: number | null): void {
+    this.#send({ say: "limit", run: this.#run, step, timeoutMs });
   }
 
   stepEnded(ended: StepReport): void {
-    this.#send({ say: "step", ended });
+    this.#send({ say: "step", run: this.#run, ended });
   }
 
   /** The ticks of the runner say it already. */
@@ -124,7 +132,7 @@ export class PipePort implements Port {
 
   #ask(verb: Verb, ...values: unknown[]): Promise<unknown> {
     const ask = this.#next++;
-    this.#send({ say: "ask", ask, verb, values });
+    this.#send({ say: "ask", run: this.#run, ask, verb, values });
     return new Promise((resolve, reject) => this.#asked.set(ask, { resolve, reject }));
   }
 }
@@ -137,22 +145,20 @@ export async function serve(message: FromRunner, port: Port, answer: (message: T
     case "log":
       return port.log(linesFrom(message.lines), message.progress);
     case "step":
-      if (message.started)
-        port.stepStarted({
-          step: text(message.started.step),
-          timeoutMs: message.started.timeoutMs ?? Number.POSITIVE_INFINITY,
-        });
+      if (message.started !== undefined) port.stepStarted(text(message.started));
       if (message.ended)
         port.stepEnded({ ...message.ended, step: text(message.ended.step), tookMs: Number(message.ended.tookMs) || 0 });
       return;
+    case "limit":
+      return port.limit(text(message.step), message.timeoutMs === null ? null : Number(message.timeoutMs) || 0);
     case "ask": {
-      const { ask, verb, values } = message;
+      const { run, ask, verb, values } = message;
       try {
         if (!verbs.includes(verb)) throw new StillwakeError("PROTOCOL", `A runner cannot ask for "${verb}"`);
         const value = await (port[verb] as (...values: unknown[]) => unknown)(...values);
-        answer({ say: "answer", ask, value });
+        answer({ say: "answer", run, ask, value });
       } catch (error) {
-        answer({ say: "answer", ask, refusal: refusalOf(error) });
+        answer({ say: "answer", run, ask, refusal: refusalOf(error) });
       }
     }
   }
@@ -169,6 +175,8 @@ export function refusalOf(error: unknown): Refusal {
 
 export function thrownFrom({ name, message, code, stop, retryable = false }: Refusal): Error {
   if (stop) return new Stopped(stop);
+  // Its message has the remedy within.
+  if (code === "INVALID_INPUT") return new InvalidInput(message);
   const error = code === undefined ? new Error(message) : new StillwakeError(code, message, { retryable });
   error.name = name;
   return error;

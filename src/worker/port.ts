@@ -58,12 +58,6 @@ export interface Progress {
   sentence?: string;
 }
 
-/** Limits of a step that the keeper enforces when the runner cannot: its event loop may be blocked. */
-export interface StepLimits {
-  step: string;
-  timeoutMs: number;
-}
-
 export interface StepReport {
   step: string;
   tookMs: number;
@@ -81,7 +75,9 @@ export interface Port {
   log(lines: LogLine[], progress?: Progress): void;
   /** Resolves when every line so far is durable. */
   flush(): Promise<void>;
-  stepStarted(limits: StepLimits): void;
+  stepStarted(step: string): void;
+  /** A try of a step begins that may take so long: the keeper sees to it when the runner cannot, its event loop may be blocked. Null: it is over. */
+  limit(step: string, timeoutMs: number | null): void;
   stepEnded(report: StepReport): void;
   /** The attempt's own directory, made on first use and removed when the attempt is over, however it ended. */
   scratch(): Promise<string>;

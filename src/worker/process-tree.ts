@@ -147,6 +147,33 @@ while [ "$quiet" -lt ${QUIET_ROUNDS} ] && [ "$round" -lt 50 ]; do
 done
 `;
 
+/** Changes when this process has started another one, whether that still runs or not. Cheap enough to be asked around every job. */
+export function offspring(): string {
+  // The page faults of children that have ended, and who is a child now.
+  const stat = readProc("/proc/self/stat");
+  return `${stat.slice(stat.lastIndexOf(")") + 2).split(" ")[8]} ${childrenOfSelf().join(" ")}`;
+}
+
+/** Who is alive of those this process has started: its children, and everyone else with its mark. Nobody where there is no /proc. */
+export function startedBySelf(mark: string): number[] {
+  if (!fs.existsSync("/proc/self/environ")) return [];
+  const children = childrenOfSelf();
+  const pids = fs.readdirSync("/proc").map(Number).filter(Number.isInteger);
+  return pids.filter((pid) => {
+    if (pid === process.pid) return false;
+    if (!children.includes(pid) && !`\0${readProc(`/proc/${pid}/environ`)}`.includes(`\0${GUARD}=${mark}`))
+      return false;
+    return !/\) [ZX] [^)]*$/.test(readProc(`/proc/${pid}/stat`));
+  });
+}
+
+/** Of all its threads. */
+function childrenOfSelf(): number[] {
+  if (!fs.existsSync("/proc/self/task")) return [];
+  const lists = fs.readdirSync("/proc/self/task").map((thread) => readProc(`/proc/self/task/${thread}/children`));
+  return lists.flatMap((list) => list.split(" ").filter(Boolean).map(Number)).sort((a, b) => a - b);
+}
+
 function requireMark(mark: string): void {
   if (/^([\w-]+\.)+$/.test(mark)) return;
   throw new InvalidInput(`The mark ${JSON.stringify(mark)} cannot be used to find processes`, {

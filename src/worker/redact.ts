@@ -21,7 +21,19 @@ export class Redactor {
   }
 
   hide(text: string): string {
-    return this.#pattern ? text.replace(this.#pattern, MASK) : text;
+    if (!this.#pattern) return text;
+    const [last = "", ...cut] = text.replace(this.#pattern, MASK).split("…").reverse();
+    return [...cut.reverse().map((part) => this.#withoutBeginning(part)), last].join("…");
+  }
+
+  /** Where a text was cut before it came here, a secret may have been cut with it: what is left of one is hidden too. */
+  #withoutBeginning(part: string): string {
+    for (const form of this.#forms) {
+      for (let length = Math.min(form.length - 1, part.length); length >= LEAST; length--) {
+        if (part.endsWith(form.slice(0, length))) return `${part.slice(0, -length)}${MASK}`;
+      }
+    }
+    return part;
   }
 }
 
@@ -54,7 +66,8 @@ function longLeaves(value: unknown): string[] {
 
 function formsOf(secret: string): string[] {
   const bytes = Buffer.from(secret);
-  const forms = [secret, encodeURIComponent(secret), JSON.stringify(secret).slice(1, -1), bytes.toString("hex")];
+  const hex = bytes.toString("hex");
+  const forms = [secret, encodeURIComponent(secret), JSON.stringify(secret).slice(1, -1), hex, hex.toUpperCase()];
   for (const offset of [0, 1, 2]) {
     // The characters at both ends also carry bits of their neighbours: only those in between are always the same.
     const first = offset === 0 ? 0 : offset + 1;

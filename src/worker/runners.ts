@@ -5,14 +5,14 @@ import os from "node:os";
 import { fileURLToPath } from "node:url";
 import { StillwakeError } from "../errors.ts";
 import { backoffMs } from "../time.ts";
-import type { Failure } from "../verbs.ts";
 import type { Announcer } from "./announce.ts";
 import { type Outcome, outcomeOfStop, type StopReason } from "./ends.ts";
-import { lineRate, lineSplitter } from "./lines.ts";
+import { counted, lineRate, lineSplitter } from "./lines.ts";
 import { oomKills } from "./memory.ts";
 import { type FromRunner, serve, type ToRunner, thrownFrom } from "./pipe.ts";
 import type { Assignment, Crew, PipelineFacts, Port, Run } from "./port.ts";
 import { GUARD, killTree, startGuard } from "./process-tree.ts";
+import { causeOf, checked, limitsBack } from "./runner-words.ts";
 
 export interface RunnersOptions {
   announcer: Announcer;
@@ -25,6 +25,8 @@ export interface RunnersOptions {
   graceMs: number;
   /** What runners may see: no database, no provider. */
   env: Record<string, string>;
+  /** The names of what they may not see, should a preloaded module bring it back. */
+  withheld: string[];
   runAs: { uid: number; gid: number } | undefined;
   /** Megabytes of JavaScript heap per runner. */
   heapMb: number | undefined;
@@ -51,10 +53,13 @@ interface Runner {
   /** The end of what it wrote to stderr: V8 says there what it died of. */
   lastWords: string;
   oomKills: number | undefined;
+  /** Its end was decided here. */
+  dismissed: boolean;
 }
 
 /** From the death of a runner to the start of its replacement, as long as a spare is ready. */
 const FILL_MS = 250;
+const MOST_WORDS = 8000;
 const RUNNER_FILE = fileURLToPath(new URL("runner.js", import.meta.url));
 
 export class Runners implements Crew {
@@ -104,7 +109,7 @@ export class Runners implements Crew {
       outcome,
       stop: (reason) => {
         task.stopping = reason;
-        if (task.runner) say(task.runner, { say: "stop", reason });
+        if (task.runner) say(task.runner, { say: "stop", run: task.runner.jobs, reason });
         else this.#withdraw(task);
       },
       kill: async () => {
@@ -116,6 +121,8 @@ export class Runners implements Crew {
 
   async stop(): Promise<void> {
     this.#stopped = true;
+    // Whoever waits for the first runner waits in vain.
+    this.#unready?.(new StillwakeError("STOPPED", "The worker was stopped before its first runner was ready"));
     await Promise.all([...this.#all].map((runner) => this.#kill(runner)));
     await killTree(this.#options.mark);
     await this.#guard.close();
@@ -137,7 +144,8 @@ export class Runners implements Crew {
       task.runner = runner;
       runner.task = task;
       runner.jobs += 1;
-      say(runner, { say: "run", assignment: task.assignment });
+      runner.lastWords = "";
+      say(runner, { say: "run", run: runner.jobs, assignment: task.assignment });
     }
   }
 
@@ -146,11 +154,19 @@ export class Runners implements Crew {
     const { slots, spares } = this.#options;
     const starting = [...this.#all].filter(({ ready }) => !ready).length;
     const wanted = Math.min(slots + spares - this.#all.size, Math.max(1, os.availableParallelism()) - starting);
-    for (let count = 0; count < wanted && !this.#stopped; count++) this.#spawn();
+    for (let count = 0; count < wanted && !this.#stopped; count++) {
+      try {
+        this.#spawn();
+      } catch {
+        // No room for another process now.
+        setTimeout(() => this.#fill(), backoffMs(this.#badStarts++, 100, 10_000)).unref();
+        return;
+      }
+    }
   }
 
   #spawn(): void {
-    const { env, runAs, heapMb, mark, files, pool, graceMs } = this.#options;
+    const { env, withheld, runAs, heapMb, mark, files, pool, graceMs } = this.#options;
     const name = `r${++this.#born}`;
     const ownMark = `${mark}${name}.`;
     const child = fork(RUNNER_FILE, [], {
@@ -158,7 +174,7 @@ export class Runners implements Crew {
       // A session of its own: the terminal's Ctrl-C does not reach it, and it can be ended as a whole.
       detached: true,
       stdio: ["ignore", "pipe", "pipe", "ipc"],
-      execArgv: heapMb === undefined ? process.execArgv : [...process.execArgv, `--max-old-space-size=${heapMb}`],
+      execArgv: [...shownArguments(), ...(heapMb === undefined ? [] : [`--max-old-space-size=${heapMb}`])],
       ...runAs,
     });
     const runner: Runner = {
@@ -171,6 +187,7 @@ export class Runners implements Crew {
       task: undefined,
       lastWords: "",
       oomKills: oomKills(),
+      dismissed: false,
     };
     this.#all.add(runner);
     this.#readOutput(runner);
@@ -188,18 +205,30 @@ export class Runners implements Crew {
         void this.#died(runner, code, signal);
       });
     });
-    say(runner, { say: "load", files, settings: { pool, graceMs, mark: ownMark, tickMs: 1000 } });
+    say(runner, { say: "load", files, withheld, settings: { pool, graceMs, mark: ownMark, tickMs: 1000 } });
   }
 
+  /** User code can send what it likes: what makes no sense costs it its runner, and nobody else anything. */
   #hear(runner: Runner, message: FromRunner): void {
+    try {
+      this.#heed(runner, message);
+    } catch (error) {
+      runner.lastWords = `It sent what no runner sends: ${(error as Error).message}`;
+      this.#end(runner);
+    }
+  }
+
+  #heed(runner: Runner, message: FromRunner): void {
     if (message?.say === "ready") this.#isReady(runner, message.pipelines);
     else if (message?.say === "unready") this.#isUnready(runner, thrownFrom(message.refusal));
-    else if (message?.say === "ended") this.#hasEnded(runner, message);
-    else if (runner.task) void serve(message, runner.task.port, (answer) => say(runner, answer)).catch(() => {});
+    else if (message?.run !== runner.jobs || !runner.task) return;
+    else if (message.say === "ended") this.#hasEnded(runner, message);
+    else void serve(message, runner.task.port, (answer) => say(runner, answer)).catch(() => {});
   }
 
   #isReady(runner: Runner, pipelines: PipelineFacts[]): void {
     if (runner.ready) return;
+    const facts = pipelines.map(limitsBack);
     runner.ready = true;
     this.#badStarts = 0;
     const tookMs = performance.now() - runner.bornAt;
@@ -209,7 +238,7 @@ export class Runners implements Crew {
       pid: runner.child.pid ?? 0,
       tookMs,
     });
-    this.#facts?.(pipelines.map(limitsBack));
+    this.#facts?.(facts);
     this.#facts = undefined;
     this.#idle.push(runner);
     this.#assign();
@@ -217,24 +246,32 @@ export class Runners implements Crew {
   }
 
   #isUnready(runner: Runner, error: Error): void {
+    if (runner.ready) throw error;
     runner.lastWords = error.message;
     this.#unready?.(error);
     this.#unready = undefined;
-    void this.#kill(runner);
+    this.#end(runner);
   }
 
   #hasEnded(runner: Runner, { outcome, stray }: Extract<FromRunner, { say: "ended" }>): void {
     const { task } = runner;
     if (!task) return;
     runner.task = undefined;
-    task.resolve(checked(outcome));
     if (stray || runner.jobs >= this.#options.mostJobs) {
-      // Code that did not stop must not go on beside the next job.
-      void this.#kill(runner);
+      // Code that did not stop must not go on beside the next job, nor beside the next attempt of this one.
+      runner.dismissed = true;
+      void this.#kill(runner)
+        .catch(() => {})
+        .then(() => task.resolve(checked(outcome)));
       return;
     }
+    task.resolve(checked(outcome));
     this.#idle.push(runner);
     this.#assign();
+  }
+
+  #end(runner: Runner): void {
+    void this.#kill(runner).catch(() => runner.child.kill("SIGKILL"));
   }
 
   async #kill(runner: Runner): Promise<void> {
@@ -257,7 +294,7 @@ export class Runners implements Crew {
     const { task } = runner;
     runner.task = undefined;
     const failure = causeOf(runner, code, signal);
-    if (!this.#stopped && !task?.stopping) {
+    if (!this.#stopped && !task?.stopping && !runner.dismissed) {
       this.#options.announcer.announce({
         kind: "runner.died",
         runner: runner.name,
@@ -269,7 +306,7 @@ export class Runners implements Crew {
       });
     }
     // Nothing of the old attempt may be at work when the next one begins.
-    await killTree(runner.mark);
+    await killTree(runner.mark).catch(() => {});
     if (task) task.resolve(task.stopping ? outcomeOfStop(task.stopping) : { kind: "lost", failure });
     if (this.#stopped) return;
     if (!runner.ready) {
@@ -286,61 +323,53 @@ export class Runners implements Crew {
     const { announcer } = this.#options;
     for (const stream of ["stdout", "stderr"] as const) {
       const rate = lineRate({ perSecond: 100, burst: 500, bytesPerSecond: 256 * 1024 });
+      let leftOut = 0;
+      let saying: NodeJS.Timeout | undefined;
+      const print = (line: string) => {
+        const job = runner.task?.assignment.job;
+        announcer.announce({ kind: "runner.output", runner: runner.name, stream, line, ...(job && { job }) });
+      };
+      const sayLeftOut = () => {
+        clearTimeout(saying);
+        saying = undefined;
+        if (leftOut > 0) print(`… ${counted(leftOut, "line")} left out`);
+        leftOut = 0;
+      };
+      const leaveOut = (count: number) => {
+        leftOut += count;
+        saying ??= setTimeout(sayLeftOut, 1000).unref();
+      };
       const lines = lineSplitter({
         wanted: () => rate.ready(performance.now()),
+        onSkipped: leaveOut,
         onLine: (line) => {
-          if (stream === "stderr") runner.lastWords = `${runner.lastWords}${line}\n`.slice(-4000);
-          if (!rate.take(line.length, performance.now())) return;
-          const job = runner.task?.assignment.job;
-          announcer.announce({ kind: "runner.output", runner: runner.name, stream, line, ...(job && { job }) });
+          if (rate.take(line.length, performance.now())) print(line);
+          else leaveOut(1);
         },
       });
-      runner.child[stream]?.on("data", (chunk: Buffer) => lines.write(chunk));
-      runner.child[stream]?.on("end", () => lines.end());
+      runner.child[stream]?.on("data", (chunk: Buffer) => {
+        // Also of what is left out: the end of a flood may be the cause of death.
+        if (stream === "stderr")
+          runner.lastWords = (runner.lastWords + chunk.toString("utf8", Math.max(0, chunk.length - MOST_WORDS))).slice(
+            -MOST_WORDS,
+          );
+        lines.write(chunk);
+      });
+      runner.child[stream]?.on("end", () => {
+        lines.end();
+        sayLeftOut();
+      });
     }
   }
 }
 
+/** What this process was started with but for files of variables: they are where credentials come from. */
+function shownArguments(): string[] {
+  return process.execArgv.filter(
+    (one, place, all) => !/^--env-file/.test(one) && !/^--env-file[^=]*$/.test(all[place - 1] ?? ""),
+  );
+}
+
 function say(runner: Runner, message: ToRunner): void {
   if (runner.child.connected) runner.child.send(message, () => {});
-}
-
-/** JSON has no Infinity. */
-function limitsBack(facts: PipelineFacts): PipelineFacts {
-  return {
-    ...facts,
-    timeoutMs: facts.timeoutMs ?? Number.POSITIVE_INFINITY,
-    silenceMs: facts.silenceMs ?? Number.POSITIVE_INFINITY,
-  };
-}
-
-/** User code can send what it likes. */
-function checked(outcome: Outcome): Outcome {
-  const kinds: Outcome["kind"][] = ["completed", "failed", "slept", "paused", "cancelled", "released", "replaced"];
-  if (kinds.includes(outcome?.kind)) return outcome;
-  return {
-    kind: "failed",
-    fatal: false,
-    failure: { name: "Protocol", code: "PROTOCOL", message: "The runner sent no outcome" },
-  };
-}
-
-function causeOf(runner: Runner, code: number | null, signal: NodeJS.Signals | null): Failure {
-  const died = (reason: string, message: string): Failure => ({
-    name: "RunnerDied",
-    code: `RUNNER_${reason}`,
-    message,
-  });
-  if (/heap out of memory|Allocation failed/i.test(runner.lastWords)) {
-    return died("OOM", "The runner ran out of memory: its JavaScript heap was full");
-  }
-  const kills = oomKills();
-  if (signal === "SIGKILL" && kills !== undefined && runner.oomKills !== undefined && kills > runner.oomKills) {
-    return died("OOM", "The runner was killed by SIGKILL: the machine ran out of memory");
-  }
-  if (signal) return died("KILLED", `The runner was killed by ${signal}`);
-  if (code === 137) return died("OOM", "The runner ended with exit code 137: killed, most often for want of memory");
-  if (code === null) return died("START", `The runner could not be started: ${runner.lastWords}`);
-  const words = runner.lastWords.trim().split("\n").at(-1);
-  return died("EXITED", `The runner ended with exit code ${code}${words ? `: ${words.slice(0, 300)}` : ""}`);
 }

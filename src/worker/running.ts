@@ -1,7 +1,7 @@
 // One claimed job under way, as the keeper sees it: the port its attempt speaks through, and everything the keeper knows about it. A runner is
 // not trusted: whatever comes through here can only concern this job and this lease.
 import type { Database } from "../database.ts";
-import { LeaseLost } from "../errors.ts";
+import { LeaseLost, StillwakeError } from "../errors.ts";
 import type { ArtifactRow } from "../verbs.ts";
 import { adopt, type KeptStep, type Lease, loadArtifacts, loadCheckpoints, saveArtifact } from "../worker-verbs.ts";
 import type { Announcer, EventOf } from "./announce.ts";
@@ -9,7 +9,7 @@ import { artifactIsThere, storeArtifact } from "./artifact-keeper.ts";
 import type { ProducedArtifact } from "./artifacts.ts";
 import { Stopped, type StopReason } from "./ends.ts";
 import type { Ledger } from "./ledger.ts";
-import type { Assignment, LogLine, PipelineFacts, Port, Progress, Run, StepLimits, StepReport } from "./port.ts";
+import type { Assignment, LogLine, PipelineFacts, Port, Progress, Run, StepReport } from "./port.ts";
 import { openScratch, type Scratch } from "./scratch.ts";
 import type { ArtifactStore } from "./stores.ts";
 
@@ -24,7 +24,7 @@ export interface RunningHost {
   runAs: { uid: number; gid: number } | undefined;
   /** Resolves at the next beat that proves leases. */
   proof(): Promise<void>;
-  onRefused(job: string, verb: string): void;
+  onRefused(lease: Lease, verb: string): void;
 }
 
 export class Running implements Port, Lease {
@@ -46,6 +46,12 @@ export class Running implements Port, Lease {
   deadlines: Map<string, { at: number; timeoutMs: number }> | undefined;
   readonly #host: RunningHost;
   #scratch: Promise<Scratch> | undefined;
+  #saves = 0;
+  #onSaved: (() => void) | undefined;
+  readonly #saved = () => {
+    this.#saves -= 1;
+    if (this.#saves === 0) this.#onSaved?.();
+  };
 
   constructor(assignment: Assignment, facts: PipelineFacts, provenAt: number, host: RunningHost) {
     this.assignment = assignment;
@@ -72,9 +78,21 @@ export class Running implements Port, Lease {
     return this.#fenced("load_checkpoints", () => loadCheckpoints(this.#host.database, this));
   }
 
-  async saveCheckpoint(step: string, output: string, tookMs: number): Promise<"saved" | "kept"> {
+  saveCheckpoint(step: string, output: string, tookMs: number): Promise<"saved" | "kept"> {
+    if (this.ended) return Promise.reject(new Stopped({ kind: "replaced" }));
     const { job, epoch, lease } = this;
-    return this.#host.ledger.saveCheckpoint({ job, epoch, lease, step, output, tookMs });
+    const saving = this.#host.ledger.saveCheckpoint({ job, epoch, lease, step, output, tookMs });
+    this.#saves += 1;
+    saving.then(this.#saved, this.#saved);
+    return saving;
+  }
+
+  /** Resolves when no result of the attempt is on its way any more; undefined when none is. The settlement must not overtake it. */
+  saved(): Promise<void> | undefined {
+    if (this.#saves === 0) return undefined;
+    return new Promise((resolve) => {
+      this.#onSaved = resolve;
+    });
   }
 
   adopt(version: number, restart: boolean): Promise<void> {
@@ -82,6 +100,7 @@ export class Running implements Port, Lease {
   }
 
   log(lines: LogLine[], progress?: Progress): void {
+    if (this.ended) return;
     this.heardAt = performance.now();
     this.#host.ledger.log(this.fence, lines, progress);
   }
@@ -90,18 +109,19 @@ export class Running implements Port, Lease {
     await this.#host.ledger.flush(this.job);
   }
 
-  stepStarted({ step, timeoutMs }: StepLimits): void {
+  limit(step: string, timeoutMs: number | null): void {
+    this.deadlines ??= new Map();
+    if (timeoutMs === null) this.deadlines.delete(step);
+    else this.deadlines.set(step, { at: performance.now() + timeoutMs, timeoutMs });
+  }
+
+  stepStarted(step: string): void {
     this.heardAt = performance.now();
-    if (Number.isFinite(timeoutMs)) {
-      this.deadlines ??= new Map();
-      this.deadlines.set(step, { at: this.heardAt + timeoutMs, timeoutMs });
-    }
     this.#host.announcer.announce({ kind: "step.started", job: this.job, pipeline: this.facts.name, step });
   }
 
   stepEnded({ step, tookMs, outcome, code }: StepReport): void {
     this.heardAt = performance.now();
-    this.deadlines?.delete(step);
     const event: EventOf<"step.ended"> = {
       kind: "step.ended",
       job: this.job,
@@ -164,7 +184,9 @@ export class Running implements Port, Lease {
 
   #store(): ArtifactStore {
     if (this.#host.store) return this.#host.store;
-    throw new Error('This worker has no artifact store. Give it one: store: "file:./artifacts" or s3://…');
+    throw new StillwakeError("NO_STORE", "This worker has no artifact store", {
+      remedy: 'Give it one: store: "file:./artifacts", or s3://…',
+    });
   }
 
   async #fenced<T>(verb: string, write: () => Promise<T>): Promise<T> {
@@ -172,7 +194,7 @@ export class Running implements Port, Lease {
       return await write();
     } catch (error) {
       if (!(error instanceof LeaseLost)) throw error;
-      this.#host.onRefused(this.job, verb);
+      this.#host.onRefused(this, verb);
       throw new Stopped({ kind: "replaced" });
     }
   }

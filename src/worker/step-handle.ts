@@ -53,15 +53,16 @@ export class Handle implements StepHandle {
     return this.#log;
   }
 
-  progress(value: number | { done: number; total: number }, sentence?: string): void {
-    this.#host.progress(value, sentence);
+  // Made when they are asked for, so that `({ exec, log }) => …` works and a step that uses none pays for none.
+  get progress(): StepHandle["progress"] {
+    return (value, sentence) => this.#host.progress(value, sentence);
   }
 
-  exec(command: string, args: readonly string[] = [], options: ExecOptions = {}): Exec {
-    return this.#host.exec(this.log, command, args, options);
+  get exec(): StepHandle["exec"] {
+    return (command, args = [], options = {}) => this.#host.exec(this.log, command, args, options);
   }
 
-  scratch(): Promise<string> {
-    return this.#host.scratch();
+  get scratch(): StepHandle["scratch"] {
+    return () => this.#host.scratch();
   }
 }

@@ -3,12 +3,13 @@
 // warning and a gap.
 import { setTimeout as delay } from "node:timers/promises";
 import { InvalidInput, StillwakeError } from "../errors.ts";
+import { unstorable } from "../payload.ts";
 import { Pause, RateLimited } from "../thrown.ts";
 import { backoffMs, type Duration, durationMs, limitMs } from "../time.ts";
 import type { Tracing } from "../tracing.ts";
 import { decode, encode } from "./codec.ts";
 import type { CrashPoint } from "./crash-point.ts";
-import { inWords, Stopped } from "./ends.ts";
+import { Asleep, inWords, Stopped } from "./ends.ts";
 import { classify, failureOf, type Judge, sentenceOf } from "./failure.ts";
 import type { Journal } from "./journal.ts";
 import type { Assignment, Port } from "./port.ts";
@@ -63,6 +64,12 @@ class Scope implements StepScope {
   }
 }
 
+export function attemptEnded(job: string): StillwakeError {
+  return new StillwakeError("ATTEMPT_ENDED", `This attempt at job ${job} has ended`, {
+    remedy: "Await everything the job does before its function returns",
+  });
+}
+
 /** A step went past its own limit. */
 class StepLimit extends StillwakeError {}
 
@@ -84,6 +91,7 @@ export class Steps {
   readonly #names = new Set<string>();
   readonly #active: string[] = [];
   readonly missing: string[] = [];
+  #ended = false;
   #kept: Promise<Map<string, unknown>> | undefined;
   #failed: { error: unknown; step: string } | undefined;
   /** performance.now() of the last thing the work itself said. */
@@ -103,6 +111,12 @@ export class Steps {
 
   stepOf(error: unknown): string | undefined {
     return this.#failed?.error === error ? this.#failed?.step : undefined;
+  }
+
+  /** The attempt is over: nothing more is kept. True when a step still runs. */
+  end(): boolean {
+    this.#ended = true;
+    return this.#active.length > 0;
   }
 
   heard(): void {
@@ -125,8 +139,7 @@ export class Steps {
     try {
       return await this.#run(name, options, run);
     } catch (error) {
-      if (error instanceof Stopped || error instanceof RateLimited || error instanceof Pause || this.#host.stop.reason)
-        throw error;
+      if (this.#concernsJob(error)) throw error;
       const failure = failureOf(error, this.#judge, name);
       this.missing.push(name);
       this.#journal.write("warning", sentenceOf(failure), name, { code: failure.code, error: failure.message });
@@ -164,7 +177,16 @@ export class Steps {
     }
     if (proof) await proof;
     stop.throwIfStopped();
+    if (this.#ended) throw attemptEnded(this.#assignment.job);
     return undefined;
+  }
+
+  /** It says how the job goes on, not that a step has failed. */
+  #concernsJob(error: unknown): boolean {
+    if (this.#host.stop.reason || this.#ended) return true;
+    if ([Stopped, Asleep, RateLimited, Pause].some((kind) => error instanceof kind)) return true;
+    const verdict = classify(error, this.#judge);
+    return typeof verdict === "object" && !("retryIn" in verdict);
   }
 
   scope(name: string, signal: () => AbortSignal): StepScope {
@@ -179,7 +201,7 @@ export class Steps {
     this.#active.push(name);
     this.heard();
     const began = performance.now();
-    port.stepStarted({ step: name, timeoutMs: limitMs(options.timeout, "timeout") });
+    port.stepStarted(name);
     let outcome: "completed" | "failed" = "failed";
     let code: string | undefined;
     try {
@@ -213,17 +235,24 @@ export class Steps {
   #run<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
     return this.tell(name, options, async () => {
       const began = performance.now();
-      const value = await (options.retry ? this.#tries(name, options, run) : this.#once(name, options, run));
+      const value = await this.within(name, options, run);
       // A result that is there is kept, whatever the attempt was told meanwhile; only a replaced one may not write.
       if (this.#host.stop.reason?.stop.kind === "replaced") throw this.#host.stop.reason;
+      if (this.#ended) throw attemptEnded(this.#assignment.job);
       const json = encode(value, `The result of step "${name}"`);
       this.#host.crashPoint?.("before", name);
       this.#journal.handOver();
       await this.#host.port.saveCheckpoint(name, json, performance.now() - began);
       this.#host.crashPoint?.("after", name);
       // What comes back now is what comes back after a crash.
-      return (typeof value === "object" && value !== null ? decode(JSON.parse(json)) : value) as Result;
+      if (typeof value === "object" && value !== null) return decode(JSON.parse(json)) as Result;
+      return (value === 0 ? 0 : value) as Result;
     });
+  }
+
+  /** Runs code within the limits of a step, as often as its policy says. */
+  within<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> | Result {
+    return options.retry ? this.#tries(name, options, run) : this.#once(name, options, run);
   }
 
   async #tries<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
@@ -233,11 +262,11 @@ export class Steps {
         return await this.#once(name, options, run);
       } catch (error) {
         const { stop } = this.#host;
-        if (attempt >= attempts || stop.reason || error instanceof RateLimited || error instanceof Pause) throw error;
+        if (attempt >= attempts || this.#concernsJob(error)) throw error;
         const verdict = classify(error, this.#judge);
-        if (verdict === "fatal" || (typeof verdict === "object" && !("retryIn" in verdict))) throw error;
+        if (verdict === "fatal") throw error;
         const pauseMs =
-          typeof verdict === "object"
+          typeof verdict === "object" && "retryIn" in verdict
             ? durationMs(verdict.retryIn, "retryIn")
             : backoffMs(attempt - 1, durationMs(first, "retry.first"), durationMs(most, "retry.most"));
         const failure = failureOf(error, this.#judge, name);
@@ -271,6 +300,8 @@ export class Steps {
       (error) => controller.abort(error),
     );
     this.heard();
+    const { port } = this.#host;
+    if (options.timeout !== undefined) port.limit(name, durationMs(options.timeout, "timeout"));
     const work = Promise.resolve(run(this.scope(name, () => signal)));
     const over = new Promise<never>((_, reject) => {
       controller.signal.addEventListener("abort", () => {
@@ -291,6 +322,7 @@ export class Steps {
       throw controller.signal.aborted && !stop.reason ? controller.signal.reason : error;
     } finally {
       limits.close();
+      if (options.timeout !== undefined) port.limit(name, null);
     }
   }
 }
@@ -328,7 +360,7 @@ function watch(
 }
 
 function checkName(name: string): void {
-  if (typeof name === "string" && name.length >= 1 && name.length <= 200 && !name.includes("\u0000")) return;
+  if (typeof name === "string" && name.length >= 1 && name.length <= 200 && !unstorable(name)) return;
   throw new InvalidInput(`${JSON.stringify(name)} cannot name a step`, {
     field: "name",
     remedy: "Use a text of 1 to 200 characters",

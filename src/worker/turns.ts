@@ -1,8 +1,9 @@
 // The turns of a keeper: settle what is finished and claim for the free slots, in one statement and one commit. Two may be in flight, so that
 // Postgres has work while this process prepares the next. What ends in the same moment is settled together.
 import type { Database } from "../database.ts";
-import { InvalidInput } from "../errors.ts";
+import { InvalidInput, UnknownPool } from "../errors.ts";
 import { backoffMs } from "../time.ts";
+import type { Tracing } from "../tracing.ts";
 import type { JobState } from "../verbs.ts";
 import { type ClaimedJob, type ClaimRequest, type Settlement, settle, settleAndClaim } from "../worker-verbs.ts";
 import type { Announcer } from "./announce.ts";
@@ -13,6 +14,7 @@ import type { Running } from "./running.ts";
 export interface TurnsOptions {
   database: Database;
   announcer: Announcer;
+  tracing: Tracing;
   request: Omit<ClaimRequest, "limit" | "presence">;
   slots: number;
   /** Jobs to take in all. */
@@ -20,7 +22,11 @@ export interface TurnsOptions {
   presence(): string | null;
   /** Jobs whose code runs. */
   active(): number;
+  /** Something to wait for before a claim, which takes back leases that have run out: see Beats.fresh(). */
+  prove(): Promise<void> | undefined;
   begin(job: ClaimedJob, claimedAt: number): void;
+  /** The session that a claim named broke while it was on its way: others would take the lease for that of a dead worker. */
+  misnamed(): void;
   settled(ended: Ended, refused: boolean): void;
   /** A claim found less than there was room for. */
   rest(found: number): void;
@@ -49,6 +55,7 @@ export class Turns {
   #reserved = 0;
   #taken = 0;
   #failures = 0;
+  #closed = false;
 
   constructor(options: TurnsOptions) {
     this.#options = options;
@@ -73,6 +80,13 @@ export class Turns {
     this.#claiming = false;
   }
 
+  /** The database is closed: what is not settled by now is left to the lease. */
+  close(): void {
+    this.#claiming = false;
+    this.#closed = true;
+    this.#ended.length = 0;
+  }
+
   /** There may be work; `hinted` when somebody said so. */
   look(hinted = false): void {
     this.#due = true;
@@ -92,7 +106,7 @@ export class Turns {
 
   /** At the end of this turn of the event loop, so that jobs which end together are settled together. */
   #pump(): void {
-    if (this.#armed) return;
+    if (this.#armed || this.#closed) return;
     this.#armed = true;
     setImmediate(() => {
       this.#armed = false;
@@ -124,17 +138,18 @@ export class Turns {
   }
 
   async #settleAndClaim(ended: Ended[], limit: number): Promise<void> {
-    const { database, announcer, request, presence, begin, rest } = this.#options;
+    const { database, announcer, tracing, request, presence, prove, begin, misnamed, rest } = this.#options;
     const hinted = this.#hinted;
     this.#due = false;
     this.#hinted = false;
+    const proof = prove();
+    if (proof) await proof;
     const sentAt = performance.now();
     const settlements = ended.map(({ settlement }) => settlement);
-    const { refused, claimed } = await settleAndClaim(database, settlements, {
-      ...request,
-      limit,
-      presence: presence(),
-    });
+    const named = presence();
+    const { refused, claimed } = await tracing.claim(() =>
+      settleAndClaim(database, settlements, { ...request, limit, presence: named }),
+    );
     this.#report(ended, refused);
     if (claimed.length > 0) {
       announcer.announce({ kind: "claimed", count: claimed.length, tookMs: performance.now() - sentAt });
@@ -143,6 +158,7 @@ export class Turns {
     }
     this.#taken += claimed.length;
     for (const job of claimed) begin(job, sentAt);
+    if (claimed.length > 0 && presence() !== named) misnamed();
     if (claimed.length === limit) this.#due = true;
     else rest(claimed.length);
   }
@@ -161,9 +177,12 @@ export class Turns {
 
   /** One settlement that cannot be stored must not hold up the others: each is sent alone, and that one fails its job. */
   async #mend(ended: Ended[], error: unknown): Promise<void> {
-    this.#due = true;
+    if (this.#closed) return;
+    // No pipeline names this pool yet, so it has no jobs either.
+    this.#due = !(error instanceof UnknownPool) || ended.length > 0;
     if (!(error instanceof InvalidInput) || ended.length === 0) {
       this.#options.announcer.announce({ kind: "claim.failed", message: (error as Error).message });
+      if (!this.#due) return this.#options.rest(0);
       this.#ended.unshift(...ended);
       await new Promise((resolve) => setTimeout(resolve, backoffMs(this.#failures++, 100, 5000)));
       return;

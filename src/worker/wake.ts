@@ -10,11 +10,15 @@ export interface WakeOptions {
   announcer: Announcer;
   worker: string;
   question: DueQuestion;
+  /** How long a lease lasts. */
+  spanMs: number;
   /** Whether hints are to be expected. */
   pushed(): boolean;
   /** The floor without hints, and with them. */
   pollMs: number;
   pushedPollMs: number;
+  /** Something to wait for before leases are looked at that have run out: see Beats.fresh(). */
+  prove(): Promise<void> | undefined;
   /** There may be work. */
   onDue(): void;
 }
@@ -27,6 +31,7 @@ export class Wake {
   #timer: NodeJS.Timeout | undefined;
   #watchTimer: NodeJS.Timeout | undefined;
   #asking = false;
+  #again = false;
   #watching = false;
   #stopped = false;
   /** How often in a row the database said "now" and a claim found nothing: others were quicker. */
@@ -39,12 +44,17 @@ export class Wake {
   /** A claim came back with less than it had room for. */
   rest(found: number): void {
     if (found > 0) this.#vain = 0;
-    if (this.#stopped || this.#asking) return;
+    if (this.#stopped) return;
+    // What is being answered may be older than what happened since.
+    this.#again = this.#asking;
+    if (this.#asking) return;
     this.#asking = true;
     void this.#ask().finally(() => {
       this.#asking = false;
+      if (this.#again) this.rest(0);
+      // After the answer: a job that it no longer counts as waiting is under a lease by now, and that is seen.
+      if (!this.#watchTimer) void this.#watch();
     });
-    void this.#watch();
   }
 
   /** Something happened: look now. */
@@ -73,13 +83,14 @@ export class Wake {
     }
     if (this.#stopped) return;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.#look(), Math.max(waitMs, 1));
+    this.#timer = setTimeout(() => void this.#look(), Math.min(Math.max(waitMs, 1), 2 ** 31 - 1));
   }
 
   async #look(): Promise<void> {
-    const { database, announcer, question } = this.#options;
+    const { database, announcer, question, prove } = this.#options;
     this.#timer = undefined;
     try {
+      await prove();
       const count = await recoverStale(database, question.pool);
       if (count > 0) announcer.announce({ kind: "recovered", count, reason: "stale" });
     } catch {}
@@ -87,10 +98,16 @@ export class Wake {
   }
 
   async #watch(): Promise<void> {
-    const { database, announcer, worker } = this.#options;
+    const { database, announcer, worker, spanMs } = this.#options;
     if (this.#watching || this.#stopped) return;
     this.#watching = true;
+    this.#watchTimer = undefined;
     try {
+      // Who was away himself cannot tell the dead from those who are not back yet: all are given the length of a lease, as after a start.
+      if (database.steadyMs < spanMs) {
+        this.#watchTimer = setTimeout(() => void this.#watch(), spanMs - database.steadyMs);
+        return;
+      }
       const { recovered, watched } = await recoverAbsent(database, worker, GRACE_MS);
       if (recovered > 0) {
         announcer.announce({ kind: "recovered", count: recovered, reason: "absent" });

@@ -6,7 +6,7 @@
 import { randomBytes } from "node:crypto";
 import fs from "node:fs/promises";
 import os from "node:os";
-import { runnerEnvironment } from "../config.ts";
+import { runnerEnvironment, withheldNames } from "../config.ts";
 import { Database } from "../database.ts";
 import { DirectLine } from "../direct.ts";
 import { loadTracing } from "../tracing.ts";
@@ -19,7 +19,7 @@ import { memoryUse, watchMemory } from "./memory.ts";
 import { createMetrics, type Metrics } from "./metrics.ts";
 import { readWorkerOptions, type WorkerOptions, type WorkerSettings } from "./options.ts";
 import { OwnCrew } from "./own-crew.ts";
-import type { Crew } from "./port.ts";
+import type { Assignment, Crew, PipelineFacts, Port, Run } from "./port.ts";
 import { Runners } from "./runners.ts";
 import { sweepScratch } from "./scratch.ts";
 import type { Health } from "./worker-http.ts";
@@ -83,15 +83,21 @@ export class Worker {
     this.#armIdle();
     await fs.mkdir(scratchRoot, { recursive: true, mode: 0o700 });
     await sweepScratch(scratchRoot).catch(() => {});
-    const pipelines = await this.#crew.start();
-    for (const { name, settings } of pipelines) await registerPipeline(this.#database, name, settings);
-    // Told to stop while it waited for the database.
-    if (this.#state !== "new") return this;
+    const tracing = await loadTracing();
+    const pipelines = await this.#prepare().catch((error) => {
+      if (this.#state === "new") throw error;
+    });
+    // Told to stop while it loaded pipelines or waited for the database.
+    if (!pipelines || this.#state !== "new") {
+      await this.#crew.stop();
+      return this;
+    }
     this.#keeper = new Keeper({
       ...this.#settings,
       database: this.#database,
       announcer: this.announcer,
       crew: this.#crew,
+      tracing,
       pipelines,
       worker: this.name,
       presence: () => this.#direct?.presence ?? null,
@@ -114,6 +120,12 @@ export class Worker {
     this.#keepWatch();
     this.#keeper.start();
     return this;
+  }
+
+  async #prepare(): Promise<PipelineFacts[]> {
+    const pipelines = await this.#crew.start();
+    for (const { name, settings } of pipelines) await registerPipeline(this.#database, name, settings);
+    return pipelines;
   }
 
   /** There may be work. */
@@ -166,7 +178,9 @@ export class Worker {
       files,
       crash,
     } = this.#settings;
-    const mark = `${this.name.replaceAll(/[^\w-]/g, "_")}.`;
+    // Not the name alone: a worker that replaces one of the same name on this machine must not be swept away with it.
+    const own = `${process.pid}-${randomBytes(4).toString("hex")}`;
+    const mark = `${this.name.replaceAll(/[^\w-]/g, "_")}-${own}.`;
     const { announcer } = this;
     if (isolation === "none") {
       return new LazyCrew(
@@ -185,6 +199,7 @@ export class Worker {
           mark,
           graceMs,
           env: shown,
+          withheld: withheldNames(secrets, env),
           runAs,
           heapMb,
           mostJobs,
@@ -273,7 +288,7 @@ export class Worker {
   #idle(): void {
     const { until } = this.#settings;
     if (until === "empty" || until === "once")
-      void this.drain(until === "once" ? "its one job is done" : "nothing is left to do");
+      void this.drain(until === "once" ? "after one job" : "nothing is left to do");
     else this.#armIdle();
   }
 
@@ -287,28 +302,33 @@ export class Worker {
     const { idleExitMs } = this.#settings;
     if (!Number.isFinite(idleExitMs) || this.#state === "draining" || this.#state === "stopped") return;
     // Looking in vain does not start the time anew.
-    this.#idleTimer ??= setTimeout(() => {
-      void this.drain(this.#databaseUp ? "idle" : "the database cannot be reached");
-    }, idleExitMs);
+    this.#idleTimer ??= setTimeout(
+      () => {
+        void this.drain(this.#databaseUp ? "idle" : "the database cannot be reached");
+      },
+      Math.min(idleExitMs, 2 ** 31 - 1),
+    );
   }
 
   async #drain(reason: string, limitMs: number): Promise<void> {
     const began = performance.now();
     this.#state = "draining";
     clearTimeout(this.#idleTimer);
-    for (const timer of this.#timers) clearInterval(timer);
-    this.#memory?.stop();
     const keeper = this.#keeper;
     if (keeper) {
       this.announcer.announce({ kind: "worker.draining", reason, active: keeper.active, limitMs });
       keeper.retire();
       const quiet = keeper.quiet();
-      await this.#withPatience(quiet, limitMs);
+      // A claim that waits for a database which is away has nothing to bring.
+      const patience = (ms: number) => (this.#databaseUp || keeper.held > 0 ? ms : 0);
+      await this.#withPatience(quiet, patience(limitMs));
       keeper.stopAll({ kind: "shutdown" });
       // The grace of every job, and as long again for its hand-back. Without the database nothing can be handed back: leases run out.
-      await this.#withPatience(quiet, this.#settings.graceMs * 2 + 5000);
+      await this.#withPatience(quiet, patience(this.#settings.graceMs * 2 + 5000));
       keeper.close();
     }
+    for (const timer of this.#timers) clearInterval(timer);
+    this.#memory?.stop();
     await this.#crew.stop();
     await this.#direct?.close();
     await this.#database.close();
@@ -343,8 +363,8 @@ class LazyCrew implements Crew {
     return this.#crew.start();
   }
 
-  run(...values: Parameters<Crew["run"]>): ReturnType<Crew["run"]> {
-    return this.#crew!.run(...values);
+  run(assignment: Assignment, port: Port): Run {
+    return this.#crew!.run(assignment, port);
   }
 
   async stop(): Promise<void> {

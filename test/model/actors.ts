@@ -119,6 +119,31 @@ export const writes: Record<string, { send(client: pg.ClientBase, held: Held): P
       first(client, "select * from stillwake.load_checkpoints($1, $2, $3)", [job, epoch, lease]),
     refused: "SW005",
   },
+  "checkpoint in a transaction of the user's": {
+    send: (client, { job, epoch, lease }) =>
+      first(client, "select stillwake.save_checkpoint($1, $2, $3, 'stale', '1')", [job, epoch, lease]),
+    refused: "SW005",
+  },
+  adopt: {
+    send: (client, { job, epoch, lease }) =>
+      first(client, "select stillwake.adopt($1, $2, $3, 7, true)", [job, epoch, lease]),
+    refused: "SW005",
+  },
+  "save artifact": {
+    send: (client, { job, epoch, lease }) =>
+      first(client, "select stillwake.save_artifact($1, $2, $3, 'stale', 1, $4, 'text/plain', 'stale')", [
+        job,
+        epoch,
+        lease,
+        "0".repeat(64),
+      ]),
+    refused: "SW005",
+  },
+  "load artifacts": {
+    send: (client, { job, epoch, lease }) =>
+      first(client, "select * from stillwake.load_artifacts($1, $2, $3)", [job, epoch, lease]),
+    refused: "SW005",
+  },
 };
 
 /** The first column of the first row, or the SQLSTATE of a refusal. */
@@ -137,7 +162,16 @@ function json(element: object): string {
   return JSON.stringify([element]);
 }
 
-const tables = ["live_jobs", "leases", "ended_jobs", "ended_attempts", "checkpoints", "feed", "idempotency_keys"];
+const tables = [
+  "live_jobs",
+  "leases",
+  "ended_jobs",
+  "ended_attempts",
+  "checkpoints",
+  "artifacts",
+  "feed",
+  "idempotency_keys",
+];
 const dumpText = `select ${tables
   .map((table) => `(select json_agg(t order by t::text) from stillwake.${table} t) as ${table}`)
   .join(", ")}`;

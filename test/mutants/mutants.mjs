@@ -8,6 +8,7 @@ const LEASE = "test/lease.test.ts";
 const ATTEMPTS = "test/attempts.test.ts";
 const CLAIM = "test/claim.test.ts";
 const INTERLEAVE = "test/interleave.test.ts";
+const WORKER = "test/worker-verbs.test.ts";
 
 const inFile = (file) => (old, text) => ({ file, old, new: text });
 const claim = inFile("sql/functions/claim.sql");
@@ -64,8 +65,8 @@ export const mutants = [
     killedBy: MODEL,
     edits: [
       feed(
-        "where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease) as held",
-        "where j.id = c.job and j.lease_id is not null) as held",
+        "where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease)\n    from unnest",
+        "where j.id = c.job and j.lease_id is not null)\n    from unnest",
       ),
     ],
   },
@@ -74,8 +75,8 @@ export const mutants = [
     killedBy: LEASE,
     edits: [
       feed(
-        "where j.id = v_batch.job and j.epoch = v_batch.epoch and j.lease_id = v_batch.lease",
-        "where j.id = v_batch.job",
+        "where j.id = v_batch.job and j.epoch = v_batch.epoch and j.lease_id = v_batch.lease\n    returning",
+        "where j.id = v_batch.job\n    returning",
       ),
     ],
   },
@@ -89,8 +90,8 @@ export const mutants = [
     killedBy: INTERLEAVE,
     edits: [
       feed(
-        "where l.id in (select (c ->> 'lease')::uuid from jsonb_array_elements(p_checkpoints) c) order by l.id for no key update;",
-        "where l.id in (select (c ->> 'lease')::uuid from jsonb_array_elements(p_checkpoints) c) order by l.id;",
+        "where l.id = any (p_leases) order by l.id for no key update;",
+        "where l.id = any (p_leases) order by l.id;",
       ),
     ],
   },
@@ -99,8 +100,8 @@ export const mutants = [
     killedBy: MODEL,
     edits: [
       feed(
-        "where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease) as held",
-        "join stillwake.leases l on l.id = j.lease_id and l.until >= v_now where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease) as held",
+        "where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease)\n    from unnest",
+        "join stillwake.leases l on l.id = j.lease_id and l.until >= v_now where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease)\n    from unnest",
       ),
     ],
   },
@@ -123,7 +124,9 @@ export const mutants = [
         "where l.id in (select (b ->> 'lease')::uuid from jsonb_array_elements(p_batches) b) order by l.id;",
       ),
       feed(
-        "update stillwake.live_jobs j set seq = j.seq + jsonb_array_length(v_batch.lines)\n    where",
+        `update stillwake.live_jobs j set seq = j.seq + jsonb_array_length(v_batch.lines), log_batch = coalesce(v_batch.batch, j.log_batch),
+      progress = coalesce(nullif(v_batch.progress, 'null') || jsonb_build_object('at', v_now), j.progress)
+    where`,
         "select coalesce((select max(f.seq) from stillwake.feed f where f.job_id = j.id), 0) + jsonb_array_length(v_batch.lines) into last_seq\n    from stillwake.live_jobs j where",
       ),
       feed(
@@ -188,7 +191,7 @@ export const mutants = [
   {
     name: "a release costs an attempt",
     killedBy: ATTEMPTS,
-    edits: [settle("'released', v_job.run_at, null, true)", "'released', v_job.run_at, null, false)")],
+    edits: [settle("'released', v_job.run_at, null, true,", "'released', v_job.run_at, null, false,")],
   },
   {
     name: "the attempt is not counted at the claim",
@@ -220,7 +223,7 @@ export const mutants = [
     killedBy: MODEL,
     edits: [
       lease(
-        "where j.id is null or j.cancel is not null or j.pause is not null;",
+        "where j.id is null or j.cancel is not null or j.pause is not null or",
         "where j.cancel is not null or j.pause is not null;",
       ),
     ],
@@ -230,7 +233,7 @@ export const mutants = [
     killedBy: LEASE,
     edits: [
       lease(
-        "update stillwake.leases l set until = stillwake.now() + l.span where l.id = any (p_leases);",
+        "update stillwake.leases l set until = stillwake.now() + l.span, presence = p_presence, absent_since = null where l.id = any (v_leases);",
         `insert into stillwake.leases (id, pool, worker, claimed_at, until, span, job_ids)
   select b.lease, j.pool, 'back', stillwake.now(), stillwake.now(), '15 seconds', array[b.job]
   from unnest(p_jobs, p_epochs, p_leases) as b (job, epoch, lease) join stillwake.live_jobs j on j.id = b.job and j.epoch = b.epoch and j.lease_id is null
@@ -288,7 +291,7 @@ export const mutants = [
     killedBy: MODEL,
     edits: [
       control(
-        "if v_job.lease_id is not null then\n    return 'running';\n  end if;\n  return stillwake.end_job",
+        "if v_job.lease_id is not null then\n    perform stillwake.hint_worker(v_job.worker);\n    return 'running';\n  end if;\n  return stillwake.end_job",
         "return stillwake.end_job",
       ),
     ],
@@ -358,5 +361,58 @@ export const mutants = [
     name: "failed jobs are kept as long as completed ones",
     killedBy: "test/prune.test.ts",
     edits: [settle("when 'failed' then p.keep_failed", "when 'failed' then p.keep_completed")],
+  },
+  {
+    name: "I7: a batch of lines sent again is written again",
+    killedBy: WORKER,
+    edits: [feed("and j.log_batch >= v_batch.batch;", "and false;")],
+  },
+  {
+    name: "I7: the number of a batch survives its attempt",
+    killedBy: WORKER,
+    edits: [claim("pause = null, log_batch = 0,", "pause = null,")],
+  },
+  {
+    name: "a session that broke counts as the death of its worker",
+    killedBy: WORKER,
+    edits: [lease("elsif v_lease.absent_since <= v_now - p_grace then", "else")],
+  },
+  {
+    name: "a worker that beats after its session broke is taken for dead",
+    killedBy: WORKER,
+    edits: [lease("presence = p_presence, absent_since = null", "presence = coalesce(p_presence, l.presence)")],
+  },
+  {
+    name: "the restart of Postgres counts as the death of all sessions",
+    killedBy: WORKER,
+    edits: [lease("or v_now <= pg_postmaster_start_time() + v_lease.span", "")],
+  },
+  {
+    name: "a job is given to code older than the code that began it",
+    killedBy: WORKER,
+    edits: [claim("and p_versions[array_position(p_pipelines, p_pipeline)], true)", "and 2147483647, true)")],
+  },
+  {
+    name: "I8: an artifact's row is written for an attempt that was replaced",
+    killedBy: WORKER,
+    edits: [
+      feed(
+        `  if not stillwake.holds(p_job, p_epoch, p_lease) then
+    perform stillwake.refuse_lost(p_job, p_epoch);
+  end if;
+  insert into stillwake.artifacts`,
+        "  insert into stillwake.artifacts",
+      ),
+    ],
+  },
+  {
+    name: "a step in the user's transaction is kept twice",
+    killedBy: WORKER,
+    edits: [feed("if v_result = 'kept' then", "if false then")],
+  },
+  {
+    name: "a job that slept sleeps again",
+    killedBy: WORKER,
+    edits: [settle("if p ->> 'step' is not null then", "if false then")],
   },
 ];
