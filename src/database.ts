@@ -236,7 +236,11 @@ export class Database {
       try {
         // A standby answers too, and takes no write.
         const { rows } = await this.#send<{ off: string }>("select current_setting('transaction_read_only') as off");
-        if (rows[0]?.off === "on") continue;
+        if (rows[0]?.off === "on") {
+          // It may have been the primary once: only a new connection finds the one that is it now.
+          this.#renew();
+          continue;
+        }
         if (said) this.#onOutage?.({ awayMs: performance.now() - began });
         return;
       } catch {}

@@ -2,6 +2,7 @@
 // lost by it, no attempt is charged, and nothing is left running.
 import fs from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
+import pg from "pg";
 import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { pipeline } from "../src/index.ts";
 import { faultProxy, waitFor } from "../src/testing/index.ts";
@@ -14,7 +15,7 @@ import { startWitness } from "./setup/witness.ts";
 import { type StartWorkerOptions, startWorker } from "./setup/workers.ts";
 
 const database = await freshDatabase();
-const { start, stillwake, until, attempts, events, name, checkpoints, logs: readLogs } = rig(database);
+const { start, stillwake, until, attempts, events, name, checkpoints, query, logs: readLogs } = rig(database);
 const witness = await startWitness();
 
 beforeAll(() => {
@@ -266,23 +267,26 @@ describe("--drain and --once", () => {
 
 describe("a worker in this process", () => {
   it("hands back at once what a claim brings that was in flight when the drain began", async () => {
-    await using proxy = await faultProxy(database.url);
     const pool = `pool${++pools}`;
     const contract = pipeline(name(), { pool, retry: { attempts: 1 } });
     await stillwake.register(contract);
     const ran: string[] = [];
-    const { worker: one } = await start([implement(contract, (job) => void ran.push(job.id))], {
-      url: proxy.url,
+    const { worker: one, events: announced } = await start([implement(contract, (job) => void ran.push(job.id))], {
       pool,
-      slots: 4,
-      poll: "50ms",
     });
-    // Its next claim is carried out, and the answer kept from it.
-    proxy.mode = "mute";
+    await waitFor(() => announced.some(({ kind }) => kind === "claim.empty"));
+    const client = new pg.Client({ connectionString: database.url });
+    onTestFinished(() => client.end());
+    await client.connect();
+    await client.query("begin; lock table stillwake.leases in exclusive mode");
     const jobs = await stillwake.enqueueMany(contract, [1, 2]);
-    for (const { id } of jobs) await until(id, ({ state }) => state === "running");
+    one.poke();
+    await waitFor(async () => {
+      const blocked = "select from pg_stat_activity where wait_event_type = 'Lock' and query like '%settle_and_claim%'";
+      return (await query(blocked)).length;
+    });
     const drained = one.drain("test", 10_000);
-    proxy.mode = "pass";
+    await client.query("commit");
     await drained;
     expect(ran).toEqual([]);
     for (const { id } of jobs) {

@@ -202,7 +202,7 @@ describe("POST /wake", () => {
       const id = await enqueue();
       // It has seen that there is work, more than once, and not claimed it.
       const waits = (line: { event?: string; claimable?: unknown }) => line.event === "demand" && line.claimable === 1;
-      await worker.says(() => worker.lines.slice(from).filter(waits).length >= 3, { from });
+      await waitFor(() => worker.lines.slice(from).filter(waits).length >= 3);
       expect(await stillwake.get(id)).toMatchObject({ state: "queued" });
       const wokenAt = performance.now();
       expect((await fetch(`${url}/wake`, { method: "POST" })).status).toBe(202);

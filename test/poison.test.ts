@@ -102,13 +102,16 @@ async function runPoisons(options: StartWorkerOptions, given: Poison[]) {
   const neighbours: string[] = [];
   for (const act of ["turnstile", "stream"]) {
     const steps = [{ name: "beside", act, gate: `beside-${act}-${given[0]!.name.replaceAll(/\W/g, "")}` }];
-    neighbours.push((await stillwake.enqueue("strict", { witness: witness.url, steps })).id);
+    neighbours.push((await stillwake.enqueue("fragile", { witness: witness.url, steps })).id);
   }
   for (const id of neighbours) await witness.see(({ job, step }) => job === id && step === "beside");
   for (const { steps, code, words } of given) {
     const all = [{ name: "before", act: "nothing" }, ...steps];
-    const { id } = await stillwake.enqueue("strict", { witness: witness.url, steps: all });
-    const quick = await stillwake.enqueue("strict", { witness: witness.url, steps: [{ name: "one", act: "nothing" }] });
+    const { id } = await stillwake.enqueue("fragile", { witness: witness.url, steps: all });
+    const quick = await stillwake.enqueue("fragile", {
+      witness: witness.url,
+      steps: [{ name: "one", act: "nothing" }],
+    });
     const job = await ended(stillwake, id, 60_000);
     expect(job).toMatchObject({
       state: "failed",
@@ -197,7 +200,7 @@ describe("a poisonous job", () => {
       { name: "poison", act: "parricide" },
     ];
     const first = await startWorker({ url: database.url, args: ["--slots", "1"] });
-    const { id } = await stillwake.enqueue("strict", { witness: witness.url, steps });
+    const { id } = await stillwake.enqueue("fragile", { witness: witness.url, steps });
     expect(await first.ended).toBe("SIGKILL");
     let lost = 1;
     for (;;) {
@@ -220,7 +223,7 @@ describe("a poisonous job", () => {
 
 describe("a deploy", () => {
   it("T13: is charged to nobody, however often it comes and however deaf the job is", async () => {
-    const deploys = FULL ? 10 : 4;
+    const deploys = FULL ? 10 : 3;
     const scripts = {
       listening: [{ name: "long", act: "wait", ms: 600_000 }],
       deaf: [{ name: "long", act: "wait", ms: 600_000, deaf: true }],
@@ -233,7 +236,7 @@ describe("a deploy", () => {
       if (deploy === 1) {
         for (const long of Object.values(scripts)) {
           const steps = [{ name: "before", act: "nothing" }, ...long];
-          ids.push((await stillwake.enqueue("strict", { witness: witness.url, steps })).id);
+          ids.push((await stillwake.enqueue("fragile", { witness: witness.url, steps })).id);
         }
       }
       for (const id of ids) {

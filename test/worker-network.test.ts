@@ -157,11 +157,19 @@ describe("the flows of a worker are forgotten by a firewall", () => {
       finish = resolve;
     });
     const held = countedEffects("held", { steps: 1, before: () => until });
-    const options = { pipelines: [held.implementation], pool: "held", slots: 4, lease: "3s", poll: "100ms" };
-    const worker = await ownWorker({ url: proxy.url, directUrl: false, name: "held", ...options });
+    const options = {
+      pipelines: [held.implementation],
+      pool: "held",
+      slots: 1,
+      lease: "3s",
+      directUrl: false as const,
+    };
+    // Its one connection is the one that is forgotten.
+    const worker = await ownWorker({ url: proxy.url, name: "held", connections: 1, poll: "5m", ...options });
     const { id } = await stillwake.enqueue("held", {});
+    worker.worker.poke();
     await worker.hears("attempt.started");
-    const rival = await ownWorker({ url: database.url, directUrl: false, name: "held-rival", ...options });
+    const rival = await ownWorker({ url: database.url, name: "held-rival", poll: "100ms", ...options });
     await worker.hears("beat");
     const frozen = performance.now();
     proxy.freeze();
@@ -202,17 +210,20 @@ async function lateClaim(): Promise<void> {
     pollWithHints: "4s",
   });
   await worker.hears("push.ready");
+  const silence = silenceOf(proxy);
   const after = performance.now();
   worker.worker.poke();
   await worker.hears("claim.empty", { after });
-  await quietAt("late");
+  await silence();
+  const frozen = performance.now();
   proxy.freeze();
   await stillwake.enqueueMany(
     "late",
     Array.from({ length: 150 }, () => ({})),
   );
   await worker.hears("attempt.ended", { times: 30, timeout: 30_000 });
-  expect(performance.now() - after, "the claim was not on a forgotten flow").toBeGreaterThan(1_000);
+  const waited = worker.of("claimed")[0]!.at - frozen;
+  expect(waited, "the claim was not on a forgotten flow").toBeGreaterThan(STATEMENT_MS - 500);
   proxy.thaw();
   await waitFor(async () => (await states("late")).every(({ state }) => state === "completed"), {
     timeout: 40_000,
@@ -263,17 +274,14 @@ function lasts(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
-/** Nothing of the worker of this pool is under way: its connections are open and idle. */
-async function quietAt(name: string): Promise<void> {
-  await waitFor(
-    async () => {
-      const { rows } = await sql.query(
-        "select count(*)::int as busy from pg_stat_activity where application_name like 'stillwake%' and datname = current_database() and state <> 'idle'",
-      );
-      return rows[0].busy === 0;
-    },
-    { interval: 2, what: `${name} to be quiet` },
-  );
+/** Resolves when nothing has been sent for a while: connections are open and idle. To be called before the last that is sent. */
+function silenceOf(proxy: FaultProxy): () => Promise<void> {
+  let sentAt = performance.now();
+  void proxy.cutAfterServerReceives(() => {
+    sentAt = performance.now();
+    return false;
+  });
+  return () => waitFor(() => performance.now() - sentAt > 300, { interval: 5, what: "silence" }).then(() => {});
 }
 
 async function states(pool: string): Promise<{ state: string; count: number }[]> {

@@ -1,7 +1,6 @@
 // The fenced writes of all slots of a keeper, gathered: checkpoints of the same moment share one commit, log lines and progress are sent a few
 // times a second. Each checkpoint still returns only when it is durable, and a batch of lines that has to be sent again carries its number.
 import type { Database } from "../database.ts";
-import { InvalidInput } from "../errors.ts";
 import { sharedCommit } from "../shared-commit.ts";
 import { appendLogs, type CheckpointCall, type Lease, type LogBatch, saveCheckpoints } from "../worker-verbs.ts";
 import { type Outcome, Stopped } from "./ends.ts";
@@ -175,7 +174,7 @@ async function saveEach(database: Database, calls: CheckpointCall[]): Promise<(K
   try {
     return await saveCheckpoints(database, calls);
   } catch (error) {
-    if (!(error instanceof InvalidInput) || calls.length === 1) throw error;
+    if (calls.length === 1) throw error;
     return (await Promise.all(calls.map((call) => saveEach(database, [call]).catch((one) => [one])))).flat();
   }
 }

@@ -1,7 +1,7 @@
 // One claimed job under way, as the keeper sees it: the port its attempt speaks through, and everything the keeper knows about it. A runner is
 // not trusted: whatever comes through here can only concern this job and this lease.
 import type { Database } from "../database.ts";
-import { LeaseLost, StillwakeError } from "../errors.ts";
+import { InvalidInput, LeaseLost, StillwakeError } from "../errors.ts";
 import type { ArtifactRow } from "../verbs.ts";
 import { adopt, type KeptStep, type Lease, loadArtifacts, loadCheckpoints, saveArtifact } from "../worker-verbs.ts";
 import type { Announcer, EventOf } from "./announce.ts";
@@ -81,7 +81,11 @@ export class Running implements Port, Lease {
   saveCheckpoint(step: string, output: string, tookMs: number): Promise<"saved" | "kept"> {
     if (this.ended) return Promise.reject(new Stopped({ kind: "replaced" }));
     const { job, epoch, lease } = this;
-    const saving = this.#host.ledger.saveCheckpoint({ job, epoch, lease, step, output, tookMs });
+    // A runner may send anything; what shares its statement with others must at least be of the right kind.
+    if (typeof step !== "string" || typeof output !== "string")
+      return Promise.reject(new InvalidInput("No step's result"));
+    const took = Number(tookMs) || 0;
+    const saving = this.#host.ledger.saveCheckpoint({ job, epoch, lease, step, output, tookMs: took });
     this.#saves += 1;
     saving.then(this.#saved, this.#saved);
     return saving;
