@@ -415,4 +415,19 @@ export const mutants = [
     killedBy: WORKER,
     edits: [settle("if p ->> 'step' is not null then", "if false then")],
   },
+  {
+    name: "I4: the settlement of an attempt overtakes the result of its step",
+    killedBy: "test/limits.test.ts",
+    only: "I4",
+    edits: [
+      { file: "src/worker/keeper.ts", old: "const saves = running.saved();", new: "const saves = undefined;" },
+      { file: "src/worker/steps.ts", old: "if (options.timeout !== undefined) port.limit(name, null);", new: "" },
+    ],
+  },
+  {
+    name: "a beat waits for a lease that somebody holds",
+    killedBy: "test/limits.test.ts",
+    only: "lingering",
+    edits: [lease("set lock_timeout = '500ms' as", "set lock_timeout = '20s' as")],
+  },
 ];
