@@ -240,7 +240,8 @@ export class Runners implements Crew {
     });
     this.#facts?.(facts);
     this.#facts = undefined;
-    this.#idle.push(runner);
+    // Behind those that have worked already.
+    this.#idle.unshift(runner);
     this.#assign();
     this.#fill();
   }
