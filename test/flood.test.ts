@@ -3,9 +3,12 @@
 import fs from "node:fs";
 import path from "node:path";
 import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { Database } from "../src/database.ts";
 import { createStillwake, pipeline, type Stillwake } from "../src/index.ts";
 import { waitFor } from "../src/testing/index.ts";
+import { Ledger } from "../src/worker/ledger.ts";
+import { settleAndClaim } from "../src/worker-verbs.ts";
 import { connect, ended, FULL, round } from "./setup/aftermath.ts";
 import { buildPackage, ROOT } from "./setup/build.ts";
 import { freshDatabase } from "./setup/database.ts";
@@ -171,6 +174,31 @@ describe("user code that says too much itself", { timeout: 180_000 }, () => {
     const { ratio50, ratio99 } = compare("T51: a neighbour's step under the flood's lease", ticksOf(ticking), spans);
     expect(ratio50).toBeLessThan(20);
     expect(ratio99).toBeLessThan(40);
+  });
+
+  it("is waited for to the last line, though one statement takes only a part and others ask in between", async () => {
+    const own = new Database({ url: database.url });
+    onTestFinished(() => own.close());
+    await stillwake.register(pipeline("ledger", { pool: "ledger" }));
+    await stillwake.enqueueMany("ledger", [null, null]);
+    const request = { worker: "ledger", pool: "ledger", pipelines: ["ledger"], limit: 2, lease: "15 seconds" };
+    const { claimed } = await settleAndClaim(own, [], request);
+    const [first, second] = claimed.map(({ job_id, epoch, lease_id }) => ({ job: job_id, epoch, lease: lease_id }));
+    const ledger = new Ledger({ database: own, onRefused: () => {}, onDropped: () => {} });
+    onTestFinished(() => ledger.close());
+    const lines = (count: number) =>
+      Array.from({ length: count }, () => ({ level: "info" as const, message: "x".repeat(900), at: 0 }));
+    ledger.log(first!, lines(1));
+    ledger.log(second!, lines(60));
+    const asked = [ledger.flush(first!.job)];
+    // A statement is on its way: both say more and ask again, the one with little to say before the one with much.
+    ledger.log(first!, lines(1));
+    ledger.log(second!, lines(700));
+    asked.push(ledger.flush(first!.job));
+    await ledger.flush(second!.job);
+    expect((await storedOf(second!.job)).texts).toHaveLength(760);
+    await Promise.all(asked);
+    expect((await storedOf(first!.job)).texts).toHaveLength(2);
   });
 
   it("says how it failed after all that, and what is missing before", async () => {

@@ -236,6 +236,40 @@ describe("the database stays away for long", () => {
     await Promise.all(workers.map(({ own }) => own.worker.stop()));
   });
 
+  it("for all of them: who is back first does not take the others for dead because their sessions are gone", async () => {
+    await using slow = await faultProxy(server.url);
+    await using quick = await faultProxy(server.url);
+    let finish: () => void = () => {};
+    const until = new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    const counted = countedEffects("first-back", { steps: 2, before: () => until });
+    const floors = { poll: "100ms", pollWithHints: "100ms" };
+    const options = { pool: "first-back", pipelines: [counted.implementation], slots: 2, lease: "15s", ...floors };
+    const holder = await ownWorker({ url: slow.url, name: "slow", ...options });
+    await holder.hears("push.ready");
+    const { id } = await stillwake.enqueue("first-back", {});
+    await holder.hears("attempt.started");
+    const rival = await ownWorker({ url: quick.url, name: "quick", ...options });
+    await rival.hears("push.ready");
+    for (const proxy of [slow, quick]) {
+      proxy.mode = "refuse";
+      proxy.reset();
+    }
+    await Promise.all([holder, rival].map((one) => one.hears("database.lost")));
+    quick.mode = "pass";
+    await rival.hears("database.back");
+    // Two seconds of looks: the grace is over several times.
+    await rival.hears("claim.empty", { after: performance.now(), times: 20 });
+    slow.mode = "pass";
+    await holder.hears("database.back");
+    await holder.hears("beat", { after: holder.of("database.back")[0]!.at });
+    finish();
+    expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ attempt: 1, crashes: 0, worker: "slow" });
+    expect(rival.of("recovered")).toEqual([]);
+    await Promise.all([holder, rival].map((one) => one.worker.stop()));
+  });
+
   it("a worker with nothing to do that is told to end meanwhile does not wait for it", async () => {
     await using proxy = await faultProxy(server.url);
     const worker = await startWorker({ url: proxy.url, args: ["--slots", "1"] });

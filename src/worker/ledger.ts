@@ -25,7 +25,8 @@ interface Pending {
   /** The last of what came when the lines had no room left, and how many came before them. */
   tail: Sized[];
   dropped: number;
-  /** Lines that have been sent. */
+  /** Lines that were taken into statements, and how many of them are done with. */
+  taken: number;
   done: number;
   batch: number;
   progress?: Progress | undefined;
@@ -78,7 +79,7 @@ export class Ledger {
   log(lease: Lease, lines: LogLine[], progress?: Progress): void {
     let pending = this.#jobs.get(lease.job);
     if (!pending || pending.lease.lease !== lease.lease) {
-      pending = { lease, lines: [], bytes: 0, tail: [], dropped: 0, done: 0, batch: 0, underWay: false };
+      pending = { lease, lines: [], bytes: 0, tail: [], dropped: 0, taken: 0, done: 0, batch: 0, underWay: false };
       this.#jobs.set(lease.job, pending);
     }
     for (const line of lines) {
@@ -120,7 +121,7 @@ export class Ledger {
   async #flush(pending: Pending): Promise<void> {
     if (pending.underWay) await this.#send();
     // What is said from now on is not waited for: a job that talks all the time would wait for ever.
-    const last = pending.done + pending.lines.length + pending.tail.length + Math.min(pending.dropped, 1);
+    const last = pending.taken + pending.lines.length + pending.tail.length + Math.min(pending.dropped, 1);
     const due = () => pending.done < last || pending.progress !== undefined;
     while (due() && (this.#dirty.has(pending) || pending.underWay)) await this.#send();
   }
@@ -150,9 +151,9 @@ export class Ledger {
       pending.underWay = true;
     }
     await this.#append(batches);
-    for (const [place, pending] of taken.entries()) {
+    for (const pending of taken) {
       pending.underWay = false;
-      pending.done += batches[place]!.lines.length;
+      pending.done = pending.taken;
     }
   }
 
@@ -189,6 +190,7 @@ function takeBatch(pending: Pending, share: number, onDropped: LedgerOptions["on
     ago_ms: Math.max(0, Math.round(now - at)),
   }));
   pending.bytes -= bytes;
+  pending.taken += count;
   if (pending.tail.length > 0 && pending.bytes <= MOST_BYTES / 2) catchUp(pending, onDropped);
   const batch: LogBatch = { ...pending.lease, batch: ++pending.batch, lines };
   if (pending.progress) batch.progress = pending.progress;
