@@ -165,7 +165,7 @@ describe("a poisonous job", () => {
     );
     recordFigure("T13: failures of their neighbours", failures, "jobs", `of ${neighbours}`);
     recordFigure("T13: workers lost to them", 0, "workers", `${died.length} runners`);
-  }, 120_000);
+  }, 300_000);
 
   it("T13: that meets the memory limit of its process is named and set aside", async () => {
     // Of Node's address space most is only reserved, so the limit that bites is that of written memory.
@@ -173,7 +173,7 @@ describe("a poisonous job", () => {
       { url: database.url, args: ["--slots", "3"], through: ["prlimit", "--data=500000000", "--core=0"] },
       [{ ...poisons[0]!, name: "limited", words: /ran out of memory/ }],
     );
-  }, 90_000);
+  }, 300_000);
 
   it("T13: is not explained by what an earlier job has written", async () => {
     const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
@@ -218,7 +218,7 @@ describe("a poisonous job", () => {
     expect(lost).toBe(3);
     expect(witness.of(id).filter(({ step }) => step === "before")).toHaveLength(1);
     recordFigure("T13: workers lost to a job that kills its worker", lost, "workers");
-  }, 90_000);
+  }, 300_000);
 });
 
 describe("a deploy", () => {
@@ -254,5 +254,5 @@ describe("a deploy", () => {
       await stillwake.cancel(id);
     }
     recordFigure("T13: crashes charged by deploys", 0, "crashes", `${deploys * ids.length} jobs handed back`);
-  }, 120_000);
+  }, 300_000);
 });

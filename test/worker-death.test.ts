@@ -106,7 +106,7 @@ describe("a worker that is killed -9", () => {
       expect(times[0]).toBeLessThan(16_000 + 2000);
     };
     await Promise.all([short(), ordinary()]);
-  }, 180_000);
+  }, 600_000);
 
   it("has its jobs taken over within a second by another that watches its session, and no finished step runs again (I4)", async () => {
     await leasesCount(client, "15s");
@@ -122,7 +122,7 @@ describe("a worker that is killed -9", () => {
       .filter(({ event }) => event === "recovered")
       .map(({ reason }) => reason);
     expect(reasons).toContain("absent");
-  }, 300_000);
+  }, 600_000);
 
   it("is noticed by one that was idle when the job came", async () => {
     await leasesCount(client, "15s");
@@ -151,7 +151,7 @@ describe("a worker that is killed -9", () => {
     }
     const { most } = recordTimes("worker kill -9 right after its claim, with presence", times);
     expect(most).toBeLessThan(5000);
-  }, 180_000);
+  }, 600_000);
 
   it("leaves neither runner nor command behind", async () => {
     const worker = await startWorker({ url: database.url, args: ["--slots", "3"] });
@@ -230,12 +230,13 @@ describe("a session that broke", () => {
     let recovered = 0;
     let breaks = 0;
     let watching = true;
+    const isTaken = () => recovered > 0 || other.lines.some(({ event }) => event === "recovered");
     const watch = (async () => {
       while (watching)
         recovered += (await watcher.query("select recovered from stillwake.recover_absent('watcher')")).rows[0]
           .recovered;
     })();
-    for (const wanted = FULL ? 40 : 7; breaks < wanted; breaks++) {
+    for (const wanted = FULL ? 40 : 7; breaks < wanted && !isTaken(); breaks++) {
       const ready = () => worker.lines.filter(({ event }) => event === "push.ready").length;
       await waitFor(() => ready() > breaks);
       if ((await endSession(name)) === 0) breaks -= 1;

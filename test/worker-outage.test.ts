@@ -4,7 +4,7 @@ import fs from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, pipeline, type Stillwake } from "../src/index.ts";
 import { faultProxy, waitFor } from "../src/testing/index.ts";
-import { connect, FULL, recordTimes, repeatedSteps } from "./setup/aftermath.ts";
+import { connect, FULL, leasesCount, recordTimes, repeatedSteps } from "./setup/aftermath.ts";
 import { buildPackage } from "./setup/build.ts";
 import { countedEffects } from "./setup/effects.ts";
 import { recordFigure } from "./setup/figures.ts";
@@ -237,6 +237,8 @@ describe("the database stays away for long", () => {
   });
 
   it("for all of them: who is back first does not take the others for dead because their sessions are gone", async () => {
+    await using client = await connecting();
+    await leasesCount(client, "8s");
     await using slow = await faultProxy(server.url);
     await using quick = await faultProxy(server.url);
     let finish: () => void = () => {};
@@ -245,7 +247,7 @@ describe("the database stays away for long", () => {
     });
     const counted = countedEffects("first-back", { steps: 2, before: () => until });
     const floors = { poll: "100ms", pollWithHints: "100ms" };
-    const options = { pool: "first-back", pipelines: [counted.implementation], slots: 2, lease: "15s", ...floors };
+    const options = { pool: "first-back", pipelines: [counted.implementation], slots: 2, lease: "8s", ...floors };
     const holder = await ownWorker({ url: slow.url, name: "slow", ...options });
     await holder.hears("push.ready");
     const { id } = await stillwake.enqueue("first-back", {});

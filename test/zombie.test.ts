@@ -141,7 +141,7 @@ describe("a worker that wakes up after its lease", () => {
     });
     expect(passed).toEqual([]);
     recordFigure("T11: stale effects accepted by it", passed.length, "effects");
-  }, 300_000);
+  }, 600_000);
 
   it("T11: goes on as if nothing had been when nobody has taken its job meanwhile", async () => {
     // It looks for work more often than it beats, so that the first thing it does when it wakes may be to look for leases that have run out.
@@ -174,7 +174,7 @@ describe("a worker that wakes up after its lease", () => {
     witness.open("unnoticed");
     expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ state: "completed", attempt: 1, crashes: 0 });
     expect(new Set(witness.of(id).map((sight) => sight.pid))).toEqual(new Set([pid]));
-  }, 120_000);
+  }, 300_000);
 });
 
 /** Lines, checkpoints and events of an epoch that were written after a later one had begun (I2). */
