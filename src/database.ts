@@ -9,6 +9,7 @@ import {
   InvalidInput,
   isConflict,
   isConnectionLoss,
+  isFull,
   isPassing,
   StillwakeError,
 } from "./errors.ts";
@@ -188,7 +189,7 @@ export class Database {
   }
 
   async #pauseOrGiveUp(error: unknown, attempt: number, deadline: number): Promise<void> {
-    const pauseMs = backoffMs(attempt, 20, 2000);
+    const pauseMs = reconnectMs(error, attempt, 2000);
     if (performance.now() + pauseMs > deadline) {
       throw unavailable(error, this.#patienceMs);
     }
@@ -218,6 +219,8 @@ export class Database {
         await Promise.race([this.#returning, limit.catch(() => {})]);
         over.abort();
       }
+      // Not all at once, each over a connection of its own: the one that the probe has opened serves them all.
+      if (this.#waiting > 1) await this.#sleep(Math.random() * Math.min(25 * this.#waiting, 1000), error);
     } finally {
       this.#waiting -= 1;
     }
@@ -227,8 +230,9 @@ export class Database {
   async #probe(error: unknown): Promise<void> {
     const began = performance.now();
     let said = false;
+    let last = error;
     for (let attempt = 1; !this.#stopping.signal.aborted && this.#waiting > 0; attempt++) {
-      await delay(backoffMs(attempt, 20, 2000), undefined, { signal: this.#stopping.signal }).catch(() => {});
+      await delay(reconnectMs(last, attempt, 2000), undefined, { signal: this.#stopping.signal }).catch(() => {});
       if (attempt > 1 && !said) {
         said = true;
         this.#onOutage?.({ lost: error });
@@ -243,9 +247,16 @@ export class Database {
         }
         if (said) this.#onOutage?.({ awayMs: performance.now() - began });
         return;
-      } catch {}
+      } catch (again) {
+        last = again;
+      }
     }
   }
+}
+
+/** How long to wait after a connection was lost or refused; longer where there is no room for another. */
+export function reconnectMs(error: unknown, attempt: number, mostMs: number): number {
+  return backoffMs(attempt, isFull(error) ? 500 : 20, mostMs);
 }
 
 async function within<T>(ms: number, answer: Promise<T>): Promise<T> {

@@ -4,7 +4,7 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
-import { backoffMs } from "./time.ts";
+import { reconnectMs } from "./database.ts";
 import { directStatements } from "./worker-verbs.ts";
 
 export interface DirectOptions {
@@ -76,8 +76,8 @@ export class DirectLine {
         if (this.#stopping.signal.aborted) return;
         if (wasReady) this.#options.onLost(error as Error);
         if (performance.now() - began > 10_000) failures = 0;
+        await this.#pause(wasReady && failures === 0 ? 5 : reconnectMs(error, failures, 5000));
       }
-      await this.#pause(failures === 0 ? 5 : backoffMs(failures, 20, 5000));
     }
   }
 

@@ -179,6 +179,11 @@ export function isConnectionLoss(thrown: unknown): boolean {
   );
 }
 
+/** The server is there and has no room for another connection: to knock again soon takes the place of those who are within. */
+export function isFull(thrown: unknown): boolean {
+  return (thrown as { code?: string })?.code === "53300";
+}
+
 /** Deadlock and serialization failure: the transaction was undone as a whole and may simply be repeated. */
 export function isConflict(thrown: unknown): boolean {
   const code = (thrown as { code?: string })?.code;

@@ -253,7 +253,7 @@ describe("a session that broke", () => {
     recordFigure("direct sessions ended under a running job", breaks, "sessions");
     recordFigure("looks that found its lock free", shots, "looks");
     recordFigure("jobs taken from it", recovered, "jobs");
-  }, 120_000);
+  }, FULL ? 400_000 : 120_000);
 
   it("is no death of a worker whose claim was on its way when it broke", async () => {
     await leasesCount(client, "15s");
