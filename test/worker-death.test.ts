@@ -214,46 +214,54 @@ describe("a session that broke", () => {
     return rowCount;
   }
 
-  it("is no death, however often it breaks while the job runs", async () => {
-    await leasesCount(client, "15s");
-    await using looks = await countLooks();
-    const name = "reconnecting";
-    const worker = await startWorker({ url: database.url, args: ["--slots", "1", "--name", name] });
-    const { id } = await stillwake.enqueue("script", {
-      witness: witness.url,
-      steps: [{ name: "one", act: "gate", gate: "reconnect" }],
-    });
-    await witness.see(({ job, step }) => job === id && step === "one");
-    const other = await startWorker({ url: database.url, args: ["--slots", "1"] });
-    // As many others look as one connection can ask: the same verb, the same patience.
-    const watcher = await connect(database.url);
-    let recovered = 0;
-    let breaks = 0;
-    let watching = true;
-    const isTaken = () => recovered > 0 || other.lines.some(({ event }) => event === "recovered");
-    const watch = (async () => {
-      while (watching)
-        recovered += (await watcher.query("select recovered from stillwake.recover_absent('watcher')")).rows[0]
-          .recovered;
-    })();
-    for (const wanted = FULL ? 40 : 7; breaks < wanted && !isTaken(); breaks++) {
-      const ready = () => worker.lines.filter(({ event }) => event === "push.ready").length;
-      await waitFor(() => ready() > breaks);
-      if ((await endSession(name)) === 0) breaks -= 1;
-    }
-    watching = false;
-    await watch;
-    await watcher.end();
-    expect(recovered).toBe(0);
-    expect(other.lines.filter(({ event }) => event === "recovered")).toEqual([]);
-    witness.open("reconnect");
-    expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ state: "completed", attempt: 1, crashes: 0 });
-    const shots = await looks.shots();
-    expect(shots).toBeGreaterThan(0);
-    recordFigure("direct sessions ended under a running job", breaks, "sessions");
-    recordFigure("looks that found its lock free", shots, "looks");
-    recordFigure("jobs taken from it", recovered, "jobs");
-  }, FULL ? 400_000 : 120_000);
+  it(
+    "is no death, however often it breaks while the job runs",
+    async () => {
+      await leasesCount(client, "15s");
+      await using looks = await countLooks();
+      const name = "reconnecting";
+      const worker = await startWorker({ url: database.url, args: ["--slots", "1", "--name", name] });
+      const { id } = await stillwake.enqueue("script", {
+        witness: witness.url,
+        steps: [{ name: "one", act: "gate", gate: "reconnect" }],
+      });
+      await witness.see(({ job, step }) => job === id && step === "one");
+      const other = await startWorker({ url: database.url, args: ["--slots", "1"] });
+      // As many others look as one connection can ask: the same verb, the same patience.
+      const watcher = await connect(database.url);
+      let recovered = 0;
+      let breaks = 0;
+      let watching = true;
+      const isTaken = () => recovered > 0 || other.lines.some(({ event }) => event === "recovered");
+      const watch = (async () => {
+        while (watching)
+          recovered += (await watcher.query("select recovered from stillwake.recover_absent('watcher')")).rows[0]
+            .recovered;
+      })();
+      for (const wanted = FULL ? 40 : 7; breaks < wanted && !isTaken(); breaks++) {
+        const ready = () => worker.lines.filter(({ event }) => event === "push.ready").length;
+        await waitFor(() => ready() > breaks);
+        if ((await endSession(name)) === 0) breaks -= 1;
+      }
+      watching = false;
+      await watch;
+      await watcher.end();
+      expect(recovered).toBe(0);
+      expect(other.lines.filter(({ event }) => event === "recovered")).toEqual([]);
+      witness.open("reconnect");
+      expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({
+        state: "completed",
+        attempt: 1,
+        crashes: 0,
+      });
+      const shots = await looks.shots();
+      expect(shots).toBeGreaterThan(0);
+      recordFigure("direct sessions ended under a running job", breaks, "sessions");
+      recordFigure("looks that found its lock free", shots, "looks");
+      recordFigure("jobs taken from it", recovered, "jobs");
+    },
+    FULL ? 400_000 : 120_000,
+  );
 
   it("is no death of a worker whose claim was on its way when it broke", async () => {
     await leasesCount(client, "15s");
