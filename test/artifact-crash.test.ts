@@ -17,6 +17,7 @@ import { openStore } from "../src/worker/stores.ts";
 import { unpack } from "../src/worker/unpack.ts";
 import { buildPackage, ROOT } from "./setup/build.ts";
 import { recordFigure } from "./setup/figures.ts";
+import { noOtherUser } from "./setup/other-users.ts";
 import { startS3 } from "./setup/s3-server.ts";
 
 const home = fs.mkdtempSync(path.join(fs.realpathSync(os.tmpdir()), "stillwake-crash-"));
@@ -297,7 +298,7 @@ describe("the scratch directory", () => {
   });
 
   it("goes without root's rights too, though directories are closed", (context) => {
-    if (process.getuid?.() !== 0) return context.skip("the test before was without root's rights");
+    if (noOtherUser) return context.skip(noOtherUser);
     const root = fresh("root");
     const script = `
       import fs from "node:fs"; import { removeTree } from ${JSON.stringify(path.join(ROOT, "dist/worker/disk.js"))};

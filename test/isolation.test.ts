@@ -10,6 +10,7 @@ import { connect, ended } from "./setup/aftermath.ts";
 import { buildPackage, ROOT } from "./setup/build.ts";
 import { freshDatabase } from "./setup/database.ts";
 import { recordFigure } from "./setup/figures.ts";
+import { noOtherUser, skipped } from "./setup/other-users.ts";
 import { startWitness, type Witness } from "./setup/witness.ts";
 import { type StartWorkerOptions, startWorker, type WorkerProcess } from "./setup/workers.ts";
 
@@ -17,7 +18,6 @@ const database = await freshDatabase();
 const CONFINED = path.join(ROOT, "test/fixtures/pipelines/confined.mjs");
 /** nobody and nogroup. */
 const NOBODY = 65534;
-const isRoot = process.getuid?.() === 0;
 let stillwake: Stillwake;
 let witness: Witness;
 let client: pg.Client;
@@ -111,7 +111,7 @@ describe("the credentials of the worker", () => {
   });
 });
 
-describe.skipIf(!isRoot)("runners that run as somebody else (needs root)", () => {
+describe.skipIf(noOtherUser)(`runners that run as somebody else${skipped(noOtherUser)}`, () => {
   it("S30: cannot look into the worker, and own their scratch directory and nothing beside it", async () => {
     const worker = await start({ config: { runAs: { uid: NOBODY, gid: NOBODY } }, env: { CANARY: hex() } });
     const store = path.join(worker.scratch, "artifacts");

