@@ -34,21 +34,22 @@ begin
     return;
   end if;
   grant usage on schema stillwake to stillwake_app, stillwake_worker, stillwake_reader;
-  grant select on stillwake.jobs, stillwake.attempts, stillwake.logs, stillwake.events, stillwake.checkpoints, stillwake.artifacts, stillwake.pipelines, stillwake.pools
-    to stillwake_app, stillwake_reader;
+  grant select on stillwake.jobs, stillwake.attempts, stillwake.logs, stillwake.events, stillwake.checkpoints, stillwake.artifacts, stillwake.pipelines, stillwake.pools,
+    stillwake.limits, stillwake.breakers, stillwake.tenants to stillwake_app, stillwake_reader;
   for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace
-    and p.proname in ('register_pipeline', 'enqueue', 'enqueue_many', 'cancel', 'retry', 'pause', 'resume', 'pause_pool', 'resume_pool', 'watchdog', 'demand', 'next_due', 'now', 'schema_state', 'save_checkpoint')
+    and p.proname in ('register_pipeline', 'enqueue', 'enqueue_many', 'cancel', 'retry', 'pause', 'resume', 'pause_pool', 'resume_pool', 'cap_pool', 'set_weight',
+      'register_limit', 'reset_limit', 'register_breaker', 'open_breaker', 'close_breaker', 'shut_gates', 'limit_budgets', 'watchdog', 'demand', 'next_due', 'now', 'schema_state', 'save_checkpoint')
   loop
     execute format('grant execute on function %s to stillwake_app', v_verb::regprocedure);
   end loop;
   for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace
     and p.proname in ('register_pipeline', 'claim', 'settle_and_claim', 'beat', 'save_checkpoints', 'save_checkpoint', 'load_checkpoints', 'adopt', 'append_logs', 'progress', 'save_artifact',
-      'load_artifacts', 'be_present', 'recover_absent', 'settle',
+      'load_artifacts', 'be_present', 'recover_absent', 'settle', 'register_limit', 'use_limit', 'register_breaker', 'ask_breaker', 'tell_breaker',
       'complete', 'fail', 'release', 'recover', 'expire', 'watchdog', 'demand', 'next_due', 'listen', 'unlisten', 'now', 'schema_state')
   loop
     execute format('grant execute on function %s to stillwake_worker', v_verb::regprocedure);
   end loop;
-  for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace and p.proname in ('demand', 'next_due', 'now', 'schema_state') loop
+  for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace and p.proname in ('demand', 'next_due', 'now', 'schema_state', 'shut_gates', 'limit_budgets') loop
     execute format('grant execute on function %s to stillwake_reader', v_verb::regprocedure);
   end loop;
 end

@@ -5,9 +5,11 @@ import type { ReadableStream } from "node:stream/web";
 import { setTimeout as delay } from "node:timers/promises";
 import { Database, type DatabaseOptions } from "./database.ts";
 import { InvalidInput, JobFailed, JobNotFound, StillwakeError } from "./errors.ts";
+import { Flow } from "./flow.ts";
+import { registerNeed, registerNeedThrough } from "./flow-verbs.ts";
 import { checkId, newId } from "./ids.ts";
 import { type Job, toJob } from "./job.ts";
-import { type EnqueueManyOptions, type EnqueueOptions, label, sqlOptions } from "./options.ts";
+import { type EnqueueManyOptions, type EnqueueOptions, type Labels, label, labelsOf, sqlOptions } from "./options.ts";
 import { checkFilter, checkLimit, readCursor, writeCursor } from "./page.ts";
 import { toJson } from "./payload.ts";
 import { type Pipeline, validateInput } from "./pipeline.ts";
@@ -20,7 +22,7 @@ import { verified } from "./verified.ts";
 
 export interface Enqueued {
   id: string;
-  /** True when the idempotency key had made this job before. */
+  /** True when the job was there before: its idempotency key was seen, or its key is that of an active job. */
   existing: boolean;
 }
 
@@ -58,7 +60,7 @@ export interface Actor {
   by?: string;
 }
 
-interface EnqueueCall {
+interface EnqueueCall extends Labels {
   pipeline: string;
   id: string;
   input: string;
@@ -72,6 +74,8 @@ const MOST_JSON = 16 * 1024 * 1024;
 
 export class Stillwake {
   readonly database: Database;
+  /** Limits, breakers, weights and caps. */
+  readonly flow: Flow;
   readonly #registering = new Map<string, Promise<void>>();
   readonly #registered = new Set<string>();
   readonly #share: (call: EnqueueCall) => Promise<string>;
@@ -82,6 +86,7 @@ export class Stillwake {
 
   constructor(options: StillwakeOptions) {
     this.database = new Database(options);
+    this.flow = new Flow(this.database);
     this.#store = options.store;
     const share = () =>
       sharedCommit<EnqueueCall, string>({
@@ -113,10 +118,11 @@ export class Stillwake {
     await this.#ready(pipeline, send);
     this.#tracing ??= await loadTracing();
     const trace = this.#tracing.inject();
-    const call = { pipeline: name, id: newId(), input: json, options: shared, idempotencyKey: key, trace };
+    const labels = labelsOf(pipeline, value, options, "input");
+    const call = { pipeline: name, id: newId(), input: json, options: shared, idempotencyKey: key, trace, ...labels };
     const id = send
       ? (await verbs.enqueueManyThrough(send, this.database.schema, batchOf([call])))[0]!
-      : await (key === null ? this.#share : this.#shareKeyed)(call);
+      : await (key === null && labels.key === null ? this.#share : this.#shareKeyed)(call);
     return { id, existing: id !== call.id };
   }
 
@@ -164,7 +170,8 @@ export class Stillwake {
         const value = hasSchema(pipeline) ? await validateInput(pipeline, inputs[index], at) : inputs[index];
         const input = toJson(value, at);
         size += input.length;
-        calls.push({ pipeline: name, id: "", input, options: shared, idempotencyKey, trace });
+        const labels = labelsOf(pipeline, value, options, at);
+        calls.push({ pipeline: name, id: "", input, options: shared, idempotencyKey, trace, ...labels });
       }
       batches.push(calls);
       // Others in this process have their turn between two batches.
@@ -286,6 +293,11 @@ export class Stillwake {
     await verbs.controlPool(this.database, "resume_pool", [label(target?.pool, "pool")]);
   }
 
+  /** What must happen even if every worker is dead: recovers, expires, prepares partitions, prunes. Once a minute, from any scheduler. */
+  watchdog(): Promise<verbs.WatchdogAct[]> {
+    return verbs.watchdog(this.database);
+  }
+
   /** Lets statements in flight finish. */
   close(): Promise<void> {
     return this.database.close();
@@ -302,6 +314,7 @@ export class Stillwake {
   async #ready(pipeline: Pipeline | string, send: Send | undefined): Promise<void> {
     if (typeof pipeline === "string" || this.#registered.has(pipeline.name)) return;
     if (!send) return this.#register(pipeline);
+    for (const need of pipeline.options.needs ?? []) await registerNeedThrough(send, this.database.schema, need);
     await verbs.registerPipelineThrough(send, this.database.schema, pipeline.name, pipeline.settings);
   }
 
@@ -320,9 +333,13 @@ export class Stillwake {
     });
   }
 
-  async #register({ name, settings }: Pipeline): Promise<void> {
+  async #register({ name, settings, options }: Pipeline): Promise<void> {
     if (this.#registered.has(name)) return;
-    const pending = this.#registering.get(name) ?? verbs.registerPipeline(this.database, name, settings);
+    const register = async () => {
+      for (const need of options.needs ?? []) await registerNeed(this.database, need);
+      await verbs.registerPipeline(this.database, name, settings);
+    };
+    const pending = this.#registering.get(name) ?? register();
     this.#registering.set(name, pending);
     try {
       await pending;
@@ -357,6 +374,8 @@ function batchOf(calls: EnqueueCall[]): verbs.EnqueueBatch {
   let { options } = first;
   if (keyed) options = { ...options, idempotency_keys: calls.map((call) => call.idempotencyKey) };
   if (traced) options = { ...options, traces: calls.map((call) => call.trace ?? null) };
+  if (calls.some((call) => call.key !== null)) options = { ...options, keys: calls.map((call) => call.key) };
+  if (calls.some((call) => call.tenant !== null)) options = { ...options, tenants: calls.map((call) => call.tenant) };
   return {
     pipeline: first.pipeline,
     ids: calls.map((call) => call.id),

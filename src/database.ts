@@ -29,6 +29,8 @@ export interface DatabaseOptions {
   patience?: Duration;
   /** How long one statement may take before its connection is given up. Default "10s". */
   statementTimeout?: Duration;
+  /** How long a connection that nobody uses is kept. Default "5s". */
+  idleTimeout?: Duration;
   /** Told once when Postgres cannot be reached, and once when it is back. */
   onOutage?: (outage: { lost: unknown } | { awayMs: number }) => void;
 }
@@ -310,7 +312,8 @@ function openPool(options: DatabaseOptions): pg.Pool {
     query_timeout: durationMs(options.statementTimeout ?? "10s", "statementTimeout"),
     connectionTimeoutMillis: 5000,
     // Idle means silent: with nothing to do the pool holds no connection and the database may sleep.
-    idleTimeoutMillis: 5000,
+    // Nothing at all would mean for ever to the driver.
+    idleTimeoutMillis: Math.max(1, durationMs(options.idleTimeout ?? "5s", "idleTimeout")),
     allowExitOnIdle: true,
     keepAlive: true,
   });

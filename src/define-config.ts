@@ -14,6 +14,7 @@ export interface StillwakeConfig {
   name?: string;
   lease?: Duration;
   grace?: Duration;
+  cancelGrace?: Duration;
   drainLimit?: Duration;
   idleExit?: Duration;
   poll?: Duration;
@@ -33,7 +34,7 @@ export interface StillwakeConfig {
 }
 
 const known: (keyof StillwakeConfig)[] = [
-  ..."url directUrl schema pipelines pool slots name lease grace drainLimit idleExit poll pollWithHints store scratch".split(
+  ..."url directUrl schema pipelines pool slots name lease grace cancelGrace drainLimit idleExit poll pollWithHints store scratch".split(
     " ",
   ),
   ..."runAs heapMb spares mostJobs connections metricsPort metricsHost logLevel".split(" "),

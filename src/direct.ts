@@ -29,7 +29,6 @@ const RENEW_MS = 60_000;
 export class DirectLine {
   readonly #options: DirectOptions;
   readonly #stopping = new AbortController();
-  #client: pg.Client | undefined;
   #presence = 0n;
   #loop: Promise<void> | undefined;
 
@@ -55,13 +54,7 @@ export class DirectLine {
 
   async close(): Promise<void> {
     this.#stopping.abort();
-    const client = this.#client;
     if (this.ready) this.#presence = -this.#presence;
-    if (client) {
-      const { leave } = directStatements(this.#options.schema);
-      await client.query(leave, [this.#options.worker]).catch(() => {});
-      await client.end().catch(() => {});
-    }
     await this.#loop;
   }
 
@@ -84,8 +77,9 @@ export class DirectLine {
   /** One session from its beginning to its break, which it throws. Answers false when there will never be one. */
   async #session(): Promise<boolean> {
     const { schema, worker, pool, onHint, onReady, onUnavailable, pingMs = 5000 } = this.#options;
-    const { listen, present, renew } = directStatements(schema);
+    const { listen, present, renew, leave } = directStatements(schema);
     const client = this.#connect();
+    let listed = false;
     let fail: (error: Error) => void = () => {};
     const broken = new Promise<never>((_, reject) => {
       fail = reject;
@@ -96,15 +90,17 @@ export class DirectLine {
     client.on("notification", ({ payload }) => onHint(payload ?? ""));
     try {
       await client.connect();
-      this.#client = client;
+      if (this.#stopping.signal.aborted) return false;
       if (await this.#shared(client)) {
         onUnavailable("A pooler that shares sessions stands between: give directUrl for hints and quick recovery");
         return false;
       }
       const key = this.#presence < 0n ? 1n - this.#presence : randomBytes(8).readBigUInt64BE() >> 2n;
       await client.query(listen);
+      listed = true;
       await client.query(renew, [worker, pool, LISTED]);
       await client.query(present, [String(key)]);
+      if (this.#stopping.signal.aborted) return false;
       this.#presence = key;
       onReady();
       for (let renewedAt = performance.now(); ; ) {
@@ -118,10 +114,13 @@ export class DirectLine {
         }
       }
     } finally {
-      this.#client = undefined;
       // Not politely: what does not answer would not answer to a goodbye either.
       if (!this.#stopping.signal.aborted) destroy(client);
-      else await client.end().catch(() => {});
+      else {
+        // One after the other: an end with a statement under way would cut it off, and hints would be sent to nobody for minutes.
+        if (listed) await client.query(leave, [worker]).catch(() => {});
+        await client.end().catch(() => {});
+      }
     }
   }
 

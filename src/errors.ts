@@ -95,6 +95,29 @@ export class JobFailed extends StillwakeError {
   }
 }
 
+/** Another job has the key, and the caller did not want to wait, join or replace. */
+export class KeyTaken extends StillwakeError {
+  /** The job that has it. */
+  readonly jobId: string | undefined;
+
+  constructor(message: string, options: StillwakeErrorOptions = {}) {
+    super("KEY_TAKEN", message, { ...options, field: "key" });
+    this.jobId = options.field === "key" ? undefined : options.field;
+  }
+}
+
+export class UnknownLimit extends StillwakeError {
+  constructor(message: string, options: StillwakeErrorOptions = {}) {
+    super("UNKNOWN_LIMIT", message, options);
+  }
+}
+
+export class UnknownBreaker extends StillwakeError {
+  constructor(message: string, options: StillwakeErrorOptions = {}) {
+    super("UNKNOWN_BREAKER", message, options);
+  }
+}
+
 /** The tables in the database are not those this version of Stillwake needs. */
 export class SchemaMismatch extends StillwakeError {}
 
@@ -112,6 +135,9 @@ const bySqlState: Record<string, new (message: string, options?: StillwakeErrorO
   SW004: JobNotFound,
   SW005: LeaseLost,
   SW006: NotAllowed,
+  SW007: KeyTaken,
+  SW008: UnknownLimit,
+  SW009: UnknownBreaker,
 };
 
 interface PostgresError {

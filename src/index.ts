@@ -1,4 +1,5 @@
 // stillwake: durable pipelines on Postgres. The client and the contracts; workers, servers and machines have entries of their own.
+export { type Breaker, type BreakerOptions, breaker } from "./breaker.ts";
 export {
   type Actor,
   type ArtifactInfo,
@@ -18,18 +19,32 @@ export {
   type Issue,
   JobFailed,
   JobNotFound,
+  KeyTaken,
   LeaseLost,
   NotAllowed,
   SchemaMismatch,
   StillwakeError,
+  UnknownBreaker,
+  UnknownLimit,
   UnknownPipeline,
   UnknownPool,
 } from "./errors.ts";
+export type { BreakerState, Flow, LimitState } from "./flow.ts";
 export type { Job } from "./job.ts";
+export { type Limit, type LimitOptions, limit } from "./limit.ts";
 export { type MigrateOptions, type MigrateResult, migrate, printMigrations } from "./migrate.ts";
 export type { EnqueueManyOptions, EnqueueOptions } from "./options.ts";
-export { type InputOf, type Pipeline, type PipelineOptions, pipeline, type Schema } from "./pipeline.ts";
+export {
+  type InputOf,
+  type OnConflict,
+  type Pipeline,
+  type PipelineOptions,
+  type PipelineSettings,
+  pipeline,
+  type Schema,
+} from "./pipeline.ts";
+export { type Learn, type Observation, rateLimitHeaders } from "./rate-limit-headers.ts";
 export { Fatal, Pause, RateLimited, Retry } from "./thrown.ts";
 export type { Duration } from "./time.ts";
 export type { Transaction } from "./transaction.ts";
-export type { Failure, JobFilter, JobState, WaitingFor } from "./verbs.ts";
+export type { Failure, JobFilter, JobState, WaitingFor, WatchdogAct } from "./verbs.ts";

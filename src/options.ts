@@ -2,6 +2,7 @@
 // refuse must not take its neighbours along.
 import { InvalidInput } from "./errors.ts";
 import { unstorable } from "./payload.ts";
+import { conflicts, type OnConflict, type Pipeline, type PipelineOptions } from "./pipeline.ts";
 import { type Duration, toInterval } from "./time.ts";
 import type { Transaction } from "./transaction.ts";
 
@@ -17,9 +18,11 @@ export interface EnqueueOptions {
   priority?: number;
   pool?: string;
   attempts?: number;
-  /** A label to find the job by. */
+  /** At most so many active jobs of the pipeline have one key, one unless the contract says more. Default: what the contract makes of the input. */
   key?: string;
-  /** Whose job it is. */
+  /** What becomes of a job whose key is taken. Default: what the contract says. */
+  onConflict?: OnConflict;
+  /** Whose job it is. Tenants take turns. Default: what the contract makes of the input. */
   tenant?: string;
   /** A second call with the same key and pipeline answers the first call's job. */
   idempotencyKey?: string;
@@ -32,6 +35,27 @@ export interface EnqueueManyOptions extends Omit<EnqueueOptions, "idempotencyKey
   idempotencyKeys?: readonly (string | null)[];
 }
 
+/** What is said of one job of a statement, and not of all. */
+export interface Labels {
+  key: string | null;
+  tenant: string | null;
+}
+
+/** From the options, or from what the contract makes of the input. */
+export function labelsOf(
+  pipeline: Pipeline | string,
+  input: unknown,
+  { key, tenant }: Pick<EnqueueOptions, "key" | "tenant">,
+  at: string,
+): Labels {
+  const contract = typeof pipeline === "string" ? {} : pipeline.options;
+  const of = (given: string | undefined, make: PipelineOptions<unknown, unknown>["key"], field: string) => {
+    const value = given ?? make?.(input) ?? null;
+    return value === null ? null : label(value, given === undefined ? `${field} of ${at}` : field);
+  };
+  return { key: of(key, contract.key, "key"), tenant: of(tenant, contract.tenant, "tenant") };
+}
+
 type Write = (sql: Record<string, unknown>, value: unknown) => void;
 
 const shared: Record<string, Write> = {
@@ -42,8 +66,9 @@ const shared: Record<string, Write> = {
   priority: (sql, value) => (sql.priority = wholeNumber(value, "priority", -1000, 1000)),
   pool: (sql, value) => (sql.pool = label(value, "pool")),
   attempts: (sql, value) => (sql.max_attempts = wholeNumber(value, "attempts", 1, 1000)),
-  key: (sql, value) => (sql.key = label(value, "key")),
-  tenant: (sql, value) => (sql.tenant = label(value, "tenant")),
+  key: () => {},
+  onConflict: (sql, value) => (sql.on_conflict = conflict(value)),
+  tenant: () => {},
 };
 const forOne: Record<string, Write> = { ...shared, idempotencyKey: () => {}, tx: () => {} };
 const forMany: Record<string, Write> = { ...shared, idempotencyKeys: () => {}, tx: () => {} };
@@ -66,6 +91,14 @@ export function sqlOptions(options: EnqueueOptions | EnqueueManyOptions, many = 
     writers[name]!(sql, value);
   }
   return sql;
+}
+
+function conflict(value: unknown): OnConflict {
+  if (conflicts.includes(value as OnConflict)) return value as OnConflict;
+  throw new InvalidInput(`onConflict cannot be ${JSON.stringify(value)}`, {
+    field: "onConflict",
+    remedy: `Use one of ${conflicts.join(", ")}`,
+  });
 }
 
 /** A text of 1 to 500 characters that Postgres can store. */

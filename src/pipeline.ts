@@ -1,5 +1,7 @@
 // A pipeline's contract: its name, the shape of its input and its policies. Safe to import from a web bundle: no Node, no database.
+import type { Breaker } from "./breaker.ts";
 import { InvalidInput, type Issue } from "./errors.ts";
+import { checkName, type Limit } from "./limit.ts";
 import { type Duration, limitMs, toInterval } from "./time.ts";
 
 /** What zod, valibot, arktype and others implement (Standard Schema v1): the part of it that is used here. */
@@ -32,6 +34,25 @@ export interface PipelineOptions<Input, Output> {
     /** The longest pause. Default "15m". */
     most?: Duration;
   };
+  /**
+   * At most one active job has the same key, one that is queued, running, sleeping or paused. Undefined or null: this one has none.
+   */
+  key?(input: Output): string | null | undefined;
+  /** How many active jobs may have the same key. Default 1. */
+  keyLimit?: number;
+  /**
+   * What becomes of a job whose key is taken: it joins the active one (the call answers that one's id), waits until it has ended, first come
+   * first served, replaces it (cancels it, and all that wait), or is refused with KEY_TAKEN. Default "join".
+   */
+  onConflict?: OnConflict;
+  /** Whose job it is. Tenants take turns: the jobs of one do not wait behind those of another. */
+  tenant?(input: Output): string | null | undefined;
+  /** Jobs that may run at once, on all workers together. Default: as many as there are slots. */
+  concurrency?: number;
+  /** Limits and breakers without which its jobs cannot do anything: they are not started while one of them is used up or open. */
+  needs?: readonly (Limit | Breaker)[];
+  /** The watchdog completes waiting jobs whose progress says that nothing is left to do (done of total). Default false. */
+  ghosts?: boolean;
   /** How long one attempt may take. Default: as long as it lives. */
   timeout?: Duration;
   /** An attempt whose runner gives no sign of life for this long (a tick, a log line, progress, output of a command) is ended. Default "10m". */
@@ -53,11 +74,15 @@ export interface PipelineOptions<Input, Output> {
 
 export type FailureKind = "retry" | "fatal" | "pause";
 
+export type OnConflict = "join" | "wait" | "replace" | "reject";
+
+export type PipelineSettings = Readonly<Record<string, string | number | boolean | readonly string[]>>;
+
 export interface Pipeline<Input = unknown, Output = Input> {
   readonly name: string;
   readonly options: Readonly<PipelineOptions<Input, Output>>;
   /** The settings as `stillwake.register_pipeline` takes them. */
-  readonly settings: Readonly<Record<string, string | number>>;
+  readonly settings: PipelineSettings;
 }
 
 /** The type a job of this pipeline is enqueued with. */
@@ -67,13 +92,11 @@ export function pipeline<Input = unknown, Output = Input>(
   name: string,
   options: PipelineOptions<Input, Output> = {},
 ): Pipeline<Input, Output> {
-  if (typeof name !== "string" || !/^[a-z0-9][a-z0-9_.:-]{0,99}$/.test(name)) {
-    throw new InvalidInput(`${JSON.stringify(name)} cannot name a pipeline`, {
-      field: "name",
-      remedy: "Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit",
-    });
-  }
-  const known = "input pool priority retry timeout silence failures version onOlder keep".split(" ");
+  checkName(name, "pipeline");
+  const known =
+    "input pool priority retry key keyLimit onConflict tenant concurrency needs ghosts timeout silence failures version onOlder keep".split(
+      " ",
+    );
   const unknown = Object.keys(options).find((key) => !known.includes(key));
   if (unknown) {
     throw new InvalidInput(`Pipeline "${name}" has an unknown option "${unknown}"`, {
@@ -85,7 +108,8 @@ export function pipeline<Input = unknown, Output = Input>(
   return Object.freeze({ name, options: Object.freeze(options), settings: Object.freeze(settingsOf(options)) });
 }
 
-function checkPolicies(name: string, options: PipelineOptions<unknown, unknown>): void {
+// biome-ignore lint/suspicious/noExplicitAny: what the functions of a contract take is of no concern here.
+function checkPolicies(name: string, options: PipelineOptions<any, any>): void {
   const refuse = (field: string, value: unknown, remedy: string) => {
     throw new InvalidInput(`${field} ${JSON.stringify(value)} of pipeline "${name}" is not valid`, { field, remedy });
   };
@@ -98,6 +122,17 @@ function checkPolicies(name: string, options: PipelineOptions<unknown, unknown>)
   if (!["continue", "restart", "wait"].includes(onOlder)) {
     refuse("onOlder", onOlder, 'Use "continue", "restart" or "wait"');
   }
+  const { key, keyLimit = 1, onConflict = "join", tenant, concurrency = 1, needs = [] } = options;
+  const whole = (value: number, most: number) => Number.isInteger(value) && value >= 1 && value <= most;
+  for (const [field, value] of Object.entries({ key, tenant })) {
+    if (value !== undefined && typeof value !== "function") refuse(field, value, "Pass a function of the input");
+  }
+  if (!whole(keyLimit, 1000)) refuse("keyLimit", keyLimit, "Use a whole number from 1 to 1000");
+  if (!whole(concurrency, 1_000_000)) refuse("concurrency", concurrency, "Use a whole number from 1");
+  if (!conflicts.includes(onConflict)) refuse("onConflict", onConflict, `Use one of ${conflicts.join(", ")}`);
+  if (!Array.isArray(needs) || needs.some((need) => need?.kind !== "limit" && need?.kind !== "breaker")) {
+    refuse("needs", needs, 'Pass what limit("name", { … }) and breaker("name", { … }) returned, in an array');
+  }
   for (const [code, kind] of Object.entries(failures ?? {})) {
     if (!["retry", "fatal", "pause"].includes(kind)) {
       refuse(`failures.${code}`, kind, 'A code means "retry", "fatal" or "pause"');
@@ -105,14 +140,13 @@ function checkPolicies(name: string, options: PipelineOptions<unknown, unknown>)
   }
 }
 
-function settingsOf({
-  pool,
-  priority,
-  retry,
-  keep,
-}: PipelineOptions<unknown, unknown>): Record<string, string | number> {
-  const settings: Record<string, string | number> = {};
-  const set = (key: string, value: string | number | undefined) => {
+export const conflicts: readonly OnConflict[] = ["join", "wait", "replace", "reject"];
+
+// biome-ignore lint/suspicious/noExplicitAny: what the functions of a contract take is of no concern here.
+function settingsOf(options: PipelineOptions<any, any>): PipelineSettings {
+  const { pool, priority, retry, keep, needs = [] } = options;
+  const settings: Record<string, string | number | boolean | readonly string[]> = {};
+  const set = (key: string, value: string | number | boolean | undefined) => {
     if (value !== undefined) settings[key] = value;
   };
   const interval = (value: Duration | undefined, field: string) => {
@@ -128,6 +162,13 @@ function settingsOf({
   set("keep_completed", interval(keep?.completed, "keep.completed"));
   set("keep_failed", interval(keep?.failed, "keep.failed"));
   set("keep_cancelled", interval(keep?.cancelled, "keep.cancelled"));
+  set("key_limit", options.keyLimit);
+  set("on_conflict", options.onConflict);
+  set("ghosts", options.ghosts);
+  // Always said: a gate that is no longer named must not stay shut.
+  set("concurrency", options.concurrency ?? 0);
+  settings.limits = needs.filter(({ kind }) => kind === "limit").map(({ name }) => name);
+  settings.breakers = needs.filter(({ kind }) => kind === "breaker").map(({ name }) => name);
   return settings;
 }
 

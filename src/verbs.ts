@@ -229,3 +229,17 @@ export interface Demand {
 export async function readDemand(database: Database): Promise<Demand[]> {
   return database.query<Demand>(`select * from ${database.schema}.demand()`);
 }
+
+/** One thing the watchdog looked after: what it did, how often, and to what. */
+export interface WatchdogAct {
+  act: string;
+  count: number;
+  note: string;
+}
+
+export async function watchdog(database: Database): Promise<WatchdogAct[]> {
+  const rows = await database.query<{ act: string; count: string; note: string }>(
+    `select act, count, note from ${database.schema}.watchdog()`,
+  );
+  return rows.map(({ act, count, note }) => ({ act, count: Number(count), note }));
+}

@@ -27,6 +27,8 @@ export interface ClaimedJob {
   progress: unknown;
   version: number | null;
   trace: Record<string, string> | null;
+  /** Where the next claim begins, in a pool whose jobs take turns. */
+  cursor: string | null;
 }
 
 export type Settlement = Lease &
@@ -35,7 +37,7 @@ export type Settlement = Lease &
     | { outcome: "failed"; failure: Failure; fatal?: boolean; retry_in?: string }
     | { outcome: "cancelled"; failure?: Failure }
     | { outcome: "slept"; for?: string; until?: string; waiting_for?: WaitingFor; step?: string }
-    | { outcome: "paused"; reason: string; resume_in?: string }
+    | { outcome: "paused"; reason: string; resume_in?: string; breaker?: string }
     | { outcome: "released"; reason?: string }
     | { outcome: "lost"; failure: Failure }
   );
@@ -51,22 +53,47 @@ export interface ClaimRequest {
   /** The version of the code per pipeline, and the oldest whose jobs it goes on with. */
   versions?: number[] | null;
   oldest?: number[] | null;
+  cursor?: string | null;
 }
 
 /** Settles what is finished and claims what is next: one round trip, one commit. */
 export async function settleAndClaim(
   database: Database,
   settlements: Settlement[],
-  { worker, pool, pipelines, limit, lease, presence = null, versions = null, oldest = null }: ClaimRequest,
+  {
+    worker,
+    pool,
+    pipelines,
+    limit,
+    lease,
+    presence = null,
+    versions = null,
+    oldest = null,
+    cursor = null,
+  }: ClaimRequest,
 ): Promise<{ refused: string[]; claimed: ClaimedJob[] }> {
   // The lease is named here, so that a repeated call is answered the jobs of the first instead of leasing others to nobody. It asks for no
   // jobs itself: the first may arrive long after, when a network comes back to life, and must find its lease taken.
   const given = JSON.stringify(settlements);
   const id = randomUUID();
   const rows = await database.repeat<ClaimedJob & { refused: string[] | null }>(
-    `select job_id, lease_id, epoch, pipeline, input, attempt, max_attempts, crashes, key, tenant, progress, version, trace, refused
-    from ${database.schema}.settle_and_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-    { values: (again) => [given, worker, pool, pipelines, again ? 0 : limit, lease, id, presence, versions, oldest] },
+    `select job_id, lease_id, epoch, pipeline, input, attempt, max_attempts, crashes, key, tenant, progress, version, trace, cursor, refused
+    from ${database.schema}.settle_and_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+    {
+      values: (again) => [
+        given,
+        worker,
+        pool,
+        pipelines,
+        again ? 0 : limit,
+        lease,
+        id,
+        presence,
+        versions,
+        oldest,
+        cursor,
+      ],
+    },
   );
   const refused = rows[0]?.refused ?? [];
   return { refused, claimed: refused.length > 0 ? rows.slice(1) : rows };

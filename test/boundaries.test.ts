@@ -19,7 +19,7 @@ describe("the source", () => {
   });
 
   it("has SQL text only where it belongs", () => {
-    const allowed = /^(database|verbs|worker-verbs|direct|migrate|schema|doctor)\.ts$|^testing\//;
+    const allowed = /^(database|verbs|worker-verbs|flow-verbs|direct|migrate|schema|doctor)\.ts$|^testing\//;
     const verb =
       /["'`]\s*(select|insert into|update|delete from|with \w+ as|create|alter|drop|begin|commit|rollback|set local|listen|notify|lock table|grant) /;
     const found = sources.filter(({ name, uncommented }) => !allowed.test(name) && verb.test(uncommented));
@@ -51,7 +51,7 @@ describe("the source", () => {
 
   it("has layers: nothing below the client imports it, nothing below the database imports that", () => {
     const layers = [
-      ["errors.ts", "version.ts"],
+      ["errors.ts", "version.ts", "rate-limit-headers.ts"],
       [
         "time.ts",
         "schema.ts",
@@ -62,11 +62,14 @@ describe("the source", () => {
         "config.ts",
         "tracing.ts",
         "verified.ts",
+        "limit.ts",
+        "breaker.ts",
       ],
       ["pipeline.ts", "options.ts", "database.ts", "thrown.ts", "define-config.ts"],
       ["verbs.ts", "migrate.ts", "doctor.ts"],
       ["worker-verbs.ts", "job.ts", "page.ts"],
-      ["direct.ts"],
+      ["direct.ts", "flow-verbs.ts"],
+      ["flow.ts"],
       ["client.ts"],
       ["index.ts"],
     ];

@@ -67,7 +67,11 @@ describe("get", () => {
 describe("list", () => {
   let all: string[];
   beforeAll(async () => {
-    const some = await stillwake.enqueueMany(listed, [1, 2, 3, 4, 5], { tenant: "a", key: "k" });
+    const some = await stillwake.enqueueMany(listed, [1, 2, 3, 4, 5], {
+      tenant: "a",
+      key: "k",
+      onConflict: "wait",
+    });
     const more = await stillwake.enqueueMany(listed, [6, 7, 8], { tenant: "b" });
     all = [...some, ...more].map(({ id }) => id).reverse();
     await stillwake.cancel(all[0]!);

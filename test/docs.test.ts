@@ -11,7 +11,7 @@ const pages = ["README.md", ...fs.readdirSync(path.join(ROOT, "docs")).map((name
 
 /** What the examples take for granted. */
 const AROUND = `
-const { createStillwake, pipeline } = null! as typeof import("stillwake");
+const { createStillwake, limit, pipeline } = null! as typeof import("stillwake");
 const { openStore, unpack } = null! as typeof import("stillwake/worker");
 const sw = null! as import("stillwake").Stillwake;
 const job = null! as import("stillwake/worker").JobContext;

@@ -177,3 +177,24 @@ async function allDone(pool: string): Promise<void> {
     { what: `the jobs of ${pool} to be settled` },
   );
 }
+
+describe("a worker that ends", () => {
+  it("leaves no listener behind, whether it listened for hints or was about to: hints to nobody would be sent for minutes", async () => {
+    const pipelines = [implement(pipeline("brief", { pool: "brief" }), () => "done")];
+    const listeners = async () =>
+      (await sql.query("select worker from stillwake.listeners where pool = 'brief'")).rows as unknown[];
+    const ends = Array.from({ length: 10 }, async () => {
+      const { worker } = await ownWorker({ url: database.url, pool: "brief", pipelines, until: "empty" });
+      await worker.done;
+    });
+    await Promise.all(ends);
+    expect(await listeners()).toEqual([]);
+    for (let n = 0; n < 3; n++) {
+      const { worker, hears } = await ownWorker({ url: database.url, pool: "brief", pipelines });
+      await hears("push.ready");
+      expect(await listeners()).toHaveLength(1);
+      await worker.stop();
+      expect(await listeners()).toEqual([]);
+    }
+  });
+});

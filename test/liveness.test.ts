@@ -64,7 +64,7 @@ describe("a blocked event loop", () => {
   }, 300_000);
 
   it("T9: can be cancelled: its runner is killed, and its slot works on", async () => {
-    const worker = await startWorker({ url: database.url, args: ["--slots", "1", "--grace", "1s"] });
+    const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
     const steps = [{ name: "endless", act: "block", ms: 600_000 }];
     const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
     const { pid } = await witness.see(({ job, step }) => job === id && step === "endless");
@@ -76,14 +76,15 @@ describe("a blocked event loop", () => {
     const next = await stillwake.enqueue("script", { steps: [] });
     expect(await stillwake.wait(next.id, { timeout: "20s" })).toMatchObject({ state: "completed" });
     expect(worker.lines.filter(({ event }) => event === "attempt.ended")[0]).toMatchObject({ outcome: "cancelled" });
-    expect(tookMs).toBeLessThan(1000 + 3000);
-    recordFigure("T9: cancel to the death of a blocked runner, grace of 1 s", round(tookMs), "ms");
+    // Far less than the grace: it did not answer.
+    expect(tookMs).toBeLessThan(3000);
+    recordFigure("T9: cancel to the death of a blocked runner", round(tookMs), "ms");
   });
 });
 
 describe("a runner without a sign of life", () => {
   it("T10: that was stopped is killed at its pipeline's limit, charged as a failure and not as a crash, and run again", async () => {
-    const worker = await startWorker({ url: database.url, args: ["--slots", "1", "--grace", "1s"] });
+    const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
     const steps = [
       { name: "one", act: "nothing" },
       { name: "two", act: "turnstile", gate: "silent" },
@@ -102,10 +103,10 @@ describe("a runner without a sign of life", () => {
     expect(rows).toMatchObject([{ outcome: "failed", failure: { code: "SILENT" } }]);
     expect(witness.of(id).filter(({ step }) => step === "one")).toHaveLength(1);
     expect(worker.lines.find(({ event }) => event === "attempt.ended")).toMatchObject({ code: "SILENT", retry: true });
-    // Up to a second passes between two signs of life, half a second between two looks.
-    expect(tookMs).toBeGreaterThan(2000);
-    expect(tookMs).toBeLessThan(2000 + 1000 + 3000);
-    recordFigure("T10: SIGSTOP of a runner to its death, silence of 2 s, grace of 1 s", round(tookMs), "ms");
+    // Up to a second passes between two signs of life, half a second between two looks. The grace of 5 s is not waited for: it does not answer.
+    expect(tookMs).toBeGreaterThan(1000);
+    expect(tookMs).toBeLessThan(2000 + 500 + 2000);
+    recordFigure("T10: SIGSTOP of a runner to its death, silence of 2 s", round(tookMs), "ms");
   });
 
   it("T10: is not blamed when its keeper was the one that stood still", async () => {

@@ -66,6 +66,17 @@ describe.skipIf(!hasProc)("killTree (needs /proc)", () => {
     expect(run).toEqual({ code: 0, signal: null, stdout: "0\n" });
   });
 
+  it("of many trees at once ends each one whole, and of each spares whom it is told to spare", async () => {
+    const marks = Array.from({ length: 5 }, newMark);
+    const trees = await Promise.all(
+      marks.map(async (mark) => ({ mark, pids: await startTree(mark), kept: (await startSleep(mark)).pid! })),
+    );
+    const bystander = await startSleep(newMark());
+    await Promise.all(trees.map(({ mark, kept }) => killTree(mark, { except: [kept] })));
+    expect(trees.flatMap(({ pids }) => pids).filter(isAlive)).toEqual([]);
+    expect([bystander.pid!, ...trees.map(({ kept }) => kept)].filter((pid) => !isAlive(pid))).toEqual([]);
+  });
+
   it("finds by its session what has neither mark nor parent, when the root is named", async () => {
     const file = path.join(scratch(), "pid");
     const script = '(env -i sh -c "echo $$ >&3; exec sleep 600" 3>"$0" & echo "$!" >"$0.pid") ';

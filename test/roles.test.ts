@@ -35,17 +35,17 @@ afterAll(async () => {
 
 /** Every function somebody other than the owner may call. A new one must be given to somebody here, or stays with the owner. */
 const allowed: Record<Role, string[]> = {
-  app: "cancel demand enqueue enqueue_many next_due now pause pause_pool register_pipeline resume resume_pool retry save_checkpoint schema_state watchdog".split(
+  app: "cancel cap_pool close_breaker demand enqueue enqueue_many limit_budgets next_due now open_breaker pause pause_pool register_breaker register_limit register_pipeline reset_limit resume resume_pool retry save_checkpoint schema_state set_weight shut_gates watchdog".split(
     " ",
   ),
   worker:
-    "adopt append_logs be_present beat claim complete demand expire fail listen load_artifacts load_checkpoints next_due now progress recover recover_absent register_pipeline release save_artifact save_checkpoint save_checkpoints schema_state settle settle_and_claim unlisten watchdog".split(
+    "adopt append_logs ask_breaker be_present beat claim complete demand expire fail listen load_artifacts load_checkpoints next_due now progress recover recover_absent register_breaker register_limit register_pipeline release save_artifact save_checkpoint save_checkpoints schema_state settle settle_and_claim tell_breaker unlisten use_limit watchdog".split(
       " ",
     ),
-  reader: "demand next_due now schema_state".split(" "),
+  reader: "demand limit_budgets next_due now schema_state shut_gates".split(" "),
   nobody: [],
 };
-const views = ["artifacts", "attempts", "checkpoints", "events", "jobs", "logs", "pipelines", "pools"];
+const views = "artifacts attempts breakers checkpoints events jobs limits logs pipelines pools tenants".split(" ");
 const readable: Record<Role, string[]> = { app: views, reader: views, worker: [], nobody: [] };
 
 describe.each(Object.keys(logins) as Role[])("S43: %s", (role) => {

@@ -69,7 +69,8 @@ describe("--help", () => {
     const flags = [...table.matchAll(/^ {2}"?([a-z-]+)"?:/gm)].map(([, name]) => `--${name}`);
     expect(flags.length).toBeGreaterThan(20);
     expect(flags.filter((flag) => !stdout.includes(flag))).toEqual([]);
-    for (const command of ["dev", "worker", "migrate", "doctor"]) expect(stdout).toContain(`stillwake ${command}`);
+    for (const command of ["dev", "worker", "migrate", "doctor", "watchdog"])
+      expect(stdout).toContain(`stillwake ${command}`);
     // It fits a terminal.
     expect(stdout.split("\n").filter((line) => line.length > 130)).toEqual([]);
   });
@@ -141,6 +142,11 @@ const wrong: Wrong[] = [
     says: /A lease of 10ms is out of range\. Use 1s to 1d/,
   },
   { what: "a grace that is no duration", args: ["--grace", "soon"], says: /grace "soon" is not a duration/ },
+  {
+    what: "a cancel grace that is no duration",
+    args: ["--cancel-grace", "at once"],
+    says: /cancelGrace "at once" is not a duration/,
+  },
   { what: "a drain limit that is no duration", args: ["--drain-limit", "-5s"], says: /drain-limit/ },
   {
     what: "an idle time that is no duration",

@@ -5,15 +5,17 @@
 -- The attempt is counted here. A caller that names the lease (p_lease, a fresh random uuid) may repeat a call whose answer it never got:
 -- it is answered what it then got. With p_limit 0 it claims nothing itself and sees to it that the first call, should it still be on its way,
 -- claims nothing either. A worker that names the version of its code per pipeline (p_versions, and p_oldest for the oldest version
--- whose jobs it goes on with) is given no job begun under another. p_presence: see be_present(). Locks: as recover(); then live_jobs, skipping locked ones; inserts one lease. Raises SW001, SW003.
+-- whose jobs it goes on with) is given no job begun under another. p_presence: see be_present(). In a pool with lanes (lanes.sql) it goes from
+-- lane to lane instead, beginning at p_cursor, which it answered last time. Locks: as recover(); a capped pool; then live_jobs, skipping locked
+-- ones; inserts one lease. Raises SW001, SW003.
 --
 -- The SET clauses pin the plan: a walk along live_jobs_line. A stale estimate must never turn a claim into a sort of the whole backlog.
 create or replace function stillwake.claim(
   p_worker text, p_pool text, p_pipelines text[], p_limit integer default 1, p_span interval default '15 seconds',
-  p_lease uuid default null, p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null
+  p_lease uuid default null, p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null, p_cursor text default null
 ) returns table (
   job_id uuid, lease_id uuid, epoch bigint, pipeline text, input jsonb, attempt integer, max_attempts integer, crashes integer,
-  key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb
+  key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb, cursor text
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
@@ -22,6 +24,10 @@ declare
   v_lease    uuid := coalesce(p_lease, gen_random_uuid());
   v_priority integer := 32767;
   v_ids      uuid[] := '{}';
+  v_limit    integer := p_limit;
+  v_pool     stillwake.pools;
+  v_probes   text[];
+  v_probing  uuid[];
 begin
   if coalesce(p_worker, '') = '' or coalesce(p_limit, -1) not between (p_lease is null)::integer and 1000 or p_pipelines is null
     or p_span is null or p_span not between '1 second' and '1 day' then
@@ -35,24 +41,31 @@ begin
   end if;
   if p_lease is not null and exists (select from stillwake.leases l where l.id = p_lease) then
     return query
-    select j.id, j.lease_id, j.epoch, j.pipeline, j.input, j.attempt, j.max_attempts, j.crashes, j.key, j.tenant, j.created_at, j.progress, j.version, j.trace
+    select j.id, j.lease_id, j.epoch, j.pipeline, j.input, j.attempt, j.max_attempts, j.crashes, j.key, j.tenant, j.created_at, j.progress, j.version, j.trace, p_cursor
     from stillwake.leases l join stillwake.live_jobs j on j.id = any (l.job_ids) and j.lease_id = l.id
     where l.id = p_lease order by j.priority desc, j.run_at, j.id;
     return;
   end if;
-  if not exists (select from stillwake.pools p where p.name = p_pool) then
-    perform stillwake.refuse_unknown_pool(p_pool);
-  end if;
-
   perform stillwake.recover(10, p_pool, 200);
   perform stillwake.expire(100, p_pool);
-  if exists (select from stillwake.pools p where p.name = p_pool and p.paused_at is not null) then
+  select * into v_pool from stillwake.pools p where p.name = p_pool;
+  if not found then
+    perform stillwake.refuse_unknown_pool(p_pool);
+  elsif v_pool.paused_at is not null then
     return;
+  elsif v_pool.concurrency is not null then
+    perform pg_advisory_xact_lock(stillwake.cap_lock('pool ' || p_pool));
+    v_limit := least(p_limit, v_pool.concurrency - (select coalesce(sum(cardinality(l.job_ids)), 0) from stillwake.leases l where l.pool = p_pool));
+  end if;
+  if v_pool.laned then
+    select p.ids, p.cursor, p.probes, p.probe_jobs into v_ids, cursor, v_probes, v_probing
+    from stillwake.pick_from_lanes(p_pool, p_pipelines, v_limit, p_versions, p_oldest, p_cursor) p;
+    v_limit := 0;
   end if;
   v_now := stillwake.now();
 
   -- One walk per priority, so that delayed jobs of a high priority are never stepped over one by one.
-  while cardinality(v_ids) < p_limit loop
+  while cardinality(v_ids) < v_limit loop
     select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
     exit when v_priority is null;
     with line as materialized (
@@ -62,7 +75,7 @@ begin
         and (j.version is null or p_versions is null or stillwake.version_suits(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
         and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
       order by j.run_at, j.id
-      limit p_limit - cardinality(v_ids)
+      limit v_limit - cardinality(v_ids)
       for update skip locked
     )
     select v_ids || array_agg(line.id) into v_ids from line;
@@ -73,17 +86,21 @@ begin
 
   insert into stillwake.leases (id, pool, worker, claimed_at, until, span, job_ids, presence)
   values (v_lease, p_pool, p_worker, v_now, v_now + p_span, p_span, v_ids, p_presence);
+  if cardinality(v_probes) > 0 then
+    update stillwake.breakers b set probe_job = p.job, probe_lease = v_lease, updated_at = v_now
+    from unnest(v_probes, v_probing) p (name, job) where b.name = p.name;
+  end if;
 
   return query
   with taken as (
     update stillwake.live_jobs j
     set state = 'running', lease_id = v_lease, epoch = j.epoch + 1, attempt = j.attempt + 1, worker = p_worker, claimed_at = v_now,
-      started_at = coalesce(j.started_at, v_now), waiting_for = null, pause = null, log_batch = 0,
+      started_at = coalesce(j.started_at, v_now), waiting_for = null, pause = null, place = null, log_batch = 0,
       version = coalesce(j.version, p_versions[array_position(p_pipelines, j.pipeline)])
     where j.id = any (v_ids)
     returning j.id, j.epoch, j.pipeline, j.input, j.attempt, j.max_attempts, j.crashes, j.key, j.tenant, j.created_at, j.progress, j.version, j.trace, j.priority, j.run_at
   )
-  select t.id, v_lease, t.epoch, t.pipeline, t.input, t.attempt, t.max_attempts, t.crashes, t.key, t.tenant, t.created_at, t.progress, t.version, t.trace
+  select t.id, v_lease, t.epoch, t.pipeline, t.input, t.attempt, t.max_attempts, t.crashes, t.key, t.tenant, t.created_at, t.progress, t.version, t.trace, claim.cursor
   from taken t order by t.priority desc, t.run_at, t.id;
 end
 $$;
@@ -92,10 +109,10 @@ $$;
 -- Answers the claimed jobs; when settlements were refused, a row without a job comes first and names them.
 create or replace function stillwake.settle_and_claim(
   p_settlements jsonb, p_worker text, p_pool text, p_pipelines text[], p_limit integer, p_span interval, p_lease uuid default null,
-  p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null
+  p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null, p_cursor text default null
 ) returns table (
   job_id uuid, lease_id uuid, epoch bigint, pipeline text, input jsonb, attempt integer, max_attempts integer, crashes integer,
-  key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb, refused uuid[]
+  key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb, cursor text, refused uuid[]
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -103,7 +120,7 @@ begin
   if refused is not null then
     return next;
   end if;
-  return query select c.*, null::uuid[] from stillwake.claim(p_worker, p_pool, p_pipelines, p_limit, p_span, p_lease, p_presence, p_versions, p_oldest) c;
+  return query select c.*, null::uuid[] from stillwake.claim(p_worker, p_pool, p_pipelines, p_limit, p_span, p_lease, p_presence, p_versions, p_oldest, p_cursor) c;
 end
 $$;
 

@@ -91,9 +91,14 @@ begin
     values (p_id, v_old.epoch, v_old.lease_id, v_old.attempt, v_old.worker, v_old.claimed_at, v_old.ended_at,
       coalesce(v_old.outcome, v_old.state), v_old.failure);
   end if;
-  insert into stillwake.live_jobs (id, created_at, run_at, epoch, seq, max_attempts, priority, pipeline, pool, key, tenant, idempotency_key, input, failure, version, trace)
-  values (p_id, v_old.created_at, v_now, v_old.epoch, v_old.seq, v_old.max_attempts, v_old.priority, v_old.pipeline, v_old.pool, v_old.key, v_old.tenant,
+  -- With a key it waits for its place like all of its key.
+  insert into stillwake.live_jobs (id, created_at, run_at, place, waiting_for, epoch, seq, max_attempts, priority, pipeline, pool, lane, key, tenant, idempotency_key, input, failure, version, trace)
+  values (p_id, v_old.created_at, case when v_old.key is null then v_now else 'infinity' end, case when v_old.key is not null then v_now end, case when v_old.key is not null then 'key' end,
+    v_old.epoch, v_old.seq, v_old.max_attempts, v_old.priority, v_old.pipeline, v_old.pool, stillwake.lane_in(v_old.pool, v_old.pipeline, v_old.tenant), v_old.key, v_old.tenant,
     v_old.idempotency_key, v_old.input, v_old.failure, case when not p_from_start then v_old.version end, v_old.trace);
+  if v_old.key is not null then
+    perform stillwake.fill_key(v_old.pipeline, v_old.key);
+  end if;
   update stillwake.idempotency_keys set forget_on = null where pipeline = v_old.pipeline and key = v_old.idempotency_key and job_id = p_id;
   if p_from_start then
     delete from stillwake.checkpoints where job_id = p_id;
@@ -124,8 +129,8 @@ begin
 end
 $$;
 
--- Puts a waiting job aside. run_at leaves the front of the line (infinity, or the time it resumes by itself); its place is kept in pause.
-create or replace function stillwake.set_aside(p_id uuid, p_reason text, p_by text, p_resume_at timestamptz) returns text
+-- Puts a waiting job aside. run_at leaves the front of the line (infinity, or the time it resumes by itself); its place is kept.
+create or replace function stillwake.set_aside(p_id uuid, p_reason text, p_by text, p_resume_at timestamptz, p_breaker text default null) returns text
 language plpgsql as $$
 declare
   v_job   stillwake.live_jobs;
@@ -133,8 +138,8 @@ declare
 begin
   select * into v_job from stillwake.live_jobs where id = p_id;
   v_pause := jsonb_strip_nulls(jsonb_build_object('at', stillwake.now(), 'by', p_by, 'reason', p_reason, 'resume_at', p_resume_at,
-    'place', coalesce(v_job.pause -> 'place', to_jsonb(v_job.run_at)), 'waiting_for', coalesce(v_job.pause ->> 'waiting_for', v_job.waiting_for)));
-  update stillwake.live_jobs set state = 'paused', waiting_for = null, run_at = coalesce(p_resume_at, 'infinity'), pause = v_pause where id = p_id;
+    'breaker', p_breaker, 'waiting_for', coalesce(v_job.pause ->> 'waiting_for', v_job.waiting_for)));
+  update stillwake.live_jobs set state = 'paused', waiting_for = null, run_at = coalesce(p_resume_at, 'infinity'), place = coalesce(place, run_at), pause = v_pause where id = p_id;
   perform stillwake.add_event(p_id, 'paused', v_pause);
   return 'paused';
 end
@@ -144,7 +149,8 @@ $$;
 create or replace function stillwake.resume(p_id uuid, p_by text default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  v_job stillwake.live_jobs := stillwake.lock_job(p_id);
+  v_job   stillwake.live_jobs := stillwake.lock_job(p_id);
+  v_waits boolean;
 begin
   if v_job.id is null then
     perform stillwake.refuse_ended(p_id);
@@ -152,8 +158,14 @@ begin
     return v_job.state;
   end if;
   if v_job.state = 'paused' then
-    update stillwake.live_jobs
-    set state = 'queued', pause = null, run_at = (v_job.pause ->> 'place')::timestamptz, waiting_for = v_job.pause ->> 'waiting_for' where id = p_id;
+    -- One that has its key, or none, and said itself that it waits for a key has nobody to admit it.
+    v_waits := v_job.pause ->> 'waiting_for' = 'key' and v_job.key is not null and v_job.key_slot is null;
+    update stillwake.live_jobs set state = 'queued', pause = null, waiting_for = v_job.pause ->> 'waiting_for',
+      run_at = case when v_waits then 'infinity' else place end, place = case when v_waits then place end
+    where id = p_id;
+    if v_waits then
+      perform stillwake.fill_key(v_job.pipeline, v_job.key);
+    end if;
   else
     update stillwake.live_jobs set pause = null where id = p_id;
   end if;

@@ -1,7 +1,9 @@
 -- Pipelines become known, jobs come in. Called by the client, by psql, by any language.
 
 -- Makes a pipeline known or changes its settings; absent settings keep their value. Writes nothing when nothing changes.
--- Settings: pool, priority, max_attempts, crash_limit, backoff_first, backoff_most, keep_completed, keep_failed, keep_cancelled.
+-- Settings: pool, priority, max_attempts, crash_limit, backoff_first, backoff_most, keep_completed, keep_failed, keep_cancelled,
+-- key_limit and on_conflict (see keys.sql), concurrency (jobs that may run at once on all workers; 0 for no cap), limits and breakers (arrays of
+-- names: what its jobs need before they start), ghosts (see the watchdog). Raises SW001, SW008.
 create or replace function stillwake.register_pipeline(p_name text, p_settings jsonb default '{}') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -9,7 +11,7 @@ declare
   v_new stillwake.pipelines;
 begin
   perform stillwake.check_options(p_settings, array['pool', 'priority', 'max_attempts', 'crash_limit', 'backoff_first', 'backoff_most',
-    'keep_completed', 'keep_failed', 'keep_cancelled']);
+    'keep_completed', 'keep_failed', 'keep_cancelled', 'key_limit', 'on_conflict', 'concurrency', 'limits', 'breakers', 'ghosts']);
   if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
     perform stillwake.refuse('SW001', format('"%s" cannot name a pipeline', coalesce(p_name, 'null')), 'pipeline',
       'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
@@ -32,6 +34,12 @@ begin
   v_new.keep_completed := coalesce(stillwake.read_duration(p_settings, 'keep_completed'), v_old.keep_completed, '14 days');
   v_new.keep_failed := coalesce(stillwake.read_duration(p_settings, 'keep_failed'), v_old.keep_failed, '30 days');
   v_new.keep_cancelled := coalesce(stillwake.read_duration(p_settings, 'keep_cancelled'), v_old.keep_cancelled, '14 days');
+  v_new.key_limit := coalesce(stillwake.read_integer(p_settings, 'key_limit', 1, 1000), v_old.key_limit, 1);
+  v_new.on_conflict := coalesce(stillwake.read_on_conflict(p_settings), v_old.on_conflict, 'join');
+  v_new.concurrency := nullif(coalesce(stillwake.read_integer(p_settings, 'concurrency', 0, 1000000), v_old.concurrency), 0);
+  v_new.limits := coalesce(stillwake.read_names(p_settings, 'limits'), v_old.limits, '{}');
+  v_new.breakers := coalesce(stillwake.read_names(p_settings, 'breakers'), v_old.breakers, '{}');
+  v_new.ghosts := coalesce((p_settings -> 'ghosts')::boolean, v_old.ghosts, false);
   if v_new.backoff_most < v_new.backoff_first then
     perform stillwake.refuse('SW001', 'backoff_most is shorter than backoff_first', 'backoff_most', 'Make it at least as long.');
   end if;
@@ -40,22 +48,33 @@ begin
   end if;
 
   insert into stillwake.pools (name) values (v_new.pool) on conflict do nothing;
-  insert into stillwake.pipelines (name, pool, priority, max_attempts, crash_limit, backoff_first, backoff_most, keep_completed, keep_failed, keep_cancelled)
+  insert into stillwake.pipelines (name, pool, priority, max_attempts, crash_limit, backoff_first, backoff_most, keep_completed, keep_failed, keep_cancelled,
+    key_limit, on_conflict, concurrency, limits, breakers, ghosts)
   values (v_new.name, v_new.pool, v_new.priority, v_new.max_attempts, v_new.crash_limit, v_new.backoff_first, v_new.backoff_most,
-    v_new.keep_completed, v_new.keep_failed, v_new.keep_cancelled)
+    v_new.keep_completed, v_new.keep_failed, v_new.keep_cancelled, v_new.key_limit, v_new.on_conflict, v_new.concurrency, v_new.limits, v_new.breakers, v_new.ghosts)
   on conflict (name) do update set pool = excluded.pool, priority = excluded.priority, max_attempts = excluded.max_attempts,
     crash_limit = excluded.crash_limit, backoff_first = excluded.backoff_first, backoff_most = excluded.backoff_most,
     keep_completed = excluded.keep_completed, keep_failed = excluded.keep_failed, keep_cancelled = excluded.keep_cancelled,
-    updated_at = stillwake.now();
+    key_limit = excluded.key_limit, on_conflict = excluded.on_conflict, concurrency = excluded.concurrency, limits = excluded.limits,
+    breakers = excluded.breakers, ghosts = excluded.ghosts, updated_at = stillwake.now();
+  if v_new.concurrency is not null or v_new.limits <> '{}' or v_new.breakers <> '{}' or v_old.gated then
+    perform stillwake.lane_pool(v_new.pool);
+  end if;
+  if v_new.key_limit > v_old.key_limit then
+    perform from stillwake.fill_keys();
+  end if;
 end
 $$;
 
 -- Stores one job per element of the JSON array p_inputs and answers their ids in the same order. All share p_options:
---   pool, priority, delay | run_at, expires_in | expires_at, key, tenant, max_attempts,
+--   pool, priority, delay | run_at, expires_in | expires_at, max_attempts, tenant | tenants (an array as long as p_inputs; null for none),
+--   key | keys (an array as long as p_inputs; null for none) and on_conflict: at most key_limit active jobs of the pipeline have one key; a
+--   further one joins the active job (its id is answered), waits, replaces or is refused; see keys.sql,
 --   idempotency_keys (an array as long as p_inputs; null for none): a key seen before answers the job it made then,
 --   traces (an array as long as p_inputs: the W3C trace context each job carries; null for none),
 --   again (true when a caller repeats a call whose answer it never got, with the same p_ids: what is there already stays as it is).
--- Sends one hint per call, and only if somebody listens. Locks: idempotency_keys in key order. Raises SW001, SW002, SW003.
+-- Sends one hint per call, and only if somebody listens. Locks: idempotency_keys in key order; with keys as enqueue_keyed().
+-- Raises SW001, SW002, SW003, SW007.
 create or replace function stillwake.enqueue_many(
   p_pipeline text, p_inputs jsonb, p_options jsonb default '{}', p_ids uuid[] default null
 ) returns uuid[]
@@ -66,6 +85,10 @@ declare
   v_pipeline stillwake.pipelines;
   v_expires  timestamptz;
   v_keys     text[];
+  v_job_keys text[];
+  v_tenants  text[];
+  v_row      stillwake.live_jobs;
+  v_laned    boolean;
   v_own      uuid[] := p_ids;
   v_ids      uuid[];
   v_again    boolean := false;
@@ -89,8 +112,8 @@ begin
   v_ids := v_own;
 
   if p_options is distinct from '{}' then
-    perform stillwake.check_options(p_options, array['pool', 'priority', 'delay', 'run_at', 'expires_in', 'expires_at', 'key', 'tenant',
-      'max_attempts', 'idempotency_keys', 'traces', 'again']);
+    perform stillwake.check_options(p_options, array['pool', 'priority', 'delay', 'run_at', 'expires_in', 'expires_at', 'key', 'keys', 'on_conflict', 'tenant',
+      'tenants', 'max_attempts', 'idempotency_keys', 'traces', 'again']);
     if p_options -> 'traces' is not null and (jsonb_typeof(p_options -> 'traces') <> 'array' or pg_column_size(p_options -> 'traces') > 1024 * (v_count + 1)) then
       perform stillwake.refuse('SW001', 'traces must be an array of small objects, one per input', 'traces', 'Pass { "traceparent": "…" } or null.');
     end if;
@@ -113,8 +136,9 @@ begin
     if v_expires <= v_run_at then
       perform stillwake.refuse('SW001', format('expires_at %s is not after run_at %s', v_expires, v_run_at), 'expires_at', 'A job must be able to start before it expires.');
     end if;
-    perform stillwake.check_length(p_options, 'key');
-    perform stillwake.check_length(p_options, 'tenant');
+    v_job_keys := stillwake.read_labels(p_options, 'key', v_count);
+    v_tenants := stillwake.read_labels(p_options, 'tenant', v_count);
+    v_pipeline.on_conflict := coalesce(stillwake.read_on_conflict(p_options), v_pipeline.on_conflict);
     v_again := coalesce(p_options -> 'again' = 'true', false);
     v_keys := stillwake.take_idempotency_keys(p_pipeline, p_options -> 'idempotency_keys', v_own);
     if v_keys is not null then
@@ -132,11 +156,39 @@ begin
     v_high := stillwake.first_id(stillwake.now() + interval '1 minute');
     v_again := exists (select from unnest(v_own) i (id) where i.id not between v_low and v_high);
   end if;
-  insert into stillwake.live_jobs (id, created_at, run_at, expires_at, max_attempts, priority, pipeline, pool, waiting_for, key, tenant, idempotency_key, trace, input)
-  select i.id, v_now, v_run_at, v_expires, v_pipeline.max_attempts, v_pipeline.priority, p_pipeline, v_pipeline.pool,
-    case when v_run_at > v_now then 'time' end, p_options ->> 'key', p_options ->> 'tenant', i.idempotency_key, nullif(i.trace, 'null'), i.input
-  from rows from (unnest(v_own), unnest(v_ids), unnest(v_keys), jsonb_array_elements(p_inputs), jsonb_array_elements(p_options -> 'traces'))
-    as i (own, id, idempotency_key, input, trace)
+  select o.laned into v_laned from stillwake.pools o where o.name = v_pipeline.pool;
+  if not v_laned and v_tenants is not null then
+    perform stillwake.lane_pool(v_pipeline.pool);
+    v_laned := true;
+  end if;
+  if v_laned then
+    v_row.lane := stillwake.lane_of(v_pipeline.gated, p_pipeline, '');
+  end if;
+
+  if v_job_keys is not null then
+    v_row.created_at := v_now;
+    v_row.run_at := v_run_at;
+    v_row.expires_at := v_expires;
+    v_row.max_attempts := v_pipeline.max_attempts;
+    v_row.priority := v_pipeline.priority;
+    v_row.pipeline := p_pipeline;
+    v_row.pool := v_pipeline.pool;
+    v_row.waiting_for := case when v_run_at > v_now then 'time' end;
+    v_own := array(select case when i.own = i.id then i.id end from unnest(v_own, v_ids) with ordinality as i (own, id, n) order by i.n);
+    v_own := stillwake.enqueue_keyed(v_row, v_own, v_job_keys, p_inputs, v_tenants, v_keys, p_options -> 'traces', v_pipeline.on_conflict, v_pipeline.key_limit, v_again);
+    perform stillwake.hint(v_pipeline.pool);
+    -- The second of an idempotency key goes where the first went, which may have joined another.
+    return array(
+      select coalesce(i.own, f.own, i.id) from unnest(v_own, v_ids) with ordinality as i (own, id, n)
+      left join unnest(v_own, v_ids) as f (own, id) on i.own is null and f.own is not null and f.id = i.id
+      order by i.n);
+  end if;
+
+  insert into stillwake.live_jobs (id, created_at, run_at, expires_at, max_attempts, priority, pipeline, pool, lane, waiting_for, tenant, idempotency_key, trace, input)
+  select i.id, v_now, v_run_at, v_expires, v_pipeline.max_attempts, v_pipeline.priority, p_pipeline, v_pipeline.pool, v_row.lane || coalesce(i.tenant, ''),
+    case when v_run_at > v_now then 'time' end, i.tenant, i.idempotency_key, nullif(i.trace, 'null'), i.input
+  from rows from (unnest(v_own), unnest(v_ids), unnest(v_keys), jsonb_array_elements(p_inputs), jsonb_array_elements(p_options -> 'traces'), unnest(v_tenants))
+    as i (own, id, idempotency_key, input, trace, tenant)
   where i.own = i.id and not (v_again and stillwake.job_exists(i.id));
 
   if v_again then
@@ -227,6 +279,51 @@ begin
   if jsonb_typeof(p_options -> p_field) not in ('string', 'null') or length(p_options ->> p_field) not between 1 and 500 then
     perform stillwake.refuse('SW001', format('%s must be a text of 1 to 500 characters', p_field), p_field, 'Use a shorter one, or a hash of it.');
   end if;
+end
+$$;
+
+create or replace function stillwake.read_on_conflict(p_options jsonb) returns text
+language plpgsql immutable as $$
+begin
+  if p_options ->> 'on_conflict' not in ('join', 'wait', 'replace', 'reject') then
+    perform stillwake.refuse('SW001', format('on_conflict cannot be "%s"', p_options ->> 'on_conflict'), 'on_conflict', 'Use join, wait, replace or reject.');
+  end if;
+  return p_options ->> 'on_conflict';
+end
+$$;
+
+-- The key or tenant of each job of a call, given as one for all or as an array (key, keys); null when none has one.
+create or replace function stillwake.read_labels(p_options jsonb, p_field text, p_count integer) returns text[]
+language plpgsql immutable as $$
+declare
+  v_many   text := p_field || 's';
+  v_labels jsonb := p_options -> v_many;
+begin
+  perform stillwake.check_length(p_options, p_field);
+  perform stillwake.check_either(p_options, p_field, v_many);
+  if p_options ->> p_field is not null then
+    return array_fill(p_options ->> p_field, array[p_count]);
+  elsif v_labels is null or v_labels = 'null' then
+    return null;
+  elsif jsonb_typeof(v_labels) <> 'array' or jsonb_array_length(v_labels) <> p_count
+    or exists (select from jsonb_array_elements(v_labels) k where jsonb_typeof(k) not in ('string', 'null') or length(k #>> '{}') not between 1 and 500) then
+    perform stillwake.refuse('SW001', format('%s must be texts of 1 to 500 characters, one per input, null for none', v_many), v_many, 'Use a shorter one, or a hash of it.');
+  end if;
+  return array(select k #>> '{}' from jsonb_array_elements(v_labels) with ordinality as e (k, n) order by n);
+end
+$$;
+
+-- Names of limits or breakers; null when not given.
+create or replace function stillwake.read_names(p_options jsonb, p_field text) returns text[]
+language plpgsql immutable as $$
+begin
+  if p_options ->> p_field is null then
+    return null;
+  elsif jsonb_typeof(p_options -> p_field) <> 'array' or exists (select from jsonb_array_elements(p_options -> p_field) n where coalesce(n #>> '{}' !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$', true)) then
+    perform stillwake.refuse('SW001', format('%s must be an array of names', p_field), p_field,
+      'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
+  end if;
+  return array(select distinct n #>> '{}' from jsonb_array_elements(p_options -> p_field) n order by 1);
 end
 $$;
 

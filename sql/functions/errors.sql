@@ -2,6 +2,7 @@
 --
 --   SW001 INVALID_INPUT      SW002 UNKNOWN_PIPELINE   SW003 UNKNOWN_POOL
 --   SW004 JOB_NOT_FOUND      SW005 LEASE_LOST         SW006 NOT_ALLOWED
+--   SW007 KEY_TAKEN          SW008 UNKNOWN_LIMIT      SW009 UNKNOWN_BREAKER
 
 create or replace function stillwake.refuse(p_state text, p_message text, p_field text default '', p_remedy text default '') returns void
 language plpgsql as $$

@@ -9,11 +9,21 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp s
 declare
   v_due      timestamptz;
   v_pool     text;
+  v_laned    boolean;
   v_priority integer;
   v_first    timestamptz;
 begin
-  for v_pool in select p.name from stillwake.pools p where p.paused_at is null and (p_pools is null or p.name = any (p_pools)) loop
+  for v_pool, v_laned in
+    select p.name, p.laned from stillwake.pools p
+    where p.paused_at is null and (p_pools is null or p.name = any (p_pools))
+      -- At its cap nothing happens before something ends.
+      and (p.concurrency is null or p.concurrency > (select coalesce(sum(cardinality(l.job_ids)), 0) from stillwake.leases l where l.pool = p.name))
+  loop
     v_priority := 32767;
+    if v_laned then
+      v_due := least(v_due, stillwake.lanes_due(v_pool, p_pipelines, p_versions, p_oldest));
+      continue;
+    end if;
     loop
       select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = v_pool and j.priority < v_priority;
       exit when v_priority is null;
@@ -40,17 +50,21 @@ declare
   v_now timestamptz := stillwake.now();
 begin
   return query
-  select p.name, p.paused_at is not null, l.claimable, r.running, l.oldest,
+  select p.name, p.paused_at is not null, least(l.claimable, case when p.concurrency is not null then greatest(p.concurrency - r.running, 0) end), r.running, l.oldest,
     case when p.paused_at is null then stillwake.next_due(array[p.name]) end
   from stillwake.pools p
   cross join lateral (
     select count(*)::integer as claimable, min(w.run_at) as oldest
     from (
       select j.run_at from stillwake.live_jobs j
-      where j.pool = p.name and j.run_at <= v_now and j.lease_id is null
+      where j.pool = p.name and not p.laned and j.run_at <= v_now and j.lease_id is null
         and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
       order by j.priority desc, j.run_at limit p_most
     ) w
+    where not p.laned
+    union all
+    select n.claimable, n.oldest from stillwake.lanes_demand(p.name, p_most) n where p.laned
+    order by 1 desc limit 1
   ) l
   cross join lateral (
     select coalesce(sum(cardinality(s.job_ids)), 0)::integer as running from stillwake.leases s where s.pool = p.name

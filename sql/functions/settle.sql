@@ -10,7 +10,7 @@
 
 -- Settles many attempts at once. Each element: job, epoch, lease, outcome and, by outcome,
 --   completed: output, missing (names of optional steps without a result)     failed: failure, fatal, retry_in
---   slept: for | until, waiting_for (time), step (kept as a checkpoint: the sleep is not slept again)    paused: reason, resume_in
+--   slept: for | until, waiting_for (time), step (kept as a checkpoint: the sleep is not slept again)    paused: reason, resume_in, breaker
 --   released: reason (the event in the feed)    cancelled: failure    lost: failure
 -- Answers the state each job went to, 'lost' where the fence refused; repeating a settlement changes nothing. Locks: leases by id; then their jobs.
 create or replace function stillwake.settle(p_settlements jsonb) returns table (job_id uuid, state text)
@@ -74,6 +74,7 @@ declare
   v_outcome text := p ->> 'outcome';
   v_job     stillwake.live_jobs;
   v_state   text;
+  v_closed  boolean;
 begin
   if v_outcome is null or v_outcome not in ('failed', 'cancelled', 'slept', 'paused', 'released', 'lost') then
     perform stillwake.refuse('SW001', format('"%s" is not an outcome', coalesce(v_outcome, 'null')), 'outcome',
@@ -101,15 +102,22 @@ begin
     if p ->> 'step' is not null then
       insert into stillwake.checkpoints (job_id, step, epoch, saved_at) values (v_job.id, left(p ->> 'step', 200), v_job.epoch, v_now) on conflict do nothing;
     end if;
+    -- A limit that is said to be over already would bring it back at once, again and again, and nothing would count that.
     return stillwake.requeue(v_job, 'slept',
-      coalesce(stillwake.read_time(p, 'until'), v_now + stillwake.read_duration(p, 'for'), v_now), coalesce(p ->> 'waiting_for', 'time'), true);
+      greatest(coalesce(stillwake.read_time(p, 'until'), v_now + stillwake.read_duration(p, 'for'), v_now), case when p ->> 'waiting_for' = 'limit' then v_now + interval '250 milliseconds' end),
+      coalesce(p ->> 'waiting_for', 'time'), true);
   end if;
   v_state := stillwake.requeue(v_job, 'paused', v_job.run_at, null, true);
-  -- Somebody asked for a pause before the worker did: that one lasts until resume().
-  if v_job.pause is not null then
+  -- Somebody asked for a pause before the worker did: that one lasts until resume(). And one whose pipeline names the breaker is held by it.
+  if v_job.pause is not null or exists (select from stillwake.pipelines q where q.name = v_job.pipeline and p ->> 'breaker' = any (q.breakers)) then
     return v_state;
   end if;
-  return stillwake.set_aside(v_job.id, p ->> 'reason', null, v_now + stillwake.read_duration(p, 'resume_in'));
+  -- One that was closed since has brought back those that it had set aside, and would not bring back this one.
+  select b.resume_at is null into v_closed from stillwake.breakers b where b.name = p ->> 'breaker' for share;
+  if v_closed then
+    return v_state;
+  end if;
+  return stillwake.set_aside(v_job.id, p ->> 'reason', null, v_now + stillwake.read_duration(p, 'resume_in'), p ->> 'breaker');
 end
 $$;
 
@@ -185,7 +193,7 @@ begin
   values (p_job.id, p_job.epoch, p_job.lease_id, p_job.attempt, p_job.worker, p_job.claimed_at, v_now, p_outcome, p_failure);
   perform stillwake.add_event(p_job.id, coalesce(p_event, p_outcome), p_failure);
   update stillwake.live_jobs
-  set state = 'queued', lease_id = null, worker = null, claimed_at = null, run_at = p_run_at,
+  set state = 'queued', lease_id = null, worker = null, claimed_at = null, run_at = p_run_at, place = null,
     waiting_for = case when p_run_at > v_now or p_waiting_for in ('children', 'event', 'key', 'limit') then p_waiting_for end,
     attempt = attempt - case when p_give_back then 1 else 0 end, failure = coalesce(p_failure, failure)
   where id = p_job.id;
@@ -218,10 +226,13 @@ create or replace function stillwake.end_jobs(
 language plpgsql
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
-  v_now    timestamptz := stillwake.now();
-  v_jobs   uuid[];
-  v_leases uuid[];
-  v_keyed  uuid[];
+  v_now        timestamptz := stillwake.now();
+  v_jobs       uuid[];
+  v_leases     uuid[];
+  v_idempotent uuid[];
+  v_pipelines  text[];
+  v_keys       text[];
+  v_slots      smallint[];
 begin
   with ends as materialized (
     select * from rows from (unnest(p_jobs), unnest(p_epochs), unnest(p_leases), unnest(p_outputs), unnest(p_missing)) as e (id, epoch, lease, output, missing)
@@ -242,12 +253,17 @@ begin
       case when jsonb_typeof(g.missing) = 'array' then array(select jsonb_array_elements_text(g.missing)) end, p_outcome, g.version, g.trace
     from gone g left join keep k on k.name = g.pipeline
   )
-  select array_agg(g.id), array_agg(g.lease_id), array_agg(g.id) filter (where g.idempotency_key is not null) into v_jobs, v_leases, v_keyed from gone g;
+  select array_agg(g.id), array_agg(g.lease_id), array_agg(g.id) filter (where g.idempotency_key is not null),
+    array_agg(g.pipeline) filter (where g.key_slot is not null), array_agg(g.key) filter (where g.key_slot is not null), array_agg(g.key_slot) filter (where g.key_slot is not null)
+  into v_jobs, v_leases, v_idempotent, v_pipelines, v_keys, v_slots from gone g;
 
-  if v_keyed is not null then
+  if v_idempotent is not null then
     update stillwake.idempotency_keys k set forget_on = e.forget_on
     from stillwake.ended_jobs e
-    where e.id = any (v_keyed) and k.pipeline = e.pipeline and k.key = e.idempotency_key and k.job_id = e.id;
+    where e.id = any (v_idempotent) and k.pipeline = e.pipeline and k.key = e.idempotency_key and k.job_id = e.id;
+  end if;
+  if v_keys is not null then
+    perform stillwake.pass_keys(v_pipelines, v_keys, v_slots, p_state = 'completed');
   end if;
   return query select e.job, e.lease from unnest(v_jobs, v_leases) as e (job, lease);
 end

@@ -1,10 +1,16 @@
 -- What people and programs read. Columns may be added at the end; none is renamed or removed within a major version.
 
+-- A job that waits and whose pipeline needs an open breaker is shown as what it is, paused, though its row says nothing of it.
 create or replace view stillwake.jobs as
-select id, pipeline, pool, state, waiting_for, priority, run_at, created_at, started_at, claimed_at, null::timestamptz as ended_at, expires_at,
-  attempt, max_attempts, crashes, epoch, worker, key, tenant, idempotency_key, input, null::jsonb as output, failure, cancel, pause, progress,
-  null::text[] as missing, seq, version
-from stillwake.live_jobs
+select j.id, j.pipeline, j.pool, case when g.held_by = 'breaker' then 'paused' else j.state end as state,
+  case when g.held_by = 'breaker' then null when g.held_by = 'limit' then 'limit' else j.waiting_for end as waiting_for,
+  j.priority, case when g.held_by in ('breaker', 'limit') then greatest(j.run_at, g.until) else j.run_at end as run_at,
+  j.created_at, j.started_at, j.claimed_at, null::timestamptz as ended_at, j.expires_at,
+  j.attempt, j.max_attempts, j.crashes, j.epoch, j.worker, j.key, j.tenant, j.idempotency_key, j.input, null::jsonb as output, j.failure, j.cancel,
+  case when g.held_by = 'breaker' then jsonb_strip_nulls(jsonb_build_object('reason', g.reason, 'resume_at', nullif(g.until, 'infinity'), 'breaker', g.name)) else j.pause end as pause, j.progress,
+  null::text[] as missing, j.seq, j.version
+from stillwake.live_jobs j left join stillwake.shut_gates() g on g.pipeline = j.pipeline and j.state = 'queued'
+  and (j.waiting_for is null or j.waiting_for <> 'key' and j.run_at <= stillwake.now())
 union all
 select id, pipeline, pool, state, null, priority, run_at, created_at, started_at, claimed_at, ended_at, expires_at,
   attempt, max_attempts, crashes, epoch, worker, key, tenant, idempotency_key, input, output, failure, cancel, null, progress,

@@ -1,6 +1,7 @@
 -- What must happen even if every worker is dead: one call a minute from pg_cron, a scheduler or a person keeps a Stillwake healthy.
 
--- Recovers what dead workers left, ends what expired, makes room for the coming weeks and forgets what is past. Says what it did.
+-- Recovers what dead workers left, ends what expired, completes ghosts, admits who waits for a free key, lets breakers probe, makes room for the
+-- coming weeks and forgets what is past. Says what it did, and what it left and why.
 create or replace function stillwake.watchdog() returns table (act text, count bigint, note text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -12,6 +13,35 @@ begin
   count := stillwake.expire(1000);
   note := 'jobs that no worker started in time';
   return next;
+  act := 'completed';
+  count := stillwake.complete_ghosts(1000);
+  note := 'jobs that had nothing left to do';
+  return next;
+  for act, count, note in
+    select 'admitted', f.admitted, format('to key %s of %s', f.key, f.pipeline) from stillwake.fill_keys() f where f.admitted > 0
+  loop
+    return next;
+  end loop;
+  for act, count, note in
+    select 'skipped', f.waiting, format('wait for key %s of %s, which job %s has (%s)', f.key, f.pipeline, f.holder, f.holder_state)
+    from stillwake.fill_keys(20) f where f.waiting > 0 and f.holder is not null
+    union all
+    select 'skipped', 1, format('%s is open until %s: %s', b.name, case when b.resume_at = 'infinity' then 'somebody closes it' else to_char(b.resume_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') end,
+      stillwake.breaker_words(b)) from stillwake.breakers b where b.resume_at > stillwake.now()
+  loop
+    return next;
+  end loop;
+  for act, count, note in
+    select 'resumed', 1, format('%s may be probed', b.name) from stillwake.breakers b where b.resume_at <= stillwake.now() and not stillwake.is_probing(b)
+  loop
+    return next;
+  end loop;
+  perform stillwake.hint_needing('breakers', b.name) from stillwake.breakers b where b.resume_at <= stillwake.now();
+  act := 'relaned';
+  count := coalesce((select sum(stillwake.relane(p.name, 10000)) from stillwake.pools p where p.relane_until > stillwake.now()), 0);
+  note := 'jobs that stood in the wrong lane';
+  return next;
+  delete from stillwake.limit_holds h where not exists (select from stillwake.live_jobs j where j.id = h.job_id and j.lease_id = h.lease_id);
   act := 'deleted';
   count := stillwake.delete_strays();
   note := 'idempotency keys and stray rows past their time';
@@ -23,6 +53,28 @@ begin
   note := 'partitions';
   return next;
   return query select p.act, p.count, p.note from stillwake.prune() p;
+end
+$$;
+
+-- A ghost waits although its progress says that nothing is left: its last worker died between the last of the work and the end, or there never was
+-- any work. Only for pipelines that say so, because their code may do more after it. It never ran, or ran out of work: no attempt is charged.
+create or replace function stillwake.complete_ghosts(p_limit integer) returns bigint
+language plpgsql as $$
+declare
+  v_job   stillwake.live_jobs;
+  v_count bigint := 0;
+begin
+  for v_job in
+    select j.* from stillwake.pipelines p join stillwake.live_jobs j on j.pipeline = p.name
+    where p.ghosts and j.lease_id is null and j.state = 'queued' and j.cancel is null
+      and jsonb_typeof(j.progress -> 'total') = 'number' and coalesce((j.progress ->> 'done')::numeric, 0) >= (j.progress ->> 'total')::numeric
+    order by j.id limit p_limit for update of j skip locked
+  loop
+    perform stillwake.add_event(v_job.id, 'ghost', jsonb_build_object('note', format('Nothing left to do: %s of %s', coalesce(v_job.progress ->> 'done', '0'), v_job.progress ->> 'total')));
+    perform stillwake.end_job(v_job, 'completed', null, case when v_job.claimed_at is not null then 'lost' end);
+    v_count := v_count + 1;
+  end loop;
+  return v_count;
 end
 $$;
 

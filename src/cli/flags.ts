@@ -18,6 +18,7 @@ const options = {
   name: text,
   lease: text,
   grace: text,
+  "cancel-grace": text,
   "drain-limit": text,
   "idle-exit": text,
   drain: yes,
@@ -44,6 +45,7 @@ export interface Flags {
   name?: string;
   lease?: string;
   grace?: string;
+  cancelGrace?: string;
   drainLimit?: string;
   idleExit?: string;
   drain?: boolean;

@@ -6,6 +6,7 @@ import { dev } from "./dev.ts";
 import { doctorCommand } from "./doctor.ts";
 import { readFlags } from "./flags.ts";
 import { migrateCommand } from "./migrate.ts";
+import { watchdogCommand } from "./watchdog.ts";
 
 const usage = `stillwake: durable pipelines on Postgres
 
@@ -14,11 +15,12 @@ const usage = `stillwake: durable pipelines on Postgres
   stillwake migrate             bring the tables and functions into the database, or up to date
   stillwake migrate --print     print the SQL instead, to apply it yourself
   stillwake doctor              check the database and say what is wrong and how to mend it
+  stillwake watchdog            recover, expire, prepare partitions and prune, once; from cron, every minute
 
 Options
   --url <url>                   the database (default: STILLWAKE_DATABASE_URL or DATABASE_URL)
   --schema <name>               the schema (default: STILLWAKE_SCHEMA or "stillwake")
-  --json                        doctor: for programs
+  --json                        doctor, watchdog: for programs
   --help, --version
 
 Options of the worker (or keys of stillwake.config.ts)
@@ -31,6 +33,7 @@ Options of the worker (or keys of stillwake.config.ts)
   --drain-limit <time>          how long SIGTERM waits for jobs (default: 25s); a second signal hurries
   --lease <time>                how long a claim lasts without a beat (default: 15s)
   --grace <time>                from being told to stop to being killed (default: 5s)
+  --cancel-grace <time>         the same for a cancelled job (default: 500ms, never more than the grace)
   --direct-url <url>            past the pooler (default: STILLWAKE_DIRECT_URL, or the database itself)
   --store <url>                 artifacts: file:<dir> or s3://<bucket>/<prefix>?endpoint=<url> (default: STILLWAKE_STORE)
   --scratch <dir>               where attempts have their directories
@@ -43,10 +46,11 @@ Examples
   stillwake migrate --url postgres://owner@localhost/app
   stillwake migrate --print > stillwake.sql
   stillwake doctor --json
+  * * * * * DATABASE_URL=postgres://app@localhost/app stillwake watchdog
   stillwake worker --pipelines ./pipelines --pool scan --slots 4 --idle-exit 60s
 `;
 
-const commands = ["dev", "worker", "migrate", "doctor"];
+const commands = ["dev", "worker", "migrate", "doctor", "watchdog"];
 
 async function main(): Promise<number> {
   const { flags: values, command, rest } = readFlags();
@@ -72,6 +76,8 @@ async function main(): Promise<number> {
       return migrateCommand({ url, schema, print: values.print ?? false });
     case "doctor":
       return doctorCommand({ url, schema, json: values.json ?? false });
+    case "watchdog":
+      return watchdogCommand({ url, schema, json: values.json ?? false });
     case "worker": {
       // Its libraries are loaded only here.
       const { workerCommand } = await import("./worker.ts");

@@ -39,7 +39,8 @@ export async function workerCommand(flags: Flags): Promise<number> {
     });
   }
   const log = createProcessLog({ ...(logLevel !== undefined && { level: logLevel }) });
-  const worker = new Worker({ demandEvery: "15s", ...options });
+  // Nobody is to be asked for figures that nobody reads.
+  const worker = new Worker({ ...(metricsPort !== undefined && { demandEvery: "15s" }), ...options });
   logAnnouncements(worker.announcer, log);
   let http: WorkerHttp | undefined;
   if (metricsPort !== undefined) {
@@ -111,6 +112,7 @@ function fromFlags(flags: Flags): WorkerOptions {
     ...(flags.name && { name: flags.name }),
     ...(flags.lease && { lease: flags.lease }),
     ...(flags.grace && { grace: flags.grace }),
+    ...(flags.cancelGrace && { cancelGrace: flags.cancelGrace }),
     ...(flags.drainLimit && { drainLimit: flags.drainLimit }),
     ...(flags.idleExit && { idleExit: flags.idleExit }),
     ...(flags.drain && { until: "empty" as const }),

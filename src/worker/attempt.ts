@@ -38,6 +38,7 @@ export async function runAttempt(
   const last = context.end(outcome);
   // What it started and left behind, daemons included, ends with it.
   if (context.mark) await killTree(context.mark);
+  await context.giveBack();
   return last;
 }
 
@@ -53,7 +54,8 @@ async function reach(
   try {
     if (assignment.version !== null && assignment.version < version) await port.adopt(version, onOlder === "restart");
     const running = implementation.run(context, assignment.input);
-    const value = await (host.uncaught ? Promise.race([running, host.uncaught]) : running);
+    const over = context.overslept();
+    const value = await Promise.race(host.uncaught ? [running, over, host.uncaught] : [running, over]);
     const output: Outcome = { kind: "completed" };
     if (value !== undefined) output.output = JSON.parse(toJson(value, "output", OUTPUT_LIMIT));
     // User code that caught the signal of its own sleep is asleep all the same.
@@ -73,6 +75,7 @@ export function factsOf({ pipeline }: Implementation): PipelineFacts {
   return {
     name: pipeline.name,
     settings: pipeline.settings,
+    needs: (pipeline.options.needs ?? []).map(({ kind, name, settings }) => ({ kind, name, settings })),
     version,
     onOlder,
     timeoutMs: limitMs(timeout, "timeout"),

@@ -10,6 +10,7 @@ import { checkArtifactName } from "./artifact-names.ts";
 import { type ArtifactProducer, produce } from "./artifacts.ts";
 import { decode, encode } from "./codec.ts";
 import type { CrashPoint } from "./crash-point.ts";
+import { Dependencies, Needing } from "./dependencies.ts";
 import { Asleep, type Outcome } from "./ends.ts";
 import { type Exec, type ExecOptions, exec } from "./exec.ts";
 import { clean, type Judge } from "./failure.ts";
@@ -57,7 +58,7 @@ export function markOf(mark: string, { job, epoch }: Assignment): string {
   return `${mark}${job.slice(-12)}-${epoch}.`;
 }
 
-export class JobContext {
+export class JobContext extends Needing {
   readonly id: string;
   readonly attempt: number;
   readonly maxAttempts: number;
@@ -74,9 +75,13 @@ export class JobContext {
   #scratch: Promise<string> | undefined;
   #artifacts: Promise<Map<string, ArtifactRow>> | undefined;
   #asleep: Outcome | undefined;
+  #sleeping: NodeJS.Timeout | undefined;
+  #oversleep: (() => void) | undefined;
+  #dependencies: Dependencies | undefined;
   #ended = false;
 
   constructor(host: ContextHost, assignment: Assignment, implementation: Judge) {
+    super();
     this.#host = host;
     this.#assignment = assignment;
     this.#implementation = implementation;
@@ -190,11 +195,8 @@ export class JobContext {
   async sleep(name: string, time: Duration | Date): Promise<void> {
     this.#check();
     if (await this.#in().begin(name)) return;
-    this.#asleep =
-      time instanceof Date
-        ? { kind: "slept", until: time.toISOString(), waitingFor: "time", step: name }
-        : { kind: "slept", forMs: durationMs(time, "sleep"), waitingFor: "time", step: name };
-    throw new Asleep(`The job sleeps in "${name}"`);
+    const when = time instanceof Date ? { until: time.toISOString() } : { forMs: durationMs(time, "sleep") };
+    this.#fallAsleep({ kind: "slept", ...when, waitingFor: "time", step: name }, `The job sleeps in "${name}"`);
   }
 
   /** How far it is, as a fraction from 0 to 1 or as done of total, and in words. Say it as often as you like; it is thinned. */
@@ -255,13 +257,19 @@ export class JobContext {
   /** For the engine: how the attempt ends, given what the code returned or threw; then nothing more is accepted. @internal */
   end(outcome: Outcome): Outcome {
     if (outcome.kind === "completed" && this.#steps?.missing.length) outcome.missing = this.#steps.missing;
-    if (outcome.kind === "failed") outcome.failure = hidden(outcome.failure, this.#redactor) as Failure;
+    if (outcome.kind === "failed") outcome.failure = this.#redactor.hideIn(outcome.failure) as Failure;
     if (outcome.kind === "paused") outcome.reason = this.#redactor.hide(outcome.reason);
     this.#journal?.close();
+    clearTimeout(this.#sleeping);
     this.#ended = true;
     // Nobody waited for a step of it: its code must not go on beside the next job.
     if (this.#steps?.end()) this.#host.onStray();
     return outcome;
+  }
+
+  /** What it took of shared budgets and did not use. @internal */
+  giveBack(): Promise<void> | undefined {
+    return this.#dependencies?.close();
   }
 
   /** The mark of its commands, if it has started any. @internal */
@@ -274,6 +282,13 @@ export class JobContext {
     return this.#asleep;
   }
 
+  /** Resolves when its code goes on, a grace after the job went to sleep. @internal */
+  overslept(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#oversleep = resolve;
+    });
+  }
+
   /** The step this error came from. @internal */
   stepOf(error: unknown): string | undefined {
     return this.#steps?.stepOf(error);
@@ -283,6 +298,23 @@ export class JobContext {
   write(level: LogLine["level"], message: string, step?: string, data?: unknown): void {
     this.#in();
     this.#journal!.write(level, message, step, data);
+  }
+
+  protected needing(): Dependencies {
+    this.#check();
+    this.#dependencies ??= new Dependencies(this.#host.port, (outcome, words) => this.#fallAsleep(outcome, words));
+    return this.#dependencies;
+  }
+
+  /** The attempt is over, and its code is told by an error. It may catch that: no step under way is kept then, and it is not waited for for ever. */
+  #fallAsleep(outcome: Outcome, words: string): never {
+    this.#asleep = outcome;
+    this.#steps?.end();
+    this.#sleeping = setTimeout(() => {
+      this.#host.onStray();
+      this.#oversleep?.();
+    }, this.#host.graceMs);
+    throw new Asleep(words);
   }
 
   #check(): void {
@@ -365,10 +397,4 @@ export class JobContext {
 
 function artifactOf(row: ArtifactRow, existing: boolean): Artifact {
   return { name: row.name, size: Number(row.size), sha256: row.sha256, contentType: row.content_type, existing };
-}
-
-function hidden(value: unknown, redactor: Redactor): unknown {
-  if (typeof value === "string") return redactor.hide(value);
-  if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([key, child]) => [key, hidden(child, redactor)]));
 }

@@ -7,7 +7,7 @@ export type Outcome =
   | { kind: "completed"; output?: unknown; missing?: string[] }
   | { kind: "failed"; failure: Failure; fatal: boolean; retryInMs?: number }
   | { kind: "slept"; forMs?: number; until?: string; waitingFor: WaitingFor; step?: string }
-  | { kind: "paused"; reason: string; resumeInMs?: number }
+  | { kind: "paused"; reason: string; resumeInMs?: number; breaker?: string }
   | { kind: "cancelled" }
   | { kind: "released"; reason: string }
   | { kind: "lost"; failure: Failure }
@@ -112,6 +112,7 @@ export function settlementOf({ job, epoch, lease }: Lease, outcome: Outcome): Se
     }
     case "paused": {
       const settlement: Settlement = { ...fence, outcome: "paused", reason: outcome.reason };
+      if (outcome.breaker !== undefined) settlement.breaker = outcome.breaker;
       if (outcome.resumeInMs !== undefined) settlement.resume_in = `${outcome.resumeInMs} milliseconds`;
       return settlement;
     }

@@ -6,6 +6,7 @@
 //   end:   flush its lines, then its settlement                                  -> next turn
 //
 // Two stop signals are kept apart. "Claim no more" (retire) lets jobs finish; "give up now" (stop) is a ladder per job: told, a grace, killed.
+// Who does not even answer that it was told is blocked, and is not waited for unless what it does may still be saved.
 // A claim in flight is never aborted: its rows are leased already, so what it brings while draining goes straight back.
 import type { Database } from "../database.ts";
 import type { Tracing } from "../tracing.ts";
@@ -33,6 +34,8 @@ export interface KeeperOptions {
   slots: number;
   spanMs: number;
   graceMs: number;
+  /** The grace of a job that was cancelled. */
+  cancelGraceMs: number;
   pollMs: number;
   pushedPollMs: number;
   scratchRoot: string;
@@ -47,6 +50,9 @@ export interface KeeperOptions {
   /** A job was begun, so it is not idle. */
   onBusy(): void;
 }
+
+/** A runner that turns its event loop answers within milliseconds that it has heard; one that has not after this long is blocked. */
+const HEARD_MS = 250;
 
 export class Keeper {
   readonly #options: KeeperOptions;
@@ -69,8 +75,20 @@ export class Keeper {
     const onRefused = (lease: Lease, verb: string) => this.#refused(lease, verb);
     const onDropped = (job: string, lines: number) => announcer.announce({ kind: "logs.dropped", job, lines });
     this.#ledger = new Ledger({ database, onRefused, onDropped });
+    const known = new Set<string>();
     const proof = () => new Promise<void>((resolve) => this.#proofs.push(resolve));
-    this.#host = { database, ledger: this.#ledger, announcer, store, spanMs, scratchRoot, runAs, proof, onRefused };
+    this.#host = {
+      database,
+      ledger: this.#ledger,
+      announcer,
+      store,
+      spanMs,
+      scratchRoot,
+      runAs,
+      proof,
+      onRefused,
+      known,
+    };
     const question = {
       pool,
       pipelines: pipelines.map(({ name }) => name),
@@ -257,15 +275,29 @@ export class Keeper {
   #stop(running: Running, reason: StopReason): void {
     if (running.stopping || running.ended) return;
     running.stopping = reason;
-    running.run?.stop(reason);
-    const timer = setTimeout(() => {
+    const { run } = running;
+    if (!run) return;
+    const { graceMs, cancelGraceMs } = this.#options;
+    const timers: NodeJS.Timeout[] = [];
+    const quiet = () => {
+      for (const timer of timers) clearTimeout(timer);
+    };
+    const kill = () => {
+      quiet();
       if (running.ended) return;
-      void running.run!.kill().then((killed) => {
+      void run.kill().then((killed) => {
         // Code in this very process cannot be killed: it is given up, and nothing it still writes is accepted.
         if (!killed) this.#end(running, outcomeOfStop(reason));
       });
-    }, this.#options.graceMs);
-    running.run?.outcome.finally(() => clearTimeout(timer)).catch(() => {});
+    };
+    let heard = false;
+    void run.stop(reason).then(() => (heard = true));
+    timers.push(setTimeout(kill, reason.kind === "cancel" ? cancelGraceMs : graceMs));
+    // Should this process have been slow itself, the answer is there and only has to be read. A job that is to go on elsewhere may still
+    // come to the end of a step.
+    const late = () => setImmediate(() => heard || kill());
+    if (reason.kind !== "shutdown" && reason.kind !== "crash") timers.push(setTimeout(late, HEARD_MS));
+    run.outcome.finally(quiet).catch(() => {});
   }
 
   #judge({ job_id, verdict, reason }: Verdict, lease: string | undefined): void {

@@ -31,6 +31,8 @@ export interface WorkerOptions {
   lease?: Duration;
   /** From being told to stop to being killed. Default "5s". */
   grace?: Duration;
+  /** The same for a job that was cancelled, which nobody waits for any more; never more than `grace`. Default "500ms". */
+  cancelGrace?: Duration;
   /** How long a drain waits for jobs. Default "25s". */
   drainLimit?: Duration;
   /** Ends by itself: after this long without a job. */
@@ -73,6 +75,7 @@ export interface WorkerSettings {
   name: string | undefined;
   spanMs: number;
   graceMs: number;
+  cancelGraceMs: number;
   drainMs: number;
   idleExitMs: number;
   until: "empty" | "once" | undefined;
@@ -93,8 +96,8 @@ export interface WorkerSettings {
 }
 
 const known =
-  `url directUrl schema connections pool slots pipelines isolation name lease grace drainLimit idleExit until poll pollWithHints
-  store storeCredentials scratch runAs heapMb spares mostJobs env demandEvery crash`.split(/\s+/);
+  `url directUrl schema connections pool slots pipelines isolation name lease grace cancelGrace drainLimit idleExit until poll
+  pollWithHints store storeCredentials scratch runAs heapMb spares mostJobs env demandEvery crash`.split(/\s+/);
 
 export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
   const unknown = Object.keys(options).find((key) => !known.includes(key));
@@ -127,6 +130,7 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
   const spanMs = durationMs(options.lease ?? "15s", "lease");
   if (spanMs < 1000 || spanMs > 86_400_000)
     refuse("lease", `A lease of ${options.lease} is out of range`, "Use 1s to 1d");
+  const graceMs = durationMs(options.grace ?? "5s", "grace");
   return {
     database: {
       url: url!,
@@ -141,7 +145,8 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
     isolation,
     name,
     spanMs,
-    graceMs: durationMs(options.grace ?? "5s", "grace"),
+    graceMs,
+    cancelGraceMs: Math.min(graceMs, durationMs(options.cancelGrace ?? "500ms", "cancelGrace")),
     drainMs: durationMs(options.drainLimit ?? "25s", "drainLimit"),
     idleExitMs: limitMs(options.idleExit, "idleExit"),
     until,

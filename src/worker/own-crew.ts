@@ -59,7 +59,7 @@ export class OwnCrew implements Crew {
       if (this.#guard) await killTree(markOf(mark, assignment));
       return false;
     };
-    return { outcome, stop: (reason) => stop.stop(reason), kill };
+    return { outcome, stop: async (reason) => stop.stop(reason), kill };
   }
 
   async stop(): Promise<void> {

@@ -20,6 +20,8 @@ export type FromRunner =
   | { say: "step"; run: number; started?: string; ended?: StepReport }
   | { say: "limit"; run: number; step: string; timeoutMs: number | null }
   | { say: "alive"; run: number }
+  /** It was told to stop, and its event loop turns. */
+  | { say: "heard"; run: number }
   | { say: "ended"; run: number; outcome: Outcome; stray: boolean };
 
 export interface RunnerSettings {
@@ -48,6 +50,9 @@ const verbs = [
   "artifacts",
   "artifactIsThere",
   "storeArtifact",
+  "useLimit",
+  "askBreaker",
+  "tellBreaker",
 ] as const;
 type Verb = (typeof verbs)[number];
 
@@ -109,6 +114,18 @@ export class PipePort implements Port {
 
   storeArtifact(artifact: Parameters<Port["storeArtifact"]>[0]): ReturnType<Port["storeArtifact"]> {
     return this.#ask("storeArtifact", artifact) as ReturnType<Port["storeArtifact"]>;
+  }
+
+  useLimit(...values: Parameters<Port["useLimit"]>): ReturnType<Port["useLimit"]> {
+    return this.#ask("useLimit", ...values) as ReturnType<Port["useLimit"]>;
+  }
+
+  askBreaker(...values: Parameters<Port["askBreaker"]>): ReturnType<Port["askBreaker"]> {
+    return this.#ask("askBreaker", ...values) as ReturnType<Port["askBreaker"]>;
+  }
+
+  tellBreaker(...values: Parameters<Port["tellBreaker"]>): ReturnType<Port["tellBreaker"]> {
+    return this.#ask("tellBreaker", ...values) as ReturnType<Port["tellBreaker"]>;
   }
 
   log(lines: LogLine[], progress?: Progress): void {

@@ -1,5 +1,7 @@
 // The port between an attempt and its keeper. In one process it is a few method calls; between a runner and its keeper the same calls
 // travel as messages over a pipe (pipe.ts). An attempt can only speak of its own job: the keeper adds the lease.
+import type { BreakerVerdict, LimitAnswer, LimitCall, Need } from "../flow-verbs.ts";
+import type { PipelineSettings } from "../pipeline.ts";
 import type { ArtifactRow } from "../verbs.ts";
 import type { ClaimedJob, KeptStep } from "../worker-verbs.ts";
 import type { ProducedArtifact } from "./artifacts.ts";
@@ -88,20 +90,27 @@ export interface Port {
   storeArtifact(artifact: ProducedArtifact & { name: string }): Promise<ArtifactRow>;
   /** Evidence that the work lives. */
   alive(): void;
+  /** Takes from a shared budget and says what was learned of it. */
+  useLimit(limit: Need, call: LimitCall): Promise<LimitAnswer>;
+  /** Null: go on. Otherwise the breaker is open. */
+  askBreaker(breaker: Need): Promise<BreakerVerdict | null>;
+  tellBreaker(breaker: Need, succeeded: boolean, reason: string | null): Promise<BreakerVerdict | null>;
 }
 
 /** One attempt under way. */
 export interface Run {
   outcome: Promise<Outcome>;
-  /** Asks it to stop. */
-  stop(reason: StopReason): void;
+  /** Asks it to stop. Resolves once it has heard that, which code that blocks its event loop cannot. */
+  stop(reason: StopReason): Promise<void>;
   /** Ends it for good, with everything it started. False where that is not possible: code in this process cannot be killed. */
   kill(): Promise<boolean>;
 }
 
 export interface PipelineFacts {
   name: string;
-  settings: Readonly<Record<string, string | number>>;
+  settings: PipelineSettings;
+  /** Limits and breakers its jobs need. */
+  needs: Need[];
   version: number;
   onOlder: "continue" | "restart" | "wait";
   timeoutMs: number;

@@ -37,7 +37,7 @@ export async function killTree(mark: string, { except = [], roots = [] }: KillTr
   const found = new Map<string, number>();
   const killed = new Set<string>();
   for (let round = 0, quiet = 0; round < MOST_ROUNDS; round++) {
-    const family = relatives(await processes(mark, spared), spared, roots);
+    const family = relatives(await look({ mark, spared }), mark, spared, roots);
     const fresh = family.filter(({ key }) => !found.has(key));
     for (const { key, pid, group } of fresh) {
       found.set(key, pid);
@@ -51,7 +51,6 @@ export async function killTree(mark: string, { except = [], roots = [] }: KillTr
       for (const { key, pid } of family) if (signal(pid, "SIGKILL")) killed.add(key);
       await delay(Math.min(round, 20));
     }
-    await immediate();
   }
   return killed.size;
 }
@@ -189,20 +188,43 @@ interface Process {
   session: number;
   /** Tells a process from a later one with the same number. */
   key: string;
-  marked: boolean;
+  /** Those of the marks looked for that it carries. */
+  marks: string[];
   guardian: boolean;
 }
 
+interface Search {
+  mark: string;
+  spared: ReadonlySet<number>;
+}
+
+let next: { searches: Search[]; seen: Promise<Process[]> } | undefined;
+
+/** A look at everyone that begins after the call. Those who want one at the same time share it: twenty trees may have to go at once. */
+function look(search: Search): Promise<Process[]> {
+  if (!next) {
+    const searches: Search[] = [];
+    const seen = immediate().then(() => {
+      next = undefined;
+      return processes(searches);
+    });
+    next = { searches, seen };
+  }
+  next.searches.push(search);
+  return next.seen;
+}
+
 /** Those that belong to the tree by mark, by session or group, or by descent. A guardian is spared: it has a sweep of its own to do. */
-function relatives(all: Process[], spared: ReadonlySet<number>, roots: readonly number[]): Process[] {
+function relatives(all: Process[], mark: string, spared: ReadonlySet<number>, roots: readonly number[]): Process[] {
   const leaders = new Set(roots.filter((pid) => !spared.has(pid)));
   const family = new Set<Process>();
   for (let before = -1; before < family.size; ) {
     before = family.size;
     for (const one of all) {
-      if (family.has(one) || spared.has(one.pid) || (one.guardian && !one.marked)) continue;
+      const marked = one.marks.includes(mark);
+      if (family.has(one) || spared.has(one.pid) || (one.guardian && !marked)) continue;
       const led = leaders.has(one.session) || leaders.has(one.group);
-      if (!one.marked && !led && !leaders.has(one.parent)) continue;
+      if (!marked && !led && !leaders.has(one.parent)) continue;
       family.add(one);
       leaders.add(one.pid);
     }
@@ -211,7 +233,7 @@ function relatives(all: Process[], spared: ReadonlySet<number>, roots: readonly 
 }
 
 /** Everyone alive. Synchronous on Linux, because what forks meanwhile is missed, and newest first, because those are the ones that fork. */
-async function processes(mark: string, spared: ReadonlySet<number>): Promise<Process[]> {
+async function processes(searches: Search[]): Promise<Process[]> {
   if (!fs.existsSync("/proc/self/environ")) return listed();
   const pids = fs.readdirSync("/proc").map(Number).filter(Number.isInteger);
   const seen: Process[] = [];
@@ -221,15 +243,15 @@ async function processes(mark: string, spared: ReadonlySet<number>): Promise<Pro
     const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
     if (fields.length < 20 || fields[0] === "Z" || fields[0] === "X") continue;
     const variables = `\0${readProc(`/proc/${pid}/environ`)}`;
-    const marked = variables.includes(`\0${GUARD}=${mark}`);
-    if (marked && !spared.has(pid)) signal(pid, "SIGSTOP");
+    const found = searches.filter(({ mark }) => variables.includes(`\0${GUARD}=${mark}`));
+    if (found.some(({ spared }) => !spared.has(pid))) signal(pid, "SIGSTOP");
     seen.push({
       pid,
       parent: Number(fields[1]),
       group: Number(fields[2]),
       session: Number(fields[3]),
       key: `${pid} ${fields[19]}`,
-      marked,
+      marks: found.map(({ mark }) => mark),
       guardian: variables.includes(`\0${GUARDIAN}=`),
     });
   }
@@ -243,7 +265,7 @@ async function listed(): Promise<Process[]> {
     const [pid, parent, group, state] = line.trim().split(/\s+/);
     if (!state || state.startsWith("Z")) return [];
     const numbers = { pid: Number(pid), parent: Number(parent), group: Number(group), session: Number(group) };
-    return [{ ...numbers, key: pid!, marked: false, guardian: false }];
+    return [{ ...numbers, key: pid!, marks: [], guardian: false }];
   });
 }
 

@@ -26,6 +26,13 @@ export class Redactor {
     return [...cut.reverse().map((part) => this.#withoutBeginning(part)), last].join("…");
   }
 
+  /** The same in every text of a structure. */
+  hideIn(value: unknown): unknown {
+    if (typeof value === "string") return this.hide(value);
+    if (typeof value !== "object" || value === null) return value;
+    return Object.fromEntries(Object.entries(value).map(([key, child]) => [key, this.hideIn(child)]));
+  }
+
   /** Where a text was cut before it came here, a secret may have been cut with it: what is left of one is hidden too. */
   #withoutBeginning(part: string): string {
     for (const form of this.#forms) {

@@ -40,8 +40,11 @@ process.on("message", (message: ToRunner) => {
   if (message.say === "load") void load(message);
   else if (message.say === "run") void run(message.run, message.assignment);
   else if (message.run !== current?.run) return;
-  else if (message.say === "stop") current.stop.stop(message.reason);
-  else current.port.answer(message);
+  else if (message.say === "stop") {
+    // First: what listens to the signal may take its time.
+    send({ say: "heard", run: message.run });
+    current.stop.stop(message.reason);
+  } else current.port.answer(message);
 });
 process.on("disconnect", () => process.exit(1));
 // The terminal's Ctrl-C is for the keeper, which tells its runners what to do.

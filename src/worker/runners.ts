@@ -38,6 +38,8 @@ interface Task {
   assignment: Assignment;
   port: Port;
   stopping: StopReason | undefined;
+  /** Called when the runner has heard that it is to stop. */
+  heard: () => void;
   resolve(outcome: Outcome): void;
   runner: Runner | undefined;
 }
@@ -101,7 +103,7 @@ export class Runners implements Crew {
     const outcome = new Promise<Outcome>((settle) => {
       resolve = settle;
     });
-    const task: Task = { assignment, port, stopping: undefined, resolve, runner: undefined };
+    const task: Task = { assignment, port, stopping: undefined, heard: () => {}, resolve, runner: undefined };
     this.#waiting.push(task);
     this.#assign();
     if (this.#waiting.length > 0) this.#fill();
@@ -109,8 +111,12 @@ export class Runners implements Crew {
       outcome,
       stop: (reason) => {
         task.stopping = reason;
+        const heard = new Promise<void>((settle) => {
+          task.heard = settle;
+        });
         if (task.runner) say(task.runner, { say: "stop", run: task.runner.jobs, reason });
         else this.#withdraw(task);
+        return heard;
       },
       kill: async () => {
         if (task.runner) await this.#kill(task.runner);
@@ -223,6 +229,7 @@ export class Runners implements Crew {
     else if (message?.say === "unready") this.#isUnready(runner, thrownFrom(message.refusal));
     else if (message?.run !== runner.jobs || !runner.task) return;
     else if (message.say === "ended") this.#hasEnded(runner, message);
+    else if (message.say === "heard") runner.task.heard();
     else void serve(message, runner.task.port, (answer) => say(runner, answer)).catch(() => {});
   }
 

@@ -2,6 +2,16 @@
 // not trusted: whatever comes through here can only concern this job and this lease.
 import type { Database } from "../database.ts";
 import { InvalidInput, LeaseLost, StillwakeError } from "../errors.ts";
+import {
+  askBreaker,
+  type BreakerVerdict,
+  type LimitAnswer,
+  type LimitCall,
+  type Need,
+  registerNeed,
+  tellBreaker,
+  useLimit,
+} from "../flow-verbs.ts";
 import type { ArtifactRow } from "../verbs.ts";
 import { adopt, type KeptStep, type Lease, loadArtifacts, loadCheckpoints, saveArtifact } from "../worker-verbs.ts";
 import type { Announcer, EventOf } from "./announce.ts";
@@ -25,6 +35,8 @@ export interface RunningHost {
   /** Resolves at the next beat that proves leases. */
   proof(): Promise<void>;
   onRefused(lease: Lease, verb: string): void;
+  /** Limits and breakers that this process has made known. */
+  known: Set<string>;
 }
 
 export class Running implements Port, Lease {
@@ -184,6 +196,30 @@ export class Running implements Port, Lease {
 
   alive(): void {
     this.heardAt = performance.now();
+  }
+
+  async useLimit(limit: Need, call: LimitCall): Promise<LimitAnswer> {
+    await this.#meet(limit);
+    return this.#fenced("use_limit", () => useLimit(this.#host.database, this, limit.name, call));
+  }
+
+  async askBreaker(breaker: Need): Promise<BreakerVerdict | null> {
+    await this.#meet(breaker);
+    return this.#fenced("ask_breaker", () => askBreaker(this.#host.database, this, breaker.name));
+  }
+
+  async tellBreaker(breaker: Need, succeeded: boolean, reason: string | null): Promise<BreakerVerdict | null> {
+    await this.#meet(breaker);
+    return tellBreaker(this.#host.database, this, breaker.name, succeeded, reason);
+  }
+
+  /** Makes a limit or breaker known the first time this process meets it. */
+  async #meet(need: Need): Promise<void> {
+    const { database, known } = this.#host;
+    const mark = `${need.kind} ${need.name}`;
+    if (known.has(mark)) return;
+    await registerNeed(database, need);
+    known.add(mark);
   }
 
   #store(): ArtifactStore {

@@ -15,7 +15,7 @@ export interface TurnsOptions {
   database: Database;
   announcer: Announcer;
   tracing: Tracing;
-  request: Omit<ClaimRequest, "limit" | "presence">;
+  request: Omit<ClaimRequest, "limit" | "presence" | "cursor">;
   slots: number;
   /** Jobs to take in all. */
   most: number;
@@ -55,6 +55,8 @@ export class Turns {
   #reserved = 0;
   #taken = 0;
   #failures = 0;
+  /** Whose turn it was last, in a pool whose jobs take turns. */
+  #cursor: string | null = null;
   #closed = false;
 
   constructor(options: TurnsOptions) {
@@ -148,7 +150,7 @@ export class Turns {
     const settlements = ended.map(({ settlement }) => settlement);
     const named = presence();
     const { refused, claimed } = await tracing.claim(() =>
-      settleAndClaim(database, settlements, { ...request, limit, presence: named }),
+      settleAndClaim(database, settlements, { ...request, limit, presence: named, cursor: this.#cursor }),
     );
     this.#report(ended, refused);
     if (claimed.length > 0) {
@@ -157,6 +159,7 @@ export class Turns {
       announcer.announce({ kind: "claim.empty", hinted });
     }
     this.#taken += claimed.length;
+    if (claimed.length > 0) this.#cursor = claimed[0]!.cursor;
     for (const job of claimed) begin(job, sentAt);
     if (claimed.length > 0 && presence() !== named) misnamed();
     if (claimed.length === limit) this.#due = true;

@@ -36,6 +36,8 @@ export class Wake {
   #stopped = false;
   /** How often in a row the database said "now" and a claim found nothing: others were quicker. */
   #vain = 0;
+  /** The database said last that nothing is waiting and nobody at work in this pool. */
+  #empty = false;
 
   constructor(options: WakeOptions) {
     this.#options = options;
@@ -73,8 +75,10 @@ export class Wake {
   async #ask(): Promise<void> {
     const { database, question, pushed, pollMs, pushedPollMs } = this.#options;
     let waitMs = pollMs;
+    this.#empty = false;
     try {
       const inMs = await dueIn(database, question);
+      this.#empty = inMs === null;
       const floorMs = pushed() ? pushedPollMs : pollMs;
       if (inMs !== null && inMs <= 0) waitMs = Math.min(floorMs, 10 * 2 ** Math.min(this.#vain++, 10));
       else waitMs = Math.min(floorMs * (0.9 + Math.random() / 5), inMs ?? Number.POSITIVE_INFINITY);
@@ -89,6 +93,8 @@ export class Wake {
   async #look(): Promise<void> {
     const { database, announcer, question, prove } = this.#options;
     this.#timer = undefined;
+    // Where nobody was at work there is nothing to recover; who came and died since is found by the claim itself.
+    if (this.#empty) return this.due();
     try {
       await prove();
       const count = await recoverStale(database, question.pool);

@@ -9,6 +9,7 @@ import os from "node:os";
 import { runnerEnvironment, withheldNames } from "../config.ts";
 import { Database } from "../database.ts";
 import { DirectLine } from "../direct.ts";
+import { registerNeed } from "../flow-verbs.ts";
 import { loadTracing } from "../tracing.ts";
 import { readDemand, registerPipeline } from "../verbs.ts";
 import { version } from "../version.ts";
@@ -67,6 +68,7 @@ export class Worker {
     this.#database = new Database({
       ...settings.database,
       patience: "forever",
+      idleTimeout: `${keptMs(settings)}ms`,
       onOutage: (outage) => this.#outage(outage),
     });
     this.#crew = this.#makeCrew();
@@ -124,7 +126,10 @@ export class Worker {
 
   async #prepare(): Promise<PipelineFacts[]> {
     const pipelines = await this.#crew.start();
-    for (const { name, settings } of pipelines) await registerPipeline(this.#database, name, settings);
+    for (const { name, settings, needs } of pipelines) {
+      for (const need of needs) await registerNeed(this.#database, need);
+      await registerPipeline(this.#database, name, settings);
+    }
     return pipelines;
   }
 
@@ -347,6 +352,12 @@ export class Worker {
     await Promise.race([quiet, over]);
     clearTimeout(timer);
   }
+}
+
+/** How long a connection stays open without use: from one look to the next, because to open another costs more than all that a look asks. */
+function keptMs({ pollMs, pushedPollMs }: WorkerSettings): number {
+  const floorMs = Math.max(pollMs, pushedPollMs);
+  return floorMs > 10_000 ? 5000 : Math.max(5000, floorMs * 1.5);
 }
 
 /** What a crew needs (modules, tracing) is only known once the worker starts. */

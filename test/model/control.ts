@@ -1,4 +1,5 @@
 // The operator's verbs in the model: what they do to the world and what they answer.
+import { fillKey, waitForKey } from "./keys.ts";
 import { end, setAside } from "./transitions.ts";
 import { isLive, type World } from "./world.ts";
 
@@ -18,7 +19,7 @@ export function pause(world: World, id: string, reason: string): string {
   if (!job) return "SW004";
   if (!isLive(job)) return "SW006";
   if (job.lease === null) return setAside(job, reason, null);
-  job.pause = { reason, resumeAt: null, place: null, waitingFor: null };
+  job.pause = { reason, resumeAt: null, waitingFor: null };
   job.feed.push(`pause_requested@${job.epoch}`);
   return "running";
 }
@@ -30,8 +31,14 @@ export function resume(world: World, id: string): string {
   if (!job.pause) return job.state;
   if (job.state === "paused") {
     job.state = "queued";
-    job.runAt = job.pause.place!;
+    const waits = job.key !== null && job.slot === null;
+    if (!waits) {
+      job.runAt = job.place!;
+      job.place = null;
+    }
     job.waitingFor = job.pause.waitingFor;
+    job.pause = null;
+    if (waits) fillKey(world, job);
   }
   job.pause = null;
   job.feed.push(`resumed@${job.epoch}`);
@@ -56,6 +63,10 @@ export function retry(world: World, id: string, fromStart: boolean): string {
     cancel: null,
     progress: null,
   });
+  if (job.key !== null) {
+    waitForKey(job);
+    fillKey(world, job);
+  }
   if (fromStart) job.checkpoints.clear();
   job.feed.push(`retried@${job.epoch}`);
   return "queued";

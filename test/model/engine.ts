@@ -1,9 +1,10 @@
 // The real thing behind the model: one connection, the verbs as SQL, and the whole state read back in one statement.
 import pg from "pg";
 import { stopClock } from "../../src/testing/index.ts";
+import type { EnqueueOptions, Entry } from "./enqueue.ts";
 import { violationsText } from "./invariants.ts";
 import type { Outcome } from "./transitions.ts";
-import type { ClaimOptions, EnqueueOptions } from "./verbs.ts";
+import type { ClaimOptions } from "./verbs.ts";
 import { type Handle, INFINITY, pipelines } from "./world.ts";
 
 export type Settlement = Handle & Outcome;
@@ -32,6 +33,8 @@ export class Engine {
           crash_limit: settings.crashLimit,
           backoff_first: milliseconds(settings.backoffFirst),
           backoff_most: milliseconds(settings.backoffMost),
+          key_limit: settings.keyLimit,
+          on_conflict: settings.onConflict,
         },
       ]);
     }
@@ -72,15 +75,22 @@ export class Engine {
     return typeof answer === "string" ? answer : answer[0]!.value;
   }
 
-  enqueue(id: string, pipeline: string, options: EnqueueOptions) {
+  enqueue(pipeline: string, entries: Entry[], options: EnqueueOptions) {
     const sent = {
       delay: options.delay === null ? undefined : milliseconds(options.delay),
       expires_in: options.expiresIn === null ? undefined : milliseconds(options.expiresIn),
       priority: options.priority ?? undefined,
       max_attempts: options.maxAttempts ?? undefined,
-      idempotency_keys: options.idempotencyKey === null ? undefined : [options.idempotencyKey],
+      on_conflict: options.onConflict ?? undefined,
+      keys: given(entries.map(({ key }) => key)),
+      idempotency_keys: given(entries.map(({ idempotencyKey }) => idempotencyKey)),
     };
-    return this.ask<string>("(stillwake.enqueue_many($1, '[{}]', $2, array[$3::uuid]))[1]", [pipeline, sent, id]);
+    return this.ask<string[]>("stillwake.enqueue_many($1, $2, $3, $4)", [
+      pipeline,
+      JSON.stringify(entries.map(() => ({}))),
+      sent,
+      entries.map(({ id }) => id),
+    ]);
   }
 
   claim(options: ClaimOptions) {
@@ -152,6 +162,11 @@ interface ClaimedRow {
   crashes: number;
 }
 
+/** Left out when no entry has one. */
+function given(labels: (string | null)[]) {
+  return labels.some((label) => label !== null) ? labels : undefined;
+}
+
 function claimValues({ worker, pool, pipelines, limit, lease }: ClaimOptions): unknown[] {
   return [worker, pool, pipelines, limit, milliseconds(lease)];
 }
@@ -191,12 +206,12 @@ export const snapshotText = `
 select json_build_object(
   'jobs', (select coalesce(json_agg(json_build_object(
       'id', j.id, 'pipeline', j.pipeline, 'pool', j.pool, 'state', j.state, 'waitingFor', j.waiting_for, 'priority', j.priority,
-      'runAt', since_start(j.run_at), 'expiresAt', since_start(j.expires_at), 'startedAt', since_start(j.started_at),
+      'runAt', since_start(j.run_at), 'place', since_start(l.place), 'expiresAt', since_start(j.expires_at), 'startedAt', since_start(j.started_at),
       'claimedAt', since_start(j.claimed_at), 'endedAt', since_start(j.ended_at), 'attempt', j.attempt, 'maxAttempts', j.max_attempts,
-      'crashes', j.crashes, 'epoch', j.epoch, 'worker', j.worker, 'lease', l.lease_id, 'idempotencyKey', j.idempotency_key,
+      'crashes', j.crashes, 'epoch', j.epoch, 'worker', j.worker, 'lease', l.lease_id, 'key', j.key, 'slot', l.key_slot, 'idempotencyKey', j.idempotency_key,
       'failure', j.failure ->> 'code', 'output', j.output, 'cancel', j.cancel ->> 'reason', 'progress', j.progress -> 'fraction', 'seq', j.seq,
       'pause', case when j.pause is not null then json_build_object('reason', j.pause ->> 'reason', 'waitingFor', j.pause ->> 'waiting_for',
-        'place', since_start((j.pause ->> 'place')::timestamptz), 'resumeAt', since_start((j.pause ->> 'resume_at')::timestamptz)) end,
+        'resumeAt', since_start((j.pause ->> 'resume_at')::timestamptz)) end,
       'feed', array(select f.kind || '@' || f.epoch from stillwake.feed f where f.job_id = j.id order by f.seq),
       'attempts', array(select a.epoch || ':' || a.attempt || ':' || a.worker || ':' || coalesce(a.outcome, 'running')
         from stillwake.attempts a where a.job_id = j.id order by a.epoch),

@@ -1,7 +1,8 @@
-// What must hold in the database at any moment, whoever did what: asked of the tables themselves, without the model.
+// What must hold in the database at any moment, whoever did what: asked of the tables themselves, without the model. Of keys: no place is
+// given twice or beyond the limit, who has none waits for one, and nobody waits for what is free.
 import type pg from "pg";
 
-/** Answers one row per violation. The names are those of the guarantees: I1 to I7. */
+/** Answers one row per violation. The names are those of the guarantees: I1 to I7, and keys. */
 export const violationsText = `
   select 'I1: ' || id || ' is live and ended' as violation from stillwake.live_jobs join stillwake.ended_jobs using (id)
   union all
@@ -29,7 +30,21 @@ export const violationsText = `
   select 'I7: the feed of ' || j.id || ' has ' || f.lines || ' lines up to ' || f.last || ', the job says ' || j.seq
   from stillwake.jobs j
   cross join lateral (select count(*) as lines, coalesce(max(seq), 0) as last from stillwake.feed where job_id = j.id) f
-  where f.lines <> j.seq or f.last <> j.seq`;
+  where f.lines <> j.seq or f.last <> j.seq
+  union all
+  select 'key: ' || j.id || ' has place ' || j.key_slot || ' of ' || p.key_limit || ' of key ' || coalesce(j.key, 'null')
+  from stillwake.live_jobs j join stillwake.pipelines p on p.name = j.pipeline where j.key_slot not between 1 and p.key_limit or j.key is null and j.key_slot is not null
+  union all
+  select 'key: ' || count(*) || ' jobs of ' || j.pipeline || ' have key ' || j.key || ', which ' || p.key_limit || ' may'
+  from stillwake.live_jobs j join stillwake.pipelines p on p.name = j.pipeline where j.key_slot is not null group by j.pipeline, j.key, p.key_limit having count(*) > p.key_limit
+  union all
+  select 'key: ' || j.id || ' has no place of its key and does not wait for one' from stillwake.live_jobs j
+  where j.key is not null and j.key_slot is null
+    and not (j.run_at = 'infinity' and j.place < 'infinity' and coalesce(j.waiting_for, j.pause ->> 'waiting_for') = 'key' and (j.state = 'paused') = (j.pause is not null))
+  union all
+  select 'key: ' || j.id || ' waits for key ' || j.key || ', which is free' from stillwake.live_jobs j join stillwake.pipelines p on p.name = j.pipeline
+  where j.key_slot is null and j.key is not null and j.state = 'queued'
+    and (select count(*) from stillwake.live_jobs h where h.pipeline = j.pipeline and h.key = j.key and h.key_slot <= p.key_limit) < p.key_limit`;
 
 export async function violations(client: pg.ClientBase | pg.Pool): Promise<string[]> {
   const { rows } = await client.query({ name: "violations", text: violationsText });

@@ -14,6 +14,12 @@ export interface Shots {
   poisoned: number;
   exhausted: number;
   recovered: number;
+  /** Jobs that found their key taken, by what became of them. */
+  joined: number;
+  waited: number;
+  replaced: number;
+  rejected: number;
+  admitted: number;
 }
 
 export interface Real {
@@ -58,12 +64,18 @@ async function compareWorlds(world: World, engine: Engine): Promise<void> {
   for (const [id, [least, most]] of world.drawn) {
     const job = world.jobs.get(id)!;
     const seen = found.jobs.find((candidate) => candidate.id === id);
-    const drawn = (job.pause ? seen?.pause?.place : seen?.runAt) ?? Number.NaN;
+    const drawn = (job.state === "paused" ? seen?.place : seen?.runAt) ?? Number.NaN;
     assert.ok(drawn >= least && drawn <= most, `back-off to ${drawn}, outside ${least}..${most}`);
-    if (job.pause) job.pause.place = drawn;
+    if (job.state === "paused") job.place = drawn;
     else job.runAt = drawn;
   }
   world.drawn.clear();
+  // Who has a place is promised, which of them is not: several that end at once give theirs on in any order, to one that ends then as well.
+  for (const { id, slot, runAt } of found.jobs) {
+    const job = world.jobs.get(id);
+    if (job && job.slot !== null && slot !== null) job.slot = slot;
+    if (job && job.key !== null && job.endedAt === world.now && job.startedAt === null) job.runAt = runAt;
+  }
   assert.deepEqual(found, describeWorld(world), "the database is not as the model has it");
 }
 

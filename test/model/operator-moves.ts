@@ -1,26 +1,58 @@
 // The moves of everybody else: clients, operators, the watchdog, and time.
 import fc from "fast-check";
 import * as control from "./control.ts";
+import type { EnqueueOptions } from "./enqueue.ts";
+import * as model from "./enqueue.ts";
 import { chooseJob, commandOf, countingEnds, isSettledWho, someJob } from "./move.ts";
 import * as verbs from "./verbs.ts";
+import type { World } from "./world.ts";
 
-const enqueue = commandOf({
-  name: "enqueue",
-  args: fc.record({
-    pipeline: fc.constantFrom("alpha", "alpha", "beta", "gamma"),
-    delay: fc.option(fc.constantFrom(0, 1000, 10_000), { freq: 2 }),
-    priority: fc.option(fc.constantFrom(-1, 0, 5, 9), { freq: 2 }),
-    idempotencyKey: fc.option(fc.constantFrom("a", "b"), { freq: 2 }),
-    expiresIn: fc.option(fc.constantFrom(5000, 10_000, 30_000), { freq: 2 }),
-    maxAttempts: fc.option(fc.constantFrom(1, 2, 3), { freq: 2 }),
-  }),
-  ready: (world) => world.jobs.size < 7,
-  async make(world, { engine, newId }, { pipeline, ...options }) {
-    const id = newId(world.jobs.size);
-    const said = await engine.enqueue(id, pipeline, options);
-    return { said, should: verbs.enqueue(world, id, pipeline, options), what: { pipeline, ...options } };
-  },
-});
+/** How many jobs a game may have, how many come at once, and with which keys. */
+export interface Arrivals {
+  most: number;
+  atOnce: number;
+  keys: (string | null)[];
+}
+
+const label = (labels: string[]) => fc.option(fc.constantFrom(...labels), { freq: 2 });
+
+const enqueueOf = ({ most, atOnce, keys }: Arrivals) =>
+  commandOf({
+    name: "enqueue",
+    args: fc.record({
+      pipeline: fc.constantFrom("alpha", "alpha", "beta", "gamma"),
+      delay: fc.option(fc.constantFrom(0, 1000, 10_000), { freq: 2 }),
+      priority: fc.option(fc.constantFrom(-1, 0, 5, 9), { freq: 2 }),
+      expiresIn: fc.option(fc.constantFrom(5000, 10_000, 30_000), { freq: 2 }),
+      maxAttempts: fc.option(fc.constantFrom(1, 2, 3), { freq: 2 }),
+      onConflict: fc.constantFrom(null, "join", "wait", "wait", "replace", "reject"),
+      labels: fc.array(fc.record({ key: fc.constantFrom(...keys), idempotencyKey: label(["a", "b"]) }), {
+        minLength: 1,
+        maxLength: atOnce,
+      }),
+    }),
+    ready: (world, { labels }) => world.jobs.size + labels.length <= most,
+    async make(world, { engine, newId, shots }, { pipeline, labels, ...options }) {
+      const entries = labels.map((each) => ({ id: newId(world.ids++), ...each }));
+      const ids = entries.map(({ id }) => id);
+      const said = await engine.enqueue(pipeline, entries, options as EnqueueOptions);
+      const before = countReplaced(world);
+      const should = model.enqueue(world, pipeline, entries, options as EnqueueOptions);
+      if (should === "SW007") shots.rejected += 1;
+      shots.replaced += countReplaced(world) - before;
+      shots.joined += entries.filter(({ id }, index) => id !== ids[index]).length;
+      shots.waited += ids.filter((id) => world.jobs.get(id)?.waitingFor === "key").length;
+      return {
+        said,
+        should,
+        what: { pipeline, entries: entries.map((entry, n) => ({ ...entry, id: ids[n] })), ...options },
+      };
+    },
+  });
+
+function countReplaced(world: World): number {
+  return [...world.jobs.values()].filter((job) => job.cancel?.startsWith("Replaced")).length;
+}
 
 const cancel = commandOf({
   name: "cancel",
@@ -98,6 +130,23 @@ const expire = commandOf({
   },
 });
 
+const watchdog = commandOf({
+  name: "watchdog",
+  args: fc.constant(null),
+  async make(world, real) {
+    const rows = await real.engine.call<{ act: string; count: string; note: string }>(
+      "select * from stillwake.watchdog()",
+      [],
+    );
+    const acts = (rows as { act: string; count: string; note: string }[]).filter(({ count }) => count !== "0");
+    real.shots.recovered += verbs.expiredLeases(world, null).length;
+    const { recovered, expired } = countingEnds(world, real, () => verbs.watchdog(world));
+    const wanted = { recovered, expired, admitted: 0 };
+    const counts = Object.keys(wanted).map((act) => [act, Number(acts.find((row) => row.act === act)?.count ?? 0)]);
+    return { said: Object.fromEntries(counts), should: wanted, what: null };
+  },
+});
+
 const nextDue = commandOf({
   name: "next due",
   args: fc.constantFrom(null, "default", "gpu"),
@@ -118,7 +167,10 @@ const travel = commandOf({
   },
 });
 
-export const otherMoves = [
-  ...[enqueue, enqueue, enqueue, enqueue, travel, travel, travel, travel, recover, recover],
-  ...[cancel, pause, resume, retry, retry, expire, holdPool, nextDue],
-];
+export const otherMoves = (arrivals: Arrivals) => {
+  const enqueue = enqueueOf(arrivals);
+  return [
+    ...[enqueue, enqueue, enqueue, enqueue, travel, travel, travel, travel, recover, recover],
+    ...[cancel, pause, pause, resume, resume, retry, retry, expire, holdPool, nextDue, watchdog],
+  ];
+};

@@ -1,4 +1,5 @@
 // The ways a job changes, once the fence has let the writer through. verbs.ts and control.ts decide which way.
+import { passKey } from "./keys.ts";
 import { INFINITY, type Job, pipelines, type World } from "./world.ts";
 
 export type Outcome =
@@ -28,7 +29,10 @@ export function settleHeld(world: World, job: Job, outcome: Outcome): string {
   if (job.cancel !== null) return end(world, job, "cancelled", null, outcome.outcome);
   job.attempt -= 1;
   if (outcome.outcome === "released") return requeue(world, job, "released", job.runAt, null);
-  if (outcome.outcome === "slept") return requeue(world, job, "slept", world.now + outcome.for, outcome.waitingFor);
+  if (outcome.outcome === "slept") {
+    const least = outcome.waitingFor === "limit" ? 250 : 0;
+    return requeue(world, job, "slept", world.now + Math.max(outcome.for, least), outcome.waitingFor);
+  }
   // Somebody asked for a pause before the worker did: that one lasts until somebody resumes.
   if (job.pause) return requeue(world, job, "paused", job.runAt, null);
   requeue(world, job, "paused", job.runAt, null);
@@ -65,18 +69,15 @@ function requeue(world: World, job: Job, outcome: string, runAt: number, waiting
   job.worker = null;
   job.claimedAt = null;
   job.runAt = runAt;
-  job.waitingFor = runAt > world.now || waitingFor === "limit" || waitingFor === "event" ? waitingFor : null;
+  job.place = null;
+  job.waitingFor = runAt > world.now || ["limit", "event", "key"].includes(waitingFor!) ? waitingFor : null;
   return job.pause ? setAside(job, job.pause.reason, job.pause.resumeAt) : "queued";
 }
 
 /** Out of the line, with its place kept. */
 export function setAside(job: Job, reason: string | null, resumeAt: number | null): string {
-  job.pause = {
-    reason,
-    resumeAt,
-    place: job.pause?.place ?? job.runAt,
-    waitingFor: job.pause?.waitingFor ?? job.waitingFor,
-  };
+  job.pause = { reason, resumeAt, waitingFor: job.pause?.waitingFor ?? job.waitingFor };
+  job.place ??= job.runAt;
   job.state = "paused";
   job.waitingFor = null;
   job.runAt = resumeAt ?? INFINITY;
@@ -97,7 +98,9 @@ export function end(
   job.lease = null;
   job.waitingFor = null;
   job.pause = null;
+  job.place = null;
   job.endedAt = world.now;
   job.failure = state === "completed" ? null : (failure ?? job.failure);
+  passKey(world, job);
   return state;
 }

@@ -1,57 +1,7 @@
 // What the verbs of clients and workers do to the world and what they answer, written from the promises and not from the SQL. A refusal
 // is the SQLSTATE, as in engine.ts.
 import { end, type Outcome, settleHeld } from "./transitions.ts";
-import { type Handle, holds, INFINITY, isLive, type Job, type Lease, pipelines, type World } from "./world.ts";
-
-export interface EnqueueOptions {
-  delay: number | null;
-  priority: number | null;
-  idempotencyKey: string | null;
-  expiresIn: number | null;
-  maxAttempts: number | null;
-}
-
-export function enqueue(world: World, id: string, pipeline: string, options: EnqueueOptions): string {
-  const settings = pipelines[pipeline]!;
-  const runAt = world.now + (options.delay ?? 0);
-  const expiresAt = options.expiresIn === null ? null : world.now + options.expiresIn;
-  if (expiresAt !== null && expiresAt <= runAt) return "SW001";
-  if (options.idempotencyKey !== null) {
-    const key = `${pipeline}/${options.idempotencyKey}`;
-    const earlier = world.keys.get(key);
-    if (earlier) return earlier;
-    world.keys.set(key, id);
-  }
-  world.jobs.set(id, {
-    id,
-    pipeline,
-    pool: settings.pool,
-    state: "queued",
-    waitingFor: runAt > world.now ? "time" : null,
-    priority: options.priority ?? settings.priority,
-    runAt,
-    expiresAt,
-    startedAt: null,
-    claimedAt: null,
-    endedAt: null,
-    attempt: 0,
-    maxAttempts: options.maxAttempts ?? settings.maxAttempts,
-    crashes: 0,
-    epoch: 0,
-    worker: null,
-    lease: null,
-    idempotencyKey: options.idempotencyKey,
-    failure: null,
-    output: null,
-    cancel: null,
-    pause: null,
-    progress: null,
-    feed: [],
-    attempts: new Map(),
-    checkpoints: new Map(),
-  });
-  return id;
-}
+import { type Handle, holds, INFINITY, isLive, type Job, type Lease, type World } from "./world.ts";
 
 export interface ClaimOptions {
   worker: string;
@@ -91,6 +41,7 @@ export function claim(world: World, options: ClaimOptions, leaseId: string): Job
     job.claimedAt = world.now;
     job.startedAt ??= world.now;
     job.waitingFor = null;
+    job.place = null;
     job.pause = null;
     job.attempts.set(job.epoch, { attempt: job.attempt, worker: options.worker, lease: leaseId, outcome: null });
     world.handles.push({ job: job.id, epoch: job.epoch, lease: leaseId });
@@ -126,6 +77,12 @@ function expirable(world: World, pool: string | null): Job[] {
     .filter((job) => isLive(job) && job.startedAt === null && job.expiresAt !== null && job.expiresAt <= world.now)
     .filter((job) => pool === null || job.pool === pool)
     .sort((a, b) => a.expiresAt! - b.expiresAt!);
+}
+
+/** What the watchdog does to jobs. That a place is free and somebody waits for it is what it should never find. */
+export function watchdog(world: World): { recovered: number; expired: number } {
+  const recovered = recover(world, Number.POSITIVE_INFINITY, null);
+  return { recovered, expired: expire(world, Number.POSITIVE_INFINITY, null) };
 }
 
 export function expire(world: World, limit: number, pool: string | null): number {

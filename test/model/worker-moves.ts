@@ -52,7 +52,7 @@ const outcome: fc.Arbitrary<Outcome> = fc.oneof(
   fc.record({
     outcome: fc.constant("slept" as const),
     for: fc.constantFrom(0, 1000, 10_000),
-    waitingFor: fc.constantFrom("time", "limit", "event"),
+    waitingFor: fc.constantFrom("time", "limit", "event", "key"),
   }),
   fc.record({
     outcome: fc.constant("paused" as const),

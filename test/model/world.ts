@@ -7,7 +7,12 @@ export interface Pipeline {
   crashLimit: number;
   backoffFirst: number;
   backoffMost: number;
+  keyLimit: number;
+  onConflict: OnConflict;
 }
+
+/** What becomes of a job whose key is taken. */
+export type OnConflict = "join" | "wait" | "replace" | "reject";
 
 /** What a worker was given by a claim. Actors of the model never forget one. */
 export interface Handle {
@@ -19,8 +24,6 @@ export interface Handle {
 interface Pause {
   reason: string | null;
   resumeAt: number | null;
-  /** Where in line the job was; absent while a running job is only asked to pause. */
-  place: number | null;
   waitingFor: string | null;
 }
 
@@ -32,6 +35,8 @@ export interface Job {
   waitingFor: string | null;
   priority: number;
   runAt: number;
+  /** Where in line it stands while run_at says otherwise: it is paused, or waits for its key. */
+  place: number | null;
   expiresAt: number | null;
   startedAt: number | null;
   claimedAt: number | null;
@@ -42,6 +47,9 @@ export interface Job {
   epoch: number;
   worker: string | null;
   lease: string | null;
+  key: string | null;
+  /** Which of the places of its key it has. */
+  slot: number | null;
   idempotencyKey: string | null;
   failure: string | null;
   output: string | null;
@@ -70,10 +78,14 @@ export interface World {
   now: number;
   jobs: Map<string, Job>;
   leases: Map<string, Lease>;
-  /** "pipeline/key" to job id. */
+  /** "pipeline/idempotency key" to job id. */
   keys: Map<string, string>;
   pausedPools: Set<string>;
   handles: Handle[];
+  /** How many ids were given to enqueue, used or not. */
+  ids: number;
+  /** How often a place of a key was given to one that waited for it. */
+  admitted: number;
   /** Jobs whose back-off is partly random: the bounds of run_at, until the database has told it. */
   drawn: Map<string, [least: number, most: number]>;
 }
@@ -81,9 +93,36 @@ export interface World {
 export const INFINITY = -1;
 
 export const pipelines: Record<string, Pipeline> = {
-  alpha: { pool: "default", priority: 0, maxAttempts: 3, crashLimit: 3, backoffFirst: 2000, backoffMost: 900_000 },
-  beta: { pool: "default", priority: 5, maxAttempts: 5, crashLimit: 2, backoffFirst: 1000, backoffMost: 3000 },
-  gamma: { pool: "gpu", priority: 0, maxAttempts: 4, crashLimit: 3, backoffFirst: 0, backoffMost: 0 },
+  alpha: {
+    pool: "default",
+    priority: 0,
+    maxAttempts: 3,
+    crashLimit: 3,
+    backoffFirst: 2000,
+    backoffMost: 900_000,
+    keyLimit: 1,
+    onConflict: "join",
+  },
+  beta: {
+    pool: "default",
+    priority: 5,
+    maxAttempts: 5,
+    crashLimit: 2,
+    backoffFirst: 1000,
+    backoffMost: 3000,
+    keyLimit: 2,
+    onConflict: "wait",
+  },
+  gamma: {
+    pool: "gpu",
+    priority: 0,
+    maxAttempts: 4,
+    crashLimit: 3,
+    backoffFirst: 0,
+    backoffMost: 0,
+    keyLimit: 3,
+    onConflict: "reject",
+  },
 };
 
 export function newWorld(): World {
@@ -94,6 +133,8 @@ export function newWorld(): World {
     keys: new Map(),
     pausedPools: new Set(),
     handles: [],
+    ids: 0,
+    admitted: 0,
     drawn: new Map(),
   };
 }

@@ -1,4 +1,4 @@
-// A Postgres of a test's own, for tests that crash it. The port stays the same over its lives, as that of a real server does.
+// A Postgres of a test's own, for tests that crash it, read its log or need another build of it. The port stays the same over its lives, as that of a real server does.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -16,10 +16,11 @@ export interface OwnServer extends AsyncDisposable {
   start(): Promise<number>;
 }
 
-export async function ownServer(settings: Record<string, string | number> = {}): Promise<OwnServer> {
+/** `build`: a folder with bin/postgres, instead of the one the tests run on. */
+export async function ownServer(settings: Record<string, string | number> = {}, build?: string): Promise<OwnServer> {
   const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-own-"));
   fs.chmodSync(dir, 0o755);
-  const { STILLWAKE_TEST_POSTGRES: binaries } = process.env;
+  const binaries = build ?? process.env.STILLWAKE_TEST_POSTGRES;
   const options = { dir, settings, ...(binaries && { binaries }) };
   let postgres: EmbeddedPostgres = await startPostgres(options);
   const { port, url } = postgres;

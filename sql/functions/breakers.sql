@@ -1,0 +1,193 @@
+-- A breaker stands before something that many jobs need. So many failures of it in a row open it: nobody calls it before resume_at, then one
+-- probe goes first. If the probe fails the pause grows, if it succeeds the breaker closes.
+--
+-- Jobs of pipelines that name it in `breakers` are not started while it is open: their gate is shut (lanes.sql) and the view shows them as
+-- paused, with the reason and the time, without a row having been touched. Others find out when they ask, and are set aside one by one.
+
+-- Makes a breaker known or changes its settings: failures (5), pause (30 s), growth (2), most (15 min). Raises SW001.
+create or replace function stillwake.register_breaker(p_name text, p_settings jsonb default '{}') returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_old    stillwake.breakers;
+  v_first  interval := coalesce(stillwake.read_duration(p_settings, 'pause'), '30 seconds');
+  v_most   interval := coalesce(stillwake.read_duration(p_settings, 'most'), greatest(v_first, interval '15 minutes'));
+  v_times  integer := coalesce(stillwake.read_integer(p_settings, 'failures', 1, 1000000), 5);
+  v_growth real := coalesce((p_settings ->> 'growth')::real, 2);
+begin
+  perform stillwake.check_options(p_settings, array['failures', 'pause', 'growth', 'most']);
+  if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
+    perform stillwake.refuse('SW001', format('"%s" cannot name a breaker', coalesce(p_name, 'null')), 'breaker',
+      'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
+  elsif v_first < '10 milliseconds' or v_most < v_first or v_growth not between 1 and 100 then
+    perform stillwake.refuse('SW001', format('Breaker "%s" has a pause of %s, growth %s, at most %s', p_name, v_first, v_growth, v_most), 'pause',
+      'The pause is at least 10 ms, growth from 1 to 100, most not shorter than the pause.');
+  end if;
+  select * into v_old from stillwake.breakers where name = p_name;
+  if (v_old.name, v_old.threshold, v_old.pause_first, v_old.growth, v_old.pause_most) is not distinct from (p_name, v_times, v_first, v_growth, v_most) then
+    return;
+  end if;
+  insert into stillwake.breakers (name, threshold, pause_first, growth, pause_most) values (p_name, v_times, v_first, v_growth, v_most)
+  on conflict (name) do update set threshold = excluded.threshold, pause_first = excluded.pause_first, growth = excluded.growth, pause_most = excluded.pause_most,
+    updated_at = stillwake.now();
+end
+$$;
+
+-- Is the attempt that goes first still under way?
+create or replace function stillwake.is_probing(p_breaker stillwake.breakers) returns boolean
+language sql stable as $$
+  select p_breaker.probe_job is not null and exists (select from stillwake.live_jobs j where j.id = p_breaker.probe_job and j.lease_id = p_breaker.probe_lease)
+$$;
+
+-- May this attempt call what is behind the breaker? Null: yes. Otherwise the moment to come back, and why: when another one probes, after as long
+-- as the first pause, because who waits is brought back if the probe succeeds. Closed it costs a look. Locks: the breaker, unless it is closed.
+-- Raises SW005, SW009.
+create or replace function stillwake.ask_breaker(p_breaker text, p_job uuid, p_epoch bigint, p_lease uuid) returns table (resume_at timestamptz, reason text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now     timestamptz;
+  v_breaker stillwake.breakers;
+begin
+  select * into v_breaker from stillwake.breakers b where b.name = p_breaker;
+  if not found then
+    perform stillwake.refuse_unknown_breaker(p_breaker);
+  elsif v_breaker.resume_at is null then
+    return next;
+    return;
+  end if;
+  select * into v_breaker from stillwake.breakers b where b.name = p_breaker for no key update;
+  v_now := stillwake.now();
+  if v_breaker.resume_at is null or (v_breaker.probe_job, v_breaker.probe_lease) = (p_job, p_lease) then
+    return next;
+    return;
+  elsif v_breaker.resume_at > v_now or stillwake.is_probing(v_breaker) then
+    resume_at := greatest(v_breaker.resume_at, v_now + interval '1 second', case when v_breaker.resume_at <= v_now then v_now + v_breaker.pause_first end);
+    reason := stillwake.breaker_words(v_breaker);
+    return next;
+    return;
+  elsif not exists (select from stillwake.live_jobs j where j.id = p_job and j.epoch = p_epoch and j.lease_id = p_lease) then
+    perform stillwake.refuse_lost(p_job, p_epoch);
+  end if;
+  update stillwake.breakers b set probe_job = p_job, probe_lease = p_lease, updated_at = v_now where b.name = p_breaker;
+  return next;
+end
+$$;
+
+-- How a call ended. Answers null while, or since, the breaker is closed; otherwise when to come back, and why. A failure of a call that was
+-- under way when it opened says nothing new. A success closes it. Costs a look while all is well. Locks: the breaker. Raises SW009.
+create or replace function stillwake.tell_breaker(p_breaker text, p_job uuid, p_lease uuid, p_succeeded boolean, p_reason text default null) returns table (resume_at timestamptz, reason text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now     timestamptz;
+  v_breaker stillwake.breakers;
+begin
+  select * into v_breaker from stillwake.breakers b where b.name = p_breaker;
+  if not found then
+    perform stillwake.refuse_unknown_breaker(p_breaker);
+  elsif p_succeeded and v_breaker.failures = 0 and v_breaker.resume_at is null then
+    return next;
+    return;
+  end if;
+  select * into v_breaker from stillwake.breakers b where b.name = p_breaker for no key update;
+  v_now := stillwake.now();
+  if p_succeeded then
+    -- One that somebody opened by hand is closed by hand.
+    if v_breaker.resume_at = 'infinity' then
+      resume_at := v_breaker.resume_at;
+      reason := stillwake.breaker_words(v_breaker);
+    else
+      perform stillwake.set_closed(v_breaker);
+    end if;
+    return next;
+    return;
+  end if;
+  if v_breaker.resume_at is null then
+    v_breaker.failures := v_breaker.failures + 1;
+    if v_breaker.failures >= v_breaker.threshold then
+      v_breaker.opened_at := v_now;
+      v_breaker.resume_at := v_now + v_breaker.pause_first;
+    end if;
+    v_breaker.reason := left(p_reason, 1000);
+  elsif (v_breaker.probe_job, v_breaker.probe_lease) = (p_job, p_lease) then
+    v_breaker.probes := v_breaker.probes + 1;
+    v_breaker.resume_at := greatest(v_breaker.resume_at, v_now + least(v_breaker.pause_first * power(v_breaker.growth::double precision, least(v_breaker.probes, 60)), v_breaker.pause_most));
+    v_breaker.probe_job := null;
+    v_breaker.probe_lease := null;
+    v_breaker.reason := left(p_reason, 1000);
+  end if;
+  update stillwake.breakers b set failures = v_breaker.failures, opened_at = v_breaker.opened_at, resume_at = v_breaker.resume_at, probes = v_breaker.probes,
+    probe_job = v_breaker.probe_job, probe_lease = v_breaker.probe_lease, reason = v_breaker.reason, updated_at = v_now
+  where b.name = p_breaker;
+  resume_at := v_breaker.resume_at;
+  reason := case when resume_at is not null then stillwake.breaker_words(v_breaker) end;
+  return next;
+end
+$$;
+
+create or replace function stillwake.breaker_words(p_breaker stillwake.breakers) returns text
+language sql stable as $$
+  select p_breaker.name || coalesce(' is set aside by ' || p_breaker.opened_by, ' fails') || coalesce(': ' || p_breaker.reason, '')
+$$;
+
+-- Closed again: those that it set aside one by one come back, and whoever waits for it is told. The caller holds the row.
+create or replace function stillwake.set_closed(p_breaker stillwake.breakers) returns void
+language plpgsql as $$
+begin
+  update stillwake.breakers set failures = 0, opened_at = null, resume_at = null, probes = 0, reason = null, opened_by = null, probe_job = null, probe_lease = null,
+    updated_at = stillwake.now()
+  where name = p_breaker.name;
+  if p_breaker.resume_at is not null then
+    perform stillwake.hint(j.pool) from (
+      select distinct b.pool from stillwake.resume_held(p_breaker.name) b
+    ) j;
+    perform stillwake.hint_needing('breakers', p_breaker.name);
+  end if;
+end
+$$;
+
+-- In bounded number: the rest comes back at its own time.
+create or replace function stillwake.resume_held(p_breaker text) returns table (pool text)
+language plpgsql as $$
+begin
+  return query
+  with held as (
+    select j.id from stillwake.live_jobs j where j.pause ->> 'breaker' = p_breaker and j.pause is not null and j.state = 'paused' and j.lease_id is null
+    order by j.id limit 10000 for update skip locked
+  )
+  update stillwake.live_jobs j set state = 'queued', pause = null, run_at = coalesce(j.place, j.run_at), place = null
+  from held h where j.id = h.id returning j.pool;
+end
+$$;
+
+create or replace function stillwake.refuse_unknown_breaker(p_name text) returns void
+language plpgsql as $$
+begin
+  perform stillwake.refuse('SW009', format('Breaker "%s" is not registered', coalesce(p_name, 'null')), 'breaker',
+    format('Known breakers: %s. Register it with stillwake.register_breaker(name, settings).', coalesce((select string_agg(b.name, ', ' order by b.name) from stillwake.breakers b), 'none')));
+end
+$$;
+
+-- By hand: open it for a time (null: until somebody closes it), or close it. Raises SW001, SW009.
+create or replace function stillwake.open_breaker(p_name text, p_for text default null, p_reason text default null, p_by text default null) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  update stillwake.breakers set opened_at = coalesce(opened_at, stillwake.now()), opened_by = coalesce(p_by, 'somebody'), reason = left(p_reason, 1000),
+    resume_at = coalesce(stillwake.now() + stillwake.read_duration(jsonb_build_object('for', p_for), 'for'), 'infinity'), probe_job = null, probe_lease = null, updated_at = stillwake.now()
+  where name = p_name;
+  if not found then
+    perform stillwake.refuse_unknown_breaker(p_name);
+  end if;
+end
+$$;
+
+create or replace function stillwake.close_breaker(p_name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_breaker stillwake.breakers;
+begin
+  select * into v_breaker from stillwake.breakers b where b.name = p_name for no key update;
+  if not found then
+    perform stillwake.refuse_unknown_breaker(p_name);
+  end if;
+  perform stillwake.set_closed(v_breaker);
+end
+$$;

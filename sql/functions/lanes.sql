@@ -1,0 +1,487 @@
+-- Whose turn is it? In most pools jobs stand in one line. In a pool that has jobs of tenants, or a gated pipeline (one with a cap, or that
+-- needs limits or breakers), each job also has a lane, and claims go from lane to lane:
+--
+--   plain pipelines    '' + US + tenant         one lane per tenant, so that no tenant waits behind the jobs of another
+--   gated pipelines    name + US + tenant       the same apart from the others: what may not start now is passed over in one step
+--
+-- Nothing is counted and no row is hot: the lanes that have jobs are found by skipping along an index, and each worker remembers only
+-- which lane it served last.
+--
+-- A lane is looked up by row comparisons and `order by lane, run_at, id`, never by `lane = …`: with sorts switched off only live_jobs_lane has that
+-- order. An equality could also be answered along live_jobs_line, which is a walk over everybody else's backlog. Nor may a variable that meets
+-- other columns have the collation of the lane: no index of theirs would fit.
+
+create or replace function stillwake.lane_of(p_gated boolean, p_pipeline text, p_tenant text) returns text
+language sql immutable parallel safe as $$
+  select case when p_gated then p_pipeline else '' end || chr(31) || coalesce(p_tenant, '')
+$$;
+
+-- The same for a job that comes back; null in a pool without lanes.
+create or replace function stillwake.lane_in(p_pool text, p_pipeline text, p_tenant text) returns text
+language sql stable as $$
+  select stillwake.lane_of(coalesce((select gated from stillwake.pipelines where name = p_pipeline), false), p_pipeline, p_tenant)
+  from stillwake.pools where name = p_pool and laned
+$$;
+
+-- From now on the pool has lanes. Jobs that are there get theirs, in bounded number; the watchdog goes on with the rest, for an hour at
+-- least: an enqueue that is under way may not know of it yet. So long claims find those without a lane when no other job is left.
+create or replace function stillwake.lane_pool(p_pool text) returns void
+language plpgsql as $$
+begin
+  update stillwake.pools set laned = true, relane_until = stillwake.now() + interval '1 hour' where name = p_pool;
+  perform stillwake.relane(p_pool, 10000);
+end
+$$;
+
+-- Gives jobs the lane they should have. Answers how many. Locks: live_jobs, skipping locked ones.
+create or replace function stillwake.relane(p_pool text, p_limit integer) returns integer
+language plpgsql as $$
+declare
+  v_count integer;
+begin
+  with strays as (
+    select j.id, stillwake.lane_of(coalesce(p.gated, false), j.pipeline, j.tenant) as lane
+    from stillwake.live_jobs j left join stillwake.pipelines p on p.name = j.pipeline
+    where j.pool = p_pool and j.lane is distinct from stillwake.lane_of(coalesce(p.gated, false), j.pipeline, j.tenant) collate "C"
+    limit p_limit for update of j skip locked
+  )
+  update stillwake.live_jobs j set lane = s.lane from strays s where j.id = s.id;
+  get diagnostics v_count = row_count;
+  if v_count = p_limit then
+    update stillwake.pools set relane_until = stillwake.now() + interval '1 hour' where name = p_pool;
+  end if;
+  return v_count;
+end
+$$;
+
+-- How many jobs of a gated pipeline may start now (null: no bound); if none, until when (null: until something ends) and what holds them.
+create or replace function stillwake.gate(p_pipeline stillwake.pipelines, out quota integer, out until timestamptz, out held_by text, out name text, out reason text, out half_open text[])
+language plpgsql stable as $$
+declare
+  v_now     timestamptz := stillwake.now();
+  v_breaker stillwake.breakers;
+  v_free    integer;
+  v_limit   record;
+begin
+  if p_pipeline.breakers <> '{}' then
+    for v_breaker in select * from stillwake.breakers b where b.name = any (p_pipeline.breakers) and b.resume_at is not null order by b.name loop
+      if v_breaker.resume_at > v_now or stillwake.is_probing(v_breaker) then
+        if quota is distinct from 0 or until < v_breaker.resume_at then
+          until := case when v_breaker.resume_at > v_now then v_breaker.resume_at end;
+        end if;
+        quota := 0;
+        held_by := 'breaker';
+        name := v_breaker.name;
+        reason := v_breaker.reason;
+      else
+        quota := least(quota, 1);
+        half_open := half_open || v_breaker.name;
+      end if;
+    end loop;
+  end if;
+  if p_pipeline.limits <> '{}' and quota is distinct from 0 then
+    for v_limit in select l.name, b.* from stillwake.limits l cross join lateral stillwake.budget(l) b where l.name = any (p_pipeline.limits) loop
+      quota := least(quota, v_limit.free);
+      if v_limit.free = 0 then
+        until := greatest(until, v_limit.until);
+        held_by := 'limit';
+        name := v_limit.name;
+        reason := v_limit.reason;
+      end if;
+    end loop;
+  end if;
+  if p_pipeline.concurrency is not null and quota is distinct from 0 then
+    v_free := greatest(0, p_pipeline.concurrency - (
+      select count(*) from stillwake.leases l join stillwake.live_jobs j on j.id = any (l.job_ids) and j.lease_id = l.id
+      where j.pipeline = p_pipeline.name));
+    quota := least(quota, v_free);
+    if v_free = 0 then
+      held_by := 'concurrency';
+      name := p_pipeline.name;
+      reason := format('%s jobs of it run, as many as may', p_pipeline.concurrency);
+    end if;
+  end if;
+end
+$$;
+
+-- The gates that are shut, by pipeline.
+create or replace function stillwake.shut_gates() returns table (pipeline text, until timestamptz, held_by text, name text, reason text)
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select p.name, g.until, g.held_by, g.name, g.reason from stillwake.pipelines p cross join lateral stillwake.gate(p) g where p.gated and g.quota = 0
+$$;
+
+-- Picks and locks up to p_limit claimable jobs, lane by lane, beginning where p_cursor says the last pick of this worker ended. A lane of a
+-- tenant with weight w gets w jobs in its turn; a large pick takes more from each lane at a time, so that it need not visit as many.
+-- Answers the ids in the order of the visits, the next cursor, and the breakers that one of the jobs goes first for.
+--
+-- Lanes in which nothing is due cost a step each. After 64 of them the walk ends, the rest is taken from the lanes of the oldest jobs, and the next
+-- pick goes on from there: so a pick costs the same whatever the number of lanes that sleep, and nobody waits longer for his turn than by turns
+-- of all. Locks: caps by name, half-open breakers by name; then live_jobs, skipping locked ones.
+create or replace function stillwake.pick_from_lanes(
+  p_pool text, p_pipelines text[], p_limit integer, p_versions integer[], p_oldest integer[], p_cursor text,
+  out ids uuid[], out cursor text, out probes text[], out probe_jobs uuid[]
+)
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+declare
+  v_now      timestamptz := stillwake.now();
+  v_plain    text[];
+  v_gated    text[] := '{}';
+  v_quotas   integer[] := '{}';
+  v_half     jsonb := '{}';
+  v_weighted boolean := exists (select from stillwake.tenants);
+  v_pipeline stillwake.pipelines;
+  v_gate     record;
+  v_share    integer := greatest(1, p_limit / 16);
+  v_priority integer := 32767;
+  v_from     text := coalesce(substr(p_cursor, strpos(p_cursor, '|') + 1), '');
+  v_rest     integer := coalesce(nullif(split_part(p_cursor, '|', 1), '')::integer, 0);
+  v_resting  boolean;
+  v_relaning boolean := exists (select from stillwake.pools p where p.name = p_pool and p.relane_until > v_now);
+  v_lane     text;
+  v_at       text;
+  v_edge     timestamptz;
+  v_first    timestamptz;
+  v_wrapped  boolean;
+  v_had      integer;
+  v_idle     integer;
+  -- Once the walk has ended: the lanes of the oldest jobs, and whether no others have any.
+  v_due      text[];
+  v_all      boolean;
+  v_name     text;
+  v_place    integer;
+  v_want     integer;
+  v_part     integer;
+  v_weight   integer;
+  v_found    uuid[];
+  -- Lanes of this priority that may have more, and how far each was taken.
+  v_lanes    text[];
+  v_lasts    uuid[];
+  v_weights  integer[];
+begin
+  ids := '{}';
+  cursor := p_cursor;
+  probes := '{}';
+  probe_jobs := '{}';
+  v_plain := array(select n from unnest(p_pipelines) n where not exists (select from stillwake.pipelines p where p.name = n and p.gated));
+  if cardinality(v_plain) < cardinality(p_pipelines) then
+    perform pg_advisory_xact_lock(stillwake.cap_lock(p.name)) from (select q.name from stillwake.pipelines q where q.name = any (p_pipelines) and q.concurrency is not null order by stillwake.cap_lock(q.name)) p;
+    perform from stillwake.breakers b
+    where b.resume_at <= v_now and b.name = any (array(select unnest(p.breakers) from stillwake.pipelines p where p.name = any (p_pipelines) and p.gated))
+    order by b.name for update;
+    for v_pipeline in select * from stillwake.pipelines p where p.name = any (p_pipelines) and p.gated loop
+      v_gate := stillwake.gate(v_pipeline);
+      v_gated := v_gated || v_pipeline.name;
+      v_quotas := v_quotas || v_gate.quota;
+      if v_gate.half_open is not null then
+        v_half := v_half || jsonb_build_object(v_pipeline.name, v_gate.half_open);
+      end if;
+    end loop;
+  end if;
+
+  while cardinality(ids) < p_limit loop
+    select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
+    exit when v_priority is null;
+    v_lanes := '{}';
+    v_lasts := '{}';
+    v_weights := '{}';
+    v_wrapped := false;
+    v_resting := v_rest > 0;
+    v_idle := 0;
+    v_due := null;
+    v_had := cardinality(ids);
+    v_at := v_from;
+    -- The lane served last may have a rest of its turn.
+    v_edge := case when v_rest > 0 then '-infinity' else 'infinity' end::timestamptz;
+    loop
+      if v_idle = 64 then
+        v_idle := 65;
+        with line as materialized (
+          select j.lane, j.lease_id, j.pipeline from stillwake.live_jobs j
+          where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now order by j.run_at, j.id limit 1000
+        ), free as (
+          select distinct l.lane from line l
+          where l.lease_id is null and l.pipeline = any (v_plain || array(select g.name from unnest(v_gated, v_quotas) g (name, quota) where g.quota is distinct from 0))
+            -- Not those that it has visited.
+            and case when v_wrapped then l.lane > v_at and (l.lane < v_from or l.lane = v_from and not v_resting)
+              else l.lane > v_at or l.lane < v_from or l.lane = v_from and not v_resting end
+        )
+        select array(select f.lane from free f order by f.lane <= v_at, f.lane), (select count(*) < 1000 from line) into v_due, v_all;
+        if not v_all and v_due = '{}' and cardinality(ids) = v_had then
+          v_due := null;
+        elsif not v_all then
+          cursor := '0|' || v_at;
+        end if;
+      end if;
+      if v_due is not null then
+        v_lane := v_due[1];
+        v_due := v_due[2 :];
+        if v_lane is null then
+          exit when v_all or cardinality(ids) > v_had;
+          v_due := null;
+          continue;
+        end if;
+      else
+        select j.lane, j.run_at into v_lane, v_first from stillwake.live_jobs j
+        where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) > (v_at, v_edge) order by j.lane, j.run_at, j.id limit 1;
+        v_edge := 'infinity';
+        if v_lane is null or v_wrapped and (v_lane > v_from collate "C" or v_lane = v_from and v_resting) then
+          exit when v_wrapped or v_from = '';
+          v_wrapped := true;
+          v_at := '';
+          continue;
+        end if;
+        v_at := v_lane;
+        if v_first > v_now then
+          v_idle := v_idle + 1;
+          continue;
+        end if;
+      end if;
+      v_rest := case when v_lane = v_from then v_rest else 0 end;
+      v_name := split_part(v_lane, chr(31), 1);
+      v_place := null;
+      if v_name <> '' then
+        v_place := array_position(v_gated, v_name);
+        if v_place is null or v_quotas[v_place] <= 0 or v_half ? v_name and exists (select from jsonb_array_elements_text(v_half -> v_name) b where b = any (probes)) then
+          v_at := case when v_due is null then v_name || ' ' else v_at end;
+          continue;
+        end if;
+      end if;
+      v_weight := 1;
+      if v_weighted then
+        v_weight := coalesce((select t.weight from stillwake.tenants t where t.name = substr(v_lane, strpos(v_lane, chr(31)) + 1)), 1);
+      end if;
+      v_want := case when v_rest > 0 then v_rest else v_weight * v_share end;
+      v_rest := 0;
+      v_found := stillwake.pick_from_lane(p_pool, v_priority, v_lane, case when v_name = '' then v_plain else array[v_name] end,
+        least(v_want, p_limit - cardinality(ids), v_quotas[v_place]), p_pipelines, p_versions, p_oldest, v_now, '-infinity', '00000000-0000-0000-0000-000000000000');
+      if cardinality(v_found) > 0 then
+        ids := ids || v_found;
+        if v_place is not null then
+          v_quotas[v_place] := v_quotas[v_place] - cardinality(v_found);
+        end if;
+        if v_half ? v_name then
+          probes := probes || array(select b from jsonb_array_elements_text(v_half -> v_name) b);
+          probe_jobs := probe_jobs || array(select v_found[1] from jsonb_array_elements_text(v_half -> v_name) b);
+        end if;
+        if v_due is null or v_all then
+          cursor := greatest(0, v_want - cardinality(v_found)) || '|' || v_lane;
+        end if;
+        exit when cardinality(ids) >= p_limit;
+        if cardinality(v_found) = v_want then
+          v_lanes := v_lanes || v_lane;
+          v_weights := v_weights || v_weight;
+          v_lasts := v_lasts || v_found[cardinality(v_found)];
+        end if;
+      else
+        v_idle := v_idle + 1;
+      end if;
+    end loop;
+
+    -- There is room left after one turn of all: those that have more go on, by weight, until it is filled.
+    while cardinality(ids) < p_limit and cardinality(v_lanes) > 0 loop
+      v_part := greatest(1, (p_limit - cardinality(ids)) / greatest(1, (select sum(w) from unnest(v_weights) w)::integer));
+      for v_index in reverse cardinality(v_lanes) .. 1 loop
+        exit when cardinality(ids) >= p_limit;
+        v_name := split_part(v_lanes[v_index], chr(31), 1);
+        v_place := case when v_name <> '' then array_position(v_gated, v_name) end;
+        v_want := least(v_weights[v_index] * v_part, p_limit - cardinality(ids), v_quotas[v_place]);
+        v_found := stillwake.pick_from_lane(p_pool, v_priority, v_lanes[v_index], case when v_name = '' then v_plain else array[v_name] end,
+          v_want, p_pipelines, p_versions, p_oldest, v_now, (select j.run_at from stillwake.live_jobs j where j.id = v_lasts[v_index]), v_lasts[v_index]);
+        ids := ids || v_found;
+        if v_place is not null then
+          v_quotas[v_place] := v_quotas[v_place] - cardinality(v_found);
+        end if;
+        if cardinality(v_found) < v_want or v_quotas[v_place] <= 0 then
+          v_lanes := v_lanes[: v_index - 1] || v_lanes[v_index + 1 :];
+          v_weights := v_weights[: v_index - 1] || v_weights[v_index + 1 :];
+          v_lasts := v_lasts[: v_index - 1] || v_lasts[v_index + 1 :];
+        else
+          v_lasts[v_index] := v_found[cardinality(v_found)];
+        end if;
+      end loop;
+    end loop;
+
+    -- Those that have no lane yet, if they are not far behind: see lane_pool().
+    if v_relaning and cardinality(ids) < p_limit then
+      ids := ids || array(
+        select j.id from stillwake.live_jobs j
+        where j.id = any (array(
+            select w.id from (
+              select l.id, l.lane from stillwake.live_jobs l where l.pool = p_pool and l.priority = v_priority and l.run_at <= v_now order by l.run_at, l.id limit 1000
+            ) w where w.lane is null))
+          and j.lease_id is null and j.pipeline = any (v_plain)
+          and (j.version is null or p_versions is null or stillwake.version_suits(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
+          and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
+        order by j.run_at, j.id limit p_limit - cardinality(ids) for update skip locked);
+    end if;
+  end loop;
+end
+$$;
+
+-- Up to p_limit claimable jobs of one lane, in order, after a place in it. The caller pins the plan.
+create or replace function stillwake.pick_from_lane(
+  p_pool text, p_priority integer, p_lane text, p_wanted text[], p_limit integer, p_pipelines text[], p_versions integer[], p_oldest integer[], p_now timestamptz,
+  p_after timestamptz, p_last uuid
+) returns uuid[]
+language plpgsql as $$
+begin
+  return array(
+    select j.id from stillwake.live_jobs j
+    where j.pool = p_pool and j.priority = p_priority and j.lane is not null and (j.lane, j.run_at, j.id) > (p_lane, p_after, p_last) and (j.lane, j.run_at) <= (p_lane, p_now)
+      and j.lease_id is null and j.pipeline = any (p_wanted)
+      and (j.version is null or p_versions is null or stillwake.version_suits(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
+      and (j.expires_at is null or j.started_at is not null or j.expires_at > p_now)
+    order by j.lane, j.run_at, j.id limit p_limit for update skip locked);
+end
+$$;
+
+create or replace function stillwake.cap_lock(p_name text) returns bigint
+language sql immutable parallel safe as $$
+  select 8351094627 + (hashtextextended(p_name, 0) & 1023)
+$$;
+
+-- The gates of these pipelines (all when null). quota: how many jobs may start now, null for any number.
+create or replace function stillwake.gates(p_pipelines text[], out name text, out gated boolean, out quota integer, out until timestamptz) returns setof record
+language sql stable as $$
+  select p.name, p.gated, g.quota, g.until from stillwake.pipelines p left join lateral stillwake.gate(p) g on p.gated where p_pipelines is null or p.name = any (p_pipelines)
+$$;
+
+-- next_due() for a pool with lanes: what a shut gate holds is due when it opens. Nearly always one of the first thousand in line says it. The lanes
+-- are gone through only if none of those may start.
+create or replace function stillwake.lanes_due(p_pool text, p_pipelines text[], p_versions integer[], p_oldest integer[]) returns timestamptz
+language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+declare
+  v_now      timestamptz := stillwake.now();
+  v_relaning boolean := exists (select from stillwake.pools p where p.name = p_pool and p.relane_until > v_now);
+  v_due      timestamptz;
+  v_first    timestamptz;
+  v_time     timestamptz;
+  v_opens    timestamptz;
+  v_all      boolean;
+  v_priority integer := 32767;
+  v_lane     text;
+  v_at       text;
+  v_name     text;
+  v_plain    text[];
+  v_open     text[];
+  -- Gates that open at a time.
+  v_shut     text[];
+  v_untils   timestamptz[];
+begin
+  select coalesce(array_agg(g.name) filter (where not g.gated), '{}'), coalesce(array_agg(g.name) filter (where g.gated and g.quota is distinct from 0), '{}'),
+    coalesce(array_agg(g.name) filter (where g.quota = 0 and g.until < 'infinity'), '{}'), array_agg(g.until) filter (where g.quota = 0 and g.until < 'infinity')
+  into v_plain, v_open, v_shut, v_untils from stillwake.gates(p_pipelines) g;
+  loop
+    select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
+    exit when v_priority is null or v_due <= v_now;
+    with line as materialized (
+      select j.run_at, j.lane, j.pipeline, j.lease_id, j.version from stillwake.live_jobs j
+      where j.pool = p_pool and j.priority = v_priority and j.run_at < 'infinity' order by j.run_at, j.id limit 1000
+    ), mine as materialized (
+      select l.run_at, l.pipeline from line l
+      where l.lease_id is null and (l.version is null or p_versions is null or stillwake.version_suits(l.version, l.pipeline, p_pipelines, p_versions, p_oldest))
+        and (l.lane is null and v_relaning and l.pipeline = any (v_plain) or split_part(l.lane, chr(31), 1) = case when l.pipeline = any (v_plain) then '' else l.pipeline end)
+    )
+    select (select min(m.run_at) from mine m where m.pipeline = any (v_plain || v_open)),
+      (select min(greatest(m.run_at, s.until)) from mine m join unnest(v_shut, v_untils) s (name, until) on s.name = m.pipeline), (select count(*) < 1000 from line)
+    into v_first, v_opens, v_all;
+    v_at := '';
+    while v_first is null and not v_all or v_first > v_now and v_at <> '' loop
+      select j.lane, j.run_at into v_lane, v_time from stillwake.live_jobs j
+      where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) > (v_at, timestamptz 'infinity') order by j.lane, j.run_at, j.id limit 1;
+      exit when not found;
+      v_name := split_part(v_lane, chr(31), 1);
+      v_at := v_lane;
+      if v_name <> '' and v_name <> all (v_open) then
+        v_at := v_name || ' ';
+        if v_name = any (v_shut) and v_time < 'infinity' then
+          v_opens := least(v_opens, greatest(v_time, v_untils[array_position(v_shut, v_name)]));
+        end if;
+      else
+        select j.run_at into v_time from stillwake.live_jobs j
+        where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) >= (v_lane, v_time) and (j.lane, j.run_at) < (v_lane, timestamptz 'infinity')
+          and j.lease_id is null and j.pipeline = any (case when v_name = '' then v_plain else array[v_name] end)
+          and (j.version is null or p_versions is null or stillwake.version_suits(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
+        order by j.lane, j.run_at, j.id limit 1;
+        v_first := least(v_first, v_time);
+      end if;
+    end loop;
+    v_due := least(v_due, v_first, v_opens);
+  end loop;
+  return v_due;
+end
+$$;
+
+-- demand() for a pool with lanes: what may start now, counted up to p_most.
+create or replace function stillwake.lanes_demand(p_pool text, p_most integer, out claimable integer, out oldest timestamptz)
+language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+declare
+  v_now      timestamptz := stillwake.now();
+  v_priority integer := 32767;
+  v_lane     text;
+  v_at       text;
+  v_name     text;
+  v_count    integer;
+  v_first    timestamptz;
+  v_plain    text[] := array(select p.name from stillwake.pipelines p where not p.gated);
+  v_quotas   jsonb := coalesce((select jsonb_object_agg(g.name, g.quota) from stillwake.gates(null) g where g.gated), '{}');
+begin
+  claimable := 0;
+  loop
+    select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
+    exit when v_priority is null or claimable >= p_most;
+    v_at := '';
+    while claimable < p_most loop
+      select j.lane, j.run_at into v_lane, v_first from stillwake.live_jobs j
+      where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) > (v_at, timestamptz 'infinity') order by j.lane, j.run_at, j.id limit 1;
+      exit when not found;
+      v_name := split_part(v_lane, chr(31), 1);
+      v_at := case when (v_quotas ->> v_name)::integer = 0 then v_name || ' ' else v_lane end;
+      continue when v_first > v_now or (v_quotas ->> v_name)::integer = 0;
+      select count(*), min(w.run_at) into v_count, v_first from (
+        select j.run_at from stillwake.live_jobs j
+        where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) >= (v_lane, v_first) and (j.lane, j.run_at) <= (v_lane, v_now)
+          and j.lease_id is null and j.pipeline = any (case when v_name = '' then v_plain else array[v_name] end)
+          and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
+        order by j.lane, j.run_at, j.id limit least(p_most - claimable, (v_quotas ->> v_name)::integer)
+      ) w;
+      if v_quotas ->> v_name is not null then
+        v_quotas := v_quotas || jsonb_build_object(v_name, (v_quotas ->> v_name)::integer - v_count);
+      end if;
+      claimable := claimable + v_count;
+      oldest := least(oldest, v_first);
+    end loop;
+  end loop;
+end
+$$;
+
+-- The share of a tenant beside the others: 1, or up to 100 times as much.
+create or replace function stillwake.set_weight(p_tenant text, p_weight integer) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if coalesce(length(p_tenant), 0) not between 1 and 500 or coalesce(p_weight, 0) not between 1 and 100 then
+    perform stillwake.refuse('SW001', format('set_weight(%s, %s) is out of range', coalesce(p_tenant, 'null'), coalesce(p_weight::text, 'null')), 'weight',
+      'A tenant has a name of up to 500 characters and a weight of 1 to 100.');
+  end if;
+  if p_weight = 1 then
+    delete from stillwake.tenants where name = p_tenant;
+  else
+    insert into stillwake.tenants (name, weight) values (p_tenant, p_weight) on conflict (name) do update set weight = excluded.weight;
+  end if;
+end
+$$;
+
+-- How many jobs of a pool may run at once, on all workers together; null for as many as there are slots. Raises SW001, SW003.
+create or replace function stillwake.cap_pool(p_pool text, p_concurrency integer) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if p_concurrency < 1 then
+    perform stillwake.refuse('SW001', format('A pool cannot be capped at %s jobs', p_concurrency), 'concurrency', 'Use 1 or more; to hold all jobs, pause the pool; null takes the cap away.');
+  end if;
+  update stillwake.pools set concurrency = p_concurrency where name = p_pool;
+  if not found then
+    perform stillwake.refuse_unknown_pool(p_pool);
+  end if;
+  perform stillwake.hint(p_pool);
+end
+$$;

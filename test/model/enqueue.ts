@@ -1,0 +1,101 @@
+// What enqueue does to the world: idempotency keys first, then the keys of the jobs.
+import { cancel } from "./control.ts";
+import { freeSlots, holdersOf, jobsOfKey, waitForKey } from "./keys.ts";
+import { type OnConflict, pipelines, type World } from "./world.ts";
+
+export interface EnqueueOptions {
+  delay: number | null;
+  priority: number | null;
+  expiresIn: number | null;
+  maxAttempts: number | null;
+  onConflict: OnConflict | null;
+}
+
+/** One job of a call. */
+export interface Entry {
+  id: string;
+  key: string | null;
+  idempotencyKey: string | null;
+}
+
+/** Answers the job of each entry, in order: its own, the one of its idempotency key, or the one it joined. */
+export function enqueue(world: World, pipeline: string, entries: Entry[], options: EnqueueOptions): string[] | string {
+  const runAt = world.now + (options.delay ?? 0);
+  if (options.expiresIn !== null && world.now + options.expiresIn <= runAt) return "SW001";
+  const onConflict = options.onConflict ?? pipelines[pipeline]!.onConflict;
+  const fresh = entries.filter((entry, index) => {
+    const isSame = (other: Entry) => other.idempotencyKey === entry.idempotencyKey;
+    return entry.idempotencyKey === null || (!seen(world, pipeline, entry) && entries.findIndex(isSame) === index);
+  });
+  const keyed = fresh.filter((entry) => entry.key !== null);
+  // Refused as a whole.
+  const isTaken = ({ key }: Entry) =>
+    keyed.filter((entry) => entry.key === key).length > freeSlots(world, { pipeline, key }).length;
+  if (onConflict === "reject" && keyed.some(isTaken)) return "SW007";
+  if (onConflict === "replace") replaceAll(world, pipeline, keyed);
+  for (const entry of fresh) {
+    const id = store(world, pipeline, entry, options, onConflict);
+    if (entry.idempotencyKey !== null) world.keys.set(`${pipeline}/${entry.idempotencyKey}`, id);
+    entry.id = id;
+  }
+  return entries.map((entry) => (fresh.includes(entry) ? entry.id : seen(world, pipeline, entry)!));
+}
+
+function seen(world: World, pipeline: string, entry: Entry): string | undefined {
+  return world.keys.get(`${pipeline}/${entry.idempotencyKey}`);
+}
+
+/** The newest of a key is the only one that matters: all others are cancelled, whether they wait, run or are paused. */
+function replaceAll(world: World, pipeline: string, keyed: Entry[]): void {
+  const old = new Set(keyed.flatMap(({ key }) => jobsOfKey(world, { pipeline, key })));
+  for (const job of old) {
+    if (job.cancel === null) cancel(world, job.id, "Replaced by a newer job of the same key");
+  }
+}
+
+function store(
+  world: World,
+  pipeline: string,
+  { id, key, idempotencyKey }: Entry,
+  options: EnqueueOptions,
+  onConflict: OnConflict,
+): string {
+  const settings = pipelines[pipeline]!;
+  const runAt = world.now + (options.delay ?? 0);
+  const [slot = null] = key === null ? [] : freeSlots(world, { pipeline, key });
+  const waits = key !== null && slot === null;
+  if (waits && onConflict === "join") return holdersOf(world, { pipeline, key })[0]!.id;
+  world.jobs.set(id, {
+    id,
+    pipeline,
+    pool: settings.pool,
+    state: "queued",
+    waitingFor: runAt > world.now ? "time" : null,
+    priority: options.priority ?? settings.priority,
+    runAt,
+    place: null,
+    expiresAt: options.expiresIn === null ? null : world.now + options.expiresIn,
+    startedAt: null,
+    claimedAt: null,
+    endedAt: null,
+    attempt: 0,
+    maxAttempts: options.maxAttempts ?? settings.maxAttempts,
+    crashes: 0,
+    epoch: 0,
+    worker: null,
+    lease: null,
+    key,
+    slot,
+    idempotencyKey,
+    failure: null,
+    output: null,
+    cancel: null,
+    pause: null,
+    progress: null,
+    feed: [],
+    attempts: new Map(),
+    checkpoints: new Map(),
+  });
+  if (waits) waitForKey(world.jobs.get(id)!);
+  return id;
+}

@@ -1,0 +1,30 @@
+// The same game as in model.test.ts with many jobs and few keys: places are taken, waited for, given on, refused and replaced all the time.
+import { afterAll, beforeAll, describe, it } from "vitest";
+import { FULL } from "../setup/aftermath.ts";
+import { freshDatabase } from "../setup/database.ts";
+import { recordFigure } from "../setup/figures.ts";
+import { Engine } from "./engine.ts";
+import { playGames } from "./game.ts";
+
+const engine = new Engine((await freshDatabase()).url);
+beforeAll(() => engine.open());
+afterAll(() => engine.close());
+
+describe("keys", () => {
+  it("have in every game the jobs that the model says: never more than may, nobody waits for what is free, the first is next", {
+    timeout: 900_000,
+  }, async () => {
+    const { games, moves, longest, shots } = await playGames(engine, FULL ? 2000 : 200, {
+      most: 14,
+      atOnce: 3,
+      keys: ["k", "k", "k", "m", null],
+    });
+    recordFigure("keys: games against the model", games, "", `${moves} moves, the longest game ${longest}`);
+    recordFigure(
+      "keys: admitted after they had waited",
+      shots.admitted,
+      "",
+      `${shots.waited} waited, ${shots.joined} joined, ${shots.replaced} replaced, ${shots.rejected} calls rejected`,
+    );
+  });
+});

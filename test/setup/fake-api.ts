@@ -1,0 +1,157 @@
+// A fake API with a rate limit, for tests of limits and breakers. It counts and decides when a call arrives and answers after its latency. It has
+// one clock, performance.now(), from which it also makes the `date` it sends. Windows follow one another whether or not anybody calls.
+import http from "node:http";
+import type { AddressInfo } from "node:net";
+
+export interface FakeApi extends AsyncDisposable {
+  url: string;
+  /** Every call in the order of arrival: when it arrived (performance.now()), the status it is answered with, its path. */
+  readonly calls: { at: number; status: number; path: string }[];
+  /**
+   * GitHub's manner: so many calls per window, told in x-ratelimit-*; a call beyond is answered 403 with nothing remaining. The first window began
+   * at this whole second of the wall clock, because a reset is told in seconds, so up to a second of it is gone. Each window takes the next of
+   * `budgets`, and the last one stays.
+   */
+  windows(options: { budgets: number[]; windowMs: number }): void;
+  /** The next call is refused by the secondary limit: 403 with retry-after. It costs nothing and counts in no window. */
+  refuseOnce(retryAfterSeconds: number): void;
+  /** All calls are answered with this status until healed, at no cost; 0 destroys the connection. */
+  fail(status: number): void;
+  heal(): void;
+  /** How long an answer takes. */
+  latency(ms: number): void;
+  /** Calls refused for want of budget in each window from the first to the present one. */
+  refusedPerWindow(): number[];
+  /** The largest number of calls answered below 400 that arrived within any interval of this length; Infinity for how many in all. */
+  mostIn(ms: number): number;
+}
+
+interface Answer {
+  status: number;
+  headers?: Record<string, string | number>;
+}
+
+export async function fakeApi(): Promise<FakeApi> {
+  const calls: FakeApi["calls"] = [];
+  const secondary: number[] = [];
+  const answering = new Set<NodeJS.Timeout>();
+  let budget: Budget | undefined;
+  let failing: number | undefined;
+  let latencyMs = 0;
+
+  const decide = (): Answer => {
+    if (failing !== undefined) return { status: failing };
+    const retryAfter = secondary.shift();
+    if (retryAfter !== undefined) return { status: 403, headers: { "retry-after": retryAfter, ...budget?.headers() } };
+    return budget?.spend() ?? { status: 200 };
+  };
+  const server = http.createServer((request, response) => {
+    request.resume();
+    const { status, headers } = decide();
+    calls.push({ at: performance.now(), status, path: request.url ?? "" });
+    const answer = () => {
+      if (status === 0) return void request.socket.destroy();
+      response.writeHead(status, {
+        date: new Date(wallMs()).toUTCString(),
+        "content-type": "application/json",
+        ...headers,
+      });
+      response.end(status === 204 || status === 304 ? undefined : "{}");
+    };
+    if (latencyMs === 0) return answer();
+    const timer = setTimeout(() => {
+      answering.delete(timer);
+      answer();
+    }, latencyMs);
+    answering.add(timer);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    calls,
+    windows: (options) => {
+      budget = budgetOf(options);
+    },
+    refuseOnce: (retryAfterSeconds) => void secondary.push(retryAfterSeconds),
+    fail: (status) => {
+      failing = status;
+    },
+    heal: () => {
+      failing = undefined;
+    },
+    latency: (ms) => {
+      latencyMs = ms;
+    },
+    refusedPerWindow: () => budget?.refusedPerWindow() ?? [],
+    mostIn: (ms) =>
+      mostWithin(
+        calls.filter(({ status }) => status > 0 && status < 400).map(({ at }) => at),
+        ms,
+      ),
+    async [Symbol.asyncDispose]() {
+      for (const timer of answering) clearTimeout(timer);
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+interface Budget {
+  spend(): Answer;
+  headers(): Record<string, number>;
+  refusedPerWindow(): number[];
+}
+
+function budgetOf({ budgets, windowMs }: { budgets: number[]; windowMs: number }): Budget {
+  if (budgets.length === 0 || windowMs < 1000 || windowMs % 1000 !== 0) {
+    throw new Error("A fake API needs a budget, and windows of whole seconds");
+  }
+  const began = Math.floor(wallMs() / 1000) * 1000;
+  const windows: { limit: number; used: number; refused: number }[] = [];
+  const present = () => {
+    const index = Math.floor((wallMs() - began) / windowMs);
+    while (windows.length <= index) {
+      windows.push({ limit: budgets[Math.min(windows.length, budgets.length - 1)]!, used: 0, refused: 0 });
+    }
+    return windows.at(-1)!;
+  };
+  const headers = () => {
+    const { limit, used } = present();
+    return {
+      "x-ratelimit-limit": limit,
+      "x-ratelimit-remaining": limit - used,
+      "x-ratelimit-used": used,
+      "x-ratelimit-reset": (began + windows.length * windowMs) / 1000,
+    };
+  };
+  return {
+    headers,
+    spend() {
+      const window = present();
+      const refused = window.used >= window.limit;
+      if (refused) window.refused += 1;
+      else window.used += 1;
+      return { status: refused ? 403 : 200, headers: headers() };
+    },
+    refusedPerWindow() {
+      present();
+      return windows.map(({ refused }) => refused);
+    },
+  };
+}
+
+function wallMs(): number {
+  return performance.timeOrigin + performance.now();
+}
+
+/** The times ascend. Of two that are exactly so far apart only one is within. */
+function mostWithin(times: number[], ms: number): number {
+  let most = 0;
+  let first = 0;
+  for (const [index, time] of times.entries()) {
+    while (time - times[first]! >= ms) first += 1;
+    most = Math.max(most, index - first + 1);
+  }
+  return most;
+}
