@@ -20,13 +20,22 @@ export function summarise(rounds) {
 }
 
 export function printWorkload(workload, jobs, summaries) {
-  const ours = summaries.stillwake?.rate;
-  const head = ["", "jobs/s", "min–max", "Stillwake is", "Node µs", "store µs", "WAL B", "commits/1000", "others"];
+  const head = [
+    "",
+    "jobs/s",
+    "min–max",
+    peers[Object.keys(summaries).at(-1)].of ? "" : "Stillwake is",
+    "Node µs",
+    "store µs",
+    "WAL B",
+    "commits/1000",
+    "others",
+  ];
   const rows = Object.entries(summaries).map(([peer, s]) => [
     peers[peer].title,
     whole(s.rate),
     `${whole(s.least)}–${whole(s.most)}`,
-    peer === "stillwake" || !ours ? "" : comparison(peer, ours / s.rate),
+    comparison(peer, summaries),
     short(s.nodeUs),
     short(s.storeUs),
     whole(s.walBytes),
@@ -73,6 +82,10 @@ export function printVerdict(results, scale) {
       "<=",
       1.2,
     ],
+    ["drain without flow control, × before", ratio("drain", "before"), ">=", 0.97],
+    ["single enqueues without flow control, × before", ratio("enqueue", "before"), ">=", 0.97],
+    ["bulk enqueue without flow control, × before", ratio("bulk", "before"), ">=", 0.97],
+    ...flowTargets(rate),
     ["drain, of the bare limit", ratio("drain", "bare")],
     [`${STEPS} durable steps, of the bare limit`, ratio("steps", "bare")],
     ["isolation by process, ms more per job in its slot", isolationMs(rate)],
@@ -89,13 +102,31 @@ export function printVerdict(results, scale) {
   keep({ kind: "verdict", targets: targets.map(([name, value, , target]) => ({ name, value, target })) });
 }
 
+/** At most a quarter more time than without. To take of a limit is a statement of its own, which nobody can hide. */
+function flowTargets(rate) {
+  const users = Object.keys(peers).filter((peer) => peers[peer].of);
+  return Object.entries({ flow: "drain", "flow-bulk": "bulk enqueue" }).flatMap(([workload, verb]) =>
+    users.map((peer) => {
+      const { title, of } = peers[peer];
+      const value = rate(workload, peer) / rate(workload, workload === "flow" ? of : "flow-plain");
+      const target = workload === "flow" && peer !== "flow-take" ? [">=", 0.8] : [];
+      return [`${verb}, ${title} ÷ ${peers[of].title}`, Number.isFinite(value) ? value : undefined, ...target];
+    }),
+  );
+}
+
 /** How much longer a job holds its slot when its handler runs in a process of its own. */
 function isolationMs(rate) {
   const [none, process] = ["stillwake-none", "stillwake-process"].map((peer) => rate("isolation", peer));
   return none && process ? 1000 * ISOLATION_SLOTS * (1 / process - 1 / none) : undefined;
 }
 
-function comparison(peer, ratio) {
+function comparison(peer, summaries) {
+  const { rate } = summaries[peer];
+  const { of } = peers[peer];
+  if (of) return summaries[of] ? `${(rate / summaries[of].rate).toFixed(2)} of ${peers[of].title}` : "";
+  if (peer === "stillwake" || !summaries.stillwake) return "";
+  const ratio = summaries.stillwake.rate / rate;
   return peer === "bare" ? `${ratio.toFixed(2)} of bare limit` : `${ratio.toFixed(2)} × ${peers[peer].title}`;
 }
 

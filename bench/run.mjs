@@ -12,6 +12,7 @@ import { workloads } from "./workloads.mjs";
 const HELP = `npm run bench -- [options]
   --only       ${[...Object.keys(workloads), "scale"].join(",")}
   --peers      ${Object.keys(peers).join(",")}
+  --before     a built checkout of another commit: its Stillwake takes part in enqueue, crowd, bulk and drain as "before"
   --rounds     rounds, interleaved over the peers (3)
   --jobs       jobs of bulk and drain (100000)
   --step-jobs  jobs of steps and isolation (2000)
@@ -141,6 +142,7 @@ function readOptions() {
     options: {
       only: text([...Object.keys(workloads), "scale"].join(",")),
       peers: text(Object.keys(peers).join(",")),
+      before: { type: "string" },
       rounds: text("3"),
       jobs: text("100000"),
       "step-jobs": text("2000"),
@@ -153,6 +155,11 @@ function readOptions() {
     },
   });
   if (values.help) leave(HELP, 0);
+  if (values.before) process.env.BENCH_BEFORE = values.before;
+  else
+    values.peers = list(values.peers)
+      .filter((peer) => peer !== "before")
+      .join(",");
   const read = { only: list(values.only), peers: list(values.peers) };
   const unknown = [
     ...read.only.filter((name) => !(name in workloads) && name !== "scale"),

@@ -2,12 +2,13 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { nowMs, quietMoment, treeCpu } from "./machine.mjs";
 import { inChild, startChild } from "./peer-process.mjs";
-import { ISOLATION_SLOTS, STEPS } from "./peers/index.mjs";
+import { ISOLATION_SLOTS, peers, STEPS } from "./peers/index.mjs";
 import { countCommits, freshStore, startMeter } from "./stores.mjs";
 
 const WARM_UP_MS = 3_000;
 const PROOF_JOBS = 10;
-const QUEUES = ["stillwake", "graphile", "pg-boss", "bullmq", "bullmq-synced", "bare"];
+const QUEUES = ["stillwake", "before", "graphile", "pg-boss", "bullmq", "bullmq-synced", "bare"];
+const FLOW = Object.keys(peers).filter((peer) => peer.startsWith("flow-"));
 
 /** `jobs` names the option that says how many. */
 export const workloads = {
@@ -43,6 +44,18 @@ export const workloads = {
     peers: ["stillwake-none", "stillwake-process"],
     jobs: "step-jobs",
     measure: measureIsolation,
+  },
+  flow: {
+    title: "drain of no-op jobs under flow control, one process",
+    peers: FLOW,
+    jobs: "jobs",
+    measure: measureDrain,
+  },
+  "flow-bulk": {
+    title: "enqueue in bulk under flow control",
+    peers: FLOW.filter((peer) => !["flow-plain-few", "flow-take"].includes(peer)),
+    jobs: "jobs",
+    measure: measureEnqueue,
   },
 };
 

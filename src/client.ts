@@ -4,12 +4,13 @@ import type { Readable } from "node:stream";
 import type { ReadableStream } from "node:stream/web";
 import { setTimeout as delay } from "node:timers/promises";
 import { Database, type DatabaseOptions } from "./database.ts";
-import { InvalidInput, JobFailed, JobNotFound, StillwakeError } from "./errors.ts";
+import { batchOf, type EnqueueCall } from "./enqueue-call.ts";
+import { InvalidInput, JobFailed, JobNotFound, KeyTaken, StillwakeError } from "./errors.ts";
 import { Flow } from "./flow.ts";
 import { registerNeed, registerNeedThrough } from "./flow-verbs.ts";
 import { checkId, newId } from "./ids.ts";
 import { type Job, toJob } from "./job.ts";
-import { type EnqueueManyOptions, type EnqueueOptions, type Labels, label, labelsOf, sqlOptions } from "./options.ts";
+import { type EnqueueManyOptions, type EnqueueOptions, label, labelsOf, sqlOptions } from "./options.ts";
 import { checkFilter, checkLimit, readCursor, writeCursor } from "./page.ts";
 import { toJson } from "./payload.ts";
 import { type Pipeline, validateInput } from "./pipeline.ts";
@@ -60,15 +61,6 @@ export interface Actor {
   by?: string;
 }
 
-interface EnqueueCall extends Labels {
-  pipeline: string;
-  id: string;
-  input: string;
-  options: Record<string, unknown>;
-  idempotencyKey: string | null;
-  trace: Record<string, string> | undefined;
-}
-
 /** A statement takes no further input once those it has are this long together, in characters of JSON. */
 const MOST_JSON = 16 * 1024 * 1024;
 
@@ -78,9 +70,9 @@ export class Stillwake {
   readonly flow: Flow;
   readonly #registering = new Map<string, Promise<void>>();
   readonly #registered = new Set<string>();
-  readonly #share: (call: EnqueueCall) => Promise<string>;
+  readonly #share: (call: EnqueueCall) => Promise<string | Error>;
   /** A key that another transaction holds is waited for; calls without one do not wait behind it. */
-  readonly #shareKeyed: (call: EnqueueCall) => Promise<string>;
+  readonly #shareKeyed: (call: EnqueueCall) => Promise<string | Error>;
   readonly #store: ArtifactSource | undefined;
   #tracing: Tracing | undefined;
 
@@ -89,10 +81,10 @@ export class Stillwake {
     this.flow = new Flow(this.database);
     this.#store = options.store;
     const share = () =>
-      sharedCommit<EnqueueCall, string>({
+      sharedCommit<EnqueueCall, string | Error>({
         groupOf: (call) => `${call.pipeline}\n${JSON.stringify(call.options)}`,
         sizeOf: (call) => call.input.length,
-        send: (calls) => verbs.enqueueMany(this.database, batchOf(calls)),
+        send: (calls) => this.#send(calls),
         most: 1000,
         mostSize: MOST_JSON,
         lanes: 2,
@@ -123,6 +115,7 @@ export class Stillwake {
     const id = send
       ? (await verbs.enqueueManyThrough(send, this.database.schema, batchOf([call])))[0]!
       : await (key === null && labels.key === null ? this.#share : this.#shareKeyed)(call);
+    if (id instanceof Error) throw id;
     return { id, existing: id !== call.id };
   }
 
@@ -190,6 +183,23 @@ export class Stillwake {
       for (const [index, id] of ids.entries()) done.push({ id, existing: id !== calls[index]!.id });
     }
     return done;
+  }
+
+  /** Calls that share a statement are calls of strangers: a key that one of them finds taken is no concern of the others. */
+  async #send(calls: EnqueueCall[]): Promise<(string | Error)[]> {
+    try {
+      return await verbs.enqueueMany(this.database, batchOf(calls));
+    } catch (error) {
+      if (!(error instanceof KeyTaken) || calls.length === 1) throw error;
+      return Promise.all(
+        calls.map((call) =>
+          this.#send([call]).then(
+            ([id]) => id!,
+            (refusal: Error) => refusal,
+          ),
+        ),
+      );
+    }
   }
 
   /** Makes pipelines known to the database. enqueue() does it for contracts by itself, once per process. */
@@ -365,21 +375,4 @@ function nameOf(pipeline: Pipeline | string): string {
 
 function hasSchema(pipeline: Pipeline | string): pipeline is Pipeline {
   return typeof pipeline !== "string" && pipeline.options.input !== undefined;
-}
-
-function batchOf(calls: EnqueueCall[]): verbs.EnqueueBatch {
-  const first = calls[0]!;
-  const keyed = calls.some((call) => call.idempotencyKey !== null);
-  const traced = calls.some((call) => call.trace !== undefined);
-  let { options } = first;
-  if (keyed) options = { ...options, idempotency_keys: calls.map((call) => call.idempotencyKey) };
-  if (traced) options = { ...options, traces: calls.map((call) => call.trace ?? null) };
-  if (calls.some((call) => call.key !== null)) options = { ...options, keys: calls.map((call) => call.key) };
-  if (calls.some((call) => call.tenant !== null)) options = { ...options, tenants: calls.map((call) => call.tenant) };
-  return {
-    pipeline: first.pipeline,
-    ids: calls.map((call) => call.id),
-    inputs: calls.map((call) => call.input),
-    options,
-  };
 }

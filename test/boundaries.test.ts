@@ -67,7 +67,7 @@ describe("the source", () => {
       ],
       ["pipeline.ts", "options.ts", "database.ts", "thrown.ts", "define-config.ts"],
       ["verbs.ts", "migrate.ts", "doctor.ts"],
-      ["worker-verbs.ts", "job.ts", "page.ts"],
+      ["worker-verbs.ts", "job.ts", "page.ts", "enqueue-call.ts"],
       ["direct.ts", "flow-verbs.ts"],
       ["flow.ts"],
       ["client.ts"],

@@ -107,7 +107,7 @@ describe("a worker", () => {
     const stillwake = createStillwake({ url: server.url });
     onTestFinished(() => stillwake.close());
     const { id } = await stillwake.enqueue(pipeline("script"), { steps: [] });
-    const args = ["--slots", "2", "--idle-exit", "1s", "--name", "leaver"];
+    const args = ["--slots", "2", "--idle-exit", "5s", "--name", "leaver"];
     const worker = await startWorker({ url: server.url, args });
     // By then it is listed.
     await worker.says("push.ready");

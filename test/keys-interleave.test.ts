@@ -3,9 +3,10 @@
 import { afterAll, describe, expect, it } from "vitest";
 import { newId } from "../src/ids.ts";
 import { stopClock, travel } from "../src/testing/index.ts";
-import { claim, connect, type Held } from "./model/actors.ts";
+import { claim, connect } from "./model/actors.ts";
 import { snapshotText } from "./model/engine.ts";
 import { ordersOf, Stage, type Statement } from "./model/interleave.ts";
+import { type Cast, loose, mayDeadlock, type Scene, scenes, settlement, sweeps, verbs } from "./model/key-scenes.ts";
 import { freshDatabase } from "./setup/database.ts";
 import { recordFigure } from "./setup/figures.ts";
 
@@ -26,40 +27,6 @@ await client.query(`create schema saved;
   create function saved.restore() returns void language plpgsql as $$ begin
   ${tables.map((table) => `delete from stillwake.${table}; insert into stillwake.${table} select * from saved.${table};`).join("\n")}
   end $$`);
-
-/** The jobs of one key at the beginning. Where a scene has none of a kind, the verbs about it have nothing to do. */
-interface Cast {
-  pipeline: string;
-  /** Runs, and its lease has run out: whoever looks may end it. */
-  runner: Held | undefined;
-  /** Has its place and waits for a worker. */
-  queued: string | undefined;
-  waiter: string | undefined;
-  paused: string | undefined;
-  ended: string;
-}
-
-interface Scene {
-  name: string;
-  pipeline: string;
-  holders: ("runner" | "queued")[];
-  waiter: boolean;
-}
-
-const scenes: Scene[] = [
-  { name: "one place: it is worked at, one waits, one is paused", pipeline: "one", holders: ["runner"], waiter: true },
-  { name: "one place: it is worked at, nobody waits", pipeline: "one", holders: ["runner"], waiter: false },
-  { name: "one place: its job waits for a worker, one is paused", pipeline: "one", holders: ["queued"], waiter: false },
-  { name: "one place: free, one is paused", pipeline: "one", holders: [], waiter: false },
-  {
-    name: "two places: both taken, one waits, one is paused",
-    pipeline: "two",
-    holders: ["runner", "queued"],
-    waiter: true,
-  },
-  { name: "two places: one is free, one is paused", pipeline: "two", holders: ["runner"], waiter: false },
-  { name: "two places: both free, one is paused", pipeline: "two", holders: [], waiter: false },
-];
 
 const ids = Array.from({ length: 6 }, () => newId());
 
@@ -110,49 +77,9 @@ async function save({ pipeline, holders, waiter }: Scene): Promise<Cast> {
   return cast;
 }
 
-const arrival = (cast: Cast, onConflict: string, id: string): Statement => ({
-  text: "select stillwake.enqueue_many($1, '[{}]', $2, array[$3::uuid])",
-  values: [cast.pipeline, { key: "k", on_conflict: onConflict }, id],
-});
-const settlement = (held: Held, more: object): Statement => ({
-  text: "select * from stillwake.settle($1)",
-  values: [JSON.stringify([{ ...held, ...more }])],
-});
-const about = (verb: string, id: string | undefined): Statement[] =>
-  id === undefined ? [] : [{ text: `select stillwake.${verb}($1)`, values: [id] }];
-
-/** What an actor does in its transaction; the ids are its own, so that the ends of plays can be compared. */
-const verbs: Record<string, (cast: Cast, own: string[]) => Statement[]> = {
-  complete: ({ runner }) => (runner ? [settlement(runner, { outcome: "completed" })] : []),
-  fail: ({ runner }) => (runner ? [settlement(runner, { outcome: "failed", fatal: true, failure: {} })] : []),
-  "enqueue wait": (cast, [id]) => [arrival(cast, "wait", id!)],
-  "enqueue join": (cast, [id]) => [arrival(cast, "join", id!)],
-  "enqueue replace": (cast, [id]) => [arrival(cast, "replace", id!)],
-  "enqueue reject": (cast, [id]) => [arrival(cast, "reject", id!)],
-  "enqueue two": (cast, [one, two]) => [arrival(cast, "wait", one!), arrival(cast, "wait", two!)],
-  "cancel holder": ({ queued }) => about("cancel", queued),
-  "cancel waiter": ({ waiter }) => about("cancel", waiter),
-  "pause waiter": ({ waiter }) => about("pause", waiter),
-  resume: ({ paused }) => about("resume", paused),
-  retry: ({ ended }) => about("retry", ended),
-  recover: ({ runner }) => (runner ? [{ text: "select stillwake.recover()" }] : []),
-  watchdog: () => [{ text: "select act, count from stillwake.watchdog() where act in ('recovered', 'admitted')" }],
-  claim: ({ pipeline }) => [
-    { text: "select job_id, epoch from stillwake.claim('new', 'default', array[$1], 5)", values: [pipeline] },
-  ],
-};
-const sweeps = ["recover", "watchdog", "claim"];
-/** Of those that are due a claim takes what it meets, and a transaction of several statements sees what others commit in between. */
-const loose = ["claim", "enqueue two"];
-
 let explored = 0;
 let waits = 0;
 let deadlocks = 0;
-
-/** As keys.sql says: who takes a place and lets another job wait for it in one transaction, against who looks at that place meanwhile. */
-function mayDeadlock(chosen: (string | null)[]): boolean {
-  return chosen.includes("enqueue two") && (chosen.includes("resume") || chosen.includes("retry"));
-}
 
 /** Plays the verbs in one order; `null` sits it out. Answers where it ended: the answers and the whole state. */
 async function play(cast: Cast, chosen: (string | null)[], order: number[]): Promise<string> {
@@ -312,11 +239,12 @@ describe("several keys", () => {
 
 describe("a key whose holder ends", () => {
   /** The holder is completed while another transaction has the waiter's row locked and then commits or rolls back. */
-  async function endWhile(locker: Statement, end: "commit" | "rollback") {
+  async function endWhile(locker: Statement, end: "commit" | "rollback", before?: () => Promise<unknown>) {
     await clear();
     const [first, second] = [await enqueue("one", "wait"), await enqueue("one", "wait")];
     const [held] = await claim(client, "w", ["one"]);
     expect(held!.job).toBe(first);
+    await before?.();
     const { answers } = await stage.play(
       [
         [{ text: "begin" }, { ...locker, values: locker.values ?? [second] }, { text: end }],
@@ -329,12 +257,13 @@ describe("a key whose holder ends", () => {
   }
   const states = async () => (await client.query("select state from stillwake.live_jobs where key_slot = 1")).rows;
 
-  it("is given to a job whose pool gets lanes at that moment", async () => {
-    await client.query("select stillwake.register_pipeline('other')");
-    await endWhile({ text: "select stillwake.enqueue('other', '{}', '{\"tenant\": \"t\"}')", values: [] }, "commit");
+  it("is given to one that has no lane while the watchdog gives out lanes", async () => {
+    await endWhile({ text: "select count(*) from stillwake.watchdog()", values: [] }, "commit", () =>
+      client.query("select stillwake.lane_pool('default')"),
+    );
     expect(await states()).toHaveLength(1);
     expect(await claim(client, "w", ["one"])).toHaveLength(1);
-    await client.query("update stillwake.pools set laned = false");
+    await client.query("update stillwake.pools set laned = false, relane_until = null");
   });
 
   it("is given by the watchdog to one who was passed over because somebody began to cancel it and did not", async () => {

@@ -210,3 +210,49 @@ describe("a key is given on", () => {
     expect((await claim(5)).map(({ job }) => job)).toEqual([first.id]);
   });
 });
+
+describe("calls of the same moment", () => {
+  it("are not refused because a neighbour's key is taken", async () => {
+    const { contract } = await own({ key: (input) => input as string, onConflict: "reject" });
+    await stillwake.enqueue(contract, "a");
+    const calls = await Promise.allSettled(["x", "a", "y"].map((key) => stillwake.enqueue(contract, key)));
+    expect(calls.map(({ status }) => status)).toEqual(["fulfilled", "rejected", "fulfilled"]);
+  });
+
+  it("a call that is repeated after its answer was lost does not replace the one that has replaced it", async () => {
+    const { name } = await own({ key: () => "k", onConflict: "replace" });
+    const first = (await sql.query("select stillwake.new_id() as id")).rows[0].id;
+    const call = (ids: string[] | null, again: boolean) =>
+      sql.query("select stillwake.enqueue_many($1, '[1]', $2, $3::uuid[]) as ids", [
+        name,
+        JSON.stringify({ key: "k", on_conflict: "replace", again }),
+        ids,
+      ]);
+    await call([first], false);
+    const second = (await call(null, false)).rows[0].ids[0];
+    expect((await call([first], true)).rows[0].ids).toEqual([first]);
+    expect(await stillwake.get(first)).toMatchObject({ state: "cancelled" });
+    expect(await stillwake.get(second)).toMatchObject({ state: "queued", waitingFor: null });
+  });
+
+  it("a job that was asked to stop is not joined: the new one waits until it has", async () => {
+    const { contract, claim, complete } = await own({ key: () => "k" });
+    const first = await stillwake.enqueue(contract, 1);
+    const [held] = await claim();
+    await stillwake.cancel(first.id);
+    const second = await stillwake.enqueue(contract, 2);
+    expect(second).toMatchObject({ existing: false });
+    expect(await stillwake.get(second.id)).toMatchObject({ state: "queued", waitingFor: "key" });
+    await complete(held!);
+    expect((await claim()).map(({ job }) => job)).toEqual([second.id]);
+  });
+
+  it("many that wait for a key with many places do not take long", async () => {
+    const { contract, claim } = await own({ key: () => "k", keyLimit: 500, onConflict: "wait" });
+    await stillwake.enqueueMany(
+      contract,
+      Array.from({ length: 1500 }, () => 0),
+    );
+    expect(await claim(1000)).toHaveLength(500);
+  }, 20_000);
+});

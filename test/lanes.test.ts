@@ -184,3 +184,37 @@ describe("a cap", () => {
     await Promise.all(clients.map((client) => client.end()));
   });
 });
+
+describe("a gate", () => {
+  it("holds wherever jobs of its pipeline are enqueued, and whenever it came to be", async () => {
+    const pool = fresh();
+    const plain = pipeline(`${pool}-plain`, { pool });
+    const moving = pipeline(`${pool}-moving`, { pool: `${pool}-own` });
+    await stillwake.register(plain, moving);
+    await stillwake.enqueueMany(moving, [1, 2, 3], { pool });
+    await stillwake.register(pipeline(`${pool}-moving`, { pool: `${pool}-own`, concurrency: 1 }));
+    const other = createStillwake({ url: database.url });
+    const capped = pipeline(`${pool}-moving`, { pool: `${pool}-own`, concurrency: 1 });
+    await other.register(capped);
+    await other.enqueueMany(capped, [4, 5], { pool });
+    await sql.query("select stillwake.watchdog()");
+    expect(await worker(pool, [plain.name, moving.name]).claim(10)).toHaveLength(1);
+    expect(await worker(pool, [plain.name, moving.name]).claim(10)).toHaveLength(0);
+    await other.close();
+  });
+});
+
+describe("the watchdog", () => {
+  it("completes ghosts of pipelines that have them, and is not stopped by progress that counts nothing", async () => {
+    const name = fresh();
+    const contract = pipeline(name, { pool: name, ghosts: true });
+    const jobs = await stillwake.enqueueMany(contract, [1, 2, 3, 4]);
+    const told = [{ done: 5, total: 5 }, { done: "three", total: 10 }, { total: 0 }, { done: 1, total: 5 }];
+    for (const [index, progress] of told.entries()) {
+      await sql.query("update stillwake.live_jobs set progress = $2 where id = $1", [jobs[index]!.id, progress]);
+    }
+    await sql.query("select stillwake.watchdog()");
+    const states = await Promise.all(jobs.map(async ({ id }) => (await stillwake.get(id)).state));
+    expect(states).toEqual(["completed", "queued", "completed", "queued"]);
+  });
+});

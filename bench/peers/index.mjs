@@ -5,6 +5,8 @@
 //                                steps/: hooks.begin() before the first step, await hooks.between?.() after each, handle(data) last
 //   judge(url)                   what the store itself says: busy() while a job waits or runs, counts() of jobs open and ended, close();
 //                                steps/: kept() results of steps
+import path from "node:path";
+import { pathToFileURL } from "node:url";
 import pg from "pg";
 
 /** How many steps a job of the workload "steps" has, and how many such jobs are done at a time. Step i is named si and answers i. */
@@ -17,15 +19,29 @@ export const peers = {
   "stillwake-verbs": { title: "Stillwake, verbs", store: "postgres", package: undefined },
   "stillwake-none": { title: "isolation none", store: "postgres", package: undefined },
   "stillwake-process": { title: "isolation process", store: "postgres", package: undefined },
+  // `of`: what it is compared with.
+  "flow-plain": { title: "plain", store: "postgres", package: undefined },
+  "flow-keys": { title: "a key each", store: "postgres", package: undefined, of: "flow-plain" },
+  "flow-tenants": { title: "100 tenants", store: "postgres", package: undefined, of: "flow-plain" },
+  "flow-cap": { title: "a cap of 1,000", store: "postgres", package: undefined, of: "flow-plain" },
+  "flow-limit": { title: "needs a limit", store: "postgres", package: undefined, of: "flow-plain" },
+  "flow-take": { title: "and takes of it", store: "postgres", package: undefined, of: "flow-plain" },
+  "flow-plain-few": { title: "plain, 100 slots", store: "postgres", package: undefined },
+  "flow-keys-wait": { title: "100 keys that wait", store: "postgres", package: undefined, of: "flow-plain-few" },
   graphile: { title: "graphile", store: "postgres", package: "graphile-worker" },
   "pg-boss": { title: "pg-boss", store: "postgres", package: "pg-boss" },
   bullmq: { title: "BullMQ", store: "redis", package: "bullmq" },
   "bullmq-synced": { title: "BullMQ, synced", store: "redis", package: "bullmq" },
   dbos: { title: "DBOS", store: "postgres", package: "@dbos-inc/dbos-sdk" },
   bare: { title: "bare SQL", store: "postgres", package: undefined },
+  // Stillwake as it is in another checkout: see --before.
+  before: { title: "before", store: "postgres", package: undefined },
 };
 
-export function loadPeer(name, workload) {
+export async function loadPeer(name, workload) {
+  if (name.startsWith("flow-")) return (await import("./flow.mjs")).flowPeer(name);
+  if (name === "before")
+    return import(pathToFileURL(path.resolve(process.env.BENCH_BEFORE, "bench/peers/stillwake.mjs")).href);
   return import(new URL(workload === "steps" ? `steps/${name}.mjs` : `${name}.mjs`, import.meta.url));
 }
 

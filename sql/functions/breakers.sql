@@ -90,8 +90,8 @@ begin
   select * into v_breaker from stillwake.breakers b where b.name = p_breaker for no key update;
   v_now := stillwake.now();
   if p_succeeded then
-    -- One that somebody opened by hand is closed by hand.
-    if v_breaker.resume_at = 'infinity' then
+    -- One that somebody has opened by hand stays so for as long as he said.
+    if v_breaker.opened_by is not null and v_breaker.resume_at > v_now then
       resume_at := v_breaker.resume_at;
       reason := stillwake.breaker_words(v_breaker);
     else

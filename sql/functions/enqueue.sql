@@ -3,7 +3,7 @@
 -- Makes a pipeline known or changes its settings; absent settings keep their value. Writes nothing when nothing changes.
 -- Settings: pool, priority, max_attempts, crash_limit, backoff_first, backoff_most, keep_completed, keep_failed, keep_cancelled,
 -- key_limit and on_conflict (see keys.sql), concurrency (jobs that may run at once on all workers; 0 for no cap), limits and breakers (arrays of
--- names: what its jobs need before they start), ghosts (see the watchdog). Raises SW001, SW008.
+-- names: what its jobs need before they start), ghosts (see the watchdog). A limit or breaker that nobody has registered holds nothing. Raises SW001.
 create or replace function stillwake.register_pipeline(p_name text, p_settings jsonb default '{}') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -57,11 +57,16 @@ begin
     keep_completed = excluded.keep_completed, keep_failed = excluded.keep_failed, keep_cancelled = excluded.keep_cancelled,
     key_limit = excluded.key_limit, on_conflict = excluded.on_conflict, concurrency = excluded.concurrency, limits = excluded.limits,
     breakers = excluded.breakers, ghosts = excluded.ghosts, updated_at = stillwake.now();
-  if v_new.concurrency is not null or v_new.limits <> '{}' or v_new.breakers <> '{}' or v_old.gated then
-    perform stillwake.lane_pool(v_new.pool);
+  -- Wherever there are jobs of it: they may have been enqueued elsewhere, or it may have moved.
+  if v_new.concurrency is not null or v_new.limits <> '{}' or v_new.breakers <> '{}' then
+    perform stillwake.lane_pool(p.name) from stillwake.pools p
+    where p.name = v_new.pool or not coalesce(v_old.gated, false) and p.name in (select distinct j.pool from stillwake.live_jobs j where j.pipeline = p_name);
+  elsif v_old.gated then
+    update stillwake.pools p set relane_until = stillwake.now() + interval '10 minutes'
+    where p.laned and (p.name = v_new.pool or p.name in (select distinct j.pool from stillwake.live_jobs j where j.pipeline = p_name));
   end if;
   if v_new.key_limit > v_old.key_limit then
-    perform from stillwake.fill_keys();
+    perform from stillwake.fill_keys(100000, p_name);
   end if;
 end
 $$;
@@ -157,7 +162,7 @@ begin
     v_again := exists (select from unnest(v_own) i (id) where i.id not between v_low and v_high);
   end if;
   select o.laned into v_laned from stillwake.pools o where o.name = v_pipeline.pool;
-  if not v_laned and v_tenants is not null then
+  if not v_laned and (v_tenants is not null or v_pipeline.gated) then
     perform stillwake.lane_pool(v_pipeline.pool);
     v_laned := true;
   end if;
@@ -177,6 +182,9 @@ begin
     v_own := array(select case when i.own = i.id then i.id end from unnest(v_own, v_ids) with ordinality as i (own, id, n) order by i.n);
     v_own := stillwake.enqueue_keyed(v_row, v_own, v_job_keys, p_inputs, v_tenants, v_keys, p_options -> 'traces', v_pipeline.on_conflict, v_pipeline.key_limit, v_again);
     perform stillwake.hint(v_pipeline.pool);
+    if v_keys is null then
+      return v_own;
+    end if;
     -- The second of an idempotency key goes where the first went, which may have joined another.
     return array(
       select coalesce(i.own, f.own, i.id) from unnest(v_own, v_ids) with ordinality as i (own, id, n)

@@ -18,17 +18,26 @@ $$;
 -- Answers the ids in the same order: of the new job, or by 'join' of the active one. p_row carries what all have in common.
 -- Locks: by 'replace' the lease and job of those it cancels; the place of each key, waiting for a transaction that is about to take or
 -- leave it. Raises SW007.
+--
+-- The SET clauses pin the plan: one look-up per key. Of arrays the planner knows nothing, and a join of two may compare each with each; so it is
+-- `(id in (select …)) is true`, which is no join but a hash table.
 create or replace function stillwake.enqueue_keyed(
   p_row stillwake.live_jobs, p_ids uuid[], p_keys text[], p_inputs jsonb, p_tenants text[], p_idempotency text[], p_traces jsonb, p_on_conflict text, p_most integer,
   p_again boolean
 ) returns uuid[]
-language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off as $$
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
   v_ids   uuid[] := p_ids;
   v_left  uuid[];
   v_gone  uuid[];
+  v_dying uuid[];
   v_one   record;
 begin
+  if p_again then
+    -- What the first call has stored is done with, whatever became of it since.
+    p_ids := array(select case when not stillwake.job_exists(i.id) then i.id end from unnest(p_ids) with ordinality as i (id, n) order by i.n);
+  end if;
   -- Once is enough, unless another transaction commits between a look and the next.
   for v_try in 1 .. 20 loop
     while p_on_conflict = 'replace' loop
@@ -42,12 +51,14 @@ begin
     with wanted as materialized (
       select i.id, i.key, i.n, row_number() over (partition by i.key order by i.n) as turn
       from unnest(v_ids, p_keys) with ordinality as i (id, key, n)
-      where i.id is not null and (v_left is null or i.id in (select l from unnest(v_left) l)) and not (p_again and stillwake.job_exists(i.id))
+      where i.id = p_ids[i.n] and (v_left is null or i.id in (select l from unnest(v_left) l))
     ), placed as materialized (
       select w.id, w.key, w.n, case when w.key is null then null when p_most = 1 and w.turn = 1 then 1 else f.slot end as slot
       from wanted w left join lateral (
-        select s.slot from generate_series(1, p_most) s (slot)
-        where p_most > 1 and not exists (select from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = w.key and j.key_slot = s.slot)
+        select s.slot
+        from (select where p_most > 1 and (select count(*) from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = w.key and j.key_slot is not null) < p_most) room
+        cross join generate_series(1, p_most) s (slot)
+        where not exists (select from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = w.key and j.key_slot = s.slot)
         order by s.slot offset w.turn - 1 limit 1
       ) f on w.key is not null
     ), stored as (
@@ -60,36 +71,45 @@ begin
       on conflict (pipeline, key, key_slot) where key_slot is not null do nothing
       returning id
     )
-    select array_agg(w.id order by w.n) into v_left from wanted w left join stored s on s.id = w.id where s.id is null;
+    select array_agg(w.id order by w.n) into v_left from wanted w where w.id not in (select s.id from stored s);
     exit when v_left is null;
     -- Somebody took the same place or came to be replaced, and there is another place, or him to replace.
     continue when v_try < 20 and (
       p_most > 1 and exists (
-        select from unnest(v_ids, p_keys) i (id, key) where i.id in (select l from unnest(v_left) l)
+        select from unnest(v_ids, p_keys) i (id, key) where (i.id in (select l from unnest(v_left) l)) is true
           and (select count(*) from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot between 1 and p_most) < p_most)
       or p_on_conflict = 'replace' and exists (select from stillwake.others_of_keys(p_row.pipeline, p_ids, p_keys)));
 
     if p_on_conflict = 'reject' then
       select i.key, j.id, j.state, i.n into v_one
       from unnest(p_ids, p_keys) with ordinality as i (id, key, n) left join stillwake.live_jobs j on j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null
-      where i.id in (select l from unnest(v_left) l) order by i.n, j.key_slot limit 1;
+      where (i.id in (select l from unnest(v_left) l)) is true order by i.n, j.key_slot limit 1;
       perform stillwake.refuse('SW007', format('Key "%s" of pipeline "%s" is taken%s', v_one.key, p_row.pipeline, coalesce(format(' by job %s (%s)', v_one.id, v_one.state), '')),
         coalesce(v_one.id::text, 'key'), 'Wait for that job to end, or enqueue with on_conflict join, wait or replace.');
-    elsif p_on_conflict <> 'join' then
+    elsif p_on_conflict = 'join' then
+      -- One that was asked to stop is not joined: its work would not be done. Those who find only such wait until it has stopped.
+      v_dying := array(
+        select i.id from unnest(p_ids, p_keys) as i (id, key)
+        where (i.id in (select l from unnest(v_left) l)) is true
+          and exists (select from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null)
+          and not exists (select from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null and j.cancel is null));
+    end if;
+    if p_on_conflict <> 'join' or cardinality(v_dying) > 0 then
       insert into stillwake.live_jobs (id, created_at, run_at, place, expires_at, max_attempts, priority, pipeline, pool, lane, waiting_for, key, tenant,
         idempotency_key, trace, input)
       select i.id, p_row.created_at, 'infinity', p_row.run_at, p_row.expires_at, p_row.max_attempts, p_row.priority, p_row.pipeline, p_row.pool, p_row.lane || coalesce(p_tenants[i.n], ''),
         'key', i.key, p_tenants[i.n], p_idempotency[i.n], nullif(p_traces -> (i.n - 1)::integer, 'null'), p_inputs -> (i.n - 1)::integer
-      from unnest(p_ids, p_keys) with ordinality as i (id, key, n) where i.id in (select l from unnest(v_left) l)
+      from unnest(p_ids, p_keys) with ordinality as i (id, key, n) where (i.id in (select l from unnest(case when p_on_conflict = 'join' then v_dying else v_left end) l)) is true
       -- Their locks are taken at the commit, in this order: see pass_keys().
       order by stillwake.key_lock(p_row.pipeline, i.key), i.n;
-      exit;
+      v_left := case when p_on_conflict = 'join' then array(select l from unnest(v_left) l where l not in (select d from unnest(v_dying) d)) end;
+      exit when coalesce(cardinality(v_left), 0) = 0;
     end if;
     v_ids := array(
       select case when i.id in (select l from unnest(v_left) l) then coalesce(a.id, i.id) else i.id end
       from unnest(v_ids, p_keys) with ordinality as i (id, key, n)
       left join lateral (
-        select j.id from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null order by j.key_slot limit 1
+        select j.id from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null and j.cancel is null order by j.key_slot limit 1
       ) a on i.id in (select l from unnest(v_left) l)
       order by i.n);
     exit when not v_left && v_ids;
@@ -141,6 +161,9 @@ declare
   v_count integer := 0;
 begin
   perform pg_advisory_xact_lock(stillwake.key_lock(p_pipeline, p_key));
+  if (select count(*) from stillwake.live_jobs j where j.pipeline = p_pipeline and j.key = p_key and j.key_slot between 1 and v_most) >= v_most then
+    return 0;
+  end if;
   loop
     select min(s.slot) into v_slot from generate_series(v_taken + 1, coalesce(v_most, 1)) s (slot)
     where not exists (select from stillwake.live_jobs j where j.pipeline = p_pipeline and j.key = p_key and j.key_slot = s.slot);
@@ -166,7 +189,8 @@ language plpgsql as $$
 declare
   v_pool text;
 begin
-  update stillwake.live_jobs set key_slot = p_slot, run_at = coalesce(place, p_now), place = null, waiting_for = case when place > p_now then 'time' end
+  update stillwake.live_jobs set key_slot = p_slot, run_at = coalesce(place, p_now), place = null, waiting_for = case when place > p_now then 'time' end,
+    lane = stillwake.lane_in(pool, pipeline, tenant)
   where id = p_id returning pool into v_pool;
   perform stillwake.hint(v_pool);
 end
@@ -185,6 +209,12 @@ begin
     select stillwake.key_lock(f.pipeline, f.key) as lock, p_shared and bool_and(p.key_limit = 1) as shared
     from unnest(p_pipelines, p_keys) f (pipeline, key) left join stillwake.pipelines p on p.name = f.pipeline group by 1 order by 1
   ) l;
+  -- Most keys have nobody who waits.
+  if not exists (
+    select from stillwake.live_jobs j where j.pipeline = any (array(select distinct p from unnest(p_pipelines) p)) and j.key is not null and j.key_slot is null
+  ) then
+    return;
+  end if;
   v_now := stillwake.now();
   with freed as (
     select f.pipeline, f.key, array_agg(f.slot order by f.slot) as slots
@@ -197,7 +227,8 @@ begin
       order by j.place, j.id limit cardinality(f.slots) for update skip locked
     )) n (slot, id) where n.id is not null
   ), admitted as (
-    update stillwake.live_jobs j set key_slot = n.slot, run_at = coalesce(j.place, v_now), place = null, waiting_for = case when j.place > v_now then 'time' end
+    update stillwake.live_jobs j set key_slot = n.slot, run_at = coalesce(j.place, v_now), place = null, waiting_for = case when j.place > v_now then 'time' end,
+      lane = stillwake.lane_in(j.pool, j.pipeline, j.tenant)
     from next n where j.id = n.id returning j.pool
   )
   select array_agg(distinct a.pool) into v_pools from admitted a;
@@ -224,11 +255,9 @@ end
 $$;
 
 -- What should never be needed: admits those who wait although a place is free, such as the job of a transaction that saw an old snapshot
--- (REPEATABLE READ). Says for each key whose jobs wait how many there are and who holds it.
-create or replace function stillwake.fill_keys(p_limit integer default 1000) returns table (pipeline text, key text, admitted integer, waiting bigint, holder uuid, holder_state text)
+-- (REPEATABLE READ), or one whose row was locked by a transaction that failed when its turn came. Locks: the keys that have a free place, in order.
+create or replace function stillwake.fill_keys(p_limit integer default 1000, p_pipeline text default null) returns table (pipeline text, key text, admitted integer)
 language plpgsql as $$
-declare
-  v_last record;
 begin
   for pipeline, key in
     with recursive waiting as (
@@ -240,14 +269,29 @@ begin
       ) n
     )
     -- In the order of their locks: see pass_keys().
-    select w.pipeline, w.key from (select * from waiting limit p_limit) w order by stillwake.key_lock(w.pipeline, w.key)
+    select w.pipeline, w.key from (
+      select a.pipeline, a.key from waiting a left join stillwake.pipelines p on p.name = a.pipeline
+      where (p_pipeline is null or a.pipeline = p_pipeline)
+        and (select count(*) from stillwake.live_jobs j where j.pipeline = a.pipeline and j.key = a.key and j.key_slot is not null) < coalesce(p.key_limit, 1)
+      limit p_limit
+    ) w order by stillwake.key_lock(w.pipeline, w.key)
   loop
     admitted := stillwake.fill_key(pipeline, key);
-    select count(*) into waiting from stillwake.live_jobs j where j.pipeline = fill_keys.pipeline and j.key = fill_keys.key and j.key_slot is null and j.waiting_for = 'key';
-    select j.id, j.state into v_last from stillwake.live_jobs j where j.pipeline = fill_keys.pipeline and j.key = fill_keys.key and j.key_slot is not null order by j.key_slot limit 1;
-    holder := v_last.id;
-    holder_state := v_last.state;
     return next;
   end loop;
 end
+$$;
+
+-- Keys that jobs wait for, how many, and who holds them.
+create or replace function stillwake.waited_keys(p_limit integer) returns table (pipeline text, key text, waiting bigint, holder uuid, holder_state text)
+language sql stable as $$
+  select w.pipeline, w.key, w.waiting, h.id, h.state
+  from (
+    select j.pipeline, j.key, count(*) as waiting from (
+      select i.pipeline, i.key from stillwake.live_jobs i where i.key is not null and i.key_slot is null and i.waiting_for = 'key' order by i.pipeline, i.key limit 10000
+    ) j group by 1, 2 order by 1, 2 limit p_limit
+  ) w
+  cross join lateral (
+    select k.id, k.state from stillwake.live_jobs k where k.pipeline = w.pipeline and k.key = w.key and k.key_slot is not null order by k.key_slot limit 1
+  ) h
 $$;

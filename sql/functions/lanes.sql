@@ -23,17 +23,18 @@ language sql stable as $$
   from stillwake.pools where name = p_pool and laned
 $$;
 
--- From now on the pool has lanes. Jobs that are there get theirs, in bounded number; the watchdog goes on with the rest, for an hour at
--- least: an enqueue that is under way may not know of it yet. So long claims find those without a lane when no other job is left.
+-- From now on the pool has lanes. Jobs that are there get theirs from the watchdog, which goes on for ten minutes at least, because an enqueue
+-- that is under way may not know of it yet, and until it finds none that has not. So long claims find those without a lane when no other
+-- job is left. Only a mark is set here: the caller may be a transaction of the user's that stays open.
 create or replace function stillwake.lane_pool(p_pool text) returns void
 language plpgsql as $$
 begin
-  update stillwake.pools set laned = true, relane_until = stillwake.now() + interval '1 hour' where name = p_pool;
-  perform stillwake.relane(p_pool, 10000);
+  update stillwake.pools set laned = true, relane_until = stillwake.now() + interval '10 minutes' where name = p_pool;
 end
 $$;
 
--- Gives jobs the lane they should have. Answers how many. Locks: live_jobs, skipping locked ones.
+-- Gives waiting jobs the lane they should have; those that run get it when they come back, and those that wait for their key when they are admitted,
+-- because who ends passes by a row that is locked. Answers how many. Locks: live_jobs, skipping locked ones.
 create or replace function stillwake.relane(p_pool text, p_limit integer) returns integer
 language plpgsql as $$
 declare
@@ -42,13 +43,13 @@ begin
   with strays as (
     select j.id, stillwake.lane_of(coalesce(p.gated, false), j.pipeline, j.tenant) as lane
     from stillwake.live_jobs j left join stillwake.pipelines p on p.name = j.pipeline
-    where j.pool = p_pool and j.lane is distinct from stillwake.lane_of(coalesce(p.gated, false), j.pipeline, j.tenant) collate "C"
+    where j.pool = p_pool and j.lease_id is null and (j.key is null or j.key_slot is not null or j.state = 'paused') and j.lane is distinct from stillwake.lane_of(coalesce(p.gated, false), j.pipeline, j.tenant) collate "C"
     limit p_limit for update of j skip locked
   )
   update stillwake.live_jobs j set lane = s.lane from strays s where j.id = s.id;
   get diagnostics v_count = row_count;
-  if v_count = p_limit then
-    update stillwake.pools set relane_until = stillwake.now() + interval '1 hour' where name = p_pool;
+  if v_count = 0 then
+    update stillwake.pools set relane_until = null where name = p_pool and relane_until < stillwake.now();
   end if;
   return v_count;
 end
@@ -124,11 +125,14 @@ create or replace function stillwake.pick_from_lanes(
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_now      timestamptz := stillwake.now();
-  v_plain    text[];
+  v_plain    text[] := p_pipelines;
   v_gated    text[] := '{}';
   v_quotas   integer[] := '{}';
   v_half     jsonb := '{}';
-  v_weighted boolean := exists (select from stillwake.tenants);
+  v_gates    boolean;
+  v_caps     boolean;
+  v_breakers boolean;
+  v_weighted boolean;
   v_pipeline stillwake.pipelines;
   v_gate     record;
   v_share    integer := greatest(1, p_limit / 16);
@@ -136,7 +140,6 @@ declare
   v_from     text := coalesce(substr(p_cursor, strpos(p_cursor, '|') + 1), '');
   v_rest     integer := coalesce(nullif(split_part(p_cursor, '|', 1), '')::integer, 0);
   v_resting  boolean;
-  v_relaning boolean := exists (select from stillwake.pools p where p.name = p_pool and p.relane_until > v_now);
   v_lane     text;
   v_at       text;
   v_edge     timestamptz;
@@ -162,12 +165,17 @@ begin
   cursor := p_cursor;
   probes := '{}';
   probe_jobs := '{}';
-  v_plain := array(select n from unnest(p_pipelines) n where not exists (select from stillwake.pipelines p where p.name = n and p.gated));
-  if cardinality(v_plain) < cardinality(p_pipelines) then
+  select bool_or(p.gated), bool_or(p.concurrency is not null), bool_or(p.breakers <> '{}'), exists (select from stillwake.tenants)
+  into v_gates, v_caps, v_breakers, v_weighted from stillwake.pipelines p where p.name = any (p_pipelines);
+  if v_caps then
     perform pg_advisory_xact_lock(stillwake.cap_lock(p.name)) from (select q.name from stillwake.pipelines q where q.name = any (p_pipelines) and q.concurrency is not null order by stillwake.cap_lock(q.name)) p;
+  end if;
+  if v_breakers then
     perform from stillwake.breakers b
     where b.resume_at <= v_now and b.name = any (array(select unnest(p.breakers) from stillwake.pipelines p where p.name = any (p_pipelines) and p.gated))
-    order by b.name for update;
+    order by b.name for no key update;
+  end if;
+  if v_gates then
     for v_pipeline in select * from stillwake.pipelines p where p.name = any (p_pipelines) and p.gated loop
       v_gate := stillwake.gate(v_pipeline);
       v_gated := v_gated || v_pipeline.name;
@@ -176,6 +184,10 @@ begin
         v_half := v_half || jsonb_build_object(v_pipeline.name, v_gate.half_open);
       end if;
     end loop;
+    v_plain := '{}';
+    if cardinality(v_gated) < cardinality(p_pipelines) then
+      v_plain := array(select n from unnest(p_pipelines) n where n <> all (v_gated));
+    end if;
   end if;
 
   while cardinality(ids) < p_limit loop
@@ -239,9 +251,9 @@ begin
       v_rest := case when v_lane = v_from then v_rest else 0 end;
       v_name := split_part(v_lane, chr(31), 1);
       v_place := null;
-      if v_name <> '' then
+      if v_name <> '' or v_plain = '{}' then
         v_place := array_position(v_gated, v_name);
-        if v_place is null or v_quotas[v_place] <= 0 or v_half ? v_name and exists (select from jsonb_array_elements_text(v_half -> v_name) b where b = any (probes)) then
+        if v_place is null or v_quotas[v_place] <= 0 or v_half ? v_name and v_half -> v_name ?| probes then
           v_at := case when v_due is null then v_name || ' ' else v_at end;
           continue;
         end if;
@@ -302,7 +314,7 @@ begin
     end loop;
 
     -- Those that have no lane yet, if they are not far behind: see lane_pool().
-    if v_relaning and cardinality(ids) < p_limit then
+    if cardinality(ids) < p_limit and exists (select from stillwake.pools p where p.name = p_pool and p.relane_until is not null) then
       ids := ids || array(
         select j.id from stillwake.live_jobs j
         where j.id = any (array(
@@ -352,7 +364,7 @@ create or replace function stillwake.lanes_due(p_pool text, p_pipelines text[], 
 language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_now      timestamptz := stillwake.now();
-  v_relaning boolean := exists (select from stillwake.pools p where p.name = p_pool and p.relane_until > v_now);
+  v_relaning boolean := exists (select from stillwake.pools p where p.name = p_pool and p.relane_until is not null);
   v_due      timestamptz;
   v_first    timestamptz;
   v_time     timestamptz;
@@ -392,7 +404,7 @@ begin
       exit when not found;
       v_name := split_part(v_lane, chr(31), 1);
       v_at := v_lane;
-      if v_name <> '' and v_name <> all (v_open) then
+      if v_name <> all (v_open) and (v_name <> '' or v_plain = '{}') then
         v_at := v_name || ' ';
         if v_name = any (v_shut) and v_time < 'infinity' then
           v_opens := least(v_opens, greatest(v_time, v_untils[array_position(v_shut, v_name)]));
@@ -412,7 +424,7 @@ begin
 end
 $$;
 
--- demand() for a pool with lanes: what may start now, counted up to p_most.
+-- demand() for a pool with lanes: what may start now, counted up to p_most. Along the line, if that goes; otherwise lane by lane.
 create or replace function stillwake.lanes_demand(p_pool text, p_most integer, out claimable integer, out oldest timestamptz)
 language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
@@ -423,6 +435,8 @@ declare
   v_name     text;
   v_count    integer;
   v_first    timestamptz;
+  v_all      boolean;
+  v_left     jsonb;
   v_plain    text[] := array(select p.name from stillwake.pipelines p where not p.gated);
   v_quotas   jsonb := coalesce((select jsonb_object_agg(g.name, g.quota) from stillwake.gates(null) g where g.gated), '{}');
 begin
@@ -430,6 +444,22 @@ begin
   loop
     select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
     exit when v_priority is null or claimable >= p_most;
+    with line as materialized (
+      select coalesce(split_part(j.lane, chr(31), 1), '') as name, j.pipeline, j.run_at, j.lease_id is null and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now) as free
+      from stillwake.live_jobs j where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now order by j.run_at, j.id limit p_most + 1000
+    ), mine as (
+      select l.name, least(count(*), (v_quotas ->> l.name)::integer) as jobs, min(l.run_at) as first
+      from line l where l.free and l.name = case when l.pipeline = any (v_plain) then '' else l.pipeline end and (v_quotas ->> l.name)::integer is distinct from 0 group by l.name
+    )
+    select coalesce(sum(s.jobs), 0), min(s.first), (select count(*) < p_most + 1000 from line),
+      v_quotas || coalesce(jsonb_object_agg(s.name, (v_quotas ->> s.name)::integer - s.jobs) filter (where v_quotas ->> s.name is not null), '{}')
+    into v_count, v_first, v_all, v_left from mine s;
+    if v_all or claimable + v_count >= p_most then
+      claimable := least(p_most, claimable + v_count);
+      oldest := least(oldest, v_first);
+      v_quotas := v_left;
+      continue;
+    end if;
     v_at := '';
     while claimable < p_most loop
       select j.lane, j.run_at into v_lane, v_first from stillwake.live_jobs j

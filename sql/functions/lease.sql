@@ -79,7 +79,10 @@ begin
     -- One job that cannot be recovered must not keep a whole pool from working.
     begin
       v_count := v_count + stillwake.recover_lease(v_lease, p_jobs - v_count);
-    exception when others then
+    exception
+    when deadlock_detected or serialization_failure then
+      raise;
+    when others then
       raise warning 'Lease % of worker % cannot be recovered: %', v_lease.id, v_lease.worker, sqlerrm;
       update stillwake.leases set until = v_now + span where id = v_lease.id;
     end;

@@ -36,9 +36,7 @@ begin
     return;
   end if;
   insert into stillwake.limits (name, max, period, concurrency, learn) values (p_name, v_new.max, v_new.period, v_new.concurrency, v_new.learn)
-  on conflict (name) do update set max = excluded.max, period = excluded.period, concurrency = excluded.concurrency, learn = excluded.learn,
-    marks = case when limits.period = excluded.period then limits.marks else '{}' end,
-    counts = case when limits.period = excluded.period then limits.counts else '{}' end, updated_at = stillwake.now();
+  on conflict (name) do update set max = excluded.max, period = excluded.period, concurrency = excluded.concurrency, learn = excluded.learn, updated_at = stillwake.now();
 end
 $$;
 
@@ -207,7 +205,7 @@ begin
   update stillwake.limits l set marks = v_limit.marks, counts = v_limit.counts, told_max = v_limit.told_max, remaining = v_limit.remaining, reset_at = v_limit.reset_at,
     turn_at = v_limit.turn_at, blocked_until = v_limit.blocked_until, updated_at = v_now
   where l.name = p_limit and (granted > 0 and v_limit.max is not null or p_told is not null or p_unused > 0);
-  -- Half of the time is for the way to the other side. What was waited for here does not count.
+  -- Half of the time is for the way to whom it calls. What was waited for here does not count.
   within := v_now - v_began + (stillwake.use_within(v_limit.period) + v_slack) / 2;
   -- One call went first, and its answer lets others go.
   if v_news and v_limit.remaining > 0 and v_limit.turn_at > v_now then
@@ -219,7 +217,7 @@ $$;
 
 -- The window as it is known after an answer. Answers arrive in any order: of one window the least that was left counts. The end of a window is
 -- told in whole seconds and never too early, so of several the earliest counts; one that is later by more than that is another window. For the
--- same reason, and because calls are on their way, the next one may have begun 1.5 s before; with short windows that is their second half.
+-- same reason, and because calls are on their way, the next one may have begun 2 s before; with short windows that is their second half.
 create or replace function stillwake.learn_limit(p_limit stillwake.limits, p_told jsonb, p_now timestamptz) returns stillwake.limits
 language plpgsql as $$
 declare
@@ -240,7 +238,7 @@ begin
   elsif coalesce(p_limit.reset_at <= p_now, true) or v_reset > p_limit.reset_at + interval '1.5 seconds' then
     p_limit.remaining := v_left;
     p_limit.reset_at := coalesce(v_reset, p_now + interval '1 minute');
-    p_limit.turn_at := p_limit.reset_at - least((p_limit.reset_at - p_now) / 2, interval '1.5 seconds');
+    p_limit.turn_at := p_limit.reset_at - least((p_limit.reset_at - p_now) / 2, interval '2 seconds');
   else
     p_limit.remaining := least(p_limit.remaining, v_left);
     p_limit.turn_at := p_limit.turn_at - greatest(p_limit.reset_at - v_reset, '0');

@@ -46,6 +46,14 @@ begin
   perform from stillwake.leases l
   where l.id in (select unnest(v_leases) union select (s ->> 'lease')::uuid from unnest(v_others) s) order by l.id for update;
 
+  -- Those that end as completed free their keys together, the others one by one: with both kinds here the locks are taken now, in order.
+  if v_others is not null and v_jobs is not null then
+    perform pg_advisory_xact_lock(l.lock) from (
+      select distinct stillwake.key_lock(j.pipeline, j.key) as lock from stillwake.live_jobs j
+      where j.id in (select unnest(v_jobs) union select (s ->> 'job')::uuid from unnest(v_others) s) and j.key_slot is not null order by 1
+    ) l;
+  end if;
+
   for v_lease, v_part in
     select e.lease_id, array_agg(e.job_id) from stillwake.end_jobs(v_jobs, v_epochs, v_leases, 'completed', v_outputs, v_missing) e group by e.lease_id
   loop
@@ -83,6 +91,9 @@ begin
   if coalesce(p ->> 'waiting_for', 'time') not in ('time', 'key', 'limit', 'children', 'event', 'machine') then
     perform stillwake.refuse('SW001', format('A job cannot wait for "%s"', p ->> 'waiting_for'), 'waiting_for', 'Reasons: time, key, limit, children, event, machine.');
   end if;
+  if not isfinite(stillwake.read_time(p, 'until')) then
+    perform stillwake.refuse('SW001', format('A job cannot sleep until %s', p ->> 'until'), 'until', 'Give a moment; to hold a job back without one, pause it.');
+  end if;
   select * into v_job from stillwake.live_jobs j
   where j.id = (p ->> 'job')::uuid and j.epoch = (p ->> 'epoch')::bigint and j.lease_id = (p ->> 'lease')::uuid for update;
   if not found then
@@ -109,15 +120,17 @@ begin
   end if;
   v_state := stillwake.requeue(v_job, 'paused', v_job.run_at, null, true);
   -- Somebody asked for a pause before the worker did: that one lasts until resume(). And one whose pipeline names the breaker is held by it.
-  if v_job.pause is not null or exists (select from stillwake.pipelines q where q.name = v_job.pipeline and p ->> 'breaker' = any (q.breakers)) then
+  if v_job.pause is not null or exists (select from stillwake.pipelines q join stillwake.pools o on o.name = v_job.pool and o.laned
+    where q.name = v_job.pipeline and p ->> 'breaker' = any (q.breakers)) then
     return v_state;
   end if;
   -- One that was closed since has brought back those that it had set aside, and would not bring back this one.
-  select b.resume_at is null into v_closed from stillwake.breakers b where b.name = p ->> 'breaker' for share;
+  select b.resume_at is null into v_closed from stillwake.breakers b where b.name = p ->> 'breaker' for no key update;
   if v_closed then
     return v_state;
   end if;
-  return stillwake.set_aside(v_job.id, p ->> 'reason', null, v_now + stillwake.read_duration(p, 'resume_in'), p ->> 'breaker');
+  return stillwake.set_aside(v_job.id, left(p ->> 'reason', 4000), null, v_now + stillwake.read_duration(p, 'resume_in'),
+    case when p ->> 'breaker' ~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then p ->> 'breaker' end);
 end
 $$;
 
@@ -194,6 +207,7 @@ begin
   perform stillwake.add_event(p_job.id, coalesce(p_event, p_outcome), p_failure);
   update stillwake.live_jobs
   set state = 'queued', lease_id = null, worker = null, claimed_at = null, run_at = p_run_at, place = null,
+    lane = stillwake.lane_in(p_job.pool, p_job.pipeline, p_job.tenant),
     waiting_for = case when p_run_at > v_now or p_waiting_for in ('children', 'event', 'key', 'limit') then p_waiting_for end,
     attempt = attempt - case when p_give_back then 1 else 0 end, failure = coalesce(p_failure, failure)
   where id = p_job.id;

@@ -24,7 +24,7 @@ begin
   end loop;
   for act, count, note in
     select 'skipped', f.waiting, format('wait for key %s of %s, which job %s has (%s)', f.key, f.pipeline, f.holder, f.holder_state)
-    from stillwake.fill_keys(20) f where f.waiting > 0 and f.holder is not null
+    from stillwake.waited_keys(20) f
     union all
     select 'skipped', 1, format('%s is open until %s: %s', b.name, case when b.resume_at = 'infinity' then 'somebody closes it' else to_char(b.resume_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') end,
       stillwake.breaker_words(b)) from stillwake.breakers b where b.resume_at > stillwake.now()
@@ -38,7 +38,7 @@ begin
   end loop;
   perform stillwake.hint_needing('breakers', b.name) from stillwake.breakers b where b.resume_at <= stillwake.now();
   act := 'relaned';
-  count := coalesce((select sum(stillwake.relane(p.name, 10000)) from stillwake.pools p where p.relane_until > stillwake.now()), 0);
+  count := coalesce((select sum(stillwake.relane(p.name, 100000)) from stillwake.pools p where p.relane_until is not null), 0);
   note := 'jobs that stood in the wrong lane';
   return next;
   delete from stillwake.limit_holds h where not exists (select from stillwake.live_jobs j where j.id = h.job_id and j.lease_id = h.lease_id);
@@ -67,7 +67,8 @@ begin
   for v_job in
     select j.* from stillwake.pipelines p join stillwake.live_jobs j on j.pipeline = p.name
     where p.ghosts and j.lease_id is null and j.state = 'queued' and j.cancel is null
-      and jsonb_typeof(j.progress -> 'total') = 'number' and coalesce((j.progress ->> 'done')::numeric, 0) >= (j.progress ->> 'total')::numeric
+      and case when jsonb_typeof(j.progress -> 'total') = 'number' and coalesce(jsonb_typeof(j.progress -> 'done'), 'number') = 'number'
+        then coalesce((j.progress ->> 'done')::numeric, 0) >= (j.progress ->> 'total')::numeric end
     order by j.id limit p_limit for update of j skip locked
   loop
     perform stillwake.add_event(v_job.id, 'ghost', jsonb_build_object('note', format('Nothing left to do: %s of %s', coalesce(v_job.progress ->> 'done', '0'), v_job.progress ->> 'total')));

@@ -44,6 +44,7 @@ export class Dependencies {
   readonly #end: (outcome: Outcome, words: string) => never;
   readonly #stocks = new Map<Limit, Stock>();
   readonly #closedAt = new Map<string, number>();
+  readonly #byHand = new Map<Limit, number>();
 
   constructor(port: Port, end: (outcome: Outcome, words: string) => never) {
     this.#port = port;
@@ -117,10 +118,15 @@ export class Dependencies {
       const { granted, waitMs, reason, withinMs } = answer;
       unused = 0;
       const lateMs = performance.now() - now - (withinMs ?? Number.POSITIVE_INFINITY);
-      if (granted >= count && lateMs > 0) {
+      if (granted >= count && lateMs > 0 && limit.options.max !== undefined) {
+        signal.throwIfAborted();
         // Made now it might be counted for too short. Asked for again, with more time for the way here.
         ({ granted: unused, mark } = answer);
         stock.slackMs += lateMs * 3;
+        if (now > deadline) {
+          await this.#port.useLimit(needOf(limit), { take: 0, least: 0, unused, mark });
+          this.#rest(limit, null, "The way to the database takes too long for this limit");
+        }
         continue;
       }
       if (granted >= count) {
@@ -148,7 +154,15 @@ export class Dependencies {
     limit: Limit,
     response: { status: number; headers: { get(name: string): string | null } },
   ): Promise<void> {
-    await this.#answered(limit, response);
+    const taken = this.#byHand.get(limit) ?? 1;
+    this.#byHand.delete(limit);
+    await this.#answered(limit, response, taken);
+  }
+
+  /** Of uses that are made by hand all are under way until their answer is observed. */
+  async takeByHand(limit: Limit, count: number, signal: AbortSignal): Promise<void> {
+    await this.take(limit, count, signal);
+    this.#byHand.set(limit, (this.#byHand.get(limit) ?? 0) + count);
   }
 
   async call<Result>(breaker: Breaker, run: () => Promise<Result> | Result): Promise<Result> {
@@ -184,15 +198,15 @@ export class Dependencies {
   }
 
   /** The call is over. Only limits that count calls under way, or learn, have to know. */
-  async #over(limit: Limit, told: Observation | undefined): Promise<void> {
+  async #over(limit: Limit, told: Observation | undefined, done = 1): Promise<void> {
     if (!limit.options.learn && limit.options.concurrency === undefined && !told?.refusedMs) return;
-    await this.#port.useLimit(needOf(limit), { take: 0, least: 0, done: 1, ...(told && { told }) });
+    await this.#port.useLimit(needOf(limit), { take: 0, least: 0, done, ...(told && { told }) });
   }
 
-  async #answered(limit: Limit, response: Parameters<Dependencies["observe"]>[1]): Promise<void> {
+  async #answered(limit: Limit, response: Parameters<Dependencies["observe"]>[1], done = 1): Promise<void> {
     const told = limit.options.learn?.(response);
     // A good answer that tells nothing is known to tell nothing; from a bad one nothing is learned.
-    await this.#over(limit, told ?? (limit.options.learn && response.status < 400 ? {} : undefined));
+    await this.#over(limit, told ?? (limit.options.learn && response.status < 400 ? {} : undefined), done);
     if (told?.refusedMs !== undefined && told.refusedMs > 0) {
       this.#rest(limit, told.refusedMs, `${limit.name} has refused a call`);
     }
@@ -249,7 +263,7 @@ export abstract class Needing {
 
   /** `limit.take(job, count)`: see there. */
   async take(limit: Limit, count = 1): Promise<void> {
-    return this.needing().take(limit, count, this.signal);
+    return this.needing().takeByHand(limit, count, this.signal);
   }
 
   /** `limit.observe(job, response)`: see there. */

@@ -64,7 +64,9 @@ function store(
   const runAt = world.now + (options.delay ?? 0);
   const [slot = null] = key === null ? [] : freeSlots(world, { pipeline, key });
   const waits = key !== null && slot === null;
-  if (waits && onConflict === "join") return holdersOf(world, { pipeline, key })[0]!.id;
+  // One that is asked to stop is not joined: its work would not be done.
+  const active = holdersOf(world, { pipeline, key }).find((job) => job.cancel === null);
+  if (waits && onConflict === "join" && active) return active.id;
   world.jobs.set(id, {
     id,
     pipeline,

@@ -5,7 +5,7 @@ import { FOREVER, type Handle, type Told, type Use, useWithin } from "./flow.ts"
 import { type FlowEngine, pipelines } from "./flow-engine.ts";
 import { checkFlow, describeFlow, type FlowWorld, type Open, round, shots } from "./flow-world.ts";
 
-export interface Real {
+interface Real {
   engine: FlowEngine;
 }
 
@@ -256,7 +256,7 @@ const tell = move(
     const { breaker } = world;
     const was = breaker.resumeAt;
     if (was !== null && !succeeded && breaker.isProbe(by)) shots.probeFailed += 1;
-    if (succeeded && was !== FOREVER && was !== null) world.closeBreaker();
+    if (succeeded && was !== null && !(breaker.byHand && was > world.now)) world.closeBreaker();
     world.probing = world.probing.filter((each) => each.job !== by.job || each.lease !== by.lease);
     const should = breaker.tell(world.now, by, succeeded);
     if (was === null && should !== null) shots.opened += 1;

@@ -9,14 +9,23 @@ const ATTEMPTS = "test/attempts.test.ts";
 const CLAIM = "test/claim.test.ts";
 const INTERLEAVE = "test/interleave.test.ts";
 const WORKER = "test/worker-verbs.test.ts";
+const KEYS = "test/model/keys.test.ts";
+const KEYS_INTERLEAVE = "test/keys-interleave.test.ts";
+const FLOW = "test/model/flow.test.ts";
+const GATES = "test/gates-interleave.test.ts";
+const LANES = "test/lanes.test.ts";
 
 const inFile = (file) => (old, text) => ({ file, old, new: text });
+const breakers = inFile("sql/functions/breakers.sql");
 const claim = inFile("sql/functions/claim.sql");
 const clock = inFile("sql/functions/clock.sql");
 const control = inFile("sql/functions/control.sql");
 const enqueue = inFile("sql/functions/enqueue.sql");
 const feed = inFile("sql/functions/feed.sql");
+const keys = inFile("sql/functions/keys.sql");
+const lanes = inFile("sql/functions/lanes.sql");
 const lease = inFile("sql/functions/lease.sql");
+const limits = inFile("sql/functions/limits.sql");
 const settle = inFile("sql/functions/settle.sql");
 const watchdog = inFile("sql/functions/watchdog.sql");
 
@@ -216,7 +225,7 @@ export const mutants = [
   {
     name: "a breaker's pause takes the place of an operator's",
     killedBy: ATTEMPTS,
-    edits: [settle("if v_job.pause is not null then\n    return v_state;\n  end if;", "")],
+    edits: [settle("if v_job.pause is not null or exists", "if exists")],
   },
   {
     name: "a beat tells nobody that the lease is lost",
@@ -224,7 +233,7 @@ export const mutants = [
     edits: [
       lease(
         "where j.id is null or j.cancel is not null or j.pause is not null or",
-        "where j.cancel is not null or j.pause is not null;",
+        "where j.cancel is not null or j.pause is not null or",
       ),
     ],
   },
@@ -340,7 +349,7 @@ export const mutants = [
   {
     name: "one job that cannot be recovered stops its pool",
     killedBy: "test/recovery.test.ts",
-    edits: [lease("exception when others then", "exception when division_by_zero then")],
+    edits: [lease("when others then\n      raise warning", "when division_by_zero then\n      raise warning")],
   },
   {
     name: "an outage of Postgres counts as the death of every worker",
@@ -370,7 +379,7 @@ export const mutants = [
   {
     name: "I7: the number of a batch survives its attempt",
     killedBy: WORKER,
-    edits: [claim("pause = null, log_batch = 0,", "pause = null,")],
+    edits: [claim("place = null, log_batch = 0,", "place = null,")],
   },
   {
     name: "a session that broke counts as the death of its worker",
@@ -429,5 +438,199 @@ export const mutants = [
     killedBy: "test/limits.test.ts",
     only: "lingering",
     edits: [lease("set lock_timeout = '500ms' as", "set lock_timeout = '20s' as")],
+  },
+  {
+    name: "a worker that ends stays listed",
+    killedBy: "test/listen.test.ts",
+    only: "leaves no listener",
+    edits: [
+      { file: "src/direct.ts", old: "if (listed) await client.query(leave, [worker]).catch(() => {});", new: "" },
+    ],
+  },
+  {
+    name: "keys: an end does not take the lock of its key",
+    killedBy: KEYS_INTERLEAVE,
+    only: "nobody waits",
+    edits: [
+      keys(
+        "perform case when l.shared then pg_advisory_xact_lock_shared(l.lock) else pg_advisory_xact_lock(l.lock) end from (",
+        "perform l.lock from (",
+      ),
+    ],
+  },
+  {
+    name: "keys: who begins to wait does not look again at the commit",
+    killedBy: KEYS_INTERLEAVE,
+    only: "nobody waits",
+    edits: [keys("perform stillwake.fill_key(new.pipeline, new.key);", "")],
+  },
+  {
+    name: "keys: one place that somebody took counts for all",
+    killedBy: KEYS_INTERLEAVE,
+    only: "both free",
+    edits: [keys("v_taken := v_slot;", "exit;")],
+  },
+  {
+    name: "keys: all who wait are admitted, whatever the limit",
+    killedBy: KEYS,
+    edits: [keys("generate_series(v_taken + 1, coalesce(v_most, 1))", "generate_series(v_taken + 1, 1000)")],
+  },
+  {
+    name: "keys: an ended job gives its place to nobody",
+    killedBy: KEYS,
+    edits: [
+      settle(
+        "if v_keys is not null then\n    perform stillwake.pass_keys",
+        "if false then\n    perform stillwake.pass_keys",
+      ),
+    ],
+  },
+  {
+    name: "keys: the last who came is admitted first",
+    killedBy: KEYS,
+    edits: [
+      keys(
+        "order by j.place, j.id limit cardinality(f.slots) for update skip locked",
+        "order by j.place desc, j.id desc limit cardinality(f.slots) for update skip locked",
+      ),
+    ],
+  },
+  {
+    name: "keys: who is resumed does not look whether its key is free",
+    killedBy: KEYS,
+    edits: [
+      control("    if v_waits then\n      perform stillwake.fill_key(v_job.pipeline, v_job.key);\n    end if;\n", ""),
+    ],
+  },
+  {
+    name: "keys: a job that is retried has no place",
+    killedBy: KEYS,
+    edits: [
+      control("    perform stillwake.fill_key(v_old.pipeline, v_old.key);", "    null;"),
+      keys("perform stillwake.fill_key(new.pipeline, new.key);", ""),
+    ],
+  },
+  {
+    name: "limits: a use counts as if it were made when it is granted",
+    killedBy: FLOW,
+    edits: [
+      limits(
+        "v_span interval := p_limit.period + stillwake.use_within(p_limit.period);",
+        "v_span interval := p_limit.period;",
+      ),
+      limits("v_span := v_limit.period + stillwake.use_within(v_limit.period);", "v_span := v_limit.period;"),
+    ],
+  },
+  {
+    name: "limits: a lost lease keeps its calls under way",
+    killedBy: FLOW,
+    edits: [
+      limits(
+        "where h.name = p_limit.name and exists (select from stillwake.live_jobs j where j.id = h.job_id and j.lease_id = h.lease_id);",
+        "where h.name = p_limit.name;",
+      ),
+    ],
+  },
+  {
+    name: "limits: all go first into a window that nothing is known of",
+    killedBy: FLOW,
+    edits: [limits("free := least(free, 1 - v_out);", "free := least(free, 100 - v_out);")],
+  },
+  {
+    name: "limits: unused uses are taken off the newest bin",
+    killedBy: FLOW,
+    edits: [
+      limits("v_place := array_position(v_limit.marks, p_mark);", "v_place := nullif(cardinality(v_limit.marks), 0);"),
+    ],
+  },
+  {
+    name: "limits: the last answer counts, not the least",
+    killedBy: FLOW,
+    edits: [limits("p_limit.remaining := least(p_limit.remaining, v_left);", "p_limit.remaining := v_left;")],
+  },
+  {
+    name: "limits: calls under way are not taken off what is left",
+    killedBy: FLOW,
+    edits: [limits("free := least(free, p_limit.remaining - v_out);", "free := least(free, p_limit.remaining);")],
+  },
+  {
+    name: "limits: what an answer does not tell is a number",
+    killedBy: FLOW,
+    edits: [
+      limits(
+        "case when p_told ->> 'remaining' is not null then least((p_told ->> 'remaining')::numeric, 2147483647)::integer end;",
+        "least((p_told ->> 'remaining')::numeric, 2147483647)::integer;",
+      ),
+    ],
+  },
+  {
+    name: "limits: two that ask at once both see what is free",
+    killedBy: GATES,
+    edits: [limits("where l.name = p_limit for no key update;", "where l.name = p_limit;")],
+  },
+  {
+    name: "breakers: several go first",
+    killedBy: FLOW,
+    edits: [
+      breakers(
+        "select p_breaker.probe_job is not null and exists (select from stillwake.live_jobs j where j.id = p_breaker.probe_job and j.lease_id = p_breaker.probe_lease)",
+        "select false",
+      ),
+    ],
+  },
+  {
+    name: "breakers: two that claim at once both go first",
+    killedBy: GATES,
+    edits: [lanes("order by b.name for no key update;", "order by b.name;")],
+  },
+  {
+    name: "breakers: the pause does not grow",
+    killedBy: FLOW,
+    edits: [
+      breakers(
+        "v_breaker.pause_first * power(v_breaker.growth::double precision, least(v_breaker.probes, 60))",
+        "v_breaker.pause_first",
+      ),
+    ],
+  },
+  {
+    name: "breakers: a success does not close it",
+    killedBy: FLOW,
+    edits: [breakers("    else\n      perform stillwake.set_closed(v_breaker);", "    else\n      null;")],
+  },
+  {
+    name: "breakers: the jobs that need an open one are started",
+    killedBy: FLOW,
+    edits: [lanes("if p_pipeline.breakers <> '{}' then", "if false then")],
+  },
+  {
+    name: "lanes: a cap is counted under no lock",
+    killedBy: GATES,
+    edits: [
+      lanes(
+        "perform pg_advisory_xact_lock(stillwake.cap_lock(p.name)) from (",
+        "perform stillwake.cap_lock(p.name) from (",
+      ),
+    ],
+  },
+  {
+    name: "lanes: the cap of a pool is counted under no lock",
+    killedBy: GATES,
+    edits: [claim("perform pg_advisory_xact_lock(stillwake.cap_lock('pool ' || p_pool));", "")],
+  },
+  {
+    name: "lanes: every claim begins at the first lane",
+    killedBy: LANES,
+    edits: [lanes("coalesce(substr(p_cursor, strpos(p_cursor, '|') + 1), '')", "''")],
+  },
+  {
+    name: "lanes: what a pick takes from a lane is not taken off the cap",
+    killedBy: LANES,
+    edits: [
+      lanes(
+        "        ids := ids || v_found;\n        if v_place is not null then\n          v_quotas[v_place] := v_quotas[v_place] - cardinality(v_found);\n        end if;\n        if v_half ? v_name then",
+        "        ids := ids || v_found;\n        if v_half ? v_name then",
+      ),
+    ],
   },
 ];
