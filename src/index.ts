@@ -1,5 +1,5 @@
 // stillwake: durable pipelines on Postgres. The client and the contracts; workers, servers and machines have entries of their own.
-export { type Breaker, type BreakerOptions, breaker } from "./breaker.ts";
+export { type Breaker, type BreakerOptions, type BreakerUser, breaker } from "./breaker.ts";
 export {
   type Actor,
   type ArtifactInfo,
@@ -31,7 +31,7 @@ export {
 } from "./errors.ts";
 export type { BreakerState, Flow, LimitState } from "./flow.ts";
 export type { Job } from "./job.ts";
-export { type Limit, type LimitOptions, limit } from "./limit.ts";
+export { type Limit, type LimitOptions, type LimitUser, limit } from "./limit.ts";
 export { type MigrateOptions, type MigrateResult, migrate, printMigrations } from "./migrate.ts";
 export type { EnqueueManyOptions, EnqueueOptions } from "./options.ts";
 export {

@@ -199,7 +199,9 @@ describe("an idempotency key", () => {
     await holder.query(
       `select stillwake.enqueue('report', '1', jsonb_build_object('idempotency_key', k)) from unnest(array['a', 'b']) k`,
     );
-    const waiting = ["a", "b"].map((key) => stillwake.enqueue(report, { n: 1 }, { idempotencyKey: key, priority: key === "a" ? 1 : 2 }));
+    const waiting = ["a", "b"].map((key) =>
+      stillwake.enqueue(report, { n: 1 }, { idempotencyKey: key, priority: key === "a" ? 1 : 2 }),
+    );
     await waitFor(async () => {
       const { rowCount } = await sql.query(
         "select from pg_stat_activity where datname = current_database() and application_name = 'stillwake' and wait_event_type = 'Lock'",
