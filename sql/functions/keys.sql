@@ -19,8 +19,8 @@ $$;
 -- Locks: by 'replace' the lease and job of those it cancels; the place of each key, waiting for a transaction that is about to take or
 -- leave it. Raises SW007.
 --
--- The SET clauses pin the plan: one look-up per key. Of arrays the planner knows nothing, and a join of two may compare each with each; so it is
--- `(id in (select …)) is true`, which is no join but a hash table.
+-- The SET clauses pin the plan: one look-up per key. Of arrays the planner knows nothing, and a join with one may compare each with each; so it is
+-- `(id in (select …)) is true`, which is no join but a hash table, and subqueries that cannot be turned into joins (an aggregate, offset 0).
 create or replace function stillwake.enqueue_keyed(
   p_row stillwake.live_jobs, p_ids uuid[], p_keys text[], p_inputs jsonb, p_tenants text[], p_idempotency text[], p_traces jsonb, p_on_conflict text, p_most integer,
   p_again boolean
@@ -82,17 +82,19 @@ begin
 
     if p_on_conflict = 'reject' then
       select i.key, j.id, j.state, i.n into v_one
-      from unnest(p_ids, p_keys) with ordinality as i (id, key, n) left join stillwake.live_jobs j on j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null
-      where (i.id in (select l from unnest(v_left) l)) is true order by i.n, j.key_slot limit 1;
+      from (
+        select u.key, u.n from unnest(p_ids, p_keys) with ordinality as u (id, key, n) where (u.id in (select l from unnest(v_left) l)) is true order by u.n limit 1
+      ) i left join stillwake.live_jobs j on j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null order by j.key_slot limit 1;
       perform stillwake.refuse('SW007', format('Key "%s" of pipeline "%s" is taken%s', v_one.key, p_row.pipeline, coalesce(format(' by job %s (%s)', v_one.id, v_one.state), '')),
         coalesce(v_one.id::text, 'key'), 'Wait for that job to end, or enqueue with on_conflict join, wait or replace.');
     elsif p_on_conflict = 'join' then
       -- One that was asked to stop is not joined: its work would not be done. Those who find only such wait until it has stopped.
       v_dying := array(
         select i.id from unnest(p_ids, p_keys) as i (id, key)
-        where (i.id in (select l from unnest(v_left) l)) is true
-          and exists (select from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null)
-          and not exists (select from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null and j.cancel is null));
+        cross join lateral (
+          select bool_and(j.cancel is not null) as stop from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null
+        ) k
+        where (i.id in (select l from unnest(v_left) l)) is true and k.stop);
     end if;
     if p_on_conflict <> 'join' or cardinality(v_dying) > 0 then
       insert into stillwake.live_jobs (id, created_at, run_at, place, expires_at, max_attempts, priority, pipeline, pool, lane, waiting_for, key, tenant,
@@ -112,9 +114,10 @@ begin
         select j.id from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null and j.cancel is null order by j.key_slot limit 1
       ) a on i.id in (select l from unnest(v_left) l)
       order by i.n);
-    exit when not v_left && v_ids;
+    v_left := array(select i from unnest(v_ids) i where (i in (select l from unnest(v_left) l)) is true);
+    exit when v_left = '{}';
   end loop;
-  if v_left && v_ids and p_on_conflict = 'join' then
+  if cardinality(v_left) > 0 and p_on_conflict = 'join' then
     raise exception using errcode = '40001', message = 'The jobs of these keys end faster than they can be joined', hint = 'Repeat the call.';
   end if;
 
@@ -134,11 +137,14 @@ $$;
 create or replace function stillwake.others_of_keys(p_pipeline text, p_ids uuid[], p_keys text[]) returns setof uuid
 language sql stable as $$
   select o.id from (
-    select j.id from unnest(p_ids, p_keys) i (id, key) join stillwake.live_jobs j on j.pipeline = p_pipeline and j.key = i.key and j.key_slot is not null
-    where i.id is not null and j.cancel is null
+    select k.id from unnest(p_ids, p_keys) i (id, key) cross join lateral (
+      select j.id from stillwake.live_jobs j where j.pipeline = p_pipeline and j.key = i.key and j.key_slot is not null and j.cancel is null offset 0
+    ) k where i.id is not null
     union
-    select j.id from unnest(p_ids, p_keys) i (id, key) join stillwake.live_jobs j on j.pipeline = p_pipeline and j.key = i.key and j.key_slot is null
-    where i.id is not null and j.cancel is null and coalesce(j.waiting_for, j.pause ->> 'waiting_for') = 'key'
+    select k.id from unnest(p_ids, p_keys) i (id, key) cross join lateral (
+      select j.id from stillwake.live_jobs j
+      where j.pipeline = p_pipeline and j.key = i.key and j.key_slot is null and j.cancel is null and coalesce(j.waiting_for, j.pause ->> 'waiting_for') = 'key' offset 0
+    ) k where i.id is not null
   ) o where o.id not in (select i from unnest(p_ids) i where i is not null)
 $$;
 

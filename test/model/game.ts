@@ -29,12 +29,17 @@ export interface Played {
   shots: Shots;
 }
 
-/** Plays so many games and answers what they have hit; what none of them hit was not tested. */
-export async function playGames(engine: Engine, runs: number, arrivals: Arrivals): Promise<Played> {
+/** Plays so many games and answers what they have hit. Of what none of them hit nothing is proven, so the goals must have been. */
+export async function playGames(
+  engine: Engine,
+  runs: number,
+  arrivals: Arrivals,
+  goals: (keyof Shots)[],
+): Promise<Played> {
   const settings = checking(runs);
   const shots: Shots = {
     ...{ refused: 0, late: 0, repeated: 0, poisoned: 0, exhausted: 0, recovered: 0 },
-    ...{ joined: 0, waited: 0, replaced: 0, rejected: 0, admitted: 0 },
+    ...{ joined: 0, spared: 0, waited: 0, replaced: 0, rejected: 0, admitted: 0 },
   };
   const played: Played = { games: settings.numRuns, moves: 0, longest: 0, shots };
   const prefix = newId().slice(0, 24);
@@ -54,6 +59,6 @@ export async function playGames(engine: Engine, runs: number, arrivals: Arrivals
     },
   );
   await fc.assert(game, settings);
-  for (const [name, count] of Object.entries(shots)) expect(count, `shots: ${name}`).toBeGreaterThan(0);
+  for (const name of goals) expect(shots[name], `shots: ${name}`).toBeGreaterThan(0);
   return played;
 }

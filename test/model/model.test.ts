@@ -13,11 +13,12 @@ describe("the lease machine", () => {
   it("T1: does in every game what the model says, and no write of a replaced attempt is accepted (I1-I4, I6, I7)", {
     timeout: 300_000,
   }, async () => {
-    const { games, moves, longest, shots } = await playGames(engine, 300, {
-      most: 7,
-      atOnce: 1,
-      keys: [null, null, null, "k"],
-    });
+    const { games, moves, longest, shots } = await playGames(
+      engine,
+      300,
+      { most: 7, atOnce: 1, keys: [null, null, null, "k"] },
+      ["refused", "late", "repeated", "poisoned", "exhausted", "recovered"],
+    );
     recordFigure("T1: games against the model", games, "", `${moves} moves, the longest game ${longest}`);
     recordFigure("T1: verbs called", engine.calls);
     recordFigure("T1: stale or forged writes refused", shots.refused, "", "shots on goal; accepted: 0");

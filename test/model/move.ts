@@ -16,6 +16,7 @@ export interface Shots {
   recovered: number;
   /** Jobs that found their key taken, by what became of them. */
   joined: number;
+  spared: number;
   waited: number;
   replaced: number;
   rejected: number;

@@ -5,7 +5,7 @@ import type { EnqueueOptions } from "./enqueue.ts";
 import * as model from "./enqueue.ts";
 import { chooseJob, commandOf, countingEnds, isSettledWho, someJob } from "./move.ts";
 import * as verbs from "./verbs.ts";
-import type { World } from "./world.ts";
+import { pipelines, type World } from "./world.ts";
 
 /** How many jobs a game may have, how many come at once, and with which keys. */
 export interface Arrivals {
@@ -41,6 +41,9 @@ const enqueueOf = ({ most, atOnce, keys }: Arrivals) =>
       if (should === "SW007") shots.rejected += 1;
       shots.replaced += countReplaced(world) - before;
       shots.joined += entries.filter(({ id }, index) => id !== ids[index]).length;
+      // Under join only those wait whose key is held by one that is asked to stop.
+      if ((options.onConflict ?? pipelines[pipeline]!.onConflict) === "join")
+        shots.spared += ids.filter((id) => world.jobs.get(id)?.waitingFor === "key").length;
       shots.waited += ids.filter((id) => world.jobs.get(id)?.waitingFor === "key").length;
       return {
         said,
@@ -171,6 +174,6 @@ export const otherMoves = (arrivals: Arrivals) => {
   const enqueue = enqueueOf(arrivals);
   return [
     ...[enqueue, enqueue, enqueue, enqueue, travel, travel, travel, travel, recover, recover],
-    ...[cancel, pause, pause, resume, resume, retry, retry, expire, holdPool, nextDue, watchdog],
+    ...[cancel, cancel, pause, pause, resume, resume, retry, retry, expire, holdPool, nextDue, watchdog],
   ];
 };
