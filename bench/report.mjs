@@ -107,10 +107,11 @@ function flowTargets(rate) {
   const users = Object.keys(peers).filter((peer) => peers[peer].of);
   return Object.entries({ flow: "drain", "flow-bulk": "bulk enqueue" }).flatMap(([workload, verb]) =>
     users.map((peer) => {
-      const { title, of } = peers[peer];
-      const value = rate(workload, peer) / rate(workload, workload === "flow" ? of : "flow-plain");
+      const of = rate(workload, peers[peer].of) ? peers[peer].of : "flow-plain";
+      const value = rate(workload, peer) / rate(workload, of);
       const target = workload === "flow" && peer !== "flow-take" ? [">=", 0.8] : [];
-      return [`${verb}, ${title} ÷ ${peers[of].title}`, Number.isFinite(value) ? value : undefined, ...target];
+      const name = `${verb}, ${peers[peer].title} ÷ ${peers[of].title}`;
+      return [name, Number.isFinite(value) ? value : undefined, ...target];
     }),
   );
 }
@@ -123,8 +124,8 @@ function isolationMs(rate) {
 
 function comparison(peer, summaries) {
   const { rate } = summaries[peer];
-  const { of } = peers[peer];
-  if (of) return summaries[of] ? `${(rate / summaries[of].rate).toFixed(2)} of ${peers[of].title}` : "";
+  const of = summaries[peers[peer].of] ? peers[peer].of : "flow-plain";
+  if (peers[peer].of) return summaries[of] ? `${(rate / summaries[of].rate).toFixed(2)} of ${peers[of].title}` : "";
   if (peer === "stillwake" || !summaries.stillwake) return "";
   const ratio = summaries.stillwake.rate / rate;
   return peer === "bare" ? `${ratio.toFixed(2)} of bare limit` : `${ratio.toFixed(2)} × ${peers[peer].title}`;

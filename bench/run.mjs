@@ -16,6 +16,7 @@ const HELP = `npm run bench -- [options]
   --rounds     rounds, interleaved over the peers (3)
   --jobs       jobs of bulk and drain (100000)
   --step-jobs  jobs of steps and isolation (2000)
+  --flow-jobs  jobs of flow and flow-bulk (50000)
   --singles    jobs enqueued one by one (20000)
   --deep       waiting and finished jobs of scale (1000000)
   --samples    claims of scale from the shallow and the deep state (10000)
@@ -146,6 +147,7 @@ function readOptions() {
       rounds: text("3"),
       jobs: text("100000"),
       "step-jobs": text("2000"),
+      "flow-jobs": text("50000"),
       singles: text("20000"),
       deep: text("1000000"),
       samples: text("10000"),
@@ -171,7 +173,7 @@ function readOptions() {
     const none = !able.some((peer) => read.peers.includes(peer));
     if (none) leave(`None of these peers takes part in ${workload}; those who do: ${able.join(", ")}`, 1);
   }
-  for (const name of ["rounds", "jobs", "step-jobs", "singles", "deep", "samples", "tries", "patience"]) {
+  for (const name of ["rounds", "jobs", "step-jobs", "flow-jobs", "singles", "deep", "samples", "tries", "patience"]) {
     read[name] = Number(values[name]);
     const least = name === "patience" ? 0 : 1;
     if (!Number.isInteger(read[name]) || read[name] < least) {

@@ -48,13 +48,13 @@ export const workloads = {
   flow: {
     title: "drain of no-op jobs under flow control, one process",
     peers: FLOW,
-    jobs: "jobs",
+    jobs: "flow-jobs",
     measure: measureDrain,
   },
   "flow-bulk": {
     title: "enqueue in bulk under flow control",
     peers: FLOW.filter((peer) => !["flow-plain-few", "flow-take"].includes(peer)),
-    jobs: "jobs",
+    jobs: "flow-jobs",
     measure: measureEnqueue,
   },
 };

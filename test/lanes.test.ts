@@ -99,6 +99,26 @@ describe("tenants", () => {
     await stillwake.flow.weigh("heavy", 1);
   });
 
+  it("whose turn is not over go on with it in the next claim, and no job is in that twice", async () => {
+    const name = fresh();
+    const contract = pipeline(name, { pool: name, tenant: (input) => input as string });
+    await stillwake.flow.weigh("heavy", 3);
+    await stillwake.enqueueMany(
+      contract,
+      Array.from({ length: 120 }, (_, index) => ["heavy", "light", "other"][index % 3]!),
+    );
+    const { claim } = worker(name, [name]);
+    expect((await claim(1))[0]!.tenant).toBe("heavy");
+    expect(await claim(60)).toHaveLength(60);
+    await stillwake.flow.weigh("heavy", 1);
+    const { rows } = await sql.query(
+      `select cardinality(l.job_ids) as jobs, (select count(distinct i)::integer from unnest(l.job_ids) i) as different
+      from stillwake.leases l where l.pool = $1 order by 1 desc limit 1`,
+      [name],
+    );
+    expect(rows).toEqual([{ jobs: 60, different: 60 }]);
+  });
+
   it("keep the order of priorities, and of arrival within a tenant", async () => {
     const name = fresh();
     const contract = pipeline(name, { pool: name, tenant: (input) => (input as string).slice(0, 1) });

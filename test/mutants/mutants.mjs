@@ -14,6 +14,7 @@ const KEYS_INTERLEAVE = "test/keys-interleave.test.ts";
 const FLOW = "test/model/flow.test.ts";
 const GATES = "test/gates-interleave.test.ts";
 const LANES = "test/lanes.test.ts";
+const FLOW_COST = "test/flow-cost.test.ts";
 
 const inFile = (file) => (old, text) => ({ file, old, new: text });
 const breakers = inFile("sql/functions/breakers.sql");
@@ -511,6 +512,14 @@ export const mutants = [
     ],
   },
   {
+    name: "keys: who wait for their key are locked while lanes are given out",
+    killedBy: KEYS_INTERLEAVE,
+    only: "gives out lanes",
+    edits: [
+      lanes("and (j.key is null or j.key_slot is not null or j.state = 'paused') and j.lane is", "and j.lane is"),
+    ],
+  },
+  {
     name: "limits: a use counts as if it were made when it is granted",
     killedBy: FLOW,
     edits: [
@@ -630,6 +639,52 @@ export const mutants = [
       lanes(
         "        ids := ids || v_found;\n        if v_place is not null then\n          v_quotas[v_place] := v_quotas[v_place] - cardinality(v_found);\n        end if;\n        if v_half ? v_name then",
         "        ids := ids || v_found;\n        if v_half ? v_name then",
+      ),
+    ],
+  },
+  {
+    name: "lanes: a lane whose rest was taken is visited again in the same claim",
+    killedBy: LANES,
+    only: "no job is in that twice",
+    edits: [lanes("or v_lane = v_from and v_resting) then", ") then")],
+  },
+  {
+    name: "lanes: the jobs of a lane are found along the line of all",
+    killedBy: FLOW_COST,
+    only: "whatever the statistics say",
+    edits: [
+      lanes(
+        "order by j.lane, j.run_at, j.id limit p_limit for update skip locked",
+        "order by j.run_at, j.id limit p_limit for update skip locked",
+      ),
+    ],
+  },
+  {
+    name: "lanes: a claim goes through all lanes that sleep",
+    killedBy: FLOW_COST,
+    only: "however many tenants sleep",
+    edits: [lanes("if v_idle = 64 then", "if v_idle = 1000000 then")],
+  },
+  {
+    name: "lanes: a claim that has met enough lanes that sleep begins at the same place next time",
+    killedBy: FLOW_COST,
+    only: "however many tenants sleep",
+    edits: [lanes("cursor := '0|' || v_at;", "null;")],
+  },
+  {
+    name: "lanes: weights do not count",
+    killedBy: LANES,
+    only: "as they weigh",
+    edits: [lanes("      if v_weighted then", "      if false then")],
+  },
+  {
+    name: "keys: each job of a call is compared with each",
+    killedBy: FLOW_COST,
+    only: "(join)",
+    edits: [
+      keys(
+        "from wanted w where w.id not in (select s.id from stored s);",
+        "from wanted w left join stored s on s.id = w.id where s.id is null;",
       ),
     ],
   },
