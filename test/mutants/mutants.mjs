@@ -474,7 +474,12 @@ export const mutants = [
   {
     name: "keys: all who wait are admitted, whatever the limit",
     killedBy: KEYS,
-    edits: [keys("generate_series(v_taken + 1, coalesce(v_most, 1))", "generate_series(v_taken + 1, 1000)")],
+    edits: [
+      keys(
+        "v_most  integer := (select key_limit from stillwake.pipelines where name = p_pipeline);",
+        "v_most  integer := 1000;",
+      ),
+    ],
   },
   {
     name: "keys: an ended job gives its place to nobody",
