@@ -10,16 +10,19 @@ import { Flow } from "./flow.ts";
 import { registerNeed, registerNeedThrough } from "./flow-verbs.ts";
 import { checkId, newId } from "./ids.ts";
 import { type Job, toJob } from "./job.ts";
+import { signal } from "./long-work-verbs.ts";
 import { type EnqueueManyOptions, type EnqueueOptions, label, labelsOf, sqlOptions } from "./options.ts";
 import { checkFilter, checkLimit, readCursor, writeCursor } from "./page.ts";
 import { toJson } from "./payload.ts";
 import { type Pipeline, validateInput } from "./pipeline.ts";
+import { Schedules } from "./schedules.ts";
 import { sharedCommit } from "./shared-commit.ts";
 import { type Duration, durationMs } from "./time.ts";
 import { loadTracing, type Tracing } from "./tracing.ts";
 import { type Send, sendThrough } from "./transaction.ts";
 import * as verbs from "./verbs.ts";
 import { verified } from "./verified.ts";
+import { Webhooks } from "./webhooks.ts";
 
 export interface Enqueued {
   id: string;
@@ -68,6 +71,10 @@ export class Stillwake {
   readonly database: Database;
   /** Limits, breakers, weights and caps. */
   readonly flow: Flow;
+  /** Endpoints, and what was told them. */
+  readonly webhooks: Webhooks;
+  /** Which job is due when. */
+  readonly schedules: Schedules;
   readonly #registering = new Map<string, Promise<void>>();
   readonly #registered = new Set<string>();
   readonly #share: (call: EnqueueCall) => Promise<string | Error>;
@@ -79,6 +86,8 @@ export class Stillwake {
   constructor(options: StillwakeOptions) {
     this.database = new Database(options);
     this.flow = new Flow(this.database);
+    this.webhooks = new Webhooks(this.database);
+    this.schedules = new Schedules(this.database, (contract) => this.#register(contract));
     this.#store = options.store;
     const share = () =>
       sharedCommit<EnqueueCall, string | Error>({
@@ -288,6 +297,17 @@ export class Stillwake {
   /** Runs a failed or cancelled job again, from its checkpoints or from the start. */
   async retry(id: string, options: { fromStart?: boolean; by?: string } = {}): Promise<verbs.JobState> {
     return verbs.controlJob(this.database, "retry", [checkId(id), options.fromStart ?? false, options.by ?? null]);
+  }
+
+  /** Says something to a job that waits for it, now or later: `job.waitFor(event)`. Answers the state the job is in. */
+  async signal(
+    id: string,
+    event: string,
+    data: unknown = null,
+    actor: Pick<Actor, "by"> = {},
+  ): Promise<verbs.JobState> {
+    const call = { job: checkId(id), event: label(event, "event"), data: toJson(data, "data"), by: actor.by ?? null };
+    return signal(this.database, call);
   }
 
   async pause(target: string | { pool: string }, actor: Actor = {}): Promise<verbs.JobState | undefined> {

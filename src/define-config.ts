@@ -27,6 +27,17 @@ export interface StillwakeConfig {
   spares?: number;
   mostJobs?: number;
   connections?: number;
+  /** How webhooks are sent, and where to; false leaves that to others. */
+  webhooks?:
+    | false
+    | {
+        allowHttp?: boolean;
+        ports?: number[];
+        allow?: string[];
+        concurrency?: number;
+        timeout?: Duration;
+        ca?: string;
+      };
   metricsPort?: number;
   /** An address that is not this machine's own opens metrics and health to others. */
   metricsHost?: string;
@@ -37,7 +48,7 @@ const known: (keyof StillwakeConfig)[] = [
   ..."url directUrl schema pipelines pool slots name lease grace cancelGrace drainLimit idleExit poll pollWithHints store scratch".split(
     " ",
   ),
-  ..."runAs heapMb spares mostJobs connections metricsPort metricsHost logLevel".split(" "),
+  ..."runAs heapMb spares mostJobs connections webhooks metricsPort metricsHost logLevel".split(" "),
 ] as (keyof StillwakeConfig)[];
 
 export function defineConfig(config: StillwakeConfig): StillwakeConfig {

@@ -46,6 +46,7 @@ export async function examine(options: { url: string; schema?: string }): Promis
     findings.push(await roles(ask, schema), await oldSnapshots(ask));
     findings.push(await ifAllowed("upkeep", () => partitions(ask, schema)));
     findings.push(await ifAllowed("leases", () => deadLeases(ask, schema)));
+    findings.push(await ifAllowed("schedules", () => lateSchedules(ask, schema)));
     return findings;
   } finally {
     await client.end();
@@ -244,5 +245,27 @@ async function deadLeases(ask: Ask, schema: string): Promise<Finding> {
     level: "warning",
     found: `${late} lapsed more than a minute ago and nobody recovered them`,
     remedy: `Start a worker of that pool, or call select * from ${schema}.watchdog().`,
+  };
+}
+
+async function lateSchedules(ask: Ask, schema: string): Promise<Finding> {
+  const { late, failing, all } = await ask(
+    `select string_agg(name, ', ' order by name) filter (where due_at is not null and next_at < ${schema}.now() - interval '2 minutes') as late,
+      string_agg(format('%s (%s)', name, last_error), ', ' order by name) filter (where last_error is not null) as failing, count(*)::text as all
+    from ${schema}.schedules`,
+  );
+  if (failing)
+    return {
+      check: "schedules",
+      level: "warning",
+      found: `cannot make their jobs: ${failing}`,
+      remedy: "Mend what the error says; each is tried again every minute.",
+    };
+  if (!late) return { check: "schedules", level: "ok", found: `${all}, none is late` };
+  return {
+    check: "schedules",
+    level: "warning",
+    found: `late by more than two minutes: ${late}`,
+    remedy: `Start a worker of their pool, or have select ${schema}.watchdog() called once a minute.`,
   };
 }

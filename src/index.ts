@@ -30,7 +30,7 @@ export {
   UnknownPool,
 } from "./errors.ts";
 export type { BreakerState, Flow, LimitState } from "./flow.ts";
-export type { Job } from "./job.ts";
+export type { Job, ScheduledFor } from "./job.ts";
 export { type Limit, type LimitOptions, type LimitUser, limit } from "./limit.ts";
 export { type MigrateOptions, type MigrateResult, migrate, printMigrations } from "./migrate.ts";
 export type { EnqueueManyOptions, EnqueueOptions } from "./options.ts";
@@ -44,7 +44,18 @@ export {
   type Schema,
 } from "./pipeline.ts";
 export { type Learn, type Observation, rateLimitHeaders } from "./rate-limit-headers.ts";
+export {
+  type CatchUp,
+  type Overlap,
+  type Schedule,
+  type ScheduledOptions,
+  type ScheduleOptions,
+  schedule,
+} from "./schedule.ts";
+export type { ScheduleState, Schedules, Slot } from "./schedules.ts";
 export { Fatal, Pause, RateLimited, Retry } from "./thrown.ts";
 export type { Duration } from "./time.ts";
 export type { Transaction } from "./transaction.ts";
 export type { Failure, JobFilter, JobState, WaitingFor, WatchdogAct } from "./verbs.ts";
+export type { WebhookFilter, WebhookState } from "./webhook-verbs.ts";
+export type { Delivery, Endpoint, EndpointOptions, EndState, Webhook, Webhooks } from "./webhooks.ts";

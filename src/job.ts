@@ -25,6 +25,8 @@ export interface Job {
   key: string | null;
   tenant: string | null;
   idempotencyKey: string | null;
+  /** The slot it is for, when a schedule made it. */
+  schedule: ScheduledFor | null;
   input: unknown;
   output: unknown;
   failure: verbs.Failure | null;
@@ -33,6 +35,23 @@ export interface Job {
   progress: verbs.JobRow["progress"];
   /** Optional steps of a completed job that have no result. */
   missing: string[];
+  /** The job that has spawned it, in which of its spawns, and its place among the inputs. */
+  parent: { id: string; spawn: string; index: number } | null;
+  /** How far the jobs are that it has spawned; null when it has spawned none. */
+  children: verbs.JobRow["children"];
+}
+
+/** The slot of a schedule that a job is for. */
+export interface ScheduledFor {
+  name: string;
+  /** The local time, such as "2030-03-31T02:30". */
+  slot: string;
+  /** The moment it was due. */
+  at: Date;
+}
+
+export function scheduledFor(origin: verbs.JobOrigin | null): ScheduledFor | null {
+  return origin && { name: origin.schedule, slot: origin.slot, at: new Date(origin.at) };
 }
 
 export function toJob(row: verbs.JobRow): Job {
@@ -57,6 +76,7 @@ export function toJob(row: verbs.JobRow): Job {
     key: row.key,
     tenant: row.tenant,
     idempotencyKey: row.idempotency_key,
+    schedule: scheduledFor(row.origin),
     input: row.input,
     output: row.output,
     failure: row.failure,
@@ -64,5 +84,7 @@ export function toJob(row: verbs.JobRow): Job {
     pause: row.pause,
     progress: row.progress,
     missing: row.missing ?? [],
+    parent: row.parent_id ? { id: row.parent_id, spawn: row.spawn!, index: row.child_no! } : null,
+    children: row.children,
   };
 }

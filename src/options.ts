@@ -26,6 +26,8 @@ export interface EnqueueOptions {
   tenant?: string;
   /** A second call with the same key and pipeline answers the first call's job. */
   idempotencyKey?: string;
+  /** Who is told when the job ends: a URL, or an endpoint of `sw.webhooks`, with or without a URL of the job's own. */
+  webhook?: string | { endpoint?: string; url?: string };
   /** Enqueue inside your own transaction: pg, postgres.js, Drizzle, Kysely, Prisma or Knex. */
   tx?: Transaction;
 }
@@ -69,6 +71,7 @@ const shared: Record<string, Write> = {
   key: () => {},
   onConflict: (sql, value) => (sql.on_conflict = conflict(value)),
   tenant: () => {},
+  webhook: (sql, value) => (sql.webhook = webhook(value)),
 };
 const forOne: Record<string, Write> = { ...shared, idempotencyKey: () => {}, tx: () => {} };
 const forMany: Record<string, Write> = { ...shared, idempotencyKeys: () => {}, tx: () => {} };
@@ -91,6 +94,31 @@ export function sqlOptions(options: EnqueueOptions | EnqueueManyOptions, many = 
     writers[name]!(sql, value);
   }
   return sql;
+}
+
+/** Whether it may be connected to is decided when it is. */
+function webhook(value: unknown): unknown {
+  const { endpoint, url, ...rest } = (typeof value === "object" && value !== null ? value : { url: value }) as Record<
+    string,
+    unknown
+  >;
+  const [unknown] = Object.keys(rest);
+  const bad =
+    unknown !== undefined ||
+    (endpoint === undefined && url === undefined) ||
+    (endpoint !== undefined && (typeof endpoint !== "string" || !/^[a-z0-9][a-z0-9_.:-]{0,99}$/.test(endpoint))) ||
+    (url !== undefined && !isReceiver(url));
+  if (!bad) return endpoint === undefined ? url : { endpoint, ...(url !== undefined && { url }) };
+  throw new InvalidInput("webhook is neither the URL of a receiver nor an endpoint", {
+    field: unknown === undefined ? "webhook" : `webhook.${unknown}`,
+    remedy: 'Write "https://host/path", without a user and password, or { endpoint: "name", url: "https://…" }',
+  });
+}
+
+function isReceiver(url: unknown): boolean {
+  if (typeof url !== "string" || Buffer.byteLength(url) > 2000 || !/^https?:\/\/[^\s/?#@\\]+([/?#]\S*)?$/i.test(url))
+    return false;
+  return URL.canParse(url) && unstorable(url) === undefined;
 }
 
 function conflict(value: unknown): OnConflict {

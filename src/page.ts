@@ -1,5 +1,6 @@
 // Which jobs, how many, and from where: what a list can be asked.
 import { InvalidInput } from "./errors.ts";
+import { checkId } from "./ids.ts";
 import { label } from "./options.ts";
 import type { JobFilter } from "./verbs.ts";
 
@@ -8,10 +9,10 @@ const states = ["queued", "running", "paused", "completed", "failed", "cancelled
 export function checkFilter(filter: JobFilter): JobFilter {
   const given = Object.entries(filter).filter(([, value]) => value !== undefined);
   for (const [field, value] of given) {
-    if (!["pipeline", "pool", "state", "key", "tenant"].includes(field)) {
+    if (!["pipeline", "pool", "state", "key", "tenant", "parent"].includes(field)) {
       throw new InvalidInput(`Unknown filter "${field}"`, {
         field,
-        remedy: "Filters: pipeline, pool, state, key, tenant",
+        remedy: "Filters: pipeline, pool, state, key, tenant, parent",
       });
     }
     if (field === "state" && !states.includes(value)) {
@@ -20,7 +21,8 @@ export function checkFilter(filter: JobFilter): JobFilter {
         remedy: `States: ${states.join(", ")}`,
       });
     }
-    label(value, field);
+    if (field === "parent") checkId(value);
+    else label(value, field);
   }
   return Object.fromEntries(given);
 }

@@ -17,9 +17,11 @@ type SchemaResult<Output> =
   | { readonly value: Output; readonly issues?: undefined }
   | { readonly issues: readonly { readonly message: string; readonly path?: readonly unknown[] | undefined }[] };
 
-export interface PipelineOptions<Input, Output> {
+export interface PipelineOptions<Input, Output, Result = unknown> {
   /** Any Standard Schema. Input is checked before it is stored; without one, any JSON value is accepted. */
   input?: Schema<Input, Output>;
+  /** What its jobs return, for those who spawn them. Checked before a job completes. */
+  output?: Schema<unknown, Result>;
   /** Whose machines run it. Default "default". */
   pool?: string;
   /** Higher runs first, -1000 to 1000. Default 0. */
@@ -55,6 +57,11 @@ export interface PipelineOptions<Input, Output> {
   ghosts?: boolean;
   /** How long one attempt may take. Default: as long as it lives. */
   timeout?: Duration;
+  /**
+   * After this long an attempt hands its job on, uncharged, where it is between two steps or two batches of job.each(): for platforms that end a
+   * process after a fixed time. Default: never.
+   */
+  budget?: Duration;
   /** An attempt whose runner gives no sign of life for this long (a tick, a log line, progress, output of a command) is ended. Default "10m". */
   silence?: Duration;
   /**
@@ -78,23 +85,37 @@ export type OnConflict = "join" | "wait" | "replace" | "reject";
 
 export type PipelineSettings = Readonly<Record<string, string | number | boolean | readonly string[]>>;
 
-export interface Pipeline<Input = unknown, Output = Input> {
+export interface Pipeline<Input = unknown, Output = Input, Result = unknown> {
   readonly name: string;
-  readonly options: Readonly<PipelineOptions<Input, Output>>;
+  readonly options: Readonly<PipelineOptions<Input, Output, Result>>;
   /** The settings as `stillwake.register_pipeline` takes them. */
   readonly settings: PipelineSettings;
+}
+
+/** Runs the pipeline's schema over what a job has returned. */
+export async function validateOutput(pipeline: Pipeline, value: unknown): Promise<unknown> {
+  const result = await pipeline.options.output!["~standard"].validate(value);
+  if (!result.issues) return result.value;
+  const issues: Issue[] = result.issues.map((issue) => ({
+    path: pathOf("output", issue.path),
+    message: issue.message,
+  }));
+  throw new InvalidInput(
+    `What pipeline "${pipeline.name}" returned is not valid: ${issues.map(({ path, message }) => `${path}: ${message}`).join("; ")}`,
+    { issues, field: issues[0]?.path ?? "output", remedy: "Return what its output schema says, or change the schema" },
+  );
 }
 
 /** The type a job of this pipeline is enqueued with. */
 export type InputOf<P> = P extends Pipeline<infer Input, infer _> ? Input : never;
 
-export function pipeline<Input = unknown, Output = Input>(
+export function pipeline<Input = unknown, Output = Input, Result = unknown>(
   name: string,
-  options: PipelineOptions<Input, Output> = {},
-): Pipeline<Input, Output> {
+  options: PipelineOptions<Input, Output, Result> = {},
+): Pipeline<Input, Output, Result> {
   checkName(name, "pipeline");
   const known =
-    "input pool priority retry key keyLimit onConflict tenant concurrency needs ghosts timeout silence failures version onOlder keep".split(
+    "input output pool priority retry key keyLimit onConflict tenant concurrency needs ghosts timeout budget silence failures version onOlder keep".split(
       " ",
     );
   const unknown = Object.keys(options).find((key) => !known.includes(key));
@@ -109,12 +130,13 @@ export function pipeline<Input = unknown, Output = Input>(
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: what the functions of a contract take is of no concern here.
-function checkPolicies(name: string, options: PipelineOptions<any, any>): void {
+function checkPolicies(name: string, options: PipelineOptions<any, any, any>): void {
   const refuse = (field: string, value: unknown, remedy: string) => {
     throw new InvalidInput(`${field} ${JSON.stringify(value)} of pipeline "${name}" is not valid`, { field, remedy });
   };
   const { timeout, silence, failures, version = 1, onOlder = "continue" } = options;
   limitMs(timeout, "timeout");
+  limitMs(options.budget, "budget");
   limitMs(silence, "silence");
   if (!Number.isInteger(version) || version < 1 || version > 2_147_483_647) {
     refuse("version", version, "Use a whole number from 1 and raise it by one when the steps change their meaning");
@@ -143,7 +165,7 @@ function checkPolicies(name: string, options: PipelineOptions<any, any>): void {
 export const conflicts: readonly OnConflict[] = ["join", "wait", "replace", "reject"];
 
 // biome-ignore lint/suspicious/noExplicitAny: what the functions of a contract take is of no concern here.
-function settingsOf(options: PipelineOptions<any, any>): PipelineSettings {
+function settingsOf(options: PipelineOptions<any, any, any>): PipelineSettings {
   const { pool, priority, retry, keep, needs = [] } = options;
   const settings: Record<string, string | number | boolean | readonly string[]> = {};
   const set = (key: string, value: string | number | boolean | undefined) => {

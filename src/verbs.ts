@@ -18,6 +18,14 @@ export interface Failure {
   step?: string;
 }
 
+/** What brought a job into being, when that was not somebody's call. */
+export interface JobOrigin {
+  schedule: string;
+  /** The local time it is for. */
+  slot: string;
+  at: string;
+}
+
 export interface JobRow {
   id: string;
   pipeline: string;
@@ -45,6 +53,11 @@ export interface JobRow {
   pause: { at: string; by?: string; reason?: string; resume_at?: string } | null;
   progress: { at: string; fraction?: number; done?: number; total?: number; sentence?: string } | null;
   missing: string[] | null;
+  origin: JobOrigin | null;
+  parent_id: string | null;
+  spawn: string | null;
+  child_no: number | null;
+  children: { total: number; completed: number; failed: number; cancelled: number } | null;
 }
 
 export interface EnqueueBatch {
@@ -61,6 +74,8 @@ export interface JobFilter {
   state?: JobState;
   key?: string;
   tenant?: string;
+  /** The children of this job. */
+  parent?: string;
 }
 
 /** Stores the batch and answers the ids: the given ones, or those of earlier jobs with the same idempotency keys. */
@@ -118,10 +133,13 @@ function registerText(schema: string): string {
 }
 
 const jobColumns = `id, pipeline, pool, state, waiting_for, priority, run_at, created_at, started_at, ended_at, expires_at, attempt, max_attempts,
-  crashes, epoch, worker, key, tenant, idempotency_key, input, output, failure, cancel, pause, progress, missing`;
+  crashes, epoch, worker, key, tenant, idempotency_key, input, output, failure, cancel, pause, progress, missing, origin, parent_id, spawn, child_no`;
 
 export async function readJobs(database: Database, ids: string[]): Promise<JobRow[]> {
-  return database.query<JobRow>(`select ${jobColumns} from ${database.schema}.jobs where id = any ($1::uuid[])`, [ids]);
+  return database.query<JobRow>(
+    `select ${jobColumns}, children from ${database.schema}.jobs where id = any ($1::uuid[])`,
+    [ids],
+  );
 }
 
 /** Newest first. `before` is the id the page before ended with. */
@@ -135,16 +153,21 @@ export async function listJobs(
   const values: unknown[] = [];
   for (const [column, value] of Object.entries({ ...filter })) {
     values.push(value);
-    conditions.push(`${column} = $${values.length}`);
+    conditions.push(`${column === "parent" ? "parent_id" : column} = $${values.length}`);
   }
   if (before) {
     values.push(before);
     conditions.push(`id < $${values.length}`);
   }
   values.push(limit);
+  // The children of a job are few among all jobs: found first, then ordered.
+  const apart = filter.parent === undefined ? "" : " offset 0";
   const where = conditions.length > 0 ? `where ${conditions.join(" and ")}` : "";
   return database.query<JobRow>(
-    `select ${jobColumns} from ${database.schema}.jobs ${where} order by id desc limit $${values.length}`,
+    // Children are counted for the page alone.
+    `select j.*, ${database.schema}.children(j.id) as children from (
+      select * from (select ${jobColumns} from ${database.schema}.jobs ${where}${apart}) a order by id desc limit $${values.length}
+    ) j order by j.id desc`,
     values,
   );
 }

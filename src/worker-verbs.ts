@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import type { Database } from "./database.ts";
 import { fromDatabase } from "./errors.ts";
 import type { Send } from "./transaction.ts";
-import type { ArtifactRow, Failure, JobState, WaitingFor } from "./verbs.ts";
+import type { ArtifactRow, Failure, JobOrigin, JobState, WaitingFor } from "./verbs.ts";
 
 /** What a worker holds: the fence of every write it makes. */
 export interface Lease {
@@ -27,6 +27,7 @@ export interface ClaimedJob {
   progress: unknown;
   version: number | null;
   trace: Record<string, string> | null;
+  origin: JobOrigin | null;
   /** Where the next claim begins, in a pool whose jobs take turns. */
   cursor: string | null;
 }
@@ -36,7 +37,7 @@ export type Settlement = Lease &
     | { outcome: "completed"; output?: unknown; missing?: string[] }
     | { outcome: "failed"; failure: Failure; fatal?: boolean; retry_in?: string }
     | { outcome: "cancelled"; failure?: Failure }
-    | { outcome: "slept"; for?: string; until?: string; waiting_for?: WaitingFor; step?: string }
+    | { outcome: "slept"; for?: string; until?: string; waiting_for?: WaitingFor; step?: string; awaits?: string }
     | { outcome: "paused"; reason: string; resume_in?: string; breaker?: string }
     | { outcome: "released"; reason?: string }
     | { outcome: "lost"; failure: Failure }
@@ -77,7 +78,7 @@ export async function settleAndClaim(
   const given = JSON.stringify(settlements);
   const id = randomUUID();
   const rows = await database.repeat<ClaimedJob & { refused: string[] | null }>(
-    `select job_id, lease_id, epoch, pipeline, input, attempt, max_attempts, crashes, key, tenant, progress, version, trace, cursor, refused
+    `select job_id, lease_id, epoch, pipeline, input, attempt, max_attempts, crashes, key, tenant, progress, version, trace, origin, cursor, refused
     from ${database.schema}.settle_and_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
     {
       values: (again) => [

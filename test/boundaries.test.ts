@@ -19,7 +19,8 @@ describe("the source", () => {
   });
 
   it("has SQL text only where it belongs", () => {
-    const allowed = /^(database|verbs|worker-verbs|flow-verbs|direct|migrate|schema|doctor)\.ts$|^testing\//;
+    const allowed =
+      /^(database|verbs|worker-verbs|flow-verbs|webhook-verbs|long-work-verbs|schedule-verbs|direct|migrate|schema|doctor)\.ts$|^testing\//;
     const verb =
       /["'`]\s*(select|insert into|update|delete from|with \w+ as|create|alter|drop|begin|commit|rollback|set local|listen|notify|lock table|grant) /;
     const found = sources.filter(({ name, uncommented }) => !allowed.test(name) && verb.test(uncommented));
@@ -28,9 +29,15 @@ describe("the source", () => {
   });
 
   it("keeps contracts free of Node and of the database, through everything they import", () => {
-    const reached = closure("pipeline.ts");
+    const reached = [...closure("pipeline.ts"), ...closure("schedule.ts")];
     expect(reached).toEqual(expect.arrayContaining(["errors.ts", "time.ts"]));
     expect(reached.filter((name) => /^(node:|pg$)/.test(name))).toEqual([]);
+  });
+
+  it("keeps what receivers of webhooks import free of Node and of the database", () => {
+    const reached = closure("webhooks/index.ts");
+    expect(reached).toEqual(expect.arrayContaining(["webhook-signature.ts", "errors.ts"]));
+    expect(reached.filter((name) => !name.endsWith(".ts"))).toEqual([]);
   });
 
   it("points one way: the library knows no command, no test helper, no embedded server", () => {
@@ -39,8 +46,9 @@ describe("the source", () => {
       ".": /^[\w-]+\.ts$/,
       postgres: /^postgres\/|^errors\.ts$/,
       testing: /^testing\/|^worker\/|^[\w-]+\.ts$/,
-      worker: /^worker\/|^[\w-]+\.ts$/,
-      cli: /^cli\/|^postgres\/index\.ts$|^worker\/|^[\w-]+\.ts$/,
+      webhooks: /^webhooks\/|^[\w-]+\.ts$/,
+      worker: /^worker\/|^webhooks\/|^[\w-]+\.ts$/,
+      cli: /^cli\/|^postgres\/index\.ts$|^worker\/|^webhooks\/|^[\w-]+\.ts$/,
     };
     for (const { name, imports } of sources) {
       const folder = path.dirname(name);
@@ -64,12 +72,13 @@ describe("the source", () => {
         "verified.ts",
         "limit.ts",
         "breaker.ts",
+        "webhook-signature.ts",
       ],
-      ["pipeline.ts", "options.ts", "database.ts", "thrown.ts", "define-config.ts"],
+      ["pipeline.ts", "options.ts", "database.ts", "thrown.ts", "define-config.ts", "schedule.ts"],
       ["verbs.ts", "migrate.ts", "doctor.ts"],
       ["worker-verbs.ts", "job.ts", "page.ts", "enqueue-call.ts"],
-      ["direct.ts", "flow-verbs.ts"],
-      ["flow.ts"],
+      ["direct.ts", "flow-verbs.ts", "long-work-verbs.ts", "schedule-verbs.ts", "webhook-verbs.ts"],
+      ["flow.ts", "schedules.ts", "webhooks.ts"],
       ["client.ts"],
       ["index.ts"],
     ];
@@ -105,6 +114,11 @@ describe("the source", () => {
   it("keeps the libraries of the worker out of the client", () => {
     const packages = closure("index.ts").filter((name) => !/\.ts$|^node:/.test(name));
     expect(packages.sort()).toEqual(["@opentelemetry/api", "pg"]);
+  });
+
+  it("keeps logs, metrics and archives out of the relay, which must start quickly", () => {
+    const packages = closure("worker/relay.ts").filter((name) => /^[@a-z]/.test(name) && !/\.ts$|^node:/.test(name));
+    expect(packages.sort()).toEqual(["@opentelemetry/api", "aws4fetch", "pg"]);
   });
 
   it("F7, F8: names no statement and takes no lock that would stay with a pooled connection", () => {

@@ -41,7 +41,7 @@ describe("stillwake", () => {
   it.each<[args: string[], says: RegExp]>([
     [
       ["migrat"],
-      /^INVALID_INPUT: Unknown command "migrat"\. Commands: dev, worker, migrate, doctor, watchdog\. See stillwake --help\n$/,
+      /^INVALID_INPUT: Unknown command "migrat"\. Commands: dev, worker, migrate, doctor, watchdog, webhooks\. See stillwake --help\n$/,
     ],
     [["migrate", "--dry"], /^INVALID_INPUT: Unknown option '--dry'.*See stillwake --help\n$/s],
     [["migrate", "now"], /^INVALID_INPUT: Unexpected "now" after migrate\. See stillwake --help\n$/],

@@ -35,17 +35,20 @@ afterAll(async () => {
 
 /** Every function somebody other than the owner may call. A new one must be given to somebody here, or stays with the owner. */
 const allowed: Record<Role, string[]> = {
-  app: "cancel cap_pool close_breaker demand enqueue enqueue_many limit_budgets next_due now open_breaker pause pause_pool register_breaker register_limit register_pipeline reset_limit resume resume_pool retry save_checkpoint schema_state set_weight shut_gates watchdog".split(
+  app: "cancel cap_pool children close_breaker demand disable_endpoint enable_endpoint enqueue enqueue_many limit_budgets next_due now open_breaker pause pause_pool pause_schedule register_breaker register_limit register_pipeline remove_schedule resend_webhook reset_limit resume resume_pool resume_schedule retry rotate_secret run_schedules save_checkpoint save_place schema_state set_endpoint set_schedule set_weight shut_gates signal upcoming watchdog webhooks_due".split(
     " ",
   ),
   worker:
-    "adopt append_logs ask_breaker be_present beat claim complete demand expire fail listen load_artifacts load_checkpoints next_due now progress recover recover_absent register_breaker register_limit register_pipeline release save_artifact save_checkpoint save_checkpoints schema_state settle settle_and_claim tell_breaker unlisten use_limit watchdog".split(
+    "adopt append_logs ask_breaker be_present beat claim claim_webhooks complete demand expire fail listen load_artifacts load_checkpoints load_children look_for_signal next_due now progress recover recover_absent register_breaker register_limit register_pipeline release save_artifact save_checkpoint save_checkpoints save_place schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal tell_breaker unlisten use_limit watchdog webhooks_due".split(
       " ",
     ),
-  reader: "demand limit_budgets next_due now schema_state shut_gates".split(" "),
+  reader: "children demand limit_budgets next_due now schema_state shut_gates upcoming webhooks_due".split(" "),
   nobody: [],
 };
-const views = "artifacts attempts breakers checkpoints events jobs limits logs pipelines pools tenants".split(" ");
+const views =
+  "artifacts attempts breakers checkpoints deliveries events jobs limits logs pipelines pools schedules tenants webhook_endpoints webhooks".split(
+    " ",
+  );
 const readable: Record<Role, string[]> = { app: views, reader: views, worker: [], nobody: [] };
 
 describe.each(Object.keys(logins) as Role[])("S43: %s", (role) => {

@@ -1,12 +1,13 @@
 -- Workers take jobs. Called by the keeper of a worker, or by any client that works.
 
 -- Takes up to p_limit claimable jobs of a pool, of the pipelines the worker knows, most urgent and longest waiting first, under one new
--- lease that lasts p_span. First it recovers, in bounded number, what dead workers of this pool left: a recovered job keeps its place in line.
+-- lease that lasts p_span. First it recovers, in bounded number, what dead workers of this pool left: a recovered job keeps its place in line. And
+-- it makes the jobs of schedules of the pool whose slot has come.
 -- The attempt is counted here. A caller that names the lease (p_lease, a fresh random uuid) may repeat a call whose answer it never got:
 -- it is answered what it then got. With p_limit 0 it claims nothing itself and sees to it that the first call, should it still be on its way,
 -- claims nothing either. A worker that names the version of its code per pipeline (p_versions, and p_oldest for the oldest version
 -- whose jobs it goes on with) is given no job begun under another. p_presence: see be_present(). In a pool with lanes (lanes.sql) it goes from
--- lane to lane instead, beginning at p_cursor, which it answered last time. Locks: as recover(); a capped pool; then live_jobs, skipping locked
+-- lane to lane instead, beginning at p_cursor, which it answered last time. Locks: as run_schedules() and recover(); a capped pool; then live_jobs, skipping locked
 -- ones; inserts one lease. Raises SW001, SW003.
 --
 -- The SET clauses pin the plan: a walk along live_jobs_line. A stale estimate must never turn a claim into a sort of the whole backlog.
@@ -15,7 +16,7 @@ create or replace function stillwake.claim(
   p_lease uuid default null, p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null, p_cursor text default null
 ) returns table (
   job_id uuid, lease_id uuid, epoch bigint, pipeline text, input jsonb, attempt integer, max_attempts integer, crashes integer,
-  key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb, cursor text
+  key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb, origin jsonb, cursor text
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
@@ -41,10 +42,15 @@ begin
   end if;
   if p_lease is not null and exists (select from stillwake.leases l where l.id = p_lease) then
     return query
-    select j.id, j.lease_id, j.epoch, j.pipeline, j.input, j.attempt, j.max_attempts, j.crashes, j.key, j.tenant, j.created_at, j.progress, j.version, j.trace, p_cursor
+    select j.id, j.lease_id, j.epoch, j.pipeline, j.input, j.attempt, j.max_attempts, j.crashes, j.key, j.tenant, j.created_at, j.progress, j.version, j.trace, j.origin, p_cursor
     from stillwake.leases l join stillwake.live_jobs j on j.id = any (l.job_ids) and j.lease_id = l.id
     where l.id = p_lease order by j.priority desc, j.run_at, j.id;
     return;
+  end if;
+  -- Mostly none is due, and then this look is all there is to it. The index takes no function whose answer changes, hence the variable.
+  v_now := stillwake.now();
+  if exists (select from stillwake.schedules s where s.due_at <= v_now) then
+    perform stillwake.run_schedules(10, p_pool);
   end if;
   perform stillwake.recover(10, p_pool, 200);
   perform stillwake.expire(100, p_pool);
@@ -98,9 +104,9 @@ begin
       started_at = coalesce(j.started_at, v_now), waiting_for = null, pause = null, place = null, log_batch = 0,
       version = coalesce(j.version, p_versions[array_position(p_pipelines, j.pipeline)])
     where j.id = any (v_ids)
-    returning j.id, j.epoch, j.pipeline, j.input, j.attempt, j.max_attempts, j.crashes, j.key, j.tenant, j.created_at, j.progress, j.version, j.trace, j.priority, j.run_at
+    returning j.id, j.epoch, j.pipeline, j.input, j.attempt, j.max_attempts, j.crashes, j.key, j.tenant, j.created_at, j.progress, j.version, j.trace, j.origin, j.priority, j.run_at
   )
-  select t.id, v_lease, t.epoch, t.pipeline, t.input, t.attempt, t.max_attempts, t.crashes, t.key, t.tenant, t.created_at, t.progress, t.version, t.trace, claim.cursor
+  select t.id, v_lease, t.epoch, t.pipeline, t.input, t.attempt, t.max_attempts, t.crashes, t.key, t.tenant, t.created_at, t.progress, t.version, t.trace, t.origin, claim.cursor
   from taken t order by t.priority desc, t.run_at, t.id;
 end
 $$;
@@ -112,7 +118,7 @@ create or replace function stillwake.settle_and_claim(
   p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null, p_cursor text default null
 ) returns table (
   job_id uuid, lease_id uuid, epoch bigint, pipeline text, input jsonb, attempt integer, max_attempts integer, crashes integer,
-  key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb, cursor text, refused uuid[]
+  key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb, origin jsonb, cursor text, refused uuid[]
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin

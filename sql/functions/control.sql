@@ -39,7 +39,7 @@ begin
 end
 $$;
 
--- Ends a waiting job at once; asks a running one to stop, which its worker learns with the next beat. Answers the state of the job:
+-- Ends a waiting job at once; asks a running one to stop, which its worker learns with the next beat. So with all it has spawned. Answers the state of the job:
 -- 'cancelled', 'running' (asked) or, when it had ended before, the state it ended in. Locks: lease, job. Raises SW004.
 create or replace function stillwake.cancel(p_id uuid, p_reason text default null, p_by text default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -60,6 +60,9 @@ begin
     perform stillwake.add_event(p_id, 'cancel_requested', v_cancel);
   end if;
   if v_job.lease_id is not null then
+    if exists (select from stillwake.live_jobs c where c.parent_id = p_id) then
+      perform stillwake.cancel_children(p_id, coalesce(p_reason, 'The job that spawned it was cancelled'), p_by);
+    end if;
     perform stillwake.hint_worker(v_job.worker);
     return 'running';
   end if;
@@ -68,45 +71,78 @@ end
 $$;
 
 -- Runs a failed or cancelled job again: its attempts and crashes start at zero, its epoch goes on. From its checkpoints, or with
--- p_from_start without them and without its artifacts. Locks: the ended row, checkpoints. Raises SW004, SW006.
+-- p_from_start without them, its artifacts and what it has spawned. Its children that have not completed are retried with it. Locks: the ended row, checkpoints, parts. Raises SW004, SW006.
 create or replace function stillwake.retry(p_id uuid, p_from_start boolean default false, p_by text default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  v_now timestamptz := stillwake.now();
-  v_old stillwake.ended_jobs;
+  v_state text;
 begin
-  select * into v_old from stillwake.ended_jobs where id = p_id for update;
+  select e.state into v_state from stillwake.ended_jobs e where e.id = p_id for update;
   if not found then
     if exists (select from stillwake.live_jobs where id = p_id) then
       perform stillwake.refuse('SW006', format('Job %s has not ended', p_id), 'id', 'Only failed and cancelled jobs can be retried.');
     end if;
     perform stillwake.refuse_unknown_job(p_id);
-  elsif v_old.state = 'completed' then
+  elsif v_state = 'completed' then
     perform stillwake.refuse('SW006', format('Job %s is completed', p_id), 'id', 'Enqueue a new job to do the work again.');
+  elsif not p_from_start and exists (select from stillwake.live_jobs c where c.parent_id = p_id and c.cancel is not null) then
+    perform stillwake.refuse('SW006', format('Children of job %s are still being cancelled', p_id), 'id', 'Retry it when they have stopped, in a second or two, or from the start.');
   end if;
-
-  delete from stillwake.ended_jobs where id = p_id;
-  if v_old.claimed_at is not null then
-    insert into stillwake.ended_attempts (job_id, epoch, lease_id, attempt, worker, claimed_at, ended_at, outcome, failure)
-    values (p_id, v_old.epoch, v_old.lease_id, v_old.attempt, v_old.worker, v_old.claimed_at, v_old.ended_at,
-      coalesce(v_old.outcome, v_old.state), v_old.failure);
-  end if;
-  -- With a key it waits for its place like all of its key.
-  insert into stillwake.live_jobs (id, created_at, run_at, place, waiting_for, epoch, seq, max_attempts, priority, pipeline, pool, lane, key, tenant, idempotency_key, input, failure, version, trace)
-  values (p_id, v_old.created_at, case when v_old.key is null then v_now else 'infinity' end, case when v_old.key is not null then v_now end, case when v_old.key is not null then 'key' end,
-    v_old.epoch, v_old.seq, v_old.max_attempts, v_old.priority, v_old.pipeline, v_old.pool, stillwake.lane_in(v_old.pool, v_old.pipeline, v_old.tenant), v_old.key, v_old.tenant,
-    v_old.idempotency_key, v_old.input, v_old.failure, case when not p_from_start then v_old.version end, v_old.trace);
-  if v_old.key is not null then
-    perform stillwake.fill_key(v_old.pipeline, v_old.key);
-  end if;
-  update stillwake.idempotency_keys set forget_on = null where pipeline = v_old.pipeline and key = v_old.idempotency_key and job_id = p_id;
-  if p_from_start then
-    delete from stillwake.checkpoints where job_id = p_id;
-    delete from stillwake.artifacts where job_id = p_id;
-  end if;
-  perform stillwake.add_event(p_id, 'retried', jsonb_strip_nulls(jsonb_build_object('by', p_by, 'from_start', p_from_start)));
-  perform stillwake.hint(v_old.pool);
+  perform stillwake.revive(array[p_id], p_from_start, p_by);
   return 'queued';
+end
+$$;
+
+-- Ended jobs are live again, and with them those of their children that have not completed. Locks: the ended rows; then parts, spawns, keys.
+create or replace function stillwake.revive(p_ids uuid[], p_from_start boolean, p_by text) returns void
+language plpgsql as $$
+declare
+  v_now      timestamptz := stillwake.now();
+  v_data     jsonb := jsonb_strip_nulls(jsonb_build_object('by', p_by, 'from_start', p_from_start));
+  v_pools    text[];
+  v_parents  uuid[];
+  v_spawns   text[];
+  v_nos      integer[];
+  v_states   text[];
+  v_children uuid[];
+begin
+  with old as materialized (
+    delete from stillwake.ended_jobs e where e.id = any (p_ids) and e.state <> 'completed' returning e.*
+  ), attempts as (
+    insert into stillwake.ended_attempts (job_id, epoch, lease_id, attempt, worker, claimed_at, ended_at, outcome, failure)
+    select o.id, o.epoch, o.lease_id, o.attempt, o.worker, o.claimed_at, o.ended_at, coalesce(o.outcome, o.state), o.failure from old o where o.claimed_at is not null
+  ), revived as (
+    -- With a key it waits for its place like all of its key, and looks for one at the commit.
+    insert into stillwake.live_jobs (id, created_at, run_at, place, waiting_for, epoch, seq, max_attempts, priority, pipeline, pool, lane, key, tenant, idempotency_key, input, failure, version, webhooks, trace, parent_id, spawn, child_no, origin)
+    select o.id, o.created_at, case when o.key is null then v_now else 'infinity' end, case when o.key is not null then v_now end, case when o.key is not null then 'key' end,
+      o.epoch, o.seq + 1, o.max_attempts, o.priority, o.pipeline, o.pool, stillwake.lane_in(o.pool, o.pipeline, o.tenant), o.key, o.tenant,
+      o.idempotency_key, o.input, o.failure, case when not p_from_start then o.version end, o.webhooks, o.trace, o.parent_id, o.spawn, o.child_no, o.origin
+    from old o order by stillwake.key_lock(o.pipeline, o.key), o.id
+  ), told as (
+    insert into stillwake.feed (job_id, seq, at, epoch, kind, data) select o.id, o.seq + 1, v_now, o.epoch, 'retried', v_data from old o
+  ), remembered as (
+    update stillwake.idempotency_keys k set forget_on = null from old o where k.pipeline = o.pipeline and k.key = o.idempotency_key and k.job_id = o.id
+  )
+  select array_agg(distinct o.pool), array_agg(o.parent_id) filter (where o.parent_id is not null), array_agg(o.spawn) filter (where o.parent_id is not null),
+    array_agg(o.child_no) filter (where o.parent_id is not null), array_agg(o.state) filter (where o.parent_id is not null)
+  into v_pools, v_parents, v_spawns, v_nos, v_states from old o;
+  if p_from_start then
+    delete from stillwake.checkpoints c where c.job_id = any (p_ids);
+    delete from stillwake.artifacts a where a.job_id = any (p_ids);
+    perform stillwake.forget_children(i) from unnest(p_ids) i;
+  end if;
+  if v_parents is not null then
+    perform stillwake.count_again(v_parents, v_spawns, v_nos, v_states);
+  end if;
+  v_children := array(select e.id from stillwake.ended_jobs e where e.parent_id = any (p_ids) and e.state <> 'completed');
+  if v_children <> '{}' then
+    perform stillwake.revive(v_children, false, p_by);
+  end if;
+  -- Now, and not only at the commit: whoever asks sees it in its place.
+  perform stillwake.fill_key(k.pipeline, k.key) from (
+    select distinct j.pipeline, j.key, stillwake.key_lock(j.pipeline, j.key) from stillwake.live_jobs j where j.id = any (p_ids) and j.key is not null and j.key_slot is null order by 3
+  ) k;
+  perform stillwake.hint(p) from unnest(v_pools) p;
 end
 $$;
 

@@ -77,13 +77,24 @@ $$;
 --   further one joins the active job (its id is answered), waits, replaces or is refused; see keys.sql,
 --   idempotency_keys (an array as long as p_inputs; null for none): a key seen before answers the job it made then,
 --   traces (an array as long as p_inputs: the W3C trace context each job carries; null for none),
+--   webhook (a URL or { endpoint, url }: who is told when a job ends; see webhooks.sql),
 --   again (true when a caller repeats a call whose answer it never got, with the same p_ids: what is there already stays as it is).
 -- Sends one hint per call, and only if somebody listens. Locks: idempotency_keys in key order; with keys as enqueue_keyed().
 -- Raises SW001, SW002, SW003, SW007.
 create or replace function stillwake.enqueue_many(
   p_pipeline text, p_inputs jsonb, p_options jsonb default '{}', p_ids uuid[] default null
 ) returns uuid[]
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  return stillwake.store_jobs(p_pipeline, p_inputs, p_options, p_ids);
+end
+$$;
+
+-- The same for the functions of this schema: with p_parent the jobs are children of that job, in its spawn p_spawn, numbered from p_first.
+create or replace function stillwake.store_jobs(
+  p_pipeline text, p_inputs jsonb, p_options jsonb, p_ids uuid[], p_parent uuid default null, p_spawn text default null, p_first integer default null
+) returns uuid[]
+language plpgsql set plan_cache_mode = force_generic_plan as $$
 declare
   v_now      timestamptz := stillwake.now();
   v_run_at   timestamptz := v_now;
@@ -118,7 +129,7 @@ begin
 
   if p_options is distinct from '{}' then
     perform stillwake.check_options(p_options, array['pool', 'priority', 'delay', 'run_at', 'expires_in', 'expires_at', 'key', 'keys', 'on_conflict', 'tenant',
-      'tenants', 'max_attempts', 'idempotency_keys', 'traces', 'again']);
+      'tenants', 'max_attempts', 'idempotency_keys', 'traces', 'webhook', 'again']);
     if p_options -> 'traces' is not null and (jsonb_typeof(p_options -> 'traces') <> 'array' or pg_column_size(p_options -> 'traces') > 1024 * (v_count + 1)) then
       perform stillwake.refuse('SW001', 'traces must be an array of small objects, one per input', 'traces', 'Pass { "traceparent": "…" } or null.');
     end if;
@@ -144,6 +155,7 @@ begin
     v_job_keys := stillwake.read_labels(p_options, 'key', v_count);
     v_tenants := stillwake.read_labels(p_options, 'tenant', v_count);
     v_pipeline.on_conflict := coalesce(stillwake.read_on_conflict(p_options), v_pipeline.on_conflict);
+    v_row.webhooks := stillwake.read_webhook(p_options);
     v_again := coalesce(p_options -> 'again' = 'true', false);
     v_keys := stillwake.take_idempotency_keys(p_pipeline, p_options -> 'idempotency_keys', v_own);
     if v_keys is not null then
@@ -179,6 +191,9 @@ begin
     v_row.pipeline := p_pipeline;
     v_row.pool := v_pipeline.pool;
     v_row.waiting_for := case when v_run_at > v_now then 'time' end;
+    v_row.parent_id := p_parent;
+    v_row.spawn := p_spawn;
+    v_row.child_no := p_first;
     v_own := array(select case when i.own = i.id then i.id end from unnest(v_own, v_ids) with ordinality as i (own, id, n) order by i.n);
     v_own := stillwake.enqueue_keyed(v_row, v_own, v_job_keys, p_inputs, v_tenants, v_keys, p_options -> 'traces', v_pipeline.on_conflict, v_pipeline.key_limit, v_again);
     perform stillwake.hint(v_pipeline.pool);
@@ -192,11 +207,13 @@ begin
       order by i.n);
   end if;
 
-  insert into stillwake.live_jobs (id, created_at, run_at, expires_at, max_attempts, priority, pipeline, pool, lane, waiting_for, tenant, idempotency_key, trace, input)
+  insert into stillwake.live_jobs (id, created_at, run_at, expires_at, max_attempts, priority, pipeline, pool, lane, waiting_for, tenant, idempotency_key, trace, webhooks, input,
+    parent_id, spawn, child_no)
   select i.id, v_now, v_run_at, v_expires, v_pipeline.max_attempts, v_pipeline.priority, p_pipeline, v_pipeline.pool, v_row.lane || coalesce(i.tenant, ''),
-    case when v_run_at > v_now then 'time' end, i.tenant, i.idempotency_key, nullif(i.trace, 'null'), i.input
+    case when v_run_at > v_now then 'time' end, i.tenant, i.idempotency_key, nullif(i.trace, 'null'), v_row.webhooks, i.input,
+    p_parent, p_spawn, p_first + (i.n - 1)::integer
   from rows from (unnest(v_own), unnest(v_ids), unnest(v_keys), jsonb_array_elements(p_inputs), jsonb_array_elements(p_options -> 'traces'), unnest(v_tenants))
-    as i (own, id, idempotency_key, input, trace, tenant)
+    with ordinality as i (own, id, idempotency_key, input, trace, tenant, n)
   where i.own = i.id and not (v_again and stillwake.job_exists(i.id));
 
   if v_again then

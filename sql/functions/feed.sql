@@ -104,6 +104,7 @@ begin
   if p_restart then
     delete from stillwake.checkpoints where job_id = p_job;
     delete from stillwake.artifacts where job_id = p_job;
+    perform stillwake.forget_children(p_job);
   end if;
   perform stillwake.add_event(p_job, case when p_restart then 'restarted' else 'adopted' end, jsonb_build_object('from', v_from, 'to', p_version));
 end

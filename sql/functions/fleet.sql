@@ -1,6 +1,7 @@
 -- What is there to do, and when next? Read by long-lived processes instead of polling, and by whoever starts machines.
 
--- The next moment at which something happens in these pools (all when null): a job becomes claimable, a lease runs out, a job expires.
+-- The next moment at which something happens in these pools (all when null): a job becomes claimable, a slot of a schedule comes, a lease runs out, a
+-- job expires.
 -- A worker names the pipelines it knows, and the versions of its code as in claim(), so that it does not wake for the jobs of others. In the past when there is work now; null when there is nothing at all and everybody may sleep.
 create or replace function stillwake.next_due(
   p_pools text[] default null, p_pipelines text[] default null, p_versions integer[] default null, p_oldest integer[] default null
@@ -36,13 +37,16 @@ begin
     end loop;
   end loop;
   return least(v_due,
+    (select s.due_at from stillwake.schedules s join stillwake.pipelines i on i.name = s.pipeline join stillwake.pools p on p.name = coalesce(s.options ->> 'pool', i.pool)
+      where s.due_at is not null and p.paused_at is null and (p_pools is null or p.name = any (p_pools)) and (p_pipelines is null or s.pipeline = any (p_pipelines))
+      order by s.due_at limit 1),
     (select min(l.until) from stillwake.leases l where p_pools is null or l.pool = any (p_pools)),
     (select min(j.expires_at) from stillwake.live_jobs j where j.expires_at is not null and j.started_at is null and (p_pools is null or j.pool = any (p_pools))));
 end
 $$;
 
 -- The work of each pool (all when null): jobs claimable now, counted up to p_most so that the answer costs the same at any backlog;
--- jobs running; how long the first has been waiting; when the next one is due.
+-- jobs running; how long the first has been waiting; when the next one is due, or the next slot of a schedule.
 create or replace function stillwake.demand(p_pools text[] default null, p_most integer default 1000)
 returns table (pool text, paused boolean, claimable integer, running integer, oldest timestamptz, next_due timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$

@@ -63,9 +63,10 @@ begin
       ) f on w.key is not null
     ), stored as (
       insert into stillwake.live_jobs (id, created_at, run_at, place, expires_at, max_attempts, priority, pipeline, pool, lane, waiting_for, key, key_slot, tenant,
-        idempotency_key, trace, input)
+        idempotency_key, trace, webhooks, input, parent_id, spawn, child_no)
       select p.id, p_row.created_at, p_row.run_at, null, p_row.expires_at, p_row.max_attempts, p_row.priority, p_row.pipeline, p_row.pool, p_row.lane || coalesce(p_tenants[p.n], ''),
-        p_row.waiting_for, p.key, p.slot, p_tenants[p.n], p_idempotency[p.n], nullif(p_traces -> (p.n - 1)::integer, 'null'), p_inputs -> (p.n - 1)::integer
+        p_row.waiting_for, p.key, p.slot, p_tenants[p.n], p_idempotency[p.n], nullif(p_traces -> (p.n - 1)::integer, 'null'), p_row.webhooks, p_inputs -> (p.n - 1)::integer,
+        p_row.parent_id, p_row.spawn, p_row.child_no + (p.n - 1)::integer
       from placed p where p.key is null or p.slot is not null
       order by p.key, p.slot, p.n
       on conflict (pipeline, key, key_slot) where key_slot is not null do nothing
@@ -98,9 +99,10 @@ begin
     end if;
     if p_on_conflict <> 'join' or cardinality(v_dying) > 0 then
       insert into stillwake.live_jobs (id, created_at, run_at, place, expires_at, max_attempts, priority, pipeline, pool, lane, waiting_for, key, tenant,
-        idempotency_key, trace, input)
+        idempotency_key, trace, webhooks, input, parent_id, spawn, child_no)
       select i.id, p_row.created_at, 'infinity', p_row.run_at, p_row.expires_at, p_row.max_attempts, p_row.priority, p_row.pipeline, p_row.pool, p_row.lane || coalesce(p_tenants[i.n], ''),
-        'key', i.key, p_tenants[i.n], p_idempotency[i.n], nullif(p_traces -> (i.n - 1)::integer, 'null'), p_inputs -> (i.n - 1)::integer
+        'key', i.key, p_tenants[i.n], p_idempotency[i.n], nullif(p_traces -> (i.n - 1)::integer, 'null'), p_row.webhooks, p_inputs -> (i.n - 1)::integer,
+        p_row.parent_id, p_row.spawn, p_row.child_no + (i.n - 1)::integer
       from unnest(p_ids, p_keys) with ordinality as i (id, key, n) where (i.id in (select l from unnest(case when p_on_conflict = 'join' then v_dying else v_left end) l)) is true
       -- Their locks are taken at the commit, in this order: see pass_keys().
       order by stillwake.key_lock(p_row.pipeline, i.key), i.n;
@@ -124,6 +126,9 @@ begin
   -- An idempotency key that was taken for a job which joined another belongs to that one. Its end knows only of its own key, so this one is
   -- forgotten by the time from now; while that job is active it is joined again.
   v_gone := array(select o from unnest(p_ids, v_ids) as i (o, id) where o <> id);
+  if cardinality(v_gone) > 0 and p_row.webhooks is not null then
+    perform stillwake.join_webhooks(array(select i.id from unnest(p_ids, v_ids) as i (own, id) where i.own <> i.id), p_row.webhooks);
+  end if;
   if cardinality(v_gone) > 0 and p_idempotency is not null then
     update stillwake.idempotency_keys k set job_id = i.id, forget_on = stillwake.forget_on(p_row.created_at, greatest(p.keep_completed, p.keep_failed, p.keep_cancelled))
     from stillwake.pipelines p cross join unnest(p_ids, v_ids, p_idempotency) as i (own, id, key)

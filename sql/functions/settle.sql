@@ -10,7 +10,8 @@
 
 -- Settles many attempts at once. Each element: job, epoch, lease, outcome and, by outcome,
 --   completed: output, missing (names of optional steps without a result)     failed: failure, fatal, retry_in
---   slept: for | until, waiting_for (time), step (kept as a checkpoint: the sleep is not slept again)    paused: reason, resume_in, breaker
+--   slept: for | until, waiting_for (time), step (kept as a checkpoint: the sleep is not slept again), awaits (with waiting_for children or event: the
+--     spawn or event; it waits as long as that is not over, or until the time)    paused: reason, resume_in, breaker
 --   released: reason (the event in the feed)    cancelled: failure    lost: failure
 -- Answers the state each job went to, 'lost' where the fence refused; repeating a settlement changes nothing. Locks: leases by id; then their jobs.
 create or replace function stillwake.settle(p_settlements jsonb) returns table (job_id uuid, state text)
@@ -46,6 +47,13 @@ begin
   perform from stillwake.leases l
   where l.id in (select unnest(v_leases) union select (s ->> 'lease')::uuid from unnest(v_others) s) order by l.id for update;
 
+  -- Children that end together and one by one: their parts are locked now, in order, as count_ended() would.
+  if cardinality(v_others) + coalesce(cardinality(v_jobs), 0) > 1 then
+    v_part := array(select distinct unnest(v_jobs) union select (s ->> 'job')::uuid from unnest(v_others) s);
+    if exists (select from stillwake.live_jobs j where j.id = any (v_part) and j.parent_id is not null) then
+      perform stillwake.lock_parts(v_part);
+    end if;
+  end if;
   -- Those that end as completed free their keys together, the others one by one: with both kinds here the locks are taken now, in order.
   if v_others is not null and v_jobs is not null then
     perform pg_advisory_xact_lock(l.lock) from (
@@ -83,6 +91,7 @@ declare
   v_job     stillwake.live_jobs;
   v_state   text;
   v_closed  boolean;
+  v_waits   boolean;
 begin
   if v_outcome is null or v_outcome not in ('failed', 'cancelled', 'slept', 'paused', 'released', 'lost') then
     perform stillwake.refuse('SW001', format('"%s" is not an outcome', coalesce(v_outcome, 'null')), 'outcome',
@@ -112,6 +121,11 @@ begin
   elsif v_outcome = 'slept' then
     if p ->> 'step' is not null then
       insert into stillwake.checkpoints (job_id, step, epoch, saved_at) values (v_job.id, left(p ->> 'step', 200), v_job.epoch, v_now) on conflict do nothing;
+    end if;
+    if p ->> 'waiting_for' in ('children', 'event') and p ->> 'awaits' is not null then
+      v_waits := stillwake.must_wait(v_job.id, p ->> 'waiting_for', p ->> 'awaits');
+      return stillwake.requeue(v_job, 'slept', case when v_waits then coalesce(stillwake.read_time(p, 'until'), 'infinity') else v_job.run_at end,
+        case when v_waits then p ->> 'waiting_for' end, true, null, null, p ->> 'awaits');
     end if;
     -- A limit that is said to be over already would bring it back at once, again and again, and nothing would count that.
     return stillwake.requeue(v_job, 'slept',
@@ -196,7 +210,7 @@ $$;
 -- Back to the line. The attempt moves to ended_attempts, the feed gets an event, the epoch stays: it is never given back.
 create or replace function stillwake.requeue(
   p_job stillwake.live_jobs, p_outcome text, p_run_at timestamptz, p_waiting_for text, p_give_back boolean, p_failure jsonb default null,
-  p_event text default null
+  p_event text default null, p_awaits text default null
 ) returns text
 language plpgsql as $$
 declare
@@ -206,7 +220,8 @@ begin
   values (p_job.id, p_job.epoch, p_job.lease_id, p_job.attempt, p_job.worker, p_job.claimed_at, v_now, p_outcome, p_failure);
   perform stillwake.add_event(p_job.id, coalesce(p_event, p_outcome), p_failure);
   update stillwake.live_jobs
-  set state = 'queued', lease_id = null, worker = null, claimed_at = null, run_at = p_run_at, place = null,
+  set state = 'queued', lease_id = null, worker = null, claimed_at = null, run_at = p_run_at,
+    place = case when p_awaits is not null and p_waiting_for is not null then p_job.run_at end, awaits = case when p_waiting_for is not null then p_awaits end,
     lane = stillwake.lane_in(p_job.pool, p_job.pipeline, p_job.tenant),
     waiting_for = case when p_run_at > v_now or p_waiting_for in ('children', 'event', 'key', 'limit') then p_waiting_for end,
     attempt = attempt - case when p_give_back then 1 else 0 end, failure = coalesce(p_failure, failure)
@@ -247,6 +262,11 @@ declare
   v_pipelines  text[];
   v_keys       text[];
   v_slots      smallint[];
+  v_parents    uuid[];
+  v_spawns     text[];
+  v_nos        integer[];
+  v_webhooks   uuid[];
+  v_told       boolean;
 begin
   with ends as materialized (
     select * from rows from (unnest(p_jobs), unnest(p_epochs), unnest(p_leases), unnest(p_outputs), unnest(p_missing)) as e (id, epoch, lease, output, missing)
@@ -256,21 +276,36 @@ begin
     returning j.*, e.output, e.missing
   ), keep as materialized (
     -- Worked out once per pipeline, not once per job.
-    select p.name, stillwake.forget_on(v_now, case p_state when 'completed' then p.keep_completed when 'failed' then p.keep_failed else p.keep_cancelled end) as forget_on
+    select p.name, stillwake.forget_on(v_now, case p_state when 'completed' then p.keep_completed when 'failed' then p.keep_failed else p.keep_cancelled end) as forget_on,
+      exists (select from stillwake.endpoint_pipelines w where w.pipeline = p.name) as told
     from stillwake.pipelines p where p.name = any (array(select distinct g.pipeline from gone g))
   ), kept as (
     insert into stillwake.ended_jobs (id, forget_on, state, created_at, run_at, expires_at, started_at, claimed_at, ended_at, lease_id, epoch, seq, attempt, max_attempts,
-      crashes, priority, pipeline, pool, worker, key, tenant, idempotency_key, input, output, failure, cancel, progress, missing, outcome, version, trace)
+      crashes, priority, pipeline, pool, worker, key, tenant, idempotency_key, input, output, failure, cancel, progress, missing, outcome, version, webhooks, trace, parent_id, spawn, child_no, origin)
     select g.id, coalesce(k.forget_on, stillwake.forget_on(v_now, '30 days')), p_state, g.created_at, g.run_at, g.expires_at, g.started_at, g.claimed_at, v_now, g.lease_id, g.epoch, g.seq, g.attempt, g.max_attempts,
       g.crashes, g.priority, g.pipeline, g.pool, g.worker, g.key, g.tenant, g.idempotency_key, g.input, g.output,
       case when p_state <> 'completed' then coalesce(p_failure, g.failure) end, g.cancel, g.progress,
-      case when jsonb_typeof(g.missing) = 'array' then array(select jsonb_array_elements_text(g.missing)) end, p_outcome, g.version, g.trace
+      case when jsonb_typeof(g.missing) = 'array' then array(select jsonb_array_elements_text(g.missing)) end, p_outcome, g.version, g.webhooks, g.trace, g.parent_id, g.spawn, g.child_no, g.origin
     from gone g left join keep k on k.name = g.pipeline
   )
   select array_agg(g.id), array_agg(g.lease_id), array_agg(g.id) filter (where g.idempotency_key is not null),
-    array_agg(g.pipeline) filter (where g.key_slot is not null), array_agg(g.key) filter (where g.key_slot is not null), array_agg(g.key_slot) filter (where g.key_slot is not null)
-  into v_jobs, v_leases, v_idempotent, v_pipelines, v_keys, v_slots from gone g;
+    array_agg(g.pipeline) filter (where g.key_slot is not null), array_agg(g.key) filter (where g.key_slot is not null), array_agg(g.key_slot) filter (where g.key_slot is not null),
+    array_agg(g.parent_id) filter (where g.parent_id is not null), array_agg(g.spawn) filter (where g.parent_id is not null), array_agg(g.child_no) filter (where g.parent_id is not null),
+    array_agg(g.id) filter (where g.webhooks is not null), (select bool_or(k.told) from keep k)
+  into v_jobs, v_leases, v_idempotent, v_pipelines, v_keys, v_slots, v_parents, v_spawns, v_nos, v_webhooks, v_told from gone g;
 
+  -- Nobody waits any more for what these have spawned.
+  if p_state <> 'completed' then
+    perform stillwake.cancel_children(j, format('The job that spawned it has %s', case p_state when 'failed' then 'failed' else 'been cancelled' end), 'stillwake')
+    from unnest(v_jobs) j where exists (select from stillwake.live_jobs c where c.parent_id = j);
+  end if;
+  if v_parents is not null then
+    perform stillwake.count_ended(v_parents, v_spawns, v_nos, p_state);
+  end if;
+
+  if v_told or v_webhooks is not null then
+    perform stillwake.add_webhooks(case when v_told then v_jobs else v_webhooks end);
+  end if;
   if v_idempotent is not null then
     update stillwake.idempotency_keys k set forget_on = e.forget_on
     from stillwake.ended_jobs e

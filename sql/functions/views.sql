@@ -8,13 +8,13 @@ select j.id, j.pipeline, j.pool, case when g.held_by = 'breaker' then 'paused' e
   j.created_at, j.started_at, j.claimed_at, null::timestamptz as ended_at, j.expires_at,
   j.attempt, j.max_attempts, j.crashes, j.epoch, j.worker, j.key, j.tenant, j.idempotency_key, j.input, null::jsonb as output, j.failure, j.cancel,
   case when g.held_by = 'breaker' then jsonb_strip_nulls(jsonb_build_object('reason', g.reason, 'resume_at', nullif(g.until, 'infinity'), 'breaker', g.name)) else j.pause end as pause, j.progress,
-  null::text[] as missing, j.seq, j.version
+  null::text[] as missing, j.seq, j.version, j.parent_id, j.spawn, j.child_no, stillwake.children(j.id) as children, j.origin
 from stillwake.live_jobs j left join stillwake.shut_gates() g on g.pipeline = j.pipeline and j.state = 'queued'
   and (j.waiting_for is null or j.waiting_for <> 'key' and j.run_at <= stillwake.now())
 union all
 select id, pipeline, pool, state, null, priority, run_at, created_at, started_at, claimed_at, ended_at, expires_at,
   attempt, max_attempts, crashes, epoch, worker, key, tenant, idempotency_key, input, output, failure, cancel, null, progress,
-  missing, seq, version
+  missing, seq, version, parent_id, spawn, child_no, stillwake.children(id), origin
 from stillwake.ended_jobs;
 
 -- Every attempt, the running one (outcome null) and the last one of an ended job included.

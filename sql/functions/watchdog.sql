@@ -1,10 +1,17 @@
 -- What must happen even if every worker is dead: one call a minute from pg_cron, a scheduler or a person keeps a Stillwake healthy.
 
--- Recovers what dead workers left, ends what expired, completes ghosts, admits who waits for a free key, lets breakers probe, makes room for the
+-- Makes the jobs of schedules that are due, recovers what dead workers left, ends what expired, completes ghosts, admits who waits for a free key, lets breakers probe, makes room for the
 -- coming weeks and forgets what is past. Says what it did, and what it left and why.
 create or replace function stillwake.watchdog() returns table (act text, count bigint, note text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
+  -- First, because a schedule's row is locked before leases and jobs.
+  for act, count, note in
+    select r.act, sum(r.count)::bigint, format('schedule %s: %s%s', r.schedule, max(r.slot), coalesce(', ' || max(r.note), '')) from stillwake.run_schedules(1000) r
+    group by r.schedule, r.act order by r.schedule
+  loop
+    return next;
+  end loop;
   act := 'recovered';
   count := stillwake.recover(1000);
   note := 'jobs of workers that have not been heard of';
@@ -46,6 +53,10 @@ begin
   count := stillwake.delete_strays();
   note := 'idempotency keys and stray rows past their time';
   return next;
+  act := 'forgotten';
+  count := stillwake.prune_webhooks();
+  note := 'webhooks past their time';
+  return next;
   delete from stillwake.listeners l where l.until < stillwake.now();
   -- Last, because it locks whole tables until the end.
   act := 'prepared';
@@ -66,7 +77,9 @@ declare
 begin
   for v_job in
     select j.* from stillwake.pipelines p join stillwake.live_jobs j on j.pipeline = p.name
-    where p.ghosts and j.lease_id is null and j.state = 'queued' and j.cancel is null
+    where p.ghosts and j.lease_id is null and j.state = 'queued' and j.cancel is null and coalesce(j.waiting_for, '') not in ('children', 'event')
+      and not exists (select from stillwake.spawns s where s.job_id = j.id)
+      and not exists (select from stillwake.checkpoints c where c.job_id = j.id and c.output #>> '{$stillwake,0}' = 'wait')
       and case when jsonb_typeof(j.progress -> 'total') = 'number' and coalesce(jsonb_typeof(j.progress -> 'done'), 'number') = 'number'
         then coalesce((j.progress ->> 'done')::numeric, 0) >= (j.progress ->> 'total')::numeric end
     order by j.id limit p_limit for update of j skip locked
@@ -85,7 +98,7 @@ create or replace function stillwake.partitions() returns table (parent text, na
 language sql stable as $$
   select p.relname::text, c.relname::text, to_date(right(c.relname, 8), 'YYYYMMDD')
   from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_class p on p.oid = i.inhparent
-  where p.relnamespace = 'stillwake'::regnamespace and p.relname in ('ended_jobs', 'ended_attempts', 'checkpoints', 'feed', 'artifacts') and c.relname !~ '_(default|forever)$'
+  where p.relnamespace = 'stillwake'::regnamespace and p.relname in ('ended_jobs', 'ended_attempts', 'checkpoints', 'feed', 'artifacts', 'spawns', 'spawn_parts', 'signals') and c.relname !~ '_(default|forever)$'
   order by 1, 3
 $$;
 
@@ -117,7 +130,7 @@ begin
     union all
     select t.parent, w.week, quote_literal(stillwake.first_id(w.week::timestamp at time zone 'UTC')),
       quote_literal(stillwake.first_id((w.week + 7)::timestamp at time zone 'UTC'))
-    from (values ('ended_attempts'), ('checkpoints'), ('feed'), ('artifacts')) t (parent)
+    from (values ('ended_attempts'), ('checkpoints'), ('feed'), ('artifacts'), ('spawns'), ('spawn_parts'), ('signals')) t (parent)
     cross join lateral (select unnest(array[v_monday, v_monday + 7, v_monday + 14]) union select stillwake.missed_week(t.parent, v_monday)) w (week)
     where w.week is not null
     order by 1, 2
@@ -205,7 +218,7 @@ begin
   delete from stillwake.idempotency_keys where (pipeline, key) in (
     select pipeline, key from stillwake.idempotency_keys where forget_on <= v_today order by pipeline, key limit 10000 for update skip locked);
   get diagnostics v_sum = row_count;
-  foreach v_parent in array array['ended_attempts', 'checkpoints', 'feed', 'artifacts'] loop
+  foreach v_parent in array array['ended_attempts', 'checkpoints', 'feed', 'artifacts', 'spawns', 'spawn_parts', 'signals'] loop
     execute format('select job_id from stillwake.%I order by job_id limit 1', v_parent || '_default') into v_id;
     continue when v_id is null or stillwake.has_jobs_of_week(stillwake.week_of(v_id));
     execute format('delete from stillwake.%1$I where ctid = any (array(select ctid from stillwake.%1$I where job_id < $1 limit 10000))', v_parent || '_default')

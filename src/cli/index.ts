@@ -16,11 +16,12 @@ const usage = `stillwake: durable pipelines on Postgres
   stillwake migrate --print     print the SQL instead, to apply it yourself
   stillwake doctor              check the database and say what is wrong and how to mend it
   stillwake watchdog            recover, expire, prepare partitions and prune, once; from cron, every minute
+  stillwake webhooks            send the webhooks that are due, once; from cron, where no worker stays up
 
 Options
   --url <url>                   the database (default: STILLWAKE_DATABASE_URL or DATABASE_URL)
   --schema <name>               the schema (default: STILLWAKE_SCHEMA or "stillwake")
-  --json                        doctor, watchdog: for programs
+  --json                        doctor, watchdog, webhooks: for programs
   --help, --version
 
 Options of the worker (or keys of stillwake.config.ts)
@@ -50,7 +51,7 @@ Examples
   stillwake worker --pipelines ./pipelines --pool scan --slots 4 --idle-exit 60s
 `;
 
-const commands = ["dev", "worker", "migrate", "doctor", "watchdog"];
+const commands = ["dev", "worker", "migrate", "doctor", "watchdog", "webhooks"];
 
 async function main(): Promise<number> {
   const { flags: values, command, rest } = readFlags();
@@ -78,6 +79,10 @@ async function main(): Promise<number> {
       return doctorCommand({ url, schema, json: values.json ?? false });
     case "watchdog":
       return watchdogCommand({ url, schema, json: values.json ?? false });
+    case "webhooks": {
+      const { webhooksCommand } = await import("./webhooks.ts");
+      return webhooksCommand({ url, schema, json: values.json ?? false, config: values.config });
+    }
     case "worker": {
       // Its libraries are loaded only here.
       const { workerCommand } = await import("./worker.ts");

@@ -79,7 +79,18 @@ export type WorkerEvent =
   | { kind: "runner.output"; runner: string; stream: "stdout" | "stderr"; line: string; job?: string }
   | { kind: "memory.high"; fraction: number; usedBytes: number; limitBytes: number }
   | { kind: "demand"; pool: string; claimable: number; running: number; oldestSeconds: number }
-  | { kind: "logs.dropped"; job: string; lines: number };
+  | { kind: "logs.dropped"; job: string; lines: number }
+  // One try at a webhook was recorded.
+  | {
+      kind: "webhook";
+      id: string;
+      endpoint: string;
+      attempt: number;
+      state: "pending" | "delivered" | "failed" | "lost";
+      status: number | null;
+      error: string | null;
+      tookMs: number;
+    };
 
 export type EventOf<Kind extends WorkerEvent["kind"]> = Extract<WorkerEvent, { kind: Kind }>;
 

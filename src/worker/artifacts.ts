@@ -3,10 +3,12 @@
 //
 //   <scratch>/artifacts.part/<random>/<file name>     while it is made: the ending is kept, because tools go by it
 //   <scratch>/artifacts/<name>                        when it is whole and durable
+
 import { createHash, type Hash, randomUUID } from "node:crypto";
 import fs, { type FileHandle } from "node:fs/promises";
 import path from "node:path";
 import { InvalidInput, StillwakeError } from "../errors.ts";
+import type { ArtifactRow } from "../verbs.ts";
 import { checkArtifactName, isInside, resolveInside } from "./artifact-names.ts";
 import { blocksOf, fromDisk, makeDirectory, openRegular, syncDirectory } from "./disk.ts";
 
@@ -200,4 +202,18 @@ function strange(name: string, content: unknown): InvalidInput {
       remedy: "Return text, bytes, a stream of either or { file }, or write to the path that is given",
     },
   );
+}
+
+/** A file of a job, as its code sees it. */
+export interface Artifact {
+  name: string;
+  size: number;
+  sha256: string;
+  contentType: string;
+  /** True when an earlier attempt had made it. */
+  existing: boolean;
+}
+
+export function artifactOf(row: ArtifactRow, existing: boolean): Artifact {
+  return { name: row.name, size: Number(row.size), sha256: row.sha256, contentType: row.content_type, existing };
 }

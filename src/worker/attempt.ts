@@ -1,7 +1,9 @@
 // One attempt, from the claimed job to its outcome. Runs in a runner process or, without isolation, in the worker's own.
 import { OUTPUT_LIMIT, toJson } from "../payload.ts";
+import { type Pipeline, validateOutput } from "../pipeline.ts";
 import { limitMs } from "../time.ts";
-import { type ContextHost, JobContext } from "./context.ts";
+import { JobContext } from "./context.ts";
+import type { ContextHost } from "./context-host.ts";
 import { type Outcome, outcomeOfStop } from "./ends.ts";
 import { outcomeOfError, sentenceOf } from "./failure.ts";
 import type { Implementation } from "./implement.ts";
@@ -20,6 +22,10 @@ export async function runAttempt(
   host: AttemptHost,
 ): Promise<Outcome> {
   const { job, epoch, pipeline, attempt, trace } = assignment;
+  const { budget } = implementation.pipeline.options;
+  if (budget !== undefined) {
+    host.handOnAt = Math.min(host.handOnAt ?? Number.POSITIVE_INFINITY, performance.now() + limitMs(budget, "budget"));
+  }
   const context = new JobContext(host, assignment, implementation);
   const info = { job, pipeline, attempt, epoch, pool: host.pool, carrier: trace };
   const outcome = await host.tracing.attempt(info, async (note) => {
@@ -57,12 +63,17 @@ async function reach(
     const over = context.overslept();
     const value = await Promise.race(host.uncaught ? [running, over, host.uncaught] : [running, over]);
     const output: Outcome = { kind: "completed" };
-    if (value !== undefined) output.output = JSON.parse(toJson(value, "output", OUTPUT_LIMIT));
+    const { pipeline } = implementation;
+    const returned =
+      pipeline.options.output && !context.asleep ? await validateOutput(pipeline as Pipeline, value) : value;
+    if (returned !== undefined) output.output = JSON.parse(toJson(returned, "output", OUTPUT_LIMIT));
     // User code that caught the signal of its own sleep is asleep all the same.
     if (context.asleep) return [context.asleep];
     // A job that finished although it was told to stop has finished: only a lost lease makes that worthless.
     return [stop.reason?.stop.kind === "replaced" ? { kind: "replaced" } : output];
   } catch (error) {
+    // What it has kept is the way it came; the next attempt goes on from there.
+    if (stop.reason?.stop.kind === "budget" && context.saved > 0) return [{ kind: "released", reason: "handed_on" }];
     if (stop.reason) return [outcomeOfStop(stop.reason.stop)];
     if (context.asleep) return [context.asleep];
     return [outcomeOfError(error, implementation, context.stepOf(error)), error];

@@ -41,7 +41,8 @@ function unpack(packed: unknown): unknown {
   if (kind === "date") return new Date(value);
   if (kind === "bigint") return BigInt(value);
   if (kind === "bytes") return new Uint8Array(Buffer.from(value, "base64"));
-  return plain(Object.entries(value));
+  // A place or a wait is no result: see each.ts and wait-for.ts.
+  return kind === "plain" ? plain(Object.entries(value)) : undefined;
 }
 
 function pack(value: unknown, at: string, parents: Set<unknown>): unknown {

@@ -1,69 +1,37 @@
 // What user code holds while it runs: steps, commands, artifacts, words for people. One object per attempt; after its end every call throws.
 import type pg from "pg";
-import { isConnectionLoss, NotAllowed } from "../errors.ts";
+import { type ScheduledFor, scheduledFor } from "../job.ts";
 import { type Duration, durationMs } from "../time.ts";
-import type { Tracing } from "../tracing.ts";
-import { sendThrough, type Transaction } from "../transaction.ts";
 import type { ArtifactRow, Failure } from "../verbs.ts";
-import { saveCheckpointThrough } from "../worker-verbs.ts";
 import { checkArtifactName } from "./artifact-names.ts";
-import { type ArtifactProducer, produce } from "./artifacts.ts";
-import { decode, encode } from "./codec.ts";
-import type { CrashPoint } from "./crash-point.ts";
-import { Dependencies, Needing } from "./dependencies.ts";
+import { type Artifact, type ArtifactProducer, artifactOf, produce } from "./artifacts.ts";
+import { type ContextHost, markOf } from "./context-host.ts";
+import { Dependencies } from "./dependencies.ts";
 import { Asleep, type Outcome } from "./ends.ts";
 import { type Exec, type ExecOptions, exec } from "./exec.ts";
 import { clean, type Judge } from "./failure.ts";
 import { Journal } from "./journal.ts";
-import { type Begin, opened } from "./own-transaction.ts";
-import type { Assignment, LogLine, Port, Progress } from "./port.ts";
+import { Lasting } from "./lasting.ts";
+import type { LastingHost } from "./lasting-host.ts";
+import type { Begin } from "./own-transaction.ts";
+import type { Assignment, LogLine, Progress } from "./port.ts";
 import { Redactor } from "./redact.ts";
-import { Handle, type Log, type StepHandle } from "./step-handle.ts";
+import { Batch, Handle, type HandleHost, type Log, type StepHandle } from "./step-handle.ts";
 import { attemptEnded, type StepOptions, type StepScope, Steps } from "./steps.ts";
-import type { StopSignal } from "./stop-signal.ts";
+import { txStep } from "./tx-step.ts";
 
 export type StepFunction<Result> = (step: StepHandle) => Promise<Result> | Result;
 
-export interface Artifact {
-  name: string;
-  size: number;
-  sha256: string;
-  contentType: string;
-  /** True when an earlier attempt had made it. */
-  existing: boolean;
-}
-
-export interface ContextHost {
-  port: Port;
-  stop: StopSignal;
-  tracing: Tracing;
-  graceMs: number;
-  lingerMs: number;
-  /** What commands are filtered from. */
-  env: Readonly<Record<string, string | undefined>>;
-  /** Of whoever runs the attempt; the mark of the attempt's commands begins with it. */
-  mark: string;
-  /** Before the first command is started. */
-  onExec?(): void;
-  onStray(): void;
-  crashPoint?: CrashPoint | undefined;
-  /** Where this process writes for itself, it hides the job's secrets too. */
-  redactor?: Redactor;
-}
-
 const MOST_SENTENCE = 1000;
 
-/** What the commands of an attempt are known by. */
-export function markOf(mark: string, { job, epoch }: Assignment): string {
-  return `${mark}${job.slice(-12)}-${epoch}.`;
-}
-
-export class JobContext extends Needing {
+export class JobContext extends Lasting {
   readonly id: string;
   readonly attempt: number;
   readonly maxAttempts: number;
   readonly key: string | null;
   readonly tenant: string | null;
+  /** The slot it is for, when a schedule made it. */
+  readonly schedule: ScheduledFor | null;
   readonly #host: ContextHost;
   readonly #assignment: Assignment;
   readonly #implementation: Judge;
@@ -91,6 +59,7 @@ export class JobContext extends Needing {
     this.maxAttempts = maxAttempts;
     this.key = key;
     this.tenant = tenant;
+    this.schedule = scheduledFor(assignment.origin);
   }
 
   /** Aborts when the job is cancelled, its lease is lost, a limit is passed or the worker shuts down. */
@@ -116,9 +85,9 @@ export class JobContext extends Needing {
     options: StepOptions<Result> | StepFunction<Result>,
     run?: StepFunction<Result>,
   ): Promise<Result> {
-    this.#check();
+    const steps = this.#begin();
     const [settings, work] = typeof options === "function" ? [{}, options] : [options, run!];
-    return this.#in().critical(name, settings, (scope) => work(this.#handle(scope)));
+    return steps.critical(name, settings, (scope) => work(this.#handle(scope)));
   }
 
   /** A part the job can do without: when it fails a warning is logged, the result is undefined and the job carries its name in `missing`. */
@@ -133,9 +102,9 @@ export class JobContext extends Needing {
     options: StepOptions<Result> | StepFunction<Result>,
     run?: StepFunction<Result>,
   ): Promise<Result | undefined> {
-    this.#check();
+    const steps = this.#begin();
     const [settings, work] = typeof options === "function" ? [{}, options] : [options, run!];
-    return this.#in().optional(name, settings, (scope) => work(this.#handle(scope)));
+    return steps.optional(name, settings, (scope) => work(this.#handle(scope)));
   }
 
   /** A step whose rows and checkpoint commit together, in a transaction of yours: exactly once inside your Postgres. */
@@ -158,37 +127,18 @@ export class JobContext extends Needing {
     begin: Begin<Tx>,
     run: (tx: Tx, step: StepHandle) => Promise<Result> | Result,
   ): Promise<Result> {
-    this.#check();
-    const steps = this.#in();
+    const steps = this.#begin();
     const kept = await steps.begin(name);
-    if (kept) return kept.value as Result;
-    const { port } = this.#host;
-    const { job, epoch, lease, schema } = this.#assignment;
-    const once = async (scope: StepScope) => {
-      const began = performance.now();
+    if (kept) return steps.resultOf(name, kept) as Result;
+    const { port, crashPoint } = this.#host;
+    const host = { port, crashPoint, assignment: this.#assignment, check: () => this.#check() };
+    const once = (scope: StepScope) => {
       const handle = this.#handle(scope);
-      let json = "";
-      let sent = false;
-      try {
-        await opened(begin, async (tx) => {
-          json = encode(await run(tx as Tx, handle), `The result of step "${name}"`);
-          this.#check();
-          this.#host.crashPoint?.("before", name);
-          const call = { job, epoch, lease, step: name, output: json, tookMs: performance.now() - began };
-          await saveCheckpointThrough(sendThrough(tx as Transaction), schema, call);
-          sent = true;
-        });
-      } catch (error) {
-        // The answer to COMMIT may be what was lost, and then the step is done.
-        if (!sent && !isConnectionLoss(error) && !(error instanceof NotAllowed)) throw error;
-        const found = (await port.checkpoints()).find(({ step }) => step === name);
-        if (!found) throw error;
-        return decode(found.output) as Result;
-      }
-      this.#host.crashPoint?.("after", name);
-      return decode(JSON.parse(json)) as Result;
+      return txStep<Tx, Result>(host, name, begin, (tx) => run(tx, handle));
     };
-    return steps.tell(name, options, async () => steps.within(name, options, once));
+    const result = await steps.tell(name, options, async () => steps.within(name, options, once));
+    steps.saved += 1;
+    return result;
   }
 
   /** Sleeps durably: no slot is held, and the time that has passed is not slept again. Named like a step. */
@@ -306,10 +256,56 @@ export class JobContext extends Needing {
     return this.#dependencies;
   }
 
+  protected lasting(): LastingHost {
+    const steps = this.#begin();
+    const { port, crashPoint, tracing, handOnAt = Number.POSITIVE_INFINITY } = this.#host;
+    return {
+      port,
+      crashPoint,
+      handOnAt,
+      assignment: this.#assignment,
+      steps,
+      journal: this.#journal!,
+      log: this.log,
+      trace: () => tracing.inject(),
+      check: () => this.#check(),
+      mayWrite: () => this.#mayWrite(),
+      progress: (progress) => this.#say(progress),
+      batch: (scope, first, tx) => new Batch(scope, this.#handleHost(scope), first, tx),
+      end: (outcome, words) => this.#fallAsleep(outcome, words),
+    };
+  }
+
+  /**
+   * Before a step. When the time of the attempt is over and nothing else of it is under way, the job is handed on; but one that has kept nothing yet would come
+   * back as it is, again and again.
+   */
+  #begin(): Steps {
+    this.#check();
+    const steps = this.#in();
+    const { handOnAt = Number.POSITIVE_INFINITY } = this.#host;
+    if (performance.now() >= handOnAt && steps.saved > 0 && steps.current === undefined) {
+      this.#fallAsleep({ kind: "released", reason: "handed_on" }, "The job is handed on");
+    }
+    return steps;
+  }
+
+  /** Results that this attempt has kept. @internal */
+  get saved(): number {
+    return this.#steps?.saved ?? 0;
+  }
+
+  #mayWrite(): void {
+    const { reason } = this.#host.stop;
+    if (reason?.stop.kind === "replaced") throw reason;
+    if (this.#ended) throw attemptEnded(this.id);
+  }
+
   /** The attempt is over, and its code is told by an error. It may catch that: no step under way is kept then, and it is not waited for for ever. */
   #fallAsleep(outcome: Outcome, words: string): never {
     this.#asleep = outcome;
     this.#steps?.end();
+    clearTimeout(this.#sleeping);
     this.#sleeping = setTimeout(() => {
       this.#host.onStray();
       this.#oversleep?.();
@@ -362,12 +358,16 @@ export class JobContext extends Needing {
   }
 
   #handle(scope: StepScope): StepHandle {
-    return new Handle(scope, {
+    return new Handle(scope, this.#handleHost(scope));
+  }
+
+  #handleHost(scope: StepScope): HandleHost {
+    return {
       log: () => this.#logOf(() => scope.name),
       progress: (value, sentence) => this.progress(value, sentence),
       scratch: () => this.scratch(),
       exec: (log, command, args, options) => this.#exec(log, () => scope.signal, command, args, options),
-    });
+    };
   }
 
   #exec(log: Log, signal: () => AbortSignal, command: string, args: readonly string[], options: ExecOptions): Exec {
@@ -393,8 +393,4 @@ export class JobContext extends Needing {
       options,
     );
   }
-}
-
-function artifactOf(row: ArtifactRow, existing: boolean): Artifact {
-  return { name: row.name, size: Number(row.size), sha256: row.sha256, contentType: row.content_type, existing };
 }

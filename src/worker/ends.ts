@@ -6,7 +6,7 @@ import type { Lease, Settlement } from "../worker-verbs.ts";
 export type Outcome =
   | { kind: "completed"; output?: unknown; missing?: string[] }
   | { kind: "failed"; failure: Failure; fatal: boolean; retryInMs?: number }
-  | { kind: "slept"; forMs?: number; until?: string; waitingFor: WaitingFor; step?: string }
+  | { kind: "slept"; forMs?: number; until?: string; waitingFor: WaitingFor; step?: string; awaits?: string }
   | { kind: "paused"; reason: string; resumeInMs?: number; breaker?: string }
   | { kind: "cancelled" }
   | { kind: "released"; reason: string }
@@ -19,6 +19,8 @@ export type StopReason =
   | { kind: "replaced" }
   | { kind: "cancel"; reason: string | null }
   | { kind: "shutdown" }
+  /** The time that the platform leaves it is over. */
+  | { kind: "budget"; afterMs: number }
   | { kind: "crash"; at: string }
   | { kind: "timeout"; afterMs: number; step?: string }
   | { kind: "silence"; afterMs: number; step?: string };
@@ -32,6 +34,16 @@ export function outcomeOfStop(reason: StopReason): Outcome {
       return { kind: "cancelled" };
     case "shutdown":
       return { kind: "released", reason: "aborted:shutdown" };
+    case "budget":
+      return {
+        kind: "failed",
+        fatal: false,
+        failure: {
+          name: "Stopped",
+          code: "BUDGET_EXCEEDED",
+          message: `${sentenceOf(reason)} and nothing of it was kept`,
+        },
+      };
     case "crash":
       return { kind: "lost", failure: { name: "CrashPoint", code: "CRASH_POINT", message: sentenceOf(reason) } };
     case "timeout":
@@ -67,6 +79,8 @@ function sentenceOf(stop: StopReason): string {
       return stop.reason ? `The job was cancelled: ${stop.reason}` : "The job was cancelled";
     case "shutdown":
       return "The worker is shutting down; the job goes back to the line";
+    case "budget":
+      return `The attempt was not done within ${inWords(stop.afterMs)}`;
     case "crash":
       return `Crashed on purpose ${stop.at}`;
     default:
@@ -108,6 +122,7 @@ export function settlementOf({ job, epoch, lease }: Lease, outcome: Outcome): Se
       if (outcome.forMs !== undefined) settlement.for = `${outcome.forMs} milliseconds`;
       if (outcome.until !== undefined) settlement.until = outcome.until;
       if (outcome.step !== undefined) settlement.step = outcome.step;
+      if (outcome.awaits !== undefined) settlement.awaits = outcome.awaits;
       return settlement;
     }
     case "paused": {

@@ -17,8 +17,8 @@ export type AnyImplementation = Implementation<any, any, any>;
 /** Two copies of the package in one process, as a linked one makes, know one another's. */
 const SIGN = Symbol.for("stillwake.implementation");
 
-export function implement<Input, Output, Result>(
-  pipeline: Pipeline<Input, Output>,
+export function implement<Input, Output, Declared, Result extends Declared>(
+  pipeline: Pipeline<Input, Output, Declared>,
   run: (job: JobContext, input: Output) => Promise<Result> | Result,
   options: ImplementOptions = {},
 ): Implementation<Input, Output, Result> {

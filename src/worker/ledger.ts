@@ -222,6 +222,8 @@ export function lastWords(outcome: Outcome): LogLine | undefined {
       data: { code: outcome.failure.code },
       at,
     };
+  if (outcome.kind === "released" && outcome.reason === "handed_on")
+    return { level: "info", message: "The time of this attempt is over; the job goes on with the next", at };
   if (outcome.kind === "released")
     return { level: "warning", message: "The worker is shutting down; the job goes back to the line", at };
   return undefined;

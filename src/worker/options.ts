@@ -5,6 +5,7 @@ import { processEnvironment } from "../config.ts";
 import type { DatabaseOptions } from "../database.ts";
 import { InvalidInput } from "../errors.ts";
 import { type Duration, durationMs, limitMs } from "../time.ts";
+import type { WebhookSenderOptions } from "../webhooks/options.ts";
 import type { CrashWish } from "./crash-point.ts";
 import { type AnyImplementation, type Implementation, isImplementation } from "./implement.ts";
 import { type ArtifactStore, type Credentials, openStore } from "./stores.ts";
@@ -60,6 +61,8 @@ export interface WorkerOptions {
   env?: Readonly<Record<string, string | undefined>>;
   /** How often the depth of the pool is read for the metrics. Default: never. */
   demandEvery?: Duration;
+  /** Sends webhooks beside its jobs, and how. False leaves that to others. Default true. */
+  webhooks?: boolean | WebhookSenderOptions;
   /** For tests, without isolation: whether the attempt dies before or after this step is kept. */
   crash?: CrashWish;
 }
@@ -92,12 +95,15 @@ export interface WorkerSettings {
   /** Values that user code must not see in its environment. */
   secrets: string[];
   demandMs: number;
+  webhooks: WebhookSenderOptions | undefined;
   crash: CrashWish | undefined;
 }
 
 const known =
   `url directUrl schema connections pool slots pipelines isolation name lease grace cancelGrace drainLimit idleExit until poll
-  pollWithHints store storeCredentials scratch runAs heapMb spares mostJobs env demandEvery crash`.split(/\s+/);
+  pollWithHints store storeCredentials scratch runAs heapMb spares mostJobs env demandEvery webhooks crash`.split(
+    /\s+/,
+  );
 
 export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
   const unknown = Object.keys(options).find((key) => !known.includes(key));
@@ -162,6 +168,7 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
     env: options.env ?? processEnvironment(),
     secrets: secretsOf(url!, options),
     demandMs: limitMs(options.demandEvery, "demandEvery"),
+    webhooks: readWebhooks(options.webhooks),
     crash: options.crash,
   };
 }
@@ -183,6 +190,16 @@ function readPipelines(pipelines: WorkerOptions["pipelines"]): { implementations
   const twice = names.find((one, place) => names.indexOf(one) !== place);
   if (twice) refuse("pipelines", `Pipeline "${twice}" is there twice`, "Leave one out");
   return { implementations, files: [] };
+}
+
+function readWebhooks(given: WorkerOptions["webhooks"] = true): WebhookSenderOptions | undefined {
+  if (typeof given !== "boolean" && (typeof given !== "object" || given === null))
+    refuse(
+      "webhooks",
+      "webhooks is neither true, false nor options",
+      'Pass { allow: ["10.1.0.0/16"] }, or leave it out',
+    );
+  return given === true ? {} : given || undefined;
 }
 
 function secretsOf(url: string, { directUrl, storeCredentials }: WorkerOptions): string[] {

@@ -2,7 +2,7 @@
 // cannot do is kill: code that does not stop is given up, and a blocked event loop blocks the beats as well.
 import type { Tracing } from "../tracing.ts";
 import { factsOf, runAttempt } from "./attempt.ts";
-import { markOf } from "./context.ts";
+import { markOf } from "./context-host.ts";
 import { type CrashWish, crashByStop } from "./crash-point.ts";
 import type { Implementation } from "./implement.ts";
 import type { Assignment, Crew, PipelineFacts, Port, Run } from "./port.ts";
@@ -17,6 +17,8 @@ export interface OwnCrewOptions {
   graceMs: number;
   env: Readonly<Record<string, string | undefined>>;
   crash?: CrashWish | undefined;
+  /** See ContextHost. */
+  handOnAt?: number;
 }
 
 export class OwnCrew implements Crew {
@@ -39,7 +41,7 @@ export class OwnCrew implements Crew {
 
   run(assignment: Assignment, port: Port): Run {
     const stop = new StopSignal();
-    const { tracing, pool, mark, graceMs, env, crash } = this.#options;
+    const { tracing, pool, mark, graceMs, env, crash, handOnAt = Number.POSITIVE_INFINITY } = this.#options;
     // Written out: tens of thousands of these are made in a second.
     const outcome = runAttempt(this.#byName.get(assignment.pipeline)!, assignment, {
       port,
@@ -51,6 +53,7 @@ export class OwnCrew implements Crew {
       lingerMs: 0,
       env,
       crashPoint: crashByStop(crash, stop),
+      handOnAt,
       onStray: doNothing,
       onExec: this.#onExec,
     });

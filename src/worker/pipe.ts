@@ -53,6 +53,12 @@ const verbs = [
   "useLimit",
   "askBreaker",
   "tellBreaker",
+  "spawn",
+  "spawnState",
+  "children",
+  "lookForSignal",
+  "takeSignal",
+  "savePlace",
 ] as const;
 type Verb = (typeof verbs)[number];
 
@@ -126,6 +132,30 @@ export class PipePort implements Port {
 
   tellBreaker(...values: Parameters<Port["tellBreaker"]>): ReturnType<Port["tellBreaker"]> {
     return this.#ask("tellBreaker", ...values) as ReturnType<Port["tellBreaker"]>;
+  }
+
+  spawn(...values: Parameters<Port["spawn"]>): ReturnType<Port["spawn"]> {
+    return this.#ask("spawn", ...values) as ReturnType<Port["spawn"]>;
+  }
+
+  spawnState(...values: Parameters<Port["spawnState"]>): ReturnType<Port["spawnState"]> {
+    return this.#ask("spawnState", ...values) as ReturnType<Port["spawnState"]>;
+  }
+
+  children(...values: Parameters<Port["children"]>): ReturnType<Port["children"]> {
+    return this.#ask("children", ...values) as ReturnType<Port["children"]>;
+  }
+
+  lookForSignal(...values: Parameters<Port["lookForSignal"]>): ReturnType<Port["lookForSignal"]> {
+    return this.#ask("lookForSignal", ...values) as ReturnType<Port["lookForSignal"]>;
+  }
+
+  takeSignal(...values: Parameters<Port["takeSignal"]>): ReturnType<Port["takeSignal"]> {
+    return this.#ask("takeSignal", ...values) as ReturnType<Port["takeSignal"]>;
+  }
+
+  savePlace(...values: Parameters<Port["savePlace"]>): ReturnType<Port["savePlace"]> {
+    return this.#ask("savePlace", ...values) as ReturnType<Port["savePlace"]>;
   }
 
   log(lines: LogLine[], progress?: Progress): void {

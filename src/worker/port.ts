@@ -1,8 +1,18 @@
 // The port between an attempt and its keeper. In one process it is a few method calls; between a runner and its keeper the same calls
 // travel as messages over a pipe (pipe.ts). An attempt can only speak of its own job: the keeper adds the lease.
 import type { BreakerVerdict, LimitAnswer, LimitCall, Need } from "../flow-verbs.ts";
+import type {
+  ChildRow,
+  loadChildren,
+  lookForSignal,
+  OnError,
+  PlaceCall,
+  SignalAnswer,
+  SpawnState,
+  takeSignal,
+} from "../long-work-verbs.ts";
 import type { PipelineSettings } from "../pipeline.ts";
-import type { ArtifactRow } from "../verbs.ts";
+import type { ArtifactRow, JobOrigin } from "../verbs.ts";
 import type { ClaimedJob, KeptStep } from "../worker-verbs.ts";
 import type { ProducedArtifact } from "./artifacts.ts";
 import type { Outcome, StopReason } from "./ends.ts";
@@ -22,6 +32,8 @@ export interface Assignment {
   /** The version of the code that began the job. */
   version: number | null;
   trace: Record<string, string> | null;
+  /** The slot of a schedule that it is for. */
+  origin: JobOrigin | null;
   /** Of this Stillwake, for checkpoints inside the user's own transaction. */
   schema: string;
 }
@@ -40,6 +52,7 @@ export function assignmentOf(job: ClaimedJob, schema: string): Assignment {
     tenant: job.tenant,
     version: job.version,
     trace: job.trace,
+    origin: job.origin,
     schema,
   };
 }
@@ -95,6 +108,29 @@ export interface Port {
   /** Null: go on. Otherwise the breaker is open. */
   askBreaker(breaker: Need): Promise<BreakerVerdict | null>;
   tellBreaker(breaker: Need, succeeded: boolean, reason: string | null): Promise<BreakerVerdict | null>;
+  /** Answers how many children of the spawn are stored. */
+  spawn(call: SpawnCall): Promise<number>;
+  spawnState(spawn: string): Promise<SpawnState | undefined>;
+  children(page: Parameters<typeof loadChildren>[2]): Promise<ChildRow[]>;
+  lookForSignal(question: Parameters<typeof lookForSignal>[2]): Promise<SignalAnswer>;
+  takeSignal(taking: Parameters<typeof takeSignal>[2]): Promise<"taken" | "refused" | "gone" | "kept">;
+  /** Resolves when the place and every line before it are durable. */
+  savePlace(call: PlaceCall): Promise<"saved" | "kept">;
+}
+
+/** Children to be stored: the keeper gives them their ids. */
+export interface SpawnCall {
+  spawn: string;
+  pipeline: { name: string; settings: PipelineSettings; needs: Need[] };
+  /** The JSON of each input. */
+  inputs: string[];
+  keys: (string | null)[];
+  tenants: (string | null)[];
+  trace?: Record<string, string>;
+  options: Record<string, unknown>;
+  from: number;
+  total: number;
+  onError: OnError;
 }
 
 /** One attempt under way. */

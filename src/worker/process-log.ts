@@ -131,6 +131,11 @@ function describeEvents(): { [Kind in WorkerEvent["kind"]]: Line<EventOf<Kind>> 
       say: (e) =>
         `pool ${e.pool}: ${e.claimable} claimable, ${e.running} running, the oldest waits ${e.oldestSeconds} s`,
     },
+    webhook: {
+      level: (e) => (e.state === "delivered" ? "debug" : "warn"),
+      say: (e) =>
+        `webhook ${e.id} to ${e.endpoint} ${e.state === "pending" ? "will be sent again" : e.state}, try ${e.attempt}: ${e.error ?? e.status}${e.error && e.status ? ` ${e.status}` : ""} after ${inWords(e.tookMs)}`,
+    },
     "logs.dropped": { level: "warn", say: (e) => `dropped ${count(e.lines, "log line")} of job ${e.job}` },
   };
 }

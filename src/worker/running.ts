@@ -1,7 +1,7 @@
 // One claimed job under way, as the keeper sees it: the port its attempt speaks through, and everything the keeper knows about it. A runner is
 // not trusted: whatever comes through here can only concern this job and this lease.
 import type { Database } from "../database.ts";
-import { InvalidInput, LeaseLost, StillwakeError } from "../errors.ts";
+import { InvalidInput, LeaseLost, StillwakeError, UnknownPipeline } from "../errors.ts";
 import {
   askBreaker,
   type BreakerVerdict,
@@ -12,14 +12,25 @@ import {
   tellBreaker,
   useLimit,
 } from "../flow-verbs.ts";
-import type { ArtifactRow } from "../verbs.ts";
+import { newId } from "../ids.ts";
+import {
+  loadChildren,
+  lookForSignal,
+  type PlaceCall,
+  type SpawnState,
+  savePlace,
+  spawn,
+  spawnState,
+  takeSignal,
+} from "../long-work-verbs.ts";
+import { type ArtifactRow, registerPipeline } from "../verbs.ts";
 import { adopt, type KeptStep, type Lease, loadArtifacts, loadCheckpoints, saveArtifact } from "../worker-verbs.ts";
 import type { Announcer, EventOf } from "./announce.ts";
 import { artifactIsThere, storeArtifact } from "./artifact-keeper.ts";
 import type { ProducedArtifact } from "./artifacts.ts";
 import { Stopped, type StopReason } from "./ends.ts";
 import type { Ledger } from "./ledger.ts";
-import type { Assignment, LogLine, PipelineFacts, Port, Progress, Run, StepReport } from "./port.ts";
+import type { Assignment, LogLine, PipelineFacts, Port, Progress, Run, SpawnCall, StepReport } from "./port.ts";
 import { openScratch, type Scratch } from "./scratch.ts";
 import type { ArtifactStore } from "./stores.ts";
 
@@ -211,6 +222,55 @@ export class Running implements Port, Lease {
   async tellBreaker(breaker: Need, succeeded: boolean, reason: string | null): Promise<BreakerVerdict | null> {
     await this.#meet(breaker);
     return tellBreaker(this.#host.database, this, breaker.name, succeeded, reason);
+  }
+
+  async spawn({ pipeline, inputs, keys, tenants, trace, ...call }: SpawnCall): Promise<number> {
+    const { database } = this.#host;
+    const options: Record<string, unknown> = { ...call.options };
+    if (keys.some((key) => key !== null)) options.keys = keys;
+    if (tenants.some((tenant) => tenant !== null)) options.tenants = tenants;
+    if (trace) options.traces = inputs.map(() => trace);
+    const ids = inputs.map(() => newId());
+    const batch = { ...call, pipeline: pipeline.name, ids, inputs: `[${inputs.join(",")}]`, options };
+    const stored = await this.#fenced("spawn", async () => {
+      try {
+        return await spawn(database, this, batch);
+      } catch (error) {
+        if (!(error instanceof UnknownPipeline)) throw error;
+        // Only one that nobody knows: what a runner says must not change the pipelines of others.
+        for (const need of pipeline.needs) await this.#meet(need);
+        await registerPipeline(database, pipeline.name, pipeline.settings);
+        return spawn(database, this, batch);
+      }
+    });
+    if (stored < 0) throw new Stopped({ kind: "cancel", reason: null });
+    return stored;
+  }
+
+  async spawnState(name: string): Promise<SpawnState | undefined> {
+    const state = await this.#fenced("spawn_state", () => spawnState(this.#host.database, this, name));
+    if (state?.cancelling) throw new Stopped({ kind: "cancel", reason: null });
+    return state;
+  }
+
+  children(...[page]: Parameters<Port["children"]>): ReturnType<Port["children"]> {
+    return this.#fenced("load_children", () => loadChildren(this.#host.database, this, page));
+  }
+
+  lookForSignal(...[question]: Parameters<Port["lookForSignal"]>): ReturnType<Port["lookForSignal"]> {
+    return this.#fenced("look_for_signal", () => lookForSignal(this.#host.database, this, question));
+  }
+
+  takeSignal(...[taking]: Parameters<Port["takeSignal"]>): ReturnType<Port["takeSignal"]> {
+    return this.#fenced("take_signal", () => takeSignal(this.#host.database, this, taking));
+  }
+
+  async savePlace(call: PlaceCall): Promise<"saved" | "kept"> {
+    if (this.ended) throw new Stopped({ kind: "replaced" });
+    const lines = this.#host.ledger.flush(this.job);
+    const result = await this.#fenced("save_place", () => savePlace(this.#host.database, this, call));
+    await lines;
+    return result;
   }
 
   /** Makes a limit or breaker known the first time this process meets it. */

@@ -17,11 +17,19 @@ export interface StepHandle extends StepScope {
   scratch(): Promise<string>;
 }
 
-interface HandleHost {
+export interface HandleHost {
   log(): Log;
   progress: StepHandle["progress"];
   scratch: StepHandle["scratch"];
   exec(log: Log, command: string, args: readonly string[], options: ExecOptions): Exec;
+}
+
+/** The handle of a batch of job.each(). */
+export interface BatchHandle<Tx = undefined> extends StepHandle {
+  /** The number of the first item of the batch, counted from 0. */
+  readonly first: number;
+  /** With the option `tx`: the transaction. */
+  readonly tx: Tx;
 }
 
 export class Handle implements StepHandle {
@@ -64,5 +72,16 @@ export class Handle implements StepHandle {
 
   get scratch(): StepHandle["scratch"] {
     return () => this.#host.scratch();
+  }
+}
+
+export class Batch<Tx> extends Handle implements BatchHandle<Tx> {
+  readonly first: number;
+  readonly tx: Tx;
+
+  constructor(scope: StepScope, host: HandleHost, first: number, tx: Tx) {
+    super(scope, host);
+    this.first = first;
+    this.tx = tx;
   }
 }

@@ -91,6 +91,8 @@ export class Steps {
   readonly #names = new Set<string>();
   readonly #active: string[] = [];
   readonly missing: string[] = [];
+  /** Results that this attempt has kept. */
+  saved = 0;
   #ended = false;
   #kept: Promise<Map<string, unknown>> | undefined;
   #failed: { error: unknown; step: string } | undefined;
@@ -107,6 +109,11 @@ export class Steps {
   /** The step that was begun last and still runs. */
   get current(): string | undefined {
     return this.#active.at(-1);
+  }
+
+  /** True when at most one is under way. */
+  get alone(): boolean {
+    return this.#active.length <= 1;
   }
 
   stepOf(error: unknown): string | undefined {
@@ -126,7 +133,7 @@ export class Steps {
   async critical<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
     const kept = this.begin(name);
     const found = kept && (await kept);
-    return found ? (found.value as Result) : this.#run(name, options, run);
+    return found ? (this.resultOf(name, found) as Result) : this.#run(name, options, run);
   }
 
   async optional<Result>(
@@ -135,7 +142,7 @@ export class Steps {
     run: StepCode<Result>,
   ): Promise<Result | undefined> {
     const kept = await this.begin(name);
-    if (kept) return kept.value as Result;
+    if (kept) return this.resultOf(name, kept) as Result;
     try {
       return await this.#run(name, options, run);
     } catch (error) {
@@ -148,7 +155,7 @@ export class Steps {
   }
 
   /** Checks the name, answers the kept result if there is one, and waits until effects may begin. Undefined when it may begin at once. */
-  begin(name: string): Promise<{ value: unknown } | undefined> | undefined {
+  begin(name: string): Promise<{ value: unknown; raw: unknown } | undefined> | undefined {
     const { port, stop } = this.#host;
     checkName(name);
     if (this.#names.has(name)) {
@@ -165,20 +172,31 @@ export class Steps {
     return this.#look(name, proof);
   }
 
-  async #look(name: string, proof: Promise<void> | undefined): Promise<{ value: unknown } | undefined> {
+  async #look(name: string, proof: Promise<void> | undefined): Promise<{ value: unknown; raw: unknown } | undefined> {
     const { port, stop } = this.#host;
     if (this.#assignment.epoch !== "1") {
       this.#kept ??= port.checkpoints().then((rows) => new Map(rows.map(({ step, output }) => [step, output])));
       const kept = await this.#kept;
       if (kept.has(name)) {
         port.stepEnded({ step: name, tookMs: 0, outcome: "kept" });
-        return { value: decode(kept.get(name)) };
+        const raw = kept.get(name);
+        return { value: decode(raw), raw };
       }
     }
     if (proof) await proof;
     stop.throwIfStopped();
     if (this.#ended) throw attemptEnded(this.#assignment.job);
     return undefined;
+  }
+
+  /** What a step has returned before. The place of a list or the wait for an event is no result. */
+  resultOf(name: string, { value, raw }: { value: unknown; raw: unknown }): unknown {
+    const kind = kindOf(raw);
+    if (kind !== "place" && kind !== "wait" && kind !== "timeout") return value;
+    throw new InvalidInput(`"${name}" was a ${kind === "place" ? "list" : "wait"} before, and is a step now`, {
+      field: "name",
+      remedy: "Give the step a name of its own, or raise the version of the pipeline",
+    });
   }
 
   /** It says how the job goes on, not that a step has failed. */
@@ -202,7 +220,7 @@ export class Steps {
     this.heard();
     const began = performance.now();
     port.stepStarted(name);
-    let outcome: "completed" | "failed" = "failed";
+    let outcome: "completed" | "failed" | "skipped" = "failed";
     let code: string | undefined;
     try {
       const result = await tracing.step(name, async (note) => {
@@ -222,7 +240,9 @@ export class Steps {
       }
       return result;
     } catch (error) {
-      code = failureOf(error).code;
+      // The job goes on with it another time.
+      if (error instanceof Asleep) outcome = "skipped";
+      else code = failureOf(error).code;
       this.#failed = { error, step: name };
       throw error;
     } finally {
@@ -243,6 +263,7 @@ export class Steps {
       this.#host.crashPoint?.("before", name);
       this.#journal.handOver();
       await this.#host.port.saveCheckpoint(name, json, performance.now() - began);
+      this.saved += 1;
       this.#host.crashPoint?.("after", name);
       // What comes back now is what comes back after a crash.
       if (typeof value === "object" && value !== null) return decode(JSON.parse(json)) as Result;
@@ -357,6 +378,12 @@ function watch(
   };
   timer = setTimeout(look, Math.min(timeoutMs, silenceMs, 2 ** 30));
   return { close: () => clearTimeout(timer) };
+}
+
+/** What a checkpoint is when it is not the result of a step: "place", "wait" or "timeout". */
+export function kindOf(raw: unknown): string | undefined {
+  const mark = (raw as { $stillwake?: [string] } | null | undefined)?.$stillwake;
+  return Array.isArray(mark) ? mark[0] : undefined;
 }
 
 function checkName(name: string): void {

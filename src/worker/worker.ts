@@ -23,6 +23,7 @@ import { OwnCrew } from "./own-crew.ts";
 import type { Assignment, Crew, PipelineFacts, Port, Run } from "./port.ts";
 import { Runners } from "./runners.ts";
 import { sweepScratch } from "./scratch.ts";
+import { Tells } from "./tells.ts";
 import type { Health } from "./worker-http.ts";
 
 export type WorkerState = "new" | "working" | "draining" | "stopped";
@@ -39,6 +40,7 @@ export class Worker {
   readonly #database: Database;
   readonly #crew: Crew;
   readonly #direct: DirectLine | undefined;
+  readonly #tells: Tells;
   #keeper: Keeper | undefined;
   #state: WorkerState = "new";
   #databaseUp = true;
@@ -73,6 +75,9 @@ export class Worker {
     });
     this.#crew = this.#makeCrew();
     this.#direct = settings.directUrl === undefined ? undefined : this.#makeDirect(settings.directUrl);
+    const { announcer, name } = this;
+    const pushed = () => this.#direct?.ready ?? false;
+    this.#tells = new Tells({ ...settings, database: this.#database, announcer, name, pushed });
   }
 
   get state(): WorkerState {
@@ -121,6 +126,7 @@ export class Worker {
     this.#direct?.open();
     this.#keepWatch();
     this.#keeper.start();
+    this.#tells.begin();
     return this;
   }
 
@@ -136,6 +142,7 @@ export class Worker {
   /** There may be work. */
   poke(): void {
     this.#keeper?.poke();
+    this.#tells.ask();
   }
 
   /** Claims no more and waits for its jobs up to the limit; then they are told to stop and go back to the line. A second call hurries. */
@@ -221,12 +228,14 @@ export class Worker {
       onHint: (payload) => {
         if (payload === this.pool) this.#keeper?.poke();
         else if (payload === `@${this.name}`) this.#keeper?.beat();
+        else if (payload === "#webhooks") this.#tells.poke();
       },
       onReady: () => {
         this.announcer.announce({ kind: "push.ready" });
         // Leases taken before are given the sign of life; hints that went by unheard are made up for by looking once.
         this.#keeper?.beat();
         this.#keeper?.poke();
+        this.#tells.ask();
       },
       onLost: (error) => {
         this.announcer.announce({ kind: "push.lost", message: error.message });
@@ -332,6 +341,7 @@ export class Worker {
       await this.#withPatience(quiet, patience(this.#settings.graceMs * 2 + 5000));
       keeper.close();
     }
+    await this.#tells.end(reason, this.#databaseUp ? limitMs - (performance.now() - began) : 0);
     for (const timer of this.#timers) clearInterval(timer);
     this.#memory?.stop();
     await this.#crew.stop();

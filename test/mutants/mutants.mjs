@@ -15,20 +15,38 @@ const FLOW = "test/model/flow.test.ts";
 const GATES = "test/gates-interleave.test.ts";
 const LANES = "test/lanes.test.ts";
 const FLOW_COST = "test/flow-cost.test.ts";
+const SPAWN = "test/model/spawn.test.ts";
+const CHILDREN = "test/children.test.ts";
+const CHILDREN_INTERLEAVE = "test/children-interleave.test.ts";
+const SCHEDULES = "test/schedules.test.ts";
+const SCHEDULES_DST = "test/schedules-dst.test.ts";
+const WEBHOOKS = "test/webhooks.test.ts";
+const RECEIVERS = "test/webhook-receivers.test.ts";
+const SIGNATURE = "test/webhook-signature.test.ts";
+const SSRF = "test/ssrf.test.ts";
 
 const inFile = (file) => (old, text) => ({ file, old, new: text });
 const breakers = inFile("sql/functions/breakers.sql");
+const children = inFile("sql/functions/children.sql");
 const claim = inFile("sql/functions/claim.sql");
 const clock = inFile("sql/functions/clock.sql");
 const control = inFile("sql/functions/control.sql");
+const cron = inFile("sql/functions/cron.sql");
 const enqueue = inFile("sql/functions/enqueue.sql");
+const events = inFile("sql/functions/events.sql");
 const feed = inFile("sql/functions/feed.sql");
+const fleet = inFile("sql/functions/fleet.sql");
 const keys = inFile("sql/functions/keys.sql");
 const lanes = inFile("sql/functions/lanes.sql");
 const lease = inFile("sql/functions/lease.sql");
 const limits = inFile("sql/functions/limits.sql");
+const schedules = inFile("sql/functions/schedules.sql");
+const places = inFile("sql/functions/places.sql");
 const settle = inFile("sql/functions/settle.sql");
 const watchdog = inFile("sql/functions/watchdog.sql");
+const webhooks = inFile("sql/functions/webhooks.sql");
+const guard = inFile("src/webhooks/address-guard.ts");
+const signature = inFile("src/webhook-signature.ts");
 
 // `only` names the test within the file where another would notice first, or where the file is long.
 /** @type {{ name: string, killedBy: string, only?: string, edits: { file: string, old: string, new: string }[] }[]} */
@@ -301,8 +319,8 @@ export const mutants = [
     killedBy: MODEL,
     edits: [
       control(
-        "if v_job.lease_id is not null then\n    perform stillwake.hint_worker(v_job.worker);\n    return 'running';\n  end if;\n  return stillwake.end_job",
-        "return stillwake.end_job",
+        "    perform stillwake.hint_worker(v_job.worker);\n    return 'running';\n  end if;\n  return stillwake.end_job",
+        "  end if;\n  return stillwake.end_job",
       ),
     ],
   },
@@ -692,5 +710,713 @@ export const mutants = [
         "from wanted w left join stored s on s.id = w.id where s.id is null;",
       ),
     ],
+  },
+  {
+    name: "webhooks: the outbox is written after the end has committed",
+    killedBy: WEBHOOKS,
+    only: "I10",
+    edits: [
+      settle("    perform stillwake.add_webhooks(case when v_told then v_jobs else v_webhooks end);\n", "    null;\n"),
+      watchdog(
+        "  count := stillwake.prune_webhooks();",
+        "  perform stillwake.add_webhooks(array(select e.id from stillwake.ended_jobs e where not exists (select from stillwake.webhooks w where w.job_id = e.id)));\n  count := stillwake.prune_webhooks();",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: only jobs that completed are told of",
+    killedBy: WEBHOOKS,
+    only: "I10",
+    edits: [
+      webhooks(
+        "    where e.state = any (n.states)\n",
+        "    where e.state = any (n.states) and e.state = 'completed'\n",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: a job that is retried tells nobody",
+    killedBy: WEBHOOKS,
+    only: "retried",
+    edits: [control("then o.version end, o.webhooks,", "then o.version end, null::jsonb,")],
+  },
+  {
+    name: "webhooks: whoever joins a job is not told",
+    killedBy: WEBHOOKS,
+    only: "joins",
+    edits: [webhooks("    update stillwake.live_jobs j set webhooks = v_old || p_webhooks where j.id = v_id;\n", "")],
+  },
+  {
+    name: "webhooks: any sender may record a try",
+    killedBy: WEBHOOKS,
+    only: "fenced",
+    edits: [
+      webhooks(
+        "and w.epoch = v_one.epoch and w.sender = v_one.sender for update;",
+        "and w.state = 'pending' for update;",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: a record is fenced by the sender's name alone",
+    killedBy: WEBHOOKS,
+    only: "fenced",
+    edits: [
+      webhooks(
+        "and w.epoch = v_one.epoch and w.sender = v_one.sender for update;",
+        "and w.sender = v_one.sender for update;",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: what a dead sender had claimed stays with it",
+    killedBy: WEBHOOKS,
+    only: "fenced",
+    edits: [
+      webhooks(
+        "attempts = w.attempts + 1, next_at = v_now + p_span",
+        "attempts = w.attempts + 1, next_at = 'infinity'",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: a try is recorded as delivered before it is answered",
+    killedBy: WEBHOOKS,
+    only: "is listed with",
+    edits: [
+      inFile("src/webhooks/sender.ts")(
+        "answer = await poster.post({ url, body, headers: { ...headers, ...signed }, timeoutMs, onWritten });",
+        "void poster.post({ url, body, headers: { ...headers, ...signed }, timeoutMs, onWritten });\n      answer = { status: 204 };",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: tries come at the same distance",
+    killedBy: WEBHOOKS,
+    only: "one of ten",
+    edits: [webhooks("[least(greatest(p_attempt, 1), 9)]", "[1]")],
+  },
+  {
+    name: "webhooks: tries have no end",
+    killedBy: WEBHOOKS,
+    only: "one of ten",
+    edits: [
+      webhooks(
+        "      when v_hook.attempts >= stillwake.webhook_tries() then 'failed' else 'pending' end;",
+        "      else 'pending' end;",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: a body has what user code has made",
+    killedBy: WEBHOOKS,
+    only: "S18: is thin",
+    edits: [
+      webhooks(
+        "'attempt', p_job.attempt, 'code', left(",
+        "'attempt', p_job.attempt, 'output', p_job.output, 'code', left(",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: a failure is told with its stack",
+    killedBy: WEBHOOKS,
+    only: "never the stack",
+    edits: [
+      webhooks(
+        "'step', p_job.failure -> 'step')), '{}')",
+        "'step', p_job.failure -> 'step', 'stack', p_job.failure -> 'stack')), '{}')",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: what is left out is not named",
+    killedBy: WEBHOOKS,
+    only: "left out",
+    edits: [webhooks("if v_out <> '{}' and jsonb_typeof(v_filled) = 'object' then", "if false then")],
+  },
+  {
+    name: "webhooks: two endpoints may share a secret",
+    killedBy: WEBHOOKS,
+    only: "S15",
+    edits: [webhooks("  if v_owner is distinct from p_endpoint then", "  if false then")],
+  },
+  {
+    name: "webhooks: the secret before signs no more",
+    killedBy: WEBHOOKS,
+    only: "S16: is signed",
+    edits: [webhooks("order by s.created_at desc limit 2);", "order by s.created_at desc limit 1);")],
+  },
+  {
+    name: "webhooks: a secret that has run out signs on",
+    killedBy: WEBHOOKS,
+    only: "S16: is signed",
+    edits: [
+      webhooks(
+        "where s.endpoint = w.endpoint and (s.expires_at is null or s.expires_at > v_now) order by",
+        "where s.endpoint = w.endpoint order by",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: a disabled endpoint is told on",
+    killedBy: WEBHOOKS,
+    only: "holds back",
+    edits: [
+      webhooks("case when t.disabled_at is null then v_now else 'infinity' end", "v_now"),
+      webhooks("    if v_endpoint.disabled_at is not null then", "    if false then"),
+    ],
+  },
+  {
+    name: "webhooks: what failed is forgotten with what was delivered",
+    killedBy: WEBHOOKS,
+    only: "is forgotten",
+    edits: [webhooks("and (w.state = 'delivered' or w.ended_at < v_now - interval '30 days')", "")],
+  },
+  {
+    name: "webhooks: 410 disables nothing",
+    killedBy: RECEIVERS,
+    only: "410",
+    edits: [webhooks("        v_gone := v_gone || v_hook.endpoint;\n", "")],
+  },
+  {
+    name: "webhooks: Retry-After is not heard",
+    killedBy: RECEIVERS,
+    only: "is given it",
+    edits: [
+      webhooks(
+        "v_now + greatest(stillwake.webhook_pause(v_hook.attempts), v_asked)",
+        "v_now + stillwake.webhook_pause(v_hook.attempts)",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: Retry-After holds for one webhook only",
+    killedBy: RECEIVERS,
+    only: "left alone altogether",
+    edits: [
+      webhooks(
+        "continue when v_lane.until > v_now or v_failing and v_slow <= 0;",
+        "continue when v_failing and v_slow <= 0;",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: a lane has no limit",
+    killedBy: RECEIVERS,
+    only: "one at a time",
+    edits: [webhooks("case when v_failing then 1 else 10 end", "case when v_failing then 1 else 1000 end")],
+  },
+  {
+    name: "webhooks: a lane that fails goes on as before",
+    killedBy: RECEIVERS,
+    only: "one at a time",
+    edits: [webhooks("v_failing := coalesce(v_lane.failures >= 5, false);", "v_failing := false;")],
+  },
+  {
+    name: "webhooks: dead receivers may have all places",
+    killedBy: RECEIVERS,
+    only: "half of the places",
+    edits: [
+      webhooks(
+        "continue when v_lane.until > v_now or v_failing and v_slow <= 0;",
+        "continue when v_lane.until > v_now;",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: every claim begins at the first lane",
+    killedBy: RECEIVERS,
+    only: "go round",
+    edits: [webhooks("v_at       text := coalesce(p_after, '');", "v_at       text := '';")],
+  },
+  {
+    name: "webhooks: a redirect counts as taken",
+    killedBy: RECEIVERS,
+    only: "redirects",
+    edits: [
+      inFile("src/webhooks/request.ts")("if (status < 200 || status > 299)", "if (status < 200 || status > 399)"),
+    ],
+  },
+  {
+    name: "webhooks: an answer is read to its end",
+    killedBy: RECEIVERS,
+    only: "cut off",
+    edits: [inFile("src/webhooks/request.ts")("if (size > MOST_RESPONSE) end(false);", "")],
+  },
+  {
+    name: "webhooks: only the first address of a name is judged",
+    killedBy: SSRF,
+    edits: [guard("for (const { address } of answers) judge(url, address);", "judge(url, answers[0]!.address);")],
+  },
+  {
+    name: "webhooks: a name is asked for again when it is connected to",
+    killedBy: SSRF,
+    edits: [
+      guard(
+        "if (options.all) callback(null, [...answers] as never);",
+        "if (options.all) void resolve(host).then((again) => callback(null, [...again] as never));",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: what the socket came to is not judged",
+    killedBy: SSRF,
+    edits: [guard("      if (!address) throw new BlockedAddress();\n      judge(url, address);\n", "")],
+  },
+  {
+    name: "webhooks: IPv6 is judged by a list of what is known",
+    killedBy: SSRF,
+    edits: [
+      guard(
+        "return !within(ip, internet6) || inside6.some((one) => within(ip, one));",
+        "return inside6.some((one) => within(ip, one));",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: names of the inside are only judged by their address",
+    killedBy: SSRF,
+    edits: [
+      guard(
+        "if (isInside(ip) || isInsideName(hostOf(url)) || !usual.has(port))",
+        "if (isInside(ip) || !usual.has(port))",
+      ),
+      guard("      else if (isInsideName(host) && allowed.length === 0) throw new BlockedAddress();\n", ""),
+    ],
+  },
+  {
+    name: "webhooks: plain http is allowed",
+    killedBy: SSRF,
+    edits: [guard('if (url.protocol === "http:" && !allowHttp) throw', "if (false) throw")],
+  },
+  {
+    name: "webhooks: a webhook from the future is believed",
+    killedBy: SIGNATURE,
+    edits: [signature("Math.abs(apartMs) > toleranceMs", "-apartMs > toleranceMs")],
+  },
+  {
+    name: "webhooks: an id may have a dot",
+    killedBy: SIGNATURE,
+    edits: [signature("/^[^\\s.]{1,200}$/", "/^\\S{1,200}$/")],
+  },
+  {
+    name: "webhooks: the time is not part of what is signed",
+    killedBy: SIGNATURE,
+    edits: [signature("signedContent(id, String(Math.floor(timestamp)), body)", 'signedContent(id, "0", body)')],
+  },
+  {
+    name: "webhooks: an id is remembered before it is believed",
+    killedBy: SIGNATURE,
+    edits: [
+      signature(
+        "  const content = signedContent(id, timestamp, body);\n  if (!(await isSigned",
+        "  const content = signedContent(id, timestamp, body);\n  await options.seen?.add(id);\n  if (!(await isSigned",
+      ),
+    ],
+  },
+  {
+    name: "schedules: the row of a schedule is not locked",
+    killedBy: SCHEDULES,
+    only: "whoever comes first",
+    edits: [
+      schedules("order by s.due_at limit p_limit for update of s skip locked", "order by s.due_at limit p_limit"),
+    ],
+  },
+  {
+    name: "schedules: neither a lock nor an idempotency key keeps a slot",
+    killedBy: SCHEDULES_DST,
+    only: "becomes one job",
+    edits: [
+      schedules("order by s.due_at limit p_limit for update of s skip locked", "order by s.due_at limit p_limit"),
+      schedules("p_row.name || ':' || p_slot", "p_row.name || ':' || gen_random_uuid()"),
+    ],
+  },
+  {
+    name: "schedules: a slot has no idempotency key",
+    killedBy: SCHEDULES,
+    only: "back and forth",
+    edits: [schedules("p_row.name || ':' || p_slot", "p_row.name || ':' || gen_random_uuid()")],
+  },
+  {
+    name: "schedules: a local time that comes twice is that of the second time",
+    killedBy: SCHEDULES,
+    only: "has 02:00 to 03:00 twice",
+    edits: [cron("if v_past < v_at and (v_past at", "if v_past is null and (v_past at")],
+  },
+  {
+    name: "schedules: a local time that is skipped is what Postgres makes of it",
+    killedBy: SCHEDULES,
+    only: "Berlin skips",
+    edits: [cron("  v_low := extract(epoch from v_at)::bigint - 93600;", "  return v_at;")],
+  },
+  {
+    name: "schedules: clocks are never turned back by more than an hour",
+    killedBy: SCHEDULES,
+    only: "Troll goes back",
+    edits: [cron("array[interval '3 hours', interval '25 hours']", "array[interval '1 hour']")],
+  },
+  {
+    name: "schedules: an interval is a time of day",
+    killedBy: SCHEDULES,
+    only: "an interval",
+    edits: [cron("if cardinality(p_cron.hours) < 24 then", "if cardinality(p_cron.hours) <= 24 then")],
+  },
+  {
+    name: "schedules: the clocks are never turned back over midnight",
+    killedBy: SCHEDULES,
+    only: "over midnight",
+    edits: [cron("case when (v_then at time zone p_zone) = v_local + interval '3 hours' then", "case when true then")],
+  },
+  {
+    name: "schedules: the clocks do not change between two strokes",
+    killedBy: SCHEDULES_DST,
+    only: "as strokes of an interval",
+    edits: [
+      cron(
+        "if (v_then at time zone p_zone) <> v_local + (v_next - v_minute) * interval '1 minute' then",
+        "if (v_then at time zone p_zone) is null then",
+      ),
+    ],
+  },
+  {
+    name: "schedules: of two day fields both must match",
+    killedBy: SCHEDULES,
+    only: "0 0 13",
+    edits: [cron("v_cron.either := v_parts[3] not like '*%' and v_parts[5] not like '*%';", "v_cron.either := false;")],
+  },
+  {
+    name: "schedules: every late slot is made up for",
+    killedBy: SCHEDULES,
+    only: '"one"',
+    edits: [schedules("or v_row.catch_up = 'all' then", "or v_row.catch_up in ('one', 'all') then")],
+  },
+  {
+    name: "schedules: an hour late is on time",
+    killedBy: SCHEDULES,
+    only: '"none"',
+    edits: [schedules("v_row.next_at >= p_now - interval '1 minute'", "v_row.next_at >= p_now - interval '1 hour'")],
+  },
+  {
+    name: "schedules: a late slot runs besides one that is on time",
+    killedBy: SCHEDULES,
+    only: "nothing older runs besides",
+    edits: [
+      schedules("and v_missed > 0 and v_slots = '{}' and", "and v_missed > 0 and"),
+      schedules("v_slots := v_late[2:2];", "v_slots := v_late[2:2] || v_slots;"),
+      schedules("v_times := v_late_at[2:2];", "v_times := v_late_at[2:2] || v_times;"),
+    ],
+  },
+  {
+    name: "schedules: what does not fit into one call is passed over",
+    killedBy: SCHEDULES,
+    only: "bounded portions",
+    edits: [
+      schedules(
+        "if v_row.next_at >= p_now - interval '1 minute' or v_row.catch_up = 'all' then",
+        "if cardinality(v_slots) < 99 and (v_row.next_at >= p_now - interval '1 minute' or v_row.catch_up = 'all') then",
+      ),
+    ],
+  },
+  {
+    name: "schedules: a slot runs beside the job of the last",
+    killedBy: SCHEDULES,
+    only: '"skip"',
+    edits: [schedules("if v_row.overlap in ('skip', 'replace') and", "if v_row.overlap in ('replace') and")],
+  },
+  {
+    name: "schedules: who queues does not wait",
+    killedBy: SCHEDULES,
+    only: '"queue"',
+    edits: [schedules("when p_row.overlap in ('queue', 'replace')", "when p_row.overlap in ('replace')")],
+  },
+  {
+    name: "schedules: who replaces runs before the last has stopped",
+    killedBy: SCHEDULES,
+    only: '"replace"',
+    edits: [schedules("when p_row.overlap in ('queue', 'replace')", "when p_row.overlap in ('queue')")],
+  },
+  {
+    name: "schedules: who replaces cancels nobody",
+    killedBy: SCHEDULES,
+    only: '"replace"',
+    edits: [schedules("perform stillwake.cancel(v_row.last_job,", "perform concat(v_row.last_job,")],
+  },
+  {
+    name: "schedules: one that fails takes the others along",
+    killedBy: SCHEDULES,
+    only: "stops neither the others",
+    edits: [schedules("if sqlstate in ('40P01', '40001') then", "if sqlstate is not null then")],
+  },
+  {
+    name: "schedules: what was paused is made up for",
+    killedBy: SCHEDULES,
+    only: "what was paused",
+    edits: [schedules("next_slot = a.slot, next_at = a.at, due_at = a.at\n", "due_at = s.next_at\n")],
+  },
+  {
+    name: "schedules: the same definition begins anew",
+    killedBy: SCHEDULES,
+    only: "set again changes nothing",
+    edits: [
+      schedules(
+        "if v_new.cron is distinct from v_old.cron or v_new.zone is distinct from v_old.zone then",
+        "if v_new.cron is not null then",
+      ),
+    ],
+  },
+  {
+    name: "schedules: a new definition wakes nobody",
+    killedBy: SCHEDULES,
+    only: "send a hint",
+    edits: [schedules("perform stillwake.hint(stillwake.schedule_pool(v_new));", "null;")],
+  },
+  {
+    name: "schedules: a claim makes no jobs of slots",
+    killedBy: SCHEDULES,
+    only: "a claim of the pool",
+    edits: [claim("perform stillwake.run_schedules(10, p_pool);", "null;")],
+  },
+  {
+    name: "schedules: a claim goes through all of them",
+    killedBy: SCHEDULES,
+    only: "however many there are",
+    edits: [claim("where s.due_at <= v_now) then", "where s.due_at <= stillwake.now()) then")],
+  },
+  {
+    name: "schedules: the watchdog makes no jobs of slots",
+    killedBy: SCHEDULES,
+    only: "the watchdog, for every pool",
+    edits: [watchdog("from stillwake.run_schedules(1000) r", "from stillwake.run_schedules(0) r")],
+  },
+  {
+    name: "schedules: who sleeps does not know of them",
+    killedBy: SCHEDULES,
+    only: "know the next slot",
+    edits: [
+      fleet("where s.due_at is not null and p.paused_at is null", "where s.due_at is null and p.paused_at is null"),
+    ],
+  },
+  {
+    name: "schedules: a job that has ended does not know its slot",
+    killedBy: SCHEDULES,
+    only: "a claim of the pool",
+    edits: [settle("g.child_no, g.origin", "g.child_no, null")],
+  },
+  {
+    name: "children: who wants to wait waits, without a look",
+    killedBy: CHILDREN_INTERLEAVE,
+    only: "is woken or goes on: complete, complete",
+    edits: [children("return found and not stillwake.spawn_is_over(v_spawn);", "return true;")],
+  },
+  {
+    name: "children: who wants to wait looks under no lock",
+    killedBy: CHILDREN_INTERLEAVE,
+    only: "is woken or goes on: complete, complete",
+    edits: [children("s.name = p_name for update;\n  return found", "s.name = p_name;\n  return found")],
+  },
+  {
+    name: "children: those of a part that end together count as one",
+    killedBy: SPAWN,
+    edits: [children("set open = p.open - l.count,", "set open = p.open - 1,")],
+  },
+  {
+    name: "children: a part is counted from what was read before its lock",
+    killedBy: CHILDREN_INTERLEAVE,
+    only: "is woken or goes on: complete, complete",
+    edits: [
+      children("and o.part = e.part for update", "and o.part = e.part"),
+      children(
+        "set open = p.open - l.count,",
+        "set open = (select o.open from stillwake.spawn_parts o where o.job_id = l.job_id and o.name = l.name and o.part = l.part) - l.count,",
+      ),
+    ],
+  },
+  {
+    name: "children: a part whose last one ends does not tell its spawn",
+    killedBy: CHILDREN_INTERLEAVE,
+    only: "is woken by the last part",
+    edits: [children("where c.closed > 0 or p_state <> 'completed'", "where c.closed > 1 or p_state <> 'completed'")],
+  },
+  {
+    name: "children: an attempt that goes on spawns them again",
+    killedBy: SPAWN,
+    edits: [
+      children("if p_from < v_spawn.spawned or v_count = 0 then", "if v_count = 0 then"),
+      children(
+        "from generate_series(p_from, p_from + v_count - 1, 128) n;",
+        "from generate_series(p_from, p_from + v_count - 1, 128) n on conflict do nothing;",
+      ),
+    ],
+  },
+  {
+    name: "children: an attempt that lost its lease spawns",
+    killedBy: SPAWN,
+    edits: [children("elsif not stillwake.holds(p_job, p_epoch, p_lease) then", "elsif false then")],
+  },
+  {
+    name: "children: they go on when their parent has failed",
+    killedBy: SPAWN,
+    edits: [
+      settle(
+        "if p_state <> 'completed' then\n    perform stillwake.cancel_children",
+        "if false then\n    perform stillwake.cancel_children",
+      ),
+    ],
+  },
+  {
+    name: "children: those that run are not asked to stop",
+    killedBy: SPAWN,
+    edits: [
+      children("perform stillwake.cancel(v_id, p_reason, p_by);", "null;"),
+      children(
+        "exit when not exists (select from stillwake.live_jobs j where j.parent_id = p_job and j.cancel is null);",
+        "exit;",
+      ),
+    ],
+  },
+  {
+    name: "children: one that is claimed while its parent is cancelled goes on",
+    killedBy: CHILDREN_INTERLEAVE,
+    only: "while a child is being claimed",
+    edits: [
+      children(
+        "exit when not exists (select from stillwake.live_jobs j where j.parent_id = p_job and j.cancel is null);",
+        "exit;",
+      ),
+    ],
+  },
+  {
+    name: "children: one that fails does not wake a parent that cannot do without it",
+    killedBy: CHILDREN_INTERLEAVE,
+    only: "is woken by the first that fails",
+    edits: [children(" or p_spawn.on_error = 'fail' and p_spawn.failed", "")],
+  },
+  {
+    name: "children: one that is retried is not open again",
+    killedBy: SPAWN,
+    edits: [control("if v_parents is not null then", "if false then")],
+  },
+  {
+    name: "children: one that is retried hides one of another part that fails meanwhile",
+    killedBy: CHILDREN_INTERLEAVE,
+    only: "while one of another part fails",
+    edits: [
+      children(
+        "(v_one.closed > 0 or s.on_error = 'fail')",
+        "(v_one.closed > 0 or s.on_error = 'fail' and not s.failed)",
+      ),
+    ],
+  },
+  {
+    name: "children: who retries one looks at the others before it has the spawn",
+    killedBy: CHILDREN_INTERLEAVE,
+    only: "while one of another part fails",
+    edits: [
+      children("perform from stillwake.spawns s where s.job_id = v_one.job_id and s.name = v_one.name for update;", ""),
+    ],
+  },
+  {
+    name: "children: a parent that starts again keeps them",
+    killedBy: CHILDREN,
+    only: "from the start spawns anew",
+    edits: [control("perform stillwake.forget_children(i) from unnest(p_ids) i;", "")],
+  },
+  {
+    name: "children: who waits loses its place in line",
+    killedBy: SPAWN,
+    edits: [
+      settle(
+        "place = case when p_awaits is not null and p_waiting_for is not null then p_job.run_at end",
+        "place = null",
+      ),
+    ],
+  },
+  {
+    name: "children: who was resumed and is woken goes to the end of the line",
+    killedBy: CHILDREN_INTERLEAVE,
+    only: "keeps its place in line",
+    edits: [
+      children(
+        "set run_at = least(j.run_at, coalesce(j.place, stillwake.now())),",
+        "set run_at = coalesce(j.place, stillwake.now()),",
+      ),
+      events(
+        "set run_at = least(j.run_at, coalesce(j.place, stillwake.now())),",
+        "set run_at = coalesce(j.place, stillwake.now()),",
+      ),
+    ],
+  },
+  {
+    name: "events: what is said between a look and the wait is not heard",
+    killedBy: CHILDREN_INTERLEAVE,
+    only: "hears what is said while it lies down",
+    edits: [
+      children(
+        "return not exists (select from stillwake.signals s where s.job_id = p_job and s.name = p_name and s.taken_by is null);",
+        "return true;",
+      ),
+    ],
+  },
+  {
+    name: "events: one word is taken by two",
+    killedBy: SPAWN,
+    edits: [
+      events(
+        "where s.job_id = p_job and s.id = p_id and s.taken_by is null;",
+        "where s.job_id = p_job and s.id = p_id;",
+      ),
+    ],
+  },
+  {
+    name: "events: the time is counted from the last wait",
+    killedBy: SPAWN,
+    edits: [
+      events(
+        "jsonb_build_array('wait', v_now + p_timeout))) on conflict do nothing;",
+        "jsonb_build_array('wait', v_now + p_timeout))) on conflict (job_id, step) do update set output = excluded.output where checkpoints.output #>> '{$stillwake,0}' = 'wait';",
+      ),
+    ],
+  },
+  {
+    name: "events: data that did not fit are offered again",
+    killedBy: SPAWN,
+    edits: [
+      events(
+        "set taken_by = case when p_accepted then p_step else '' end",
+        "set taken_by = case when p_accepted then p_step end",
+      ),
+    ],
+  },
+  {
+    name: "places: the last batch is all that is known",
+    killedBy: SPAWN,
+    edits: [
+      places(
+        "v_done := v_done + int8multirange(int8range(p_from, p_to));",
+        "v_done := int8multirange(int8range(p_from, p_to));",
+      ),
+    ],
+  },
+  {
+    name: "places: items that were done are done again",
+    killedBy: SPAWN,
+    edits: [places(" or p_to > p_from and v_done && int8range(p_from, p_to) then", " then")],
+  },
+  {
+    name: "places: an attempt that lost its lease says how far it is",
+    killedBy: SPAWN,
+    edits: [places("elsif not stillwake.holds(p_job, p_epoch, p_lease) then", "elsif false then")],
+  },
+  {
+    name: "places: what finds an item again loses its empty fields",
+    killedBy: SPAWN,
+    edits: [places("'lasts', v_lasts)", "'lasts', jsonb_strip_nulls(v_lasts))")],
+  },
+  {
+    name: "webhooks: claims at the same time count the same free places",
+    killedBy: RECEIVERS,
+    only: "ten tries at once",
+    edits: [webhooks("  perform pg_advisory_xact_lock(hashtextextended('stillwake.webhooks', 0));\n", "")],
   },
 ];

@@ -1,0 +1,605 @@
+-- Webhooks: who is told of the end of a job, and the tries at it. end_jobs() writes the outbox; senders claim, post and record.
+--
+--   pending -> claimed by a sender, until next_at -> delivered (2xx)
+--      ^                   |                      -> pending again: 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h later
+--      +-------------------+                      -> failed after ten tries, about three days; resend_webhook() begins anew
+--     the sender died: next_at is over
+--
+-- A sender that was replaced records nothing: epoch and sender are the fence. Fair among lanes, which are endpoint and host: at most ten tries at
+-- once in a lane, one when its last five failed. An endpoint that is disabled holds its webhooks back; none is lost.
+-- Locks: the lock of claims, then webhooks by id, then webhook_lanes by name.
+
+-- Tries of one webhook.
+create or replace function stillwake.webhook_tries() returns integer
+language sql immutable parallel safe as $$
+  select 10
+$$;
+
+-- How long to wait after the p_attempt-th try failed. Up to a tenth more, so that what failed together does not come back together.
+create or replace function stillwake.webhook_pause(p_attempt integer) returns interval
+language sql volatile as $$
+  select (array['5 seconds', '5 minutes', '30 minutes', '2 hours', '5 hours', '10 hours', '14 hours', '20 hours', '24 hours']::interval[])[least(greatest(p_attempt, 1), 9)]
+    * (1 + random() / 10)
+$$;
+
+-- Makes an endpoint or changes it; what is absent keeps its value. Settings: url (null: each job names its own), secret (made when there is none;
+-- another than before rotates), headers (an object of texts), body ("thin", "full" or a template, see check_template()), on (states it is told of),
+-- pipelines (told of all their jobs; needs a url). Answers the secret of a new endpoint, and null otherwise. p_made is the secret for a new one that was
+-- given none, so that a caller may repeat the call. Raises SW001.
+create or replace function stillwake.set_endpoint(p_name text, p_settings jsonb default '{}', p_made text default null) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now       timestamptz := stillwake.now();
+  v_old       stillwake.endpoints;
+  v_new       stillwake.endpoints;
+  v_pipelines text[];
+  v_secret    text;
+begin
+  perform stillwake.check_options(p_settings, array['url', 'secret', 'headers', 'body', 'on', 'pipelines']);
+  if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
+    perform stillwake.refuse('SW001', format('"%s" cannot name an endpoint', coalesce(p_name, 'null')), 'endpoint',
+      'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
+  end if;
+  select * into v_old from stillwake.endpoints where name = p_name for no key update;
+  v_new := v_old;
+  v_new.name := p_name;
+  v_new.url := case when p_settings ? 'url' then stillwake.read_webhook_url(p_settings -> 'url', 'url') else v_old.url end;
+  v_new.headers := coalesce(stillwake.read_headers(p_settings -> 'headers'), v_old.headers, '{}');
+  v_new.body := coalesce(nullif(p_settings -> 'body', 'null'), v_old.body, '"thin"');
+  perform stillwake.check_template(v_new.body);
+  v_new.states := coalesce(stillwake.read_names(p_settings, 'on'), v_old.states, '{completed,failed,cancelled}');
+  if not v_new.states <@ array['completed', 'failed', 'cancelled'] or v_new.states = '{}' then
+    perform stillwake.refuse('SW001', format('An endpoint cannot be told of "%s"', array_to_string(v_new.states, ', ')), 'on', 'Use some of completed, failed, cancelled.');
+  end if;
+  v_pipelines := coalesce(stillwake.read_names(p_settings, 'pipelines'), array(select p.pipeline from stillwake.endpoint_pipelines p where p.endpoint = p_name));
+  if v_new.url is null and v_pipelines <> '{}' then
+    perform stillwake.refuse('SW001', format('Endpoint "%s" has no url to tell all jobs of %s', p_name, v_pipelines[1]), 'url', 'Give it one, or name it job by job.');
+  end if;
+  insert into stillwake.endpoints (name, url, headers, body, states, created_at, updated_at)
+  values (p_name, v_new.url, v_new.headers, v_new.body, v_new.states, v_now, v_now)
+  on conflict (name) do update set url = excluded.url, headers = excluded.headers, body = excluded.body, states = excluded.states, updated_at = v_now;
+  delete from stillwake.endpoint_pipelines p where p.endpoint = p_name and p.pipeline <> all (v_pipelines);
+  insert into stillwake.endpoint_pipelines (pipeline, endpoint) select n, p_name from unnest(v_pipelines) n on conflict do nothing;
+  if p_settings ->> 'secret' is not null and v_old.name is not null then
+    perform stillwake.rotate_secret(p_name, p_settings ->> 'secret');
+    return null;
+  elsif not exists (select from stillwake.endpoint_secrets s where s.endpoint = p_name) then
+    v_secret := coalesce(p_settings ->> 'secret', p_made, stillwake.new_secret());
+    perform stillwake.keep_secret(p_name, v_secret);
+    return v_secret;
+  end if;
+  return (select s.secret from stillwake.endpoint_secrets s where s.endpoint = p_name and s.secret = p_made);
+end
+$$;
+
+-- 32 random bytes.
+create or replace function stillwake.new_secret() returns text
+language sql volatile as $$
+  select 'whsec_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 'base64')
+$$;
+
+create or replace function stillwake.keep_secret(p_endpoint text, p_secret text) returns void
+language plpgsql as $$
+declare
+  v_owner text;
+  v_size  integer;
+begin
+  begin
+    v_size := case when p_secret ~ '^whsec_[A-Za-z0-9+/]+={0,2}$' then octet_length(decode(substr(p_secret, 7), 'base64')) end;
+  exception when invalid_parameter_value then
+    null;
+  end;
+  if v_size is null or v_size not between 24 and 64 then
+    perform stillwake.refuse('SW001', 'A secret is whsec_ and 24 to 64 bytes in base64', 'secret', 'Leave it out to have one made.');
+  end if;
+  insert into stillwake.endpoint_secrets (secret, endpoint, created_at) values (p_secret, p_endpoint, stillwake.now()) on conflict do nothing;
+  select s.endpoint into v_owner from stillwake.endpoint_secrets s where s.secret = p_secret;
+  if v_owner is distinct from p_endpoint then
+    perform stillwake.refuse('SW001', 'Another endpoint has this secret', 'secret', 'Who can verify for one could forge for the next: give each its own.');
+  end if;
+end
+$$;
+
+-- A new secret, p_secret or one that is made, beside the old one for the time p_keep: both sign until then, so that receivers can change over. Of two that
+-- still sign the older goes at once. Repeating the call with the same secret changes nothing. Answers the secret. Raises SW001.
+create or replace function stillwake.rotate_secret(p_name text, p_secret text default null, p_keep interval default '24 hours') returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now    timestamptz := stillwake.now();
+  v_secret text := coalesce(p_secret, stillwake.new_secret());
+  v_newest text;
+begin
+  perform stillwake.lock_endpoint(p_name);
+  if p_keep is null or p_keep not between '0' and '31 days' then
+    perform stillwake.refuse('SW001', format('A secret cannot be kept for %s', coalesce(p_keep::text, 'null')), 'keep', 'Use 0 to 31 days.');
+  end if;
+  select s.secret into v_newest from stillwake.endpoint_secrets s where s.endpoint = p_name order by s.created_at desc limit 1;
+  if v_newest = v_secret then
+    return v_secret;
+  end if;
+  -- One that is on its way out is asked back: it is the new one from now on.
+  delete from stillwake.endpoint_secrets s where s.endpoint = p_name and (s.secret = v_secret or s.secret <> v_newest);
+  update stillwake.endpoint_secrets s set expires_at = v_now + p_keep where s.secret = v_newest;
+  perform stillwake.keep_secret(p_name, v_secret);
+  return v_secret;
+end
+$$;
+
+-- Locks an endpoint. Raises SW001 when there is none of that name.
+create or replace function stillwake.lock_endpoint(p_name text) returns void
+language plpgsql as $$
+begin
+  perform from stillwake.endpoints where name = p_name for no key update;
+  if not found then
+    perform stillwake.refuse_unknown_endpoint(p_name);
+  end if;
+end
+$$;
+
+create or replace function stillwake.refuse_unknown_endpoint(p_name text) returns void
+language plpgsql as $$
+declare
+  v_known text := (select string_agg(name, ', ' order by name) from (select name from stillwake.endpoints order by name limit 20) k);
+begin
+  perform stillwake.refuse('SW001', format('Endpoint "%s" does not exist', coalesce(p_name, 'null')), 'endpoint',
+    format('Known endpoints: %s. Make it with stillwake.set_endpoint(name, settings).', coalesce(v_known, 'none')));
+end
+$$;
+
+-- Holds back what is to be told an endpoint, until enable_endpoint().
+create or replace function stillwake.disable_endpoint(p_name text, p_reason text default null) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform stillwake.lock_endpoint(p_name);
+  update stillwake.endpoints set disabled_at = coalesce(disabled_at, stillwake.now()), disabled_reason = left(p_reason, 1000) where name = p_name;
+  update stillwake.webhooks set next_at = 'infinity' where endpoint = p_name and state = 'pending' and sender is null and next_at < 'infinity';
+end
+$$;
+
+-- What was held back is sent.
+create or replace function stillwake.enable_endpoint(p_name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform stillwake.lock_endpoint(p_name);
+  update stillwake.endpoints set disabled_at = null, disabled_reason = null where name = p_name;
+  delete from stillwake.webhook_lanes where endpoint = p_name;
+  update stillwake.webhooks set next_at = stillwake.now() where endpoint = p_name and state = 'pending' and next_at = 'infinity';
+  perform stillwake.hint_webhooks();
+end
+$$;
+
+-- Whom jobs tell, from their options: a URL, or { endpoint, url }; as an array of one. The endpoint "default" is made when it is first needed. Null when nobody.
+create or replace function stillwake.read_webhook(p_options jsonb) returns jsonb
+language plpgsql as $$
+declare
+  v_given    jsonb := p_options -> 'webhook';
+  v_name     text := 'default';
+  v_url      text;
+  v_endpoint stillwake.endpoints;
+begin
+  if v_given is null or v_given = 'null' then
+    return null;
+  elsif jsonb_typeof(v_given) = 'string' then
+    v_url := stillwake.read_webhook_url(v_given, 'webhook');
+  elsif jsonb_typeof(v_given) = 'object' then
+    perform stillwake.check_options(v_given, array['endpoint', 'url']);
+    v_name := coalesce(v_given ->> 'endpoint', 'default');
+    v_url := stillwake.read_webhook_url(v_given -> 'url', 'webhook.url');
+  else
+    perform stillwake.refuse('SW001', 'webhook must be a URL or an object', 'webhook', 'Write "https://…" or { "endpoint": "…", "url": "https://…" }.');
+  end if;
+  select * into v_endpoint from stillwake.endpoints where name = v_name;
+  if not found and v_name = 'default' then
+    perform stillwake.set_endpoint('default');
+  elsif not found then
+    perform stillwake.refuse_unknown_endpoint(v_name);
+  end if;
+  if v_url is null and v_endpoint.url is null then
+    perform stillwake.refuse('SW001', format('Endpoint "%s" has no url of its own', v_name), 'webhook.url', 'Give one with the job.');
+  end if;
+  return jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('endpoint', v_name, 'url', v_url)));
+end
+$$;
+
+-- What a URL means is decided by whoever connects, on the address it has come to; here only what can be none is refused. No user and password: they
+-- would stand in lists and logs.
+create or replace function stillwake.read_webhook_url(p_url jsonb, p_field text) returns text
+language plpgsql immutable as $$
+declare
+  v_url text := p_url #>> '{}';
+begin
+  if v_url is null then
+    return null;
+  end if;
+  if jsonb_typeof(p_url) <> 'string' or octet_length(v_url) > 2000 or v_url !~* '^https?://[^][:space:]/?#@\\[]+([/?#][^[:space:]]*)?$' and v_url !~* '^https?://\[[0-9a-f:.]+\](:[0-9]+)?([/?#][^[:space:]]*)?$' then
+    perform stillwake.refuse('SW001', format('%s is not the URL of a receiver', p_field), p_field,
+      'Write it as https://host/path, at most 2000 bytes, without a user and password.');
+  end if;
+  return v_url;
+end
+$$;
+
+-- Custom headers: names and values that may stand in a request, none of those that make it a request or sign it.
+create or replace function stillwake.read_headers(p_headers jsonb) returns jsonb
+language plpgsql immutable as $$
+declare
+  v_bad text;
+begin
+  if p_headers is null or p_headers = 'null' then
+    return null;
+  elsif jsonb_typeof(p_headers) <> 'object' or octet_length(p_headers::text) > 4096 then
+    perform stillwake.refuse('SW001', 'headers must be an object of texts, at most 4096 bytes', 'headers', 'Write { "authorization": "Bearer …" }.');
+  end if;
+  select h.key into v_bad from jsonb_each(p_headers) h
+  where h.key !~ '^[A-Za-z0-9!#$%&''*+.^_`|~-]{1,100}$'
+    or lower(h.key) ~ '^(webhook-.*|host|content-length|transfer-encoding|connection|keep-alive|upgrade|te|trailer|expect|proxy-.*)$'
+    or jsonb_typeof(h.value) <> 'string' or h.value #>> '{}' !~ '^[\x20-\x7e\t]*$' limit 1;
+  if found then
+    perform stillwake.refuse('SW001', format('Header "%s" cannot be set', v_bad), 'headers.' || v_bad,
+      'Values are printable ASCII; webhook-*, host, connection and length headers are set by the sender.');
+  end if;
+  return (select coalesce(jsonb_object_agg(lower(h.key), h.value), '{}') from jsonb_each(p_headers) h);
+end
+$$;
+
+-- What a template may ask for, as "$name"; input, output and failure also by path, as "$output.url".
+create or replace function stillwake.template_names() returns text[]
+language sql immutable parallel safe as $$
+  select array['id', 'event', 'pipeline', 'state', 'STATE', 'output', 'failure', 'error', 'code', 'key', 'tenant', 'input', 'attempt', 'missing', 'created_at', 'started_at', 'ended_at']
+$$;
+
+-- "thin", "full", or a JSON object or array of at most 8192 bytes. A string that begins with $ is a name, or $$ for a $ that is meant. Raises SW001.
+create or replace function stillwake.check_template(p_body jsonb) returns void
+language plpgsql immutable as $$
+declare
+  v_bad text;
+begin
+  if p_body in ('"thin"', '"full"') then
+    return;
+  -- One that cannot be filled in would keep its jobs from ending.
+  elsif jsonb_typeof(p_body) not in ('object', 'array') or octet_length(p_body::text) > 8192 or jsonb_path_exists(p_body, 'lax $.**{50 to last}') then
+    perform stillwake.refuse('SW001', 'body must be "thin", "full" or a template of at most 8192 bytes and 50 levels', 'body', 'A template is an object or array, such as { "task_id": "$id", "status": "$state" }.');
+  end if;
+  select s #>> '{}' into v_bad from jsonb_path_query(p_body, 'strict $.** ? (@.type() == "string")') s
+  where s #>> '{}' ~ '^\$' and s #>> '{}' !~ '^\$\$'
+    and split_part(substr(s #>> '{}', 2), '.', 1) <> all (case when s #>> '{}' ~ '\.' then array['input', 'output', 'failure'] else stillwake.template_names() end)
+  limit 1;
+  if found then
+    perform stillwake.refuse('SW001', format('body has "%s", which is nothing that a webhook can tell', left(v_bad, 100)), 'body',
+      format('Names: $%s; a text that begins with a dollar sign is written with two.', array_to_string(stillwake.template_names(), ', $')));
+  end if;
+end
+$$;
+
+create or replace function stillwake.fill_template(p_template jsonb, p_values jsonb) returns jsonb
+language plpgsql immutable as $$
+declare
+  v_text text := p_template #>> '{}';
+begin
+  case jsonb_typeof(p_template)
+    when 'object' then
+      return (select coalesce(jsonb_object_agg(e.key, stillwake.fill_template(e.value, p_values)), '{}') from jsonb_each(p_template) e);
+    when 'array' then
+      return (select coalesce(jsonb_agg(stillwake.fill_template(e.value, p_values) order by e.n), '[]') from jsonb_array_elements(p_template) with ordinality as e (value, n));
+    when 'string' then
+      if v_text ~ '^\$\$' then
+        return to_jsonb(substr(v_text, 2));
+      elsif v_text ~ '^\$' then
+        return coalesce(p_values #> string_to_array(substr(v_text, 2), '.'), 'null');
+      end if;
+      return p_template;
+    else
+      return p_template;
+  end case;
+end
+$$;
+
+create or replace function stillwake.iso_time(p_at timestamptz) returns text
+language sql stable as $$
+  select to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+$$;
+
+-- The body of one webhook, at most 20480 bytes. "thin" tells ids and states and nothing that a user's code has made. What does not fit is left out, the
+-- largest kinds first, and named in left_out. Of failures never the stack: it tells of the inside.
+create or replace function stillwake.webhook_body(p_job stillwake.ended_jobs, p_body jsonb) returns text
+language plpgsql stable as $$
+declare
+  v_thin   jsonb := jsonb_build_object('type', 'job.' || p_job.state, 'timestamp', stillwake.iso_time(p_job.ended_at), 'data', jsonb_build_object(
+    'id', p_job.id, 'pipeline', p_job.pipeline, 'state', p_job.state, 'attempt', p_job.attempt, 'code', left(p_job.failure ->> 'code', 100)));
+  v_values jsonb;
+  v_out    text[] := '{}';
+  v_field  text;
+  v_filled jsonb;
+begin
+  if p_body = '"thin"' then
+    return v_thin::text;
+  end if;
+  v_values := jsonb_build_object('id', p_job.id, 'event', 'job.' || p_job.state, 'pipeline', p_job.pipeline, 'state', p_job.state, 'STATE', upper(p_job.state),
+    'output', p_job.output, 'failure', nullif(jsonb_strip_nulls(jsonb_build_object('name', p_job.failure -> 'name', 'code', p_job.failure -> 'code',
+      'message', p_job.failure -> 'message', 'sentence', p_job.failure -> 'sentence', 'step', p_job.failure -> 'step')), '{}'),
+    'error', coalesce(p_job.failure ->> 'sentence', p_job.failure ->> 'message'), 'code', p_job.failure ->> 'code',
+    'key', p_job.key, 'tenant', p_job.tenant, 'input', p_job.input, 'attempt', p_job.attempt, 'missing', coalesce(to_jsonb(p_job.missing), '[]'),
+    'created_at', stillwake.iso_time(p_job.created_at), 'started_at', stillwake.iso_time(p_job.started_at), 'ended_at', stillwake.iso_time(p_job.ended_at));
+  foreach v_field in array array['', 'output', 'input', 'failure', 'error', 'missing'] loop
+    if v_field <> '' then
+      continue when v_values -> v_field in ('null', '[]');
+      v_values := v_values || jsonb_build_object(v_field, null);
+      v_out := v_out || v_field;
+    end if;
+    v_filled := case when p_body = '"full"' then jsonb_build_object('type', v_values -> 'event', 'timestamp', v_values -> 'ended_at', 'data', v_values - array['event', 'STATE', 'error', 'code'])
+      else stillwake.fill_template(p_body, v_values) end;
+    if v_out <> '{}' and jsonb_typeof(v_filled) = 'object' then
+      v_filled := v_filled || jsonb_build_object('left_out', to_jsonb(v_out));
+    end if;
+    if octet_length(v_filled::text) <= 20480 then
+      return v_filled::text;
+    end if;
+  end loop;
+  return (v_thin || jsonb_build_object('left_out', to_jsonb(array['body'])))::text;
+end
+$$;
+
+-- Whoever joins a job that is active is told of its end too. Raises SW006; 40001, which clients repeat, when that job has just ended.
+create or replace function stillwake.join_webhooks(p_jobs uuid[], p_webhooks jsonb) returns void
+language plpgsql as $$
+declare
+  v_id  uuid;
+  v_old jsonb;
+begin
+  for v_id in select distinct j from unnest(p_jobs) j order by 1 loop
+    select coalesce(j.webhooks, '[]') into v_old from stillwake.live_jobs j where j.id = v_id for update;
+    if not found then
+      raise exception using errcode = '40001', message = format('Job %s has just ended', v_id), hint = 'Repeat the call.';
+    end if;
+    continue when exists (select from jsonb_array_elements(v_old) w where w = p_webhooks -> 0);
+    if jsonb_array_length(v_old) >= 20 then
+      perform stillwake.refuse('SW006', format('Job %s has 20 webhooks already', v_id), 'webhook', 'Let one receiver tell the rest.');
+    end if;
+    update stillwake.live_jobs j set webhooks = v_old || p_webhooks where j.id = v_id;
+  end loop;
+end
+$$;
+
+-- The outbox rows of jobs that have just ended, in the transaction that ended them (I10): for their own webhook, and for the endpoints that are told of
+-- all jobs of their pipeline. Called by end_jobs() and by nobody else.
+create or replace function stillwake.add_webhooks(p_jobs uuid[]) returns void
+language plpgsql as $$
+declare
+  v_now timestamptz := stillwake.now();
+begin
+  insert into stillwake.webhooks (id, endpoint, url, lane, job_id, event, body, created_at, next_at)
+  select 'msg_' || replace(stillwake.new_id()::text, '-', ''), t.name, t.url, t.name || ' ' || lower(substring(t.url from '//([^/?#]+)')), e.id, 'job.' || e.state,
+    stillwake.webhook_body(e, t.body), v_now, case when t.disabled_at is null then v_now else 'infinity' end
+  from stillwake.ended_jobs e
+  cross join lateral (
+    -- One for each place, however often it was asked for.
+    select distinct n.name, coalesce(a.url, n.url) as url, n.body, n.disabled_at
+    from (
+      select w ->> 'endpoint' as endpoint, w ->> 'url' as url from jsonb_array_elements(e.webhooks) w
+      union all
+      select p.endpoint, null from stillwake.endpoint_pipelines p where p.pipeline = e.pipeline
+    ) a join stillwake.endpoints n on n.name = a.endpoint
+    where e.state = any (n.states)
+  ) t
+  where e.id = any (p_jobs) and t.url is not null;
+  if found then
+    perform stillwake.hint_webhooks();
+  end if;
+end
+$$;
+
+-- Tells everybody who listens that there is something to send. No pool has this name.
+create or replace function stillwake.hint_webhooks() returns void
+language plpgsql as $$
+begin
+  if exists (select from stillwake.listeners l where l.until > stillwake.now()) then
+    perform pg_notify('stillwake.hint', '#webhooks');
+  end if;
+end
+$$;
+
+-- Takes up to p_limit webhooks that are due, each for p_span; what a dead sender had is due when its span is over. Goes from lane to lane, beginning
+-- after p_after, so that no lane waits behind another's backlog. Of lanes whose last five tries failed one webhook each, and p_failing of them in all.
+-- Locks: claims one after the other; webhooks, skipping those that somebody has. Raises SW001.
+create or replace function stillwake.claim_webhooks(p_sender text, p_limit integer, p_span interval default '60 seconds', p_failing integer default null, p_after text default '')
+returns table (id text, epoch bigint, attempt integer, endpoint text, url text, lane text, failing boolean, body text, headers jsonb, secrets text[])
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+  v_now      timestamptz := stillwake.now();
+  v_left     integer := p_limit;
+  v_slow     integer := coalesce(p_failing, p_limit);
+  v_at       text := coalesce(p_after, '');
+  v_round    boolean := false;
+  v_next     record;
+  v_endpoint stillwake.endpoints;
+  v_lane     stillwake.webhook_lanes;
+  v_failing  boolean;
+  v_room     integer;
+begin
+  if p_sender is null or length(p_sender) not between 1 and 200 then
+    perform stillwake.refuse('SW001', 'A sender has a name of 1 to 200 characters', 'sender', 'Give one that no living sender has.');
+  elsif p_limit is null or p_limit not between 0 and 1000 or p_span is null or p_span not between '1 second' and '1 hour' then
+    perform stillwake.refuse('SW001', 'A claim is for 0 to 1000 webhooks and 1 second to 1 hour', 'limit', 'Choose values within that range.');
+  end if;
+  perform pg_advisory_xact_lock(hashtextextended('stillwake.webhooks', 0));
+  while v_left > 0 loop
+    select w.lane, w.endpoint, w.next_at into v_next from stillwake.webhooks w
+    where w.state = 'pending' and w.lane > v_at order by w.lane, w.next_at limit 1;
+    if not found or v_round and v_next.lane > p_after then
+      exit when v_round or coalesce(p_after, '') = '';
+      v_round := true;
+      v_at := '';
+      continue;
+    end if;
+    v_at := v_next.lane;
+    continue when v_next.next_at > v_now;
+    select * into v_endpoint from stillwake.endpoints n where n.name = v_next.endpoint;
+    if v_endpoint.disabled_at is not null then
+      -- Made while somebody disabled it.
+      update stillwake.webhooks w set next_at = 'infinity', sender = null where w.state = 'pending' and w.lane = v_at and w.next_at <= v_now;
+      continue;
+    end if;
+    select * into v_lane from stillwake.webhook_lanes l where l.name = v_at;
+    v_failing := coalesce(v_lane.failures >= 5, false);
+    continue when v_lane.until > v_now or v_failing and v_slow <= 0;
+    v_room := least(v_left, case when v_failing then 1 else 10 end
+      - (select count(*) from stillwake.webhooks w where w.lane = v_at and w.sender is not null and w.next_at > v_now)::integer);
+    continue when v_room <= 0;
+    -- The sender of its last try died before it could tell.
+    update stillwake.webhooks w set state = 'failed', ended_at = v_now, sender = null
+    where w.lane = v_at and w.sender is not null and w.next_at <= v_now and w.attempts >= stillwake.webhook_tries();
+    return query
+      with due as materialized (
+        select w.id from stillwake.webhooks w where w.state = 'pending' and w.lane = v_at and w.next_at <= v_now order by w.next_at limit v_room for update skip locked
+      )
+      update stillwake.webhooks w set sender = p_sender, epoch = w.epoch + 1, attempts = w.attempts + 1, next_at = v_now + p_span
+      from due d where w.id = d.id
+      returning w.id, w.epoch, w.attempts, w.endpoint, w.url, w.lane, v_failing, w.body, v_endpoint.headers, array(
+        select s.secret from stillwake.endpoint_secrets s where s.endpoint = w.endpoint and (s.expires_at is null or s.expires_at > v_now) order by s.created_at desc limit 2);
+    get diagnostics v_room = row_count;
+    v_left := v_left - v_room;
+    v_slow := v_slow - case when v_failing then v_room else 0 end;
+  end loop;
+end
+$$;
+
+-- Records tries. Each element: id, epoch, sender as claimed, and status (what the receiver answered) or error (why it did not), response (its beginning),
+-- took_ms, retry_after (seconds that it asked for, heard up to a day). Or released: true for one that was not tried, which is not counted.
+-- Answers the state of each, 'lost' where somebody else has it by now; repeating a record changes nothing. Raises SW001.
+create or replace function stillwake.settle_webhooks(p_records jsonb) returns table (id text, state text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now    timestamptz := stillwake.now();
+  v_one    record;
+  v_hook   stillwake.webhooks;
+  v_gone   text[] := '{}';
+  v_lanes  jsonb := '{}';
+  v_asked  interval;
+begin
+  if p_records is null or jsonb_typeof(p_records) <> 'array' then
+    perform stillwake.refuse('SW001', 'records must be a JSON array', 'records', 'Pass one object per try: id, epoch, sender, status or error.');
+  end if;
+  for v_one in
+    select r.* from jsonb_to_recordset(p_records) as r (id text, epoch bigint, sender text, status integer, error text, response text, took_ms double precision, retry_after double precision, released boolean)
+    order by r.id
+  loop
+    id := v_one.id;
+    select * into v_hook from stillwake.webhooks w where w.id = v_one.id and w.epoch = v_one.epoch and w.sender = v_one.sender for update;
+    if not found then
+      state := coalesce((select w.state from stillwake.webhooks w join stillwake.deliveries d on d.webhook = w.id and d.n = v_one.epoch and d.sender = v_one.sender where w.id = v_one.id), 'lost');
+      return next;
+      continue;
+    end if;
+    if v_one.released then
+      update stillwake.webhooks w set sender = null, attempts = w.attempts - 1, next_at = v_now where w.id = v_hook.id;
+      state := 'pending';
+      return next;
+      continue;
+    end if;
+    insert into stillwake.deliveries (webhook, n, sender, started_at, took, status, error, response)
+    values (v_hook.id, v_hook.epoch, v_hook.sender, v_now - make_interval(secs => coalesce(v_one.took_ms, 0) / 1000), make_interval(secs => coalesce(v_one.took_ms, 0) / 1000),
+      v_one.status, left(v_one.error, 100), case when v_one.error is distinct from 'BLOCKED_ADDRESS' then left(v_one.response, 1024) end);
+    v_asked := make_interval(secs => least(greatest(v_one.retry_after, 0), 86400));
+    state := case when v_one.status between 200 and 299 and v_one.error is null then 'delivered'
+      when v_hook.attempts >= stillwake.webhook_tries() then 'failed' else 'pending' end;
+    if v_one.status = 410 then
+      if exists (select from stillwake.endpoints n where n.name = v_hook.endpoint and n.url = v_hook.url) then
+        state := 'pending';
+        v_gone := v_gone || v_hook.endpoint;
+      else
+        state := 'failed';
+      end if;
+    end if;
+    update stillwake.webhooks w set state = settle_webhooks.state, sender = null, ended_at = case when settle_webhooks.state <> 'pending' then v_now end,
+      next_at = case when settle_webhooks.state = 'pending' then v_now + greatest(stillwake.webhook_pause(v_hook.attempts), v_asked) else v_now end
+    where w.id = v_hook.id;
+    -- Lanes are written at the end, in one order: two senders may have tries of the same ones.
+    v_lanes := v_lanes || jsonb_build_object(v_hook.lane, jsonb_build_object('endpoint', v_hook.endpoint,
+      'fresh', state = 'delivered' or coalesce((v_lanes #> array[v_hook.lane, 'fresh'])::boolean, false),
+      'failures', case when state = 'delivered' then 0 else coalesce((v_lanes #>> array[v_hook.lane, 'failures'])::integer, 0) + 1 end,
+      'asked', case when state <> 'delivered' then greatest(extract(epoch from v_asked), (v_lanes #>> array[v_hook.lane, 'asked'])::numeric) end));
+    return next;
+  end loop;
+  for v_one in select l.key as name, l.value ->> 'endpoint' as endpoint, (l.value -> 'fresh')::boolean as fresh, (l.value ->> 'failures')::integer as failures,
+    v_now + make_interval(secs => (l.value ->> 'asked')::double precision) as until from jsonb_each(v_lanes) l order by l.key collate "C" loop
+    if v_one.failures = 0 then
+      delete from stillwake.webhook_lanes l where l.name = v_one.name;
+    else
+      insert into stillwake.webhook_lanes as l (name, endpoint, failures, until, updated_at) values (v_one.name, v_one.endpoint, v_one.failures, v_one.until, v_now)
+      on conflict (name) do update set failures = case when v_one.fresh then 0 else l.failures end + excluded.failures, until = greatest(l.until, excluded.until), updated_at = v_now;
+    end if;
+  end loop;
+  -- Last, because it touches what others may have.
+  perform stillwake.disable_endpoint(g.name, 'The receiver answered 410 Gone') from (select distinct n as name from unnest(v_gone) n order by 1) g;
+end
+$$;
+
+-- Sends one again, under the same id and with all its tries. Answers 'pending'. Raises SW001, SW006.
+create or replace function stillwake.resend_webhook(p_id text) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_hook stillwake.webhooks;
+begin
+  select * into v_hook from stillwake.webhooks w where w.id = p_id for update;
+  if not found then
+    perform stillwake.refuse('SW001', format('Webhook "%s" does not exist', coalesce(p_id, 'null')), 'id', 'It was never made here, or is past its time: delivered ones are kept for 7 days, others for 30.');
+  elsif exists (select from stillwake.endpoints n where n.name = v_hook.endpoint and n.disabled_at is not null) then
+    perform stillwake.refuse('SW006', format('Endpoint "%s" is disabled', v_hook.endpoint), 'endpoint', 'Enable it; what it holds back is sent then.');
+  elsif v_hook.sender is not null and v_hook.next_at > stillwake.now() then
+    return 'pending';
+  end if;
+  update stillwake.webhooks w set state = 'pending', ended_at = null, attempts = 0, next_at = stillwake.now(), sender = null where w.id = p_id;
+  perform stillwake.hint_webhooks();
+  return 'pending';
+end
+$$;
+
+-- When the next one is to be sent, also one whose sender has died by then; null when nothing waits. Reads one row per lane.
+create or replace function stillwake.webhooks_due() returns timestamptz
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+  v_at   text := '';
+  v_next record;
+  v_due  timestamptz;
+begin
+  loop
+    select w.lane, w.next_at into v_next from stillwake.webhooks w where w.state = 'pending' and w.lane > v_at order by w.lane, w.next_at limit 1;
+    exit when not found;
+    v_at := v_next.lane;
+    v_due := least(v_due, greatest(v_next.next_at, (select l.until from stillwake.webhook_lanes l where l.name = v_at)));
+  end loop;
+  return nullif(v_due, 'infinity');
+end
+$$;
+
+-- Forgets delivered webhooks after 7 days and others after 30, with their deliveries, and what no lane or secret needs any more. In bounded number.
+create or replace function stillwake.prune_webhooks(p_limit integer default 10000) returns bigint
+language plpgsql as $$
+declare
+  v_now   timestamptz := stillwake.now();
+  v_count bigint;
+  v_more  bigint;
+begin
+  delete from stillwake.webhooks where id in (
+    select w.id from stillwake.webhooks w where w.ended_at < v_now - interval '7 days' and (w.state = 'delivered' or w.ended_at < v_now - interval '30 days')
+    order by w.id limit p_limit for update skip locked);
+  get diagnostics v_count = row_count;
+  -- Held back by an endpoint that nobody has enabled since.
+  delete from stillwake.webhooks where id in (
+    select w.id from stillwake.webhooks w join stillwake.endpoints n on n.name = w.endpoint
+    where n.disabled_at < v_now - interval '30 days' and w.state = 'pending' and w.next_at = 'infinity' and w.created_at < v_now - interval '30 days'
+    order by w.id limit p_limit for update of w skip locked);
+  get diagnostics v_more = row_count;
+  delete from stillwake.endpoint_secrets s where s.expires_at < v_now;
+  delete from stillwake.webhook_lanes l where l.updated_at < v_now - interval '7 days' and not exists (select from stillwake.webhooks w where w.lane = l.name and w.state = 'pending');
+  return v_count + v_more;
+end
+$$;
+
+-- Endpoints as people see them: no secret, and of headers the names.
+create or replace view stillwake.webhook_endpoints as
+select n.name, n.url, array(select jsonb_object_keys(n.headers) order by 1) as headers, n.body, n.states,
+  array(select p.pipeline from stillwake.endpoint_pipelines p where p.endpoint = n.name order by 1) as pipelines,
+  (select count(*) from stillwake.endpoint_secrets s where s.endpoint = n.name and (s.expires_at is null or s.expires_at > stillwake.now()))::integer as secrets,
+  n.disabled_at, n.disabled_reason, coalesce((select max(l.failures) from stillwake.webhook_lanes l where l.endpoint = n.name), 0) as failures, n.created_at, n.updated_at
+from stillwake.endpoints n;

@@ -1,0 +1,10 @@
+// stillwake/webhooks: for those who receive webhooks. Free of Node and of the database.
+export {
+  InvalidWebhook,
+  type SeenIds,
+  signWebhook,
+  type VerifyOptions,
+  verifyWebhook,
+  type WebhookHeaders,
+  type WebhookPayload,
+} from "../webhook-signature.ts";
