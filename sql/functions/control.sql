@@ -85,8 +85,6 @@ begin
     perform stillwake.refuse_unknown_job(p_id);
   elsif v_state = 'completed' then
     perform stillwake.refuse('SW006', format('Job %s is completed', p_id), 'id', 'Enqueue a new job to do the work again.');
-  elsif not p_from_start and exists (select from stillwake.live_jobs c where c.parent_id = p_id and c.cancel is not null) then
-    perform stillwake.refuse('SW006', format('Children of job %s are still being cancelled', p_id), 'id', 'Retry it when they have stopped, in a second or two, or from the start.');
   end if;
   perform stillwake.revive(array[p_id], p_from_start, p_by);
   return 'queued';
@@ -106,6 +104,9 @@ declare
   v_states   text[];
   v_children uuid[];
 begin
+  if not p_from_start and exists (select from stillwake.live_jobs c where c.parent_id = any (p_ids) and c.cancel is not null) then
+    perform stillwake.refuse('SW006', 'Jobs that it has spawned are still being cancelled', 'id', 'Retry it when they have stopped, in a second or two, or from the start.');
+  end if;
   with old as materialized (
     delete from stillwake.ended_jobs e where e.id = any (p_ids) and e.state <> 'completed' returning e.*
   ), attempts as (

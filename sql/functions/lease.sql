@@ -133,12 +133,15 @@ $$;
 create or replace function stillwake.recover_lease(p_lease stillwake.leases, p_jobs integer) returns integer
 language plpgsql as $$
 declare
+  v_id   uuid;
   v_job  stillwake.live_jobs;
   v_done uuid[] := '{}';
 begin
-  for v_job in
-    select * from stillwake.live_jobs j where j.id = any (p_lease.job_ids) and j.lease_id = p_lease.id order by j.id limit p_jobs for update
-  loop
+  foreach v_id in array array(
+    select j.id from stillwake.live_jobs j where j.id = any (p_lease.job_ids) and j.lease_id = p_lease.id order by j.id limit p_jobs for update
+  ) loop
+    -- As it is now: the end of its parent, a moment ago, may have asked it to stop.
+    select * into v_job from stillwake.live_jobs j where j.id = v_id;
     perform stillwake.settle_lost(v_job, jsonb_build_object('name', 'LeaseExpired', 'code', 'LEASE_EXPIRED',
       'message', format('Worker %s has not been heard of since %s', p_lease.worker, to_char((p_lease.until - p_lease.span) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
     v_done := v_done || v_job.id;

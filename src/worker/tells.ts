@@ -43,9 +43,10 @@ export class Tells {
     let askedAt = performance.now();
     announcer.subscribe(({ kind }) => {
       if (!this.#begun || (kind !== "attempt.ended" && kind !== "claim.empty")) return;
+      // First, because it is so for every job of a busy worker.
+      if (kind === "attempt.ended" && pushed()) return;
       const now = performance.now();
-      const isSoon = now - askedAt < (pushed() ? PUSHED_ASK_MS : ASK_MS);
-      if (kind === "attempt.ended" ? pushed() : isSoon) return;
+      if (kind === "claim.empty" && now - askedAt < (pushed() ? PUSHED_ASK_MS : ASK_MS)) return;
       askedAt = now;
       sender.nudge();
     });

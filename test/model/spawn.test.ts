@@ -8,7 +8,8 @@ import { freshDatabase } from "../setup/database.ts";
 import { recordFigure } from "../setup/figures.ts";
 import { checking } from "./game.ts";
 import { SpawnEngine } from "./spawn-engine.ts";
-import { games, shots } from "./spawn-game.ts";
+import { games } from "./spawn-game.ts";
+import { shots } from "./spawn-move.ts";
 import { newJob, SpawnWorld } from "./spawn-world.ts";
 
 const engine = new SpawnEngine((await freshDatabase()).url);

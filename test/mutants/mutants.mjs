@@ -530,7 +530,7 @@ export const mutants = [
     name: "keys: a job that is retried has no place",
     killedBy: KEYS,
     edits: [
-      control("    perform stillwake.fill_key(v_old.pipeline, v_old.key);", "    null;"),
+      control("  perform stillwake.fill_key(k.pipeline, k.key) from (", "  perform from ("),
       keys("perform stillwake.fill_key(new.pipeline, new.key);", ""),
     ],
   },
