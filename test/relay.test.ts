@@ -172,6 +172,24 @@ describe("a relay", () => {
     expect((await answer).at(-1)).toMatchObject({ next: "nothing is due" });
   });
 
+  it("sends what its jobs have to tell before it ends", async () => {
+    const told: string[] = [];
+    const server = http.createServer((request, response) => {
+      told.push(String(request.headers["webhook-id"]));
+      response.end();
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    onTestFinished(() => void server.close());
+    const { port } = server.address() as AddressInfo;
+    const code = slow(name());
+    const webhooks = { allowHttp: true, ports: [port], allow: ["127.0.0.1/32"] };
+    const handler = make([code], { budget: "10s", webhooks });
+    await stillwake.enqueue(code.pipeline, { count: 1 }, { webhook: `http://127.0.0.1:${port}/done` });
+    expect((await linesOf(await handler(ask()))).at(-1)).toMatchObject({ jobs: 1, next: "nothing is due" });
+    expect(told).toEqual([expect.stringMatching(/^msg_/)]);
+  });
+
   it("refuses settings that make no sense", () => {
     for (const depth of [0, -1, 1.5, Number.NaN, "x" as never])
       expect(() => make([slow(name())], { depth })).toThrow(/depth/);

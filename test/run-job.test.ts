@@ -84,4 +84,16 @@ describe("runJob", () => {
       message: "Repository not found - it may have been deleted or made private",
     });
   });
+
+  it("runs the jobs that it spawns, in whatever pool, and says what it waits for", async () => {
+    const part = pipeline<{ n: number }, { n: number }, number>("part", { pool: "elsewhere" });
+    const whole = implement(pipeline("whole"), async (job) => {
+      const numbers = await (await job.spawn(part, [{ n: 1 }, { n: 2 }])).done();
+      const { factor } = (await job.waitFor("factor")) as { factor: number };
+      return numbers.map((n) => n * factor);
+    });
+    const parts = implement(part, (_job, { n }) => n);
+    const { job } = await runJob(whole, {}, { url, children: [parts], signals: { factor: { factor: 10 } } });
+    expect(job).toMatchObject({ state: "completed", output: [10, 20] });
+  });
 });

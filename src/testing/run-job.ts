@@ -21,6 +21,10 @@ export interface RunJobOptions {
   /** Milliseconds until the test is given up. Default 20,000. */
   timeout?: number;
   enqueue?: EnqueueOptions;
+  /** The pipelines it spawns. */
+  children?: readonly AnyImplementation[];
+  /** What is said to it when it waits for an event, by the event's name. */
+  signals?: Readonly<Record<string, unknown>>;
   worker?: Pick<WorkerOptions, "store" | "storeCredentials" | "scratch" | "grace" | "env">;
 }
 
@@ -43,15 +47,16 @@ export async function runJob<Code extends AnyImplementation>(
   const runs: Record<string, number> = {};
   let attempts = 0;
   let crashed = false;
+  const shared = { ...options.worker, url, ...(schema && { schema }), directUrl: false as const, poll: "20ms" };
+  const children = options.children ?? [];
+  const helpers = [...new Set(children.map(poolOf))].map(
+    (pool) => new Worker({ ...shared, pool, pipelines: children.filter((one) => poolOf(one) === pool), slots: 4 }),
+  );
   const worker = new Worker({
-    ...options.worker,
-    url,
-    ...(schema && { schema }),
-    pool: implementation.pipeline.options.pool ?? "default",
+    ...shared,
+    pool: poolOf(implementation),
     pipelines: [implementation],
     slots: 1,
-    directUrl: false,
-    poll: "20ms",
     crash: (point, step) => {
       const here = !crashed && step === (point === "before" ? options.crashBefore : options.crashAfter);
       crashed ||= here;
@@ -63,12 +68,12 @@ export async function runJob<Code extends AnyImplementation>(
     if (event.kind === "step.started") runs[event.step] = (runs[event.step] ?? 0) + 1;
   });
   try {
-    await worker.start();
+    for (const one of [...helpers, worker]) await one.start();
     const { id } = await stillwake.enqueue(implementation.pipeline, input, options.enqueue);
     const job = await toItsEnd(stillwake, id, options, performance.now() + timeout);
     return { job, logs: await stillwake.logs(id), runs, attempts };
   } finally {
-    await worker.stop();
+    for (const one of [worker, ...helpers]) await one.stop();
     await stillwake.close();
   }
 }
@@ -76,9 +81,10 @@ export async function runJob<Code extends AnyImplementation>(
 async function toItsEnd(
   stillwake: ReturnType<typeof createStillwake>,
   id: string,
-  { url, schema }: RunJobOptions,
+  { url, schema, signals = {} }: RunJobOptions,
   deadline: number,
 ): Promise<Job> {
+  const said = new Set<string>();
   for (let travelledMs = 0; ; ) {
     try {
       return await stillwake.wait(id, { timeout: "50ms" });
@@ -86,10 +92,21 @@ async function toItsEnd(
       const job = await stillwake.get(id);
       if (error instanceof JobFailed || job.state === "paused") return job;
       if (performance.now() > deadline) throw error;
+      if (job.state === "queued" && job.waitingFor === "event" && said.size < Object.keys(signals).length) {
+        for (const [event, data] of Object.entries(signals)) {
+          if (!said.has(event)) await stillwake.signal(id, event, data);
+          said.add(event);
+        }
+        continue;
+      }
       if (job.state !== "queued" || job.waitingFor === null || !job.runAt) continue;
       const aheadMs = Math.max(job.runAt.getTime() - Date.now() - travelledMs, 0) + 100;
       await travel(url, `${Math.round(aheadMs)}ms`, schema);
       travelledMs += aheadMs;
     }
   }
+}
+
+function poolOf({ pipeline }: AnyImplementation): string {
+  return pipeline.options.pool ?? "default";
 }

@@ -15,6 +15,7 @@ import { newId } from "../ids.ts";
 import { type Duration, durationMs } from "../time.ts";
 import { loadTracing } from "../tracing.ts";
 import { registerPipeline } from "../verbs.ts";
+import { Sender } from "../webhooks/sender.ts";
 import { dueIn } from "../worker-verbs.ts";
 import { createAnnouncer } from "./announce.ts";
 import type { AnyImplementation } from "./implement.ts";
@@ -26,7 +27,7 @@ import type { Assignment, Crew, PipelineFacts, Port, Run } from "./port.ts";
 export interface RelayOptions
   extends Pick<
     WorkerOptions,
-    "url" | "schema" | "connections" | "pool" | "slots" | "lease" | "grace" | "store" | "env"
+    "url" | "schema" | "connections" | "pool" | "slots" | "lease" | "grace" | "store" | "env" | "webhooks"
   > {
   /** What implement() returned. */
   pipelines: readonly AnyImplementation[];
@@ -60,6 +61,8 @@ const ACCEPT_MS = 5000;
 /** With Postgres away nothing can be settled; what is left then is left to the lease. */
 const LAST_MS = 1000;
 const WATCH_MS = 500;
+/** How long an invocation sends what jobs have to tell, when its jobs are done. */
+const TELL_MS = 5000;
 /** It was not reached, or said that it did not begin. After anything else it may be at work, and a second one would go on besides. */
 const notReached = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
 
@@ -92,7 +95,6 @@ export function relay(options: RelayOptions): Relay {
     ...rest,
     isolation: "none",
     directUrl: false,
-    webhooks: false,
     poll: "250ms",
   });
   const database = new Database({ ...settings.database, patience: `${budgetMs}ms` });
@@ -205,11 +207,20 @@ async function workWithin(
   clearInterval(watching);
   keeper.close();
   await inner.stop();
+  if (settled) await tell(database, worker, settings);
   const inMs = settled ? await within(LAST_MS, dueIn(database, question), null) : null;
   return { jobs, due: inMs !== null && inMs <= PATIENCE_MS };
 }
 
 const isTrue = () => true;
+
+/** Nobody else may be here to send webhooks. */
+async function tell(database: Database, name: string, { webhooks }: WorkerSettings): Promise<void> {
+  if (!webhooks) return;
+  const sender = new Sender({ database, name, onSent: () => {}, onTrouble: () => {} }, webhooks);
+  await within(TELL_MS, sender.flush(TELL_MS), undefined);
+  await sender.stop(LAST_MS);
+}
 
 async function within<T>(ms: number, answer: Promise<T>, otherwise: T): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
