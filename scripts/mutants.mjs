@@ -9,7 +9,9 @@ import { mutants } from "../test/mutants/mutants.mjs";
 import { ensure, inRoot } from "./ensure.mjs";
 
 const COPIED = ["sql", "src", "test", "package.json", "tsconfig.json", "vitest.config.ts"];
+/** For one mutant, and for all tests together on an engine without a fault. */
 const TIME_LIMIT_MS = 180_000;
+const WHOLE_LIMIT_MS = 900_000;
 const AT_ONCE = 2;
 // An engine that cannot run at all is no mutant, and a test that waits for ever has noticed nothing: it must have failed at what the mutant does.
 const BROKEN =
@@ -146,7 +148,7 @@ function runVitest(tree, files, { bail, only }) {
     running.add(child);
     let output = "";
     for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => (output += data));
-    const timer = setTimeout(() => child.kill(), TIME_LIMIT_MS);
+    const timer = setTimeout(() => child.kill(), bail ? TIME_LIMIT_MS : WHOLE_LIMIT_MS);
     child.on("close", () => {
       clearTimeout(timer);
       running.delete(child);
