@@ -18,7 +18,10 @@ export interface WebhookPayload {
 export interface VerifyOptions {
   /** How far the sender's clock may be from this one, either way. Default "5m". */
   tolerance?: Duration;
-  /** Ids that were here before: a Set, or anything like one. Forget them after twice the tolerance at the earliest. */
+  /**
+   * Ids whose work is done: a Set, or anything like one. They are only asked for here; add an id when its work is done, best in the same transaction, because what
+   * failed comes again. Forget them after twice the tolerance at the earliest, or after the three days in which it may come again.
+   */
   seen?: SeenIds;
   /** For tests: milliseconds since 1970. */
   now?: number;
@@ -26,7 +29,6 @@ export interface VerifyOptions {
 
 export interface SeenIds {
   has(id: string): boolean | Promise<boolean>;
-  add(id: string): unknown;
 }
 
 type HeaderValue = string | readonly string[] | null | undefined;
@@ -72,10 +74,7 @@ export async function verifyWebhook<Payload = WebhookPayload>(
   if (!(await isSigned(content, signature, listOf(secrets)))) {
     throw refused("webhook-signature", "No secret of this receiver has signed it");
   }
-  if (options.seen) {
-    if (await options.seen.has(id)) throw new InvalidWebhook("REPEATED_WEBHOOK", `Webhook ${id} was here before`);
-    await options.seen.add(id);
-  }
+  if (await options.seen?.has(id)) throw new InvalidWebhook("REPEATED_WEBHOOK", `Webhook ${id} was here before`);
   return JSON.parse(typeof body === "string" ? body : new TextDecoder().decode(body)) as Payload;
 }
 

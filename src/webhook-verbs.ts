@@ -166,7 +166,8 @@ export async function listWebhooks(
   const given = Object.entries(filter) as [keyof WebhookFilter, string][];
   const where = given.map(([field], index) => `w.${columns[field].replace("$1", `$${index + 3}`)}`);
   return database.query<WebhookRow>(
-    `select w.id, w.endpoint, w.url, w.job_id, w.event, w.state, w.attempts, w.body, w.created_at, w.next_at, w.ended_at, w.sender is not null as sending,
+    `select w.id, w.endpoint, coalesce(w.url, (select n.url from ${database.schema}.webhook_endpoints n where n.name = w.endpoint), '') as url, w.job_id, w.event, w.state, w.attempts, w.body, w.created_at,
+      case when w.state = 'pending' and exists (select from ${database.schema}.webhook_endpoints n where n.name = w.endpoint and n.disabled_at is not null) then 'infinity' else w.next_at end as next_at, w.ended_at, w.sender is not null as sending,
       coalesce((select json_agg(json_build_object('n', d.n::text, 'sender', d.sender, 'started_at', d.started_at, 'took_ms', extract(epoch from d.took) * 1000,
         'status', d.status, 'error', d.error, 'response', d.response) order by d.n) from ${database.schema}.deliveries d where d.webhook = w.id), '[]') as deliveries
     from ${database.schema}.webhooks w where ($1::text is null or w.id < $1)${where.map((one) => ` and ${one}`).join("")} order by w.id desc limit $2`,

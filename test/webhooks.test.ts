@@ -440,6 +440,140 @@ describe("an endpoint that is disabled", () => {
   });
 });
 
+describe("an endpoint that moves", () => {
+  it("is told of everything at its new place, what it held back and what is sent again included", async () => {
+    const old = await startReceiver(status(410));
+    const moved = await startReceiver();
+    await stillwake.webhooks.set("mover", { url: old.url });
+    const held = await ended("completed", { webhook: { endpoint: "mover" } });
+    const one = sender();
+    await one.flush();
+    expect(old.received).toHaveLength(1);
+    const later = await ended("completed", { webhook: { endpoint: "mover" } });
+    await stillwake.webhooks.set("mover", { url: moved.url });
+    await stillwake.webhooks.enable("mover");
+    one.poke();
+    const came = await moved.gets(2);
+    expect(came.map(({ body }) => JSON.parse(body).data.id).sort()).toEqual([held, later].sort());
+    expect(old.received).toHaveLength(1);
+    await waitFor(async () => (await listed(later)).state === "delivered");
+    await stillwake.webhooks.resend((await listed(later)).id);
+    one.poke();
+    await moved.gets(3);
+  });
+
+  it("sends what was made while somebody enabled it", async () => {
+    const receiver = await startReceiver();
+    await stillwake.webhooks.set("racing", { url: receiver.url });
+    await stillwake.webhooks.disable("racing");
+    const { id } = await stillwake.enqueue("task", { n: 1 }, { webhook: { endpoint: "racing" } });
+    await client.query("begin");
+    await settle(id, "completed", {});
+    await stillwake.webhooks.enable("racing");
+    await client.query("commit");
+    await sender().flush();
+    expect(receiver.received).toHaveLength(1);
+  });
+
+  it("keeps its headers and signature from other places", async () => {
+    await stillwake.webhooks.set("private", { url: "https://a.example.com/hook", headers: { "x-api-key": "secret" } });
+    const name = (url: string) => stillwake.enqueue(task, { n: 1 }, { webhook: { endpoint: "private", url } });
+    await expect(name("https://evil.example.com/hook")).rejects.toMatchObject({ code: "INVALID_INPUT" });
+    await expect(name("https://a.example.com:8443/hook")).rejects.toMatchObject({ code: "INVALID_INPUT" });
+    const { id } = await name("https://a.example.com/other");
+    await stillwake.cancel(id);
+    expect((await listed(id)).url).toBe("https://a.example.com/other");
+  });
+});
+
+describe("a transaction that joins a job and stays open", () => {
+  it("holds nobody up, and its receiver is told although the job ends before it commits", async () => {
+    const receiver = await startReceiver();
+    const webhook = receiver.url;
+    const { id } = await stillwake.enqueue("task", { n: 1 }, { key: "joined", webhook: `${webhook}/first` });
+    const joiner = await connect(database.url);
+    onTestFinished(() => joiner.end());
+    await joiner.query("begin");
+    const second = await stillwake.enqueue(
+      "task",
+      { n: 2 },
+      { key: "joined", webhook: `${webhook}/second`, tx: joiner },
+    );
+    expect(second).toEqual({ id, existing: true });
+    await client.query("set statement_timeout = '5s'");
+    await settle(id, "completed", {});
+    await client.query("set statement_timeout = 0");
+    await joiner.query("commit");
+    const one = sender();
+    await one.flush();
+    expect((await receiver.gets(2)).map(({ path }) => path).sort()).toEqual(["/first", "/second"]);
+    expect(await q("select from stillwake.webhook_joins")).toEqual([]);
+  });
+});
+
+describe("a receiver that asks to be left alone", () => {
+  it("is, though a try that was under way was well received", async () => {
+    await stillwake.webhooks.set("asking", { url: "https://asking.example.com/" });
+    for (let n = 0; n < 3; n++) await ended("completed", { webhook: { endpoint: "asking" } });
+    const claim = () => q("select id, epoch from stillwake.claim_webhooks('me', 10) where endpoint = 'asking'");
+    const [first, second, third] = await claim();
+    const settled = (records: object[]) => settleWebhooks(stillwake.database, records as never);
+    await settled([{ id: first.id, epoch: first.epoch, sender: "me", status: 429, retry_after: 3600 }]);
+    await settled([{ id: second.id, epoch: second.epoch, sender: "me", status: 204 }]);
+    await settled([{ id: third.id, epoch: third.epoch, sender: "me", status: 500 }]);
+    await travel(client, "10m");
+    expect(await claim()).toEqual([]);
+    await travel(client, "1h");
+    expect(await claim()).toHaveLength(2);
+  });
+});
+
+describe("secrets", () => {
+  it("are told apart as old and new though the clock was set back", async () => {
+    await stillwake.webhooks.set("turning", { url: "https://turning.example.com/" });
+    const secrets: string[] = [];
+    for (const back of ["1s", "-2h", "1s"]) {
+      secrets.push((await q("select stillwake.rotate_secret('turning') as secret"))[0].secret);
+      await travel(client, back);
+    }
+    await travel(client, "2h");
+    const kept = await q("select secret from stillwake.endpoint_secrets where endpoint = 'turning'");
+    expect(kept.map(({ secret }) => secret).sort()).toEqual(secrets.slice(1).sort());
+  });
+});
+
+describe("a thin body", () => {
+  it("S18: tells no text that the job's code has made, not even as a code", async () => {
+    const { id } = await stillwake.enqueue("task", { n: 1 }, { webhook: "https://example.com/hook" });
+    const [job] = await q("select * from stillwake.claim('test', 'default', '{task}', 1)");
+    await q("select stillwake.fail($1, $2, $3, $4, true)", [
+      id,
+      job.epoch,
+      job.lease_id,
+      JSON.stringify({ code: "password=hunter2" }),
+    ]);
+    const [row] = await q("select body from stillwake.webhooks where job_id = $1", [id]);
+    expect(JSON.parse(row.body).data).toMatchObject({ state: "failed", code: null });
+  });
+});
+
+describe("a sender", () => {
+  it("is not stopped by whoever it tells of its tries", async () => {
+    const receiver = await startReceiver();
+    const troubles: unknown[] = [];
+    await ended("completed", { webhook: receiver.url });
+    const one = sender({
+      onSent: () => {
+        throw new Error("no");
+      },
+      onTrouble: (error) => troubles.push(error),
+    });
+    await one.flush(10_000);
+    expect(receiver.received).toHaveLength(1);
+    expect(troubles).toHaveLength(1);
+  });
+});
+
 describe("what is past", () => {
   it("is forgotten: delivered after 7 days, failed after 30, what waits never", async () => {
     const hooks = async () =>

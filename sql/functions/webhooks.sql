@@ -113,7 +113,7 @@ begin
   if p_keep is null or p_keep not between '0' and '31 days' then
     perform stillwake.refuse('SW001', format('A secret cannot be kept for %s', coalesce(p_keep::text, 'null')), 'keep', 'Use 0 to 31 days.');
   end if;
-  select s.secret into v_newest from stillwake.endpoint_secrets s where s.endpoint = p_name order by s.created_at desc limit 1;
+  select s.secret into v_newest from stillwake.endpoint_secrets s where s.endpoint = p_name order by s.expires_at desc nulls first limit 1;
   if v_newest = v_secret then
     return v_secret;
   end if;
@@ -152,7 +152,6 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform stillwake.lock_endpoint(p_name);
   update stillwake.endpoints set disabled_at = coalesce(disabled_at, stillwake.now()), disabled_reason = left(p_reason, 1000) where name = p_name;
-  update stillwake.webhooks set next_at = 'infinity' where endpoint = p_name and state = 'pending' and sender is null and next_at < 'infinity';
 end
 $$;
 
@@ -163,7 +162,7 @@ begin
   perform stillwake.lock_endpoint(p_name);
   update stillwake.endpoints set disabled_at = null, disabled_reason = null where name = p_name;
   delete from stillwake.webhook_lanes where endpoint = p_name;
-  update stillwake.webhooks set next_at = stillwake.now() where endpoint = p_name and state = 'pending' and next_at = 'infinity';
+  update stillwake.webhooks set next_at = stillwake.now() where endpoint = p_name and state = 'pending' and sender is null and next_at > stillwake.now();
   perform stillwake.hint_webhooks();
 end
 $$;
@@ -194,7 +193,10 @@ begin
   elsif not found then
     perform stillwake.refuse_unknown_endpoint(v_name);
   end if;
-  if v_url is null and v_endpoint.url is null then
+  if substring(v_url from '^[^/]+//[^/?#]+') <> substring(v_endpoint.url from '^[^/]+//[^/?#]+') then
+    perform stillwake.refuse('SW001', format('Endpoint "%s" is somewhere else', v_name), 'webhook.url',
+      'Its headers and signature are for its own receiver: name a URL there, or another endpoint.');
+  elsif v_url is null and v_endpoint.url is null then
     perform stillwake.refuse('SW001', format('Endpoint "%s" has no url of its own', v_name), 'webhook.url', 'Give one with the job.');
   end if;
   return jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('endpoint', v_name, 'url', v_url)));
@@ -305,7 +307,7 @@ create or replace function stillwake.webhook_body(p_job stillwake.ended_jobs, p_
 language plpgsql stable as $$
 declare
   v_thin   jsonb := jsonb_build_object('type', 'job.' || p_job.state, 'timestamp', stillwake.iso_time(p_job.ended_at), 'data', jsonb_build_object(
-    'id', p_job.id, 'pipeline', p_job.pipeline, 'state', p_job.state, 'attempt', p_job.attempt, 'code', left(p_job.failure ->> 'code', 100)));
+    'id', p_job.id, 'pipeline', p_job.pipeline, 'state', p_job.state, 'attempt', p_job.attempt, 'code', substring(p_job.failure ->> 'code' from '^[A-Z][A-Z0-9_]{0,63}$')));
   v_values jsonb;
   v_out    text[] := '{}';
   v_field  text;
@@ -339,49 +341,68 @@ begin
 end
 $$;
 
--- Whoever joins a job that is active is told of its end too. Raises SW006; 40001, which clients repeat, when that job has just ended.
+-- Whoever joins a job that is active is told of its end too. Here it is only written down: the job's row is not locked by a transaction that may stay
+-- open for long, because whoever ends the job, or keeps its lease, would wait for it. Raises SW006.
 create or replace function stillwake.join_webhooks(p_jobs uuid[], p_webhooks jsonb) returns void
 language plpgsql as $$
 declare
-  v_id  uuid;
-  v_old jsonb;
+  v_full uuid := (select j.id from stillwake.live_jobs j where j.id = any (p_jobs) and jsonb_array_length(j.webhooks) >= 20 and not j.webhooks @> p_webhooks limit 1);
 begin
-  for v_id in select distinct j from unnest(p_jobs) j order by 1 loop
-    select coalesce(j.webhooks, '[]') into v_old from stillwake.live_jobs j where j.id = v_id for update;
-    if not found then
-      raise exception using errcode = '40001', message = format('Job %s has just ended', v_id), hint = 'Repeat the call.';
-    end if;
-    continue when exists (select from jsonb_array_elements(v_old) w where w = p_webhooks -> 0);
-    if jsonb_array_length(v_old) >= 20 then
-      perform stillwake.refuse('SW006', format('Job %s has 20 webhooks already', v_id), 'webhook', 'Let one receiver tell the rest.');
-    end if;
-    update stillwake.live_jobs j set webhooks = v_old || p_webhooks where j.id = v_id;
-  end loop;
+  if v_full is not null then
+    perform stillwake.refuse('SW006', format('Job %s has 20 webhooks already', v_full), 'webhook', 'Let one receiver tell the rest.');
+  end if;
+  insert into stillwake.webhook_joins (job_id, webhook) select distinct j, p_webhooks -> 0 from unnest(p_jobs) j order by 1;
 end
 $$;
 
--- The outbox rows of jobs that have just ended, in the transaction that ended them (I10): for their own webhook, and for the endpoints that are told of
--- all jobs of their pipeline. Called by end_jobs() and by nobody else.
-create or replace function stillwake.add_webhooks(p_jobs uuid[]) returns void
+-- At the commit of whoever joined a job: it learns whom to tell, or, when it has ended meanwhile, that one is told now. Locks: the job.
+create or replace function stillwake.look_at_join() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform from stillwake.live_jobs j where j.id = new.job_id for update;
+  if found then
+    update stillwake.live_jobs j set webhooks = coalesce(j.webhooks, '[]') || jsonb_build_array(new.webhook)
+    where j.id = new.job_id and not coalesce(j.webhooks @> jsonb_build_array(new.webhook), false);
+  else
+    perform stillwake.add_webhooks(array[new.job_id], jsonb_build_array(new.webhook));
+  end if;
+  delete from stillwake.webhook_joins w where w.job_id = new.job_id and w.webhook = new.webhook;
+  return null;
+end
+$$;
+
+do $$
+begin
+  if not exists (select from pg_trigger where tgrelid = 'stillwake.webhook_joins'::regclass and tgname = 'joins_a_job') then
+    create constraint trigger joins_a_job after insert on stillwake.webhook_joins deferrable initially deferred
+    for each row execute function stillwake.look_at_join();
+  end if;
+end
+$$;
+
+-- The outbox rows of jobs that have just ended, in the transaction that ended them (I10): for their own webhooks, and for the endpoints that are told of
+-- all jobs of their pipeline. Called by end_jobs(). With p_joined for one that was joined as it ended: only those, unless they are told already.
+create or replace function stillwake.add_webhooks(p_jobs uuid[], p_joined jsonb default null) returns void
 language plpgsql as $$
 declare
   v_now timestamptz := stillwake.now();
 begin
   insert into stillwake.webhooks (id, endpoint, url, lane, job_id, event, body, created_at, next_at)
-  select 'msg_' || replace(stillwake.new_id()::text, '-', ''), t.name, t.url, t.name || ' ' || lower(substring(t.url from '//([^/?#]+)')), e.id, 'job.' || e.state,
-    stillwake.webhook_body(e, t.body), v_now, case when t.disabled_at is null then v_now else 'infinity' end
+  select 'msg_' || replace(stillwake.new_id()::text, '-', ''), t.name, t.url, t.name || ' ' || coalesce(lower(substring(t.url from '//([^/?#]+)')), ''), e.id, 'job.' || e.state,
+    stillwake.webhook_body(e, t.body), v_now, v_now
   from stillwake.ended_jobs e
   cross join lateral (
     -- One for each place, however often it was asked for.
-    select distinct n.name, coalesce(a.url, n.url) as url, n.body, n.disabled_at
+    select distinct n.name, nullif(a.url, n.url) as url, n.body
     from (
-      select w ->> 'endpoint' as endpoint, w ->> 'url' as url from jsonb_array_elements(e.webhooks) w
+      select w ->> 'endpoint' as endpoint, w ->> 'url' as url from jsonb_array_elements(coalesce(p_joined, e.webhooks)) w
       union all
-      select p.endpoint, null from stillwake.endpoint_pipelines p where p.pipeline = e.pipeline
+      select p.endpoint, null from stillwake.endpoint_pipelines p where p.pipeline = e.pipeline and p_joined is null
     ) a join stillwake.endpoints n on n.name = a.endpoint
-    where e.state = any (n.states)
+    where e.state = any (n.states) and coalesce(a.url, n.url) is not null
   ) t
-  where e.id = any (p_jobs) and t.url is not null;
+  where e.id = any (p_jobs) and not (p_joined is not null and exists (
+    select from stillwake.webhooks w where w.job_id = e.id and w.endpoint = t.name and w.url is not distinct from t.url and w.event = 'job.' || e.state and w.created_at >= e.ended_at));
   if found then
     perform stillwake.hint_webhooks();
   end if;
@@ -423,7 +444,7 @@ begin
   end if;
   perform pg_advisory_xact_lock(hashtextextended('stillwake.webhooks', 0));
   while v_left > 0 loop
-    select w.lane, w.endpoint, w.next_at into v_next from stillwake.webhooks w
+    select w.lane, w.endpoint, w.url, w.next_at into v_next from stillwake.webhooks w
     where w.state = 'pending' and w.lane > v_at order by w.lane, w.next_at limit 1;
     if not found or v_round and v_next.lane > p_after then
       exit when v_round or coalesce(p_after, '') = '';
@@ -434,11 +455,7 @@ begin
     v_at := v_next.lane;
     continue when v_next.next_at > v_now;
     select * into v_endpoint from stillwake.endpoints n where n.name = v_next.endpoint;
-    if v_endpoint.disabled_at is not null then
-      -- Made while somebody disabled it.
-      update stillwake.webhooks w set next_at = 'infinity', sender = null where w.state = 'pending' and w.lane = v_at and w.next_at <= v_now;
-      continue;
-    end if;
+    continue when v_endpoint.disabled_at is not null or v_next.url is null and v_endpoint.url is null;
     select * into v_lane from stillwake.webhook_lanes l where l.name = v_at;
     v_failing := coalesce(v_lane.failures >= 5, false);
     continue when v_lane.until > v_now or v_failing and v_slow <= 0;
@@ -454,8 +471,8 @@ begin
       )
       update stillwake.webhooks w set sender = p_sender, epoch = w.epoch + 1, attempts = w.attempts + 1, next_at = v_now + p_span
       from due d where w.id = d.id
-      returning w.id, w.epoch, w.attempts, w.endpoint, w.url, w.lane, v_failing, w.body, v_endpoint.headers, array(
-        select s.secret from stillwake.endpoint_secrets s where s.endpoint = w.endpoint and (s.expires_at is null or s.expires_at > v_now) order by s.created_at desc limit 2);
+      returning w.id, w.epoch, w.attempts, w.endpoint, coalesce(w.url, v_endpoint.url), w.lane, v_failing, w.body, v_endpoint.headers, array(
+        select s.secret from stillwake.endpoint_secrets s where s.endpoint = w.endpoint and (s.expires_at is null or s.expires_at > v_now) order by s.expires_at desc nulls first limit 2);
     get diagnostics v_room = row_count;
     v_left := v_left - v_room;
     v_slow := v_slow - case when v_failing then v_room else 0 end;
@@ -503,7 +520,7 @@ begin
     state := case when v_one.status between 200 and 299 and v_one.error is null then 'delivered'
       when v_hook.attempts >= stillwake.webhook_tries() then 'failed' else 'pending' end;
     if v_one.status = 410 then
-      if exists (select from stillwake.endpoints n where n.name = v_hook.endpoint and n.url = v_hook.url) then
+      if v_hook.url is null then
         state := 'pending';
         v_gone := v_gone || v_hook.endpoint;
       else
@@ -517,13 +534,15 @@ begin
     v_lanes := v_lanes || jsonb_build_object(v_hook.lane, jsonb_build_object('endpoint', v_hook.endpoint,
       'fresh', state = 'delivered' or coalesce((v_lanes #> array[v_hook.lane, 'fresh'])::boolean, false),
       'failures', case when state = 'delivered' then 0 else coalesce((v_lanes #>> array[v_hook.lane, 'failures'])::integer, 0) + 1 end,
-      'asked', case when state <> 'delivered' then greatest(extract(epoch from v_asked), (v_lanes #>> array[v_hook.lane, 'asked'])::numeric) end));
+      'asked', greatest(extract(epoch from v_asked), (v_lanes #>> array[v_hook.lane, 'asked'])::numeric)));
     return next;
   end loop;
   for v_one in select l.key as name, l.value ->> 'endpoint' as endpoint, (l.value -> 'fresh')::boolean as fresh, (l.value ->> 'failures')::integer as failures,
     v_now + make_interval(secs => (l.value ->> 'asked')::double precision) as until from jsonb_each(v_lanes) l order by l.key collate "C" loop
-    if v_one.failures = 0 then
-      delete from stillwake.webhook_lanes l where l.name = v_one.name;
+    if v_one.failures = 0 and v_one.until is null then
+      -- What the receiver has asked for holds, though a try that was under way was well received.
+      delete from stillwake.webhook_lanes l where l.name = v_one.name and (l.until is null or l.until <= v_now);
+      update stillwake.webhook_lanes l set failures = 0 where l.name = v_one.name and l.failures > 0;
     else
       insert into stillwake.webhook_lanes as l (name, endpoint, failures, until, updated_at) values (v_one.name, v_one.endpoint, v_one.failures, v_one.until, v_now)
       on conflict (name) do update set failures = case when v_one.fresh then 0 else l.failures end + excluded.failures, until = greatest(l.until, excluded.until), updated_at = v_now;
@@ -546,6 +565,8 @@ begin
   elsif exists (select from stillwake.endpoints n where n.name = v_hook.endpoint and n.disabled_at is not null) then
     perform stillwake.refuse('SW006', format('Endpoint "%s" is disabled', v_hook.endpoint), 'endpoint', 'Enable it; what it holds back is sent then.');
   elsif v_hook.sender is not null and v_hook.next_at > stillwake.now() then
+    -- Somebody tries at this moment: should that fail, it has all its tries again.
+    update stillwake.webhooks w set attempts = 1 where w.id = p_id;
     return 'pending';
   end if;
   update stillwake.webhooks w set state = 'pending', ended_at = null, attempts = 0, next_at = stillwake.now(), sender = null where w.id = p_id;
@@ -563,12 +584,13 @@ declare
   v_due  timestamptz;
 begin
   loop
-    select w.lane, w.next_at into v_next from stillwake.webhooks w where w.state = 'pending' and w.lane > v_at order by w.lane, w.next_at limit 1;
+    select w.lane, w.endpoint, w.next_at into v_next from stillwake.webhooks w where w.state = 'pending' and w.lane > v_at order by w.lane, w.next_at limit 1;
     exit when not found;
     v_at := v_next.lane;
+    continue when exists (select from stillwake.endpoints n where n.name = v_next.endpoint and n.disabled_at is not null);
     v_due := least(v_due, greatest(v_next.next_at, (select l.until from stillwake.webhook_lanes l where l.name = v_at)));
   end loop;
-  return nullif(v_due, 'infinity');
+  return v_due;
 end
 $$;
 
@@ -587,7 +609,7 @@ begin
   -- Held back by an endpoint that nobody has enabled since.
   delete from stillwake.webhooks where id in (
     select w.id from stillwake.webhooks w join stillwake.endpoints n on n.name = w.endpoint
-    where n.disabled_at < v_now - interval '30 days' and w.state = 'pending' and w.next_at = 'infinity' and w.created_at < v_now - interval '30 days'
+    where n.disabled_at < v_now - interval '30 days' and w.state = 'pending' and w.created_at < v_now - interval '30 days'
     order by w.id limit p_limit for update of w skip locked);
   get diagnostics v_more = row_count;
   delete from stillwake.endpoint_secrets s where s.expires_at < v_now;
@@ -603,3 +625,12 @@ select n.name, n.url, array(select jsonb_object_keys(n.headers) order by 1) as h
   (select count(*) from stillwake.endpoint_secrets s where s.endpoint = n.name and (s.expires_at is null or s.expires_at > stillwake.now()))::integer as secrets,
   n.disabled_at, n.disabled_reason, coalesce((select max(l.failures) from stillwake.webhook_lanes l where l.endpoint = n.name), 0) as failures, n.created_at, n.updated_at
 from stillwake.endpoints n;
+
+-- There from the start: the first job with a bare URL, in a transaction that stays open, would hold up all others that have one.
+do $$
+begin
+  if not exists (select from stillwake.endpoints where name = 'default') then
+    perform stillwake.set_endpoint('default');
+  end if;
+end
+$$;

@@ -44,8 +44,9 @@ create index endpoint_pipelines_endpoint on stillwake.endpoint_pipelines (endpoi
 create table stillwake.webhooks (
   id         text primary key check (id ~ '^msg_[0-9a-f]{32}$'),
   endpoint   text not null,
-  url        text not null,
-  -- Endpoint and host: those who share one wait for one another, and for nobody else.
+  -- Null: that of its endpoint, which may move.
+  url        text,
+  -- Endpoint and, of a URL of the job's own, the host: those who share one wait for one another, and for nobody else.
   lane       text collate "C" not null,
   job_id     uuid not null,
   event      text not null check (event in ('job.completed', 'job.failed', 'job.cancelled')),
@@ -54,7 +55,7 @@ create table stillwake.webhooks (
   state      text not null default 'pending' check (state in ('pending', 'delivered', 'failed')),
   -- Tries begun since it was made or sent again.
   attempts   integer not null default 0,
-  -- When to try; while somebody tries, when that one counts as dead; infinity while its endpoint is disabled.
+  -- When to try; while somebody tries, when that one counts as dead. One whose endpoint is disabled is not tried, whatever stands here.
   next_at    timestamptz not null,
   -- Who tries, and the fence: it grows with every claim.
   sender     text,
@@ -91,4 +92,10 @@ create table stillwake.webhook_lanes (
   until      timestamptz,
   updated_at timestamptz not null
 );
+-- Who has joined a job and wants to be told of its end, until the commit of whoever joined it: see look_at_join().
+create table stillwake.webhook_joins (
+  job_id  uuid not null,
+  webhook jsonb not null
+);
+
 create index webhook_lanes_endpoint on stillwake.webhook_lanes (endpoint);

@@ -15,6 +15,7 @@ export async function webhooksCommand(options: {
   config: string | undefined;
 }): Promise<number> {
   const { webhooks } = await loadConfigFile(options.config);
+  let trouble: Error | undefined;
   const count = { delivered: 0, pending: 0, failed: 0, lost: 0 };
   const sender = createSender({
     ...((webhooks || {}) as WebhookSenderOptions),
@@ -24,11 +25,16 @@ export async function webhooksCommand(options: {
     onSent: ({ state }: SentWebhook) => {
       count[state] += 1;
     },
+    onTrouble: (error) => {
+      trouble ??= error as Error;
+    },
   });
   await sender.flush(LIMIT_MS).finally(() => sender.stop());
   const { delivered, pending, failed, lost } = count;
   if (options.json) console.log(JSON.stringify(count));
   else
     console.log(`${delivered} delivered, ${pending} to be tried again, ${failed} failed, ${lost} taken over by others`);
-  return 0;
+  if (!trouble) return 0;
+  console.error(trouble.message);
+  return 1;
 }

@@ -254,17 +254,21 @@ export class Sender {
         // Not recorded: the claims run out, and they are sent again.
         this.#trouble(error);
       }
+      for (const { claimed } of done) this.#trying.delete(claimed.id);
       for (const { claimed, answer, tookMs } of done) {
-        this.#trying.delete(claimed.id);
-        onSent?.({
-          id: claimed.id,
-          endpoint: claimed.endpoint,
-          attempt: claimed.attempt,
-          state: states.get(claimed.id) ?? "lost",
-          status: answer.status ?? null,
-          error: answer.error ?? null,
-          tookMs,
-        });
+        try {
+          onSent?.({
+            id: claimed.id,
+            endpoint: claimed.endpoint,
+            attempt: claimed.attempt,
+            state: states.get(claimed.id) ?? "lost",
+            status: answer.status ?? null,
+            error: answer.error ?? null,
+            tookMs,
+          });
+        } catch (error) {
+          this.#trouble(error);
+        }
       }
       // What waited for a place has one now. What failed comes back, and what was delivered no longer runs out.
       if (this.#more) void this.#turn("look");
@@ -308,11 +312,13 @@ export type CreateSenderOptions = WebhookSenderOptions &
     /** How it is called in deliveries. Default: host, pid and a random part. */
     name?: string;
     onSent?: (sent: SentWebhook) => void;
+    /** Told of what keeps it from sending, such as a database that is away. */
+    onTrouble?: (error: unknown) => void;
   };
 
 /** A sender without a worker. Poke it when jobs have ended; by itself it only knows what is due later. */
 export function createSender(options: CreateSenderOptions): StandaloneSender {
-  const { url, pool, schema, patience = "forever", name, onSent, ...settings } = options;
+  const { url, pool, schema, patience = "forever", name, onSent, onTrouble, ...settings } = options;
   const database = new Database({
     ...(url && { url }),
     ...(pool && { pool }),
@@ -321,7 +327,7 @@ export function createSender(options: CreateSenderOptions): StandaloneSender {
     patience,
   });
   const host = { database, name: name ?? `${os.hostname()}-${process.pid}-${randomBytes(3).toString("hex")}` };
-  const sender = new Sender({ ...host, ...(onSent && { onSent }) }, settings).start();
+  const sender = new Sender({ ...host, ...(onSent && { onSent }), ...(onTrouble && { onTrouble }) }, settings).start();
   const stop = async () => {
     await sender.stop();
     await database.close();
