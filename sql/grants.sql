@@ -45,7 +45,7 @@ begin
   for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace
     and p.proname in ('register_pipeline', 'claim', 'settle_and_claim', 'beat', 'save_checkpoints', 'save_checkpoint', 'load_checkpoints', 'adopt', 'append_logs', 'progress', 'save_artifact',
       'load_artifacts', 'spawn', 'spawn_state', 'load_children', 'look_for_signal', 'take_signal', 'save_place', 'be_present', 'recover_absent', 'settle', 'claim_webhooks', 'settle_webhooks', 'webhooks_due', 'register_limit', 'use_limit', 'register_breaker', 'ask_breaker', 'tell_breaker',
-      'complete', 'fail', 'release', 'recover', 'expire', 'watchdog', 'demand', 'next_due', 'listen', 'unlisten', 'now', 'schema_state')
+      'complete', 'fail', 'release', 'recover', 'expire', 'tend_schedules', 'watchdog', 'demand', 'next_due', 'listen', 'unlisten', 'now', 'schema_state')
   loop
     execute format('grant execute on function %s to stillwake_worker', v_verb::regprocedure);
   end loop;

@@ -262,6 +262,15 @@ export async function dueIn(
   return row?.in_ms == null ? null : Number(row.in_ms);
 }
 
+/** Sees to the schedules of a pool that are due. Milliseconds until the next one is; null when there is none. */
+export async function tendSchedules(database: Database, pool: string): Promise<number | null> {
+  const [row] = await database.query<{ in_ms: string | null }>(
+    `select extract(epoch from ${database.schema}.tend_schedules($1) - ${database.schema}.now()) * 1000 as in_ms`,
+    [pool],
+  );
+  return row?.in_ms == null ? null : Number(row.in_ms);
+}
+
 export async function recoverStale(database: Database, pool: string): Promise<number> {
   // Not after an outage: one that was longer than a lease has made the caller's own leases look like those of the dead, until it beats.
   const [row] = await database.repeat<{ count: number }>(`select ${database.schema}.recover($1, $2, 1000) as count`, {

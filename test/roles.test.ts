@@ -39,7 +39,7 @@ const allowed: Record<Role, string[]> = {
     " ",
   ),
   worker:
-    "adopt append_logs ask_breaker be_present beat claim claim_webhooks complete demand expire fail listen load_artifacts load_checkpoints load_children look_for_signal next_due now progress recover recover_absent register_breaker register_limit register_pipeline release save_artifact save_checkpoint save_checkpoints save_place schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal tell_breaker unlisten use_limit watchdog webhooks_due".split(
+    "adopt append_logs ask_breaker be_present beat claim claim_webhooks complete demand expire fail listen load_artifacts load_checkpoints load_children look_for_signal next_due now progress recover recover_absent register_breaker register_limit register_pipeline release save_artifact save_checkpoint save_checkpoints save_place schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal tell_breaker tend_schedules unlisten use_limit watchdog webhooks_due".split(
       " ",
     ),
   reader: "children demand limit_budgets next_due now schema_state shut_gates upcoming webhooks_due".split(" "),

@@ -106,6 +106,50 @@ describe("a worker that sleeps", () => {
   }, 90_000);
 });
 
+describe("a worker whose slots are all taken", () => {
+  it("makes the jobs of slots in time, and asks once for each", async () => {
+    const { contract, code } = noting("full");
+    const long = pipeline("long", { pool: "full" });
+    let release = () => {};
+    const released = new Promise<void>((resolve) => (release = resolve));
+    onTestFinished(() => release());
+    onTestFinished(async () => void (await stillwake.schedules.remove("full-2")));
+    await beforeTheMinute(8);
+    await stillwake.register(contract, long);
+    await stillwake.schedules.set(schedule("full", { cron: "* * * * *", pipeline: contract, overlap: "allow" }));
+    await stillwake.schedules.set(schedule("full-2", { cron: "* * * * *", pipeline: contract, overlap: "queue" }));
+    await stillwake.enqueue(long, {});
+    const from = server.log().length;
+    const { hears } = await ownWorker({
+      url: server.url,
+      directUrl: false,
+      pool: "full",
+      slots: 1,
+      pipelines: [code, implement(long, () => released)],
+    });
+    await hears("attempt.started");
+    const made = async () => (await client.query("select origin from stillwake.jobs where pipeline = 'full'")).rowCount;
+    await waitFor(async () => (await made()) === 2, { timeout: 40_000, interval: 50, what: "the jobs of both slots" });
+    const { rows } = await client.query(
+      "select max(extract(epoch from created_at - (origin ->> 'at')::timestamptz)) * 1000 as late from stillwake.jobs where pipeline = 'full'",
+    );
+    const asked = server
+      .log()
+      .slice(from)
+      .split("\n")
+      .filter((line) => /execute.*tend_schedules/.test(line)).length;
+    expect(asked).toBeGreaterThan(0);
+    expect(asked).toBeLessThanOrEqual(4);
+    const states = (await stillwake.schedules.list()).filter(({ name }) => name.startsWith("full"));
+    expect(states).toMatchObject([
+      { fired: 1, missed: 0 },
+      { fired: 1, missed: 0 },
+    ]);
+    recordFigure("a full worker: the job of a slot is there after", Math.round(Number(rows[0].late)), "ms");
+    release();
+  }, 90_000);
+});
+
 describe("T18: the database is down for ten minutes", () => {
   it("and cron goes on by itself in a running worker, by the rule of each schedule", async () => {
     const all = noting("every");

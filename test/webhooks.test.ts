@@ -532,7 +532,7 @@ describe("secrets", () => {
   it("are told apart as old and new though the clock was set back", async () => {
     await stillwake.webhooks.set("turning", { url: "https://turning.example.com/" });
     const secrets: string[] = [];
-    for (const back of ["1s", "-2h", "1s"]) {
+    for (const back of ["-2h", "1s", "1s"]) {
       secrets.push((await q("select stillwake.rotate_secret('turning') as secret"))[0].secret);
       await travel(client, back);
     }

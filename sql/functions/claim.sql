@@ -2,7 +2,7 @@
 
 -- Takes up to p_limit claimable jobs of a pool, of the pipelines the worker knows, most urgent and longest waiting first, under one new
 -- lease that lasts p_span. First it recovers, in bounded number, what dead workers of this pool left: a recovered job keeps its place in line. And
--- it makes the jobs of schedules of the pool whose slot has come.
+-- it makes the jobs of schedules of the pool whose slot has come, unless the caller has seen to them (p_schedules).
 -- The attempt is counted here. A caller that names the lease (p_lease, a fresh random uuid) may repeat a call whose answer it never got:
 -- it is answered what it then got. With p_limit 0 it claims nothing itself and sees to it that the first call, should it still be on its way,
 -- claims nothing either. A worker that names the version of its code per pipeline (p_versions, and p_oldest for the oldest version
@@ -13,7 +13,8 @@
 -- The SET clauses pin the plan: a walk along live_jobs_line. A stale estimate must never turn a claim into a sort of the whole backlog.
 create or replace function stillwake.claim(
   p_worker text, p_pool text, p_pipelines text[], p_limit integer default 1, p_span interval default '15 seconds',
-  p_lease uuid default null, p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null, p_cursor text default null
+  p_lease uuid default null, p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null, p_cursor text default null,
+  p_schedules boolean default true
 ) returns table (
   job_id uuid, lease_id uuid, epoch bigint, pipeline text, input jsonb, attempt integer, max_attempts integer, crashes integer,
   key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb, origin jsonb, cursor text
@@ -49,7 +50,7 @@ begin
   end if;
   -- Mostly none is due, and then this look is all there is to it. The index takes no function whose answer changes, hence the variable.
   v_now := stillwake.now();
-  if exists (select from stillwake.schedules s where s.due_at <= v_now) then
+  if p_schedules and exists (select from stillwake.schedules s where s.pool = p_pool and s.due_at <= v_now) then
     perform stillwake.run_schedules(10, p_pool);
   end if;
   perform stillwake.recover(10, p_pool, 200);
@@ -112,7 +113,8 @@ end
 $$;
 
 -- Settles the finished jobs of a busy worker and claims its next ones: one round trip, one commit. p_settlements as in settle().
--- Answers the claimed jobs; when settlements were refused, a row without a job comes first and names them.
+-- Answers the claimed jobs; when settlements were refused, a row without a job comes first and names them. Schedules come first of all: to settle
+-- locks leases, and a schedule may have to lock that of the job it replaces. Locks: as run_schedules(), settle(), claim().
 create or replace function stillwake.settle_and_claim(
   p_settlements jsonb, p_worker text, p_pool text, p_pipelines text[], p_limit integer, p_span interval, p_lease uuid default null,
   p_presence bigint default null, p_versions integer[] default null, p_oldest integer[] default null, p_cursor text default null
@@ -121,12 +123,17 @@ create or replace function stillwake.settle_and_claim(
   key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb, origin jsonb, cursor text, refused uuid[]
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now timestamptz := stillwake.now();
 begin
+  if exists (select from stillwake.schedules s where s.pool = p_pool and s.due_at <= v_now) then
+    perform stillwake.run_schedules(10, p_pool);
+  end if;
   select array_agg(s.job_id) into refused from stillwake.settle(p_settlements) s where s.state = 'lost';
   if refused is not null then
     return next;
   end if;
-  return query select c.*, null::uuid[] from stillwake.claim(p_worker, p_pool, p_pipelines, p_limit, p_span, p_lease, p_presence, p_versions, p_oldest, p_cursor) c;
+  return query select c.*, null::uuid[] from stillwake.claim(p_worker, p_pool, p_pipelines, p_limit, p_span, p_lease, p_presence, p_versions, p_oldest, p_cursor, false) c;
 end
 $$;
 

@@ -11,10 +11,13 @@
 create or replace function stillwake.read_cron(p_cron text) returns stillwake.cron_fields
 language plpgsql immutable as $$
 declare
-  v_text  text := lower(btrim(regexp_replace(left(p_cron, 500), '\s+', ' ', 'g')));
+  v_text  text := lower(btrim(regexp_replace(p_cron, '\s+', ' ', 'g')));
   v_parts text[];
   v_cron  stillwake.cron_fields;
 begin
+  if length(p_cron) > 500 then
+    perform stillwake.refuse('SW001', format('The cron is %s letters long', length(p_cron)), 'cron', 'Use up to 500 letters; ranges and steps are shorter than lists.');
+  end if;
   v_text := case v_text when '@hourly' then '0 * * * *' when '@daily' then '0 0 * * *' when '@weekly' then '0 0 * * 0' when '@monthly' then '0 0 1 * *'
     when '@yearly' then '0 0 1 1 *' else v_text end;
   v_parts := string_to_array(v_text, ' ');

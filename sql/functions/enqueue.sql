@@ -57,6 +57,9 @@ begin
     keep_completed = excluded.keep_completed, keep_failed = excluded.keep_failed, keep_cancelled = excluded.keep_cancelled,
     key_limit = excluded.key_limit, on_conflict = excluded.on_conflict, concurrency = excluded.concurrency, limits = excluded.limits,
     breakers = excluded.breakers, ghosts = excluded.ghosts, updated_at = stillwake.now();
+  if v_new.pool <> v_old.pool then
+    update stillwake.schedules s set pool = v_new.pool where s.pipeline = p_name and s.options ->> 'pool' is null;
+  end if;
   -- Wherever there are jobs of it: they may have been enqueued elsewhere, or it may have moved.
   if v_new.concurrency is not null or v_new.limits <> '{}' or v_new.breakers <> '{}' then
     perform stillwake.lane_pool(p.name) from stillwake.pools p

@@ -12,7 +12,9 @@
 --   replace  that one is cancelled; the new job runs when it has stopped
 --   allow  both run
 --
--- Locks: the row of a schedule comes before leases and jobs. Nobody who holds one of those waits for a schedule: claims skip what is locked.
+-- Locks: the row of a schedule comes before leases and jobs, so who settles and claims in one call sees to schedules first. Nobody waits for the row of a schedule that is
+-- being seen to. What its job has to wait for (its key, the lease of the job it replaces) may be held by somebody who waits for an earlier schedule
+-- of the same call, hence the lock_timeout, which is shorter than it takes Postgres to look for deadlocks.
 
 -- Makes a schedule known or changes it. Settings: cron, pipeline, zone ('UTC'), input ('{}'), options (as enqueue() takes them: pool, priority, expires_in, key,
 -- on_conflict, tenant, max_attempts, webhook), overlap ('skip'), catch_up ('one'). They are the whole definition: what is absent has its default. One that is as it was
@@ -36,6 +38,7 @@ begin
   v_new.options := coalesce(nullif(p_settings -> 'options', 'null'), '{}');
   v_new.overlap := coalesce(p_settings ->> 'overlap', 'skip');
   v_new.catch_up := coalesce(p_settings ->> 'catch_up', 'one');
+  v_new.pool := coalesce(v_new.options ->> 'pool', (select p.pool from stillwake.pipelines p where p.name = v_new.pipeline));
   if v_new is not distinct from v_old then
     return false;
   end if;
@@ -52,11 +55,11 @@ begin
   v_new.created_at := coalesce(v_old.created_at, v_now);
   v_new.updated_at := v_now;
   insert into stillwake.schedules as s values (v_new.*)
-  on conflict (name) do update set cron = excluded.cron, fields = excluded.fields, zone = excluded.zone, pipeline = excluded.pipeline, input = excluded.input,
+  on conflict (name) do update set cron = excluded.cron, fields = excluded.fields, zone = excluded.zone, pipeline = excluded.pipeline, pool = excluded.pool, input = excluded.input,
     options = excluded.options, overlap = excluded.overlap, catch_up = excluded.catch_up, next_slot = excluded.next_slot, next_at = excluded.next_at,
     due_at = case when s.paused_at is null then excluded.due_at end, last_error = null, updated_at = excluded.updated_at;
   -- Who sleeps may have slept for longer than it now should.
-  perform stillwake.hint(stillwake.schedule_pool(v_new));
+  perform stillwake.hint(v_new.pool);
   return true;
 end
 $$;
@@ -120,11 +123,6 @@ begin
 end
 $$;
 
-create or replace function stillwake.schedule_pool(p_row stillwake.schedules) returns text
-language sql stable as $$
-  select coalesce(p_row.options ->> 'pool', p.pool) from stillwake.pipelines p where p.name = p_row.pipeline
-$$;
-
 -- Its jobs stay. Answers false when there is no such schedule.
 create or replace function stillwake.remove_schedule(p_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -159,7 +157,7 @@ begin
   end if;
   update stillwake.schedules s set paused_at = null, paused_by = null, next_slot = a.slot, next_at = a.at, due_at = a.at
   from stillwake.cron_after(v_row.fields, v_row.zone, stillwake.now()) a where s.name = p_name;
-  perform stillwake.hint(stillwake.schedule_pool(v_row));
+  perform stillwake.hint(v_row.pool);
 end
 $$;
 
@@ -173,7 +171,7 @@ begin
 end
 $$;
 
--- The next slots of a schedule. Of one that is paused: those it would have. Raises SW001.
+-- The next slots of a schedule, up to 10000. Of one that is paused: those it would have. Raises SW001.
 create or replace function stillwake.upcoming(p_name text, p_count integer default 10) returns table (slot text, at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -188,7 +186,7 @@ begin
   end if;
   slot := v_row.next_slot;
   at := v_row.next_at;
-  for v_turn in 1 .. least(p_count, 100000) loop
+  for v_turn in 1 .. least(coalesce(p_count, 10), 10000) loop
     exit when at is null;
     return next;
     select a.slot, a.at into slot, at from stillwake.cron_after(v_row.fields, v_row.zone, upcoming.at, upcoming.slot) a;
@@ -204,7 +202,7 @@ declare
 begin
   perform stillwake.check_zone(p_zone);
   select a.slot, a.at into slot, at from stillwake.cron_after(v_cron, p_zone, coalesce(p_after, stillwake.now())) a;
-  for v_turn in 1 .. least(p_count, 100000) loop
+  for v_turn in 1 .. least(coalesce(p_count, 10), 10000) loop
     exit when at is null;
     return next;
     select a.slot, a.at into slot, at from stillwake.cron_after(v_cron, p_zone, upcoming.at, upcoming.slot) a;
@@ -212,43 +210,75 @@ begin
 end
 $$;
 
--- Sees to up to p_limit schedules that are due, of one pool or of all. Answers what it did: act is 'fired' (job_id is new), 'joined' (job_id was there), 'skipped'
--- (job_id is still live), 'missed' or 'failed'; count is more than one for missed slots only, and slot is the last of them. One that fails is tried again a
--- minute later and stops no other. Locks: rows of schedules, skipping locked ones; what enqueue_many() and, by 'replace', cancel() lock.
+-- Sees to up to p_limit schedules that are due, of one pool or of all; to none of a pool that is paused. Answers what it did: act is 'fired' (job_id is new), 'joined' (job_id
+-- was there), 'skipped' (job_id is still live), 'missed' or 'failed'; count is more than one for missed slots only, and slot is the last of them. One that fails stops
+-- nobody else. It is tried again a minute later, or a quarter of one when it only waited too long for a lock. All that a call does is bounded, however
+-- many slots are to be made up for: what is left is due still, behind the others. Locks: the row of one schedule after the other, passing by locked ones; what enqueue_many() and,
+-- by 'replace', cancel() lock, for which a call waits half a second once.
 create or replace function stillwake.run_schedules(p_limit integer default 100, p_pool text default null)
 returns table (schedule text, act text, slot text, at timestamptz, job_id uuid, count bigint, note text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $$
 declare
-  v_now timestamptz := stillwake.now();
-  v_row stillwake.schedules;
+  v_now   timestamptz := stillwake.now();
+  v_name  text;
+  v_row   stillwake.schedules;
+  v_left  integer := p_limit;
+  v_jobs  integer := greatest(100, p_limit);
+  v_slots integer := greatest(2000, p_limit);
 begin
-  for v_row in
-    select s.* from stillwake.schedules s left join stillwake.pipelines p on p.name = s.pipeline
-    where s.due_at <= v_now and (p_pool is null or coalesce(s.options ->> 'pool', p.pool) = p_pool)
-    order by s.due_at limit p_limit for update of s skip locked
+  for v_name in
+    select s.name from stillwake.schedules s
+    where s.due_at <= v_now and (p_pool is null or s.pool = p_pool) and not exists (select from stillwake.pools p where p.name = s.pool and p.paused_at is not null)
+    order by s.due_at, s.name
   loop
+    exit when least(v_left, v_jobs, v_slots) <= 0;
+    select * into v_row from stillwake.schedules s where s.name = v_name and s.due_at <= v_now for update skip locked;
+    continue when not found;
+    v_left := v_left - 1;
+    schedule := v_name;
     begin
-      return query select v_row.name, r.act, r.slot, r.at, r.job_id, r.count, r.note from stillwake.run_schedule(v_row, v_now) r;
+      for act, slot, at, job_id, count, note in select r.* from stillwake.run_schedule(v_row, v_now, v_jobs, v_slots) r loop
+        v_slots := v_slots - count;
+        v_jobs := v_jobs - (act in ('fired', 'joined'))::integer;
+        return next;
+      end loop;
     exception when others then
-      -- A conflict is between transactions, not of this schedule: the caller repeats the whole.
+      -- Its slots cannot even be told: its zone is gone. A conflict is between transactions, and the caller repeats the whole.
       if sqlstate in ('40P01', '40001') then
         raise;
       end if;
-      schedule := v_row.name;
       act := 'failed';
       slot := v_row.next_slot;
       at := v_row.next_at;
+      job_id := null;
       count := 1;
       note := sqlerrm;
-      update stillwake.schedules s set last_error = run_schedules.note, due_at = v_now + interval '1 minute' where s.name = v_row.name;
+      update stillwake.schedules s set last_error = run_schedules.note, due_at = v_now + interval '1 minute' where s.name = v_name;
       return next;
     end;
   end loop;
 end
 $$;
 
--- The slots of one schedule that are due, of which the caller has the lock. Up to 100 jobs and 2000 slots: what is left is due still, and for the next call.
-create or replace function stillwake.run_schedule(p_row stillwake.schedules, p_now timestamptz)
+-- For a worker whose places are all taken, so that it claims nothing: sees to the schedules of its pool that are due. Answers when the next one is; null
+-- when there is none. Locks: as run_schedules().
+create or replace function stillwake.tend_schedules(p_pool text) returns timestamptz
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now timestamptz := stillwake.now();
+begin
+  if exists (select from stillwake.schedules s where s.pool = p_pool and s.due_at <= v_now) then
+    perform stillwake.run_schedules(10, p_pool);
+  end if;
+  return (
+    select min(s.due_at) from stillwake.schedules s
+    where s.pool = p_pool and s.due_at is not null and not exists (select from stillwake.pools p where p.name = p_pool and p.paused_at is not null)
+  );
+end
+$$;
+
+-- The slots of one schedule that are due, of which the caller has the lock: up to p_jobs jobs and p_slots slots. A slot that failed stays the next one, with those after it.
+create or replace function stillwake.run_schedule(p_row stillwake.schedules, p_now timestamptz, p_jobs integer, p_slots integer)
 returns table (act text, slot text, at timestamptz, job_id uuid, count bigint, note text)
 language plpgsql as $$
 declare
@@ -259,11 +289,13 @@ declare
   -- The last late slots, the latest at the end.
   v_late    text[] := '{}';
   v_late_at timestamptz[] := '{}';
+  -- The next slot was seen to in its time and failed. It is as if on time, unless nobody came when it was to be tried again.
+  v_again   boolean := p_row.last_error is not null and p_row.due_at >= p_now - interval '60 seconds';
   v_id      uuid;
 begin
-  for v_turn in 1 .. 2000 loop
-    exit when v_row.next_at is null or v_row.next_at > p_now or cardinality(v_slots) = 100;
-    if v_row.next_at >= p_now - interval '1 minute' or v_row.catch_up = 'all' then
+  for v_turn in 1 .. p_slots loop
+    exit when v_row.next_at is null or v_row.next_at > p_now or cardinality(v_slots) >= p_jobs;
+    if v_again or v_row.next_at >= p_now - interval '1 minute' or v_row.catch_up = 'all' then
       v_slots := v_slots || v_row.next_slot;
       v_times := v_times || v_row.next_at;
     else
@@ -271,6 +303,7 @@ begin
       v_late_at := array[v_late_at[cardinality(v_late_at)], v_row.next_at];
       v_missed := v_missed + 1;
     end if;
+    v_again := false;
     select a.slot, a.at into v_row.next_slot, v_row.next_at from stillwake.cron_after(v_row.fields, v_row.zone, v_row.next_at, v_row.next_slot) a;
   end loop;
   if v_row.catch_up = 'one' and v_missed > 0 and v_slots = '{}' and coalesce(v_row.next_at > p_now, true) then
@@ -280,43 +313,65 @@ begin
     v_late_at[2] := v_late_at[1];
     v_missed := v_missed - 1;
   end if;
-  if v_missed > 0 then
-    act := 'missed';
-    slot := v_late[2];
-    at := v_late_at[2];
-    count := v_missed;
-    note := 'passed while nobody looked';
-    return next;
-    v_row.missed := v_row.missed + v_missed;
-  end if;
+  v_row.last_error := null;
+  -- What is left goes behind those that are due already.
+  v_row.due_at := case when v_row.next_at <= p_now then p_now else v_row.next_at end;
 
-  count := 1;
-  for slot, at in select * from unnest(v_slots, v_times) loop
-    if v_row.overlap in ('skip', 'replace') and stillwake.job_is_live(v_row.last_job) then
-      if v_row.overlap = 'skip' then
-        act := 'skipped';
-        job_id := v_row.last_job;
-        note := format('the job of %s has not ended', v_row.last_slot);
-        v_row.skipped := v_row.skipped + 1;
-        return next;
-        continue;
-      end if;
-      perform stillwake.cancel(v_row.last_job, format('Replaced by that of %s', slot), 'schedule ' || v_row.name);
+  -- At the end of the list: no slot, so that those missed after the last one are told of.
+  for slot, at in select * from unnest(v_slots || null::text, v_times || null::timestamptz) loop
+    -- All that were missed come after the first slot, if that one runs, and before the second.
+    if v_missed > 0 and slot is distinct from p_row.next_slot then
+      return query select 'missed', v_late[2], v_late_at[2], null::uuid, v_missed, 'passed while nobody looked';
+      v_row.missed := v_row.missed + v_missed;
+      v_missed := 0;
     end if;
-    v_id := stillwake.new_id();
-    job_id := (stillwake.enqueue_many(v_row.pipeline, jsonb_build_array(v_row.input), v_row.options || stillwake.slot_options(v_row, slot), array[v_id]))[1];
+    exit when slot is null;
+    count := 1;
+    if v_row.overlap = 'skip' and stillwake.job_is_live(v_row.last_job) then
+      act := 'skipped';
+      job_id := v_row.last_job;
+      note := format('the job of %s has not ended', v_row.last_slot);
+      v_row.skipped := v_row.skipped + 1;
+      return next;
+      continue;
+    end if;
+    begin
+      if v_row.overlap = 'replace' and stillwake.job_is_live(v_row.last_job) then
+        perform stillwake.cancel(v_row.last_job, format('Replaced by that of %s', slot), 'schedule ' || v_row.name);
+      end if;
+      v_id := stillwake.new_id();
+      job_id := (stillwake.enqueue_many(v_row.pipeline, jsonb_build_array(v_row.input), v_row.options || stillwake.slot_options(v_row, slot), array[v_id]))[1];
+      update stillwake.live_jobs j
+      set origin = jsonb_build_object('schedule', v_row.name, 'slot', slot, 'at', to_char(run_schedule.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) where j.id = v_id;
+    exception when others then
+      -- A conflict is between transactions, not of this schedule: the caller repeats the whole.
+      if sqlstate in ('40P01', '40001') then
+        raise;
+      end if;
+      act := 'failed';
+      job_id := null;
+      note := case when sqlstate = '55P03' then 'It waited too long for a lock that an open transaction has' else sqlerrm end;
+      v_row.next_slot := slot;
+      v_row.next_at := at;
+      v_row.last_error := note;
+      v_row.due_at := p_now + case when sqlstate = '55P03' then interval '15 seconds' else interval '1 minute' end;
+      if sqlstate = '55P03' then
+        -- Until run_schedules() ends: a call that has waited once does not wait for each of them.
+        perform set_config('lock_timeout', '20ms', true);
+      end if;
+      return next;
+      exit;
+    end;
     act := case when job_id = v_id then 'fired' else 'joined' end;
     note := null;
-    update stillwake.live_jobs j
-    set origin = jsonb_build_object('schedule', v_row.name, 'slot', slot, 'at', to_char(run_schedule.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) where j.id = v_id;
     v_row.last_job := job_id;
     v_row.last_slot := slot;
     v_row.last_at := at;
     v_row.fired := v_row.fired + 1;
     return next;
   end loop;
-  update stillwake.schedules s set next_slot = v_row.next_slot, next_at = v_row.next_at, due_at = v_row.next_at, last_slot = v_row.last_slot, last_at = v_row.last_at,
-    last_job = v_row.last_job, last_error = null, fired = v_row.fired, skipped = v_row.skipped, missed = v_row.missed
+  update stillwake.schedules s set next_slot = v_row.next_slot, next_at = v_row.next_at, due_at = v_row.due_at, last_slot = v_row.last_slot, last_at = v_row.last_at,
+    last_job = v_row.last_job, last_error = v_row.last_error, fired = v_row.fired, skipped = v_row.skipped, missed = v_row.missed
   where s.name = v_row.name;
 end
 $$;

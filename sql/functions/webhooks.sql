@@ -442,6 +442,10 @@ begin
   elsif p_limit is null or p_limit not between 0 and 1000 or p_span is null or p_span not between '1 second' and '1 hour' then
     perform stillwake.refuse('SW001', 'A claim is for 0 to 1000 webhooks and 1 second to 1 hour', 'limit', 'Choose values within that range.');
   end if;
+  -- Most of those who ask find nothing, and need not go from lane to lane for that.
+  if not exists (select from stillwake.webhooks w where w.state = 'pending' and w.next_at <= v_now) then
+    return;
+  end if;
   perform pg_advisory_xact_lock(hashtextextended('stillwake.webhooks', 0));
   while v_left > 0 loop
     select w.lane, w.endpoint, w.url, w.next_at into v_next from stillwake.webhooks w
@@ -534,7 +538,7 @@ begin
     v_lanes := v_lanes || jsonb_build_object(v_hook.lane, jsonb_build_object('endpoint', v_hook.endpoint,
       'fresh', state = 'delivered' or coalesce((v_lanes #> array[v_hook.lane, 'fresh'])::boolean, false),
       'failures', case when state = 'delivered' then 0 else coalesce((v_lanes #>> array[v_hook.lane, 'failures'])::integer, 0) + 1 end,
-      'asked', greatest(extract(epoch from v_asked), (v_lanes #>> array[v_hook.lane, 'asked'])::numeric)));
+      'asked', nullif(greatest(extract(epoch from v_asked), (v_lanes #>> array[v_hook.lane, 'asked'])::numeric), 0)));
     return next;
   end loop;
   for v_one in select l.key as name, l.value ->> 'endpoint' as endpoint, (l.value -> 'fresh')::boolean as fresh, (l.value ->> 'failures')::integer as failures,
@@ -575,7 +579,8 @@ begin
 end
 $$;
 
--- When the next one is to be sent, also one whose sender has died by then; null when nothing waits. Reads one row per lane.
+-- When the next one is to be sent, also one whose sender has died by then; null when nothing waits. Reads the first rows in the order of their times and, when all
+-- of them are held back, one row per lane.
 create or replace function stillwake.webhooks_due() returns timestamptz
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
@@ -583,6 +588,13 @@ declare
   v_next record;
   v_due  timestamptz;
 begin
+  select w.next_at into v_due from (select i.lane, i.endpoint, i.next_at from stillwake.webhooks i where i.state = 'pending' order by i.next_at limit 100) w
+  where not exists (select from stillwake.endpoints n where n.name = w.endpoint and n.disabled_at is not null)
+    and not exists (select from stillwake.webhook_lanes l where l.name = w.lane and l.until > w.next_at)
+  order by w.next_at limit 1;
+  if found then
+    return least(v_due, (select min(l.until) from stillwake.webhook_lanes l where l.until > stillwake.now()));
+  end if;
   loop
     select w.lane, w.endpoint, w.next_at into v_next from stillwake.webhooks w where w.state = 'pending' and w.lane > v_at order by w.lane, w.next_at limit 1;
     exit when not found;

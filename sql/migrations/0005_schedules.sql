@@ -21,8 +21,9 @@ create table stillwake.schedules (
   cron       text not null,
   fields     stillwake.cron_fields not null,
   zone       text not null,
-  -- The pool whose workers look after it is the one its jobs go to: that of the options, or of the pipeline.
   pipeline   text not null,
+  -- The pool whose workers look after it is the one its jobs go to: that of the options, or of the pipeline.
+  pool       text not null,
   input      jsonb not null,
   -- As enqueue() takes them.
   options    jsonb not null,
@@ -49,7 +50,8 @@ create table stillwake.schedules (
   updated_at timestamptz not null,
   check (paused_at is null or due_at is null)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
-create index schedules_due on stillwake.schedules (due_at) where due_at is not null;
+create index schedules_due on stillwake.schedules (due_at, name) where due_at is not null;
+create index schedules_pool on stillwake.schedules (pool, due_at) where due_at is not null;
 
 -- Verbs whose answer has grown.
 drop function if exists stillwake.claim(text, text, text[], integer, interval, uuid, bigint, integer[], integer[], text);

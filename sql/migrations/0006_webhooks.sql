@@ -65,6 +65,7 @@ create table stillwake.webhooks (
   check (sender is null or state = 'pending')
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 500);
 create index webhooks_line on stillwake.webhooks (lane, next_at) where state = 'pending';
+create index webhooks_due on stillwake.webhooks (next_at) where state = 'pending';
 create index webhooks_leased on stillwake.webhooks (lane) where sender is not null;
 create index webhooks_job on stillwake.webhooks (job_id);
 create index webhooks_endpoint on stillwake.webhooks (endpoint, id);

@@ -20,6 +20,7 @@ import { Ledger, lastWords } from "./ledger.ts";
 import { assignmentOf, type Crew, type PipelineFacts } from "./port.ts";
 import { Running, type RunningHost } from "./running.ts";
 import type { ArtifactStore } from "./stores.ts";
+import { Tender } from "./tender.ts";
 import { type Ended, Turns } from "./turns.ts";
 import { Wake } from "./wake.ts";
 
@@ -64,6 +65,7 @@ export class Keeper {
   readonly #beats: Beats;
   readonly #ledger: Ledger;
   readonly #wake: Wake;
+  readonly #tender: Tender;
   #active = 0;
   #proofs: (() => void)[] = [];
   #quiet: (() => void)[] = [];
@@ -117,6 +119,7 @@ export class Keeper {
       onProof: (leases, sentAt) => this.#proved(leases, sentAt),
     });
     this.#wake = new Wake({ ...options, question, prove, onDue: () => this.#turns.look() });
+    this.#tender = new Tender({ database, pool, full: () => this.#turns.full });
   }
 
   get active(): number {
@@ -150,6 +153,7 @@ export class Keeper {
   retire(): void {
     this.#turns.retire();
     this.#wake.stop();
+    this.#tender.stop();
   }
 
   /** Tells every job to stop, and sees to it. */
@@ -264,6 +268,7 @@ export class Keeper {
   }
 
   #turned(idle: boolean): void {
+    this.#tender.watch();
     if (idle && this.#turns.claiming) this.#options.onIdle();
     this.#tellQuiet();
   }

@@ -67,6 +67,11 @@ export class Turns {
     return this.#claiming;
   }
 
+  /** It would claim, but every slot is taken. */
+  get full(): boolean {
+    return this.#claiming && this.#free <= 0;
+  }
+
   /** Statements in flight. */
   get lanes(): number {
     return this.#lanes;

@@ -701,17 +701,6 @@ export const mutants = [
     edits: [lanes("      if v_weighted then", "      if false then")],
   },
   {
-    name: "keys: each job of a call is compared with each",
-    killedBy: FLOW_COST,
-    only: "(join)",
-    edits: [
-      keys(
-        "from wanted w where w.id not in (select s.id from stored s);",
-        "from wanted w left join stored s on s.id = w.id where s.id is null;",
-      ),
-    ],
-  },
-  {
     name: "webhooks: the outbox is written after the end has committed",
     killedBy: WEBHOOKS,
     only: "I10",
@@ -729,8 +718,8 @@ export const mutants = [
     only: "I10",
     edits: [
       webhooks(
-        "    where e.state = any (n.states)\n",
-        "    where e.state = any (n.states) and e.state = 'completed'\n",
+        "    where e.state = any (n.states) and coalesce",
+        "    where e.state = any (n.states) and e.state = 'completed' and coalesce",
       ),
     ],
   },
@@ -744,7 +733,72 @@ export const mutants = [
     name: "webhooks: whoever joins a job is not told",
     killedBy: WEBHOOKS,
     only: "joins",
-    edits: [webhooks("    update stillwake.live_jobs j set webhooks = v_old || p_webhooks where j.id = v_id;\n", "")],
+    edits: [
+      webhooks(
+        "update stillwake.live_jobs j set webhooks = coalesce(j.webhooks, '[]') || jsonb_build_array(new.webhook)",
+        "update stillwake.live_jobs j set webhooks = coalesce(j.webhooks, '[]')",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: whoever joins a job that ends before he commits is not told",
+    killedBy: WEBHOOKS,
+    only: "stays open",
+    edits: [
+      webhooks("    perform stillwake.add_webhooks(array[new.job_id], jsonb_build_array(new.webhook));", "    null;"),
+    ],
+  },
+  {
+    name: "webhooks: whoever joins a job locks it until he commits",
+    killedBy: WEBHOOKS,
+    only: "stays open",
+    edits: [
+      webhooks(
+        "  insert into stillwake.webhook_joins (job_id, webhook) select distinct",
+        "  perform from stillwake.live_jobs j where j.id = any (p_jobs) for update;\n  insert into stillwake.webhook_joins (job_id, webhook) select distinct",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: what an endpoint held back goes to its old place",
+    killedBy: WEBHOOKS,
+    only: "new place",
+    edits: [
+      webhooks(
+        "select distinct n.name, nullif(a.url, n.url) as url, n.body",
+        "select distinct n.name, coalesce(a.url, n.url) as url, n.body",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: a success makes Retry-After forgotten",
+    killedBy: WEBHOOKS,
+    only: "left alone|is, though",
+    edits: [
+      webhooks("where l.name = v_one.name and (l.until is null or l.until <= v_now);", "where l.name = v_one.name;"),
+    ],
+  },
+  {
+    name: "webhooks: the newest secret by the clock is the current one",
+    killedBy: WEBHOOKS,
+    only: "told apart",
+    edits: [
+      webhooks(
+        "where s.endpoint = p_name order by s.expires_at desc nulls first limit 1;",
+        "where s.endpoint = p_name order by s.created_at desc limit 1;",
+      ),
+    ],
+  },
+  {
+    name: "webhooks: an endpoint's credentials go wherever a job says",
+    killedBy: WEBHOOKS,
+    only: "from other places",
+    edits: [
+      webhooks(
+        "<> substring(v_endpoint.url from '^[^/]+//[^/?#]+') then",
+        "<> substring(v_endpoint.url from '^[^/]+//[^/?#]+') and false then",
+      ),
+    ],
   },
   {
     name: "webhooks: any sender may record a try",
@@ -813,8 +867,8 @@ export const mutants = [
     only: "S18: is thin",
     edits: [
       webhooks(
-        "'attempt', p_job.attempt, 'code', left(",
-        "'attempt', p_job.attempt, 'output', p_job.output, 'code', left(",
+        "'attempt', p_job.attempt, 'code', substring(",
+        "'attempt', p_job.attempt, 'output', p_job.output, 'code', substring(",
       ),
     ],
   },
@@ -845,7 +899,7 @@ export const mutants = [
     name: "webhooks: the secret before signs no more",
     killedBy: WEBHOOKS,
     only: "S16: is signed",
-    edits: [webhooks("order by s.created_at desc limit 2);", "order by s.created_at desc limit 1);")],
+    edits: [webhooks("nulls first limit 2);", "nulls first limit 1);")],
   },
   {
     name: "webhooks: a secret that has run out signs on",
@@ -862,10 +916,7 @@ export const mutants = [
     name: "webhooks: a disabled endpoint is told on",
     killedBy: WEBHOOKS,
     only: "holds back",
-    edits: [
-      webhooks("case when t.disabled_at is null then v_now else 'infinity' end", "v_now"),
-      webhooks("    if v_endpoint.disabled_at is not null then", "    if false then"),
-    ],
+    edits: [webhooks("continue when v_endpoint.disabled_at is not null or v_next.url", "continue when v_next.url")],
   },
   {
     name: "webhooks: what failed is forgotten with what was delivered",
@@ -1019,16 +1070,14 @@ export const mutants = [
     name: "schedules: the row of a schedule is not locked",
     killedBy: SCHEDULES,
     only: "whoever comes first",
-    edits: [
-      schedules("order by s.due_at limit p_limit for update of s skip locked", "order by s.due_at limit p_limit"),
-    ],
+    edits: [schedules("where s.name = v_name and s.due_at <= v_now for update skip locked;", "where s.name = v_name;")],
   },
   {
     name: "schedules: neither a lock nor an idempotency key keeps a slot",
     killedBy: SCHEDULES_DST,
     only: "becomes one job",
     edits: [
-      schedules("order by s.due_at limit p_limit for update of s skip locked", "order by s.due_at limit p_limit"),
+      schedules("where s.name = v_name and s.due_at <= v_now for update skip locked;", "where s.name = v_name;"),
       schedules("p_row.name || ':' || p_slot", "p_row.name || ':' || gen_random_uuid()"),
     ],
   },
@@ -1113,7 +1162,7 @@ export const mutants = [
     only: "bounded portions",
     edits: [
       schedules(
-        "if v_row.next_at >= p_now - interval '1 minute' or v_row.catch_up = 'all' then",
+        "if v_again or v_row.next_at >= p_now - interval '1 minute' or v_row.catch_up = 'all' then",
         "if cardinality(v_slots) < 99 and (v_row.next_at >= p_now - interval '1 minute' or v_row.catch_up = 'all') then",
       ),
     ],
@@ -1122,7 +1171,7 @@ export const mutants = [
     name: "schedules: a slot runs beside the job of the last",
     killedBy: SCHEDULES,
     only: '"skip"',
-    edits: [schedules("if v_row.overlap in ('skip', 'replace') and", "if v_row.overlap in ('replace') and")],
+    edits: [schedules("if v_row.overlap = 'skip' and", "if v_row.overlap is null and")],
   },
   {
     name: "schedules: who queues does not wait",
@@ -1146,7 +1195,93 @@ export const mutants = [
     name: "schedules: one that fails takes the others along",
     killedBy: SCHEDULES,
     only: "stops neither the others",
-    edits: [schedules("if sqlstate in ('40P01', '40001') then", "if sqlstate is not null then")],
+    edits: [
+      schedules(
+        "this schedule: the caller repeats the whole.\n      if sqlstate in ('40P01', '40001') then",
+        "this schedule: the caller repeats the whole.\n      if sqlstate is not null then",
+      ),
+      schedules(
+        "and the caller repeats the whole.\n      if sqlstate in ('40P01', '40001') then",
+        "and the caller repeats the whole.\n      if sqlstate is not null then",
+      ),
+    ],
+  },
+  {
+    name: "schedules: one that waits for a lock holds up the others",
+    killedBy: SCHEDULES,
+    only: "waits for a lock holds up",
+    edits: [schedules("set lock_timeout = '500ms' as", "as")],
+  },
+  {
+    name: "schedules: a call waits for each that waits for a lock",
+    killedBy: SCHEDULES,
+    only: "waits for a lock holds up",
+    edits: [schedules("perform set_config('lock_timeout', '20ms', true);", "null;")],
+  },
+  {
+    name: "schedules: a slot that failed is late when it is tried again",
+    killedBy: SCHEDULES,
+    only: "failed in its time",
+    edits: [schedules("if v_again or v_row.next_at", "if v_row.next_at")],
+  },
+  {
+    name: "schedules: a slot that failed is on time for ever",
+    killedBy: SCHEDULES,
+    only: "when nobody came to try it again",
+    edits: [schedules(" and p_row.due_at >= p_now - interval '60 seconds';", ";")],
+  },
+  {
+    name: "schedules: what is missed is counted with each try",
+    killedBy: SCHEDULES,
+    only: "failed in its time",
+    edits: [schedules("if v_missed > 0 and slot is distinct from p_row.next_slot then", "if v_missed > 0 then")],
+  },
+  {
+    name: "schedules: each of them makes up for a hundred slots in one call",
+    killedBy: SCHEDULES,
+    only: "makes a hundred jobs",
+    edits: [schedules("v_jobs := v_jobs - (act in ('fired', 'joined'))::integer;", "")],
+  },
+  {
+    name: "schedules: what is left goes before the others",
+    killedBy: SCHEDULES,
+    only: "makes a hundred jobs",
+    edits: [schedules("case when v_row.next_at <= p_now then p_now else v_row.next_at end;", "v_row.next_at;")],
+  },
+  {
+    name: "schedules: settling comes first",
+    killedBy: SCHEDULES,
+    only: "has no lease yet",
+    edits: [
+      claim(
+        "perform stillwake.run_schedules(10, p_pool);\n  end if;\n  select array_agg",
+        "null;\n  end if;\n  select array_agg",
+      ),
+      claim("p_cursor, false) c;", "p_cursor, true) c;"),
+    ],
+  },
+  {
+    name: "schedules: a paused pool has jobs made",
+    killedBy: SCHEDULES,
+    only: "while its pool is paused",
+    edits: [
+      schedules(
+        "(p_pool is null or s.pool = p_pool) and not exists (select from stillwake.pools p where p.name = s.pool and p.paused_at is not null)",
+        "(p_pool is null or s.pool = p_pool)",
+      ),
+    ],
+  },
+  {
+    name: "schedules: they stay behind when their pipeline moves",
+    killedBy: SCHEDULES,
+    only: "has moved to",
+    edits: [inFile("sql/functions/enqueue.sql")("if v_new.pool <> v_old.pool then", "if false then")],
+  },
+  {
+    name: "schedules: a worker that is full sees to none",
+    killedBy: "test/schedules-worker.test.ts",
+    only: "makes the jobs of slots in time",
+    edits: [inFile("src/worker/keeper.ts")("    this.#tender.watch();\n", "")],
   },
   {
     name: "schedules: what was paused is made up for",
@@ -1169,19 +1304,29 @@ export const mutants = [
     name: "schedules: a new definition wakes nobody",
     killedBy: SCHEDULES,
     only: "send a hint",
-    edits: [schedules("perform stillwake.hint(stillwake.schedule_pool(v_new));", "null;")],
+    edits: [schedules("perform stillwake.hint(v_new.pool);", "null;")],
   },
   {
     name: "schedules: a claim makes no jobs of slots",
     killedBy: SCHEDULES,
     only: "a claim of the pool",
-    edits: [claim("perform stillwake.run_schedules(10, p_pool);", "null;")],
+    edits: [
+      claim(
+        "perform stillwake.run_schedules(10, p_pool);\n  end if;\n  select array_agg",
+        "null;\n  end if;\n  select array_agg",
+      ),
+    ],
   },
   {
     name: "schedules: a claim goes through all of them",
     killedBy: SCHEDULES,
     only: "however many there are",
-    edits: [claim("where s.due_at <= v_now) then", "where s.due_at <= stillwake.now()) then")],
+    edits: [
+      claim(
+        "if p_schedules and exists (select from stillwake.schedules s where s.pool = p_pool and s.due_at <= v_now) then",
+        "if p_schedules and exists (select from stillwake.schedules s where s.pool || '' = p_pool and s.due_at <= stillwake.now()) then",
+      ),
+    ],
   },
   {
     name: "schedules: the watchdog makes no jobs of slots",
