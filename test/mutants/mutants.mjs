@@ -1324,7 +1324,7 @@ export const mutants = [
     edits: [
       claim(
         "if p_schedules and exists (select from stillwake.schedules s where s.pool = p_pool and s.due_at <= v_now) then",
-        "if p_schedules and exists (select from stillwake.schedules s where s.pool || '' = p_pool and s.due_at <= stillwake.now()) then",
+        "if p_schedules and exists (select from stillwake.schedules s where s.updated_at <= v_now and s.due_at <= stillwake.now()) then",
       ),
     ],
   },
