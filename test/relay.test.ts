@@ -67,16 +67,17 @@ describe("a relay", () => {
     const said: Record<string, unknown>[] = [];
     const invoked: Promise<unknown>[] = [];
     const handler: Relay = make([code], {
+      budget: "2s",
       next: async ({ depth }) => {
         depths.push(depth);
         invoked.push(handler(ask(String(depth))).then(async (answer) => said.push((await linesOf(answer)).at(-1)!)));
       },
     });
-    const { id } = await stillwake.enqueue(code.pipeline, { count: 120 });
+    const { id } = await stillwake.enqueue(code.pipeline, { count: 220 });
     const [accepted, first] = await linesOf(await handler(ask()));
     expect(accepted).toEqual({ depth: 0, accepted: true });
     expect(first).toMatchObject({ depth: 0, jobs: 1, next: "invoked" });
-    expect(await until(id)).toMatchObject({ state: "completed", output: { done: 120 }, attempt: 1, crashes: 0 });
+    expect(await until(id)).toMatchObject({ state: "completed", output: { done: 220 }, attempt: 1, crashes: 0 });
     await waitFor(() => said.at(-1)?.next === "nothing is due");
     await Promise.all(invoked);
     expect(depths).toEqual(depths.map((_, n) => n + 1));
