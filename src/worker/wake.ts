@@ -25,6 +25,8 @@ export interface WakeOptions {
 
 const WATCH_MS = 200;
 const GRACE_MS = 400;
+/** Between a recovery and the next claim, and until a worker that has just started names its session, there is nobody to be seen. */
+const LINGER_MS = 2000;
 
 export class Wake {
   readonly #options: WakeOptions;
@@ -33,6 +35,8 @@ export class Wake {
   #asking = false;
   #again = false;
   #watching = false;
+  /** When there was last somebody to watch. */
+  #watchedAt = Number.NEGATIVE_INFINITY;
   #stopped = false;
   /** How often in a row the database said "now" and a claim found nothing: others were quicker. */
   #vain = 0;
@@ -115,13 +119,14 @@ export class Wake {
         return;
       }
       const { recovered, watched } = await recoverAbsent(database, worker, GRACE_MS);
+      if (watched > 0 || recovered > 0) this.#watchedAt = performance.now();
       if (recovered > 0) {
         announcer.announce({ kind: "recovered", count: recovered, reason: "absent" });
         this.due();
       }
       // Many workers watch together; each looks less often.
       const everyMs = WATCH_MS * Math.max(1, watched / 4);
-      if (watched > 0 && !this.#stopped) {
+      if (performance.now() - this.#watchedAt < LINGER_MS && !this.#stopped) {
         this.#watchTimer = setTimeout(() => void this.#watch(), everyMs * (0.9 + Math.random() / 5));
       }
     } catch {
