@@ -346,10 +346,13 @@ async function startPlatform(url: string, chance: () => number) {
   }
 
   await start();
-  // Its pipelines are registered by its first invocation.
-  await trigger();
+  // Its pipelines are registered by the first invocation that is not dropped.
   await waitFor(
-    async () => (await client.query("select from stillwake.pipelines where name = 'inbox'")).rows.length > 0,
+    async () => {
+      await trigger();
+      return (await client.query("select from stillwake.pipelines where name = 'inbox'")).rows.length > 0;
+    },
+    { timeout: 30_000, what: "the first invocation" },
   );
   return platform;
 }
