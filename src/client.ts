@@ -1,27 +1,32 @@
-// The library's face: enqueue, watch, cancel, retry, pause, resume. Everything it does is a verb of sql/functions; this file checks what
-// comes in, shares commits among concurrent calls and gives the answers names.
-import type { Readable } from "node:stream";
-import type { ReadableStream } from "node:stream/web";
+// The library's face: enqueue, wait, cancel, retry, pause, resume, and by inheritance all that can be read. Everything it does is a verb of
+// sql/functions; this file checks what comes in, shares commits among concurrent calls and gives the answers names.
 import { setTimeout as delay } from "node:timers/promises";
 import { Database, type DatabaseOptions } from "./database.ts";
-import { batchOf, type EnqueueCall } from "./enqueue-call.ts";
-import { InvalidInput, JobFailed, JobNotFound, KeyTaken, StillwakeError } from "./errors.ts";
+import { batchOf, type EnqueueCall, sealed } from "./enqueue-call.ts";
+import { type Erased, type EraseOptions, erase } from "./erasure.ts";
+import { InvalidInput, JobFailed, KeyTaken, StillwakeError } from "./errors.ts";
+import { FeedReader } from "./feed-reader.ts";
 import { Flow } from "./flow.ts";
 import { registerNeed, registerNeedThrough } from "./flow-verbs.ts";
+import { type FollowOptions, follow } from "./follow.ts";
+import type { FollowEvent } from "./followed-job.ts";
 import { checkId, newId } from "./ids.ts";
-import { type Job, toJob } from "./job.ts";
+import type { Job } from "./job.ts";
 import { signal } from "./long-work-verbs.ts";
 import { type EnqueueManyOptions, type EnqueueOptions, label, labelsOf, sqlOptions } from "./options.ts";
-import { checkFilter, checkLimit, readCursor, writeCursor } from "./page.ts";
 import { toJson } from "./payload.ts";
 import { type Pipeline, validateInput } from "./pipeline.ts";
+import { checkSecrets, type ReadTokenOptions, signReadToken } from "./read-token.ts";
+import { type ArtifactSource, Reading } from "./reading.ts";
 import { Schedules } from "./schedules.ts";
+import { scopedTo } from "./scoped-database.ts";
+import { type KeyRing, readSealKeys, type SealKeys } from "./sealing.ts";
 import { sharedCommit } from "./shared-commit.ts";
 import { type Duration, durationMs } from "./time.ts";
+import { Tokens } from "./tokens.ts";
 import { loadTracing, type Tracing } from "./tracing.ts";
 import { type Send, sendThrough } from "./transaction.ts";
 import * as verbs from "./verbs.ts";
-import { verified } from "./verified.ts";
 import { Webhooks } from "./webhooks.ts";
 
 export interface Enqueued {
@@ -30,33 +35,15 @@ export interface Enqueued {
   existing: boolean;
 }
 
-export type LogLine = verbs.LogRow;
-
-/** A file a job has made. */
-export interface ArtifactInfo {
-  name: string;
-  size: number;
-  sha256: string;
-  contentType: string;
-  savedAt: Date;
-}
-
-/** Where artifacts are read from: what openStore() of stillwake/worker returns. */
-export interface ArtifactSource {
-  get(key: string): Promise<ReadableStream<Uint8Array> | Readable>;
-  link(key: string, options: { fileName: string; seconds: number }): Promise<string | undefined>;
-}
-
 export interface StillwakeOptions extends DatabaseOptions {
   /** To download artifacts. */
   store?: ArtifactSource;
-}
-
-export interface ListOptions extends verbs.JobFilter {
-  /** 1 to 200. Default 50. */
-  limit?: number;
-  /** From the page before. */
-  cursor?: string;
+  /** Seals what contracts have sealed: "k2:base64,k1:base64", of which the first seals, or by name. Workers open it; the server needs none. */
+  sealKeys?: SealKeys | string;
+  /** Past the pooler, for hints of new log lines to those who follow jobs; the database's own without one. */
+  directUrl?: string;
+  /** To sign read tokens with, the same as the server's: 32 characters at least. Of several the first signs, all are accepted. */
+  secret?: string | readonly string[];
 }
 
 export interface Actor {
@@ -67,12 +54,16 @@ export interface Actor {
 /** A statement takes no further input once those it has are this long together, in characters of JSON. */
 const MOST_JSON = 16 * 1024 * 1024;
 
-export class Stillwake {
+export class Stillwake extends Reading {
   readonly database: Database;
   /** Limits, breakers, weights and caps. */
   readonly flow: Flow;
   /** Endpoints, and what was told them. */
   readonly webhooks: Webhooks;
+  /** Who may come in by the server, and what was done there. */
+  readonly tokens: Tokens;
+  /** News of the jobs that somebody in this process follows. */
+  readonly feed: FeedReader;
   /** Which job is due when. */
   readonly schedules: Schedules;
   readonly #registering = new Map<string, Promise<void>>();
@@ -80,15 +71,24 @@ export class Stillwake {
   readonly #share: (call: EnqueueCall) => Promise<string | Error>;
   /** A key that another transaction holds is waited for; calls without one do not wait behind it. */
   readonly #shareKeyed: (call: EnqueueCall) => Promise<string | Error>;
+  readonly #secrets: readonly string[];
   readonly #store: ArtifactSource | undefined;
+  readonly #ring: KeyRing | undefined;
   #tracing: Tracing | undefined;
 
   constructor(options: StillwakeOptions) {
-    this.database = new Database(options);
+    const database = new Database(options);
+    super(database, options.store);
+    this.database = database;
     this.flow = new Flow(this.database);
     this.webhooks = new Webhooks(this.database);
-    this.schedules = new Schedules(this.database, (contract) => this.#register(contract));
+    this.tokens = new Tokens(this.database);
+    const directUrl = options.directUrl ?? options.url;
+    this.feed = new FeedReader(this.database, directUrl === undefined ? {} : { directUrl });
+    this.#secrets = checkSecrets(options.secret);
     this.#store = options.store;
+    this.#ring = readSealKeys(options.sealKeys);
+    this.schedules = new Schedules(this.database, (contract) => this.#register(contract), this.#ring);
     const share = () =>
       sharedCommit<EnqueueCall, string | Error>({
         groupOf: (call) => `${call.pipeline}\n${JSON.stringify(call.options)}`,
@@ -120,7 +120,8 @@ export class Stillwake {
     this.#tracing ??= await loadTracing();
     const trace = this.#tracing.inject();
     const labels = labelsOf(pipeline, value, options, "input");
-    const call = { pipeline: name, id: newId(), input: json, options: shared, idempotencyKey: key, trace, ...labels };
+    const plain = { pipeline: name, id: newId(), input: json, options: shared, idempotencyKey: key, trace, ...labels };
+    const call = sealed(this.#ring, pipeline, plain);
     const id = send
       ? (await verbs.enqueueManyThrough(send, this.database.schema, batchOf([call])))[0]!
       : await (key === null && labels.key === null ? this.#share : this.#shareKeyed)(call);
@@ -174,6 +175,7 @@ export class Stillwake {
         size += input.length;
         const labels = labelsOf(pipeline, value, options, at);
         calls.push({ pipeline: name, id: "", input, options: shared, idempotencyKey, trace, ...labels });
+        sealed(this.#ring, pipeline, calls.at(-1)!);
       }
       batches.push(calls);
       // Others in this process have their turn between two batches.
@@ -185,7 +187,7 @@ export class Stillwake {
     for (const calls of batches) {
       // Made now: an id that is seconds old when it arrives is looked up first, as a repeated one.
       for (const call of calls) call.id = newId();
-      const batch = batchOf(calls);
+      const batch = batchOf(calls.map((call) => sealed(this.#ring, pipeline, call)));
       const ids = send
         ? await verbs.enqueueManyThrough(send, this.database.schema, batch)
         : await verbs.enqueueMany(this.database, batch);
@@ -216,25 +218,6 @@ export class Stillwake {
     await Promise.all(pipelines.map((pipeline) => this.#register(pipeline)));
   }
 
-  async get(id: string): Promise<Job> {
-    const [row] = await verbs.readJobs(this.database, [checkId(id)]);
-    if (!row)
-      throw new JobNotFound(`Job ${id} does not exist`, {
-        field: "id",
-        remedy: "It was never enqueued here, or its retention is over and it was pruned",
-      });
-    return toJob(row);
-  }
-
-  /** Newest first. */
-  async list(options: ListOptions = {}): Promise<{ jobs: Job[]; cursor: string | null }> {
-    const { limit = 50, cursor, ...filter } = options;
-    const before = cursor === undefined ? null : readCursor(cursor);
-    const rows = await verbs.listJobs(this.database, checkFilter(filter), before, checkLimit(limit, 200) + 1);
-    const page = rows.slice(0, limit);
-    return { jobs: page.map(toJob), cursor: rows.length > limit ? writeCursor(page.at(-1)!.id) : null };
-  }
-
   /** Resolves with the job when it has completed; throws JobFailed when it failed or was cancelled. */
   async wait(id: string, options: { timeout?: Duration; signal?: AbortSignal } = {}): Promise<Job> {
     const { timeout, signal } = options;
@@ -255,38 +238,6 @@ export class Stillwake {
       }
       await delay(Math.min(pauseMs, leftMs), undefined, signal && { signal }).catch(() => {});
     }
-  }
-
-  /** The lines of a job in order, those after `after`; ask again with the last `seq` to read on. */
-  async logs(id: string, options: { after?: string; limit?: number } = {}): Promise<LogLine[]> {
-    const { after = "0", limit = 1000 } = options;
-    if (!/^\d{1,18}$/.test(after)) {
-      throw new InvalidInput(`${JSON.stringify(after)} is not a place in a log`, {
-        field: "after",
-        remedy: "Pass the seq of the last line you have",
-      });
-    }
-    return verbs.readLogs(this.database, checkId(id), after, checkLimit(limit, 10_000));
-  }
-
-  /** The files a job has made so far. */
-  async artifacts(id: string): Promise<ArtifactInfo[]> {
-    const rows = await verbs.listArtifacts(this.database, checkId(id));
-    return rows.map(({ name, size, sha256, content_type, saved_at }) => {
-      return { name, size: Number(size), sha256, contentType: content_type, savedAt: saved_at };
-    });
-  }
-
-  /** The content of one of them. It is compared with its hash on the way: a stream that ends without an error was whole. */
-  async download(id: string, name: string): Promise<Readable> {
-    const { store, row } = await this.#artifact(id, name);
-    return verified(await store.get(row.key), name, row);
-  }
-
-  /** A link to it that is good for some minutes, where the store has such links. */
-  async link(id: string, name: string, options: { seconds?: number } = {}): Promise<string | undefined> {
-    const { store, row } = await this.#artifact(id, name);
-    return store.link(row.key, { fileName: name, seconds: options.seconds ?? 300 });
   }
 
   /** Ends a waiting job, asks a running one to stop. Answers the state it is in now. */
@@ -323,14 +274,39 @@ export class Stillwake {
     await verbs.controlPool(this.database, "resume_pool", [label(target?.pool, "pool")]);
   }
 
+  /** A job as it happens: how it stands, every line after a place, steps and progress, and what came of it. Ends with the job. */
+  follow(id: string, options: FollowOptions = {}): AsyncGenerator<FollowEvent, void> {
+    return follow(this.feed, id, options);
+  }
+
+  /** What one tenant may see, and nothing else: the database itself shows no more. */
+  tenant(name: string): Reading {
+    return new Reading(scopedTo(this.database, name), this.#store);
+  }
+
+  /** A tenant leaves, and everything of it goes: jobs, what hangs on them, the objects of the store. May be called again where it broke off. */
+  erase(tenant: string, options: EraseOptions = {}): Promise<Erased> {
+    return erase(this.database, tenant, options);
+  }
+
+  /** A word that opens one job, or all jobs of one key, for reading: for the browser of a customer who follows it. Made without asking the database. */
+  readToken(options: ReadTokenOptions): string {
+    if (this.#secrets.length > 0) return signReadToken(this.#secrets, options);
+    throw new InvalidInput("This client has no secret to sign with", {
+      field: "secret",
+      remedy: "Create it with the server's: createStillwake({ url, secret: process.env.STILLWAKE_SECRET })",
+    });
+  }
+
   /** What must happen even if every worker is dead: recovers, expires, prepares partitions, prunes. Once a minute, from any scheduler. */
   watchdog(): Promise<verbs.WatchdogAct[]> {
     return verbs.watchdog(this.database);
   }
 
   /** Lets statements in flight finish. */
-  close(): Promise<void> {
-    return this.database.close();
+  async close(): Promise<void> {
+    await this.feed.close();
+    await this.database.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -346,21 +322,6 @@ export class Stillwake {
     if (!send) return this.#register(pipeline);
     for (const need of pipeline.options.needs ?? []) await registerNeedThrough(send, this.database.schema, need);
     await verbs.registerPipelineThrough(send, this.database.schema, pipeline.name, pipeline.settings);
-  }
-
-  async #artifact(id: string, name: string): Promise<{ store: ArtifactSource; row: verbs.ArtifactRow }> {
-    if (!this.#store) {
-      throw new InvalidInput("This client has no artifact store", {
-        field: "store",
-        remedy: "Create it with one: createStillwake({ url, store: openStore(url) }), openStore from stillwake/worker",
-      });
-    }
-    const row = (await verbs.listArtifacts(this.database, checkId(id))).find((one) => one.name === name);
-    if (row) return { store: this.#store, row };
-    throw new StillwakeError("ARTIFACT_MISSING", `Job ${id} has no artifact ${JSON.stringify(name)}`, {
-      field: "name",
-      remedy: "See artifacts(id) for those it has",
-    });
   }
 
   async #register({ name, settings, options }: Pipeline): Promise<void> {

@@ -10,12 +10,26 @@ export interface Config {
   store: string | undefined;
   /** STILLWAKE_STORE_ACCESS_KEY_ID, STILLWAKE_STORE_SECRET_ACCESS_KEY, STILLWAKE_STORE_SESSION_TOKEN, or those of AWS. */
   storeCredentials: { accessKeyId: string; secretAccessKey: string; sessionToken?: string } | undefined;
+  /** STILLWAKE_SEAL_KEYS: "k2:base64,k1:base64", the first seals and all open. For enqueuers and workers, never for the server. */
+  sealKeys: string | undefined;
+  /** STILLWAKE_SECRET: signs and checks read tokens; several separated by commas, of which the first signs. */
+  secret: string | undefined;
+  /** STILLWAKE_SERVER: the server that commands ask instead of the database. */
+  server: string | undefined;
+  /** STILLWAKE_TOKEN: what they come in with. */
+  token: string | undefined;
   /** STILLWAKE_SCHEMA. */
   schema: string;
-  /** STILLWAKE_PORT: where `stillwake dev` answers; the next free port if it is taken. */
+  /** STILLWAKE_HOST: where `stillwake server` listens; this machine's own address without one. */
+  host: string | undefined;
+  /** STILLWAKE_PORT: where `stillwake server` and `stillwake dev` answer; the latter takes the next free port if it is taken. */
   port: number;
   /** STILLWAKE_DIR: where `stillwake dev` keeps its data. */
   dir: string;
+  /** NO_COLOR, or a terminal that can do nothing. */
+  plain: true | undefined;
+  /** A script of npm's started this. */
+  underNpm: true | undefined;
 }
 
 export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
@@ -31,9 +45,16 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
     directUrl: env.STILLWAKE_DIRECT_URL || undefined,
     store: env.STILLWAKE_STORE || undefined,
     storeCredentials: readCredentials(env),
+    sealKeys: env.STILLWAKE_SEAL_KEYS || undefined,
+    secret: env.STILLWAKE_SECRET || undefined,
+    server: env.STILLWAKE_SERVER || undefined,
+    token: env.STILLWAKE_TOKEN || undefined,
     schema: env.STILLWAKE_SCHEMA || "stillwake",
+    host: env.STILLWAKE_HOST || undefined,
     port,
     dir: env.STILLWAKE_DIR || ".stillwake",
+    plain: env.NO_COLOR || env.TERM === "dumb" ? true : undefined,
+    underNpm: env.npm_lifecycle_event ? true : undefined,
   });
 }
 
@@ -43,6 +64,11 @@ function readCredentials(env: NodeJS.ProcessEnv): Config["storeCredentials"] {
   const sessionToken = env.STILLWAKE_STORE_SESSION_TOKEN || env.AWS_SESSION_TOKEN;
   if (!accessKeyId || !secretAccessKey) return undefined;
   return { accessKeyId, secretAccessKey, ...(sessionToken && { sessionToken }) };
+}
+
+/** What a reference in an input stands for: STILLWAKE_SECRET_<NAME>, in capitals and with _ for what is no letter or digit. */
+export function secretFrom(env: Readonly<Record<string, string | undefined>>, name: string): string | undefined {
+  return env[`STILLWAKE_SECRET_${name.toUpperCase().replaceAll(/[^A-Z0-9]/g, "_")}`] || undefined;
 }
 
 /** What this process was started with: commands of jobs are given a few named parts of it. */

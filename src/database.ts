@@ -41,7 +41,18 @@ export interface Repeat {
   values(again: boolean): unknown[];
   /** Instead of the patience of the whole. */
   patienceMs?: number;
+  /** How one try is made, where it takes more than the statement: see scoped-database.ts. */
+  through?: Through;
 }
+
+export type Through = <Row extends pg.QueryResultRow>(
+  pool: pg.Pool,
+  text: string,
+  values: unknown[],
+) => Promise<pg.QueryResult<Row>>;
+
+/** What reads need of a database: the whole one has it, and one that shows the rows of a tenant alone. */
+export type Queries = Pick<Database, "query" | "schema">;
 
 /** What the driver says when a statement's time is over. */
 const SILENT = "Query read timeout";
@@ -110,7 +121,7 @@ export class Database {
     let unknown = false;
     for (let attempt = 0; ; attempt++) {
       try {
-        return (await this.#send<Row>(text, repeat.values(unknown), repeat.patienceMs)).rows;
+        return (await this.#send<Row>(text, repeat.values(unknown), repeat.patienceMs, repeat.through)).rows;
       } catch (error) {
         const lost = isConnectionLoss(error);
         // An id that a lost try of ours is about to commit: the next try sees it.
@@ -140,9 +151,14 @@ export class Database {
   }
 
   /** One try. Who has little patience waits no longer than that, for a connection and an answer together, and a second at least. */
-  async #send<Row extends pg.QueryResultRow>(text: string, values: unknown[] = [], patienceMs?: number) {
+  async #send<Row extends pg.QueryResultRow>(
+    text: string,
+    values: unknown[] = [],
+    patienceMs?: number,
+    through?: Through,
+  ) {
     const pool = this.#pool;
-    const answer = pool.query<Row>(text, values);
+    const answer = through ? through<Row>(pool, text, values) : pool.query<Row>(text, values);
     try {
       return await (patienceMs === undefined ? answer : within(Math.max(patienceMs, 1000), answer));
     } catch (error) {

@@ -1,5 +1,7 @@
 // stillwake.config.ts: typed, checked for unknown keys with the nearest known one as a suggestion.
 import { InvalidInput } from "./errors.ts";
+import { nearest } from "./nearest.ts";
+import type { SealKeys } from "./sealing.ts";
 import type { Duration } from "./time.ts";
 
 export interface StillwakeConfig {
@@ -21,6 +23,10 @@ export interface StillwakeConfig {
   pollWithHints?: Duration;
   /** Where artifacts are kept: file:… or s3://bucket/prefix?endpoint=…. */
   store?: string;
+  /** What opens, and for children seals, the sealed parts of inputs; STILLWAKE_SEAL_KEYS goes before it. */
+  sealKeys?: SealKeys | string;
+  /** Looks up what references in inputs stand for. Default: STILLWAKE_SECRET_<NAME>. */
+  secrets?: (name: string, use: { pipeline: string; tenant: string | null; job: string }) => unknown;
   scratch?: string;
   runAs?: { uid: number; gid: number };
   heapMb?: number;
@@ -45,7 +51,7 @@ export interface StillwakeConfig {
 }
 
 const known: (keyof StillwakeConfig)[] = [
-  ..."url directUrl schema pipelines pool slots name lease grace cancelGrace drainLimit idleExit poll pollWithHints store scratch".split(
+  ..."url directUrl schema pipelines pool slots name lease grace cancelGrace drainLimit idleExit poll pollWithHints store sealKeys secrets scratch".split(
     " ",
   ),
   ..."runAs heapMb spares mostJobs connections webhooks metricsPort metricsHost logLevel".split(" "),
@@ -54,25 +60,11 @@ const known: (keyof StillwakeConfig)[] = [
 export function defineConfig(config: StillwakeConfig): StillwakeConfig {
   const unknown = Object.keys(config).find((key) => !known.includes(key as keyof StillwakeConfig));
   if (unknown) {
-    const nearest = known.map((key) => ({ key, far: distance(key, unknown) })).sort((a, b) => a.far - b.far)[0]!;
+    const near = nearest(unknown, known);
     throw new InvalidInput(`The configuration has an unknown key "${unknown}"`, {
       field: unknown,
-      remedy: nearest.far <= 3 ? `Did you mean "${nearest.key}"?` : `Keys: ${known.join(", ")}`,
+      remedy: near ? `Did you mean "${near}"?` : `Keys: ${known.join(", ")}`,
     });
   }
   return Object.freeze({ ...config });
-}
-
-/** How many letters have to change. */
-function distance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const change = row[j - 1]! + (a[i - 1]!.toLowerCase() === b[j - 1]!.toLowerCase() ? 0 : 1);
-      next.push(Math.min(change, row[j]! + 1, next[j - 1]! + 1));
-    }
-    row = next;
-  }
-  return row[b.length]!;
 }

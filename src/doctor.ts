@@ -43,7 +43,7 @@ export async function examine(options: { url: string; schema?: string }): Promis
     const installed = await ifAllowed("schema", () => schemaState(ask, schema));
     findings.push(installed);
     if (installed.level !== "ok") return findings;
-    findings.push(await roles(ask, schema), await oldSnapshots(ask));
+    findings.push(await roles(ask, schema), await tenantWall(ask, schema), await oldSnapshots(ask));
     findings.push(await ifAllowed("upkeep", () => partitions(ask, schema)));
     findings.push(await ifAllowed("leases", () => deadLeases(ask, schema)));
     findings.push(await ifAllowed("schedules", () => lateSchedules(ask, schema)));
@@ -193,14 +193,44 @@ async function schemaState(ask: Ask, schema: string): Promise<Finding> {
 async function roles(ask: Ask, schema: string): Promise<Finding> {
   const { missing } = await ask(
     "select string_agg(r, ', ') as missing from unnest($1::text[]) r where to_regrole(r) is null",
-    [["app", "worker", "reader"].map((role) => `${schema}_${role}`)],
+    [["app", "worker", "reader", "tenant"].map((role) => `${schema}_${role}`)],
   );
-  if (!missing) return { check: "roles", level: "ok", found: `${schema}_app, ${schema}_worker, ${schema}_reader` };
+  if (!missing) return { check: "roles", level: "ok", found: `${schema}_app, _worker, _reader and _tenant` };
   return {
     check: "roles",
     level: "warning",
     found: `missing: ${missing}; only the owner can use Stillwake`,
     remedy: "Run `stillwake migrate` as a user with CREATEROLE, or create them and migrate again.",
+  };
+}
+
+/** Row-level security holds for the role of tenants, and this user may take it. */
+async function tenantWall(ask: Ask, schema: string): Promise<Finding> {
+  const check = "tenant wall";
+  const role = `${schema}_tenant`;
+  const { above, open, may } = await ask(
+    `select (select (rolsuper or rolbypassrls)::text from pg_roles where rolname = $1) as above,
+      (select string_agg(c.relname, ', ' order by 1) from pg_class c where c.relnamespace = to_regnamespace($2) and c.relkind in ('r', 'p') and not c.relrowsecurity and not c.relispartition
+        and has_any_column_privilege(to_regrole($1), c.oid, 'select')) as open,
+      case when to_regrole($1) is null then 'false' when current_setting('server_version_num')::integer < 160000 then pg_has_role(to_regrole($1), 'member')::text
+        else pg_has_role(to_regrole($1), 'set')::text end as may`,
+    [role, schema],
+  );
+  if (above === "true" || open)
+    return {
+      check,
+      level: "error",
+      found: open ? `row-level security is off: ${open}` : `${role} stands above row-level security`,
+      remedy: open
+        ? `alter table ${schema}.<name> enable row level security.`
+        : `alter role ${role} nosuperuser nobypassrls.`,
+    };
+  if (may === "true") return { check, level: "ok", found: `this user may read as ${role}` };
+  return {
+    check,
+    level: "warning",
+    found: `this user may not read as ${role}: a server that connects like this refuses tokens of one tenant`,
+    remedy: `Connect as the owner or a member of ${schema}_app, or: grant ${role} to <user>.`,
   };
 }
 

@@ -1,5 +1,8 @@
 // A call to enqueue on its way to the database, and the statement that several of them share.
 import type { Labels } from "./options.ts";
+import { toJson } from "./payload.ts";
+import type { Pipeline } from "./pipeline.ts";
+import { type KeyRing, sealInput } from "./sealing.ts";
 import type { EnqueueBatch } from "./verbs.ts";
 
 export interface EnqueueCall extends Labels {
@@ -9,6 +12,16 @@ export interface EnqueueCall extends Labels {
   options: Record<string, unknown>;
   idempotencyKey: string | null;
   trace: Record<string, string> | undefined;
+}
+
+/** The call as it may be stored: what its contract has sealed is bound to its id. One that has none yet is only checked by it. */
+export function sealed(ring: KeyRing | undefined, pipeline: Pipeline | string, call: EnqueueCall): EnqueueCall {
+  const paths = typeof pipeline === "string" ? [] : (pipeline.options.sealed ?? []);
+  if (paths.length === 0) return call;
+  const { id, key, tenant, idempotencyKey } = call;
+  const owner = { pipeline: call.pipeline, tenant, job: id || null };
+  const input = sealInput(ring, paths, JSON.parse(call.input), owner, [key, tenant, idempotencyKey]);
+  return { ...call, input: toJson(input, "input") };
 }
 
 export function batchOf(calls: EnqueueCall[]): EnqueueBatch {

@@ -39,6 +39,8 @@ export interface Job {
   parent: { id: string; spawn: string; index: number } | null;
   /** How far the jobs are that it has spawned; null when it has spawned none. */
   children: verbs.JobRow["children"];
+  /** The place of the last line or event in its log, a whole number as text. */
+  lastSeq: string;
 }
 
 /** The slot of a schedule that a job is for. */
@@ -86,5 +88,6 @@ export function toJob(row: verbs.JobRow): Job {
     missing: row.missing ?? [],
     parent: row.parent_id ? { id: row.parent_id, spawn: row.spawn!, index: row.child_no! } : null,
     children: row.children,
+    lastSeq: row.seq,
   };
 }

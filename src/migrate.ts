@@ -7,6 +7,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import { checkUrl, unavailable } from "./database.ts";
 import { isConflict, isConnectionLoss } from "./errors.ts";
+import { type RealtimeOptions, realtimeSql } from "./realtime.ts";
 import { NEWEST_MIGRATION, schemaName, schemaTooNew } from "./schema.ts";
 import { backoffMs } from "./time.ts";
 import { version } from "./version.ts";
@@ -17,6 +18,8 @@ export interface MigrateOptions {
   schema?: string;
   /** How long to wait for other starters and for locks held by others before giving up. Default 60 s. */
   patienceMs?: number;
+  /** Also lets Supabase Realtime show tenants their feed. */
+  realtime?: RealtimeOptions;
 }
 
 export interface MigrateResult {
@@ -39,6 +42,8 @@ interface Source {
   migrations: Migration[];
   functions: string;
   fingerprint: string;
+  /** Empty when nobody asked for it. */
+  realtime: string;
 }
 
 const root = new URL("../", import.meta.url);
@@ -49,7 +54,7 @@ const isLater = `coalesce(string_to_array(substring(version from '^[0-9]+[.][0-9
 export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   const schema = schemaName(options.schema);
   const url = checkUrl(options.url);
-  const source = readSource(schema);
+  const source = readSource(schema, options.realtime);
   const patienceMs = options.patienceMs ?? 60_000;
   const deadline = performance.now() + patienceMs;
   for (let attempt = 0; ; attempt++) {
@@ -66,9 +71,9 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
 }
 
 /** The whole of it as one script, for people who apply SQL themselves. */
-export function printMigrations(schema?: string): string {
+export function printMigrations(schema?: string, realtime?: RealtimeOptions): string {
   const name = schemaName(schema);
-  const source = readSource(name);
+  const source = readSource(name, realtime);
   const migrations = source.migrations.map(
     (migration) => `
 do $migrate$ begin
@@ -92,6 +97,7 @@ end $migrate$;
     source.functions,
     `select ${name}.make_partitions();`,
     recordFunctions(name, source),
+    source.realtime,
     "commit;\n",
   ].join("\n");
 }
@@ -126,15 +132,20 @@ async function migrateOnce(url: string, schema: string, source: Source): Promise
       ]);
       applied.push(migration.name);
     }
-    const installed = await client.query(`select functions, ${isLater} as later from ${schema}.installation`);
+    const installed = await client.query(
+      // Roles that were missing then and have been made since are waiting for their rights.
+      `select functions, ${isLater} as later, coalesce(not has_schema_privilege(to_regrole('${schema}_tenant'), '${schema}', 'usage'), false) as waiting from ${schema}.installation`,
+    );
     // A database that is ahead has functions of a later release: leave them.
     const later = ahead.length > 0 || installed.rows[0]?.later;
-    const functions = !later && installed.rows[0]?.functions !== source.fingerprint;
+    const { functions: there, waiting } = installed.rows[0] ?? {};
+    const functions = !later && (there !== source.fingerprint || waiting);
     if (functions) {
       await client.query(source.functions);
       await client.query(recordFunctions(schema, source));
     }
     await client.query(`select ${schema}.make_partitions()`);
+    if (source.realtime) await client.query(source.realtime);
     await client.query("commit");
     return { schema, applied, functions };
   } finally {
@@ -142,7 +153,7 @@ async function migrateOnce(url: string, schema: string, source: Source): Promise
   }
 }
 
-function readSource(schema: string): Source {
+function readSource(schema: string, options?: RealtimeOptions): Source {
   const read = (file: string) => withSchema(fs.readFileSync(new URL(file, root), "utf8"), schema);
   const list = (dir: string) =>
     fs
@@ -157,13 +168,15 @@ function readSource(schema: string): Source {
     "set local check_function_bodies = off;",
     ...list("sql/functions/").map((file) => read(`sql/functions/${file}`)),
     read("sql/grants.sql"),
+    read("sql/policies.sql"),
   ].join("\n");
-  return { migrations, functions, fingerprint: createHash("sha256").update(functions).digest("hex") };
+  const realtime = options ? realtimeSql(read("sql/realtime.sql"), options) : "";
+  return { migrations, functions, fingerprint: createHash("sha256").update(functions).digest("hex"), realtime };
 }
 
 /** The files are written for the schema `stillwake`, so that they run as they are; another name is put in its place. */
 function withSchema(sql: string, schema: string): string {
-  return sql.replaceAll(/\bstillwake(?=\b|_(?:app|worker|reader)\b)/g, schema);
+  return sql.replaceAll(/\bstillwake(?=\b|_(?:app|worker|reader|tenant)\b)/g, schema);
 }
 
 function lockStatement(schema: string): string {

@@ -6,14 +6,13 @@ import type { JobFilter } from "./verbs.ts";
 
 const states = ["queued", "running", "paused", "completed", "failed", "cancelled"];
 
+const filters = ["pipeline", "pool", "state", "key", "tenant", "parent", "since", "until", "text"];
+
 export function checkFilter(filter: JobFilter): JobFilter {
   const given = Object.entries(filter).filter(([, value]) => value !== undefined);
   for (const [field, value] of given) {
-    if (!["pipeline", "pool", "state", "key", "tenant", "parent"].includes(field)) {
-      throw new InvalidInput(`Unknown filter "${field}"`, {
-        field,
-        remedy: "Filters: pipeline, pool, state, key, tenant, parent",
-      });
+    if (!filters.includes(field)) {
+      throw new InvalidInput(`Unknown filter "${field}"`, { field, remedy: `Filters: ${filters.join(", ")}` });
     }
     if (field === "state" && !states.includes(value)) {
       throw new InvalidInput(`${JSON.stringify(value)} is not a state`, {
@@ -22,9 +21,15 @@ export function checkFilter(filter: JobFilter): JobFilter {
       });
     }
     if (field === "parent") checkId(value);
+    else if (field === "since" || field === "until") checkMoment(value, field);
     else label(value, field);
   }
   return Object.fromEntries(given);
+}
+
+function checkMoment(value: unknown, field: string): void {
+  if (value instanceof Date && Math.abs(value.getTime()) < 2 ** 47) return;
+  throw new InvalidInput(`${field} is not a moment`, { field, remedy: "Pass a Date" });
 }
 
 export function checkLimit(limit: number, most: number): number {

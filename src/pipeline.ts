@@ -2,6 +2,7 @@
 import type { Breaker } from "./breaker.ts";
 import { InvalidInput, type Issue } from "./errors.ts";
 import { checkName, type Limit } from "./limit.ts";
+import { checkPaths, withPlaceholders } from "./sealed.ts";
 import { type Duration, limitMs, toInterval } from "./time.ts";
 
 /** What zod, valibot, arktype and others implement (Standard Schema v1): the part of it that is used here. */
@@ -10,6 +11,8 @@ export interface Schema<Input = unknown, Output = Input> {
     readonly version: 1;
     readonly validate: (value: unknown) => SchemaResult<Output> | Promise<SchemaResult<Output>>;
     readonly types?: { readonly input: Input; readonly output: Output } | undefined;
+    /** Those that can describe themselves (Standard JSON Schema). */
+    readonly jsonSchema?: { readonly input: (options: { target: string }) => unknown } | undefined;
   };
 }
 
@@ -20,6 +23,11 @@ type SchemaResult<Output> =
 export interface PipelineOptions<Input, Output, Result = unknown> {
   /** Any Standard Schema. Input is checked before it is stored; without one, any JSON value is accepted. */
   input?: Schema<Input, Output>;
+  /**
+   * Paths of the input, as it is stored, whose values only workers may see: "githubToken", "auth.password", "accounts.*.token". They are sealed
+   * before they are stored, with the sealKeys of whoever enqueues, or are references: secret("name").
+   */
+  sealed?: readonly string[];
   /** What its jobs return, for those who spawn them. Checked before a job completes. */
   output?: Schema<unknown, Result>;
   /** Whose machines run it. Default "default". */
@@ -83,7 +91,7 @@ export type FailureKind = "retry" | "fatal" | "pause";
 
 export type OnConflict = "join" | "wait" | "replace" | "reject";
 
-export type PipelineSettings = Readonly<Record<string, string | number | boolean | readonly string[]>>;
+export type PipelineSettings = Readonly<Record<string, string | number | boolean | readonly string[] | object | null>>;
 
 export interface Pipeline<Input = unknown, Output = Input, Result = unknown> {
   readonly name: string;
@@ -115,7 +123,7 @@ export function pipeline<Input = unknown, Output = Input, Result = unknown>(
 ): Pipeline<Input, Output, Result> {
   checkName(name, "pipeline");
   const known =
-    "input output pool priority retry key keyLimit onConflict tenant concurrency needs ghosts timeout budget silence failures version onOlder keep".split(
+    "input sealed output pool priority retry key keyLimit onConflict tenant concurrency needs ghosts timeout budget silence failures version onOlder keep".split(
       " ",
     );
   const unknown = Object.keys(options).find((key) => !known.includes(key));
@@ -126,7 +134,18 @@ export function pipeline<Input = unknown, Output = Input, Result = unknown>(
     });
   }
   checkPolicies(name, options);
-  return Object.freeze({ name, options: Object.freeze(options), settings: Object.freeze(settingsOf(options)) });
+  if (options.sealed !== undefined) checkPaths(name, options.sealed);
+  const settings = settingsOf(options);
+  let whole: PipelineSettings | undefined;
+  return Object.freeze({
+    name,
+    options: Object.freeze(options),
+    // Asked for when it is registered: to describe a schema takes longer than to make the contract.
+    get settings() {
+      whole ??= Object.freeze({ ...settings, input_schema: describe(options.input) });
+      return whole;
+    },
+  });
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: what the functions of a contract take is of no concern here.
@@ -187,11 +206,24 @@ function settingsOf(options: PipelineOptions<any, any, any>): PipelineSettings {
   set("key_limit", options.keyLimit);
   set("on_conflict", options.onConflict);
   set("ghosts", options.ghosts);
-  // Always said: a gate that is no longer named must not stay shut.
+  // Always said: a gate that is no longer named must not stay shut, a path that is no longer sealed must not stay so.
   set("concurrency", options.concurrency ?? 0);
+  settings.sealed = options.sealed ?? [];
   settings.limits = needs.filter(({ kind }) => kind === "limit").map(({ name }) => name);
   settings.breakers = needs.filter(({ kind }) => kind === "breaker").map(({ name }) => name);
   return settings;
+}
+
+const LONGEST_DESCRIPTION = 60_000;
+
+/** The schema as JSON Schema; null where it has none, cannot say (a Date has no JSON form) or would say too much. */
+function describe(schema: Schema | undefined): object | null {
+  try {
+    const described = schema?.["~standard"].jsonSchema?.input({ target: "draft-2020-12" });
+    return described && JSON.stringify(described).length < LONGEST_DESCRIPTION ? described : null;
+  } catch {
+    return null;
+  }
 }
 
 /** Runs the pipeline's schema over an input. Says every place that is wrong, with its path. */
@@ -202,8 +234,10 @@ export async function validateInput<Input, Output>(
 ): Promise<unknown> {
   const schema = pipeline.options.input;
   if (!schema) return input;
-  const result = await schema["~standard"].validate(input);
-  if (!result.issues) return result.value;
+  const { sealed = [] } = pipeline.options;
+  const shown = sealed.length > 0 ? withPlaceholders(input, sealed) : undefined;
+  const result = await schema["~standard"].validate(shown ? shown.input : input);
+  if (!result.issues) return shown ? shown.back(result.value) : result.value;
   const issues: Issue[] = result.issues.map((issue) => ({ path: pathOf(at, issue.path), message: issue.message }));
   throw new InvalidInput(
     `Input for pipeline "${pipeline.name}" is not valid: ${issues.map(({ path, message }) => `${path}: ${message}`).join("; ")}`,

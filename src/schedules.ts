@@ -8,6 +8,7 @@ import { toJson } from "./payload.ts";
 import { type Pipeline, validateInput } from "./pipeline.ts";
 import type { CatchUp, Overlap, Schedule } from "./schedule.ts";
 import { controlSchedule, readSchedules, readUpcoming, removeSchedule, setSchedule } from "./schedule-verbs.ts";
+import { type KeyRing, sealInput } from "./sealing.ts";
 
 export interface Slot {
   /** The local time, such as "2030-03-31T02:30"; with its offset where every hour is named. */
@@ -43,10 +44,12 @@ export interface ScheduleState {
 export class Schedules {
   readonly #database: Database;
   readonly #register: (pipeline: Pipeline) => Promise<void>;
+  readonly #ring: KeyRing | undefined;
 
-  constructor(database: Database, register: (pipeline: Pipeline) => Promise<void>) {
+  constructor(database: Database, register: (pipeline: Pipeline) => Promise<void>, ring?: KeyRing) {
     this.#database = database;
     this.#register = register;
+    this.#ring = ring;
   }
 
   /**
@@ -55,7 +58,7 @@ export class Schedules {
    */
   // biome-ignore lint/suspicious/noExplicitAny: a schedule of whatever input.
   async set(schedule: Schedule<any, any>): Promise<boolean> {
-    const settings = await settingsOf(schedule);
+    const settings = await settingsOf(schedule, this.#ring);
     const { pipeline } = schedule.options;
     if (typeof pipeline !== "string") await this.#register(pipeline);
     return setSchedule(this.#database, schedule.name, settings);
@@ -109,7 +112,7 @@ export class Schedules {
 
 /** As `stillwake.set_schedule` takes them, in JSON. */
 // biome-ignore lint/suspicious/noExplicitAny: a schedule of whatever input.
-async function settingsOf(schedule: Schedule<any, any>): Promise<string> {
+async function settingsOf(schedule: Schedule<any, any>, ring: KeyRing | undefined): Promise<string> {
   const { cron, zone, pipeline, input = {}, overlap, catchUp, options = {} } = optionsOf(schedule);
   checkName(schedule.name, "schedule");
   const value = typeof pipeline === "string" ? input : await validateInput(pipeline, input);
@@ -123,7 +126,12 @@ async function settingsOf(schedule: Schedule<any, any>): Promise<string> {
     catch_up: catchUp,
     options: { ...sqlOptions(options), ...labels },
   };
-  return `${JSON.stringify(settings).slice(0, -1)},"input":${toJson(value, "input")}}`;
+  // Its jobs do not exist yet, so that it is bound to the pipeline.
+  const { sealed = [] } = typeof pipeline === "string" ? {} : pipeline.options;
+  const owner = { pipeline: settings.pipeline, tenant, job: null };
+  const stored =
+    sealed.length > 0 ? sealInput(ring, sealed, JSON.parse(toJson(value, "input")), owner, [key, tenant]) : value;
+  return `${JSON.stringify(settings).slice(0, -1)},"input":${toJson(stored, "input")}}`;
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: a schedule of whatever input.

@@ -1,4 +1,4 @@
-// The verbs of sql/functions that a client calls, and the reads over the views. A worker's are in worker-verbs.ts.
+// The verbs of sql/functions that a client calls. A worker's are in worker-verbs.ts, the reads over the views in read-verbs.ts.
 import type { Database } from "./database.ts";
 import { fromDatabase, NotAllowed } from "./errors.ts";
 import type { Send } from "./transaction.ts";
@@ -57,6 +57,7 @@ export interface JobRow {
   parent_id: string | null;
   spawn: string | null;
   child_no: number | null;
+  seq: string;
   children: { total: number; completed: number; failed: number; cancelled: number } | null;
 }
 
@@ -76,6 +77,12 @@ export interface JobFilter {
   tenant?: string;
   /** The children of this job. */
   parent?: string;
+  /** Created at or after this moment. */
+  since?: Date;
+  /** Created before it. */
+  until?: Date;
+  /** Somewhere in its id, key, tenant, worker, input or failure, in whatever case. */
+  text?: string;
 }
 
 /** Stores the batch and answers the ids: the given ones, or those of earlier jobs with the same idempotency keys. */
@@ -132,46 +139,6 @@ function registerText(schema: string): string {
   return `select ${schema}.register_pipeline($1::text, $2::text::jsonb)::text`;
 }
 
-const jobColumns = `id, pipeline, pool, state, waiting_for, priority, run_at, created_at, started_at, ended_at, expires_at, attempt, max_attempts,
-  crashes, epoch, worker, key, tenant, idempotency_key, input, output, failure, cancel, pause, progress, missing, origin, parent_id, spawn, child_no`;
-
-export async function readJobs(database: Database, ids: string[]): Promise<JobRow[]> {
-  return database.query<JobRow>(
-    `select ${jobColumns}, children from ${database.schema}.jobs where id = any ($1::uuid[])`,
-    [ids],
-  );
-}
-
-/** Newest first. `before` is the id the page before ended with. */
-export async function listJobs(
-  database: Database,
-  filter: JobFilter,
-  before: string | null,
-  limit: number,
-): Promise<JobRow[]> {
-  const conditions: string[] = [];
-  const values: unknown[] = [];
-  for (const [column, value] of Object.entries({ ...filter })) {
-    values.push(value);
-    conditions.push(`${column === "parent" ? "parent_id" : column} = $${values.length}`);
-  }
-  if (before) {
-    values.push(before);
-    conditions.push(`id < $${values.length}`);
-  }
-  values.push(limit);
-  // The children of a job are few among all jobs: found first, then ordered.
-  const apart = filter.parent === undefined ? "" : " offset 0";
-  const where = conditions.length > 0 ? `where ${conditions.join(" and ")}` : "";
-  return database.query<JobRow>(
-    // Children are counted for the page alone.
-    `select j.*, ${database.schema}.children(j.id) as children from (
-      select * from (select ${jobColumns} from ${database.schema}.jobs ${where}${apart}) a order by id desc limit $${values.length}
-    ) j order by j.id desc`,
-    values,
-  );
-}
-
 /** cancel, retry, pause and resume of a job: each answers the state the job is in now. */
 export async function controlJob(
   database: Database,
@@ -191,7 +158,9 @@ export async function controlJob(
   } catch (error) {
     // A retry whose answer was lost finds the job alive again.
     if (!repeated || !(error instanceof NotAllowed)) throw error;
-    const [job] = await readJobs(database, [values[0] as string]);
+    const [job] = await database.query<{ state: JobState }>(`select state from ${database.schema}.jobs where id = $1`, [
+      values[0],
+    ]);
     if (!job) throw error;
     return job.state;
   }
@@ -204,40 +173,6 @@ export async function controlPool(
 ): Promise<void> {
   const places = values.map((_, index) => `$${index + 1}`).join(", ");
   await database.query(`select ${database.schema}.${verb}(${places})`, values);
-}
-
-export interface ArtifactRow {
-  name: string;
-  size: string;
-  sha256: string;
-  content_type: string;
-  key: string;
-  epoch: string;
-  saved_at: Date;
-}
-
-export async function listArtifacts(database: Database, job: string): Promise<ArtifactRow[]> {
-  return database.query<ArtifactRow>(
-    `select name, size, sha256, content_type, key, epoch, saved_at from ${database.schema}.artifacts where job_id = $1 order by name`,
-    [job],
-  );
-}
-
-export interface LogRow {
-  seq: string;
-  at: Date;
-  level: "info" | "success" | "warning" | "error";
-  step: string | null;
-  message: string;
-  data: unknown;
-}
-
-/** Lines after `after`, oldest first. */
-export async function readLogs(database: Database, job: string, after: string, limit: number): Promise<LogRow[]> {
-  return database.query<LogRow>(
-    `select seq, at, level, step, message, data from ${database.schema}.logs where job_id = $1 and seq > $2 order by seq limit $3`,
-    [job, after, limit],
-  );
 }
 
 export interface Demand {

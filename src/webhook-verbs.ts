@@ -124,6 +124,7 @@ export async function readEndpoints(database: Database): Promise<EndpointRow[]> 
 }
 
 export interface WebhookFilter {
+  id?: string;
   job?: string;
   endpoint?: string;
   state?: WebhookState;
@@ -162,7 +163,7 @@ export async function listWebhooks(
   before: string | null,
   limit: number,
 ): Promise<WebhookRow[]> {
-  const columns = { job: "job_id = $1::uuid", endpoint: "endpoint = $1", state: "state = $1" };
+  const columns = { id: "id = $1", job: "job_id = $1::uuid", endpoint: "endpoint = $1", state: "state = $1" };
   const given = Object.entries(filter) as [keyof WebhookFilter, string][];
   const where = given.map(([field], index) => `w.${columns[field].replace("$1", `$${index + 3}`)}`);
   return database.query<WebhookRow>(

@@ -140,6 +140,12 @@ export class Webhooks {
     return rows.map(toWebhook);
   }
 
+  /** One of them; undefined when there is none of that id. */
+  async get(id: string): Promise<Webhook | undefined> {
+    const [row] = await verbs.listWebhooks(this.#database, { id: label(id, "id") }, null, 1);
+    return row && toWebhook(row);
+  }
+
   /** Sends one again, whatever became of it: under the same id, with all its tries. */
   async resend(id: string): Promise<void> {
     await verbs.resendWebhook(this.#database, label(id, "id"));
@@ -172,7 +178,7 @@ function newSecret(): string {
   return `whsec_${btoa(String.fromCharCode(...crypto.getRandomValues(new Uint8Array(32))))}`;
 }
 
-function checkFilter(filter: verbs.WebhookFilter): verbs.WebhookFilter {
+function checkFilter(filter: Omit<verbs.WebhookFilter, "id">): verbs.WebhookFilter {
   const given = Object.entries(filter).filter(([, value]) => value !== undefined);
   for (const [field, value] of given) {
     if (field === "job") checkId(value, "job");

@@ -20,7 +20,7 @@ describe("the source", () => {
 
   it("has SQL text only where it belongs", () => {
     const allowed =
-      /^(database|verbs|worker-verbs|flow-verbs|webhook-verbs|long-work-verbs|schedule-verbs|direct|migrate|schema|doctor)\.ts$|^testing\//;
+      /^(database|verbs|worker-verbs|flow-verbs|webhook-verbs|long-work-verbs|schedule-verbs|read-verbs|access-verbs|live-verbs|scoped-database|erasure|direct|migrate|schema|doctor)\.ts$|^testing\//;
     const verb =
       /["'`]\s*(select|insert into|update|delete from|with \w+ as|create|alter|drop|begin|commit|rollback|set local|listen|notify|lock table|grant) /;
     const found = sources.filter(({ name, uncommented }) => !allowed.test(name) && verb.test(uncommented));
@@ -48,7 +48,8 @@ describe("the source", () => {
       testing: /^testing\/|^worker\/|^[\w-]+\.ts$/,
       webhooks: /^webhooks\/|^[\w-]+\.ts$/,
       worker: /^worker\/|^webhooks\/|^[\w-]+\.ts$/,
-      cli: /^cli\/|^postgres\/index\.ts$|^worker\/|^webhooks\/|^[\w-]+\.ts$/,
+      server: /^server\/|^[\w-]+\.ts$/,
+      cli: /^cli\/|^postgres\/index\.ts$|^worker\/|^server\/|^webhooks\/|^[\w-]+\.ts$/,
     };
     for (const { name, imports } of sources) {
       const folder = path.dirname(name);
@@ -59,7 +60,7 @@ describe("the source", () => {
 
   it("has layers: nothing below the client imports it, nothing below the database imports that", () => {
     const layers = [
-      ["errors.ts", "version.ts", "rate-limit-headers.ts"],
+      ["errors.ts", "version.ts", "nearest.ts", "rate-limit-headers.ts"],
       [
         "time.ts",
         "schema.ts",
@@ -73,12 +74,26 @@ describe("the source", () => {
         "limit.ts",
         "breaker.ts",
         "webhook-signature.ts",
+        "sealed.ts",
+        "sealing.ts",
       ],
       ["pipeline.ts", "options.ts", "database.ts", "thrown.ts", "define-config.ts", "schedule.ts"],
-      ["verbs.ts", "migrate.ts", "doctor.ts"],
-      ["worker-verbs.ts", "job.ts", "page.ts", "enqueue-call.ts"],
-      ["direct.ts", "flow-verbs.ts", "long-work-verbs.ts", "schedule-verbs.ts", "webhook-verbs.ts"],
-      ["flow.ts", "schedules.ts", "webhooks.ts"],
+      ["verbs.ts", "migrate.ts", "doctor.ts", "realtime.ts"],
+      ["read-verbs.ts"],
+      ["worker-verbs.ts", "access-verbs.ts", "job.ts", "page.ts", "enqueue-call.ts"],
+      ["direct.ts", "flow-verbs.ts", "long-work-verbs.ts", "schedule-verbs.ts", "webhook-verbs.ts", "live-verbs.ts"],
+      [
+        "flow.ts",
+        "schedules.ts",
+        "webhooks.ts",
+        "tokens.ts",
+        "read-token.ts",
+        "stats.ts",
+        "followed-job.ts",
+        "feed-line.ts",
+      ],
+      ["reading.ts", "feed-reader.ts", "scoped-database.ts", "erasure.ts"],
+      ["follow.ts"],
       ["client.ts"],
       ["index.ts"],
     ];
@@ -97,7 +112,7 @@ describe("the source", () => {
     for (const { name } of sources) expect(closure(name), `what ${name} reaches`).not.toContain(name);
   });
 
-  it("needs pg, and for the worker a few more, each with its reason in docs/decisions.md", () => {
+  it("needs pg, and for the worker and the server a few more, each with its reason in docs/decisions.md", () => {
     const manifest = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
     const packages = (of: Source[]) =>
       [
@@ -105,15 +120,21 @@ describe("the source", () => {
           of.flatMap(({ imports }) => imports).filter((name) => /^[@a-z][\w./-]*$/.test(name) && !name.endsWith(".ts")),
         ),
       ].sort();
-    expect(packages(sources.filter(({ name }) => !/^worker\/|^tracing/.test(name)))).toEqual(["pg"]);
+    expect(packages(sources.filter(({ name }) => !/^(worker|server)\/|^tracing/.test(name)))).toEqual(["pg"]);
     expect(packages(sources)).toEqual([...Object.keys(manifest.dependencies), "@opentelemetry/api"].sort());
     const reasons = fs.readFileSync(path.join(ROOT, "docs/decisions.md"), "utf8");
     expect(Object.keys(manifest.dependencies).filter((name) => !reasons.includes(`\`${name}\``))).toEqual([]);
   });
 
-  it("keeps the libraries of the worker out of the client", () => {
+  it("keeps the libraries of the worker and the server out of the client", () => {
     const packages = closure("index.ts").filter((name) => !/\.ts$|^node:/.test(name));
     expect(packages.sort()).toEqual(["@opentelemetry/api", "pg"]);
+  });
+
+  it("keeps the keys that open sealed values out of the server", () => {
+    const reached = sources.filter(({ name }) => name.startsWith("server/")).flatMap(({ imports }) => imports);
+    expect(reached).toContain("sealed.ts");
+    expect(reached).not.toContain("sealing.ts");
   });
 
   it("keeps logs, metrics and archives out of the relay, which must start quickly", () => {
@@ -145,10 +166,17 @@ describe("the SQL", () => {
   it("names the schema of everything it makes", () => {
     for (const { name, uncommented } of statements) {
       const made =
-        uncommented.match(/create (or replace )?(function|view|table|type|trigger|sequence)\s+(?!stillwake\.)\S+/gi) ??
+        uncommented.match(/create (or replace )?(function|view|table|type|sequence)\s+(?!stillwake\.)\S+/gi) ??
         [];
       expect(made, name).toEqual([]);
     }
+  });
+
+  it("compiles no plan that it has pinned: to the planner those cost so much that it would", () => {
+    const heads = statements.flatMap(({ text }) => text.split(/create or replace function /).slice(1)).map((body) => body.split("$$")[0]!);
+    const pinned = heads.filter((head) => /\benable_\w+ = off/.test(head));
+    expect(pinned.length).toBeGreaterThan(10);
+    expect(pinned.filter((head) => !head.includes("set jit = off")).map((head) => head.slice(0, 40))).toEqual([]);
   });
 
   it("locks live_jobs nowhere before leases in one function", () => {

@@ -1,18 +1,28 @@
 // The command line, as real processes: what it prints, where, and with which exit code.
+import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import fs from "node:fs";
+import os from "node:os";
 import path from "node:path";
 import pg from "pg";
-import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from "vitest";
+import { doorFlags } from "../src/cli/command.ts";
+import { commandOf, commands } from "../src/cli/commands.ts";
+import { readFlags } from "../src/cli/flags.ts";
+import { helpOf } from "../src/cli/help.ts";
 import { printMigrations } from "../src/index.ts";
-import { type TestDatabase, testDatabase } from "../src/testing/index.ts";
+import { type TestDatabase, testDatabase, waitFor } from "../src/testing/index.ts";
 import { buildPackage, ROOT } from "./setup/build.ts";
 import { runCli } from "./setup/cli.ts";
+import { command } from "./setup/command.ts";
 import { freshDatabase } from "./setup/database.ts";
+import { recordFigure } from "./setup/figures.ts";
 
 const migrated = await freshDatabase();
 const { version } = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
 const nowhere = "postgres://nobody@127.0.0.1:1/nothing";
 let empty: TestDatabase;
+const wide = (text: string) => text.split("\n").filter((line) => line.length > 130);
 
 beforeAll(async () => {
   buildPackage();
@@ -21,11 +31,70 @@ beforeAll(async () => {
 afterAll(() => empty.drop());
 
 describe("stillwake", () => {
-  it.each([["--help"], ["-h"], ["migrate", "--help"]])("%s %s tells every command and exits 0", async (...args) => {
-    const { code, stdout, stderr } = await runCli(args.filter(Boolean));
+  it.each(["--help", "-h", "help"])("%s tells every command and exits 0", async (flag) => {
+    const { code, stdout, stderr } = await runCli([flag]);
     expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
-    for (const word of ["stillwake dev", "stillwake migrate", "stillwake doctor", "--url", "--schema", "Examples"])
-      expect(stdout).toContain(word);
+    for (const { name, summary } of commands) expect(stdout).toMatch(new RegExp(`stillwake ${name} +${summary}`));
+    for (const word of ["--url", "--schema", "--server", "Examples"]) expect(stdout).toContain(word);
+    expect(wide(stdout)).toEqual([]);
+  });
+
+  it("tells of every command each of its options, and two to four examples, in lines that fit", () => {
+    for (const command of commands) {
+      const help = helpOf(command);
+      for (const flag of Object.keys(command.flags))
+        expect(help).toMatch(new RegExp(`^ {2}(-\\w, )?--${flag}( <| {2})`, "m"));
+      expect(command.examples.length, command.name).toBeGreaterThanOrEqual(2);
+      expect(command.examples.length, command.name).toBeLessThanOrEqual(4);
+      expect(wide(help), command.name).toEqual([]);
+    }
+  });
+
+  it("shows examples that it would accept", () => {
+    for (const {
+      name,
+      flags,
+      examples,
+      words: [least, most],
+    } of commands) {
+      for (const [example] of examples) {
+        // As a shell would cut it, without what is meant for the shell.
+        const args = [
+          ...example
+            .replace(/\$\(.*\)/, "x")
+            .replace(/ [|<>] .*$/, "")
+            .matchAll(/'([^']*)'|"([^"]*)"|\S+/g),
+        ].map(([whole, single, double]) => single ?? double ?? whole);
+        const { words } = readFlags(args, name, flags);
+        expect(words.length, example).toBeGreaterThanOrEqual(least);
+        expect(words.length, example).toBeLessThanOrEqual(most);
+      }
+    }
+  });
+
+  it.each([
+    ["migrate", "--help"],
+    ["help", "migrate"],
+    ["migrate", "-h"],
+  ])("%s %s tells of one command", async (...args) => {
+    const { code, stdout } = await runCli(args);
+    expect(code).toBe(0);
+    expect(stdout).toBe(`${helpOf(commandOf("migrate")!)}\n`);
+  });
+
+  it("starts quickly: before the command is known, no database, no server and no worker is loaded", async () => {
+    const began = performance.now();
+    await runCli(["--version"]);
+    recordFigure("stillwake --version", Math.round(performance.now() - began), "ms");
+    for (const name of ["index", "main", "commands", "process-commands", "job-commands", "flow-commands"]) {
+      const source = fs.readFileSync(path.join(ROOT, "src/cli", `${name}.ts`), "utf8");
+      const imports = [...source.matchAll(/^import (?!type).* from "(.*)";$/gm)].map(([, from]) => from!);
+      const light = /(main|command|commands|flags|inert|screen|config|errors|nearest)\.ts$|^node:util$/;
+      expect(
+        imports.filter((from) => !light.test(from)),
+        name,
+      ).toEqual([]);
+    }
   });
 
   it.each(["--version", "-v"])("%s is the version of the package", async (flag) => {
@@ -39,12 +108,45 @@ describe("stillwake", () => {
   });
 
   it.each<[args: string[], says: RegExp]>([
+    [["migrat"], /^INVALID_INPUT: Unknown command "migrat"\. Did you mean migrate\? See stillwake --help\n$/],
     [
-      ["migrat"],
-      /^INVALID_INPUT: Unknown command "migrat"\. Commands: dev, worker, migrate, doctor, watchdog, webhooks\. See stillwake --help\n$/,
+      ["frobnicate"],
+      /^INVALID_INPUT: Unknown command "frobnicate"\. Commands: init, dev, .*audit\. See stillwake --help\n$/,
     ],
-    [["migrate", "--dry"], /^INVALID_INPUT: Unknown option '--dry'.*See stillwake --help\n$/s],
-    [["migrate", "now"], /^INVALID_INPUT: Unexpected "now" after migrate\. See stillwake --help\n$/],
+    [["help", "jbo"], /Unknown command "jbo"\. Did you mean job\?/],
+    [
+      ["migrate", "--dry"],
+      /^INVALID_INPUT: Unknown option '--dry' for migrate\. migrate takes --print, .*--schema\. See stillwake migrate --help\n$/s,
+    ],
+    [
+      ["migrate", "--prnt"],
+      /Unknown option '--prnt' for migrate\. Did you mean --print\? See stillwake migrate --help\n$/,
+    ],
+    [["migrate", "--slots", "3"], /Unknown option '--slots' for migrate\. migrate takes /],
+    [["jobs", "--follow"], /Unknown option '--follow' for jobs/],
+    [["--jsn"], /^INVALID_INPUT: Unknown option '--jsn'\. Give the command first\. See stillwake --help\n$/],
+    [["migrate", "now"], /^INVALID_INPUT: Unexpected "now" after migrate\. See stillwake migrate --help\n$/],
+    [["job"], /^INVALID_INPUT: job needs more: stillwake job <id>\. See stillwake job --help\n$/],
+    [["breakers", "opne", "x"], /^INVALID_INPUT: Unexpected "opne" after breakers\. Did you mean open\?/],
+    [["breakers", "open"], /^INVALID_INPUT: breakers open needs a name\. Write stillwake breakers open <name>/],
+    [["breakers", "--reason", "x"], /belong to breakers open/],
+    [["pause"], /^INVALID_INPUT: pause takes a job or a pool/],
+    [["pause", "x", "--pool", "y"], /^INVALID_INPUT: pause takes a job or a pool/],
+    [["tokens", "create", "--name", "x"], /^INVALID_INPUT: A token has a name and a role/],
+    [["read-token", "--pipeline", "x"], /^INVALID_INPUT: A read token is for one job, or for one key/],
+    [["enqueue", "x", "{no"], /^INVALID_INPUT: The input is not JSON: .*Quote it for your shell/s],
+    [["enqueue", "x", "@nowhere.json"], /^INVALID_INPUT: The input cannot be read from nowhere\.json: ENOENT/],
+    [["enqueue", "x", "--follow", "--wait"], /exclude one another/],
+    [["jobs", "--since", "yesterdayish"], /--since "yesterdayish" is neither a time ago nor a moment/],
+    [["jobs", "--limit", "many"], /--limit "many" is not a whole number/],
+    [["jobs", "--server", "localhost"], /^INVALID_INPUT: The server's address is not one/],
+    [["jobs", "--url", "localhost/app"], /^INVALID_INPUT: url is not the URL of a Postgres/],
+    [["server", "--url", "postgres://x@127.0.0.1:1/x", "--port", "99999"], /--port "99999" is not a port/],
+    [
+      ["server", "--url", "postgres://x@127.0.0.1:1/x", "--no-auth", "--host", "0.0.0.0"],
+      /^INVALID_INPUT: A server without tokens cannot listen on 0\.0\.0\.0/,
+    ],
+    [["completion", "bsh"], /There is no completion for "bsh"\. Did you mean bash\?/],
     [["migrate"], /^INVALID_INPUT: No database is named\. Pass --url postgres:\/\/… or set DATABASE_URL\n$/],
     [["doctor"], /^INVALID_INPUT: No database is named/],
     [["migrate", "--url"], /^INVALID_INPUT: .*--url/],
@@ -56,9 +158,66 @@ describe("stillwake", () => {
       /^INVALID_INPUT: url is not the URL of a Postgres\. (?!.*ret)/,
     ],
   ])("%j is refused with exit code 2 and a remedy", async (args, says) => {
-    const { code, stdout, stderr } = await runCli(args);
+    const { code, stdout, stderr } = await command(args);
     expect(stderr).toMatch(says);
     expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
+  });
+
+  it("does the same as a process", async () => {
+    expect(await runCli(["jbos"])).toEqual({
+      code: 2,
+      stdout: "",
+      stderr: 'INVALID_INPUT: Unknown command "jbos". Did you mean jobs? See stillwake --help\n',
+    });
+  });
+
+  it("without a server and a database says what can be done, or asks stillwake dev where that is at its usual place", async () => {
+    const { code, stderr } = await command(["jobs"]);
+    const atItsPlace = await fetch("http://127.0.0.1:4700/health").then(
+      () => true,
+      () => false,
+    );
+    if (atItsPlace) return expect(stderr).toMatch(/^Asking stillwake dev at /);
+    expect(code).toBe(2);
+    expect(stderr).toMatch(/^INVALID_INPUT: Neither a server nor a database is named\. .*start `stillwake dev`\n$/);
+  });
+});
+
+describe("stillwake completion", () => {
+  it("for bash is a script that bash accepts, and completes commands, words, flags and values", async () => {
+    const { stdout } = await command(["completion", "bash"]);
+    const complete = (line: string) => {
+      const words = line.split(" ");
+      const script = `${stdout}\nCOMP_WORDS=(${words.map((word) => `"${word}"`).join(" ")}); COMP_CWORD=${words.length - 1}; _stillwake; echo "\${COMPREPLY[*]}"`;
+      return execFileSync("bash", ["-c", script], { encoding: "utf8" }).trim().split(" ");
+    };
+    expect(complete("stillwake sch")).toEqual(["schedules"]);
+    expect(complete("stillwake ")).toEqual(["help", ...commands.map(({ name }) => name)]);
+    expect(complete("stillwake schedules ")).toEqual(["pause", "resume", "remove", "upcoming"]);
+    expect(complete("stillwake jobs --pi")).toEqual(["--pipeline"]);
+    expect(complete("stillwake jobs --state c")).toEqual(["completed", "cancelled"]);
+    expect(complete("stillwake jobs --pipeline ")).toEqual([""]);
+  });
+
+  it.each(["zsh", "fish"])("for %s is a script that %s accepts, where there is one", async (shell) => {
+    const { stdout } = await command(["completion", shell]);
+    for (const { name, flags } of commands) {
+      expect(stdout).toContain(name);
+      for (const flag of Object.keys(flags)) expect(stdout).toContain(shell === "fish" ? `-l ${flag}` : `--${flag}[`);
+    }
+    const there = spawnSync(shell, ["--version"]).status === 0;
+    if (there) expect(spawnSync(shell, ["-n"], { input: stdout }).status).toBe(0);
+  });
+});
+
+describe("docs/cli.md", () => {
+  it("tells of every command what its help tells, in the same words, and once what most of them share", () => {
+    const page = fs.readFileSync(path.join(ROOT, "docs/cli.md"), "utf8");
+    const told = [...page.matchAll(/^### `stillwake ([\w-]+)`\n\n```text\n([\s\S]*?)\n```$/gm)].map(
+      ([, name, text]) => [name, text],
+    );
+    for (const flag of Object.keys(doorFlags)) expect(page).toContain(`| \`--${flag}`);
+    expect(told).toEqual(commands.map((command) => [command.name, helpOf(command, { brief: true })]));
   });
 });
 
@@ -111,6 +270,65 @@ describe("stillwake dev", () => {
     expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
     expect(stdout).toContain(`  Postgres: postgres://${url.username}:***@${url.host}/${migrated.name}\n`);
     expect(stdout).not.toContain(url.password);
+  });
+});
+
+describe("stillwake dev, with pipelines of a project,", () => {
+  const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-cli-dev-")));
+  afterAll(() => fs.rmSync(dir, { recursive: true, force: true }));
+  const write = (name: string, text: string) => {
+    fs.mkdirSync(path.dirname(path.join(dir, name)), { recursive: true });
+    fs.writeFileSync(path.join(dir, name), text.replaceAll("STILLWAKE", path.join(ROOT, "dist")));
+  };
+  const dev = async (args: string[], until: RegExp) => {
+    const { PATH = "", HOME = "" } = process.env;
+    const program = [path.join(ROOT, "dist/cli/index.js"), "dev", "--port", "0", ...args];
+    const env = { PATH, HOME, DATABASE_URL: migrated.url, STILLWAKE_SCHEMA: "project" };
+    const child = spawn(process.execPath, program, { cwd: dir, env });
+    onTestFinished(() => void child.kill("SIGKILL"));
+    const said = { stdout: "", stderr: "" };
+    child.stdout.on("data", (data) => (said.stdout += data));
+    child.stderr.on("data", (data) => (said.stderr += data));
+    const closed = once(child, "close");
+    await waitFor(() => until.test(said.stdout) || child.exitCode !== null, { timeout: 30_000 });
+    return { child, said, closed };
+  };
+
+  it("serves every pool they name, shows the job that was asked for, and answers as a server", async () => {
+    for (const pool of ["default", "scan"]) {
+      write(
+        `pipelines/${pool}.mjs`,
+        `import { pipeline } from "STILLWAKE/index.js";
+         import { implement } from "STILLWAKE/worker/index.js";
+         export default implement(pipeline("in-${pool}", { pool: "${pool}" }), (job) => { job.log.info("at work in ${pool}"); return "${pool}"; });`,
+      );
+    }
+    write("stillwake.config.mjs", 'export default { pipelines: "./pipelines" };');
+    const { child, said, closed } = await dev(["--enqueue", "in-scan"], /completed job/);
+    expect(said.stdout).toMatch(/at work in scan\n[\s\S]*"scan"\n\ncompleted job/);
+    const [, url = ""] = /is at (\S+)/.exec(said.stdout)!;
+    const { stdout } = await command(["enqueue", "in-default", "--follow", "--server", url]);
+    expect(stdout).toMatch(/at work in default\n[\s\S]*completed in/);
+    expect(JSON.parse((await command(["machines", "--json", "--server", url])).stdout).machines).toHaveLength(2);
+    // The page is for this machine, under a name of this machine, and has no button here.
+    const page = await (await fetch(`${url}/`)).text();
+    expect(page).toContain("in-scan");
+    expect(page).not.toContain("<button");
+    expect((await fetch(`${url}/hello`, { method: "POST" })).status).toBe(404);
+    child.kill("SIGINT");
+    expect(await closed).toEqual([0, null]);
+    expect(said.stderr).toBe("");
+  });
+
+  it.each([
+    [["--enqueue", "nobody"], /^UNKNOWN_PIPELINE: There is no pipeline "nobody"/],
+    [["--pipelines", "./nowhere"], /^INVALID_INPUT: Pipelines "\.\/nowhere" do not exist/],
+    [["--input", "{}"], /^INVALID_INPUT: --input belongs to --enqueue/],
+  ])("%j: ends with what is wrong, and leaves nothing running", async (args, says) => {
+    const { said, closed } = await dev(args, /never/);
+    expect((await closed)[0]).toBeGreaterThan(0);
+    expect(said.stderr).toMatch(says);
+    expect(said.stderr.trimEnd().split("\n")).toHaveLength(1);
   });
 });
 

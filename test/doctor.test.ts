@@ -62,12 +62,33 @@ describe("the doctor", () => {
 
   it("sees roles that were never made", async () => {
     await migrate({ url: database.url, schema: "roleless" });
-    for (const role of ["app", "worker", "reader"])
+    for (const role of ["app", "worker", "reader", "tenant"])
       await sql.query(`drop owned by roleless_${role}; drop role roleless_${role}`);
     expect(await find("roles", { schema: "roleless" })).toMatchObject({
       level: "warning",
-      found: "missing: roleless_app, roleless_worker, roleless_reader; only the owner can use Stillwake",
+      found:
+        "missing: roleless_app, roleless_worker, roleless_reader, roleless_tenant; only the owner can use Stillwake",
     });
+    expect(await find("tenant wall", { schema: "roleless" })).toMatchObject({ level: "warning" });
+    // A DBA makes them, and the next migrate gives them their rights.
+    for (const role of ["app", "worker", "reader", "tenant"]) await sql.query(`create role roleless_${role} nologin`);
+    expect(await migrate({ url: database.url, schema: "roleless" })).toMatchObject({ functions: true });
+    expect(await migrate({ url: database.url, schema: "roleless" })).toMatchObject({ functions: false });
+    for (const check of ["roles", "tenant wall"])
+      expect(await find(check, { schema: "roleless" })).toMatchObject({ level: "ok" });
+  });
+
+  it("sees a wall between tenants that has a hole", async () => {
+    await sql.query("alter table stillwake.feed disable row level security");
+    expect(await find("tenant wall")).toMatchObject({ level: "error", found: "row-level security is off: feed" });
+    await sql.query("alter table stillwake.feed enable row level security");
+    await sql.query("alter role roleless_tenant bypassrls");
+    expect(await find("tenant wall", { schema: "roleless" })).toMatchObject({
+      level: "error",
+      found: "roleless_tenant stands above row-level security",
+    });
+    for (const role of ["app", "worker", "reader", "tenant"])
+      await sql.query(`drop owned by roleless_${role}; drop role roleless_${role}`);
   });
 
   it("sees leases that nobody recovers, and weeks that nobody prepared", async () => {

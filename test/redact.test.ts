@@ -1,4 +1,6 @@
 // Registered secrets do not reach what people read: the redactor by itself, and then every place a job can say something, searched in Postgres.
+import { randomBytes } from "node:crypto";
+import { inspect } from "node:util";
 import { describe, expect, it } from "vitest";
 import { InvalidInput } from "../src/index.ts";
 import { Fatal, type JobContext, Pause } from "../src/worker/index.ts";
@@ -88,6 +90,82 @@ describe("a registered secret", () => {
     ["an empty array", []],
   ])("that is %s hides nothing and spoils nothing", (_, secret) => {
     expect(redactorOf(secret).hide("an ordinary sentence")).toBe("an ordinary sentence");
+  });
+
+  it("S35: that a limit has cut shows neither its beginning nor its end", () => {
+    const redactor = redactorOf(SECRET);
+    for (let left = 8; left < SECRET.length; left++) {
+      expect(redactor.hide(`to ${SECRET.slice(0, left)}… (12 more)`)).toBe("to ***… (12 more)");
+      expect(redactor.hide(`(12 before) …${SECRET.slice(-left)} and on`)).toBe("(12 before) …*** and on");
+    }
+  });
+
+  it("S35: over two lines, two writes or two chunks shows at most a third of itself, and under 16 characters", () => {
+    const forms = [SECRET, Buffer.from(SECRET).toString("hex"), base64(SECRET).replace(/.=*$/, "")];
+    const redactor = redactorOf(SECRET);
+    for (const form of forms) {
+      for (let at = 1; at < form.length; at++) {
+        const parts = [form.slice(0, at), form.slice(at)];
+        const apart = parts.map((part, place) => redactor.hide(place === 0 ? `a ${part}` : `${part} b`));
+        const together = redactor.hide(`a ${parts.join("\n")} b`).split("\n");
+        const indented = redactor.hide(`a ${parts.join("\r\n")}  `).split("\r\n");
+        for (const shown of [...apart, ...together, ...indented])
+          for (let from = 0; from + 16 <= form.length; from++) expect(shown).not.toContain(form.slice(from, from + 16));
+      }
+    }
+  });
+
+  it("S35: wrapped, as base64 wraps it, is hidden line by line", () => {
+    const long = `${SECRET}/${SECRET.toLowerCase()}/${SECRET.toUpperCase()}`;
+    const wrapped = Buffer.from(long).toString("base64").replaceAll(/.{40}/g, "$&\n");
+    expect(redactorOf(long).hide(`key:\n${wrapped}\ndone`)).toMatch(/^key:\n(\*{3}\n){4,}.{0,7}\ndone$/);
+  });
+
+  it("is hidden as console.log shows it within an object", () => {
+    const secret = 'p"ss\\word/4711';
+    expect(redactorOf(secret).hide(inspect({ secret }))).toBe("{ secret: '***' }");
+    expect(redactorOf(secret).hide(JSON.stringify(JSON.stringify({ secret })))).not.toContain("ss");
+  });
+
+  it("lets a line end with a word that it begins with", () => {
+    const redactor = redactorOf("postgres://app:hunter2hunter2@db.example.com/app");
+    expect(redactor.hide("connected to postgres")).toBe("connected to postgres");
+  });
+
+  it("is hidden in lists, keys and numbers of a structure, which stays what it is", () => {
+    const redactor = redactorOf(SECRET, { pin: 1234567890 });
+    expect(redactor.hideIn({ [SECRET]: [SECRET, 1, null, 1234567890], ok: true })).toEqual({
+      "***": ["***", 1, null, "***"],
+      ok: true,
+    });
+  });
+
+  it("that nobody chose for it, and that is too short, is passed over", () => {
+    const redactor = new Redactor();
+    for (const value of ["short", 5, null, undefined, true, { a: "b" }]) redactor.register(value);
+    expect(redactor.hides).toBe(false);
+    redactor.register({ deep: ["long enough"] });
+    expect(redactor.hide("it is long enough")).toBe("it is ***");
+  });
+
+  it("may be as long as an input, or thousands of them", () => {
+    const long = randomBytes(100_000).toString("hex");
+    const many = Array.from({ length: 3000 }, () => randomBytes(12).toString("hex"));
+    const redactor = redactorOf(long, many);
+    expect(redactor.hide(`all of it: ${long}`)).toBe("all of it: ***");
+    expect(redactor.hide(`a part: ${long.slice(0, 9000)}`)).toBe("a part: ***");
+    for (const one of many) expect(redactor.hide(`<${one}> ${encodeURIComponent(one)}`)).toBe("<***> ***");
+  });
+
+  it("costs a line little: a figure", () => {
+    const redactor = redactorOf(SECRET, KEY.repeat(20));
+    const lines = Array.from({ length: 20_000 }, (_, n) => `line ${n} of an ordinary log, about as long as they are`);
+    redactor.hide("warm");
+    const began = performance.now();
+    for (const line of lines) redactor.hide(line);
+    const each = ((performance.now() - began) / lines.length) * 1000;
+    recordFigure("hiding the secrets of a job in a line", Math.round(each * 10) / 10, "µs", "a token and a key file");
+    expect(each).toBeLessThan(2000);
   });
 
   it.each([

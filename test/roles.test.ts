@@ -35,21 +35,31 @@ afterAll(async () => {
 
 /** Every function somebody other than the owner may call. A new one must be given to somebody here, or stays with the owner. */
 const allowed: Record<Role, string[]> = {
-  app: "cancel cap_pool children close_breaker demand disable_endpoint enable_endpoint enqueue enqueue_many limit_budgets next_due now open_breaker pause pause_pool pause_schedule register_breaker register_limit register_pipeline remove_schedule resend_webhook reset_limit resume resume_pool resume_schedule retry rotate_secret run_schedules save_checkpoint save_place schema_state set_endpoint set_schedule set_weight shut_gates signal upcoming watchdog webhooks_due".split(
+  app: "begin_act cancel cap_pool check_token children close_breaker create_token demand disable_endpoint enable_endpoint end_act ended_counts enqueue enqueue_many erase_tenant limit_budgets live_counts machines moment next_due now open_breaker pause pause_pool pause_schedule read_feeds register_breaker register_limit register_pipeline remove_schedule resend_webhook reset_limit resume resume_pool resume_schedule retry revoke_token rotate_secret run_schedules save_checkpoint save_place schema_state seen_gates set_endpoint set_schedule set_weight shut_gates signal unwatch upcoming watch watchdog webhooks_due".split(
     " ",
   ),
   worker:
     "adopt append_logs ask_breaker be_present beat claim claim_webhooks complete demand expire fail listen load_artifacts load_checkpoints load_children look_for_signal next_due now progress recover recover_absent register_breaker register_limit register_pipeline release save_artifact save_checkpoint save_checkpoints save_place schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal tell_breaker tend_schedules unlisten use_limit watchdog webhooks_due".split(
       " ",
     ),
-  reader: "children demand limit_budgets next_due now schema_state shut_gates upcoming webhooks_due".split(" "),
+  reader:
+    "children demand ended_counts limit_budgets live_counts machines moment next_due now read_feeds schema_state seen_gates shut_gates unwatch upcoming watch webhooks_due".split(
+      " ",
+    ),
   nobody: [],
 };
 const views =
   "artifacts attempts breakers checkpoints deliveries events jobs limits logs pipelines pools schedules tenants webhook_endpoints webhooks".split(
     " ",
   );
-const readable: Record<Role, string[]> = { app: views, reader: views, worker: [], nobody: [] };
+/** What the views are made of: some columns of each, see below. */
+const tables = "ended_attempts ended_jobs feed live_jobs".split(" ");
+const readable: Record<Role, string[]> = {
+  app: [...views, ...tables, "access_tokens", "audit"],
+  reader: [...views, ...tables],
+  worker: [],
+  nobody: [],
+};
 
 describe.each(Object.keys(logins) as Role[])("S43: %s", (role) => {
   it("may call its own functions and no other", async () => {
@@ -80,6 +90,23 @@ describe.each(Object.keys(logins) as Role[])("S43: %s", (role) => {
         await clients[role].query("rollback");
       }
     }
+  });
+
+  it("may read no column that is a fence or a secret, and of the tables only those that the views show", async () => {
+    const { rows } = await owner.query<{ table: string; name: string }>(
+      `select c.relname as table, a.attname as name from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+      where c.relnamespace = 'stillwake'::regnamespace and c.relkind in ('r', 'p', 'v') and has_column_privilege($1, c.oid, a.attname, 'select')`,
+      [logins[role].name],
+    );
+    const closed = /^(lease_id|probe_lease|presence|hash|secret|headers|trace|log_batch)$/;
+    expect(rows.filter(({ name }) => closed.test(name)).filter(({ table }) => table !== "webhook_endpoints")).toEqual(
+      [],
+    );
+    const columns = (table: string) => rows.filter((row) => row.table === table).map(({ name }) => name);
+    for (const table of ["live_jobs", "ended_jobs"]) {
+      expect(columns(table).filter((name) => ![...columns("jobs"), "outcome"].includes(name))).toEqual([]);
+    }
+    expect(columns("ended_attempts").filter((name) => !columns("attempts").includes(name))).toEqual([]);
   });
 
   it("may neither create nor change anything in the schema", async () => {

@@ -93,6 +93,6 @@ describe("stillwake watchdog", () => {
     const { code, stdout } = await runCli(["watchdog", "--help"]);
     expect(code).toBe(0);
     expect(stdout).toMatch(/stillwake watchdog {2,}recover/);
-    expect(stdout).toMatch(/--json {2,}doctor, watchdog/);
+    expect(stdout).toMatch(/--json {2,}for programs/);
   });
 });

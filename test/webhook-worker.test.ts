@@ -130,7 +130,7 @@ describe("a worker", () => {
   });
 });
 
-describe("stillwake webhooks", () => {
+describe("stillwake webhooks send", () => {
   it("sends what is due, once, and says what came of it", async () => {
     const receiver = await startReceiver();
     const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-webhooks-"));
@@ -139,14 +139,14 @@ describe("stillwake webhooks", () => {
     fs.writeFileSync(config, 'export default { webhooks: { allowHttp: true, allow: ["127.0.0.1/32 *"] } };');
     const { id } = await stillwake.enqueue(elsewhere, {}, { webhook: receiver.url });
     await stillwake.cancel(id);
-    const run = await runCli(["webhooks", "--config", config], { DATABASE_URL: server.url });
+    const run = await runCli(["webhooks", "send", "--config", config], { DATABASE_URL: server.url });
     expect(run).toEqual({
       code: 0,
       stderr: "",
       stdout: "1 delivered, 0 to be tried again, 0 failed, 0 taken over by others\n",
     });
     expect(receiver.received).toHaveLength(1);
-    const again = await runCli(["webhooks", "--json", "--config", config], { DATABASE_URL: server.url });
+    const again = await runCli(["webhooks", "send", "--json", "--config", config], { DATABASE_URL: server.url });
     expect(JSON.parse(again.stdout)).toEqual({ delivered: 0, pending: 0, failed: 0, lost: 0 });
   });
 });

@@ -5,6 +5,7 @@ import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { commandOf } from "../src/cli/commands.ts";
 import { pipeline } from "../src/index.ts";
 import { buildPackage, ROOT } from "./setup/build.ts";
 import { freshDatabase } from "./setup/database.ts";
@@ -61,23 +62,18 @@ const worker = (args: string[], options?: Parameters<typeof cli>[1]) =>
   cli(["worker", "--scratch", `${dir}/scratch`, ...args], options);
 
 describe("--help", () => {
-  it("names every command and every flag there is, and ends with 0", async () => {
-    const { code, stdout, stderr } = await cli(["--help"]);
+  it("names every flag of the worker, and ends with 0", async () => {
+    const { code, stdout, stderr } = await cli(["worker", "--help"]);
     expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
-    const source = fs.readFileSync(`${ROOT}/src/cli/flags.ts`, "utf8");
-    const table = /const options = \{(.*?)\} as const/s.exec(source)![1]!;
-    const flags = [...table.matchAll(/^ {2}"?([a-z-]+)"?:/gm)].map(([, name]) => `--${name}`);
-    expect(flags.length).toBeGreaterThan(20);
+    const flags = Object.keys(commandOf("worker")!.flags).map((name) => `--${name}`);
+    expect(flags.length).toBeGreaterThan(18);
     expect(flags.filter((flag) => !stdout.includes(flag))).toEqual([]);
-    for (const command of ["dev", "worker", "migrate", "doctor", "watchdog"])
-      expect(stdout).toContain(`stillwake ${command}`);
     // It fits a terminal.
     expect(stdout.split("\n").filter((line) => line.length > 130)).toEqual([]);
   });
 
-  it("is also the answer to worker --help, and to no command at all", async () => {
-    expect(await cli(["worker", "--help"])).toMatchObject({ code: 0, stdout: expect.stringContaining("--pipelines") });
-    expect(await cli([])).toMatchObject({ code: 2, stdout: expect.stringContaining("--pipelines") });
+  it("is in the answer to no command at all", async () => {
+    expect(await cli([])).toMatchObject({ code: 2, stdout: expect.stringContaining("stillwake worker") });
   });
 });
 
@@ -94,9 +90,17 @@ const good = () => ["--pipelines", file("good/good.mjs", module("good"))];
 const pipelines = (name: string, text: string) => () => ["--pipelines", file(name, text)];
 
 const wrong: Wrong[] = [
-  { what: "a flag that does not exist", args: ["--slot", "3"], says: /Unknown option '--slot'.*See stillwake --help/s },
-  { what: "a word too many", args: ["now"], says: /Unexpected "now" after worker\. See stillwake --help/ },
-  { what: "a flag without its value", args: ["--pool"], says: /--pool.*argument missing.*See stillwake --help/s },
+  {
+    what: "a flag that does not exist",
+    args: ["--slot", "3"],
+    says: /Unknown option '--slot' for worker\. Did you mean --slots\? See stillwake worker --help/,
+  },
+  { what: "a word too many", args: ["now"], says: /Unexpected "now" after worker\. See stillwake worker --help/ },
+  {
+    what: "a flag without its value",
+    args: ["--pool"],
+    says: /--pool.*argument missing.*See stillwake worker --help/s,
+  },
   {
     what: "no pipelines",
     args: [],

@@ -94,7 +94,7 @@ $$;
 
 -- Children have ended: their parts count them, a part without open ones tells its spawn, and the last one wakes the parent.
 create or replace function stillwake.count_ended(p_parents uuid[], p_spawns text[], p_nos integer[], p_state text) returns void
-language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+language plpgsql set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
   v_parents uuid[];
   v_names   text[];
@@ -153,6 +153,7 @@ begin
   where j.id = p_id and j.state = 'queued' and j.waiting_for = 'children' and j.awaits = p_name returning j.pool into v_pool;
   if found then
     perform stillwake.hint(v_pool);
+    perform stillwake.hint_watchers(array[p_id]);
   end if;
 end
 $$;
@@ -192,7 +193,7 @@ $$;
 -- The children of a spawn that have ended, in order of their numbers, from p_after on: up to 500 of them, or about 4 MB of output. Raises SW005.
 create or replace function stillwake.load_children(p_job uuid, p_epoch bigint, p_lease uuid, p_name text, p_after integer default -1, p_limit integer default 500, p_failed boolean default false)
 returns table (child_no integer, id uuid, state text, output jsonb, failure jsonb)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off as $$
 begin
   if not stillwake.holds(p_job, p_epoch, p_lease) then
     perform stillwake.refuse_lost(p_job, p_epoch);
@@ -208,7 +209,7 @@ begin
 end
 $$;
 
--- How many children a job has and how far they are; null when it has spawned none.
+-- How many children a job has and how far they are; null when it has spawned none, or is another's than the tenant's whom the statement is bound to.
 create or replace function stillwake.children(p_job uuid) returns jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
   select jsonb_build_object('total', s.total, 'completed', p.completed, 'failed', p.failed, 'cancelled', p.cancelled)
@@ -216,7 +217,9 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
   cross join (
     select coalesce(sum(p.completed), 0) as completed, coalesce(sum(p.failed), 0) as failed, coalesce(sum(p.cancelled), 0) as cancelled
     from stillwake.spawn_parts p where p.job_id = p_job
-  ) p where s.total is not null
+  ) p where s.total is not null and (stillwake.bound_tenant() is null
+    or exists (select from stillwake.live_jobs j where j.id = p_job and j.tenant = stillwake.bound_tenant())
+    or exists (select from stillwake.ended_jobs e where e.id = p_job and e.tenant = stillwake.bound_tenant()))
 $$;
 
 -- Cancels all that a job has spawned, and what those have. Those that run are asked first, because their leases come before all else; those that wait end
@@ -250,7 +253,7 @@ $$;
 
 -- Ended children are run again: they are counted as open. Locks: their parts, their spawns.
 create or replace function stillwake.count_again(p_parents uuid[], p_spawns text[], p_nos integer[], p_states text[]) returns void
-language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+language plpgsql set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
   v_one record;
 begin

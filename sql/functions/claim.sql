@@ -20,7 +20,7 @@ create or replace function stillwake.claim(
   key text, tenant text, created_at timestamptz, progress jsonb, version integer, trace jsonb, origin jsonb, cursor text
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_now      timestamptz;
   v_lease    uuid := coalesce(p_lease, gen_random_uuid());
@@ -97,6 +97,7 @@ begin
     update stillwake.breakers b set probe_job = p.job, probe_lease = v_lease, updated_at = v_now
     from unnest(v_probes, v_probing) p (name, job) where b.name = p.name;
   end if;
+  perform stillwake.hint_watchers(v_ids);
 
   return query
   with taken as (

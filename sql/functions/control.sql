@@ -144,6 +144,7 @@ begin
     select distinct j.pipeline, j.key, stillwake.key_lock(j.pipeline, j.key) from stillwake.live_jobs j where j.id = any (p_ids) and j.key is not null and j.key_slot is null order by 3
   ) k;
   perform stillwake.hint(p) from unnest(v_pools) p;
+  perform stillwake.hint_watchers(p_ids);
 end
 $$;
 

@@ -3,7 +3,8 @@
 -- Makes a pipeline known or changes its settings; absent settings keep their value. Writes nothing when nothing changes.
 -- Settings: pool, priority, max_attempts, crash_limit, backoff_first, backoff_most, keep_completed, keep_failed, keep_cancelled,
 -- key_limit and on_conflict (see keys.sql), concurrency (jobs that may run at once on all workers; 0 for no cap), limits and breakers (arrays of
--- names: what its jobs need before they start), ghosts (see the watchdog). A limit or breaker that nobody has registered holds nothing. Raises SW001.
+-- names: what its jobs need before they start), ghosts (see the watchdog), sealed (paths of the
+-- input that are stored sealed; see sealed.sql), input_schema (JSON Schema, for forms and other programs; null for none). A limit or breaker that nobody has registered holds nothing. Raises SW001.
 create or replace function stillwake.register_pipeline(p_name text, p_settings jsonb default '{}') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -11,7 +12,7 @@ declare
   v_new stillwake.pipelines;
 begin
   perform stillwake.check_options(p_settings, array['pool', 'priority', 'max_attempts', 'crash_limit', 'backoff_first', 'backoff_most',
-    'keep_completed', 'keep_failed', 'keep_cancelled', 'key_limit', 'on_conflict', 'concurrency', 'limits', 'breakers', 'ghosts']);
+    'keep_completed', 'keep_failed', 'keep_cancelled', 'key_limit', 'on_conflict', 'concurrency', 'limits', 'breakers', 'ghosts', 'sealed', 'input_schema']);
   if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
     perform stillwake.refuse('SW001', format('"%s" cannot name a pipeline', coalesce(p_name, 'null')), 'pipeline',
       'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
@@ -40,6 +41,11 @@ begin
   v_new.limits := coalesce(stillwake.read_names(p_settings, 'limits'), v_old.limits, '{}');
   v_new.breakers := coalesce(stillwake.read_names(p_settings, 'breakers'), v_old.breakers, '{}');
   v_new.ghosts := coalesce((p_settings -> 'ghosts')::boolean, v_old.ghosts, false);
+  v_new.sealed := coalesce(stillwake.read_paths(p_settings), v_old.sealed, '{}');
+  v_new.input_schema := case when p_settings ? 'input_schema' then nullif(p_settings -> 'input_schema', 'null') else v_old.input_schema end;
+  if octet_length(v_new.input_schema::text) > 65536 then
+    perform stillwake.refuse('SW001', 'The schema of the input is larger than 65536 bytes', 'input_schema', 'Leave it out, or describe less.');
+  end if;
   if v_new.backoff_most < v_new.backoff_first then
     perform stillwake.refuse('SW001', 'backoff_most is shorter than backoff_first', 'backoff_most', 'Make it at least as long.');
   end if;
@@ -49,14 +55,14 @@ begin
 
   insert into stillwake.pools (name) values (v_new.pool) on conflict do nothing;
   insert into stillwake.pipelines (name, pool, priority, max_attempts, crash_limit, backoff_first, backoff_most, keep_completed, keep_failed, keep_cancelled,
-    key_limit, on_conflict, concurrency, limits, breakers, ghosts)
+    key_limit, on_conflict, concurrency, limits, breakers, ghosts, sealed, input_schema)
   values (v_new.name, v_new.pool, v_new.priority, v_new.max_attempts, v_new.crash_limit, v_new.backoff_first, v_new.backoff_most,
-    v_new.keep_completed, v_new.keep_failed, v_new.keep_cancelled, v_new.key_limit, v_new.on_conflict, v_new.concurrency, v_new.limits, v_new.breakers, v_new.ghosts)
+    v_new.keep_completed, v_new.keep_failed, v_new.keep_cancelled, v_new.key_limit, v_new.on_conflict, v_new.concurrency, v_new.limits, v_new.breakers, v_new.ghosts, v_new.sealed, v_new.input_schema)
   on conflict (name) do update set pool = excluded.pool, priority = excluded.priority, max_attempts = excluded.max_attempts,
     crash_limit = excluded.crash_limit, backoff_first = excluded.backoff_first, backoff_most = excluded.backoff_most,
     keep_completed = excluded.keep_completed, keep_failed = excluded.keep_failed, keep_cancelled = excluded.keep_cancelled,
     key_limit = excluded.key_limit, on_conflict = excluded.on_conflict, concurrency = excluded.concurrency, limits = excluded.limits,
-    breakers = excluded.breakers, ghosts = excluded.ghosts, updated_at = stillwake.now();
+    breakers = excluded.breakers, ghosts = excluded.ghosts, sealed = excluded.sealed, input_schema = excluded.input_schema, updated_at = stillwake.now();
   if v_new.pool <> v_old.pool then
     update stillwake.schedules s set pool = v_new.pool where s.pipeline = p_name and s.options ->> 'pool' is null;
   end if;
@@ -121,6 +127,9 @@ begin
     perform stillwake.refuse_unknown_pipeline(p_pipeline);
   end if;
   perform stillwake.check_inputs(p_inputs);
+  if v_pipeline.sealed <> '{}' then
+    perform stillwake.refuse_plain(p_pipeline, v_pipeline.sealed, p_inputs);
+  end if;
   v_count := jsonb_array_length(p_inputs);
   if v_own is null then
     v_start := floor(random() * 33554432)::integer;

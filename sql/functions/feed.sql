@@ -8,7 +8,7 @@ create or replace function stillwake.save_checkpoints(
   p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_steps text[], p_outputs jsonb[], p_took_ms bigint[]
 ) returns table (job_id uuid, step text, result text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now  timestamptz;
   v_held boolean[];
@@ -29,6 +29,7 @@ begin
     select c.job, c.step, c.epoch, v_now - c.took_ms * interval '1 millisecond', v_now, c.output
     from unnest(p_jobs, p_epochs, p_steps, p_outputs, p_took_ms, v_held) as c (job, epoch, step, output, took_ms, held)
     where c.held order by c.job, c.step;
+    perform stillwake.hint_watchers(p_jobs);
     return query
     select c.job, c.step, case when c.held then 'saved' else 'lost' end from unnest(p_jobs, p_steps, v_held) as c (job, step, held);
     return;
@@ -36,6 +37,7 @@ begin
     -- Seldom: a call is repeated after its answer was lost. ON CONFLICT for all would cost as much as the rest together.
     null;
   end;
+  perform stillwake.hint_watchers(p_jobs);
   return query
   with saved as (
     insert into stillwake.checkpoints (job_id, step, epoch, started_at, saved_at, output)
@@ -161,6 +163,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_batch record;
   v_now   timestamptz;
+  v_jobs  uuid[] := '{}';
 begin
   if jsonb_typeof(p_batches) is distinct from 'array' then
     perform stillwake.refuse('SW001', 'batches must be a JSON array', 'batches', 'Pass one object per job: job, epoch, lease, lines.');
@@ -195,8 +198,10 @@ begin
         then jsonb_build_object('dropped', 'larger than 16384 bytes', 'bytes', octet_length((l.line -> 'data')::text)) else l.line -> 'data' end
     from jsonb_array_elements(v_batch.lines) with ordinality as l (line, n)
     where last_seq is not null;
+    v_jobs := v_jobs || v_batch.job;
     return next;
   end loop;
+  perform stillwake.hint_watchers(v_jobs);
 end
 $$;
 
@@ -211,6 +216,7 @@ begin
   if not found then
     perform stillwake.refuse_lost(p_job, p_epoch);
   end if;
+  perform stillwake.hint_watchers(array[p_job]);
 end
 $$;
 
@@ -223,5 +229,6 @@ declare
 begin
   update stillwake.live_jobs set seq = seq + 1 where id = p_job returning seq, epoch into v_seq, v_epoch;
   insert into stillwake.feed (job_id, seq, at, epoch, kind, data) values (p_job, v_seq, stillwake.now(), v_epoch, p_kind, p_data);
+  perform stillwake.hint_watchers(array[p_job]);
 end
 $$;

@@ -6,7 +6,7 @@
 create or replace function stillwake.next_due(
   p_pools text[] default null, p_pipelines text[] default null, p_versions integer[] default null, p_oldest integer[] default null
 ) returns timestamptz
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_due      timestamptz;
   v_pool     text;
@@ -49,7 +49,7 @@ $$;
 -- jobs running; how long the first has been waiting; when the next one is due, or the next slot of a schedule.
 create or replace function stillwake.demand(p_pools text[] default null, p_most integer default 1000)
 returns table (pool text, paused boolean, claimable integer, running integer, oldest timestamptz, next_due timestamptz)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now timestamptz := stillwake.now();
 begin

@@ -26,7 +26,7 @@ create or replace function stillwake.enqueue_keyed(
   p_again boolean
 ) returns uuid[]
 language plpgsql
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
   v_ids   uuid[] := p_ids;
   v_left  uuid[];
@@ -162,7 +162,7 @@ $$;
 -- over: whoever locks one and leaves it waiting calls this himself. Locks: the key; then those it admits.
 create or replace function stillwake.fill_key(p_pipeline text, p_key text) returns integer
 language plpgsql
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
   v_now   timestamptz := stillwake.now();
   v_most  integer := (select key_limit from stillwake.pipelines where name = p_pipeline);
@@ -211,7 +211,7 @@ $$;
 -- does nothing else with these keys, so that it need not keep away others who end jobs, only those who begin to wait. But where a key has several
 -- places, the one who waits might be locked by somebody who gives him another one and fails. Locks: the keys in order; then those it admits.
 create or replace function stillwake.pass_keys(p_pipelines text[], p_keys text[], p_slots smallint[], p_shared boolean) returns void
-language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_now   timestamptz;
   v_pools text[];

@@ -122,7 +122,7 @@ create or replace function stillwake.pick_from_lanes(
   p_pool text, p_pipelines text[], p_limit integer, p_versions integer[], p_oldest integer[], p_cursor text,
   out ids uuid[], out cursor text, out probes text[], out probe_jobs uuid[]
 )
-language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_now      timestamptz := stillwake.now();
   v_plain    text[] := p_pipelines;
@@ -361,7 +361,7 @@ $$;
 -- next_due() for a pool with lanes: what a shut gate holds is due when it opens. Nearly always one of the first thousand in line says it. The lanes
 -- are gone through only if none of those may start.
 create or replace function stillwake.lanes_due(p_pool text, p_pipelines text[], p_versions integer[], p_oldest integer[]) returns timestamptz
-language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql stable set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_now      timestamptz := stillwake.now();
   v_relaning boolean := exists (select from stillwake.pools p where p.name = p_pool and p.relane_until is not null);
@@ -426,7 +426,7 @@ $$;
 
 -- demand() for a pool with lanes: what may start now, counted up to p_most. Along the line, if that goes; otherwise lane by lane.
 create or replace function stillwake.lanes_demand(p_pool text, p_most integer, out claimable integer, out oldest timestamptz)
-language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql stable set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_now      timestamptz := stillwake.now();
   v_priority integer := 32767;

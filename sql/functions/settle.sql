@@ -253,7 +253,7 @@ create or replace function stillwake.end_jobs(
   p_outcome text default null
 ) returns table (job_id uuid, lease_id uuid)
 language plpgsql
-set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
   v_now        timestamptz := stillwake.now();
   v_jobs       uuid[];
@@ -314,6 +314,7 @@ begin
   if v_keys is not null then
     perform stillwake.pass_keys(v_pipelines, v_keys, v_slots, p_state = 'completed');
   end if;
+  perform stillwake.hint_watchers(v_jobs);
   return query select e.job, e.lease from unnest(v_jobs, v_leases) as e (job, lease);
 end
 $$;

@@ -1,16 +1,54 @@
 -- What people and programs read. Columns may be added at the end; none is renamed or removed within a major version.
+--
+-- The views run with the rights of whoever asks, so that the row-level security of the tables holds for them. They name only columns that
+-- sql/policies.sql gives to readers: never the id of a lease, which is the fence.
 
--- A job that waits and whose pipeline needs an open breaker is shown as what it is, paused, though its row says nothing of it.
-create or replace view stillwake.jobs as
-select j.id, j.pipeline, j.pool, case when g.held_by = 'breaker' then 'paused' else j.state end as state,
-  case when g.held_by = 'breaker' then null when g.held_by = 'limit' then 'limit' else j.waiting_for end as waiting_for,
-  j.priority, case when g.held_by in ('breaker', 'limit') then greatest(j.run_at, g.until) else j.run_at end as run_at,
+-- The tenant whose rows alone this statement may show: '' when it may show none, null when it is bound to no tenant. Inside functions that run as the owner
+-- the policies do not hold; those that a tenant may call ask here instead.
+create or replace function stillwake.bound_tenant() returns text
+language sql stable as $$
+  select case when current_setting('role') = 'stillwake_tenant' then coalesce(current_setting('stillwake.tenant', true), '') else nullif(current_setting('stillwake.tenant', true), '') end
+$$;
+
+-- One moment for a whole statement. The planner does not see through a view that asks the clock for every row.
+create or replace function stillwake.moment() returns timestamptz
+language sql stable as $$
+  select stillwake.now()
+$$;
+
+-- The gates that are shut, by pipeline; null when there are none. What a breaker said of its last failure may be about another tenant's work: who is bound to one is
+-- told only what is shut.
+create or replace function stillwake.seen_gates() returns jsonb
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if not exists (select from stillwake.pipelines p where p.gated) then
+    return null;
+  end if;
+  return (
+    select jsonb_object_agg(g.pipeline, jsonb_build_object('held_by', g.held_by, 'until', g.until, 'name', g.name,
+      'reason', case when stillwake.bound_tenant() is null then g.reason when g.held_by = 'breaker' then g.name || ' fails' end))
+    from stillwake.shut_gates() g
+  );
+end
+$$;
+
+-- A job that waits and whose pipeline needs an open breaker is shown as what it is, paused, though its row says nothing of it. The gates are looked up in a subquery that
+-- needs no row, once for a statement: with a join, or a clock that is asked for each row, the planner would sort all live jobs for every page of a list.
+create or replace view stillwake.jobs with (security_invoker = true) as
+select j.id, j.pipeline, j.pool, case when j.gate ->> 'held_by' = 'breaker' then 'paused' else j.state end as state,
+  case when j.gate ->> 'held_by' = 'breaker' then null when j.gate ->> 'held_by' = 'limit' then 'limit' else j.waiting_for end as waiting_for,
+  j.priority, case when j.gate ->> 'held_by' in ('breaker', 'limit') then greatest(j.run_at, (j.gate ->> 'until')::timestamptz) else j.run_at end as run_at,
   j.created_at, j.started_at, j.claimed_at, null::timestamptz as ended_at, j.expires_at,
   j.attempt, j.max_attempts, j.crashes, j.epoch, j.worker, j.key, j.tenant, j.idempotency_key, j.input, null::jsonb as output, j.failure, j.cancel,
-  case when g.held_by = 'breaker' then jsonb_strip_nulls(jsonb_build_object('reason', g.reason, 'resume_at', nullif(g.until, 'infinity'), 'breaker', g.name)) else j.pause end as pause, j.progress,
+  case when j.gate ->> 'held_by' = 'breaker' then jsonb_strip_nulls(jsonb_build_object('reason', j.gate -> 'reason', 'resume_at', nullif(j.gate -> 'until', '"infinity"'), 'breaker', j.gate -> 'name'))
+    else j.pause end as pause, j.progress,
   null::text[] as missing, j.seq, j.version, j.parent_id, j.spawn, j.child_no, stillwake.children(j.id) as children, j.origin
-from stillwake.live_jobs j left join stillwake.shut_gates() g on g.pipeline = j.pipeline and j.state = 'queued'
-  and (j.waiting_for is null or j.waiting_for <> 'key' and j.run_at <= stillwake.now())
+from (
+  select l.id, l.pipeline, l.pool, l.state, l.waiting_for, l.priority, l.run_at, l.created_at, l.started_at, l.claimed_at, l.expires_at, l.attempt, l.max_attempts, l.crashes, l.epoch, l.worker,
+    l.key, l.tenant, l.idempotency_key, l.input, l.failure, l.cancel, l.pause, l.progress, l.seq, l.version, l.parent_id, l.spawn, l.child_no, l.origin,
+    case when l.state = 'queued' and (l.waiting_for is null or l.waiting_for <> 'key' and l.run_at <= (select stillwake.moment())) then (select stillwake.seen_gates()) -> l.pipeline end as gate
+  from stillwake.live_jobs l
+) j
 union all
 select id, pipeline, pool, state, null, priority, run_at, created_at, started_at, claimed_at, ended_at, expires_at,
   attempt, max_attempts, crashes, epoch, worker, key, tenant, idempotency_key, input, output, failure, cancel, null, progress,
@@ -18,18 +56,18 @@ select id, pipeline, pool, state, null, priority, run_at, created_at, started_at
 from stillwake.ended_jobs;
 
 -- Every attempt, the running one (outcome null) and the last one of an ended job included.
-create or replace view stillwake.attempts as
+create or replace view stillwake.attempts with (security_invoker = true) as
 select job_id, epoch, attempt, worker, claimed_at, ended_at, outcome, failure from stillwake.ended_attempts
 union all
 select id, epoch, attempt, worker, claimed_at, ended_at, coalesce(outcome, state), failure
 from stillwake.ended_jobs where claimed_at is not null
 union all
-select id, epoch, attempt, worker, claimed_at, null, null, null from stillwake.live_jobs where lease_id is not null;
+select id, epoch, attempt, worker, claimed_at, null, null, null from stillwake.live_jobs where state = 'running';
 
-create or replace view stillwake.logs as
+create or replace view stillwake.logs with (security_invoker = true) as
 select job_id, seq, at, epoch, level, step, message, data from stillwake.feed where kind = 'log';
 
-create or replace view stillwake.events as
+create or replace view stillwake.events with (security_invoker = true) as
 select job_id, seq, at, epoch, kind, data from stillwake.feed where kind <> 'log';
 
 -- How far the schema is: what a client holds against what it knows, before its first statement. A function, so that a worker may ask.

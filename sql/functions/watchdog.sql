@@ -58,7 +58,9 @@ begin
   note := 'webhooks past their time';
   return next;
   delete from stillwake.listeners l where l.until < stillwake.now();
+  perform stillwake.forget_watches(stillwake.now(), 10000);
   -- Last, because it locks whole tables until the end.
+  perform stillwake.trim_realtime();
   act := 'prepared';
   count := stillwake.make_partitions();
   note := 'partitions';

@@ -424,7 +424,7 @@ $$;
 -- Locks: claims one after the other; webhooks, skipping those that somebody has. Raises SW001.
 create or replace function stillwake.claim_webhooks(p_sender text, p_limit integer, p_span interval default '60 seconds', p_failing integer default null, p_after text default '')
 returns table (id text, epoch bigint, attempt integer, endpoint text, url text, lane text, failing boolean, body text, headers jsonb, secrets text[])
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now      timestamptz := stillwake.now();
   v_left     integer := p_limit;
@@ -582,7 +582,7 @@ $$;
 -- When the next one is to be sent, also one whose sender has died by then; null when nothing waits. Reads the first rows in the order of their times and, when all
 -- of them are held back, one row per lane.
 create or replace function stillwake.webhooks_due() returns timestamptz
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_at   text := '';
   v_next record;

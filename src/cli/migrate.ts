@@ -2,20 +2,23 @@
 import { checkUrl } from "../database.ts";
 import { InvalidInput } from "../errors.ts";
 import { migrate, printMigrations } from "../migrate.ts";
+import type { Call } from "./command.ts";
 
-export async function migrateCommand(options: {
-  url: string | undefined;
-  schema: string;
-  print: boolean;
-}): Promise<number> {
-  if (options.print) {
-    process.stdout.write(printMigrations(options.schema));
+export async function migrateCommand({ flags, config, screen }: Call): Promise<number> {
+  const name = flags.schema ?? config.schema;
+  const realtime = flags.realtime
+    ? { ...(flags.realtimeClaim !== undefined && { claim: flags.realtimeClaim }) }
+    : undefined;
+  if (flags.print) {
+    process.stdout.write(printMigrations(name, realtime));
     return 0;
   }
-  const { schema, applied, functions } = await migrate({ url: needUrl(options.url), schema: options.schema });
-  for (const name of applied) console.log(`applied ${name}`);
-  if (functions) console.log("applied functions");
-  console.log(`Schema "${schema}" is up to date.`);
+  const url = needUrl(flags.url ?? config.databaseUrl);
+  const { schema, applied, functions } = await migrate({ url, schema: name, ...(realtime && { realtime }) });
+  for (const one of applied) screen.print(`applied ${one}`);
+  if (functions) screen.print("applied functions");
+  if (realtime) screen.print("Realtime shows tenants their feed.");
+  screen.print(`Schema "${schema}" is up to date.`);
   return 0;
 }
 

@@ -2,7 +2,8 @@
 import type { Job } from "../job.ts";
 import type { Demand } from "../verbs.ts";
 
-export function statusPage(version: string, pools: Demand[], jobs: Job[]): string {
+/** `button`: it may enqueue a job that says hello. */
+export function statusPage(version: string, pools: Demand[], jobs: Job[], button: boolean): string {
   return `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -20,7 +21,8 @@ export function statusPage(version: string, pools: Demand[], jobs: Job[]): strin
 </style>
 <h1>Stillwake ${inText(version)}</h1>
 <p>Durable pipelines on Postgres. Nothing lost, nothing idle.</p>
-<form method="post" action="/hello"><button>Enqueue a job</button></form>
+${button ? '<form method="post" action="/hello"><button>Enqueue a job</button></form>' : ""}
+<p>The API is described at <a href="/docs">/docs</a>.</p>
 <h2>Pools</h2>
 <div class="scroll"><table>
 <tr><th>Pool<th>Claimable<th>Running<th>Oldest<th>Next due</tr>
@@ -29,7 +31,7 @@ ${pools.map(poolRow).join("\n")}
 <h2>Latest jobs</h2>
 <div class="scroll"><table>
 <tr><th>Job<th>Pipeline<th>State<th>Attempt<th>Created<th>Took<th>Result</tr>
-${jobs.map(jobRow).join("\n") || "<tr><td colspan=7>No jobs yet. Press the button.</tr>"}
+${jobs.map(jobRow).join("\n") || "<tr><td colspan=7>No jobs yet.</tr>"}
 </table></div>
 </html>
 `;

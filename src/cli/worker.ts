@@ -85,6 +85,7 @@ function fromEnvironment({
   schema,
   store,
   storeCredentials,
+  sealKeys,
 }: ReturnType<typeof readConfig>): Partial<WorkerOptions> {
   return {
     ...(databaseUrl && { url: databaseUrl }),
@@ -92,6 +93,7 @@ function fromEnvironment({
     ...(schema !== "stillwake" && { schema }),
     ...(store && { store }),
     ...(storeCredentials && { storeCredentials }),
+    ...(sealKeys && { sealKeys }),
   };
 }
 

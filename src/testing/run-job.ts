@@ -4,7 +4,7 @@ import { createStillwake } from "../client.ts";
 import { JobFailed } from "../errors.ts";
 import type { Job } from "../job.ts";
 import type { EnqueueOptions } from "../options.ts";
-import type { LogRow } from "../verbs.ts";
+import type { LogRow } from "../read-verbs.ts";
 import type { AnyImplementation } from "../worker/implement.ts";
 import type { WorkerOptions } from "../worker/options.ts";
 import { Worker } from "../worker/worker.ts";
@@ -25,7 +25,7 @@ export interface RunJobOptions {
   children?: readonly AnyImplementation[];
   /** What is said to it when it waits for an event, by the event's name. */
   signals?: Readonly<Record<string, unknown>>;
-  worker?: Pick<WorkerOptions, "store" | "storeCredentials" | "scratch" | "grace" | "env">;
+  worker?: Pick<WorkerOptions, "store" | "storeCredentials" | "sealKeys" | "secrets" | "scratch" | "grace" | "env">;
 }
 
 export interface RanJob {
@@ -43,7 +43,8 @@ export async function runJob<Code extends AnyImplementation>(
   options: RunJobOptions,
 ): Promise<RanJob> {
   const { url, schema, timeout = 20_000 } = options;
-  const stillwake = createStillwake({ url, ...(schema && { schema }) });
+  const { sealKeys } = options.worker ?? {};
+  const stillwake = createStillwake({ url, ...(schema && { schema }), ...(sealKeys && { sealKeys }) });
   const runs: Record<string, number> = {};
   let attempts = 0;
   let crashed = false;

@@ -8,7 +8,7 @@ import { createHash, type Hash, randomUUID } from "node:crypto";
 import fs, { type FileHandle } from "node:fs/promises";
 import path from "node:path";
 import { InvalidInput, StillwakeError } from "../errors.ts";
-import type { ArtifactRow } from "../verbs.ts";
+import type { ArtifactRow } from "../read-verbs.ts";
 import { checkArtifactName, isInside, resolveInside } from "./artifact-names.ts";
 import { blocksOf, fromDisk, makeDirectory, openRegular, syncDirectory } from "./disk.ts";
 

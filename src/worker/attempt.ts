@@ -30,7 +30,7 @@ export async function runAttempt(
   const info = { job, pipeline, attempt, epoch, pool: host.pool, carrier: trace };
   const outcome = await host.tracing.attempt(info, async (note) => {
     const [reached, error] = await reach(implementation, assignment, context, host);
-    note(reached.kind, error);
+    note(reached.kind, error === undefined ? undefined : context.redactor.hideError(error));
     return reached;
   });
   if (outcome.kind === "failed") {

@@ -1,15 +1,15 @@
 // What user code holds while it runs: steps, commands, artifacts, words for people. One object per attempt; after its end every call throws.
 import type pg from "pg";
 import { type ScheduledFor, scheduledFor } from "../job.ts";
+import type { ArtifactRow } from "../read-verbs.ts";
 import { type Duration, durationMs } from "../time.ts";
-import type { ArtifactRow, Failure } from "../verbs.ts";
 import { checkArtifactName } from "./artifact-names.ts";
 import { type Artifact, type ArtifactProducer, artifactOf, produce } from "./artifacts.ts";
 import { type ContextHost, markOf } from "./context-host.ts";
 import { Dependencies } from "./dependencies.ts";
 import { Asleep, type Outcome } from "./ends.ts";
 import { type Exec, type ExecOptions, exec } from "./exec.ts";
-import { clean, type Judge } from "./failure.ts";
+import type { Judge } from "./failure.ts";
 import { Journal } from "./journal.ts";
 import { Lasting } from "./lasting.ts";
 import type { LastingHost } from "./lasting-host.ts";
@@ -22,7 +22,9 @@ import { txStep } from "./tx-step.ts";
 
 export type StepFunction<Result> = (step: StepHandle) => Promise<Result> | Result;
 
-const MOST_SENTENCE = 1000;
+const none: unknown[] = [];
+const SHOWN_ARGUMENT =
+  "An argument of a command carries a secret of this job: everybody on the machine can read it. Pass it in env or stdin";
 
 export class JobContext extends Lasting {
   readonly id: string;
@@ -60,6 +62,7 @@ export class JobContext extends Lasting {
     this.key = key;
     this.tenant = tenant;
     this.schedule = scheduledFor(assignment.origin);
+    for (const value of assignment.secrets ?? none) this.redactor.register(value);
   }
 
   /** Aborts when the job is cancelled, its lease is lost, a limit is passed or the worker shuts down. */
@@ -170,6 +173,8 @@ export class JobContext extends Lasting {
     this.#check();
     const { port } = this.#host;
     const safe = checkArtifactName(name);
+    this.#in();
+    this.#journal!.refuseName(safe, "an artifact");
     this.#artifacts ??= (this.#assignment.epoch === "1" ? Promise.resolve([]) : port.artifacts()).then(
       (rows) => new Map(rows.map((row) => [row.name, row])),
     );
@@ -194,7 +199,7 @@ export class JobContext extends Lasting {
 
   /** Never to be seen in logs, progress or failures of this job: a text, or an object all of whose leaves are meant. */
   secret(value: unknown): void {
-    this.#redactor.add(value);
+    this.redactor.add(value);
   }
 
   /** Resolves when everything said so far is durable. */
@@ -207,8 +212,7 @@ export class JobContext extends Lasting {
   /** For the engine: how the attempt ends, given what the code returned or threw; then nothing more is accepted. @internal */
   end(outcome: Outcome): Outcome {
     if (outcome.kind === "completed" && this.#steps?.missing.length) outcome.missing = this.#steps.missing;
-    if (outcome.kind === "failed") outcome.failure = this.#redactor.hideIn(outcome.failure) as Failure;
-    if (outcome.kind === "paused") outcome.reason = this.#redactor.hide(outcome.reason);
+    this.#secrets?.hideEnd(outcome);
     this.#journal?.close();
     clearTimeout(this.#sleeping);
     this.#ended = true;
@@ -252,7 +256,8 @@ export class JobContext extends Lasting {
 
   protected needing(): Dependencies {
     this.#check();
-    this.#dependencies ??= new Dependencies(this.#host.port, (outcome, words) => this.#fallAsleep(outcome, words));
+    const end = (outcome: Outcome, words: string) => this.#fallAsleep(outcome, words);
+    this.#dependencies ??= new Dependencies(this.#host.port, end, (text) => this.redactor.hide(text));
     return this.#dependencies;
   }
 
@@ -322,13 +327,14 @@ export class JobContext extends Lasting {
   #in(): Steps {
     if (!this.#steps) {
       const { port, lingerMs } = this.#host;
-      this.#journal = new Journal({ port, redactor: this.#redactor, lingerMs });
+      this.#journal = new Journal({ port, redactor: this.redactor, lingerMs });
       this.#steps = new Steps(this.#host, this.#assignment, this.#implementation, this.#journal);
     }
     return this.#steps;
   }
 
-  get #redactor(): Redactor {
+  /** What must not be seen of this job. @internal */
+  get redactor(): Redactor {
     this.#secrets ??= this.#host.redactor ?? new Redactor();
     return this.#secrets;
   }
@@ -341,9 +347,6 @@ export class JobContext extends Lasting {
   #say(progress: Progress): void {
     this.#in();
     this.#heard();
-    if (progress.sentence !== undefined) {
-      progress = { ...progress, sentence: clean(this.#redactor.hide(String(progress.sentence)), MOST_SENTENCE) };
-    }
     this.#journal!.progress(progress);
   }
 
@@ -373,6 +376,7 @@ export class JobContext extends Lasting {
   #exec(log: Log, signal: () => AbortSignal, command: string, args: readonly string[], options: ExecOptions): Exec {
     this.#check();
     const { env, graceMs } = this.#host;
+    if (this.#secrets && args.some((one) => this.#secrets?.finds(String(one)))) log.warn(SHOWN_ARGUMENT, { command });
     if (!this.#mark) {
       this.#mark = markOf(this.#host.mark, this.#assignment);
       this.#host.onExec?.();

@@ -42,13 +42,20 @@ export class Dependencies {
   readonly #port: Port;
   /** Ends the attempt with this outcome. */
   readonly #end: (outcome: Outcome, words: string) => never;
+  readonly #hide: (text: string) => string;
   readonly #stocks = new Map<Limit, Stock>();
   readonly #closedAt = new Map<string, number>();
   readonly #byHand = new Map<Limit, number>();
 
-  constructor(port: Port, end: (outcome: Outcome, words: string) => never) {
+  constructor(
+    port: Port,
+    end: (outcome: Outcome, words: string) => never,
+    /** Without the secrets of the job: others read why a breaker is open. */
+    hide: (text: string) => string,
+  ) {
     this.#port = port;
     this.#end = end;
+    this.#hide = hide;
   }
 
   async fetch(
@@ -225,7 +232,7 @@ export class Dependencies {
 
   async #failed(breaker: Breaker, error: unknown): Promise<void> {
     this.#closedAt.delete(breaker.name);
-    await this.#tell(breaker, false, String((error as Error)?.message ?? error).slice(0, 1000));
+    await this.#tell(breaker, false, this.#hide(String((error as Error)?.message ?? error)).slice(0, 1000));
   }
 
   async #tell(breaker: Breaker, succeeded: boolean, reason: string | null): Promise<void> {

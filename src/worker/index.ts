@@ -21,6 +21,7 @@ export { Stopped, type StopReason } from "./ends.ts";
 export { type Exec, ExecError, type ExecOptions, type ExecResult } from "./exec.ts";
 export type { Classification } from "./failure.ts";
 export { type AnyImplementation, type Implementation, type ImplementOptions, implement } from "./implement.ts";
+export type { FindSecret, SecretUse } from "./opening.ts";
 export type { WorkerOptions } from "./options.ts";
 export type { Begin } from "./own-transaction.ts";
 export type { BatchHandle, Log, StepHandle } from "./step-handle.ts";

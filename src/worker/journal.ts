@@ -1,6 +1,7 @@
 // What an attempt says while it works: log lines and progress, in order. It cuts what is too long, hides registered secrets before anything
 // leaves the process, keeps within the job's budget of log bytes (beyond it only the last lines are kept, behind a marker) and thins progress.
 // In a runner lines are gathered for a moment, because each message over the pipe has its price.
+import { InvalidInput } from "../errors.ts";
 import { clean } from "./failure.ts";
 import type { LogLine, Port, Progress } from "./port.ts";
 import type { Redactor } from "./redact.ts";
@@ -18,6 +19,7 @@ export interface JournalOptions {
 const MOST_LINE = 16 * 1024;
 /** The words "… (123 more)" must be within. */
 const MOST_MESSAGE = MOST_LINE - 32;
+const MOST_SENTENCE = 1000;
 const BATCH_BYTES = 64 * 1024;
 const TAIL_LINES = 200;
 const PROGRESS_MS = 500;
@@ -64,12 +66,36 @@ export class Journal {
     this.#add(line, size);
   }
 
+  /** Words that go elsewhere than into the log. */
+  get redactor(): Redactor {
+    return this.#options.redactor;
+  }
+
+  /** A name is stored as it is, or two could become one. */
+  refuseName(name: string, of: string): void {
+    if (!this.redactor.finds(name)) return;
+    throw new InvalidInput(`The name of ${of} carries a secret of this job`, {
+      field: "name",
+      remedy: "Leave it out of the name: names are stored and shown",
+    });
+  }
+
+  /** What a step returns is data, and comes back as it was: it is not touched, but the person who reads the log is told. */
+  checkResult(step: string, json: string): void {
+    if (!this.redactor.finds(json)) return;
+    this.write("warning", `The result of step "${step}" carries a secret of this job and is stored as it is`, step);
+  }
+
   /** Says the latest value when it moved by a hundredth or half a second has passed, and the last one in any case. */
   progress(progress: Progress): void {
     // Nothing is known by 0 of an amount that could not be read.
     const unreadable = [progress.fraction, progress.done, progress.total].some((one) => Number.isNaN(one));
     if (this.#closed || unreadable) return;
-    this.#progress = progress;
+    const { sentence } = progress;
+    this.#progress =
+      sentence === undefined
+        ? progress
+        : { ...progress, sentence: clean(this.redactor.hide(String(sentence)), MOST_SENTENCE) };
     const fraction = fractionOf(progress);
     const waitMs = this.#sentAt + PROGRESS_MS - performance.now();
     if (Math.abs(fraction - this.#sentFraction) >= PROGRESS_STEP || waitMs <= 0) {
@@ -133,7 +159,7 @@ export class Journal {
     try {
       json = JSON.stringify(data, (_, value) => (typeof value === "bigint" ? String(value) : value));
     } catch {
-      return { unreadable: clean(String(data), 200) };
+      return { unreadable: clean(this.redactor.hide(String(data)), 200) };
     }
     if (json === undefined) return undefined;
     if (json.length > MOST_LINE) return { dropped: `larger than ${MOST_LINE} bytes`, bytes: json.length };

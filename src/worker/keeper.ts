@@ -17,6 +17,7 @@ import { Beats } from "./beats.ts";
 import { type Outcome, outcomeOfStop, type StopReason, settlementOf } from "./ends.ts";
 import { failureOf } from "./failure.ts";
 import { Ledger, lastWords } from "./ledger.ts";
+import type { Opener } from "./opening.ts";
 import { assignmentOf, type Crew, type PipelineFacts } from "./port.ts";
 import { Running, type RunningHost } from "./running.ts";
 import type { ArtifactStore } from "./stores.ts";
@@ -41,6 +42,7 @@ export interface KeeperOptions {
   pushedPollMs: number;
   scratchRoot: string;
   runAs: { uid: number; gid: number } | undefined;
+  opener: Opener;
   store: ArtifactStore | undefined;
   /** Jobs to take in all; Infinity for a worker that goes on. */
   most: number;
@@ -71,7 +73,7 @@ export class Keeper {
   #quiet: (() => void)[] = [];
 
   constructor(options: KeeperOptions) {
-    const { database, announcer, worker, pool, spanMs, pipelines, store, scratchRoot, runAs } = options;
+    const { database, announcer, worker, pool, spanMs, pipelines, store, scratchRoot, runAs, opener } = options;
     this.#options = options;
     this.#facts = new Map(pipelines.map((facts) => [facts.name, facts]));
     const onRefused = (lease: Lease, verb: string) => this.#refused(lease, verb);
@@ -87,6 +89,7 @@ export class Keeper {
       spanMs,
       scratchRoot,
       runAs,
+      opener,
       proof,
       onRefused,
       known,
@@ -196,7 +199,7 @@ export class Keeper {
   }
 
   #begin(job: ClaimedJob, claimedAt: number): void {
-    const { announcer, crew, database, onBusy } = this.#options;
+    const { announcer, crew, database, onBusy, opener } = this.#options;
     const assignment = assignmentOf(job, database.schema);
     const running = new Running(assignment, this.#facts.get(job.pipeline)!, claimedAt, this.#host);
     this.#jobs.set(running.job, running);
@@ -209,7 +212,8 @@ export class Keeper {
       this.#end(running, outcomeOfStop({ kind: "shutdown" }));
       return;
     }
-    running.run = crew.run(assignment, running);
+    const sealed = running.facts.settings.sealed as readonly string[] | undefined;
+    running.run = sealed?.length ? opener.run(crew, assignment, running, sealed) : crew.run(assignment, running);
     running.run.outcome.then(
       (outcome) => this.#end(running, outcome),
       (error) => this.#end(running, { kind: "failed", failure: failureOf(error), fatal: false }),

@@ -4,10 +4,12 @@ import path from "node:path";
 import { processEnvironment } from "../config.ts";
 import type { DatabaseOptions } from "../database.ts";
 import { InvalidInput } from "../errors.ts";
+import type { SealKeys } from "../sealing.ts";
 import { type Duration, durationMs, limitMs } from "../time.ts";
 import type { WebhookSenderOptions } from "../webhooks/options.ts";
 import type { CrashWish } from "./crash-point.ts";
 import { type AnyImplementation, type Implementation, isImplementation } from "./implement.ts";
+import { type FindSecret, Opener } from "./opening.ts";
 import { type ArtifactStore, type Credentials, openStore } from "./stores.ts";
 
 export interface WorkerOptions {
@@ -47,6 +49,10 @@ export interface WorkerOptions {
   /** Where artifacts are kept: file:… or s3://bucket/prefix?endpoint=…. */
   store?: string;
   storeCredentials?: Credentials;
+  /** Opens the sealed parts of inputs, and seals those of children: "k2:base64,k1:base64", of which the first seals, or by name. */
+  sealKeys?: SealKeys | string;
+  /** Looks up what references in inputs stand for; undefined for a name it does not know. Default: STILLWAKE_SECRET_<NAME> of `env`. */
+  secrets?: FindSecret;
   /** Below it each attempt has a directory of its own. Default: in the system's temporary directory. */
   scratch?: string;
   /** The user runners run as; needs the right to change to it. */
@@ -92,6 +98,7 @@ export interface WorkerSettings {
   spares: number;
   mostJobs: number;
   env: Readonly<Record<string, string | undefined>>;
+  opener: Opener;
   /** Values that user code must not see in its environment. */
   secrets: string[];
   demandMs: number;
@@ -101,7 +108,7 @@ export interface WorkerSettings {
 
 const known =
   `url directUrl schema connections pool slots pipelines isolation name lease grace cancelGrace drainLimit idleExit until poll
-  pollWithHints store storeCredentials scratch runAs heapMb spares mostJobs env demandEvery webhooks crash`.split(
+  pollWithHints store storeCredentials sealKeys secrets scratch runAs heapMb spares mostJobs env demandEvery webhooks crash`.split(
     /\s+/,
   );
 
@@ -137,6 +144,7 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
   if (spanMs < 1000 || spanMs > 86_400_000)
     refuse("lease", `A lease of ${options.lease} is out of range`, "Use 1s to 1d");
   const graceMs = durationMs(options.grace ?? "5s", "grace");
+  const env = options.env ?? processEnvironment();
   return {
     database: {
       url: url!,
@@ -165,7 +173,8 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
     heapMb: options.heapMb === undefined ? undefined : whole(options.heapMb, "heapMb", 16, 1_000_000),
     spares: whole(options.spares ?? 1, "spares", 0, 100),
     mostJobs: whole(options.mostJobs ?? 1000, "mostJobs", 1, 1_000_000_000),
-    env: options.env ?? processEnvironment(),
+    env,
+    opener: new Opener(options.sealKeys, options.secrets, env),
     secrets: secretsOf(url!, options),
     demandMs: limitMs(options.demandEvery, "demandEvery"),
     webhooks: readWebhooks(options.webhooks),
@@ -202,16 +211,19 @@ function readWebhooks(given: WorkerOptions["webhooks"] = true): WebhookSenderOpt
   return given === true ? {} : given || undefined;
 }
 
-function secretsOf(url: string, { directUrl, storeCredentials }: WorkerOptions): string[] {
+function secretsOf(url: string, { directUrl, storeCredentials, sealKeys = "" }: WorkerOptions): string[] {
   const urls = [url, ...(typeof directUrl === "string" ? [directUrl] : [])];
   // As it is, as it is written in a URL, and with the user before it: a short one cannot be looked for inside of other values.
   const passwords = urls.flatMap((one) => {
     const { username, password } = URL.canParse(one) ? new URL(one) : { username: "", password: "" };
     return password ? [decodeURIComponent(password), password, `${username}:${password}@`] : [];
   });
-  return [...urls, ...passwords, storeCredentials?.secretAccessKey ?? "", storeCredentials?.sessionToken ?? ""].filter(
-    Boolean,
-  );
+  const keys =
+    typeof sealKeys === "string"
+      ? sealKeys.split(",").map((pair) => pair.replace(/^[^:]*:/, ""))
+      : Object.values(sealKeys.keys);
+  const { secretAccessKey = "", sessionToken = "" } = storeCredentials ?? {};
+  return [...urls, ...passwords, ...keys, secretAccessKey, sessionToken].filter(Boolean);
 }
 
 function whole(value: number, field: string, least: number, most: number): number {

@@ -20,6 +20,8 @@ export type FromRunner =
   | { say: "step"; run: number; started?: string; ended?: StepReport }
   | { say: "limit"; run: number; step: string; timeoutMs: number | null }
   | { say: "alive"; run: number }
+  /** The job has registered a secret: what the runner prints past its own redactor is read by the keeper. */
+  | { say: "secret"; run: number; value: unknown }
   /** It was told to stop, and its event loop turns. */
   | { say: "heard"; run: number }
   | { say: "ended"; run: number; outcome: Outcome; stray: boolean };

@@ -12,7 +12,8 @@ import type {
   takeSignal,
 } from "../long-work-verbs.ts";
 import type { PipelineSettings } from "../pipeline.ts";
-import type { ArtifactRow, JobOrigin } from "../verbs.ts";
+import type { ArtifactRow } from "../read-verbs.ts";
+import type { JobOrigin } from "../verbs.ts";
 import type { ClaimedJob, KeptStep } from "../worker-verbs.ts";
 import type { ProducedArtifact } from "./artifacts.ts";
 import type { Outcome, StopReason } from "./ends.ts";
@@ -34,6 +35,8 @@ export interface Assignment {
   trace: Record<string, string> | null;
   /** The slot of a schedule that it is for. */
   origin: JobOrigin | null;
+  /** Values of its input that it must not show; there once what is sealed is open. */
+  secrets?: unknown[];
   /** Of this Stillwake, for checkpoints inside the user's own transaction. */
   schema: string;
 }

@@ -27,7 +27,18 @@ import type { Assignment, Crew, PipelineFacts, Port, Run } from "./port.ts";
 export interface RelayOptions
   extends Pick<
     WorkerOptions,
-    "url" | "schema" | "connections" | "pool" | "slots" | "lease" | "grace" | "store" | "env" | "webhooks"
+    | "url"
+    | "schema"
+    | "connections"
+    | "pool"
+    | "slots"
+    | "lease"
+    | "grace"
+    | "store"
+    | "sealKeys"
+    | "secrets"
+    | "env"
+    | "webhooks"
   > {
   /** What implement() returned. */
   pipelines: readonly AnyImplementation[];

@@ -79,7 +79,7 @@ async function run(run: number, assignment: Assignment): Promise<void> {
   const port = new PipePort(run, send);
   const stop = new StopSignal();
   stray = false;
-  redactor = new Redactor();
+  redactor = new Redactor((value) => send({ say: "secret", run, value }));
   const tick = setInterval(() => send({ say: "alive", run }), settings.tickMs);
   let failed = false;
   const uncaught = new Promise<never>((_, reject) => {

@@ -12,6 +12,7 @@ import { oomKills } from "./memory.ts";
 import { type FromRunner, serve, type ToRunner, thrownFrom } from "./pipe.ts";
 import type { Assignment, Crew, PipelineFacts, Port, Run } from "./port.ts";
 import { GUARD, killTree, startGuard } from "./process-tree.ts";
+import { Redactor } from "./redact.ts";
 import { causeOf, checked, limitsBack } from "./runner-words.ts";
 
 export interface RunnersOptions {
@@ -54,6 +55,8 @@ interface Runner {
   task: Task | undefined;
   /** The end of what it wrote to stderr: V8 says there what it died of. */
   lastWords: string;
+  /** The secrets of its job, and of the one before: what that printed may still be in the pipe. */
+  hidden: [now: Redactor, before: Redactor];
   oomKills: number | undefined;
   /** Its end was decided here. */
   dismissed: boolean;
@@ -151,6 +154,8 @@ export class Runners implements Crew {
       runner.task = task;
       runner.jobs += 1;
       runner.lastWords = "";
+      runner.hidden = [new Redactor(), runner.hidden[0]];
+      for (const secret of task.assignment.secrets ?? []) runner.hidden[0].register(secret);
       say(runner, { say: "run", run: runner.jobs, assignment: task.assignment });
     }
   }
@@ -192,6 +197,7 @@ export class Runners implements Crew {
       jobs: 0,
       task: undefined,
       lastWords: "",
+      hidden: [new Redactor(), new Redactor()],
       oomKills: oomKills(),
       dismissed: false,
     };
@@ -230,6 +236,7 @@ export class Runners implements Crew {
     else if (message?.run !== runner.jobs || !runner.task) return;
     else if (message.say === "ended") this.#hasEnded(runner, message);
     else if (message.say === "heard") runner.task.heard();
+    else if (message.say === "secret") runner.hidden[0].register(message.value);
     else void serve(message, runner.task.port, (answer) => say(runner, answer)).catch(() => {});
   }
 
@@ -301,7 +308,7 @@ export class Runners implements Crew {
     this.#leave(runner);
     const { task } = runner;
     runner.task = undefined;
-    const failure = causeOf(runner, code, signal);
+    const failure = causeOf({ ...runner, lastWords: hide(runner, runner.lastWords) }, code, signal);
     if (!this.#stopped && !task?.stopping && !runner.dismissed) {
       this.#options.announcer.announce({
         kind: "runner.died",
@@ -335,7 +342,13 @@ export class Runners implements Crew {
       let saying: NodeJS.Timeout | undefined;
       const print = (line: string) => {
         const job = runner.task?.assignment.job;
-        announcer.announce({ kind: "runner.output", runner: runner.name, stream, line, ...(job && { job }) });
+        announcer.announce({
+          kind: "runner.output",
+          runner: runner.name,
+          stream,
+          line: hide(runner, line),
+          ...(job && { job }),
+        });
       };
       const sayLeftOut = () => {
         clearTimeout(saying);
@@ -376,6 +389,10 @@ function shownArguments(): string[] {
   return process.execArgv.filter(
     (one, place, all) => !/^--env-file/.test(one) && !/^--env-file[^=]*$/.test(all[place - 1] ?? ""),
   );
+}
+
+function hide({ hidden: [now, before] }: Runner, text: string): string {
+  return before.hide(now.hide(text));
 }
 
 function say(runner: Runner, message: ToRunner): void {

@@ -23,13 +23,15 @@ import {
   spawnState,
   takeSignal,
 } from "../long-work-verbs.ts";
-import { type ArtifactRow, registerPipeline } from "../verbs.ts";
+import type { ArtifactRow } from "../read-verbs.ts";
+import { registerPipeline } from "../verbs.ts";
 import { adopt, type KeptStep, type Lease, loadArtifacts, loadCheckpoints, saveArtifact } from "../worker-verbs.ts";
 import type { Announcer, EventOf } from "./announce.ts";
 import { artifactIsThere, storeArtifact } from "./artifact-keeper.ts";
 import type { ProducedArtifact } from "./artifacts.ts";
 import { Stopped, type StopReason } from "./ends.ts";
 import type { Ledger } from "./ledger.ts";
+import type { Opener } from "./opening.ts";
 import type { Assignment, LogLine, PipelineFacts, Port, Progress, Run, SpawnCall, StepReport } from "./port.ts";
 import { openScratch, type Scratch } from "./scratch.ts";
 import type { ArtifactStore } from "./stores.ts";
@@ -43,6 +45,7 @@ export interface RunningHost {
   scratchRoot: string;
   /** The user that runners run as, if it is another. */
   runAs: { uid: number; gid: number } | undefined;
+  opener: Opener;
   /** Resolves at the next beat that proves leases. */
   proof(): Promise<void>;
   onRefused(lease: Lease, verb: string): void;
@@ -224,14 +227,15 @@ export class Running implements Port, Lease {
     return tellBreaker(this.#host.database, this, breaker.name, succeeded, reason);
   }
 
-  async spawn({ pipeline, inputs, keys, tenants, trace, ...call }: SpawnCall): Promise<number> {
-    const { database } = this.#host;
+  async spawn(asked: SpawnCall): Promise<number> {
+    const { pipeline, inputs, keys, tenants, trace, ...call } = asked;
+    const { database, opener } = this.#host;
     const options: Record<string, unknown> = { ...call.options };
     if (keys.some((key) => key !== null)) options.keys = keys;
     if (tenants.some((tenant) => tenant !== null)) options.tenants = tenants;
     if (trace) options.traces = inputs.map(() => trace);
     const ids = inputs.map(() => newId());
-    const batch = { ...call, pipeline: pipeline.name, ids, inputs: `[${inputs.join(",")}]`, options };
+    const batch = { ...call, pipeline: pipeline.name, ids, inputs: `[${opener.seal(asked, ids).join(",")}]`, options };
     const stored = await this.#fenced("spawn", async () => {
       try {
         return await spawn(database, this, batch);

@@ -158,6 +158,7 @@ export class Steps {
   begin(name: string): Promise<{ value: unknown; raw: unknown } | undefined> | undefined {
     const { port, stop } = this.#host;
     checkName(name);
+    this.#journal.refuseName(name, "a step");
     if (this.#names.has(name)) {
       throw new InvalidInput(`Step "${name}" was already used in this job`, {
         field: "name",
@@ -228,6 +229,7 @@ export class Steps {
           return await work();
         } catch (error) {
           if (error instanceof Stopped) note("stopped");
+          else if (journal.redactor.hides) note("failed", journal.redactor.hideError(error));
           throw error;
         }
       });
@@ -242,7 +244,7 @@ export class Steps {
     } catch (error) {
       // The job goes on with it another time.
       if (error instanceof Asleep) outcome = "skipped";
-      else code = failureOf(error).code;
+      else code = journal.redactor.hideIn(failureOf(error).code) as string | undefined;
       this.#failed = { error, step: name };
       throw error;
     } finally {
@@ -260,6 +262,7 @@ export class Steps {
       if (this.#host.stop.reason?.stop.kind === "replaced") throw this.#host.stop.reason;
       if (this.#ended) throw attemptEnded(this.#assignment.job);
       const json = encode(value, `The result of step "${name}"`);
+      this.#journal.checkResult(name, json);
       this.#host.crashPoint?.("before", name);
       this.#journal.handOver();
       await this.#host.port.saveCheckpoint(name, json, performance.now() - began);

@@ -24,6 +24,8 @@ const WEBHOOKS = "test/webhooks.test.ts";
 const RECEIVERS = "test/webhook-receivers.test.ts";
 const SIGNATURE = "test/webhook-signature.test.ts";
 const SSRF = "test/ssrf.test.ts";
+const SEALED = "test/sealed.test.ts";
+const REDACT = "test/redact.test.ts";
 
 const inFile = (file) => (old, text) => ({ file, old, new: text });
 const breakers = inFile("sql/functions/breakers.sql");
@@ -47,6 +49,8 @@ const watchdog = inFile("sql/functions/watchdog.sql");
 const webhooks = inFile("sql/functions/webhooks.sql");
 const guard = inFile("src/webhooks/address-guard.ts");
 const signature = inFile("src/webhook-signature.ts");
+const sealing = inFile("src/sealing.ts");
+const redact = inFile("src/worker/redact.ts");
 
 // `only` names the test within the file where another would notice first, or where the file is long.
 /** @type {{ name: string, killedBy: string, only?: string, edits: { file: string, old: string, new: string }[] }[]} */
@@ -1563,5 +1567,65 @@ export const mutants = [
     killedBy: RECEIVERS,
     only: "ten tries at once",
     edits: [webhooks("  perform pg_advisory_xact_lock(hashtextextended('stillwake.webhooks', 0));\n", "")],
+  },
+  {
+    name: "sealed: the database takes plain values",
+    killedBy: SEALED,
+    edits: [enqueue("if v_pipeline.sealed <> '{}' then", "if false then")],
+  },
+  {
+    name: "sealed: what is one job's opens in another",
+    killedBy: SEALED,
+    edits: [sealing('["j", job, tenant, at]', '["j", tenant, at]')],
+  },
+  {
+    name: "sealed: what is one tenant's opens for another",
+    killedBy: SEALED,
+    edits: [sealing('["j", job, tenant, at]', '["j", job, at]')],
+  },
+  {
+    name: "sealed: what is one field's opens in another",
+    killedBy: SEALED,
+    edits: [sealing('["j", job, tenant, at]', '["j", job, tenant]')],
+  },
+  {
+    name: "sealed: a key may carry what is sealed",
+    killedBy: SEALED,
+    edits: [sealing("for (const label of labels) if (label !== null) refuseLabel(label, value, at);", "")],
+  },
+  {
+    name: "sealed: the children of a job are stored in the plain",
+    killedBy: SEALED,
+    edits: [inFile("src/worker/opening.ts")("if (!sealed?.length) return inputs;", "if (sealed) return inputs;")],
+  },
+  {
+    name: "redact: what was opened is not known as secret",
+    killedBy: SEALED,
+    edits: [inFile("src/worker/opening.ts")("secrets: valuesAt(input, paths)", "secrets: []")],
+  },
+  {
+    name: "redact: the output of a job shows its secrets",
+    killedBy: SEALED,
+    edits: [redact("outcome.output = this.hideIn(outcome.output);", "this.hideIn(outcome.output);")],
+  },
+  {
+    name: "redact: a secret over two lines shows",
+    killedBy: REDACT,
+    edits: [redact(": this.#withoutParts(text, enough, enough);", ": text;")],
+  },
+  {
+    name: "redact: a secret that a limit has cut shows its end",
+    killedBy: REDACT,
+    edits: [redact("place > 0 ? any : none", "none")],
+  },
+  {
+    name: "redact: why a breaker is open shows secrets",
+    killedBy: SEALED,
+    edits: [
+      inFile("src/worker/dependencies.ts")(
+        "this.#hide(String((error as Error)?.message ?? error))",
+        "String((error as Error)?.message ?? error)",
+      ),
+    ],
   },
 ];

@@ -14,7 +14,7 @@ export async function dumpSchema(client: pg.ClientBase, schema: string): Promise
 
 function normalise(line: string, schema: string): string {
   return line
-    .replaceAll(new RegExp(`\\b${schema}(?=\\b|_(?:app|worker|reader)\\b)`, "g"), "SCHEMA")
+    .replaceAll(new RegExp(`\\b${schema}(?=\\b|_(?:app|worker|reader|tenant)\\b)`, "g"), "SCHEMA")
     .replaceAll(/_\d{8}\b/g, "_WEEK");
 }
 
@@ -36,6 +36,10 @@ const sections: Record<string, string> = {
   indexes: `select pg_get_indexdef(c.oid) as line from pg_class c where c.${inSchema} and c.relkind in ('i', 'I')`,
   views: `select format('%s as %s', c.relname, pg_get_viewdef(c.oid)) as line from pg_class c where c.${inSchema} and c.relkind = 'v'`,
   functions: `select pg_get_functiondef(oid) as line from pg_proc where pronamespace = to_regnamespace($1)`,
+  "row security": `select format('%s: %s', c.relname, c.relrowsecurity) as line from pg_class c where c.${inSchema} and c.relkind in ('r', 'p')`,
+  policies: `select format('%s %s for %s to %s using %s', tablename, policyname, cmd, roles, qual) as line from pg_policies where schemaname = $1`,
+  "grants on columns": `select format('%s.%s: %s to %s', c.relname, t.attname, a.privilege_type, coalesce(nullif(a.grantee, 0)::regrole::text, 'public')) as line
+    from pg_class c join pg_attribute t on t.attrelid = c.oid cross join aclexplode(t.attacl) a where c.${inSchema} and a.grantee <> c.relowner`,
   triggers: `select pg_get_triggerdef(t.oid) as line from pg_trigger t join pg_class c on c.oid = t.tgrelid where c.${inSchema} and not t.tgisinternal`,
   "grants on relations": `select format('%s: %s to %s', c.relname, a.privilege_type, coalesce(nullif(a.grantee, 0)::regrole::text, 'public')) as line
     from pg_class c cross join aclexplode(c.relacl) a where c.${inSchema} and a.grantee <> c.relowner`,

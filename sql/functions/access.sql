@@ -1,0 +1,70 @@
+-- The server's door: tokens, and a record of what people did with them. A token itself is never here, only its hash.
+
+-- A token of this hash from now on. Raises SW001.
+create or replace function stillwake.create_token(
+  p_id uuid, p_name text, p_prefix text, p_hash bytea, p_role text, p_tenant text default null, p_expires_in interval default null, p_by text default null
+) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now timestamptz := stillwake.now();
+begin
+  if coalesce(length(p_name), 0) not between 1 and 200 then
+    perform stillwake.refuse('SW001', 'A token needs a name of 1 to 200 characters', 'name', 'Say who or what will use it.');
+  elsif p_role is null or p_role not in ('reader', 'operator', 'admin', 'worker') then
+    perform stillwake.refuse('SW001', format('"%s" is not a role', coalesce(p_role, 'null')), 'role', 'Roles: reader, operator, admin, worker.');
+  elsif length(p_tenant) not between 1 and 200 then
+    perform stillwake.refuse('SW001', 'A tenant has 1 to 200 characters', 'tenant', 'Leave it out for a token of the whole installation.');
+  elsif p_tenant is not null and p_role not in ('reader', 'operator') then
+    perform stillwake.refuse('SW001', format('A token of one tenant cannot be %s', p_role), 'role', 'Make it reader or operator, or leave the tenant out.');
+  elsif p_expires_in <= interval '0' then
+    perform stillwake.refuse('SW001', 'The token would have expired already', 'expiresIn', 'Use a time such as 90d.');
+  end if;
+  insert into stillwake.tokens (id, name, prefix, hash, role, tenant, created_at, created_by, expires_at)
+  values (p_id, p_name, p_prefix, p_hash, p_role, p_tenant, v_now, left(p_by, 200), v_now + p_expires_in)
+  on conflict (id) do nothing;
+end
+$$;
+
+-- Whose hash is this? No row when nobody's, or it has expired or was revoked. That it was used is noted once a minute at most.
+create or replace function stillwake.check_token(p_hash bytea)
+returns table (id uuid, name text, role text, tenant text, expires_at timestamptz)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now timestamptz := stillwake.now();
+begin
+  return query
+  select t.id, t.name, t.role, t.tenant, t.expires_at from stillwake.tokens t
+  where t.hash = p_hash and t.revoked_at is null and (t.expires_at is null or t.expires_at > v_now);
+  if found then
+    update stillwake.tokens t set last_used_at = v_now
+    where t.hash = p_hash and (t.last_used_at is null or t.last_used_at < v_now - interval '1 minute');
+  end if;
+end
+$$;
+
+-- It opens nothing any more. Answers false when there is no such token.
+create or replace function stillwake.revoke_token(p_id uuid, p_by text default null) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  update stillwake.tokens set revoked_at = coalesce(revoked_at, stillwake.now()), revoked_by = coalesce(revoked_by, left(p_by, 200)) where id = p_id;
+  return found;
+end
+$$;
+
+create or replace view stillwake.access_tokens as
+select id, name, prefix, role, tenant, created_at, created_by, expires_at, last_used_at, revoked_at, revoked_by from stillwake.tokens;
+
+-- Somebody is about to do something: who, what, and to what. An act that is said again changes nothing.
+create or replace function stillwake.begin_act(p_id uuid, p_act jsonb) returns void
+language sql security definer set search_path = pg_catalog, pg_temp as $$
+  insert into stillwake.audit (id, at, actor, token, tenant, act, target, before, after, address)
+  values (p_id, stillwake.now(), left(coalesce(p_act ->> 'actor', 'unknown'), 200), (p_act ->> 'token')::uuid, left(p_act ->> 'tenant', 200), left(p_act ->> 'act', 100),
+    left(p_act ->> 'target', 500), p_act -> 'before', p_act -> 'after', left(p_act ->> 'address', 100))
+  on conflict (id) do nothing
+$$;
+
+-- It was done, or refused: how things were before and are after.
+create or replace function stillwake.end_act(p_id uuid, p_before jsonb, p_after jsonb) returns void
+language sql security definer set search_path = pg_catalog, pg_temp as $$
+  update stillwake.audit set before = p_before, after = p_after where id = p_id
+$$;

@@ -1,0 +1,102 @@
+-- The live path: a server that has followers of a job says so in watches and listens to "stillwake.feed"; whoever changes something about a watched job
+-- names it there, once per statement; the server then reads what is new for all its jobs together. A hint may be lost: who listens looks once more after
+-- each new LISTEN, and now and then without one.
+
+-- Begins to watch these jobs, or goes on with it, for p_span. What watchers that died have left goes with it, in bounded number.
+-- Locks: watches by job. Raises SW001.
+create or replace function stillwake.watch(p_watcher text, p_jobs uuid[], p_span interval default '2 minutes') returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_now timestamptz := stillwake.now();
+begin
+  if coalesce(length(p_watcher), 0) not between 1 and 200 or p_span is null or p_span not between '1 second' and '1 hour' or cardinality(p_jobs) > 10000 then
+    perform stillwake.refuse('SW001', format('watch(%s jobs for %s) is out of range', cardinality(p_jobs), p_span), 'watch',
+      'A watcher has a name and watches up to 10000 jobs at a time, for 1 second to 1 hour.');
+  end if;
+  perform stillwake.forget_watches(v_now, 1000);
+  insert into stillwake.watches (job_id, watcher, until)
+  select distinct j, p_watcher, v_now + p_span from unnest(p_jobs) j where j is not null order by j
+  on conflict (job_id, watcher) do update set until = excluded.until;
+end
+$$;
+
+-- Watches these no longer, or none when none is named. Locks: watches of this watcher.
+create or replace function stillwake.unwatch(p_watcher text, p_jobs uuid[] default null) returns void
+language sql security definer set search_path = pg_catalog, pg_temp as $$
+  delete from stillwake.watches w where w.watcher = p_watcher and (p_jobs is null or w.job_id = any (p_jobs))
+$$;
+
+-- Those that ran out. Locks: watches, skipping locked ones.
+create or replace function stillwake.forget_watches(p_now timestamptz, p_limit integer) returns void
+language sql as $$
+  delete from stillwake.watches w where (w.job_id, w.watcher) in (
+    select o.job_id, o.watcher from stillwake.watches o where o.until < p_now limit p_limit for update skip locked)
+$$;
+
+-- Something that can be seen of these jobs has changed. One NOTIFY at most, with the ids of those that are watched, or * for many; none when nobody watches: it takes a
+-- global lock at commit. Called by whoever changes it, once per statement.
+create or replace function stillwake.hint_watchers(p_jobs uuid[]) returns void
+language plpgsql as $$
+declare
+  v_now timestamptz;
+  v_ids text;
+begin
+  if not exists (select from stillwake.watches) then
+    return;
+  end if;
+  v_now := stillwake.now();
+  -- A look-up for each: a join would read all that are watched, whatever has changed.
+  select string_agg(distinct j::text, ',') into v_ids from unnest(p_jobs) j
+  where (select true from stillwake.watches w where w.job_id = j and w.until > v_now limit 1);
+  if v_ids is not null then
+    perform pg_notify('stillwake.feed', case when length(v_ids) > 7900 then '*' else v_ids end);
+  end if;
+end
+$$;
+
+-- What is new about many jobs, all of one moment. Per job up to four kinds of rows:
+--   state  how it stands (data) and the last number of its feed (seq); none when there is no such job    end  what came of it, when it has ended and p_ends
+--   feed   lines and events after p_afters, at most p_most and about 256 kB; the last 100 where that is null
+--   step   checkpoints saved after the moment of p_marks (microseconds since 1970), at most the latest 500; none where that is null
+-- The SET clauses pin the plan: look-ups by primary key, planned once per session. Stable, so that all its statements see one snapshot.
+create or replace function stillwake.read_feeds(p_jobs uuid[], p_afters bigint[], p_marks bigint[], p_most integer default 500, p_ends boolean default true)
+returns table (job_id uuid, what text, seq bigint, at timestamptz, epoch bigint, kind text, level text, step text, message text, data jsonb, size integer)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+declare
+  v_afters bigint[] := p_afters;
+begin
+  return query
+  select j.id, 'state', j.seq, null::timestamptz, j.epoch, null, null, null, null,
+    jsonb_build_object('state', j.state, 'waiting_for', j.waiting_for, 'attempt', j.attempt, 'max_attempts', j.max_attempts, 'run_at', case when isfinite(j.run_at) then j.run_at end,
+      'started_at', j.started_at, 'ended_at', j.ended_at, 'progress', j.progress, 'missing', j.missing), 0
+  from stillwake.jobs j where j.id = any (p_jobs);
+  return query
+  select e.id, 'end', e.seq, null::timestamptz, e.epoch, null, null, null, null, jsonb_build_object('state', e.state, 'output', e.output, 'failure', e.failure), 0
+  from stillwake.ended_jobs e where p_ends and e.id = any (p_jobs);
+  if array_position(p_afters, null) is not null then
+    v_afters := array(
+      select coalesce(a.after, (select greatest(j.seq - 100, 0) from stillwake.jobs j where j.id = a.id), 0) from unnest(p_jobs, p_afters) with ordinality a (id, after, n) order by a.n);
+  end if;
+  return query
+  select a.id, 'feed', f.seq, f.at, f.epoch, f.kind, f.level, f.step, f.message, f.data, f.size
+  from unnest(p_jobs, v_afters) with ordinality a (id, after, n) cross join lateral (
+    select l.*, sum(l.size) over (order by l.seq) - l.size as before from (
+      select o.seq, o.at, o.epoch, o.kind, o.level, o.step, o.message, o.data,
+        coalesce(octet_length(o.message), 0) + case when pg_column_size(o.data) > 500 then octet_length(o.data::text) else coalesce(pg_column_size(o.data), 0) end as size
+      from stillwake.feed o where o.job_id = a.id and o.seq > a.after order by o.seq limit p_most
+    ) l
+  ) f where f.before < 262144 order by a.n, f.seq;
+  return query
+  select a.id, 'step', null::bigint, c.saved_at, c.epoch, null, null, c.step, null,
+    jsonb_build_object('started_at', c.started_at, 'mark', (extract(epoch from c.saved_at) * 1000000)::bigint::text), 0
+  from unnest(p_jobs, p_marks) with ordinality a (id, mark, n) cross join lateral (
+    select o.step, o.epoch, o.started_at, o.saved_at from stillwake.checkpoints o
+    where o.job_id = a.id and o.saved_at > timestamptz 'epoch' + a.mark * interval '1 microsecond'
+      -- A wait that goes on and a list that is half done are no results yet.
+      and case when pg_column_size(o.output) < 40000 then
+        not coalesce(o.output #>> '{$stillwake,0}' = 'wait' or o.output #>> '{$stillwake,0}' = 'place' and o.output #> '{$stillwake,1,over}' is null, false) else true end
+    order by o.saved_at desc, o.step limit 500
+  ) c where a.mark is not null order by a.n, c.saved_at, c.step;
+end
+$$;

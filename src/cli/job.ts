@@ -1,0 +1,140 @@
+// stillwake job <id>: where one job stands, what it did, or its lines as they are written.
+import type { Call } from "./command.ts";
+import { colourOfState, failureText, followJob, reasonOf } from "./follow.ts";
+import { printLine } from "./log-line.ts";
+import { ago, between, span } from "./moments.ts";
+import type { Screen } from "./screen.ts";
+import { printFacts, printTable } from "./table.ts";
+
+const LINES_AT_ONCE = 1000;
+
+export async function jobCommand(call: Call): Promise<number> {
+  const { flags, words, screen } = call;
+  const id = words[0]!;
+  if (flags.follow) return followJob(call, id);
+  const api = await call.door();
+  const path = `/v1/jobs/${encodeURIComponent(id)}`;
+  const job = await api.call("GET", path);
+  const parts: Record<string, unknown> = {};
+  if (flags.attempts) Object.assign(parts, await api.call("GET", `${path}/attempts`));
+  if (flags.steps) Object.assign(parts, await api.call("GET", `${path}/steps`));
+  if (flags.artifacts) Object.assign(parts, await api.call("GET", `${path}/artifacts`));
+  if (flags.logs) parts.lines = await allLines(call, path);
+  if (flags.json) {
+    screen.json(Object.keys(parts).length === 0 ? job : { job, ...parts });
+    return 0;
+  }
+  // Somebody who wants the lines wants the lines.
+  if (!flags.logs || Object.keys(parts).length > 1) printJob(screen, job);
+  for (const [name, print] of Object.entries(sections)) {
+    if (parts[name] === undefined) continue;
+    if (name !== "lines" || Object.keys(parts).length > 1) screen.print("");
+    print(screen, parts[name] as never[]);
+  }
+  return 0;
+}
+
+async function allLines(call: Call, path: string): Promise<unknown[]> {
+  const api = await call.door();
+  const lines: unknown[] = [];
+  for (let after = "0"; ; ) {
+    const page = await api.call("GET", `${path}/logs`, { query: { after, limit: LINES_AT_ONCE } });
+    lines.push(...page.lines);
+    if (page.lines.length < LINES_AT_ONCE) return lines;
+    after = page.next;
+  }
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: a Job of the API.
+function printJob(screen: Screen, job: any): void {
+  const when = (moment: string | null) => (moment ? `${moment} (${ago(moment)})` : null);
+  const { schedule, parent, children, progress, failure, cancel, pause } = job;
+  const by = (told: { by?: string; reason?: string } | null) =>
+    told && ([told.by && `by ${told.by}`, told.reason].filter(Boolean).join(": ") || "yes");
+  printFacts(screen, [
+    ["job", job.id, "bold"],
+    ["pipeline", job.pipeline],
+    ["pool", job.pool],
+    [
+      "state",
+      job.state + (job.state === "queued" ? `, waits for ${reasonOf(job.waitingFor)}` : ""),
+      colourOfState[job.state],
+    ],
+    ["attempt", `${job.attempt} of ${job.maxAttempts}${job.crashes > 0 ? `, ${job.crashes} crashed` : ""}`],
+    ["priority", job.priority || null],
+    ["key", job.key],
+    ["tenant", job.tenant],
+    ["idempotency", job.idempotencyKey],
+    ["created", when(job.createdAt)],
+    ["due", job.state === "queued" || job.state === "paused" ? when(job.runAt) : null],
+    ["started", when(job.startedAt)],
+    ["ended", when(job.endedAt)],
+    ["took", between(job.startedAt, job.endedAt)],
+    ["worker", job.worker],
+    ["schedule", schedule && `${schedule.name}, slot ${schedule.slot}`],
+    ["parent", parent && `${parent.id}, ${parent.spawn}[${parent.index}]`],
+    [
+      "children",
+      children &&
+        `${children.completed} completed, ${children.failed} failed, ${children.cancelled} cancelled of ${children.total}`,
+    ],
+    ["progress", progress],
+    ["cancelled", by(cancel), "yellow"],
+    ["paused", by(pause), "yellow"],
+    ["missing", job.missing.join(", "), "yellow"],
+    ["failure", failure && failureText(failure), "red"],
+    ["input", job.input],
+    ["output", job.output],
+  ]);
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: what the API answers.
+const sections: Record<string, (screen: Screen, rows: any[]) => void> = {
+  attempts: (screen, rows) =>
+    printTable(
+      screen,
+      rows,
+      [
+        { title: "ATTEMPT", of: ({ attempt }) => attempt, right: true },
+        {
+          title: "OUTCOME",
+          of: ({ outcome }) => outcome ?? "running",
+          colour: ({ outcome }) => colourOfState[outcome],
+        },
+        { title: "BEGAN", of: ({ claimedAt }) => ago(claimedAt), right: true },
+        { title: "TOOK", of: ({ claimedAt, endedAt }) => between(claimedAt, endedAt), right: true },
+        { title: "WORKER", of: ({ worker }) => worker, elastic: true },
+        { title: "FAILURE", of: ({ failure }) => failure && failureText(failure), elastic: true },
+      ],
+      "It has no attempts yet.",
+    ),
+  steps: (screen, rows) =>
+    printTable(
+      screen,
+      rows,
+      [
+        { title: "STEP", of: ({ name }) => name, elastic: true },
+        { title: "SAVED", of: ({ savedAt }) => ago(savedAt), right: true },
+        { title: "TOOK", of: ({ tookMs }) => (tookMs === null ? "" : span(tookMs)), right: true },
+        { title: "EPOCH", of: ({ epoch }) => epoch, right: true },
+      ],
+      "It has no steps yet.",
+    ),
+  artifacts: (screen, rows) =>
+    printTable(
+      screen,
+      rows,
+      [
+        { title: "ARTIFACT", of: ({ name }) => name, elastic: true },
+        { title: "BYTES", of: ({ size }) => size, right: true },
+        { title: "TYPE", of: ({ contentType }) => contentType },
+        { title: "SAVED", of: ({ savedAt }) => ago(savedAt), right: true },
+        { title: "SHA-256", of: ({ sha256 }) => sha256, elastic: true },
+      ],
+      "It has no artifacts yet.",
+    ),
+  lines: (screen, rows) => {
+    for (const row of rows) printLine(screen, row);
+    if (rows.length === 0) screen.say("It has written nothing yet.");
+  },
+};

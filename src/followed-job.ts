@@ -1,0 +1,311 @@
+// What a process knows of one job that somebody follows: a ring of the latest lines, how the job stands, the steps it has kept. Filled by the
+// one reader of the process (feed-reader.ts), read by any number of followers (follow.ts), each of which holds no more than its own place.
+// Every event is one object for all followers, so that whoever encodes it does so once.
+import type { FeedRow, LiveRow, StateFacts } from "./live-verbs.ts";
+import type { Failure, JobState, WaitingFor } from "./verbs.ts";
+
+/** How a job stands. */
+export interface StateEvent {
+  kind: "state";
+  state: JobState;
+  waitingFor: WaitingFor | null;
+  attempt: number;
+  maxAttempts: number;
+  runAt: Date | null;
+  startedAt: Date | null;
+  endedAt: Date | null;
+  progress: StateFacts["progress"];
+  missing: string[];
+}
+
+/** A line for people. */
+export interface LogEvent {
+  kind: "log";
+  /** To go on after it: `follow(id, { after: seq })`. */
+  id: string;
+  seq: string;
+  at: Date;
+  epoch: string;
+  level: "info" | "success" | "warning" | "error";
+  step: string | null;
+  message: string;
+  data: unknown;
+}
+
+/** A change of state, as the feed keeps it. */
+export interface FeedEvent {
+  kind: "event";
+  id: string;
+  seq: string;
+  at: Date;
+  epoch: string;
+  /** What happened, such as "slept" or "retried". */
+  event: string;
+  data: unknown;
+}
+
+/** The result of a step was kept. */
+export interface StepEvent {
+  kind: "step";
+  name: string;
+  startedAt: Date | null;
+  savedAt: Date;
+  tookMs: number | null;
+  epoch: string;
+}
+
+export interface ProgressEvent {
+  kind: "progress";
+  progress: NonNullable<StateFacts["progress"]>;
+}
+
+/** What lay between these two places is gone. */
+export interface GapEvent {
+  kind: "gap";
+  after: string;
+  next: string;
+}
+
+/** The last one. The state is null when the job was forgotten while it was followed. */
+export interface EndEvent {
+  kind: "end";
+  id: string;
+  state: "completed" | "failed" | "cancelled" | null;
+  output: unknown;
+  failure: Failure | null;
+}
+
+export type FollowEvent = StateEvent | LogEvent | FeedEvent | StepEvent | ProgressEvent | GapEvent | EndEvent;
+
+export interface Line {
+  seq: bigint;
+  event: LogEvent | FeedEvent;
+  size: number;
+}
+
+/** The ring of a job holds no more than this. */
+const MOST_LINES = 500;
+const MOST_SIZE = 256 * 1024;
+/** What a line takes besides its text, about. */
+const LINE_SIZE = 600;
+/** What a first look brings: see read_feeds(). */
+const TAIL = 100n;
+const MOST_STEPS = 500;
+
+export class FollowedJob {
+  readonly id: string;
+  /** How many follow it now. */
+  followers = 0;
+  /** When it was last followed, once nobody does. */
+  leftAt = 0;
+  /** Something was read about it. */
+  loaded = false;
+  /** Reads that were begun, and the last of them that has been answered or has failed. */
+  begun = 0;
+  #answered = 0;
+  #failed: { no: number; error: unknown } | undefined;
+  /** There is no such job, or no longer. */
+  gone = false;
+  /** The ring has every line after this one… */
+  from = 0n;
+  /** …up to this one, */
+  through = 0n;
+  /** and this is the last there is. */
+  head = 0n;
+  lines: Line[] = [];
+  #size = 0;
+  state: StateEvent | undefined;
+  stateNo = 0;
+  progress: ProgressEvent | undefined;
+  progressNo = 0;
+  /** The steps it has kept, numbered as they came in. */
+  steps: { no: number; event: StepEvent }[] = [];
+  stepNo = 0;
+  end: EndEvent | undefined;
+  /** The moment of the newest of its steps, in microseconds. */
+  mark = 0n;
+  /** Until when hints are sent for it, and when its steps were last asked for (performance.now()). */
+  watchedUntil = 0;
+  stepsAt = Number.NEGATIVE_INFINITY;
+  /** What a server made of the latest lines, for all of its clients: those of the house, and guests. */
+  readonly encoded: { events: readonly FollowEvent[]; bytes: Uint8Array }[] = [];
+  readonly #waiting = new Set<() => void>();
+  #opening = 0;
+  #facts = "";
+  #progressText = "";
+
+  constructor(id: string) {
+    this.id = id;
+  }
+
+  /** False while there is more to read. */
+  get complete(): boolean {
+    return this.through >= this.head;
+  }
+
+  get isOver(): boolean {
+    return this.gone || this.end !== undefined;
+  }
+
+  tell(): void {
+    for (const call of [...this.#waiting]) call();
+  }
+
+  /** What one read has brought about this job: all of one moment. */
+  apply(rows: LiveRow[], most: number): void {
+    const before = `${this.through} ${this.stateNo} ${this.progressNo} ${this.stepNo} ${this.isOver} ${this.complete}`;
+    const first = !this.loaded;
+    this.loaded = true;
+    this.#answered = this.begun;
+    const head = rows.find((row) => row.what === "state");
+    this.gone = head === undefined;
+    if (head) {
+      const last = BigInt(head.seq);
+      // A first look begins near the end.
+      if (first) this.from = this.through = last > TAIL ? last - TAIL : 0n;
+      const feed = rows.filter((row) => row.what === "feed");
+      this.#append(feed.map(toLine).filter(({ seq }) => seq > this.through));
+      this.through = wasCut(feed, most) ? BigInt(feed.at(-1)!.seq) : last;
+      this.head = last;
+      this.#setState(head.data);
+      for (const row of rows) if (row.what === "step") this.#addStep(row);
+      const end = rows.find((row) => row.what === "end");
+      this.end = end && { kind: "end", id: `${last}-${tailOf(this.id)}-end`, ...end.data };
+    }
+    const after = `${this.through} ${this.stateNo} ${this.progressNo} ${this.stepNo} ${this.isOver} ${this.complete}`;
+    if (before !== after || this.#opening > 0) this.tell();
+  }
+
+  /** A read has failed; for good, when there will be no other. */
+  fail(error: unknown, forGood = false): void {
+    this.#failed = { no: forGood ? Number.POSITIVE_INFINITY : this.begun, error };
+    if (this.#opening > 0 || forGood) this.tell();
+  }
+
+  /** Resolves when it has been read as it is now or later; what was known before may be old. */
+  async settled(signal?: AbortSignal): Promise<void> {
+    const wanted = this.begun + 1;
+    this.#opening += 1;
+    try {
+      while (this.#answered < wanted) {
+        signal?.throwIfAborted();
+        if (this.#failed && this.#failed.no >= wanted) throw this.#failed.error;
+        await this.changed(signal);
+      }
+    } finally {
+      this.#opening -= 1;
+    }
+  }
+
+  /** Resolves at the next change, after so long at the latest, or when the signal is given. */
+  async changed(signal?: AbortSignal, waitMs?: number): Promise<void> {
+    if (signal?.aborted) return;
+    let timer: NodeJS.Timeout | undefined;
+    await new Promise<void>((resolve) => {
+      const over = () => {
+        this.#waiting.delete(over);
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", over);
+        resolve();
+      };
+      this.#waiting.add(over);
+      signal?.addEventListener("abort", over);
+      if (waitMs !== undefined) timer = setTimeout(over, waitMs);
+    });
+  }
+
+  /** The first line of the ring after this place, as an index. */
+  indexAfter(seq: bigint): number {
+    let low = 0;
+    let high = this.lines.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.lines[middle]!.seq > seq) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+
+  #append(lines: Line[]): void {
+    for (const line of lines) {
+      this.lines.push(line);
+      this.#size += line.size;
+      if (line.event.kind === "event" && startsAgain(line.event)) this.steps = [];
+    }
+    let drop = 0;
+    while (this.lines.length - drop > MOST_LINES || (this.#size > MOST_SIZE && drop < this.lines.length - 1)) {
+      this.#size -= this.lines[drop]!.size;
+      drop += 1;
+    }
+    if (drop === 0) return;
+    this.from = this.lines[drop - 1]!.seq;
+    this.lines.splice(0, drop);
+  }
+
+  #setState(facts: StateFacts): void {
+    const { progress, ...rest } = facts;
+    const text = JSON.stringify(rest);
+    const progressText = JSON.stringify(progress);
+    if (text !== this.#facts) {
+      this.stateNo += 1;
+      this.#facts = text;
+    } else if (progressText === this.#progressText) {
+      return;
+    } else if (progress) {
+      this.progressNo += 1;
+      this.progress = { kind: "progress", progress };
+    }
+    this.#progressText = progressText;
+    const date = (iso: string | null) => (iso === null ? null : new Date(iso));
+    this.state = {
+      kind: "state",
+      state: facts.state,
+      waitingFor: facts.waiting_for,
+      attempt: facts.attempt,
+      maxAttempts: facts.max_attempts,
+      runAt: date(facts.run_at),
+      startedAt: date(facts.started_at),
+      endedAt: date(facts.ended_at),
+      progress,
+      missing: facts.missing ?? [],
+    };
+  }
+
+  #addStep(row: Extract<LiveRow, { what: "step" }>): void {
+    const mark = BigInt(row.data.mark);
+    if (mark > this.mark) this.mark = mark;
+    const startedAt = row.data.started_at === null ? null : new Date(row.data.started_at);
+    const tookMs = startedAt && row.at.getTime() - startedAt.getTime();
+    const event: StepEvent = { kind: "step", name: row.step, startedAt, savedAt: row.at, tookMs, epoch: row.epoch };
+    this.stepNo += 1;
+    this.steps = this.steps.filter((step) => step.event.name !== row.step).slice(1 - MOST_STEPS);
+    this.steps.push({ no: this.stepNo, event });
+  }
+}
+
+export function toLine(row: FeedRow): Line {
+  const { seq, at, epoch, data } = row;
+  const id = `${seq}-${tailOf(row.job_id)}`;
+  const event: Line["event"] =
+    row.kind === "log"
+      ? { kind: "log", id, seq, at, epoch, level: row.level!, step: row.step, message: row.message ?? "", data }
+      : { kind: "event", id, seq, at, epoch, event: row.kind, data };
+  return { seq: BigInt(seq), event, size: row.size + LINE_SIZE };
+}
+
+/** Whether a read has stopped at one of its bounds, so that there may be more. The second is that of read_feeds(). */
+export function wasCut(feed: FeedRow[], most: number): boolean {
+  return feed.length > 0 && (feed.length >= most || feed.reduce((sum, { size }) => sum + size, 0) >= 262_144);
+}
+
+/** What it had kept before is kept no longer. */
+function startsAgain({ event, data }: FeedEvent): boolean {
+  return (
+    event === "restarted" || (event === "retried" && (data as { from_start?: boolean } | null)?.from_start === true)
+  );
+}
+
+/** Part of every id of a line, so that the place in one job is never taken for a place in another. */
+export function tailOf(job: string): string {
+  return job.slice(-8).toLowerCase();
+}

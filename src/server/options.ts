@@ -1,0 +1,29 @@
+// What a server is made with.
+import type { DatabaseOptions } from "../database.ts";
+import type { ArtifactSource } from "../reading.ts";
+import type { Duration } from "../time.ts";
+import type { Identity } from "./access.ts";
+
+export interface ServerOptions extends DatabaseOptions {
+  /** Past the pooler, for hints of new log lines; the database's own without one. */
+  directUrl?: string;
+  /** To download artifacts: what openStore() of stillwake/worker returns. */
+  store?: ArtifactSource;
+  /** Signs and checks read tokens, 32 characters at least. Of several the first signs, all are accepted. Without one there are none. */
+  secret?: string | readonly string[];
+  /** "tokens": who comes in needs one. "none": everybody who reaches it may do everything; on this machine's own addresses only. Default "tokens". */
+  auth?: "tokens" | "none";
+  /** Asked first, where the server is mounted in an application with sign-in of its own. Undefined: look for a token. */
+  authenticate?: (request: Request) => Identity | undefined | Promise<Identity | undefined>;
+  /** Pages of other origins that may call it, such as "https://app.example.com". Default: none. */
+  origins?: readonly string[];
+  /** Requests of one token: so many a second in the long run, so many at once. Default 100 and 400. */
+  rate?: { perSecond: number; burst: number };
+  /**
+   * Streams that are open at once: of one token, and in all. Default 100 and 10,000. `recheck`: how often it is looked whether the token is still
+   * good, which another server may have taken back. Default "60s".
+   */
+  streams?: { perToken?: number; total?: number; recheck?: Duration };
+  /** Told of what went wrong inside, with what the caller was not told. Default: to the standard error output. */
+  onError?: (error: unknown, request: { method: string; path: string }) => void;
+}

@@ -1,0 +1,484 @@
+// The live path below the server: who is told of what, what a follower is given and in which order, and that nobody asks anything when nobody follows.
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { Database } from "../src/database.ts";
+import { FeedReader, type FeedReaderOptions } from "../src/feed-reader.ts";
+import { type FollowOptions, follow } from "../src/follow.ts";
+import { faultProxy, waitFor } from "../src/testing/index.ts";
+import { connect } from "./setup/aftermath.ts";
+import { freshDatabase } from "./setup/database.ts";
+import { append, claimJobs, complete, hear, type Lease } from "./setup/feeds.ts";
+import { recordFigure } from "./setup/figures.ts";
+import { findPgBouncer, startPgBouncer } from "./setup/pgbouncer.ts";
+import { ownServer } from "./setup/server.ts";
+
+const database = await freshDatabase();
+/** A floor that helps nobody within a test. */
+const NEVER = 600_000;
+let sql: pg.Client;
+let client: Database;
+
+beforeAll(async () => {
+  sql = await connect(database.url);
+  client = new Database({ url: database.url });
+});
+afterAll(async () => {
+  await client.close();
+  await sql.end();
+});
+
+function openReader(options: FeedReaderOptions = {}): FeedReader {
+  const reader = new FeedReader(client, options);
+  onTestFinished(() => reader.close());
+  return reader;
+}
+
+const followed = (reader: FeedReader, { job }: Lease, options?: FollowOptions) => hear(follow(reader, job, options));
+const numbers = (from: number, to: number) =>
+  Array.from({ length: to - from + 1 }, (_, n) => ({ message: `${from + n}` }));
+const texts = (from: number, to: number) => numbers(from, to).map(({ message }) => message);
+
+describe("hints", () => {
+  const heard: string[] = [];
+  let listener: pg.Client;
+  beforeAll(async () => {
+    listener = await connect(database.url);
+    listener.on("notification", ({ payload }) => heard.push(payload ?? ""));
+    await listener.query('listen "stillwake.feed"');
+  });
+  afterAll(() => listener.end());
+
+  /** What is sent while this runs. A hint of our own marks the end. */
+  async function hinted(act: () => Promise<unknown>): Promise<string[]> {
+    heard.length = 0;
+    await act();
+    await sql.query("select pg_notify('stillwake.feed', 'mark')");
+    await waitFor(() => heard.includes("mark"), { interval: 2 });
+    return heard.filter((payload) => payload !== "mark");
+  }
+  const call = (text: string, values: unknown[]) => () => sql.query(`select ${text}`, values);
+  const asJson = (value: unknown) => JSON.stringify([value]);
+
+  const acts: Record<string, (lease: Lease) => () => Promise<unknown>> = {
+    "a line": (lease) => () => append(sql, [lease], [{ message: "x" }]),
+    progress: ({ job, epoch, lease }) =>
+      call("stillwake.progress($1, $2, $3, '{\"fraction\": 0.5}')", [job, epoch, lease]),
+    "a checkpoint": (lease) => call("stillwake.save_checkpoints($1)", [asJson({ ...lease, step: "one", output: 1 })]),
+    "the same again": (lease) => call("stillwake.save_checkpoints($1)", [asJson({ ...lease, step: "one", output: 1 })]),
+    "a request to pause": ({ job }) => call("stillwake.pause($1)", [job]),
+    "its being taken back": ({ job }) => call("stillwake.resume($1)", [job]),
+    "a sleep": (lease) => call("stillwake.settle($1)", [asJson({ ...lease, outcome: "slept", for: "0s" })]),
+    "a claim": () => () => sql.query("select stillwake.claim('writer', 'default', '{acts}', 100, '1 hour')"),
+    cancelling: ({ job }) => call("stillwake.cancel($1)", [job]),
+    "the end of it": ({ job }) =>
+      call(
+        "stillwake.settle(jsonb_build_array(jsonb_build_object('job', j.id, 'epoch', j.epoch, 'lease', j.lease_id, 'outcome', 'cancelled'))) from stillwake.live_jobs j where j.id = $1",
+        [job],
+      ),
+    "a retry": ({ job }) => call("stillwake.retry($1)", [job]),
+    "an end without an attempt": ({ job }) => call("stillwake.cancel($1)", [job]),
+  };
+
+  it("name the jobs that somebody watches, at whatever can be seen of them, and no job besides", async () => {
+    const [watched, unwatched] = await claimJobs(sql, 2, "acts");
+    await sql.query("select stillwake.watch('me', array[$1]::uuid[])", [watched!.job]);
+    for (const [what, act] of Object.entries(acts)) {
+      const told = await hinted(act(watched!));
+      expect(new Set(told), what).toEqual(new Set([watched!.job]));
+      if (what !== "a claim") expect(await hinted(act(unwatched!)), `${what}, unwatched`).toEqual([]);
+    }
+    await sql.query("select stillwake.unwatch('me')");
+    expect(await hinted(acts["a retry"]!(watched!))).toEqual([]);
+  });
+
+  it("of one statement are one, and say * for more jobs than fit", async () => {
+    const leases = await claimJobs(sql, 300, "many");
+    const ids = leases.map(({ job }) => job);
+    await sql.query("select stillwake.watch('me', $1)", [ids.slice(0, 3)]);
+    const few = await hinted(() => append(sql, leases, [{ message: "x" }]));
+    expect(few.map((payload) => payload.split(",").sort())).toEqual([ids.slice(0, 3).sort()]);
+    await sql.query("select stillwake.watch('me', $1)", [ids]);
+    expect(await hinted(() => append(sql, leases, [{ message: "x" }]))).toEqual(["*"]);
+    await sql.query("select stillwake.unwatch('me', $1)", [ids.slice(1)]);
+    expect(await hinted(() => append(sql, leases, [{ message: "x" }]))).toEqual([ids[0]]);
+    await sql.query("select stillwake.unwatch('me')");
+  });
+
+  it("are not sent for those whose watcher has died, and what it left is forgotten", async () => {
+    const [lease] = await claimJobs(sql, 1, "dead");
+    const left = async () =>
+      (await sql.query("select watcher from stillwake.watches order by 1")).rows.map((row) => row.watcher);
+    const lost = () => sql.query("update stillwake.watches set until = stillwake.now() - interval '1 second'");
+    await sql.query("select stillwake.watch('dead', array[$1]::uuid[])", [lease!.job]);
+    await lost();
+    expect(await hinted(() => append(sql, [lease!], [{ message: "x" }]))).toEqual([]);
+    await sql.query("select stillwake.watch('next', '{}')");
+    expect(await left()).toEqual([]);
+    await sql.query("select stillwake.watch('dead', array[$1]::uuid[])", [lease!.job]);
+    await lost();
+    await sql.query("select stillwake.watchdog()");
+    expect(await left()).toEqual([]);
+  });
+});
+
+describe("a follower", () => {
+  it("is told how the job stands, then every line once and in order, its steps, its progress, and what came of it", async () => {
+    const reader = openReader({ directUrl: database.url });
+    await sql.query("select stillwake.register_pipeline('life')");
+    const { rows } = await sql.query("select stillwake.enqueue('life') as id");
+    const id: string = rows[0].id;
+    const heard = hear(follow(reader, id));
+    await heard.has("the first state", ({ kind }) => kind === "state");
+    const claim = async (): Promise<Lease> =>
+      (
+        await sql.query(
+          "select job_id as job, epoch, lease_id as lease from stillwake.claim('w', 'default', '{life}', 1, '1 hour')",
+        )
+      ).rows[0];
+    const first = await claim();
+    await heard.has("running", (event) => event.kind === "state" && event.state === "running");
+    await append(
+      sql,
+      [first],
+      [
+        { message: "one", step: "s" },
+        { message: "two", level: "warning", data: { n: 2 } },
+      ],
+    );
+    await heard.has("two", (event) => event.kind === "log" && event.message === "two");
+    await sql.query("select stillwake.save_checkpoints($1)", [
+      JSON.stringify([{ ...first, step: "s", output: 1, took_ms: 40 }]),
+    ]);
+    await heard.has("the step", ({ kind }) => kind === "step");
+    await sql.query('select stillwake.progress($1, $2, $3, \'{"done": 1, "total": 3}\')', [
+      first.job,
+      first.epoch,
+      first.lease,
+    ]);
+    await heard.has("progress", ({ kind }) => kind === "progress");
+    await sql.query("select stillwake.fail($1, $2, $3, '{\"message\": \"oh\"}', false, '0s')", [
+      first.job,
+      first.epoch,
+      first.lease,
+    ]);
+    await heard.has("back in line", (event) => event.kind === "event" && event.event === "failed");
+    const second = await claim();
+    await append(sql, [second], [{ message: "three" }]);
+    await complete(sql, second, { answer: 42 });
+    await heard.over;
+
+    expect(heard.events[0]).toMatchObject({ kind: "state", state: "queued", attempt: 0, maxAttempts: 3, missing: [] });
+    const told = heard.events.filter(({ kind }) => kind === "log" || kind === "event");
+    expect(told.map((event) => (event.kind === "log" ? event.message : (event as { event: string }).event))).toEqual([
+      "one",
+      "two",
+      "failed",
+      "three",
+    ]);
+    expect(told.map((event) => (event as { seq: string }).seq)).toEqual(["1", "2", "3", "4"]);
+    expect(told[1]).toMatchObject({
+      level: "warning",
+      step: null,
+      data: { n: 2 },
+      epoch: "1",
+      id: `2-${id.slice(-8)}`,
+    });
+    expect(heard.events.filter(({ kind }) => kind === "step")).toMatchObject([{ name: "s", tookMs: 40, epoch: "1" }]);
+    expect(heard.events.find(({ kind }) => kind === "progress")).toMatchObject({ progress: { done: 1, total: 3 } });
+    expect(heard.events.filter(({ kind }) => kind === "gap")).toEqual([]);
+    expect(heard.events.at(-2)).toMatchObject({ kind: "state", state: "completed" });
+    expect(heard.events.at(-1)).toEqual({
+      kind: "end",
+      id: `4-${id.slice(-8)}-end`,
+      state: "completed",
+      output: { answer: 42 },
+      failure: null,
+    });
+  });
+
+  it("of a job that has ended is given all of it, and one that comes back only what it lacks", async () => {
+    const reader = openReader({ directUrl: database.url });
+    const [lease] = await claimJobs(sql, 1);
+    await append(sql, [lease!], numbers(1, 700));
+    await complete(sql, lease!, "out");
+    const all = followed(reader, lease!);
+    const rest = followed(reader, lease!, { after: "650" });
+    const none = followed(reader, lease!, { after: "700" });
+    await Promise.all([all.over, rest.over, none.over]);
+    expect(all.lines()).toEqual(texts(1, 700));
+    expect(rest.lines()).toEqual(texts(651, 700));
+    expect(none.events.map(({ kind }) => kind)).toEqual(["state", "end"]);
+  });
+
+  it("that did not read for long reads what the process no longer holds from the database, every line once", async () => {
+    const reader = openReader({ directUrl: database.url });
+    const [lease] = await claimJobs(sql, 1);
+    const slow = follow(reader, lease!.job)[Symbol.asyncIterator]();
+    expect((await slow.next()).value).toMatchObject({ kind: "state", state: "running" });
+    const quick = followed(reader, lease!);
+    for (let from = 1; from <= 3001; from += 1000) await append(sql, [lease!], numbers(from, from + 999));
+    await complete(sql, lease!);
+    await quick.over;
+    const late = hear({ [Symbol.asyncIterator]: () => slow });
+    await late.over;
+    expect(quick.lines()).toEqual(texts(1, 4000));
+    expect(late.lines()).toEqual(texts(1, 4000));
+    expect([...quick.events, ...late.events].filter(({ kind }) => kind === "gap")).toEqual([]);
+  });
+
+  it("goes on when the job is retried, and sees steps begin again", async () => {
+    const reader = openReader({ directUrl: database.url });
+    const [lease] = await claimJobs(sql, 1, "again");
+    await sql.query("select stillwake.save_checkpoints($1)", [JSON.stringify([{ ...lease, step: "old", output: 1 }])]);
+    await append(sql, [lease!], [{ message: "before" }]);
+    await sql.query("select stillwake.cancel($1)", [lease!.job]);
+    const slow = follow(reader, lease!.job)[Symbol.asyncIterator]();
+    await slow.next();
+    // In one statement: it is never seen as ended.
+    await sql.query("begin");
+    await sql.query("select stillwake.settle($1)", [JSON.stringify([{ ...lease, outcome: "cancelled" }])]);
+    await sql.query("select stillwake.retry($1, true)", [lease!.job]);
+    await sql.query("commit");
+    const rest = hear({ [Symbol.asyncIterator]: () => slow });
+    await rest.has("the retry", (event) => event.kind === "event" && event.event === "retried");
+    const late = followed(reader, lease!);
+    await late.has("the retry", (event) => event.kind === "event" && event.event === "retried");
+    await sql.query("select stillwake.cancel($1)", [lease!.job]);
+    await Promise.all([rest.over, late.over]);
+    expect(rest.events.filter(({ kind }) => kind === "end")).toHaveLength(1);
+    expect(late.lines()).toEqual(["before"]);
+    expect(late.events.filter(({ kind }) => kind === "step")).toEqual([]);
+  });
+
+  it("is told of a gap where lines are gone, and begins at the first when its place was never reached", async () => {
+    const reader = openReader({ directUrl: database.url });
+    const [lease] = await claimJobs(sql, 1);
+    await append(sql, [lease!], numbers(1, 900));
+    await sql.query(
+      "delete from stillwake.feed where job_id = $1 and (seq <= 10 or seq between 101 and 110 or seq between 871 and 875)",
+      [lease!.job],
+    );
+    const gaps = (events: readonly object[]) => events.filter((event) => (event as { kind: string }).kind === "gap");
+    const live = followed(reader, lease!);
+    await live.has("the last line", (event) => event.kind === "log" && event.message === "900");
+    const expected = [
+      { kind: "gap", after: "0", next: "11" },
+      { kind: "gap", after: "100", next: "111" },
+      { kind: "gap", after: "870", next: "876" },
+    ];
+    expect(gaps(live.events)).toEqual(expected);
+    await append(sql, [lease!], numbers(901, 902));
+    await complete(sql, lease!);
+    await live.over;
+    // What was its end is gone too, for one who comes later and elsewhere.
+    await sql.query("delete from stillwake.feed where job_id = $1 and seq > 900", [lease!.job]);
+    const later = openReader({ directUrl: database.url });
+    const beyond = followed(later, lease!, { after: "5000" });
+    const within = followed(later, lease!, { after: "105" });
+    await Promise.all([beyond.over, within.over]);
+    const end = { kind: "gap", after: "900", next: "903" };
+    expect(gaps(beyond.events)).toEqual([{ kind: "gap", after: "5000", next: "11" }, ...expected.slice(1), end]);
+    expect(beyond.lines()).toEqual([...texts(11, 100), ...texts(111, 870), ...texts(876, 900)]);
+    expect(gaps(within.events)).toEqual([{ kind: "gap", after: "105", next: "111" }, expected[2], end]);
+  });
+
+  it("of a job that is forgotten meanwhile ends without a state; of none there is it is refused", async () => {
+    const reader = openReader({ directUrl: database.url, pollWithHintsMs: 50 });
+    const [lease] = await claimJobs(sql, 1);
+    await append(sql, [lease!], [{ message: "x" }]);
+    const heard = followed(reader, lease!);
+    await heard.has("its line", ({ kind }) => kind === "log");
+    await sql.query("delete from stillwake.live_jobs where id = $1", [lease!.job]);
+    await heard.over;
+    expect(heard.events.at(-1)).toMatchObject({ kind: "end", state: null });
+    await expect(followed(reader, lease!).over).rejects.toMatchObject({ code: "JOB_NOT_FOUND" });
+    await expect(hear(follow(reader, "no id")).over).rejects.toMatchObject({ code: "INVALID_INPUT" });
+    for (const after of ["-1", "x", "1e3", "", "9".repeat(30)]) {
+      await expect(followed(reader, lease!, { after }).over, after).rejects.toMatchObject({ code: "INVALID_INPUT" });
+    }
+  });
+
+  it("that is called off, and one whose reader is closed, end at once and say so", async () => {
+    const reader = openReader({ directUrl: database.url });
+    const [lease] = await claimJobs(sql, 1);
+    const stop = new AbortController();
+    const first = followed(reader, lease!, { signal: stop.signal });
+    const second = followed(reader, lease!);
+    await first.has("its state", ({ kind }) => kind === "state");
+    await second.has("its state", ({ kind }) => kind === "state");
+    stop.abort(new Error("enough"));
+    await expect(first.over).rejects.toThrow("enough");
+    expect(reader.status).toMatchObject({ jobs: 1, followers: 1 });
+    await reader.close();
+    await expect(second.over).rejects.toMatchObject({ code: "CLOSED" });
+    await expect(followed(reader, lease!).over).rejects.toMatchObject({ code: "CLOSED" });
+  });
+
+  it("carries numbers above 2^53 digit by digit", async () => {
+    const reader = openReader({ directUrl: database.url });
+    const [lease] = await claimJobs(sql, 1);
+    const start = 2n ** 62n;
+    await sql.query("update stillwake.live_jobs set seq = $2 where id = $1", [lease!.job, String(start)]);
+    await append(sql, [lease!], numbers(1, 3));
+    const heard = followed(reader, lease!, { after: String(start + 1n) });
+    await heard.has("3", (event) => event.kind === "log" && event.message === "3");
+    expect(heard.events.flatMap((event) => (event.kind === "log" ? event.seq : []))).toEqual([
+      String(start + 2n),
+      String(start + 3n),
+    ]);
+  });
+});
+
+describe("the reader", () => {
+  it("is one for all: 300 followers of 30 jobs share what is read", async () => {
+    const reader = openReader({ directUrl: database.url, pollWithHintsMs: NEVER });
+    const leases = await claimJobs(sql, 30, "shared");
+    const heard = Array.from({ length: 300 }, (_, n) => followed(reader, leases[n % 30]!));
+    await Promise.all(heard.map((one) => one.has("its state", ({ kind }) => kind === "state")));
+    await waitFor(() => reader.status.hints);
+    expect(reader.status).toEqual({ jobs: 30, followers: 300, hints: true });
+    await append(sql, leases, numbers(1, 5));
+    await Promise.all(heard.map((one) => one.has("5", (event) => event.kind === "log" && event.message === "5")));
+    const sameObject = new Set(
+      heard.filter((_, n) => n % 30 === 0).map(({ events }) => events.find(({ kind }) => kind === "log")),
+    );
+    expect(sameObject.size).toBe(1);
+    for (const lease of leases) await complete(sql, lease);
+    await Promise.all(heard.map(({ over }) => over));
+    for (const one of heard) expect(one.lines()).toEqual(texts(1, 5));
+  });
+
+  it("without a way for hints looks for itself, and has nobody told", async () => {
+    const reader = openReader({ pollMs: 50 });
+    const [lease] = await claimJobs(sql, 1);
+    const heard = followed(reader, lease!);
+    await heard.has("its state", ({ kind }) => kind === "state");
+    await append(sql, [lease!], numbers(1, 3));
+    await heard.has("3", (event) => event.kind === "log" && event.message === "3");
+    expect(reader.status.hints).toBe(false);
+    expect((await sql.query("select from stillwake.watches where job_id = $1", [lease!.job])).rowCount).toBe(0);
+    await complete(sql, lease!);
+    await heard.over;
+  });
+
+  const pooler = findPgBouncer();
+  it("behind a pooler that shares sessions looks for itself, and leaves no LISTEN in a session of others", async (context) => {
+    if (typeof pooler === "string") return context.skip(pooler);
+    const options = { program: pooler.program, url: database.url, mode: "transaction", size: 4 } as const;
+    await using pgbouncer = await startPgBouncer(options);
+    const pooled = new Database({ url: pgbouncer.url });
+    onTestFinished(() => pooled.close());
+    const reader = new FeedReader(pooled, { directUrl: pgbouncer.url });
+    onTestFinished(() => reader.close());
+    const [lease] = await claimJobs(sql, 1);
+    const heard = followed(reader, lease!);
+    await heard.has("its state", ({ kind }) => kind === "state");
+    for (const from of [1, 4]) {
+      await append(sql, [lease!], numbers(from, from + 2));
+      await heard.has("the last", (event) => event.kind === "log" && event.message === `${from + 2}`);
+    }
+    expect(reader.status.hints).toBe(false);
+    const client = new pg.Client({ connectionString: pgbouncer.url });
+    await client.connect();
+    expect((await client.query("select pg_listening_channels()")).rows).toEqual([]);
+    await client.end();
+    await complete(sql, lease!);
+    await heard.over;
+    expect(heard.lines()).toEqual(texts(1, 6));
+  });
+
+  it("F5: looks once more whenever its connection is back, so that what was written meanwhile is not missed", async () => {
+    await using proxy = await faultProxy(database.url);
+    // No floor helps here: it is the look after each return that finds what no hint told of.
+    const reader = openReader({ directUrl: proxy.url, pollWithHintsMs: NEVER, pollMs: NEVER });
+    const [lease] = await claimJobs(sql, 1);
+    const heard = followed(reader, lease!);
+    await waitFor(() => reader.status.hints);
+    for (let round = 0; round < 5; round++) {
+      proxy.mode = "refuse";
+      proxy.reset();
+      await waitFor(() => !reader.status.hints);
+      // The look at the loss may have come before this line; the one at the return has not.
+      await append(sql, [lease!], [{ message: `away ${round}` }]);
+      proxy.mode = "pass";
+      await heard.has(
+        `the line of round ${round}`,
+        (event) => event.kind === "log" && event.message === `away ${round}`,
+      );
+      await waitFor(() => reader.status.hints);
+      await append(sql, [lease!], [{ message: `back ${round}` }]);
+      await heard.has(
+        `the line after round ${round}`,
+        (event) => event.kind === "log" && event.message === `back ${round}`,
+      );
+    }
+    expect(heard.lines()).toEqual(Array.from({ length: 5 }, (_, n) => [`away ${n}`, `back ${n}`]).flat());
+  });
+
+  it("F5: finds by its floor what hints over a silent connection would have told", async () => {
+    await using proxy = await faultProxy(database.url);
+    const reader = openReader({ directUrl: proxy.url, pollWithHintsMs: 200 });
+    const [lease] = await claimJobs(sql, 1);
+    const heard = followed(reader, lease!);
+    await waitFor(() => reader.status.hints);
+    proxy.mode = "silent";
+    proxy.freeze();
+    await append(sql, [lease!], numbers(1, 3));
+    await heard.has("3", (event) => event.kind === "log" && event.message === "3");
+  });
+
+  it("goes on after Postgres was away", async () => {
+    const reader = openReader({ directUrl: database.url });
+    const [lease] = await claimJobs(sql, 1);
+    const heard = followed(reader, lease!);
+    await waitFor(() => reader.status.hints);
+    await sql.query(
+      "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'stillwake%' and datname = current_database()",
+    );
+    await append(sql, [lease!], numbers(1, 3));
+    await heard.has("3", (event) => event.kind === "log" && event.message === "3");
+    await complete(sql, lease!);
+    await heard.over;
+  });
+});
+
+describe("with nobody following", () => {
+  it("there is no statement, no connection, no watch; and following again begins anew", {
+    timeout: 60_000,
+  }, async () => {
+    await using server = await ownServer({ log_statement: "all", log_connections: "on", log_line_prefix: "<%a> " });
+    const own = await connect(server.url);
+    const quiet = new Database({ url: server.url, idleTimeout: "100ms" });
+    const reader = new FeedReader(quiet, { directUrl: server.url, lingerMs: 300 });
+    const sessions = async () =>
+      (
+        await own.query(
+          "select application_name as name from pg_stat_activity where application_name like 'stillwake%'",
+        )
+      ).rows;
+    for (let round = 0; round < 2; round++) {
+      const [lease] = await claimJobs(own, 1);
+      const heard = followed(reader, lease!);
+      await waitFor(() => reader.status.hints);
+      await append(own, [lease!], numbers(1, 3));
+      await complete(own, lease!);
+      await heard.over;
+      expect(heard.lines()).toEqual(texts(1, 3));
+      await waitFor(async () => (await sessions()).length === 0, { what: "its connections to be closed" });
+      expect(reader.status).toEqual({ jobs: 0, followers: 0, hints: false });
+      expect((await own.query("select from stillwake.watches")).rowCount).toBe(0);
+    }
+    const from = server.log().length;
+    await new Promise((resolve) => setTimeout(resolve, 3000));
+    const said = server
+      .log()
+      .slice(from)
+      .split("\n")
+      .filter((line) => /^<(?!test>).*LOG: {2}(statement|execute)|connection received/.test(line));
+    expect(said).toEqual([]);
+    recordFigure("live path: statements and connections with nobody following", said.length, "", "over 3 s");
+    await reader.close();
+    await quiet.close();
+    await own.end();
+  });
+});
