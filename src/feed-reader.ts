@@ -33,8 +33,12 @@ const RENEW_MS = 60_000;
 /** Jobs per statement. With the bounds of read_feeds() an answer stays below some 20 MB, whatever they wrote. */
 const MOST_JOBS = 64;
 const MOST_ROWS = 500;
-/** Followers that lie far behind read pages of their own, so many at a time. */
+/** What is held of the lines of one job, and of all together unless there are thousands of jobs. */
+const RING_SIZE = 512 * 1024;
+const ALL_RINGS_SIZE = 64 * 1024 * 1024;
+/** Followers that lie far behind read pages of their own, so many at a time. Small ones: who was cut once is often cut again. */
 const PAGES_AT_ONCE = 4;
+const PAGE_ROWS = 200;
 /** A write that began before its job was watched, and was committed after the first look, sends no hint. */
 const SECOND_LOOK_MS = 300;
 /** A job with many steps is asked for them less often: all of them are looked through. */
@@ -262,11 +266,12 @@ export class FeedReader {
       if (steps) job.stepsAt = now;
       return { job: job.id, after: job.loaded ? String(job.through) : null, mark: steps ? String(job.mark) : null };
     });
+    const room = Math.min(RING_SIZE, Math.max(RING_SIZE / 16, ALL_RINGS_SIZE / this.#jobs.size));
     const rows = new Map<string, LiveRow[]>(jobs.map(({ id }) => [id, []]));
     for (const row of await readFeeds(this.database, asked, MOST_ROWS)) rows.get(row.job_id)?.push(row);
     for (const job of jobs) {
       const first = !job.loaded;
-      job.apply(rows.get(job.id)!, MOST_ROWS);
+      job.apply(rows.get(job.id)!, MOST_ROWS, room);
       if (job.followers === 0) continue;
       if (!job.gone && !job.complete) this.#dirty.add(job);
       else if (first && !job.isOver) setTimeout(() => job.followers > 0 && this.look(job), SECOND_LOOK_MS).unref();
@@ -293,11 +298,11 @@ export class FeedReader {
     if (this.#pagesOpen >= PAGES_AT_ONCE) await new Promise<void>((turn) => this.#pageTurns.push(turn));
     else this.#pagesOpen += 1;
     try {
-      const rows = await readFeeds(this.database, [{ job: id, after: String(after), mark: null }], MOST_ROWS, false);
+      const rows = await readFeeds(this.database, [{ job: id, after: String(after), mark: null }], PAGE_ROWS, false);
       const feed = rows.filter((row) => row.what === "feed");
       const head = rows.find((row) => row.what === "state");
       const last = head ? BigInt(head.seq) : after;
-      const through = wasCut(feed, MOST_ROWS) ? BigInt(feed.at(-1)!.seq) : last;
+      const through = wasCut(feed, PAGE_ROWS) ? BigInt(feed.at(-1)!.seq) : last;
       return { lines: feed.map(toLine), through, gone: !head };
     } finally {
       // The turn goes to the next who waits, or is free.

@@ -83,9 +83,8 @@ export interface Line {
   size: number;
 }
 
-/** The ring of a job holds no more than this. */
-const MOST_LINES = 500;
-const MOST_SIZE = 256 * 1024;
+/** The ring of a job holds no more lines than this. */
+const MOST_LINES = 1000;
 /** What a line takes besides its text, about. */
 const LINE_SIZE = 600;
 /** What a first look brings: see read_feeds(). */
@@ -151,8 +150,8 @@ export class FollowedJob {
     for (const call of [...this.#waiting]) call();
   }
 
-  /** What one read has brought about this job: all of one moment. */
-  apply(rows: LiveRow[], most: number): void {
+  /** What one read of at most so many lines has brought about this job, all of one moment; `room` is what its ring may take, in bytes. */
+  apply(rows: LiveRow[], most: number, room: number): void {
     const before = `${this.through} ${this.stateNo} ${this.progressNo} ${this.stepNo} ${this.isOver} ${this.complete}`;
     const first = !this.loaded;
     this.loaded = true;
@@ -164,7 +163,10 @@ export class FollowedJob {
       // A first look begins near the end.
       if (first) this.from = this.through = last > TAIL ? last - TAIL : 0n;
       const feed = rows.filter((row) => row.what === "feed");
-      this.#append(feed.map(toLine).filter(({ seq }) => seq > this.through));
+      this.#append(
+        feed.map(toLine).filter(({ seq }) => seq > this.through),
+        room,
+      );
       this.through = wasCut(feed, most) ? BigInt(feed.at(-1)!.seq) : last;
       this.head = last;
       this.#setState(head.data);
@@ -226,14 +228,14 @@ export class FollowedJob {
     return low;
   }
 
-  #append(lines: Line[]): void {
+  #append(lines: Line[], room: number): void {
     for (const line of lines) {
       this.lines.push(line);
       this.#size += line.size;
       if (line.event.kind === "event" && startsAgain(line.event)) this.steps = [];
     }
     let drop = 0;
-    while (this.lines.length - drop > MOST_LINES || (this.#size > MOST_SIZE && drop < this.lines.length - 1)) {
+    while (this.lines.length - drop > MOST_LINES || (this.#size > room && drop < this.lines.length - 1)) {
       this.#size -= this.lines[drop]!.size;
       drop += 1;
     }

@@ -3,7 +3,7 @@
 import { InvalidInput } from "./errors.ts";
 
 /** What is stored at a sealed path: { "$sealed": "…" } or { "$secret": "name" }. */
-export type StandIn = { readonly $sealed: string } | { readonly $secret: string };
+type StandIn = { readonly $sealed: string } | { readonly $secret: string };
 
 /**
  * The name of a secret instead of its value, at a sealed path of an input. The worker looks it up when the job runs; it is never stored. Its type

@@ -26,7 +26,7 @@ export interface KeyRing {
 }
 
 /** Whose input it is. Without a job, what is sealed is bound to the pipeline. */
-export interface InputOwner {
+interface InputOwner {
   pipeline: string;
   tenant: string | null;
   job: string | null;

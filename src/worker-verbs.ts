@@ -2,8 +2,8 @@
 import { randomUUID } from "node:crypto";
 import type { Database } from "./database.ts";
 import { fromDatabase } from "./errors.ts";
-import type { Send } from "./transaction.ts";
 import type { ArtifactRow } from "./read-verbs.ts";
+import type { Send } from "./transaction.ts";
 import type { Failure, JobOrigin, JobState, WaitingFor } from "./verbs.ts";
 
 /** What a worker holds: the fence of every write it makes. */

@@ -166,14 +166,15 @@ describe("the SQL", () => {
   it("names the schema of everything it makes", () => {
     for (const { name, uncommented } of statements) {
       const made =
-        uncommented.match(/create (or replace )?(function|view|table|type|sequence)\s+(?!stillwake\.)\S+/gi) ??
-        [];
+        uncommented.match(/create (or replace )?(function|view|table|type|sequence)\s+(?!stillwake\.)\S+/gi) ?? [];
       expect(made, name).toEqual([]);
     }
   });
 
   it("compiles no plan that it has pinned: to the planner those cost so much that it would", () => {
-    const heads = statements.flatMap(({ text }) => text.split(/create or replace function /).slice(1)).map((body) => body.split("$$")[0]!);
+    const heads = statements
+      .flatMap(({ text }) => text.split(/create or replace function /).slice(1))
+      .map((body) => body.split("$$")[0]!);
     const pinned = heads.filter((head) => /\benable_\w+ = off/.test(head));
     expect(pinned.length).toBeGreaterThan(10);
     expect(pinned.filter((head) => !head.includes("set jit = off")).map((head) => head.slice(0, 40))).toEqual([]);

@@ -335,6 +335,18 @@ describe("both ways", () => {
     expect(flag).toMatchObject({ code: 0, stderr: expect.stringMatching(/^Asking the database itself\.\n/) });
   });
 
+  it.each([
+    ["job", ".."],
+    ["cancel", "."],
+    ["tokens", "revoke", ".."],
+    ["schedules", "remove", ""],
+  ])("%s %s takes no step in a path for a name", async (...args) => {
+    expect(await command(args, doors.server)).toMatchObject({
+      code: 2,
+      stderr: expect.stringMatching(/is neither an id nor a name/),
+    });
+  });
+
   it("says what to do about a server that is not there, that is another, or that knows no such token", async () => {
     const probe = await createServer({ url: database.url }).listen({ port: 0 });
     await probe.close();

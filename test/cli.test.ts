@@ -199,7 +199,7 @@ describe("stillwake completion", () => {
     expect(complete("stillwake jobs --pipeline ")).toEqual([""]);
   });
 
-  it.each(["zsh", "fish"])("for %s is a script that %s accepts, where there is one", async (shell) => {
+  it.each(["zsh", "fish"])("for %s names everything, and is accepted where that shell is installed", async (shell) => {
     const { stdout } = await command(["completion", shell]);
     for (const { name, flags } of commands) {
       expect(stdout).toContain(name);

@@ -11,6 +11,7 @@ import { streamJob } from "../src/server/stream.ts";
 import { waitFor } from "../src/testing/index.ts";
 import { implement } from "../src/worker/index.ts";
 import { connect, FULL, round } from "./setup/aftermath.ts";
+import { buildPackage } from "./setup/build.ts";
 import { freshDatabase } from "./setup/database.ts";
 import { append, claimJobs, complete, type Lease } from "./setup/feeds.ts";
 import { recordFigure } from "./setup/figures.ts";
@@ -22,6 +23,7 @@ let sql: pg.Client;
 let client: Database;
 
 beforeAll(async () => {
+  buildPackage();
   sql = await connect(database.url);
   client = new Database({ url: database.url });
 });
@@ -319,7 +321,7 @@ describe("T37: streams that are cut", () => {
     const url = await serveStreams({ reader, retryMs: 1 });
     const [lease] = await claimJobs(sql, 1);
     const proxies = await Promise.all(
-      Array.from({ length: clients }, () => cuttingProxy(url, () => 1 + Math.floor(random() * random() * 8000))),
+      Array.from({ length: clients }, () => cuttingProxy(url, () => 1 + Math.floor(random() * random() * 6000))),
     );
     const told: Told[][] = proxies.map(() => []);
     const ended = proxies.map((proxy, index) => {
@@ -332,7 +334,7 @@ describe("T37: streams that are cut", () => {
     const reached = (index: number) => Number(told[index]!.findLast(({ event }) => event === "log")?.data.seq ?? 0);
     while (proxies.some((proxy) => proxy.cuts() < cutsEach)) {
       const slowest = Math.min(...proxies.map((_, index) => reached(index)));
-      if (written - slowest < 600) {
+      if (written - slowest < (FULL ? 2000 : 600)) {
         const lines = Array.from({ length: 1 + Math.floor(random() * 40) }, () => ({
           message: anyText(random, ++written),
         }));

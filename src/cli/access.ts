@@ -1,6 +1,7 @@
 // Who may come in by the server, and what they did there.
 import { InvalidInput } from "../errors.ts";
 import type { Runner } from "./command.ts";
+import { inPath } from "./door.ts";
 import { inLine } from "./inert.ts";
 import { numberOf } from "./json-word.ts";
 import { ago } from "./moments.ts";
@@ -30,7 +31,7 @@ export const tokensCommand: Runner = async ({ words, flags, screen, door }) => {
   if (act === "revoke") {
     if (id === undefined)
       throw new InvalidInput("tokens revoke needs an id", { remedy: "See stillwake tokens for it" });
-    const answer = await (await door()).call("DELETE", `/v1/tokens/${encodeURIComponent(id)}`);
+    const answer = await (await door()).call("DELETE", `/v1/tokens/${inPath(id)}`);
     if (flags.json) screen.json(answer);
     else screen.print(`Token ${inLine(id)} opens nothing any more.`);
     return 0;

@@ -1,6 +1,7 @@
 // What people do to jobs: cancel, retry, pause, resume, signal. Each says the state the job is in now.
 import { InvalidInput } from "../errors.ts";
 import type { Call, Runner } from "./command.ts";
+import { inPath } from "./door.ts";
 import { colourOfState } from "./follow.ts";
 import { inert, inLine } from "./inert.ts";
 import { jsonOf } from "./json-word.ts";
@@ -55,7 +56,7 @@ async function jobOrPool(call: Call, act: "pause" | "resume", body: unknown): Pr
   }
   const api = await call.door();
   if (flags.pool === undefined) return tell(call, await api.call("POST", `${pathOf(words[0]!)}/${act}`, { body }));
-  const answer = await api.call("POST", `/v1/pools/${encodeURIComponent(flags.pool)}/${act}`, { body });
+  const answer = await api.call("POST", `/v1/pools/${inPath(flags.pool)}/${act}`, { body });
   if (flags.json) screen.json(answer);
   else screen.print(inLine(`Pool ${flags.pool} is ${act === "pause" ? "paused; what runs goes on" : "open"}.`));
   return 0;
@@ -68,5 +69,5 @@ function tell({ flags, screen }: Call, answer: Controlled): number {
 }
 
 function pathOf(id: string): string {
-  return `/v1/jobs/${encodeURIComponent(id)}`;
+  return `/v1/jobs/${inPath(id)}`;
 }

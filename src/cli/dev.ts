@@ -75,9 +75,7 @@ export async function devCommand(call: Call): Promise<number> {
     screen.print(`enqueued job ${id}`);
     const code = await followJob({ ...call, flags: {}, door: async () => door }, id);
     if (code < 2)
-      screen.print(
-        `\n${code === 0 ? "completed" : "ended"} job ${id}; the rest of the day is yours. Stop with Ctrl-C.`,
-      );
+      screen.print(`\n${code === 0 ? "completed" : "ended"} job ${id}. The rest stays up; stop with Ctrl-C.`);
   } catch (error) {
     await stop();
     throw error;

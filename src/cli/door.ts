@@ -25,7 +25,15 @@ type Fetch = (request: Request) => Promise<Response>;
 
 /** How long a server that was there may be away. */
 const PATIENCE_MS = 60_000;
+/** A connection that lasted so long was a good one. */
+const STEADY_MS = 5000;
 const DEV_SERVER = "http://127.0.0.1:4700";
+
+/** A word of the caller's as a part of a path; two of them would be read as steps in it. */
+export function inPath(word: string): string {
+  if (word !== "." && word !== ".." && word !== "") return encodeURIComponent(word);
+  throw new InvalidInput(`${JSON.stringify(word)} is neither an id nor a name`, { remedy: "Write the id or the name" });
+}
 
 export async function openDoor(flags: Flags, config: Config, screen: Screen): Promise<Door> {
   const server = flags.server ?? (flags.url ? undefined : config.server);
@@ -129,13 +137,17 @@ class ApiDoor implements Door {
       }),
     );
     if (!response.ok) throw await refusalOf(response);
-    return response.status === 204 ? undefined : response.json();
+    if (response.status === 204) return undefined;
+    if (!/^application\/json\b/.test(response.headers.get("content-type") ?? "")) throw await refusalOf(response);
+    return response.json();
   }
 
   async *stream(path: string, { after, signal }: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<Told> {
     let last: string | undefined;
     let lostAt: number | undefined;
+    let reached = false;
     for (let tries = 0; ; tries++) {
+      const began = performance.now();
       try {
         const url = new URL(this.#base + path);
         if (after !== undefined) url.searchParams.set("after", after);
@@ -145,8 +157,8 @@ class ApiDoor implements Door {
         if (!response.ok) throw await refusalOf(response);
         for await (const told of readEvents(response.body!)) {
           if (lostAt !== undefined) this.#screen.say("Connected again.");
-          tries = 0;
           lostAt = undefined;
+          reached = true;
           last = told.id ?? last;
           yield told;
           if (told.event === "end") return;
@@ -157,12 +169,14 @@ class ApiDoor implements Door {
         if (error instanceof StillwakeError && !error.retryable) throw error;
         if (lostAt === undefined) {
           // One that was never reached is said at once.
-          if (last === undefined && error instanceof StillwakeError) throw error;
+          if (!reached && error instanceof StillwakeError) throw error;
           this.#screen.say("The connection was lost; trying again.");
         }
         lostAt ??= performance.now();
         if (performance.now() - lostAt > PATIENCE_MS) throw error;
       }
+      // One that is cut again and again is not knocked at again and again.
+      if (performance.now() - began > STEADY_MS) tries = 0;
       await delay(backoffMs(tries, 200, 5000), undefined, signal && { signal }).catch(() => {});
       if (signal?.aborted) return;
     }

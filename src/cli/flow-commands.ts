@@ -131,7 +131,7 @@ export const flowCommands: readonly Command[] = [
     name: "tokens",
     group: "Access",
     summary: "list the tokens of the server, create or revoke one",
-    usage: ["", "create --name <name> --role <role>", "revoke <id>"],
+    usage: ["", ["create", "--name <name> --role <role>"].join(" "), "revoke <id>"],
     words: [0, 2],
     acts: ["create", "revoke"],
     flags: {

@@ -1,5 +1,6 @@
 // One job, live: its lines as they are written, a bar on the last line where somebody looks on, and at the end how it ended. The job does not notice.
 import type { Call } from "./command.ts";
+import { inPath } from "./door.ts";
 import { cutTo, inLine } from "./inert.ts";
 import { printLine } from "./log-line.ts";
 import { clock, span } from "./moments.ts";
@@ -27,7 +28,7 @@ export async function followJob(call: Call, id: string, { quiet = false } = {}):
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, leave);
   const view = call.flags.json ? jsonView(call.screen, quiet) : new PeopleView(call.screen, quiet);
   try {
-    for await (const told of door.stream(`/v1/jobs/${encodeURIComponent(id)}/stream`, { signal: leaving.signal })) {
+    for await (const told of door.stream(`/v1/jobs/${inPath(id)}/stream`, { signal: leaving.signal })) {
       view.show(told);
       if (told.event === "end") code = told.data.state === "completed" ? 0 : 1;
     }
@@ -99,7 +100,7 @@ class PeopleView implements View {
 
   #draw(): void {
     const running = this.#state?.state === "running";
-    const text = running ? this.#bar.text() || `running for ${since(this.#state.startedAt)}` : "";
+    const text = running ? this.#bar.text() || since(this.#state.startedAt) : "";
     this.#screen.status(text && cutTo(inLine(text), (this.#screen.columns ?? 80) - 1));
   }
 
@@ -150,5 +151,6 @@ export function failureText({
 }
 
 function since(moment: string | null): string {
-  return moment ? span(Math.max(0, Date.now() - Date.parse(moment))) : "";
+  const ms = moment ? Date.now() - Date.parse(moment) : 0;
+  return ms < 1000 ? "" : `running for ${ms < 10_000 ? `${Math.floor(ms / 1000)}s` : span(ms)}`;
 }

@@ -1,5 +1,6 @@
 // stillwake job <id>: where one job stands, what it did, or its lines as they are written.
 import type { Call } from "./command.ts";
+import { inPath } from "./door.ts";
 import { colourOfState, failureText, followJob, reasonOf } from "./follow.ts";
 import { printLine } from "./log-line.ts";
 import { ago, between, span } from "./moments.ts";
@@ -13,7 +14,7 @@ export async function jobCommand(call: Call): Promise<number> {
   const id = words[0]!;
   if (flags.follow) return followJob(call, id);
   const api = await call.door();
-  const path = `/v1/jobs/${encodeURIComponent(id)}`;
+  const path = `/v1/jobs/${inPath(id)}`;
   const job = await api.call("GET", path);
   const parts: Record<string, unknown> = {};
   if (flags.attempts) Object.assign(parts, await api.call("GET", `${path}/attempts`));

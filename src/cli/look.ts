@@ -1,5 +1,6 @@
 // What there is to see: numbers, pipelines, workers.
 import type { Runner } from "./command.ts";
+import { inPath } from "./door.ts";
 import { ago, span } from "./moments.ts";
 import { printFacts, printTable } from "./table.ts";
 
@@ -55,7 +56,7 @@ interface Ended {
 export const pipelinesCommand: Runner = async ({ flags, words, screen, door }) => {
   const api = await door();
   if (words[0] !== undefined) {
-    const one = await api.call("GET", `/v1/pipelines/${encodeURIComponent(words[0])}`);
+    const one = await api.call("GET", `/v1/pipelines/${inPath(words[0])}`);
     if (flags.json) screen.json(one);
     else {
       const { inputSchema, updatedAt, ...facts } = one;

@@ -1,9 +1,10 @@
 // stillwake server: the HTTP API until it is told to stop. SIGTERM and SIGINT let requests under way finish; a second one leaves.
 import { InvalidInput } from "../errors.ts";
-import { createServer } from "../server/index.ts";
+import { createServer, type StillwakeServer } from "../server/index.ts";
 import { openStore } from "../worker/stores.ts";
 import type { Call } from "./command.ts";
 import { needUrl } from "./migrate.ts";
+import type { Screen } from "./screen.ts";
 
 export async function serverCommand({ flags, config, screen }: Call): Promise<number> {
   const port = flags.port === undefined ? config.port : portOf(flags.port);
@@ -23,6 +24,7 @@ export async function serverCommand({ flags, config, screen }: Call): Promise<nu
     const host = flags.host ?? config.host;
     const listening = await server.listen({ port, ...(host && { host }) });
     screen.print(`Stillwake serves ${listening.url}${flags.noAuth ? ", without tokens" : ""}`);
+    if (!flags.noAuth) await hint(server, screen);
     await new Promise<void>((resolve) => {
       let signals = 0;
       const stop = () => {
@@ -36,6 +38,12 @@ export async function serverCommand({ flags, config, screen }: Call): Promise<nu
   } finally {
     await server.close();
   }
+}
+
+/** Nobody can come in before there is a token; a database that cannot be reached yet is no reason not to start. */
+async function hint({ stillwake }: StillwakeServer, screen: Screen): Promise<void> {
+  const tokens = await stillwake.tokens.list().catch(() => undefined);
+  if (tokens?.length === 0) screen.say("There is no token yet: stillwake tokens create --name me --role admin");
 }
 
 export function portOf(text: string): number {

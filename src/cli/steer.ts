@@ -1,7 +1,7 @@
 // Pools, limits, breakers and schedules: seen as tables, steered by a word and a name.
 import { InvalidInput } from "../errors.ts";
 import type { Call, Runner } from "./command.ts";
-import type { Ask } from "./door.ts";
+import { type Ask, inPath } from "./door.ts";
 import { inLine } from "./inert.ts";
 import { numberOf } from "./json-word.ts";
 import { ago, span } from "./moments.ts";
@@ -15,7 +15,7 @@ export const poolsCommand: Runner = async (call) => {
     throw new InvalidInput("pools cap needs a number", { remedy: "Write stillwake pools cap <name> <n>|none" });
   const concurrency = most === "none" ? null : numberOf(most, "cap");
   const done = `Pool ${name}: ${concurrency === null ? "as many jobs at once as there are slots" : `at most ${concurrency} jobs at once`}.`;
-  return steer(call, "POST", `/v1/pools/${encodeURIComponent(name)}/cap`, done, { body: { concurrency } });
+  return steer(call, "POST", `/v1/pools/${inPath(name)}/cap`, done, { body: { concurrency } });
 };
 
 export const limitsCommand: Runner = async (call) => {
@@ -23,7 +23,7 @@ export const limitsCommand: Runner = async (call) => {
   if (act === undefined) return list(call, "limits", limitColumns, "There are no limits.");
   needName("limits", act, name, extra);
   const done = `Limit ${name} has forgotten what it learned.`;
-  return steer(call, "POST", `/v1/limits/${encodeURIComponent(name)}/reset`, done);
+  return steer(call, "POST", `/v1/limits/${inPath(name)}/reset`, done);
 };
 
 export const breakersCommand: Runner = async (call) => {
@@ -36,7 +36,7 @@ export const breakersCommand: Runner = async (call) => {
   const until = time === undefined ? "until somebody closes it" : `for ${time}`;
   const done = act === "open" ? `Breaker ${name} is open ${until}.` : `Breaker ${name} is closed.`;
   const ask = act === "open" ? { body: { for: time, reason } } : {};
-  return steer(call, "POST", `/v1/breakers/${encodeURIComponent(name)}/${act}`, done, ask);
+  return steer(call, "POST", `/v1/breakers/${inPath(name)}/${act}`, done, ask);
 };
 
 export const schedulesCommand: Runner = async (call) => {
@@ -44,7 +44,7 @@ export const schedulesCommand: Runner = async (call) => {
   const { flags, screen } = call;
   if (act === undefined) return list(call, "schedules", scheduleColumns, "There are no schedules.");
   needName("schedules", act, name, extra);
-  const path = `/v1/schedules/${encodeURIComponent(name)}`;
+  const path = `/v1/schedules/${inPath(name)}`;
   if (act === "remove") return steer(call, "DELETE", path, `Schedule ${name} is removed; its jobs stay.`);
   if (act !== "upcoming") {
     return steer(call, "POST", `${path}/${act}`, `Schedule ${name} is ${act === "pause" ? "paused" : "going on"}.`);

@@ -2,6 +2,7 @@
 // up. Where that may go comes from the configuration file, as for a worker.
 import { InvalidInput } from "../errors.ts";
 import type { Call } from "./command.ts";
+import { inPath } from "./door.ts";
 import { inLine } from "./inert.ts";
 import { numberOf } from "./json-word.ts";
 import { ago } from "./moments.ts";
@@ -18,7 +19,7 @@ export async function webhooksCommand(call: Call): Promise<number> {
   if (act === undefined) return list(call);
   if (id === undefined)
     throw new InvalidInput("webhooks resend needs an id", { remedy: "See stillwake webhooks for it" });
-  const answer = await (await call.door()).call("POST", `/v1/webhooks/${encodeURIComponent(id)}/resend`);
+  const answer = await (await call.door()).call("POST", `/v1/webhooks/${inPath(id)}/resend`);
   if (call.flags.json) call.screen.json(answer);
   else call.screen.print(inLine(`Webhook ${id} will be sent again.`));
   return 0;

@@ -23,7 +23,8 @@ const guards = {
 export function makeApp(house: House, routes: readonly Route[]): Hono {
   const app = new Hono();
   app.use(async (c, next) => {
-    await next();
+    if (house.closing.signal.aborted) c.res = fail(house, c, closed());
+    else await next();
     for (const [name, value] of Object.entries(guards)) {
       if (!c.res.headers.has(name)) c.res.headers.set(name, value);
     }
@@ -92,6 +93,7 @@ async function answer(house: House, routes: readonly Route[], route: Route, c: C
     house,
     routes,
     request,
+    hangUp: () => connectionOf(c).outgoing?.destroy?.(),
     before: (state) => {
       before = state;
     },
@@ -157,7 +159,13 @@ class Hurried extends Error {
   }
 }
 
-function fail(house: House, c: Context, error: unknown): Response {
+function closed(): Error {
+  return refusal("CLOSED", "The server is closing");
+}
+
+function fail(house: House, c: Context, thrown: unknown): Response {
+  // Whatever breaks off while it closes breaks off because of that.
+  const error = house.closing.signal.aborted ? closed() : thrown;
   if (error instanceof Hurried) {
     const refused = refusal("TOO_MANY_REQUESTS", "Too many requests", { remedy: `Wait ${error.seconds} s` });
     return answerProblem(problemOf(refused).problem, { "retry-after": String(error.seconds) });
@@ -167,6 +175,7 @@ function fail(house: House, c: Context, error: unknown): Response {
   const headers: Record<string, string> = {};
   if (problem.status === 401) headers["www-authenticate"] = 'Bearer realm="stillwake"';
   if (problem.status === 503) headers["retry-after"] = "2";
+  if (problem.code === "CLOSED") headers.connection = "close";
   return answerProblem(problem, headers);
 }
 
@@ -214,8 +223,14 @@ function check(schema: Route["operation"]["query"], value: unknown, where: "quer
 
 /** Who is at the other end of the connection; null where the server is mounted and does not see it. */
 function addressOf(c: Context): string | null {
-  const { incoming } = (c.env ?? {}) as { incoming?: { socket?: { remoteAddress?: string } } };
-  return incoming?.socket?.remoteAddress ?? null;
+  return connectionOf(c).incoming?.socket?.remoteAddress ?? null;
+}
+
+function connectionOf(c: Context): {
+  incoming?: { socket?: { remoteAddress?: string } };
+  outgoing?: { destroy?(): void };
+} {
+  return c.env ?? {};
 }
 
 function matches(pattern: string, path: string): boolean {

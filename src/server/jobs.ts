@@ -36,7 +36,7 @@ function sees(who: Identity, job: Job): boolean {
 }
 
 /** A customer sees how the job fares and what came of it, not what the house put in and where it runs. */
-export function shownTo(who: Identity, job: Job): Job {
+function shownTo(who: Identity, job: Job): Job {
   if (who.role !== "follower") return job;
   const { stack: _stack, cause: _cause, ...failure } = job.failure ?? {};
   const hidden = { input: null, worker: null, idempotencyKey: null, tenant: null, cancel: null, pause: null };

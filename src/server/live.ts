@@ -11,7 +11,7 @@ export const follow = operation({
   query: z.strictObject({
     after: z
       .string()
-      .regex(/^\d{1,18}$/)
+      .regex(/^\d{1,19}$/)
       .optional(),
   }),
   answer: "text/event-stream",
@@ -20,7 +20,7 @@ export const follow = operation({
     const { id } = await jobOf(call);
     const { leave, sentAway } = house.streams.enter(who.id ?? who.name);
     try {
-      const answer = await streamJob({
+      return await streamJob({
         reader: call.stillwake.feed,
         id,
         lastEventId: request.headers.get("last-event-id"),
@@ -29,41 +29,13 @@ export const follow = operation({
         until: who.expiresAt,
         recheck: () => house.stillMay(request, who),
         recheckMs: house.recheckMs,
+        guest: who.role === "follower",
+        drop: call.hangUp,
+        onOver: leave,
       });
-      return onEnd(answer, leave);
     } catch (error) {
       leave();
       throw error;
     }
   },
 });
-
-/** The same answer; `done` is called once its body is over, however that comes about. */
-function onEnd(answer: Response, done: () => void): Response {
-  if (!answer.body) {
-    done();
-    return answer;
-  }
-  const reader = answer.body.getReader();
-  const body = new ReadableStream<Uint8Array>(
-    {
-      async pull(controller) {
-        try {
-          const { value, done: over } = await reader.read();
-          if (!over) return controller.enqueue(value);
-          done();
-          controller.close();
-        } catch (error) {
-          done();
-          controller.error(error);
-        }
-      },
-      async cancel(reason) {
-        done();
-        await reader.cancel(reason);
-      },
-    },
-    { highWaterMark: 0 },
-  );
-  return new Response(body, { status: answer.status, headers: answer.headers });
-}

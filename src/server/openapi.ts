@@ -67,7 +67,7 @@ export function describe(routes: readonly Route[]) {
   };
 }
 
-function operationOf({ path: pattern, method, access, name, operation }: Route, path: string) {
+function operationOf({ path: pattern, access, name, operation }: Route, path: string) {
   const { summary, about, query, body, answer, status = answer === undefined ? 204 : 200 } = operation;
   const names = [...path.matchAll(/\{(\w+)\}/g)].map(([, one]) => one!);
   const parameters: object[] = names.map((one) => ({
@@ -109,8 +109,9 @@ function operationOf({ path: pattern, method, access, name, operation }: Route, 
     responses: {
       [status]: good,
       ...(name === "followJob" && { 204: { description: "The client has seen the end" } }),
-      ...(method !== "GET" && body && { 413: problem }),
-      default: problem,
+      // By class: what is answered "by default" is taken by generators of clients for something that may come instead of the good answer.
+      "4XX": problem,
+      "5XX": problem,
     },
   };
 }

@@ -17,6 +17,8 @@ export interface Call<Query = unknown, Body = unknown> {
   /** All of them, for those who describe them. */
   routes: readonly Route[];
   request: Request;
+  /** Breaks the connection. */
+  hangUp(): void;
   /** Says, before the deed, how things were. For the record of acts. */
   before(state: unknown): void;
 }

@@ -69,11 +69,17 @@ export function problemOf(error: unknown): { problem: Problem; inside: boolean }
   if (status >= 500) {
     const unreachable = status === 503;
     const code = unreachable ? (error as StillwakeError).code : "INTERNAL";
-    const detail = unreachable ? "The database cannot be used just now" : "Something went wrong inside the server";
+    const detail =
+      code === "CLOSED"
+        ? "The server is closing"
+        : unreachable
+          ? "The database cannot be used just now"
+          : "Something went wrong inside the server";
     const remedy = unreachable
       ? "Try again in a moment; `stillwake doctor` says what is wrong"
       : "The server's log has the reason";
-    return { problem: { type: "about:blank", title: titles[status]!, status, code, detail, remedy }, inside: true };
+    const problem = { type: "about:blank", title: titles[status]!, status, code, detail, remedy };
+    return { problem, inside: code !== "CLOSED" };
   }
   const { code, message, field, remedy } = error as StillwakeError;
   const { issues } = error as { issues?: { path: string; message: string }[] };
@@ -83,7 +89,8 @@ export function problemOf(error: unknown): { problem: Problem; inside: boolean }
       title: titles[status] ?? "Refused",
       status,
       code,
-      detail: message,
+      // The error's own words end with the remedy.
+      detail: remedy && message.endsWith(remedy) ? message.slice(0, -remedy.length - 2) : message,
       ...(field !== undefined && { field }),
       ...(remedy !== undefined && { remedy }),
       ...(issues && issues.length > 0 && { issues }),

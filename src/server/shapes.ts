@@ -21,9 +21,9 @@ named.add(Json, { id: "Json" });
 const json = Json.nullable();
 
 export const jobStates = ["queued", "running", "paused", "completed", "failed", "cancelled"] as const;
-export const waitReasons = ["time", "retry", "key", "limit", "children", "event", "machine"] as const;
+const waitReasons = ["time", "retry", "key", "limit", "children", "event", "machine"] as const;
 
-export const Failure = noun("Failure", {
+const Failure = noun("Failure", {
   name: z.string().optional(),
   message: z.string().optional(),
   code: z.string().optional(),
@@ -35,7 +35,7 @@ export const Failure = noun("Failure", {
 
 const Told = z.object({ at: z.string().optional(), by: z.string().optional(), reason: z.string().optional() }).loose();
 
-export const Progress = noun("Progress", {
+const Progress = noun("Progress", {
   at: z.string().optional(),
   fraction: z.number().optional(),
   done: z.number().optional(),
@@ -211,7 +211,7 @@ export const Endpoint = noun("Endpoint", {
   createdAt: moment,
 });
 
-export const Delivery = noun("Delivery", {
+const Delivery = noun("Delivery", {
   n: z.union([z.string(), z.number()]),
   sender: z.string(),
   startedAt: moment,

@@ -117,6 +117,27 @@ const { odd } = fc.letrec<{ odd: Value }>((tie) => ({
   ),
 }));
 
+/** What gets further than the first check: names that there are, and words that mean something. */
+const hints: Record<string, Value[]> = {
+  pipeline: ["held", "work"],
+  pipelines: [["held"]],
+  endpoint: ["hook"],
+  webhook: ["https://hook.example/"],
+  url: ["https://hook.example/"],
+  cron: ["0 3 * * *", "* * * * *"],
+  zone: ["UTC", "Europe/Berlin"],
+  overlap: ["skip", "allow"],
+  catchUp: ["one", "none"],
+  pool: ["held", "side"],
+  tenant: ["acme"],
+  name: ["n"],
+  event: ["go"],
+  delay: ["1h"],
+  expiresIn: ["2h"],
+  for: ["1h"],
+  keep: ["1h"],
+};
+
 /** Mostly what the schema wants; now and then, at any place, something else. */
 function near(given: Schema, oddness = 12): fc.Arbitrary<Value> {
   const schema = resolve(given);
@@ -131,10 +152,13 @@ function fitting(schema: Schema, oddness: number): fc.Arbitrary<Value> {
     case "object": {
       const { properties = {}, required = [] } = schema;
       const members = Object.entries(properties).map(([name, one]) => {
-        const value = near(one, oddness).map((made): [string, Value][] => [[name, made]]);
+        const good = hints[name]
+          ? fc.oneof(fc.constantFrom<Value>(...hints[name]), near(one, oddness))
+          : near(one, oddness);
+        const value = good.map((made): [string, Value][] => [[name, made]]);
         return fc.oneof(
-          { weight: required.includes(name) ? 30 : 1, arbitrary: value },
-          { weight: 2, arbitrary: fc.constant([]) },
+          { weight: required.includes(name) ? 150 : 1, arbitrary: value },
+          { weight: 7, arbitrary: fc.constant([]) },
         );
       });
       const more = fc.oneof(
@@ -220,7 +244,7 @@ function bodyOf(schema: Schema): fc.Arbitrary<Body> {
         fc.constantFrom(Buffer.alloc(0), Buffer.from("\0"), Buffer.from("null"), Buffer.from("[]"), Buffer.from('"x"')),
       ),
     },
-    { weight: 1, arbitrary: plain(fc.constantFrom(...bombs).map(([, make]) => make())) },
+    { weight: 2, arbitrary: plain(fc.constantFrom(...bombs).map(([, make]) => make())) },
   );
 }
 

@@ -8,7 +8,7 @@ import { serve } from "@hono/node-server";
 import { onTestFinished } from "vitest";
 import { StillwakeError } from "../../src/errors.ts";
 import { type StreamOptions, streamJob } from "../../src/server/stream.ts";
-import { buildPackage, ROOT } from "./build.ts";
+import { ROOT } from "./build.ts";
 
 /** Serves /<job id>; ?after= and Last-Event-ID as the real one. Answers its URL. */
 export async function serveStreams(options: Omit<StreamOptions, "id" | "lastEventId" | "after">): Promise<string> {
@@ -50,9 +50,8 @@ export interface ServerMemory {
   followers: number;
 }
 
-/** The same in a process of its own. */
+/** The same in a process of its own, from the built package. */
 export async function streamServer(url: string): Promise<{ port: number; memory(): Promise<ServerMemory> }> {
-  buildPackage();
   const child = fork(path.join(ROOT, "test/fixtures/stream-server.mjs"), [url], { execArgv: ["--expose-gc"] });
   onTestFinished(() => void child.kill("SIGKILL"));
   const [{ port }] = (await once(child, "message")) as [{ port: number }];
