@@ -9,6 +9,8 @@ import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { createStillwake, newSealKey, pipeline, type Stillwake, secret } from "../src/index.ts";
+import { createServer } from "../src/server/index.ts";
+import { routes } from "../src/server/routes.ts";
 import { waitFor } from "../src/testing/index.ts";
 import { Fatal, implement } from "../src/worker/index.ts";
 import { connect, ended } from "./setup/aftermath.ts";
@@ -277,6 +279,24 @@ function read(file: string): string {
   }
 }
 
+/** What the API answers, and the streams to their ends. */
+async function gatherFromServer(jobs: string[]): Promise<void> {
+  await using door = createServer({ url: server.url, auth: "none" });
+  const ask = async (what: string) => (await door.fetch(new Request(`http://127.0.0.1${what}`))).text();
+  const states = await Promise.all(jobs.map(async (id) => (await stillwake.get(id)).state));
+  for (const { method, path: where } of routes) {
+    if (method !== "GET" || where.includes(":")) continue;
+    sinks[`GET ${where}`] = await ask(where);
+  }
+  for (const part of ["", "/attempts", "/steps?outputs=true", "/children", "/logs", "/artifacts", "/webhooks"]) {
+    sinks[`GET /v1/jobs/:id${part}`] = (await Promise.all(jobs.map((id) => ask(`/v1/jobs/${id}${part}`)))).join("\n");
+  }
+  // A stream ends with its job; that of one that has not is left where it stands.
+  const ended = jobs.filter((_, index) => ["completed", "failed", "cancelled"].includes(states[index]!));
+  expect(ended.length).toBeGreaterThan(0);
+  sinks["GET /v1/jobs/:id/stream"] = (await Promise.all(ended.map((id) => ask(`/v1/jobs/${id}/stream`)))).join("\n");
+}
+
 /** Everything that was written. More sinks are added here. */
 async function gather(
   worker: WorkerProcess,
@@ -294,6 +314,7 @@ async function gather(
   sinks["artifacts as read"] = JSON.stringify(await Promise.all(jobs.map((id) => stillwake.artifacts(id))));
   sinks["webhooks as read"] = JSON.stringify(await stillwake.webhooks.list());
   sinks["breakers as read"] = JSON.stringify(await stillwake.flow.breakers());
+  await gatherFromServer(jobs);
   sinks["webhooks as received"] = received.map((one) => JSON.stringify(one.headers) + one.path + one.body).join("\n");
   sinks["command lines"] = lines;
   sinks["environment of runners"] = environments;

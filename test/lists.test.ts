@@ -126,21 +126,30 @@ describe(`with ${JOBS} jobs and ${LINES} lines`, () => {
     expect(worst).toBeLessThan(2000);
   }, 120_000);
 
-  it("a filter that matches little is read to its end by the cursor, and finds all", async () => {
-    const found: string[] = [];
-    let cursor: string | null = null;
-    do {
-      const page = (await (
-        await read(`/v1/jobs?pipeline=rare&limit=7${cursor ? `&cursor=${cursor}` : ""}`)
-      ).json()) as {
-        jobs: { id: string }[];
-        cursor: string | null;
-      };
-      found.push(...page.jobs.map(({ id }) => id));
-      cursor = page.cursor;
-    } while (cursor);
-    const { rows } = await owner.query("select id from stillwake.ended_jobs where pipeline = 'rare' order by id desc");
-    expect(rows.length).toBeGreaterThan(1);
-    expect(found).toEqual(rows.map(({ id }) => id));
-  });
+  const like = (text: string) => `lower(concat_ws(' ', key, failure ->> 'message')) like '%${text}%'`;
+  // Full pages, one after the other; a page that is the last though it is full; pages that are short or empty because so much was looked through.
+  it.each([
+    ["state=failed", 50, "state = 'failed'"],
+    ["pipeline=rare", 1, "pipeline = 'rare'"],
+    ["pipeline=rare", 7, "pipeline = 'rare'"],
+    ["tenant=tenant-4", 10, "tenant = 'tenant-4'"],
+    ["text=project-999", 3, like("project-999")],
+    ["text=It%20Broke", 30, like("it broke")],
+  ])(
+    "%s, %i at a time, is read to its end by the cursor: every job once, newest first",
+    async (filter, limit, where) => {
+      const found: string[] = [];
+      let cursor: string | null = null;
+      do {
+        const next: string = cursor ? `&cursor=${cursor}` : "";
+        const answer = await read(`/v1/jobs?${filter}&limit=${limit}${next}`);
+        const page = (await answer.json()) as { jobs: { id: string }[]; cursor: string | null };
+        found.push(...page.jobs.map(({ id }) => id));
+        cursor = page.cursor;
+      } while (cursor);
+      const { rows } = await owner.query(`select id from stillwake.jobs where ${where} order by id desc`);
+      expect(rows.length).toBeGreaterThan(1);
+      expect(found).toEqual(rows.map(({ id }) => id));
+    },
+  );
 });

@@ -8,9 +8,8 @@ import { pipeline } from "../src/index.ts";
 import { createServer, type Listening, type ServerOptions, type StillwakeServer } from "../src/server/index.ts";
 import { routes } from "../src/server/routes.ts";
 import { waitFor } from "../src/testing/index.ts";
-import { buildPackage } from "./setup/build.ts";
 import { callerOf } from "./setup/callers.ts";
-import { runCli } from "./setup/cli.ts";
+import { command } from "./setup/command.ts";
 import { freshDatabase } from "./setup/database.ts";
 
 const database = await freshDatabase();
@@ -23,7 +22,6 @@ let call: ReturnType<typeof callerOf>;
 const held = pipeline("held");
 
 beforeAll(async () => {
-  buildPackage();
   listening = await server.listen({ port: 0 });
   admin = (await sw.tokens.create({ name: "root", role: "admin" })).token;
   call = callerOf(server, admin);
@@ -63,7 +61,7 @@ describe("S1: a server without tokens", () => {
   });
 
   it("is refused by the command with a message and a code", async () => {
-    const run = await runCli(["server", "--no-auth", "--host", "0.0.0.0", "--port", "0"], {
+    const run = await command(["server", "--no-auth", "--host", "0.0.0.0", "--port", "0"], {
       DATABASE_URL: database.url,
     });
     expect(run.code).not.toBe(0);
@@ -94,6 +92,7 @@ describe("S7: a stream", () => {
     const token = await sw.tokens.create({ name: "viewer", role: "reader" });
     const [mine, another] = [await follow(server, token.token), await follow(server, admin)];
     await call("DELETE", `/v1/tokens/${token.id}`);
+    await waitFor(mine.isOver, { what: "the stream to end" });
     expect(await mine.over).not.toContain("event: end");
     expect(another.isOver()).toBe(false);
   });

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake } from "../src/index.ts";
 import { checkReadToken, checkSecrets, signReadToken } from "../src/read-token.ts";
 import { travel } from "../src/testing/index.ts";
+import { signed } from "./setup/callers.ts";
 import { freshDatabase } from "./setup/database.ts";
 
 const database = await freshDatabase();
@@ -79,6 +80,8 @@ describe("a read token", () => {
     });
     const token = signReadToken(secrets, { pipeline: "scan", key: "project-1", expiresIn: "24h" });
     expect(checkReadToken(secrets, token)).toMatchObject({ pipeline: "scan", key: "project-1" });
+    expect(checkReadToken(secrets, signed({ j: ID }, 60, secrets[0]))).toMatchObject({ job: ID });
+    expect(checkReadToken(secrets, signed({ j: ID }, -1, secrets[0]))).toBeUndefined();
   });
 
   it("is accepted with any of the secrets, and signed with the first", () => {
