@@ -158,7 +158,7 @@ export class Database {
     through?: Through,
   ) {
     const pool = this.#pool;
-    const answer = through ? through<Row>(pool, text, values) : pool.query<Row>(text, values);
+    const answer = (through ?? oneStatement)<Row>(pool, text, values);
     try {
       return await (patienceMs === undefined ? answer : within(Math.max(patienceMs, 1000), answer));
     } catch (error) {
@@ -276,6 +276,25 @@ export class Database {
 export function reconnectMs(error: unknown, attempt: number, mostMs: number): number {
   return backoffMs(attempt, isFull(error) ? 500 : 20, mostMs);
 }
+
+/** As pool.query(), which gives up the connection with every refusal: a verb that says no would cost a new one each time. */
+async function oneStatement<Row extends pg.QueryResultRow>(pool: pg.Pool, text: string, values: unknown[]) {
+  const client = await pool.connect();
+  // A connection that breaks tells its statement and then whoever listens; without a listener Node would exit.
+  client.on("error", ignore);
+  let broken: Error | undefined;
+  try {
+    return await client.query<Row>(text, values);
+  } catch (error) {
+    if (isConnectionLoss(error)) broken = error as Error;
+    throw error;
+  } finally {
+    client.off("error", ignore);
+    client.release(broken);
+  }
+}
+
+export function ignore(): void {}
 
 async function within<T>(ms: number, answer: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;

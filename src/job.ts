@@ -41,6 +41,8 @@ export interface Job {
   children: verbs.JobRow["children"];
   /** The place of the last line or event in its log, a whole number as text. */
   lastSeq: string;
+  /** In a brief list: what is too large for it. */
+  omitted?: string[];
 }
 
 /** The slot of a schedule that a job is for. */
@@ -89,5 +91,6 @@ export function toJob(row: verbs.JobRow): Job {
     parent: row.parent_id ? { id: row.parent_id, spawn: row.spawn!, index: row.child_no! } : null,
     children: row.children,
     lastSeq: row.seq,
+    ...(row.omitted && row.omitted.length > 0 && { omitted: row.omitted }),
   };
 }

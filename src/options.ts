@@ -24,6 +24,11 @@ export interface EnqueueOptions {
   onConflict?: OnConflict;
   /** Whose job it is. Tenants take turns. Default: what the contract makes of the input. */
   tenant?: string;
+  /**
+   * The tenant that the call is made for: a job of somebody else is neither joined, replaced nor answered, whatever the keys say. KEY_TAKEN instead,
+   * and nothing of the call has happened.
+   */
+  boundTo?: string;
   /** A second call with the same key and pipeline answers the first call's job. */
   idempotencyKey?: string;
   /** Who is told when the job ends: a URL, or an endpoint of `sw.webhooks`, with or without a URL of the job's own. */
@@ -72,6 +77,7 @@ const shared: Record<string, Write> = {
   onConflict: (sql, value) => (sql.on_conflict = conflict(value)),
   tenant: () => {},
   webhook: (sql, value) => (sql.webhook = webhook(value)),
+  boundTo: (sql, value) => (sql.bound_to = label(value, "boundTo")),
 };
 const forOne: Record<string, Write> = { ...shared, idempotencyKey: () => {}, tx: () => {} };
 const forMany: Record<string, Write> = { ...shared, idempotencyKeys: () => {}, tx: () => {} };

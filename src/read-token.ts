@@ -12,6 +12,8 @@ export interface ReadTokenOptions {
   /** or all jobs of one key of a pipeline, past ones too. */
   pipeline?: string;
   key?: string;
+  /** Whose jobs of that key: keys are one space for all tenants. Without one, those that have no tenant. */
+  tenant?: string;
   /** How long it is good for, at most "24h". Default "1h". */
   expiresIn?: Duration;
 }
@@ -21,6 +23,7 @@ export interface ReadScope {
   job?: string;
   pipeline?: string;
   key?: string;
+  tenant?: string;
   expiresAt: Date;
 }
 
@@ -28,7 +31,7 @@ const MARK = "swr_";
 const LONGEST_MS = 24 * 3600 * 1000;
 
 export function signReadToken(secrets: readonly string[], options: ReadTokenOptions): string {
-  const { job, pipeline, key, expiresIn = "1h" } = options;
+  const { job, pipeline, key, tenant, expiresIn = "1h" } = options;
   if ((job === undefined) === (pipeline === undefined && key === undefined)) {
     throw new InvalidInput("A read token is for one job, or for one key of a pipeline", {
       field: "job",
@@ -45,7 +48,11 @@ export function signReadToken(secrets: readonly string[], options: ReadTokenOpti
   const scope =
     job !== undefined
       ? { j: checkId(job, "job").toLowerCase() }
-      : { p: label(pipeline, "pipeline"), k: label(key, "key") };
+      : {
+          p: label(pipeline, "pipeline"),
+          k: label(key, "key"),
+          ...(tenant !== undefined && { t: label(tenant, "tenant") }),
+        };
   const payload = Buffer.from(JSON.stringify({ ...scope, e: Math.floor((Date.now() + ms) / 1000) })).toString(
     "base64url",
   );
@@ -54,17 +61,18 @@ export function signReadToken(secrets: readonly string[], options: ReadTokenOpti
 
 /** Undefined when nobody here signed it, or its time is over. */
 export function checkReadToken(secrets: readonly string[], token: string): ReadScope | undefined {
-  const match = /^swr_([\w-]{1,2000})\.([\w-]{43})$/.exec(token);
+  const match = /^swr_([\w-]{1,8000})\.([\w-]{43})$/.exec(token);
   if (!match) return undefined;
   const [, payload, given] = match as unknown as [string, string, string];
   const ours = secrets.some((secret) => timingSafeEqual(Buffer.from(signature(secret, payload)), Buffer.from(given)));
   if (!ours) return undefined;
-  const { j, p, k, e } = JSON.parse(Buffer.from(payload, "base64url").toString()) as Record<string, string> & {
+  const { j, p, k, t, e } = JSON.parse(Buffer.from(payload, "base64url").toString()) as Record<string, string> & {
     e: number;
   };
   const expiresAt = new Date(e * 1000);
   if (!(expiresAt.getTime() > Date.now())) return undefined;
-  return { ...(j === undefined ? { pipeline: p!, key: k! } : { job: j }), expiresAt };
+  if (j !== undefined) return { job: j, expiresAt };
+  return { pipeline: p!, key: k!, ...(t !== undefined && { tenant: t }), expiresAt };
 }
 
 /** Several where one takes the place of another: the first signs, all are accepted. */

@@ -5,6 +5,16 @@ import type { Failure, JobFilter, JobRow, JobState } from "./verbs.ts";
 const jobColumns = `id, pipeline, pool, state, waiting_for, priority, run_at, created_at, started_at, ended_at, expires_at, attempt, max_attempts,
   crashes, epoch, worker, key, tenant, idempotency_key, input, output, failure, cancel, pause, progress, missing, origin, parent_id, spawn, child_no, seq`;
 
+/** Large values stay where they are. What is stored small may still be large: it is kept compressed. */
+const large = (column: string) => `(pg_column_size(j.${column}) > 8192 or octet_length(j.${column}::text) > 32768)`;
+const briefColumns = `${jobColumns
+  .split(/,\s*/)
+  .map((column) =>
+    /^(in|out)put$/.test(column) ? `case when not ${large(column)} then j.${column} end as ${column}` : `j.${column}`,
+  )
+  .join(", ")},
+  array_remove(array[case when ${large("input")} then 'input' end, case when ${large("output")} then 'output' end], null) as omitted`;
+
 export async function readJobs(database: Queries, ids: string[]): Promise<JobRow[]> {
   return database.query<JobRow>(
     `select ${jobColumns}, children from ${database.schema}.jobs where id = any ($1::uuid[])`,
@@ -22,8 +32,7 @@ const SKEW_MS = 24 * 3600 * 1000;
 export async function listJobs(
   database: Queries,
   { text, since, until, ...equal }: JobFilter,
-  before: string | null,
-  limit: number,
+  { before, limit, brief }: { before: string | null; limit: number; brief: boolean },
 ): Promise<{ rows: JobRow[]; next: string | null }> {
   const values: unknown[] = [];
   const place = (value: unknown) => `$${values.push(value)}`;
@@ -37,11 +46,10 @@ export async function listJobs(
   if (before) within.push(`id < ${place(before)}`);
   if (since) within.push(`id >= ${place(idAt(since.getTime() - SKEW_MS))}`);
   if (until) within.push(`id < ${place(idAt(until.getTime() + SKEW_MS))}`);
-  const led = values.length;
   const soft = Object.entries(others).map(([column, value]) => `${column} = ${place(value)}`);
   if (since) soft.push(`created_at >= ${place(since)}`);
   if (until) soft.push(`created_at < ${place(until)}`);
-  if (text !== undefined) soft.push(matches(place(text.toLowerCase())));
+  if (text !== undefined) soft.push(matches(place(text)));
 
   const scan = text === undefined ? SCAN : TEXT_SCAN;
   // The children of a job are few among all jobs: found first, then ordered.
@@ -52,18 +60,17 @@ export async function listJobs(
     soft.length === 0
       ? looked(jobColumns)
       : `select * from (${looked(jobColumns)} limit ${scan}) b ${where(soft)} order by id desc`;
-  const rows = await database.query<JobRow>(
+  // The end of what was looked through is of the same moment as what was found there: between two statements jobs come and go.
+  const boundary = soft.length === 0 ? "null::uuid" : `(${looked("id")} offset ${scan - 1} limit 1)`;
+  const answered = await database.query<JobRow & { boundary: string | null }>(
     // Children are counted for the page alone.
-    `select j.*, ${database.schema}.children(j.id) as children from (${found} limit $${values.length + 1}) j order by j.id desc`,
+    `select w.boundary, ${brief ? briefColumns : "j.*"}, ${database.schema}.children(j.id) as children
+    from (select ${boundary} as boundary) w left join lateral (${found} limit $${values.length + 1}) j on true order by j.id desc`,
     [...values, limit + 1],
   );
+  const rows = answered.filter(({ id }) => id !== null);
   if (rows.length > limit) return { rows: rows.slice(0, limit), next: rows[limit - 1]!.id };
-  if (soft.length === 0) return { rows, next: null };
-  const [last] = await database.query<{ id: string }>(
-    `${looked("id")} offset ${scan - 1} limit 1`,
-    values.slice(0, led),
-  );
-  return { rows, next: last?.id ?? null };
+  return { rows, next: answered[0]?.boundary ?? null };
 }
 
 /** The least id of a moment: ids begin with milliseconds. */
@@ -77,7 +84,7 @@ function idAt(ms: number): string {
 function matches(text: string): string {
   const hay =
     "concat_ws(' ', id, key, idempotency_key, tenant, worker, failure ->> 'message', failure ->> 'code', input)";
-  return `position(${text}::text in lower(${hay})) > 0`;
+  return `position(lower(${text}::text) in lower(${hay})) > 0`;
 }
 
 export interface AttemptRow {
@@ -103,8 +110,12 @@ export interface StepRow {
   epoch: string;
   started_at: Date | null;
   saved_at: Date;
-  output: unknown;
+  output?: unknown;
+  omitted?: true;
 }
+
+/** Of the results of a job's steps together, in bytes. */
+const MOST_OUTPUT = 2_000_000;
 
 export async function readSteps(
   database: Queries,
@@ -112,8 +123,13 @@ export async function readSteps(
   { outputs, limit }: { outputs: boolean; limit: number },
 ): Promise<StepRow[]> {
   return database.query<StepRow>(
-    `select step, epoch, started_at, saved_at, ${outputs ? "output" : "null as output"} from ${database.schema}.checkpoints
-    where job_id = $1 order by saved_at, step limit $2`,
+    outputs
+      ? `select step, epoch, started_at, saved_at, case when size <= ${MOST_OUTPUT} then output end as output, size > ${MOST_OUTPUT} as omitted from (
+        select *, case when stored <= ${MOST_OUTPUT} then sum(case when stored <= ${MOST_OUTPUT} then octet_length(output::text) end) over (order by saved_at, step) else stored end as size from (
+          select *, sum(pg_column_size(output)) over (order by saved_at, step) as stored from ${database.schema}.checkpoints where job_id = $1
+        ) b
+      ) c order by saved_at, step limit $2`
+      : `select step, epoch, started_at, saved_at from ${database.schema}.checkpoints where job_id = $1 order by saved_at, step limit $2`,
     [job, limit],
   );
 }
@@ -225,6 +241,8 @@ export interface EndedCountRow {
   pipeline: string;
   state: "completed" | "failed" | "cancelled";
   count: string;
+  /** Of those that were started. */
+  timed: string;
   seconds: number | null;
   longest: number | null;
 }

@@ -35,6 +35,8 @@ export interface ListOptions extends JobFilter {
   limit?: number;
   /** From the page before. */
   cursor?: string;
+  /** Inputs and outputs of more than some kilobytes are left out: null, and named in `omitted`. */
+  brief?: boolean;
 }
 
 /** One try at a job under one lease. */
@@ -60,6 +62,8 @@ export interface Step {
   tookMs: number | null;
   /** Where it was asked for. */
   output?: unknown;
+  /** The results of those before are 2 MB already: this one was left out. */
+  omitted?: true;
 }
 
 export interface PipelineInfo {
@@ -132,9 +136,9 @@ export class Reading {
    * null at the end.
    */
   async list(options: ListOptions = {}): Promise<{ jobs: Job[]; cursor: string | null }> {
-    const { limit = 50, cursor, ...filter } = options;
-    const before = cursor === undefined ? null : readCursor(cursor);
-    const { rows, next } = await reads.listJobs(this.#queries, checkFilter(filter), before, checkLimit(limit, 200));
+    const { limit = 50, cursor, brief = false, ...filter } = options;
+    const page = { before: cursor === undefined ? null : readCursor(cursor), limit: checkLimit(limit, 200), brief };
+    const { rows, next } = await reads.listJobs(this.#queries, checkFilter(filter), page);
     return { jobs: rows.map(toJob), cursor: next && writeCursor(next) };
   }
 
@@ -165,13 +169,13 @@ export class Reading {
   async steps(id: string, options: { outputs?: boolean } = {}): Promise<Step[]> {
     const outputs = options.outputs ?? false;
     const rows = await reads.readSteps(this.#queries, checkId(id), { outputs, limit: MOST_STEPS });
-    return rows.map(({ step, epoch, started_at, saved_at, output }) => ({
+    return rows.map(({ step, epoch, started_at, saved_at, output, omitted }) => ({
       name: step,
       epoch,
       startedAt: started_at,
       savedAt: saved_at,
       tookMs: started_at && Math.round(saved_at.getTime() - started_at.getTime()),
-      ...(outputs && { output }),
+      ...(outputs && (omitted ? { omitted } : { output })),
     }));
   }
 

@@ -26,5 +26,11 @@ export function realtimeSql(
       remedy: "Use letters, digits, _ and -, with dots between where it is nested, as in app_metadata.tenant",
     });
   }
+  if (/^(raw_)?user_meta_?data\b/.test(claim)) {
+    throw new InvalidInput(`Users can change their ${claim} themselves`, {
+      field: "realtime.claim",
+      remedy: "Use a claim that only your server sets, such as app_metadata.tenant",
+    });
+  }
   return template.replaceAll(":publication", publication).replaceAll(":claim", `{${claim.replaceAll(".", ",")}}`);
 }

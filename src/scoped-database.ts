@@ -2,7 +2,7 @@
 // holds for, so that a query which forgot its condition shows nothing of anybody else. What is set ends with the transaction, which is why a
 // pooler in transaction mode may stand in between. The server makes a Reading over one of these for each request of a tenant.
 import type pg from "pg";
-import type { Database, Queries, Through } from "./database.ts";
+import { type Database, ignore, type Queries, type Through } from "./database.ts";
 import { isConnectionLoss, StillwakeError } from "./errors.ts";
 import { label } from "./options.ts";
 
@@ -43,8 +43,6 @@ function within(schema: string, tenant: string): Through {
     }
   };
 }
-
-function ignore(): void {}
 
 /** Elsewhere a server that takes no write is taken for a standby, and waited for. Here it is the transaction, and no waiting would help. */
 function explain(error: unknown): unknown {

@@ -64,7 +64,10 @@ function changed(
   const key = path[depth]!;
   const inside = (child: unknown, name: string | number) =>
     changed(child, path, depth + 1, at === "" ? String(name) : `${at}.${name}`, change);
-  if (key === "*") return Array.isArray(value) ? value.map(inside) : value;
+  if (key === "*" && Array.isArray(value)) return value.map(inside);
+  if (key === "*" && typeof value === "object") {
+    return Object.fromEntries(Object.entries(value).map(([name, child]) => [name, inside(child, name)]));
+  }
   if (typeof value !== "object" || !Object.hasOwn(value, key)) return value;
   const child = (value as Record<string, unknown>)[key];
   const next = inside(child, key);

@@ -70,7 +70,7 @@ export async function summarise(queries: Queries, options: StatsOptions): Promis
   const begins = ended[0] ? ended[0].begins.getTime() - (ended[0].bucket * spanMs) / parts : Date.now() - spanMs;
   stats.parts = Array.from({ length: parts }, (_, n) => ({ at: new Date(begins + (n * spanMs) / parts), ...none() }));
   const byName = new Map<string, Stats["pipelines"][number] & { seconds: number; timed: number }>();
-  for (const { bucket, pipeline: name, state, count, seconds, longest } of ended) {
+  for (const { bucket, pipeline: name, state, count, timed, seconds, longest } of ended) {
     stats.ended[state] += Number(count);
     stats.parts[bucket]![state] += Number(count);
     const all = byName.get(name) ?? { name, ...none(), meanSeconds: null, longestSeconds: null, seconds: 0, timed: 0 };
@@ -78,7 +78,7 @@ export async function summarise(queries: Queries, options: StatsOptions): Promis
     all[state] += Number(count);
     if (seconds === null) continue;
     all.seconds += seconds;
-    all.timed += Number(count);
+    all.timed += Number(timed);
     all.meanSeconds = all.seconds / all.timed;
     all.longestSeconds = Math.max(all.longestSeconds ?? 0, longest ?? 0);
   }

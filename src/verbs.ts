@@ -58,6 +58,7 @@ export interface JobRow {
   spawn: string | null;
   child_no: number | null;
   seq: string;
+  omitted?: string[];
   children: { total: number; completed: number; failed: number; cancelled: number } | null;
 }
 

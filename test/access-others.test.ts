@@ -37,7 +37,7 @@ describe("a job of somebody else", () => {
 
   it.each(
     routes
-      .filter(({ path }) => path.startsWith("/v1/jobs/:id"))
+      .filter(({ path, access }) => path.startsWith("/v1/jobs/:id") && access !== "oversee")
       .map((route) => [`${route.method} ${route.path}`, route] as const),
   )("is answered as one that is not there: %s", async (_, route) => {
     const { job } = await fresh();
@@ -113,7 +113,7 @@ describe("a customer with a read token", () => {
   it("sees how the job fares, and nothing of the house", async () => {
     for (const token of [
       signReadToken([SECRET], { job: jobs.bad }),
-      signReadToken([SECRET], { pipeline: "work", key: "bad" }),
+      signReadToken([SECRET], { pipeline: "work", key: "bad", tenant: "acme" }),
     ]) {
       const { json } = await call("GET", `/v1/jobs/${jobs.bad}`, { token });
       expect(json).toMatchObject({ state: "failed", input: null, worker: null, tenant: null, idempotencyKey: null });
@@ -121,8 +121,8 @@ describe("a customer with a read token", () => {
       const { text } = await call("GET", `/v1/jobs/${jobs.bad}/steps?outputs=true`, { token });
       expect(text).not.toContain('"output"');
     }
-    const token = signReadToken([SECRET], { pipeline: "work", key: "k" });
-    const { json } = await call("GET", "/v1/jobs?pipeline=held&key=p", { token });
+    const token = signReadToken([SECRET], { pipeline: "work", key: "k", tenant: "acme" });
+    const { json } = await call("GET", "/v1/jobs?state=completed", { token });
     expect(json.jobs.map(({ id }: { id: string }) => id)).toEqual([jobs.good]);
   });
 

@@ -20,6 +20,7 @@ let client: pg.Client;
 const tokens: Record<string, string> = {};
 const call = callerOf(server, admin);
 let cells = 0;
+let wrongCells = 0;
 
 const column = [
   "worker",
@@ -47,6 +48,7 @@ const kept = "403 403 403 200 403 403 403 403 403 403 403 403";
 /** The columns are those above. Whoever comes with nothing, or with what opens nothing, is answered 401 unless the line is open. */
 const expected: Record<string, string> = {
   health: open,
+  deepHealth: "200 200 200 200 403 403 403 403 403 403 403 403",
   metrics: "200 200 200 200 403 403 403 403 403 403 403 403",
   openapi: open,
   docs: open,
@@ -62,7 +64,7 @@ const expected: Record<string, string> = {
   followJob: seen,
   listArtifacts: seen,
   getArtifact: seen,
-  listJobWebhooks: read,
+  listJobWebhooks: overseen,
   cancelJob: steered,
   retryJob: steered,
   pauseJob: steered,
@@ -182,8 +184,8 @@ function tokenOf(who: string, { job, pipeline: of, key }: Subject): string | und
     nobody: () => undefined,
     "this job": () => signReadToken([SECRET], { job }),
     "a job": () => signReadToken([SECRET], { job: randomUUID() }),
-    "this key": () => signReadToken([SECRET], { pipeline: of, key }),
-    "a key": () => signReadToken([SECRET], { pipeline: of, key: `${key}x` }),
+    "this key": () => signReadToken([SECRET], { pipeline: of, key, tenant: "acme" }),
+    "a key": () => signReadToken([SECRET], { pipeline: of, key: `${key}x`, tenant: "acme" }),
     "expired read token": () => signed({ j: job }, -1),
     "forged read token": () => signed({ j: job }, 3600, "some secret that is not the server's own"),
     "changed read token": () =>
@@ -239,10 +241,11 @@ describe("T53: who may do what", () => {
       if (status >= 400)
         expect(json, `${who}: ${text}`).toMatchObject({ code: expect.any(String), remedy: expect.any(String) });
     }
+    wrongCells += Object.keys(wanted).filter((who) => found[who] !== wanted[who]).length;
     expect(found).toEqual(wanted);
   });
 
-  it("leaves a record of every act and of who tried, and of nothing else", async () => {
+  it("leaves a record of every act, and of nothing else", async () => {
     const { rows } = await client.query(
       "select act, actor, token, tenant, target, before, after, address from stillwake.audit where actor <> 'root'",
     );
@@ -252,12 +255,10 @@ describe("T53: who may do what", () => {
       column.slice(0, 8).forEach((who, at) => {
         const found = rows.filter(({ act, actor }) => act === route.name && actor === who);
         const status = statuses[at]!;
-        const count = unrecorded.includes(route.name) || status === 403 ? 0 : 1;
+        const count = unrecorded.includes(route.name) || status === 403 || status === 404 ? 0 : 1;
         if (found.length !== count) wrong.push(`${route.name} by ${who}: ${found.length} records`);
         for (const { after, token, address: from } of found) {
           if (!token || !from || !after) wrong.push(`${route.name} by ${who}: ${JSON.stringify(found)}`);
-          if ((status === 404) !== (after?.refused === "JOB_NOT_FOUND"))
-            wrong.push(`${route.name} by ${who}: ${JSON.stringify(after)}`);
         }
       });
     }
@@ -265,7 +266,7 @@ describe("T53: who may do what", () => {
     const nameless = rows.filter(({ actor }) => !column.includes(actor));
     expect(nameless).toEqual([]);
     recordFigure("who may do what: cells", cells, "", `${routes.length} routes`);
-    recordFigure("who may do what: wrong", 0);
+    recordFigure("who may do what: wrong", wrongCells);
     expect(errors).toEqual([]);
   });
 
@@ -300,7 +301,7 @@ describe("T53: who may do what", () => {
     expect(await record("createToken")).toMatchObject({ after: { id: expect.any(String), role: "reader" } });
     expect(await record("revokeToken")).toMatchObject({ before: { name: "short", role: "reader" } });
     const secrets = await client.query(
-      "select * from stillwake.audit where before::text ~ 'whsec_|swt_.{20}|swr_' or after::text ~ 'whsec_|swt_.{20}|swr_'",
+      "select * from stillwake.audit where before::text ~ 'whsec_|swt_[[:alnum:]_-]{10}|swr_' or after::text ~ 'whsec_|swt_[[:alnum:]_-]{10}|swr_'",
     );
     expect(secrets.rows).toEqual([]);
   });

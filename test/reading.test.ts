@@ -144,6 +144,11 @@ describe("of the installation", () => {
       cancelled: 0,
       meanSeconds: expect.any(Number),
     });
+    // Those that never ran have no part in how long it takes.
+    const mean = stats.pipelines.find((one) => one.name === ended.name)!.meanSeconds!;
+    await stillwake.cancel((await stillwake.enqueue(ended, {}, { delay: "1h" })).id);
+    const after = (await stillwake.stats({ span: "10m" })).pipelines.find((one) => one.name === ended.name)!;
+    expect(after).toMatchObject({ cancelled: 1, meanSeconds: mean });
     expect(stats.parts).toHaveLength(10);
     expect(stats.parts.reduce((sum, part) => sum + part.completed, 0)).toBe(stats.ended.completed);
     expect(stats.waiting.time).toBeGreaterThanOrEqual(1);

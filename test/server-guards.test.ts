@@ -352,7 +352,7 @@ describe("S14: what went wrong inside", () => {
     }
     expect(errors.length).toBeGreaterThan(0);
     expect((await lost.fetch(new Request("http://127.0.0.1/health"))).status).toBe(200);
-    expect((await lost.fetch(new Request("http://127.0.0.1/health?deep=true"))).status).toBe(503);
+    expect((await lost.fetch(new Request("http://127.0.0.1/v1/health"))).status).toBe(503);
   });
 
   it("stays inside when the server itself is wrong", async () => {

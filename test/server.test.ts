@@ -133,7 +133,7 @@ describe("every list of the server", () => {
   it("has metrics, health, a description and a page", async () => {
     expect((await call("GET", "/metrics")).text).toMatch(/stillwake_pool_claimable_jobs\{pool="default"\}/);
     expect((await call("GET", "/health", { token: null })).json).toMatchObject({ status: "ok" });
-    expect((await call("GET", "/health?deep=true", { token: null })).json.lateSchedules).toEqual([]);
+    expect((await call("GET", "/v1/health")).json.lateSchedules).toEqual([]);
     expect((await call("GET", "/openapi.json", { token: null })).json.openapi).toBe("3.1.0");
     expect((await call("GET", "/docs", { token: null })).text).toMatch(/Enqueues one job/);
   });

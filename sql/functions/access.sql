@@ -58,7 +58,7 @@ select id, name, prefix, role, tenant, created_at, created_by, expires_at, last_
 create or replace function stillwake.begin_act(p_id uuid, p_act jsonb) returns void
 language sql security definer set search_path = pg_catalog, pg_temp as $$
   insert into stillwake.audit (id, at, actor, token, tenant, act, target, before, after, address)
-  values (p_id, stillwake.now(), left(coalesce(p_act ->> 'actor', 'unknown'), 200), (p_act ->> 'token')::uuid, left(p_act ->> 'tenant', 200), left(p_act ->> 'act', 100),
+  values (p_id, stillwake.now(), left(coalesce(p_act ->> 'actor', 'unknown'), 200), case when p_act ->> 'token' ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then (p_act ->> 'token')::uuid end, left(p_act ->> 'tenant', 200), left(p_act ->> 'act', 100),
     left(p_act ->> 'target', 500), p_act -> 'before', p_act -> 'after', left(p_act ->> 'address', 100))
   on conflict (id) do nothing
 $$;

@@ -87,6 +87,7 @@ $$;
 --   idempotency_keys (an array as long as p_inputs; null for none): a key seen before answers the job it made then,
 --   traces (an array as long as p_inputs: the W3C trace context each job carries; null for none),
 --   webhook (a URL or { endpoint, url }: who is told when a job ends; see webhooks.sql),
+--   bound_to (a tenant that the caller acts for: a job of somebody else is neither joined, replaced nor answered, and its key counts as taken),
 --   again (true when a caller repeats a call whose answer it never got, with the same p_ids: what is there already stays as it is).
 -- Sends one hint per call, and only if somebody listens. Locks: idempotency_keys in key order; with keys as enqueue_keyed().
 -- Raises SW001, SW002, SW003, SW007.
@@ -94,8 +95,27 @@ create or replace function stillwake.enqueue_many(
   p_pipeline text, p_inputs jsonb, p_options jsonb default '{}', p_ids uuid[] default null
 ) returns uuid[]
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  v_ids uuid[] := stillwake.store_jobs(p_pipeline, p_inputs, p_options, p_ids);
 begin
-  return stillwake.store_jobs(p_pipeline, p_inputs, p_options, p_ids);
+  if p_options ->> 'bound_to' is not null then
+    perform stillwake.refuse_others(v_ids, p_options ->> 'bound_to');
+  end if;
+  return v_ids;
+end
+$$;
+
+-- Every one of these jobs is of this tenant, or nothing of the call has happened. Raises SW007, which does not say whose it is.
+create or replace function stillwake.refuse_others(p_ids uuid[], p_tenant text) returns void
+language plpgsql as $$
+begin
+  if exists (
+    select from unnest(p_ids) i (id)
+    where not exists (select from stillwake.live_jobs j where j.id = i.id and j.tenant = p_tenant)
+      and not exists (select from stillwake.ended_jobs e where e.id = i.id and e.tenant = p_tenant)
+  ) then
+    perform stillwake.refuse('SW007', 'The key, or the idempotency key, is taken', 'key', 'Put something of your own into it: keys are one space for all who use a pipeline.');
+  end if;
 end
 $$;
 
@@ -141,7 +161,7 @@ begin
 
   if p_options is distinct from '{}' then
     perform stillwake.check_options(p_options, array['pool', 'priority', 'delay', 'run_at', 'expires_in', 'expires_at', 'key', 'keys', 'on_conflict', 'tenant',
-      'tenants', 'max_attempts', 'idempotency_keys', 'traces', 'webhook', 'again']);
+      'tenants', 'max_attempts', 'idempotency_keys', 'traces', 'webhook', 'bound_to', 'again']);
     if p_options -> 'traces' is not null and (jsonb_typeof(p_options -> 'traces') <> 'array' or pg_column_size(p_options -> 'traces') > 1024 * (v_count + 1)) then
       perform stillwake.refuse('SW001', 'traces must be an array of small objects, one per input', 'traces', 'Pass { "traceparent": "…" } or null.');
     end if;
@@ -168,6 +188,7 @@ begin
     v_tenants := stillwake.read_labels(p_options, 'tenant', v_count);
     v_pipeline.on_conflict := coalesce(stillwake.read_on_conflict(p_options), v_pipeline.on_conflict);
     v_row.webhooks := stillwake.read_webhook(p_options);
+    v_row.tenant := p_options ->> 'bound_to';
     v_again := coalesce(p_options -> 'again' = 'true', false);
     v_keys := stillwake.take_idempotency_keys(p_pipeline, p_options -> 'idempotency_keys', v_own);
     if v_keys is not null then

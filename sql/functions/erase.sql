@@ -93,8 +93,8 @@ begin
     delete from stillwake.spawn_parts p where p.job_id = any (v_ids);
     delete from stillwake.spawns s where s.job_id = any (v_ids);
     delete from stillwake.ended_attempts a where a.job_id = any (v_ids);
-    delete from stillwake.idempotency_keys k using stillwake.ended_jobs e
-    where e.id = any (v_ids) and k.pipeline = e.pipeline and k.key = e.idempotency_key and k.job_id = e.id;
+    -- Those of jobs that joined one of these too.
+    delete from stillwake.idempotency_keys k using stillwake.ended_jobs e where e.id = any (v_ids) and k.pipeline = e.pipeline and k.job_id = e.id;
     update stillwake.audit a set target = null, before = null, after = null where a.target = any (v_ids::text[]);
     delete from stillwake.ended_jobs e where e.id = any (v_ids);
     get diagnostics erased = row_count;
@@ -103,7 +103,8 @@ begin
   end if;
 
   update stillwake.audit a set actor = case when a.token is not null then 'erased' else a.actor end, tenant = null, target = null, before = null, after = null, address = null
-  where a.tenant = p_tenant;
+  where a.tenant = p_tenant or a.act = 'createToken' and a.before ->> 'tenant' = p_tenant;
+  delete from stillwake.tokens t where t.tenant = p_tenant;
   over := true;
   return next;
 end

@@ -42,6 +42,10 @@ begin
   for v_try in 1 .. 20 loop
     while p_on_conflict = 'replace' loop
       for v_one in select o.id from stillwake.others_of_keys(p_row.pipeline, p_ids, p_keys) o (id) order by o.id loop
+        -- Set when the caller acts for one tenant: nobody ends the job of somebody else by wanting its key.
+        if p_row.tenant is not null then
+          perform stillwake.refuse_others(array[v_one.id], p_row.tenant);
+        end if;
         if stillwake.job_is_live(v_one.id) then
           perform stillwake.cancel(v_one.id, 'Replaced by a newer job of the same key', 'stillwake');
         end if;
@@ -86,6 +90,9 @@ begin
       from (
         select u.key, u.n from unnest(p_ids, p_keys) with ordinality as u (id, key, n) where (u.id in (select l from unnest(v_left) l)) is true order by u.n limit 1
       ) i left join stillwake.live_jobs j on j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot is not null order by j.key_slot limit 1;
+      if p_row.tenant is not null and v_one.id is not null then
+        perform stillwake.refuse_others(array[v_one.id], p_row.tenant);
+      end if;
       perform stillwake.refuse('SW007', format('Key "%s" of pipeline "%s" is taken%s', v_one.key, p_row.pipeline, coalesce(format(' by job %s (%s)', v_one.id, v_one.state), '')),
         coalesce(v_one.id::text, 'key'), 'Wait for that job to end, or enqueue with on_conflict join, wait or replace.');
     elsif p_on_conflict = 'join' then

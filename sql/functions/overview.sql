@@ -1,4 +1,4 @@
--- What the whole installation is doing, for dashboards and metrics. Each answer is bounded, whatever the backlog and the history.
+-- What the whole installation is doing, for dashboards and metrics. No answer grows with the backlog or the history; what ended is as much as ended in the span.
 
 -- Workers that hold leases or listen for work. A machine without either is asleep or gone, and is not told from one that never was.
 create or replace function stillwake.machines()
@@ -39,7 +39,7 @@ $$;
 
 -- What ended in the last p_span, in p_buckets equal parts and by pipeline: how many, how, and how long it took from the first start.
 create or replace function stillwake.ended_counts(p_span interval default '1 hour', p_buckets integer default 60)
-returns table (bucket integer, begins timestamptz, pipeline text, state text, count bigint, seconds double precision, longest double precision)
+returns table (bucket integer, begins timestamptz, pipeline text, state text, count bigint, timed bigint, seconds double precision, longest double precision)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now   timestamptz := stillwake.now();
@@ -47,7 +47,7 @@ declare
   v_width double precision := extract(epoch from p_span)::double precision / p_buckets;
 begin
   return query
-  select e.bucket, v_since + e.bucket * v_width * interval '1 second', e.pipeline, e.state, count(*), sum(e.seconds), max(e.seconds)
+  select e.bucket, v_since + e.bucket * v_width * interval '1 second', e.pipeline, e.state, count(*), count(e.seconds), sum(e.seconds), max(e.seconds)
   from (
     select least(floor(extract(epoch from j.ended_at - v_since)::double precision / v_width)::integer, p_buckets - 1) as bucket, j.pipeline, j.state,
       extract(epoch from j.ended_at - j.started_at)::double precision as seconds

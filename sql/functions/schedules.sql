@@ -88,6 +88,7 @@ begin
     perform stillwake.refuse('SW001', format('catch_up cannot be "%s"', p_settings ->> 'catch_up'), 'catch_up', 'Use one, all or none.');
   end if;
   perform stillwake.check_inputs(jsonb_build_array(p_settings -> 'input'));
+  perform stillwake.refuse_plain(p.name, p.sealed, jsonb_build_array(p_settings -> 'input')) from stillwake.pipelines p where p.name = p_settings ->> 'pipeline' and p.sealed <> '{}';
   -- What enqueue() would refuse is refused now, not in the night.
   perform stillwake.check_options(v_options, array['pool', 'priority', 'expires_in', 'key', 'on_conflict', 'tenant', 'max_attempts', 'webhook']);
   perform stillwake.check_length(v_options, 'pool');

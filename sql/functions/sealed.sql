@@ -18,7 +18,7 @@ begin
 end
 $$;
 
--- Whether a value stands at the path that is neither sealed nor a reference. * is every element of an array.
+-- Whether a value stands at the path that is neither sealed nor a reference. * is every element of an array or an object.
 create or replace function stillwake.plain_at(p_value jsonb, p_path text[]) returns boolean
 language plpgsql immutable as $$
 declare
@@ -30,7 +30,10 @@ begin
   elsif v_star is null then
     return not stillwake.stands_in(v_value);
   end if;
-  return jsonb_typeof(v_value) = 'array' and exists (select from jsonb_array_elements(v_value) e where stillwake.plain_at(e, p_path[v_star + 1:]));
+  return case jsonb_typeof(v_value)
+    when 'array' then exists (select from jsonb_array_elements(v_value) e where stillwake.plain_at(e, p_path[v_star + 1:]))
+    when 'object' then exists (select from jsonb_each(v_value) e where stillwake.plain_at(e.value, p_path[v_star + 1:]))
+    else false end;
 end
 $$;
 
@@ -43,7 +46,7 @@ language sql immutable as $$
     else false end
 $$;
 
--- The paths of a pipeline's settings; null when not given. Keys joined by dots, * for every element of an array. Raises SW001.
+-- The paths of a pipeline's settings; null when not given. Keys joined by dots, * for every element of an array or an object. Raises SW001.
 create or replace function stillwake.read_paths(p_settings jsonb) returns text[]
 language plpgsql immutable as $$
 begin

@@ -220,6 +220,10 @@ begin
   delete from stillwake.idempotency_keys where (pipeline, key) in (
     select pipeline, key from stillwake.idempotency_keys where forget_on <= v_today order by pipeline, key limit 10000 for update skip locked);
   get diagnostics v_sum = row_count;
+  -- The record of acts lasts for a year and a bit. Its ids begin with the time.
+  delete from stillwake.audit where id in (select id from stillwake.audit where id < stillwake.first_id(v_today - 400) order by id limit 10000);
+  get diagnostics v_rows = row_count;
+  v_sum := v_sum + v_rows;
   foreach v_parent in array array['ended_attempts', 'checkpoints', 'feed', 'artifacts', 'spawns', 'spawn_parts', 'signals'] loop
     execute format('select job_id from stillwake.%I order by job_id limit 1', v_parent || '_default') into v_id;
     continue when v_id is null or stillwake.has_jobs_of_week(stillwake.week_of(v_id));

@@ -24,7 +24,7 @@ export interface Identity {
   /** Of its token. */
   id: string | null;
   /** What a read token opens. */
-  scope?: { job?: string; pipeline?: string; key?: string };
+  scope?: { job?: string; pipeline?: string; key?: string; tenant?: string };
   expiresAt: Date | null;
 }
 

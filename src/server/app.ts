@@ -3,6 +3,7 @@
 import { type Context, Hono } from "hono";
 import { beginAct, endAct } from "../access-verbs.ts";
 import { newId } from "../ids.ts";
+import { unstorable } from "../payload.ts";
 import { type Identity, may, nobody, somebody } from "./access.ts";
 import type { House } from "./house.ts";
 import { credentialOf } from "./identify.ts";
@@ -60,7 +61,7 @@ async function answer(house: House, routes: readonly Route[], route: Route, c: C
   const request = c.req.raw;
   const { operation } = route;
   refuseForeign(house, request);
-  const address = addressOf(c);
+  const address = house.options.clientAddress?.(request) ?? addressOf(c);
   const who = await identify(house, route, request, address);
   if (!may(route.access, who)) {
     throw refusal(
@@ -93,9 +94,13 @@ async function answer(house: House, routes: readonly Route[], route: Route, c: C
     house,
     routes,
     request,
+    address,
     hangUp: () => connectionOf(c).outgoing?.destroy?.(),
-    before: (state) => {
+    before: async (state) => {
       before = state;
+      if (!writes || begun) return;
+      await beginAct(stillwake.database, id, { ...act, target, before, address });
+      begun = true;
     },
   };
   const record = operation.record ?? ((value: unknown) => value);
@@ -104,12 +109,8 @@ async function answer(house: House, routes: readonly Route[], route: Route, c: C
       ? endAct(stillwake.database, id, before, after)
       : beginAct(stillwake.database, id, { ...act, target, before, after, address });
   try {
-    // Written first: what cannot be recorded is not done. What comes in by enqueue has no before, and is recorded with its ids.
-    if (writes && route.name !== "enqueue") {
-      await beginAct(stillwake.database, id, { ...act, target, address });
-      begun = true;
-    }
     const result = await operation.handle(call);
+    // What comes in by enqueue has no before, and is recorded with its ids.
     if (writes) await note(record(result, body));
     // Of what is only asked for its headers the content must not stay open.
     if (request.method === "HEAD" && result instanceof Response) await result.body?.cancel();
@@ -136,11 +137,12 @@ async function identify(house: House, route: Route, request: Request, address: s
   const own = await house.options.authenticate?.(request);
   const credential = own ? undefined : credentialOf(request);
   // Whoever tries one word after another is sent away before the database is asked.
-  const tired = credential && !house.identifier.remembers(credential.token) ? house.failures.wait(String(address)) : 0;
+  const guess = credential !== undefined && address !== null && !house.identifier.remembers(credential.token);
+  const tired = guess ? house.failures.wait(address) : 0;
   if (tired > 0) throw new Hurried(tired);
   const who = own ?? (credential && (await house.identifier.identify(credential.token)));
   if (!who) {
-    hurry(String(address), house.failures);
+    if (guess) hurry(address, house.failures);
     throw refusal("UNAUTHORIZED", credential ? "The token opens nothing" : "This needs a token", {
       remedy: "Send authorization: Bearer <token>; make one with `stillwake tokens create`",
     });
@@ -193,6 +195,12 @@ function queryOf(request: Request): Record<string, string> {
         field: name.slice(0, 100),
         remedy: "Say it once",
       });
+    if (unstorable(value) || unstorable(name)) {
+      throw refusal("INVALID_INPUT", `${name.slice(0, 100)} holds ${unstorable(value) ?? "what no name can hold"}`, {
+        field: name.slice(0, 100),
+        remedy: "Remove it",
+      });
+    }
     found[name] = value;
   }
   return { ...found };

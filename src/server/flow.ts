@@ -30,7 +30,7 @@ export const pausePool = operation({
   answer: Done,
   record: withBody,
   async handle({ stillwake, params, body, who, before }) {
-    before(named(await stillwake.pools(), params.name));
+    await before(named(await stillwake.pools(), params.name));
     await stillwake.pause({ pool: params.name! }, { by: who.name, ...(body?.reason && { reason: body.reason }) });
     return { name: params.name };
   },
@@ -40,7 +40,7 @@ export const resumePool = operation({
   summary: "Lets a pool go on",
   answer: Done,
   async handle({ stillwake, params, who, before }) {
-    before(named(await stillwake.pools(), params.name));
+    await before(named(await stillwake.pools(), params.name));
     await stillwake.resume({ pool: params.name! }, { by: who.name });
     return { name: params.name };
   },
@@ -52,7 +52,7 @@ export const capPool = operation({
   answer: Done,
   record: withBody,
   async handle({ stillwake, params, body, before }) {
-    before(named(await stillwake.pools(), params.name));
+    await before(named(await stillwake.pools(), params.name));
     await stillwake.flow.cap(params.name!, body.concurrency);
     return { name: params.name };
   },
@@ -74,7 +74,7 @@ export const resetLimit = operation({
   summary: "Forgets what a limit has learned, and a refusal",
   answer: Done,
   async handle({ stillwake, params, before }) {
-    before(named(await stillwake.flow.limits(), params.name));
+    await before(named(await stillwake.flow.limits(), params.name));
     await stillwake.flow.reset(params.name!);
     return { name: params.name };
   },
@@ -92,7 +92,7 @@ export const openBreaker = operation({
   answer: Done,
   record: withBody,
   async handle({ stillwake, params, body, who, before }) {
-    before(named(await stillwake.flow.breakers(), params.name));
+    await before(named(await stillwake.flow.breakers(), params.name));
     const given = Object.entries(body ?? {}).filter(([, value]) => value !== undefined);
     await stillwake.flow.open(params.name!, { by: who.name, ...Object.fromEntries(given) });
     return { name: params.name };
@@ -103,7 +103,7 @@ export const closeBreaker = operation({
   summary: "Closes a breaker and brings back what it had set aside",
   answer: Done,
   async handle({ stillwake, params, before }) {
-    before(named(await stillwake.flow.breakers(), params.name));
+    await before(named(await stillwake.flow.breakers(), params.name));
     await stillwake.flow.close(params.name!);
     return { name: params.name };
   },

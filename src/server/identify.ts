@@ -5,6 +5,10 @@ import { checkReadToken } from "../read-token.ts";
 import type { Tokens } from "../tokens.ts";
 import type { Identity } from "./access.ts";
 
+export function isOwn(origin: string, host: string): boolean {
+  return URL.canParse(origin) && new URL(origin).host === host;
+}
+
 export const COOKIE = "stillwake";
 const REMEMBERED_MS = 5000;
 const MOST_REMEMBERED = 10_000;
@@ -18,6 +22,9 @@ export interface Credential {
 export function credentialOf(request: Request): Credential | undefined {
   const given = request.headers.get("authorization");
   if (given !== null) return { token: /^bearer +([^\s]+) *$/i.exec(given)?.[1] ?? "", cookie: false };
+  // A cookie is sent by a browser unasked: from a page of another origin it says nothing of who is behind it, listed or not.
+  const origin = request.headers.get("origin");
+  if (origin !== null && !isOwn(origin, request.headers.get("host") ?? new URL(request.url).host)) return undefined;
   for (const pair of request.headers.get("cookie")?.split(";") ?? []) {
     const [name, value] = pair.trim().split("=", 2);
     if (name === COOKIE && value) return { token: value, cookie: true };

@@ -23,7 +23,7 @@ export interface StillwakeServer extends AsyncDisposable {
 }
 
 const known =
-  "url pool schema connections patience statementTimeout idleTimeout onOutage directUrl store secret auth authenticate origins rate streams onError".split(
+  "url pool schema connections patience statementTimeout idleTimeout onOutage directUrl store secret auth authenticate clientAddress origins rate streams onError".split(
     " ",
   );
 

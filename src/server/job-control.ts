@@ -1,7 +1,6 @@
 // Jobs come in, and people change their minds about them.
 import { z } from "zod";
-import type { Enqueued } from "../client.ts";
-import { InvalidInput, JobNotFound, KeyTaken, StillwakeError } from "../errors.ts";
+import { InvalidInput, StillwakeError } from "../errors.ts";
 import type { EnqueueOptions } from "../options.ts";
 import { refusePlain } from "../sealed.ts";
 import { conform } from "./conform.ts";
@@ -13,15 +12,19 @@ import * as shapes from "./shapes.ts";
 const label = z.string().min(1).max(500);
 const duration = z.string().max(50);
 const reason = z.string().max(2000);
+/** An offset can carry the last day of the year 9999 into one that Postgres does not read. */
+const moment = z.iso
+  .datetime({ offset: true })
+  .refine((given) => new Date(given).getUTCFullYear() <= 9999, "Must be before the year 10000");
 
 const options = {
   key: label.optional(),
   onConflict: z.enum(["join", "wait", "replace", "reject"]).optional(),
   tenant: label.optional(),
   delay: duration.optional(),
-  runAt: z.iso.datetime({ offset: true }).optional(),
+  runAt: moment.optional(),
   expiresIn: duration.optional(),
-  expiresAt: z.iso.datetime({ offset: true }).optional(),
+  expiresAt: moment.optional(),
   priority: z.int().min(-1000).max(1000).optional(),
   pool: label.optional(),
   attempts: z.int().min(1).max(1000).optional(),
@@ -50,10 +53,10 @@ export const enqueue = operation({
   body: z.union([One, Many]),
   answer: z.union([shapes.Enqueued, z.object({ jobs: z.array(shapes.Enqueued) })]),
   status: 201,
-  async handle({ body, who, reading, request, stillwake, house }) {
+  async handle({ body, who, request, stillwake, house }) {
     const { pipeline: name, runAt, expiresAt, ...rest } = body;
     const info = await house.pipeline(name);
-    const inputs = "inputs" in body ? body.inputs : [body.input ?? {}];
+    const inputs = "inputs" in body ? body.inputs : [body.input === undefined ? {} : body.input];
     const checked = inputs.map((input, index) => {
       const at = "inputs" in body ? `inputs[${index}]` : "input";
       refusePlain(info.sealed, input, at);
@@ -75,63 +78,19 @@ export const enqueue = operation({
         throw new InvalidInput("The token is of another tenant", { field: "tenant", remedy: "Leave tenant out" });
       }
       shared.tenant = who.tenant;
-      if (shared.key !== undefined && (shared.onConflict ?? info.onConflict) === "replace") {
-        await refuseToReplace(stillwake, name, shared.key, who.tenant);
-      }
+      shared.boundTo = who.tenant;
     }
     if ("inputs" in body) {
       const keys = idempotencyKeys as (string | null)[] | undefined;
-      const many = { ...shared, ...(keys && { idempotencyKeys: keys }) };
-      const jobs = await quietly(reading, who, () => stillwake.enqueueMany(name, checked, many));
-      await refuseOthers(reading, who, jobs);
-      return { jobs };
+      return {
+        jobs: await stillwake.enqueueMany(name, checked, { ...shared, ...(keys && { idempotencyKeys: keys }) }),
+      };
     }
     const key = idempotencyKey ?? request.headers.get("idempotency-key") ?? undefined;
     const once = key === undefined ? {} : { idempotencyKey: key as string };
-    const done = await quietly(reading, who, () => stillwake.enqueue(name, checked[0], { ...shared, ...once }));
-    await refuseOthers(reading, who, [done]);
-    return done;
+    return stillwake.enqueue(name, checked[0], { ...shared, ...once });
   },
 });
-
-/** A key or an idempotency key that another tenant has taken is taken; whose job has it is not told. */
-async function refuseOthers(reading: Call["reading"], who: Call["who"], jobs: Enqueued[]): Promise<void> {
-  if (who.tenant === null) return;
-  for (const { id } of jobs.filter(({ existing }) => existing)) await reading.get(id).catch(rethrowAsTaken);
-}
-
-/** Nobody ends the job of another tenant by wanting its key. */
-async function refuseToReplace(stillwake: Call["stillwake"], pipeline: string, key: string, tenant: string) {
-  for (const state of ["queued", "running", "paused"] as const) {
-    for (let cursor: string | null | undefined; cursor !== null; ) {
-      const page = await stillwake.list({ pipeline, key, state, limit: 200, ...(cursor && { cursor }) });
-      if (page.jobs.some((job) => job.tenant !== tenant)) throw taken();
-      cursor = page.cursor;
-    }
-  }
-}
-
-/** A refusal names the job that has the key: to its own tenant alone. */
-async function quietly<T>(reading: Call["reading"], who: Call["who"], enqueue: () => Promise<T>): Promise<T> {
-  try {
-    return await enqueue();
-  } catch (error) {
-    if (who.tenant === null || !(error instanceof KeyTaken)) throw error;
-    if (error.jobId === undefined) throw taken();
-    await reading.get(error.jobId).catch(rethrowAsTaken);
-    throw error;
-  }
-}
-
-function rethrowAsTaken(error: unknown): never {
-  throw error instanceof JobNotFound ? taken() : error;
-}
-
-function taken(): KeyTaken {
-  return new KeyTaken("The key, or the idempotency key, is taken", {
-    remedy: "Put something of your own into it: keys are one space for all who use a pipeline",
-  });
-}
 
 function said<T extends object>(body: T | undefined): { [K in keyof T]?: NonNullable<T[K]> } {
   return Object.fromEntries(Object.entries(body ?? {}).filter(([, value]) => value !== undefined)) as never;
@@ -146,7 +105,7 @@ export const cancel = operation({
   record: withBody,
   async handle(call) {
     const { id, state } = await jobOf(call);
-    call.before({ state });
+    await call.before({ state });
     return { id, state: await call.stillwake.cancel(id, { by: call.who.name, ...said(call.body) }) };
   },
 });
@@ -158,7 +117,7 @@ export const retry = operation({
   record: withBody,
   async handle(call) {
     const { id, state } = await jobOf(call);
-    call.before({ state });
+    await call.before({ state });
     return { id, state: await call.stillwake.retry(id, { by: call.who.name, ...said(call.body) }) };
   },
 });
@@ -170,7 +129,7 @@ export const pause = operation({
   record: withBody,
   async handle(call) {
     const { id, state } = await jobOf(call);
-    call.before({ state });
+    await call.before({ state });
     return { id, state: (await call.stillwake.pause(id, { by: call.who.name, ...said(call.body) }))! };
   },
 });
@@ -180,7 +139,7 @@ export const resume = operation({
   answer: shapes.Controlled,
   async handle(call) {
     const { id, state } = await jobOf(call);
-    call.before({ state });
+    await call.before({ state });
     return { id, state: (await call.stillwake.resume(id, { by: call.who.name }))! };
   },
 });
@@ -191,7 +150,7 @@ export const signal = operation({
   answer: shapes.Controlled,
   async handle(call) {
     const { id, state } = await jobOf(call);
-    call.before({ state, event: call.body.event });
+    await call.before({ state, event: call.body.event });
     const { event, data = null } = call.body;
     return { id, state: await call.stillwake.signal(id, event, data, { by: call.who.name }) };
   },
@@ -207,7 +166,7 @@ const Results = z.object({
 async function each(call: Call<unknown, { ids: string[] }>, act: (id: string) => Promise<string>) {
   const jobs: { id: string; state?: string; problem?: unknown }[] = [];
   const before: { id: string; state: string }[] = [];
-  call.before({ jobs: before });
+  await call.before({ jobs: before });
   for (const id of new Set(call.body.ids)) {
     try {
       before.push({ id, state: (await jobOf({ ...call, params: { id } })).state });

@@ -4,11 +4,14 @@ import { z } from "zod";
 import { JobNotFound } from "../errors.ts";
 import { checkId } from "../ids.ts";
 import type { Job } from "../job.ts";
+import type { LogLine } from "../reading.ts";
 import type { Identity } from "./access.ts";
 import { type Call, operation } from "./operation.ts";
 import { refusal } from "./problem.ts";
 import * as shapes from "./shapes.ts";
 
+const LOG_PAGE = 500;
+const MOST_TEXT = 2_000_000;
 const pageSize = z.coerce.number().int().min(1).max(200).optional();
 const cursor = z.string().max(100).optional();
 const text = z.string().min(1).max(200).optional();
@@ -31,8 +34,9 @@ export async function jobOf({ params, reading, who }: Pick<Call, "params" | "rea
 function sees(who: Identity, job: Job): boolean {
   if (who.tenant !== null && job.tenant !== who.tenant) return false;
   if (who.role !== "follower") return true;
-  const { job: id, pipeline, key } = who.scope ?? {};
-  return id === undefined ? job.pipeline === pipeline && job.key !== null && job.key === key : job.id === id;
+  const { job: id, pipeline, key, tenant = null } = who.scope ?? {};
+  if (id !== undefined) return job.id === id;
+  return key !== undefined && job.pipeline === pipeline && job.key === key && job.tenant === tenant;
 }
 
 /** A customer sees how the job fares and what came of it, not what the house put in and where it runs. */
@@ -43,39 +47,52 @@ function shownTo(who: Identity, job: Job): Job {
   return { ...job, ...hidden, failure: job.failure && failure };
 }
 
+const Filters = z.strictObject({
+  pipeline: text,
+  pool: text,
+  state: z.enum(shapes.jobStates).optional(),
+  key: text,
+  tenant: text,
+  parent: z.uuid().optional(),
+  since: when,
+  until: when,
+  text,
+  limit: pageSize,
+  cursor,
+});
+
 export const list = operation({
   summary: "Lists jobs, newest first",
   about:
-    "A page may hold fewer jobs than asked for and yet not be the last: one request looks through a bounded number of them. Read on with the cursor until it is null. A read token of a key lists the jobs of that key.",
-  query: z.strictObject({
-    pipeline: text,
-    pool: text,
-    state: z.enum(shapes.jobStates).optional(),
-    key: text,
-    tenant: text,
-    parent: z.uuid().optional(),
-    since: when,
-    until: when,
-    text,
-    limit: pageSize,
-    cursor,
-  }),
+    "A page may hold fewer jobs than asked for and yet not be the last: one request looks through a bounded number of them. Read on with the cursor until it is null. Inputs and outputs of more than 8 KB are left out and named in `omitted`: read the job for them. A read token of a key lists the jobs of that key.",
+  query: Filters,
   answer: shapes.JobPage,
   async handle({ query, who, reading }) {
-    const filter = { ...query };
-    if (who.role === "follower") {
-      const { pipeline, key } = who.scope ?? {};
-      if (pipeline === undefined || key === undefined) {
-        throw refusal("FORBIDDEN", "This read token opens one job, not a list", { remedy: "Read that job" });
-      }
-      Object.assign(filter, { pipeline, key });
-    }
+    const filter = who.role === "follower" ? ofKey(who, query) : { ...query };
     if (who.tenant !== null) filter.tenant = who.tenant;
     const given = Object.entries(filter).filter(([, value]) => value !== undefined);
-    const page = await reading.list(Object.fromEntries(given));
-    return { ...page, jobs: page.jobs.map((job) => shownTo(who, job)) };
+    const page = await reading.list({ ...Object.fromEntries(given), brief: true });
+    return { ...page, jobs: page.jobs.filter((job) => sees(who, job)).map((job) => shownTo(who, job)) };
   },
 });
+
+type Asked = z.output<typeof Filters>;
+
+/** What is hidden from a follower cannot be looked for either. */
+function ofKey(who: Identity, { state, since, until, limit, cursor, ...rest }: Asked): Asked {
+  const { pipeline, key, tenant } = who.scope ?? {};
+  if (pipeline === undefined || key === undefined) {
+    throw refusal("FORBIDDEN", "This read token opens one job, not a list", { remedy: "Read that job" });
+  }
+  const other = Object.entries(rest).find(([name, value]) => value !== undefined && value !== { pipeline, key }[name]);
+  if (other) {
+    throw refusal("FORBIDDEN", `A read token cannot look for ${other[0]}`, {
+      field: other[0],
+      remedy: "Filters of a read token: state, since, until, limit, cursor",
+    });
+  }
+  return { pipeline, key, tenant, state, since, until, limit, cursor };
+}
 
 export const get = operation({
   summary: "Reads one job",
@@ -108,13 +125,14 @@ export const children = operation({
   async handle(call) {
     const { id } = await jobOf(call);
     const given = Object.entries(call.query).filter(([, value]) => value !== undefined);
-    return call.reading.list({ ...Object.fromEntries(given), parent: id });
+    return call.reading.list({ ...Object.fromEntries(given), parent: id, brief: true });
   },
 });
 
 export const logs = operation({
   summary: "The lines of a job in order",
-  about: "Ask again with `after` set to `next` to read on; `next` is the place of the last line that was read.",
+  about:
+    "Ask again with `after` set to `next` to read on; `next` is the place of the last line that was read. Where lines are long there may be fewer than `limit`; there are no more when there are none.",
   query: z.strictObject({
     after: z
       .string()
@@ -124,9 +142,17 @@ export const logs = operation({
   }),
   answer: z.object({ lines: z.array(shapes.LogLine), next: z.string() }),
   async handle(call) {
-    const { after = "0", limit } = call.query;
+    const { after = "0", limit = 1000 } = call.query;
     const { id } = await jobOf(call);
-    const lines = await call.reading.logs(id, { after, ...(limit !== undefined && { limit }) });
+    const lines: LogLine[] = [];
+    // Page by page: lines may be long, and one answer holds no more than this many characters of them.
+    for (let left = MOST_TEXT, over = false; !over && left > 0 && lines.length < limit; ) {
+      const most = Math.min(LOG_PAGE, limit - lines.length);
+      const page = await call.reading.logs(id, { after: lines.at(-1)?.seq ?? after, limit: most });
+      lines.push(...page);
+      over = page.length < most;
+      for (const { message, data } of page) left -= message.length + (data ? JSON.stringify(data).length : 0);
+    }
     return { lines, next: lines.at(-1)?.seq ?? after };
   },
 });

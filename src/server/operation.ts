@@ -17,10 +17,12 @@ export interface Call<Query = unknown, Body = unknown> {
   /** All of them, for those who describe them. */
   routes: readonly Route[];
   request: Request;
+  /** Where it comes from; null where that is not known. */
+  address: string | null;
   /** Breaks the connection. */
   hangUp(): void;
-  /** Says, before the deed, how things were. For the record of acts. */
-  before(state: unknown): void;
+  /** Says, before the deed, how things were: the act is on record from then on. What cannot be recorded is not done. */
+  before(state: unknown): Promise<void>;
 }
 
 export interface Operation<Query extends z.ZodType = z.ZodType, Body extends z.ZodType = z.ZodType> {

@@ -15,6 +15,8 @@ export interface ServerOptions extends DatabaseOptions {
   auth?: "tokens" | "none";
   /** Asked first, where the server is mounted in an application with sign-in of its own. Undefined: look for a token. */
   authenticate?: (request: Request) => Identity | undefined | Promise<Identity | undefined>;
+  /** Where a request comes from, for limits and the record of acts: behind a proxy, what the proxy says. Default: the other end of the connection. */
+  clientAddress?: (request: Request) => string | null;
   /** Pages of other origins that may call it, such as "https://app.example.com". Default: none. */
   origins?: readonly string[];
   /** Requests of one token: so many a second in the long run, so many at once. Default 100 and 400. */

@@ -1,5 +1,6 @@
 // Pages of other sites: what they may read (nothing, unless their origin is listed) and what they may make a browser do (nothing).
 import type { House } from "./house.ts";
+import { isOwn } from "./identify.ts";
 import { refusal } from "./problem.ts";
 
 const safe = new Set(["GET", "HEAD", "OPTIONS"]);
@@ -22,10 +23,6 @@ export function refuseForeign(house: House, request: Request): void {
       remedy: "Call it from your own server, or list the origin in the server's `origins`",
     });
   }
-}
-
-function isOwn(origin: string, host: string): boolean {
-  return URL.canParse(origin) && new URL(origin).host === host;
 }
 
 /** Headers for a page of a listed origin; cookies are never for those. */

@@ -28,7 +28,7 @@ export const routes: readonly Route[] = [
   at("GET /v1/jobs/:id/stream", "follow", "followJob", follow),
   at("GET /v1/jobs/:id/artifacts", "follow", "listArtifacts", jobs.artifacts),
   at("GET /v1/jobs/:id/artifacts/:name{.+}", "follow", "getArtifact", jobs.artifact),
-  at("GET /v1/jobs/:id/webhooks", "read", "listJobWebhooks", jobs.webhooks),
+  at("GET /v1/jobs/:id/webhooks", "oversee", "listJobWebhooks", jobs.webhooks),
   at("POST /v1/jobs/:id/cancel", "operate", "cancelJob", control.cancel),
   at("POST /v1/jobs/:id/retry", "operate", "retryJob", control.retry),
   at("POST /v1/jobs/:id/pause", "operate", "pauseJob", control.pause),
@@ -64,6 +64,7 @@ export const routes: readonly Route[] = [
   at("GET /v1/webhooks/:id", "oversee", "getWebhook", webhooks.get),
   at("POST /v1/webhooks/:id/resend", "manage", "resendWebhook", webhooks.resend),
 
+  at("GET /v1/health", "measure", "deepHealth", system.deepHealth),
   at("GET /v1/stats", "oversee", "stats", system.stats),
   at("POST /v1/watchdog", "tend", "watchdog", system.watchdog),
   at("GET /v1/tokens", "admin", "listTokens", tokens.list),

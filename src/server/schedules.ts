@@ -1,6 +1,8 @@
 // Schedules, seen and steered.
 import { z } from "zod";
 import { type ScheduleOptions, schedule } from "../schedule.ts";
+import { refusePlain } from "../sealed.ts";
+import { conform } from "./conform.ts";
 import { named, operation, withBody } from "./operation.ts";
 import { refusal } from "./problem.ts";
 import * as shapes from "./shapes.ts";
@@ -45,21 +47,29 @@ export const set = operation({
       .optional(),
   }),
   answer: z.object({ name: z.string(), changed: z.boolean() }),
-  record: withBody,
-  async handle({ stillwake, params, body, before }) {
-    before(named(await stillwake.schedules.list(), params.name));
-    await stillwake.pipeline(body.pipeline);
-    const options = Object.fromEntries(Object.entries(body).filter(([, value]) => value !== undefined));
+  record: (answer, body) => withBody(answer, shown(body as object)),
+  async handle({ stillwake, house, params, body, before }) {
+    await before(shown(named(await stillwake.schedules.list(), params.name)));
+    const info = await stillwake.pipeline(body.pipeline);
+    refusePlain(info.sealed, body.input ?? {});
+    const input = conform(house.schemas, info, body.input ?? {}, "input");
+    const given = Object.entries({ ...body, input }).filter(([, value]) => value !== undefined);
+    const options = Object.fromEntries(given);
     const made = schedule(params.name!, options as unknown as ScheduleOptions<unknown, unknown>);
     return { name: params.name, changed: await stillwake.schedules.set(made) };
   },
 });
 
+/** Inputs do not belong into the record of acts. */
+function shown(schedule: object | null): object | null {
+  return schedule && { ...schedule, input: undefined };
+}
+
 export const remove = operation({
   summary: "Removes a schedule; its jobs stay",
   answer: Done,
   async handle({ stillwake, params, before }) {
-    before(named(await stillwake.schedules.list(), params.name));
+    await before(shown(named(await stillwake.schedules.list(), params.name)));
     if (await stillwake.schedules.remove(params.name!)) return { name: params.name };
     throw refusal("NOT_FOUND", "There is no such schedule", { field: "name", remedy: "See /v1/schedules" });
   },
@@ -69,7 +79,7 @@ export const pause = operation({
   summary: "No slot of it becomes a job until it is resumed",
   answer: Done,
   async handle({ stillwake, params, who, before }) {
-    before(named(await stillwake.schedules.list(), params.name));
+    await before(shown(named(await stillwake.schedules.list(), params.name)));
     await stillwake.schedules.pause(params.name!, { by: who.name });
     return { name: params.name };
   },
@@ -79,7 +89,7 @@ export const resume = operation({
   summary: "Goes on with the first slot from now",
   answer: Done,
   async handle({ stillwake, params, before }) {
-    before(named(await stillwake.schedules.list(), params.name));
+    await before(shown(named(await stillwake.schedules.list(), params.name)));
     await stillwake.schedules.resume(params.name!);
     return { name: params.name };
   },

@@ -74,6 +74,7 @@ export const Job = noun("Job", {
   parent: z.object({ id: z.uuid(), spawn: z.string(), index: count }).nullable(),
   children: z.object({ total: count, completed: count, failed: count, cancelled: count }).nullable(),
   lastSeq: bigNumber,
+  omitted: z.array(z.enum(["input", "output"])).optional(),
 });
 
 export const JobPage = noun("JobPage", { jobs: z.array(Job), cursor: z.string().nullable() });
@@ -99,6 +100,7 @@ export const Step = noun("Step", {
   savedAt: moment,
   tookMs: z.int().nullable(),
   output: json.optional(),
+  omitted: z.literal(true).optional(),
 });
 
 export const LogLine = noun("LogLine", {

@@ -9,12 +9,16 @@ import { operation, type Route } from "./operation.ts";
 import * as shapes from "./shapes.ts";
 
 export const health = operation({
-  summary: "Whether the server is there, and if asked whether it can use its database",
-  about: "Asks the database nothing, so that it may sleep, unless `deep` is true.",
-  query: z.strictObject({ deep: z.enum(["true", "false"]).optional() }),
-  answer: z.object({ status: z.literal("ok"), version: z.string(), lateSchedules: z.array(z.string()).optional() }),
-  async handle({ stillwake, query }) {
-    if (query.deep !== "true") return { status: "ok", version };
+  summary: "Whether the server is there",
+  about: "Asks the database nothing, so that it may sleep.",
+  answer: z.object({ status: z.literal("ok"), version: z.string() }),
+  handle: async () => ({ status: "ok", version }),
+});
+
+export const deepHealth = operation({
+  summary: "Whether the server can use its database, and whether schedules are fired",
+  answer: z.object({ status: z.literal("ok"), version: z.string(), lateSchedules: z.array(z.string()) }),
+  async handle({ stillwake }) {
     // A schedule that is late means that nobody who fires schedules is awake, though all else may look well.
     const schedules = await stillwake.schedules.list();
     const late = schedules.filter(({ lateMs, paused }) => paused === null && lateMs > 5 * 60_000);

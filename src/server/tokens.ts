@@ -41,11 +41,12 @@ export const revoke = operation({
   summary: "Takes a token back",
   answer: z.object({ id: z.uuid() }),
   async handle({ stillwake, params, who, house, before }) {
-    before((await stillwake.tokens.list()).find(({ id }) => id === params.id) ?? null);
-    await stillwake.tokens.revoke(params.id!, { by: who.name });
+    const id = params.id!.toLowerCase();
+    await before((await stillwake.tokens.list()).find((one) => one.id === id) ?? null);
+    await stillwake.tokens.revoke(id, { by: who.name });
     house.identifier.forget();
-    house.streams.sendAway(params.id!);
-    return { id: params.id };
+    house.streams.sendAway(id);
+    return { id };
   },
 });
 
@@ -57,6 +58,7 @@ export const createReadToken = operation({
     job: z.uuid().optional(),
     pipeline: label.optional(),
     key: z.string().min(1).max(500).optional(),
+    tenant: label.optional(),
     expiresIn: z.string().max(50).optional(),
   }),
   answer: z.object({ token: z.string() }),
@@ -70,13 +72,11 @@ export const createReadToken = operation({
       });
     }
     if (body.job !== undefined) await jobOf({ ...call, params: { id: body.job } });
-    else if (who.tenant !== null) {
-      throw new InvalidInput("A tenant's token signs for single jobs", {
-        field: "job",
-        remedy: "Pass job: keys are one space for all who use a pipeline",
-      });
+    if (who.tenant !== null && body.tenant !== undefined && body.tenant !== who.tenant) {
+      throw new InvalidInput("The token is of another tenant", { field: "tenant", remedy: "Leave tenant out" });
     }
-    const given = Object.fromEntries(Object.entries(body).filter(([, value]) => value !== undefined));
+    const tenant = body.job === undefined ? (who.tenant ?? body.tenant) : undefined;
+    const given = Object.fromEntries(Object.entries({ ...body, tenant }).filter(([, value]) => value !== undefined));
     return { token: signReadToken(house.secrets, given as ReadTokenOptions) };
   },
 });
@@ -102,7 +102,10 @@ export const me = operation({
     role: z.string(),
     tenant: z.string().nullable(),
     expiresAt: shapes.moment.nullable(),
-    scope: z.object({ job: z.string(), pipeline: z.string(), key: z.string() }).partial().optional(),
+    scope: z
+      .object({ job: z.string(), pipeline: z.string(), key: z.string(), tenant: z.string() })
+      .partial()
+      .optional(),
   }),
   async handle({ who: { name, role, tenant, expiresAt, scope } }) {
     return { name, role, tenant, expiresAt, ...(scope && { scope }) };
@@ -114,9 +117,12 @@ export const signIn = operation({
   body: z.strictObject({ token: z.string().min(1).max(500) }),
   answer: z.object({ name: z.string(), role: z.string() }),
   record: null,
-  async handle({ body, house, request }) {
+  async handle({ body, house, request, address }) {
+    const wait = address === null ? 0 : house.failures.wait(address);
+    if (wait > 0) throw refusal("TOO_MANY_REQUESTS", "Too many words that open nothing", { remedy: "Wait a moment" });
     const who = await house.identifier.identify(body.token, { fresh: true });
     if (!who || who.role === "follower") {
+      if (address !== null) house.failures.take(address);
       throw refusal("UNAUTHORIZED", "That token opens nothing", {
         remedy: "Ask an admin for one: stillwake tokens create",
       });

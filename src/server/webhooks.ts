@@ -31,7 +31,7 @@ export const setEndpoint = operation({
   answer: z.object({ name: z.string(), secret: z.string().nullable() }),
   record: withoutSecret,
   async handle({ stillwake, params, body, before }) {
-    before(named(await stillwake.webhooks.endpoints(), params.name));
+    await before(named(await stillwake.webhooks.endpoints(), params.name));
     const options = Object.fromEntries(Object.entries(body).filter(([, value]) => value !== undefined));
     return { name: params.name, ...(await stillwake.webhooks.set(params.name!, options as EndpointOptions)) };
   },
@@ -43,7 +43,7 @@ export const rotate = operation({
   answer: z.object({ name: z.string(), secret: z.string() }),
   record: withoutSecret,
   async handle({ stillwake, params, body, before }) {
-    before(named(await stillwake.webhooks.endpoints(), params.name));
+    await before(named(await stillwake.webhooks.endpoints(), params.name));
     const keep = body?.keep === undefined ? {} : { keep: body.keep };
     return { name: params.name, ...(await stillwake.webhooks.rotate(params.name!, keep as { keep?: "24h" })) };
   },
@@ -55,7 +55,7 @@ export const disable = operation({
   answer: z.object({ name: z.string() }),
   record: withBody,
   async handle({ stillwake, params, body, before }) {
-    before(named(await stillwake.webhooks.endpoints(), params.name));
+    await before(named(await stillwake.webhooks.endpoints(), params.name));
     await stillwake.webhooks.disable(params.name!, body?.reason === undefined ? {} : { reason: body.reason });
     return { name: params.name };
   },
@@ -65,7 +65,7 @@ export const enable = operation({
   summary: "Sends what was held back",
   answer: z.object({ name: z.string() }),
   async handle({ stillwake, params, before }) {
-    before(named(await stillwake.webhooks.endpoints(), params.name));
+    await before(named(await stillwake.webhooks.endpoints(), params.name));
     await stillwake.webhooks.enable(params.name!);
     return { name: params.name };
   },
@@ -96,7 +96,7 @@ export const resend = operation({
   answer: z.object({ id: z.string() }),
   async handle({ stillwake, params, before }) {
     const found = await stillwake.webhooks.get(params.id!);
-    before(found && { state: found.state, attempts: found.attempts });
+    await before(found && { state: found.state, attempts: found.attempts });
     await stillwake.webhooks.resend(params.id!);
     return { id: params.id };
   },

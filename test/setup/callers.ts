@@ -26,7 +26,7 @@ export async function makeTokens(server: StillwakeServer, client: pg.Client): Pr
   return Object.assign(made, { expired: late.token, revoked: gone.token });
 }
 
-export interface Answer {
+interface Answer {
   status: number;
   headers: Headers;
   text: string;

@@ -18,7 +18,7 @@ export const SECRET = "a secret of more than thirty-two characters";
 export const held = pipeline("held", { pool: "held" });
 const aside = pipeline("aside", { pool: "side", needs: [limit("api", { max: 5, per: "1m" }), breaker("shop")] });
 const part = pipeline<{ n: number }>("part");
-export const work = pipeline("work", {
+const work = pipeline("work", {
   input: z.object({ mode: z.enum(["good", "bad", "long"]).default("good"), note: z.string().max(100).optional() }),
   retry: { attempts: 2, first: "1ms", most: "1ms" },
 });
