@@ -126,13 +126,9 @@ export function pipeline<Input = unknown, Output = Input, Result = unknown>(
     "input sealed output pool priority retry key keyLimit onConflict tenant concurrency needs ghosts timeout budget silence failures version onOlder keep".split(
       " ",
     );
-  const unknown = Object.keys(options).find((key) => !known.includes(key));
-  if (unknown) {
-    throw new InvalidInput(`Pipeline "${name}" has an unknown option "${unknown}"`, {
-      field: unknown,
-      remedy: `Known options: ${known.join(", ")}`,
-    });
-  }
+  refuseUnknown(name, "", options, known);
+  refuseUnknown(name, "retry", options.retry, ["attempts", "crashes", "first", "most"]);
+  refuseUnknown(name, "keep", options.keep, ["completed", "failed", "cancelled"]);
   checkPolicies(name, options);
   if (options.sealed !== undefined) checkPaths(name, options.sealed);
   const settings = settingsOf(options);
@@ -145,6 +141,16 @@ export function pipeline<Input = unknown, Output = Input, Result = unknown>(
       whole ??= Object.freeze({ ...settings, input_schema: describe(options.input) });
       return whole;
     },
+  });
+}
+
+function refuseUnknown(name: string, part: string, given: object | undefined, known: readonly string[]): void {
+  const unknown = Object.keys(given ?? {}).find((key) => !known.includes(key));
+  if (unknown === undefined) return;
+  const field = part === "" ? unknown : `${part}.${unknown}`;
+  throw new InvalidInput(`Pipeline "${name}" has an unknown option "${field}"`, {
+    field,
+    remedy: `Known options${part && ` of ${part}`}: ${known.join(", ")}`,
   });
 }
 

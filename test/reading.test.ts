@@ -84,6 +84,13 @@ describe("of pipelines", () => {
     await expect(stillwake.pipeline("nobody")).rejects.toMatchObject({ code: "UNKNOWN_PIPELINE" });
   });
 
+  it.each([{ pol: "x" }, { retry: { attemps: 3 } }, { keep: { forever: true } }])(
+    "an option that is none is refused, with those that are: %j",
+    (options) => {
+      expect(() => pipeline("misspelled", options as never)).toThrow(/unknown option.*Known options/);
+    },
+  );
+
   it("a schema that is no longer there is forgotten with the next registration", async () => {
     const one = pipeline(name(), { input: z.object({ a: z.string() }) });
     await stillwake.register(one);

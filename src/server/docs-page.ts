@@ -32,7 +32,7 @@ export function docsPage(described: Described): string {
   );
   return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>${safe(info.title)} API</title>
 <style>${style}</style></head><body><h1>${safe(info.title)} ${safe(info.version)}</h1><p>${safe(info.description)}</p>
-<p>For programs: <a href="/openapi.json">/openapi.json</a>. Send <code>authorization: Bearer &lt;token&gt;</code>.</p>
+<p>For programs: <a href="openapi.json">openapi.json</a>. Send <code>authorization: Bearer &lt;token&gt;</code>.</p>
 ${groups.join("\n")}<h2>Shapes</h2>${schemas.join("\n")}</body></html>`;
 }
 

@@ -6,6 +6,7 @@ import { checkId } from "../ids.ts";
 import type { Job } from "../job.ts";
 import type { LogLine } from "../reading.ts";
 import type { Identity } from "./access.ts";
+import { failureForGuest } from "./guest.ts";
 import { type Call, operation } from "./operation.ts";
 import { refusal } from "./problem.ts";
 import * as shapes from "./shapes.ts";
@@ -42,9 +43,8 @@ function sees(who: Identity, job: Job): boolean {
 /** A customer sees how the job fares and what came of it, not what the house put in and where it runs. */
 function shownTo(who: Identity, job: Job): Job {
   if (who.role !== "follower") return job;
-  const { stack: _stack, cause: _cause, ...failure } = job.failure ?? {};
   const hidden = { input: null, worker: null, idempotencyKey: null, tenant: null, cancel: null, pause: null };
-  return { ...job, ...hidden, failure: job.failure && failure };
+  return { ...job, ...hidden, failure: failureForGuest(job.failure) };
 }
 
 const Filters = z.strictObject({
