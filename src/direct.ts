@@ -5,6 +5,7 @@ import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import { reconnectMs } from "./database.ts";
+import { destroy, hangUp } from "./hang-up.ts";
 import { directStatements } from "./worker-verbs.ts";
 
 export interface DirectOptions {
@@ -114,12 +115,11 @@ export class DirectLine {
         }
       }
     } finally {
-      // Not politely: what does not answer would not answer to a goodbye either.
       if (!this.#stopping.signal.aborted) destroy(client);
       else {
         // One after the other: an end with a statement under way would cut it off, and hints would be sent to nobody for minutes.
         if (listed) await client.query(leave, [worker]).catch(() => {});
-        await client.end().catch(() => {});
+        await hangUp(client);
       }
     }
   }
@@ -166,8 +166,4 @@ export class DirectLine {
   async #pause(ms: number): Promise<void> {
     await delay(ms, undefined, { signal: this.#stopping.signal }).catch(() => {});
   }
-}
-
-function destroy(client: pg.Client): void {
-  (client as unknown as { connection?: { stream?: { destroy(): void } } }).connection?.stream?.destroy();
 }

@@ -3,6 +3,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import { reconnectMs } from "./database.ts";
+import { destroy, hangUp } from "./hang-up.ts";
 import { lineStatements } from "./live-verbs.ts";
 
 export interface FeedLineOptions {
@@ -91,9 +92,8 @@ export class FeedLine {
         await client.query(ping);
       }
     } finally {
-      // Not politely unless asked to: what does not answer would not answer to a goodbye either.
-      if (signal.aborted) await client.end().catch(() => {});
-      else (client as unknown as { connection?: { stream?: { destroy(): void } } }).connection?.stream?.destroy();
+      if (signal.aborted) await hangUp(client);
+      else destroy(client);
     }
   }
 

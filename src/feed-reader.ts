@@ -30,7 +30,7 @@ export interface FeedPage {
 
 const WATCH_SPAN = "2 minutes";
 const RENEW_MS = 60_000;
-/** Jobs per statement. With the bounds of read_feeds() an answer stays below some 20 MB, whatever they wrote. */
+/** Jobs per statement. With the bounds of read_feeds() an answer stays below some 25 MB, whatever they wrote. */
 const MOST_JOBS = 64;
 const MOST_ROWS = 500;
 /** What is held of the lines of one job, and of all together unless there are thousands of jobs. */
@@ -41,8 +41,8 @@ const PAGES_AT_ONCE = 4;
 const PAGE_ROWS = 200;
 /** A write that began before its job was watched, and was committed after the first look, sends no hint. */
 const SECOND_LOOK_MS = 300;
-/** A job with many steps is asked for them less often: all of them are looked through. */
-const PER_STEP_MS = 0.2;
+/** Jobs that are said to be watched in one statement; watch() refuses more than ten times as many. */
+const WATCHED_AT_ONCE = 1000;
 
 export class FeedReader {
   readonly database: Database;
@@ -262,20 +262,33 @@ export class FeedReader {
   async #read(jobs: FollowedJob[]): Promise<void> {
     const now = performance.now();
     const asked = jobs.map((job) => {
-      const steps = now - job.stepsAt >= Math.min(2000, job.stepNo * PER_STEP_MS);
-      if (steps) job.stepsAt = now;
-      return { job: job.id, after: job.loaded ? String(job.through) : null, mark: steps ? String(job.mark) : null };
+      const stepsInMs = job.stepsInMs(now);
+      if (stepsInMs === 0) job.stepsAt = now;
+      const mark = stepsInMs === 0 ? String(job.mark) : null;
+      return { job: job.id, after: job.loaded ? String(job.through) : null, mark, stepsInMs };
     });
     const room = Math.min(RING_SIZE, Math.max(RING_SIZE / 16, ALL_RINGS_SIZE / this.#jobs.size));
     const rows = new Map<string, LiveRow[]>(jobs.map(({ id }) => [id, []]));
     for (const row of await readFeeds(this.database, asked, MOST_ROWS)) rows.get(row.job_id)?.push(row);
-    for (const job of jobs) {
+    for (const [at, job] of jobs.entries()) {
       const first = !job.loaded;
-      job.apply(rows.get(job.id)!, MOST_ROWS, room);
+      const { stepsInMs } = asked[at]!;
+      job.apply(rows.get(job.id)!, { most: MOST_ROWS, room, withSteps: stepsInMs === 0 });
       if (job.followers === 0) continue;
       if (!job.gone && !job.complete) this.#dirty.add(job);
-      else if (first && !job.isOver) setTimeout(() => job.followers > 0 && this.look(job), SECOND_LOOK_MS).unref();
+      else if (first && !job.isOver) this.#lookIn(SECOND_LOOK_MS, job);
+      else if (stepsInMs > 0 && !job.isOver && !job.stepsPlanned) {
+        job.stepsPlanned = true;
+        this.#lookIn(stepsInMs, job);
+      }
     }
+  }
+
+  #lookIn(waitMs: number, job: FollowedJob): void {
+    setTimeout(() => {
+      job.stepsPlanned = false;
+      if (job.followers > 0) this.look(job);
+    }, waitMs).unref();
   }
 
   /** Before they are read: what is written from then on is told. Without a line nobody would hear of it. */
@@ -283,14 +296,16 @@ export class FeedReader {
     if (!this.#line?.ready) return;
     const now = performance.now();
     const due = jobs.filter((job) => job.watchedUntil < now + RENEW_MS && !job.isOver);
-    if (due.length === 0) return;
-    const ids = due.map(({ id }) => id);
-    for (const job of due) job.watchedUntil = now + 2 * RENEW_MS;
-    try {
-      await this.#say(() => watch(this.database, this.#watcher, ids, WATCH_SPAN));
-    } catch {
-      // Without hints the floor finds what is new; the next round tries again.
-      for (const job of due) job.watchedUntil = 0;
+    for (let at = 0; at < due.length; at += WATCHED_AT_ONCE) {
+      const some = due.slice(at, at + WATCHED_AT_ONCE);
+      for (const job of some) job.watchedUntil = now + 2 * RENEW_MS;
+      try {
+        const ids = some.map(({ id }) => id);
+        await this.#say(() => watch(this.database, this.#watcher, ids, WATCH_SPAN));
+      } catch {
+        // Without hints the floor finds what is new; the next round tries again.
+        for (const job of some) job.watchedUntil = 0;
+      }
     }
   }
 

@@ -17,14 +17,60 @@ export interface FollowOptions {
 const MOST_LINES = 256;
 const MOST_SIZE = 128 * 1024;
 const MOST_SEQ = 2n ** 63n - 1n;
+/** An end that was read longer ago than this is read again before it is told: the job may have been retried. */
+const FRESH_MS = 1000;
 
-/** Ends with the job; throws when the signal is given, when the Stillwake is closed, or when there is no such job. */
-export async function* follow(
+/**
+ * Ends with the job; throws when the signal is given, when the Stillwake is closed, or when there is no such job. A generator alone would let return()
+ * wait behind a next() that waits for news, perhaps for ever: here it ends that wait.
+ */
+export function follow(
   reader: FeedReader,
   id: string,
   options: FollowOptions = {},
-): AsyncGenerator<FollowEvent, void> {
-  const follower = await Follower.open(reader, id, checkAfter(options.after ?? "0"), options.signal);
+): AsyncGenerator<FollowEvent, void, undefined> {
+  const leaving = new AbortController();
+  const events = tell(reader, id, options, leaving.signal);
+  const leave = () => {
+    leaving.abort();
+    events.return().catch(() => {});
+  };
+  return {
+    async next() {
+      try {
+        return await events.next();
+      } catch (error) {
+        if (!leaving.signal.aborted) throw error;
+        return { done: true, value: undefined };
+      }
+    },
+    async return() {
+      leave();
+      return { done: true, value: undefined };
+    },
+    async throw(error) {
+      leave();
+      throw error;
+    },
+    async [Symbol.asyncDispose]() {
+      leave();
+    },
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+  };
+}
+
+async function* tell(
+  reader: FeedReader,
+  id: string,
+  { after = "0", signal }: FollowOptions,
+  leaving: AbortSignal,
+): AsyncGenerator<FollowEvent, void, undefined> {
+  const given = signal ? AbortSignal.any([signal, leaving]) : leaving;
+  const follower = await Follower.open(reader, id, checkAfter(after), given);
+  const close = () => follower.close();
+  leaving.addEventListener("abort", close);
   try {
     for (;;) {
       const events = await follower.next();
@@ -32,7 +78,7 @@ export async function* follow(
       yield* events;
     }
   } finally {
-    follower.close();
+    close();
   }
 }
 
@@ -49,6 +95,8 @@ export class Follower {
   readonly #reader: FeedReader;
   readonly #signal: AbortSignal | undefined;
   #cursor: bigint;
+  /** The generation of the job to which its place belongs. */
+  #generation = 0;
   /** The place it was to begin after and which the feed has not reached: to be told. */
   #beyond: bigint | undefined;
   #stateNo = 0;
@@ -78,10 +126,8 @@ export class Follower {
           remedy: "It was never enqueued here, or its retention is over and it was pruned",
         });
       }
-      if (after > job.head) {
-        follower.#beyond = after;
-        follower.#cursor = 0n;
-      }
+      follower.#generation = job.generation;
+      if (after > job.head) follower.#beginAgain();
       return follower;
     } catch (error) {
       follower.close();
@@ -100,14 +146,24 @@ export class Follower {
     const { job } = this;
     if (this.#over) return undefined;
     const until = waitMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + waitMs;
+    let looked = false;
     for (;;) {
       this.#signal?.throwIfAborted();
       this.#reader.checkOpen();
+      if (this.#generation !== job.generation) this.#beginAgain();
       const events: FollowEvent[] = this.#stateNo === 0 ? this.#news() : [];
       if (events.length === 0) {
         if (this.#cursor < job.from && !job.gone) await this.#takePage(events);
         else this.#takeLines(events);
+        if (this.#generation !== job.generation) continue;
         events.push(...this.#news());
+        if (!looked && job.end && this.#isAtHead && performance.now() - job.readAt > FRESH_MS) {
+          if (events.length > 0) return events;
+          looked = true;
+          this.#reader.look(job);
+          await job.settled(this.#signal);
+          continue;
+        }
         this.#takeEnd(events);
       }
       const leftMs = until - performance.now();
@@ -120,6 +176,13 @@ export class Follower {
     if (this.#left) return;
     this.#left = this.#over = true;
     this.#reader.leave(this.job);
+  }
+
+  /** Its place is none: it is told so, and then everything there is. */
+  #beginAgain(): void {
+    this.#generation = this.job.generation;
+    if (this.#cursor > 0n) this.#beyond = this.#cursor;
+    this.#cursor = 0n;
   }
 
   #takeLines(events: FollowEvent[]): void {
@@ -139,6 +202,9 @@ export class Follower {
       this.#reader.look(this.job);
       return this.job.settled(this.#signal);
     }
+    if (this.#generation !== this.job.generation) return;
+    // The page is newer than what the process knows of the job: it may have gone on after its end.
+    if (through > this.job.through || through < this.#cursor) this.#reader.look(this.job);
     for (const line of lines) this.#take(line, events);
     this.#reach(through, events);
   }
@@ -174,7 +240,7 @@ export class Follower {
       if (no > this.#stepNo) events.push(event);
     }
     this.#stepNo = job.stepNo;
-    if (job.stateNo > this.#stateNo && (first || job.end === undefined || this.#isAtHead)) {
+    if (job.stateNo > this.#stateNo && (first || !job.hasEnded || this.#isAtHead)) {
       if (first) events.unshift(job.state!);
       else events.push(job.state!);
       this.#stateNo = job.stateNo;
@@ -187,7 +253,7 @@ export class Follower {
   }
 
   get #isAtHead(): boolean {
-    return this.job.complete && this.#beyond === undefined && this.#cursor >= this.job.through;
+    return this.job.complete && this.#beyond === undefined && this.#cursor === this.job.through;
   }
 
   #takeEnd(events: FollowEvent[]): void {

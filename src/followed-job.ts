@@ -90,6 +90,18 @@ const LINE_SIZE = 600;
 /** What a first look brings: see read_feeds(). */
 const TAIL = 100n;
 const MOST_STEPS = 500;
+/** A job with many steps is asked for them less often: all of them are looked through. */
+const PER_STEP_MS = 0.2;
+const ENDED: ReadonlySet<string> = new Set(["completed", "failed", "cancelled"]);
+
+export interface ReadBounds {
+  /** Lines that were asked for. */
+  most: number;
+  /** What the ring may take, in bytes. */
+  room: number;
+  /** Its steps were asked for. */
+  withSteps: boolean;
+}
 
 export class FollowedJob {
   readonly id: string;
@@ -103,8 +115,12 @@ export class FollowedJob {
   begun = 0;
   #answered = 0;
   #failed: { no: number; error: unknown } | undefined;
+  /** When it was last read (performance.now()). */
+  readAt = Number.NEGATIVE_INFINITY;
   /** There is no such job, or no longer. */
   gone = false;
+  /** Grows when the database has lost lines that were read, as after a failover: places in what was known before mean nothing. */
+  generation = 0;
   /** The ring has every line after this one… */
   from = 0n;
   /** …up to this one, */
@@ -120,12 +136,18 @@ export class FollowedJob {
   /** The steps it has kept, numbered as they came in. */
   steps: { no: number; event: StepEvent }[] = [];
   stepNo = 0;
+  /** It has ended, as far as is known; what came of it is in `end` once that was read. */
+  hasEnded = false;
   end: EndEvent | undefined;
+  /** Its steps are to be read before its end is told. */
+  #lacksSteps = false;
   /** The moment of the newest of its steps, in microseconds. */
   mark = 0n;
   /** Until when hints are sent for it, and when its steps were last asked for (performance.now()). */
   watchedUntil = 0;
   stepsAt = Number.NEGATIVE_INFINITY;
+  /** A look is planned for the steps that the last read has left out. */
+  stepsPlanned = false;
   /** What a server made of the latest lines, for all of its clients: those of the house, and guests. */
   readonly encoded: { events: readonly FollowEvent[]; bytes: Uint8Array }[] = [];
   readonly #waiting = new Set<() => void>();
@@ -139,7 +161,7 @@ export class FollowedJob {
 
   /** False while there is more to read. */
   get complete(): boolean {
-    return this.through >= this.head;
+    return this.through >= this.head && !this.#lacksSteps && (!this.hasEnded || this.end !== undefined);
   }
 
   get isOver(): boolean {
@@ -150,32 +172,44 @@ export class FollowedJob {
     for (const call of [...this.#waiting]) call();
   }
 
-  /** What one read of at most so many lines has brought about this job, all of one moment; `room` is what its ring may take, in bytes. */
-  apply(rows: LiveRow[], most: number, room: number): void {
-    const before = `${this.through} ${this.stateNo} ${this.progressNo} ${this.stepNo} ${this.isOver} ${this.complete}`;
+  /** What one read of at most so many lines has brought about this job, all of one moment. */
+  apply(rows: LiveRow[], { most, room, withSteps }: ReadBounds): void {
+    const before = this.#summary;
     const first = !this.loaded;
-    this.loaded = true;
-    this.#answered = this.begun;
     const head = rows.find((row) => row.what === "state");
+    const last = head ? BigInt(head.seq) : 0n;
+    if (head && last < this.through) {
+      this.#beginAnew(last);
+      return;
+    }
+    this.loaded = true;
+    this.readAt = performance.now();
+    this.#answered = this.begun;
     this.gone = head === undefined;
     if (head) {
-      const last = BigInt(head.seq);
-      // A first look begins near the end.
-      if (first) this.from = this.through = last > TAIL ? last - TAIL : 0n;
+      if (first) this.#beginNear(last);
       const feed = rows.filter((row) => row.what === "feed");
       this.#append(
         feed.map(toLine).filter(({ seq }) => seq > this.through),
         room,
       );
       this.through = wasCut(feed, most) ? BigInt(feed.at(-1)!.seq) : last;
+      this.hasEnded = ENDED.has(head.data.state);
+      // Of an end that is known all is known: a job that is retried has a new line.
+      const known = this.hasEnded && last === this.head && !this.#lacksSteps ? this.end : undefined;
       this.head = last;
       this.#setState(head.data);
       for (const row of rows) if (row.what === "step") this.#addStep(row);
       const end = rows.find((row) => row.what === "end");
-      this.end = end && { kind: "end", id: `${last}-${tailOf(this.id)}-end`, ...end.data };
+      this.#lacksSteps = this.hasEnded && !withSteps && !known;
+      this.end = end ? { kind: "end", id: `${last}-${tailOf(this.id)}-end`, ...end.data } : known;
     }
-    const after = `${this.through} ${this.stateNo} ${this.progressNo} ${this.stepNo} ${this.isOver} ${this.complete}`;
-    if (before !== after || this.#opening > 0) this.tell();
+    if (before !== this.#summary || this.#opening > 0) this.tell();
+  }
+
+  /** Whether its steps are asked for in a read at this moment; otherwise, after how long they may be. */
+  stepsInMs(now: number): number {
+    return this.#lacksSteps ? 0 : Math.max(0, this.stepsAt + Math.min(2000, this.stepNo * PER_STEP_MS) - now);
   }
 
   /** A read has failed; for good, when there will be no other. */
@@ -228,11 +262,38 @@ export class FollowedJob {
     return low;
   }
 
+  get #summary(): string {
+    return `${this.generation} ${this.through} ${this.stateNo} ${this.progressNo} ${this.stepNo} ${this.isOver} ${this.complete}`;
+  }
+
+  /** A first look begins near the end. */
+  #beginNear(last: bigint): void {
+    this.from = this.through = last > TAIL ? last - TAIL : 0n;
+  }
+
+  /** The feed ends before what was read of it, so that nothing known is sure. The next read, which is due at once, brings what there is. */
+  #beginAnew(last: bigint): void {
+    this.generation += 1;
+    this.#beginNear(last);
+    this.head = last;
+    this.lines = [];
+    this.#size = 0;
+    this.steps = [];
+    this.mark = 0n;
+    this.end = undefined;
+    this.#lacksSteps = true;
+    this.tell();
+  }
+
   #append(lines: Line[], room: number): void {
     for (const line of lines) {
       this.lines.push(line);
       this.#size += line.size;
-      if (line.event.kind === "event" && startsAgain(line.event)) this.steps = [];
+      // Its new steps may be known already: lines come in parts, steps all at once.
+      if (line.event.kind === "event" && startsAgain(line.event)) {
+        const { at } = line.event;
+        this.steps = this.steps.filter(({ event }) => event.savedAt >= at);
+      }
     }
     let drop = 0;
     while (this.lines.length - drop > MOST_LINES || (this.#size > room && drop < this.lines.length - 1)) {

@@ -76,6 +76,7 @@ describe("the source", () => {
         "webhook-signature.ts",
         "sealed.ts",
         "sealing.ts",
+        "hang-up.ts",
       ],
       ["pipeline.ts", "options.ts", "database.ts", "thrown.ts", "define-config.ts", "schedule.ts"],
       ["verbs.ts", "migrate.ts", "doctor.ts", "realtime.ts"],

@@ -1,9 +1,13 @@
 // The live path below the server: who is told of what, what a follower is given and in which order, and that nobody asks anything when nobody follows.
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import net from "node:net";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { Database } from "../src/database.ts";
 import { FeedReader, type FeedReaderOptions } from "../src/feed-reader.ts";
 import { type FollowOptions, follow } from "../src/follow.ts";
+import { readFeeds } from "../src/live-verbs.ts";
 import { faultProxy, waitFor } from "../src/testing/index.ts";
 import { connect } from "./setup/aftermath.ts";
 import { freshDatabase } from "./setup/database.ts";
@@ -37,6 +41,21 @@ const followed = (reader: FeedReader, { job }: Lease, options?: FollowOptions) =
 const numbers = (from: number, to: number) =>
   Array.from({ length: to - from + 1 }, (_, n) => ({ message: `${from + n}` }));
 const texts = (from: number, to: number) => numbers(from, to).map(({ message }) => message);
+const steps = (lease: Lease, names: string[]) =>
+  sql.query("select stillwake.save_checkpoints($1)", [
+    JSON.stringify(names.map((step) => ({ ...lease, step, output: 1 }))),
+  ]);
+const claimAgain = async ({ job }: Lease): Promise<Lease> => {
+  const { rows } = await sql.query(
+    "select c.job_id as job, c.epoch, c.lease_id as lease from stillwake.live_jobs j, stillwake.claim('writer', 'default', array[j.pipeline], 100, '1 hour') c where j.id = $1",
+    [job],
+  );
+  return rows.find((row) => row.job === job);
+};
+const fail = (lease: Lease) =>
+  sql.query("select stillwake.settle($1)", [
+    JSON.stringify([{ ...lease, outcome: "failed", failure: { message: "oh" }, fatal: true }]),
+  ]);
 
 describe("hints", () => {
   const heard: string[] = [];
@@ -103,6 +122,45 @@ describe("hints", () => {
     expect(await hinted(() => append(sql, leases, [{ message: "x" }]))).toEqual([ids[0]]);
     await sql.query("select stillwake.unwatch('me')");
   });
+
+  it("tell of a signal that a step takes, of a wait that is over and of a list that is done", async () => {
+    const [lease] = await claimJobs(sql, 1, "words");
+    const fence = [lease!.job, lease!.epoch, lease!.lease];
+    await sql.query("select stillwake.watch('me', array[$1]::uuid[])", [lease!.job]);
+    await sql.query("select stillwake.signal($1, 'go')", [lease!.job]);
+    const { rows } = await sql.query("select id from stillwake.look_for_signal($1, $2, $3, 'go', 'one')", fence);
+    const take = call("stillwake.take_signal($1, $2, $3, 'one', $4, '1')", [...fence, rows[0].id]);
+    expect(await hinted(take)).toEqual([lease!.job]);
+    expect(await hinted(call("stillwake.look_for_signal($1, $2, $3, 'no', 'two', '0s')", fence))).toEqual([lease!.job]);
+    const place = (over: boolean) => call("stillwake.save_place($1, $2, $3, 'list', 0, 0, null, $4)", [...fence, over]);
+    expect(await hinted(place(false))).toEqual([]);
+    expect(await hinted(place(true))).toEqual([lease!.job]);
+    await sql.query("select stillwake.unwatch('me')");
+  });
+
+  it("cost no walk over what is watched no longer while an old snapshot keeps it", async () => {
+    const [lease] = await claimJobs(sql, 1, "piled");
+    await using old = await openSnapshot();
+    await append(sql, [lease!], [{ message: "x" }]);
+    await sql.query("select stillwake.watch('me', array(select gen_random_uuid() from generate_series(1, 10000)))");
+    await sql.query("select stillwake.unwatch('me')");
+    const pagesRead = async (jobs: string[]) => {
+      const text = `explain (analyze, buffers, format json) select stillwake.hint_watchers('{${jobs}}')`;
+      return (await sql.query(text)).rows[0]["QUERY PLAN"][0].Plan["Shared Hit Blocks"] as number;
+    };
+    await pagesRead([lease!.job]);
+    // What is dead lies on some 150 pages.
+    expect(await pagesRead([lease!.job])).toBeLessThan(50);
+    expect(await pagesRead([lease!.job, ...Array.from({ length: 9 }, () => randomUUID())])).toBeLessThan(100);
+    await old.query("rollback");
+  });
+
+  async function openSnapshot() {
+    const own = await connect(database.url);
+    await own.query("begin isolation level repeatable read");
+    await own.query("select from stillwake.watches");
+    return Object.assign(own, { [Symbol.asyncDispose]: () => own.end() });
+  }
 
   it("are not sent for those whose watcher has died, and what it left is forgotten", async () => {
     const [lease] = await claimJobs(sql, 1, "dead");
@@ -250,6 +308,133 @@ describe("a follower", () => {
     expect(late.events.filter(({ kind }) => kind === "step")).toEqual([]);
   });
 
+  it("without hints is not told of an end that is over, nor of a line twice", async () => {
+    const reader = openReader({ pollMs: 50 });
+    const [lease] = await claimJobs(sql, 1, "revived");
+    await append(sql, [lease!], numbers(1, 299));
+    await fail(lease!);
+    const slow = follow(reader, lease!.job, { after: "150" });
+    expect((await slow.next()).value).toMatchObject({ kind: "state", state: "failed" });
+    const patient = follow(reader, lease!.job, { after: "299" });
+    await patient.next();
+    const knownAt = performance.now();
+    await sql.query("select stillwake.retry($1)", [lease!.job]);
+    const again = await claimAgain(lease!);
+    await append(sql, [again], numbers(300, 309));
+    const heard = hear(slow);
+    await heard.has("the newest line", (event) => event.kind === "log" && event.message === "309");
+    // It holds what was known when it came; by now that is old.
+    await waitFor(() => performance.now() - knownAt > 1100);
+    const late = hear(patient);
+    await append(sql, [again], [{ message: "last" }]);
+    await complete(sql, again);
+    await Promise.all([heard.over, late.over]);
+    expect(heard.lines()).toEqual([...texts(151, 309), "last"]);
+    expect(late.lines()).toEqual([...texts(300, 309), "last"]);
+    for (const { events } of [heard, late]) {
+      expect(events.filter(({ kind }) => kind === "end")).toMatchObject([{ state: "completed" }]);
+      expect(events.at(-1)).toMatchObject({ kind: "end" });
+      expect(events.filter(({ kind }) => kind === "gap")).toEqual([]);
+    }
+  });
+
+  it("of a job with many steps is told of the latest, while it runs and before its end", async () => {
+    const reader = openReader({ directUrl: database.url, pollWithHintsMs: NEVER });
+    const [lease] = await claimJobs(sql, 1, "stepping");
+    const heard = followed(reader, lease!);
+    await heard.has("its state", ({ kind }) => kind === "state");
+    await waitFor(() => reader.status.hints);
+    const told = (name: string) => heard.has(name, (event) => event.kind === "step" && event.name === name);
+    // After so many steps they are asked for a third of a second after one another.
+    for (let batch = 0; batch < 4; batch++) {
+      await steps(
+        lease!,
+        numbers(1, 450).map(({ message }) => `${batch}.${message}`),
+      );
+      await told(`${batch}.450`);
+    }
+    await steps(lease!, ["in between"]);
+    await told("in between");
+    await sql.query("begin");
+    await steps(lease!, ["last"]);
+    await complete(sql, lease!);
+    await sql.query("commit");
+    await heard.over;
+    expect(heard.events.filter(({ kind }) => kind === "step")).toHaveLength(1802);
+    expect(heard.events.slice(-3)).toMatchObject([{ kind: "step", name: "last" }, { kind: "state" }, { kind: "end" }]);
+  });
+
+  it("is told of the steps of a new beginning, however much was written before it", async () => {
+    const reader = openReader({ directUrl: database.url });
+    const [lease] = await claimJobs(sql, 1, "anew");
+    await steps(lease!, ["old"]);
+    await sql.query("select stillwake.cancel($1)", [lease!.job]);
+    const first = followed(reader, lease!);
+    await first.has("its step", ({ kind }) => kind === "step");
+    await sql.query("begin");
+    await append(sql, [lease!], numbers(1, 700));
+    await sql.query("select stillwake.settle($1)", [JSON.stringify([{ ...lease, outcome: "cancelled" }])]);
+    await sql.query("select stillwake.retry($1, true)", [lease!.job]);
+    const again = await claimAgain(lease!);
+    await steps(again, ["new"]);
+    await sql.query("commit");
+    await first.has("the retry", (event) => event.kind === "event" && event.event === "retried");
+    const late = followed(reader, lease!);
+    await late.has("the retry", (event) => event.kind === "event" && event.event === "retried");
+    await complete(sql, again);
+    await Promise.all([first.over, late.over]);
+    const names = late.events.flatMap((event) => (event.kind === "step" ? event.name : []));
+    expect(names).toEqual(["new"]);
+  });
+
+  it("is told of a step that takes a signal after another was kept, whoever came first", async () => {
+    const [lease] = await claimJobs(sql, 1, "turns");
+    const fence = [lease!.job, lease!.epoch, lease!.lease];
+    await sql.query("select stillwake.signal($1, 'go')", [lease!.job]);
+    const { rows } = await sql.query("select id from stillwake.look_for_signal($1, $2, $3, 'go', 'taken')", fence);
+    const taker = await connect(database.url);
+    await sql.query("begin");
+    await sql.query("select from stillwake.leases where id = $1 for no key update", [lease!.lease]);
+    const pid = (await taker.query("select pg_backend_pid() as pid")).rows[0].pid;
+    const taking = taker.query("select stillwake.take_signal($1, $2, $3, 'taken', $4, '1')", [...fence, rows[0].id]);
+    const waits = "select from pg_locks where pid = $1 and not granted";
+    await waitFor(async () => (await sql.query(waits, [pid])).rowCount! > 0);
+    await steps(lease!, ["kept"]);
+    await sql.query("commit");
+    await taking;
+    await taker.end();
+    const kept = await sql.query("select step from stillwake.checkpoints where job_id = $1 order by saved_at", [
+      lease!.job,
+    ]);
+    expect(kept.rows.map(({ step }) => step)).toEqual(["kept", "taken"]);
+  });
+
+  it("is told of a gap when the database has lost what was told, and then what there is", async () => {
+    const reader = openReader({ pollMs: 50 });
+    const [lease] = await claimJobs(sql, 1, "lost");
+    await append(sql, [lease!], numbers(1, 10));
+    await steps(lease!, ["lost"]);
+    const heard = followed(reader, lease!);
+    await heard.has("10", (event) => event.kind === "log" && event.message === "10");
+    await sql.query("begin");
+    await sql.query("delete from stillwake.feed where job_id = $1 and seq > 6", [lease!.job]);
+    await sql.query("delete from stillwake.checkpoints where job_id = $1", [lease!.job]);
+    await sql.query("update stillwake.live_jobs set seq = 6 where id = $1", [lease!.job]);
+    await append(sql, [lease!], [{ message: "other 7" }]);
+    await sql.query("commit");
+    await heard.has("the other line", (event) => event.kind === "log" && event.message === "other 7");
+    await steps(lease!, ["found"]);
+    await append(sql, [lease!], numbers(8, 12));
+    await complete(sql, lease!);
+    await heard.over;
+    expect(heard.events.filter(({ kind }) => kind === "gap")).toEqual([{ kind: "gap", after: "10", next: "1" }]);
+    expect(heard.lines()).toEqual([...texts(1, 10), ...texts(1, 6), "other 7", ...texts(8, 12)]);
+    const late = followed(reader, lease!);
+    await late.over;
+    expect(late.events.flatMap((event) => (event.kind === "step" ? event.name : []))).toEqual(["found"]);
+    expect(late.lines()).toEqual([...texts(1, 6), "other 7", ...texts(8, 12)]);
+  });
+
   it("is told of a gap where lines are gone, and begins at the first when its place was never reached", async () => {
     const reader = openReader({ directUrl: database.url });
     const [lease] = await claimJobs(sql, 1);
@@ -314,6 +499,26 @@ describe("a follower", () => {
     await expect(followed(reader, lease!).over).rejects.toMatchObject({ code: "CLOSED" });
   });
 
+  it("can be left while it waits for news", async () => {
+    const reader = openReader({ directUrl: database.url });
+    const [lease] = await claimJobs(sql, 1);
+    const stream = ReadableStream.from(follow(reader, lease!.job)).getReader();
+    expect((await stream.read()).value).toMatchObject({ kind: "state" });
+    const pending = stream.read();
+    await stream.cancel();
+    expect(await pending).toMatchObject({ done: true });
+    expect(reader.status.followers).toBe(0);
+    const feed = follow(reader, lease!.job);
+    await feed.next();
+    const waiting = feed.next();
+    expect(await feed.return()).toEqual({ done: true, value: undefined });
+    expect(await waiting).toEqual({ done: true, value: undefined });
+    expect(await feed.next()).toEqual({ done: true, value: undefined });
+    expect(reader.status.followers).toBe(0);
+    for await (const _ of follow(reader, lease!.job)) break;
+    expect(reader.status.followers).toBe(0);
+  });
+
   it("carries numbers above 2^53 digit by digit", async () => {
     const reader = openReader({ directUrl: database.url });
     const [lease] = await claimJobs(sql, 1);
@@ -346,6 +551,71 @@ describe("the reader", () => {
     for (const lease of leases) await complete(sql, lease);
     await Promise.all(heard.map(({ over }) => over));
     for (const one of heard) expect(one.lines()).toEqual(texts(1, 5));
+  });
+
+  it("holds to its bounds, whatever compresses well, and in what came of the jobs", async () => {
+    const reader = openReader({ directUrl: database.url });
+    const leases = await claimJobs(sql, 8, "large");
+    const line = { message: "x", data: { a: "a".repeat(16_000) } };
+    await append(sql, leases, Array<object>(50).fill(line));
+    const output = "o".repeat(1_000_000);
+    for (const lease of leases) await complete(sql, lease, output);
+    const asked = leases.map(({ job }) => ({ job, after: "0", mark: null }));
+    const rows = await readFeeds(client, asked, 500);
+    const size = (what: string, job?: string) =>
+      JSON.stringify(rows.filter((row) => row.what === what && (job === undefined || row.job_id === job))).length;
+    for (const { job } of leases) expect(size("feed", job)).toBeLessThan(300_000);
+    expect(size("end")).toBeLessThan(5_500_000);
+    const heard = leases.map((lease) => followed(reader, lease));
+    await Promise.all(heard.map(({ over }) => over));
+    for (const { events } of heard) {
+      expect(events.filter(({ kind }) => kind === "log")).toHaveLength(50);
+      const end = events.at(-1)!;
+      expect(end.kind === "end" && end.output === output).toBe(true);
+      expect(events.filter(({ kind }) => kind === "state")).toMatchObject([{ state: "completed" }]);
+    }
+  });
+
+  it("has hints sent for more jobs than can be named in one statement", async () => {
+    const reader = openReader({ directUrl: database.url });
+    reader.join(randomUUID());
+    await waitFor(() => reader.status.hints);
+    const ids = Array.from({ length: 10_001 }, () => randomUUID());
+    for (const id of ids) reader.join(id);
+    const watched = async () =>
+      (await sql.query("select count(*)::int as count from stillwake.watches where job_id = any ($1)", [ids])).rows[0];
+    await waitFor(async () => (await watched()).count === ids.length, { what: "all of them to be watched" });
+  });
+
+  it("is closed in a moment when nothing comes through any more", async () => {
+    // Unlike a server that hangs, such a network swallows the end of a connection too.
+    const url = new URL(database.url);
+    const { port, hostname } = url;
+    const sockets: net.Socket[] = [];
+    let drops = false;
+    const network = net.createServer({ allowHalfOpen: true }, (socket) => {
+      const onward = net.connect(Number(port), hostname);
+      socket.on("data", (data) => drops || onward.write(data)).on("error", () => {});
+      onward.on("data", (data) => drops || socket.write(data)).on("error", () => {});
+      sockets.push(socket, onward);
+    });
+    await once(network.listen(0, "127.0.0.1"), "listening");
+    onTestFinished(() => {
+      for (const socket of sockets) socket.destroy();
+      network.close();
+    });
+    url.port = String((network.address() as net.AddressInfo).port);
+    const reader = openReader({ directUrl: url.href });
+    const [lease] = await claimJobs(sql, 1);
+    const heard = followed(reader, lease!);
+    await waitFor(() => reader.status.hints);
+    drops = true;
+    let closed = false;
+    void reader.close().then(() => {
+      closed = true;
+    });
+    await waitFor(() => closed, { what: "the reader to be closed" });
+    await expect(heard.over).rejects.toMatchObject({ code: "CLOSED" });
   });
 
   it("without a way for hints looks for itself, and has nobody told", async () => {
@@ -394,11 +664,20 @@ describe("the reader", () => {
     const [lease] = await claimJobs(sql, 1);
     const heard = followed(reader, lease!);
     await waitFor(() => reader.status.hints);
+    const lookedSince = async (moment: string) =>
+      (
+        await sql.query(
+          "select from pg_stat_activity where datname = current_database() and query like '%read_feeds(%' and state = 'idle' and state_change > $1::timestamptz",
+          [moment],
+        )
+      ).rowCount! > 0;
     for (let round = 0; round < 5; round++) {
+      const { rows } = await sql.query("select clock_timestamp()::text as now");
       proxy.mode = "refuse";
       proxy.reset();
       await waitFor(() => !reader.status.hints);
-      // The look at the loss may have come before this line; the one at the return has not.
+      // The look at the loss is over before this line is there: only the one at the return finds it.
+      await waitFor(() => lookedSince(rows[0].now), { what: "the look at the loss", interval: 5 });
       await append(sql, [lease!], [{ message: `away ${round}` }]);
       proxy.mode = "pass";
       await heard.has(

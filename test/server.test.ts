@@ -99,6 +99,26 @@ describe("jobs over HTTP", () => {
     });
   });
 
+  it("are not steered when it cannot be recorded, and what was tried and refused is on record", async () => {
+    const { id } = await sw.enqueue(greet, { name: "Ada" }, { delay: "1h" });
+    const quiet = createServer({ url: database.url, onError: () => {} });
+    const steer = async (how: string) => {
+      const headers = { authorization: `Bearer ${admin}` };
+      return (await quiet.fetch(new Request(`http://x/v1/jobs/${id}/${how}`, { method: "POST", headers }))).status;
+    };
+    await sw.database.query("alter table stillwake.audit add constraint shut check (false) not valid");
+    expect(await steer("cancel")).toBe(500);
+    expect((await sw.get(id)).state).toBe("queued");
+    await sw.database.query("alter table stillwake.audit drop constraint shut");
+    expect(await steer("cancel")).toBe(200);
+    expect(await steer("pause")).toBe(409);
+    expect((await call("GET", `/v1/audit?target=${id}`)).json.acts).toMatchObject([
+      { act: "pauseJob", before: { state: "cancelled" }, after: { refused: "NOT_ALLOWED" } },
+      { act: "cancelJob", before: { state: "queued" }, after: { state: "cancelled" } },
+    ]);
+    await quiet.close();
+  });
+
   it("are followed to their end", async () => {
     const { json } = await call("POST", "/v1/jobs", { body: { pipeline: "plain", input: {}, delay: "1h" } });
     const streamed = call("GET", `/v1/jobs/${json.id}/stream`);

@@ -204,6 +204,23 @@ describe("a stream", () => {
     expect(over).toBe(1);
   });
 
+  it("is over at once when it is called off, also when nobody asks for its body", async () => {
+    const reader = openReader();
+    const [lease] = await claimJobs(sql, 1);
+    const stop = new AbortController();
+    let over = 0;
+    const options = { reader, id: lease!.job, signal: stop.signal, onOver: () => (over += 1) };
+    const [unread, begun] = await Promise.all([streamJob(options), streamJob(options)]);
+    const body = begun.body!.getReader();
+    await body.read();
+    expect(reader.status.followers).toBe(2);
+    stop.abort();
+    expect([over, reader.status.followers]).toEqual([2, 0]);
+    expect(await unread.text()).toBe("retry: 1000\n\n");
+    expect(await body.read()).toMatchObject({ done: true });
+    expect(over).toBe(2);
+  });
+
   it("leaves nothing behind when its client goes", async () => {
     const reader = openReader({ lingerMs: 50 });
     const url = await serveStreams({ reader });

@@ -36,12 +36,14 @@ create or replace function stillwake.look_for_signal(p_job uuid, p_epoch bigint,
 returns table (answer text, id uuid, data jsonb, until timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  v_now    timestamptz := stillwake.now();
+  v_now    timestamptz;
   v_output jsonb;
 begin
   if not stillwake.holds(p_job, p_epoch, p_lease) then
     perform stillwake.refuse_lost(p_job, p_epoch);
   end if;
+  -- Under the lock of the lease, so that what is saved later has a later time: followers ask for steps by it.
+  v_now := stillwake.now();
   insert into stillwake.checkpoints (job_id, step, epoch, started_at, saved_at, output)
   values (p_job, p_step, p_epoch, v_now, v_now, jsonb_build_object('$stillwake', jsonb_build_array('wait', v_now + p_timeout))) on conflict do nothing;
   select c.output into v_output from stillwake.checkpoints c where c.job_id = p_job and c.step = p_step;
@@ -57,6 +59,7 @@ begin
   answer := case when until <= v_now then 'timeout' else 'waiting' end;
   if until <= v_now then
     update stillwake.checkpoints c set output = '{"$stillwake": ["timeout"]}', epoch = p_epoch, saved_at = v_now where c.job_id = p_job and c.step = p_step;
+    perform stillwake.hint_watchers(array[p_job]);
   end if;
   return next;
 end
@@ -66,8 +69,6 @@ $$;
 -- 'gone' when another step was quicker, or 'kept' when the step has its result already. Raises SW005.
 create or replace function stillwake.take_signal(p_job uuid, p_epoch bigint, p_lease uuid, p_step text, p_id uuid, p_output jsonb, p_accepted boolean default true) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-  v_now timestamptz := stillwake.now();
 begin
   if not stillwake.holds(p_job, p_epoch, p_lease) then
     perform stillwake.refuse_lost(p_job, p_epoch);
@@ -81,7 +82,9 @@ begin
   elsif not p_accepted then
     return 'refused';
   end if;
-  update stillwake.checkpoints c set output = p_output, epoch = p_epoch, saved_at = v_now where c.job_id = p_job and c.step = p_step;
+  -- Under the lock of the lease, as everything that followers ask for by its time.
+  update stillwake.checkpoints c set output = p_output, epoch = p_epoch, saved_at = stillwake.now() where c.job_id = p_job and c.step = p_step;
+  perform stillwake.hint_watchers(array[p_job]);
   return 'taken';
 end
 $$;

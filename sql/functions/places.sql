@@ -9,7 +9,7 @@ create or replace function stillwake.save_place(
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  v_now   timestamptz := stillwake.now();
+  v_now   timestamptz;
   v_place jsonb;
   v_done  int8multirange;
   v_lasts jsonb;
@@ -23,6 +23,7 @@ begin
   elsif not stillwake.holds(p_job, p_epoch, p_lease) then
     perform stillwake.refuse_lost(p_job, p_epoch);
   end if;
+  v_now := stillwake.now();
   insert into stillwake.checkpoints (job_id, step, epoch, started_at, saved_at, output)
   values (p_job, p_step, p_epoch, v_now, v_now, '{"$stillwake": ["place", {"done": "{}", "lasts": {}}]}') on conflict do nothing;
   select c.output #> '{$stillwake,1}' into v_place from stillwake.checkpoints c where c.job_id = p_job and c.step = p_step and c.output #>> '{$stillwake,0}' = 'place' for update;
@@ -40,6 +41,10 @@ begin
   update stillwake.checkpoints c set epoch = p_epoch, saved_at = v_now,
     output = jsonb_build_object('$stillwake', jsonb_build_array('place', jsonb_build_object('done', v_done::text, 'lasts', v_lasts) || case when p_over then '{"over": true}' else '{}'::jsonb end))
   where c.job_id = p_job and c.step = p_step;
+  -- A list is told to followers as a step once it is done.
+  if p_over then
+    perform stillwake.hint_watchers(array[p_job]);
+  end if;
   return 'saved';
 end
 $$;

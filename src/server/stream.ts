@@ -5,6 +5,7 @@ import { InvalidInput } from "../errors.ts";
 import type { FeedReader } from "../feed-reader.ts";
 import { checkAfter, Follower } from "../follow.ts";
 import { type FollowEvent, tailOf } from "../followed-job.ts";
+import { failureForGuest } from "./guest.ts";
 
 export interface StreamOptions {
   reader: FeedReader;
@@ -75,7 +76,7 @@ function readPlace(
 }
 
 function bodyOf(follower: Follower, stopping: AbortController, options: StreamOptions): ReadableStream<Uint8Array> {
-  const { recheck, until, drop, onOver, guest = false } = options;
+  const { signal, recheck, until, drop, onOver, guest = false } = options;
   const { keepAliveMs = 15_000, recheckMs = 60_000, stallMs = 60_000, retryMs = 1000 } = options;
   const over = until ? until.getTime() : Number.POSITIVE_INFINITY;
   let recheckAt = recheck ? performance.now() + recheckMs : Number.POSITIVE_INFINITY;
@@ -87,18 +88,25 @@ function bodyOf(follower: Follower, stopping: AbortController, options: StreamOp
     if (isOver) return;
     isOver = true;
     clearTimeout(stalled);
+    signal?.removeEventListener("abort", finish);
     follower.close();
     stopping.abort();
     onOver?.();
   };
 
+  // Also when nobody asks for the body: there would be no one to notice.
+  signal?.addEventListener("abort", finish);
+  if (signal?.aborted) finish();
+
   /** From now on it is the client's turn: a body that nobody asks for is given up, like one that nobody reads on. */
   const awaitClient = (controller: ReadableStreamDefaultController) => {
+    if (isOver) return;
     stalled = setTimeout(() => {
       finish();
       if (drop) drop();
       else controller.error(new Error("The client has not read for too long"));
     }, stallMs);
+    stalled.unref();
   };
 
   /** What is sent next; undefined when there is no more to send. */
@@ -162,9 +170,7 @@ function encodeAll({ job }: Follower, events: FollowEvent[], guest: boolean): Ui
 
 function forGuest(event: FollowEvent): FollowEvent {
   if (event.kind === "event") return { ...event, data: null };
-  if (event.kind !== "end" || !event.failure) return event;
-  const { stack: _stack, cause: _cause, ...failure } = event.failure;
-  return { ...event, failure };
+  return event.kind === "end" ? { ...event, failure: failureForGuest(event.failure) } : event;
 }
 
 /** JSON has no line break in it, so that nothing in a message can look like a field. */

@@ -1,0 +1,19 @@
+// The end of a connection of our own, when it is no longer wanted. A network that drops packets swallows the goodbye too, so it is waited for only briefly.
+import type pg from "pg";
+
+const GOODBYE_MS = 1000;
+
+export async function hangUp(client: pg.Client): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const unanswered = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, GOODBYE_MS);
+  });
+  await Promise.race([client.end().catch(() => {}), unanswered]);
+  clearTimeout(timer);
+  destroy(client);
+}
+
+/** Without a word: what does not answer would not answer to a goodbye either. */
+export function destroy(client: pg.Client): void {
+  (client as unknown as { connection?: { stream?: { destroy(): void } } }).connection?.stream?.destroy();
+}
