@@ -2,6 +2,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
+import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { stripVTControlCharacters } from "node:util";
@@ -86,6 +87,26 @@ describe.each(["database", "server"])("on a %s", (where) => {
     const failed = await call(["enqueue", "work", '{"fail":true}', "--wait"]);
     expect(failed.code).toBe(1);
     expect(failed.stdout).toMatch(/^[0-9a-f-]{36}\nfailed in \S+: It is broken \(BROKEN\)\n$/);
+    // Looked at later, it begins with what happened then and not with how it stands now.
+    const [id = ""] = failed.stdout.split("\n");
+    const later = await call(["job", id, "--follow"]);
+    expect(later.stdout).toMatch(/^\d\d:\d\d:\d\d {4}Nothing special\n/);
+    expect(later.stdout.match(/\bfailed\b/g)).toHaveLength(1);
+  });
+
+  it("enqueue tells programs each event on a line, and one document to who only waits", async () => {
+    const followed = await call(["enqueue", "work", '{"say":"for programs"}', "--follow", "--json"]);
+    const lines = followed.stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line));
+    for (const line of lines) expect(Object.keys(line)).toEqual(["event", "id", "data"]);
+    expect(lines[0]).toEqual({ event: "enqueued", id: null, data: { id: expect.any(String), existing: false } });
+    expect(lines.at(-1)).toMatchObject({ event: "end", id: expect.any(String), data: { state: "completed" } });
+
+    const waited = await call(["enqueue", "work", '{"fail":true}', "--wait", "--json"]);
+    expect(waited.code).toBe(1);
+    expect(json(waited)).toMatchObject({ id: expect.any(String), existing: false, state: "failed", output: null });
   });
 
   it("enqueue takes its input from a file, and says when the job was there before", async () => {
@@ -261,18 +282,27 @@ describe.each(["database", "server"])("on a %s", (where) => {
       /^JOB_NOT_FOUND: Job 01a1e107\S+ does not exist\. It was never enqueued here/,
     ],
     [["job", "01a1e107-2508-7182-ae66-db7bbe9aa49e", "--follow"], /^JOB_NOT_FOUND: /],
-    [["job", "../tokens"], /^INVALID_INPUT: /],
-    [["jobs", "--state", "lost"], /^INVALID_INPUT: .*state/],
     [["enqueue", "nonsense"], /^UNKNOWN_PIPELINE: There is no pipeline "nonsense"/],
     [["pipelines", "nonsense"], /^UNKNOWN_PIPELINE: /],
     [["breakers", "close", "nonsense"], /^UNKNOWN_BREAKER: /],
-    [["tokens", "create", "--name", "x", "--role", "king"], /^INVALID_INPUT: .*role/],
+    [["tokens", "revoke", "01a1e107-2508-7182-ae66-db7bbe9aa49e"], /^TOKEN_NOT_FOUND: /],
     [["stats", "--span", "10y"], /^INVALID_INPUT: /],
   ])("%j is refused with a code and a remedy, and exit code 1", async (args, says) => {
     const { code, stdout, stderr } = await call(args);
     expect(stderr).toMatch(says);
     expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
     expect(stderr.trimEnd().split("\n")).toHaveLength(1);
+  });
+});
+
+describe("cancel of a job that runs", () => {
+  it("says that it was asked to stop", async () => {
+    const { id } = await stillwake.enqueue(work, { gate: true });
+    await waitFor(async () => (await stillwake.get(id)).state === "running", { timeout: 20_000 });
+    const { stdout } = await command(["cancel", id], doors.database);
+    expect(stdout).toBe(`${id}  running, was asked to stop\n`);
+    open();
+    await ended(id);
   });
 });
 
@@ -336,9 +366,8 @@ describe("both ways", () => {
   });
 
   it.each([
-    ["job", ".."],
-    ["cancel", "."],
-    ["tokens", "revoke", ".."],
+    ["pipelines", ".."],
+    ["limits", "reset", "."],
     ["schedules", "remove", ""],
   ])("%s %s takes no step in a path for a name", async (...args) => {
     expect(await command(args, doors.server)).toMatchObject({
@@ -353,12 +382,23 @@ describe("both ways", () => {
     expect(await command(["jobs", "--server", probe.url])).toMatchObject({
       code: 1,
       stderr: expect.stringMatching(
-        /^SERVER_UNAVAILABLE: The server at http:\/\/127\.0\.0\.1:\d+ cannot be reached: ECONNREFUSED\. Check that it is running/,
+        /^SERVER_UNAVAILABLE: The connection was refused by http:\/\/127\.0\.0\.1:\d+\. Check that it is running/,
       ),
     });
     const { STILLWAKE_SERVER = "" } = doors.server!;
     const stranger = await command(["jobs", "--server", STILLWAKE_SERVER]);
-    expect(stranger.stderr).toMatch(/^UNAUTHORIZED: This needs a token\. /);
+    expect(stranger.stderr).toMatch(
+      /^UNAUTHORIZED: This needs a token\. Set STILLWAKE_TOKEN \(.*stillwake tokens create\)\n$/,
+    );
+    const wrong = await command(["jobs", "--server", STILLWAKE_SERVER], { STILLWAKE_TOKEN: "swt_wrong" });
+    expect(wrong.stderr).toMatch(/^UNAUTHORIZED: The token opens nothing\. Set STILLWAKE_TOKEN /);
+    const rude = net.createServer((socket) => socket.destroy());
+    await new Promise<void>((resolve) => rude.listen(0, "127.0.0.1", resolve));
+    onTestFinished(() => void rude.close());
+    const { port } = rude.address() as net.AddressInfo;
+    expect((await command(["jobs", "--server", `http://127.0.0.1:${port}`])).stderr).toMatch(
+      new RegExp(`^SERVER_UNAVAILABLE: The connection was closed by http://127.0.0.1:${port}\\. `),
+    );
     const lost = await command(["jobs", "--server", `${STILLWAKE_SERVER}/elsewhere`]);
     expect(lost.stderr).toMatch(/^NOT_FOUND: /);
   });
@@ -371,6 +411,8 @@ describe("both ways", () => {
       stderr: expect.stringMatching(/^DATABASE_UNAVAILABLE: .*127\.0\.0\.1/),
     });
     expect(away.stderr).not.toContain("hidden");
+    const short = await command(["jobs"], { ...doors.database, STILLWAKE_SECRET: "too short" });
+    expect(short).toMatchObject({ code: 2, stderr: expect.stringMatching(/: STILLWAKE_SECRET is shorter than 32/) });
     const elsewhere = await command(["jobs", "--schema", "elsewhere"], doors.database);
     expect(elsewhere.stderr).toMatch(/^SCHEMA_MISSING: .*stillwake migrate/);
   });
@@ -432,6 +474,31 @@ describe("for people", () => {
     expect(rows.filter((line) => [...line].length > 100)).toEqual([]);
     expect(rows.some((line) => line.includes("…"))).toBe(true);
   });
+
+  it.each([
+    ["jobs", /^[0-9a-f-]{36}( |$)/],
+    ["tokens", /^[0-9a-f-]{36}( |$)/],
+    ["webhooks", /^msg_[0-9a-f]{32}( |$)/],
+  ])("%s shows every id whole, however narrow the terminal is", async (noun, id) => {
+    for (const columns of [38, 60, 80, 100, 200]) {
+      const { stdout } = await command([noun], { ...doors.database, NO_COLOR: "1" }, { columns });
+      const lines = stdout.trimEnd().split("\n");
+      expect(lines.length).toBeGreaterThan(1);
+      for (const line of lines.slice(1)) expect(line).toMatch(id);
+      expect(lines.filter((line) => [...line].length > columns)).toEqual([]);
+      // What is named and may not be cut is there whole.
+      expect(stdout).not.toMatch(/\b[0-9a-f]{8}-[0-9a-f-]*…/);
+    }
+  });
+
+  it("in a pipe nothing is cut", async () => {
+    const reason = "because of a reason that is much longer than a terminal is wide, ".repeat(4).trim();
+    await command(["pause", "--pool", "nobody", "--reason", reason], doors.database);
+    await command(["resume", "--pool", "nobody"], doors.database);
+    const { stdout } = await command(["audit", "--target", "nobody"], doors.database);
+    expect(stdout).toContain(reason);
+    expect(stdout).not.toContain("…");
+  });
 });
 
 describe("as a process", () => {
@@ -477,6 +544,20 @@ describe("as a process", () => {
     child.kill("SIGTERM");
     expect(await closed).toEqual([0, null]);
     expect(said.stderr).toBe("");
+  });
+
+  it("server on a database without tables says so, and says each trouble inside in one line", async () => {
+    const env = { DATABASE_URL: database.url, STILLWAKE_SCHEMA: "elsewhere" };
+    const { child, said, closed } = start(["server", "--port", "0", "--no-auth"], env);
+    const [, url] = await waitFor(() => /^Stillwake serves (\S+),/.exec(said.stdout), { timeout: 20_000 });
+    await waitFor(() => said.stderr.includes("SCHEMA_MISSING"), { timeout: 20_000 });
+    expect(said.stderr).toMatch(/^STILLWAKE_SECRET is not set: .*\nSCHEMA_MISSING: .*stillwake migrate.*\n$/);
+    const before = said.stderr.length;
+    expect((await fetch(`${url}/v1/jobs`)).status).toBe(503);
+    await waitFor(() => said.stderr.length > before, { timeout: 20_000 });
+    expect(said.stderr.slice(before)).toMatch(/^SCHEMA_MISSING: .* \(GET \/v1\/jobs\)\n$/);
+    child.kill("SIGTERM");
+    expect(await closed).toEqual([0, null]);
   });
 
   it("a follower comes back when the server was away, and misses no line", async () => {

@@ -127,6 +127,27 @@ describe("stillwake", () => {
     [["--jsn"], /^INVALID_INPUT: Unknown option '--jsn'\. Give the command first\. See stillwake --help\n$/],
     [["migrate", "now"], /^INVALID_INPUT: Unexpected "now" after migrate\. See stillwake migrate --help\n$/],
     [["job"], /^INVALID_INPUT: job needs more: stillwake job <id>\. See stillwake job --help\n$/],
+    [
+      ["cancel"],
+      /^INVALID_INPUT: cancel needs more: stillwake cancel <id> \[<id> …\]\. See stillwake cancel --help\n$/,
+    ],
+    [["job", "../tokens"], /^INVALID_INPUT: "\.\.\/tokens" is not a job id\. It is a UUID/],
+    [["cancel", "01a1e107-2508-7182-ae66-db7bbe9aa49e", "x"], /^INVALID_INPUT: "x" is not a job id/],
+    [["retry", "x"], /is not a job id/],
+    [["pause", "x"], /is not a job id/],
+    [["signal", "x", "approved"], /is not a job id/],
+    [["read-token", "--job", "x"], /is not a job id/],
+    [["webhooks", "--job", "x"], /is not a job id/],
+    [["webhooks", "resend", "x"], /^INVALID_INPUT: "x" is not a webhook id\. It begins with msg_/],
+    [["tokens", "revoke", "x"], /^INVALID_INPUT: "x" is not a token id\. It is a UUID and not the token/],
+    [["tokens", "revoke", "swt_abcdefgh"], /^INVALID_INPUT: A token is not a token id\. (?!.*abcd)/],
+    [
+      ["tokens", "create", "--name", "x", "--role", "king"],
+      /--role "king" does not exist\. There is: reader, operator/,
+    ],
+    [["jobs", "--state", "complete"], /^INVALID_INPUT: --state "complete" does not exist\. Did you mean completed\?/],
+    [["webhooks", "--state", "queued"], /--state "queued" does not exist\. There is: pending, delivered, failed/],
+    [["enqueue", "x", "--on-conflict", "fight"], /--on-conflict "fight" does not exist/],
     [["breakers", "opne", "x"], /^INVALID_INPUT: Unexpected "opne" after breakers\. Did you mean open\?/],
     [["breakers", "open"], /^INVALID_INPUT: breakers open needs a name\. Write stillwake breakers open <name>/],
     [["breakers", "--reason", "x"], /belong to breakers open/],
@@ -172,7 +193,7 @@ describe("stillwake", () => {
   });
 
   it("without a server and a database says what can be done, or asks stillwake dev where that is at its usual place", async () => {
-    const { code, stderr } = await command(["jobs"]);
+    const { code, stderr } = await command(["jobs"], { STILLWAKE_DIR: "/nowhere" });
     const atItsPlace = await fetch("http://127.0.0.1:4700/health").then(
       () => true,
       () => false,
@@ -249,6 +270,19 @@ describe("stillwake migrate", () => {
     expect(other.stdout).toBe(printMigrations("other"));
   });
 
+  it("says for whom it waits, without the password, when nobody answers", async () => {
+    const url = "postgres://nobody:hidden@127.0.0.1:1/nothing";
+    const { PATH = "", HOME = "" } = process.env;
+    const child = spawn(process.execPath, [path.join(ROOT, "dist/cli/index.js"), "migrate"], {
+      env: { PATH, HOME, DATABASE_URL: url },
+    });
+    onTestFinished(() => void child.kill("SIGKILL"));
+    let stderr = "";
+    child.stderr.on("data", (data) => (stderr += data));
+    await waitFor(() => stderr !== "", { timeout: 30_000 });
+    expect(stderr).toBe("Waiting for Postgres at 127.0.0.1:1…\n");
+  });
+
   it("exits 1 when the database refuses, with its reason and no stack", async () => {
     const wrong = new URL(empty.url);
     wrong.pathname = "/no_such_database";
@@ -283,7 +317,7 @@ describe("stillwake dev, with pipelines of a project,", () => {
   const dev = async (args: string[], until: RegExp) => {
     const { PATH = "", HOME = "" } = process.env;
     const program = [path.join(ROOT, "dist/cli/index.js"), "dev", "--port", "0", ...args];
-    const env = { PATH, HOME, DATABASE_URL: migrated.url, STILLWAKE_SCHEMA: "project" };
+    const env = { PATH, HOME, DATABASE_URL: migrated.url, STILLWAKE_SCHEMA: "project", NO_COLOR: "1" };
     const child = spawn(process.execPath, program, { cwd: dir, env });
     onTestFinished(() => void child.kill("SIGKILL"));
     const said = { stdout: "", stderr: "" };
@@ -310,6 +344,9 @@ describe("stillwake dev, with pipelines of a project,", () => {
     const { stdout } = await command(["enqueue", "in-default", "--follow", "--server", url]);
     expect(stdout).toMatch(/at work in default\n[\s\S]*completed in/);
     expect(JSON.parse((await command(["machines", "--json", "--server", url])).stdout).machines).toHaveLength(2);
+    // Commands in the same folder find it.
+    const here = { STILLWAKE_DIR: path.join(dir, ".stillwake") };
+    expect(await command(["machines"], here)).toMatchObject({ code: 0, stderr: `Asking stillwake dev at ${url}.\n` });
     // The page is for this machine, under a name of this machine, and has no button here.
     const page = await (await fetch(`${url}/`)).text();
     expect(page).toContain("in-scan");
@@ -318,6 +355,32 @@ describe("stillwake dev, with pipelines of a project,", () => {
     child.kill("SIGINT");
     expect(await closed).toEqual([0, null]);
     expect(said.stderr).toBe("");
+    expect(fs.existsSync(path.join(dir, ".stillwake/dev.json"))).toBe(false);
+  });
+
+  it("lets a job finish on Ctrl-C and says so, and names a module that exports no pipeline", async () => {
+    write("patient/helper.mjs", "export const answer = 42;");
+    write(
+      "patient/waits.mjs",
+      `import fs from "node:fs";
+       import { setTimeout as delay } from "node:timers/promises";
+       import { pipeline } from "STILLWAKE/index.js";
+       import { implement } from "STILLWAKE/worker/index.js";
+       export default implement(pipeline("waits"), async (job) => {
+         job.log.info("waits for a file");
+         while (!fs.existsSync("${dir}/go")) await delay(50);
+         fs.writeFileSync("${dir}/gone", "");
+       });`,
+    );
+    const { child, said, closed } = await dev(["--pipelines", "./patient", "--enqueue", "waits"], /waits for a file/);
+    child.kill("SIGINT");
+    await waitFor(() => said.stdout.includes("Finishing 1 job…"), { timeout: 20_000 });
+    write("go", "");
+    expect(await closed).toEqual([0, null]);
+    expect(fs.existsSync(path.join(dir, "gone"))).toBe(true);
+    expect(said.stderr).toMatch(
+      /^\S+patient\/helper\.mjs exports no pipeline: export what implement\(…\) returns, .*\n$/,
+    );
   });
 
   it.each([

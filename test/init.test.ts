@@ -68,6 +68,7 @@ describe("the starter project, from the packed package,", { timeout: 5 * MINUTES
     expect(manifest.dependencies.stillwake).toBe(`^${packed.version}`);
     manifest.dependencies.stillwake = `file:${inBase(packed.filename)}`;
     fs.writeFileSync(file, JSON.stringify(manifest));
+    pace(20);
     const began = performance.now();
     npm(["install", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts"], project);
     recordFigure("init: npm install", (performance.now() - began) / 1000, "s");
@@ -94,12 +95,12 @@ describe("the starter project, from the packed package,", { timeout: 5 * MINUTES
     await waitFor(() => /completed job/.test(output()) || child.exitCode !== null, { timeout: 2 * MINUTES });
     recordFigure("init: npm start to a completed job", (performance.now() - began) / 1000, "s");
     expect(output()).toMatch(
-      /is at http:\/\/127\.0\.0\.1:\d+\n[\s\S]*enqueued job [\s\S]*Reading "The harbour at night"\.\.\.\n[\s\S]*✓ Counted\n[\s\S]*completed in [\s\S]*"longest":"somebody"/,
+      /is at http:\/\/127\.0\.0\.1:\d+\n[\s\S]*enqueued job [\s\S]*Reading "The harbour at night"\.\.\.\n[\s\S]*✓ Counted sentence 12 of 12\n[\s\S]*completed in [\s\S]*"longest":"somebody"/,
     );
     const server = `http://127.0.0.1:${port}`;
     const { stdout } = await command(["jobs", "--json", "--server", server]);
     const [job] = JSON.parse(stdout).jobs;
-    expect(job).toMatchObject({ pipeline: "words", state: "completed", output: { sentences: 6 }, missing: [] });
+    expect(job).toMatchObject({ pipeline: "words", state: "completed", output: { sentences: 12 }, missing: [] });
     expect((await command(["job", job.id, "--artifacts", "--server", server])).stdout).toContain("words.json");
     expect((await fetch(`${server}/`)).status).toBe(200);
     // Another, from code, beside it.
@@ -111,6 +112,29 @@ describe("the starter project, from the packed package,", { timeout: 5 * MINUTES
     child.kill("SIGTERM");
     await waitFor(() => processesIn(project).length === 0, { timeout: 30_000, what: "everything to end" });
     await expect(fetch(`${server}/health`)).rejects.toThrow();
+  });
+
+  it("goes on with the same job, where it was, after the kill that its README tells of", async () => {
+    pace(500);
+    const config = path.join(project, "stillwake.config.mjs");
+    fs.writeFileSync(config, fs.readFileSync(config, "utf8").replace("pipelines:", 'lease: "3s",\n  pipelines:'));
+    const [, kill = ""] = /^(kill -9 .*)$/m.exec(fs.readFileSync(path.join(project, "README.md"), "utf8")) ?? [];
+    const port = { STILLWAKE_PORT: "0" };
+    const first = start(["start"], port);
+    await waitFor(() => first.output().includes("Counted sentence 4"), { timeout: 2 * MINUTES });
+    execFileSync("sh", ["-c", kill], { cwd: project });
+    await waitFor(() => processesIn(project).length === 0, { timeout: 30_000, what: "everything to end" });
+    const [, id] = /enqueued job (\S+)/.exec(first.output()) ?? [];
+    pace(20);
+    const second = start(["start"], port);
+    await waitFor(() => second.output().includes("completed job"), { timeout: 2 * MINUTES });
+    expect(second.output()).toContain(`going on with job ${id}, which had not ended`);
+    // What was counted before the kill was not counted again.
+    const counted = [...second.output().matchAll(/Counted sentence (\d+) of 12/g)].map(([, place]) => Number(place));
+    expect(counted.filter((place) => place <= 4)).toEqual([1, 2, 3, 4]);
+    expect(counted.at(-1)).toBe(12);
+    second.child.kill("SIGTERM");
+    await waitFor(() => processesIn(project).length === 0, { timeout: 30_000, what: "everything to end" });
   });
 
   it("goes on with its data the next time, and says what is wrong with an input before it begins", async () => {
@@ -131,6 +155,12 @@ describe("the starter project, from the packed package,", { timeout: 5 * MINUTES
     expect(child.exitCode).toBe(1);
     await waitFor(() => processesIn(project).length === 0, { timeout: 30_000, what: "everything to end" });
   });
+
+  /** A sample that is quick, or slow enough to be met in the middle. */
+  function pace(pauseMs: number) {
+    const file = path.join(project, "sample.json");
+    fs.writeFileSync(file, JSON.stringify({ ...JSON.parse(fs.readFileSync(file, "utf8")), pauseMs }));
+  }
 
   function start(args: string[], env: Record<string, string> = {}) {
     const child = spawn("npm", args, { cwd: project, env: { ...quiet(), ...env }, stdio: ["ignore", "pipe", "pipe"] });

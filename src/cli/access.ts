@@ -1,5 +1,6 @@
 // Who may come in by the server, and what they did there.
 import { InvalidInput } from "../errors.ts";
+import { checkJobId, checkOneOf, checkTokenId, roles } from "./checks.ts";
 import type { Runner } from "./command.ts";
 import { inPath } from "./door.ts";
 import { inLine } from "./inert.ts";
@@ -22,6 +23,7 @@ export const tokensCommand: Runner = async ({ words, flags, screen, door }) => {
         remedy: "Write stillwake tokens create --name <who> --role reader|operator|admin|worker",
       });
     }
+    checkOneOf(role, roles, "role");
     const answer = await (await door()).call("POST", "/v1/tokens", { body: { name, role, tenant, expiresIn } });
     if (flags.json) screen.json(answer);
     else screen.print(answer.token);
@@ -31,6 +33,7 @@ export const tokensCommand: Runner = async ({ words, flags, screen, door }) => {
   if (act === "revoke") {
     if (id === undefined)
       throw new InvalidInput("tokens revoke needs an id", { remedy: "See stillwake tokens for it" });
+    checkTokenId(id);
     const answer = await (await door()).call("DELETE", `/v1/tokens/${inPath(id)}`);
     if (flags.json) screen.json(answer);
     else screen.print(`Token ${inLine(id)} opens nothing any more.`);
@@ -46,11 +49,11 @@ export const tokensCommand: Runner = async ({ words, flags, screen, door }) => {
         { title: "ID", of: (token) => token.id },
         { title: "NAME", of: (token) => token.name, elastic: true },
         { title: "ROLE", of: (token) => token.role },
-        { title: "TENANT", of: (token) => token.tenant, elastic: true },
-        { title: "BEGINS", of: ({ prefix }) => `${prefix}…` },
-        { title: "CREATED", of: ({ createdAt }) => ago(createdAt), right: true },
-        { title: "USED", of: ({ lastUsedAt }) => ago(lastUsedAt) || "never", right: true },
-        { title: "EXPIRES", of: ({ expiresAt }) => ago(expiresAt), right: true },
+        { title: "TENANT", of: (token) => token.tenant, elastic: true, spare: true },
+        { title: "BEGINS", of: ({ prefix }) => `${prefix}…`, spare: true },
+        { title: "CREATED", of: ({ createdAt }) => ago(createdAt), right: true, spare: true },
+        { title: "USED", of: ({ lastUsedAt }) => ago(lastUsedAt) || "never", right: true, spare: true },
+        { title: "EXPIRES", of: ({ expiresAt }) => ago(expiresAt), right: true, spare: true },
         { title: "REVOKED", of: ({ revokedAt }) => ago(revokedAt), right: true, colour: () => "red" },
       ],
       "There are no tokens.",
@@ -79,6 +82,7 @@ export const readTokenCommand: Runner = async ({ flags, screen, door }) => {
       remedy: "Pass --job <id>, or --pipeline <name> --key <key>",
     });
   }
+  if (job !== undefined) checkJobId(job);
   const answer = await (await door()).call("POST", "/v1/read-tokens", { body: { job, pipeline, key, expiresIn } });
   if (flags.json) screen.json(answer);
   else screen.print(answer.token);
@@ -100,10 +104,10 @@ export const auditCommand: Runner = async ({ flags, screen, door }) => {
       { title: "WHO", of: ({ actor }) => actor, elastic: true },
       { title: "ACT", of: ({ act }) => act },
       { title: "TARGET", of: ({ target }) => target },
-      { title: "TENANT", of: ({ tenant }) => tenant, elastic: true },
-      { title: "BEFORE", of: ({ before }) => before && JSON.stringify(before), elastic: true, most: 50 },
-      { title: "AFTER", of: ({ after }) => after && JSON.stringify(after), elastic: true, most: 50 },
-      { title: "FROM", of: ({ address }) => address },
+      { title: "TENANT", of: ({ tenant }) => tenant, elastic: true, spare: true },
+      { title: "BEFORE", of: ({ before }) => before && JSON.stringify(before), elastic: true, spare: true, most: 50 },
+      { title: "AFTER", of: ({ after }) => after && JSON.stringify(after), elastic: true, spare: true, most: 50 },
+      { title: "FROM", of: ({ address }) => address, spare: true },
     ],
     "Nothing was done.",
   );

@@ -1,6 +1,7 @@
 // stillwake completion: what a shell needs to complete commands, their words and their flags. Made of the table, so that it is never behind it.
 import { InvalidInput } from "../errors.ts";
 import { nearest } from "../nearest.ts";
+import { conflicts, jobStates, roles } from "./checks.ts";
 import type { Call, Command } from "./command.ts";
 import { type FlagName, takesValue } from "./flags.ts";
 
@@ -16,12 +17,11 @@ export async function completionCommand({ words: [shell = ""], screen, commands 
   return 0;
 }
 
-const states = "queued running paused completed failed cancelled";
 /** What may follow a flag, where that is a short list. */
 const values: Partial<Record<FlagName, string>> = {
-  state: states,
-  role: "reader operator admin worker",
-  "on-conflict": "join wait replace reject",
+  state: jobStates.join(" "),
+  role: roles.join(" "),
+  "on-conflict": conflicts.join(" "),
   "log-level": "trace debug info warn error",
 };
 const files: readonly FlagName[] = ["pipelines", "config", "scratch"];

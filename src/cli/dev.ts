@@ -13,13 +13,18 @@ import { type Listening, listen } from "../server/listen.ts";
 import { readDemand } from "../verbs.ts";
 import { version } from "../version.ts";
 import { createWorker, implement, openStore, type Worker } from "../worker/index.ts";
+import { withoutPipeline } from "../worker/load.ts";
 import type { WorkerOptions } from "../worker/options.ts";
+import { checkSecretSetting } from "./checks.ts";
 import type { Call } from "./command.ts";
 import { loadConfigFile } from "./config-file.ts";
+import { writeDevAddress } from "./dev-address.ts";
 import { doorTo } from "./door.ts";
 import { followJob } from "./follow.ts";
+import { inLine } from "./inert.ts";
 import { jsonOf, numberOf } from "./json-word.ts";
 import { statusPage } from "./status-page.ts";
+import { sayingWhere } from "./waiting.ts";
 
 const hello = pipeline<{ name: string }>("hello", { keep: { completed: "1d" } });
 
@@ -38,6 +43,9 @@ export interface Dev {
   stop(): Promise<void>;
 }
 
+/** Of the job that is shown at the start: where one of the last time has not ended yet, it is that. */
+const SHOWN_KEY = "stillwake dev";
+
 /** What the workers of a project are made with; none for hello. */
 type Project = Partial<WorkerOptions>;
 
@@ -47,12 +55,13 @@ export async function devCommand(call: Call): Promise<number> {
   if (input !== undefined && !flags.enqueue) {
     throw new InvalidInput("--input belongs to --enqueue", { remedy: "Write --enqueue <pipeline> --input @file" });
   }
-  const { pipelines, store, scratch, webhooks } = (await loadConfigFile(flags.config)) as Project;
+  const { pipelines, store, scratch, webhooks, lease } = (await loadConfigFile(flags.config)) as Project;
   const given = flags.pipelines ?? pipelines;
   const project: Project = {
     ...(given && { pipelines: given }),
     ...(store && { store }),
     ...(scratch && { scratch }),
+    ...(lease && { lease }),
     ...(webhooks !== undefined && { webhooks }),
     slots: numberOf(flags.slots, "slots") ?? 4,
   };
@@ -71,8 +80,9 @@ export async function devCommand(call: Call): Promise<number> {
   if (!flags.enqueue) return 0;
   try {
     const door = doorTo((request) => server.fetch(request), screen);
-    const { id } = await door.call("POST", "/v1/jobs", { body: { pipeline: flags.enqueue, input } });
-    screen.print(`enqueued job ${id}`);
+    const body = { pipeline: flags.enqueue, input, key: SHOWN_KEY, onConflict: "join" };
+    const { id, existing } = await door.call("POST", "/v1/jobs", { body });
+    screen.print(existing ? `going on with job ${id}, which had not ended` : `enqueued job ${id}`);
     const code = await followJob({ ...call, flags: {}, door: async () => door }, id);
     if (code < 2)
       screen.print(`\n${code === 0 ? "completed" : "ended"} job ${id}. The rest stays up; stop with Ctrl-C.`);
@@ -94,7 +104,11 @@ export async function dev(config: Config = readConfig(), project: Project = {}, 
   const stop = () => (stopping ??= close());
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, () => void stop());
   try {
-    await migrate({ url, schema: config.schema });
+    await sayingWhere(
+      url,
+      (line) => console.error(line),
+      () => migrate({ url, schema: config.schema }),
+    );
     const store = project.store ?? config.store ?? `file:${path.resolve(config.dir, "artifacts")}`;
     const server = createServer({
       url,
@@ -102,7 +116,7 @@ export async function dev(config: Config = readConfig(), project: Project = {}, 
       auth: "none",
       store: openStore(store, config.storeCredentials),
       // Read tokens of a server that lives for a day need a secret that lives no longer.
-      secret: config.secret ?? randomBytes(32).toString("base64url"),
+      secret: config.secret ? checkSecretSetting(config.secret) : randomBytes(32).toString("base64url"),
     });
     open.push(server);
     const credentials = config.storeCredentials && { storeCredentials: config.storeCredentials };
@@ -114,7 +128,7 @@ export async function dev(config: Config = readConfig(), project: Project = {}, 
       open,
     );
     const listening = await listenOnFreePort((request, env) => answer(server, own, request, env), config.port);
-    open.push(listening);
+    open.push(listening, { close: writeDevAddress(config.dir, listening.url) });
     console.log(`\n  Stillwake ${version} is at ${listening.url}`);
     console.log(`  Postgres: ${postgres ? url : withoutPassword(url)}`);
     console.log(
@@ -139,6 +153,10 @@ async function startWorkers(
     const names: string[] = [];
     worker.announcer.subscribe((event) => {
       if (event.kind === "worker.started") names.push(...event.pipelines);
+      // The workers of other pools load the same modules.
+      if (event.kind === "module.empty" && pool === "default") console.error(inLine(withoutPipeline(event.file)));
+      if (event.kind === "worker.draining" && event.active > 0)
+        console.log(`\n  Finishing ${event.active === 1 ? "1 job" : `${event.active} jobs`}…`);
     });
     open.push(closing(worker));
     await worker.start();

@@ -4,6 +4,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Config } from "../config.ts";
 import { InvalidInput, StillwakeError } from "../errors.ts";
 import { backoffMs } from "../time.ts";
+import { checkSecretSetting } from "./checks.ts";
+import { readDevAddress } from "./dev-address.ts";
 import type { Flags } from "./flags.ts";
 import type { Screen } from "./screen.ts";
 import { readEvents, type Told } from "./sse.ts";
@@ -43,10 +45,11 @@ export async function openDoor(flags: Flags, config: Config, screen: Screen): Pr
   }
   const url = flags.url ?? config.databaseUrl;
   if (url) return databaseDoor(url, flags, config, screen);
-  if (await answers(`${DEV_SERVER}/health`)) {
-    screen.say(`Asking stillwake dev at ${DEV_SERVER}.`);
+  for (const dev of new Set([readDevAddress(config.dir), DEV_SERVER])) {
+    if (dev === undefined || !(await answers(`${dev}/health`))) continue;
+    screen.say(`Asking stillwake dev at ${dev}.`);
     // It asks for no token, and who has the port may be anybody.
-    return serverDoor(DEV_SERVER, undefined, screen);
+    return serverDoor(dev, undefined, screen);
   }
   throw new InvalidInput("Neither a server nor a database is named", {
     field: "server",
@@ -66,7 +69,7 @@ function serverDoor(server: string, token: string | undefined, screen: Screen): 
       return await fetch(request);
     } catch (error) {
       if (request.signal.aborted) throw error;
-      throw new StillwakeError("SERVER_UNAVAILABLE", `The server at ${base} cannot be reached: ${reasonOf(error)}`, {
+      throw new StillwakeError("SERVER_UNAVAILABLE", troubleWith(base, error), {
         cause: error,
         retryable: true,
         remedy: "Check that it is running and that --server or STILLWAKE_SERVER names it",
@@ -86,7 +89,7 @@ async function databaseDoor(url: string, flags: Flags, config: Config, screen: S
     url,
     schema: flags.schema ?? config.schema,
     ...(config.directUrl && { directUrl: config.directUrl }),
-    ...(config.secret && { secret: config.secret }),
+    ...(config.secret && { secret: checkSecretSetting(config.secret) }),
     auth: "none",
     connections: 3,
     // Somebody sits there and waits.
@@ -207,6 +210,11 @@ async function refusalOf(response: Response): Promise<StillwakeError> {
       },
     );
   }
+  if (response.status === 401) {
+    return new StillwakeError(code, detail.replace(/\. .*$/s, ""), {
+      remedy: "Set STILLWAKE_TOKEN (an admin makes one: stillwake tokens create)",
+    });
+  }
   const without = remedy && detail.endsWith(`. ${remedy}`) ? detail.slice(0, -remedy.length - 2) : detail;
   return new StillwakeError(code, without, {
     retryable: response.status === 429 || response.status >= 500,
@@ -226,9 +234,15 @@ function addressOf(server: string): string {
   });
 }
 
-function reasonOf(error: unknown): string {
+/** Codes of Node and of its fetch, as people say it. */
+function troubleWith(base: string, error: unknown): string {
   const { cause, message } = error as { cause?: { code?: string; message?: string }; message?: string };
-  return cause?.code ?? cause?.message ?? message ?? String(error);
+  const code = cause?.code ?? "";
+  if (code === "ECONNREFUSED") return `The connection was refused by ${base}`;
+  if (/^(ECONNRESET|EPIPE|UND_ERR_SOCKET|UND_ERR_CLOSED)$/.test(code)) return `The connection was closed by ${base}`;
+  if (/^(ENOTFOUND|EAI_AGAIN)$/.test(code)) return `The name of ${base} is not known here`;
+  if (/TIMEOUT$|^ETIMEDOUT$/.test(code)) return `There was no answer from ${base}`;
+  return `The server at ${base} cannot be reached: ${cause?.message || message || String(error)}`;
 }
 
 async function answers(url: string): Promise<boolean> {

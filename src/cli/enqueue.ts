@@ -1,7 +1,8 @@
 // stillwake enqueue: stores a job, prints its id, and stays with it if asked to.
 import { InvalidInput } from "../errors.ts";
+import { checkOneOf, conflicts } from "./checks.ts";
 import type { Call } from "./command.ts";
-import { followJob } from "./follow.ts";
+import { followJob, printEvent } from "./follow.ts";
 import { jsonOf, numberOf } from "./json-word.ts";
 
 export async function enqueueCommand(call: Call): Promise<number> {
@@ -13,7 +14,7 @@ export async function enqueueCommand(call: Call): Promise<number> {
     pipeline: words[0],
     input: jsonOf(words[1], "input"),
     key: flags.key,
-    onConflict: flags.onConflict,
+    onConflict: checkOneOf(flags.onConflict, conflicts, "on-conflict"),
     idempotencyKey: flags.idempotencyKey,
     tenant: flags.tenant,
     delay: flags.delay,
@@ -25,11 +26,11 @@ export async function enqueueCommand(call: Call): Promise<number> {
   };
   const door = await call.door();
   const answer = await door.call("POST", "/v1/jobs", { body });
-  const stays = flags.follow || flags.wait;
-  if (flags.json) screen.json(answer, { lines: Boolean(stays) });
-  else screen.print(answer.id);
+  if (!flags.json) screen.print(answer.id);
+  else if (flags.follow) printEvent(screen, { event: "enqueued", data: answer });
+  else if (!flags.wait) screen.json(answer);
   if (answer.existing) screen.say("It was there before.");
-  return stays ? followJob(call, answer.id, { quiet: Boolean(flags.wait) }) : 0;
+  return flags.follow || flags.wait ? followJob(call, answer.id, flags.wait && answer) : 0;
 }
 
 /** A URL, or the name of an endpoint. */

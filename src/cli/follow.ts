@@ -16,8 +16,10 @@ export const colourOfState: Record<string, Colour | undefined> = {
   paused: "yellow",
 };
 
-/** Exits 0 when it completed, 1 when it failed or was cancelled, 130 after Ctrl-C. */
-export async function followJob(call: Call, id: string, { quiet = false } = {}): Promise<number> {
+const ENDED: ReadonlySet<string> = new Set(["completed", "failed", "cancelled"]);
+
+/** Exits 0 when it completed, 1 when it failed or was cancelled, 130 after Ctrl-C. With `wait` only its end is told, in JSON together with that. */
+export async function followJob(call: Call, id: string, wait?: object): Promise<number> {
   const door = await call.door();
   const leaving = new AbortController();
   let code = 1;
@@ -26,7 +28,7 @@ export async function followJob(call: Call, id: string, { quiet = false } = {}):
     leaving.abort();
   };
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, leave);
-  const view = call.flags.json ? jsonView(call.screen, quiet) : new PeopleView(call.screen, quiet);
+  const view = call.flags.json ? jsonView(call.screen, wait) : new PeopleView(call.screen, wait !== undefined);
   try {
     for await (const told of door.stream(`/v1/jobs/${inPath(id)}/stream`, { signal: leaving.signal })) {
       view.show(told);
@@ -44,14 +46,21 @@ interface View {
   close(): void;
 }
 
-/** One JSON on each line. */
-function jsonView(screen: Screen, quiet: boolean): View {
+/** One JSON on each line; who only waits gets one document. */
+function jsonView(screen: Screen, wait: object | undefined): View {
+  if (!wait) return { show: (told) => printEvent(screen, told), close: () => {} };
+  let end = {};
   return {
-    show: (told) => {
-      if (!quiet || told.event === "end") screen.json(told, { lines: true });
+    show: ({ event, data }) => {
+      if (event === "end") end = data;
     },
-    close: () => {},
+    // Also when nobody waits for the end any more: the job is there.
+    close: () => screen.json({ ...wait, ...end }),
   };
+}
+
+export function printEvent(screen: Screen, { event, id = "", data }: Told): void {
+  screen.json({ event, id: id || null, data }, { lines: true });
 }
 
 class PeopleView implements View {
@@ -76,8 +85,11 @@ class PeopleView implements View {
       this.#state = data;
       this.#bar.tell(data.progress);
       const text = stateText(data);
-      // A snapshot comes first after each reconnect.
-      if (text !== this.#said && data.state !== "completed" && !this.#quiet) this.#line(text, "dim");
+      // A snapshot comes first after each reconnect; how it ended is said at the end.
+      const news = text !== this.#said && !ENDED.has(data.state);
+      // When it started is known of the first attempt alone.
+      const at = data.state === "running" && data.attempt === 1 ? data.startedAt : null;
+      if (news && !this.#quiet) this.#line(text, "dim", at);
       this.#said = text;
     } else if (event === "progress") {
       this.#bar.tell(data);
@@ -94,8 +106,10 @@ class PeopleView implements View {
     this.#screen.status("");
   }
 
-  #line(text: string, colour: Colour, at = new Date().toISOString()): void {
-    this.#screen.print(this.#screen.paint(`${clock(at)}  · ${inLine(text)}`, colour));
+  /** With the time it happened, never with that of looking. */
+  #line(text: string, colour: Colour, at?: string | null): void {
+    const when = at ? clock(at) : " ".repeat(8);
+    this.#screen.print(this.#screen.paint(`${when}  · ${inLine(text)}`, colour));
   }
 
   #draw(): void {

@@ -84,7 +84,7 @@ export const jobCommands: readonly Command[] = [
     name: "cancel",
     group: "Jobs",
     summary: "end waiting jobs, ask running ones to stop",
-    usage: ["<id>..."],
+    usage: ["<id> [<id> …]"],
     words: [1, 1000],
     flags: { reason: "<text> why, for the record", ...doorFlags },
     examples: [
@@ -97,7 +97,7 @@ export const jobCommands: readonly Command[] = [
     name: "retry",
     group: "Jobs",
     summary: "run failed or cancelled jobs again, from their checkpoints",
-    usage: ["<id>..."],
+    usage: ["<id> [<id> …]"],
     words: [1, 1000],
     flags: { "from-start": "forget the checkpoints", ...doorFlags },
     examples: [

@@ -1,4 +1,5 @@
 // stillwake job <id>: where one job stands, what it did, or its lines as they are written.
+import { checkJobId } from "./checks.ts";
 import type { Call } from "./command.ts";
 import { inPath } from "./door.ts";
 import { colourOfState, failureText, followJob, reasonOf } from "./follow.ts";
@@ -11,7 +12,7 @@ const LINES_AT_ONCE = 1000;
 
 export async function jobCommand(call: Call): Promise<number> {
   const { flags, words, screen } = call;
-  const id = words[0]!;
+  const id = checkJobId(words[0]!);
   if (flags.follow) return followJob(call, id);
   const api = await call.door();
   const path = `/v1/jobs/${inPath(id)}`;

@@ -1,5 +1,6 @@
 // stillwake jobs: which jobs there are.
 import { InvalidInput } from "../errors.ts";
+import { checkOneOf, jobStates } from "./checks.ts";
 import type { Call } from "./command.ts";
 import { colourOfState, failureText, reasonOf } from "./follow.ts";
 import { numberOf } from "./json-word.ts";
@@ -10,6 +11,7 @@ const MOST_PAGE = 200;
 
 export async function jobsCommand({ flags, door, screen }: Call): Promise<number> {
   const { pipeline, pool, state, key, tenant, text } = flags;
+  checkOneOf(state, jobStates, "state");
   const [since, until] = [momentOf(flags.since, "since"), momentOf(flags.until, "until")];
   const limit = numberOf(flags.limit, "limit") ?? (flags.all ? Number.POSITIVE_INFINITY : 50);
   if (limit < 1) throw new InvalidInput("--limit is less than 1", { field: "limit", remedy: "Write --limit 10" });
@@ -56,11 +58,11 @@ const columns: readonly Column<ListedJob>[] = [
   { title: "JOB", of: ({ id }) => id },
   { title: "PIPELINE", of: ({ pipeline }) => pipeline, elastic: true },
   { title: "STATE", of: ({ state }) => state, colour: ({ state }) => colourOfState[state] },
-  { title: "ATTEMPT", of: ({ attempt, maxAttempts }) => `${attempt}/${maxAttempts}`, right: true },
+  { title: "ATTEMPT", of: ({ attempt, maxAttempts }) => `${attempt}/${maxAttempts}`, right: true, spare: true },
   { title: "CREATED", of: ({ createdAt }) => ago(createdAt), right: true },
-  { title: "TOOK", of: ({ startedAt, endedAt }) => between(startedAt, endedAt), right: true },
-  { title: "KEY", of: ({ key }) => key, elastic: true },
-  { title: "TENANT", of: ({ tenant }) => tenant, elastic: true },
+  { title: "TOOK", of: ({ startedAt, endedAt }) => between(startedAt, endedAt), right: true, spare: true },
+  { title: "KEY", of: ({ key }) => key, elastic: true, spare: true },
+  { title: "TENANT", of: ({ tenant }) => tenant, elastic: true, spare: true },
   { title: "NOTE", of: noteOf, elastic: true },
 ];
 

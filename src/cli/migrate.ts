@@ -3,6 +3,7 @@ import { checkUrl } from "../database.ts";
 import { InvalidInput } from "../errors.ts";
 import { migrate, printMigrations } from "../migrate.ts";
 import type { Call } from "./command.ts";
+import { sayingWhere } from "./waiting.ts";
 
 export async function migrateCommand({ flags, config, screen }: Call): Promise<number> {
   const name = flags.schema ?? config.schema;
@@ -14,7 +15,11 @@ export async function migrateCommand({ flags, config, screen }: Call): Promise<n
     return 0;
   }
   const url = needUrl(flags.url ?? config.databaseUrl);
-  const { schema, applied, functions } = await migrate({ url, schema: name, ...(realtime && { realtime }) });
+  const { schema, applied, functions } = await sayingWhere(
+    url,
+    (line) => screen.say(line),
+    () => migrate({ url, schema: name, ...(realtime && { realtime }) }),
+  );
   for (const one of applied) screen.print(`applied ${one}`);
   if (functions) screen.print("applied functions");
   if (realtime) screen.print("Realtime shows tenants their feed.");

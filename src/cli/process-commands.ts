@@ -31,7 +31,7 @@ export const processCommands: readonly Command[] = [
       pipelines,
       slots: "<n> jobs at once (default: 4)",
       port: "<port> the first to try (default: STILLWAKE_PORT or 4700)",
-      enqueue: "<pipeline> enqueue one job at the start and show it to its end",
+      enqueue: "<pipeline> enqueue one job at the start and show it to its end; one that has not ended is shown again",
       input: "<json> its input: JSON, or @file",
       ...databaseFlags,
       url: "<url> a database of yours instead of an embedded Postgres",
@@ -95,6 +95,7 @@ export const processCommands: readonly Command[] = [
       ...databaseFlags,
       "direct-url": directUrl,
       store,
+      verbose: "with the stack of what goes wrong inside",
     },
     examples: [
       ["server", "at http://127.0.0.1:4700, for those who have a token: see stillwake tokens"],

@@ -1,8 +1,11 @@
 // stillwake server: the HTTP API until it is told to stop. SIGTERM and SIGINT let requests under way finish; a second one leaves.
+import { inspect } from "node:util";
 import { InvalidInput } from "../errors.ts";
 import { createServer, type StillwakeServer } from "../server/index.ts";
 import { openStore } from "../worker/stores.ts";
+import { checkSecretSetting } from "./checks.ts";
 import type { Call } from "./command.ts";
+import { inLine } from "./inert.ts";
 import { needUrl } from "./migrate.ts";
 import type { Screen } from "./screen.ts";
 
@@ -15,16 +18,21 @@ export async function serverCommand({ flags, config, screen }: Call): Promise<nu
     url,
     schema: flags.schema ?? config.schema,
     ...(directUrl && { directUrl }),
-    ...(config.secret && { secret: config.secret }),
+    ...(config.secret && { secret: checkSecretSetting(config.secret) }),
     store: openStore(store, config.storeCredentials),
     ...(flags.origin && { origins: flags.origin }),
     auth: flags.noAuth ? "none" : "tokens",
+    onError: (error, { method, path }) => {
+      screen.say(inLine(`${troubleOf(error)} (${method} ${path})`));
+      screen.mention(inspect(error));
+    },
   });
   try {
     const host = flags.host ?? config.host;
     const listening = await server.listen({ port, ...(host && { host }) });
     screen.print(`Stillwake serves ${listening.url}${flags.noAuth ? ", without tokens" : ""}`);
-    if (!flags.noAuth) await hint(server, screen);
+    // Not waited for: what tells it to stop must be heard while a database that is away is asked.
+    void hint(server, screen, { tokens: !flags.noAuth, secret: config.secret !== undefined });
     await new Promise<void>((resolve) => {
       let signals = 0;
       const stop = () => {
@@ -40,10 +48,26 @@ export async function serverCommand({ flags, config, screen }: Call): Promise<nu
   }
 }
 
-/** Nobody can come in before there is a token; a database that cannot be reached yet is no reason not to start. */
-async function hint({ stillwake }: StillwakeServer, screen: Screen): Promise<void> {
-  const tokens = await stillwake.tokens.list().catch(() => undefined);
-  if (tokens?.length === 0) screen.say("There is no token yet: stillwake tokens create --name me --role admin");
+/** What keeps others from being served is said once; none of it is a reason not to start, since it may be mended while the server runs. */
+async function hint(
+  { stillwake }: StillwakeServer,
+  screen: Screen,
+  { tokens, secret }: { tokens: boolean; secret: boolean },
+): Promise<void> {
+  if (!secret)
+    screen.say("STILLWAKE_SECRET is not set: read tokens cannot be signed (openssl rand -base64 32 makes one)");
+  try {
+    await stillwake.pipelines();
+    if (tokens && (await stillwake.tokens.list()).length === 0)
+      screen.say("There is no token yet: stillwake tokens create --name me --role admin");
+  } catch (error) {
+    if ((error as { code?: string }).code !== "CLOSED") screen.say(inLine(troubleOf(error)));
+  }
+}
+
+function troubleOf(error: unknown): string {
+  const { code, name, message } = error as { code?: string; name?: string; message?: string };
+  return `${code ?? name ?? "Error"}: ${message ?? String(error)}`;
 }
 
 export function portOf(text: string): number {

@@ -50,37 +50,41 @@ ${use("pipeline", "stillwake")}
 ${use("z", "zod")}
 
 export const words = pipeline("words", {
-  input: z.object({ title: z.string(), text: z.string() }),
+  input: z.object({ title: z.string(), text: z.string(), pauseMs: z.number().min(0).max(60_000).optional() }),
   retry: { attempts: 3 },
 });
 `;
 
 const words = `// @ts-check
-// Ordinary code around named steps. What a step returned is kept: kill the worker in the middle and the next one goes on after the last step.
+// Ordinary code around named steps. What a step returned is kept: kill everything in the middle, and it goes on after the last step that was done.
 ${use("setTimeout as delay", "node:timers/promises")}
 ${use("implement", "stillwake/worker")}
 ${use("words", "../contracts.mjs")}
 
-export default implement(words, async (job, { title, text }) => {
+export default implement(words, async (job, { title, text, pauseMs = 0 }) => {
   const sentences = await job.step("sentences", { start: \`Reading "\${title}"...\`, end: "Read" }, () =>
     text.split(/(?<=[.!?])\\s+/),
   );
 
-  const counts = await job.step("count", { start: "Counting words...", end: "Counted" }, async () => {
-    const found = new Map();
-    for (const [index, sentence] of sentences.entries()) {
-      for (const word of sentence.toLowerCase().match(/[\\p{L}']+/gu) ?? []) found.set(word, (found.get(word) ?? 0) + 1);
-      job.progress({ done: index + 1, total: sentences.length }, sentence);
-      await delay(200); // So that there is something to watch.
-    }
-    return [...found].sort((a, b) => b[1] - a[1]);
-  });
+  /** @type {Map<string, number>} */
+  const counts = new Map();
+  for (const [index, sentence] of sentences.entries()) {
+    const place = \`\${index + 1} of \${sentences.length}\`;
+    // A step for each sentence: what was counted is never counted again.
+    const found = await job.step(\`sentence \${index + 1}\`, { end: \`Counted sentence \${place}\` }, async () => {
+      await delay(pauseMs); // So that there is something to watch.
+      return sentence.toLowerCase().match(/[\\p{L}']+/gu) ?? [];
+    });
+    for (const word of found) counts.set(word, (counts.get(word) ?? 0) + 1);
+    job.progress({ done: index + 1, total: sentences.length }, sentence);
+  }
+  const sorted = [...counts].sort((a, b) => b[1] - a[1]);
 
   // Without the result of an optional step the job completes all the same, and says what is missing.
-  const longest = await job.optional("longest", () => counts.map(([word]) => word).sort((a, b) => b.length - a.length)[0]);
+  const longest = await job.optional("longest", () => sorted.map(([word]) => word).sort((a, b) => b.length - a.length)[0]);
 
-  await job.artifact("words.json", () => JSON.stringify(Object.fromEntries(counts), null, 2));
-  return { sentences: sentences.length, words: counts.length, most: counts[0]?.[0], longest };
+  await job.artifact("words.json", () => JSON.stringify(Object.fromEntries(sorted), null, 2));
+  return { sentences: sentences.length, words: sorted.length, most: sorted[0]?.[0], longest };
 });
 `;
 
@@ -105,7 +109,8 @@ await postgres?.stop();
 
 const sample = {
   title: "The harbour at night",
-  text: "The boats lie still. Nobody speaks. A lamp goes on, and the water shows it twice. Somebody has work to do! The boats wake up, one after the other. In the morning all of it is done.",
+  text: "The boats lie still. Nobody speaks. A lamp goes on, and the water shows it twice. Somebody has work to do! The boats wake up, one after the other. A rope is thrown. The first engine coughs, and then it runs. Gulls come to see who it is. Boxes are carried on board. The tide turns. One by one they leave. In the morning all of it is done.",
+  pauseMs: 1000,
 };
 
 function readme(name: string): string {
@@ -129,7 +134,15 @@ npx stillwake jobs   # beside it: what there is
 | \`stillwake.config.mjs\` | how the worker is to be |
 | \`.stillwake/\` | the data of \`npm start\`: Postgres and artifacts. Delete it to begin anew |
 
-Try this: stop \`npm start\` with Ctrl-C while the job counts, and start it again. What was done stays done.
+Try this: while the job counts, kill everything from another terminal, and start it again.
+
+\`\`\`sh
+kill -9 $(node -p "require('./.stillwake/dev.json').pid")
+npm start
+\`\`\`
+
+It is the same job, and it goes on at the sentence it was at: what was done stays done. That takes a few seconds, until the lease of the dead worker
+has run out. Ctrl-C is gentler: it lets jobs finish first.
 
 With a Postgres of yours:
 

@@ -1,4 +1,5 @@
-// Tables for people: aligned columns, one line for each row, never wider than the terminal.
+// Tables for people: aligned columns, one line for each row, as wide as the terminal at most. Only columns of free text are cut; what somebody may
+// want to copy, such as an id, is there whole or not at all. In a pipe nothing is cut.
 import { cutTo, inLine, widthOf } from "./inert.ts";
 import type { Colour, Screen } from "./screen.ts";
 
@@ -8,9 +9,11 @@ export interface Column<Row> {
   /** Numbers stand at the right. */
   right?: boolean;
   colour?(row: Row): Colour | undefined;
-  /** It is cut before the others where there is no room for all; the last such first. */
+  /** It may be cut where there is no room for all. */
   elastic?: boolean;
-  /** Never wider, not even where there is room. */
+  /** The last such is left out first where cutting does not make room enough. */
+  spare?: boolean;
+  /** Never wider on a terminal, not even where there is room. */
   most?: number;
 }
 
@@ -18,21 +21,22 @@ export interface Column<Row> {
 export function printTable<Row>(screen: Screen, rows: readonly Row[], columns: readonly Column<Row>[], none: string) {
   if (rows.length === 0) return screen.say(none);
   // A column that says nothing is left out.
-  const cells = columns
-    .map((column) => ({ column, texts: rows.map((row) => cutTo(cell(column.of(row)), column.most ?? 1000)) }))
+  const said = columns
+    .map((column) => ({ column, texts: rows.map((row) => cell(column.of(row))) }))
     .filter(({ texts }, place) => place === 0 || texts.some((text) => text !== ""));
-  const widths = cells.map(({ column, texts }) => Math.max(...[column.title, ...texts].map(widthOf)));
-  if (screen.columns !== undefined)
-    fit(
-      widths,
-      cells.map(({ column }) => column),
-      screen.columns,
-    );
+  const cells = fit(
+    said.map(({ column, texts }) => {
+      const width = texts.reduce((most, text) => Math.max(most, widthOf(text)), widthOf(column.title));
+      const most = screen.columns === undefined ? undefined : column.most;
+      return { column, texts, width: Math.min(width, most ?? width) };
+    }),
+    screen.columns ?? Number.POSITIVE_INFINITY,
+  );
   const line = (texts: string[], paint: (text: string, place: number) => string) =>
     cells
-      .map(({ column }, place) => {
-        const text = cutTo(texts[place]!, widths[place]!);
-        const room = " ".repeat(widths[place]! - widthOf(text));
+      .map(({ column, width }, place) => {
+        const text = cutTo(texts[place]!, width);
+        const room = " ".repeat(width - widthOf(text));
         const last = place === cells.length - 1;
         return column.right ? room + paint(text, place) : paint(text, place) + (last ? "" : room);
       })
@@ -58,7 +62,8 @@ export function printFacts(
   const shown = facts.map(([name, value, colour]) => ({ name, text: cell(value), colour })).filter(({ text }) => text);
   const width = Math.max(...shown.map(({ name }) => name.length));
   for (const { name, text, colour } of shown) {
-    const room = screen.columns === undefined ? Number.POSITIVE_INFINITY : screen.columns - width - 2;
+    const room =
+      screen.columns === undefined ? Number.POSITIVE_INFINITY : Math.max(LEAST_FACT, screen.columns - width - 2);
     screen.print(`${screen.paint(name.padEnd(width), "dim")}  ${screen.paint(cutTo(text, room), colour)}`);
   }
 }
@@ -68,17 +73,32 @@ function cell(value: unknown): string {
   return inLine(typeof value === "string" ? value : typeof value === "number" ? String(value) : JSON.stringify(value));
 }
 
-/** Takes columns away from where there are most of them, first from those that bear it. */
-function fit(widths: number[], columns: readonly Column<never>[], most: number): void {
-  const least = (place: number) => Math.min(widths[place]!, Math.max(4, widthOf(columns[place]!.title)));
-  let over = widths.reduce((sum, width) => sum + width + 2, -2) - most;
-  for (const elastic of [true, false]) {
-    const places = columns.map((_, place) => place).filter((place) => Boolean(columns[place]!.elastic) === elastic);
-    while (over > 0) {
-      const widest = places.filter((place) => widths[place]! > least(place)).sort((a, b) => widths[b]! - widths[a]!)[0];
-      if (widest === undefined) break;
-      widths[widest]! -= 1;
-      over -= 1;
-    }
+/** An id is shown whole, whatever the terminal. */
+const LEAST_FACT = 36;
+/** A text that is cut further says nothing. */
+const LEAST_TEXT = 10;
+
+interface Fitted {
+  column: { title: string; elastic?: boolean; spare?: boolean };
+  width: number;
+}
+
+/** Cuts the widest of what may be cut; when that is not enough, leaves a column out and begins again. The first one always stays. */
+function fit<Cell extends Fitted>(cells: readonly Cell[], most: number): Cell[] {
+  const fitted = cells.map((one) => ({ ...one }));
+  const least = ({ column, width }: Fitted) => Math.min(width, Math.max(LEAST_TEXT, widthOf(column.title)));
+  let over = cells.reduce((sum, { width }) => sum + width + 2, -2) - most;
+  while (over > 0) {
+    const soft = fitted.filter((one) => one.column.elastic && one.width > least(one));
+    if (soft.length === 0) break;
+    soft.reduce((widest, one) => (one.width > widest.width ? one : widest)).width -= 1;
+    over -= 1;
   }
+  if (over <= 0 || cells.length === 1) return fitted;
+  const spare = cells.findLastIndex(({ column }, place) => place > 0 && column.spare);
+  const left = spare > 0 ? spare : cells.length - 1;
+  return fit(
+    cells.filter((_, place) => place !== left),
+    most,
+  );
 }

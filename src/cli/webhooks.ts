@@ -1,6 +1,7 @@
 // stillwake webhooks: which there are, where they go, one sent again; and `send`, which sends what is due and ends, for a cron where no worker stays
 // up. Where that may go comes from the configuration file, as for a worker.
 import { InvalidInput } from "../errors.ts";
+import { checkJobId, checkOneOf, checkWebhookId, webhookStates } from "./checks.ts";
 import type { Call } from "./command.ts";
 import { inPath } from "./door.ts";
 import { inLine } from "./inert.ts";
@@ -19,6 +20,7 @@ export async function webhooksCommand(call: Call): Promise<number> {
   if (act === undefined) return list(call);
   if (id === undefined)
     throw new InvalidInput("webhooks resend needs an id", { remedy: "See stillwake webhooks for it" });
+  checkWebhookId(id);
   const answer = await (await call.door()).call("POST", `/v1/webhooks/${inPath(id)}/resend`);
   if (call.flags.json) call.screen.json(answer);
   else call.screen.print(inLine(`Webhook ${id} will be sent again.`));
@@ -42,6 +44,8 @@ interface Webhook {
 
 async function list({ flags, screen, door }: Call): Promise<number> {
   const { state, endpoint, job, cursor } = flags;
+  checkOneOf(state, webhookStates, "state");
+  if (job !== undefined) checkJobId(job);
   const query = { state, endpoint, job, cursor, limit: numberOf(flags.limit, "limit") };
   const answer = await (await door()).call("GET", "/v1/webhooks", { query });
   if (flags.json) {
@@ -55,17 +59,17 @@ async function list({ flags, screen, door }: Call): Promise<number> {
       { title: "WEBHOOK", of: (webhook) => webhook.id },
       { title: "STATE", of: (webhook) => webhook.state, colour: (webhook) => colourOf[webhook.state] },
       { title: "TRIES", of: ({ attempts }) => attempts, right: true },
-      { title: "EVENT", of: ({ event }) => event },
-      { title: "JOB", of: ({ jobId }) => jobId },
-      { title: "CREATED", of: ({ createdAt }) => ago(createdAt), right: true },
-      { title: "NEXT", of: ({ nextAt }) => ago(nextAt), right: true },
+      { title: "EVENT", of: ({ event }) => event, spare: true },
+      { title: "JOB", of: ({ jobId }) => jobId, spare: true },
+      { title: "CREATED", of: ({ createdAt }) => ago(createdAt), right: true, spare: true },
+      { title: "NEXT", of: ({ nextAt }) => ago(nextAt), right: true, spare: true },
       {
         title: "LAST ANSWER",
         of: ({ deliveries }) => deliveries.at(-1)?.error ?? deliveries.at(-1)?.status,
         elastic: true,
       },
-      { title: "ENDPOINT", of: (webhook) => webhook.endpoint, elastic: true },
-      { title: "URL", of: ({ url }) => url, elastic: true },
+      { title: "ENDPOINT", of: (webhook) => webhook.endpoint, elastic: true, spare: true },
+      { title: "URL", of: ({ url }) => url, elastic: true, spare: true },
     ],
     "There are no such webhooks.",
   );

@@ -65,6 +65,7 @@ export type WorkerEvent =
     }
   // The fence refused a late write.
   | { kind: "write.refused"; job: string; verb: string }
+  | { kind: "module.empty"; file: string }
   | { kind: "runner.started"; runner: string; pid: number; tookMs: number }
   | {
       kind: "runner.died";

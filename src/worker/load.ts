@@ -43,11 +43,16 @@ export async function findModules(given: readonly string[]): Promise<string[]> {
   return found;
 }
 
-export async function loadPipelines(files: readonly string[]): Promise<Implementation[]> {
+/** `onEmpty` is told of modules that export none: somebody may have forgotten an export. */
+export async function loadPipelines(
+  files: readonly string[],
+  onEmpty: (file: string) => void = () => {},
+): Promise<Implementation[]> {
   const found = new Map<string, { implementation: Implementation; file: string }>();
   for (const file of files) {
-    for (const value of Object.values(await load(file))) {
-      if (!isImplementation(value)) continue;
+    const values = Object.values(await load(file)).filter(isImplementation);
+    if (values.length === 0) onEmpty(file);
+    for (const value of values) {
       const { name } = value.pipeline;
       const before = found.get(name);
       if (before && before.implementation !== value) {
@@ -66,6 +71,10 @@ export async function loadPipelines(files: readonly string[]): Promise<Implement
     });
   }
   return [...found.values()].map(({ implementation }) => implementation);
+}
+
+export function withoutPipeline(file: string): string {
+  return `${file} exports no pipeline: export what implement(…) returns, or keep it in another directory`;
 }
 
 async function load(file: string): Promise<Record<string, unknown>> {

@@ -13,7 +13,7 @@ export type ToRunner =
   | { say: "answer"; run: number; ask: number; value?: unknown; refusal?: Refusal };
 
 export type FromRunner =
-  | { say: "ready"; pipelines: PipelineFacts[] }
+  | { say: "ready"; pipelines: PipelineFacts[]; empty: string[] }
   | { say: "unready"; refusal: Refusal }
   | { say: "ask"; run: number; ask: number; verb: Verb; values: unknown[] }
   | { say: "log"; run: number; lines: LogLine[]; progress?: Progress }

@@ -3,6 +3,7 @@
 import { type DestinationStream, type Logger, pino } from "pino";
 import type { Announcer, EventOf, WorkerEvent } from "./announce.ts";
 import { inWords } from "./ends.ts";
+import { withoutPipeline } from "./load.ts";
 
 export interface ProcessLogOptions {
   level?: string;
@@ -111,6 +112,7 @@ function describeEvents(): { [Kind in WorkerEvent["kind"]]: Line<EventOf<Kind>> 
         `step ${e.step} of ${e.pipeline} ${e.outcome}${e.code ? ` (${e.code})` : ""} after ${inWords(e.tookMs)}, job ${e.job}`,
     },
     "write.refused": { level: "warn", say: (e) => `a late ${e.verb} was refused: job ${e.job} runs elsewhere` },
+    "module.empty": { level: "warn", say: (e) => withoutPipeline(e.file) },
     "runner.started": { level: "debug", say: (e) => `runner ${e.runner} (pid ${e.pid}) ready in ${inWords(e.tookMs)}` },
     "runner.died": {
       level: (e) => (e.code === 0 && !e.job ? "debug" : "warn"),

@@ -66,10 +66,11 @@ async function load(message: Extract<ToRunner, { say: "load" }>): Promise<void> 
   settings = message.settings;
   forgetEnvironment(message.withheld);
   try {
-    const loaded = await loadPipelines(message.files);
+    const empty: string[] = [];
+    const loaded = await loadPipelines(message.files, (file) => empty.push(file));
     implementations = new Map(loaded.map((one) => [one.pipeline.name, one]));
     residents = startedBySelf(settings.mark);
-    send({ say: "ready", pipelines: loaded.map(factsOf) });
+    send({ say: "ready", pipelines: loaded.map(factsOf), empty });
   } catch (error) {
     send({ say: "unready", refusal: refusalOf(error) });
   }

@@ -231,7 +231,7 @@ export class Runners implements Crew {
   }
 
   #heed(runner: Runner, message: FromRunner): void {
-    if (message?.say === "ready") this.#isReady(runner, message.pipelines);
+    if (message?.say === "ready") this.#isReady(runner, message.pipelines, message.empty);
     else if (message?.say === "unready") this.#isUnready(runner, thrownFrom(message.refusal));
     else if (message?.run !== runner.jobs || !runner.task) return;
     else if (message.say === "ended") this.#hasEnded(runner, message);
@@ -240,18 +240,18 @@ export class Runners implements Crew {
     else void serve(message, runner.task.port, (answer) => say(runner, answer)).catch(() => {});
   }
 
-  #isReady(runner: Runner, pipelines: PipelineFacts[]): void {
+  #isReady(runner: Runner, pipelines: PipelineFacts[], empty: string[]): void {
     if (runner.ready) return;
     const facts = pipelines.map(limitsBack);
     runner.ready = true;
     this.#badStarts = 0;
-    const tookMs = performance.now() - runner.bornAt;
     this.#options.announcer.announce({
       kind: "runner.started",
       runner: runner.name,
       pid: runner.child.pid ?? 0,
-      tookMs,
+      tookMs: performance.now() - runner.bornAt,
     });
+    if (this.#facts) for (const file of empty) this.#options.announcer.announce({ kind: "module.empty", file });
     this.#facts?.(facts);
     this.#facts = undefined;
     // Behind those that have worked already.

@@ -1,0 +1,31 @@
+// Where a running `stillwake dev` is: a file beside its data, so that commands in the same folder find it whatever port it has got.
+import fs from "node:fs";
+import path from "node:path";
+
+/** Returns what takes it away again, unless another has written its own since. */
+export function writeDevAddress(dir: string, url: string): () => Promise<void> {
+  const file = path.resolve(dir, "dev.json");
+  fs.mkdirSync(path.dirname(file), { recursive: true });
+  // Whoever reads it sees the one before or all of this one.
+  const whole = `${file}.${process.pid}`;
+  fs.writeFileSync(whole, `${JSON.stringify({ pid: process.pid, url })}\n`);
+  fs.renameSync(whole, file);
+  return async () => {
+    if (read(file)?.pid === process.pid) fs.rmSync(file, { force: true });
+  };
+}
+
+/** It may be of one that was killed: whether somebody is there has to be asked. */
+export function readDevAddress(dir: string): string | undefined {
+  const url = read(path.resolve(dir, "dev.json"))?.url;
+  // A folder of strangers must not send commands to strangers.
+  return typeof url === "string" && /^http:\/\/(127\.0\.0\.1|localhost|\[::1\]):\d+$/.test(url) ? url : undefined;
+}
+
+function read(file: string): { pid?: unknown; url?: unknown } | undefined {
+  try {
+    return JSON.parse(fs.readFileSync(file, "utf8")) ?? undefined;
+  } catch {
+    return undefined;
+  }
+}
