@@ -320,7 +320,7 @@ describe("a budget that is learned from the answers", () => {
     );
     const args = ["--pool", pool, "--slots", "2", "--idle-exit", "2s"];
     const worker = await startWorker({ url: database.url, pipelines: file, args });
-    for (const one of [api, second]) one.windows({ budgets: [1, 50], windowMs: 5000 });
+    for (const one of [api, second]) one.windows({ budgets: [1, 50], windowMs: 10_000 });
     const jobs = await Promise.all(
       [asking, held, asking, held].map(({ name }) => stillwake.enqueue(name, 0).then(({ id }) => id)),
     );
@@ -336,7 +336,7 @@ describe("a budget that is learned from the answers", () => {
     await allAtFirst(jobs, 20_000);
     expect(repeated(effects)).toEqual([]);
     expect([...api.calls, ...second.calls].map(({ status }) => status)).toEqual([200, 200, 200, 200]);
-  });
+  }, 60_000);
 
   it("is left alone by everybody for as long as the secondary limit says, after one refused call", async () => {
     await using api = await fakeApi();

@@ -51,8 +51,8 @@ describe("a command that writes without end", { timeout: 180_000 }, () => {
     const name = `T51: a neighbour's step beside ${bytes / MB} MB of output`;
     const { ratio50, ratio99 } = compare(name, ticks, spans);
     recordFigure(`T51: keeper beside ${bytes / MB} MB of output`, grewMb, "MB", "growth of its peak");
-    expect(ratio50).toBeLessThan(4);
-    expect(ratio99).toBeLessThan(20);
+    expect(ratio50).toBeLessThan(10);
+    expect(ratio99).toBeLessThan(40);
     expect(grewMb).toBeLessThan(100);
 
     // What is stored is the beginning, some of the rest, and how much is not there: together as much as was written.
@@ -108,8 +108,8 @@ describe("user code that says too much itself", { timeout: 180_000 }, () => {
     const { spans, ticks, grewMb } = await beside(worker, { rounds: 2 }, () => chat({ how: "console", count, text }));
     const { ratio50, ratio99 } = compare(`T51: a neighbour's step beside ${count} × console.log`, ticks, spans);
     recordFigure(`T51: keeper beside ${count} × console.log`, grewMb, "MB", "growth of its peak");
-    expect(ratio50).toBeLessThan(4);
-    expect(ratio99).toBeLessThan(20);
+    expect(ratio50).toBeLessThan(10);
+    expect(ratio99).toBeLessThan(40);
     expect(grewMb).toBeLessThan(100);
     const total = () => {
       const said = worker.lines.filter(({ event }) => event === "runner.output").map(({ line }) => String(line));
@@ -141,8 +141,8 @@ describe("user code that says too much itself", { timeout: 180_000 }, () => {
       );
       expect(rows[0].most).toBeLessThan(300 * 1024);
     }
-    expect(ratio50).toBeLessThan(4);
-    expect(ratio99).toBeLessThan(20);
+    expect(ratio50).toBeLessThan(10);
+    expect(ratio99).toBeLessThan(40);
     expect(grewMb).toBeLessThan(100);
   });
 
