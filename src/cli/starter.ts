@@ -116,7 +116,7 @@ const sample = {
 function readme(name: string): string {
   return `# ${name}
 
-Durable pipelines on Postgres, with [Stillwake](https://www.npmjs.com/package/stillwake).
+Durable pipelines on Postgres, with Stillwake.
 
 \`\`\`sh
 npm install
