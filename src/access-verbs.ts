@@ -58,21 +58,23 @@ export async function listTokens(database: Queries): Promise<TokenRow[]> {
   );
 }
 
-/** As it is stored: see stillwake.audit. */
-export interface ActRow {
+/** Something that was done through the server. */
+export interface Act {
   id: string;
   at: Date;
   actor: string;
+  /** The id of the token it was done with. */
   token: string | null;
   tenant: string | null;
   act: string;
   target: string | null;
   before: unknown;
+  /** What came of it; null when the server died before it knew. */
   after: unknown;
   address: string | null;
 }
 
-export async function beginAct(database: Queries, id: string, act: Partial<Omit<ActRow, "id" | "at">>): Promise<void> {
+export async function beginAct(database: Queries, id: string, act: Partial<Omit<Act, "id" | "at">>): Promise<void> {
   await database.query(`select ${database.schema}.begin_act($1, $2::text::jsonb)`, [id, JSON.stringify(act)]);
 }
 
@@ -90,13 +92,13 @@ export async function listActs(
   target: string | null,
   before: string | null,
   limit: number,
-): Promise<ActRow[]> {
+): Promise<Act[]> {
   const values: unknown[] = [limit];
   const conditions: string[] = [];
   if (target !== null) conditions.push(`target = $${values.push(target)}`);
   if (before !== null) conditions.push(`id < $${values.push(before)}`);
   const where = conditions.length > 0 ? `where ${conditions.join(" and ")}` : "";
-  return database.query<ActRow>(
+  return database.query<Act>(
     `select id, at, actor, token, tenant, act, target, before, after, address from ${database.schema}.audit ${where} order by id desc limit $1`,
     values,
   );

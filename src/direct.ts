@@ -5,7 +5,7 @@ import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import { reconnectMs } from "./database.ts";
-import { destroy, hangUp } from "./hang-up.ts";
+import { breakOf, destroy, hangUp } from "./hang-up.ts";
 import { directStatements } from "./worker-verbs.ts";
 
 export interface DirectOptions {
@@ -81,13 +81,7 @@ export class DirectLine {
     const { listen, present, renew, leave } = directStatements(schema);
     const client = this.#connect();
     let listed = false;
-    let fail: (error: Error) => void = () => {};
-    const broken = new Promise<never>((_, reject) => {
-      fail = reject;
-    });
-    broken.catch(() => {});
-    client.on("error", fail);
-    client.on("end", () => fail(new Error("The connection ended")));
+    const broken = breakOf(client);
     client.on("notification", ({ payload }) => onHint(payload ?? ""));
     try {
       await client.connect();

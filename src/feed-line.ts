@@ -3,7 +3,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import { reconnectMs } from "./database.ts";
-import { destroy, hangUp } from "./hang-up.ts";
+import { breakOf, destroy, hangUp } from "./hang-up.ts";
 import { lineStatements } from "./live-verbs.ts";
 
 export interface FeedLineOptions {
@@ -69,13 +69,7 @@ export class FeedLine {
       query_timeout: ANSWER_MS,
       keepAlive: true,
     });
-    let fail: (error: Error) => void = () => {};
-    const broken = new Promise<never>((_, reject) => {
-      fail = reject;
-    });
-    broken.catch(() => {});
-    client.on("error", fail);
-    client.on("end", () => fail(new Error("The connection ended")));
+    const broken = breakOf(client);
     client.on("notification", ({ payload }) => onHint(payload ?? ""));
     try {
       await client.connect();

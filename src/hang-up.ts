@@ -1,7 +1,18 @@
-// The end of a connection of our own, when it is no longer wanted. A network that drops packets swallows the goodbye too, so it is waited for only briefly.
+// The end of a connection of our own: that it broke, and how to leave one that is no longer wanted. A network that drops packets swallows the goodbye
+// too, so it is waited for only briefly.
 import type pg from "pg";
 
 const GOODBYE_MS = 1000;
+
+/** Rejects when the connection breaks or ends; to be raced with whatever waits on it. */
+export function breakOf(client: pg.Client): Promise<never> {
+  const broken = new Promise<never>((_, reject) => {
+    client.on("error", reject);
+    client.on("end", () => reject(new Error("The connection ended")));
+  });
+  broken.catch(() => {});
+  return broken;
+}
 
 export async function hangUp(client: pg.Client): Promise<void> {
   let timer: NodeJS.Timeout | undefined;

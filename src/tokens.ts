@@ -8,7 +8,7 @@ import { label } from "./options.ts";
 import { checkLimit, readCursor, writeCursor } from "./page.ts";
 import { type Duration, toInterval } from "./time.ts";
 
-export type { Role } from "./access-verbs.ts";
+export type { Act, Role } from "./access-verbs.ts";
 
 export interface TokenOptions {
   /** Who or what will use it. */
@@ -34,22 +34,6 @@ export interface TokenInfo {
   lastUsedAt: Date | null;
   revokedAt: Date | null;
   revokedBy: string | null;
-}
-
-/** Something that was done through the server. */
-export interface Act {
-  id: string;
-  at: Date;
-  actor: string;
-  /** The id of the token it was done with. */
-  token: string | null;
-  tenant: string | null;
-  act: string;
-  target: string | null;
-  before: unknown;
-  /** What came of it; null when the server died before it knew. */
-  after: unknown;
-  address: string | null;
 }
 
 /** So that scanners find one that was published. */
@@ -119,7 +103,7 @@ export class Tokens {
   /** What was done through the server, newest first. */
   async acts(
     options: { target?: string; limit?: number; cursor?: string } = {},
-  ): Promise<{ acts: Act[]; cursor: string | null }> {
+  ): Promise<{ acts: verbs.Act[]; cursor: string | null }> {
     const { target, limit = 50, cursor } = options;
     const before = cursor === undefined ? null : readCursor(cursor);
     const rows = await verbs.listActs(this.#database, target ?? null, before, checkLimit(limit, 200) + 1);

@@ -76,7 +76,6 @@ export async function devCommand(call: Call): Promise<number> {
     project,
     !flags.enqueue,
   );
-  if (config.underNpm) followParent();
   if (!flags.enqueue) return 0;
   try {
     const door = doorTo((request) => server.fetch(request), screen);
@@ -103,6 +102,7 @@ export async function dev(config: Config = readConfig(), project: Project = {}, 
   let stopping: Promise<void> | undefined;
   const stop = () => (stopping ??= close());
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, () => void stop());
+  if (config.underNpm) followParent();
   try {
     await sayingWhere(
       url,

@@ -98,51 +98,42 @@ function said<T extends object>(body: T | undefined): { [K in keyof T]?: NonNull
 
 const Reason = z.strictObject({ reason: reason.optional() }).optional();
 
-export const cancel = operation({
-  summary: "Ends a waiting job, asks a running one to stop",
-  body: Reason,
-  answer: shapes.Controlled,
-  record: withBody,
-  async handle(call) {
-    const { id, state } = await jobOf(call);
-    await call.before({ state });
-    return { id, state: await call.stillwake.cancel(id, { by: call.who.name, ...said(call.body) }) };
-  },
-});
+/** One act on one job that the caller may see, on record from before it is done. */
+function control<Body extends z.ZodType>(
+  summary: string,
+  body: Body | undefined,
+  act: (call: Call<unknown, z.output<Body>>, id: string, by: string) => Promise<string | undefined>,
+) {
+  return operation({
+    summary,
+    ...(body && { body }),
+    answer: shapes.Controlled,
+    record: withBody,
+    async handle(call: Call<unknown, z.output<Body>>) {
+      const { id, state } = await jobOf(call);
+      await call.before({ state });
+      return { id, state: await act(call, id, call.who.name) };
+    },
+  });
+}
 
-export const retry = operation({
-  summary: "Runs a failed or cancelled job again, from its checkpoints or from the start",
-  body: z.strictObject({ fromStart: z.boolean().optional() }).optional(),
-  answer: shapes.Controlled,
-  record: withBody,
-  async handle(call) {
-    const { id, state } = await jobOf(call);
-    await call.before({ state });
-    return { id, state: await call.stillwake.retry(id, { by: call.who.name, ...said(call.body) }) };
-  },
-});
+export const cancel = control("Ends a waiting job, asks a running one to stop", Reason, ({ stillwake, body }, id, by) =>
+  stillwake.cancel(id, { by, ...said(body) }),
+);
 
-export const pause = operation({
-  summary: "Sets a job aside until it is resumed",
-  body: Reason,
-  answer: shapes.Controlled,
-  record: withBody,
-  async handle(call) {
-    const { id, state } = await jobOf(call);
-    await call.before({ state });
-    return { id, state: (await call.stillwake.pause(id, { by: call.who.name, ...said(call.body) }))! };
-  },
-});
+export const retry = control(
+  "Runs a failed or cancelled job again, from its checkpoints or from the start",
+  z.strictObject({ fromStart: z.boolean().optional() }).optional(),
+  ({ stillwake, body }, id, by) => stillwake.retry(id, { by, ...said(body) }),
+);
 
-export const resume = operation({
-  summary: "Puts a paused job back in its place in line",
-  answer: shapes.Controlled,
-  async handle(call) {
-    const { id, state } = await jobOf(call);
-    await call.before({ state });
-    return { id, state: (await call.stillwake.resume(id, { by: call.who.name }))! };
-  },
-});
+export const pause = control("Sets a job aside until it is resumed", Reason, ({ stillwake, body }, id, by) =>
+  stillwake.pause(id, { by, ...said(body) }),
+);
+
+export const resume = control("Puts a paused job back in its place in line", undefined, ({ stillwake }, id, by) =>
+  stillwake.resume(id, { by }),
+);
 
 export const signal = operation({
   summary: "Says something to a job that waits for it, now or later",
