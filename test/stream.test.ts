@@ -1,35 +1,16 @@
 // Jobs as Server-Sent Events: cut at any byte and resumed, asked for places that are none, by those who may no longer and by guests.
 import { EventSource } from "eventsource";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { Database } from "../src/database.ts";
-import { FeedReader, type FeedReaderOptions } from "../src/feed-reader.ts";
+import { describe, expect, it, onTestFinished } from "vitest";
 import { streamJob } from "../src/server/stream.ts";
 import { waitFor } from "../src/testing/index.ts";
-import { connect, FULL } from "./setup/aftermath.ts";
+import { FULL } from "./setup/aftermath.ts";
 import { freshDatabase } from "./setup/database.ts";
-import { append, claimJobs, complete, type Lease } from "./setup/feeds.ts";
+import { append, claimJobs, complete, feedRig, type Lease } from "./setup/feeds.ts";
 import { recordFigure } from "./setup/figures.ts";
 import { cuttingProxy, fetchStream, parser, serveStreams, type Told } from "./setup/streams.ts";
 
 const database = await freshDatabase();
-let sql: pg.Client;
-let client: Database;
-
-beforeAll(async () => {
-  sql = await connect(database.url);
-  client = new Database({ url: database.url });
-});
-afterAll(async () => {
-  await client.close();
-  await sql.end();
-});
-
-function openReader(options: FeedReaderOptions = {}): FeedReader {
-  const reader = new FeedReader(client, { directUrl: database.url, ...options });
-  onTestFinished(() => reader.close());
-  return reader;
-}
+const { sql, openReader } = feedRig(database, { directUrl: database.url });
 
 async function stored({ job }: Lease): Promise<{ seq: string; message: string }[]> {
   return (await sql.query("select seq, message from stillwake.logs where job_id = $1 order by seq", [job])).rows;
@@ -37,6 +18,7 @@ async function stored({ job }: Lease): Promise<{ seq: string; message: string }[
 
 const logs = (told: Told[]) =>
   told.filter(({ event }) => event === "log").map(({ data }) => ({ seq: data.seq, message: data.message }));
+
 describe("a stream", () => {
   it("says how the job stands, tells its lines with ids and all else without, ends with what came of it, and is not asked for again", async () => {
     const url = await serveStreams({ reader: openReader() });

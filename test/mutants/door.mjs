@@ -4,6 +4,7 @@
 const ROWS = "test/rows.test.ts";
 const ERASURE = "test/erasure.test.ts";
 const LIVE = "test/live.test.ts";
+const FOLLOW = "test/follow.test.ts";
 const STREAM = "test/stream.test.ts";
 const TOKENS = "test/tokens.test.ts";
 const LISTS = "test/lists.test.ts";
@@ -125,7 +126,7 @@ export const door = [
   // The live path.
   {
     name: "door: a page of the feed begins with the line that is known",
-    killedBy: LIVE,
+    killedBy: FOLLOW,
     only: "did not read for long",
     edits: [watch("o.seq > a.after order", "o.seq >= a.after order")],
   },
@@ -149,13 +150,13 @@ export const door = [
   },
   {
     name: "door: who lies far behind reads no pages",
-    killedBy: LIVE,
+    killedBy: FOLLOW,
     only: "did not read for long",
     edits: [follow("if (this.#cursor < job.from && !job.gone)", "if (false as boolean)")],
   },
   {
     name: "door: lines that are gone are passed over in silence",
-    killedBy: LIVE,
+    killedBy: FOLLOW,
     only: "is told of a gap",
     edits: [
       follow(
@@ -166,7 +167,7 @@ export const door = [
   },
   {
     name: "door: the end is told before the last lines",
-    killedBy: LIVE,
+    killedBy: FOLLOW,
     only: "of a job that has ended",
     edits: [follow("if (job.end && this.#isAtHead)", "if (job.end)")],
   },

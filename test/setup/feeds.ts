@@ -1,5 +1,9 @@
 // Jobs that write: claimed by SQL, so that a test decides when which line is appended through the same verb that workers use.
-import type pg from "pg";
+import pg from "pg";
+import { afterAll, beforeAll, onTestFinished } from "vitest";
+import { Database } from "../../src/database.ts";
+import { FeedReader, type FeedReaderOptions } from "../../src/feed-reader.ts";
+import { type FollowOptions, follow } from "../../src/follow.ts";
 import type { FollowEvent } from "../../src/followed-job.ts";
 import { waitFor } from "../../src/testing/index.ts";
 
@@ -8,6 +12,31 @@ export interface Lease {
   epoch: string;
   lease: string;
 }
+
+/** For a test file: a connection for SQL, a database, and readers that end with the test that opened them. */
+export function feedRig({ url }: { url: string }, always: FeedReaderOptions = {}) {
+  const sql = new pg.Client({ connectionString: url, application_name: "test" });
+  const client = new Database({ url });
+  beforeAll(() => sql.connect());
+  afterAll(async () => {
+    await client.close();
+    await sql.end();
+  });
+  const openReader = (options: FeedReaderOptions = {}): FeedReader => {
+    const reader = new FeedReader(client, { ...always, ...options });
+    onTestFinished(() => reader.close());
+    return reader;
+  };
+  return { sql, client, openReader };
+}
+
+/** Lines that say which they are. */
+export const numbers = (from: number, to: number) =>
+  Array.from({ length: to - from + 1 }, (_, n) => ({ message: `${from + n}` }));
+export const texts = (from: number, to: number) => numbers(from, to).map(({ message }) => message);
+
+export const followed = (reader: FeedReader, { job }: Lease, options?: FollowOptions) =>
+  hear(follow(reader, job, options));
 
 /** So many jobs of a pipeline of their own, running. */
 export async function claimJobs(sql: pg.Client, count: number, pipeline = "report"): Promise<Lease[]> {
