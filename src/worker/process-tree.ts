@@ -232,30 +232,40 @@ function relatives(all: Process[], mark: string, spared: ReadonlySet<number>, ro
   return [...family];
 }
 
+// A process that hops to a new number may be gone from the list before it is read, with a successor that is not in the list. Whoever looks
+// once more at what has changed since finds it; the bound is for machines on which others fork without end.
+const MOST_LISTINGS = 10;
+
 /** Everyone alive. Synchronous on Linux, because what forks meanwhile is missed, and newest first, because those are the ones that fork. */
 async function processes(searches: Search[]): Promise<Process[]> {
   if (!fs.existsSync("/proc/self/environ")) return listed();
-  const pids = fs.readdirSync("/proc").map(Number).filter(Number.isInteger);
-  const seen: Process[] = [];
-  for (const pid of pids.sort((a, b) => b - a)) {
-    const stat = readProc(`/proc/${pid}/stat`);
-    // After the name, which may contain anything: state, parent, group, session, …, and the moment of birth as the 20th.
-    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-    if (fields.length < 20 || fields[0] === "Z" || fields[0] === "X") continue;
-    const variables = `\0${readProc(`/proc/${pid}/environ`)}`;
-    const found = searches.filter(({ mark }) => variables.includes(`\0${GUARD}=${mark}`));
-    if (found.some(({ spared }) => !spared.has(pid))) signal(pid, "SIGSTOP");
-    seen.push({
-      pid,
-      parent: Number(fields[1]),
-      group: Number(fields[2]),
-      session: Number(fields[3]),
-      key: `${pid} ${fields[19]}`,
-      marks: found.map(({ mark }) => mark),
-      guardian: variables.includes(`\0${GUARDIAN}=`),
-    });
+  const seen = new Map<number, Process | undefined>();
+  for (let listing = 0, settled = false; listing < MOST_LISTINGS && !settled; listing++) {
+    const pids = fs.readdirSync("/proc").map(Number).filter(Number.isInteger);
+    const unread = pids.filter((pid) => !seen.has(pid)).sort((a, b) => b - a);
+    for (const pid of unread) seen.set(pid, read(pid, searches));
+    settled = unread.length === 0;
   }
-  return seen;
+  return [...seen.values()].filter((one) => one !== undefined);
+}
+
+function read(pid: number, searches: Search[]): Process | undefined {
+  const stat = readProc(`/proc/${pid}/stat`);
+  // After the name, which may contain anything: state, parent, group, session, …, and the moment of birth as the 20th.
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  if (fields.length < 20 || fields[0] === "Z" || fields[0] === "X") return undefined;
+  const variables = `\0${readProc(`/proc/${pid}/environ`)}`;
+  const found = searches.filter(({ mark }) => variables.includes(`\0${GUARD}=${mark}`));
+  if (found.some(({ spared }) => !spared.has(pid))) signal(pid, "SIGSTOP");
+  return {
+    pid,
+    parent: Number(fields[1]),
+    group: Number(fields[2]),
+    session: Number(fields[3]),
+    key: `${pid} ${fields[19]}`,
+    marks: found.map(({ mark }) => mark),
+    guardian: variables.includes(`\0${GUARDIAN}=`),
+  };
 }
 
 /** Without /proc: who descends from whom and who is in which group, but no marks and no sessions. */
