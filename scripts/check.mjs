@@ -10,6 +10,8 @@ const CHECKS = {
     "--diagnostic-level=warn",
   ],
   types: ["node_modules/typescript/bin/tsc", "-p", "tsconfig.json"],
+  "types of the live view": ["node_modules/typescript/bin/tsc", "-p", "tsconfig.browser.json", "--noEmit"],
+  "types of the dashboard": ["node_modules/typescript/bin/tsc", "-p", "web/tsconfig.json"],
   "unused code": ["node_modules/knip/bin/knip.js", "--no-progress"],
   package: ["node_modules/publint/src/cli.js", "--strict"],
 };

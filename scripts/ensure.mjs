@@ -18,7 +18,10 @@ export async function ensure({ build = true } = {}) {
   await withLock(() => {
     const reason = staleInstall();
     if (reason) install(reason);
-    if (build && staleBuild()) compile();
+    if (build && staleBuild()) {
+      console.log("Building");
+      compile();
+    }
   });
 }
 
@@ -89,25 +92,54 @@ function install(reason) {
   if (status !== 0) fail("npm could not install the packages; its message is above.", status);
 }
 
-/** The build is current when the compiler's own record is newer than every source and every setting. */
+const TSC = "node_modules/typescript/bin/tsc";
+const VITE = "node_modules/vite/bin/vite.js";
+
+/** What is built, in order: each from its sources, with a record whose time says when. What is newer than the record has to be built again. */
+const BUILDS = [
+  {
+    record: "dist/.tsbuildinfo",
+    sources: ["src", "tsconfig.json", "tsconfig.build.json"],
+    commands: [[TSC, "-p", "tsconfig.build.json"]],
+  },
+  {
+    record: "dist/.browser.tsbuildinfo",
+    sources: ["src/view", "src/react", "src/element", "src/inert.ts", "tsconfig.json", "tsconfig.browser.json"],
+    commands: [[TSC, "-p", "tsconfig.browser.json"]],
+  },
+  {
+    record: "dist/web/index.html",
+    sources: ["web", "src/view", "src/react", "src/element", "src/inert.ts"],
+    commands: [
+      [VITE, "build", "web", "--logLevel", "error"],
+      [VITE, "build", "web", "--logLevel", "error", "--mode", "embed"],
+    ],
+  },
+];
+
 function staleBuild() {
-  const built = modified(inRoot("dist/.tsbuildinfo"));
-  if (built === undefined) return true;
-  const settings = ["tsconfig.json", "tsconfig.build.json", "node_modules/.package-lock.json"];
-  if (settings.some((file) => (modified(inRoot(file)) ?? 0) > built)) return true;
-  // A directory's own time moves when a file is added or removed, so deletions are noticed too.
-  return walk(inRoot("src")).some((file) => (modified(file) ?? 0) > built);
+  return BUILDS.some(isStale);
+}
+
+function isStale({ record, sources }) {
+  const built = modified(inRoot(record));
+  if (built === undefined || (modified(inRoot("node_modules/.package-lock.json")) ?? 0) > built) return true;
+  return sources.flatMap((source) => walk(inRoot(source))).some((file) => (modified(file) ?? 0) > built);
 }
 
 function compile() {
-  const began = Date.now();
-  const status = runNode("node_modules/typescript/bin/tsc", ["-p", "tsconfig.build.json"]);
-  // The compiler keeps its record after errors too, and leaves it alone when nothing changed in substance. Its time
-  // is therefore set here: to the beginning after a success, because a file may change while others are read, and long ago after a
-  // failure, so that the next command tries again.
-  const built = new Date(status === 0 ? began : 0);
-  if (fs.existsSync(inRoot("dist/.tsbuildinfo"))) fs.utimesSync(inRoot("dist/.tsbuildinfo"), built, built);
-  if (status !== 0) fail("The build failed; the compiler's messages are above.", status);
+  for (const build of BUILDS.filter(isStale)) {
+    const began = Date.now();
+    // What is built is for users, whoever asks for it: under a test runner the pages would be bundled with React's own checks.
+    const env = { ...process.env, NODE_ENV: "production" };
+    const status = build.commands.reduce((failed, [file, ...args]) => failed || runNode(file, args, { env }), 0);
+    // The compiler keeps its record after errors too, and leaves it alone when nothing changed in substance. Its time
+    // is therefore set here: to the beginning after a success, because a file may change while others are read, and long ago after a
+    // failure, so that the next command tries again.
+    const built = new Date(status === 0 ? began : 0);
+    if (fs.existsSync(inRoot(build.record))) fs.utimesSync(inRoot(build.record), built, built);
+    if (status !== 0) fail("The build failed; the messages are above.", status);
+  }
 }
 
 /** One command at a time installs or builds; the others wait and then find everything done. */
@@ -160,9 +192,11 @@ function modified(file) {
   return fs.statSync(file, { throwIfNoEntry: false })?.mtimeMs;
 }
 
-function walk(directory) {
-  const entries = fs.readdirSync(directory, { recursive: true });
-  return [directory, ...entries.map((entry) => path.join(directory, entry))];
+/** A file, or a directory with all in it. A directory's own time moves when a file is added or removed, so deletions are noticed too. */
+function walk(place) {
+  if (!fs.statSync(place, { throwIfNoEntry: false })?.isDirectory()) return [place];
+  const entries = fs.readdirSync(place, { recursive: true });
+  return [place, ...entries.map((entry) => path.join(place, entry))];
 }
 
 function fail(message, status = 1) {

@@ -49,6 +49,11 @@ describe("the source", () => {
       webhooks: /^webhooks\/|^[\w-]+\.ts$/,
       worker: /^worker\/|^webhooks\/|^[\w-]+\.ts$/,
       server: /^server\/|^[\w-]+\.ts$/,
+      // As a project of its own would be written: on the public doors.
+      "cli/demo": /^cli\/demo\/|^worker\/index\.ts$|^index\.ts$/,
+      view: /^view\/|^inert\.ts$/,
+      react: /^react\/|^view\//,
+      element: /^element\/|^view\//,
       cli: /^cli\/|^postgres\/index\.ts$|^worker\/|^server\/|^webhooks\/|^[\w-]+\.ts$/,
     };
     for (const { name, imports } of sources) {
@@ -60,7 +65,7 @@ describe("the source", () => {
 
   it("has layers: nothing below the client imports it, nothing below the database imports that", () => {
     const layers = [
-      ["errors.ts", "version.ts", "nearest.ts", "rate-limit-headers.ts"],
+      ["errors.ts", "version.ts", "nearest.ts", "rate-limit-headers.ts", "inert.ts"],
       [
         "time.ts",
         "schema.ts",
@@ -121,8 +126,10 @@ describe("the source", () => {
           of.flatMap(({ imports }) => imports).filter((name) => /^[@a-z][\w./-]*$/.test(name) && !name.endsWith(".ts")),
         ),
       ].sort();
-    expect(packages(sources.filter(({ name }) => !/^(worker|server)\/|^tracing/.test(name)))).toEqual(["pg"]);
-    expect(packages(sources)).toEqual([...Object.keys(manifest.dependencies), "@opentelemetry/api"].sort());
+    expect(
+      packages(sources.filter(({ name }) => !/^(worker|server|cli\/demo|view|react|element)\/|^tracing/.test(name))),
+    ).toEqual(["pg"]);
+    expect(packages(sources)).toEqual([...Object.keys(manifest.dependencies), "@opentelemetry/api", "react"].sort());
     const reasons = fs.readFileSync(path.join(ROOT, "docs/decisions.md"), "utf8");
     expect(Object.keys(manifest.dependencies).filter((name) => !reasons.includes(`\`${name}\``))).toEqual([]);
   });
@@ -130,6 +137,13 @@ describe("the source", () => {
   it("keeps the libraries of the worker and the server out of the client", () => {
     const packages = closure("index.ts").filter((name) => !/\.ts$|^node:/.test(name));
     expect(packages.sort()).toEqual(["@opentelemetry/api", "pg"]);
+  });
+
+  it("gives a browser nothing but the view, what draws long lists, and for React alone React", () => {
+    const packages = (name: string) => closure(name).filter((imported) => !imported.endsWith(".ts"));
+    expect(packages("element/index.ts")).toEqual(["@tanstack/virtual-core"]);
+    expect(packages("react/index.ts").sort()).toEqual(["@tanstack/virtual-core", "react"]);
+    expect(closure("react/index.ts").filter((name) => /^[\w-]+\.ts$/.test(name))).toEqual(["inert.ts"]);
   });
 
   it("keeps the keys that open sealed values out of the server", () => {

@@ -26,7 +26,8 @@ const users: User[] = isRoot
 const undo: (() => unknown)[] = [];
 afterAll(async () => {
   for (const step of undo.splice(0).reverse()) await step();
-});
+  // Two installations and a copy of npm's cache are many files.
+}, 5 * MINUTES);
 
 describe.each(users)("in a fresh clone, as $name,", { timeout: 5 * MINUTES }, (user) => {
   const clone = makeClone(user);

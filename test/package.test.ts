@@ -46,11 +46,20 @@ describe("the packed package", () => {
     ];
     expect(files).toEqual(expect.arrayContaining(expected));
     expect(
-      files.filter((file) => !/^(dist\/.*\.(js|js\.map|d\.ts)|sql\/.*\.sql|package\.json|[A-Z]+(\.md)?)$/.test(file)),
+      files.filter(
+        (file) =>
+          !/^(dist\/.*\.(js|js\.map|d\.ts)|dist\/web\/.*\.(css|html|svg)|sql\/.*\.sql|package\.json|[A-Z]+(\.md)?)$/.test(
+            file,
+          ),
+      ),
     ).toEqual([]);
   });
 
   it("can be imported by every path it offers", () => {
+    // React is the page's own: whoever imports stillwake/react has it.
+    for (const name of ["react", "react-dom"]) {
+      fs.symlinkSync(path.join(ROOT, "node_modules", name), path.join(project, "node_modules", name));
+    }
     const exported = Object.keys(manifest.exports).filter((entry) => entry !== "./package.json");
     for (const entry of exported) {
       const names = run(
@@ -67,6 +76,17 @@ describe("the packed package", () => {
     expect(run('import("stillwake/dist/client.js").catch((error) => console.log(error.code))')).toBe(
       "ERR_PACKAGE_PATH_NOT_EXPORTED",
     );
+  });
+
+  it("renders the live view on a server, where there is no page and nothing is fetched", () => {
+    const program = `
+      import { createElement as h, StrictMode } from "react";
+      import { renderToString } from "react-dom/server";
+      import { JobLog, JobProgress, useJob } from "stillwake/react";
+      import "stillwake/element";
+      const Page = () => h("main", null, useJob("x", "swr_y").connection, h(JobLog, { id: "x", height: 300 }), h(JobProgress, { id: "x" }));
+      console.log(renderToString(h(StrictMode, null, h(Page))));`;
+    expect(run(program)).toBe('<main>connecting<div style="--stillwake-log-height:300px"></div><div></div></main>');
   });
 
   it("enqueues a job from the empty project", () => {

@@ -2,13 +2,14 @@
 import fs from "node:fs";
 import path from "node:path";
 
-/** Returns what takes it away again, unless another has written its own since. */
-export function writeDevAddress(dir: string, url: string): () => Promise<void> {
+/** With the address of its database, for psql. Returns what takes it away again, unless another has written its own since. */
+export function writeDevAddress(dir: string, url: string, database: string): () => Promise<void> {
   const file = path.resolve(dir, "dev.json");
   fs.mkdirSync(path.dirname(file), { recursive: true });
   // Whoever reads it sees the one before or all of this one.
   const whole = `${file}.${process.pid}`;
-  fs.writeFileSync(whole, `${JSON.stringify({ pid: process.pid, url })}\n`);
+  // The address of an embedded Postgres has its password in it.
+  fs.writeFileSync(whole, `${JSON.stringify({ pid: process.pid, url, database })}\n`, { mode: 0o600 });
   fs.renameSync(whole, file);
   return async () => {
     if (read(file)?.pid === process.pid) fs.rmSync(file, { force: true });

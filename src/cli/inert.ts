@@ -1,12 +1,11 @@
 // Text of strangers on a terminal. Log lines, keys and failures may hold sequences that move the cursor, set the clipboard, forge a link or turn the
-// direction of writing; none of them reaches the terminal. They are shown, not removed, so that nothing can hide by being printed.
+// direction of writing; none of them reaches the terminal.
 
-/** C0 and DEL have pictures of one column each; the rest is written as a number. */
-export function inert(text: string): string {
-  return text.replaceAll(DANGEROUS, picture);
-}
+import { inert } from "../inert.ts";
 
-/** The same for a place where one line must stay one line. */
+export { inert };
+
+/** Inert, for a place where one line must stay one line. */
 export function inLine(text: string): string {
   return inert(text.replaceAll(/\r\n?|[\n\v\f\u0085\u2028\u2029]/g, "⏎").replaceAll("\t", " "));
 }
@@ -43,18 +42,8 @@ export function cutTo(text: string, columns: number): string {
   return columns > 0 ? `${cut}…` : "";
 }
 
-// Controls but for the line break and the tab, all that turns the direction or is invisible, line separators, halves of surrogate pairs, fillers. What
-// joins two signs to one, as in the picture of a family, may stay.
-const DANGEROUS =
-  /(?!\u200d\p{Extended_Pictographic})(?:(?![\n\t])\p{Cc}|[\p{Cf}\p{Cs}\p{Zl}\p{Zp}\u115f\u1160\u3164\uffa0])/gu;
 const DANGEROUS_IN_JSON = /(?!\n)\p{Cc}|[\p{Cf}\p{Zl}\p{Zp}]/gu;
 const segments = new Intl.Segmenter("en", { granularity: "grapheme" });
 const WIDE =
   /^(\p{Emoji_Presentation}|\p{Extended_Pictographic}\ufe0f|\p{Regional_Indicator}{2}|[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|[\u{20000}-\u{3fffd}])/u;
 const NOTHING = /^\p{M}/u;
-
-function picture(character: string): string {
-  const code = character.codePointAt(0)!;
-  if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-  return code === 0x7f ? "␡" : `\\u{${code.toString(16)}}`;
-}

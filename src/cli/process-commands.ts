@@ -24,7 +24,7 @@ export const processCommands: readonly Command[] = [
   {
     name: "dev",
     group: "Start",
-    summary: "start Postgres, migrate, work and serve, all on this machine",
+    summary: "start Postgres, a worker, the API and the dashboard, all on this machine",
     usage: [""],
     words: [0, 0],
     flags: {
@@ -38,7 +38,7 @@ export const processCommands: readonly Command[] = [
       config,
     },
     examples: [
-      ["dev", "with a pipeline that says hello, or with those of stillwake.config.mjs"],
+      ["dev", "with those of stillwake.config.mjs, or with two pipelines to look at"],
       ["dev --pipelines ./pipelines", "with yours"],
       ["dev --pipelines ./pipelines --enqueue digest --input @sample.json", "and with one job before your eyes"],
     ],

@@ -142,7 +142,7 @@ npm start
 \`\`\`
 
 It is the same job, and it goes on at the sentence it was at: what was done stays done. That takes a few seconds, until the lease of the dead worker
-has run out. Ctrl-C is gentler: it lets jobs finish first.
+has run out. Ctrl-C is gentler: it hands the job back, and the next start goes on at once.
 
 With a Postgres of yours:
 

@@ -10,6 +10,7 @@ import { credentialOf } from "./identify.ts";
 import { readJson } from "./limits.ts";
 import type { Call, Route } from "./operation.ts";
 import { crossOrigin, refuseForeign } from "./origin.ts";
+import { pageAt } from "./pages.ts";
 import { answerProblem, problemOf, refusal } from "./problem.ts";
 
 /** Nothing of an answer may be kept, framed, sniffed or run. */
@@ -42,6 +43,11 @@ export function makeApp(house: House, routes: readonly Route[]): Hono {
     return fail(house, c, refusal("FORBIDDEN", "Pages of other origins may not call this server", { remedy }));
   });
   app.notFound((c) => {
+    const page = pageAt(c.req.raw, house.base);
+    if (page) {
+      refuseForeign(house, c.req.raw);
+      return page;
+    }
     const elsewhere = routes.filter(({ path }) => matches(path, c.req.path)).map(({ method }) => method);
     if (elsewhere.length === 0) {
       return fail(house, c, refusal("NOT_FOUND", "There is nothing here", { remedy: "See /docs" }));

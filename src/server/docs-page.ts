@@ -2,12 +2,13 @@
 import { createHash } from "node:crypto";
 import type { Described } from "./openapi.ts";
 
-const style = `body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1f24;background:#fff}
-h1{font-size:1.6rem}h2{margin-top:2.5rem;font-size:1.2rem}section{border-top:1px solid #d0d7de;padding:.6rem 0}
-h3{font:600 1rem ui-monospace,monospace;margin:.4rem 0}h3 b{display:inline-block;min-width:4.2rem;color:#0550ae}
-p{margin:.3rem 0}.who{color:#57606a}pre{background:#f6f8fa;padding:.6rem;overflow:auto;font-size:.85rem}summary{cursor:pointer;color:#57606a}
-td{padding:.1rem 1rem .1rem 0;vertical-align:top}code{font-family:ui-monospace,monospace}
-@media (prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}section{border-color:#30363d}h3 b{color:#79c0ff}.who,summary{color:#9198a1}pre{background:#161b22}}`;
+const style = `:root{color-scheme:light dark;--ink:light-dark(#142022,#e6eced);--soft:light-dark(#52646a,#98a8ac);--paper:light-dark(#f7f8f8,#0e1213);--panel:light-dark(#fff,#151b1d);
+--line:light-dark(#dde4e5,#263134);--teal:light-dark(#0b6a71,#4fc3c7)}
+body{font:15px/1.5 ui-sans-serif,system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:var(--ink);background:var(--paper)}a{color:var(--teal)}
+h1{font-size:1.75rem}h2{margin-top:2.5rem;font-size:1.25rem}section{border-top:1px solid var(--line);padding:.6rem 0}
+h3{font:600 1rem ui-monospace,monospace;margin:.4rem 0;overflow-wrap:anywhere}h3 b{display:inline-block;min-width:4.2rem;color:var(--teal)}
+p{margin:.3rem 0}.who,summary{color:var(--soft)}pre{background:var(--panel);border:1px solid var(--line);border-radius:5px;padding:.6rem;overflow:auto;font-size:.8rem}summary{cursor:pointer}
+table{display:block;overflow-x:auto}td{padding:.1rem 1rem .1rem 0;vertical-align:top}code{font-family:ui-monospace,monospace;font-size:.85rem}`;
 
 interface Operation {
   tags: string[];
@@ -32,7 +33,7 @@ export function docsPage(described: Described): string {
   );
   return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>${safe(info.title)} API</title>
 <style>${style}</style></head><body><h1>${safe(info.title)} ${safe(info.version)}</h1><p>${safe(info.description)}</p>
-<p>For programs: <a href="openapi.json">openapi.json</a>. Send <code>authorization: Bearer &lt;token&gt;</code>.</p>
+<p>For people: <a href="./">the dashboard</a>. For programs: <a href="openapi.json">openapi.json</a>. Send <code>authorization: Bearer &lt;token&gt;</code>.</p>
 ${groups.join("\n")}<h2>Shapes</h2>${schemas.join("\n")}</body></html>`;
 }
 
@@ -53,7 +54,7 @@ function sectionOf({
 }: Operation & { method: string; path: string }): string {
   const rows = parameters.map(
     ({ name, in: where, required, schema }) =>
-      `<tr><td><code>${safe(name)}</code></td><td>${where}${required ? "" : ", optional"}</td><td><code>${safe(JSON.stringify(schema))}</code></td></tr>`,
+      `<tr><td><code>${safe(name)}</code></td><td>${where}${required ? "" : ", optional"}</td><td><code>${safe(JSON.stringify({ ...schema, pattern: undefined }))}</code></td></tr>`,
   );
   const body = Object.values(requestBody?.content ?? {})[0];
   const [status, good] = Object.entries(responses)[0] ?? [];
@@ -66,8 +67,12 @@ ${body ? `<details><summary>Body</summary>${jsonOf(body.schema)}</details>` : ""
 }
 
 function jsonOf(schema: object): string {
-  const text = safe(JSON.stringify(schema, null, 2));
-  return `<pre>${text.replaceAll(/#\/components\/schemas\/(\w+)/g, '<a href="#$1">$1</a>')}</pre>`;
+  // A format says more to a person than the expression that checks it.
+  const known = (_: string, value: unknown) =>
+    value !== null && typeof value === "object" && "format" in value ? { ...value, pattern: undefined } : value;
+  const text = safe(JSON.stringify(schema, known, 2));
+  // What scrolls must be reachable by keyboard.
+  return `<pre tabindex="0">${text.replaceAll(/#\/components\/schemas\/(\w+)/g, '<a href="#$1">$1</a>')}</pre>`;
 }
 
 function safe(text: string): string {

@@ -1,5 +1,6 @@
 // What a server holds while it is open: the client, who may come in, the counters, the streams. Handlers are given it.
 import type { Stillwake } from "../client.ts";
+import { InvalidInput } from "../errors.ts";
 import { checkSecrets } from "../read-token.ts";
 import type { PipelineInfo, Reading } from "../reading.ts";
 import { durationMs } from "../time.ts";
@@ -24,6 +25,8 @@ export class House {
   readonly failures: Rate;
   readonly streams: OpenStreams;
   readonly recheckMs: number;
+  /** The path it is mounted at, with a slash at both ends. */
+  readonly base: string;
   readonly schemas: KnownSchemas = new Map();
   readonly #pipelines = new Map<string, { info: PipelineInfo; until: number }>();
   /** Ends every stream when the server closes. */
@@ -39,6 +42,7 @@ export class House {
     const streams = { ...DEFAULT_STREAMS, ...options.streams };
     this.streams = new OpenStreams(streams);
     this.recheckMs = durationMs(streams.recheck, "streams.recheck");
+    this.base = checkPath(options.path ?? "/");
   }
 
   /** What somebody may see. For a tenant the database itself shows no more than that. */
@@ -69,4 +73,12 @@ export class House {
     if (this.options.onError) this.options.onError(error, request);
     else console.error(`${request.method} ${request.path}:`, error);
   }
+}
+
+function checkPath(path: string): string {
+  if (/^\/([\w.~-]+\/?)*$/.test(path)) return path.endsWith("/") ? path : `${path}/`;
+  throw new InvalidInput(`The path ${JSON.stringify(path)} is none that a server can be mounted at`, {
+    field: "path",
+    remedy: 'Write it as "/stillwake"',
+  });
 }

@@ -9,6 +9,7 @@ import { routes } from "./routes.ts";
 
 export type { Access, Identity } from "./access.ts";
 export type { Listening, ListenOptions } from "./listen.ts";
+export type * as nouns from "./nouns.ts";
 export type { ServerOptions } from "./options.ts";
 
 export interface StillwakeServer extends AsyncDisposable {
@@ -23,7 +24,7 @@ export interface StillwakeServer extends AsyncDisposable {
 }
 
 const known =
-  "url pool schema connections patience statementTimeout idleTimeout onOutage directUrl store secret auth authenticate clientAddress origins rate streams onError".split(
+  "url pool schema connections patience statementTimeout idleTimeout onOutage directUrl store secret auth authenticate clientAddress origins path rate streams onError".split(
     " ",
   );
 

@@ -73,7 +73,7 @@ export const enable = operation({
 
 export const list = operation({
   summary: "Webhooks, newest first, each with every try",
-  about: "Read on with `before` set to the cursor.",
+  about: "Read on with the cursor until it is null.",
   query: z.strictObject({
     endpoint: label.optional(),
     job: z.uuid().optional(),

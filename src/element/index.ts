@@ -1,0 +1,119 @@
+// stillwake/element: <stillwake-job>, for pages without a framework. It says what is happening in a sentence, shows how far it is, the lines, and the files that were
+// made. Importing it registers it; while a server renders there is nothing to register with, and it does nothing.
+import { ArtifactsView } from "../view/artifacts-view.ts";
+import { dress, make } from "../view/dom.ts";
+import { LogView } from "../view/log-view.ts";
+import { ProgressView } from "../view/progress-view.ts";
+import { Story } from "../view/story.ts";
+import type { TokenSource } from "../view/stream.ts";
+
+const PARTS = ["progress", "log", "artifacts"] as const;
+const Base = (globalThis.HTMLElement ?? class {}) as typeof HTMLElement;
+
+export class StillwakeJob extends Base {
+  static readonly observedAttributes = ["server", "token", "job", "show"];
+  #story: Story | undefined;
+  #views: { destroy(): void }[] = [];
+  #token: TokenSource | undefined;
+  #planned = false;
+
+  /** The job whose story is shown, for pages that want to know more. Undefined while it shows none. */
+  get story(): Story | undefined {
+    return this.#story;
+  }
+
+  /** A read token, or a function that gives one. The property wins over the attribute. */
+  get token(): TokenSource | undefined {
+    return this.#token ?? this.getAttribute("token") ?? undefined;
+  }
+
+  set token(token: TokenSource | undefined) {
+    this.#token = token;
+    this.#plan();
+  }
+
+  get job(): string {
+    return this.getAttribute("job") ?? "";
+  }
+
+  set job(id: string) {
+    this.setAttribute("job", id);
+  }
+
+  get server(): string {
+    return this.getAttribute("server") ?? "";
+  }
+
+  set server(server: string) {
+    this.setAttribute("server", server);
+  }
+
+  connectedCallback(): void {
+    this.#plan();
+  }
+
+  disconnectedCallback(): void {
+    this.#plan();
+  }
+
+  attributeChangedCallback(_name: string, before: string | null, now: string | null): void {
+    if (before !== now) this.#plan();
+  }
+
+  /** Several changes of one moment, or a move within the page, are one. */
+  #plan(): void {
+    if (this.#planned) return;
+    this.#planned = true;
+    queueMicrotask(() => {
+      this.#planned = false;
+      this.#build();
+    });
+  }
+
+  #build(): void {
+    const { job, server, token } = this;
+    if (!this.isConnected || job === "") {
+      this.#clear();
+      return;
+    }
+    const same = this.#story?.id === job && this.#story.server === server && this.#story.token === token;
+    for (const view of this.#views.splice(0)) view.destroy();
+    if (!same) this.#story?.close();
+    const story = same ? this.#story! : new Story({ id: job, server, token });
+    this.#story = story;
+    const root = this.shadowRoot ?? this.attachShadow({ mode: "open" });
+    dress(root, "job", STYLE);
+    const shown = (this.getAttribute("show") ?? PARTS.join(" ")).split(/\s+/);
+    const places = PARTS.filter((part) => shown.includes(part)).map((part) => {
+      return [part, make("section", { class: part, part: `section-${part}` })] as const;
+    });
+    root.replaceChildren(...places.map(([, place]) => place));
+    for (const [part, place] of places) {
+      if (part === "progress") this.#views.push(new ProgressView(place, story));
+      else if (part === "log") this.#views.push(new LogView(place, { story }));
+      else this.#views.push(new ArtifactsView(place, story));
+    }
+  }
+
+  #clear(): void {
+    for (const view of this.#views.splice(0)) view.destroy();
+    this.#story?.close();
+    this.#story = undefined;
+    this.shadowRoot?.replaceChildren();
+  }
+}
+
+const STYLE = `
+:host { display: flex; flex-direction: column; gap: 16px; }
+:host([hidden]) { display: none; }
+section { min-width: 0; }
+`;
+
+if (globalThis.customElements && !customElements.get("stillwake-job"))
+  customElements.define("stillwake-job", StillwakeJob);
+
+declare global {
+  interface HTMLElementTagNameMap {
+    "stillwake-job": StillwakeJob;
+  }
+}

@@ -1,0 +1,83 @@
+// How far the job is: a bar, what is being done, how fast, how long still; in the end one sentence. Drawn in the colours of the page it stands in.
+import { make, mount, say, set } from "./dom.ts";
+import { plainLine } from "./plain.ts";
+import type { Story } from "./story.ts";
+import { headline, progressWords } from "./words.ts";
+
+export class ProgressView {
+  readonly #story: Story;
+  readonly #host: HTMLElement;
+  readonly #root: HTMLElement;
+  readonly #sentence = make("div", { class: "sentence", part: "sentence", dir: "auto" });
+  readonly #bar = make("div", {
+    class: "bar",
+    part: "bar",
+    role: "progressbar",
+    "aria-valuemin": "0",
+    "aria-valuemax": "100",
+  });
+  readonly #fill = make("div", { class: "fill", part: "fill" });
+  readonly #figures = make("div", { class: "figures", part: "figures" });
+  readonly #unsubscribe: () => void;
+  readonly #timer: ReturnType<typeof setInterval>;
+
+  constructor(container: Element, story: Story) {
+    this.#story = story;
+    const { host, root } = mount(container, "progress", STYLE, "progress, sentence, bar, fill, figures");
+    this.#host = host;
+    this.#bar.append(this.#fill);
+    this.#root = make("div", { class: "progress", part: "progress" }, this.#sentence, this.#bar, this.#figures);
+    root.append(this.#root);
+    this.#unsubscribe = story.subscribe(() => this.#draw());
+    this.#timer = setInterval(() => this.#draw(), 1000);
+    this.#draw();
+  }
+
+  destroy(): void {
+    clearInterval(this.#timer);
+    this.#unsubscribe();
+    this.#host.remove();
+  }
+
+  #draw(): void {
+    const snapshot = this.#story.getSnapshot();
+    const { job, progress, connection } = snapshot;
+    const sentence = plainLine(headline(snapshot));
+    say(this.#sentence, sentence);
+    const state = job?.state ?? "unknown";
+    set(this.#root, { "data-state": state });
+    const fraction = state === "completed" ? 1 : (progress?.fraction ?? null);
+    const percent = fraction === null ? null : Math.floor(fraction * 100);
+    const moves = state === "running" && fraction === null;
+    this.#bar.classList.toggle("moving", moves);
+    this.#bar.hidden = fraction === null && !moves;
+    this.#fill.style.width = fraction === null ? "" : `${fraction * 100}%`;
+    set(this.#bar, { "aria-valuenow": percent === null ? null : String(percent), "aria-label": sentence });
+    const away = connection === "reconnecting" ? "Reconnecting…" : "";
+    say(this.#figures, state === "running" ? [progressWords(snapshot), away].filter(Boolean).join(" · ") : away);
+  }
+}
+
+const STYLE = `
+:host { display: block; }
+[hidden] { display: none !important; }
+.progress {
+  --teal: var(--stillwake-accent, light-dark(#0f766e, #2dd4bf)); --good: var(--stillwake-good, light-dark(#15803d, #4ade80));
+  --bad: var(--stillwake-bad, light-dark(#b91c1c, #f87171)); --amber: var(--stillwake-attention, light-dark(#b45309, #fbbf24));
+  --one: var(--teal); font: 15px/24px var(--stillwake-font, system-ui, sans-serif); color: inherit;
+}
+.progress[data-state="completed"] { --one: var(--good); }
+.progress[data-state="failed"] { --one: var(--bad); }
+.progress[data-state="cancelled"], .progress[data-state="paused"], .progress[data-state="queued"] { --one: var(--amber); }
+.sentence { overflow-wrap: anywhere; unicode-bidi: isolate; }
+[data-state="failed"] .sentence { color: var(--bad); }
+.bar { height: 8px; border-radius: 999px; margin: 8px 0 4px; background: color-mix(in srgb, currentColor 12%, transparent); overflow: hidden; }
+.fill { height: 100%; width: 0; border-radius: inherit; background: var(--one); }
+.moving .fill { width: 30%; }
+.figures { font-size: 13px; line-height: 20px; min-height: 20px; font-variant-numeric: tabular-nums; opacity: 0.75; }
+@media (prefers-reduced-motion: no-preference) {
+  .fill { transition: width 300ms linear; }
+  .moving .fill { animation: wander 1.6s ease-in-out infinite alternate; }
+  @keyframes wander { from { transform: translateX(-20%); } to { transform: translateX(253%); } }
+}
+`;

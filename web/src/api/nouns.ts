@@ -1,0 +1,80 @@
+// The nouns of the API: where each is asked for, and when it stops to change by itself. Types are the server's own.
+import type { nouns } from "stillwake/server";
+import { useAnswer } from "./ask.ts";
+
+export type { nouns };
+export type JobState = nouns.Job["state"];
+
+export const states: readonly JobState[] = ["queued", "running", "paused", "completed", "failed", "cancelled"];
+
+export function isOver(state: JobState): boolean {
+  return state === "completed" || state === "failed" || state === "cancelled";
+}
+
+const ofJob = (id: string, rest = "") => `/v1/jobs/${encodeURIComponent(id)}${rest}`;
+
+export interface Me {
+  name: string;
+  role: "reader" | "operator" | "admin" | "worker" | "follower";
+  tenant: string | null;
+  expiresAt: string | null;
+}
+
+export const useMe = () => useAnswer<Me>("/v1/me", { once: true });
+
+export type JobFilters = Partial<
+  Record<"pipeline" | "pool" | "state" | "key" | "tenant" | "parent" | "since" | "until" | "text" | "cursor", string>
+> & { limit?: number };
+
+export const useJobs = (query: JobFilters = {}, enabled = true) =>
+  useAnswer<nouns.JobPage>("/v1/jobs", { query, enabled });
+
+export const useJobWebhooks = (id: string, enabled: boolean) =>
+  useAnswer<{ webhooks: nouns.Webhook[] }>(ofJob(id, "/webhooks"), {
+    enabled,
+    moving: ({ webhooks }) => webhooks.some(({ state }) => state === "pending"),
+  });
+
+/** What is quiet for long may be asked for seldom. */
+const quiet = { moving: () => false };
+
+export const usePipelines = () => useAnswer<{ pipelines: nouns.Pipeline[] }>("/v1/pipelines", quiet);
+export const usePools = (enabled = true) => useAnswer<{ pools: nouns.Pool[] }>("/v1/pools", { enabled });
+export const useMachines = (enabled = true) => useAnswer<{ machines: nouns.Machine[] }>("/v1/machines", { enabled });
+export const useLimits = (enabled = true) => useAnswer<{ limits: nouns.Limit[] }>("/v1/limits", { enabled });
+export const useBreakers = (enabled = true) => useAnswer<{ breakers: nouns.Breaker[] }>("/v1/breakers", { enabled });
+export const useSchedules = (enabled = true) =>
+  useAnswer<{ schedules: nouns.Schedule[] }>("/v1/schedules", { ...quiet, enabled });
+export const useSlots = (name: string, count: number, enabled: boolean) =>
+  useAnswer<{ slots: nouns.Slot[] }>(`/v1/schedules/${encodeURIComponent(name)}/upcoming`, {
+    ...quiet,
+    query: { count },
+    enabled,
+  });
+export const useEndpoints = (enabled = true) =>
+  useAnswer<{ endpoints: nouns.Endpoint[] }>("/v1/endpoints", { ...quiet, enabled });
+
+export interface WebhookFilters {
+  endpoint?: string;
+  job?: string;
+  state?: string;
+  limit?: number;
+  cursor?: string;
+}
+
+export const useWebhooks = (filters: WebhookFilters, enabled = true) =>
+  useAnswer<{ webhooks: nouns.Webhook[]; cursor: string | null }>("/v1/webhooks", {
+    query: { ...filters },
+    enabled,
+    moving: ({ webhooks }) => webhooks.some(({ state }) => state === "pending"),
+  });
+
+export const useWebhook = (id: string) =>
+  useAnswer<nouns.Webhook>(`/v1/webhooks/${encodeURIComponent(id)}`, { moving: ({ state }) => state === "pending" });
+
+export const useStats = (span: string, parts: number, enabled = true) =>
+  useAnswer<nouns.Stats>("/v1/stats", { query: { span, parts }, enabled });
+
+export const useTokens = (enabled = true) => useAnswer<{ tokens: nouns.Token[] }>("/v1/tokens", { ...quiet, enabled });
+export const useActs = (query: { target?: string; limit?: number; cursor?: string }, enabled = true) =>
+  useAnswer<{ acts: nouns.Act[]; cursor: string | null }>("/v1/audit", { ...quiet, query, enabled });

@@ -1,0 +1,25 @@
+// How often a page looks again. One law for all pages: quick while something moves and somebody looks, slower the longer nothing does, and not at
+// all in a hidden tab. An open dashboard must not be what keeps a database awake.
+
+export interface Watching {
+  /** The tab can be seen. */
+  visible: boolean;
+  /** Since somebody last touched the page. */
+  untouchedMs: number;
+  /** Something shown can change by itself: a job waits or runs. */
+  moving: boolean;
+  /** How often in a row the server did not answer. */
+  failures: number;
+}
+
+const QUICK_MS = 2_000;
+const SLOW_MS = 15_000;
+export const REST_AFTER_MS = 10 * 60_000;
+
+/** False: not until somebody looks or touches. */
+export function refreshMs({ visible, untouchedMs, moving, failures }: Watching): number | false {
+  if (!visible) return false;
+  if (failures > 0) return Math.min(QUICK_MS * 2 ** (failures - 1), SLOW_MS);
+  if (untouchedMs > REST_AFTER_MS) return false;
+  return moving ? QUICK_MS : SLOW_MS;
+}

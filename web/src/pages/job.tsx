@@ -1,0 +1,211 @@
+// One job: what it is doing now, why it waits, what killed it, what it cost. The stream tells it as it happens; the rest is asked for when something has.
+import { useEffect, useState } from "react";
+import { JobProgress } from "stillwake/react";
+import { Link } from "wouter";
+import { isOver, type nouns } from "../api/nouns.ts";
+import "../look/job.css";
+import { Copy } from "../parts/copy.tsx";
+import { useNow } from "../parts/moment.tsx";
+import { Empty, PageHead, Wrong } from "../parts/panel.tsx";
+import { StateMark } from "../parts/state-mark.tsx";
+import { Timeline } from "../parts/timeline.tsx";
+import { costOf } from "../parts/timeline-model.ts";
+import { count, inert, shortId, span } from "../parts/words.ts";
+import { Acts } from "./job/acts.tsx";
+import {
+  standing,
+  useAttemptsOf,
+  useFreshness,
+  useJobAnswer,
+  useReasons,
+  useRevival,
+  useSiblings,
+  useStepsOf,
+  useStory,
+  useTimeline,
+} from "./job/asked.ts";
+import { Attempts } from "./job/attempts.tsx";
+import { Children } from "./job/children.tsx";
+import { LogPanel } from "./job/log.tsx";
+import { NowSentence } from "./job/now.tsx";
+import { Artifacts, Facts, FailurePanel, InOut, Webhooks } from "./job/sides.tsx";
+
+export default function Page({ params: { id = "" } }: { params: Record<string, string | undefined> }) {
+  // Another job is another page: nothing of the one before may be taken for it.
+  return <OneJob key={id} id={id} />;
+}
+
+function OneJob({ id }: { id: string }) {
+  const { data, error, dataUpdatedAt } = useJobAnswer(id);
+  const attempts = useAttemptsOf(id);
+  const steps = useStepsOf(id);
+  // All at once: what comes in one after the other pushes down what is being read.
+  if (data && !attempts.isPending && !steps.isPending)
+    return (
+      <Known
+        asked={data}
+        askedAt={dataUpdatedAt}
+        attempts={attempts.data?.attempts}
+        steps={steps.data?.steps}
+        stale={error !== null}
+      />
+    );
+  if (error?.status === 404 || error?.status === 400) return <NotThere id={id} words={error.message} />;
+  return (
+    <>
+      <PageHead title="Job" note={`…${shortId(id)}`} />
+      {error ? <Wrong error={error} /> : <div className="job-placeholder" aria-busy="true" />}
+    </>
+  );
+}
+
+function NotThere({ id, words }: { id: string; words: string }) {
+  return (
+    <>
+      <PageHead title="There is no such job" />
+      <div className="panel">
+        <Empty title={inert(words)}>
+          <p className="small">
+            It was never enqueued here, or its retention is over and it was pruned; or it is not yours to see. The
+            address says <code className="foreign">{inert(id)}</code>.
+          </p>
+          <Link href="/jobs" className="button">
+            See all jobs
+          </Link>
+        </Empty>
+      </div>
+    </>
+  );
+}
+
+function Known({
+  asked,
+  askedAt,
+  attempts,
+  steps,
+  stale,
+}: {
+  asked: nouns.Job;
+  askedAt: number;
+  attempts: nouns.Attempt[] | undefined;
+  steps: nouns.Step[] | undefined;
+  stale: boolean;
+}) {
+  const { id } = asked;
+  const story = useStory(id);
+  useFreshness(id, story);
+  useRevival(asked, askedAt, story);
+  const job = standing(asked, story);
+  const siblings = useSiblings(asked).data?.jobs ?? [];
+  const reasons = useReasons(job, siblings);
+  const given = useTimeline({ job, story, attempts, steps });
+  const running = attempts?.findLast(({ endedAt }) => endedAt === null);
+  const over = isOver(job.state);
+  useEffect(() => {
+    document.title = `${inert(job.pipeline)} ${job.state} · Stillwake`;
+  }, [job.pipeline, job.state]);
+  const forgotten = story.end !== null && story.end.state === null;
+  // An event is waited for in a step that is called as the event is, unless its code says otherwise.
+  const awaited = steps?.findLast(({ name }) => given.open?.has(name))?.name ?? "";
+  // Whoever watches a job to its end sees nothing jump: what can come has its place from the beginning.
+  const [watched] = useState(!isOver(asked.state));
+  const isFar =
+    job.state === "running" || (over ? watched && job.state === "completed" : (story.progress?.fraction ?? 0) > 0);
+  return (
+    <div className="job" data-watched={watched || undefined}>
+      <PageHead title={<span className="foreign">{inert(job.pipeline)}</span>} note={<StateMark state={job.state} />}>
+        <Acts job={job} awaited={awaited} onActed={() => story.story.reopen()} />
+      </PageHead>
+      <p className="job-note soft small">
+        <span className="mono" title={id}>
+          …{shortId(id)}
+        </span>
+        <Copy text={id} what="id" />
+        {job.key !== null && (
+          <span className="foreign">
+            key <Link href={listOf(job.pipeline, job.key)}>{inert(job.key)}</Link>
+          </span>
+        )}
+        {job.tenant !== null && <span className="foreign">tenant {inert(job.tenant)}</span>}
+        {job.parent !== null && (
+          <span>
+            child of <Link href={`/jobs/${job.parent.id}`}>job …{shortId(job.parent.id)}</Link>
+          </span>
+        )}
+      </p>
+      {forgotten && (
+        <div className="callout" data-tone="amber" role="status">
+          Its retention is over, and it was pruned. What is shown here is what was known of it.
+        </div>
+      )}
+      {stale && (
+        <div className="callout" data-tone="amber" role="status">
+          The server does not answer. What is shown is what it said last; this page asks again by itself.
+        </div>
+      )}
+      <NowSentence job={job} story={story} since={running?.claimedAt ?? null} awaited={awaited} reasons={reasons}>
+        {isFar && <JobProgress story={story.story} className="job-progress" />}
+        <Figures job={job} attempts={attempts ?? []} kept={steps ?? []} />
+      </NowSentence>
+      <div className="job-time">
+        <Timeline given={given} empty={over ? "It never began." : "It has not begun. Its steps will stand here."} />
+      </div>
+      <div className="job-columns">
+        <div className="job-main">
+          <LogPanel job={job} story={story.story} siblings={siblings} />
+          <Attempts attempts={attempts ?? []} />
+          <Children job={asked} />
+        </div>
+        <div className="job-side">
+          {job.state === "failed" && <FailurePanel failure={job.failure} />}
+          <InOut job={{ ...asked, state: job.state }} />
+          <Artifacts id={id} />
+          <Webhooks id={id} over={over} />
+          <Facts job={job} />
+        </div>
+      </div>
+    </div>
+  );
+}
+
+const listOf = (pipeline: string, key: string) => `/jobs?${new URLSearchParams({ pipeline, key })}`;
+
+/** What it cost. */
+function Figures({
+  job: { createdAt, startedAt, endedAt, state, runAt, attempt, maxAttempts },
+  attempts,
+  kept,
+}: {
+  job: nouns.Job;
+  attempts: readonly nouns.Attempt[];
+  kept: readonly nouns.Step[];
+}) {
+  const now = useNow();
+  const { workedMs, vainMs } = costOf(attempts, kept, now);
+  // A job for a later time has not waited before that.
+  const due = Math.max(Date.parse(createdAt), startedAt === null && runAt ? Date.parse(runAt) : 0);
+  const waited = (startedAt ? Date.parse(startedAt) : endedAt ? Date.parse(endedAt) : now) - due;
+  const whole = startedAt && (endedAt ? Date.parse(endedAt) : now) - Date.parse(startedAt);
+  const charged = `${attempt} of ${maxAttempts}`;
+  const figures: [string, string, string?][] = [
+    ["Waited to start", waited < 0 ? "–" : span(waited)],
+    [isOver(state) ? "From start to end" : "Since it started", whole === null ? "–" : span(Number(whole))],
+    ["Worker time", span(workedMs), vainMs > 500 ? `${span(vainMs)} of it in vain` : undefined],
+    attempts.length > attempt && attempts.length > 0
+      ? ["Attempts", count(attempts.length), `${charged} counted`]
+      : ["Attempts", charged],
+  ];
+  return (
+    <dl className="job-figures">
+      {figures.map(([name, value, more]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd className="number">
+            {value}
+            {more && <span className="job-figures-more">{more}</span>}
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

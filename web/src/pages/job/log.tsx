@@ -1,0 +1,54 @@
+// The live log, and the jobs of the same key before it: one is chosen in the panel and read there, or opened as a page of its own.
+import { useEffect, useMemo, useState } from "react";
+import { JobLog, type Run, type Story } from "stillwake/react";
+import { Link } from "wouter";
+import type { nouns } from "../../api/nouns.ts";
+import { dayTime, inert, shortId } from "../../parts/words.ts";
+import { serverHere } from "./asked.ts";
+
+export function LogPanel({ job, story, siblings }: { job: nouns.Job; story: Story; siblings: readonly nouns.Job[] }) {
+  const [chosen, setChosen] = useState(job.id);
+  useEffect(() => setChosen(job.id), [job.id]);
+  const runs = useMemo<Run[]>(() => {
+    const others = siblings.filter(({ id }) => id !== job.id);
+    if (others.length === 0) return [];
+    const all = [job, ...others].sort((one, two) => (one.id < two.id ? 1 : -1));
+    return all.map((one) => ({
+      id: one.id,
+      label: `${dayTime(one.createdAt)}${one.id === job.id ? " · this one" : ""}`,
+      state: one.state,
+      current: one.id === chosen,
+    }));
+  }, [job, siblings, chosen]);
+  const other = chosen === job.id ? undefined : siblings.find(({ id }) => id === chosen);
+  return (
+    <section className="job-log" aria-labelledby="job-log">
+      <h2 id="job-log" className="hidden">
+        Log
+      </h2>
+      {other && (
+        <p className="callout small job-log-other" data-tone="amber" role="status">
+          <span>
+            These are the lines of job …{shortId(other.id)}, made {dayTime(other.createdAt)}
+            {other.key !== null && <span className="foreign"> for the same key {inert(other.key)}</span>}.
+          </span>
+          <span>
+            <Link href={`/jobs/${other.id}`}>Open this job</Link>
+          </span>
+        </p>
+      )}
+      {other ? (
+        <JobLog
+          key={other.id}
+          id={other.id}
+          server={serverHere()}
+          runs={runs}
+          onRun={setChosen}
+          className="job-log-view"
+        />
+      ) : (
+        <JobLog story={story} runs={runs} onRun={setChosen} className="job-log-view" />
+      )}
+    </section>
+  );
+}

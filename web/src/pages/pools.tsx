@@ -1,0 +1,48 @@
+// Pools and the machines that serve them: what each is doing, and why not more.
+import { useMachines, usePools } from "../api/nouns.ts";
+import { Command } from "../parts/copy.tsx";
+import { Asked, Empty, PageHead, Panel, Wrong } from "../parts/panel.tsx";
+import "../look/pools.css";
+import { MachineTable } from "./pools/machines.tsx";
+import { PoolPanel } from "./pools/pool.tsx";
+
+export default function PoolsPage() {
+  const pools = usePools();
+  const machines = useMachines();
+  const awake = machines.data?.machines;
+  return (
+    <>
+      <PageHead title="Pools" note="Jobs, and the machines of one size that serve them" />
+      <Asked of={pools}>
+        {({ pools: all }) => {
+          const strays = awake?.filter(({ pool }) => !all.some(({ name }) => name === pool)) ?? [];
+          return (
+            <>
+              {machines.error && <Wrong error={machines.error} />}
+              {all.length === 0 && <NoPools />}
+              {all.map((pool) => (
+                <PoolPanel key={pool.name} pool={pool} machines={awake?.filter((one) => one.pool === pool.name)} />
+              ))}
+              {strays.length > 0 && (
+                <Panel title="Machines of pools that no pipeline names" bare>
+                  <MachineTable machines={strays} withPool />
+                </Panel>
+              )}
+            </>
+          );
+        }}
+      </Asked>
+    </>
+  );
+}
+
+function NoPools() {
+  return (
+    <Panel title="No pool yet" bare>
+      <Empty title="A pool is there as soon as a pipeline names it.">
+        <p>A pipeline that names none is of the pool “default”. Start a worker that has one:</p>
+        <Command>npx stillwake worker --pipelines ./pipelines</Command>
+      </Empty>
+    </Panel>
+  );
+}
