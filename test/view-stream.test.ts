@@ -181,7 +181,7 @@ describe("a story", () => {
     Object.assign(globalThis, { document: page });
     onTestFinished(() => void Reflect.deleteProperty(globalThis, "document"));
     const [lease] = await claimJobs(sql, 1);
-    const story = follow({ ...guest(lease!.job), patience: { ...patience, silence: 300, unseen: 50 } });
+    const story = follow({ ...guest(lease!.job), patience: { ...patience, silence: 60_000, unseen: 50 } });
     await until(story, "the rest", ({ connection }) => connection === "reconnecting");
     await append(sql, [lease!], numbers(1, 3));
     page.visibilityState = "visible";

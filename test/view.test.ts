@@ -207,7 +207,9 @@ describe("the pace", () => {
     expect(pace.now!.perSecond).toBeCloseTo(10);
     pace.tell({ at: moment(61), done: 1, total: 1000 });
     expect(pace.now).toMatchObject({ perSecond: null, leftMs: null, fraction: 0.001 });
-    pace.tell({ at: moment(62), sentence: "Uploading" });
+    pace.tell({ at: moment(71), done: 51, total: 1000 });
+    expect(pace.now!.perSecond).toBeCloseTo(5);
+    pace.tell({ at: moment(72), sentence: "Uploading" });
     expect(pace.now).toMatchObject({ fraction: null, sentence: "Uploading" });
   });
 });

@@ -8,7 +8,7 @@ body{font:15px/1.5 ui-sans-serif,system-ui,sans-serif;max-width:60rem;margin:2re
 h1{font-size:1.75rem}h2{margin-top:2.5rem;font-size:1.25rem}section{border-top:1px solid var(--line);padding:.6rem 0}
 h3{font:600 1rem ui-monospace,monospace;margin:.4rem 0;overflow-wrap:anywhere}h3 b{display:inline-block;min-width:4.2rem;color:var(--teal)}
 p{margin:.3rem 0}.who,summary{color:var(--soft)}pre{background:var(--panel);border:1px solid var(--line);border-radius:5px;padding:.6rem;overflow:auto;font-size:.8rem}summary{cursor:pointer}
-table{display:block;overflow-x:auto}td{padding:.1rem 1rem .1rem 0;vertical-align:top}code{font-family:ui-monospace,monospace;font-size:.85rem}`;
+td{padding:.1rem 1rem .1rem 0;vertical-align:top}code{font-family:ui-monospace,monospace;font-size:.85rem;overflow-wrap:anywhere}`;
 
 interface Operation {
   tags: string[];

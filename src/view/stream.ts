@@ -120,7 +120,7 @@ export class JobStream {
     const look = () => {
       if (Date.now() - this.#heardAt >= this.#patience.silence || this.#isUnseen()) cut();
     };
-    const watch = setInterval(look, this.#patience.silence / 3);
+    const watch = setInterval(look, Math.min(this.#patience.silence / 3, this.#patience.unseen));
     this.#hurry = look;
     try {
       this.#failures += 1;

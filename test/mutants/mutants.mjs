@@ -4,6 +4,7 @@
 // An edit replaces one text by another, and the text must be there exactly once: whoever changes the engine is told here.
 
 import { door } from "./door.mjs";
+import { view } from "./view.mjs";
 
 const MODEL = "test/model/model.test.ts";
 const LEASE = "test/lease.test.ts";
@@ -1631,4 +1632,5 @@ export const mutants = [
     ],
   },
   ...door,
+  ...view,
 ];

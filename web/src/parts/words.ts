@@ -1,23 +1,7 @@
 // Numbers, spans and moments as people say them, and text of strangers made harmless.
+import { span } from "stillwake/react";
 
-/** "3 s", "1 min 4 s", "2 h 5 min", "3 d 4 h". */
-export function span(ms: number): string {
-  if (!Number.isFinite(ms)) return "–";
-  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
-  const seconds = ms / 1000;
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
-  if (seconds < 60) return `${Math.round(seconds)} s`;
-  const whole = Math.round(seconds);
-  if (whole < 3600) return pair(Math.floor(whole / 60), "min", whole % 60, "s");
-  const minutes = Math.round(seconds / 60);
-  if (minutes < 1440) return pair(Math.floor(minutes / 60), "h", minutes % 60, "min");
-  const hours = Math.round(seconds / 3600);
-  return pair(Math.floor(hours / 24), "d", hours % 24, "h");
-}
-
-function pair(large: number, one: string, small: number, other: string): string {
-  return small === 0 ? `${large} ${one}` : `${large} ${one} ${small} ${other}`;
-}
+export { plain as inert, span } from "stillwake/react";
 
 const counts = new Intl.NumberFormat("en");
 
@@ -63,8 +47,9 @@ export function distance(at: string | Date, now: number): string {
   const ms = new Date(at).getTime() - now;
   const size = Math.abs(ms);
   if (size < 1000) return "now";
-  const text = coarse(size);
-  return ms > 0 ? `in ${text}` : `${text} ago`;
+  // What is to come is waited for, so its minutes count; what is past only grows older.
+  if (ms >= 3600_000) return `in ${span(Math.round(ms / 60_000) * 60_000)}`;
+  return ms > 0 ? `in ${coarse(size)}` : `${coarse(size)} ago`;
 }
 
 function coarse(ms: number): string {
@@ -80,4 +65,3 @@ export function shortId(id: string): string {
   return id.slice(-8);
 }
 
-export { plain as inert } from "stillwake/react";
