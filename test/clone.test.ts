@@ -7,6 +7,8 @@ import os from "node:os";
 import path from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { waitFor } from "../src/testing/index.ts";
+import { FULL } from "./setup/aftermath.ts";
+import { launchBrowser, openVisit } from "./setup/browser.ts";
 import { recordFigure } from "./setup/figures.ts";
 
 const ROOT = path.resolve(import.meta.dirname, "..");
@@ -58,6 +60,46 @@ describe.each(users)("in a fresh clone, as $name,", { timeout: 5 * MINUTES }, (u
     command.process.kill("SIGTERM");
     await waitFor(() => processesIn(clone.dir).length === 0, { timeout: 20_000, what: "everything to end" });
     await expect(fetch(`${address}/health`)).rejects.toThrow();
+  });
+});
+
+// Some minutes, of which npm takes most: in the long form, on a quiet machine.
+describe.runIf(FULL)("the first minute", { timeout: 5 * MINUTES }, () => {
+  it("ends with a job that was seen to lose its runner and to complete, in the browser, from one command", async () => {
+    const clone = makeClone(users[0]!);
+    const browser = await launchBrowser();
+    undo.push(() => browser.close());
+    const port = await freePort();
+    const began = performance.now();
+    const note = (what: string) =>
+      recordFigure(
+        `first minute: ${what}`,
+        (performance.now() - began) / 1000,
+        "s",
+        "from npm start in a fresh clone, warm npm cache",
+      );
+    const command = run(clone, ["start"], { STILLWAKE_PORT: String(port) });
+    const origin = `http://127.0.0.1:${port}`;
+    await waitFor(() => command.output().includes(origin) || hasEnded(command.process), { timeout: 4 * MINUTES });
+    note("the banner");
+    const { page, expectQuiet } = await openVisit(browser, { origin });
+    await page.goto(`${origin}/jobs`);
+    await page
+      .getByRole("link", { name: /demo-survivor/ })
+      .first()
+      .click();
+    await page
+      .getByText(/Worker lost/)
+      .first()
+      .waitFor({ timeout: MINUTES });
+    note("a runner is seen to die");
+    await page.getByRole("heading", { name: /demo-survivor/ }).waitFor();
+    await page.locator(".state[data-state=completed]").first().waitFor({ timeout: MINUTES });
+    note("the job is seen to complete");
+    expectQuiet();
+    expect((performance.now() - began) / 1000).toBeLessThan(90);
+    command.process.kill("SIGTERM");
+    await waitFor(() => processesIn(clone.dir).length === 0, { timeout: 20_000, what: "everything to end" });
   });
 });
 

@@ -7,6 +7,7 @@ import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { waitFor } from "../../src/testing/index.ts";
+import { install } from "./debian.ts";
 
 export interface Found {
   program: string;
@@ -21,11 +22,7 @@ export function findPgBouncer(): Found | string {
   if (!given && !fs.existsSync(program)) {
     if (process.getuid?.() !== 0) return "PgBouncer is not installed, and only root may install it";
     try {
-      // Run level 1 keeps the package from starting a server of its own.
-      const env = { ...process.env, RUNLEVEL: "1", DEBIAN_FRONTEND: "noninteractive" };
-      const options = { env, stdio: "ignore", timeout: 120_000 } as const;
-      execFileSync("apt-get", ["update"], options);
-      execFileSync("apt-get", ["install", "-y", "--no-install-recommends", "pgbouncer"], options);
+      install("pgbouncer");
     } catch (error) {
       return `PgBouncer is not installed, and apt-get could not: ${(error as Error).message}`;
     }

@@ -4,6 +4,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
+import { apt } from "./debian.ts";
 
 /** Kept from one run to the next: it is large. */
 const DIR = path.join(os.tmpdir(), "stillwake-promtool");
@@ -18,11 +19,9 @@ export function findPromtool(): { program: string } | string {
   if (process.getuid?.() !== 0) return "promtool is not installed, and only root may fetch packages";
   const fetched = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-deb-"));
   try {
-    const options = { stdio: "ignore", timeout: 120_000, cwd: fetched } as const;
-    execFileSync("apt-get", ["update"], options);
-    execFileSync("apt-get", ["download", "prometheus"], options);
+    apt(["download", "prometheus"], fetched);
     const [name] = fs.readdirSync(fetched).filter((one) => one.endsWith(".deb"));
-    execFileSync("dpkg", ["-x", name!, DIR], options);
+    execFileSync("dpkg", ["-x", name!, DIR], { cwd: fetched, stdio: "ignore", timeout: 120_000 });
     return { program: places[1]! };
   } catch (error) {
     return `promtool is not installed, and apt-get could not fetch it: ${(error as Error).message}`;
