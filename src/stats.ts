@@ -26,11 +26,19 @@ export interface Stats {
   waiting: Record<string, number>;
   /** Since when the oldest job that is queued exists. */
   oldest: Date | null;
+  /** The same of those that a worker could take now. */
+  oldestReady: Date | null;
   spanMs: number;
   ended: EndCounts;
   /** The same in equal parts, the oldest first. */
   parts: (EndCounts & { at: Date })[];
-  pipelines: (EndCounts & { name: string; meanSeconds: number | null; longestSeconds: number | null })[];
+  /** From the first start to the end, of those that were started: in all, on average, at most. */
+  pipelines: (EndCounts & {
+    name: string;
+    totalSeconds: number;
+    meanSeconds: number | null;
+    longestSeconds: number | null;
+  })[];
 }
 
 const MOST_LIVE = 100_000;
@@ -53,6 +61,7 @@ export async function summarise(queries: Queries, options: StatsOptions): Promis
     more: false,
     waiting: {},
     oldest: null,
+    oldestReady: null,
     spanMs,
     ended: none(),
     parts: [],
@@ -64,27 +73,33 @@ export async function summarise(queries: Queries, options: StatsOptions): Promis
     stats.live[state as keyof Stats["live"]] += Number(count);
     if (waiting_for !== null) stats.waiting[waiting_for] = Number(count);
     if (state === "queued" && (stats.oldest === null || oldest < stats.oldest)) stats.oldest = oldest;
+    if (waiting_for === "machine") stats.oldestReady = oldest;
   }
   stats.more = counted >= MOST_LIVE;
 
   const begins = ended[0] ? ended[0].begins.getTime() - (ended[0].bucket * spanMs) / parts : Date.now() - spanMs;
   stats.parts = Array.from({ length: parts }, (_, n) => ({ at: new Date(begins + (n * spanMs) / parts), ...none() }));
-  const byName = new Map<string, Stats["pipelines"][number] & { seconds: number; timed: number }>();
+  const byName = new Map<string, Stats["pipelines"][number] & { timed: number }>();
   for (const { bucket, pipeline: name, state, count, timed, seconds, longest } of ended) {
     stats.ended[state] += Number(count);
     stats.parts[bucket]![state] += Number(count);
-    const all = byName.get(name) ?? { name, ...none(), meanSeconds: null, longestSeconds: null, seconds: 0, timed: 0 };
+    const all = byName.get(name) ?? {
+      name,
+      ...none(),
+      totalSeconds: 0,
+      meanSeconds: null,
+      longestSeconds: null,
+      timed: 0,
+    };
     byName.set(name, all);
     all[state] += Number(count);
     if (seconds === null) continue;
-    all.seconds += seconds;
+    all.totalSeconds += seconds;
     all.timed += Number(timed);
-    all.meanSeconds = all.seconds / all.timed;
+    all.meanSeconds = all.totalSeconds / all.timed;
     all.longestSeconds = Math.max(all.longestSeconds ?? 0, longest ?? 0);
   }
-  stats.pipelines = [...byName.values()]
-    .map(({ seconds, timed, ...kept }) => kept)
-    .sort((a, b) => (a.name < b.name ? -1 : 1));
+  stats.pipelines = [...byName.values()].map(({ timed, ...kept }) => kept).sort((a, b) => (a.name < b.name ? -1 : 1));
   return stats;
 }
 

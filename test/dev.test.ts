@@ -1,6 +1,6 @@
 // `stillwake dev` as a newcomer meets it, without pipelines: real processes, a Postgres of its own, Ctrl-C as a terminal sends it. The tests are one
-// story in one folder: the first start, its two pipelines to look at, Ctrl-C in the middle, the second start.
-import { type ChildProcess, spawn } from "node:child_process";
+// story in one folder: the first start, its two pipelines to look at, Ctrl-C in the middle, a start whose terminal is closed, the one that goes on.
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
 import net from "node:net";
@@ -16,7 +16,16 @@ const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-dev
 /** Found in the arguments of the program that the job starts. */
 const harbour = `Harbour ${path.basename(dir)}`;
 const LONG = 60_000;
+const DEV = [process.execPath, path.join(ROOT, "dist/cli/index.js"), "dev"];
+const told = path.join(dir, ".stillwake/dev.json");
+/** Why there is no terminal to be had. That of other systems takes other words. */
+const noTerminal = /util-linux/.test(String(spawnSync("script", ["--version"]).stdout))
+  ? ""
+  : "script of util-linux is not here";
 let dev: Dev;
+/** Both at once: they are there to take time. */
+let survivor: ReturnType<typeof run>;
+let report: ReturnType<typeof run>;
 
 beforeAll(() => buildPackage());
 afterAll(() => {
@@ -30,9 +39,7 @@ describe("the first start", { timeout: 2 * LONG }, () => {
     await once(holder, "listening");
     const { port } = holder.address() as net.AddressInfo;
     const began = performance.now();
-    dev = await start([process.execPath, path.join(ROOT, "dist/cli/index.js"), "dev"], {
-      STILLWAKE_PORT: String(port),
-    });
+    dev = await start(DEV, { STILLWAKE_PORT: String(port) });
     recordFigure(
       "dev: first start to the banner",
       (performance.now() - began) / 1000,
@@ -51,10 +58,28 @@ describe("the first start", { timeout: 2 * LONG }, () => {
   it("has one job on its way, so that the page is not empty", async () => {
     expect(await jobs("demo-survivor")).toHaveLength(1);
     expect(await jobs("demo-report")).toHaveLength(0);
+    survivor = run("demo-survivor", { seconds: 2 });
+    report = run("demo-report", { seconds: 2 });
+    // Whoever waits for them says what is wrong.
+    for (const one of [survivor, report]) one.catch(() => {});
+  });
+
+  it("is the only one in its folder: a second one is refused, and told where the first is", async () => {
+    const { PATH = "", HOME = "" } = process.env;
+    const [program = "", ...args] = DEV;
+    const second = spawn(program, args, { cwd: dir, env: { PATH, HOME, STILLWAKE_PORT: "0" } });
+    let said = "";
+    for (const stream of [second.stdout, second.stderr]) stream.on("data", (data) => (said += data));
+    expect(await once(second, "close"), said).toEqual([1, null]);
+    expect(said).toMatch(
+      /^DEV_RUNNING: A stillwake dev is running in \.stillwake already, at (\S+)\. Use that one, or /,
+    );
+    expect(said).toContain(`at ${dev.url}. `);
+    expect(JSON.parse(fs.readFileSync(told, "utf8"))).toMatchObject({ pid: dev.pid, url: dev.url });
   });
 
   it("demo-survivor kills its runner once, and the next attempt goes on where it was", async () => {
-    const { id, lines, end } = await run("demo-survivor", { seconds: 2 });
+    const { id, lines, end } = await survivor;
     expect(end).toMatchObject({ state: "completed", output: { miles: 10, attempts: 2 } });
     expect(end.output.castOffBy).not.toBe(end.output.mooredBy);
     const { attempts } = await ask(`/v1/jobs/${id}/attempts`);
@@ -89,7 +114,7 @@ describe("the first start", { timeout: 2 * LONG }, () => {
       expect(field).toMatchObject({ title: expect.any(String), description: expect.any(String) });
       expect(field).toHaveProperty("default");
     }
-    const { id, lines, end } = await run("demo-report", { seconds: 2 });
+    const { id, lines, end } = await report;
     expect(end).toMatchObject({ state: "completed", output: { harbour: "Stillwater", readings: 400 } });
     const job = await ask(`/v1/jobs/${id}`);
     expect(job).toMatchObject({ missing: ["weather"], attempt: 1, progress: { done: 400, total: 400 } });
@@ -114,10 +139,13 @@ describe("the first start", { timeout: 2 * LONG }, () => {
   });
 });
 
-describe("Ctrl-C", { timeout: 2 * LONG }, () => {
+describe("the end", { timeout: 2 * LONG }, () => {
   let interrupted: string;
+  let left: string;
+  let ends = 0;
 
-  it("T50: in the middle of a job ends everything it has started, with somebody watching", async () => {
+  it("T50: Ctrl-C in the middle of a job ends everything it has started, with somebody watching", async () => {
+    left = fs.readFileSync(told, "utf8");
     ({ id: interrupted } = await ask("/v1/jobs", { pipeline: "demo-report", input: { harbour, seconds: 5 } }));
     const watching = follow(interrupted).catch(() => {});
     await waitFor(() => processesOf(harbour).length > 0, { timeout: LONG, what: "the program of the job" });
@@ -129,9 +157,28 @@ describe("Ctrl-C", { timeout: 2 * LONG }, () => {
     expect(processesOf(harbour, `-${dev.pid}-`)).toEqual([]);
     // The shell that watched over Postgres may take a moment to notice.
     await waitFor(() => processesOf(dir).length === 0, { timeout: LONG, what: "everything to end" });
-    expect(fs.existsSync(path.join(dir, ".stillwake/dev.json"))).toBe(false);
+    expect(fs.existsSync(told)).toBe(false);
     await watching;
+    ends++;
   });
+
+  it.skipIf(noTerminal)(
+    `T50: a closed terminal hands the jobs back too${noTerminal ? ` (${noTerminal})` : ""}`,
+    async () => {
+      // As one that was killed would have left it: nobody is there any more.
+      fs.writeFileSync(told, left);
+      // A shell passes on what it hears of its terminal, and waits.
+      const shell = `trap 'kill -HUP $!' HUP; ${DEV.join(" ")} & wait $!; wait $!; echo $? > ended`;
+      dev = await start(["script", "-q", "-f", "-c", shell, "/dev/null"], { STILLWAKE_PORT: "0" });
+      const isRunning = async () => (await ask(`/v1/jobs/${interrupted}`)).state === "running";
+      await waitFor(isRunning, { timeout: LONG, what: "the job to go on" });
+      dev.closeTerminal();
+      await waitFor(() => processesOf(dir, harbour).length === 0, { timeout: LONG, what: "everything to end" });
+      expect(fs.readFileSync(path.join(dir, "ended"), "utf8")).toBe("0\n");
+      expect(fs.existsSync(told)).toBe(false);
+      ends++;
+    },
+  );
 
   it("loses nothing: npm start goes on with the job where it was, and enqueues none of its own", async () => {
     const survivors = 2;
@@ -143,7 +190,7 @@ describe("Ctrl-C", { timeout: 2 * LONG }, () => {
     expect(end).toMatchObject({ state: "completed", output: { harbour } });
     const { attempts } = await ask(`/v1/jobs/${interrupted}/attempts`);
     expect(attempts).toMatchObject([
-      { attempt: 1, outcome: "released" },
+      ...Array.from({ length: ends }, () => ({ attempt: 1, outcome: "released" })),
       { attempt: 1, outcome: "completed" },
     ]);
     expect(lines.filter(({ message }) => /^The logbook is open/.test(message))).toHaveLength(1);
@@ -162,6 +209,8 @@ interface Dev {
   closed: Promise<unknown[]>;
   /** To the whole group, as a terminal does it. */
   interrupt(): void;
+  /** Of one that was started on a terminal. */
+  closeTerminal(): void;
 }
 
 async function start([program = "", ...args]: string[], env: Record<string, string>, cwd = dir): Promise<Dev> {
@@ -174,16 +223,17 @@ async function start([program = "", ...args]: string[], env: Record<string, stri
   });
   const parts: Buffer[] = [];
   for (const stream of [child.stdout, child.stderr]) stream?.on("data", (data) => parts.push(data));
-  const output = () => Buffer.concat(parts).toString();
+  // A terminal ends its lines in its own way.
+  const output = () => Buffer.concat(parts).toString().replaceAll("\r\n", "\n");
   const closed = once(child, "close");
   await waitFor(() => /Stop with Ctrl-C.*\n\n$/.test(output()) || child.exitCode !== null, { timeout: LONG });
   const [, url = ""] = /is at (\S+)\n/.exec(output()) ?? [];
   expect(url, output()).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
-  const file = path.join(dir, ".stillwake/dev.json");
-  const { pid, database } = JSON.parse(fs.readFileSync(file, "utf8"));
+  const { pid, database } = JSON.parse(fs.readFileSync(told, "utf8"));
   expect(database).toMatch(/^postgres:\/\/postgres:[\w-]+@127\.0\.0\.1:\d+\/postgres$/);
-  expect(fs.statSync(file).mode & 0o077).toBe(0);
-  return { url, pid, output, closed, interrupt: () => void process.kill(-child.pid!, "SIGINT") };
+  expect(fs.statSync(told).mode & 0o077).toBe(0);
+  const interrupt = () => void process.kill(-child.pid!, "SIGINT");
+  return { url, pid, output, closed, interrupt, closeTerminal: () => void child.kill("SIGKILL") };
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: what the API answers.

@@ -76,6 +76,8 @@ describe("the pages", () => {
     expect(answer.status).toBe(200);
     expect(answer.headers.get("access-control-allow-origin")).toBe("*");
     expect(await answer.text()).not.toMatch(/\bimport\s*[("{]/);
+    const known = { "if-none-match": answer.headers.get("etag")! };
+    expect((await ask("/embed.js", { headers: known })).status).toBe(304);
   });
 
   it("answers HEAD without content, and other methods not at all", async () => {
@@ -102,6 +104,10 @@ describe("the pages", () => {
   it("names the path it is mounted at, so that its addresses lead there", async () => {
     const mounted = another({ path: "/inside/stillwake" });
     expect(await (await ask("/jobs", {}, mounted)).text()).toContain('<base href="/inside/stillwake/"');
+    // Without a word on it they lead to the top from wherever they are.
+    for (const [place, up] of Object.entries({ "/": "./", "/jobs": "./", "/jobs/1": "../", "/watch": "./" })) {
+      expect(await (await ask(place)).text()).toContain(`<base href="${up}"`);
+    }
     for (const path of ["stillwake", '/"><script>', "/a b", "//evil.example"]) {
       expect(() => createServer({ url: database.url, path })).toThrow(/mounted/);
     }

@@ -149,6 +149,7 @@ describe("of the installation", () => {
       completed: 2,
       failed: 1,
       cancelled: 0,
+      totalSeconds: expect.any(Number),
       meanSeconds: expect.any(Number),
     });
     // Those that never ran have no part in how long it takes.

@@ -6,7 +6,7 @@ import type * as shapes from "../src/server/shapes.ts";
 import { LineFilter } from "../src/view/line-filter.ts";
 import { textOf } from "../src/view/line-text.ts";
 import { Pace } from "../src/view/pace.ts";
-import { maskedJson, plain, plainLine } from "../src/view/plain.ts";
+import { maskedJson, maskedText, plain, plainLine, veiled } from "../src/view/plain.ts";
 import type { Line, Snapshot } from "../src/view/snapshot.ts";
 import { eventReader } from "../src/view/sse.ts";
 import { Story } from "../src/view/story.ts";
@@ -250,10 +250,16 @@ describe("the words", () => {
   it("say every change of state that the feed has, also to guests, who are told no more than its kind", () => {
     const kinds =
       "lost failed slept released paused pause_requested resumed retried restarted adopted cancel_requested";
-    for (const kind of [...kinds.split(" "), "signalled", "spawned", "ghost", "aborted:shutdown"]) {
+    for (const kind of [...kinds.split(" "), "signalled", "spawned", "ghost", "handed_on", "aborted:shutdown"]) {
       const { message } = eventSentence({ kind, data: null });
       expect(message).toMatch(/^[\w ,:;.]{6,}$/);
       expect(message).not.toMatch(/undefined|null/);
+    }
+    // The worker that leaves says so in its own word.
+    for (const kind of ["released", "aborted:shutdown"]) {
+      expect(eventSentence({ kind, data: null }).message).toBe(
+        "Handed back by its worker, which is leaving. The job goes on elsewhere.",
+      );
     }
     expect(eventSentence({ kind: "paused", data: { by: "ada", reason: "too many" } }).message).toBe(
       "Paused by ada: too many",
@@ -291,7 +297,55 @@ describe("text of strangers", () => {
       '"postgres://ada:secret@db/app"',
       '"eyJhbGciOi.eyJzdWIiOi.x"',
     ]);
+    const covered = (one: unknown) => maskedJson(one).flatMap((part) => (typeof part === "string" ? [] : part.secret));
+    const keys = [
+      "AKIAIOSFODNN7EXAMPLE",
+      "sk-proj-a1b2c3d4e5f6g7h8",
+      "sk-ant-api03-abcdefgh",
+      `npm_${"a1".repeat(18)}`,
+      `AIza${"Sy0_".repeat(9)}`,
+      "xoxb-123456789012-abcdef",
+      "curl -H 'Authorization: Bearer abcdef123456' https://api",
+      "redis://:hunter2@cache:6379",
+    ];
+    for (const key of keys) expect(covered({ note: key }), key).toEqual([JSON.stringify(key)]);
+    expect(covered({ password: { value: "a", deep: ["b"] }, pwd: "c", PWD: "/home/ada" })).toEqual([
+      '"a"',
+      '"b"',
+      '"c"',
+    ]);
+    expect(
+      covered([
+        { name: "API_KEY", value: "a" },
+        { key: "colour", value: "red" },
+      ]),
+    ).toEqual(['"a"']);
+    expect(covered({ args: ["--password", "a", "--user", "ada"], header: ["x-api-key", "b"] })).toEqual(['"a"', '"b"']);
+    const counts = { prompt_tokens: 12, max_tokens: 100, token_count: 3, tokens: { prompt: 5 }, totalTokens: 9 };
+    expect(covered({ usage: counts, words: "Bearer authentication failed, basic configuration" })).toEqual([]);
     expect(maskedJson("\u202e")).toEqual(['"\\u{202e}"']);
+  });
+
+  it("is cut where a line or a stack says something that opens doors, and nowhere else", () => {
+    const text = "GET /?token=abc123 with Bearer abcdef123456\n\u001b[1mat postgres://ada:hunter2@db/app";
+    expect(maskedText(text)).toEqual([
+      "GET /?",
+      { secret: "token=abc123" },
+      " with ",
+      { secret: "Bearer abcdef123456" },
+      "\nat postgres",
+      { secret: "://ada:hunter2@" },
+      "db/app",
+    ]);
+    expect(veiled(text)).not.toMatch(/abc|hunter2/);
+    const harmless = "The bearer of bad news: max_tokens=100, npm_config_cache, ask-me-anything-2024, PWD=/home/ada";
+    expect(maskedText(harmless)).toEqual([harmless]);
+    // No text makes the looking slow.
+    const began = performance.now();
+    for (const piece of ["sk-", "eyJ", "a:", "://a:", "Bearer ", "-----BEGIN PRIVATE KEY", "token=", "a-"]) {
+      maskedText(piece.repeat(20_000));
+    }
+    expect(performance.now() - began).toBeLessThan(10_000);
   });
 
   it("is copied as lines that none of them can forge", () => {

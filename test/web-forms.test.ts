@@ -174,6 +174,29 @@ describe("a draft", () => {
     expect(draftOf(sealed, { key: { $secret: "github" } })).toBeUndefined();
   });
 
+  it("is not made of a moment that its field would send back as another text", () => {
+    const video = "https://a.example.com";
+    for (const at of ["2026-05-04T03:02:01.123Z", "2026-05-04T05:02:01+02:00", "2026-05-04T03:02:01Z", "soon"]) {
+      expect(draftOf(field, { video, at }), at).toBeUndefined();
+    }
+    expect(draftOf(field, { video, at: "2026-05-04T03:02:01.000Z" })).toBeDefined();
+  });
+
+  it("leaves a fixed value that may be left out to whoever fills it in", () => {
+    const fixed = made(z.object({ name: z.string(), dry: z.literal(true).optional(), kind: z.literal("clip") }));
+    const fresh = typed(begin(fixed, true), "name", { text: "a" });
+    expect(saidBy(fixed, fresh).value).toEqual({ name: "a", kind: "clip" });
+    const ticked = typed(fresh, "dry", { as: "given" });
+    expect(saidBy(fixed, ticked)).toEqual({ value: { name: "a", kind: "clip", dry: true }, issues: [] });
+    expect(saidBy(fixed, typed(ticked, "dry", { as: "left" })).value).toEqual({ name: "a", kind: "clip" });
+    for (const value of [
+      { name: "a", kind: "clip" },
+      { name: "a", kind: "clip", dry: true },
+    ]) {
+      expect(saidBy(fixed, draftOf(fixed, value)!).value).toEqual(value);
+    }
+  });
+
   it("finds the variant that fits a value", () => {
     const either = made(
       z.object({ it: z.union([z.object({ r: z.number() }), z.object({ a: z.number() }), z.string()]) }),

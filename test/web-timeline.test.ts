@@ -1,5 +1,7 @@
-// The timeline of a job page as numbers: what lies where, what was kept, what was in vain. Drawing it is for the browser's tests.
+// The timeline of a job page as numbers: what lies where, what was kept, what was in vain; and the figures beside it. Drawing it is for the browser's tests.
 import { describe, expect, it } from "vitest";
+import { waitedToStart } from "../web/src/pages/job/waited.ts";
+import { readCap } from "../web/src/pages/pools/cap.ts";
 import {
   type AttemptGiven,
   costOf,
@@ -31,12 +33,14 @@ const attempt = (
   from: number,
   to: number | null,
   outcome: AttemptGiven["outcome"] = null,
+  given: Partial<AttemptGiven> = {},
 ): AttemptGiven => ({
   epoch: String(n),
   attempt: n,
   claimedAt: at(from),
   endedAt: to === null ? null : at(to),
   outcome,
+  ...given,
 });
 
 const step = (name: string, epoch: number, from: number, to: number): StepGiven => ({
@@ -120,7 +124,55 @@ describe("the timeline of a job", () => {
       [5, 20, "interrupted"],
       [21, 40, "interrupted"],
     ]);
-    expect(row("late").tookMs).toBe(34_000);
+    expect(row("late")).toMatchObject({ tookMs: 19_000, allMs: 34_000 });
+  });
+
+  it("gives a step the length of the try that was kept, whatever was tried before and however its lines lie", () => {
+    const lines = [line("scan", 1, 5), line("scan", 2, 31), line("scan", 2, 50)];
+    const attempts = [attempt(1, 0, 30, "failed"), attempt(2, 30, 55, "completed")];
+    const kept = [{ ...step("scan", 2, 32, 48), tookMs: 15_500 }];
+    const { row, pieces } = drawn({ attempts, kept, lines });
+    expect(row("scan")).toMatchObject({ state: "kept", tookMs: 15_500, allMs: 40_500 });
+    expect(pieces("scan")).toEqual([
+      [5, 30, "interrupted"],
+      [32.5, 48, "kept"],
+    ]);
+    const second = drawn({ attempts: [attempts[0]!, attempt(2, 30, null)], lines });
+    expect(second.row("scan")).toMatchObject({ state: "running", tookMs: 29_000 });
+  });
+
+  it("numbers attempts by their order, also after the job was retried by hand", () => {
+    const attempts = [
+      attempt(1, 0, 10, "failed"),
+      attempt(2, 20, 30, "failed"),
+      attempt(3, 3600, 3610, "failed", { attempt: 1 }),
+      attempt(4, 3620, null, null, { attempt: 2 }),
+    ];
+    const { timeline, row } = drawn({ attempts, kept: [step("clone", 3, 3601, 3605)], now: START + 3_700_000 });
+    expect(timeline.bands.map((band) => band.attempt)).toEqual([1, 2, 3, 4]);
+    expect(row("clone").keptFrom).toBe(3);
+    // Between the second and the third a person decided; the other waits were the engine's.
+    expect(timeline.gaps.map(({ after }) => after)).toEqual(["failed", "ended", "failed"]);
+  });
+
+  it("knows that a job which waits after a retry by hand had ended before", () => {
+    const attempts = [attempt(1, 0, 10, "failed")];
+    const waits = (startedAt: string | null) =>
+      drawn({ attempts, job: job({ state: "queued", startedAt }) }).timeline.gaps.map(({ after }) => after);
+    expect(waits(at(0))).toEqual(["failed"]);
+    expect(waits(null)).toEqual(["ended"]);
+    const released = [attempt(1, 0, 10, "released"), attempt(2, 20, null, null, { attempt: 1 })];
+    expect(drawn({ attempts: released }).timeline.gaps[0]).toMatchObject({ after: "released" });
+  });
+
+  it("tells a runner that died from a worker that was lost", () => {
+    const attempts = [
+      attempt(1, 0, 10, "lost", { failure: { code: "RUNNER_KILLED" } }),
+      attempt(2, 11, 20, "lost", { failure: { code: "LEASE_EXPIRED" } }),
+      attempt(3, 21, 30, "failed", { failure: { code: "RUNNER_OOM" } }),
+    ];
+    expect(drawn({ attempts }).timeline.bands.map(({ runner }) => runner)).toEqual([true, false, false]);
+    expect(drawn({ attempts }).timeline.gaps[0]).toMatchObject({ after: "lost", runner: true });
   });
 
   it("has a row for an optional step that was skipped, with the reason it gave, or without where it gave none", () => {
@@ -258,6 +310,39 @@ describe("what a job cost", () => {
     const kept = [step("clone", 1, 0, 12), step("scan", 2, 41, 49)];
     expect(costOf(attempts, kept, START + 65_000)).toEqual({ workedMs: 45_000, vainMs: 18_000 });
     expect(costOf([], [], START)).toEqual({ workedMs: 0, vainMs: 0 });
+  });
+});
+
+describe("how long a job waited to start", () => {
+  const waits = (given: object, began: number | null, now = 100) => {
+    const base = { createdAt: at(0), runAt: at(0), startedAt: null, endedAt: null };
+    return waitedToStart({ ...base, ...given }, began === null ? null : at(began), START + now * 1000);
+  };
+
+  it("is counted from when it was due, while it waits and once it has started", () => {
+    expect(waits({}, null)).toEqual({ ms: 100_000, whole: false });
+    expect(waits({ runAt: at(90) }, null)).toEqual({ ms: 10_000, whole: false });
+    expect(waits({ runAt: at(90) }, null, 50)).toEqual({ ms: null, whole: false });
+    expect(waits({ runAt: at(90), startedAt: at(92) }, 92)).toEqual({ ms: 2_000, whole: false });
+    expect(waits({ endedAt: at(7) }, null)).toEqual({ ms: 7_000, whole: false });
+  });
+
+  it("stays the same after a retry, and says so where it can only tell the time since it was enqueued", () => {
+    // A retry by hand: another start, another time to run; the first attempt is what it was.
+    expect(waits({ runAt: at(60), startedAt: at(61) }, 3)).toEqual({ ms: 3_000, whole: true });
+    expect(waits({ runAt: at(60), startedAt: null }, 3)).toEqual({ ms: 3_000, whole: true });
+    expect(waits({ runAt: null, startedAt: at(3) }, 3)).toEqual({ ms: 3_000, whole: true });
+  });
+});
+
+describe("a cap that somebody writes", () => {
+  it("is a whole number from 1 on, or none where nothing is written", () => {
+    expect(["4", " 12 ", ""].map(readCap)).toEqual([4, 12, null]);
+  });
+
+  it("is refused where it cannot be read, and never taken for none", () => {
+    for (const text of ["1e999", "0", "-1", "2.5", "four", "99999999999", "1 2"])
+      expect(readCap(text), text).toBeUndefined();
   });
 });
 

@@ -8,6 +8,8 @@ const from = (place: string) => fileURLToPath(new URL(place, import.meta.url));
 export default defineConfig(({ mode }) => ({
   // Addresses of assets are relative to the document's <base>, which says where the server is mounted.
   base: "./",
+  // A library is built for other bundlers, which would say this themselves; behind this file comes none.
+  ...(mode === "embed" && { define: { "process.env.NODE_ENV": '"production"' } }),
   resolve: {
     alias: {
       "stillwake/react": from("../dist/react/index.js"),

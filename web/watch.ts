@@ -10,11 +10,6 @@ function show(): void {
   const given = new URLSearchParams(location.hash.slice(1));
   const job = given.get("job");
   const token = given.get("token");
-  const title = given.get("title");
-  if (title) {
-    document.title = title;
-    document.querySelector("h1")!.textContent = title;
-  }
   if (!job) {
     view.replaceChildren(
       paragraph(

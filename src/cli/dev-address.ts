@@ -16,14 +16,16 @@ export function writeDevAddress(dir: string, url: string, database: string): () 
   };
 }
 
-/** It may be of one that was killed: whether somebody is there has to be asked. */
-export function readDevAddress(dir: string): string | undefined {
-  const url = read(path.resolve(dir, "dev.json"))?.url;
+/** It may be of one that was killed: whether somebody is there has to be asked, unless `database` is known to be its own and up. */
+export function readDevAddress(dir: string, database?: string): string | undefined {
+  const told = read(path.resolve(dir, "dev.json"));
+  if (database !== undefined && told?.database !== database) return undefined;
+  const url = told?.url;
   // A folder of strangers must not send commands to strangers.
   return typeof url === "string" && /^http:\/\/(127\.0\.0\.1|localhost|\[::1\]):\d+$/.test(url) ? url : undefined;
 }
 
-function read(file: string): { pid?: unknown; url?: unknown } | undefined {
+function read(file: string): { pid?: unknown; url?: unknown; database?: unknown } | undefined {
   try {
     return JSON.parse(fs.readFileSync(file, "utf8")) ?? undefined;
   } catch {

@@ -27,7 +27,8 @@ export function onStopSignals(close: () => Promise<void>, underNpm: boolean): St
     );
   };
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, stop);
-  if (underNpm) whenOrphaned(stop);
+  // A closed terminal ends npm's shell too. That is no second word from anybody.
+  if (underNpm) whenOrphaned(() => begunAt === undefined && stop());
   return {
     get begun() {
       return begunAt !== undefined;

@@ -2,10 +2,11 @@
 // pipelines where it has some, and with two to look at where it has none. Ctrl-C hands jobs back and ends all of it; the next start goes on.
 import { randomBytes } from "node:crypto";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { Stillwake } from "../client.ts";
 import type { Config } from "../config.ts";
-import { InvalidInput } from "../errors.ts";
+import { InvalidInput, StillwakeError } from "../errors.ts";
 import { migrate } from "../migrate.ts";
 import { type EmbeddedPostgres, startPostgres } from "../postgres/index.ts";
 import { createServer, type Listening, type StillwakeServer } from "../server/index.ts";
@@ -16,7 +17,7 @@ import type { WorkerOptions } from "../worker/options.ts";
 import { checkSecretSetting } from "./checks.ts";
 import type { Call } from "./command.ts";
 import { loadConfigFile } from "./config-file.ts";
-import { writeDevAddress } from "./dev-address.ts";
+import { readDevAddress, writeDevAddress } from "./dev-address.ts";
 import { onStopSignals } from "./dev-stop.ts";
 import { doorTo } from "./door.ts";
 import type { Flags } from "./flags.ts";
@@ -35,6 +36,8 @@ const GRACE = "1500ms";
 const REQUEST_MS = 500;
 /** Of the first job: whoever starts this for the first time has a browser to open before it loses its runner. */
 const FIRST_SECONDS = 24;
+/** How long a Postgres that somebody else has started may take to end, or its `stillwake dev` to say where it is. */
+const TAKEN_MS = 30_000;
 const DEMO = ["survivor", "report"].map((name) => fileURLToPath(new URL(`demo/${name}.js`, import.meta.url)));
 
 /** What the workers of a project are made with. */
@@ -97,7 +100,7 @@ async function start(
   mayDemonstrate: boolean,
 ): Promise<{ server: StillwakeServer }> {
   const { schema } = config;
-  if (!config.databaseUrl) open.postgres = await startPostgres({ dir: path.resolve(config.dir, "postgres") });
+  if (!config.databaseUrl) open.postgres = await startOwnPostgres(config.dir, screen);
   const url = config.databaseUrl ?? open.postgres!.url;
   await sayingWhere(
     url,
@@ -131,13 +134,36 @@ async function start(
   return { server };
 }
 
+/** A Postgres that belongs to another process would end with that one, under jobs of ours. One that is just ending is waited for. */
+async function startOwnPostgres(dir: string, screen: Screen): Promise<EmbeddedPostgres> {
+  const place = path.resolve(dir, "postgres");
+  const deadline = performance.now() + TAKEN_MS;
+  for (let said = false; ; said = true) {
+    const postgres = await startPostgres({ dir: place });
+    if (postgres.owner) return postgres;
+    const running = readDevAddress(dir, postgres.url);
+    if (running !== undefined) {
+      throw new StillwakeError("DEV_RUNNING", `A stillwake dev is running in ${dir} already, at ${running}`, {
+        remedy: "Use that one, or stop it first; STILLWAKE_DIR=<folder> starts one with data of its own",
+      });
+    }
+    if (performance.now() > deadline) {
+      throw new StillwakeError("DEV_RUNNING", `The Postgres in ${place} belongs to another process`, {
+        remedy: "Stop that process first; STILLWAKE_DIR=<folder> starts one with data of its own",
+      });
+    }
+    if (!said) screen.say(`  The Postgres in ${place} belongs to another process; waiting for that one.`);
+    await delay(100);
+  }
+}
+
 /** Where it is, what to press, how to stop. */
 function banner(url: string, demonstrates: boolean, first: boolean, kept: string): [string, string, string] {
   const press = first
     ? "Open it and watch demo-survivor lose its runner and go on. Then press Enqueue and start demo-report"
     : demonstrates
       ? "Open it, press Enqueue, and start demo-report or demo-survivor"
-      : "Open it, press Enqueue, and start one of your pipelines";
+      : "Open it, press Enqueue, and start one of your pipelines. After a change of their code, start this anew";
   return [
     `  Stillwake ${version} is at ${url}`,
     `  ${press}.`,

@@ -1,5 +1,7 @@
 // Where a command writes to: data to the standard output, talk to the standard error output. Colours and a redrawn last line only for people.
+import fs from "node:fs";
 import type { Writable } from "node:stream";
+import { isatty } from "node:tty";
 import { inert, inertJson } from "./inert.ts";
 
 export type Colour = "green" | "red" | "yellow" | "blue" | "dim" | "bold";
@@ -82,4 +84,22 @@ export class Screen {
     const status = this.#status;
     this.#out.write(status ? `\r\x1b[2K${text}${status}` : text);
   }
+}
+
+/** For the program as a whole: its terminal may be closed, and whoever reads its output may leave. */
+export function surviveLostOutputs(): void {
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.on("error", (error: { code?: string }) => {
+      if (error.code !== "EPIPE" && error.code !== "EIO") throw error;
+      // What listens for the end of its terminal has something to end in good order, and does so unseen.
+      if (process.listenerCount("SIGHUP") > 0) return;
+      // Whoever read our output, such as head, has seen enough.
+      process.exit(process.exitCode ?? 0);
+    });
+  }
+  // Node restores the terminal as it ends, and crashes where that terminal has been closed.
+  const terminals = [0, 1, 2].filter((fd) => isatty(fd));
+  process.once("exit", () => {
+    for (const fd of terminals) if (!isatty(fd)) fs.closeSync(fd);
+  });
 }

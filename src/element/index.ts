@@ -13,7 +13,8 @@ const Base = (globalThis.HTMLElement ?? class {}) as typeof HTMLElement;
 export class StillwakeJob extends Base {
   static readonly observedAttributes = ["server", "token", "job", "show"];
   #story: Story | undefined;
-  #views: { destroy(): void }[] = [];
+  #views: { destroy(): void; update?(): void }[] = [];
+  #shown = "";
   #token: TokenSource | undefined;
   #planned = false;
 
@@ -49,6 +50,13 @@ export class StillwakeJob extends Base {
   }
 
   connectedCallback(): void {
+    // What a page has set before this was loaded hides what is here for it.
+    for (const name of ["token", "job", "server"] as const) {
+      if (!Object.hasOwn(this, name)) continue;
+      const value = this[name];
+      delete (this as Partial<StillwakeJob>)[name];
+      Object.assign(this, { [name]: value });
+    }
     this.#plan();
   }
 
@@ -77,19 +85,26 @@ export class StillwakeJob extends Base {
       return;
     }
     const same = this.#story?.id === job && this.#story.server === server && this.#story.token === token;
+    const wanted = this.getAttribute("show") ?? PARTS.join(" ");
+    if (same && this.#shown === wanted) {
+      // It was moved within the page: what somebody has searched for stays.
+      for (const view of this.#views) view.update?.();
+      return;
+    }
+    this.#shown = wanted;
     for (const view of this.#views.splice(0)) view.destroy();
     if (!same) this.#story?.close();
     const story = same ? this.#story! : new Story({ id: job, server, token });
     this.#story = story;
     const root = this.shadowRoot ?? this.attachShadow({ mode: "open" });
     dress(root, "job", STYLE);
-    const shown = (this.getAttribute("show") ?? PARTS.join(" ")).split(/\s+/);
+    const shown = wanted.split(/\s+/);
     const places = PARTS.filter((part) => shown.includes(part)).map((part) => {
       return [part, make("section", { class: part, part: `section-${part}` })] as const;
     });
     root.replaceChildren(...places.map(([, place]) => place));
     for (const [part, place] of places) {
-      if (part === "progress") this.#views.push(new ProgressView(place, story));
+      if (part === "progress") this.#views.push(new ProgressView(place, story, { alone: !shown.includes("log") }));
       else if (part === "log") this.#views.push(new LogView(place, { story }));
       else this.#views.push(new ArtifactsView(place, story));
     }

@@ -1,3 +1,4 @@
+"use client";
 // stillwake/react: a job in a page of yours. `useJob` for its state, <JobLog> and <JobProgress> to show it. Components of one job share one connection, and nothing
 // here touches the page while a server renders.
 import { createElement, type ReactElement, useEffect, useMemo, useRef, useSyncExternalStore } from "react";
@@ -7,7 +8,7 @@ import { ProgressView } from "../view/progress-view.ts";
 import { emptySnapshot, type Snapshot } from "../view/snapshot.ts";
 import type { Story } from "../view/story.ts";
 import type { TokenSource } from "../view/stream.ts";
-import { hold, sharedStory } from "./shared.ts";
+import { hold, renew, sharedStory } from "./shared.ts";
 
 export type { Run } from "../view/log-toolbar.ts";
 export type { PaceNow } from "../view/pace.ts";
@@ -28,7 +29,7 @@ export interface FollowedJob extends Snapshot {
   story: Story;
 }
 
-/** Follows a job for as long as the component is shown. Without a token the cookie of the page is sent. */
+/** Follows a job for as long as the component is shown. Without a token the cookie of the page is sent. Components that give the same token, or the same function, share one connection. */
 export function useJob(id: string, token?: TokenSource, { server }: UseJobOptions = {}): FollowedJob {
   const story = useStory({ id, token, server });
   const snapshot = useSyncExternalStore(story.subscribe, story.getSnapshot, () => unknown(id));
@@ -83,9 +84,10 @@ export function JobProgress({ className, ...of }: JobProgressProps): ReactElemen
 }
 
 function useStory({ id = "", token, server, story: given }: JobProps): Story {
-  // A function that gives tokens is another one each time: only that there is one counts.
+  // A function that gives tokens is often another one each time the component is drawn: the story stays that of the first, and asks the latest.
   const fixed = typeof token === "function" ? true : token;
   const story = useMemo(() => given ?? sharedStory({ id, token, server }), [given, id, fixed, server]);
+  useEffect(() => (given ? undefined : renew(story, token)), [given, story, token]);
   useEffect(() => (given ? undefined : hold(story)), [given, story]);
   return story;
 }

@@ -1,51 +1,79 @@
-// One story per job and page, however many components show it. A story that nobody has shown for a while is let go.
+// One story per job, server and token of a page, however many components show it. It is let go soon after the last of them has gone.
 import { Story, type StoryOptions } from "../view/story.ts";
+import type { TokenSource } from "../view/stream.ts";
 
-const stories = new Map<string, { story: Story; users: number; leaving: ReturnType<typeof setTimeout> | undefined }>();
-const KEEP_MS = 30_000;
+type Wanted = Pick<StoryOptions, "id" | "server" | "token">;
 
-/** The story of this job, made when there is none. It is held from `hold` on. */
-export function sharedStory(options: Pick<StoryOptions, "id" | "server" | "token">): Story {
-  // What a server renders is for one request, and shared with none.
-  if (globalThis.document === undefined) return new Story(options);
-  const key = keyOf(options);
-  let entry = stories.get(key);
-  if (!entry) {
-    entry = { story: new Story(options), users: 0, leaving: undefined };
-    stories.set(key, entry);
-    // A component that was begun and never shown holds nothing.
-    letGo(key);
-  }
-  return entry.story;
+interface Shared {
+  key: string;
+  story: Story;
+  users: number;
+  leaving: ReturnType<typeof setTimeout> | undefined;
+  /** What its holders have given last: a function that gives tokens is often another one each time a component is drawn. */
+  token: TokenSource | undefined;
 }
 
-/** Answers how to let it go. */
+/** A framework that mounts twice, or a walk from one view to the next, keeps it for so long. */
+const LINGER_MS = 1000;
+/** One that was drawn and not shown yet has no connection, and may still be shown. */
+const UNSHOWN_MS = 30_000;
+
+const shared = new Map<string, Shared>();
+const owners = new WeakMap<Story, Shared>();
+const numbers = new WeakMap<object, number>();
+let given = 0;
+
+/** The story of this job, made when there is none. It is held from `hold` on. */
+export function sharedStory({ id, server, token }: Wanted): Story {
+  // What a server renders is for one request, and shared with none.
+  if (!("document" in globalThis)) return new Story({ id, server, token });
+  const key = keyOf({ id, server, token });
+  const known = shared.get(key);
+  if (known) return known.story;
+  const latest = async () => {
+    const source = made.token;
+    return typeof source === "function" ? source() : (source ?? "");
+  };
+  const story = new Story({ id, server, token: typeof token === "function" ? latest : token });
+  const made: Shared = { key, story, users: 0, leaving: undefined, token };
+  shared.set(key, made);
+  owners.set(story, made);
+  letGo(made, UNSHOWN_MS);
+  return story;
+}
+
+/** Answers how to let it go. A story that was given by the page is the page's own. */
 export function hold(story: Story): () => void {
-  const key = keyOf(story);
-  const entry = stories.get(key);
+  const held = owners.get(story);
+  if (!held) return () => {};
   // One that was let go between the drawing and the holding of it is shared again.
-  const held = entry?.story === story ? entry : { story, users: 0, leaving: undefined };
-  stories.set(key, held);
+  if (!shared.has(held.key)) shared.set(held.key, held);
   clearTimeout(held.leaving);
   held.users += 1;
   return () => {
     held.users -= 1;
-    if (held.users === 0) letGo(key);
+    if (held.users === 0) letGo(held, LINGER_MS);
   };
 }
 
-function letGo(key: string): void {
-  const entry = stories.get(key);
-  if (!entry) return;
-  clearTimeout(entry.leaving);
-  entry.leaving = setTimeout(() => {
-    if (entry.users > 0) return;
-    entry.story.close();
-    if (stories.get(key) === entry) stories.delete(key);
-  }, KEEP_MS);
+/** Tokens come from this function from now on. */
+export function renew(story: Story, token: TokenSource | undefined): void {
+  const held = owners.get(story);
+  if (held && typeof token === "function") held.token = token;
 }
 
-/** A function that gives tokens is another one each time a component is drawn, and means the same. */
-function keyOf({ id, server = "", token }: Pick<StoryOptions, "id" | "server" | "token">): string {
-  return JSON.stringify([server, id, typeof token === "function" ? true : (token ?? null)]);
+function letGo(one: Shared, afterMs: number): void {
+  clearTimeout(one.leaving);
+  one.leaving = setTimeout(() => {
+    if (one.users > 0) return;
+    one.story.close();
+    if (shared.get(one.key) === one) shared.delete(one.key);
+  }, afterMs);
+}
+
+/** Two functions that give tokens may give those of two people: only one and the same is shared. */
+function keyOf({ id, server = "", token }: Wanted): string {
+  if (typeof token !== "function") return JSON.stringify([server, id, token ?? null]);
+  if (!numbers.has(token)) numbers.set(token, ++given);
+  return JSON.stringify([server, id, numbers.get(token)]);
 }

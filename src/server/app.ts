@@ -31,6 +31,7 @@ export function makeApp(house: House, routes: readonly Route[]): Hono {
       if (!c.res.headers.has(name)) c.res.headers.set(name, value);
     }
     for (const [name, value] of crossOrigin(house, c.req.raw)) c.res.headers.set(name, value);
+    if (house.options.origins?.length) c.res.headers.append("vary", "origin");
   });
   app.onError((error, c) => fail(house, c, error));
   for (const route of routes) {

@@ -76,7 +76,7 @@ export class House {
 }
 
 function checkPath(path: string): string {
-  if (/^\/([\w.~-]+\/?)*$/.test(path)) return path.endsWith("/") ? path : `${path}/`;
+  if (/^(\/[\w.~-]+)*\/?$/.test(path) && path !== "") return path.endsWith("/") ? path : `${path}/`;
   throw new InvalidInput(`The path ${JSON.stringify(path)} is none that a server can be mounted at`, {
     field: "path",
     remedy: 'Write it as "/stillwake"',

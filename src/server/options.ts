@@ -19,7 +19,7 @@ export interface ServerOptions extends DatabaseOptions {
   clientAddress?: (request: Request) => string | null;
   /** Pages of other origins that may call it, such as "https://app.example.com". Default: none. */
   origins?: readonly string[];
-  /** Where it is mounted, for the addresses in the dashboard's pages, such as "/stillwake". Default "/". */
+  /** Where it is mounted, such as "/stillwake": for the addresses in the dashboard's pages, and for its cookie, which other paths do not get. Default "/". */
   path?: string;
   /** Requests of one token: so many a second in the long run, so many at once. Default 100 and 400. */
   rate?: { perSecond: number; burst: number };

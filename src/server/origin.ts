@@ -30,7 +30,7 @@ export function* crossOrigin(house: House, request: Request): Generator<[string,
   const origin = request.headers.get("origin");
   if (origin === null || !house.options.origins?.includes(origin)) return;
   yield ["access-control-allow-origin", origin];
-  yield ["vary", "origin"];
+  yield ["access-control-expose-headers", "retry-after"];
   yield ["access-control-allow-headers", "authorization, content-type, idempotency-key, last-event-id"];
   yield ["access-control-allow-methods", "GET, POST, PUT, DELETE"];
   yield ["access-control-max-age", "600"];

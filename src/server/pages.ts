@@ -1,5 +1,6 @@
 // The dashboard and what pages of others embed: files that were built into the package, the same for everybody. What they show they ask the API for,
 // with the caller's own token, so there is nothing here to guard but the way it is shown.
+import { createHash } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -28,6 +29,7 @@ const policy =
 
 interface File {
   type: string;
+  tag: string;
   text: Buffer;
   zipped: Buffer;
 }
@@ -63,13 +65,13 @@ export function pageAt(request: Request, base: string): Response | undefined {
   if (name === "embed.js") {
     headers.set("cache-control", "public, max-age=300");
     headers.set("access-control-allow-origin", "*");
+    headers.set("etag", file.tag);
+    if (request.headers.get("if-none-match") === file.tag) return new Response(null, { status: 304, headers });
   }
-  if (document && base !== "/") {
-    return answer(
-      request,
-      Buffer.from(file.text.toString().replace('<base href="/"', `<base href="${base}"`)),
-      headers,
-    );
+  if (document) {
+    // Where nobody has said where it is mounted, its own address leads back to the top.
+    const top = base === "/" ? "../".repeat(pathname.split("/").length - 2) || "./" : base;
+    return answer(request, Buffer.from(file.text.toString().replace('<base href="/"', `<base href="${top}"`)), headers);
   }
   if (!/\bgzip\b/.test(request.headers.get("accept-encoding") ?? "")) return answer(request, file.text, headers);
   headers.set("content-encoding", "gzip");
@@ -79,6 +81,11 @@ export function pageAt(request: Request, base: string): Response | undefined {
 function answer(request: Request, content: Buffer, headers: Headers): Response {
   headers.set("content-length", String(content.length));
   return new Response(request.method === "HEAD" ? null : new Uint8Array(content), { headers });
+}
+
+/** The same for both encodings, hence weak. */
+function tagOf(text: Buffer): string {
+  return `W/"${createHash("sha256").update(text).digest("base64url").slice(0, 22)}"`;
 }
 
 /** Some hundred kilobytes, read once. Nothing where the package was built without them. */
@@ -91,7 +98,7 @@ function readFiles(): Map<string, File> {
       const type = types[path.extname(name)];
       if (!type) return [];
       const text = fs.readFileSync(path.join(home, name));
-      return [[name.replaceAll(path.sep, "/"), { type, text, zipped: gzipSync(text) }]];
+      return [[name.replaceAll(path.sep, "/"), { type, tag: tagOf(text), text, zipped: gzipSync(text) }]];
     }),
   );
 }

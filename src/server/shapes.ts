@@ -245,11 +245,18 @@ export const Stats = noun("Stats", {
   more: z.boolean(),
   waiting: z.record(z.string(), count),
   oldest: maybe,
+  oldestReady: maybe,
   spanMs: z.number(),
   ended: z.object(ends),
   parts: z.array(z.object({ at: moment, ...ends })),
   pipelines: z.array(
-    z.object({ name: z.string(), ...ends, meanSeconds: z.number().nullable(), longestSeconds: z.number().nullable() }),
+    z.object({
+      name: z.string(),
+      ...ends,
+      totalSeconds: z.number(),
+      meanSeconds: z.number().nullable(),
+      longestSeconds: z.number().nullable(),
+    }),
   ),
 });
 

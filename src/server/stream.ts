@@ -169,7 +169,11 @@ function encodeAll({ job }: Follower, events: FollowEvent[], guest: boolean): Ui
 }
 
 function forGuest(event: FollowEvent): FollowEvent {
-  if (event.kind === "event") return { ...event, data: null };
+  // That what was kept is gone is for everybody to know; by whom and why is not.
+  if (event.kind === "event") {
+    const { from_start } = (event.data ?? {}) as { from_start?: unknown };
+    return { ...event, data: from_start === true ? { from_start } : null };
+  }
   return event.kind === "end" ? { ...event, failure: failureForGuest(event.failure) } : event;
 }
 

@@ -5,7 +5,7 @@ import { type ReadTokenOptions, signReadToken } from "../read-token.ts";
 import type { Duration } from "../time.ts";
 import { COOKIE, credentialOf } from "./identify.ts";
 import { jobOf } from "./jobs.ts";
-import { operation } from "./operation.ts";
+import { type Call, operation } from "./operation.ts";
 import { refusal } from "./problem.ts";
 import * as shapes from "./shapes.ts";
 
@@ -117,7 +117,8 @@ export const signIn = operation({
   body: z.strictObject({ token: z.string().min(1).max(500) }),
   answer: z.object({ name: z.string(), role: z.string() }),
   record: null,
-  async handle({ body, house, request, address }) {
+  async handle(call) {
+    const { body, house, address } = call;
     const wait = address === null ? 0 : house.failures.wait(address);
     if (wait > 0) throw refusal("TOO_MANY_REQUESTS", "Too many words that open nothing", { remedy: "Wait a moment" });
     const who = await house.identifier.identify(body.token, { fresh: true });
@@ -131,7 +132,7 @@ export const signIn = operation({
     return new Response(JSON.stringify({ name: who.name, role: who.role }), {
       headers: {
         "content-type": "application/json",
-        "set-cookie": cookie(request, body.token, Math.min(left, 30 * 86_400)),
+        "set-cookie": cookie(call, body.token, Math.min(left, 30 * 86_400)),
       },
     });
   },
@@ -141,13 +142,14 @@ export const signOut = operation({
   summary: "Signs a browser out",
   record: null,
   status: 204,
-  async handle({ request }) {
-    const had = credentialOf(request);
-    return new Response(null, { status: 204, headers: had ? { "set-cookie": cookie(request, "", 0) } : {} });
+  async handle(call) {
+    const had = credentialOf(call.request);
+    return new Response(null, { status: 204, headers: had ? { "set-cookie": cookie(call, "", 0) } : {} });
   },
 });
 
-function cookie(request: Request, value: string, seconds: number): string {
+/** For the paths of this server alone: an application around it has no use for it. */
+function cookie({ request, house }: Pick<Call, "request" | "house">, value: string, seconds: number): string {
   const secure = new URL(request.url).protocol === "https:" || request.headers.get("x-forwarded-proto") === "https";
-  return `${COOKIE}=${value}; Path=/; HttpOnly; SameSite=Lax; Max-Age=${seconds}${secure ? "; Secure" : ""}`;
+  return `${COOKIE}=${value}; Path=${house.base}; HttpOnly; SameSite=Lax; Max-Age=${seconds}${secure ? "; Secure" : ""}`;
 }

@@ -4,16 +4,24 @@ import { saveFile } from "./outbox.ts";
 import { plainLine } from "./plain.ts";
 import type { Story } from "./story.ts";
 import { addressOf } from "./stream.ts";
+import { isHidden, onReturn } from "./surroundings.ts";
 import type { Artifact } from "./wire.ts";
 import { count } from "./words.ts";
+
+const FIRST_MS = 1000;
+const MOST_MS = 30_000;
 
 export class ArtifactsView {
   readonly #story: Story;
   readonly #host: HTMLElement;
   readonly #list = make("ul", { part: "artifacts" });
   readonly #unsubscribe: () => void;
+  readonly #stopListening: () => void;
   readonly #leaving = new AbortController();
   #askedFor = "";
+  #asked = 0;
+  #failures = 0;
+  #again: ReturnType<typeof setTimeout> | undefined;
 
   constructor(container: Element, story: Story) {
     this.#story = story;
@@ -22,32 +30,52 @@ export class ArtifactsView {
     root.append(this.#list);
     this.#list.hidden = true;
     this.#unsubscribe = story.subscribe(() => void this.#look());
+    this.#stopListening = onReturn(() => void this.#look());
     void this.#look();
   }
 
   destroy(): void {
     this.#leaving.abort();
+    clearTimeout(this.#again);
+    this.#stopListening();
     this.#unsubscribe();
     this.#host.remove();
   }
 
   async #look(): Promise<void> {
     const { job, steps } = this.#story.getSnapshot();
-    if (!job) return;
+    if (!job || isHidden()) return;
     const kept = steps.filter(({ state }) => state === "kept").length;
     const state = `${kept} ${job.state} ${job.attempt}`;
     if (state === this.#askedFor) return;
     this.#askedFor = state;
-    try {
-      const response = await this.#fetch("/artifacts");
-      if (!response.ok) return;
-      const { artifacts } = (await response.json()) as { artifacts: Artifact[] };
-      this.#list.hidden = artifacts.length === 0;
-      this.#list.replaceChildren(...artifacts.map((artifact) => this.#itemOf(artifact)));
-    } catch {
-      // Asked again at the next change; the stream says already that the server is away.
-      this.#askedFor = "";
+    clearTimeout(this.#again);
+    const asked = ++this.#asked;
+    const artifacts = await this.#ask().catch(() => null);
+    // A later ask knows better.
+    if (asked !== this.#asked || this.#leaving.signal.aborted || artifacts === undefined) return;
+    if (artifacts === null) {
+      const wait = Math.min(MOST_MS, FIRST_MS * 2 ** this.#failures) * (0.5 + Math.random() / 2);
+      this.#failures += 1;
+      this.#again = setTimeout(() => {
+        this.#askedFor = "";
+        void this.#look();
+      }, wait);
+      return;
     }
+    this.#failures = 0;
+    this.#list.hidden = artifacts.length === 0;
+    this.#list.replaceChildren(...artifacts.map((artifact) => this.#itemOf(artifact)));
+  }
+
+  /** Undefined for one who may not see them. Throws when it is worth asking again. */
+  async #ask(): Promise<Artifact[] | undefined> {
+    const response = await this.#fetch("/artifacts");
+    const { status } = response;
+    const isFixed = typeof this.#story.token !== "function";
+    if (status === 403 || status === 404 || (status === 401 && isFixed)) return undefined;
+    if (!response.ok) throw new Error(String(status));
+    return ((await response.json()) as { artifacts: Artifact[] }).artifacts;
   }
 
   #itemOf({ name, size }: Artifact): HTMLElement {

@@ -1,7 +1,7 @@
 // What a line carries besides its words: numbers and names as JSON, the stack of an error as it was written. Fields that look like secrets are masked until somebody
 // asks for each of them.
 import { make } from "./dom.ts";
-import { maskedJson, plain } from "./plain.ts";
+import { COVER, type JsonPart, maskedJson, maskedText } from "./plain.ts";
 
 /** False when there is nothing to show that the line does not show itself. */
 export function hasDetails(data: unknown): boolean {
@@ -13,30 +13,28 @@ export function hasDetails(data: unknown): boolean {
 export function detailsOf(data: unknown): HTMLElement {
   const { stack, rest } = withoutStack(data);
   const shown = make("div", { class: "details", part: "details" });
-  if (hasDetails(rest)) shown.append(payloadOf(rest));
-  if (stack !== undefined) shown.append(make("pre", { class: "stack", part: "stack" }, plain(stack)));
+  if (hasDetails(rest)) shown.append(make("pre", { class: "payload", part: "payload" }, ...masked(maskedJson(rest))));
+  if (stack !== undefined) {
+    shown.append(make("pre", { class: "stack", part: "stack" }, ...masked(maskedText(stack))));
+  }
   return shown;
 }
 
-/** A payload as indented JSON. */
-function payloadOf(value: unknown): HTMLElement {
-  const pre = make("pre", { class: "payload", part: "payload" });
-  for (const part of maskedJson(value)) {
-    if (typeof part === "string") pre.append(part);
-    else {
-      const reveal = make(
-        "button",
-        { type: "button", class: "mask", part: "mask", title: "Show it", "aria-label": "A hidden value. Show it" },
-        "••••••",
-      );
-      reveal.addEventListener("click", (event) => {
-        event.stopPropagation();
-        reveal.replaceWith(part.secret);
-      });
-      pre.append(reveal);
-    }
-  }
-  return pre;
+/** Text, with a button in the place of each part that is shown when it is asked for. */
+export function masked(parts: readonly JsonPart[]): (string | HTMLElement)[] {
+  return parts.map((part) => {
+    if (typeof part === "string") return part;
+    const reveal = make(
+      "button",
+      { type: "button", class: "mask", part: "mask", title: "Show it", "aria-label": "A hidden value. Show it" },
+      COVER,
+    );
+    reveal.addEventListener("click", (event) => {
+      event.stopPropagation();
+      reveal.replaceWith(part.secret);
+    });
+    return reveal;
+  });
 }
 
 function withoutStack(data: unknown): { stack: string | undefined; rest: unknown } {

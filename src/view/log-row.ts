@@ -1,8 +1,8 @@
 // One line on the screen: when, how it went, what was said, how long it took. A line break of a message stays within its row, which has one time and one mark, so that
 // no message can pretend to be two.
-import { detailsOf, hasDetails } from "./details.ts";
+import { detailsOf, hasDetails, masked } from "./details.ts";
 import { icon, make, set } from "./dom.ts";
-import { plain, plainLine } from "./plain.ts";
+import { maskedText, plainLine } from "./plain.ts";
 import type { Line } from "./snapshot.ts";
 import { clock, span } from "./words.ts";
 
@@ -39,7 +39,7 @@ export function rowOf(line: Line): HTMLElement {
   );
   mark.append(make("span", { class: "unseen" }, ` ${level}: `));
   const body = make("div", { class: "body" });
-  body.append(make("span", { class: "message", part: "message", dir: "auto" }, plain(message)));
+  body.append(make("span", { class: "message", part: "message", dir: "auto" }, ...masked(maskedText(message))));
   if (tookMs !== null) body.append(" ", make("span", { class: "badge", part: "badge" }, span(tookMs)));
   if (step !== null) body.append(" ", make("span", { class: "step", part: "step", dir: "auto" }, plainLine(step)));
   row.append(time, mark, body);

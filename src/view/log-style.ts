@@ -17,11 +17,15 @@ export const LOG_STYLE = `
   display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; padding: 8px; border-bottom: 1px solid var(--edge);
   font: 12px/16px var(--stillwake-font, system-ui, sans-serif); flex: none;
 }
-.toolbar button, .toolbar select, .toolbar input, .jump, .empty button {
+.refused {
+  display: flex; flex-wrap: wrap; align-items: center; gap: 4px 12px; padding: 8px 12px; border-bottom: 1px solid var(--edge); color: var(--warning);
+  font: 13px/20px var(--stillwake-font, system-ui, sans-serif); flex: none; overflow-wrap: anywhere;
+}
+.toolbar button, .toolbar select, .toolbar input, .jump, .again, .empty button {
   font: inherit; color: var(--ink); background: transparent; border: 1px solid var(--edge); border-radius: 6px; padding: 3px 8px; min-height: 24px;
 }
-.toolbar button:hover, .toolbar select:hover, .jump:hover { border-color: var(--soft); }
-.toolbar button, .toolbar select, .jump, .empty button { cursor: pointer; }
+.toolbar button:hover, .toolbar select:hover, .jump:hover, .again:hover { border-color: var(--soft); }
+.toolbar button, .toolbar select, .jump, .again, .empty button { cursor: pointer; }
 .toolbar select { background: var(--stillwake-log-background, #09090b); max-width: 16rem; }
 .search { width: 10rem; }
 .search::placeholder { color: var(--soft); opacity: 1; }

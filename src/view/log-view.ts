@@ -7,10 +7,11 @@ import { textOf } from "./line-text.ts";
 import { LOG_STYLE } from "./log-style.ts";
 import { button, LogToolbar, type Run } from "./log-toolbar.ts";
 import { copyText, saveText } from "./outbox.ts";
-import { plainLine } from "./plain.ts";
+import { plainLine, veiled } from "./plain.ts";
 import type { Snapshot } from "./snapshot.ts";
 import type { Story } from "./story.ts";
-import { connectionWords, emptyWords, plural } from "./words.ts";
+import { isHidden, onReturn } from "./surroundings.ts";
+import { connectionWords, emptyWords, plural, refusal } from "./words.ts";
 
 export interface LogViewOptions {
   story: Story;
@@ -21,19 +22,22 @@ export interface LogViewOptions {
 
 const ANNOUNCE_MS = 5000;
 const PARTS =
-  "panel, toolbar, level, level-info, level-success, level-warning, level-error, steps, runs, search, connection, wrap, copy, download, lines, line, line-info, line-success, line-warning, line-error, line-log, line-event, line-gap, time, mark, message, badge, step, toggle, details, payload, stack, mask, jump, empty, status";
+  "panel, toolbar, level, level-info, level-success, level-warning, level-error, steps, runs, search, connection, wrap, copy, download, lines, line, line-info, line-success, line-warning, line-error, line-log, line-event, line-gap, time, mark, message, badge, step, toggle, details, payload, stack, mask, jump, empty, status, refused, again";
 
 export class LogView {
   readonly #story: Story;
   readonly #host: HTMLElement;
   readonly #panel: HTMLElement;
   readonly #empty = make("div", { class: "empty", part: "empty" });
+  readonly #why = make("span");
+  readonly #refused = make("div", { class: "refused", part: "refused", role: "status" }, this.#why);
   readonly #jump = button("Jump to end", "jump", () => this.jumpToEnd());
   readonly #status = make("div", { class: "unseen", role: "status", part: "status" });
   readonly #filter = new LineFilter();
   readonly #list = new LineList(this.#filter, () => this.#showJump());
   readonly #toolbar: LogToolbar;
   readonly #unsubscribe: () => void;
+  readonly #stopListening: () => void;
   #onRun: ((id: string) => void) | undefined;
   #seen = 0;
   #announced = { version: -1, at: 0 };
@@ -61,13 +65,25 @@ export class LogView {
       run: (id) => this.#onRun?.(id),
     });
     const stage = make("div", { class: "stage" }, this.#list.element, this.#empty, this.#jump);
-    this.#panel = make("div", { class: "panel", part: "panel" }, this.#toolbar.element, stage, this.#status);
+    this.#refused.append(button("Try again", "again", () => story.reopen()));
+    this.#panel = make(
+      "div",
+      { class: "panel", part: "panel" },
+      this.#toolbar.element,
+      this.#refused,
+      stage,
+      this.#status,
+    );
     this.#panel.addEventListener("keydown", (event) => this.#pressed(event));
     root.append(this.#panel);
     this.#list.start();
     this.setRuns(runs, onRun);
-    this.#unsubscribe = story.subscribe(() => this.#take());
-    this.#take();
+    // What nobody sees is not drawn: browsers lay out nothing there, and rows would pile up.
+    this.#unsubscribe = story.subscribe(() => {
+      if (!isHidden()) this.update();
+    });
+    this.#stopListening = onReturn(() => this.update());
+    this.update();
   }
 
   setRuns(runs: readonly Run[], onRun?: (id: string) => void): void {
@@ -82,14 +98,15 @@ export class LogView {
 
   destroy(): void {
     this.#unsubscribe();
+    this.#stopListening();
     clearTimeout(this.#announcing);
     this.#toolbar.close();
     this.#list.stop();
     this.#host.remove();
   }
 
-  /** What the story has now. */
-  #take(): void {
+  /** Shows what the story has now; also for a panel that was moved within its page and has lost its place there. */
+  update(): void {
     const snapshot = this.#story.getSnapshot();
     if (this.#filter.take(snapshot.lines)) this.#list.forget();
     const steps = snapshot.steps.map(({ name }) => name);
@@ -100,6 +117,9 @@ export class LogView {
 
   #show(snapshot: Snapshot): void {
     this.#list.update();
+    const refused = refusal(snapshot);
+    this.#refused.hidden = refused === null;
+    say(this.#why, plainLine(refused ?? ""));
     this.#showEmpty(snapshot);
     this.#showJump();
   }
@@ -145,7 +165,7 @@ export class LogView {
       const now = this.#story.getSnapshot();
       const fresh = now.version - this.#announced.version;
       this.#announced = { version: now.version, at: Date.now() };
-      const latest = plainLine(now.lines.at(-1)?.message ?? "");
+      const latest = plainLine(veiled(now.lines.at(-1)?.message ?? ""));
       say(this.#status, `${plural(fresh, "new line")}, latest: ${latest.slice(0, 200)}`);
     }, wait);
   }

@@ -1,8 +1,8 @@
 // How far the job is: a bar, what is being done, how fast, how long still; in the end one sentence. Drawn in the colours of the page it stands in.
 import { make, mount, say, set } from "./dom.ts";
-import { plainLine } from "./plain.ts";
+import { plainLine, veiled } from "./plain.ts";
 import type { Story } from "./story.ts";
-import { headline, progressWords } from "./words.ts";
+import { headline, progressWords, refusal } from "./words.ts";
 
 export class ProgressView {
   readonly #story: Story;
@@ -18,16 +18,21 @@ export class ProgressView {
   });
   readonly #fill = make("div", { class: "fill", part: "fill" });
   readonly #figures = make("div", { class: "figures", part: "figures" });
+  readonly #again = make("button", { type: "button", class: "again", part: "again" }, "Try again");
   readonly #unsubscribe: () => void;
   readonly #timer: ReturnType<typeof setInterval>;
 
-  constructor(container: Element, story: Story) {
+  /** `alone`: no log stands beside it, which would have the button to try again. */
+  constructor(container: Element, story: Story, { alone = false } = {}) {
     this.#story = story;
-    const { host, root } = mount(container, "progress", STYLE, "progress, sentence, bar, fill, figures");
+    const { host, root } = mount(container, "progress", STYLE, "progress, sentence, bar, fill, figures, again");
     this.#host = host;
     this.#bar.append(this.#fill);
     this.#root = make("div", { class: "progress", part: "progress" }, this.#sentence, this.#bar, this.#figures);
     root.append(this.#root);
+    this.#again.hidden = true;
+    this.#again.addEventListener("click", () => story.reopen());
+    if (alone) this.#root.append(this.#again);
     this.#unsubscribe = story.subscribe(() => this.#draw());
     this.#timer = setInterval(() => this.#draw(), 1000);
     this.#draw();
@@ -42,9 +47,12 @@ export class ProgressView {
   #draw(): void {
     const snapshot = this.#story.getSnapshot();
     const { job, progress, connection } = snapshot;
-    const sentence = plainLine(headline(snapshot));
+    const sentence = plainLine(veiled(headline(snapshot)));
     say(this.#sentence, sentence);
-    const state = job?.state ?? "unknown";
+    const isRefused = refusal(snapshot) !== null;
+    this.#again.hidden = !isRefused;
+    // How it stood when it was last told is no news.
+    const state = isRefused && !job?.endedAt ? "refused" : (job?.state ?? "unknown");
     set(this.#root, { "data-state": state });
     const fraction = state === "completed" ? 1 : (progress?.fraction ?? null);
     const percent = fraction === null ? null : Math.floor(fraction * 100);
@@ -68,12 +76,14 @@ const STYLE = `
 }
 .progress[data-state="completed"] { --one: var(--good); }
 .progress[data-state="failed"] { --one: var(--bad); }
-.progress[data-state="cancelled"], .progress[data-state="paused"], .progress[data-state="queued"] { --one: var(--amber); }
+.progress[data-state="cancelled"], .progress[data-state="paused"], .progress[data-state="queued"], .progress[data-state="refused"] { --one: var(--amber); }
 .sentence { overflow-wrap: anywhere; unicode-bidi: isolate; }
 [data-state="failed"] .sentence { color: var(--bad); }
 .bar { height: 8px; border-radius: 999px; margin: 8px 0 4px; background: color-mix(in srgb, currentColor 12%, transparent); overflow: hidden; }
 .fill { height: 100%; width: 0; border-radius: inherit; background: var(--one); }
 .moving .fill { width: 30%; }
+.again { font: inherit; font-size: 13px; line-height: 20px; color: var(--teal); background: none; border: 1px solid currentColor; border-radius: 6px; padding: 3px 10px; cursor: pointer; }
+.again:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
 .figures { font-size: 13px; line-height: 20px; min-height: 20px; font-variant-numeric: tabular-nums; opacity: 0.75; }
 @media (prefers-reduced-motion: no-preference) {
   .fill { transition: width 300ms linear; }

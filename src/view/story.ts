@@ -36,6 +36,7 @@ export class Story {
   #cancelFrame: (() => void) | undefined;
   #restUntil = 0;
   #linger: ReturnType<typeof setTimeout> | undefined;
+  #isOpen = false;
 
   constructor(options: StoryOptions) {
     this.id = options.id;
@@ -56,7 +57,9 @@ export class Story {
   readonly subscribe = (call: () => void): (() => void) => {
     clearTimeout(this.#linger);
     this.#subscribers.add(call);
-    if (!this.#stream.isRunning && this.#connection !== "over" && this.#connection !== "refused") this.#stream.start();
+    // Also after an end or a refusal: while nobody looked the job may have been retried, or somebody has signed in.
+    if (!this.#isOpen) this.#stream.reopen();
+    this.#isOpen = true;
     return () => {
       this.#subscribers.delete(call);
       if (this.#subscribers.size > 0) return;
@@ -75,6 +78,7 @@ export class Story {
   /** Ends the connection. What is known stays, and who subscribes again goes on from there. */
   close(): void {
     clearTimeout(this.#linger);
+    this.#isOpen = false;
     this.#stream.stop();
     if (!this.#cancelFrame) return;
     this.#cancelFrame();

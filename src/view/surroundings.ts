@@ -20,19 +20,23 @@ export function isHidden(): boolean {
   return around.document?.visibilityState === "hidden";
 }
 
-/** Calls when somebody looks at the page again or the network is back. Answers how to stop that. */
-export function onReturn(call: () => void): () => void {
-  const look = () => {
-    if (around.document?.visibilityState === "visible") call();
-  };
-  around.document?.addEventListener("visibilitychange", look);
+/** Calls when somebody comes to the page or leaves it, and when the network is back. Answers how to stop that. */
+export function onTurn(call: () => void): () => void {
+  around.document?.addEventListener("visibilitychange", call);
   around.addEventListener?.("online", call);
-  around.addEventListener?.("pageshow", look);
+  around.addEventListener?.("pageshow", call);
   return () => {
-    around.document?.removeEventListener("visibilitychange", look);
+    around.document?.removeEventListener("visibilitychange", call);
     around.removeEventListener?.("online", call);
-    around.removeEventListener?.("pageshow", look);
+    around.removeEventListener?.("pageshow", call);
   };
+}
+
+/** Calls when somebody looks at the page again. */
+export function onReturn(call: () => void): () => void {
+  return onTurn(() => {
+    if (!isHidden()) call();
+  });
 }
 
 /**

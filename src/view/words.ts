@@ -53,8 +53,10 @@ const WAITS: Record<WaitReason, string> = {
 
 /** What happens now, in one sentence. */
 export function headline(snapshot: Snapshot, now = Date.now()): string {
-  const { job, end, problem, connection } = snapshot;
-  if (connection === "refused" && !job) return problem ?? "This job cannot be shown.";
+  const { job, end } = snapshot;
+  const refused = refusal(snapshot);
+  // What was true when it was told may be so no longer; only an end stays.
+  if (refused !== null && !job?.endedAt) return refused;
   if (end && end.state === null) return "This job is no longer kept.";
   if (!job) return "Looking for the job…";
   const tries = job.attempt > 1 ? ` (attempt ${job.attempt} of ${job.maxAttempts})` : "";
@@ -76,6 +78,12 @@ export function headline(snapshot: Snapshot, now = Date.now()): string {
   }
 }
 
+/** Why nothing more is told, while there would be more to tell. */
+export function refusal({ connection, problem, end }: Snapshot): string | null {
+  if (connection !== "refused" || end) return null;
+  return problem ?? "This job cannot be shown.";
+}
+
 /** How it ended: "Completed in 1 min 4 s", "Failed: …", with what is missing. */
 export function ending({ job, end }: Pick<Snapshot, "job" | "end">): string {
   if (!job) return "";
@@ -85,7 +93,11 @@ export function ending({ job, end }: Pick<Snapshot, "job" | "end">): string {
   if (job.state === "completed") {
     return `Completed${after && ` in ${after}`}${missing.length > 0 ? `, without ${missing.join(", ")}` : ""}`;
   }
-  if (job.state === "failed") return end ? `Failed: ${failureSentence(end.failure)}` : "Failed";
+  if (job.state === "failed") {
+    const why = end ? failureSentence(end.failure) : "";
+    // Some failures begin with the word themselves.
+    return /^failed\b/i.test(why) || why === "" ? why || "Failed" : `Failed: ${why}`;
+  }
   return `Cancelled${after && ` after ${after}`}`;
 }
 
@@ -103,6 +115,7 @@ interface EventData {
   from_start?: boolean;
   sentence?: string;
   message?: string;
+  code?: string;
   event?: string;
   note?: string;
   spawn?: string;
@@ -121,14 +134,21 @@ export function eventSentence({ kind, data }: Pick<EventTold, "kind" | "data">):
     case "lost":
       return {
         level: "warning",
-        message: `Worker lost${failure ? `: ${failure}` : ""}. The job goes on where it was.`,
+        // A runner is one process of a worker that lives on. Guests are told neither.
+        message: `${told.code?.startsWith("RUNNER_") ? "Runner" : "Worker"} lost${failure ? `: ${failure}` : ""}. The job goes on where it was.`,
       };
     case "failed":
       return { level: "error", message: `This attempt failed${failure ? `: ${failure}` : ""}. It is tried again.` };
     case "slept":
       return { level: "info", message: "The job sleeps; nothing is held for it meanwhile." };
     case "released":
+    case "aborted:shutdown":
       return { level: "info", message: "Handed back by its worker, which is leaving. The job goes on elsewhere." };
+    case "handed_on":
+      return {
+        level: "info",
+        message: "Handed on: the time its worker had is over. The job goes on from what was kept.",
+      };
     case "paused":
       return {
         level: "warning",
@@ -162,7 +182,7 @@ export function eventSentence({ kind, data }: Pick<EventTold, "kind" | "data">):
     case "ghost":
       return { level: "info", message: told.note ?? "There was nothing left to do." };
     default:
-      // A worker may give a reason of its own, such as aborted:shutdown.
+      // A worker may give a reason of its own for handing a job back.
       return { level: "info", message: `${kind.replaceAll(/[_:]+/g, " ")}${by}${why}` };
   }
 }
@@ -176,8 +196,10 @@ export function connectionWords({ connection, job, end }: Snapshot): string {
 }
 
 /** What stands where lines would be. */
-export function emptyWords({ connection, problem, job }: Snapshot): string {
-  if (connection === "refused") return problem ?? "This job cannot be shown.";
+export function emptyWords(snapshot: Snapshot): string {
+  const { connection, job } = snapshot;
+  // The banner says why.
+  if (refusal(snapshot) !== null) return "No lines can be shown.";
   if (!job)
     return connection === "reconnecting" ? "The server cannot be reached. Trying again…" : "Looking for the job…";
   if (job.state === "queued" && !job.startedAt) {

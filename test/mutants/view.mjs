@@ -3,6 +3,7 @@
 
 const STREAM = "test/view-stream.test.ts";
 const VIEW = "test/view.test.ts";
+const FOLLOW = "test/view-follow.test.ts";
 const PAGES = "test/pages.test.ts";
 const LISTS = "test/web-lists.test.ts";
 const FORMS = "test/web-forms.test.ts";
@@ -16,6 +17,8 @@ const steps = inFile("src/view/steps.ts");
 const pace = inFile("src/view/pace.ts");
 const plain = inFile("src/view/plain.ts");
 const lineText = inFile("src/view/line-text.ts");
+const words = inFile("src/view/words.ts");
+const shared = inFile("src/react/shared.ts");
 const pages = inFile("src/server/pages.ts");
 const app = inFile("src/server/app.ts");
 const house = inFile("src/server/house.ts");
@@ -78,6 +81,64 @@ export const view = [
     edits: [stream("if (error instanceof Refused) {", "if (error instanceof Refused && this.#failures > 9) {")],
   },
   {
+    name: "view: a page that was refused says what was true before",
+    killedBy: FOLLOW,
+    only: "last told",
+    edits: [
+      words("if (refused !== null && !job?.endedAt) return refused;", "if (refused !== null && !job) return refused;"),
+    ],
+  },
+  {
+    name: "view: a proxy can refuse in the name of the server",
+    killedBy: FOLLOW,
+    only: "the server alone",
+    edits: [stream(' || !type.startsWith("application/problem+json")', "")],
+  },
+  {
+    name: "view: bytes that tell nothing make a good connection",
+    killedBy: FOLLOW,
+    only: "less and less often",
+    edits: [stream("        this.#heardAt = Date.now();\n        take", "        this.#failures = 0;\n        take")],
+  },
+  {
+    name: "view: whoever was refused is never let in again",
+    killedBy: FOLLOW,
+    only: "comes back to the page",
+    edits: [stream("          await this.#pause(undefined, signal);\n          continue;", "          return;")],
+  },
+  {
+    name: "view: a token that ran out after an outage is kept",
+    killedBy: FOLLOW,
+    only: "whatever went wrong before",
+    edits: [stream("++this.#unauthorized < MOST_TOKENS", "this.#failures < MOST_TOKENS")],
+  },
+  {
+    name: "view: a token that never comes holds up everything",
+    killedBy: FOLLOW,
+    only: "never answers",
+    edits: [stream("await unlessCut(token(), signal)", "await token()")],
+  },
+  {
+    name: "view: one gap is told as often as the connection is cut",
+    killedBy: FOLLOW,
+    only: "the gap once",
+    edits: [stream("if (told.data.next === this.#gapBefore) return;", "")],
+  },
+  {
+    name: "view: what has ended is never looked at again",
+    killedBy: FOLLOW,
+    only: "after nobody was there",
+    edits: [
+      story("if (!this.#isOpen) this.#stream.reopen();", 'if (this.#connection !== "over") this.#stream.start();'),
+    ],
+  },
+  {
+    name: "view: one person's job is shown with the token of another",
+    killedBy: FOLLOW,
+    only: "by nobody else",
+    edits: [shared("if (!numbers.has(token)) numbers.set(token, ++given);", "numbers.set(token, 1);")],
+  },
+  {
     name: "view: lines that the server has lost stay beside those it has",
     killedBy: VIEW,
     only: "begins anew",
@@ -129,7 +190,7 @@ export const view = [
     name: "view: a secret in a payload is shown",
     killedBy: VIEW,
     only: "looks like a secret",
-    edits: [plain("if (isSecret(name, child)) {", "if (isSecret(name, child) && indent.length > 8) {")],
+    edits: [plain("if (isSecret(names, child)) {", "if (isSecret(names, child) && indent.length > 8) {")],
   },
   {
     name: "view: a copied line can forge another",
@@ -153,7 +214,7 @@ export const view = [
     name: "view: a path can carry markup into the page",
     killedBy: PAGES,
     only: "mounted at",
-    edits: [house("if (/^\\/([\\w.~-]+\\/?)*$/.test(path))", "if (path)")],
+    edits: [house("/^(\\/[\\w.~-]+)*\\/?$/.test(path)", "/^\\//.test(path)")],
   },
   {
     name: "view: a hidden tab keeps asking",

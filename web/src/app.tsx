@@ -1,17 +1,21 @@
 // The pages on one screen, and the frame around them. Who is not signed in is asked for a token; who may not see a page is not shown the way to it.
 import { useQueryClient } from "@tanstack/react-query";
-import { type ComponentType, lazy, Suspense, useCallback, useEffect, useRef, useState } from "react";
+import { type ComponentType, lazy, Suspense, useCallback, useLayoutEffect, useRef, useState } from "react";
 import { Link, Redirect, Route, Switch, useLocation } from "wouter";
 import { addressOf, call } from "./api/call.ts";
 import { useMe } from "./api/nouns.ts";
 import { useResting } from "./api/touched.ts";
 import { type May, mayOf, Who } from "./api/who.ts";
+import { arrive } from "./arrival.ts";
+import { Boundary } from "./boundary.tsx";
 import { JobsPage } from "./pages/jobs.tsx";
 import { OverviewPage } from "./pages/overview.tsx";
 import { SignInPage } from "./pages/sign-in.tsx";
+import { useNotices } from "./parts/notices.tsx";
 import { Wrong } from "./parts/panel.tsx";
 import { inert } from "./parts/words.ts";
 import { type Theme, useTheme } from "./theme.ts";
+import { titleOf } from "./title.ts";
 
 interface Page {
   path: string;
@@ -117,24 +121,26 @@ function Shell({ name, role, tenant, may }: { name: string; role: string; tenant
             Nobody has touched this page for a while, so it no longer asks the server. Move on and it will.
           </div>
         )}
-        <Suspense fallback={<p className="soft">One moment…</p>}>
-          <Switch>
-            {shown.map(({ path, page: One }) => (
-              <Route key={path} path={path}>
-                {(params) => <One params={params as Record<string, string | undefined>} />}
+        <Boundary key={place}>
+          <Suspense fallback={<p className="soft">One moment…</p>}>
+            <Switch>
+              {shown.map(({ path, page: One }) => (
+                <Route key={path} path={path}>
+                  {(params) => <One params={params as Record<string, string | undefined>} />}
+                </Route>
+              ))}
+              <Route path="/sign-in">
+                <Redirect to="/" />
               </Route>
-            ))}
-            <Route path="/sign-in">
-              <Redirect to="/" />
-            </Route>
-            <Route>
-              <h1 tabIndex={-1}>There is nothing here</h1>
-              <p>
-                The address leads nowhere, or to what you may not see. <Link href="/jobs">See all jobs</Link>
-              </p>
-            </Route>
-          </Switch>
-        </Suspense>
+              <Route>
+                <h1 tabIndex={-1}>There is nothing here</h1>
+                <p>
+                  The address leads nowhere, or to what you may not see. <Link href="/jobs">See all jobs</Link>
+                </p>
+              </Route>
+            </Switch>
+          </Suspense>
+        </Boundary>
       </main>
     </div>
   );
@@ -144,14 +150,14 @@ function Shell({ name, role, tenant, may }: { name: string; role: string; tenant
 function useArrival(shown: readonly Page[], place: string, close: () => void): void {
   const title = shown.find(({ path }) => isHere(path, place, true))?.title;
   const before = useRef(place);
-  useEffect(() => {
-    document.title = title ? `${title} · Stillwake` : "Stillwake";
+  // Before the effects of pages, which may know a better title.
+  useLayoutEffect(() => {
+    document.title = titleOf(title);
     if (before.current === place) return;
     before.current = place;
     close();
     scrollTo(0, 0);
-    if (document.activeElement?.closest(".rail") === null && document.activeElement !== document.body) return;
-    document.querySelector<HTMLElement>("main h1")?.focus({ preventScroll: true });
+    arrive();
   }, [place]);
 }
 
@@ -175,13 +181,18 @@ function ThemeChoice() {
 }
 
 function SignOut() {
+  const notices = useNotices();
   return (
     <button
       type="button"
       className="button"
       onClick={async () => {
-        await call("DELETE", "/v1/session");
-        location.assign(addressOf("sign-in"));
+        try {
+          await call("DELETE", "/v1/session");
+          location.assign(addressOf("sign-in"));
+        } catch (error) {
+          notices.refuse(error);
+        }
       }}
     >
       Sign out

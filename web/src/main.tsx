@@ -9,10 +9,12 @@ import { createRoot } from "react-dom/client";
 import { Router } from "wouter";
 import { questions } from "./api/ask.ts";
 import { App } from "./app.tsx";
+import { reloadOnUpgrade } from "./boundary.tsx";
 import { NoticeBoard } from "./parts/notices.tsx";
 import { applyTheme } from "./theme.ts";
 
 applyTheme();
+reloadOnUpgrade();
 
 createRoot(document.getElementById("root")!).render(
   <StrictMode>

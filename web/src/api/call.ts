@@ -1,5 +1,6 @@
 // One request to the server. A refusal is an error with the server's own words: what is wrong, and what to do about it.
 import type { nouns } from "stillwake/server";
+import { learnClock } from "./clock.ts";
 
 export class Refused extends Error {
   readonly code: string;
@@ -36,6 +37,7 @@ export function addressOf(path: string, query: Said["query"] = {}): string {
 
 export async function call<Answer>(method: string, path: string, { query, body, signal }: Said = {}): Promise<Answer> {
   let answer: Response;
+  const askedAt = Date.now();
   try {
     answer = await fetch(addressOf(path, query), {
       method,
@@ -47,6 +49,7 @@ export async function call<Answer>(method: string, path: string, { query, body, 
     const remedy = "Nothing is lost: jobs go on without it, and this page asks again by itself.";
     throw new Refused({ code: "UNREACHABLE", status: 0, detail: "The server does not answer", remedy });
   }
+  learnClock(answer, askedAt);
   if (answer.status === 204) return undefined as Answer;
   const text = await answer.text();
   let said: unknown;

@@ -1,6 +1,6 @@
 // The nouns of the API: where each is asked for, and when it stops to change by itself. Types are the server's own.
 import type { nouns } from "stillwake/server";
-import { useAnswer } from "./ask.ts";
+import { useAnswer, WHO } from "./ask.ts";
 
 export type { nouns };
 export type JobState = nouns.Job["state"];
@@ -11,7 +11,8 @@ export function isOver(state: JobState): boolean {
   return state === "completed" || state === "failed" || state === "cancelled";
 }
 
-const ofJob = (id: string, rest = "") => `/v1/jobs/${encodeURIComponent(id)}${rest}`;
+/** Where a job is, and what hangs on it. */
+export const ofJob = (id: string, rest = "") => `/v1/jobs/${encodeURIComponent(id)}${rest}`;
 
 export interface Me {
   name: string;
@@ -20,14 +21,18 @@ export interface Me {
   expiresAt: string | null;
 }
 
-export const useMe = () => useAnswer<Me>("/v1/me", { once: true });
+export const useMe = () => useAnswer<Me>(WHO, { once: true });
 
 export type JobFilters = Partial<
   Record<"pipeline" | "pool" | "state" | "key" | "tenant" | "parent" | "since" | "until" | "text" | "cursor", string>
 > & { limit?: number };
 
 export const useJobs = (query: JobFilters = {}, enabled = true) =>
-  useAnswer<nouns.JobPage>("/v1/jobs", { query, enabled });
+  useAnswer<nouns.JobPage>("/v1/jobs", {
+    query,
+    enabled,
+    moving: ({ jobs }) => jobs.some(({ state }) => !isOver(state)),
+  });
 
 export const useJobWebhooks = (id: string, enabled: boolean) =>
   useAnswer<{ webhooks: nouns.Webhook[] }>(ofJob(id, "/webhooks"), {
@@ -39,10 +44,26 @@ export const useJobWebhooks = (id: string, enabled: boolean) =>
 const quiet = { moving: () => false };
 
 export const usePipelines = () => useAnswer<{ pipelines: nouns.Pipeline[] }>("/v1/pipelines", quiet);
-export const usePools = (enabled = true) => useAnswer<{ pools: nouns.Pool[] }>("/v1/pools", { enabled });
-export const useMachines = (enabled = true) => useAnswer<{ machines: nouns.Machine[] }>("/v1/machines", { enabled });
-export const useLimits = (enabled = true) => useAnswer<{ limits: nouns.Limit[] }>("/v1/limits", { enabled });
-export const useBreakers = (enabled = true) => useAnswer<{ breakers: nouns.Breaker[] }>("/v1/breakers", { enabled });
+export const usePools = (enabled = true) =>
+  useAnswer<{ pools: nouns.Pool[] }>("/v1/pools", {
+    enabled,
+    moving: ({ pools }) => pools.some(({ claimable, running }) => claimable + running > 0),
+  });
+export const useMachines = (enabled = true) =>
+  useAnswer<{ machines: nouns.Machine[] }>("/v1/machines", {
+    enabled,
+    moving: ({ machines }) => machines.some(({ running }) => running > 0),
+  });
+export const useLimits = (enabled = true) =>
+  useAnswer<{ limits: nouns.Limit[] }>("/v1/limits", {
+    enabled,
+    moving: ({ limits }) => limits.some(({ until, blockedUntil }) => until !== null || blockedUntil !== null),
+  });
+export const useBreakers = (enabled = true) =>
+  useAnswer<{ breakers: nouns.Breaker[] }>("/v1/breakers", {
+    enabled,
+    moving: ({ breakers }) => breakers.some(({ state }) => state === "open"),
+  });
 export const useSchedules = (enabled = true) =>
   useAnswer<{ schedules: nouns.Schedule[] }>("/v1/schedules", { ...quiet, enabled });
 export const useSlots = (name: string, count: number, enabled: boolean) =>
@@ -73,7 +94,11 @@ export const useWebhook = (id: string) =>
   useAnswer<nouns.Webhook>(`/v1/webhooks/${encodeURIComponent(id)}`, { moving: ({ state }) => state === "pending" });
 
 export const useStats = (span: string, parts: number, enabled = true) =>
-  useAnswer<nouns.Stats>("/v1/stats", { query: { span, parts }, enabled });
+  useAnswer<nouns.Stats>("/v1/stats", {
+    query: { span, parts },
+    enabled,
+    moving: ({ live: { queued, running } }) => queued + running > 0,
+  });
 
 export const useTokens = (enabled = true) => useAnswer<{ tokens: nouns.Token[] }>("/v1/tokens", { ...quiet, enabled });
 export const useActs = (query: { target?: string; limit?: number; cursor?: string }, enabled = true) =>

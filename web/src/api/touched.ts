@@ -33,6 +33,11 @@ export function useResting(onWake: () => void): boolean {
       for (const name of ["pointerdown", "keydown", "wheel", "focus"]) removeEventListener(name, touch);
     };
   }, [onWake]);
+  return useIsResting();
+}
+
+/** The same for parts of a page: they are told, and leave the waking to the frame. */
+export function useIsResting(): boolean {
   return useSyncExternalStore(subscribe, () => resting);
 }
 

@@ -1,16 +1,19 @@
 // One job: what it is doing now, why it waits, what killed it, what it cost. The stream tells it as it happens; the rest is asked for when something has.
-import { useEffect, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { JobProgress } from "stillwake/react";
 import { Link } from "wouter";
 import { isOver, type nouns } from "../api/nouns.ts";
+import { useIsResting } from "../api/touched.ts";
 import "../look/job.css";
 import { Copy } from "../parts/copy.tsx";
+import { sentenceOf } from "../parts/failure-words.ts";
 import { useNow } from "../parts/moment.tsx";
 import { Empty, PageHead, Wrong } from "../parts/panel.tsx";
 import { StateMark } from "../parts/state-mark.tsx";
 import { Timeline } from "../parts/timeline.tsx";
 import { costOf } from "../parts/timeline-model.ts";
 import { count, inert, shortId, span } from "../parts/words.ts";
+import { useTitle } from "../title.ts";
 import { Acts } from "./job/acts.tsx";
 import {
   standing,
@@ -29,6 +32,7 @@ import { Children } from "./job/children.tsx";
 import { LogPanel } from "./job/log.tsx";
 import { NowSentence } from "./job/now.tsx";
 import { Artifacts, Facts, FailurePanel, InOut, Webhooks } from "./job/sides.tsx";
+import { waitedToStart } from "./job/waited.ts";
 
 export default function Page({ params: { id = "" } }: { params: Record<string, string | undefined> }) {
   // Another job is another page: nothing of the one before may be taken for it.
@@ -92,6 +96,7 @@ function Known({
   stale: boolean;
 }) {
   const { id } = asked;
+  const resting = useIsResting();
   const story = useStory(id);
   useFreshness(id, story);
   useRevival(asked, askedAt, story);
@@ -101,9 +106,8 @@ function Known({
   const given = useTimeline({ job, story, attempts, steps });
   const running = attempts?.findLast(({ endedAt }) => endedAt === null);
   const over = isOver(job.state);
-  useEffect(() => {
-    document.title = `${inert(job.pipeline)} ${job.state} · Stillwake`;
-  }, [job.pipeline, job.state]);
+  useTitle(`${inert(job.pipeline)} ${job.state}`);
+  const tries = attempts?.filter(({ outcome }) => outcome === "failed" || outcome === "lost").length ?? 0;
   const forgotten = story.end !== null && story.end.state === null;
   // An event is waited for in a step that is called as the event is, unless its code says otherwise.
   const awaited = steps?.findLast(({ name }) => given.open?.has(name))?.name ?? "";
@@ -138,12 +142,25 @@ function Known({
           Its retention is over, and it was pruned. What is shown here is what was known of it.
         </div>
       )}
+      {resting && !over && (
+        <div className="callout" data-tone="amber" role="status">
+          Its lines are not followed while the page rests. They come as soon as somebody is back.
+        </div>
+      )}
       {stale && (
         <div className="callout" data-tone="amber" role="status">
           The server does not answer. What is shown is what it said last; this page asks again by itself.
         </div>
       )}
-      <NowSentence job={job} story={story} since={running?.claimedAt ?? null} awaited={awaited} reasons={reasons}>
+      <Spoken job={job} />
+      <NowSentence
+        job={job}
+        story={story}
+        since={running?.claimedAt ?? null}
+        tries={tries}
+        awaited={awaited}
+        reasons={reasons}
+      >
         {isFar && <JobProgress story={story.story} className="job-progress" />}
         <Figures job={job} attempts={attempts ?? []} kept={steps ?? []} />
       </NowSentence>
@@ -168,11 +185,35 @@ function Known({
   );
 }
 
+/** For those who hear the page: that the job has come into another state, and nothing of what it says meanwhile. */
+function Spoken({ job: { state, waitingFor, failure } }: { job: nouns.Job }) {
+  const before = useRef(state);
+  const [said, setSaid] = useState("");
+  useEffect(() => {
+    if (before.current === state) return;
+    before.current = state;
+    setSaid(
+      state === "failed"
+        ? `The job has failed: ${inert(sentenceOf(failure)).slice(0, 300)}`
+        : isOver(state)
+          ? `The job is ${state}`
+          : state === "queued" && waitingFor !== null
+            ? "The job waits now"
+            : `The job is ${state} now`,
+    );
+  }, [state]);
+  return (
+    <p className="hidden" role="status">
+      {said}
+    </p>
+  );
+}
+
 const listOf = (pipeline: string, key: string) => `/jobs?${new URLSearchParams({ pipeline, key })}`;
 
 /** What it cost. */
 function Figures({
-  job: { createdAt, startedAt, endedAt, state, runAt, attempt, maxAttempts },
+  job,
   attempts,
   kept,
 }: {
@@ -181,14 +222,13 @@ function Figures({
   kept: readonly nouns.Step[];
 }) {
   const now = useNow();
+  const { startedAt, endedAt, state, attempt, maxAttempts } = job;
   const { workedMs, vainMs } = costOf(attempts, kept, now);
-  // A job for a later time has not waited before that.
-  const due = Math.max(Date.parse(createdAt), startedAt === null && runAt ? Date.parse(runAt) : 0);
-  const waited = (startedAt ? Date.parse(startedAt) : endedAt ? Date.parse(endedAt) : now) - due;
+  const waited = waitedToStart(job, attempts[0]?.claimedAt ?? null, now);
   const whole = startedAt && (endedAt ? Date.parse(endedAt) : now) - Date.parse(startedAt);
   const charged = `${attempt} of ${maxAttempts}`;
   const figures: [string, string, string?][] = [
-    ["Waited to start", waited < 0 ? "–" : span(waited)],
+    [waited.whole ? "From enqueue to start" : "Waited to start", waited.ms === null ? "–" : span(waited.ms)],
     [isOver(state) ? "From start to end" : "Since it started", whole === null ? "–" : span(Number(whole))],
     ["Worker time", span(workedMs), vainMs > 500 ? `${span(vainMs)} of it in vain` : undefined],
     attempts.length > attempt && attempts.length > 0

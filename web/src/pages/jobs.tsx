@@ -9,7 +9,8 @@ import { JobTable } from "./jobs/table.tsx";
 
 export function JobsPage() {
   const { operate } = useMay();
-  const [chosen, change, clear] = useChosen();
+  const choosing = useChosen();
+  const { chosen, clear } = choosing;
   return (
     <>
       <PageHead title="Jobs">
@@ -23,7 +24,7 @@ export function JobsPage() {
         )}
       </PageHead>
       <section className="panel" aria-label="Jobs">
-        <Filters chosen={chosen} onChange={change} onClear={clear} />
+        <Filters choosing={choosing} />
         <JobTable
           chosen={chosen}
           empty={

@@ -1,6 +1,9 @@
 // Is all well? What wants attention comes first, then what runs, waits and ended, then where. A tenant's people see their own jobs instead.
+import { useRef } from "react";
 import { useSearchParams } from "wouter";
+import { serverNow } from "../api/clock.ts";
 import {
+  type nouns,
   useBreakers,
   useEndpoints,
   useJobs,
@@ -14,13 +17,16 @@ import { useMay } from "../api/who.ts";
 import { EndedChart } from "../parts/chart.tsx";
 import { PageHead, Panel, Wrong } from "../parts/panel.tsx";
 import { Toggles } from "../parts/toggles.tsx";
+import { count, distance, several, span as spanWords } from "../parts/words.ts";
 import "../look/overview.css";
 import { Figures } from "./overview/figures.tsx";
 import { FirstSteps } from "./overview/first-steps.tsx";
 import { LatestFailures, LatestJobs } from "./overview/latest.tsx";
 import { ByPipeline } from "./overview/pipelines.tsx";
+import { Running, useRunning } from "./overview/running.tsx";
 import { useSteady } from "./overview/steady.ts";
-import { Trouble, troublesOf } from "./overview/trouble.tsx";
+import { Trouble } from "./overview/trouble.tsx";
+import { troublesOf } from "./overview/troubles.ts";
 import { Waiting } from "./overview/waiting.tsx";
 import { Workers } from "./overview/workers.tsx";
 
@@ -39,7 +45,11 @@ function Whole() {
   const [params, setParams] = useSearchParams();
   const span = spans.find(({ value }) => value === params.get("span")) ?? spans[1];
   const stats = useStats(span.value, span.parts);
-  const any = useJobs({ limit: 1 });
+  // Whether there was ever a job is asked only where nothing lately shows that there was.
+  const quiet = stats.data !== undefined && isQuiet(stats.data);
+  const any = useJobs({ limit: 1 }, quiet);
+  const live = stats.data?.live.running ?? 0;
+  const running = useRunning(live);
   const pipelines = usePipelines();
   const breakers = useBreakers();
   const pools = usePools();
@@ -47,7 +57,9 @@ function Whole() {
   const endpoints = useEndpoints();
   const machines = useMachines();
   const steady = useSteady(stats.data);
-  const asked = [stats, any, pipelines, breakers, pools, schedules, endpoints, machines];
+  const needed = [stats, pipelines, breakers, pools, schedules, endpoints, machines];
+  const asked = [...needed, ...(quiet ? [any] : []), ...(live > 0 ? [running] : [])];
+  const begun = useRef(false);
   const wrong = asked.find(({ error }) => error)?.error;
   const head = (
     <PageHead title="Overview">
@@ -59,8 +71,8 @@ function Whole() {
       />
     </PageHead>
   );
-  // What wants attention stands above the rest: nothing is drawn before all of it is known, so nothing is pushed down.
-  if (!stats.data || !steady || asked.some(({ data }) => data === undefined)) {
+  // What wants attention stands above the rest: nothing is drawn before all of it is known, so nothing is pushed down. Once drawn, it stays.
+  if (!stats.data || !steady || (!begun.current && asked.some(({ data }) => data === undefined))) {
     return (
       <>
         {head}
@@ -68,8 +80,9 @@ function Whole() {
       </>
     );
   }
+  begun.current = true;
   const known = pipelines.data?.pipelines ?? [];
-  if (any.data?.jobs.length === 0 && stats.data.live.queued === 0) {
+  if (quiet && any.data?.jobs.length === 0) {
     return (
       <>
         <PageHead title="Overview" />
@@ -79,33 +92,45 @@ function Whole() {
     );
   }
   const workers = machines.data?.machines ?? [];
-  const troubles = troublesOf({
+  const matters = {
     breakers: breakers.data?.breakers ?? [],
     pools: pools.data?.pools ?? [],
+    machines: workers,
     schedules: schedules.data?.schedules ?? [],
     endpoints: endpoints.data?.endpoints ?? [],
-    stats: stats.data,
-    workers: workers.length,
-  });
+    ended: stats.data.ended,
+    word: span.word,
+  };
   return (
     <>
       {head}
-      {wrong ? <Wrong error={wrong} /> : <Trouble troubles={troubles} />}
+      {wrong ? (
+        <Wrong error={wrong} />
+      ) : (
+        <Trouble troubles={troublesOf(matters, serverNow(), { count, distance, several, span: spanWords })} />
+      )}
       <Figures stats={stats.data} word={span.word} workers={workers.length} changing={stats.isPlaceholderData} />
       <div className="overview-pair">
-        <Panel title={`Ended in ${span.word}`}>
-          <EndedChart parts={steady.parts} spanMs={steady.spanMs} />
-        </Panel>
+        <Running running={live} jobs={live > 0 ? (running.data?.jobs ?? []) : []} />
         <Panel title="What waits, and why">
           <Waiting stats={stats.data} />
         </Panel>
       </div>
+      <Panel title={`Ended in ${span.word}`}>
+        <EndedChart parts={steady.parts} spanMs={steady.spanMs} />
+      </Panel>
       <ByPipeline known={known} stats={stats.data} word={span.word} />
       <div className="overview-pair">
         <LatestFailures failed={stats.data.ended.failed} />
         <Workers machines={workers} />
       </div>
     </>
+  );
+}
+
+function isQuiet({ live, ended }: nouns.Stats): boolean {
+  return [live.queued, live.running, live.paused, ended.completed, ended.failed, ended.cancelled].every(
+    (one) => one === 0,
   );
 }
 

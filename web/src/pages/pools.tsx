@@ -1,4 +1,4 @@
-// Pools and the machines that serve them: what each is doing, and why not more.
+// Pools and the workers that serve them: what each is doing, and why not more.
 import { useMachines, usePools } from "../api/nouns.ts";
 import { Command } from "../parts/copy.tsx";
 import { Asked, Empty, PageHead, Panel, Wrong } from "../parts/panel.tsx";
@@ -12,7 +12,7 @@ export default function PoolsPage() {
   const awake = machines.data?.machines;
   return (
     <>
-      <PageHead title="Pools" note="Jobs, and the machines of one size that serve them" />
+      <PageHead title="Pools" note="Jobs, and the workers that serve them" />
       <Asked of={pools}>
         {({ pools: all }) => {
           const strays = awake?.filter(({ pool }) => !all.some(({ name }) => name === pool)) ?? [];
@@ -24,7 +24,7 @@ export default function PoolsPage() {
                 <PoolPanel key={pool.name} pool={pool} machines={awake?.filter((one) => one.pool === pool.name)} />
               ))}
               {strays.length > 0 && (
-                <Panel title="Machines of pools that no pipeline names" bare>
+                <Panel title="Workers of pools that no pipeline names" bare>
                   <MachineTable machines={strays} withPool />
                 </Panel>
               )}

@@ -1,7 +1,7 @@
 // The door for people: a token becomes a cookie that scripts cannot read.
 import { type FormEvent, useId, useState } from "react";
 import { useLocation } from "wouter";
-import { addressOf, call, type Refused } from "../api/call.ts";
+import { addressOf, call, Refused } from "../api/call.ts";
 import { Button } from "../parts/button.tsx";
 import { inert } from "../parts/words.ts";
 
@@ -16,7 +16,17 @@ export function SignInPage({ onIn, signedIn }: { onIn: () => void; signedIn: boo
     event.preventDefault();
     setBusy(true);
     try {
-      await call("POST", "/v1/session", { body: { token: token.trim() } });
+      const { role } = await call<{ role: string }>("POST", "/v1/session", { body: { token: token.trim() } });
+      if (role === "worker") {
+        await call("DELETE", "/v1/session");
+        const remedy = "Ask an admin for one of a reader, an operator or an admin.";
+        throw new Refused({
+          code: "FORBIDDEN",
+          status: 403,
+          detail: "This token is for workers, not for people",
+          remedy,
+        });
+      }
       setWrong(undefined);
       onIn();
       if (place === "/sign-in") go("/");

@@ -13,7 +13,7 @@ interface Part {
 }
 
 const HEIGHT = 200;
-const LEFT = 40;
+const LEFT = 48;
 const RIGHT = 8;
 const ABOVE = 8;
 const BELOW = 24;

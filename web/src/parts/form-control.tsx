@@ -153,8 +153,10 @@ function TextArea(given: { said: Said; text: string; rows: number; hint?: string
   );
 }
 
-export function Switch(shown: Shown<"switch">) {
+/** Yes or no; or, for what can be but one value, whether it is sent. */
+export function Switch(shown: Shown<"switch" | "fixed">) {
   const { field, draft, path, required, onDraft } = shown;
+  const isFixed = field.kind === "fixed";
   const help = field.description ?? "";
   const { wrong, "aria-required": _, ...said } = useSaid(path, required, help !== "");
   return (
@@ -164,10 +166,13 @@ export function Switch(shown: Shown<"switch">) {
           <input
             {...said}
             type="checkbox"
-            checked={draft.as === "given" && draft.on}
-            onChange={({ target }) => onDraft({ ...draft, as: "given", on: target.checked })}
+            checked={draft.as === "given" && (isFixed || draft.on)}
+            onChange={({ target: { checked } }) =>
+              onDraft({ ...draft, as: isFixed && !checked ? "left" : "given", on: checked })
+            }
           />
           <span className="foreign">{inert(field.title ?? shown.name)}</span>
+          {isFixed && <code className="foreign">{inert(JSON.stringify(field.value))}</code>}
         </label>
         <Nothing {...shown} />
       </div>

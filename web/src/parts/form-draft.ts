@@ -110,8 +110,8 @@ function textValue(field: Field & { kind: "text" }, text: string, none: () => { 
   if (text.length < minLength) return wrong(`At least ${minLength} characters are needed`);
   if (text.length > maxLength) return wrong(`${text.length} characters are more than the ${maxLength} allowed`);
   if (field.format !== "date-time") return { value: text, issues: [] };
-  const at = new Date(text);
-  return Number.isNaN(at.getTime()) ? wrong("This is not a moment") : { value: at.toISOString(), issues: [] };
+  const value = sentMoment(text);
+  return value === undefined ? wrong("This is not a moment") : { value, issues: [] };
 }
 
 function numberValue(field: Field & { kind: "number" }, text: string, none: () => { issues: Issue[] }, wrong: Wrong) {
@@ -153,7 +153,7 @@ export function draftOf(field: Field, value: Json): Draft | undefined {
     case "text":
       // An empty text cannot be told from one that was left out.
       if (typeof value !== "string" || value === "") return undefined;
-      return { ...draft, text: field.format === "date-time" ? localMoment(value) : value };
+      return field.format === "date-time" ? momentDraft(value, draft) : { ...draft, text: value };
     case "number":
       return typeof value === "number" ? { ...draft, text: String(value) } : undefined;
     case "variants": {
@@ -204,11 +204,17 @@ function set<Value>(record: Record<string, Value>, name: string, value: Value): 
   Object.defineProperty(record, name, { value, enumerable: true, writable: true, configurable: true });
 }
 
-/** As a field for local time wants it. */
-function localMoment(iso: string): string {
-  const at = new Date(iso);
-  if (Number.isNaN(at.getTime())) return iso;
-  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+/** A field for local time has whole seconds and no zone. What it would send back as another text, though of the same moment, it cannot say. */
+function momentDraft(value: string, draft: Draft): Draft | undefined {
+  const at = new Date(value);
+  if (Number.isNaN(at.getTime())) return undefined;
+  const text = new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  return sentMoment(text) === value ? { ...draft, text } : undefined;
+}
+
+function sentMoment(text: string): string | undefined {
+  const at = new Date(text);
+  return Number.isNaN(at.getTime()) ? undefined : at.toISOString();
 }
 
 function isEqual(one: Json, two: Json): boolean {

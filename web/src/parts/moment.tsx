@@ -1,15 +1,16 @@
 // A moment as its distance from now, with the exact time for those who point at it. One clock ticks for all of them.
 import { useSyncExternalStore } from "react";
+import { serverNow } from "../api/clock.ts";
 import { distance, span, wholeTime } from "./words.ts";
 
-let now = Date.now();
+let now = 0;
 let timer: ReturnType<typeof setInterval> | undefined;
 const listeners = new Set<() => void>();
 
 function subscribe(listener: () => void): () => void {
   listeners.add(listener);
   timer ??= setInterval(() => {
-    now = Date.now();
+    now = serverNow();
     for (const one of listeners) one();
   }, 1000);
   return () => {
@@ -20,9 +21,12 @@ function subscribe(listener: () => void): () => void {
   };
 }
 
-/** The time, to the second. */
+/** The time where the jobs are, to the second. While nobody was looking the clock stood still, and is set again by the first who does. */
 export function useNow(): number {
-  return useSyncExternalStore(subscribe, () => now);
+  return useSyncExternalStore(subscribe, () => {
+    if (timer === undefined) now = Math.floor(serverNow() / 1000) * 1000;
+    return now;
+  });
 }
 
 export function Moment({ at }: { at: string | null }) {

@@ -1,6 +1,7 @@
 // A part of a page with a heading; what it shows when it has nothing to show, or could not ask.
 import { type ReactNode, useId } from "react";
 import type { Refused } from "../api/call.ts";
+import { useArrivedHere } from "../arrival.ts";
 import { inert } from "./words.ts";
 
 export function Panel({
@@ -27,9 +28,12 @@ export function Panel({
 }
 
 export function PageHead({ title, note, children }: { title: ReactNode; note?: ReactNode; children?: ReactNode }) {
+  const heading = useArrivedHere();
   return (
     <header className="page-head">
-      <h1 tabIndex={-1}>{title}</h1>
+      <h1 ref={heading} tabIndex={-1}>
+        {title}
+      </h1>
       {note && <span className="soft small">{note}</span>}
       {children && <div className="acts">{children}</div>}
     </header>

@@ -88,6 +88,7 @@ function One(shown: Shown) {
   if (field.kind === "switch" && draft.as !== "none" && (required || field.default !== undefined || field.nullable)) {
     return <Switch {...shown} field={field} />;
   }
+  if (field.kind === "fixed" && !required && draft.as !== "none") return <Switch {...shown} field={field} />;
   return (
     <Labelled {...shown}>
       {(said) =>

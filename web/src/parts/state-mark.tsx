@@ -1,5 +1,7 @@
 // The state of a job in a word and a shape: nobody has to tell colours apart.
 import type { JobState } from "../api/nouns.ts";
+import { Moment, useNow } from "./moment.tsx";
+import { type Reason, reasonWords, waitsFor } from "./waits.ts";
 
 const shapes: Record<JobState, React.ReactNode> = {
   queued: <circle cx="8" cy="8" r="5.5" fill="none" stroke="currentColor" strokeWidth="1.8" strokeDasharray="2.6 2" />,
@@ -36,22 +38,37 @@ const shapes: Record<JobState, React.ReactNode> = {
   ),
 };
 
-const reasons: Record<string, string> = {
-  time: "waits for its time",
-  retry: "waits to be tried again",
-  key: "waits for its key",
-  limit: "waits for a limit",
-  children: "waits for its children",
-  event: "waits for an event",
-  machine: "waits for a worker",
-};
-
-export function StateMark({ state, waitingFor }: { state: JobState; waitingFor?: string | null }) {
+/** Given why it waits, one that is queued says so; given its time as well, it notices when that has come. */
+export function StateMark({
+  state,
+  waitingFor,
+  runAt = null,
+}: {
+  state: JobState;
+  waitingFor?: Reason | null;
+  runAt?: string | null;
+}) {
   return (
     <span className="state" data-state={state}>
       <StateShape state={state} />
-      {state === "queued" && waitingFor !== undefined ? reasonOf(waitingFor) : state}
+      {state === "queued" && waitingFor !== undefined ? <Waits waitingFor={waitingFor} runAt={runAt} /> : state}
     </span>
+  );
+}
+
+function Waits({ waitingFor, runAt }: { waitingFor: Reason | null; runAt: string | null }) {
+  const reason = waitsFor({ state: "queued", waitingFor, runAt }, useNow()) ?? "machine";
+  return reasonWords[reason] ?? `waits for ${reason}`;
+}
+
+/** When a job that waits for a time goes on; when that has passed, that it is due. */
+export function GoesOn({ at }: { at: string }) {
+  const now = useNow();
+  if (Date.parse(at) <= now) return "due";
+  return (
+    <>
+      goes on <Moment at={at} />
+    </>
   );
 }
 
@@ -62,9 +79,4 @@ export function StateShape({ state }: { state: JobState }) {
       {shapes[state]}
     </svg>
   );
-}
-
-/** Why a job waits, as the end of a sentence that begins with the job. */
-function reasonOf(waitingFor: string | null): string {
-  return waitingFor === null ? "waits for a worker" : (reasons[waitingFor] ?? `waits for ${waitingFor}`);
 }

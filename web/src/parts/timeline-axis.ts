@@ -5,16 +5,23 @@ export type Outcome = "completed" | "failed" | "cancelled" | "slept" | "paused" 
 export interface Band {
   from: number;
   to: number;
+  /** Its place among all attempts, from 1. */
   attempt: number;
   outcome: Outcome | null;
+  /** Of a lost one: not the worker was lost, but the runner that it had started for the job. */
+  runner: boolean;
+  /** The job had ended with it, and somebody has retried it since. */
+  last: boolean;
 }
 
 /** Nobody worked on it. */
 export interface Gap {
   from: number;
   to: number;
-  /** How the attempt before it ended. */
-  after: Outcome;
+  /** How the attempt before it ended; "ended" when the job ended with it, so that nothing but a person brought it back. */
+  after: Outcome | "ended";
+  /** That attempt lost its runner, and kept its worker. */
+  runner: boolean;
   /** It is drawn shorter than it was. */
   short: boolean;
 }
@@ -22,16 +29,17 @@ export interface Gap {
 export interface Axis {
   /** Where a moment lies, from 0 to 1. */
   place(moment: number): number;
-  /** Milliseconds since the beginning, and where that lies. */
+  /** Milliseconds since the beginning, and where that lies. The end has a mark of its own, and room for it. */
   ticks: { at: number; place: number }[];
 }
 
 export function gapsOf(bands: readonly Band[], to: number): Gap[] {
   const gaps: Gap[] = [];
-  for (const [at, { to: end, outcome }] of bands.entries()) {
+  for (const [at, { to: end, outcome, runner, last }] of bands.entries()) {
     const next = bands[at + 1]?.from ?? to;
     // Handing over takes some milliseconds, which is no wait.
-    if (outcome !== null && next - end > 50) gaps.push({ from: end, to: next, after: outcome, short: false });
+    if (outcome === null || next - end <= 50) continue;
+    gaps.push({ from: end, to: next, after: last ? "ended" : outcome, runner, short: false });
   }
   return gaps;
 }
@@ -68,7 +76,7 @@ export function axisOf(from: number, to: number, gaps: Gap[]): Axis {
     if (segment.short) continue;
     for (let tick = Math.ceil((segment.from - from) / step) * step; from + tick < segment.to; tick += step) {
       const where = place(from + tick);
-      if (where <= 0.94 && (ticks.length === 0 || where - ticks.at(-1)!.place > 0.1)) {
+      if (where <= 0.82 && (ticks.length === 0 || where - ticks.at(-1)!.place > 0.1)) {
         ticks.push({ at: tick, place: where });
       }
     }

@@ -4,10 +4,12 @@ import { type Axis, axisOf, type Band, type Gap, gapsOf, type Outcome } from "./
 
 export interface AttemptGiven {
   epoch: string;
+  /** As the server counts: it begins anew when an ended job is retried, and does not grow where an attempt is given back. */
   attempt: number;
   claimedAt: string;
   endedAt: string | null;
   outcome: Outcome | null;
+  failure?: { code?: string | undefined; name?: string | undefined } | null;
 }
 
 export interface StepGiven {
@@ -15,6 +17,8 @@ export interface StepGiven {
   epoch: string;
   startedAt: string | null;
   savedAt: string;
+  /** Of the try that was kept. */
+  tookMs?: number | null;
 }
 
 export interface LineGiven {
@@ -47,7 +51,7 @@ export interface Given {
   now: number;
 }
 
-type RowState = "kept" | "running" | "waiting" | "skipped" | "interrupted" | "children";
+export type RowState = "kept" | "running" | "waiting" | "skipped" | "interrupted" | "children";
 
 export interface Piece {
   from: number;
@@ -63,9 +67,11 @@ export interface Row {
   name: string;
   state: RowState;
   pieces: Piece[];
-  /** Of the piece that counts: the one that was kept, else all of them. */
+  /** Of the try that was kept, else of the latest; of a list that several attempts have worked at, of all of them. */
   tookMs: number | null;
-  /** The number of the attempt whose result is used, when the latest attempt did not have to do it. */
+  /** All tries together. */
+  allMs: number;
+  /** Which attempt's result is used, when the latest did not have to make it. */
   keptFrom: number | null;
   /** Why it was skipped, or what it said last. */
   words: string | null;
@@ -136,20 +142,41 @@ export class Heard {
 
 export function timelineOf(given: Given): Timeline | null {
   const { job, now } = given;
-  const attempts = [...given.attempts].sort((one, two) => Date.parse(one.claimedAt) - Date.parse(two.claimedAt));
+  const { attempts, last } = inOrder(given);
   const first = attempts[0];
   const from = first ? Date.parse(first.claimedAt) : job.startedAt ? Date.parse(job.startedAt) : null;
   if (from === null) return null;
   const to = Math.max(from + 1, job.endedAt ? Date.parse(job.endedAt) : now);
-  const bands = attempts.map(({ claimedAt, endedAt, attempt, outcome }) => ({
-    from: Date.parse(claimedAt),
-    to: endedAt ? Date.parse(endedAt) : to,
-    attempt,
-    outcome,
+  const bands = attempts.map((attempt) => ({
+    from: Date.parse(attempt.claimedAt),
+    to: attempt.endedAt ? Date.parse(attempt.endedAt) : to,
+    attempt: attempt.attempt,
+    outcome: attempt.outcome,
+    runner: lostRunner(attempt),
+    last: last.has(attempt.epoch),
   }));
   const gaps = gapsOf(bands, to);
   const axis = axisOf(from, to, gaps);
   return { from, to, bands, gaps, rows: rowsOf(given, attempts, to), ...axis };
+}
+
+/** The attempts by their order, numbered by it, and those of them with which the job had ended before somebody retried it. */
+function inOrder({ attempts, job }: Given): { attempts: AttemptGiven[]; last: Set<string> } {
+  const sorted = [...attempts].sort((one, two) => Date.parse(one.claimedAt) - Date.parse(two.claimedAt));
+  const last = new Set<string>();
+  for (const [at, { epoch, attempt, outcome }] of sorted.entries()) {
+    const next = sorted[at + 1];
+    // One that failed or was lost is charged, so a count that does not grow after it has begun anew.
+    const charged = outcome === "failed" || outcome === "lost";
+    const anew = next ? next.attempt <= attempt : job.startedAt === null;
+    if (outcome === "completed" || outcome === "cancelled" || (charged && anew)) last.add(epoch);
+  }
+  return { attempts: sorted.map((one, at) => ({ ...one, attempt: at + 1 })), last };
+}
+
+/** Whether it was the runner that died. Its worker lives and has said so. */
+export function lostRunner({ outcome, failure }: Pick<AttemptGiven, "outcome" | "failure">): boolean {
+  return outcome === "lost" && (failure?.code?.startsWith("RUNNER_") === true || failure?.name === "RunnerDied");
 }
 
 /** What the attempts took together, and how much of that was done in vain: after the last result that an attempt kept before it was lost or failed. */
@@ -202,6 +229,7 @@ function rowsOf(given: Given, attempts: readonly AttemptGiven[], to: number): Ro
       state: "interrupted",
       pieces: [],
       tookMs: null,
+      allMs: 0,
       keptFrom: null,
       words: null,
     };
@@ -228,11 +256,17 @@ function rowsOf(given: Given, attempts: readonly AttemptGiven[], to: number): Ro
   for (const row of rows.values()) {
     row.pieces.sort((one, two) => one.from - two.from);
     const counts = row.state === "kept" ? row.pieces.filter(({ state }) => state === "kept") : row.pieces;
-    row.tookMs = counts.length === 0 ? null : counts.reduce((sum, piece) => sum + piece.to - piece.from, 0);
+    const tries = sheet.lists.has(row.name) ? counts : counts.slice(-1);
+    row.tookMs = tries.length === 0 ? null : lengthOf(tries);
+    row.allMs = lengthOf(row.pieces);
   }
   const began = ({ pieces }: Row) => pieces[0]?.from ?? Number.MAX_VALUE;
   const steps = [...rows.values()].sort((one, two) => began(one) - began(two));
   return [...steps, ...childrenRow(given, attempts, to)];
+}
+
+function lengthOf(pieces: readonly Piece[]): number {
+  return pieces.reduce((sum, { from, to }) => sum + to - from, 0);
 }
 
 /** What was begun and not kept under the same epoch: it runs, was given up, or ended with its attempt. */
@@ -256,14 +290,15 @@ function addHeard({ heard, results, running, lists, latest, byEpoch, rowOf, to }
 }
 
 function addResults({ results, heard, lists, latest, byEpoch, rowOf }: Sheet): void {
-  for (const { name, epoch, startedAt, savedAt } of results.values()) {
+  for (const { name, epoch, startedAt, savedAt, tookMs } of results.values()) {
     const row = rowOf(name);
     const end = Date.parse(savedAt);
     const earlier = latest !== undefined && epoch !== latest.epoch;
     const attempt = byEpoch.get(epoch)?.attempt ?? null;
     // A list has begun with the first attempt at it; this is about the last.
     const began = lists.has(name) ? heard.words.get(`${epoch} ${name}`)?.first : undefined;
-    const from = Math.min(end, began ?? (startedAt ? Date.parse(startedAt) : end));
+    const told = typeof tookMs === "number" ? end - tookMs : startedAt ? Date.parse(startedAt) : end;
+    const from = Math.min(end, began ?? told);
     row.pieces.push({ from, to: end, state: "kept", earlier, attempt });
     row.state = "kept";
     row.keptFrom = earlier ? attempt : null;
@@ -313,5 +348,5 @@ function childrenRow({ job: { children }, heard }: Given, attempts: readonly Att
   }
   const tookMs = pieces[0] ? pieces[0].to - pieces[0].from : null;
   const words = `${ended} of ${children.total} have ended`;
-  return [{ name: "children", state: "children", pieces, tookMs, keptFrom: null, words }];
+  return [{ name: "children", state: "children", pieces, tookMs, allMs: tookMs ?? 0, keptFrom: null, words }];
 }

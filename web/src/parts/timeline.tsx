@@ -1,17 +1,38 @@
 // A job in time, drawn: one row per step, attempts above them, hatched where nobody worked. The rows are a list that can be walked with the arrow keys; what one
 // points at, by mouse, finger or keyboard, is said in its heading, which is always there, so that nothing moves.
-import { type KeyboardEvent, memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import {
+  type CSSProperties,
+  type KeyboardEvent,
+  memo,
+  useEffect,
+  useLayoutEffect,
+  useMemo,
+  useRef,
+  useState,
+} from "react";
 import "../look/timeline.css";
 import { Button } from "./button.tsx";
 import { useNow } from "./moment.tsx";
 import { Panel } from "./panel.tsx";
 import { StateShape } from "./state-mark.tsx";
 import type { Band, Gap, Outcome } from "./timeline-axis.ts";
-import { type Timeline as Drawn, type Given, mostTelling, type Piece, type Row, timelineOf } from "./timeline-model.ts";
+import {
+  type Timeline as Drawn,
+  type Given,
+  mostTelling,
+  type Piece,
+  type Row,
+  type RowState,
+  timelineOf,
+} from "./timeline-model.ts";
 import { clockTime, count, inert, several, span } from "./words.ts";
 
 /** More than fit on a screen say less, not more. */
 const MOST_ROWS = 30;
+/** So many are shown without a scroll bar. */
+const AT_ONCE = 14;
+/** One that is watched keeps room for rows to come: what is below it moves twice at most, however many steps there are. */
+const ROOMS = [5, 9, AT_ONCE];
 
 export function Timeline({ given, empty }: { given: Omit<Given, "now">; empty: string }) {
   const now = useNow();
@@ -24,7 +45,9 @@ export function Timeline({ given, empty }: { given: Omit<Given, "now">; empty: s
   const [pointed, setPointed] = useState<string>();
   const [reached, setReached] = useState(0);
   const rows = !drawn ? [] : all ? drawn.rows : mostTelling(drawn.rows, MOST_ROWS);
-  const scroller = useLatestInView(rows.length, grows && !still);
+  const isMany = rows.length > AT_ONCE;
+  const room = grows ? (ROOMS.find((one) => one >= rows.length) ?? AT_ONCE) : 0;
+  const scroller = useLatestInView(rows.length, isMany && grows && !still);
   if (!drawn) {
     return (
       <Panel title="Timeline" bare>
@@ -38,7 +61,7 @@ export function Timeline({ given, empty }: { given: Omit<Given, "now">; empty: s
   );
   return (
     <Panel title="Timeline" acts={said} bare>
-      <div className="timeline" data-scrolls={grows || rows.length > 12 || undefined}>
+      <div className="timeline" data-scrolls={isMany || undefined}>
         <div className="timeline-head" aria-hidden="true">
           <span className="timeline-name soft">{clockTime(new Date(drawn.from))}</span>
           <div className="timeline-track timeline-axis">
@@ -47,14 +70,16 @@ export function Timeline({ given, empty }: { given: Omit<Given, "now">; empty: s
                 {at === 0 ? "0" : span(at).replace(".0 s", " s")}
               </span>
             ))}
+            <span className="timeline-end">{span(drawn.to - drawn.from)}</span>
           </div>
-          <span className="timeline-took" />
+          <span className="timeline-took soft">{still ? clockTime(new Date(drawn.to)) : "now"}</span>
         </div>
         <div
           ref={scroller}
           className="timeline-rows"
-          data-many={rows.length > 12 || undefined}
+          data-many={isMany || undefined}
           data-grows={grows || undefined}
+          style={{ "--room": room } as CSSProperties}
         >
           <div className="timeline-sheet">
             <Backdrop drawn={drawn} />
@@ -77,17 +102,40 @@ export function Timeline({ given, empty }: { given: Omit<Given, "now">; empty: s
             {rows.length === 0 && <p className="soft small timeline-none">No step has said or kept anything yet.</p>}
           </div>
         </div>
-        {drawn.rows.length > MOST_ROWS && (
-          <div className="timeline-foot">
+        <div className="timeline-foot">
+          <Legend />
+          {drawn.rows.length > MOST_ROWS && (
             <Button kind="plain" aria-expanded={all} onClick={() => setAll(!all)}>
               {all
                 ? `Show ${MOST_ROWS} of ${count(drawn.rows.length)} steps`
                 : `Show all ${count(drawn.rows.length)} steps`}
             </Button>
-          </div>
-        )}
+          )}
+        </div>
       </div>
     </Panel>
+  );
+}
+
+const legend: [RowState, string, earlier?: true][] = [
+  ["kept", "worked"],
+  ["kept", "kept from an earlier attempt", true],
+  ["interrupted", "tried in vain"],
+  ["waiting", "waited"],
+  ["skipped", "skipped"],
+];
+
+/** For the eye alone: each row says in words what came of it. */
+function Legend() {
+  return (
+    <ul className="timeline-legend small soft" aria-hidden="true">
+      {legend.map(([state, words, earlier]) => (
+        <li key={words}>
+          <span className="timeline-piece" data-state={state} data-earlier={earlier} />
+          {words}
+        </li>
+      ))}
+    </ul>
   );
 }
 
@@ -186,14 +234,14 @@ function spanOf({ from, to }: Pick<Piece, "from" | "to">, { place }: Drawn) {
 
 /** Where nobody worked, and where one attempt became the next: behind all rows. */
 function Backdrop({ drawn }: { drawn: Drawn }) {
-  const lost = drawn.bands.filter(({ outcome, to }) => (outcome === "lost" || outcome === "failed") && to < drawn.to);
+  const cuts = drawn.bands.filter(({ outcome, to }) => (outcome === "lost" || outcome === "failed") && to < drawn.to);
   return (
     <div className="timeline-backdrop" aria-hidden="true">
       <div className="timeline-track">
         {drawn.gaps.map((gap) => (
           <span key={gap.from} className="timeline-gap" style={spanOf(gap, drawn)} />
         ))}
-        {lost.map(({ to }) => (
+        {cuts.map(({ to }) => (
           <span key={to} className="timeline-cut" style={{ left: percent(drawn.place(to)) }} />
         ))}
       </div>
@@ -214,7 +262,7 @@ function Attempts({ drawn }: { drawn: Drawn }) {
             style={spanOf(band, drawn)}
             title={bandWords(band)}
           >
-            {outcomeWords(band.outcome)}
+            {outcomeWords(band.outcome, band.runner)}
           </span>
         ))}
         {drawn.gaps.map((gap) => (
@@ -232,12 +280,12 @@ function Attempts({ drawn }: { drawn: Drawn }) {
 }
 
 /** How an attempt ended, in a word or two. */
-export function outcomeWords(outcome: Outcome | null): string {
+export function outcomeWords(outcome: Outcome | null, runner: boolean): string {
   switch (outcome) {
     case null:
       return "running";
     case "lost":
-      return "worker lost";
+      return runner ? "runner lost" : "worker lost";
     case "released":
       return "handed back";
     default:
@@ -245,21 +293,24 @@ export function outcomeWords(outcome: Outcome | null): string {
   }
 }
 
-const bandWords = ({ attempt, outcome, from, to }: Band) =>
-  `Attempt ${attempt}: ${outcomeWords(outcome)} after ${span(to - from)}`;
+const bandWords = ({ attempt, outcome, runner, from, to }: Band) =>
+  `Attempt ${attempt}: ${outcomeWords(outcome, runner)} after ${span(to - from)}`;
 
-const afterWords: Record<Outcome, string> = {
-  slept: "Slept or waited; no machine was held",
+const afterWords: Record<Gap["after"], string> = {
+  slept: "Slept or waited; no worker was held",
   failed: "Waited to be tried again",
   lost: "Waited for a worker after one was lost",
   released: "Waited for another worker",
   paused: "Was paused",
-  completed: "Had ended, and was retried",
-  cancelled: "Had ended, and was retried",
+  completed: "Had ended, until it was retried",
+  cancelled: "Had ended, until it was retried",
+  ended: "Had ended, until somebody retried it",
 };
 
-const gapWords = ({ after, from, to, short }: Gap) =>
-  `${afterWords[after]}: ${span(to - from)}${short ? ", drawn shorter than it was" : ""}`;
+const gapWords = ({ after, runner, from, to, short }: Gap) => {
+  const why = after === "lost" && runner ? "Waited for a worker after a runner was lost" : afterWords[after];
+  return `${why}: ${span(to - from)}${short ? ", drawn shorter than it was" : ""}`;
+};
 
 /** In words, for those who do not see the bar. */
 function stateWords({ state, keptFrom, pieces }: Row): string {
@@ -281,7 +332,7 @@ function stateWords({ state, keptFrom, pieces }: Row): string {
 }
 
 function Details({ row }: { row: Row }) {
-  const { name, pieces, words, state, tookMs } = row;
+  const { name, pieces, words, state, tookMs, allMs } = row;
   const first = pieces[0];
   const last = pieces.at(-1);
   const when =
@@ -292,7 +343,14 @@ function Details({ row }: { row: Row }) {
   return (
     <>
       <strong>{inert(name)}</strong>{" "}
-      {[stateWords(row), tookMs !== null && span(tookMs), when].filter(Boolean).join(" · ")}
+      {[
+        stateWords(row),
+        tookMs !== null && span(tookMs),
+        tookMs !== null && allMs - tookMs > 50 && `${span(allMs)} with all tries`,
+        when,
+      ]
+        .filter(Boolean)
+        .join(" · ")}
       {said && <span className="soft"> {inert(said)}</span>}
     </>
   );
@@ -305,7 +363,7 @@ function Summary({ drawn: { rows, gaps, bands } }: { drawn: Drawn }) {
     undefined,
   );
   const skipped = steps.filter(({ state }) => state === "skipped").length;
-  const waited = gaps.reduce((sum, { from, to }) => sum + to - from, 0);
+  const waited = gaps.reduce((sum, { after, from, to }) => sum + (after === "ended" ? 0 : to - from), 0);
   const parts = [
     steps.length === 0 ? "no steps" : several(steps.length, "step"),
     longest && `the longest is ${inert(longest.name)} with ${span(longest.tookMs!)}`,

@@ -64,4 +64,3 @@ function coarse(ms: number): string {
 export function shortId(id: string): string {
   return id.slice(-8);
 }
-

@@ -16,7 +16,7 @@ export function StartButton({ pipeline, kind }: { pipeline: nouns.Pipeline; kind
   if (input === undefined) {
     return (
       <Link href={`/enqueue/${encodeURIComponent(name)}`} className="button" aria-label={`Fill in ${inert(name)}`}>
-        Fill in…
+        Fill in
       </Link>
     );
   }

@@ -45,7 +45,7 @@ export function LimitPanel({
             <Empty title="No limit yet">
               <p>
                 A limit shares the calls that a service allows among all workers, and learns them from its answers. A
-                job that finds it used up waits without a machine.
+                job that finds it used up waits without a worker.
               </p>
               <pre>{'const github = limit("github", { max: 5000, per: "1h", learn: rateLimitHeaders });'}</pre>
             </Empty>

@@ -1,3 +1,4 @@
+// Who needs a limit or a breaker: the names of pipelines, each leading to its jobs.
 import { Link } from "wouter";
 import { inert } from "../../parts/words.ts";
 

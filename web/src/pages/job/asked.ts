@@ -5,7 +5,8 @@ import { useCallback, useEffect, useMemo, useRef, useSyncExternalStore } from "r
 import { type FollowedJob, Story } from "stillwake/react";
 import { useAnswer } from "../../api/ask.ts";
 import { addressOf } from "../../api/call.ts";
-import { isOver, type nouns, useLimits, useMachines, usePools } from "../../api/nouns.ts";
+import { isOver, type nouns, ofJob, useLimits, useMachines, usePools } from "../../api/nouns.ts";
+import { useIsResting } from "../../api/touched.ts";
 import { useMay } from "../../api/who.ts";
 import { type Given, Heard } from "../../parts/timeline-model.ts";
 
@@ -14,8 +15,6 @@ const MOST_TOLD = 500;
 const SETTLE_MS = 250;
 const CALM_MS = 200;
 const SAME_MS = 1500;
-
-export const pathOf = (id: string, rest = "") => `/v1/jobs/${encodeURIComponent(id)}${rest}`;
 
 const isMoving = ({ state, children }: nouns.Job) =>
   !isOver(state) && children !== null && children.completed + children.failed + children.cancelled < children.total;
@@ -28,11 +27,23 @@ export interface JobKnown {
 }
 
 /** The server is where the page came from, also when it is mounted below a path. */
-export const serverHere = () => addressOf("").replace(/\/$/, "");
+const serverHere = () => addressOf("").replace(/\/$/, "");
+
+/** A story that rests when the page does: it lets its stream go, and goes on where it was when somebody is back. */
+export function useRestfulStory(id: string): Story {
+  const story = useMemo(() => new Story({ id, server: serverHere() }), [id]);
+  const resting = useIsResting();
+  useEffect(() => {
+    // Whoever shows the story stays subscribed meanwhile; one more subscriber opens it again.
+    if (!resting) return story.subscribe(() => {});
+    story.close();
+  }, [story, resting]);
+  return story;
+}
 
 /** The story of the job. Its log follows it line by line; the page around the log is drawn a few times a second, however much is said. */
 export function useStory(id: string): FollowedJob {
-  const story = useMemo(() => new Story({ id, server: serverHere() }), [id]);
+  const story = useRestfulStory(id);
   const subscribe = useCallback(
     (call: () => void) => {
       let timer: ReturnType<typeof setTimeout> | undefined;
@@ -57,17 +68,17 @@ export function useStory(id: string): FollowedJob {
 }
 
 export function useJobAnswer(id: string) {
-  const answer = useAnswer<nouns.Job>(pathOf(id), { once: true });
+  const answer = useAnswer<nouns.Job>(ofJob(id), { once: true });
   // A second asker of the same question, for as long as children are under way.
-  useAnswer<nouns.Job>(pathOf(id), { enabled: answer.data !== undefined && isMoving(answer.data) });
+  useAnswer<nouns.Job>(ofJob(id), { enabled: answer.data !== undefined && isMoving(answer.data) });
   return answer;
 }
 
 export const useAttemptsOf = (id: string) =>
-  useAnswer<{ attempts: nouns.Attempt[] }>(pathOf(id, "/attempts"), { once: true });
-export const useStepsOf = (id: string) => useAnswer<{ steps: nouns.Step[] }>(pathOf(id, "/steps"), { once: true });
+  useAnswer<{ attempts: nouns.Attempt[] }>(ofJob(id, "/attempts"), { once: true });
+export const useStepsOf = (id: string) => useAnswer<{ steps: nouns.Step[] }>(ofJob(id, "/steps"), { once: true });
 export const useArtifactsOf = (id: string) =>
-  useAnswer<{ artifacts: nouns.Artifact[] }>(pathOf(id, "/artifacts"), { once: true });
+  useAnswer<{ artifacts: nouns.Artifact[] }>(ofJob(id, "/artifacts"), { once: true });
 
 /** Jobs of the same pipeline and key, newest first: those before it, and who holds the key while it waits. */
 export function useSiblings(job: nouns.Job | undefined) {
@@ -97,7 +108,7 @@ export function useFreshness(id: string, story: FollowedJob): void {
     // The first word of the stream says what has been asked for a moment ago.
     if (before === null) return;
     const timer = setTimeout(() => {
-      const own = pathOf(id);
+      const own = ofJob(id);
       void known.invalidateQueries({
         predicate: ({ queryKey: [path] }) => typeof path === "string" && (path.startsWith(own) || path === "/v1/jobs"),
       });
@@ -129,10 +140,11 @@ export function useTimeline({ job, story, attempts = [], steps = [] }: JobKnown)
   return useMemo(() => {
     const names = new Map(steps.map((step) => [step.name, step]));
     const results = new Set<string>();
-    for (const { name, state, savedAt, startedAt, epoch } of seen) {
+    for (const { name, state, savedAt, startedAt, tookMs, epoch } of seen) {
       if (state !== "kept" || savedAt === null || epoch === null) continue;
       results.add(name);
-      names.set(name, { name, epoch, startedAt, savedAt, tookMs: null });
+      // What HTTP has told of the same result is exact; a story may know it from its last line alone.
+      if (names.get(name)?.epoch !== epoch) names.set(name, { name, epoch, startedAt, savedAt, tookMs });
     }
     const all = [...names.values()];
     const whole = told !== null && all.length < MOST_TOLD;

@@ -4,7 +4,8 @@ import { Moment, Span } from "../../parts/moment.tsx";
 import { Panel } from "../../parts/panel.tsx";
 import { type Column, Table } from "../../parts/table.tsx";
 import { outcomeWords } from "../../parts/timeline.tsx";
-import { inert, several } from "../../parts/words.ts";
+import { lostRunner } from "../../parts/timeline-model.ts";
+import { count, inert, several } from "../../parts/words.ts";
 import { FailureWords } from "./failure.tsx";
 
 const tones: Record<string, "good" | "bad" | "amber" | "teal"> = {
@@ -16,23 +17,26 @@ const tones: Record<string, "good" | "bad" | "amber" | "teal"> = {
   released: "amber",
 };
 
-const columns: Column<nouns.Attempt>[] = [
+/** Its place among all of them: the server's own count begins anew when a job is retried by hand. */
+type Numbered = nouns.Attempt & { no: number };
+
+const columns: Column<Numbered>[] = [
   {
     head: "Attempt",
     width: "76px",
-    cell: ({ attempt }) => (
+    cell: ({ no }) => (
       <>
         <span className="job-attempt-word">Attempt </span>
-        {attempt}
+        {count(no)}
       </>
     ),
   },
   {
     head: "Outcome",
     width: "124px",
-    cell: ({ outcome }) => (
+    cell: ({ outcome, failure }) => (
       <span className="tag" data-tone={outcome === null ? "teal" : tones[outcome]}>
-        {outcomeWords(outcome)}
+        {outcomeWords(outcome, lostRunner({ outcome, failure }))}
       </span>
     ),
   },
@@ -42,7 +46,14 @@ const columns: Column<nouns.Attempt>[] = [
     head: "Took",
     width: "112px",
     number: true,
-    cell: ({ claimedAt, endedAt }) => <Span from={claimedAt} to={endedAt} />,
+    cell: ({ claimedAt, endedAt, outcome, failure }) =>
+      outcome === "lost" && !lostRunner({ outcome, failure }) ? (
+        <span title="Until it was noticed that its worker was lost. When it stopped working, nobody knows.">
+          ≤ <Span from={claimedAt} to={endedAt} />
+        </span>
+      ) : (
+        <Span from={claimedAt} to={endedAt} />
+      ),
   },
 ];
 
@@ -53,7 +64,7 @@ export function Attempts({ attempts }: { attempts: readonly nouns.Attempt[] }) {
       <Table
         label="Attempts at this job"
         columns={columns}
-        rows={attempts}
+        rows={attempts.map((attempt, at) => ({ ...attempt, no: at + 1 }))}
         keyOf={({ epoch }) => epoch}
         below={({ failure }) => failure && <FailureWords failure={failure} />}
       />

@@ -2,14 +2,13 @@
 import { useState } from "react";
 import { Link } from "wouter";
 import { useAnswer } from "../../api/ask.ts";
-import type { nouns } from "../../api/nouns.ts";
+import { type nouns, ofJob } from "../../api/nouns.ts";
 import { Button } from "../../parts/button.tsx";
+import { sentenceOf } from "../../parts/failure-words.ts";
 import { Span } from "../../parts/moment.tsx";
 import { Asked, Panel } from "../../parts/panel.tsx";
 import { StateMark } from "../../parts/state-mark.tsx";
-import { count, shortId } from "../../parts/words.ts";
-import { pathOf } from "./asked.ts";
-import { sentenceOf } from "./failure.tsx";
+import { count, inert, shortId } from "../../parts/words.ts";
 
 const PAGE = 20;
 const MOST = 200;
@@ -18,7 +17,7 @@ export function Children({ job }: { job: nouns.Job }) {
   const { children, id } = job;
   const [limit, setLimit] = useState(PAGE);
   const [only, setOnly] = useState<"failed">();
-  const answer = useAnswer<nouns.JobPage>(pathOf(id, "/children"), {
+  const answer = useAnswer<nouns.JobPage>(ofJob(id, "/children"), {
     query: { limit, state: only },
     enabled: children !== null,
     moving: ({ jobs }) => jobs.some(({ endedAt }) => endedAt === null),
@@ -64,12 +63,14 @@ export function Children({ job }: { job: nouns.Job }) {
             <ul className="job-children-list">
               {jobs.map((child) => (
                 <li key={child.id}>
-                  <StateMark state={child.state} waitingFor={child.waitingFor} />
+                  <StateMark state={child.state} waitingFor={child.waitingFor} runAt={child.runAt} />
                   <Link href={`/jobs/${child.id}`} className="mono">
                     …{shortId(child.id)}
                   </Link>
                   <span className="foreign soft small">
-                    {child.failure ? sentenceOf(child.failure) : child.parent && `no. ${count(child.parent.index + 1)}`}
+                    {child.failure
+                      ? inert(sentenceOf(child.failure))
+                      : child.parent && `no. ${count(child.parent.index + 1)}`}
                   </span>
                   <span className="small soft">
                     <Span from={child.startedAt} to={child.endedAt} />

@@ -4,7 +4,7 @@ import { JobLog, type Run, type Story } from "stillwake/react";
 import { Link } from "wouter";
 import type { nouns } from "../../api/nouns.ts";
 import { dayTime, inert, shortId } from "../../parts/words.ts";
-import { serverHere } from "./asked.ts";
+import { useRestfulStory } from "./asked.ts";
 
 export function LogPanel({ job, story, siblings }: { job: nouns.Job; story: Story; siblings: readonly nouns.Job[] }) {
   const [chosen, setChosen] = useState(job.id);
@@ -38,17 +38,14 @@ export function LogPanel({ job, story, siblings }: { job: nouns.Job; story: Stor
         </p>
       )}
       {other ? (
-        <JobLog
-          key={other.id}
-          id={other.id}
-          server={serverHere()}
-          runs={runs}
-          onRun={setChosen}
-          className="job-log-view"
-        />
+        <OtherLog key={other.id} id={other.id} runs={runs} onRun={setChosen} />
       ) : (
         <JobLog story={story} runs={runs} onRun={setChosen} className="job-log-view" />
       )}
     </section>
   );
+}
+
+function OtherLog({ id, runs, onRun }: { id: string; runs: readonly Run[]; onRun: (id: string) => void }) {
+  return <JobLog story={useRestfulStory(id)} runs={runs} onRun={onRun} className="job-log-view" />;
 }

@@ -3,15 +3,16 @@ import type { ReactNode } from "react";
 import type { FollowedJob } from "stillwake/react";
 import { Link } from "wouter";
 import type { nouns } from "../../api/nouns.ts";
+import { codeOf, remedyOf, sentenceOf } from "../../parts/failure-words.ts";
 import { useNow } from "../../parts/moment.tsx";
 import { clockTime, count, dayTime, inert, several, shortId, span } from "../../parts/words.ts";
 import type { Reasons } from "./asked.ts";
-import { codeOf, remedyOf, sentenceOf } from "./failure.tsx";
 
 export function NowSentence({
   job,
   story,
   since,
+  tries,
   awaited,
   reasons,
   children,
@@ -20,6 +21,8 @@ export function NowSentence({
   story: FollowedJob;
   /** When the attempt that runs began. */
   since: string | null;
+  /** How many attempts have failed or were lost, those before a retry by hand among them. */
+  tries: number;
   /** The step in which it waits for an event. */
   awaited: string;
   reasons: Reasons;
@@ -27,7 +30,7 @@ export function NowSentence({
   children: ReactNode;
 }) {
   const now = useNow();
-  const { tone, text, more } = sentence(job, story, since ?? job.startedAt, { ...reasons, awaited }, now);
+  const { tone, text, more } = sentence(job, story, since ?? job.startedAt, { ...reasons, awaited, tries }, now);
   return (
     <div className="job-now callout foreign" data-tone={tone} data-state={job.state}>
       <p className="job-now-text">{text}</p>
@@ -45,6 +48,7 @@ interface Said {
 
 interface Why extends Reasons {
   awaited: string;
+  tries: number;
 }
 
 function sentence(job: nouns.Job, story: FollowedJob, since: string | null, reasons: Why, now: number): Said {
@@ -58,13 +62,13 @@ function sentence(job: nouns.Job, story: FollowedJob, since: string | null, reas
     case "completed":
       return completed(job);
     case "failed":
-      return failed(job);
+      return failed(job, reasons);
     case "cancelled":
       return cancelled(job);
   }
 }
 
-function runs({ worker, cancel }: nouns.Job, story: FollowedJob, since: string | null, now: number): Said {
+function runs({ worker, cancel, pause }: nouns.Job, story: FollowedJob, since: string | null, now: number): Said {
   const length = since === null ? "" : ` for ${going(now - Date.parse(since))}`;
   const on = worker === null ? "" : ` on worker ${inert(worker)}`;
   const step = story.steps.findLast(({ state }) => state === "running");
@@ -74,7 +78,8 @@ function runs({ worker, cancel }: nouns.Job, story: FollowedJob, since: string |
     return { tone: "amber", text: `Was asked to stop${by}, and is being given a moment to do so` };
   }
   return {
-    tone: "teal",
+    tone: pause ? "amber" : "teal",
+    more: pause && pauseAsked(pause),
     text: (
       <>
         Running<span className="number">{length}</span>
@@ -83,6 +88,13 @@ function runs({ worker, cancel }: nouns.Job, story: FollowedJob, since: string |
       </>
     ),
   };
+}
+
+/** A pause does not stop what runs: the job is set aside when its attempt would give it back. */
+function pauseAsked({ by, reason }: NonNullable<nouns.Job["pause"]>): string {
+  const who = by ? ` by ${inert(by)}` : "";
+  const why = reason ? ` (${inert(reason)})` : "";
+  return `Asked to pause${who}${why}: this attempt goes on, and the job is set aside when it next waits or would be tried again.`;
 }
 
 function waits(job: nouns.Job, reasons: Why, now: number): Said {
@@ -121,11 +133,11 @@ function waits(job: nouns.Job, reasons: Why, now: number): Said {
     case "children": {
       const ended = children ? children.completed + children.failed + children.cancelled : 0;
       const said = children ? `: ${count(ended)} of ${count(children.total)} have ended` : "";
-      return { tone: "amber", text: `Waits for its children${said}`, more: "It holds no machine meanwhile." };
+      return { tone: "amber", text: `Waits for its children${said}`, more: "It holds no worker meanwhile." };
     }
     case "event": {
       const more =
-        "Somebody or something has to say it: with Signal above, over HTTP, or in SQL. It holds no machine meanwhile.";
+        "Somebody or something has to say it: with Signal above, over HTTP, or in SQL. It holds no worker meanwhile.";
       return {
         tone: "amber",
         text: `Waits for an event${reasons.awaited && ` in step ${inert(reasons.awaited)}`}${until}`,
@@ -212,8 +224,8 @@ function completed({ startedAt, endedAt, missing }: nouns.Job): Said {
   return { tone: "amber", text: `Completed${took}; ${parts}` };
 }
 
-function failed({ failure, attempt, startedAt }: nouns.Job): Said {
-  const after = startedAt === null ? " before it began" : attempt > 1 ? ` after ${several(attempt, "attempt")}` : "";
+function failed({ failure, startedAt }: nouns.Job, { tries }: Why): Said {
+  const after = startedAt === null ? " before it began" : tries > 1 ? ` after ${several(tries, "attempt")}` : "";
   const code = codeOf(failure);
   return {
     tone: "bad",

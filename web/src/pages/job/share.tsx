@@ -16,7 +16,7 @@ export function Share({ id }: { id: string }) {
   const [open, setOpen] = useState(false);
   return (
     <>
-      <Button onClick={() => setOpen(true)}>Share</Button>
+      <Button onClick={() => setOpen(true)}>Share…</Button>
       {open && <ShareDialog id={id} onClose={() => setOpen(false)} />}
     </>
   );

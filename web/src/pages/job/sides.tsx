@@ -2,13 +2,14 @@
 import type { ReactNode } from "react";
 import { Link } from "wouter";
 import { addressOf } from "../../api/call.ts";
-import { type nouns, useJobWebhooks } from "../../api/nouns.ts";
+import { type nouns, ofJob, useJobWebhooks } from "../../api/nouns.ts";
 import { useMay } from "../../api/who.ts";
 import { Moment, useNow } from "../../parts/moment.tsx";
 import { Panel } from "../../parts/panel.tsx";
 import { Payload } from "../../parts/payload.tsx";
 import { dayTime, inert, several, shortId, size, wholeTime } from "../../parts/words.ts";
-import { pathOf, useArtifactsOf } from "./asked.ts";
+import { WebhookMark } from "../webhooks/mark.tsx";
+import { useArtifactsOf } from "./asked.ts";
 import { FailureStory } from "./failure.tsx";
 
 export function FailurePanel({ failure }: { failure: nouns.Job["failure"] }) {
@@ -45,7 +46,7 @@ export function Artifacts({ id }: { id: string }) {
         {artifacts.map(({ name, size: bytes, contentType, savedAt, sha256 }) => (
           <li key={name} title={`SHA-256 ${sha256}`}>
             <a
-              href={addressOf(pathOf(id, `/artifacts/${name.split("/").map(encodeURIComponent).join("/")}`))}
+              href={addressOf(ofJob(id, `/artifacts/${name.split("/").map(encodeURIComponent).join("/")}`))}
               download={name.split("/").at(-1)}
               className="foreign"
             >
@@ -61,12 +62,6 @@ export function Artifacts({ id }: { id: string }) {
   );
 }
 
-const told: Record<nouns.Webhook["state"], { words: string; tone: "good" | "bad" | "amber" }> = {
-  delivered: { words: "delivered", tone: "good" },
-  failed: { words: "given up", tone: "bad" },
-  pending: { words: "on its way", tone: "amber" },
-};
-
 export function Webhooks({ id, over }: { id: string; over: boolean }) {
   const { oversee } = useMay();
   const { data } = useJobWebhooks(id, oversee && over);
@@ -80,9 +75,7 @@ export function Webhooks({ id, over }: { id: string; over: boolean }) {
           return (
             <li key={webhook}>
               <span className="job-webhook">
-                <span className="tag" data-tone={told[state].tone}>
-                  {told[state].words}
-                </span>
+                <WebhookMark state={state} />
                 <Link href={`/webhooks/${encodeURIComponent(webhook)}`} className="foreign">
                   {inert(endpoint || url)}
                 </Link>

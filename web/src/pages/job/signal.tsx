@@ -1,15 +1,15 @@
 // Saying something to a job that waits for it.
 import { type FormEvent, useId, useState } from "react";
 import { useAct } from "../../api/ask.ts";
+import { ofJob } from "../../api/nouns.ts";
 import { Button, Dialog } from "../../parts/button.tsx";
-import { pathOf } from "./asked.ts";
 
 export function Signal({ id, awaited }: { id: string; awaited: string }) {
   const [open, setOpen] = useState(false);
   return (
     <>
       <Button kind="main" onClick={() => setOpen(true)}>
-        Signal
+        Signal…
       </Button>
       {open && <SignalDialog id={id} awaited={awaited} onClose={() => setOpen(false)} />}
     </>
@@ -33,7 +33,7 @@ function SignalDialog({ id, awaited, onClose }: { id: string; awaited: string; o
       return;
     }
     setWrong(undefined);
-    if (await act({ path: pathOf(id, "/signal"), body: { event, data: said }, done: "It is told" })) onClose();
+    if (await act({ path: ofJob(id, "/signal"), body: { event, data: said }, done: "It is told" })) onClose();
   }
 
   return (

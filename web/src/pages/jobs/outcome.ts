@@ -1,10 +1,27 @@
-// What came of cancelling or retrying many jobs, in a sentence that counts each of them once.
+// Which of many jobs can be cancelled or retried, and what came of it, in a sentence that counts each of them once.
+import type { JobState } from "../../api/nouns.ts";
+import type { Row } from "./slim.ts";
+
+export type Verb = "cancel" | "retry";
+
+/** What has ended is not cancelled, and only what ended badly is retried. */
+export function appliesTo(verb: Verb, state: JobState): boolean {
+  const isBad = state === "failed" || state === "cancelled";
+  return verb === "retry" ? isBad : !isBad && state !== "completed";
+}
+
+/** The row of a job whose new state was answered, before more is known of it. */
+export function changed(row: Row, state: JobState, at: string): Row {
+  if (row.state === state) return row;
+  const isEnd = state === "completed" || state === "failed" || state === "cancelled";
+  return { ...row, state, waitingFor: null, pause: null, failure: null, endedAt: isEnd ? at : null };
+}
 
 export interface Answered {
   id: string;
   /** As the list had it; undefined where it did not know. */
   before?: string | undefined;
-  state?: string;
+  state?: JobState;
   problem?: { code: string; detail: string };
 }
 

@@ -3,8 +3,10 @@ import { memo, type ReactNode } from "react";
 import { Link } from "wouter";
 import { isOver } from "../../api/nouns.ts";
 import { Moment, Span } from "../../parts/moment.tsx";
-import { StateMark } from "../../parts/state-mark.tsx";
+import { GoesOn, StateMark } from "../../parts/state-mark.tsx";
+import { hasTime } from "../../parts/waits.ts";
 import { count, inert, shortId } from "../../parts/words.ts";
+import { shareOf } from "./share.ts";
 import type { Row } from "./slim.ts";
 
 interface Given {
@@ -35,7 +37,7 @@ export const JobRow = memo(function JobRow({ job, index, picked, onPick }: Given
         </td>
       )}
       <td className="job-state">
-        <StateMark state={state} waitingFor={job.waitingFor} />
+        <StateMark state={state} waitingFor={job.waitingFor} runAt={job.runAt} />
       </td>
       <th scope="row" className="job-name">
         <div className="one-line">
@@ -53,7 +55,7 @@ export const JobRow = memo(function JobRow({ job, index, picked, onPick }: Given
         <div className="job-says one-line foreign">{sentenceOf(job)}</div>
       </th>
       <td className="job-progress">
-        <Progress state={state} progress={job.progress} />
+        <Meter job={job} />
       </td>
       <td className="number job-took">
         {(isOver(state) || state === "running") && <Span from={job.startedAt} to={job.endedAt} />}
@@ -68,14 +70,13 @@ export const JobRow = memo(function JobRow({ job, index, picked, onPick }: Given
   );
 });
 
-function Progress({ state, progress }: Pick<Row, "state" | "progress">) {
-  if (progress === null || isOver(state)) return null;
-  const { fraction, done, total } = progress;
-  const part = fraction ?? (done !== undefined && total ? done / total : undefined);
-  if (part === undefined) return null;
-  const percent = Math.round(Math.min(1, Math.max(0, part)) * 100);
+/** How far it is, where that is known. */
+export function Meter({ job }: { job: Row }) {
+  const share = shareOf(job);
+  if (share === undefined) return null;
+  const { percent, of } = share;
   return (
-    <span className="meter" title={done !== undefined && total ? `${count(done)} of ${count(total)}` : undefined}>
+    <span className="meter" title={of && `${count(of.done)} of ${count(of.total)}`}>
       <span className="meter-line" aria-hidden="true">
         <span style={{ width: `${percent}%` }} />
       </span>
@@ -99,12 +100,8 @@ function sentenceOf(job: Row): ReactNode {
   if (waitingFor === "event" || waitingFor === "key" || waitingFor === "machine") return null;
   return (
     <>
-      {runAt !== null && Date.parse(runAt) > Date.now() && (
-        <>
-          goes on <Moment at={runAt} />
-          {failure && ": "}
-        </>
-      )}
+      {runAt !== null && hasTime(job) && <GoesOn at={runAt} />}
+      {runAt !== null && hasTime(job) && failure && ", after: "}
       {failure && failureOf(job)}
     </>
   );

@@ -73,12 +73,19 @@ export function JobTable({
   useEffect(() => {
     if (isNear && !reading && !broken && !weary) readOn();
   }, [isNear, reading, broken, weary, readOn]);
+  // Whoever comes back to the top, or lets go of what was selected, sees what has come and gone meanwhile.
+  const followed = useRef(true);
+  const isFree = picked.size === 0;
   useEffect(() => {
-    if (held.fresh === 0) return;
-    const look = () => follows() && catchUp();
+    const look = () => {
+      const isFollowed = follows();
+      if (isFollowed && !followed.current) catchUp();
+      followed.current = isFollowed;
+    };
+    look();
     addEventListener("scroll", look, { passive: true });
     return () => removeEventListener("scroll", look);
-  }, [held.fresh, follows, catchUp]);
+  }, [isFree, follows, catchUp]);
 
   const question = held.of;
   useEffect(() => setPicked(new Set()), [question]);
@@ -189,11 +196,7 @@ export function JobTable({
         )}
       </div>
       {picked.size > 0 && (
-        <BulkBar
-          picked={picked}
-          stateOf={(id) => latest.current.find((row) => row.id === id)?.state}
-          onDone={() => setPicked(new Set())}
-        />
+        <BulkBar picked={picked} rows={rows} onChanged={list.change} onDone={() => setPicked(new Set())} />
       )}
     </div>
   );

@@ -3,7 +3,7 @@ import type { ReactNode } from "react";
 import { Link } from "wouter";
 import type { nouns } from "../../api/nouns.ts";
 import { useNow } from "../../parts/moment.tsx";
-import { clockTime, count, several, span } from "../../parts/words.ts";
+import { clockTime, count, dayTime, several, span } from "../../parts/words.ts";
 
 export function Figures({
   stats,
@@ -16,7 +16,7 @@ export function Figures({
   workers: number;
   changing: boolean;
 }) {
-  const { live, ended, oldest, more } = stats;
+  const { live, ended, oldestReady, more } = stats;
   const now = useNow();
   const all = ended.completed + ended.failed + ended.cancelled;
   const most = more ? "at least " : "";
@@ -43,19 +43,31 @@ export function Figures({
           {more && "+"}
         </Link>
       </Figure>
-      <Figure title="Oldest waiting" note={oldest === null ? "nothing waits" : `since ${clockTime(oldest)}`}>
-        {oldest === null ? "–" : rough(now - Date.parse(oldest))}
+      <Figure
+        title="Oldest that could run"
+        note={oldestReady === null ? "none waits for a worker" : `created ${near(oldestReady, now)}`}
+      >
+        {oldestReady === null ? (
+          "–"
+        ) : (
+          <Link href="/jobs?state=queued&waiting=machine">{rough(now - Date.parse(oldestReady))}</Link>
+        )}
       </Figure>
       <Figure
-        title="Failed"
-        note={all === 0 ? `nothing ended in ${word}` : `${percent(ended.failed, all)} of ${several(all, "ended job")}`}
+        title={`Failed in ${word}`}
+        note={all === 0 ? "nothing ended" : `${percent(ended.failed, all)} of ${several(all, "ended job")}`}
         tone={ended.failed > 0 ? "bad" : undefined}
       >
-        <Link href="/jobs?state=failed">{count(ended.failed)}</Link>
+        {count(ended.failed)}
+        {ended.failed > 0 && (
+          <Link href="/jobs?state=failed" className="figure-more">
+            All failures
+          </Link>
+        )}
       </Figure>
-      <Figure title="Worker time" note={`spent in ${word}`}>
-        <span title="For each pipeline, the mean time of its jobs that ended, from start to end, times their number. Jobs that still run are not in it.">
-          {rough(workerMs(stats))}
+      <Figure title="Time from start to end" note={`in ${word}`}>
+        <span title="The time from the first start to the end, summed over the jobs that ended. What they waited for in between, such as another attempt, children or an event, is in it; jobs that have not ended are not.">
+          {rough(totalMs(stats))}
         </span>
       </Figure>
     </dl>
@@ -82,11 +94,13 @@ function Figure({
   );
 }
 
-/** What ended jobs have taken. Those without a time, which never began, took none; the mean is that of those with one. */
-function workerMs({ pipelines }: Pick<nouns.Stats, "pipelines">): number {
-  return pipelines.reduce((so, { completed, failed, cancelled, meanSeconds }) => {
-    return so + (completed + failed + cancelled) * (meanSeconds ?? 0) * 1000;
-  }, 0);
+function totalMs({ pipelines }: Pick<nouns.Stats, "pipelines">): number {
+  return pipelines.reduce((so, { totalSeconds }) => so + totalSeconds * 1000, 0);
+}
+
+/** The time of day alone where it is of today. */
+function near(at: string, now: number): string {
+  return new Date(at).toDateString() === new Date(now).toDateString() ? clockTime(at) : dayTime(at);
 }
 
 /** One unit: a figure is to be read from afar. */

@@ -1,5 +1,5 @@
 // The latest jobs of a kind, a line each.
-import { useEffect } from "react";
+import { useEffect, useRef } from "react";
 import { Link } from "wouter";
 import { useAnswer } from "../../api/ask.ts";
 import { type nouns, useJobs } from "../../api/nouns.ts";
@@ -12,12 +12,14 @@ import { failureOf } from "../jobs/row.tsx";
 
 const FEW = 6;
 
-/** To look for failures may mean to look through many jobs: they are asked for seldom, and when one more has failed. */
+/** To look for failures may mean to look through many jobs: they are asked for once, and again when one more has failed. */
 export function LatestFailures({ failed }: { failed: number }) {
-  const latest = useAnswer<nouns.JobPage>("/v1/jobs", { query: { state: "failed", limit: FEW }, moving: () => false });
+  const latest = useAnswer<nouns.JobPage>("/v1/jobs", { query: { state: "failed", limit: FEW }, once: true });
   const { refetch } = latest;
+  const seen = useRef(failed);
   useEffect(() => {
-    if (failed > 0) void refetch();
+    if (failed !== seen.current) void refetch();
+    seen.current = failed;
   }, [failed, refetch]);
   return (
     <Panel
@@ -32,7 +34,7 @@ export function LatestFailures({ failed }: { failed: number }) {
       <Asked of={latest}>
         {({ jobs }) =>
           jobs.length === 0 ? (
-            <Empty title="None lately">
+            <Empty title="No job has failed">
               <p>Jobs that fail are listed here with the sentence that says why.</p>
             </Empty>
           ) : (
@@ -93,7 +95,7 @@ export function LatestJobs() {
                     <Moment at={job.createdAt} />
                   </span>
                   <span className="latest-says">
-                    <StateMark state={job.state} waitingFor={job.waitingFor} />
+                    <StateMark state={job.state} waitingFor={job.waitingFor} runAt={job.runAt} />
                     {job.state === "failed" && <span className="bad foreign"> {failureOf(job)}</span>}
                     {job.state === "running" && job.progress?.sentence && (
                       <span className="soft foreign"> {inert(job.progress.sentence)}</span>

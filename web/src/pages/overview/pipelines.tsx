@@ -74,14 +74,8 @@ const columns: readonly Column<Line>[] = [
     ),
   },
   number("Completed", "12%", ({ completed }) => <Count value={completed} />),
-  number("Failed", "10%", ({ name, failed }) =>
-    failed > 0 ? (
-      <Link href={`/jobs?state=failed&pipeline=${encodeURIComponent(name)}`} className="bad">
-        {count(failed)}
-      </Link>
-    ) : (
-      <Count value={0} />
-    ),
+  number("Failed", "10%", ({ failed }) =>
+    failed > 0 ? <span className="bad">{count(failed)}</span> : <Count value={0} />,
   ),
   number("Cancelled", "12%", ({ cancelled }) => <Count value={cancelled} />),
   number("Mean", "12%", ({ meanSeconds }) => <Took seconds={meanSeconds} />),
@@ -98,7 +92,7 @@ function Took({ seconds }: { seconds: number | null }) {
 
 /** Those that are registered, and those that were and whose jobs have ended since. By name, so that each keeps its place. */
 function linesOf(known: readonly { name: string }[], ended: readonly Line[]): Line[] {
-  const none = { completed: 0, failed: 0, cancelled: 0, meanSeconds: null, longestSeconds: null };
+  const none = { completed: 0, failed: 0, cancelled: 0, totalSeconds: 0, meanSeconds: null, longestSeconds: null };
   const lines = new Map<string, Line>(known.map(({ name }) => [name, { name, ...none }]));
   for (const line of ended) lines.set(line.name, line);
   return [...lines.values()].sort((a, b) => (a.name < b.name ? -1 : 1));

@@ -1,3 +1,4 @@
+// The workers that serve a pool, one on each machine: what they hold, and whether they would hear of more.
 import type { nouns } from "../../api/nouns.ts";
 import { Moment } from "../../parts/moment.tsx";
 import { type Column, Table } from "../../parts/table.tsx";
@@ -18,5 +19,5 @@ const pool: Column<nouns.Machine> = {
 
 export function MachineTable({ machines, withPool }: { machines: nouns.Machine[]; withPool?: boolean }) {
   const shown = withPool ? [columns[0]!, pool, ...columns.slice(1)] : columns;
-  return <Table label="Machines" columns={shown} rows={machines} keyOf={({ worker, pool }) => `${pool} ${worker}`} />;
+  return <Table label="Workers" columns={shown} rows={machines} keyOf={({ worker, pool }) => `${pool} ${worker}`} />;
 }

@@ -1,7 +1,8 @@
-// One pool: a sentence on what it is doing, its numbers, what can be done about it, and its machines.
+// One pool: a sentence on what it is doing, its numbers, what can be done about it, and its workers.
 import { type ReactNode, useState } from "react";
 import { Link } from "wouter";
 import { useAct, useSubmit } from "../../api/ask.ts";
+import { Refused } from "../../api/call.ts";
 import type { nouns } from "../../api/nouns.ts";
 import { useMay } from "../../api/who.ts";
 import { Button } from "../../parts/button.tsx";
@@ -10,11 +11,12 @@ import { Field, FormDialog, wrongAt } from "../../parts/form.tsx";
 import { Moment, useNow } from "../../parts/moment.tsx";
 import { Panel } from "../../parts/panel.tsx";
 import { count, inert, several } from "../../parts/words.ts";
+import { readCap } from "./cap.ts";
 import { MachineTable } from "./machines.tsx";
 
 interface PoolProps {
   pool: nouns.Pool;
-  /** Undefined while they are not known. */
+  /** The workers of its machines; undefined while they are not known. */
   machines: nouns.Machine[] | undefined;
 }
 
@@ -44,7 +46,7 @@ export function PoolPanel({ pool, machines }: PoolProps) {
         <MachineTable machines={machines} />
       ) : (
         <p className="no-machine soft small">
-          {machines ? "No machine is awake. One that sleeps is not seen here." : "One moment…"}
+          {machines ? "No worker is awake. One that sleeps is not seen here." : "One moment…"}
         </p>
       )}
     </Panel>
@@ -100,7 +102,7 @@ function Doing({ pool, machines }: PoolProps) {
     return (
       <div className="doing">
         {running === 1 ? "1 job runs" : `${count(running)} jobs run`}
-        {machines && machines.length > 0 && ` on ${several(machines.length, "machine")}`}; none waits for a slot
+        {machines && machines.length > 0 && ` on ${several(machines.length, "worker")}`}; none waits for a slot
       </div>
     );
   }
@@ -167,11 +169,19 @@ function PauseForm({ pool: { name }, onClose }: { pool: nouns.Pool; onClose: () 
   );
 }
 
+const notACap = new Refused({
+  code: "INVALID_INPUT",
+  status: 400,
+  detail: "A cap is a whole number from 1 on",
+  remedy: "Leave it empty for no cap; to start nothing, pause the pool.",
+  field: "concurrency",
+});
+
 function CapForm({ pool: { name, concurrency }, onClose }: { pool: nouns.Pool; onClose: () => void }) {
-  const { submit, ...form } = useSubmit();
+  const { submit, setWrong, ...form } = useSubmit();
   async function cap(data: FormData): Promise<void> {
-    const said = String(data.get("concurrency")).trim();
-    const most = said === "" ? null : Number(said);
+    const most = readCap(String(data.get("concurrency")));
+    if (most === undefined) return setWrong(notACap);
     const done = most === null ? `Pool ${name} has no cap` : `Pool ${name} runs ${several(most, "job")} at most`;
     if (await submit({ path: pathOf(name, "cap"), body: { concurrency: most }, done })) onClose();
   }
@@ -190,7 +200,10 @@ function CapForm({ pool: { name, concurrency }, onClose }: { pool: nouns.Pool; o
         help="Empty: as many as there are slots. Jobs that run already are not stopped."
         wrong={wrongAt(form.wrong, "concurrency")}
       >
-        {(props) => <input {...props} type="number" min={1} step={1} defaultValue={concurrency ?? ""} />}
+        {(props) => (
+          // A field for numbers hands over nothing at all for what it cannot read, and nothing means no cap.
+          <input {...props} inputMode="numeric" autoComplete="off" maxLength={20} defaultValue={concurrency ?? ""} />
+        )}
       </Field>
     </FormDialog>
   );

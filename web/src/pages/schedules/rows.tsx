@@ -227,14 +227,14 @@ function Unfolded({ schedule, onEdit }: { schedule: nouns.Schedule; onEdit: () =
 }
 
 export const overlaps: Record<string, string> = {
-  skip: "skip: the new slot has no job",
-  queue: "queue: the new job waits for the last",
-  replace: "replace: the last job is cancelled",
-  allow: "allow: both run",
+  skip: "The new slot has no job",
+  queue: "The new job waits for the last",
+  replace: "The last job is cancelled",
+  allow: "Both run",
 };
 
 export const catchUps: Record<string, string> = {
-  one: "one: the latest still runs",
-  all: "all: each still runs, in order",
-  none: "none: they are only counted",
+  one: "The latest still gets its job",
+  all: "Each still gets its job, in order",
+  none: "They are only counted",
 };
