@@ -109,7 +109,13 @@ const BUILDS = [
   },
   {
     record: "dist/web/index.html",
-    sources: ["web", "src/view", "src/react", "src/element", "src/inert.ts"],
+    // Not web itself: the bundler puts a file of its own there for a moment.
+    sources: [
+      ...["src", "public", "index.html", "watch.html", "watch.ts", "watch.css", "embed.ts"].map(
+        (name) => `web/${name}`,
+      ),
+      ...["web/vite.config.ts", "src/view", "src/react", "src/element", "src/inert.ts"],
+    ],
     commands: [
       [VITE, "build", "web", "--logLevel", "error"],
       [VITE, "build", "web", "--logLevel", "error", "--mode", "embed"],
