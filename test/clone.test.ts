@@ -89,7 +89,7 @@ describe.runIf(FULL)("the first minute", { timeout: 5 * MINUTES }, () => {
       .first()
       .click();
     await page
-      .getByText(/Runner lost/)
+      .getByText(/The job goes on where it was/)
       .first()
       .waitFor({ timeout: MINUTES });
     note("a runner is seen to die");

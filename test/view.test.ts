@@ -123,13 +123,17 @@ describe("a story", () => {
   });
 
   it("sets aside what was under way when a worker is lost, and takes it up again with the next attempt", () => {
-    const lost = [state(), log(1, "Cloning…", { step: "clone" }), event(2, "lost", { message: "killed" })];
+    const lost = [
+      state(),
+      log(1, "Cloning…", { step: "clone" }),
+      event(2, "lost", { message: "The runner was killed" }),
+    ];
     expect(shown(told(...lost))).toEqual([["clone", "interrupted"]]);
     const again = told(...lost, log(3, "Cloning…", { step: "clone", epoch: "2" }));
     expect(again.steps).toMatchObject([{ name: "clone", state: "running", startedAt: moment(3) }]);
     expect(again.lines.map(({ kind, message }) => `${kind} ${message}`)).toEqual([
       "log Cloning…",
-      "event Worker lost: killed. The job goes on where it was.",
+      "event The runner was killed. The job goes on where it was.",
       "log Cloning…",
     ]);
   });

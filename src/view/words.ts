@@ -115,7 +115,6 @@ interface EventData {
   from_start?: boolean;
   sentence?: string;
   message?: string;
-  code?: string;
   event?: string;
   note?: string;
   spawn?: string;
@@ -134,8 +133,8 @@ export function eventSentence({ kind, data }: Pick<EventTold, "kind" | "data">):
     case "lost":
       return {
         level: "warning",
-        // A runner is one process of a worker that lives on. Guests are told neither.
-        message: `${told.code?.startsWith("RUNNER_") ? "Runner" : "Worker"} lost${failure ? `: ${failure}` : ""}. The job goes on where it was.`,
+        // What is known of it says who was lost; a runner is one process of a worker that lives on.
+        message: `${failure ?? "Worker lost"}. The job goes on where it was.`,
       };
     case "failed":
       return { level: "error", message: `This attempt failed${failure ? `: ${failure}` : ""}. It is tried again.` };
