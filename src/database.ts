@@ -13,6 +13,7 @@ import {
   isPassing,
   StillwakeError,
 } from "./errors.ts";
+import { taken } from "./hang-up.ts";
 import { checkSchema, schemaName } from "./schema.ts";
 import { backoffMs, type Duration, durationMs } from "./time.ts";
 
@@ -279,9 +280,7 @@ export function reconnectMs(error: unknown, attempt: number, mostMs: number): nu
 
 /** As pool.query(), which gives up the connection with every refusal: a verb that says no would cost a new one each time. */
 async function oneStatement<Row extends pg.QueryResultRow>(pool: pg.Pool, text: string, values: unknown[]) {
-  const client = await pool.connect();
-  // A connection that breaks tells its statement and then whoever listens; without a listener Node would exit.
-  client.on("error", ignore);
+  const client = await taken(pool, ignore);
   let broken: Error | undefined;
   try {
     return await client.query<Row>(text, values);

@@ -28,3 +28,17 @@ export async function hangUp(client: pg.Client): Promise<void> {
 export function destroy(client: pg.Client): void {
   (client as unknown as { connection?: { stream?: { destroy(): void } } }).connection?.stream?.destroy();
 }
+
+/**
+ * A connection of a pool, listened to from the moment it is taken. A server that accepts and ends it in one breath says both in one packet: whoever
+ * waited for the connection is called after the second, and an error without a listener ends the process.
+ */
+export function taken(pool: pg.Pool, onError: (error: Error) => void): Promise<pg.PoolClient> {
+  return new Promise((resolve, reject) => {
+    pool.connect((error, client) => {
+      if (!client) return reject(error);
+      client.on("error", onError);
+      resolve(client);
+    });
+  });
+}

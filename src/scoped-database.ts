@@ -4,6 +4,7 @@
 import type pg from "pg";
 import { type Database, ignore, type Queries, type Through } from "./database.ts";
 import { isConnectionLoss, StillwakeError } from "./errors.ts";
+import { taken } from "./hang-up.ts";
 import { label } from "./options.ts";
 
 /** The same database as a tenant may see it. It holds nothing: make one per request, and close the database it was made from. */
@@ -23,9 +24,7 @@ export function scopedTo(database: Database, tenant: string): Queries {
 
 function within(schema: string, tenant: string): Through {
   return async (pool, text, values) => {
-    const client = await pool.connect();
-    // A connection that breaks tells its statement and then whoever listens; without a listener Node would exit.
-    client.on("error", ignore);
+    const client = await taken(pool, ignore);
     let broken: Error | undefined;
     try {
       await client.query("begin read only");

@@ -1,5 +1,6 @@
 // A transaction of the user's own, in whatever library: job.tx() commits its rows together with the checkpoint.
 import type pg from "pg";
+import { taken } from "../hang-up.ts";
 
 /** Opens a transaction of the user's library and runs the function in it, such as `(run) => db.transaction(run)`; or a pg.Pool. */
 export type Begin<Tx> = ((run: (tx: Tx) => Promise<unknown>) => PromiseLike<unknown>) | pg.Pool;
@@ -9,13 +10,11 @@ export async function opened<Tx>(begin: Begin<Tx>, run: (tx: unknown) => Promise
     await begin(run);
     return;
   }
-  const client = await begin.connect();
   let broken: Error | undefined;
-  // A connection that breaks while no statement is in flight has nobody to tell but its listeners; without one the process would end.
   const onError = (error: Error) => {
     broken = error;
   };
-  client.on("error", onError);
+  const client = await taken(begin, onError);
   try {
     await client.query("begin");
     await run(client);
