@@ -288,7 +288,7 @@ describe("the end", () => {
     await waitFor(() => lines.includes("ready"));
     stop.abort("drain");
     await expect(running).rejects.toBe("drain");
-    expect(lines.at(-1)).toBe("bye");
+    expect(lines).toContain("bye");
   });
 
   it("comes before the beginning when the abort does", async () => {
