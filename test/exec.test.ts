@@ -288,7 +288,8 @@ describe("the end", () => {
     await waitFor(() => lines.includes("ready"));
     stop.abort("drain");
     await expect(running).rejects.toBe("drain");
-    expect(lines).toContain("bye");
+    // The shell has a word of its own for the sleep that was ended, on another pipe, which may come before or after.
+    expect(lines.filter((line) => line !== "Terminated").at(-1)).toBe("bye");
   });
 
   it("comes before the beginning when the abort does", async () => {

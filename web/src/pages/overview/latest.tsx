@@ -41,13 +41,7 @@ export function LatestFailures({ failed }: { failed: number }) {
             <ul className="latest">
               {jobs.map((job) => (
                 <li key={job.id}>
-                  <Link href={`/jobs/${job.id}`} className="foreign">
-                    {inert(job.pipeline)}
-                    {job.key !== null && <span className="soft"> {inert(job.key)}</span>}
-                  </Link>
-                  <span className="latest-when soft">
-                    <Moment at={job.endedAt} />
-                  </span>
+                  <Named job={job} at={job.endedAt} />
                   <span className="latest-says bad foreign">{failureOf(job)}</span>
                 </li>
               ))}
@@ -87,13 +81,7 @@ export function LatestJobs() {
             <ul className="latest">
               {jobs.map((job) => (
                 <li key={job.id}>
-                  <Link href={`/jobs/${job.id}`} className="foreign">
-                    {inert(job.pipeline)}
-                    {job.key !== null && <span className="soft"> {inert(job.key)}</span>}
-                  </Link>
-                  <span className="latest-when soft">
-                    <Moment at={job.createdAt} />
-                  </span>
+                  <Named job={job} at={job.createdAt} />
                   <span className="latest-says">
                     <StateMark state={job.state} waitingFor={job.waitingFor} runAt={job.runAt} />
                     {job.state === "failed" && <span className="bad foreign"> {failureOf(job)}</span>}
@@ -108,5 +96,20 @@ export function LatestJobs() {
         }
       </Asked>
     </Panel>
+  );
+}
+
+/** Which job it is, with the way to it, and when. */
+function Named({ job, at }: { job: nouns.Job; at: string | null }) {
+  return (
+    <>
+      <Link href={`/jobs/${job.id}`} className="foreign">
+        {inert(job.pipeline)}
+        {job.key !== null && <span className="soft"> {inert(job.key)}</span>}
+      </Link>
+      <span className="latest-when soft">
+        <Moment at={at} />
+      </span>
+    </>
   );
 }
