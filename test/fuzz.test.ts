@@ -35,11 +35,19 @@ interface Answered {
   text: string;
 }
 
+/** Connections that have been used. The request's own reusedSocket does not tell of one that was handed over while the request stood in line. */
+const used = new WeakSet<net.Socket>();
+
 async function send(sent: Omit<OddRequest, "operation">): Promise<Answered> {
   const { method, path, headers, body } = sent;
   const { port } = listening;
   const all = { authorization: `Bearer ${admin}`, ...headers, ...(body && { "content-length": body.length }) };
   const request = http.request({ host: "127.0.0.1", port, method, path, headers: all, agent });
+  let again = false;
+  request.on("socket", (socket) => {
+    again = used.has(socket);
+    used.add(socket);
+  });
   const late = setTimeout(() => request.destroy(new Error(`No answer in ${PATIENCE_MS} ms`)), PATIENCE_MS);
   try {
     request.end(body);
@@ -51,7 +59,7 @@ async function send(sent: Omit<OddRequest, "operation">): Promise<Answered> {
     return { status: response.statusCode!, type, text };
   } catch (error) {
     // The server may hang up on a connection just when it is used again; a new one has to do.
-    if (request.reusedSocket && (error as { code?: string }).code === "ECONNRESET") return send(sent);
+    if (again && (error as { code?: string }).code === "ECONNRESET") return send(sent);
     throw error;
   } finally {
     clearTimeout(late);
