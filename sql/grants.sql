@@ -36,25 +36,26 @@ begin
   end if;
   grant usage on schema stillwake to stillwake_app, stillwake_worker, stillwake_reader;
   grant select on stillwake.jobs, stillwake.attempts, stillwake.logs, stillwake.events, stillwake.checkpoints, stillwake.artifacts, stillwake.pipelines, stillwake.pools,
-    stillwake.limits, stillwake.tenants, stillwake.schedules, stillwake.webhook_endpoints, stillwake.webhooks, stillwake.deliveries to stillwake_app, stillwake_reader;
+    stillwake.limits, stillwake.tenants, stillwake.schedules, stillwake.webhook_endpoints, stillwake.webhooks, stillwake.deliveries, stillwake.wanted_workers to stillwake_app, stillwake_reader;
   grant select on stillwake.access_tokens, stillwake.audit to stillwake_app;
   -- Not the lease of the attempt that probes.
   revoke select on stillwake.breakers from stillwake_app, stillwake_reader;
   grant select (name, threshold, pause_first, growth, pause_most, failures, opened_at, resume_at, probes, reason, opened_by, probe_job, updated_at) on stillwake.breakers to stillwake_app, stillwake_reader;
   for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace
     and p.proname in ('register_pipeline', 'enqueue', 'enqueue_many', 'cancel', 'retry', 'pause', 'resume', 'pause_pool', 'resume_pool', 'cap_pool', 'set_weight', 'set_schedule', 'remove_schedule', 'pause_schedule', 'resume_schedule', 'run_schedules', 'upcoming',
-      'register_limit', 'reset_limit', 'register_breaker', 'open_breaker', 'close_breaker', 'shut_gates', 'limit_budgets', 'watchdog', 'demand', 'next_due', 'now', 'schema_state', 'set_endpoint', 'rotate_secret', 'disable_endpoint', 'enable_endpoint', 'resend_webhook', 'webhooks_due', 'save_checkpoint', 'save_place', 'signal', 'children', 'erase_tenant', 'watch', 'unwatch', 'read_feeds', 'create_token', 'check_token', 'revoke_token', 'begin_act', 'end_act', 'machines', 'live_counts', 'ended_counts')
+      'register_limit', 'reset_limit', 'register_breaker', 'open_breaker', 'close_breaker', 'shut_gates', 'limit_budgets', 'watchdog', 'demand', 'next_due', 'now', 'schema_state', 'set_endpoint', 'rotate_secret', 'disable_endpoint', 'enable_endpoint', 'resend_webhook', 'webhooks_due', 'save_checkpoint', 'save_place', 'signal', 'children', 'erase_tenant', 'watch', 'unwatch', 'read_feeds', 'create_token', 'check_token', 'revoke_token', 'begin_act', 'end_act', 'machines', 'machine_counts', 'live_counts', 'ended_counts',
+      'fleet', 'adopt_fleet', 'set_machines', 'look', 'reserve_machine', 'machine_started', 'machine_arrived', 'machine_leaves', 'retire_machine', 'machine_ended', 'report_trouble', 'costs', 'job_cost', 'set_budget', 'budget_state')
   loop
     execute format('grant execute on function %s to stillwake_app', v_verb::regprocedure);
   end loop;
   for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace
     and p.proname in ('register_pipeline', 'claim', 'settle_and_claim', 'beat', 'save_checkpoints', 'save_checkpoint', 'load_checkpoints', 'adopt', 'append_logs', 'progress', 'save_artifact',
       'load_artifacts', 'spawn', 'spawn_state', 'load_children', 'look_for_signal', 'take_signal', 'save_place', 'be_present', 'recover_absent', 'settle', 'claim_webhooks', 'settle_webhooks', 'webhooks_due', 'register_limit', 'use_limit', 'register_breaker', 'ask_breaker', 'tell_breaker',
-      'complete', 'fail', 'release', 'recover', 'expire', 'tend_schedules', 'watchdog', 'demand', 'next_due', 'listen', 'unlisten', 'now', 'schema_state')
+      'complete', 'fail', 'release', 'recover', 'expire', 'tend_schedules', 'watchdog', 'demand', 'next_due', 'listen', 'unlisten', 'machine_arrived', 'machine_leaves', 'now', 'schema_state')
   loop
     execute format('grant execute on function %s to stillwake_worker', v_verb::regprocedure);
   end loop;
-  for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace and p.proname in ('demand', 'next_due', 'upcoming', 'webhooks_due', 'now', 'schema_state', 'shut_gates', 'limit_budgets', 'children', 'watch', 'unwatch', 'read_feeds', 'machines', 'live_counts', 'ended_counts') loop
+  for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace and p.proname in ('demand', 'next_due', 'upcoming', 'webhooks_due', 'now', 'schema_state', 'shut_gates', 'limit_budgets', 'children', 'watch', 'unwatch', 'read_feeds', 'machines', 'machine_counts', 'live_counts', 'ended_counts', 'costs', 'job_cost', 'budget_state') loop
     execute format('grant execute on function %s to stillwake_reader', v_verb::regprocedure);
   end loop;
 end

@@ -26,7 +26,7 @@ begin
   grant select on stillwake.jobs, stillwake.attempts, stillwake.logs, stillwake.events, stillwake.artifacts to stillwake_tenant;
   -- When a step was done, not what it has kept: that is between the pipeline and itself.
   grant select (job_id, step, epoch, started_at, saved_at) on stillwake.checkpoints to stillwake_tenant;
-  for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace and p.proname in ('now', 'moment', 'schema_state', 'children', 'seen_gates') loop
+  for v_verb in select p.oid from pg_proc p where p.pronamespace = 'stillwake'::regnamespace and p.proname in ('now', 'moment', 'schema_state', 'children', 'seen_gates', 'seen_holds') loop
     execute format('grant execute on function %s to %s', v_verb::regprocedure, v_roles);
   end loop;
 end

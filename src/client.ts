@@ -1,6 +1,7 @@
 // The library's face: enqueue, wait, cancel, retry, pause, resume, and by inheritance all that can be read. Everything it does is a verb of
 // sql/functions; this file checks what comes in, shares commits among concurrent calls and gives the answers names.
 import { setTimeout as delay } from "node:timers/promises";
+import { Costs } from "./costs.ts";
 import { Database, type DatabaseOptions } from "./database.ts";
 import { batchOf, type EnqueueCall, sealed } from "./enqueue-call.ts";
 import { type Erased, type EraseOptions, erase } from "./erasure.ts";
@@ -16,6 +17,7 @@ import { signal } from "./long-work-verbs.ts";
 import { type EnqueueManyOptions, type EnqueueOptions, label, labelsOf, sqlOptions } from "./options.ts";
 import { toJson } from "./payload.ts";
 import { type Pipeline, validateInput } from "./pipeline.ts";
+import { Poker, type PokeTarget } from "./poke.ts";
 import { checkSecrets, type ReadTokenOptions, signReadToken } from "./read-token.ts";
 import { type ArtifactSource, Reading } from "./reading.ts";
 import { Schedules } from "./schedules.ts";
@@ -44,6 +46,8 @@ export interface StillwakeOptions extends DatabaseOptions {
   directUrl?: string;
   /** To sign read tokens with, the same as the server's: 32 characters at least. Of several the first signs, all are accepted. */
   secret?: string | readonly string[];
+  /** Who is told that there is work, where machines start when there is: an orchestrator's poke(), or a server's address. A hint that fails nobody. */
+  poke?: PokeTarget;
 }
 
 export interface Actor {
@@ -58,6 +62,8 @@ export class Stillwake extends Reading {
   readonly database: Database;
   /** Limits, breakers, weights and caps. */
   readonly flow: Flow;
+  /** What machines cost, and budgets. */
+  readonly costs: Costs;
   /** Endpoints, and what was told them. */
   readonly webhooks: Webhooks;
   /** Who may come in by the server, and what was done there. */
@@ -74,6 +80,7 @@ export class Stillwake extends Reading {
   readonly #secrets: readonly string[];
   readonly #store: ArtifactSource | undefined;
   readonly #ring: KeyRing | undefined;
+  readonly #poker: Poker | undefined;
   #tracing: Tracing | undefined;
 
   constructor(options: StillwakeOptions) {
@@ -81,6 +88,7 @@ export class Stillwake extends Reading {
     super(database, options.store);
     this.database = database;
     this.flow = new Flow(this.database);
+    this.costs = new Costs(this.database);
     this.webhooks = new Webhooks(this.database);
     this.tokens = new Tokens(this.database);
     const directUrl = options.directUrl ?? options.url;
@@ -88,7 +96,13 @@ export class Stillwake extends Reading {
     this.#secrets = checkSecrets(options.secret);
     this.#store = options.store;
     this.#ring = readSealKeys(options.sealKeys);
-    this.schedules = new Schedules(this.database, (contract) => this.#register(contract), this.#ring);
+    this.#poker = options.poke === undefined ? undefined : new Poker(options.poke);
+    this.schedules = new Schedules(
+      this.database,
+      (contract) => this.#register(contract),
+      this.#ring,
+      () => this.poke(),
+    );
     const share = () =>
       sharedCommit<EnqueueCall, string | Error>({
         groupOf: (call) => `${call.pipeline}\n${JSON.stringify(call.options)}`,
@@ -126,6 +140,8 @@ export class Stillwake extends Reading {
       ? (await verbs.enqueueManyThrough(send, this.database.schema, batchOf([call])))[0]!
       : await (key === null && labels.key === null ? this.#share : this.#shareKeyed)(call);
     if (id instanceof Error) throw id;
+    if (send) this.#poker?.pokeLater();
+    else await this.poke();
     return { id, existing: id !== call.id };
   }
 
@@ -193,6 +209,8 @@ export class Stillwake extends Reading {
         : await verbs.enqueueMany(this.database, batch);
       for (const [index, id] of ids.entries()) done.push({ id, existing: id !== calls[index]!.id });
     }
+    if (send) this.#poker?.pokeLater();
+    else await this.poke();
     return done;
   }
 
@@ -247,7 +265,19 @@ export class Stillwake extends Reading {
 
   /** Runs a failed or cancelled job again, from its checkpoints or from the start. */
   async retry(id: string, options: { fromStart?: boolean; by?: string } = {}): Promise<verbs.JobState> {
-    return verbs.controlJob(this.database, "retry", [checkId(id), options.fromStart ?? false, options.by ?? null]);
+    const by = options.by ?? null;
+    return this.#poked(verbs.controlJob(this.database, "retry", [checkId(id), options.fromStart ?? false, by]));
+  }
+
+  /** Tells whoever starts machines that there may be work: after a transaction of yours in which jobs were enqueued, for which nobody else can. */
+  async poke(): Promise<void> {
+    await this.#poker?.poke();
+  }
+
+  async #poked<Answer>(done: Promise<Answer>): Promise<Answer> {
+    const answer = await done;
+    await this.poke();
+    return answer;
   }
 
   /** Says something to a job that waits for it, now or later: `job.waitFor(event)`. Answers the state the job is in. */
@@ -258,7 +288,7 @@ export class Stillwake extends Reading {
     actor: Pick<Actor, "by"> = {},
   ): Promise<verbs.JobState> {
     const call = { job: checkId(id), event: label(event, "event"), data: toJson(data, "data"), by: actor.by ?? null };
-    return signal(this.database, call);
+    return this.#poked(signal(this.database, call));
   }
 
   async pause(target: string | { pool: string }, actor: Actor = {}): Promise<verbs.JobState | undefined> {
@@ -269,9 +299,9 @@ export class Stillwake extends Reading {
 
   async resume(target: string | { pool: string }, actor: Pick<Actor, "by"> = {}): Promise<verbs.JobState | undefined> {
     if (typeof target === "string") {
-      return verbs.controlJob(this.database, "resume", [checkId(target), actor.by ?? null]);
+      return this.#poked(verbs.controlJob(this.database, "resume", [checkId(target), actor.by ?? null]));
     }
-    await verbs.controlPool(this.database, "resume_pool", [label(target?.pool, "pool")]);
+    await this.#poked(verbs.controlPool(this.database, "resume_pool", [label(target?.pool, "pool")]));
   }
 
   /** A job as it happens: how it stands, every line after a place, steps and progress, and what came of it. Ends with the job. */
@@ -305,6 +335,7 @@ export class Stillwake extends Reading {
 
   /** Lets statements in flight finish. */
   async close(): Promise<void> {
+    this.#poker?.close();
     await this.feed.close();
     await this.database.close();
   }

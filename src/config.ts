@@ -24,6 +24,12 @@ export interface Config {
   host: string | undefined;
   /** STILLWAKE_PORT: where `stillwake server` and `stillwake dev` answer; the latter takes the next free port if it is taken. */
   port: number;
+  /** STILLWAKE_MACHINE, _POOL, _SLOTS, _IDLE_EXIT, _STAY, _GRACE: what the orchestrator tells the worker of a machine. */
+  machine: { name?: string; pool?: string; slots?: number; idleExit?: string; stay?: string; grace?: string };
+  /** STILLWAKE_POKE_URL: who is told by HTTP that there is work, such as https://jobs.example.com/v1/poke. */
+  pokeUrl: string | undefined;
+  /** STILLWAKE_PRICES: a JSON file with price tables of your own. */
+  prices: string | undefined;
   /** STILLWAKE_DIR: where `stillwake dev` keeps its data. */
   dir: string;
   /** NO_COLOR, or a terminal that can do nothing. */
@@ -52,10 +58,28 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
     schema: env.STILLWAKE_SCHEMA || "stillwake",
     host: env.STILLWAKE_HOST || undefined,
     port,
+    machine: readMachine(env),
+    pokeUrl: env.STILLWAKE_POKE_URL || undefined,
+    prices: env.STILLWAKE_PRICES || undefined,
     dir: env.STILLWAKE_DIR || ".stillwake",
     plain: env.NO_COLOR || env.TERM === "dumb" ? true : undefined,
     underNpm: env.npm_lifecycle_event ? true : undefined,
   });
+}
+
+function readMachine(env: NodeJS.ProcessEnv): Config["machine"] {
+  const name = env.STILLWAKE_MACHINE;
+  const pool = env.STILLWAKE_POOL;
+  const slots = env.STILLWAKE_SLOTS ? Number(env.STILLWAKE_SLOTS) : undefined;
+  const { STILLWAKE_IDLE_EXIT: idleExit, STILLWAKE_STAY: stay, STILLWAKE_GRACE: grace } = env;
+  return {
+    ...(name && { name }),
+    ...(pool && { pool }),
+    ...(slots !== undefined && { slots }),
+    ...(idleExit && { idleExit }),
+    ...(stay && { stay }),
+    ...(grace && { grace }),
+  };
 }
 
 function readCredentials(env: NodeJS.ProcessEnv): Config["storeCredentials"] {
@@ -66,9 +90,44 @@ function readCredentials(env: NodeJS.ProcessEnv): Config["storeCredentials"] {
   return { accessKeyId, secretAccessKey, ...(sessionToken && { sessionToken }) };
 }
 
+/** What starts machines, for the process that does: the orchestrator. */
+export interface ProviderConfig {
+  /** GOOGLE_APPLICATION_CREDENTIALS: the path of a service account's key file. */
+  googleCredentials: string | undefined;
+  /** KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT: the API of the cluster that this process runs in. */
+  kubernetesHost: string | undefined;
+  kubernetesPort: string | undefined;
+}
+
+export function readProviderConfig(env: NodeJS.ProcessEnv = process.env): ProviderConfig {
+  return Object.freeze({
+    googleCredentials: env.GOOGLE_APPLICATION_CREDENTIALS || undefined,
+    kubernetesHost: env.KUBERNETES_SERVICE_HOST || undefined,
+    kubernetesPort: env.KUBERNETES_SERVICE_PORT || undefined,
+  });
+}
+
 /** What a reference in an input stands for: STILLWAKE_SECRET_<NAME>, in capitals and with _ for what is no letter or digit. */
 export function secretFrom(env: Readonly<Record<string, string | undefined>>, name: string): string | undefined {
   return env[`STILLWAKE_SECRET_${name.toUpperCase().replaceAll(/[^A-Z0-9]/g, "_")}`] || undefined;
+}
+
+export interface FlyConfig {
+  /** FLY_API_TOKEN, or FLY_ACCESS_TOKEN as their own tools call it. */
+  token: string | undefined;
+  /** FLY_APP_NAME: the app that this process itself runs in. */
+  ownApp: string | undefined;
+  /** FLY_IMAGE_REF: the image that this process itself was started from. */
+  ownImage: string | undefined;
+}
+
+/** For machines on Fly, in the orchestrator's process. */
+export function readFlyConfig(env: NodeJS.ProcessEnv = process.env): FlyConfig {
+  return {
+    token: env.FLY_API_TOKEN || env.FLY_ACCESS_TOKEN || undefined,
+    ownApp: env.FLY_APP_NAME || undefined,
+    ownImage: env.STILLWAKE_IMAGE || env.FLY_IMAGE_REF || undefined,
+  };
 }
 
 /** What this process was started with: commands of jobs are given a few named parts of it. */
@@ -76,9 +135,29 @@ export function processEnvironment(): Readonly<Record<string, string | undefined
   return process.env;
 }
 
+/** What starts machines: for the orchestrator's process alone. */
+const starting =
+  "FLY_(API|ACCESS)_TOKEN|FLY_API_HOSTNAME|GOOGLE_APPLICATION_CREDENTIALS|CLOUDSDK_.*|KUBECONFIG|KUBERNETES_.*";
+
 /** Not for user code: the runtime's database and stores, and what starts machines. */
-const kept =
-  /^(STILLWAKE_(?!CRASH$).*|PG[A-Z]+|FLY_(API|ACCESS)_TOKEN|FLY_API_HOSTNAME|GOOGLE_APPLICATION_CREDENTIALS|CLOUDSDK_.*|KUBECONFIG|KUBERNETES_.*|AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|WEB_IDENTITY_TOKEN_FILE|CONTAINER_.*))$/;
+const kept = new RegExp(
+  `^(STILLWAKE_(?!CRASH$).*|PG[A-Z]+|${starting}|AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|WEB_IDENTITY_TOKEN_FILE|CONTAINER_.*))$`,
+);
+
+/** Not for machines: what starts them, what lets into the server, and who this process is if it is on a machine itself. */
+const own = new RegExp(
+  `^(${starting}|STILLWAKE_(SECRET|TOKEN|SERVER|HOST|PORT|GUARD|MACHINE|POOL|SLOTS|IDLE_EXIT|STAY|GRACE))$`,
+);
+
+/** The environment of a machine that is a process on this one: what its worker needs, and nothing that starts another. */
+export function machineEnvironment(
+  env: Readonly<Record<string, string | undefined>> = process.env,
+): Record<string, string> {
+  const shown = Object.entries(env).filter(
+    (entry): entry is [string, string] => !own.test(entry[0]) && entry[1] !== undefined,
+  );
+  return Object.fromEntries(shown);
+}
 
 /** The names of what runners must not see: known by name, or by a value that carries one of `secrets`, DATABASE_URL too when that is the runtime's. */
 export function withheldNames(

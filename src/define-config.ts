@@ -48,13 +48,32 @@ export interface StillwakeConfig {
   /** An address that is not this machine's own opens metrics and health to others. */
   metricsHost?: string;
   logLevel?: string;
+  /** The machines of each pool, for whoever starts them: see stillwake/orchestrator. */
+  pools?: Readonly<Record<string, PoolConfig>>;
+  /** Prices instead of those that come with this version: a table as in the documentation of costs. */
+  prices?: object;
+}
+
+/** PoolOptions of stillwake/orchestrator, which checks them. */
+interface PoolConfig {
+  provider: (context: never) => unknown;
+  slots?: number;
+  warm?: number;
+  max?: number;
+  burst?: number;
+  idleExit?: Duration;
+  grace?: Duration;
+  boot?: Duration;
+  price?: number;
+  disk?: number;
+  larger?: string;
 }
 
 const known: (keyof StillwakeConfig)[] = [
   ..."url directUrl schema pipelines pool slots name lease grace cancelGrace drainLimit idleExit poll pollWithHints store sealKeys secrets scratch".split(
     " ",
   ),
-  ..."runAs heapMb spares mostJobs connections webhooks metricsPort metricsHost logLevel".split(" "),
+  ..."runAs heapMb spares mostJobs connections webhooks metricsPort metricsHost logLevel pools prices".split(" "),
 ] as (keyof StillwakeConfig)[];
 
 export function defineConfig(config: StillwakeConfig): StillwakeConfig {

@@ -11,7 +11,8 @@ export interface Finding {
 
 type Ask = (text: string, values?: unknown[]) => Promise<Record<string, string | null>>;
 
-export async function examine(options: { url: string; schema?: string }): Promise<Finding[]> {
+/** `address`: where the database is reached, as told to an orchestrator; null or absent where that tells nothing. */
+export async function examine(options: { url: string; schema?: string; address?: string | null }): Promise<Finding[]> {
   const schema = schemaName(options.schema);
   const client = new pg.Client({
     connectionString: options.url,
@@ -47,6 +48,8 @@ export async function examine(options: { url: string; schema?: string }): Promis
     findings.push(await ifAllowed("upkeep", () => partitions(ask, schema)));
     findings.push(await ifAllowed("leases", () => deadLeases(ask, schema)));
     findings.push(await ifAllowed("schedules", () => lateSchedules(ask, schema)));
+    findings.push(await ifAllowed("fleet", () => fleet(ask, schema, options.address ?? null)));
+    findings.push(await ifAllowed("pools", () => unservedPools(ask, schema)));
     return findings;
   } finally {
     await client.end();
@@ -298,4 +301,56 @@ async function lateSchedules(ask: Ask, schema: string): Promise<Finding> {
     found: `late by more than two minutes: ${late}`,
     remedy: `Start a worker of their pool, or have select ${schema}.watchdog() called once a minute.`,
   };
+}
+
+/** The row is only read: stillwake.fleet() would make one, and keep the address. */
+async function fleet(ask: Ask, schema: string, address: string | null): Promise<Finding> {
+  const { id, copied, lives, troubles } = await ask(
+    `select f.id, case when f.cluster <> ${schema}.cluster_id() then 'of cluster ' || f.cluster
+        when f.database <> (select d.oid::bigint from pg_database d where d.datname = current_database()) then 'of this cluster with number ' || f.database
+        when $1 <> all (f.addresses) and cardinality(f.addresses) > 0 then 'at ' || array_to_string(f.addresses, ', ') end as copied,
+      (select count(*) from ${schema}.machine_lives l where l.ended_at is null)::text as lives,
+      (select string_agg(format('%s: %s', p.name, p.trouble ->> 'message'), '; ' order by p.name) from ${schema}.pools p where p.trouble is not null) as troubles
+    from (select 1) one left join ${schema}.fleet f on true`,
+    [address],
+  );
+  const check = "fleet";
+  if (!id) return { check, level: "ok", found: "no orchestrator has started machines from here" };
+  if (copied)
+    return {
+      check,
+      level: "warning",
+      found: `this database looks like a copy: its machines belong to the database ${copied}. No machine is started`,
+      remedy: "Run `stillwake fleet adopt`; or, if it is the same one at a new place, `stillwake fleet adopt --same`.",
+    };
+  if (troubles)
+    return { check, level: "warning", found: troubles, remedy: "Mend what it says; it is tried again after a pause." };
+  return { check, level: "ok", found: `${id}, ${lives === "1" ? "1 machine is" : `${lives} machines are`} up` };
+}
+
+/** A minute is more than whoever sleeps needs to wake. */
+async function unservedPools(ask: Ask, schema: string): Promise<Finding> {
+  const { alone, dark } = await ask(
+    `select string_agg(d.pool, ', ' order by d.pool) filter (where p.machines is null) as alone, string_agg(d.pool, ', ' order by d.pool) filter (where p.machines is not null) as dark
+    from ${schema}.demand() d join ${schema}.pools p on p.name = d.pool
+    where d.claimable > 0 and p.paused_at is null and p.trouble is null and d.oldest < ${schema}.now() - interval '1 minute'
+      and not exists (select from ${schema}.machines() m where m.pool = d.pool)`,
+  );
+  const check = "pools";
+  if (alone)
+    return {
+      check,
+      level: "warning",
+      found: `jobs wait and no worker serves them: ${alone}`,
+      remedy:
+        "Start one: `stillwake worker --pool <name>`; or give the pool machines under `pools` in stillwake.config.",
+    };
+  if (dark)
+    return {
+      check,
+      level: "warning",
+      found: `jobs wait and no machine was started for them: ${dark}`,
+      remedy: "Is `stillwake orchestrator` running, and does something call POST /v1/watchdog at it once a minute?",
+    };
+  return { check, level: "ok", found: "wherever a job waits somebody serves" };
 }

@@ -1,6 +1,8 @@
 // stillwake: durable pipelines on Postgres. The client and the contracts; workers, servers and machines have entries of their own.
 export { type Breaker, type BreakerOptions, type BreakerUser, breaker } from "./breaker.ts";
 export { type Actor, createStillwake, type Enqueued, Stillwake, type StillwakeOptions } from "./client.ts";
+export type { BudgetScope, CostGroup } from "./cost-verbs.ts";
+export type { Budget, CostOptions, CostReport, CostSum, Costs, JobCost, JobCostPart } from "./costs.ts";
 export type { DatabaseOptions } from "./database.ts";
 export { defineConfig, type StillwakeConfig } from "./define-config.ts";
 export type { Erased, EraseOptions } from "./erasure.ts";
@@ -34,6 +36,7 @@ export type {
 } from "./followed-job.ts";
 export type { Job, ScheduledFor } from "./job.ts";
 export { type Limit, type LimitOptions, type LimitUser, limit } from "./limit.ts";
+export type { Machine, MachineLife, PoolInfo, PoolMachines, PoolTrouble } from "./machine.ts";
 export { type MigrateOptions, type MigrateResult, migrate, printMigrations } from "./migrate.ts";
 export type { EnqueueManyOptions, EnqueueOptions } from "./options.ts";
 export {
@@ -45,6 +48,7 @@ export {
   pipeline,
   type Schema,
 } from "./pipeline.ts";
+export type { PokeOptions, PokeTarget } from "./poke.ts";
 export { type Learn, type Observation, rateLimitHeaders } from "./rate-limit-headers.ts";
 export type { ReadTokenOptions } from "./read-token.ts";
 export type {
@@ -53,9 +57,7 @@ export type {
   Attempt,
   ListOptions,
   LogLine,
-  Machine,
   PipelineInfo,
-  PoolInfo,
   Reading,
   Step,
 } from "./reading.ts";

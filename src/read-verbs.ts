@@ -1,5 +1,6 @@
 // The reads over the views: jobs and what hangs on them, pipelines, pools, and what the whole installation does.
 import type { Queries } from "./database.ts";
+import type { MachineFacts } from "./fleet-verbs.ts";
 import type { Failure, JobFilter, JobRow, JobState } from "./verbs.ts";
 
 const jobColumns = `id, pipeline, pool, state, waiting_for, priority, run_at, created_at, started_at, ended_at, expires_at, attempt, max_attempts,
@@ -202,12 +203,28 @@ export interface PoolRow {
   running: number;
   oldest: Date | null;
   next_due: Date | number | null;
+  /** As the orchestrator has told. */
+  machines: MachineFacts | null;
+  /** Of the machines: those that there are, and of these the ones whose worker has not arrived. */
+  alive: number;
+  starting: number;
+  wanted: number | null;
+  trouble: { code: string; message: string; remedy?: string; since?: string; until?: string } | null;
+  vain: number;
 }
 
+/** What is wanted is counted as the view wanted_workers does. */
 export async function readPools(database: Queries): Promise<PoolRow[]> {
   return database.query<PoolRow>(
-    `select p.name, p.paused_at, p.paused_by, p.pause_reason, p.concurrency, d.claimable, d.running, d.oldest, d.next_due
-    from ${database.schema}.pools p join ${database.schema}.demand() d on d.pool = p.name order by p.name`,
+    `select p.name, p.paused_at, p.paused_by, p.pause_reason, p.concurrency, d.claimable, d.running, d.oldest, d.next_due, p.machines, coalesce(m.alive, 0) as alive, coalesce(m.starting, 0) as starting,
+      case when p.machines is null then null when p.paused_at is not null then 0
+        else least(ceil((d.claimable + d.running)::numeric / greatest(coalesce((p.machines ->> 'slots')::integer, 1), 1)), coalesce((p.machines ->> 'max')::integer, 1000))::integer end as wanted,
+      p.trouble, p.vain
+    from ${database.schema}.pools p join ${database.schema}.demand() d on d.pool = p.name
+    left join (
+      select pool, count(*)::integer as alive, (count(*) filter (where state = 'starting'))::integer as starting from ${database.schema}.machines() where life is not null group by pool
+    ) m on m.pool = p.name
+    order by p.name`,
   );
 }
 
@@ -218,10 +235,44 @@ export interface MachineRow {
   since: Date | null;
   lease_until: Date | null;
   listening: boolean;
+  state: "starting" | "up" | "idle" | "leaving" | "retiring" | "ended";
+  /** Null, as all that follows, for a worker that is on no machine of ours. */
+  life: string | null;
+  slot: number;
+  burst: boolean;
+  provider: string;
+  provider_id: string | null;
+  region: string | null;
+  size: string | null;
+  slots: number;
+  jobs: number;
+  why: string | null;
+  asked_by: string | null;
+  asked_at: Date;
+  started_at: Date | null;
+  arrived_at: Date | null;
+  idle_since: Date | null;
+  ended_at: Date | null;
+  ending: string | null;
+  ended_well: boolean | null;
+  price: number;
+  prices: string | null;
 }
 
-export async function readMachines(database: Queries): Promise<MachineRow[]> {
-  return database.query<MachineRow>(`select * from ${database.schema}.machines()`);
+/** And so many of those that have ended, the latest first. */
+export async function readMachines(database: Queries, ended: number): Promise<MachineRow[]> {
+  return database.query<MachineRow>(`select * from ${database.schema}.machines($1)`, [ended]);
+}
+
+export interface MachineCountRow {
+  pool: string;
+  started: string;
+  ended: string;
+  ill: string;
+}
+
+export async function countMachines(database: Queries, span: string): Promise<MachineCountRow[]> {
+  return database.query<MachineCountRow>(`select * from ${database.schema}.machine_counts($1)`, [span]);
 }
 
 export interface LiveCountRow {

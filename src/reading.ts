@@ -6,10 +6,12 @@ import type { Queries } from "./database.ts";
 import { InvalidInput, JobNotFound, StillwakeError, UnknownPipeline } from "./errors.ts";
 import { checkId } from "./ids.ts";
 import { type Job, toJob } from "./job.ts";
+import { type Machine, type PoolInfo, toMachine, toPool } from "./machine.ts";
 import { label } from "./options.ts";
 import { checkFilter, checkLimit, readCursor, writeCursor } from "./page.ts";
 import * as reads from "./read-verbs.ts";
 import { type Stats, type StatsOptions, summarise } from "./stats.ts";
+import { type Duration, durationMs } from "./time.ts";
 import type { Failure, JobFilter } from "./verbs.ts";
 import { verified } from "./verified.ts";
 
@@ -82,32 +84,6 @@ export interface PipelineInfo {
   /** What its jobs are given, as JSON Schema; null where the contract has none, or one that cannot say. */
   inputSchema: unknown;
   updatedAt: Date;
-}
-
-export interface PoolInfo {
-  name: string;
-  paused: { at: Date; by: string | null; reason: string | null } | null;
-  /** Jobs that may run at once on all workers; null for as many as there are slots. */
-  concurrency: number | null;
-  /** Jobs that a worker could take now, counted up to 1000. */
-  claimable: number;
-  running: number;
-  /** Since when the first of them waits. */
-  oldest: Date | null;
-  /** When something happens next; in the past when there is work now, null when everybody may sleep. */
-  nextDue: Date | null;
-}
-
-/** A worker that holds leases or listens for work. */
-export interface Machine {
-  worker: string;
-  pool: string;
-  running: number;
-  /** Since when it has had work without a pause; null when it has none. */
-  since: Date | null;
-  leaseUntil: Date | null;
-  /** Whether it hears of new work at once. */
-  listening: boolean;
 }
 
 const MOST_STEPS = 10_000;
@@ -216,18 +192,26 @@ export class Reading {
   /** The pools and the work in them. */
   async pools(): Promise<PoolInfo[]> {
     const rows = await reads.readPools(this.#queries);
-    return rows.map(({ paused_at, paused_by, pause_reason, next_due, ...row }) => ({
-      ...row,
-      paused: paused_at && { at: paused_at, by: paused_by, reason: pause_reason },
-      // The driver reads infinity as a number.
-      nextDue: next_due instanceof Date ? next_due : null,
-    }));
+    return rows.map(toPool);
   }
 
-  /** The workers that are awake. */
-  async machines(): Promise<Machine[]> {
-    const rows = await reads.readMachines(this.#queries);
-    return rows.map(({ lease_until, ...row }) => ({ ...row, leaseUntil: lease_until }));
+  /** Machines, and workers that are awake on none; with `ended`, so many of those that have ended, too. */
+  async machines(options: { ended?: number } = {}): Promise<Machine[]> {
+    const { ended = 0 } = options;
+    return (await reads.readMachines(this.#queries, ended === 0 ? 0 : checkLimit(ended, 1000))).map(toMachine);
+  }
+
+  /** By pool, machines that were asked for and that ended lately; `ill`: of those that ended, how many not as they should. */
+  async machineCounts(
+    options: { span?: Duration } = {},
+  ): Promise<{ pool: string; started: number; ended: number; ill: number }[]> {
+    const rows = await reads.countMachines(this.#queries, `${durationMs(options.span ?? "5m", "span")} milliseconds`);
+    return rows.map(({ pool, started, ended, ill }) => ({
+      pool,
+      started: Number(started),
+      ended: Number(ended),
+      ill: Number(ill),
+    }));
   }
 
   /** What waits and why, what runs, what ended lately and how. */

@@ -45,11 +45,18 @@ export class Schedules {
   readonly #database: Database;
   readonly #register: (pipeline: Pipeline) => Promise<void>;
   readonly #ring: KeyRing | undefined;
+  readonly #onChange: () => Promise<void>;
 
-  constructor(database: Database, register: (pipeline: Pipeline) => Promise<void>, ring?: KeyRing) {
+  constructor(
+    database: Database,
+    register: (pipeline: Pipeline) => Promise<void>,
+    ring?: KeyRing,
+    onChange: () => Promise<void> = async () => {},
+  ) {
     this.#database = database;
     this.#register = register;
     this.#ring = ring;
+    this.#onChange = onChange;
   }
 
   /**
@@ -61,7 +68,10 @@ export class Schedules {
     const settings = await settingsOf(schedule, this.#ring);
     const { pipeline } = schedule.options;
     if (typeof pipeline !== "string") await this.#register(pipeline);
-    return setSchedule(this.#database, schedule.name, settings);
+    const changed = await setSchedule(this.#database, schedule.name, settings);
+    // Whoever sleeps until something is due must hear of an earlier time.
+    if (changed) await this.#onChange();
+    return changed;
   }
 
   async list(): Promise<ScheduleState[]> {
@@ -93,6 +103,7 @@ export class Schedules {
   /** Goes on with the first slot from now: what was paused is not made up for. */
   async resume(name: string): Promise<void> {
     await controlSchedule(this.#database, "resume_schedule", [name]);
+    await this.#onChange();
   }
 
   /** Its jobs stay. Answers false when there is no such schedule. */

@@ -14,7 +14,7 @@ import { recordFigure } from "./setup/figures.ts";
 import { furnish, held, SECRET } from "./setup/furnished.ts";
 
 const database = await freshDatabase();
-const { server, admin, jobs, webhook, errors } = await furnish(database);
+const { server, admin, jobs, webhook, errors } = await furnish(database, { onPoke: () => {} });
 const sw = server.stillwake;
 let client: pg.Client;
 const tokens: Record<string, string> = {};
@@ -77,6 +77,13 @@ const expected: Record<string, string> = {
   resumePool: managed,
   capPool: managed,
   listMachines: overseen,
+  poke: "202 403 202 202 403 403 403 403 403 403 403 403",
+  getCosts: known,
+  getJobCost: read,
+  listBudgets: overseen,
+  getBudget: overseen,
+  setBudget: kept,
+  clearBudget: kept,
   listLimits: overseen,
   resetLimit: managed,
   listBreakers: overseen,
@@ -108,7 +115,7 @@ const expected: Record<string, string> = {
   signOut: open.replaceAll("200", "204"),
 };
 /** No acts of anybody's: a machine does one of them every minute, and to come and to go changes nothing that others see. */
-const unrecorded = ["watchdog", "signIn", "signOut"];
+const unrecorded = ["watchdog", "poke", "signIn", "signOut"];
 
 interface Subject {
   job: string;
@@ -153,6 +160,12 @@ const needs: Record<string, (subject: Subject) => Promise<{ name?: string; id?: 
       return { name: "side" };
     },
     capPool: async () => ({ name: "side", body: { concurrency: 7 } }),
+    getBudget: async () => {
+      await sw.costs.setBudget("pool", "side", 1000);
+      return { name: "side" };
+    },
+    setBudget: async () => ({ name: "side", body: { amount: 1000, period: "day" } }),
+    clearBudget: async () => ({ name: "side" }),
     resetLimit: async () => ({ name: "api" }),
     openBreaker: async () => ({ name: "shop", body: { for: "1h" } }),
     closeBreaker: async () => ({ name: "shop" }),
@@ -198,7 +211,10 @@ async function cell(route: Route, who: string) {
   const ofJob = route.path.startsWith("/v1/jobs") || route.name === "createReadToken";
   const subject = route.method !== "GET" && ofJob ? await fresh() : { job: jobs.good, pipeline: "work", key: "k" };
   const need = await needs[route.name]?.(subject);
-  const path = route.path.replace(/:name(\{.*\})?/, need?.name ?? "none").replace(":id", need?.id ?? subject.job);
+  const path = route.path
+    .replace(/:name(\{.*\})?/, need?.name ?? "none")
+    .replace(":id", need?.id ?? subject.job)
+    .replace(":scope", "pool");
   const answer = await call(route.method, path, { token: tokenOf(who, subject), body: need?.body });
   cells += 1;
   const isJson = answer.status < 300 && answer.json && route.name !== "openapi";

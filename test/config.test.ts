@@ -4,7 +4,8 @@ import { readConfig } from "../src/config.ts";
 
 describe("the configuration", () => {
   it("has defaults for everything but the database", () => {
-    expect(readConfig({})).toEqual({ databaseUrl: undefined, schema: "stillwake", port: 4700, dir: ".stillwake" });
+    const defaults = { databaseUrl: undefined, schema: "stillwake", port: 4700, dir: ".stillwake", machine: {} };
+    expect(readConfig({})).toEqual(defaults);
   });
 
   it("prefers STILLWAKE_DATABASE_URL to DATABASE_URL, and takes empty for absent", () => {
@@ -15,6 +16,25 @@ describe("the configuration", () => {
     expect(readConfig({ DATABASE_URL: "", STILLWAKE_SCHEMA: "", STILLWAKE_DIR: "", STILLWAKE_PORT: "" })).toEqual(
       readConfig({}),
     );
+  });
+
+  it("reads what the orchestrator tells the worker of a machine", () => {
+    const env = {
+      STILLWAKE_MACHINE: "sw-1-scan-m1",
+      STILLWAKE_POOL: "scan",
+      STILLWAKE_SLOTS: "2",
+      STILLWAKE_IDLE_EXIT: "60s",
+      STILLWAKE_STAY: "55s",
+      STILLWAKE_GRACE: "30s",
+    };
+    expect(readConfig(env).machine).toEqual({
+      name: "sw-1-scan-m1",
+      pool: "scan",
+      slots: 2,
+      idleExit: "60s",
+      stay: "55s",
+      grace: "30s",
+    });
   });
 
   it("reads schema, port and folder", () => {

@@ -2,6 +2,8 @@
 // a worker that waits for hints says no more than it must. Counted in the log of a Postgres that writes down every statement.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import fs from "node:fs";
+import os from "node:os";
 import path from "node:path";
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
@@ -100,6 +102,41 @@ describe("a process that holds a client", () => {
     },
     SILENCE_MS + 60_000,
   );
+});
+
+describe("a process with an API and an orchestrator", () => {
+  it("asks neither the database nor the provider anything in an idle hour, and holds no connection", async () => {
+    const { PATH = "" } = process.env;
+    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-machines-"));
+    onTestFinished(() => fs.rmSync(dir, { recursive: true, force: true }));
+    const fixture = path.join(ROOT, "test/fixtures/idle-orchestrator.mjs");
+    const child = spawn(process.execPath, [fixture, server.url, dir], {
+      env: { PATH },
+      stdio: ["pipe", "pipe", "inherit"],
+    });
+    onTestFinished(() => void child.kill("SIGKILL"));
+    let said = "";
+    child.stdout.on("data", (data) => (said += data));
+    await waitFor(() => said.includes("idle"), { what: "the machines to have come and gone", timeout: 90_000 });
+    await waitFor(async () => (await sessions()).length === 0, { what: "its connections to be closed" });
+    const heard = listen();
+    child.stdin.write("an hour\n");
+    await waitFor(() => said.includes("{"), { what: "an hour to pass" });
+    const { fired, calls } = JSON.parse(said.slice(said.indexOf("{")));
+    await lasts(5000);
+    expect(calls, "of the provider").toBe(0);
+    expect(heard.statements()).toEqual([]);
+    expect({ held: (await sessions()).length, opened: heard.connections() }).toEqual({ held: 0, opened: 0 });
+    recordFigure(
+      "an idle hour of an orchestrator: statements sent",
+      heard.statements().length,
+      "",
+      `sped up; ${fired} timers went off`,
+    );
+    recordFigure("an idle hour of an orchestrator: provider calls", calls);
+    child.stdin.end();
+    expect(await once(child, "exit")).toEqual([0, null]);
+  }, 120_000);
 });
 
 describe("a worker", () => {

@@ -82,8 +82,10 @@ describe("every answer is what the description says", () => {
     const names: Record<string, string[]> = {
       pipelines: ["held", "aside", "work"],
       schedules: ["minutely", "nightly"],
+      budgets: ["side"],
     };
-    if (where.includes("{name}")) return names[where.split("/")[2]!]!.map((name) => where.replace("{name}", name));
+    if (where.includes("{name}"))
+      return names[where.split("/")[2]!]!.map((name) => where.replace("{name}", name).replace("{scope}", "pool"));
     return [where.replace("{id}", webhook)];
   };
   const more: Record<string, string[]> = {
@@ -92,6 +94,7 @@ describe("every answer is what the description says", () => {
     listLogs: ["?after=1", "?limit=1"],
     stats: ["?span=1h&parts=4", "?span=24h"],
     listActs: ["?limit=1"],
+    getCosts: ["?month=2026-11", "?by=tenant", "?since=2026-01-01&until=2026-02-01&by=day"],
     listWebhooks: ["?state=delivered", "?endpoint=deaf&limit=1"],
   };
 
@@ -100,6 +103,7 @@ describe("every answer is what the description says", () => {
       .filter(({ method, answers }) => method === "GET" && answers[200])
       .map((one) => [one.operationId, one] as const),
   )("%s", async (_, operation) => {
+    if (operation.operationId === "getBudget") await call("PUT", "/v1/budgets/pool/side", { body: { amount: 1000 } });
     const asked = paths(operation).flatMap((where) =>
       ["", ...(more[operation.operationId] ?? [])].map((query) => where + query),
     );

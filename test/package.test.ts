@@ -43,12 +43,13 @@ describe("the packed package", () => {
       "sql/grants.sql",
       "sql/migrations/0001_jobs.sql",
       "sql/functions/claim.sql",
+      "src/orchestrator/prices.json",
     ];
     expect(files).toEqual(expect.arrayContaining(expected));
     expect(
       files.filter(
         (file) =>
-          !/^(dist\/.*\.(js|js\.map|d\.ts)|dist\/web\/.*\.(css|html|svg)|sql\/.*\.sql|package\.json|[A-Z]+(\.md)?)$/.test(
+          !/^(dist\/.*\.(js|js\.map|d\.ts)|dist\/web\/.*\.(css|html|svg)|sql\/.*\.sql|src\/orchestrator\/prices\.json|package\.json|[A-Z]+(\.md)?)$/.test(
             file,
           ),
       ),

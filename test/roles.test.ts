@@ -35,21 +35,21 @@ afterAll(async () => {
 
 /** Every function somebody other than the owner may call. A new one must be given to somebody here, or stays with the owner. */
 const allowed: Record<Role, string[]> = {
-  app: "begin_act cancel cap_pool check_token children close_breaker create_token demand disable_endpoint enable_endpoint end_act ended_counts enqueue enqueue_many erase_tenant limit_budgets live_counts machines moment next_due now open_breaker pause pause_pool pause_schedule read_feeds register_breaker register_limit register_pipeline remove_schedule resend_webhook reset_limit resume resume_pool resume_schedule retry revoke_token rotate_secret run_schedules save_checkpoint save_place schema_state seen_gates set_endpoint set_schedule set_weight shut_gates signal unwatch upcoming watch watchdog webhooks_due".split(
+  app: "adopt_fleet begin_act budget_state cancel cap_pool check_token children close_breaker costs create_token demand disable_endpoint enable_endpoint end_act ended_counts enqueue enqueue_many erase_tenant fleet job_cost limit_budgets live_counts look machine_arrived machine_counts machine_ended machine_leaves machine_started machines moment next_due now open_breaker pause pause_pool pause_schedule read_feeds register_breaker register_limit register_pipeline remove_schedule report_trouble resend_webhook reserve_machine reset_limit resume resume_pool resume_schedule retire_machine retry revoke_token rotate_secret run_schedules save_checkpoint save_place schema_state seen_gates seen_holds set_budget set_endpoint set_machines set_schedule set_weight shut_gates signal unwatch upcoming watch watchdog webhooks_due".split(
     " ",
   ),
   worker:
-    "adopt append_logs ask_breaker be_present beat claim claim_webhooks complete demand expire fail listen load_artifacts load_checkpoints load_children look_for_signal next_due now progress recover recover_absent register_breaker register_limit register_pipeline release save_artifact save_checkpoint save_checkpoints save_place schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal tell_breaker tend_schedules unlisten use_limit watchdog webhooks_due".split(
+    "adopt append_logs ask_breaker be_present beat claim claim_webhooks complete demand expire fail listen load_artifacts load_checkpoints load_children look_for_signal machine_arrived machine_leaves next_due now progress recover recover_absent register_breaker register_limit register_pipeline release save_artifact save_checkpoint save_checkpoints save_place schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal tell_breaker tend_schedules unlisten use_limit watchdog webhooks_due".split(
       " ",
     ),
   reader:
-    "children demand ended_counts limit_budgets live_counts machines moment next_due now read_feeds schema_state seen_gates shut_gates unwatch upcoming watch webhooks_due".split(
+    "budget_state children costs demand ended_counts job_cost limit_budgets live_counts machine_counts machines moment next_due now read_feeds schema_state seen_gates seen_holds shut_gates unwatch upcoming watch webhooks_due".split(
       " ",
     ),
   nobody: [],
 };
 const views =
-  "artifacts attempts breakers checkpoints deliveries events jobs limits logs pipelines pools schedules tenants webhook_endpoints webhooks".split(
+  "artifacts attempts breakers checkpoints deliveries events jobs limits logs pipelines pools schedules tenants wanted_workers webhook_endpoints webhooks".split(
     " ",
   );
 /** What the views are made of: some columns of each, see below. */

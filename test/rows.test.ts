@@ -138,12 +138,14 @@ describe("T59: the role of a tenant", () => {
     expect(ours.ids).toContain(seen!.last);
   });
 
-  it("calls five functions, which tell nothing of others, and is refused the rest without a word about them", async () => {
+  it("calls six functions, which tell nothing of others, and is refused the rest without a word about them", async () => {
     const { rows } = await owner.query(
       "select oid::regprocedure::text as name from pg_proc where pronamespace = 'stillwake'::regnamespace and has_function_privilege('stillwake_tenant', oid, 'execute') order by 1",
     );
     expect(rows.map(({ name }) => name)).toEqual(
-      ["children(uuid)", "moment()", "now()", "schema_state()", "seen_gates()"].map((name) => `stillwake.${name}`),
+      ["children(uuid)", "moment()", "now()", "schema_state()", "seen_gates()", "seen_holds()"].map(
+        (name) => `stillwake.${name}`,
+      ),
     );
     const children = "select stillwake.children($1) as children";
     expect((await as(globex, children, [ours.jobs.parent]))[0]!.children).toMatchObject({ total: 1 });

@@ -7,8 +7,8 @@
 -- it is answered what it then got. With p_limit 0 it claims nothing itself and sees to it that the first call, should it still be on its way,
 -- claims nothing either. A worker that names the version of its code per pipeline (p_versions, and p_oldest for the oldest version
 -- whose jobs it goes on with) is given no job begun under another. p_presence: see be_present(). In a pool with lanes (lanes.sql) it goes from
--- lane to lane instead, beginning at p_cursor, which it answered last time. Locks: as run_schedules() and recover(); a capped pool; then live_jobs, skipping locked
--- ones; inserts one lease. Raises SW001, SW003.
+-- lane to lane instead, beginning at p_cursor, which it answered last time. The worker of a machine that is about to be stopped is given nothing. Locks: as
+-- run_schedules() and recover(); the worker's life on its machine, shared; a capped pool; then live_jobs, skipping locked ones; inserts one lease. Raises SW001, SW003.
 --
 -- The SET clauses pin the plan: a walk along live_jobs_line. A stale estimate must never turn a claim into a sort of the whole backlog.
 create or replace function stillwake.claim(
@@ -30,6 +30,8 @@ declare
   v_pool     stillwake.pools;
   v_probes   text[];
   v_probing  uuid[];
+  v_life     uuid;
+  v_retired  boolean;
 begin
   if coalesce(p_worker, '') = '' or coalesce(p_limit, -1) not between (p_lease is null)::integer and 1000 or p_pipelines is null
     or p_span is null or p_span not between '1 second' and '1 day' then
@@ -55,8 +57,18 @@ begin
   end if;
   perform stillwake.recover(10, p_pool, 200);
   perform stillwake.expire(100, p_pool);
+  -- Shared until the end: who wants to stop the machine waits, and then sees the lease.
+  select l.id, l.retired_at is not null into v_life, v_retired from stillwake.machine_lives l where l.machine = p_worker and l.ended_at is null for share;
+  if v_retired then
+    return;
+  end if;
   select * into v_pool from stillwake.pools p where p.name = p_pool;
-  if not found then
+  -- It was paused for want of budget, and the next one has begun.
+  if v_pool.resume_at <= v_now then
+    perform from stillwake.check_budgets();
+    select * into v_pool from stillwake.pools p where p.name = p_pool;
+  end if;
+  if v_pool.name is null then
     perform stillwake.refuse_unknown_pool(p_pool);
   elsif v_pool.paused_at is not null then
     return;
@@ -98,6 +110,10 @@ begin
     from unnest(v_probes, v_probing) p (name, job) where b.name = p.name;
   end if;
   perform stillwake.hint_watchers(v_ids);
+  if v_life is not null then
+    insert into stillwake.machine_jobs (life, job_id, epoch, pipeline, tenant, claimed_at)
+    select v_life, j.id, j.epoch + 1, j.pipeline, j.tenant, v_now from stillwake.live_jobs j where j.id = any (v_ids) on conflict do nothing;
+  end if;
 
   return query
   with taken as (

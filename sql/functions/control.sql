@@ -230,7 +230,7 @@ $$;
 create or replace function stillwake.pause_pool(p_pool text, p_reason text default null, p_by text default null) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  update stillwake.pools set paused_at = coalesce(paused_at, stillwake.now()), paused_by = p_by, pause_reason = p_reason where name = p_pool;
+  update stillwake.pools set paused_at = coalesce(paused_at, stillwake.now()), paused_by = p_by, pause_reason = p_reason, resume_at = null where name = p_pool;
   if not found then
     perform stillwake.refuse_unknown_pool(p_pool);
   end if;
@@ -240,7 +240,7 @@ $$;
 create or replace function stillwake.resume_pool(p_pool text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  update stillwake.pools set paused_at = null, paused_by = null, pause_reason = null where name = p_pool;
+  update stillwake.pools set paused_at = null, paused_by = null, pause_reason = null, resume_at = null where name = p_pool;
   if not found then
     perform stillwake.refuse_unknown_pool(p_pool);
   end if;

@@ -31,6 +31,10 @@ begin
   delete from stillwake.schedules s where s.options ->> 'tenant' = p_tenant;
   delete from stillwake.tokens t where t.tenant = p_tenant;
   delete from stillwake.tenants t where t.name = p_tenant;
+  delete from stillwake.budgets b where b.scope = 'tenant' and b.name = p_tenant;
+  delete from stillwake.spending s where s.scope = 'tenant' and s.name = p_tenant;
+  update stillwake.machine_costs c set tenant = null where c.tenant = p_tenant;
+  update stillwake.machine_jobs w set tenant = null where w.tenant = p_tenant;
 
   for v_id in select j.id from stillwake.live_jobs j where j.tenant = p_tenant and j.cancel is null order by j.lease_id nulls last, j.id limit p_most loop
     if stillwake.job_is_live(v_id) then
@@ -103,7 +107,8 @@ begin
   end if;
 
   update stillwake.audit a set actor = case when a.token is not null then 'erased' else a.actor end, tenant = null, target = null, before = null, after = null, address = null
-  where a.tenant = p_tenant or a.act = 'createToken' and a.before ->> 'tenant' = p_tenant;
+  where a.tenant = p_tenant or a.act = 'createToken' and a.before ->> 'tenant' = p_tenant
+    or a.act in ('setBudget', 'clearBudget') and a.target = p_tenant and coalesce(a.after ->> 'scope', a.before ->> 'scope', 'tenant') = 'tenant';
   delete from stillwake.tokens t where t.tenant = p_tenant;
   over := true;
   return next;

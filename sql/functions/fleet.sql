@@ -1,7 +1,7 @@
 -- What is there to do, and when next? Read by long-lived processes instead of polling, and by whoever starts machines.
 
 -- The next moment at which something happens in these pools (all when null): a job becomes claimable, a slot of a schedule comes, a lease runs out, a
--- job expires.
+-- job expires, a new budget begins for those of a pool whose last one is used up.
 -- A worker names the pipelines it knows, and the versions of its code as in claim(), so that it does not wake for the jobs of others. In the past when there is work now; null when there is nothing at all and everybody may sleep.
 create or replace function stillwake.next_due(
   p_pools text[] default null, p_pipelines text[] default null, p_versions integer[] default null, p_oldest integer[] default null
@@ -37,6 +37,7 @@ begin
     end loop;
   end loop;
   return least(v_due,
+    (select min(p.resume_at) from stillwake.pools p where p.resume_at is not null and (p_pools is null or p.name = any (p_pools)) and exists (select from stillwake.live_jobs j where j.pool = p.name)),
     (select s.due_at from stillwake.schedules s join stillwake.pipelines i on i.name = s.pipeline join stillwake.pools p on p.name = coalesce(s.options ->> 'pool', i.pool)
       where s.due_at is not null and p.paused_at is null and (p_pools is null or p.name = any (p_pools)) and (p_pipelines is null or s.pipeline = any (p_pipelines))
       order by s.due_at limit 1),
@@ -55,7 +56,7 @@ declare
 begin
   return query
   select p.name, p.paused_at is not null, least(l.claimable, case when p.concurrency is not null then greatest(p.concurrency - r.running, 0) end), r.running, l.oldest,
-    case when p.paused_at is null then stillwake.next_due(array[p.name]) end
+    case when p.paused_at is null then stillwake.next_due(array[p.name]) when exists (select from stillwake.live_jobs j where j.pool = p.name) then p.resume_at end
   from stillwake.pools p
   cross join lateral (
     select count(*)::integer as claimable, min(w.run_at) as oldest

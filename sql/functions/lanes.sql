@@ -160,6 +160,8 @@ declare
   v_lanes    text[];
   v_lasts    uuid[];
   v_weights  integer[];
+  -- Tenants whose jobs wait.
+  v_held     text[] := '{}';
 begin
   ids := '{}';
   cursor := p_cursor;
@@ -167,6 +169,9 @@ begin
   probe_jobs := '{}';
   select bool_or(p.gated), bool_or(p.concurrency is not null), bool_or(p.breakers <> '{}'), exists (select from stillwake.tenants)
   into v_gates, v_caps, v_breakers, v_weighted from stillwake.pipelines p where p.name = any (p_pipelines);
+  if v_weighted then
+    v_held := array(select t.name from stillwake.tenants t where t.held_until > v_now);
+  end if;
   if v_caps then
     perform pg_advisory_xact_lock(stillwake.cap_lock(p.name)) from (select q.name from stillwake.pipelines q where q.name = any (p_pipelines) and q.concurrency is not null order by stillwake.cap_lock(q.name)) p;
   end if;
@@ -208,11 +213,12 @@ begin
       if v_idle = 64 then
         v_idle := 65;
         with line as materialized (
-          select j.lane, j.lease_id, j.pipeline from stillwake.live_jobs j
+          select j.lane, j.lease_id, j.pipeline, j.tenant from stillwake.live_jobs j
           where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now order by j.run_at, j.id limit 1000
         ), free as (
           select distinct l.lane from line l
           where l.lease_id is null and l.pipeline = any (v_plain || array(select g.name from unnest(v_gated, v_quotas) g (name, quota) where g.quota is distinct from 0))
+            and (l.tenant is null or l.tenant <> all (v_held))
             -- Not those that it has visited.
             and case when v_wrapped then l.lane > v_at and (l.lane < v_from or l.lane = v_from and not v_resting)
               else l.lane > v_at or l.lane < v_from or l.lane = v_from and not v_resting end
@@ -260,6 +266,10 @@ begin
       end if;
       v_weight := 1;
       if v_weighted then
+        if substr(v_lane, strpos(v_lane, chr(31)) + 1) = any (v_held) then
+          v_idle := v_idle + 1;
+          continue;
+        end if;
         v_weight := coalesce((select t.weight from stillwake.tenants t where t.name = substr(v_lane, strpos(v_lane, chr(31)) + 1)), 1);
       end if;
       v_want := case when v_rest > 0 then v_rest else v_weight * v_share end;
@@ -321,7 +331,7 @@ begin
             select w.id from (
               select l.id, l.lane from stillwake.live_jobs l where l.pool = p_pool and l.priority = v_priority and l.run_at <= v_now order by l.run_at, l.id limit 1000
             ) w where w.lane is null))
-          and j.lease_id is null and j.pipeline = any (v_plain)
+          and j.lease_id is null and j.pipeline = any (v_plain) and (j.tenant is null or j.tenant <> all (v_held))
           and (j.version is null or p_versions is null or stillwake.version_suits(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
           and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
         order by j.run_at, j.id limit p_limit - cardinality(ids) for update skip locked);
@@ -379,6 +389,8 @@ declare
   -- Gates that open at a time.
   v_shut     text[];
   v_untils   timestamptz[];
+  v_hold     timestamptz;
+  v_holds    jsonb := coalesce((select jsonb_object_agg(t.name, t.held_until) from stillwake.tenants t where t.held_until > v_now), '{}');
 begin
   select coalesce(array_agg(g.name) filter (where not g.gated), '{}'), coalesce(array_agg(g.name) filter (where g.gated and g.quota is distinct from 0), '{}'),
     coalesce(array_agg(g.name) filter (where g.quota = 0 and g.until < 'infinity'), '{}'), array_agg(g.until) filter (where g.quota = 0 and g.until < 'infinity')
@@ -387,15 +399,17 @@ begin
     select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
     exit when v_priority is null or v_due <= v_now;
     with line as materialized (
-      select j.run_at, j.lane, j.pipeline, j.lease_id, j.version from stillwake.live_jobs j
+      select j.run_at, (v_holds ->> j.tenant)::timestamptz as held, j.lane, j.pipeline, j.lease_id, j.version from stillwake.live_jobs j
       where j.pool = p_pool and j.priority = v_priority and j.run_at < 'infinity' order by j.run_at, j.id limit 1000
     ), mine as materialized (
-      select l.run_at, l.pipeline from line l
+      select greatest(l.run_at, l.held) as run_at, l.held, l.pipeline from line l
       where l.lease_id is null and (l.version is null or p_versions is null or stillwake.version_suits(l.version, l.pipeline, p_pipelines, p_versions, p_oldest))
         and (l.lane is null and v_relaning and l.pipeline = any (v_plain) or split_part(l.lane, chr(31), 1) = case when l.pipeline = any (v_plain) then '' else l.pipeline end)
     )
-    select (select min(m.run_at) from mine m where m.pipeline = any (v_plain || v_open)),
-      (select min(greatest(m.run_at, s.until)) from mine m join unnest(v_shut, v_untils) s (name, until) on s.name = m.pipeline), (select count(*) < 1000 from line)
+    -- What waits for its tenant's budget says nothing of those behind it.
+    select (select min(m.run_at) from mine m where m.held is null and m.pipeline = any (v_plain || v_open)),
+      least((select min(greatest(m.run_at, s.until)) from mine m join unnest(v_shut, v_untils) s (name, until) on s.name = m.pipeline),
+        (select min(m.run_at) from mine m where m.held is not null and m.pipeline = any (v_plain || v_open))), (select count(*) < 1000 from line)
     into v_first, v_opens, v_all;
     v_at := '';
     while v_first is null and not v_all or v_first > v_now and v_at <> '' loop
@@ -415,7 +429,12 @@ begin
           and j.lease_id is null and j.pipeline = any (case when v_name = '' then v_plain else array[v_name] end)
           and (j.version is null or p_versions is null or stillwake.version_suits(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
         order by j.lane, j.run_at, j.id limit 1;
-        v_first := least(v_first, v_time);
+        v_hold := v_holds ->> substr(v_lane, strpos(v_lane, chr(31)) + 1);
+        if v_hold is null then
+          v_first := least(v_first, v_time);
+        elsif v_time is not null then
+          v_opens := least(v_opens, greatest(v_time, v_hold));
+        end if;
       end if;
     end loop;
     v_due := least(v_due, v_first, v_opens);
@@ -439,13 +458,14 @@ declare
   v_left     jsonb;
   v_plain    text[] := array(select p.name from stillwake.pipelines p where not p.gated);
   v_quotas   jsonb := coalesce((select jsonb_object_agg(g.name, g.quota) from stillwake.gates(null) g where g.gated), '{}');
+  v_held     text[] := array(select t.name from stillwake.tenants t where t.held_until > v_now);
 begin
   claimable := 0;
   loop
     select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
     exit when v_priority is null or claimable >= p_most;
     with line as materialized (
-      select coalesce(split_part(j.lane, chr(31), 1), '') as name, j.pipeline, j.run_at, j.lease_id is null and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now) as free
+      select coalesce(split_part(j.lane, chr(31), 1), '') as name, j.pipeline, j.run_at, j.lease_id is null and (j.tenant is null or j.tenant <> all (v_held)) and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now) as free
       from stillwake.live_jobs j where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now order by j.run_at, j.id limit p_most + 1000
     ), mine as (
       select l.name, least(count(*), (v_quotas ->> l.name)::integer) as jobs, min(l.run_at) as first
@@ -467,7 +487,7 @@ begin
       exit when not found;
       v_name := split_part(v_lane, chr(31), 1);
       v_at := case when (v_quotas ->> v_name)::integer = 0 then v_name || ' ' else v_lane end;
-      continue when v_first > v_now or (v_quotas ->> v_name)::integer = 0;
+      continue when v_first > v_now or (v_quotas ->> v_name)::integer = 0 or substr(v_lane, strpos(v_lane, chr(31)) + 1) = any (v_held);
       select count(*), min(w.run_at) into v_count, v_first from (
         select j.run_at from stillwake.live_jobs j
         where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) >= (v_lane, v_first) and (j.lane, j.run_at) <= (v_lane, v_now)
@@ -494,7 +514,8 @@ begin
       'A tenant has a name of up to 500 characters and a weight of 1 to 100.');
   end if;
   if p_weight = 1 then
-    delete from stillwake.tenants where name = p_tenant;
+    update stillwake.tenants set weight = 1 where name = p_tenant;
+    delete from stillwake.tenants where name = p_tenant and held_until is null;
   else
     insert into stillwake.tenants (name, weight) values (p_tenant, p_weight) on conflict (name) do update set weight = excluded.weight;
   end if;

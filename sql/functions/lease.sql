@@ -130,7 +130,8 @@ language sql security definer set search_path = pg_catalog, pg_temp as $$
   select pg_advisory_lock(p_presence)
 $$;
 
-create or replace function stillwake.recover_lease(p_lease stillwake.leases, p_jobs integer) returns integer
+-- p_failure: what is known of the worker's end; without it that it has not been heard of.
+create or replace function stillwake.recover_lease(p_lease stillwake.leases, p_jobs integer, p_failure jsonb default null) returns integer
 language plpgsql as $$
 declare
   v_id   uuid;
@@ -142,8 +143,8 @@ begin
   ) loop
     -- As it is now: the end of its parent, a moment ago, may have asked it to stop.
     select * into v_job from stillwake.live_jobs j where j.id = v_id;
-    perform stillwake.settle_lost(v_job, jsonb_build_object('name', 'LeaseExpired', 'code', 'LEASE_EXPIRED',
-      'message', format('Worker %s has not been heard of since %s', p_lease.worker, to_char((p_lease.until - p_lease.span) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
+    perform stillwake.settle_lost(v_job, coalesce(p_failure, jsonb_build_object('name', 'LeaseExpired', 'code', 'LEASE_EXPIRED',
+      'message', format('Worker %s has not been heard of since %s', p_lease.worker, to_char((p_lease.until - p_lease.span) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))));
     v_done := v_done || v_job.id;
   end loop;
   if cardinality(v_done) < p_jobs then

@@ -181,11 +181,12 @@ begin
 end
 $$;
 
--- The worker or its runner died. Counted apart from failures; the place in line is kept.
+-- The worker or its runner died. Counted apart from failures; the place in line is kept. For want of memory it goes on in the pool of the next size, if there is one.
 create or replace function stillwake.settle_lost(p_job stillwake.live_jobs, p_failure jsonb) returns text
 language plpgsql as $$
 declare
-  v_limit integer := (select crash_limit from stillwake.pipelines where name = p_job.pipeline);
+  v_limit  integer := (select crash_limit from stillwake.pipelines where name = p_job.pipeline);
+  v_larger text;
 begin
   update stillwake.live_jobs set crashes = crashes + 1 where id = p_job.id returning crashes into p_job.crashes;
   if p_job.crashes >= v_limit then
@@ -195,6 +196,14 @@ begin
     return stillwake.end_job(p_job, 'cancelled', p_failure, 'lost');
   elsif p_job.attempt >= p_job.max_attempts then
     return stillwake.end_job(p_job, 'failed', stillwake.exhausted(p_job, p_failure), 'lost');
+  end if;
+  if p_failure ->> 'code' in ('RUNNER_OOM', 'MACHINE_OOM') then
+    select n.name into v_larger from stillwake.pools p join stillwake.pools n on n.name = p.machines ->> 'larger' where p.name = p_job.pool;
+    if v_larger is not null then
+      perform stillwake.add_event(p_job.id, 'moved', jsonb_build_object('from', p_job.pool, 'to', v_larger, 'reason', 'It ran out of memory'));
+      update stillwake.live_jobs set pool = v_larger where id = p_job.id;
+      p_job.pool := v_larger;
+    end if;
   end if;
   return stillwake.requeue(p_job, 'lost', p_job.run_at, null, false, p_failure);
 end

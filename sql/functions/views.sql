@@ -32,21 +32,28 @@ begin
 end
 $$;
 
+-- The tenants whose budget is used up, as gates; null when there are none. A tenant is told of its own alone.
+create or replace function stillwake.seen_holds() returns jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select jsonb_object_agg(t.name, jsonb_build_object('held_by', 'budget', 'until', t.held_until, 'reason', t.hold_reason))
+  from stillwake.tenants t where t.held_until > stillwake.now() and coalesce(stillwake.bound_tenant(), t.name) = t.name
+$$;
+
 -- A job that waits and whose pipeline needs an open breaker is shown as what it is, paused, though its row says nothing of it. The gates are looked up in a subquery that
 -- needs no row, once for a statement: with a join, or a clock that is asked for each row, the planner would sort all live jobs for every page of a list.
 create or replace view stillwake.jobs with (security_invoker = true) as
-select j.id, j.pipeline, j.pool, case when j.gate ->> 'held_by' = 'breaker' then 'paused' else j.state end as state,
-  case when j.gate ->> 'held_by' = 'breaker' then null when j.gate ->> 'held_by' = 'limit' then 'limit' else j.waiting_for end as waiting_for,
-  j.priority, case when j.gate ->> 'held_by' in ('breaker', 'limit') then greatest(j.run_at, (j.gate ->> 'until')::timestamptz) else j.run_at end as run_at,
+select j.id, j.pipeline, j.pool, case when j.gate ->> 'held_by' in ('breaker', 'budget') then 'paused' else j.state end as state,
+  case when j.gate ->> 'held_by' in ('breaker', 'budget') then null when j.gate ->> 'held_by' = 'limit' then 'limit' else j.waiting_for end as waiting_for,
+  j.priority, case when j.gate ->> 'held_by' in ('breaker', 'limit', 'budget') then greatest(j.run_at, (j.gate ->> 'until')::timestamptz) else j.run_at end as run_at,
   j.created_at, j.started_at, j.claimed_at, null::timestamptz as ended_at, j.expires_at,
   j.attempt, j.max_attempts, j.crashes, j.epoch, j.worker, j.key, j.tenant, j.idempotency_key, j.input, null::jsonb as output, j.failure, j.cancel,
-  case when j.gate ->> 'held_by' = 'breaker' then jsonb_strip_nulls(jsonb_build_object('reason', j.gate -> 'reason', 'resume_at', nullif(j.gate -> 'until', '"infinity"'), 'breaker', j.gate -> 'name'))
+  case when j.gate ->> 'held_by' in ('breaker', 'budget') then jsonb_strip_nulls(jsonb_build_object('reason', j.gate -> 'reason', 'resume_at', nullif(j.gate -> 'until', '"infinity"'), 'breaker', j.gate -> 'name'))
     else j.pause end as pause, j.progress,
   null::text[] as missing, j.seq, j.version, j.parent_id, j.spawn, j.child_no, stillwake.children(j.id) as children, j.origin
 from (
   select l.id, l.pipeline, l.pool, l.state, l.waiting_for, l.priority, l.run_at, l.created_at, l.started_at, l.claimed_at, l.expires_at, l.attempt, l.max_attempts, l.crashes, l.epoch, l.worker,
     l.key, l.tenant, l.idempotency_key, l.input, l.failure, l.cancel, l.pause, l.progress, l.seq, l.version, l.parent_id, l.spawn, l.child_no, l.origin,
-    case when l.state = 'queued' and (l.waiting_for is null or l.waiting_for <> 'key' and l.run_at <= (select stillwake.moment())) then (select stillwake.seen_gates()) -> l.pipeline end as gate
+    case when l.state = 'queued' and (l.waiting_for is null or l.waiting_for <> 'key' and l.run_at <= (select stillwake.moment())) then coalesce((select stillwake.seen_holds()) -> l.tenant, (select stillwake.seen_gates()) -> l.pipeline) end as gate
   from stillwake.live_jobs l
 ) j
 union all

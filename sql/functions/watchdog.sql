@@ -57,6 +57,8 @@ begin
   count := stillwake.prune_webhooks();
   note := 'webhooks past their time';
   return next;
+  return query select b.act, b.count, 'budget of ' || b.note from stillwake.check_budgets() b;
+  perform stillwake.prune_machines();
   delete from stillwake.listeners l where l.until < stillwake.now();
   perform stillwake.forget_watches(stillwake.now(), 10000);
   -- Last, because it locks whole tables until the end.

@@ -51,3 +51,17 @@ export function checkSecretSetting(secret: string): string {
     });
   }
 }
+
+export function portOf(text: string): number {
+  const port = Number(text);
+  if (/^\d+$/.test(text) && port <= 65_535) return port;
+  throw new InvalidInput(`--port ${JSON.stringify(text)} is not a port`, {
+    field: "port",
+    remedy: "Use a whole number from 0 to 65535; 0 takes any free port",
+  });
+}
+
+/** Whom commands tell that there is work: STILLWAKE_POKE_URL, with the token of STILLWAKE_TOKEN. */
+export function pokeAt(url: string, token: string | undefined): { url: string; token?: string } {
+  return { url, ...(token !== undefined && { token }) };
+}

@@ -14,10 +14,11 @@ import { version } from "../version.ts";
 import { createWorker, openStore, type Worker } from "../worker/index.ts";
 import { withoutPipeline } from "../worker/load.ts";
 import type { WorkerOptions } from "../worker/options.ts";
-import { checkSecretSetting } from "./checks.ts";
+import { checkSecretSetting, portOf } from "./checks.ts";
 import type { Call } from "./command.ts";
 import { loadConfigFile } from "./config-file.ts";
 import { readDevAddress, writeDevAddress } from "./dev-address.ts";
+import { type DevMachines, devMachines, handingBack, type ProjectPools } from "./dev-machines.ts";
 import { onStopSignals } from "./dev-stop.ts";
 import { doorTo } from "./door.ts";
 import type { Flags } from "./flags.ts";
@@ -25,7 +26,6 @@ import { followJob } from "./follow.ts";
 import { inLine } from "./inert.ts";
 import { jsonOf, numberOf } from "./json-word.ts";
 import type { Screen } from "./screen.ts";
-import { portOf } from "./server.ts";
 import { sayingWhere } from "./waiting.ts";
 
 /** Of the job that is shown at the start: where one of the last time has not ended yet, it is that. */
@@ -40,14 +40,19 @@ const FIRST_SECONDS = 24;
 const TAKEN_MS = 30_000;
 const DEMO = ["survivor", "report"].map((name) => fileURLToPath(new URL(`demo/${name}.js`, import.meta.url)));
 
-/** What the workers of a project are made with. */
-type Project = Partial<WorkerOptions>;
+/** What the workers of a project are made with, and which of its pools have machines. */
+interface Project {
+  worker: Partial<WorkerOptions>;
+  pools: ProjectPools;
+  config: string | undefined;
+}
 
 /** Everything that has to be ended again. */
 interface Open {
   postgres?: EmbeddedPostgres;
   server?: StillwakeServer;
   workers: Worker[];
+  machines?: DevMachines;
   forgetAddress?: () => Promise<void>;
 }
 
@@ -80,15 +85,20 @@ export async function devCommand(call: Call): Promise<number> {
 }
 
 async function readProject(flags: Flags): Promise<Project> {
-  const { pipelines, store, scratch, webhooks, lease } = (await loadConfigFile(flags.config)) as Project;
+  const file = await loadConfigFile(flags.config);
+  const { pipelines, store, scratch, webhooks, lease } = file as Partial<WorkerOptions>;
   const given = flags.pipelines ?? pipelines;
   return {
-    ...(given && { pipelines: given }),
-    ...(store && { store }),
-    ...(scratch && { scratch }),
-    ...(lease && { lease }),
-    ...(webhooks !== undefined && { webhooks }),
-    slots: numberOf(flags.slots, "slots") ?? 4,
+    worker: {
+      ...(given && { pipelines: given }),
+      ...(store && { store }),
+      ...(scratch && { scratch }),
+      ...(lease && { lease }),
+      ...(webhooks !== undefined && { webhooks }),
+      slots: numberOf(flags.slots, "slots") ?? 4,
+    },
+    pools: (file.pools ?? {}) as ProjectPools,
+    config: flags.config,
   };
 }
 
@@ -107,24 +117,30 @@ async function start(
     (line) => screen.say(line),
     () => migrate({ url, schema }),
   );
-  const store = project.store ?? config.store ?? `file:${path.resolve(config.dir, "artifacts")}`;
+  const store = project.worker.store ?? config.store ?? `file:${path.resolve(config.dir, "artifacts")}`;
+  // Only over a Postgres of its own: the machines that another database knows of are somebody else's to start and to end.
+  const pools = open.postgres ? project.pools : {};
+  const machines = devMachines({ url, schema, store, pools, dir: config.dir, project }, screen);
+  if (machines) open.machines = machines;
   const server = createServer({
     url,
     schema,
     auth: "none",
+    ...(machines && { onPoke: () => machines.poke() }),
     store: openStore(store, config.storeCredentials),
     // Read tokens of a server that lives for a day need a secret that lives no longer.
     secret: config.secret ? checkSecretSetting(config.secret) : randomBytes(32).toString("base64url"),
   });
   open.server = server;
   const credentials = config.storeCredentials && { storeCredentials: config.storeCredentials };
-  const demonstrates = project.pipelines === undefined;
+  const demonstrates = project.worker.pipelines === undefined;
   await startWorkers(
     open,
-    { url, schema, grace: GRACE, ...credentials, pipelines: DEMO, ...project, store },
+    { url, schema, grace: GRACE, ...credentials, pipelines: DEMO, ...project.worker, store },
     server.stillwake,
     screen,
   );
+  await machines?.start();
   const listening = await listenOnFreePort(server, config.port, screen);
   const database = open.postgres ? url : withoutPassword(url);
   open.forgetAddress = writeDevAddress(config.dir, listening.url, database);
@@ -183,7 +199,7 @@ async function demonstrateOnce(stillwake: Stillwake): Promise<boolean> {
   return true;
 }
 
-/** A worker serves one pool. Which pools the pipelines want is known once the first has loaded them. */
+/** A worker serves one pool. Which pools the pipelines want is known once the first has loaded them. Pools with machines are theirs. */
 async function startWorkers(open: Open, options: WorkerOptions, stillwake: Stillwake, screen: Screen): Promise<void> {
   const startOne = async (pool: string) => {
     const worker = createWorker({ ...options, pool });
@@ -193,8 +209,7 @@ async function startWorkers(open: Open, options: WorkerOptions, stillwake: Still
       // The workers of other pools load the same modules.
       if (event.kind === "module.empty" && pool === "default") screen.say(inLine(withoutPipeline(event.file)));
       if (event.kind === "worker.draining" && event.active > 0) {
-        const jobs = event.active === 1 ? "1 job, which goes" : `${event.active} jobs, which go`;
-        screen.print(`\n  Handing back ${jobs} on at the next start.`);
+        screen.print(handingBack(event.active));
       }
     });
     open.workers.push(worker);
@@ -202,8 +217,11 @@ async function startWorkers(open: Open, options: WorkerOptions, stillwake: Still
     return names;
   };
   const names = await startOne("default");
+  const { pools: taken = [] } = open.machines ?? {};
+  if (taken.includes("default")) await open.workers.pop()?.stop();
   const pipelines = (await stillwake.pipelines()).filter(({ name }) => names.includes(name));
-  for (const pool of new Set(pipelines.map((one) => one.pool))) if (pool !== "default") await startOne(pool);
+  for (const pool of new Set(pipelines.map((one) => one.pool)))
+    if (pool !== "default" && !taken.includes(pool)) await startOne(pool);
 }
 
 /** The job that was asked for, to its end. The rest stays up. */
@@ -218,9 +236,9 @@ async function show(call: Call, server: StillwakeServer, pipeline: string, input
 }
 
 /** Workers first: who follows a job sees it handed back. Postgres last, when nobody needs it any more. */
-async function close({ postgres, server, workers, forgetAddress }: Open): Promise<void> {
+async function close({ postgres, server, workers, machines, forgetAddress }: Open): Promise<void> {
   await forgetAddress?.();
-  await Promise.all(workers.map((worker) => worker.stop()));
+  await Promise.all([...workers.map((worker) => worker.stop()), machines?.stop(server?.stillwake)]);
   await server?.close();
   await postgres?.stop();
 }

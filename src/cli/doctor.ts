@@ -1,5 +1,6 @@
 // stillwake doctor: what is wrong with the database and how to mend it.
 import { examine, type Finding } from "../doctor.ts";
+import { databaseAddress } from "../orchestrator/address.ts";
 import type { Call } from "./command.ts";
 import { inert } from "./inert.ts";
 import { needUrl } from "./migrate.ts";
@@ -7,9 +8,11 @@ import { needUrl } from "./migrate.ts";
 const marks: Record<Finding["level"], string> = { ok: "ok  ", warning: "warn", error: "BAD " };
 
 export async function doctorCommand({ flags, config, screen }: Call): Promise<number> {
+  const url = needUrl(flags.url ?? config.databaseUrl);
   const findings = await examine({
-    url: needUrl(flags.url ?? config.databaseUrl),
+    url,
     schema: flags.schema ?? config.schema,
+    address: databaseAddress(url),
   });
   if (flags.json) screen.json(findings);
   else {

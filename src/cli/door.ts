@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Config } from "../config.ts";
 import { InvalidInput, StillwakeError } from "../errors.ts";
 import { backoffMs } from "../time.ts";
-import { checkSecretSetting } from "./checks.ts";
+import { checkSecretSetting, pokeAt } from "./checks.ts";
 import { readDevAddress } from "./dev-address.ts";
 import type { Flags } from "./flags.ts";
 import type { Screen } from "./screen.ts";
@@ -91,6 +91,7 @@ async function databaseDoor(url: string, flags: Flags, config: Config, screen: S
     ...(config.directUrl && { directUrl: config.directUrl }),
     ...(config.secret && { secret: checkSecretSetting(config.secret) }),
     auth: "none",
+    ...(config.pokeUrl && { poke: pokeAt(config.pokeUrl, config.token) }),
     connections: 3,
     // Somebody sits there and waits.
     patience: "3s",

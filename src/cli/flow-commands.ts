@@ -31,7 +31,7 @@ export const flowCommands: readonly Command[] = [
   {
     name: "pools",
     group: "Look",
-    summary: "list the pools and the work in them, or cap one",
+    summary: "list the pools, the work in them and their machines, or cap one",
     usage: ["", "cap <name> <n>|none"],
     words: [0, 3],
     acts: ["cap"],
@@ -46,13 +46,17 @@ export const flowCommands: readonly Command[] = [
   {
     name: "machines",
     group: "Look",
-    summary: "list the workers that are awake",
+    summary: "list the machines, and the workers that are awake on none",
     usage: [""],
     words: [0, 0],
-    flags: { ...doorFlags },
+    flags: {
+      ended: "those that have ended lately instead, with how they ended",
+      pool: "<name> of this pool",
+      ...doorFlags,
+    },
     examples: [
       ["machines", ""],
-      ["machines --json", "for programs"],
+      ["machines --ended --pool scan", "why has none of them done anything?"],
     ],
     load: async () => (await import("./look.ts")).machinesCommand,
   },

@@ -1,10 +1,12 @@
 // stillwake job <id>: where one job stands, what it did, or its lines as they are written.
+import type { nouns } from "../server/index.ts";
 import { checkJobId } from "./checks.ts";
 import type { Call } from "./command.ts";
 import { inPath } from "./door.ts";
 import { colourOfState, failureText, followJob, reasonOf } from "./follow.ts";
 import { printLine } from "./log-line.ts";
 import { ago, between, span } from "./moments.ts";
+import { money } from "./money.ts";
 import type { Screen } from "./screen.ts";
 import { printFacts, printTable } from "./table.ts";
 
@@ -27,7 +29,11 @@ export async function jobCommand(call: Call): Promise<number> {
     return 0;
   }
   // Somebody who wants the lines wants the lines.
-  if (!flags.logs || Object.keys(parts).length > 1) printJob(screen, job);
+  if (!flags.logs || Object.keys(parts).length > 1) {
+    // Not told to who may see this job alone, nor by a server of an earlier version.
+    const cost = job.startedAt ? await api.call("GET", `${path}/cost`).catch(() => undefined) : undefined;
+    printJob(screen, job, cost);
+  }
   for (const [name, print] of Object.entries(sections)) {
     if (parts[name] === undefined) continue;
     if (name !== "lines" || Object.keys(parts).length > 1) screen.print("");
@@ -48,7 +54,7 @@ async function allLines(call: Call, path: string): Promise<unknown[]> {
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: a Job of the API.
-function printJob(screen: Screen, job: any): void {
+function printJob(screen: Screen, job: any, cost: nouns.JobCost | undefined): void {
   const when = (moment: string | null) => (moment ? `${moment} (${ago(moment)})` : null);
   const { schedule, parent, children, progress, failure, cancel, pause } = job;
   const by = (told: { by?: string; reason?: string } | null) =>
@@ -73,6 +79,7 @@ function printJob(screen: Screen, job: any): void {
     ["ended", when(job.endedAt)],
     ["took", between(job.startedAt, job.endedAt)],
     ["worker", job.worker],
+    ["cost", cost && cost.parts.length > 0 ? costOf(cost) : null],
     ["schedule", schedule && `${schedule.name}, slot ${schedule.slot}`],
     ["parent", parent && `${parent.id}, ${parent.spawn}[${parent.index}]`],
     [
@@ -88,6 +95,16 @@ function printJob(screen: Screen, job: any): void {
     ["input", job.input],
     ["output", job.output],
   ]);
+}
+
+/** "$0.0639 on sw-1a2b3c4d-scan-m0 (performance-8x in iad): 5m 0s of work, 1m 10s of start-up and idle time, prices fly 2026-10-01". */
+function costOf({ amount, provisional, parts }: nouns.JobCost): string {
+  const last = parts.at(-1)!;
+  const where = [last.size, last.region && `in ${last.region}`].filter(Boolean).join(" ");
+  const sum = (of: "workedSeconds" | "idleSeconds") => span(parts.reduce((all, part) => all + part[of], 0) * 1000);
+  const machines = parts.length > 1 ? `${parts.length} machines, the last ` : "";
+  const prices = last.prices ? `, prices ${last.prices}` : "";
+  return `${money(amount)}${provisional ? " so far" : ""} on ${machines}${last.machine}${where && ` (${where})`}: ${sum("workedSeconds")} of work, ${sum("idleSeconds")} of start-up and idle time${prices}`;
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: what the API answers.

@@ -1,8 +1,9 @@
-// What there is to see: numbers, pipelines, workers.
+// What there is to see: numbers, pipelines, machines and workers.
+import type { nouns } from "../server/index.ts";
 import type { Runner } from "./command.ts";
 import { inPath } from "./door.ts";
-import { ago, span } from "./moments.ts";
-import { printFacts, printTable } from "./table.ts";
+import { ago, between, span } from "./moments.ts";
+import { type Column, printFacts, printTable } from "./table.ts";
 
 export const statsCommand: Runner = async ({ flags, screen, door }) => {
   const api = await door();
@@ -103,31 +104,63 @@ interface Pipeline {
 }
 
 export const machinesCommand: Runner = async ({ flags, screen, door }) => {
-  const answer = await (await door()).call("GET", "/v1/machines");
-  if (flags.json) screen.json(answer);
-  else {
-    printTable<Machine>(
-      screen,
-      answer.machines,
-      [
-        { title: "WORKER", of: ({ worker }) => worker, elastic: true },
-        { title: "POOL", of: ({ pool }) => pool },
-        { title: "RUNNING", of: ({ running }) => running, right: true },
-        { title: "BUSY SINCE", of: ({ since }) => ago(since), right: true },
-        { title: "LEASE ENDS", of: ({ leaseUntil }) => ago(leaseUntil), right: true },
-        { title: "HEARS OF WORK", of: ({ listening }) => (listening ? "at once" : "when it looks") },
-      ],
-      "Nobody is awake.",
-    );
-  }
+  const answer = await (await door()).call("GET", "/v1/machines", {
+    query: { ended: flags.ended ? "true" : undefined },
+  });
+  const all = answer.machines as nouns.Machine[];
+  const machines = all.filter(
+    ({ pool, end }) => (end !== null) === Boolean(flags.ended) && (flags.pool ?? pool) === pool,
+  );
+  if (flags.json) screen.json({ machines });
+  else if (flags.ended) printTable(screen, machines, endedColumns, "No machine has ended lately.");
+  else printTable(screen, machines, machineColumns, "Nobody is awake.");
   return 0;
 };
 
-interface Machine {
-  worker: string;
-  pool: string;
-  running: number;
-  since: string | null;
-  leaseUntil: string | null;
-  listening: boolean;
+const machineColumns: Column<nouns.Machine>[] = [
+  { title: "MACHINE", of: ({ worker }) => worker, elastic: true },
+  { title: "POOL", of: ({ pool }) => pool },
+  {
+    title: "STATE",
+    of: ({ state }) => state,
+    colour: ({ state }) => (state === "up" ? "green" : state === "idle" ? undefined : "yellow"),
+  },
+  {
+    title: "RUNNING",
+    of: ({ running, machine }) => (machine ? `${running}/${machine.slots}` : running),
+    right: true,
+  },
+  { title: "BUSY SINCE", of: ({ since }) => ago(since), right: true, spare: true },
+  { title: "LEASE ENDS", of: ({ leaseUntil }) => ago(leaseUntil), right: true, spare: true },
+  {
+    title: "STARTED",
+    of: ({ machine }) => machine && ago(machine.startedAt ?? machine.askedAt),
+    right: true,
+  },
+  { title: "SIZE", of: ({ machine }) => machine && sizeWords(machine), elastic: true, spare: true },
+  {
+    title: "HEARS OF WORK",
+    of: ({ listening, machine }) => (machine ? "" : listening ? "at once" : "when it looks"),
+    spare: true,
+  },
+  { title: "ASKED FOR BECAUSE", of: ({ machine }) => machine?.why, elastic: true, spare: true },
+];
+
+const endedColumns: Column<nouns.Machine>[] = [
+  { title: "MACHINE", of: ({ worker }) => worker, elastic: true },
+  { title: "POOL", of: ({ pool }) => pool },
+  { title: "ENDED", of: ({ end }) => ago(end?.at), right: true },
+  { title: "LASTED", of: ({ machine, end }) => between(machine!.startedAt ?? machine!.askedAt, end!.at), right: true },
+  { title: "JOBS", of: ({ machine }) => machine!.jobs, right: true },
+  {
+    title: "HOW",
+    of: ({ end }) => end!.how,
+    colour: ({ end }) => (end!.well ? undefined : "red"),
+    elastic: true,
+  },
+  { title: "SIZE", of: ({ machine }) => sizeWords(machine!), elastic: true, spare: true },
+];
+
+function sizeWords({ provider, size, region }: NonNullable<nouns.Machine["machine"]>): string {
+  return [provider, size, region].filter(Boolean).join(" ");
 }

@@ -1,9 +1,8 @@
 // stillwake server: the HTTP API until it is told to stop. SIGTERM and SIGINT let requests under way finish; a second one leaves.
 import { inspect } from "node:util";
-import { InvalidInput } from "../errors.ts";
 import { createServer, type StillwakeServer } from "../server/index.ts";
 import { openStore } from "../worker/stores.ts";
-import { checkSecretSetting } from "./checks.ts";
+import { checkSecretSetting, pokeAt, portOf } from "./checks.ts";
 import type { Call } from "./command.ts";
 import { inLine } from "./inert.ts";
 import { needUrl } from "./migrate.ts";
@@ -14,6 +13,11 @@ export async function serverCommand({ flags, config, screen }: Call): Promise<nu
   const store = flags.store ?? config.store ?? `file:${config.dir}/artifacts`;
   const directUrl = flags.directUrl ?? config.directUrl;
   const url = needUrl(flags.url ?? config.databaseUrl);
+  const orchestrator = flags.noOrchestrator
+    ? undefined
+    : await (await import("./orchestrator.ts")).orchestratorOf(flags, config, ({ message }) =>
+        screen.say(inLine(message)),
+      );
   const server = createServer({
     url,
     schema: flags.schema ?? config.schema,
@@ -22,6 +26,9 @@ export async function serverCommand({ flags, config, screen }: Call): Promise<nu
     store: openStore(store, config.storeCredentials),
     ...(flags.origin && { origins: flags.origin }),
     auth: flags.noAuth ? "none" : "tokens",
+    ...(orchestrator
+      ? { onPoke: () => orchestrator.poke() }
+      : config.pokeUrl && { poke: pokeAt(config.pokeUrl, config.token) }),
     onError: (error, { method, path }) => {
       screen.say(inLine(`${troubleOf(error)} (${method} ${path})`));
       screen.mention(inspect(error));
@@ -30,6 +37,7 @@ export async function serverCommand({ flags, config, screen }: Call): Promise<nu
   try {
     const host = flags.host ?? config.host;
     const listening = await server.listen({ port, ...(host && { host }) });
+    await orchestrator?.start();
     screen.print(`Stillwake serves ${listening.url}${flags.noAuth ? ", without tokens" : ""}`);
     // Not waited for: what tells it to stop must be heard while a database that is away is asked.
     void hint(server, screen, { tokens: !flags.noAuth, secret: config.secret !== undefined });
@@ -45,6 +53,7 @@ export async function serverCommand({ flags, config, screen }: Call): Promise<nu
     return 0;
   } finally {
     await server.close();
+    await orchestrator?.stop();
   }
 }
 
@@ -68,13 +77,4 @@ async function hint(
 function troubleOf(error: unknown): string {
   const { code, name, message } = error as { code?: string; name?: string; message?: string };
   return `${code ?? name ?? "Error"}: ${message ?? String(error)}`;
-}
-
-export function portOf(text: string): number {
-  const port = Number(text);
-  if (/^\d+$/.test(text) && port <= 65_535) return port;
-  throw new InvalidInput(`--port ${JSON.stringify(text)} is not a port`, {
-    field: "port",
-    remedy: "Use a whole number from 0 to 65535; 0 takes any free port",
-  });
 }

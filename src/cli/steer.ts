@@ -101,8 +101,19 @@ const poolColumns: Columns = [
   { title: "CLAIMABLE", of: ({ claimable }) => claimable, right: true },
   { title: "RUNNING", of: ({ running }) => running, right: true },
   { title: "AT ONCE", of: ({ concurrency }) => concurrency, right: true },
+  {
+    title: "MACHINES",
+    of: ({ machines, wanted }) => machines && `${machines.now} of ${machines.max}, wants ${wanted}`,
+    colour: ({ machines, wanted }) => (machines && machines.now < wanted ? "yellow" : undefined),
+  },
   { title: "OLDEST", of: ({ oldest }) => ago(oldest), right: true },
-  { title: "NEXT DUE", of: ({ nextDue }) => ago(nextDue), right: true },
+  { title: "NEXT DUE", of: ({ nextDue }) => ago(nextDue), right: true, spare: true },
+  {
+    title: "TROUBLE",
+    of: ({ trouble, vain }) => trouble?.message ?? (vain > 0 ? `the last ${vain} machines were of no use` : ""),
+    colour: () => "red",
+    elastic: true,
+  },
   {
     title: "PAUSED",
     of: ({ paused }) =>

@@ -1,5 +1,6 @@
 // stillwake watchdog: one call of the watchdog for a cron that speaks no SQL. It says what was done.
 import type { WatchdogAct } from "../verbs.ts";
+import { pokeAt } from "./checks.ts";
 import type { Call } from "./command.ts";
 import { inLine } from "./inert.ts";
 
@@ -33,6 +34,14 @@ async function inDatabase({ flags, config }: Call): Promise<WatchdogAct[]> {
     patience: "10s",
     // After weeks without a call there may be much to do.
     statementTimeout: "5m",
+    ...(config.pokeUrl && { poke: pokeAt(config.pokeUrl, config.token) }),
   });
-  return stillwake.watchdog().finally(() => stillwake.close());
+  try {
+    const acts = await stillwake.watchdog();
+    // What was lost on its way is made up for here: whoever starts machines looks once more.
+    await stillwake.poke();
+    return acts;
+  } finally {
+    await stillwake.close();
+  }
 }

@@ -1,6 +1,7 @@
 // stillwake worker: a worker until it is told to stop, or ends by itself. SIGTERM and SIGINT drain, a second one hurries, a third one leaves.
 import { readConfig } from "../config.ts";
 import { InvalidInput } from "../errors.ts";
+import { durationMs } from "../time.ts";
 import type { WorkerOptions } from "../worker/options.ts";
 import { createProcessLog, logAnnouncements } from "../worker/process-log.ts";
 import { Worker } from "../worker/worker.ts";
@@ -75,7 +76,7 @@ export async function workerCommand(flags: Flags): Promise<number> {
 const levels = ["trace", "debug", "info", "warn", "error"];
 
 function fromFile(file: Record<string, unknown>): Partial<WorkerOptions> {
-  const { logLevel: _1, metricsPort: _2, metricsHost: _3, ...options } = file;
+  const { logLevel: _1, metricsPort: _2, metricsHost: _3, pools: _4, prices: _5, ...options } = file;
   return options as Partial<WorkerOptions>;
 }
 
@@ -86,6 +87,7 @@ function fromEnvironment({
   store,
   storeCredentials,
   sealKeys,
+  machine: { name: machine, grace, ...told },
 }: ReturnType<typeof readConfig>): Partial<WorkerOptions> {
   return {
     ...(databaseUrl && { url: databaseUrl }),
@@ -94,7 +96,16 @@ function fromEnvironment({
     ...(store && { store }),
     ...(storeCredentials && { storeCredentials }),
     ...(sealKeys && { sealKeys }),
-  };
+    ...told,
+    ...(machine && { machine }),
+    ...(grace && graceWithin(durationMs(grace, "STILLWAKE_GRACE"))),
+  } as Partial<WorkerOptions>;
+}
+
+/** From being asked to end to being killed by whoever runs the machine: jobs that have not ended shortly before that are handed back. */
+function graceWithin(totalMs: number): { grace: string; drainLimit: string } {
+  const graceMs = Math.min(5000, totalMs / 4);
+  return { grace: `${graceMs}ms`, drainLimit: `${Math.max(0, totalMs - 2 * graceMs - 2000)}ms` };
 }
 
 function fromFlags(flags: Flags): WorkerOptions {

@@ -1,4 +1,4 @@
-// Pipelines, pools, machines, limits and breakers: what lets jobs flow, and what holds them.
+// Pipelines, pools, limits and breakers: what lets jobs flow, and what holds them.
 import { z } from "zod";
 import { named, operation, withBody } from "./operation.ts";
 import * as shapes from "./shapes.ts";
@@ -56,12 +56,6 @@ export const capPool = operation({
     await stillwake.flow.cap(params.name!, body.concurrency);
     return { name: params.name };
   },
-});
-
-export const machines = operation({
-  summary: "The workers that are awake",
-  answer: z.object({ machines: z.array(shapes.Machine) }),
-  handle: async ({ stillwake }) => ({ machines: await stillwake.machines() }),
 });
 
 export const limits = operation({

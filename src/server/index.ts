@@ -24,14 +24,15 @@ export interface StillwakeServer extends AsyncDisposable {
 }
 
 const known =
-  "url pool schema connections patience statementTimeout idleTimeout onOutage directUrl store secret auth authenticate clientAddress origins path rate streams onError".split(
+  "url pool schema connections patience statementTimeout idleTimeout onOutage directUrl store secret auth authenticate clientAddress origins path rate streams poke onPoke onError".split(
     " ",
   );
 
 export function createServer(options: ServerOptions): StillwakeServer {
   checkOptions(options);
   // A request that cannot be answered soon is better refused: who asks has a patience of its own.
-  const stillwake = createStillwake({ patience: "5s", ...options });
+  const { onPoke } = options;
+  const stillwake = createStillwake({ patience: "5s", ...options, ...(onPoke && { poke: () => onPoke() }) });
   const house = new House(stillwake, options);
   const app = makeApp(house, routes);
   const open = new Set<Listening>();

@@ -1,17 +1,21 @@
 // The installation's numbers for Prometheus, read when somebody asks. What a worker counts is at the worker's own /metrics.
 import { Gauge, Registry } from "prom-client";
 import type { Stillwake } from "../client.ts";
+import type { Machine, PoolInfo } from "../machine.ts";
+
+type MakeGauge = (name: string, help: string, labelNames?: string[]) => Gauge;
 
 export async function metricsText(stillwake: Stillwake): Promise<string> {
-  const [pools, machines, stats, limits, breakers] = await Promise.all([
+  const [pools, machines, lives, stats, limits, breakers] = await Promise.all([
     stillwake.pools(),
     stillwake.machines(),
+    stillwake.machineCounts({ span: "5m" }),
     stillwake.stats({ span: "5m", parts: 1 }),
     stillwake.flow.limits(),
     stillwake.flow.breakers(),
   ]);
   const registry = new Registry();
-  const gauge = (name: string, help: string, labelNames: string[] = []) =>
+  const gauge: MakeGauge = (name, help, labelNames = []) =>
     new Gauge({ name: `stillwake_${name}`, help, labelNames, registers: [registry] });
   const now = Date.now();
 
@@ -39,12 +43,53 @@ export async function metricsText(stillwake: Stillwake): Promise<string> {
     ended.set({ pipeline: name, state: "failed" }, failed);
     ended.set({ pipeline: name, state: "cancelled" }, cancelled);
   }
-  gauge("workers", "Workers that hold leases or listen for work.").set(
-    new Set(machines.map(({ worker }) => worker)).size,
+  const awake = machines.filter(({ state }) => state !== "starting" && state !== "leaving");
+  gauge("workers", "Workers that are awake: they hold leases, listen for work, or are there on their machine.").set(
+    new Set(awake.map(({ worker }) => worker)).size,
   );
+  fleetGauges(gauge, { pools, machines, lives });
   const free = gauge("limit_free", "Uses of a limit that are free now.", ["limit"]);
   for (const { name, free: left } of limits) free.set({ limit: name }, left);
   const open = gauge("breaker_open", "1 while the breaker is open, else 0.", ["breaker"]);
   for (const { name, state } of breakers) open.set({ breaker: name }, state === "open" ? 1 : 0);
   return registry.metrics();
+}
+
+const machineStates = ["starting", "up", "idle", "leaving", "retiring"] as const;
+
+/** For pools whose machines an orchestrator starts. What is zero is said too, so that an alert has something to compare with. */
+function fleetGauges(
+  gauge: MakeGauge,
+  {
+    pools,
+    machines,
+    lives,
+  }: { pools: PoolInfo[]; machines: Machine[]; lives: Awaited<ReturnType<Stillwake["machineCounts"]>> },
+): void {
+  const alive = gauge("machines", "Machines that have not ended, by state.", ["pool", "state"]);
+  const wanted = gauge("pool_wanted", "Machines that the work of a pool needs, at most as many as it may have.", [
+    "pool",
+  ]);
+  const trouble = gauge("pool_trouble", "1 while something keeps machines from being started, with its code.", [
+    "pool",
+    "code",
+  ]);
+  const vain = gauge("pool_vain_machines", "Machines in a row that ended without a job while there was one.", ["pool"]);
+  const started = gauge("machines_started_5m", "Machines that were asked for in the last five minutes.", ["pool"]);
+  const ended = gauge("machines_ended_5m", "Machines that ended in the last five minutes, and whether they should.", [
+    "pool",
+    "well",
+  ]);
+  for (const { name: pool, machines: kept, wanted: needed, trouble: now, vain: lost } of pools) {
+    const own = machines.filter((one) => one.machine !== null && one.pool === pool);
+    if (kept === null && own.length === 0) continue;
+    for (const state of machineStates) alive.set({ pool, state }, own.filter((one) => one.state === state).length);
+    wanted.set({ pool }, needed ?? 0);
+    vain.set({ pool }, lost);
+    if (now) trouble.set({ pool, code: now.code }, 1);
+    const counts = lives.find((one) => one.pool === pool) ?? { started: 0, ended: 0, ill: 0 };
+    started.set({ pool }, counts.started);
+    ended.set({ pool, well: "true" }, counts.ended - counts.ill);
+    ended.set({ pool, well: "false" }, counts.ill);
+  }
 }

@@ -19,7 +19,7 @@ const allowed: Record<Access, string> = {
 
 const tags: [string, RegExp][] = [
   ["Jobs", /^\/v1\/jobs/],
-  ["Pipelines and flow", /^\/v1\/(pipelines|pools|machines|limits|breakers)/],
+  ["Pipelines and flow", /^\/v1\/(pipelines|pools|machines|poke|limits|breakers)/],
   ["Schedules", /^\/v1\/schedules/],
   ["Webhooks", /^\/v1\/(endpoints|webhooks)/],
   ["Access", /^\/v1\/(tokens|read-tokens|audit|me|session)/],

@@ -1,10 +1,13 @@
 // What a server is made with.
 import type { DatabaseOptions } from "../database.ts";
+import type { PokeTarget } from "../poke.ts";
 import type { ArtifactSource } from "../reading.ts";
 import type { Duration } from "../time.ts";
 import type { Identity } from "./access.ts";
 
 export interface ServerOptions extends DatabaseOptions {
+  /** Who is told of work that comes in here, where machines are started by another process: see the client's. */
+  poke?: PokeTarget;
   /** Past the pooler, for hints of new log lines; the database's own without one. */
   directUrl?: string;
   /** To download artifacts: what openStore() of stillwake/worker returns. */
@@ -28,6 +31,8 @@ export interface ServerOptions extends DatabaseOptions {
    * good, which another server may have taken back. Default "60s".
    */
   streams?: { perToken?: number; total?: number; recheck?: Duration };
+  /** Told when there may be work for new machines: POST /v1/poke with its pool, and POST /v1/watchdog after it has done its own. An orchestrator in this process listens. */
+  onPoke?: (pool?: string) => void;
   /** Told of what went wrong inside, with what the caller was not told. Default: to the standard error output. */
   onError?: (error: unknown, request: { method: string; path: string }) => void;
 }

@@ -1,5 +1,7 @@
 // Every route of the server on one screen: method, path, who may, its name, what it does. A route without a word on who may does not compile.
 import type { Access } from "./access.ts";
+import * as costs from "./costs.ts";
+import * as fleet from "./fleet.ts";
 import * as flow from "./flow.ts";
 import * as control from "./job-control.ts";
 import * as jobs from "./jobs.ts";
@@ -28,6 +30,7 @@ export const routes: readonly Route[] = [
   at("GET /v1/jobs/:id/stream", "follow", "followJob", follow),
   at("GET /v1/jobs/:id/artifacts", "follow", "listArtifacts", jobs.artifacts),
   at("GET /v1/jobs/:id/artifacts/:name{.+}", "follow", "getArtifact", jobs.artifact),
+  at("GET /v1/jobs/:id/cost", "read", "getJobCost", costs.ofJob),
   at("GET /v1/jobs/:id/webhooks", "oversee", "listJobWebhooks", jobs.webhooks),
   at("POST /v1/jobs/:id/cancel", "operate", "cancelJob", control.cancel),
   at("POST /v1/jobs/:id/retry", "operate", "retryJob", control.retry),
@@ -41,7 +44,13 @@ export const routes: readonly Route[] = [
   at("POST /v1/pools/:name/pause", "manage", "pausePool", flow.pausePool),
   at("POST /v1/pools/:name/resume", "manage", "resumePool", flow.resumePool),
   at("POST /v1/pools/:name/cap", "manage", "capPool", flow.capPool),
-  at("GET /v1/machines", "oversee", "listMachines", flow.machines),
+  at("GET /v1/machines", "oversee", "listMachines", fleet.machines),
+  at("POST /v1/poke", "tend", "poke", fleet.poke),
+  at("GET /v1/costs", "read", "getCosts", costs.costs),
+  at("GET /v1/budgets", "oversee", "listBudgets", costs.budgets),
+  at("GET /v1/budgets/:scope/:name", "oversee", "getBudget", costs.budget),
+  at("PUT /v1/budgets/:scope/:name", "admin", "setBudget", costs.setBudget),
+  at("DELETE /v1/budgets/:scope/:name", "admin", "clearBudget", costs.clearBudget),
   at("GET /v1/limits", "oversee", "listLimits", flow.limits),
   at("POST /v1/limits/:name/reset", "manage", "resetLimit", flow.resetLimit),
   at("GET /v1/breakers", "oversee", "listBreakers", flow.breakers),

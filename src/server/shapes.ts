@@ -4,7 +4,7 @@ import { z } from "zod";
 /** The shapes that have a name in the description. */
 export const named = z.registry<{ id: string }>();
 
-function noun<T extends z.ZodRawShape>(id: string, shape: T) {
+export function noun<T extends z.ZodRawShape>(id: string, shape: T) {
   const made = z.object(shape);
   named.add(made, { id });
   return made;
@@ -136,6 +136,32 @@ export const Pipeline = noun("Pipeline", {
   updatedAt: moment,
 });
 
+const PoolMachines = noun("PoolMachines", {
+  provider: z.string(),
+  size: z.string().nullable(),
+  region: z.string().nullable(),
+  slots: count,
+  warm: count,
+  max: count,
+  burst: count,
+  idleExitMs: z.number(),
+  price: z.number().nullable(),
+  idlePrice: z.number().nullable(),
+  prices: z.string().nullable(),
+  currency: z.string().nullable(),
+  larger: z.string().nullable(),
+  now: count,
+  starting: count,
+});
+
+const PoolTrouble = noun("PoolTrouble", {
+  code: z.string(),
+  message: z.string(),
+  remedy: z.string().nullable(),
+  since: maybe,
+  until: maybe,
+});
+
 export const Pool = noun("Pool", {
   name: z.string(),
   paused: z.object({ at: moment, by: z.string().nullable(), reason: z.string().nullable() }).nullable(),
@@ -144,6 +170,30 @@ export const Pool = noun("Pool", {
   running: count,
   oldest: maybe,
   nextDue: maybe,
+  machines: PoolMachines.nullable(),
+  wanted: count.nullable(),
+  trouble: PoolTrouble.nullable(),
+  vain: count,
+});
+
+const MachineLife = noun("MachineLife", {
+  life: z.uuid(),
+  slot: count,
+  burst: z.boolean(),
+  provider: z.string(),
+  providerId: z.string().nullable(),
+  region: z.string().nullable(),
+  size: z.string().nullable(),
+  slots: count,
+  jobs: count,
+  why: z.string().nullable(),
+  askedBy: z.string().nullable(),
+  askedAt: moment,
+  startedAt: maybe,
+  arrivedAt: maybe,
+  idleSince: maybe,
+  price: z.number(),
+  prices: z.string().nullable(),
 });
 
 export const Machine = noun("Machine", {
@@ -153,6 +203,9 @@ export const Machine = noun("Machine", {
   since: maybe,
   leaseUntil: maybe,
   listening: z.boolean(),
+  state: z.enum(["starting", "up", "idle", "leaving", "retiring", "ended"]),
+  machine: MachineLife.nullable(),
+  end: z.object({ at: moment, how: z.string(), well: z.boolean() }).nullable(),
 });
 
 export const Limit = noun("Limit", {

@@ -3,6 +3,7 @@ import { z } from "zod";
 import type { Duration } from "../time.ts";
 import { version } from "../version.ts";
 import { docsPage, docsPolicy } from "./docs-page.ts";
+import { pokeHouse } from "./fleet.ts";
 import { metricsText } from "./metrics.ts";
 import { describe } from "./openapi.ts";
 import { operation, type Route } from "./operation.ts";
@@ -72,7 +73,11 @@ export const watchdog = operation({
   answer: z.object({ acts: z.array(z.object({ act: z.string(), count: z.int(), note: z.string() })) }),
   // Every minute, by a machine: no act of anybody's.
   record: null,
-  handle: async ({ stillwake }) => ({ acts: await stillwake.watchdog() }),
+  async handle({ stillwake, house, request }) {
+    const acts = await stillwake.watchdog();
+    pokeHouse(house, request);
+    return { acts };
+  },
 });
 
 /** Made once: everybody may ask for them, and to make them takes a hundred times as long as to send them. */

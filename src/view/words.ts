@@ -119,8 +119,8 @@ interface EventData {
   note?: string;
   spawn?: string;
   children?: number;
-  from?: number;
-  to?: number;
+  from?: number | string;
+  to?: number | string;
 }
 
 /** A change of state as a line among the lines. To those outside the house its data is not told. */
@@ -173,6 +173,11 @@ export function eventSentence({ kind, data }: Pick<EventTold, "kind" | "data">):
       return { level: "warning", message: `Asked to stop${by}${why}` };
     case "signalled":
       return { level: "info", message: `Told${told.event ? ` of ${told.event}` : " something from outside"}${by}` };
+    case "moved":
+      return {
+        level: "warning",
+        message: `It ran out of memory and goes on on a larger machine${told.to ? ` (pool ${told.to})` : ""}.`,
+      };
     case "spawned":
       return {
         level: "info",

@@ -40,6 +40,10 @@ export interface WorkerOptions {
   drainLimit?: Duration;
   /** Ends by itself: after this long without a job. */
   idleExit?: Duration;
+  /** It does not end for want of work before the process is so old: where a time is paid for at least. */
+  stay?: Duration;
+  /** The machine that it is alone on, by its name at the provider, which becomes its own. An orchestrator gives it: STILLWAKE_MACHINE. */
+  machine?: string;
   /** Ends by itself: "empty" when nothing is left to do, "once" after one job. */
   until?: "empty" | "once";
   /** How often to look for work when no hints arrive. Default "1s". */
@@ -87,6 +91,8 @@ export interface WorkerSettings {
   cancelGraceMs: number;
   drainMs: number;
   idleExitMs: number;
+  stayMs: number;
+  machine: string | undefined;
   until: "empty" | "once" | undefined;
   most: number;
   pollMs: number;
@@ -107,7 +113,7 @@ export interface WorkerSettings {
 }
 
 const known =
-  `url directUrl schema connections pool slots pipelines isolation name lease grace cancelGrace drainLimit idleExit until poll
+  `url directUrl schema connections pool slots pipelines isolation name lease grace cancelGrace drainLimit idleExit stay machine until poll
   pollWithHints store storeCredentials sealKeys secrets scratch runAs heapMb spares mostJobs env demandEvery webhooks crash`.split(
     /\s+/,
   );
@@ -115,12 +121,14 @@ const known =
 export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
   const unknown = Object.keys(options).find((key) => !known.includes(key));
   if (unknown) refuse(unknown, `There is no worker option "${unknown}"`, `Options: ${known.join(", ")}`);
-  const { url, pool = "default", name, until } = options;
+  const { url, pool = "default", name, machine, until } = options;
   if (!url) refuse("url", "A worker needs the URL of its Postgres", "Pass url, or set STILLWAKE_DATABASE_URL");
   if (!/^[a-z0-9][a-z0-9_.:-]{0,99}$/.test(pool))
     refuse("pool", `${JSON.stringify(pool)} cannot name a pool`, "Use lower-case letters, digits and _ . : -");
   if (name !== undefined && !/^[\w.:@-]{1,100}$/.test(name))
     refuse("name", `${JSON.stringify(name)} cannot name a worker`, "Use 1 to 100 letters, digits and _ . : @ -");
+  if (machine !== undefined && !/^[\w.:@-]{1,100}$/.test(machine))
+    refuse("machine", `${JSON.stringify(machine)} cannot name a machine`, "Use 1 to 100 letters, digits and _ . : @ -");
   if (until !== undefined && until !== "empty" && until !== "once")
     refuse("until", `${JSON.stringify(until)} is no end`, 'Use "empty" or "once"');
   const { implementations, files } = readPipelines(options.pipelines);
@@ -163,6 +171,8 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
     cancelGraceMs: Math.min(graceMs, durationMs(options.cancelGrace ?? "500ms", "cancelGrace")),
     drainMs: durationMs(options.drainLimit ?? "25s", "drainLimit"),
     idleExitMs: limitMs(options.idleExit, "idleExit"),
+    stayMs: options.stay === undefined ? 0 : durationMs(options.stay, "stay"),
+    machine,
     until,
     most: until === "once" ? 1 : Number.POSITIVE_INFINITY,
     pollMs: durationMs(options.poll ?? "1s", "poll"),

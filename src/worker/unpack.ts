@@ -5,7 +5,7 @@ import { constants } from "node:fs";
 import fs, { type FileHandle } from "node:fs/promises";
 import path from "node:path";
 import { InvalidInput, StillwakeError } from "../errors.ts";
-import { type ArchiveEntry, readArchive } from "./archive-entries.ts";
+import type { ArchiveEntry } from "./archive-entries.ts";
 import { fromDisk, removeTree } from "./disk.ts";
 
 export interface UnpackLimits {
@@ -69,6 +69,8 @@ async function unpackInto(root: string, archive: string, size: number, limits: U
     if (++entries > limits.maxFiles) throw tooLarge(`${limits.maxFiles} entries`);
   };
 
+  // Loaded when it is needed: what reads the formats would otherwise be a quarter of the start of every runner.
+  const { readArchive } = await import("./archive-entries.ts");
   for await (const entry of readArchive(archive, { onBytes, onEntry })) {
     const parts = names.check(entry.name);
     if (entry.kind !== "file" && entry.kind !== "directory") {

@@ -15,12 +15,14 @@ import { readDemand, registerPipeline } from "../verbs.ts";
 import { version } from "../version.ts";
 import { type Announcer, createAnnouncer } from "./announce.ts";
 import { Keeper } from "./keeper.ts";
+import { LazyCrew } from "./lazy-crew.ts";
 import { findModules } from "./load.ts";
+import { Machine } from "./machine.ts";
 import { memoryUse, watchMemory } from "./memory.ts";
 import { createMetrics, type Metrics } from "./metrics.ts";
 import { readWorkerOptions, type WorkerOptions, type WorkerSettings } from "./options.ts";
 import { OwnCrew } from "./own-crew.ts";
-import type { Assignment, Crew, PipelineFacts, Port, Run } from "./port.ts";
+import type { Crew, PipelineFacts } from "./port.ts";
 import { Runners } from "./runners.ts";
 import { sweepScratch } from "./scratch.ts";
 import { Tells } from "./tells.ts";
@@ -41,6 +43,7 @@ export class Worker {
   readonly #crew: Crew;
   readonly #direct: DirectLine | undefined;
   readonly #tells: Tells;
+  readonly #machine: Machine | undefined;
   #keeper: Keeper | undefined;
   #state: WorkerState = "new";
   #databaseUp = true;
@@ -59,7 +62,8 @@ export class Worker {
     const settings = readWorkerOptions(options);
     this.#settings = settings;
     this.pool = settings.pool;
-    this.name = settings.name ?? `${os.hostname()}-${process.pid}-${randomBytes(3).toString("hex")}`;
+    this.name =
+      settings.machine ?? settings.name ?? `${os.hostname()}-${process.pid}-${randomBytes(3).toString("hex")}`;
     this.done = new Promise((resolve) => {
       this.#done = resolve;
     });
@@ -73,6 +77,10 @@ export class Worker {
       idleTimeout: `${keptMs(settings)}ms`,
       onOutage: (outage) => this.#outage(outage),
     });
+    this.#machine =
+      settings.machine === undefined
+        ? undefined
+        : new Machine(this.#database, { ...settings, machine: settings.machine });
     this.#crew = this.#makeCrew();
     this.#direct = settings.directUrl === undefined ? undefined : this.#makeDirect(settings.directUrl);
     const { announcer, name } = this;
@@ -113,6 +121,7 @@ export class Worker {
       onBusy: () => this.#busy(),
     });
     this.#state = "working";
+    if ((await this.#machine?.arrive(pipelines)) === false) void this.drain("the machine is to be stopped");
     const names = pipelines.map(({ name }) => name);
     this.announcer.announce({
       kind: "worker.started",
@@ -125,6 +134,8 @@ export class Worker {
     });
     this.#direct?.open();
     this.#keepWatch();
+    this.#busy();
+    this.#armIdle();
     this.#keeper.start();
     this.#tells.begin();
     return this;
@@ -318,10 +329,22 @@ export class Worker {
     // Looking in vain does not start the time anew.
     this.#idleTimer ??= setTimeout(
       () => {
-        void this.drain(this.#databaseUp ? "idle" : "the database cannot be reached");
+        this.#idleTimer = undefined;
+        void this.#leave();
       },
-      Math.min(idleExitMs, 2 ** 31 - 1),
+      Math.min(Math.max(idleExitMs, this.#settings.stayMs - process.uptime() * 1000), 2 ** 31 - 1),
     );
+  }
+
+  /** On a machine the database has the last word: a job that came in this moment would otherwise need another one. */
+  async #leave(): Promise<void> {
+    // To load pipelines is no idleness, however long it takes; whoever started the machine has a limit for that.
+    if (this.#state === "new" && this.#databaseUp) return this.#armIdle();
+    const stays = this.#databaseUp && (await this.#machine?.mayLeave()) === false;
+    if (this.#idleTimer || (this.#keeper?.held ?? 0) > 0) return;
+    if (!stays) return this.drain(this.#databaseUp ? "idle" : "the database cannot be reached");
+    this.#armIdle();
+    this.#keeper?.poke();
   }
 
   async #drain(reason: string, limitMs: number): Promise<void> {
@@ -341,6 +364,7 @@ export class Worker {
       await this.#withPatience(quiet, patience(this.#settings.graceMs * 2 + 5000));
       keeper.close();
     }
+    if (this.#databaseUp) await this.#machine?.leave(reason);
     await this.#tells.end(reason, this.#databaseUp ? limitMs - (performance.now() - began) : 0);
     for (const timer of this.#timers) clearInterval(timer);
     this.#memory?.stop();
@@ -368,27 +392,4 @@ export class Worker {
 function keptMs({ pollMs, pushedPollMs }: WorkerSettings): number {
   const floorMs = Math.max(pollMs, pushedPollMs);
   return floorMs > 10_000 ? 5000 : Math.max(5000, floorMs * 1.5);
-}
-
-/** What a crew needs (modules, tracing) is only known once the worker starts. */
-class LazyCrew implements Crew {
-  readonly #make: () => Promise<Crew>;
-  #crew: Crew | undefined;
-
-  constructor(make: () => Promise<Crew>) {
-    this.#make = make;
-  }
-
-  async start(): ReturnType<Crew["start"]> {
-    this.#crew = await this.#make();
-    return this.#crew.start();
-  }
-
-  run(assignment: Assignment, port: Port): Run {
-    return this.#crew!.run(assignment, port);
-  }
-
-  async stop(): Promise<void> {
-    await this.#crew?.stop();
-  }
 }

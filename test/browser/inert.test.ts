@@ -54,6 +54,16 @@ inBrowser("T58: text of strangers", () => {
     await hand.settle("failed", { fatal: true, failure });
     const paused = await sw.enqueue("stranger", null);
     await sw.pause(paused.id, { by: evil, reason: evil });
+    const facts = { provider: evil, size: evil, region: evil, slots: 1, warm: 0, max: 2, burst: 2, idle_exit_ms: 1000 };
+    await stage.sql.query("select stillwake.set_machines('default', $1)", [JSON.stringify(facts)]);
+    for (const slot of [1, 2]) {
+      const life = JSON.stringify({ ...facts, slot, machine: `${evil}${slot}`, burst: false, by: evil, why: evil });
+      const { rows } = await stage.sql.query("select life from stillwake.reserve_machine('default', 2, $1)", [life]);
+      const exit = JSON.stringify({ reason: evil });
+      if (slot === 2) await stage.sql.query("select stillwake.machine_ended($1, $2)", [rows[0].life, exit]);
+    }
+    const trouble = JSON.stringify({ code: evil, message: evil });
+    await stage.sql.query("select stillwake.report_trouble('default', $1)", [trouble]);
   }, 60_000);
   afterAll(() => stage?.clear());
 
@@ -80,11 +90,12 @@ inBrowser("T58: text of strangers", () => {
 
   it("in keys, failures, reasons and payloads is shown and not obeyed, on every page that has it", async () => {
     const visit = await open(`/jobs/${job}`, stage.admin);
-    for (const place of [`/jobs/${job}`, "/jobs", `/jobs?key=${encodeURIComponent(evil)}`, "/"]) {
+    for (const place of [`/jobs/${job}`, "/jobs", `/jobs?key=${encodeURIComponent(evil)}`, "/", "/pools"]) {
       await visit.goto(place);
       await settled(visit);
       // Payloads are there when they are asked for.
-      for (const button of await visit.page.getByRole("button", { name: /^Show / }).all()) await button.click();
+      for (const button of await visit.page.getByRole("button", { name: /^Show |^Machines that have/ }).all())
+        await button.click();
       for (const closed of await visit.page.locator("main details:not([open]) > summary").all()) await closed.click();
       await isInert(visit);
       const text = await visit.page.getByRole("main").innerText();

@@ -3,7 +3,9 @@
 //
 // An edit replaces one text by another, and the text must be there exactly once: whoever changes the engine is told here.
 
+import { costsMutants } from "./costs.mjs";
 import { door } from "./door.mjs";
+import { machinesMutants } from "./machines.mjs";
 import { view } from "./view.mjs";
 
 const MODEL = "test/model/model.test.ts";
@@ -1633,4 +1635,6 @@ export const mutants = [
   },
   ...door,
   ...view,
+  ...machinesMutants,
+  ...costsMutants,
 ];

@@ -4,6 +4,7 @@ import { travel, waitFor } from "../../src/testing/index.ts";
 import { ended } from "./aftermath.ts";
 import * as cast from "./cast.ts";
 import { startReceiver, status } from "./receiver.ts";
+import { endMachine, furnishMachines, pastMachines, startMachine } from "./scene-machines.ts";
 import { Hand, pass, type Stage, toPresent } from "./stage.ts";
 
 /** Jobs that pages of a scene are opened for, by name; and a webhook. */
@@ -24,6 +25,11 @@ async function busy(stage: Stage): Promise<Jobs> {
   await sw.register(...cast.everything);
   await furnishHouse(stage);
   await history(stage);
+  await furnishMachines(stage);
+  await sw.costs.setBudget("pool", "scan", 0.25, { by: "maria" });
+  await sw.costs.setBudget("tenant", "acme", 5, { period: "day" });
+  await untilMinutesAgo(stage, 10);
+  await pastMachines(stage);
 
   // What runs is held still by hands, with minutes behind it.
   await untilMinutesAgo(stage, 4);
@@ -58,11 +64,20 @@ async function busy(stage: Stage): Promise<Jobs> {
   await delivered(stage, "billing");
   await worker.stop();
   await sw.pause({ pool: "gpu" }, { by: "maria", reason: "The cards are being replaced" });
+  const machine = await scan(stage, "docs");
+  await startMachine(stage, { slot: 2, arrives: false });
   await sw.flow.cap("render", 4);
   const jobs = { running, done: done.id, old: old.id, parent: parent.id, waiting: waiting.id, later: later.id };
   const { jobs: blocked } = await sw.list({ pipeline: "publish", state: "paused", limit: 1 });
   const [webhook] = await sw.webhooks.list({ endpoint: "billing", limit: 1 });
-  return { ...jobs, paused: paused.id, cancelled: cancelled.id, blocked: blocked[0]!.id, webhook: webhook!.id };
+  return {
+    ...jobs,
+    machine,
+    paused: paused.id,
+    cancelled: cancelled.id,
+    blocked: blocked[0]!.id,
+    webhook: webhook!.id,
+  };
 }
 
 /** A bad night: everything that can go wrong has. */
@@ -123,10 +138,19 @@ async function failing(stage: Stage): Promise<Jobs> {
   await worker.stop();
   // Last, because whoever claims makes up for what is late.
   await travel(stage.sql, "-90m");
+  const kept = await scan(stage, "forum");
+  await furnishMachines(stage);
+  await furnishMachines(stage, "render");
+  for (const slot of [1, 2, 3]) {
+    const broken = await startMachine(stage, { pool: "render", slot, arrives: false });
+    await pass(stage, 8_000);
+    await endMachine(stage, broken, { code: 1 });
+  }
+  await stage.sql.query("select stillwake.report_trouble('scan', $1)", [JSON.stringify(refusedToken)]);
   await sw.schedules.set(schedule("heartbeat", { cron: "*/15 * * * *", pipeline: "digest", input: { readers: 1 } }));
   await toPresent(stage);
   const [webhook] = await sw.webhooks.list({ endpoint: "mailer", limit: 1 });
-  return { failed: failed.id, refused: refused.id, poisoned, lost, stale: stale.id, webhook: webhook!.id };
+  return { failed: failed.id, refused: refused.id, poisoned, lost, stale: stale.id, kept, webhook: webhook!.id };
 }
 
 /** A hundred thousand ended jobs. Written in bulk as end_jobs() would have written them one by one; `count` is for those in a hurry. */
@@ -172,6 +196,12 @@ async function long(stage: Stage, count = 100_000): Promise<Jobs> {
   return { long: hand.job };
 }
 
+const refusedToken = {
+  code: "PROVIDER_AUTH",
+  message:
+    "Fly refuses our token: 401 for POST /apps/scan-workers/machines. Make a new one: fly tokens create deploy -a scan-workers",
+};
+
 const outOfMemory = {
   name: "RunnerDied",
   code: "RUNNER_OOM",
@@ -190,7 +220,8 @@ async function scan(stage: Stage, project: string): Promise<string> {
 /** Ended a while ago, half a dozen times, for a drop-down of past jobs of the key; and one that is at it. */
 async function scanHalfway(stage: Stage): Promise<string> {
   const id = await scan(stage, "shop");
-  const hand = await Hand.take(stage, "extraction", "scan-4d89", "scan");
+  const { machine } = await startMachine(stage, { slot: 1 });
+  const hand = await Hand.take(stage, "extraction", machine, "scan");
   await hand.step("cloning", 12_000, "Cloning repository from GitHub…", "Repository cloned successfully", {
     files: 4211,
   });

@@ -35,10 +35,10 @@ const pages: [string, SceneName[], Way][] = [
   ["docs", ["empty"], "/docs"],
   ["watch", ["busy"], watch("running")],
   ["watch-failed", ["failing"], watch("failed")],
-  ...["running", "done", "parent", "waiting", "later", "paused", "cancelled", "blocked"].map(
+  ...["running", "done", "parent", "waiting", "later", "machine", "paused", "cancelled", "blocked"].map(
     (name): [string, SceneName[], Way] => [`job-${name}`, ["busy"], job(name)],
   ),
-  ...["failed", "refused", "poisoned", "lost", "stale"].map((name): [string, SceneName[], Way] => [
+  ...["failed", "refused", "poisoned", "lost", "stale", "kept"].map((name): [string, SceneName[], Way] => [
     `job-${name}`,
     ["failing"],
     job(name),

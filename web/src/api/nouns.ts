@@ -47,13 +47,24 @@ export const usePipelines = () => useAnswer<{ pipelines: nouns.Pipeline[] }>("/v
 export const usePools = (enabled = true) =>
   useAnswer<{ pools: nouns.Pool[] }>("/v1/pools", {
     enabled,
-    moving: ({ pools }) => pools.some(({ claimable, running }) => claimable + running > 0),
+    moving: ({ pools }) =>
+      pools.some(({ claimable, running, machines }) => claimable + running + (machines?.now ?? 0) > 0),
   });
 export const useMachines = (enabled = true) =>
   useAnswer<{ machines: nouns.Machine[] }>("/v1/machines", {
     enabled,
-    moving: ({ machines }) => machines.some(({ running }) => running > 0),
+    // A machine that is there comes, works or goes by itself.
+    moving: ({ machines }) => machines.some(({ running, machine }) => running > 0 || machine !== null),
   });
+/** Those that have ended among them. */
+export const useEndedMachines = () =>
+  useAnswer<{ machines: nouns.Machine[] }>("/v1/machines", { ...quiet, query: { ended: "true" } });
+/** Of this month, by pool. To add up a month is work for the database: once for a look. */
+export const useCosts = (enabled = true) => useAnswer<nouns.CostReport>("/v1/costs", { enabled, once: true });
+export const useBudgets = (enabled = true) =>
+  useAnswer<{ budgets: nouns.Budget[] }>("/v1/budgets", { ...quiet, enabled });
+export const useJobCost = (id: string, enabled: boolean) =>
+  useAnswer<nouns.JobCost>(ofJob(id, "/cost"), { ...quiet, enabled });
 export const useLimits = (enabled = true) =>
   useAnswer<{ limits: nouns.Limit[] }>("/v1/limits", {
     enabled,

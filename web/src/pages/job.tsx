@@ -29,6 +29,7 @@ import {
 } from "./job/asked.ts";
 import { Attempts } from "./job/attempts.tsx";
 import { Children } from "./job/children.tsx";
+import { Cost } from "./job/cost.tsx";
 import { LogPanel } from "./job/log.tsx";
 import { NowSentence } from "./job/now.tsx";
 import { Artifacts, Facts, FailurePanel, InOut, Webhooks } from "./job/sides.tsx";
@@ -177,6 +178,7 @@ function Known({
           {job.state === "failed" && <FailurePanel failure={job.failure} />}
           <InOut job={{ ...asked, state: job.state }} />
           <Artifacts id={id} />
+          <Cost id={id} started={job.startedAt !== null} />
           <Webhooks id={id} over={over} />
           <Facts job={job} />
         </div>

@@ -5,6 +5,7 @@ import { serverNow } from "../api/clock.ts";
 import {
   type nouns,
   useBreakers,
+  useCosts,
   useEndpoints,
   useJobs,
   useMachines,
@@ -15,10 +16,12 @@ import {
 } from "../api/nouns.ts";
 import { useMay } from "../api/who.ts";
 import { EndedChart } from "../parts/chart.tsx";
+import { pays } from "../parts/money.ts";
 import { PageHead, Panel, Wrong } from "../parts/panel.tsx";
 import { Toggles } from "../parts/toggles.tsx";
 import { count, distance, several, span as spanWords } from "../parts/words.ts";
 import "../look/overview.css";
+import { MonthCost } from "./overview/cost.tsx";
 import { Figures } from "./overview/figures.tsx";
 import { FirstSteps } from "./overview/first-steps.tsx";
 import { LatestFailures, LatestJobs } from "./overview/latest.tsx";
@@ -56,9 +59,11 @@ function Whole() {
   const schedules = useSchedules();
   const endpoints = useEndpoints();
   const machines = useMachines();
+  const paying = pays(pools.data?.pools);
+  const costs = useCosts(paying);
   const steady = useSteady(stats.data);
   const needed = [stats, pipelines, breakers, pools, schedules, endpoints, machines];
-  const asked = [...needed, ...(quiet ? [any] : []), ...(live > 0 ? [running] : [])];
+  const asked = [...needed, ...(quiet ? [any] : []), ...(live > 0 ? [running] : []), ...(paying ? [costs] : [])];
   const begun = useRef(false);
   const wrong = asked.find(({ error }) => error)?.error;
   const head = (
@@ -109,7 +114,13 @@ function Whole() {
       ) : (
         <Trouble troubles={troublesOf(matters, serverNow(), { count, distance, several, span: spanWords })} />
       )}
-      <Figures stats={stats.data} word={span.word} workers={workers.length} changing={stats.isPlaceholderData} />
+      <Figures
+        stats={stats.data}
+        word={span.word}
+        workers={workers.filter(({ state }) => state !== "starting").length}
+        changing={stats.isPlaceholderData}
+      />
+      <MonthCost report={paying ? costs.data : undefined} />
       <div className="overview-pair">
         <Running running={live} jobs={live > 0 ? (running.data?.jobs ?? []) : []} />
         <Panel title="What waits, and why">

@@ -1,18 +1,24 @@
-// Pools and the workers that serve them: what each is doing, and why not more.
-import { useMachines, usePools } from "../api/nouns.ts";
+// Pools, and the machines and workers that serve them: what each is doing, and why not more.
+import { useBudgets, useCosts, useMachines, usePools } from "../api/nouns.ts";
 import { Command } from "../parts/copy.tsx";
+import { pays } from "../parts/money.ts";
 import { Asked, Empty, PageHead, Panel, Wrong } from "../parts/panel.tsx";
 import "../look/pools.css";
+import { monthOf, TenantBudgets } from "./pools/cost.tsx";
 import { MachineTable } from "./pools/machines.tsx";
 import { PoolPanel } from "./pools/pool.tsx";
 
 export default function PoolsPage() {
   const pools = usePools();
   const machines = useMachines();
+  const paying = pays(pools.data?.pools);
+  const costs = useCosts(paying);
+  const budgets = useBudgets(paying).data?.budgets ?? [];
+  const tenants = budgets.filter(({ scope }) => scope === "tenant");
   const awake = machines.data?.machines;
   return (
     <>
-      <PageHead title="Pools" note="Jobs, and the workers that serve them" />
+      <PageHead title="Pools" note="Jobs, and the machines and workers that serve them" />
       <Asked of={pools}>
         {({ pools: all }) => {
           const strays = awake?.filter(({ pool }) => !all.some(({ name }) => name === pool)) ?? [];
@@ -21,11 +27,22 @@ export default function PoolsPage() {
               {machines.error && <Wrong error={machines.error} />}
               {all.length === 0 && <NoPools />}
               {all.map((pool) => (
-                <PoolPanel key={pool.name} pool={pool} machines={awake?.filter((one) => one.pool === pool.name)} />
+                <PoolPanel
+                  key={pool.name}
+                  pool={pool}
+                  machines={awake?.filter((one) => one.pool === pool.name)}
+                  month={monthOf(costs.data, pool.name)}
+                  budget={budgets.find(({ scope, name }) => scope === "pool" && name === pool.name)}
+                />
               ))}
               {strays.length > 0 && (
                 <Panel title="Workers of pools that no pipeline names" bare>
                   <MachineTable machines={strays} withPool />
+                </Panel>
+              )}
+              {tenants.length > 0 && (
+                <Panel title="Budgets of tenants" bare>
+                  <TenantBudgets budgets={tenants} />
                 </Panel>
               )}
             </>

@@ -4,6 +4,7 @@ import type { FollowedJob } from "stillwake/react";
 import { Link } from "wouter";
 import type { nouns } from "../../api/nouns.ts";
 import { codeOf, remedyOf, sentenceOf } from "../../parts/failure-words.ts";
+import { heldBack } from "../../parts/machine-words.ts";
 import { useNow } from "../../parts/moment.tsx";
 import { clockTime, count, dayTime, inert, several, shortId, span } from "../../parts/words.ts";
 import type { Reasons } from "./asked.ts";
@@ -166,12 +167,41 @@ function couldStart(
     );
     return { tone: "amber", text, more: last };
   }
+  const kept = known?.machines ? waitsForMachine(known, known.machines, last) : undefined;
+  if (kept) return kept;
   const none =
     machines === 0 ? `No worker serves this pool now. Start one: stillwake worker --pool ${name}` : undefined;
   const text = startedAt
     ? `Goes on as soon as a worker of pool ${name} takes it`
     : `Could start now; waits for a worker of pool ${name}`;
   return { tone: "amber", text, more: none ?? last };
+}
+
+/** Of a pool whose machines are started when there is work: why there is none for it yet. */
+function waitsForMachine(
+  pool: nouns.Pool,
+  { now: has, max, starting }: NonNullable<nouns.Pool["machines"]>,
+  last: string | undefined,
+): Said | undefined {
+  const held = heldBack(pool);
+  const where = <Link href="/pools">pool {inert(pool.name)}</Link>;
+  if (held) {
+    const again = held.until === null ? "" : ` Tried again at ${clockTime(held.until)}.`;
+    const text = (
+      <>
+        Waits for a machine of {where}. {held.what}: {inert(held.why)}
+      </>
+    );
+    return { tone: held.tone, text, more: again || last };
+  }
+  if (starting > 0) return { tone: "amber", text: <>Waits for a machine of {where}, which is starting</>, more: last };
+  if (has < max) return { tone: "amber", text: <>Could start now; waits for a machine of {where}</>, more: last };
+  const text = (
+    <>
+      Waits for a free machine: {where} has as many as it may, {several(max, "machine")}
+    </>
+  );
+  return { tone: "amber", text, more: last };
 }
 
 function waitsForKey({ key }: nouns.Job, { holder }: Reasons): Said {

@@ -1,6 +1,7 @@
 // What wants attention, judged from what the pages know: each matter with the way to it. Pure, down to the words for numbers and spans, which are given:
 // trouble.tsx shows it, and makes the text of strangers in it harmless.
 import type { nouns } from "../../api/nouns.ts";
+import { heldBack } from "../../parts/machine-words.ts";
 
 type Words = Pick<typeof import("../../parts/words.ts"), "count" | "distance" | "several" | "span">;
 
@@ -13,7 +14,8 @@ export interface Matter {
 
 interface Known {
   breakers: readonly Pick<nouns.Breaker, "name" | "state" | "reason" | "resumeAt">[];
-  pools: readonly Pick<nouns.Pool, "name" | "paused" | "claimable">[];
+  pools: readonly (Pick<nouns.Pool, "name" | "paused" | "claimable"> &
+    Partial<Pick<nouns.Pool, "machines" | "trouble" | "vain" | "oldest">>)[];
   machines: readonly Pick<nouns.Machine, "pool">[];
   schedules: readonly Pick<nouns.Schedule, "name" | "lateMs" | "paused" | "lastError">[];
   endpoints: readonly Pick<nouns.Endpoint, "name" | "disabledAt" | "disabledReason">[];
@@ -29,7 +31,7 @@ const ENOUGH = 5;
 
 export function troublesOf(known: Known, now: number, words: Words): Matter[] {
   return [
-    ...ofPools(known, words),
+    ...ofPools(known, now, words),
     ...ofEnds(known, words),
     ...ofBreakers(known, now, words),
     ...ofSchedules(known, words),
@@ -37,15 +39,34 @@ export function troublesOf(known: Known, now: number, words: Words): Matter[] {
   ];
 }
 
-function ofPools({ pools, machines }: Known, { several }: Words): Matter[] {
-  const served = new Set(machines.map(({ pool }) => pool));
-  return pools.flatMap(({ name, paused, claimable }) => {
+/** A machine that was asked for is there as one that starts; nobody has to worry before. */
+const ASKED_WITHIN_MS = 90_000;
+
+function ofPools({ pools, machines: awake }: Known, now: number, { several, distance }: Words): Matter[] {
+  const served = new Set(awake.map(({ pool }) => pool));
+  return pools.flatMap(({ name, paused, claimable, machines = null, trouble = null, vain = 0, oldest = null }) => {
     const href = "/pools";
+    const held = heldBack({ machines, trouble, vain });
     if (paused) {
       const by = paused.by ? ` by ${paused.by}` : "";
       return [{ href, what: `Pool ${name} is paused${by}`, why: sentences(paused.reason) }];
     }
+    if (held) {
+      const again = held.until && Date.parse(held.until) > now ? `Tried again ${distance(held.until, now)}` : null;
+      return [
+        {
+          href,
+          what: `Pool ${name}: ${held.what.charAt(0).toLowerCase()}${held.what.slice(1)}`,
+          why: sentences(held.why, again),
+        },
+      ];
+    }
     if (claimable === 0 || served.has(name)) return [];
+    if (machines) {
+      if (oldest === null || now - Date.parse(oldest) < ASKED_WITHIN_MS) return [];
+      const what = `No machine was started for pool ${name}: ${several(claimable, "job waits", "jobs wait")}`;
+      return [{ href, what, why: "Is the orchestrator running? npx stillwake orchestrator" }];
+    }
     const what = `No worker serves pool ${name}: ${several(claimable, "job waits", "jobs wait")}`;
     return [{ href, what, why: `Start one: npx stillwake worker --pool ${name}` }];
   });

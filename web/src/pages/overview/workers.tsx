@@ -2,6 +2,7 @@
 import { Link } from "wouter";
 import type { nouns } from "../../api/nouns.ts";
 import { Command } from "../../parts/copy.tsx";
+import { stateWords } from "../../parts/machine-words.ts";
 import { Empty, Panel } from "../../parts/panel.tsx";
 import { count, inert } from "../../parts/words.ts";
 
@@ -26,10 +27,12 @@ export function Workers({ machines }: { machines: readonly nouns.Machine[] }) {
         </Empty>
       ) : (
         <ul className="latest">
-          {machines.slice(0, AT_MOST).map(({ worker, pool, running }) => (
+          {machines.slice(0, AT_MOST).map(({ worker, pool, running, state }) => (
             <li key={`${worker} ${pool}`}>
               <span className="foreign">{inert(worker)}</span>
-              <span className="latest-when number">{running === 0 ? "idle" : `${count(running)} running`}</span>
+              <span className="latest-when number">
+                {running === 0 ? stateWords[state] : `${count(running)} running`}
+              </span>
               <span className="latest-says soft foreign">pool {inert(pool)}</span>
             </li>
           ))}

@@ -1,5 +1,5 @@
-// One pool: a sentence on what it is doing, its numbers, what can be done about it, and its workers.
-import { type ReactNode, useState } from "react";
+// One pool: a sentence on what it is doing, its numbers, what can be done about it, and its machines and workers.
+import { type ComponentProps, type ReactNode, useState } from "react";
 import { Link } from "wouter";
 import { useAct, useSubmit } from "../../api/ask.ts";
 import { Refused } from "../../api/call.ts";
@@ -8,11 +8,14 @@ import { useMay } from "../../api/who.ts";
 import { Button } from "../../parts/button.tsx";
 import { Command } from "../../parts/copy.tsx";
 import { Field, FormDialog, wrongAt } from "../../parts/form.tsx";
+import { type Held, heldBack } from "../../parts/machine-words.ts";
 import { Moment, useNow } from "../../parts/moment.tsx";
 import { Panel } from "../../parts/panel.tsx";
 import { count, inert, several } from "../../parts/words.ts";
 import { readCap } from "./cap.ts";
-import { MachineTable } from "./machines.tsx";
+import { PoolCost } from "./cost.tsx";
+import { EndedMachines, MachineTable } from "./machines.tsx";
+import { Places } from "./places.tsx";
 
 interface PoolProps {
   pool: nouns.Pool;
@@ -20,10 +23,12 @@ interface PoolProps {
   machines: nouns.Machine[] | undefined;
 }
 
+type PoolMoney = Pick<ComponentProps<typeof PoolCost>, "month" | "budget">;
+
 const pathOf = (name: string, act: string) => `/v1/pools/${encodeURIComponent(name)}/${act}`;
 const jobsOf = (pool: string, state: string) => `/jobs?pool=${encodeURIComponent(pool)}&state=${state}`;
 
-export function PoolPanel({ pool, machines }: PoolProps) {
+export function PoolPanel({ pool, machines, month, budget }: PoolProps & PoolMoney) {
   const may = useMay();
   const { name, claimable, running, concurrency, oldest, nextDue } = pool;
   return (
@@ -42,15 +47,21 @@ export function PoolPanel({ pool, machines }: PoolProps) {
         </Figure>
         <Figure name="Next due">{claimable > 0 && pool.paused === null ? "now" : <Moment at={nextDue} />}</Figure>
       </dl>
+      {pool.machines && machines && <Places of={pool.machines} machines={machines} />}
+      {pool.machines && <PoolCost of={pool.machines} month={month} budget={budget} />}
       {machines && machines.length > 0 ? (
         <MachineTable machines={machines} />
       ) : (
-        <p className="no-machine soft small">
-          {machines ? "No worker is awake. One that sleeps is not seen here." : "One moment…"}
-        </p>
+        <p className="no-machine soft small">{machines ? noneWords(pool) : "One moment…"}</p>
       )}
+      {pool.machines && <EndedMachines of={name} telling={pool.vain > 0} />}
     </Panel>
   );
+}
+
+function noneWords({ machines, claimable }: nouns.Pool): string {
+  if (machines === null) return "No worker is awake. One that sleeps is not seen here.";
+  return claimable > 0 ? "No machine is up yet." : "No machine is up, as it should be while nothing is to be done.";
 }
 
 function Figure({ name, children }: { name: string; children: ReactNode }) {
@@ -81,7 +92,11 @@ function Doing({ pool, machines }: PoolProps) {
       </div>
     );
   }
-  const isAlone = machines?.length === 0 && oldest !== null && now - Date.parse(oldest) > WAKES_WITHIN_MS;
+  const held = heldBack(pool);
+  if (held) return <HeldBack held={held} wait={claimable > 0 ? wait : undefined} />;
+  const lateMs = oldest === null ? 0 : now - Date.parse(oldest);
+  const isAlone = machines?.length === 0 && lateMs > WAKES_WITHIN_MS;
+  if (claimable > 0 && pool.machines) return <Wants pool={pool} of={pool.machines} wait={wait} lateMs={lateMs} />;
   if (claimable > 0 && isAlone) {
     return (
       <div className="doing" data-tone="amber">
@@ -99,10 +114,12 @@ function Doing({ pool, machines }: PoolProps) {
   }
   if (claimable > 0) return <div className="doing">{wait} for the next free slot</div>;
   if (running > 0) {
+    const many = machines?.length ?? 0;
+    const on = many > 0 && ` on ${several(many, pool.machines ? "machine" : "worker")}`;
     return (
       <div className="doing">
         {running === 1 ? "1 job runs" : `${count(running)} jobs run`}
-        {machines && machines.length > 0 && ` on ${several(machines.length, "worker")}`}; none waits for a slot
+        {on}; none waits for a slot
       </div>
     );
   }
@@ -116,6 +133,63 @@ function Doing({ pool, machines }: PoolProps) {
       ) : (
         "Nothing to do"
       )}
+    </div>
+  );
+}
+
+function HeldBack({ held: { tone, what, why, until }, wait }: { held: Held; wait: string | undefined }) {
+  const now = useNow();
+  return (
+    <div className="doing" data-tone={tone}>
+      <strong>
+        {what}
+        {wait && ` while ${wait}`}
+      </strong>
+      <span className="foreign">{inert(why)}</span>
+      {until !== null && Date.parse(until) > now && (
+        <span className="soft">
+          Tried again <Moment at={until} />
+        </span>
+      )}
+    </div>
+  );
+}
+
+/** An orchestrator that was poked needs seconds; one that was not is woken by the watchdog within a minute. */
+const STARTS_WITHIN_MS = 90_000;
+
+/** The decision that the orchestrator has made, or will. */
+function Wants({
+  pool: { wanted, concurrency, running },
+  of: { now: has, max, starting },
+  wait,
+  lateMs,
+}: {
+  pool: nouns.Pool;
+  of: NonNullable<nouns.Pool["machines"]>;
+  wait: string;
+  lateMs: number;
+}) {
+  if (has === 0 && lateMs > STARTS_WITHIN_MS) {
+    return (
+      <div className="doing" data-tone="amber">
+        <strong>No machine was started while {wait}</strong>
+        <span>Is the orchestrator running?</span>
+        <Command>npx stillwake orchestrator</Command>
+      </div>
+    );
+  }
+  const full = has >= max && starting === 0;
+  const capped = concurrency !== null && running >= concurrency;
+  const coming = starting > 0 && `; ${starting === 1 ? "1 starts" : `${count(starting)} start`}`;
+  return (
+    <div className="doing" data-tone={full ? "amber" : undefined}>
+      <span>
+        Wants {several(wanted ?? 0, "machine")}, has {count(has)}: {wait}
+        {coming}
+        {full && `; as many machines as may be (${count(max)})`}
+        {capped && `; it has reached its cap of ${several(concurrency, "job")}`}
+      </span>
     </div>
   );
 }

@@ -1,0 +1,62 @@
+// The commands about money: what machines cost, what they would cost, and how much they may.
+import { type Command, doorFlags } from "./command.ts";
+
+export const costCommands: readonly Command[] = [
+  {
+    name: "cost",
+    group: "Look",
+    summary: "what machines cost in a month, or what jobs would cost",
+    usage: ["", ["estimate", "--jobs <n> --minutes <n> --provider <name>|--price <dollars>"].join(" ")],
+    words: [0, 1],
+    acts: ["estimate"],
+    flags: {
+      month: "<month> such as 2026-11 (default: this month)",
+      since: "<day> days instead of a month: from this day (UTC)",
+      until: "<day> until before this day",
+      by: "<what> pool, pipeline, tenant or day (default: pool)",
+      jobs: "<n> of estimate: how many jobs",
+      minutes: "<n> of estimate: how long each takes",
+      provider: "<name> of estimate: fly, cloud-run, local, or one of your own prices",
+      size: "<size> of estimate: such as performance-8x",
+      cpus: "<n> of estimate: vCPUs of a machine",
+      memory: "<mb> of estimate: megabytes of a machine",
+      region: "<region> of estimate: such as iad",
+      price: "<dollars> of estimate: per second of a machine, instead of the price tables",
+      slots: "<n> of estimate: jobs at once on one machine (default: 1)",
+      reuse: "<n> of estimate: jobs one after the other on one machine (default: 1)",
+      "idle-exit": "<time> of estimate: how long a machine waits for more before it leaves (default: 0s)",
+      warm: "<n> of estimate: machines that are kept stopped",
+      disk: "<gb> of estimate: gigabytes that each of them keeps (default: 1)",
+      free: "of estimate: count what the provider gives away in a month",
+      prices: "<file> of estimate: price tables of your own (default: STILLWAKE_PRICES, or those of the configuration)",
+      config: "<file> of estimate: instead of ./stillwake.config.{ts,mts,js,mjs}",
+      ...doorFlags,
+    },
+    examples: [
+      ["cost", "this month, by pool"],
+      ["cost --month 2026-11 --by pipeline", ""],
+      [
+        "cost estimate --jobs 100 --minutes 5 --provider fly --size performance-8x --memory 65536 --region iad --warm 3",
+        "every product spelled out",
+      ],
+      ["cost estimate --jobs 8820 --minutes 0.25 --provider cloud-run --cpus 1 --memory 512 --free", ""],
+    ],
+    load: async () => (await import("./cost.ts")).costCommand,
+  },
+  {
+    name: "budget",
+    group: "Steer",
+    summary: "list the budgets, or say how much a pool or a tenant may cost",
+    usage: ["", "set pool|tenant <name> <dollars>", "clear pool|tenant <name>"],
+    words: [0, 4],
+    acts: ["set", "clear"],
+    flags: { period: "<period> of set: day or month of the calendar, UTC (default: month)", ...doorFlags },
+    examples: [
+      ["budget", "how much of each is used"],
+      ["budget set pool scan 50", "paused once it has cost 50 dollars this month; what runs is finished"],
+      ["budget set tenant acme 2 --period day", "its jobs wait until tomorrow, those of others go on"],
+      ["budget clear pool scan", "what it held goes on at once"],
+    ],
+    load: async () => (await import("./cost.ts")).budgetCommand,
+  },
+];

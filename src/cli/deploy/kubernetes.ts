@@ -1,0 +1,344 @@
+// The files for a cluster. The orchestrator is one small pod that may make Jobs in its own namespace and nothing else (S42); workers are those Jobs, without
+// any right at the cluster. KEDA is the other way, for those who have it: then there is no orchestrator.
+import { imageFiles } from "./image.ts";
+import { type DeployedPool, type Deployment, type Files, workerWords } from "./settings.ts";
+import { memoryQuantity } from "./sizes.ts";
+
+export function kubernetesFiles(deployment: Deployment): Files {
+  return {
+    ...imageFiles(deployment),
+    "namespace.yaml": namespace(deployment),
+    "secret.example.yaml": secret(deployment),
+    "rbac.yaml": rbac(deployment),
+    "orchestrator.yaml": orchestrator(deployment),
+    "watchdog.yaml": watchdog(deployment),
+    "scaledjob.yaml": scaledJobs(deployment),
+  };
+}
+
+export function kubernetesPools({ namespace, image, pools }: Deployment): string[] {
+  return pools.map(
+    (pool) =>
+      `${JSON.stringify(pool.name)}: { provider: kubernetes({ namespace: "${namespace}", image: process.env.STILLWAKE_IMAGE ?? "${image}", cpu: ${pool.size}, memoryMb: ${pool.memoryMb}, secretRef: "stillwake-worker", serviceAccount: "stillwake-worker" }), slots: ${pool.slots}, max: ${pool.max} },`,
+  );
+}
+
+const labels = (part: string) => `app.kubernetes.io/name: stillwake
+    app.kubernetes.io/component: ${part}`;
+
+const guarded = (indent: string) =>
+  ["securityContext:", "  allowPrivilegeEscalation: false", "  capabilities:", "    drop: [ALL]"].join(`\n${indent}`);
+
+const unprivileged = (indent: string) =>
+  [
+    "securityContext:",
+    "  runAsNonRoot: true",
+    "  runAsUser: 1000",
+    "  runAsGroup: 1000",
+    "  seccompProfile:",
+    "    type: RuntimeDefault",
+  ].join(`\n${indent}`);
+
+function namespace({ namespace: name }: Deployment): string {
+  return `# One namespace for the orchestrator and its machines: what it may do ends here.
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: ${name}
+  labels:
+    app.kubernetes.io/name: stillwake
+`;
+}
+
+function secret({ namespace: name }: Deployment): string {
+  return `# An example: it has no values. Make the real ones without a file,
+#   kubectl --namespace ${name} create secret generic stillwake-orchestrator --from-literal=STILLWAKE_DATABASE_URL="$DATABASE_URL" --from-literal=STILLWAKE_TOKEN="$(openssl rand -hex 24)"
+#   kubectl --namespace ${name} create secret generic stillwake-worker --from-literal=STILLWAKE_DATABASE_URL="$WORKER_DATABASE_URL"
+# or with whatever keeps your secrets. Two of them, so that workers have no more than they need.
+apiVersion: v1
+kind: Secret
+metadata:
+  name: stillwake-orchestrator
+  namespace: ${name}
+type: Opaque
+stringData:
+  # A login with stillwake_app.
+  STILLWAKE_DATABASE_URL: ""
+  # What those who poke it send along.
+  STILLWAKE_TOKEN: ""
+---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: stillwake-worker
+  namespace: ${name}
+type: Opaque
+stringData:
+  # A login with stillwake_worker.
+  STILLWAKE_DATABASE_URL: ""
+`;
+}
+
+function rbac({ namespace: name }: Deployment): string {
+  return `# All that the orchestrator may do, in this namespace alone: make, see and delete Jobs; see their pods, for how they ended. It reads no secret and
+# changes no pod. Mind that whoever may make Jobs can name any secret of the same namespace in one: keep nothing else here.
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: stillwake-orchestrator
+  namespace: ${name}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: stillwake-orchestrator
+  namespace: ${name}
+rules:
+  - apiGroups: [batch]
+    resources: [jobs]
+    verbs: [create, get, list, delete]
+  - apiGroups: [""]
+    resources: [pods]
+    verbs: [get, list]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: stillwake-orchestrator
+  namespace: ${name}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: stillwake-orchestrator
+subjects:
+  - kind: ServiceAccount
+    name: stillwake-orchestrator
+    namespace: ${name}
+---
+# Workers have an account without any right, and no token of it.
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: stillwake-worker
+  namespace: ${name}
+automountServiceAccountToken: false
+`;
+}
+
+function orchestrator({ namespace: name, image }: Deployment): string {
+  return `# One small pod that is always there and does nothing while there is nothing to do. Whoever enqueues pokes it:
+#   createStillwake({ url, poke: { url: "http://stillwake-orchestrator.${name}.svc:8080/v1/poke", token: <its STILLWAKE_TOKEN> } })
+# A second one would do no harm, and no good.
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: stillwake-orchestrator
+  namespace: ${name}
+  labels:
+    ${labels("orchestrator")}
+spec:
+  replicas: 1
+  strategy:
+    type: Recreate
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: stillwake
+      app.kubernetes.io/component: orchestrator
+  template:
+    metadata:
+      labels:
+        app.kubernetes.io/name: stillwake
+        app.kubernetes.io/component: orchestrator
+    spec:
+      serviceAccountName: stillwake-orchestrator
+      terminationGracePeriodSeconds: 30
+      ${unprivileged("      ")}
+      containers:
+        - name: orchestrator
+          image: ${image}
+          args: [stillwake, orchestrator, --host, 0.0.0.0, --port, "8080"]
+          env:
+            # The image of the workers: set both in one go, so that machines of an older one are replaced.
+            - name: STILLWAKE_IMAGE
+              value: ${image}
+          envFrom:
+            - secretRef:
+                name: stillwake-orchestrator
+          ports:
+            - name: http
+              containerPort: 8080
+          readinessProbe:
+            httpGet:
+              path: /health
+              port: http
+            periodSeconds: 10
+          livenessProbe:
+            httpGet:
+              path: /health
+              port: http
+            initialDelaySeconds: 10
+            periodSeconds: 30
+            failureThreshold: 5
+          resources:
+            requests:
+              cpu: 20m
+              memory: 128Mi
+            limits:
+              memory: 512Mi
+          ${guarded("          ")}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: stillwake-orchestrator
+  namespace: ${name}
+spec:
+  selector:
+    app.kubernetes.io/name: stillwake
+    app.kubernetes.io/component: orchestrator
+  ports:
+    - name: http
+      port: 8080
+      targetPort: http
+`;
+}
+
+function watchdog({ namespace: name, image }: Deployment): string {
+  return `# What covers every lost poke, and looks after partitions. Every five minutes is enough for most; pg_cron in the database does the first half as well.
+# With an orchestrator that sleeps until something is due, only work that was enqueued without a poke waits for this.
+apiVersion: batch/v1
+kind: CronJob
+metadata:
+  name: stillwake-watchdog
+  namespace: ${name}
+  labels:
+    ${labels("watchdog")}
+spec:
+  schedule: "*/5 * * * *"
+  concurrencyPolicy: Forbid
+  successfulJobsHistoryLimit: 1
+  failedJobsHistoryLimit: 3
+  jobTemplate:
+    spec:
+      backoffLimit: 0
+      activeDeadlineSeconds: 300
+      ttlSecondsAfterFinished: 600
+      template:
+        spec:
+          serviceAccountName: stillwake-orchestrator
+          restartPolicy: Never
+          ${unprivileged("          ")}
+          containers:
+            - name: watchdog
+              image: ${image}
+              args: [sh, -c, "stillwake watchdog && stillwake orchestrator --once"]
+              env:
+                - name: STILLWAKE_IMAGE
+                  value: ${image}
+              envFrom:
+                - secretRef:
+                    name: stillwake-orchestrator
+              resources:
+                requests:
+                  cpu: 20m
+                  memory: 128Mi
+                limits:
+                  memory: 512Mi
+              ${guarded("              ")}
+`;
+}
+
+function scaledJobs(deployment: Deployment): string {
+  const { namespace: name } = deployment;
+  const machines = deployment.pools.map(
+    ({ name: pool, slots, max }) =>
+      `#   select stillwake.set_machines('${pool}', '{"provider": "keda", "slots": ${slots}, "max": ${max}}');`,
+  );
+  return `# Instead of the orchestrator, for clusters that have KEDA: it asks the database how many workers each pool needs, every 30 s, and so keeps the database
+# awake. Do not apply it together with orchestrator.yaml. The documentation, under KEDA, tells what it does not do and what login it needs:
+#   kubectl --namespace ${name} create secret generic stillwake-keda --from-literal=url="$KEDA_DATABASE_URL"
+# Tell the database once what the machines are like, as the owner or as stillwake_app:
+${machines.join("\n")}
+apiVersion: keda.sh/v1alpha1
+kind: TriggerAuthentication
+metadata:
+  name: stillwake-keda
+  namespace: ${name}
+spec:
+  secretTargetRef:
+    - parameter: connection
+      name: stillwake-keda
+      key: url
+${deployment.pools.map((pool) => scaledJob(deployment, pool)).join("")}`;
+}
+
+function scaledJob(deployment: Deployment, pool: DeployedPool): string {
+  const { namespace: name, image } = deployment;
+  return `---
+apiVersion: keda.sh/v1alpha1
+kind: ScaledJob
+metadata:
+  name: stillwake-${pool.slug}
+  namespace: ${name}
+spec:
+  pollingInterval: 30
+  maxReplicaCount: ${pool.max}
+  successfulJobsHistoryLimit: 1
+  failedJobsHistoryLimit: 5
+  # A new image ends no worker that has a job.
+  rollout:
+    strategy: gradual
+  # What is wanted counts what is running.
+  scalingStrategy:
+    strategy: default
+  triggers:
+    - type: postgresql
+      metadata:
+        query: >-
+          select coalesce(max(wanted), 0) from stillwake.wanted_workers where pool = '${pool.name}'
+        targetQueryValue: "1"
+      authenticationRef:
+        name: stillwake-keda
+  jobTargetRef:
+    backoffLimit: 0
+    activeDeadlineSeconds: 86400
+    ttlSecondsAfterFinished: 300
+    podReplacementPolicy: Failed
+    podFailurePolicy:
+      rules:
+        - action: Ignore
+          onPodConditions:
+            - type: DisruptionTarget
+              status: "True"
+    template:
+      spec:
+        serviceAccountName: stillwake-worker
+        automountServiceAccountToken: false
+        restartPolicy: Never
+        terminationGracePeriodSeconds: ${Number.parseInt(pool.grace, 10)}
+        ${unprivileged("        ")}
+        containers:
+          - name: worker
+            image: ${image}
+            args: ${JSON.stringify(workerWords(deployment)).replaceAll(",", ", ")}
+            env:
+              - name: STILLWAKE_POOL
+                value: ${JSON.stringify(pool.name)}
+              - name: STILLWAKE_SLOTS
+                value: "${pool.slots}"
+              - name: STILLWAKE_IDLE_EXIT
+                value: 60s
+              - name: STILLWAKE_GRACE
+                value: ${pool.grace}
+            envFrom:
+              - secretRef:
+                  name: stillwake-worker
+            resources:
+              requests:
+                cpu: ${JSON.stringify(pool.size)}
+                memory: ${memoryQuantity(pool.memoryMb)}
+              limits:
+                memory: ${memoryQuantity(pool.memoryMb)}
+            ${guarded("            ")}
+`;
+}

@@ -1,0 +1,33 @@
+// stillwake/orchestrator: machines that start when there is work and end when there is none.
+//
+//   const orchestrator = await createOrchestrator({ url, pools: { scan: { provider: fly({ app: "scan-workers", … }), warm: 3, max: 5 } } }).start();
+//   const sw = createStillwake({ url, poke: () => orchestrator.poke() });
+import { Orchestrator, type OrchestratorOptions } from "./orchestrator.ts";
+
+export { type Estimate, type Estimated, type EstimateLine, estimate } from "./calculator.ts";
+export { type CloudRunOptions, cloudRun } from "./cloud-run.ts";
+export type { OrchestratorEvent } from "./event.ts";
+export { type FlyOptions, fly } from "./fly.ts";
+export { type KubernetesOptions, kubernetes } from "./kubernetes.ts";
+export { type LocalOptions, local } from "./local.ts";
+export type { Orchestrator, OrchestratorOptions } from "./orchestrator.ts";
+export { type Plan, type PlanInput, plan } from "./plan.ts";
+export type { Price, PriceTable } from "./prices.ts";
+export type {
+  Clock,
+  Exit,
+  Order,
+  Provider,
+  ProviderContext,
+  ProviderFactory,
+  ProviderFacts,
+  ProviderTrouble,
+  SeenMachine,
+  Started,
+} from "./provider.ts";
+export { ProviderError } from "./provider.ts";
+export type { PoolOptions } from "./settings.ts";
+
+export function createOrchestrator(options: OrchestratorOptions): Orchestrator {
+  return new Orchestrator(options);
+}

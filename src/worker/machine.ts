@@ -1,0 +1,44 @@
+// The machine that a worker is alone on, as far as the worker has to do with it: it says that it is there, asks before it leaves for want of work, and says that it has
+// left. None of it keeps the worker from its jobs: what the database does not hear from here it learns from the provider.
+import type { Database } from "../database.ts";
+import { machineArrived, machineLeaves } from "../fleet-verbs.ts";
+import type { PipelineFacts } from "./port.ts";
+
+export class Machine {
+  readonly #database: Database;
+  readonly #place: { machine: string; pool: string; slots: number };
+  #pipelines: readonly PipelineFacts[] = [];
+
+  constructor(database: Database, { machine, pool, slots }: { machine: string; pool: string; slots: number }) {
+    this.#database = database;
+    this.#place = { machine, pool, slots };
+  }
+
+  /** False: it is about to be stopped, or another one has its place. */
+  async arrive(pipelines: readonly PipelineFacts[]): Promise<boolean> {
+    const { machine, pool, slots } = this.#place;
+    this.#pipelines = pipelines;
+    return machineArrived(this.#database, machine, pool, slots);
+  }
+
+  /** False when there is a job that it could claim. */
+  async mayLeave(): Promise<boolean> {
+    return this.#ask(null).catch(() => true);
+  }
+
+  async leave(reason: string): Promise<void> {
+    await this.#ask(reason).catch(() => {});
+  }
+
+  #ask(reason: string | null): Promise<boolean> {
+    const { machine, pool } = this.#place;
+    const question = {
+      machine,
+      pool,
+      pipelines: this.#pipelines.map(({ name }) => name),
+      versions: this.#pipelines.map(({ version }) => version),
+      oldest: this.#pipelines.map(({ version, onOlder }) => (onOlder === "wait" ? version : 1)),
+    };
+    return machineLeaves(this.#database, question, reason);
+  }
+}

@@ -1,0 +1,102 @@
+// `stillwake dev` in a project whose pools have machines: here they are processes of this computer, which come and go with the work.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { waitFor } from "../src/testing/index.ts";
+import { FULL } from "./setup/aftermath.ts";
+import { buildPackage, ROOT } from "./setup/build.ts";
+import { processesWith } from "./setup/machines.ts";
+
+const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-dev-machines-")));
+const LONG = 60_000;
+const MARK = `DEV_OF_TEST=${dir}`;
+const machines = () =>
+  processesWith(MARK).filter(({ pid, session, variables }) => pid === session && "STILLWAKE_MACHINE" in variables);
+
+beforeAll(() => {
+  buildPackage();
+  fs.writeFileSync(
+    path.join(dir, "pipelines.mjs"),
+    `import { pipeline } from "${ROOT}/dist/index.js";
+import { implement } from "${ROOT}/dist/worker/index.js";
+const wait = (job, { ms }) => job.step("wait", {}, (step) => new Promise((resolve, reject) => {
+  setTimeout(resolve, ms, "waited");
+  step.signal.addEventListener("abort", () => reject(step.signal.reason));
+}));
+export const small = implement(pipeline("small"), wait);
+export const large = implement(pipeline("large", { pool: "heavy" }), wait);
+`,
+  );
+  // Elsewhere its machines are somebody else's: here nobody asks that provider for anything.
+  fs.writeFileSync(
+    path.join(dir, "stillwake.config.mjs"),
+    `const provider = () => { throw new Error("This provider is not for here"); };
+export default { pipelines: "./pipelines.mjs", pools: { heavy: { provider, warm: 1, max: 2, idleExit: "500ms" } } };
+`,
+  );
+});
+afterAll(() => {
+  for (const { pid } of processesWith(MARK)) process.kill(pid, "SIGKILL");
+  fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
+});
+
+async function start() {
+  const { PATH = "", HOME = "" } = process.env;
+  const child = spawn(process.execPath, [path.join(ROOT, "dist/cli/index.js"), "dev"], {
+    cwd: dir,
+    env: { PATH, HOME, NO_COLOR: "1", STILLWAKE_PORT: "0", DEV_OF_TEST: dir },
+    detached: true,
+  });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => (output += data));
+  await waitFor(() => /Stop with Ctrl-C.*\n\n$/.test(output) || child.exitCode !== null, { timeout: LONG });
+  const [, url = ""] = /is at (\S+)\n/.exec(output) ?? [];
+  expect(url, output).toMatch(/^http/);
+  return { child, url, output: () => output, closed: once(child, "close") };
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: what the API answers.
+async function ask(url: string, body?: object): Promise<any> {
+  const post = body && { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } };
+  return (await fetch(url, post)).json();
+}
+
+describe("dev with machines", { timeout: 3 * LONG }, () => {
+  it("starts them for the pools that have some, does the rest itself, and leaves none at Ctrl-C", async () => {
+    const first = await start();
+    expect(machines()).toEqual([]);
+    const enqueue = async (pipeline: string, ms: number) =>
+      (await ask(`${first.url}/v1/jobs`, { pipeline, input: { ms } })).id as string;
+    const worker = async (id: string) => {
+      const job = () => ask(`${first.url}/v1/jobs/${id}`);
+      await waitFor(async () => (await job()).state === "completed", { timeout: LONG, what: `job ${id}` });
+      return (await ask(`${first.url}/v1/jobs/${id}/attempts`)).attempts[0].worker as string;
+    };
+    const [small, large] = [await enqueue("small", 1), await enqueue("large", 1)];
+    expect(await worker(small)).not.toMatch(/^sw-/);
+    expect(await worker(large)).toMatch(/^sw-[a-z0-9]{8}-heavy-m1-/);
+    await waitFor(() => machines().length === 0, { timeout: LONG, what: "the machine to leave" });
+
+    const long = await enqueue("large", 2000);
+    const isRunning = async () => (await ask(`${first.url}/v1/jobs/${long}`)).state === "running";
+    await waitFor(isRunning, { timeout: LONG });
+    expect(machines()).toHaveLength(1);
+    process.kill(-first.child.pid!, "SIGINT");
+    expect(await first.closed).toEqual([0, null]);
+    expect(first.output()).toMatch(/Handing back 1 job, which goes on at the next start\.\n$/);
+    await waitFor(() => processesWith(MARK).length === 0, { timeout: LONG, what: "everything to end" });
+
+    if (!FULL) return;
+    const second = await start();
+    const job = () => ask(`${second.url}/v1/jobs/${long}`);
+    await waitFor(async () => (await job()).state === "completed", { timeout: LONG, what: "the job to go on" });
+    const { attempts } = await ask(`${second.url}/v1/jobs/${long}/attempts`);
+    expect(attempts).toMatchObject([{ outcome: "released" }, { outcome: "completed" }]);
+    process.kill(-second.child.pid!, "SIGINT");
+    await second.closed;
+    await waitFor(() => processesWith(MARK).length === 0, { timeout: LONG, what: "everything to end" });
+  });
+});
