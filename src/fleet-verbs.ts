@@ -70,6 +70,8 @@ export interface Life {
   startedAt: Date | null;
   arrivedAt: Date | null;
   idleSince: Date | null;
+  /** Its worker has not been heard of since a lease of it ran out. */
+  silentSince: Date | null;
   leftAt: Date | null;
   retiredAt: Date | null;
 }
@@ -129,6 +131,7 @@ export async function look(database: Database, pools: readonly string[]): Promis
       startedAt: time(life.started_at),
       arrivedAt: time(life.arrived_at),
       idleSince: time(life.idle_since),
+      silentSince: time(life.silent_since),
       leftAt: time(life.left_at),
       retiredAt: time(life.retired_at),
     })),

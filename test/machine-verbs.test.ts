@@ -2,6 +2,7 @@
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake } from "../src/index.ts";
+import { travel } from "../src/testing/index.ts";
 import { freshDatabase } from "./setup/database.ts";
 
 const { url } = await freshDatabase();
@@ -180,5 +181,23 @@ describe("a job whose machine dies", () => {
     await claim(machine, name);
     await end(life, { oom: true });
     expect(await stillwake.get(id)).toMatchObject({ state: "queued", pool: name });
+  });
+
+  it("is not heard of any more makes nobody count on it, until it claims again", async () => {
+    const name = await pool();
+    await enqueue(name);
+    const { machine } = await reserve(name, 1);
+    await arrive(machine, name);
+    await client.query("select * from stillwake.claim($1, $2, array[$2], 1, '1 second')", [machine, name]);
+    const silent = async () =>
+      (await one("select silent_since is not null as yes from stillwake.machine_lives where machine = $1", [machine]))
+        .yes;
+    expect(await silent()).toBe(false);
+    await travel(client, "2m");
+    expect((await one("select stillwake.recover(100, $1) as jobs", [name])).jobs).toBe(1);
+    expect(await silent()).toBe(true);
+    expect((await one("select lives from stillwake.look($1)", [[name]])).lives[0].silent_since).not.toBeNull();
+    await claim(machine, name);
+    expect(await silent()).toBe(false);
   });
 });

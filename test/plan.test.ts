@@ -51,6 +51,7 @@ function life(slot: number, more: Partial<Life> = {}): Life {
     startedAt: ago(299_000),
     arrivedAt: ago(298_000),
     idleSince: null,
+    silentSince: null,
     leftAt: null,
     retiredAt: null,
     ...more,
@@ -120,6 +121,8 @@ describe("the plan", () => {
     const left = life(1, { leftAt: ago(1000) });
     const retired = life(2, { retiredAt: ago(1000) });
     const late = life(3, { arrivedAt: null, startedAt: ago(200_000) });
+    const silent = life(1, { silentSince: ago(1000) });
+    expect(plan(input({ claimable: 1, lives: [silent] })).actions).toMatchObject([{ do: "start", slot: 2 }]);
     const { actions, ask } = plan(input({ claimable: 1, lives: [left, retired] }));
     expect(actions).toMatchObject([{ do: "start", slot: 3 }]);
     expect(ask, "what has become of them is for the provider to say").toBe(true);
@@ -164,6 +167,17 @@ describe("the plan", () => {
         }),
       ),
     ).toEqual([]);
+    const over = life(1, { idleSince: ago(600_000) });
+    const ending = plan(
+      input(
+        { claimable: 1, vain: 1, vainAt: ago(10), lives: [over] },
+        { seen: seen(stopped(1, { state: "running" }), stopped(2), stopped(3)) },
+      ),
+    );
+    expect(
+      ending.actions.map((action) => action.do),
+      "what ends now may have been of no use too",
+    ).toEqual(["retire"]);
     const pauses = [MOST_VAIN, MOST_VAIN + 1, MOST_VAIN + 2, MOST_VAIN + 20].map((vain) =>
       blockedMs(input({ vain, vainAt: ago(0) }).look),
     );
@@ -264,14 +278,16 @@ const someLife = (slot: number) =>
       idle: fc.option(fc.nat({ max: 600_000 })),
       left: fc.option(fc.nat({ max: 600_000 })),
       retired: fc.option(fc.nat({ max: 600_000 })),
+      silent: fc.option(fc.nat({ max: 600_000 })),
     })
-    .map(({ running, slots, asked, started, arrived, idle, left, retired }) =>
+    .map(({ running, slots, asked, started, arrived, idle, left, retired, silent }) =>
       life(slot, {
         slots,
         running: arrived === null ? 0 : Math.min(running, slots),
         askedAt: ago(asked),
         startedAt: started === null ? null : ago(Math.max(0, asked - started)),
         arrivedAt: arrived === null ? null : ago(Math.max(0, asked - (started ?? 0) - arrived)),
+        silentSince: silent === null || running > 0 ? null : ago(Math.min(asked, silent)),
         idleSince: idle === null || running > 0 ? null : ago(Math.min(asked, idle)),
         leftAt: left === null || running > 0 ? null : ago(Math.min(asked, left)),
         retiredAt: retired === null || running > 0 ? null : ago(Math.min(asked, retired)),
@@ -376,7 +392,9 @@ describe("in every situation the plan", () => {
         ),
       );
       const ended = actions.filter((action) => action.do === "end").length;
-      const present = look.lives.filter(({ id, leftAt, retiredAt }) => !gone.has(id) && !leftAt && !retiredAt);
+      const present = look.lives.filter(
+        ({ id, leftAt, retiredAt, silentSince }) => !gone.has(id) && !leftAt && !retiredAt && !silentSince,
+      );
       const starts = actions.filter((action) => action.do === "start").length;
       const room =
         present.reduce((sum, one) => sum + Math.max(0, one.slots - one.running), 0) + starts * settings.slots;

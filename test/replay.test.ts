@@ -117,6 +117,7 @@ function replay(random: () => number): Replayed {
       startedAt: date,
       arrivedAt: null,
       idleSince: null,
+      silentSince: null,
       leftAt: null,
       retiredAt: null,
       job: undefined,

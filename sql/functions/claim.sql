@@ -32,6 +32,7 @@ declare
   v_probing  uuid[];
   v_life     uuid;
   v_retired  boolean;
+  v_silent   boolean;
 begin
   if coalesce(p_worker, '') = '' or coalesce(p_limit, -1) not between (p_lease is null)::integer and 1000 or p_pipelines is null
     or p_span is null or p_span not between '1 second' and '1 day' then
@@ -55,13 +56,13 @@ begin
   if p_schedules and exists (select from stillwake.schedules s where s.pool = p_pool and s.due_at <= v_now) then
     perform stillwake.run_schedules(10, p_pool);
   end if;
-  perform stillwake.recover(10, p_pool, 200);
-  perform stillwake.expire(100, p_pool);
-  -- Shared until the end: who wants to stop the machine waits, and then sees the lease.
-  select l.id, l.retired_at is not null into v_life, v_retired from stillwake.machine_lives l where l.machine = p_worker and l.ended_at is null for share;
+  -- Shared until the end: who wants to stop the machine waits, and then sees the lease. Before anybody is recovered, which marks lives of others.
+  select l.id, l.retired_at is not null, l.silent_since is not null into v_life, v_retired, v_silent from stillwake.machine_lives l where l.machine = p_worker and l.ended_at is null for share;
   if v_retired then
     return;
   end if;
+  perform stillwake.recover(10, p_pool, 200);
+  perform stillwake.expire(100, p_pool);
   select * into v_pool from stillwake.pools p where p.name = p_pool;
   -- It was paused for want of budget, and the next one has begun.
   if v_pool.resume_at <= v_now then
@@ -110,6 +111,10 @@ begin
     from unnest(v_probes, v_probing) p (name, job) where b.name = p.name;
   end if;
   perform stillwake.hint_watchers(v_ids);
+  if v_silent then
+    update stillwake.machine_lives l set silent_since = null
+    where l.id = any (array(select m.id from stillwake.machine_lives m where m.id = v_life for no key update skip locked));
+  end if;
   if v_life is not null then
     insert into stillwake.machine_jobs (life, job_id, epoch, pipeline, tenant, claimed_at)
     select v_life, j.id, j.epoch + 1, j.pipeline, j.tenant, v_now from stillwake.live_jobs j where j.id = any (v_ids) on conflict do nothing;

@@ -147,6 +147,11 @@ begin
       'message', format('Worker %s has not been heard of since %s', p_lease.worker, to_char((p_lease.until - p_lease.span) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))));
     v_done := v_done || v_job.id;
   end loop;
+  -- Nobody counts on its machine until it is heard of again. One that is claiming at this moment is passed by.
+  if p_failure is null then
+    update stillwake.machine_lives l set silent_since = stillwake.now()
+    where l.id = any (array(select m.id from stillwake.machine_lives m where m.machine = p_lease.worker and m.ended_at is null and m.silent_since is null for update skip locked));
+  end if;
   if cardinality(v_done) < p_jobs then
     delete from stillwake.leases where id = p_lease.id;
   else

@@ -91,7 +91,7 @@ begin
   join stillwake.pools p on p.name = d.pool
   left join lateral (
     select jsonb_agg(jsonb_build_object('id', l.id, 'machine', l.machine, 'slot', l.slot, 'burst', l.burst, 'provider_id', l.provider_id, 'slots', l.slots,
-      'asked_at', l.asked_at, 'started_at', l.started_at, 'arrived_at', l.arrived_at, 'idle_since', l.idle_since, 'left_at', l.left_at, 'retired_at', l.retired_at,
+      'asked_at', l.asked_at, 'started_at', l.started_at, 'arrived_at', l.arrived_at, 'idle_since', l.idle_since, 'silent_since', l.silent_since, 'left_at', l.left_at, 'retired_at', l.retired_at,
       'running', (select coalesce(sum(cardinality(s.job_ids)), 0) from stillwake.leases s where s.worker = l.machine)) order by l.slot) as lives
     from stillwake.machine_lives l where l.pool = p.name and l.ended_at is null
   ) m on true;
@@ -121,10 +121,10 @@ begin
 end
 $$;
 
--- The provider has started it, or says since when it runs.
+-- The provider has started it, or says since when it runs, by a clock of its own: it did not run before it was asked for, nor will it begin to.
 create or replace function stillwake.machine_started(p_life uuid, p_provider_id text, p_started_at timestamptz default null) returns void
 language sql security definer set search_path = pg_catalog, pg_temp as $$
-  update stillwake.machine_lives l set provider_id = coalesce(p_provider_id, l.provider_id), started_at = coalesce(p_started_at, l.started_at, stillwake.now())
+  update stillwake.machine_lives l set provider_id = coalesce(p_provider_id, l.provider_id), started_at = greatest(l.asked_at, least(coalesce(p_started_at, l.started_at), stillwake.now()))
   where l.id = p_life and l.ended_at is null
 $$;
 
@@ -148,7 +148,7 @@ begin
   from stillwake.pools p
   where p.name = p_pool and not exists (select from stillwake.machine_lives l where l.machine = p_machine and l.ended_at is null)
   on conflict do nothing;
-  update stillwake.machine_lives l set arrived_at = coalesce(l.arrived_at, v_now), started_at = coalesce(l.started_at, v_now), left_at = null, left_reason = null, slots = greatest(p_slots, 1)
+  update stillwake.machine_lives l set arrived_at = coalesce(l.arrived_at, v_now), started_at = coalesce(l.started_at, v_now), left_at = null, left_reason = null, silent_since = null, slots = greatest(p_slots, 1)
   where l.machine = p_machine and l.ended_at is null and l.retired_at is null returning * into v_life;
   return v_life.id is not null;
 end

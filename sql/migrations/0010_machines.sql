@@ -39,6 +39,8 @@ create table stillwake.machine_lives (
   arrived_at    timestamptz,
   -- Since when it has been seen without a job.
   idle_since    timestamptz,
+  -- Since when its worker has not been heard of: a lease of it ran out, or its session is gone. Cleared when it claims again.
+  silent_since  timestamptz,
   left_at       timestamptz,
   left_reason   text,
   -- From then on it claims nothing: it is about to be stopped.

@@ -8,7 +8,7 @@ import type { WorkerOptions } from "../worker/options.ts";
 import { inLine } from "./inert.ts";
 import type { Screen } from "./screen.ts";
 
-export type ProjectPools = Readonly<Record<string, PoolOptions>>;
+export type ProjectPools = Readonly<Record<string, Omit<PoolOptions, "provider">>>;
 
 export interface DevMachines {
   pools: readonly string[];

@@ -38,6 +38,8 @@ const REQUEST_MS = 500;
 const FIRST_SECONDS = 24;
 /** How long a Postgres that somebody else has started may take to end, or its `stillwake dev` to say where it is. */
 const TAKEN_MS = 30_000;
+/** Machines of the pool of demo-report: three jobs at once have three, and each goes when it has had nothing to do for a while. */
+const DEMO_POOLS = { reports: { max: 3, idleExit: "30s" } } as const;
 const DEMO = ["survivor", "report"].map((name) => fileURLToPath(new URL(`demo/${name}.js`, import.meta.url)));
 
 /** What the workers of a project are made with, and which of its pools have machines. */
@@ -119,8 +121,10 @@ async function start(
   );
   const store = project.worker.store ?? config.store ?? `file:${path.resolve(config.dir, "artifacts")}`;
   // Only over a Postgres of its own: the machines that another database knows of are somebody else's to start and to end.
-  const pools = open.postgres ? project.pools : {};
-  const machines = devMachines({ url, schema, store, pools, dir: config.dir, project }, screen);
+  const demonstrates = project.worker.pipelines === undefined;
+  const pools = open.postgres ? (demonstrates ? DEMO_POOLS : project.pools) : {};
+  const worker = { pipelines: DEMO, ...project.worker };
+  const machines = devMachines({ url, schema, store, pools, dir: config.dir, project: { ...project, worker } }, screen);
   if (machines) open.machines = machines;
   const server = createServer({
     url,
@@ -133,13 +137,7 @@ async function start(
   });
   open.server = server;
   const credentials = config.storeCredentials && { storeCredentials: config.storeCredentials };
-  const demonstrates = project.worker.pipelines === undefined;
-  await startWorkers(
-    open,
-    { url, schema, grace: GRACE, ...credentials, pipelines: DEMO, ...project.worker, store },
-    server.stillwake,
-    screen,
-  );
+  await startWorkers(open, { url, schema, grace: GRACE, ...credentials, ...worker, store }, server.stillwake, screen);
   await machines?.start();
   const listening = await listenOnFreePort(server, config.port, screen);
   const database = open.postgres ? url : withoutPassword(url);

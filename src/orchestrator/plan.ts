@@ -76,12 +76,12 @@ export function plan(input: PlanInput): Plan {
   );
   const ended = new Set(actions.flatMap((action) => (action.do === "end" ? [action.life.id] : [])));
   const open = look.lives.filter(({ id }) => !ended.has(id));
-  const present = open.filter((life) => !ending.has(life.id) && !life.leftAt && !life.retiredAt);
+  const present = open.filter((life) => !ending.has(life.id) && !life.leftAt && !life.retiredAt && !life.silentSince);
   const room = present.reduce((sum, { slots, running }) => sum + Math.max(0, slots - running), 0);
   const missing = Math.max(0, look.claimable - room);
   const needed = Math.ceil(missing / settings.slots);
   const wanted = Math.min(settings.max, present.length + needed);
-  const { most, held } = allowance(input, present);
+  const { most, held } = allowance(input, present, ending.size > 0);
   const free = places(input, open);
   const starting = Math.min(needed, most, free.length, Math.max(0, settings.max - open.length));
   const full = open.length + starting >= settings.max;
@@ -107,7 +107,7 @@ function whyOf(claimable: number, room: number, short: string | undefined): stri
 }
 
 /** How many machines may be started now, and why not more. */
-function allowance({ look, settings }: PlanInput, present: Life[]): { most: number; held?: string } {
+function allowance({ look, settings }: PlanInput, present: Life[], isEnding: boolean): { most: number; held?: string } {
   if (look.paused !== null) return { most: 0, held: `the pool is paused: ${look.paused}` };
   const waitMs = blockedMs(look);
   if (waitMs > 0) {
@@ -119,7 +119,8 @@ function allowance({ look, settings }: PlanInput, present: Life[]): { most: numb
   }
   // After one that was of no use the next has to prove itself.
   if (look.vain > 0) {
-    const unproven = present.some((life) => life.running === 0);
+    // What ends in this round may have been of no use as well: that is known in the next.
+    const unproven = isEnding || present.some((life) => life.running === 0);
     return {
       most: unproven ? 0 : 1,
       held: `the last ${look.vain === 1 ? "machine was" : `${look.vain} machines were`} of no use, one is tried at a time`,
@@ -171,6 +172,8 @@ function overdue({ look, settings }: PlanInput, life: Life): string | undefined 
     const limitMs = life.startedAt ? bootMs : bootMs + UNCONFIRMED_MS;
     return msSince(look, life.startedAt ?? life.askedAt) > limitMs ? "its worker never came" : undefined;
   }
+  if (life.silentSince && msSince(look, life.silentSince) > graceMs + PATIENCE_MS)
+    return "its worker has not been heard of since its lease ran out";
   const idleMs = life.idleSince ? msSince(look, life.idleSince) : 0;
   return idleMs > Math.max(idleExitMs, stayMs) + graceMs + PATIENCE_MS
     ? "it has nothing to do and does not leave"

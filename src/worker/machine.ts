@@ -4,6 +4,8 @@ import type { Database } from "../database.ts";
 import { machineArrived, machineLeaves } from "../fleet-verbs.ts";
 import type { PipelineFacts } from "./port.ts";
 
+const PATIENCE_MS = 5000;
+
 export class Machine {
   readonly #database: Database;
   readonly #place: { machine: string; pool: string; slots: number };
@@ -23,11 +25,20 @@ export class Machine {
 
   /** False when there is a job that it could claim. */
   async mayLeave(): Promise<boolean> {
-    return this.#ask(null).catch(() => true);
+    return this.#soon(this.#ask(null)).catch(() => true);
   }
 
   async leave(reason: string): Promise<void> {
-    await this.#ask(reason).catch(() => {});
+    await this.#soon(this.#ask(reason)).catch(() => {});
+  }
+
+  /** A database that went away in this moment would keep the machine for ever. */
+  async #soon(answer: Promise<boolean>): Promise<boolean> {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<boolean>((resolve) => {
+      timer = setTimeout(resolve, PATIENCE_MS, true);
+    });
+    return Promise.race([answer, late]).finally(() => clearTimeout(timer));
   }
 
   #ask(reason: string | null): Promise<boolean> {

@@ -121,7 +121,10 @@ export class Worker {
       onBusy: () => this.#busy(),
     });
     this.#state = "working";
-    if ((await this.#machine?.arrive(pipelines)) === false) void this.drain("the machine is to be stopped");
+    const welcome = (await this.#machine?.arrive(pipelines).catch(() => "closed")) ?? true;
+    // It was told to stop while the database was away.
+    if (welcome === "closed") return this;
+    if (!welcome) void this.drain("the machine is to be stopped");
     const names = pipelines.map(({ name }) => name);
     this.announcer.announce({
       kind: "worker.started",

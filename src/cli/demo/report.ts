@@ -30,6 +30,8 @@ export const report = pipeline("demo-report", {
         "Asks a weather service that is out of reach: an optional step fails, and the job goes on without it.",
     }),
   }),
+  // With `stillwake dev` this pool has machines, which are processes: they come when there is work.
+  pool: "reports",
   // People kill its runner to see what happens, more than once.
   retry: { attempts: 10, crashes: 10 },
 });
