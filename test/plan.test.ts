@@ -77,6 +77,7 @@ function input(look: Partial<Look> = {}, more: Partial<PlanInput> = {}): PlanInp
     },
     placeOf: (name) => slotOf(FLEET, POOL, name),
     shunned: new Set(),
+    unanswered: new Set(),
     strayMs: () => 0,
     prepares: true,
     ...more,
@@ -223,6 +224,9 @@ describe("the plan", () => {
     const warm = [stopped(1), stopped(2), stopped(3)];
     expect(plan(input({ lives: [lost] }))).toMatchObject({ actions: [], ask: true });
     expect(acts(input({ lives: [lost] }, { seen: seen(...warm) }))).toEqual(["repeat"]);
+    const soon = life(4, { startedAt: null, arrivedAt: null, askedAt: ago(20_000) });
+    expect(acts(input({ lives: [soon] }, { seen: seen(...warm) })), "somebody may be at it").toEqual([]);
+    expect(acts(input({ lives: [soon] }, { seen: seen(...warm), unanswered: new Set([soon.id]) }))).toEqual(["repeat"]);
     const there: SeenMachine = { name: lost.machine, id: "x", state: "running" };
     expect(acts(input({ lives: [lost] }, { seen: seen(...warm, there) }))).toEqual(["confirm"]);
     const older = { ...lost, askedAt: ago(settings.bootMs + UNCONFIRMED_MS + SKEW_MS + 1000) };

@@ -147,7 +147,14 @@ function replay(random: () => number): Replayed {
       trouble: null,
       lives,
     };
-    const input = { settings, look, shunned: new Set<number>(), strayMs: () => 0, prepares: false };
+    const input = {
+      settings,
+      look,
+      shunned: new Set<number>(),
+      unanswered: new Set<string>(),
+      strayMs: () => 0,
+      prepares: false,
+    };
     const { actions } = plan({ ...input, placeOf: (name) => slotOf(FLEET, POOL, name) });
     for (const action of actions) {
       if (action.do !== "start") throw new Error(`It wants to ${action.do} at ${look.at.toISOString()}`);

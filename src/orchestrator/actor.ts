@@ -51,6 +51,8 @@ export class Actor {
   readonly #shunned = new Map<number, number>();
   /** Ends that the provider told of by itself, of machines whose life was not in the last look. */
   readonly #ended = new Map<string, SeenMachine>();
+  /** Lives whose start had no answer: something may have been started, or not. */
+  readonly unanswered = new Set<string>();
   #hasTrouble: boolean | undefined;
   #preparedAt = Number.NEGATIVE_INFINITY;
 
@@ -167,6 +169,7 @@ export class Actor {
     this.#ended.delete(order.name);
     try {
       const { id, startedAt } = await provider.start(order);
+      this.unanswered.delete(life);
       await machineStarted(database, life, id, startedAt);
       const seconds = ((performance.now() - began) / 1000).toFixed(1);
       this.#say("info", `${order.name} is started (${seconds} s)`, order.name, { id });
@@ -179,6 +182,7 @@ export class Actor {
       // The trouble first: whoever looks while the place is free again must know why.
       await this.#report(error, look, `${order.name} could not be started${never ? "" : ", as far as is known"}`);
       if (never) await machineEnded(database, life, { exit: { never: true } });
+      else this.unanswered.add(life);
     }
   }
 
@@ -206,6 +210,7 @@ export class Actor {
       endedAt: machine?.endedAt,
     });
     this.#ended.delete(life.machine);
+    this.unanswered.delete(life.id);
     const { oom, code, signal, reason, memory } = exit as {
       oom?: boolean;
       code?: number;

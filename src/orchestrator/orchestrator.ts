@@ -9,7 +9,7 @@ import { StillwakeError } from "../errors.ts";
 import { type Fleet, type Look, look, readFleet, reportTrouble, setMachines, type Trouble } from "../fleet-verbs.ts";
 import { Actor } from "./actor.ts";
 import { databaseAddress } from "./address.ts";
-import type { OrchestratorEvent } from "./event.ts";
+import { actWords, type OrchestratorEvent } from "./event.ts";
 import { machineName, slotOf } from "./names.ts";
 import { type Plan, plan } from "./plan.ts";
 import { type PriceTable, priceOf } from "./prices.ts";
@@ -37,14 +37,17 @@ export interface Pool {
   actor: Actor;
   /** Since when machines without a life have been seen, by their name. */
   strays: Map<string, number>;
-  /** When the provider was asked last. */
+  /** When the provider was asked last, and from when on it may be asked again after it gave no answer. */
   listedAt: number;
+  askAgainAt: number;
   /** The last decision that was said. */
   said: string;
 }
 
 /** How often the provider is asked about machines that run, unless it tells of their ends by itself. */
 const LIST_EVERY_MS = 30_000;
+/** After a provider did not say which machines there are, with all its tries. */
+const ASK_PAUSE_MS = 15_000;
 const FIRST_BACKOFF_MS = 1000;
 const MOST_BACKOFF_MS = 60_000;
 
@@ -181,7 +184,17 @@ export class Orchestrator {
       actor.ended(machine);
       this.#kick();
     });
-    return { name, settings, provider, price, actor, strays: new Map(), listedAt: Number.NEGATIVE_INFINITY, said: "" };
+    return {
+      name,
+      settings,
+      provider,
+      price,
+      actor,
+      strays: new Map(),
+      listedAt: Number.NEGATIVE_INFINITY,
+      askAgainAt: 0,
+      said: "",
+    };
   }
 
   async #register({ name, settings, provider, price }: Pool): Promise<void> {
@@ -266,7 +279,7 @@ export class Orchestrator {
     const dueForList = first.lives.length > 0 && !provider.onEnded && this.#clock.now() - pool.listedAt > LIST_EVERY_MS;
     let now = first;
     let decided = this.#plan(pool, now);
-    if (askAll || dueForList || decided.ask) {
+    if ((askAll || dueForList || decided.ask) && this.#clock.now() >= pool.askAgainAt) {
       const askedAt = this.#clock.now();
       const machines = await this.#list(pool);
       if (machines) {
@@ -289,6 +302,7 @@ export class Orchestrator {
       ...(seen && { seen }),
       placeOf: (name) => slotOf(this.fleet, pool.name, name),
       shunned: pool.actor.shunned(now),
+      unanswered: pool.actor.unanswered,
       strayMs: (name) => now - (pool.strays.get(name) ?? now),
       prepares: pool.provider.prepare !== undefined,
     });
@@ -311,6 +325,7 @@ export class Orchestrator {
 
   async #trouble(pool: Pool, error: unknown): Promise<void> {
     const trouble: Trouble = pool.actor.troubleOf(error);
+    pool.askAgainAt = this.#clock.now() + ASK_PAUSE_MS;
     this.#say({
       kind: "trouble",
       level:
@@ -367,24 +382,5 @@ export class Orchestrator {
 
   #say(event: OrchestratorEvent): void {
     this.#options.onEvent?.(event);
-  }
-}
-
-function actWords(action: Plan["actions"][number]): string {
-  switch (action.do) {
-    case "start":
-      return `start ${action.burst ? "burst " : ""}machine ${action.slot}`;
-    case "prepare":
-      return `make machine ${action.slot}`;
-    case "remove":
-      return `remove ${action.machine.name} (${action.why})`;
-    case "retire":
-      return `end ${action.life.machine} (${action.why})`;
-    case "repeat":
-      return `ask again for ${action.life.machine}`;
-    case "confirm":
-      return `${action.life.machine} is there`;
-    case "end":
-      return `${action.life.machine} has ended`;
   }
 }

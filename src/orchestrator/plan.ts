@@ -37,6 +37,8 @@ export interface PlanInput {
   shunned: ReadonlySet<number>;
   /** For how long this process has seen a machine that has no life, by its name. */
   strayMs(name: string): number;
+  /** Lives whose start was asked for by this process and had no answer, after every try. */
+  unanswered: ReadonlySet<string>;
   /** Whether the provider can make machines beforehand. */
   prepares: boolean;
 }
@@ -59,7 +61,7 @@ export const SKEW_MS = 10_000;
 export const STUCK_MS = 5 * 60_000;
 /** A machine that has left, or should have, is given this long on top of its own times. */
 const PATIENCE_MS = 60_000;
-/** A start that was not confirmed is asked for again after this time: the call itself, with all its tries, is shorter. */
+/** A start by somebody else that was not confirmed is asked for again after this time: the call itself, with all its tries, is shorter. */
 export const UNCONFIRMED_MS = 120_000;
 /** So many machines in a row may be of no use; then there is a pause that doubles. */
 export const MOST_VAIN = 3;
@@ -158,8 +160,9 @@ function inDoubt(input: PlanInput, life: Life): boolean {
   );
 }
 
-function isUnconfirmed({ look }: PlanInput, life: Life): boolean {
-  return life.startedAt === null && msSince(look, life.askedAt) > UNCONFIRMED_MS;
+function isUnconfirmed({ look, unanswered }: PlanInput, life: Life): boolean {
+  if (life.startedAt !== null) return false;
+  return msSince(look, life.askedAt) > UNCONFIRMED_MS || (unanswered.has(life.id) && blockedMs(look) === 0);
 }
 
 /** What it should have done by now and has not. */
