@@ -308,7 +308,7 @@ async function fleet(ask: Ask, schema: string, address: string | null): Promise<
   const { id, copied, lives, troubles } = await ask(
     `select f.id, case when f.cluster <> ${schema}.cluster_id() then 'of cluster ' || f.cluster
         when f.database <> (select d.oid::bigint from pg_database d where d.datname = current_database()) then 'of this cluster with number ' || f.database
-        when $1 <> all (f.addresses) and cardinality(f.addresses) > 0 then 'at ' || array_to_string(f.addresses, ', ') end as copied,
+        when coalesce($1, 'local') <> all (f.addresses) then 'at ' || array_to_string(f.addresses, ', ') end as copied,
       (select count(*) from ${schema}.machine_lives l where l.ended_at is null)::text as lives,
       (select string_agg(format('%s: %s', p.name, p.trouble ->> 'message'), '; ' order by p.name) from ${schema}.pools p where p.trouble is not null) as troubles
     from (select 1) one left join ${schema}.fleet f on true`,

@@ -31,6 +31,8 @@ export interface MachineFacts {
   provider: string;
   size?: string;
   region?: string;
+  /** Of what they are made, in short. */
+  made?: string;
   slots: number;
   warm: number;
   max: number;
@@ -97,6 +99,8 @@ export interface Look {
   vainAt: Date | null;
   trouble: Trouble | null;
   lives: Life[];
+  /** Whoever has jobs of the pool, machine or not. */
+  working: string[];
 }
 
 interface LookRow {
@@ -111,6 +115,7 @@ interface LookRow {
   vain_at: Date | null;
   trouble: Trouble | null;
   lives: Record<string, string | number | boolean | null>[];
+  working: string[];
 }
 
 export async function look(database: Database, pools: readonly string[]): Promise<Look[]> {

@@ -23,7 +23,7 @@ export class Poker {
   readonly #limitMs: number;
   #underway: Promise<unknown> | undefined;
   #next: Promise<unknown> | undefined;
-  #later = new Set<NodeJS.Timeout>();
+  #later = new Map<number, NodeJS.Timeout>();
 
   constructor(target: PokeTarget) {
     if (typeof target === "function") {
@@ -58,21 +58,22 @@ export class Poker {
     clearTimeout(timer);
   }
 
-  /** Something will be committed, by somebody else. */
+  /** Something will be committed, by somebody else. The first of these moments is kept, those after it move with the last call. */
   pokeLater(): void {
-    if (this.#later.size > 0) return;
-    for (const ms of LATER_MS) {
+    for (const [place, ms] of LATER_MS.entries()) {
+      if (place === 0 && this.#later.has(ms)) continue;
+      clearTimeout(this.#later.get(ms));
       const timer = setTimeout(() => {
-        this.#later.delete(timer);
+        this.#later.delete(ms);
         void this.poke();
       }, ms);
       timer.unref();
-      this.#later.add(timer);
+      this.#later.set(ms, timer);
     }
   }
 
   close(): void {
-    for (const timer of this.#later) clearTimeout(timer);
+    for (const timer of this.#later.values()) clearTimeout(timer);
     this.#later.clear();
   }
 

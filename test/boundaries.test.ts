@@ -54,7 +54,7 @@ describe("the source", () => {
       // As a project of its own would be written: on the public doors.
       "cli/demo": /^cli\/demo\/|^worker\/index\.ts$|^index\.ts$/,
       // Templates: of settings, and of nothing else.
-      "cli/deploy": /^cli\/deploy\/|^cli\/flags\.ts$|^(errors|nearest)\.ts$/,
+      "cli/deploy": /^cli\/deploy\/|^cli\/flags\.ts$|^orchestrator\/fly-size\.ts$|^(errors|nearest)\.ts$/,
       view: /^view\/|^inert\.ts$/,
       react: /^react\/|^view\//,
       element: /^element\/|^view\//,

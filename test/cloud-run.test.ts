@@ -3,9 +3,11 @@
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
+import { inspect } from "node:util";
 import { afterEach, describe, expect, it } from "vitest";
 import { type CloudRunOptions, cloudRun } from "../src/orchestrator/cloud-run.ts";
 import { machineName } from "../src/orchestrator/names.ts";
+import { priceOf } from "../src/orchestrator/prices.ts";
 import type { Order, Provider, ProviderError } from "../src/orchestrator/provider.ts";
 import { readPoolOptions } from "../src/orchestrator/settings.ts";
 import { FULL } from "./setup/aftermath.ts";
@@ -45,9 +47,9 @@ afterEach(async () => {
   expect(fake?.violations ?? []).toEqual([]);
 });
 
-async function open(options: FakeCloudRunOptions & { timeout?: string } = {}): Promise<Stage> {
+async function open(options: FakeCloudRunOptions = {}): Promise<Stage> {
   const time = testTime();
-  const fake = await startFakeCloudRun({ now: time.now, ...options });
+  const fake = await startFakeCloudRun({ now: time.now, onStuck: time.giveUp, ...options });
   const said: string[] = [];
   const another: Stage["another"] = (own = {}, { fleet = FLEET, pool = POOL } = {}) =>
     cloudRun({
@@ -60,7 +62,7 @@ async function open(options: FakeCloudRunOptions & { timeout?: string } = {}): P
       env: { NODE_OPTIONS: "--max-old-space-size=3072" },
       secrets: { STILLWAKE_DATABASE_URL: "stillwake-url", STILLWAKE_SEAL_KEYS: "seal-keys:3" },
       base: fake.url,
-      timeout: options.timeout ?? "20s",
+      timeout: "60s",
       fetch: time.fetch,
       ...own,
     })({ fleet, pool, slots: 1, graceMs: 30_000, clock: time, say: (_, message) => said.push(message) });
@@ -165,6 +167,11 @@ describe("what is made", () => {
       template: { taskCount: 1, template: { containers: [{ image: "own:1" }], maxRetries: 3, timeout: "600s" } },
       updates: 0,
     });
+    const bare = another({ job: "our-worker", cpu: undefined, memoryMb: undefined });
+    expect(bare.facts).not.toHaveProperty("cpus");
+    expect(priceOf("cloud-run", bare.facts), "of a size that is not known").toBeUndefined();
+    expect(priceOf("cloud-run", provider.facts)).toBeDefined();
+    expect(await bare.check!()).toContainEqual(expect.stringContaining("give cloudRun() its cpu and memoryMb"));
     expect(await provider.check!()).toEqual([
       expect.stringContaining("retries 3 times"),
       expect.stringContaining("after 600s"),
@@ -264,6 +271,9 @@ describe("what is seen", () => {
       { name: order(2).name, state: "running" },
     ]);
     expect((await larger.list()).find(({ name }) => name === order(2).name)!.stale).toBeUndefined();
+    expect(another().facts.made).toBe(provider.facts.made);
+    expect(larger.facts.made).not.toBe(provider.facts.made);
+    expect(another({ job: "one" }).facts.made).not.toBe(another({ job: "two" }).facts.made);
     const [old] = (await larger.list()).filter(({ stale }) => stale);
     await larger.remove(old!);
     expect(fake.machine(order(1).name).state).toBe("cancelled");
@@ -293,6 +303,27 @@ describe("what is seen", () => {
     const before = fake.count("listExecutions");
     expect(await provider.list()).toHaveLength(100);
     expect(fake.count("listExecutions") - before).toBe(1);
+  });
+
+  it("tells of an end that it has read while it looked for another machine, however many have been made since", async () => {
+    const { fake, provider, time } = await open();
+    const { id } = await provider.start(order(1));
+    await provider.list();
+    for (let serial = 100; serial < 260; serial++) {
+      const env = { ...order(2, serial).env, STILLWAKE_FLEET: FLEET };
+      Object.assign(fake.add(JOB, env, "succeeded"), { endedAt: time.now() });
+      time.advance(60_000);
+    }
+    fake.exit(order(1).name, { code: 7 });
+    await provider.start(order(3));
+    // A list that fails half way has told of nothing.
+    const pages = fake.count("listExecutions");
+    fake.fail("listExecutions", status(503), status(503), status(503), status(503));
+    await failure(provider.list());
+    expect(fake.count("listExecutions") - pages).toBe(4);
+    const told = (await provider.list()).find(({ name }) => name === order(1).name);
+    expect(told).toMatchObject({ id, state: "gone" });
+    expect(await provider.autopsy!(told!)).toEqual({ code: 7 });
   });
 
   it("throws when it cannot be answered, and never says that there are none", async () => {
@@ -335,6 +366,7 @@ describe("T44: when the answer does not come", () => {
   const faults: [string, Fault, Partial<ProviderError> | undefined][] = [
     ["is lost after the execution was made", { kind: "lost" }, undefined],
     ["comes after we gave up", { kind: "late" }, undefined],
+    ["is 502 after the execution was made", status(502, { done: true }), undefined],
     ["is 500", status(500), undefined],
     ["is 503", status(503), undefined],
     ["is 429", status(429), undefined],
@@ -344,7 +376,7 @@ describe("T44: when the answer does not come", () => {
   ];
 
   it.each(faults)("there is one machine when it %s", async (_, fault, expected) => {
-    const { fake, provider } = await open({ timeout: "1s" });
+    const { fake, provider } = await open();
     await provider.list();
     fake.fail("runJob", fault);
     if (expected) {
@@ -361,7 +393,7 @@ describe("T44: when the answer does not come", () => {
   });
 
   it("there is one machine when the execution comes after we gave up", async () => {
-    const { fake, provider } = await open({ timeout: "1s" });
+    const { fake, provider } = await open();
     await provider.list();
     fake.fail("runJob", { kind: "belated" });
     const done = await provider.start(order(1)).catch((error: ProviderError) => error);
@@ -380,9 +412,11 @@ describe("T44: when the answer does not come", () => {
     expect(time.waits).toEqual([1000, 2000, 4000]);
     expect(fake.count("listExecutions") - lists).toBe(5);
     time.waits.length = 0;
-    fake.fail("runJob", status(429), status(429, { retryAfter: 11 }));
+    const from = time.now();
+    const date = new Date(Math.ceil(time.now() / 1000) * 1000 + 11_000);
+    fake.fail("runJob", status(429), status(429, { retryAfter: date.toUTCString() }), status(429, { retryAfter: 3 }));
     await provider.start(order(3));
-    expect(time.waits).toEqual([2000, 11_000]);
+    expect(time.waits).toEqual([2000, date.getTime() - from - 2000, 3000]);
   });
 
   it("does not say of a machine that is in doubt that it is certainly not there", async () => {
@@ -410,7 +444,7 @@ describe("T44: when the answer does not come", () => {
   });
 
   it("leaks and doubles nothing over many starts with random failures", async () => {
-    const { fake, provider, time } = await open({ timeout: "500ms" });
+    const { fake, provider, time } = await open();
     const random = dice(SEED);
     const kinds: Fault[] = [
       status(500),
@@ -418,8 +452,8 @@ describe("T44: when the answer does not come", () => {
       status(429),
       { kind: "lost" },
       { kind: "reset" },
-      // This one takes as long as a call may.
-      ...(FULL ? [{ kind: "late" } as const] : []),
+      { kind: "late" },
+      status(502, { done: true }),
     ];
     await provider.start(order(999));
     fake.chaos({
@@ -538,6 +572,40 @@ describe("how it gets in", () => {
     await another({ ...without("token"), credentials: { ...user, token_uri: tokens.key.token_uri } }).list();
     expect(tokens.given.map(({ by }) => by)).toEqual(["user"]);
     await another({ token: async () => fake.token }).list();
+  });
+
+  it("takes a key as text, and says nothing back of a text that cannot be used", async () => {
+    const { fake, another } = await open();
+    tokens = await startFakeTokens({ onToken: (token) => fake.tokens.add(token) });
+    const { key } = tokens;
+    await another({ ...without("token"), credentials: ` ${JSON.stringify(key, null, 2)}` }).list();
+    expect(tokens.given.map(({ by }) => by)).toEqual(["key"]);
+    const secret = key.private_key.split("\n")[1]!;
+    const whole = JSON.stringify(key);
+    const useless = [
+      whole.slice(0, -1),
+      whole.replaceAll("{", "").replaceAll("}", ""),
+      key.private_key,
+      Buffer.from(whole).toString("base64"),
+      secret,
+      { ...key, private_key: secret },
+      JSON.stringify({ ...key, private_key: secret }),
+    ];
+    for (const credentials of useless) {
+      const error = await failure(another({ ...without("token"), credentials }).list());
+      expect(error).toMatchObject({ trouble: "auth", certain: true });
+      // With all that is printed of an error, such as what caused it.
+      const printed = inspect(error, { depth: 9, maxStringLength: null });
+      for (const part of [secret, secret.slice(0, 12), Buffer.from(whole).toString("base64").slice(0, 24)]) {
+        expect(printed).not.toContain(part);
+      }
+    }
+    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-key-"));
+    fs.writeFileSync(`${dir}/key.json`, key.private_key);
+    const error = await failure(another({ ...without("token"), credentials: `${dir}/key.json` }).list());
+    expect(error.message).toContain(`in ${dir}/key.json is not JSON`);
+    expect(inspect(error, { depth: 9 })).not.toContain(secret);
+    fs.rmSync(dir, { recursive: true });
   });
 
   it("says why there is no token: a key that is refused, that cannot be read, or of a kind that is not understood", async () => {

@@ -5,6 +5,7 @@ import fs from "node:fs";
 import { createRequire } from "node:module";
 import os from "node:os";
 import path from "node:path";
+import { pathToFileURL } from "node:url";
 import { Ajv, type ValidateFunction } from "ajv";
 import { parse as parseToml } from "smol-toml";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from "vitest";
@@ -47,6 +48,7 @@ const calls: Record<string, string[]> = {
   "Cloud Run, drained by the clock": ["cloud-run", "--project", "acme-prod", "--drain", "*/5 * * * *"],
   "Cloud Run, large":
     "cloud-run --project acme-prod --region europe-west1 --size 8 --memory 32gb --pool Scan.v2 --name eu".split(" "),
+  "Cloud Run, under a name that means something to YAML": "cloud-run --project acme-prod --name on".split(" "),
   "Kubernetes, as it comes": ["kubernetes"],
   "Kubernetes, with all it takes":
     "kubernetes --namespace jobs --image registry.example.com:5000/acme:v3 --size 0.5 --memory 512mb --max 40 --slots 2 --pool scan".split(
@@ -75,9 +77,10 @@ describe.each(Object.entries(calls))("%s:", (_name, args) => {
     }
   });
 
-  it("no file has the value of a secret", async () => {
+  it("no file has the value of a secret, or tells anybody to make one an argument", async () => {
     const files = await made(args);
     for (const [name, text] of Object.entries(files)) {
+      expect(text, name).not.toMatch(/--from-literal|--url/);
       expect(text.replaceAll("postgres://…", ""), name).not.toMatch(
         /postgres(ql)?:\/\/|fm2_|FlyV1|BEGIN .*KEY|password/i,
       );
@@ -304,6 +307,30 @@ describe("Cloud Run", () => {
     });
   });
 
+  it("a clock names its pool, which stillwake.config need not have: those without one are the orchestrator's", async () => {
+    const clocks = ["--drain", "commits=*/5 * * * *", "--drain", "users=0 */4 * * *"];
+    const alone = await made(["cloud-run", "--project", "acme-prod", ...clocks]);
+    expect(Object.keys(alone).filter((name) => name.startsWith("job."))).toEqual([
+      "job.commits.yaml",
+      "job.users.yaml",
+      "job.watchdog.yaml",
+    ]);
+    expect(alone).not.toHaveProperty(["service.yaml"]);
+    const { stdout, stderr } = await command(["deploy", "cloud-run", "--print", ...clocks, "--drain", "7 * * * *"]);
+    expect(stdout.match(/^schedule ".*$/gm)).toEqual([
+      'schedule "$name-default" "7 * * * *"',
+      'schedule "$name-commits" "*/5 * * * *"',
+      'schedule "$name-users" "0 */4 * * *"',
+      'schedule "$name-watchdog" "*/15 * * * *"',
+    ]);
+    expect(stderr).not.toContain("stillwake.config needs");
+    pools("{ scan: {} }", "with-scan.mjs");
+    const both = await command(["deploy", "cloud-run", "--print", ...clocks, "--config", "with-scan.mjs"]);
+    expect(both.stdout.match(/^==> .*job\..*$/gm)).toHaveLength(4);
+    expect(both.stdout).toContain("service.yaml");
+    expect(both.stderr).toMatch(/needs these pools[\s\S]*"scan": \{[^\n]*\n {4}\},/);
+  });
+
   it("S42: the orchestrator's role is what it does and no more, and is given on its jobs alone; the clock may only start them", async () => {
     const { "deploy.sh": deploy = "", "schedulers.sh": clock = "" } = await made([
       "cloud-run",
@@ -399,6 +426,29 @@ describe("Kubernetes", () => {
     },
   );
 
+  it("S41: the lines of the example make the secrets, and no secret is in the words of a call", async () => {
+    const files = await made(["kubernetes", "--namespace", "jobs"]);
+    const lines = `${files["secret.example.yaml"]}${files["scaledjob.yaml"]}`.match(
+      /^# {3}( {2})?(printf|kubectl) .*$/gm,
+    )!;
+    const bin = fs.mkdtempSync(path.join(base, "kubectl-"));
+    const fake = `#!/bin/sh\necho "$*" >>"${bin}/calls"\nsed "s/^/$6 /" "\${7#--from-env-file=}" >>"${bin}/inputs"\n`;
+    fs.writeFileSync(path.join(bin, "kubectl"), fake, { mode: 0o755 });
+    const url = "postgres://app:geheim%2F=@db/x";
+    const env = { PATH: `${bin}:/usr/bin:/bin`, DATABASE_URL: url, WORKER_DATABASE_URL: url, KEDA_DATABASE_URL: url };
+    const script = lines.map((line) => line.slice(1)).join("\n");
+    expect(spawnSync("bash", ["-euo", "pipefail"], { input: script, env, encoding: "utf8" })).toMatchObject({
+      status: 0,
+    });
+    expect(fs.readFileSync(path.join(bin, "inputs"), "utf8").trimEnd().split("\n")).toEqual([
+      `stillwake-orchestrator STILLWAKE_DATABASE_URL=${url}`,
+      expect.stringMatching(/^stillwake-orchestrator STILLWAKE_TOKEN=[0-9a-f]{48}$/),
+      `stillwake-worker STILLWAKE_DATABASE_URL=${url}`,
+      `stillwake-keda url=${url}`,
+    ]);
+    expect(fs.readFileSync(path.join(bin, "calls"), "utf8")).not.toContain("geheim");
+  });
+
   it("S42: the orchestrator may make, see and delete Jobs and see pods, here and nowhere else; workers have no token", async () => {
     const files = await made(["kubernetes"]);
     const all = documents(files["rbac.yaml"]!, "rbac.yaml") as KubeObject[];
@@ -454,6 +504,20 @@ describe("Kubernetes", () => {
         (deployment as { spec: { template: object } }).spec.template,
         "orchestrator.yaml",
       );
+    },
+  );
+
+  it.each(["on", "no", "null", "true", "123", "1e3"])(
+    "a namespace may be called %s, and stays a word",
+    async (name) => {
+      const files = await made(["kubernetes", "--namespace", name]);
+      const all = Object.entries(files)
+        .filter(([file]) => file.endsWith(".yaml"))
+        .flatMap(([file, text]) => documents(text, file, "1.1") as KubeObject[]);
+      const named = all.map(({ kind, metadata }) => (kind === "Namespace" ? metadata.name : metadata.namespace));
+      expect(new Set(named)).toEqual(new Set([name]));
+      const binding = all.find(({ kind }) => kind === "RoleBinding");
+      expect(binding).toMatchObject({ subjects: [{ namespace: name }] });
     },
   );
 
@@ -550,12 +614,16 @@ describe("stillwake deploy", () => {
   );
 
   it("takes pools, sizes and numbers from stillwake.config, and flags before them", async () => {
-    const facts = "facts: { size: 'performance-2x', memoryMb: 8192, region: 'ams' }";
-    pools(
-      `{ scan: { slots: 2, warm: 1, max: 4, grace: "90s", provider: () => ({ kind: "fly", ${facts} }) }, mail: { provider: () => ({ kind: "local", facts: {} }) } }`,
+    realPools(`{
+      scan: { slots: 2, warm: 1, max: 4, grace: "90s", provider: fly({ app: "acme-workers", size: "performance-2x", memoryMb: 8192, region: "ams" }) },
+      mail: { provider: local() },
+    }`);
+    const first = await command(["deploy", "fly"]);
+    expect(first.stderr).not.toContain("is not known here");
+    expect(first.stderr, "what the file has is not shown").toMatch(
+      /pools: \{\n {6}"mail": \{[^\n]*performance-1x[^\n]*\n {4}\},/,
     );
-    const files = await made(["fly"]);
-    expect(parseToml(files["fly.worker.toml"]!)).toMatchObject({
+    expect(parseToml(fs.readFileSync("deploy/fly.worker.toml", "utf8"))).toMatchObject({
       primary_region: "ams",
       kill_timeout: "90s",
       processes: { scan: "stillwake worker --pool scan", mail: "stillwake worker --pool mail" },
@@ -567,8 +635,46 @@ describe("stillwake deploy", () => {
     const { stdout, stderr } = await command(["deploy", "fly", "--print", "--pool", "scan", "--memory", "4gb"]);
     expect(stdout).toContain('memory = "4gb"');
     expect(stdout).not.toContain("mail");
+    const larger = await command(["deploy", "fly", "--print", "--pool", "scan", "--size", "performance-8x"]);
+    expect(larger.stdout, "the memory of the other size does not go with it").toContain('memory = "16gb"');
     expect(stderr).not.toContain("stillwake.config needs these pools");
   });
+
+  it.each([
+    [
+      "fly",
+      'fly({ app: "acme-workers", size: "performance-14x", region: "iad" })',
+      /size = "performance-14x"\nmemory = "28gb"/,
+    ],
+    [
+      "cloud-run",
+      'cloudRun({ project: "acme-prod", region: "europe-west1", job: "acme-scan", cpu: 4, memoryMb: 8192 })',
+      /cpu: "4"\n\s+memory: 8Gi/,
+    ],
+    [
+      "kubernetes",
+      'kubernetes({ namespace: "jobs", image: "registry.example.com/acme:v1", cpu: 0.5, memoryMb: 512, server: "https://127.0.0.1", token: "of nobody" })',
+      /cpu: "0\.5"\n\s+memory: 512Mi/,
+    ],
+  ])(
+    "%s: its own provider tells what machines are, where neither a token nor an image is at hand",
+    async (platform, provider, told) => {
+      for (const name of [
+        "FLY_API_TOKEN",
+        "FLY_ACCESS_TOKEN",
+        "FLY_IMAGE_REF",
+        "STILLWAKE_IMAGE",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+      ])
+        vi.stubEnv(name, "");
+      onTestFinished(() => void vi.unstubAllEnvs());
+      realPools(`{ scan: { provider: ${provider} } }`);
+      const { stdout, stderr } = await command(["deploy", platform, "--print"]);
+      expect(stdout).toMatch(told);
+      expect(stderr).not.toMatch(/is not known here|needs these pools/);
+      if (platform === "cloud-run") expect(stdout).toContain('region="europe-west1"');
+    },
+  );
 
   it("goes on without a stillwake.config that cannot be read, and says so; not without one that was named", async () => {
     fs.writeFileSync("stillwake.config.mjs", "throw new Error('no database here')");
@@ -578,11 +684,17 @@ describe("stillwake deploy", () => {
       "The pools of stillwake.config are not known, since it cannot be read here: no database here",
     );
     expect((await command(["deploy", "fly", "--print", "--config", "stillwake.config.mjs"])).code).toBe(1);
-    pools(`{ scan: { provider: () => { throw new Error("fly() of pool \\"scan\\" has no token") } } }`, "other.mjs");
-    const other = await command(["deploy", "fly", "--print", "--config", "other.mjs"]);
-    expect(other.stderr).toMatch(
-      /The size of pool scan is not known here, so it is the usual one unless flags tell: fly\(\) of pool "scan" has no token/,
+  });
+
+  it("says what a provider cannot tell here, and does not show a pool again that the file has", async () => {
+    vi.stubEnv("KUBERNETES_SERVICE_HOST", "");
+    onTestFinished(() => void vi.unstubAllEnvs());
+    realPools(`{ scan: { provider: kubernetes({ image: "registry.example.com/acme:v1" }) } }`);
+    const { stderr } = await command(["deploy", "kubernetes", "--print"]);
+    expect(stderr).toMatch(
+      /The size of pool scan is not known here, so it is the usual one unless flags tell: kubernetes\(\) is told no server/,
     );
+    expect(stderr).not.toContain("needs these pools");
   });
 
   it("says what the image will miss", async () => {
@@ -597,10 +709,10 @@ describe("stillwake deploy", () => {
     [["flyy"], /Did you mean fly\?/],
     [["fly", "--name", "A b"], /--name "A b" cannot be used\. Use lower-case letters/],
     [["fly", "--name", 'x"; rm -rf ~; "'], /--name .* cannot be used/],
-    [["fly", "--size", "huge"], /--size "huge" cannot be used\. Use one of shared-cpu-1x/],
+    [["fly", "--size", "huge"], /Fly has no machines of size "huge"\. Use one of shared-cpu-1x.* performance-14x/],
     [
       ["fly", "--size", "performance-8x", "--memory", "8gb"],
-      /--memory "8192mb" cannot be used\. performance-8x has from 16384mb to 65536mb/,
+      /Fly has no performance-8x with 8192 MB of memory\. Use from 16384 to 65536/,
     ],
     [["fly", "--memory", "much"], /--memory "much" cannot be used\. Use megabytes or gigabytes/],
     [["fly", "--warm", "6", "--max", "5"], /keeps 6 machines warm and may have 5\. Raise --max/],
@@ -614,7 +726,10 @@ describe("stillwake deploy", () => {
     [["cloud-run", "--size", "3"], /--size "3" cannot be used\. Use 1, 2, 4, 6, 8 vCPUs/],
     [["cloud-run", "--memory", "5gb"], /With 1 vCPU it is from 0\.5gb to 4gb/],
     [["cloud-run", "--drain", "hourly"], /--drain "hourly" cannot be used\. Use a cron of five parts/],
-    [["cloud-run", "--drain", "users=0 * * * *"], /There is no pool "users"\. There is: default/],
+    [
+      ["cloud-run", "--pool", "scan", "--drain", "users=0 * * * *"],
+      /--drain names pool "users", and --pool is scan\. Leave one of them out/,
+    ],
     [["cloud-run", "--image", "gcr.io/acme/acme:v1"], /has a tag\. Leave it out/],
     [["cloud-run", "--pool", "watchdog"], /A pool is called watchdog, as the job/],
     [["cloud-run", "--name", "a-name-that-is-too-long"], /Use lower-case letters, digits and dashes, 17 at most/],
@@ -658,14 +773,24 @@ function pools(text: string, file = "stillwake.config.mjs"): void {
   fs.writeFileSync(file, `export default { pools: ${text} };`);
 }
 
+/** With the providers themselves, as projects write it. */
+function realPools(text: string): void {
+  const providers = pathToFileURL(path.join(ROOT, "src/orchestrator/index.ts")).href;
+  fs.writeFileSync(
+    "stillwake.config.mjs",
+    `import { cloudRun, fly, kubernetes, local } from ${JSON.stringify(providers)};\nexport default { pools: ${text} };`,
+  );
+}
+
 /** What dockerfilelint complains of. */
 function lint(file: string): string[] {
   const { run } = require("dockerfilelint") as { run(dir: string, text: string): { line: string; title: string }[] };
   return run(path.resolve("."), fs.readFileSync(file, "utf8")).map(({ line, title }) => `${line}: ${title}`);
 }
 
-function documents(text: string, name: string): unknown[] {
-  return parseAllDocuments(text).map((document) => {
+/** By 1.1, as most programs read YAML, "on" is true. */
+function documents(text: string, name: string, version: "1.1" | "1.2" = "1.2"): unknown[] {
+  return parseAllDocuments(text, { version }).map((document) => {
     expect([...document.errors, ...document.warnings], name).toEqual([]);
     return document.toJS();
   });

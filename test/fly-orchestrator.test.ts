@@ -362,6 +362,7 @@ it(
       status(429, { retryAfter: 3 }),
       ...(["reset", "hang", "lost", "lost", "late", "half", "half"] as const).map((kind) => ({ kind })),
       { kind: "belated", calls: 2 },
+      status(502, { done: true }),
     ];
     const random = dice(SEED);
     const ids: string[] = [];

@@ -341,8 +341,9 @@ describe("the table of edge cases", () => {
     const { provider, fake, said } = await open({ region: ["iad", "ewr", "ord"] });
     fake.full.add("iad");
     fake.full.add("ewr");
-    await provider.start(order(1, 1));
-    expect(fake.alive()).toMatchObject([{ region: "ord" }]);
+    const { id } = await provider.start(order(1, 1));
+    expect(await provider.start(order(1, 1)), "where it is, if not in the first").toEqual({ id, region: "ord" });
+    expect(fake.alive()).toMatchObject([{ id, region: "ord" }]);
     expect(said).toHaveLength(2);
     fake.full.add("ord");
     const error = await failure(provider.start(order(2, 2)));
@@ -364,6 +365,7 @@ describe("the table of edge cases", () => {
 describe("T44: a call whose answer never came", () => {
   it.each<[string, Fault, number]>([
     ["refused by something in between", status(502, { body: "<html>Bad gateway</html>" }), 2],
+    ["done and refused by something in between", status(502, { body: "<html>Bad gateway</html>", done: true }), 1],
     ["not answered", { kind: "hang" }, 2],
     ["done and the answer lost", { kind: "lost" }, 1],
     ["done and answered after the client gave up", { kind: "late" }, 1],
@@ -380,10 +382,13 @@ describe("T44: a call whose answer never came", () => {
     expect(fake.count("list")).toBe(1);
   });
 
-  it.each(["hang", "lost", "late", "belated"] as const)("start, %s: the same machine runs once", async (kind) => {
+  it.each<[string, Fault]>([
+    ...(["hang", "lost", "late", "belated"] as const).map((kind): [string, Fault] => [kind, { kind }]),
+    ["done and answered 502", status(502, { done: true })],
+  ])("start, %s: the same machine runs once", async (_, fault) => {
     const { provider, fake } = await open();
     const name = await warm(1);
-    fake.fail("start", { kind });
+    fake.fail("start", fault);
     const { id } = await provider.start(order(1));
     await fake.settled();
     expect(fake.alive()).toMatchObject([{ id, name, state: "started", starts: 2 }]);
@@ -409,6 +414,34 @@ describe("T44: a call whose answer never came", () => {
     fake.fail("create", status(409, { message: "already_exists: name" }));
     const again = stage!.another();
     expect(await again.start(order(1, 1))).toEqual({ id });
+  });
+
+  it("create, lost, and 409 without an id while the list lags: it is not certain, and no stranger's", async () => {
+    const { provider, fake } = await open();
+    fake.fail("create", { kind: "lost" }, status(409, { message: "already_exists: name" }));
+    fake.fail("list", status(200, { body: [] }), status(200, { body: [] }));
+    const error = await failure(provider.start(order(1, 1)));
+    expect(error).toMatchObject({ trouble: "unstartable", certain: false });
+    expect(error.message).not.toContain("not of this fleet");
+    const { id } = await provider.start(order(1, 1));
+    expect(fake.alive()).toMatchObject([{ id, starts: 1 }]);
+  });
+
+  it("create, lost, and it has run and gone before it is asked again: it is not certain that it never ran", async () => {
+    const { provider, fake } = await open();
+    fake.fail("create", { kind: "lost" }, status(409, { message: "already_exists: machine ID 0000" }));
+    fake.fail("list", status(500));
+    const machine = {
+      id: "0000",
+      name: order(1, 1).name,
+      state: "destroyed",
+      region: "iad",
+      created_at: "",
+      updated_at: "",
+    };
+    const tags = { stillwake_fleet: FLEET, stillwake_pool: POOL };
+    fake.fail("get", status(200, { body: { ...machine, config: { image: "a", metadata: tags } } }));
+    expect(await failure(provider.start(order(1, 1)))).toMatchObject({ trouble: "unstartable", certain: false });
   });
 
   it("create, lost, and then nobody to ask: it is not certain, and asking again later adopts it", async () => {
@@ -494,6 +527,7 @@ describe("T44: a call whose answer never came", () => {
       status(429, { retryAfter: 3 }),
       ...(["reset", "lost", "lost", "late", "hang"] as const).map((kind) => ({ kind })),
       { kind: "belated", calls: 3 },
+      status(502, { done: true }),
     ];
     fake.chaos({ random: dice(SEED), chance: 0.4, faults });
     const orders = [1, 2, 3, 4, 5, 6].map((slot) => (slot <= 3 ? order(slot) : order(slot, slot)));
@@ -607,6 +641,41 @@ describe("T47: what is not ours", () => {
   });
 });
 
+describe("what is removed", () => {
+  it("a machine that was seen as stopped goes only if it still is: one that somebody has started since survives", async () => {
+    const { provider, fake } = await open();
+    const name = await warm(1);
+    const [idle] = await provider.list();
+    expect(idle).toMatchObject({ name, state: "stopped" });
+    await stage!.another().start(order(1));
+    expect((await failure(provider.remove(idle!))).message).toMatch(/it was stopped, and now it is started/);
+    expect(fake.count("remove")).toBe(0);
+    // It is read as stopped, and started before it can be removed.
+    fake.exit(name, { code: 0 });
+    fake.fail("remove", status(412, { message: "failed_precondition: not currently stopped" }));
+    await failure(provider.remove(idle!));
+    expect(fake.calls.at(-1)!.query.get("force")).toBe("false");
+    expect(fake.alive()).toMatchObject([{ name }]);
+    await provider.remove(idle!);
+    expect(fake.alive()).toEqual([]);
+    expect(fake.calls.at(-1)!.query.get("force")).toBe("false");
+  });
+
+  it("one that was seen to run, or is of no use, goes whatever it does", async () => {
+    const { provider, fake } = await open();
+    await provider.start(order(1));
+    const [running] = await provider.list();
+    await provider.remove(running!);
+    expect(fake.calls.at(-1)!.query.get("force")).toBe("true");
+    await warm(2);
+    fake.move(order(2).name, "launch_failed");
+    const [broken] = await provider.list();
+    expect(broken).toMatchObject({ state: "stopped", stale: true });
+    await provider.remove(broken!);
+    expect(fake.alive()).toEqual([]);
+  });
+});
+
 describe("limits", () => {
   it("makes 8 burst machines at once within what Fly allows: 3, and then one a second", async () => {
     const { provider, fake, time } = await open();
@@ -666,6 +735,37 @@ describe("settings", () => {
     expect(() => made({ fleet: FLEET, pool: POOL, slots: 1, graceMs: 1000, clock: time, say: () => {} })).toThrow(
       expect.objectContaining({ code: "INVALID_INPUT", field: "env" }),
     );
+  });
+
+  it("says of what machines are made where there is neither token nor image, and refuses to do anything", async () => {
+    const { fake, time } = await open();
+    const before = { ...process.env };
+    for (const name of ["FLY_API_TOKEN", "FLY_ACCESS_TOKEN", "STILLWAKE_IMAGE", "FLY_IMAGE_REF"])
+      delete process.env[name];
+    try {
+      const where = { app: "workers", base: fake.url, fetch: time.fetch, size: "performance-2x", region: "ord" };
+      const context = { fleet: FLEET, pool: POOL, slots: 1, graceMs: 1000, clock: time, say: () => {} };
+      const bare = fly({ ...where, token: undefined, image: undefined })(context);
+      expect(bare.facts).toMatchObject({ size: "performance-2x", region: "ord", cpus: 2, memoryMb: 4096 });
+      expect(await bare.check!()).toEqual([expect.stringMatching(/no token\. Set FLY_API_TOKEN/)]);
+      const imageless = fly({ ...where, token: fake.token })(context);
+      expect(await imageless.check!()).toEqual([expect.stringMatching(/no image\. Name the image/)]);
+      const asked = fake.calls.length;
+      const idle = { name: order(1).name, id: "1" };
+      for (const [provider, trouble] of [[bare, "auth"] as const, [imageless, "refused"] as const]) {
+        const all = [provider.list(), provider.start(order(1)), provider.prepare!(order(1)), provider.remove(idle)];
+        for (const work of all) expect(await failure(work)).toMatchObject({ trouble, certain: true });
+      }
+      expect(fake.calls).toHaveLength(asked);
+    } finally {
+      process.env = before;
+    }
+  });
+
+  it("says when machines are made of something else", async () => {
+    const { provider, another } = await open();
+    expect(another().facts.made).toBe(provider.facts.made);
+    expect(another({ image: "registry.fly.io/workers:v2" }).facts.made).not.toBe(provider.facts.made);
   });
 
   it("warns of a grace that Fly does not grant, and asks for what it does", async () => {

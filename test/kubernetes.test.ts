@@ -7,6 +7,7 @@ import https from "node:https";
 import type { AddressInfo } from "node:net";
 import os from "node:os";
 import path from "node:path";
+import { inspect } from "node:util";
 import { afterEach, describe, expect, it } from "vitest";
 import { kubeAccess } from "../src/orchestrator/kube-access.ts";
 import { type KubernetesOptions, kubernetes } from "../src/orchestrator/kubernetes.ts";
@@ -39,9 +40,9 @@ afterEach(async () => {
   expect(fake?.violations ?? []).toEqual([]);
 });
 
-async function open(options: FakeKubernetesOptions & { timeout?: string } = {}): Promise<Stage> {
+async function open(options: FakeKubernetesOptions = {}): Promise<Stage> {
   const time = testTime();
-  const fake = await startFakeKubernetes({ now: time.now, ...options });
+  const fake = await startFakeKubernetes({ now: time.now, onStuck: time.giveUp, ...options });
   const said: string[] = [];
   const another: Stage["another"] = (own = {}, { fleet = FLEET, pool = POOL } = {}) =>
     kubernetes({
@@ -53,7 +54,7 @@ async function open(options: FakeKubernetesOptions & { timeout?: string } = {}):
       memoryMb: 4096,
       env: { NODE_OPTIONS: "--max-old-space-size=3072" },
       secretRef: "stillwake-worker",
-      timeout: options.timeout ?? "20s",
+      timeout: "60s",
       fetch: time.fetch,
       ...own,
     })({ fleet, pool, slots: 1, graceMs: 45_000, clock: time, say: (_, message) => said.push(message) });
@@ -250,6 +251,8 @@ describe("what is seen", () => {
     expect((await provider.list())[0]!.stale).toBeUndefined();
     expect(await another({ image: "registry.example/worker:v2" }).list()).toMatchObject([{ stale: true }]);
     expect(await another({ memoryMb: 8192 }).list()).toMatchObject([{ stale: true }]);
+    expect(another().facts.made).toBe(provider.facts.made);
+    expect(another({ env: { A: "b" } }).facts.made).not.toBe(provider.facts.made);
   });
 
   it("reads every page, and begins again when the rest of a list has become too old", async () => {
@@ -259,6 +262,11 @@ describe("what is seen", () => {
     expect(fake.count("listJobs")).toBe(2);
     fake.fail("listJobs", status(410));
     expect(await provider.list()).toHaveLength(260);
+    fake.fail("listJobs", ...Array.from({ length: 9 }, () => status(410)));
+    expect(await failure(provider.list()), "of a list that is always too old").toMatchObject({
+      trouble: "unreachable",
+    });
+    fake.calm();
     fake.fail("listJobs", ...Array.from({ length: 4 }, () => status(500)));
     expect(await failure(provider.list())).toMatchObject({ trouble: "unreachable" });
   });
@@ -312,6 +320,7 @@ describe("T44: when the answer does not come", () => {
     ["is lost after the Job was made", { kind: "lost" }],
     ["comes after we gave up", { kind: "late" }],
     ["comes after we gave up, and so does the Job", { kind: "belated" }],
+    ["is 502 after the Job was made", status(502, { done: true })],
     ["is 500", status(500)],
     ["is 503", status(503)],
     ["is 429", status(429)],
@@ -321,7 +330,7 @@ describe("T44: when the answer does not come", () => {
   ];
 
   it.each(faults)("there is one machine when it %s", async (_, fault) => {
-    const { fake, provider } = await open({ timeout: "1s" });
+    const { fake, provider } = await open();
     fake.fail("createJob", fault);
     const { id } = await provider.start(order(1));
     await fake.settled();
@@ -354,6 +363,27 @@ describe("T44: when the answer does not come", () => {
     expect(await failure(provider.start(order(2)))).toMatchObject({ trouble: "rate", certain: true });
   });
 
+  it("adopts the Job of a lost answer that a quota or a lost right then hides, and is not certain where it cannot look", async () => {
+    const { fake, provider } = await open();
+    const right = status(403, { message: 'jobs.batch is forbidden: User "x" cannot create resource' });
+    fake.quota = 1;
+    fake.fail("createJob", { kind: "lost" });
+    expect(await provider.start(order(1))).toEqual({ id: fake.job(order(1).name).metadata.uid });
+    // Asked again, by whoever does not know of the first time: the quota is used up by the very Job.
+    expect(await stage!.another().start(order(1))).toEqual({ id: fake.job(order(1).name).metadata.uid });
+    fake.quota = 10;
+    fake.fail("createJob", { kind: "lost" }, right);
+    expect(await provider.start(order(2))).toEqual({ id: fake.job(order(2).name).metadata.uid });
+    fake.fail("createJob", { kind: "lost" }, right);
+    fake.fail("getJob", status(403));
+    expect(await failure(provider.start(order(3)))).toMatchObject({ trouble: "auth", certain: false });
+    fake.fail("createJob", { kind: "belated" }, right);
+    expect(await failure(provider.start(order(4)))).toMatchObject({ trouble: "auth", certain: false });
+    await fake.settled();
+    expect(fake.alive()).toHaveLength(4);
+    expect(await provider.start(order(4))).toEqual({ id: fake.job(order(4).name).metadata.uid });
+  });
+
   it("makes one machine of two calls at once, in one process and in two", async () => {
     const { fake, provider, another } = await open();
     const starts = [provider, provider, another()].map((one) => one.start(order(1)));
@@ -373,7 +403,7 @@ describe("T44: when the answer does not come", () => {
   });
 
   it("leaks and doubles nothing over many starts and removals with random failures", async () => {
-    const { fake, provider, time } = await open({ timeout: "500ms" });
+    const { fake, provider, time } = await open();
     const random = dice(SEED);
     const kinds: Fault[] = [
       status(500),
@@ -381,8 +411,8 @@ describe("T44: when the answer does not come", () => {
       status(429),
       { kind: "lost" },
       { kind: "reset" },
-      // This one takes as long as a call may.
-      ...(FULL ? [{ kind: "late" } as const] : []),
+      { kind: "late" },
+      status(502, { done: true }),
     ];
     fake.chaos({ random, chance: 0.3, faults: kinds });
     const until = async <T>(name: string, work: () => Promise<T>): Promise<T> => {
@@ -512,8 +542,26 @@ describe("how it gets in", () => {
       /without checking/,
     );
     expect(() => read({ ...config({ token: "t" }), "current-context": "there" })).toThrow(/no context "there"/);
-    expect(() => kubeAccess({ kubeconfig: "/none" })).toThrow(/cannot be read/);
+    expect(() => kubeAccess({ kubeconfig: "/none" })).toThrow(/kubeconfig in \/none cannot be read/);
+    const text = JSON.stringify(config({ token: "t0k3n-of-ours" }), null, 1);
+    expect(kubeAccess({ kubeconfig: text })).toMatchObject({ namespace: "jobs" });
+    const said = [text.slice(0, -1), text.slice(1), `apiVersion: v1\ntoken: t0k3n-of-ours`, "t0k3n-of-ours"].flatMap(
+      (given) =>
+        [() => kubeAccess({ kubeconfig: given }), () => kubeAccess({ server: "https://x", ca: given })].map(thrown),
+    );
+    said.push(thrown(() => read(text.slice(1))));
+    expect(said.join()).not.toContain("t0k3n");
     expect(() => kubeAccess({})).toThrow(/does not run in a cluster/);
     fs.rmSync(path.dirname(file), { recursive: true });
   });
 });
+
+/** Everything that would be printed of what it throws. */
+function thrown(work: () => unknown): string {
+  try {
+    work();
+  } catch (error) {
+    return inspect(error, { depth: 9, maxStringLength: null });
+  }
+  return expect.fail("It should have thrown");
+}

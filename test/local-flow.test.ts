@@ -226,8 +226,8 @@ describe("machines that are of no use", { timeout: 2 * TIME }, () => {
     await witness.see(({ job, step }) => job === id && step === "second");
     const left = await waitFor(
       () => {
-        const record = JSON.parse(fs.readFileSync(path.join(pool.options.dir!, `${second}.json`), "utf8"));
-        return record.exit && record;
+        const end = path.join(pool.options.dir!, `${second}.00000001.end`);
+        return fs.existsSync(end) && JSON.parse(fs.readFileSync(end, "utf8"));
       },
       { timeout: TIME, what: "the second machine to leave" },
     );
@@ -236,7 +236,8 @@ describe("machines that are of no use", { timeout: 2 * TIME }, () => {
     expect(pool.machines().map(({ variables }) => variables.STILLWAKE_MACHINE)).toEqual([second.slice(0, -2)]);
     witness.open("double");
     expect(await done(id)).toMatchObject({ state: "completed", attempt: 1, crashes: 0 });
-    const seconds = (Date.parse(left.endedAt) - Date.parse(left.startedAt)) / 1000;
+    const seconds =
+      (Date.parse(left.endedAt) - fs.statSync(path.join(pool.options.dir!, `${second}.00000001.pid`)).mtimeMs) / 1000;
     recordFigure("T43: life of the second of two machines for one job", round(seconds), "s");
   });
 
@@ -299,6 +300,42 @@ describe("orchestrators", { timeout: 2 * TIME }, () => {
     expect((await lives(pool)).map(({ jobs }) => jobs)).toEqual([1, 1]);
     second.child.kill("SIGTERM");
     expect(await once(second.child, "exit")).toEqual([0, null]);
+  });
+
+  it("that take one look and end leave what they have started: it does the job, and the next look closes its life", async () => {
+    const pool = fleet();
+    const settings = { max: 1, idleExit: "300ms", grace: "10s" };
+    const config = path.join(pool.dir, "stillwake.config.mjs");
+    fs.writeFileSync(
+      config,
+      `import { local } from ${JSON.stringify(path.join(ROOT, "dist/orchestrator/index.js"))};
+const provider = local(${JSON.stringify(pool.options)});
+export default { pools: { ${JSON.stringify(pool.pool)}: { ...${JSON.stringify(settings)}, provider } } };\n`,
+    );
+    const takeLook = async () => {
+      const { PATH = "", HOME = "" } = process.env;
+      const cli = path.join(ROOT, "dist/cli/index.js");
+      const child = spawn(process.execPath, [cli, "orchestrator", "--once", "--config", config], {
+        env: { PATH, HOME, STILLWAKE_DATABASE_URL: database.url },
+        stdio: ["ignore", "pipe", "inherit"],
+      });
+      onTestFinished(() => void child.kill("SIGKILL"));
+      expect(await once(child, "exit")).toEqual([0, null]);
+    };
+    await takeLook();
+    expect(pool.processes()).toEqual([]);
+    const id = await enqueue(pool, gated("one-look"));
+    await takeLook();
+    await witness.see(({ job, step }) => job === id && step === "second");
+    expect(pool.machines()).toHaveLength(1);
+    // A look in the middle finds it at work and lets it be.
+    await takeLook();
+    witness.open("one-look");
+    expect(await done(id)).toMatchObject({ state: "completed", attempt: 1, crashes: 0 });
+    await pool.quiet();
+    expect(await lives(pool)).toMatchObject([{ jobs: 1, ended_at: null }]);
+    await takeLook();
+    expect(await lives(pool)).toMatchObject([{ jobs: 1, ended_at: expect.any(Date), left_reason: "idle" }]);
   });
 
   it.runIf(FULL)("killed for good: its machines finish what they have and leave by themselves", async () => {

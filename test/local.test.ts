@@ -3,11 +3,12 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
 import path from "node:path";
+import readline from "node:readline";
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { type LocalOptions, local } from "../src/orchestrator/local.ts";
 import type { Order, Provider, SeenMachine } from "../src/orchestrator/provider.ts";
 import { waitFor } from "../src/testing/index.ts";
-import { isAlive } from "./setup/aftermath.ts";
+import { FULL, isAlive } from "./setup/aftermath.ts";
 import { buildPackage, ROOT } from "./setup/build.ts";
 import { contextOf, FLEET, localStage, orderOf, POOL, processesWith } from "./setup/machines.ts";
 
@@ -21,6 +22,7 @@ beforeEach(() => {
   return async () => {
     for (const one of starters.splice(0)) one.kill("SIGKILL");
     for (const one of made.splice(0)) await one.close?.();
+    for (const pid of there()) process.kill(Number(pid), "SIGKILL");
     await stage.close();
   };
 });
@@ -45,6 +47,24 @@ async function startElsewhere(orders: Order[]): Promise<{ child: ChildProcess; i
   starters.push(child);
   const [line] = await once(child.stdout!, "data");
   return { child, ids: JSON.parse(String(line)) };
+}
+
+/** A process that starts the same machines whenever it is asked; answers their numbers in one line. */
+async function startRival(): Promise<(orders: Order[]) => Promise<string>> {
+  const options = { command: "/bin/sh", args: ["-c", "exec sleep 600"], dir: stage.dir, env: { STAGE: stage.dir } };
+  const what = JSON.stringify({ options, context: { fleet: FLEET, pool: POOL, slots: 1, graceMs: 5000 } });
+  const child = spawn(process.execPath, [path.join(ROOT, "test/fixtures/local-rivals.mjs"), what], {
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  starters.push(child);
+  const lines = readline.createInterface({ input: child.stdout! });
+  const answer = async () => String((await once(lines, "line"))[0]);
+  await answer();
+  return (orders) => {
+    const answered = answer();
+    child.stdin!.write(`${JSON.stringify(orders)}\n`);
+    return answered;
+  };
 }
 
 const there = () => processesWith(`STAGE=${stage.dir}`).map(({ pid }) => String(pid));
@@ -89,6 +109,21 @@ describe("a process that starts machines and is killed", () => {
     expect(both[0].ids).toEqual(both[1].ids);
     expect(there().toSorted()).toEqual(both[0].ids.toSorted());
   });
+
+  it("T44: as do several, again and again, when the last life of each name has ended this moment", async () => {
+    const rivals = await Promise.all([1, 2, 3, 4].map(() => startRival()));
+    const orders = Array.from({ length: 8 }, (_, index) => orderOf(index + 1));
+    for (let life = 1; life <= (FULL ? 40 : 6); life++) {
+      const answers = await Promise.all(rivals.map((ask) => ask(orders)));
+      expect(new Set(answers).size, `life ${life}: ${answers.join(" ")}`).toBe(1);
+      expect(there().toSorted(), `life ${life}`).toEqual((JSON.parse(answers[0]!) as string[]).toSorted());
+      for (const pid of there()) process.kill(Number(pid), "SIGKILL");
+      await waitFor(() => there().length === 0);
+    }
+    // What is kept of lives that are over does not grow with their number.
+    expect(fs.readdirSync(stage.dir).filter((file) => file.endsWith(".new"))).toEqual([]);
+    expect(fs.readdirSync(stage.dir).length).toBeLessThan(orders.length * 24);
+  });
 });
 
 describe("a process of somebody else", () => {
@@ -102,9 +137,8 @@ describe("a process of somebody else", () => {
     const innocent = spawn("sleep", ["600"], { detached: true });
     try {
       // As it is when the machine has ended unseen and its number was given to the next process.
-      const file = path.join(stage.dir, `${order.name}.pid`);
-      const [written = ""] = fs.readFileSync(file, "utf8").split("\n");
-      const taken = written.replace(/^\d+/, String(innocent.pid));
+      const file = path.join(stage.dir, `${order.name}.00000001.pid`);
+      const taken = fs.readFileSync(file, "utf8").replace(/^\d+/, String(innocent.pid));
       const later = machines("exec sleep 600");
       await provider.close!();
       fs.writeFileSync(file, taken);
@@ -124,6 +158,28 @@ describe("a process of somebody else", () => {
     const provider = local({ dir: isRoot ? stage.dir : "/" })(contextOf());
     await expect(provider.list()).rejects.toMatchObject({ trouble: "unreachable", certain: true });
   });
+
+  it.each([
+    ["to which others may write", (dir: string) => fs.chmodSync(dir, 0o777)],
+    ["that stands where others may write", (dir: string) => fs.chmodSync(path.dirname(dir), 0o770)],
+    ["that is a link to elsewhere", (dir: string) => fs.symlinkSync(`${dir}.away`, dir)],
+  ])("nor one of ours %s", async (what, spoil) => {
+    const { TMPDIR } = process.env;
+    process.env.TMPDIR = path.dirname(stage.dir);
+    try {
+      const provider = local()(contextOf());
+      expect(await provider.list()).toEqual([]);
+      const root = path.join(process.env.TMPDIR, `stillwake-${process.getuid!()}`);
+      const dir = path.join(root, `machines-${FLEET}`);
+      if (what.includes("link")) fs.renameSync(dir, `${dir}.away`);
+      spoil(dir);
+      await expect(provider.list()).rejects.toMatchObject({ trouble: "unreachable", certain: true });
+      await expect(provider.start(orderOf(1))).rejects.toMatchObject({ trouble: "unreachable", certain: true });
+    } finally {
+      if (TMPDIR === undefined) delete process.env.TMPDIR;
+      else process.env.TMPDIR = TMPDIR;
+    }
+  });
 });
 
 describe("the end of a machine", () => {
@@ -142,15 +198,13 @@ describe("the end of a machine", () => {
     expect(await provider.list()).toEqual([]);
   });
 
-  it("says which code or signal, what it said last, and whether somebody asked for it; no password", async () => {
-    const failing = machines(
-      `echo '{"level":"info","msg":"about to connect"}'; echo 'postgres://me:hush@db/x is not there' >&2; exit 7`,
-    );
+  it("says which code or signal, what it said last, and whether somebody asked for it", async () => {
+    const failing = machines(`echo '{"level":"info","msg":"about to connect"}'; echo 'db is not there' >&2; exit 7`);
     const ends: SeenMachine[] = [];
     failing.onEnded!((machine) => ends.push(machine));
     await failing.start(orderOf(1, { burst: 1 }));
     await waitFor(() => ends.length === 1);
-    expect(ends[0]!.exit).toEqual({ code: 7, reason: "about to connect | postgres://***@db/x is not there" });
+    expect(ends[0]!.exit).toEqual({ code: 7, reason: "about to connect | db is not there" });
 
     const waiting = machines("exec sleep 600");
     waiting.onEnded!((machine) => ends.push(machine));
@@ -163,6 +217,63 @@ describe("the end of a machine", () => {
     await waiting.start(orderOf(3));
     await waiting.close!();
     expect(ends[2]).toMatchObject({ state: "stopped", exit: { signal: "SIGTERM", requested: true } });
+  });
+
+  it.each([
+    ["the password of a URL", "cannot reach postgres://me:hush@db/x", "cannot reach postgres://***@db/x"],
+    ["one with an @ in it", "cannot reach postgres://me:hu@sh@db/x", "cannot reach postgres://***@db/x"],
+    ["what a setting calls a password", "host=db password=hush port=1", "host=db password=*** port=1"],
+    ["one in quotes", `password='hu sh' {"apiKey":"hush","a":1}`, `password=*** {"apiKey":***,"a":1}`],
+    ["a bearer", "Authorization: Bearer abc.def-1 was refused", "Authorization: Bearer *** was refused"],
+    ["its own password, as it is", "no entry for n#1 p@ss/word", "no entry for ***"],
+    ["its own password, encoded", "no entry for n%231%20p%40ss%2Fword", "no entry for ***"],
+    ["its own secrets", "the key sk-5d1f is used up", "the key *** is used up"],
+    ["nothing else", "password authentication failed for me@db", "password authentication failed for me@db"],
+  ])("keeps to itself %s", async (_what, said, told) => {
+    const provider = machines('printf "%s\\n" "$SAID"; exit 7', {
+      env: {
+        SAID: said,
+        STILLWAKE_DATABASE_URL: "postgres://me:n%231%20p%40ss%2Fword@db/x",
+        STILLWAKE_SECRET_LLM: "sk-5d1f",
+      },
+    });
+    const ends: SeenMachine[] = [];
+    provider.onEnded!((machine) => ends.push(machine));
+    await provider.start(orderOf(1, { burst: 1 }));
+    await waitFor(() => ends.length === 1);
+    expect(ends[0]!.exit!.reason).toBe(told);
+  });
+
+  it("does not come to one that was seen stopped and that somebody has started since", async () => {
+    const provider = machines("exec sleep 600", { env: { STAGE: stage.dir } });
+    const order = orderOf(1);
+    await provider.prepare!(order);
+    const [stopped] = await provider.list();
+    const first = await provider.start(order);
+    await provider.remove(stopped!);
+    expect(await provider.list()).toMatchObject([{ id: first.id, state: "running" }]);
+    const [running] = await provider.list();
+    process.kill(Number(first.id), "SIGKILL");
+    await waitFor(async () => (await provider.list())[0]!.state === "stopped");
+    const second = await provider.start(order);
+    // Nor to its next life.
+    await provider.remove(running!);
+    expect(there()).toEqual([second.id]);
+    await provider.remove((await provider.list())[0]!);
+    expect(there()).toEqual([]);
+    expect(await provider.list()).toEqual([]);
+    // A machine that is made again under the name has not lived yet.
+    await provider.prepare!(order);
+    expect(await provider.list()).toEqual([{ name: order.name, id: order.name, state: "stopped" }]);
+  });
+
+  it("comes to none of them when they are to be left: they are there for the next", async () => {
+    const options = { env: { STAGE: stage.dir } };
+    const provider = machines("exec sleep 600", options);
+    const { id } = await provider.start(orderOf(1, { burst: 1 }));
+    await provider.close!({ leave: true });
+    expect(there()).toEqual([id]);
+    expect(await machines("exec sleep 600", options).list()).toMatchObject([{ id, state: "running" }]);
   });
 
   it("comes at once when there is no such program, with its name; without its directory nothing is started", async () => {

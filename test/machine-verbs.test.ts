@@ -85,6 +85,18 @@ describe("a machine that wants to leave", () => {
     });
   });
 
+  it("has not left when it claims after all", async () => {
+    const name = await pool();
+    const { machine } = await reserve(name, 1);
+    await arrive(machine, name);
+    expect(await leaves(machine, name)).toBe(true);
+    await enqueue(name);
+    await claim(machine, name);
+    expect(await one("select left_at, left_reason from stillwake.machine_lives where machine = $1", [machine])).toEqual(
+      { left_at: null, left_reason: null },
+    );
+  });
+
   it("is not asked twice when it is told to", async () => {
     const name = await pool();
     const { machine } = await reserve(name, 1);
@@ -117,6 +129,21 @@ describe("a machine that was of no use", () => {
     await end((await reserve(name, 1)).life, { code: 1 });
     await client.query("select stillwake.set_machines($1, $2)", [name, { provider: "memory", slots: 2 }]);
     expect(await vain(name), "it is made of something else now").toBe(0);
+    await end((await reserve(name, 1)).life, { code: 1 });
+    await client.query("select stillwake.resume_pool($1)", [name]);
+    expect(await vain(name), "somebody says that it is mended").toBe(0);
+  });
+
+  it("is not one that never ran, however long it was waited for", async () => {
+    const name = await pool();
+    await enqueue(name);
+    for (let slot = 1; slot <= 3; slot++)
+      await end((await reserve(name, slot)).life, { reason: "its worker never came" });
+    expect(await vain(name)).toBe(0);
+    const { life } = await reserve(name, 1);
+    await client.query("select stillwake.machine_started($1, 'x')", [life]);
+    await end(life, { reason: "its worker never came" });
+    expect(await vain(name)).toBe(1);
   });
 
   it("is forgotten altogether when it was never started", async () => {
@@ -171,6 +198,26 @@ describe("a job whose machine dies", () => {
     expect(
       (await client.query("select * from stillwake.claim('larger', $1, array[$2], 5)", [large, small])).rowCount,
     ).toBe(2);
+  });
+
+  it("takes its tenant's turn and budget along to the larger pool", async () => {
+    const large = await pool();
+    const small = await pool({ provider: "memory", larger: large });
+    await client.query("select stillwake.enqueue($1, '{}', $2)", [small, { tenant: "acme" }]);
+    const { life, machine } = await reserve(small, 1);
+    await arrive(machine, small);
+    await claim(machine, small);
+    await client.query(
+      "insert into stillwake.tenants (name, held_until, hold_reason) values ('acme', stillwake.now() + interval '1 hour', 'used up')",
+    );
+    await end(life, { oom: true });
+    expect(
+      (await client.query("select * from stillwake.claim('larger', $1, array[$2], 5)", [large, small])).rowCount,
+    ).toBe(0);
+    await client.query("delete from stillwake.tenants where name = 'acme'");
+    expect(
+      (await client.query("select * from stillwake.claim('larger', $1, array[$2], 5)", [large, small])).rowCount,
+    ).toBe(1);
   });
 
   it("and had no larger one to go to stays in its pool", async () => {

@@ -12,6 +12,7 @@ import {
   type PoolOptions,
   ProviderError,
 } from "../src/orchestrator/index.ts";
+import { realClock } from "../src/orchestrator/provider.ts";
 import { testDatabase, waitFor } from "../src/testing/index.ts";
 import { implement } from "../src/worker/index.ts";
 import { Cloud, type CloudOptions } from "./setup/cloud-in-memory.ts";
@@ -308,6 +309,81 @@ describe("an orchestrator", () => {
   });
 });
 
+describe("what goes wrong", () => {
+  it("in one pool holds up no other: a provider that does not say which machines there are is waited for beside it", async () => {
+    const slow = await stage();
+    slow.cloud.mood = (verb) =>
+      verb === "list" ? new Promise((resolve) => setTimeout(resolve, 20_000).unref()) : undefined;
+    const other = new Cloud({ url, pipelines: slow.cloud.options.pipelines, tells: true });
+    const both = createOrchestrator({
+      url,
+      pools: {
+        [slow.pool]: { provider: slow.cloud.provider },
+        "beside-it": { provider: other.provider, idleExit: "300ms" },
+      },
+    });
+    onTestFinished(async () => {
+      slow.cloud.mood = () => {};
+      await other.close();
+    });
+    await both.start();
+    const { id } = await slow.stillwake.enqueue(`work${made}`, {}, { pool: "beside-it" });
+    both.poke();
+    await slow.completed([id]);
+    expect(other.calls.filter(({ verb }) => verb === "start").length).toBe(1);
+    void both.stop();
+  });
+
+  it("is not tried again and again: a machine that cannot be removed is left alone for a while", async () => {
+    const { cloud, pool, orchestrator } = await stage();
+    cloud.mood = (verb) => {
+      if (verb === "remove") throw new ProviderError("refused", "No", { certain: true });
+    };
+    const name = `sw-${orchestrator.fleet}-${pool}-m4-999`;
+    cloud.machines.set(name, { name, id: "stray", state: "stopped", burst: true });
+    await orchestrator.once();
+    const before = cloud.calls.length;
+    for (let round = 0; round < 20; round++) {
+      orchestrator.poke();
+      await orchestrator.settled();
+    }
+    expect(cloud.calls.length - before).toBeLessThanOrEqual(2);
+    expect(cloud.calls.filter(({ verb }) => verb === "remove").length).toBeGreaterThan(0);
+    cloud.mood = () => {};
+  });
+
+  it("with the first question is made up for: warm machines are made once the provider answers", async () => {
+    let failures = 2;
+    const clock = {
+      now: () => Date.now() * 50,
+      sleep: (ms: number, signal?: AbortSignal) => realClock.sleep(ms / 50, signal),
+    };
+    const name = `pool${++made}`;
+    const cloud = new Cloud({ url, pipelines: [] });
+    cloud.mood = (verb) => {
+      if (verb === "list" && failures-- > 0) throw new ProviderError("unreachable", "Nobody there", { certain: true });
+    };
+    const orchestrator = createOrchestrator({
+      url,
+      clock,
+      pools: { [name]: { provider: cloud.provider, warm: 1, max: 1 } },
+    });
+    onTestFinished(() => orchestrator.stop());
+    await orchestrator.start();
+    await waitFor(() => cloud.machines.size === 1);
+  });
+
+  it("with a budget ends with its period: the machines of a pool that was paused for it start by themselves", async () => {
+    const { pool, enqueue, free, completed } = await stage();
+    free();
+    await client.query(
+      "update stillwake.pools set paused_at = stillwake.now(), paused_by = 'budget', pause_reason = 'used up', resume_at = stillwake.now() + interval '2 seconds' where name = $1",
+      [pool],
+    );
+    await completed(await enqueue());
+  });
+});
+
 describe("T47: a copy of a database", () => {
   it("is refused until somebody says what it is, and then touches nothing of the original", async () => {
     const server = inject("server");
@@ -346,19 +422,21 @@ describe("T47: a copy of a database", () => {
     const at = async (address: string | null) =>
       (await client.query("select * from stillwake.fleet($1)", [address])).rows[0];
     const { id } = await at(null);
-    expect(await at("db.example.com:5432/app")).toMatchObject({ id, fits: true });
+    expect(await at(null)).toMatchObject({ fits: true });
     expect(await at("staging.example.com:5432/app")).toMatchObject({
       id,
       fits: false,
-      why: "the machines belong to a database at db.example.com:5432/app, and this is one at staging.example.com:5432/app",
+      why: "the machines belong to a database at local, and this is one at staging.example.com:5432/app",
     });
     await client.query("select stillwake.adopt_fleet('pooler.example.com:6543/app', true, 'me')");
     expect(await at("pooler.example.com:6543/app")).toMatchObject({ id, fits: true });
-    expect(await at("db.example.com:5432/app")).toMatchObject({ id, fits: true });
+    expect(await at(null), "as before").toMatchObject({ id, fits: true });
+    await client.query("update stillwake.fleet set addresses = array['db.example.com:5432/app']");
+    expect(await at(null), "its files, on somebody's own computer").toMatchObject({ id, fits: false });
     expect([databaseAddress("postgres://u:p@DB.example.com/app?sslmode=require"), databaseAddress(url)]).toEqual([
       "db.example.com:5432/app",
       null,
     ]);
-    await client.query("update stillwake.fleet set addresses = '{}'");
+    await client.query("update stillwake.fleet set addresses = '{local}'");
   });
 });

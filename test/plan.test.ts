@@ -73,6 +73,7 @@ function input(look: Partial<Look> = {}, more: Partial<PlanInput> = {}): PlanInp
       vainAt: null,
       trouble: null,
       lives: [],
+      working: [],
       ...look,
     },
     placeOf: (name) => slotOf(FLEET, POOL, name),
@@ -205,6 +206,9 @@ describe("the plan", () => {
       acts(input({ lives: [fresh] }, { seen: seen(stopped(1), ...warm) })),
       "listed while it was being started",
     ).toEqual([]);
+    const asked = life(1, { askedAt: ago(12_000), startedAt: null, arrivedAt: null });
+    const oom = stopped(1, { startedAt: ago(90_000), endedAt: ago(80_000), exit: { oom: true } });
+    expect(acts(input({ lives: [asked] }, { seen: seen(oom, ...warm) })), "its start is under way").toEqual([]);
     const over = stopped(1, { startedAt: ago(2000), endedAt: ago(500), exit: { code: 1 } });
     expect(plan(input({ lives: [fresh] }, { seen: seen(over, ...warm) })).actions).toMatchObject([
       { do: "end", exit: { code: 1 } },
@@ -244,6 +248,11 @@ describe("the plan", () => {
       );
     expect(removed(0)).toEqual(["id2", "b"]);
     expect(removed(10 * 60_000)).toEqual(["id2", "b", "r"]);
+    const working = plan(input({ working: [running.name] }, { seen: seen(running), strayMs: () => 10 * 60_000 }));
+    expect(
+      working.actions.filter((action) => action.do === "remove"),
+      "it has a job, whatever became of its life",
+    ).toEqual([]);
   });
 
   it("makes the warm machines that are missing, when it knows which are there", () => {

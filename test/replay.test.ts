@@ -146,6 +146,7 @@ function replay(random: () => number): Replayed {
       vainAt: null,
       trouble: null,
       lives,
+      working: [],
     };
     const input = {
       settings,

@@ -57,7 +57,7 @@ begin
     perform stillwake.run_schedules(10, p_pool);
   end if;
   -- Shared until the end: who wants to stop the machine waits, and then sees the lease. Before anybody is recovered, which marks lives of others.
-  select l.id, l.retired_at is not null, l.silent_since is not null into v_life, v_retired, v_silent from stillwake.machine_lives l where l.machine = p_worker and l.ended_at is null for share;
+  select l.id, l.retired_at is not null, l.silent_since is not null or l.left_at is not null into v_life, v_retired, v_silent from stillwake.machine_lives l where l.machine = p_worker and l.ended_at is null for share;
   if v_retired then
     return;
   end if;
@@ -112,7 +112,8 @@ begin
   end if;
   perform stillwake.hint_watchers(v_ids);
   if v_silent then
-    update stillwake.machine_lives l set silent_since = null
+    -- It is heard of again, or did not leave after all.
+    update stillwake.machine_lives l set silent_since = null, left_at = null, left_reason = null
     where l.id = any (array(select m.id from stillwake.machine_lives m where m.id = v_life for no key update skip locked));
   end if;
   if v_life is not null then

@@ -240,7 +240,8 @@ $$;
 create or replace function stillwake.resume_pool(p_pool text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  update stillwake.pools set paused_at = null, paused_by = null, pause_reason = null, resume_at = null where name = p_pool;
+  -- Machines are tried again at once, however the last ones fared: somebody says that it is mended.
+  update stillwake.pools set paused_at = null, paused_by = null, pause_reason = null, resume_at = null, vain = 0, vain_at = null, trouble = null where name = p_pool;
   if not found then
     perform stillwake.refuse_unknown_pool(p_pool);
   end if;

@@ -7,11 +7,13 @@ returns table (job_id uuid, epoch bigint, pipeline text, tenant text, during tst
 language sql stable as $$
   select w.job_id, w.epoch, w.pipeline, w.tenant, tstzrange(b.begins, b.ends), extract(epoch from b.ends - b.begins)
   from stillwake.machine_jobs w
-  left join stillwake.ended_attempts a on a.job_id = w.job_id and a.epoch = w.epoch
-  left join stillwake.ended_jobs e on e.id = w.job_id and e.epoch = w.epoch
-  left join stillwake.live_jobs j on j.id = w.job_id and j.epoch = w.epoch and j.state = 'running'
+  -- Looked up one by one, by their keys: a join would let the planner go through all jobs there are.
+  cross join lateral (select coalesce(
+    (select a.ended_at from stillwake.ended_attempts a where a.job_id = w.job_id and a.epoch = w.epoch),
+    (select e.ended_at from stillwake.ended_jobs e where e.id = w.job_id and e.epoch = w.epoch limit 1),
+    (select p_until from stillwake.live_jobs j where j.id = w.job_id and j.epoch = w.epoch and j.state = 'running'), w.claimed_at) as ended_at) t
   cross join lateral (select least(greatest(p_from, w.claimed_at), greatest(p_from, p_until)) as begins) f
-  cross join lateral (select f.begins, greatest(f.begins, least(p_until, coalesce(a.ended_at, e.ended_at, case when j.id is not null then p_until else w.claimed_at end))) as ends) b
+  cross join lateral (select f.begins, greatest(f.begins, least(p_until, t.ended_at)) as ends) b
   where w.life = p_life
 $$;
 
@@ -100,7 +102,7 @@ begin
     where m.day >= v_since and m.day <= v_until
     union all
     select l.id, l.pool, s.pipeline, s.tenant, d.day, case when d.day = (v_now at time zone 'UTC')::date then s.jobs else 0 end, s.busy_share * d.part, s.idle_share * d.part, s.amount * d.part
-    from stillwake.machine_lives l cross join lateral stillwake.life_shares(l, v_now) s cross join lateral stillwake.parts_of_days(coalesce(l.started_at, l.arrived_at), v_now) d
+    from stillwake.machine_lives l cross join lateral stillwake.life_shares(l, coalesce(l.left_at, v_now)) s cross join lateral stillwake.parts_of_days(coalesce(l.started_at, l.arrived_at), coalesce(l.left_at, v_now)) d
     where l.ended_at is null and d.day >= v_since and d.day <= v_until
   ) c
   where p_tenant is null or c.tenant = p_tenant
@@ -191,13 +193,13 @@ begin
   select coalesce(jsonb_object_agg(r.who, r.sums), '{}') into v_running from (
     select x.who, jsonb_build_object('day', sum(x.amount * x.today), 'month', sum(x.amount * x.month)) as sums
     from (
-      select k.who, k.amount, stillwake.part_since(coalesce(l.started_at, l.arrived_at), v_now, date_trunc('day', v_today)) as today,
-        stillwake.part_since(coalesce(l.started_at, l.arrived_at), v_now, date_trunc('month', v_today)) as month
+      select k.who, k.amount, stillwake.part_since(coalesce(l.started_at, l.arrived_at), coalesce(l.left_at, v_now), date_trunc('day', v_today)) as today,
+        stillwake.part_since(coalesce(l.started_at, l.arrived_at), coalesce(l.left_at, v_now), date_trunc('month', v_today)) as month
       from stillwake.machine_lives l
       cross join lateral (
-        select 'pool ' || l.pool as who, greatest(extract(epoch from v_now - coalesce(l.started_at, l.arrived_at)), l.least_seconds) * l.price as amount
+        select 'pool ' || l.pool as who, greatest(extract(epoch from coalesce(l.left_at, v_now) - coalesce(l.started_at, l.arrived_at)), l.least_seconds) * l.price as amount
         union all
-        select 'tenant ' || s.tenant, s.amount from stillwake.life_shares(l, v_now) s
+        select 'tenant ' || s.tenant, s.amount from stillwake.life_shares(l, coalesce(l.left_at, v_now)) s
         where s.tenant = any (v_tenants) and exists (select from stillwake.machine_jobs w where w.life = l.id and w.tenant = any (v_tenants))
       ) k
       where l.ended_at is null and l.price > 0 and coalesce(l.started_at, l.arrived_at) is not null

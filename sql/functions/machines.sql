@@ -1,29 +1,27 @@
 -- Machines from the database's side. The orchestrator reserves a place before it asks a provider for anything; the worker on the machine says when it
 -- arrives and asks whether it may leave; whoever learns that a machine has ended says so, which also recovers its jobs and shares out what it cost.
--- Lock order: leases by id, lives by id, then jobs as everywhere. claim() shares the lock of its own life, see there.
+-- Lock order: leases by id, the pool, lives by id, then jobs as everywhere. claim() shares the lock of its own life, see there.
 
 -- Which database this is, and whose machines are ours. The first call makes the row. fits is false where the row came with a copy of the database: then
--- no machine may be touched until somebody has decided with adopt_fleet(). p_address: host and port as the caller reaches it, null for one that tells nothing.
+-- no machine may be touched until somebody has decided with adopt_fleet(). p_address: host, port and database as the caller reaches it, null for one of its own computer.
 create or replace function stillwake.fleet(p_address text default null) returns table (id text, fits boolean, why text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
+  v_address  text := coalesce(p_address, 'local');
   v_cluster  text := stillwake.cluster_id();
   v_database bigint := (select d.oid::bigint from pg_database d where d.datname = current_database());
   v_fleet    stillwake.fleet;
 begin
   insert into stillwake.fleet (id, cluster, database, addresses, adopted_at)
-  values (left(md5(gen_random_uuid()::text), 8), v_cluster, v_database, array_remove(array[p_address], null), stillwake.now()) on conflict do nothing;
+  values (left(md5(gen_random_uuid()::text), 8), v_cluster, v_database, array[v_address], stillwake.now()) on conflict do nothing;
   select * into v_fleet from stillwake.fleet;
   id := v_fleet.id;
   why := case
     when v_fleet.cluster <> v_cluster then format('the machines belong to a database of cluster %s, and this is cluster %s', v_fleet.cluster, v_cluster)
     when v_fleet.database <> v_database then format('the machines belong to database %s of this cluster, and this is database %s', v_fleet.database, v_database)
-    when p_address <> all (v_fleet.addresses) and cardinality(v_fleet.addresses) > 0 then format('the machines belong to a database at %s, and this is one at %s', array_to_string(v_fleet.addresses, ', '), p_address)
+    when v_address <> all (v_fleet.addresses) then format('the machines belong to a database at %s, and this is one at %s', array_to_string(v_fleet.addresses, ', '), v_address)
   end;
   fits := why is null;
-  if fits and p_address is not null and cardinality(v_fleet.addresses) = 0 then
-    update stillwake.fleet set addresses = array[p_address];
-  end if;
   return next;
 end
 $$;
@@ -48,7 +46,7 @@ begin
   perform from stillwake.fleet(p_address);
   update stillwake.fleet f set id = case when p_same then f.id else left(md5(gen_random_uuid()::text), 8) end, cluster = stillwake.cluster_id(),
     database = (select d.oid::bigint from pg_database d where d.datname = current_database()), adopted_at = v_now, adopted_by = p_by,
-    addresses = case when not p_same or p_address is null then array_remove(array[p_address], null) when p_address = any (f.addresses) then f.addresses else f.addresses || p_address end;
+    addresses = case when not p_same then array[coalesce(p_address, 'local')] when coalesce(p_address, 'local') = any (f.addresses) then f.addresses else f.addresses || coalesce(p_address, 'local') end;
   if not p_same then
     update stillwake.machine_lives set ended_at = v_now, left_reason = 'belongs to the fleet this database was copied from', paid_seconds = 0, busy_seconds = 0, work_seconds = 0 where ended_at is null;
     update stillwake.pools set vain = 0, vain_at = null, trouble = null;
@@ -67,10 +65,10 @@ end
 $$;
 
 -- All that is needed to decide which machines to start, in one moment, after what is due without any worker has been done: schedules, recovery, budgets.
--- lives: those that have not ended, with the jobs each has. Locks: as run_schedules(), recover(), expire(), check_budgets(); lives whose idleness changed.
+-- lives: those that have not ended, with the jobs each has. working: whoever has jobs of the pool, machine or not. Locks: as run_schedules(), recover(), expire(), check_budgets(); lives whose idleness changed.
 create or replace function stillwake.look(p_pools text[])
 returns table (
-  pool text, at timestamptz, paused text, claimable integer, running integer, oldest timestamptz, next_due timestamptz, vain integer, vain_at timestamptz, trouble jsonb, lives jsonb
+  pool text, at timestamptz, paused text, claimable integer, running integer, oldest timestamptz, next_due timestamptz, vain integer, vain_at timestamptz, trouble jsonb, lives jsonb, working text[]
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -82,11 +80,15 @@ begin
   perform stillwake.recover(100);
   perform stillwake.expire(100);
   perform stillwake.check_budgets();
+  -- One that is claiming at this moment is passed by.
   update stillwake.machine_lives l set idle_since = case when l.idle_since is null then v_now end
-  where l.ended_at is null and l.arrived_at is not null and (l.idle_since is null) <> exists (select from stillwake.leases s where s.worker = l.machine);
+  where l.id = any (array(
+    select m.id from stillwake.machine_lives m
+    where m.pool = any (p_pools) and m.ended_at is null and m.arrived_at is not null and (m.idle_since is null) <> exists (select from stillwake.leases s where s.worker = m.machine)
+    order by m.id for update skip locked));
   return query
   select p.name, v_now, case when p.paused_at is not null then coalesce(p.pause_reason, 'paused') end, d.claimable, d.running, d.oldest, d.next_due,
-    p.vain, p.vain_at, p.trouble, coalesce(m.lives, '[]')
+    p.vain, p.vain_at, p.trouble, coalesce(m.lives, '[]'), array(select distinct s.worker from stillwake.leases s where s.pool = p.name)
   from stillwake.demand(p_pools) d
   join stillwake.pools p on p.name = d.pool
   left join lateral (
@@ -143,12 +145,12 @@ begin
   select stillwake.new_id(), p_machine, p.name,
     -- The place is in the name of those that we have made.
     coalesce(substring(p_machine from '-m(\d{1,6})(?:-\d+)?$')::integer, 1000000 + coalesce((select max(l.slot) from stillwake.machine_lives l where l.pool = p_pool and l.slot >= 1000000 and l.ended_at is null) - 999999, 0)),
-    true, coalesce(p.machines ->> 'provider', 'unknown'), p.machines ->> 'region', p.machines ->> 'size', greatest(p_slots, 1), v_now, v_now,
+    true, coalesce(p.machines ->> 'provider', 'unknown'), p.machines ->> 'region', p.machines ->> 'size', least(greatest(p_slots, 1), 1000), v_now, v_now,
     coalesce((p.machines ->> 'price')::numeric, 0), p.machines ->> 'prices', coalesce((p.machines ->> 'least_seconds')::integer, 0)
   from stillwake.pools p
   where p.name = p_pool and not exists (select from stillwake.machine_lives l where l.machine = p_machine and l.ended_at is null)
   on conflict do nothing;
-  update stillwake.machine_lives l set arrived_at = coalesce(l.arrived_at, v_now), started_at = coalesce(l.started_at, v_now), left_at = null, left_reason = null, silent_since = null, slots = greatest(p_slots, 1)
+  update stillwake.machine_lives l set arrived_at = coalesce(l.arrived_at, v_now), started_at = coalesce(l.started_at, v_now), left_at = null, left_reason = null, silent_since = null, slots = least(greatest(p_slots, 1), 1000)
   where l.machine = p_machine and l.ended_at is null and l.retired_at is null returning * into v_life;
   return v_life.id is not null;
 end
@@ -188,7 +190,7 @@ end
 $$;
 
 -- It is gone, or never came. p_exit says how: code, oom, signal, reason, memory (what it had, in words), or never: it was not even started, and is forgotten. Its jobs go back to the line at once. Answers how
--- many. When it ran is as the provider says (p_started_at, p_ended_at), within what can be. Locks: leases of its worker by id; its life; then the jobs.
+-- many. When it ran is as the provider says (p_started_at, p_ended_at), within what can be. Locks: leases of its worker by id; its pool; its life; then the jobs.
 create or replace function stillwake.machine_ended(p_life uuid, p_exit jsonb default '{}', p_started_at timestamptz default null, p_ended_at timestamptz default null) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -197,6 +199,7 @@ declare
   v_lease stillwake.leases;
   v_count integer := 0;
   v_jobs  integer;
+  v_ran   boolean;
 begin
   select * into v_life from stillwake.machine_lives l where l.id = p_life;
   if p_exit ? 'never' then
@@ -204,12 +207,22 @@ begin
     return 0;
   end if;
   perform from stillwake.leases s where s.worker = v_life.machine order by s.id for update;
+  perform from stillwake.pools p where p.name = v_life.pool for no key update;
   select * into v_life from stillwake.machine_lives l where l.id = p_life and l.ended_at is null for update;
   if not found then
     return 0;
   end if;
+  v_ran := v_life.started_at is not null or v_life.arrived_at is not null or p_exit ?| array['code', 'signal', 'oom'];
   for v_lease in select * from stillwake.leases s where s.worker = v_life.machine order by s.id for update loop
-    v_count := v_count + stillwake.recover_lease(v_lease, 100000, stillwake.machine_failure(v_life, p_exit));
+    -- One job that cannot be recovered must not keep a life open: it is left to its lease.
+    begin
+      v_count := v_count + stillwake.recover_lease(v_lease, 100000, stillwake.machine_failure(v_life, p_exit));
+    exception
+    when deadlock_detected or serialization_failure then
+      raise;
+    when others then
+      raise warning 'Lease % of machine % cannot be recovered: %', v_lease.id, v_life.machine, sqlerrm;
+    end;
   end loop;
   -- One that nobody has seen started costs nothing.
   if coalesce(p_started_at, v_life.started_at, v_life.arrived_at) is not null then
@@ -219,11 +232,10 @@ begin
   select count(*) into v_jobs from stillwake.machine_jobs w where w.life = p_life;
   update stillwake.machine_lives l set started_at = v_life.started_at, ended_at = v_life.ended_at, exit = nullif(p_exit, '{}') where l.id = p_life;
   perform stillwake.share_out(p_life);
-  -- It was of no use though there was work, or broke down before it could be.
+  -- It was of no use though there was work, or broke down before it could be. One that never ran says nothing about the next.
   if v_jobs > 0 then
     update stillwake.pools p set vain = 0, vain_at = null where p.name = v_life.pool and p.vain > 0;
-  elsif v_life.retired_at is not null and v_life.arrived_at is null or v_life.left_at is null
-    or exists (select from stillwake.demand(array[v_life.pool], 1) d where d.claimable > 0) then
+  elsif v_ran and (v_life.left_at is null or exists (select from stillwake.demand(array[v_life.pool], 1) d where d.claimable > 0)) then
     update stillwake.pools p set vain = p.vain + 1, vain_at = v_now where p.name = v_life.pool;
   end if;
   return v_count;

@@ -201,6 +201,10 @@ begin
     select n.name into v_larger from stillwake.pools p join stillwake.pools n on n.name = p.machines ->> 'larger' where p.name = p_job.pool;
     if v_larger is not null then
       perform stillwake.add_event(p_job.id, 'moved', jsonb_build_object('from', p_job.pool, 'to', v_larger, 'reason', 'It ran out of memory'));
+      -- Its tenant and its gates hold there too.
+      if p_job.tenant is not null or exists (select from stillwake.pipelines i where i.name = p_job.pipeline and i.gated) then
+        perform stillwake.lane_pool(p.name) from stillwake.pools p where p.name = v_larger and not p.laned;
+      end if;
       update stillwake.live_jobs set pool = v_larger where id = p_job.id;
       p_job.pool := v_larger;
     end if;

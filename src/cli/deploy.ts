@@ -41,8 +41,8 @@ export async function deployCommand({ words: [platform = ""], flags, screen }: C
   const made = files(deployment);
   if (flags.print) print(made, folder, screen);
   else write(made, dir, { force: flags.force === true, folder, screen });
-  const described = pools.some(({ kind }) => kind === deployment.platform);
-  for (const line of nextSteps(deployment, described ? [] : settings(deployment))) screen.say(line);
+  const missing = deployment.pools.filter(({ described }) => !described);
+  for (const line of nextSteps(deployment, settings({ ...deployment, pools: missing }))) screen.say(line);
   return 0;
 }
 
@@ -117,7 +117,9 @@ async function poolsOf(given: string | undefined, screen: Screen): Promise<Known
   if (typeof pools !== "object" || pools === null) return [];
   return Object.entries(pools as Record<string, PoolLike>).map(([name, { slots, warm, max, grace, provider }]) => {
     const { kind, facts: { size, memoryMb, region } = {} } = describe(name, provider, screen);
-    return JSON.parse(JSON.stringify({ name, slots, warm, max, grace, kind, size, memoryMb, region })) as KnownPool;
+    const unread = provider !== undefined && kind === undefined;
+    const known = { name, slots, warm, max, grace, kind, unread, size, memoryMb, region };
+    return JSON.parse(JSON.stringify(known)) as KnownPool;
   });
 }
 
@@ -129,7 +131,7 @@ interface PoolLike {
   provider?: (context: ProviderContext) => Provider;
 }
 
-/** A provider says what its machines are without being asked for any; one that needs what is not here, such as a token, cannot. */
+/** A provider says what its machines are without being asked for any; one that needs what is not here, such as a cluster, cannot. */
 function describe(pool: string, provider: PoolLike["provider"], screen: Screen): Partial<Provider> {
   const clock = { now: () => 0, sleep: async () => {} };
   try {

@@ -56,7 +56,8 @@ export async function orchestratorCommand({ flags, config, screen }: Call): Prom
     await http?.close();
     return 0;
   } finally {
-    await orchestrator.stop();
+    // What one look has started is to do its work when nobody looks: the next look finds it, or how it ended.
+    await orchestrator.stop({ leave: flags.once === true });
   }
 }
 

@@ -1,5 +1,6 @@
 // stillwake server: the HTTP API until it is told to stop. SIGTERM and SIGINT let requests under way finish; a second one leaves.
 import { inspect } from "node:util";
+import type { Orchestrator } from "../orchestrator/index.ts";
 import { createServer, type StillwakeServer } from "../server/index.ts";
 import { openStore } from "../worker/stores.ts";
 import { checkSecretSetting, pokeAt, portOf } from "./checks.ts";
@@ -37,7 +38,7 @@ export async function serverCommand({ flags, config, screen }: Call): Promise<nu
   try {
     const host = flags.host ?? config.host;
     const listening = await server.listen({ port, ...(host && { host }) });
-    await orchestrator?.start();
+    if (orchestrator) void startSoon(orchestrator, screen);
     screen.print(`Stillwake serves ${listening.url}${flags.noAuth ? ", without tokens" : ""}`);
     // Not waited for: what tells it to stop must be heard while a database that is away is asked.
     void hint(server, screen, { tokens: !flags.noAuth, secret: config.secret !== undefined });
@@ -77,4 +78,18 @@ async function hint(
 function troubleOf(error: unknown): string {
   const { code, name, message } = error as { code?: string; name?: string; message?: string };
   return `${code ?? name ?? "Error"}: ${message ?? String(error)}`;
+}
+
+/** The API is served whatever becomes of it: a database that is away comes back, and a copied one wants a decision. */
+async function startSoon(orchestrator: Orchestrator, screen: Screen): Promise<void> {
+  for (let waitMs = 1000; ; waitMs = Math.min(waitMs * 2, 60_000)) {
+    try {
+      await orchestrator.start();
+      return;
+    } catch (error) {
+      if ((error as { code?: string }).code === "CLOSED") return;
+      screen.say(inLine(`No machines are started from here: ${troubleOf(error)}`));
+    }
+    await new Promise((resolve) => setTimeout(resolve, waitMs).unref());
+  }
 }

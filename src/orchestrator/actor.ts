@@ -11,7 +11,7 @@ import {
   retireMachine,
   type Trouble,
 } from "../fleet-verbs.ts";
-import type { OrchestratorEvent } from "./event.ts";
+import { actWords, type OrchestratorEvent } from "./event.ts";
 import type { Action } from "./plan.ts";
 import { type Order, type Provider, ProviderError, type ProviderTrouble, type SeenMachine } from "./provider.ts";
 import type { PoolSettings } from "./settings.ts";
@@ -42,6 +42,12 @@ const PAUSES_MS: Record<ProviderTrouble, number> = {
   unreachable: 15_000,
   unstartable: 0,
 };
+/** When somebody else has taken a place it is seen in the next look. */
+const TAKEN_MS = 5000;
+/** After something could not be done. */
+const UNFINISHED_MS = 15_000;
+/** How long a start that had no answer is left alone. */
+const REPEAT_MS = 10_000;
 /** How long another place is preferred after a machine could not be started. */
 const SHUN_MS = 60_000;
 
@@ -51,9 +57,10 @@ export class Actor {
   readonly #shunned = new Map<number, number>();
   /** Ends that the provider told of by itself, of machines whose life was not in the last look. */
   readonly #ended = new Map<string, SeenMachine>();
-  /** Lives whose start had no answer: something may have been started, or not. */
-  readonly unanswered = new Set<string>();
-  #hasTrouble: boolean | undefined;
+  /** Lives whose start had no answer, and from when on they may be asked for again: something may have been started, or not. */
+  readonly #unanswered = new Map<string, number>();
+  #hasTrouble = false;
+  #unfinishedAt = Number.NEGATIVE_INFINITY;
   #preparedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: ActorOptions) {
@@ -69,6 +76,17 @@ export class Actor {
     return this.#options.now() - this.#preparedAt < Math.min(this.#options.settings.bootMs, 60_000);
   }
 
+  /** Something could not be done a while ago: the provider is to be asked how things stand. Undefined when there is nothing of the kind. */
+  get unfinishedMs(): number | undefined {
+    if (this.#unfinishedAt === Number.NEGATIVE_INFINITY) return undefined;
+    return Math.max(0, this.#unfinishedAt + UNFINISHED_MS - this.#options.now());
+  }
+
+  /** It is being asked. */
+  askedAgain(): void {
+    this.#unfinishedAt = Number.NEGATIVE_INFINITY;
+  }
+
   async settled(): Promise<void> {
     await Promise.all(this.#busy.values());
   }
@@ -76,6 +94,10 @@ export class Actor {
   shunned(now: number): ReadonlySet<number> {
     for (const [slot, until] of this.#shunned) if (until <= now) this.#shunned.delete(slot);
     return new Set(this.#shunned.keys());
+  }
+
+  unanswered(now: number): ReadonlySet<string> {
+    return new Set([...this.#unanswered].filter(([, from]) => from <= now).map(([life]) => life));
   }
 
   /** The provider tells of an end: kept until a look has the life. */
@@ -97,12 +119,15 @@ export class Actor {
     if (this.#busy.has(key)) return;
     const done = this.#do(action, look)
       .catch((error: Error) => {
-        // The database is away or refuses: the next look finds things as they are.
-        this.#say("warn", `${action.do} did not succeed: ${error.message}`);
+        // The database is away or refuses, or the provider does: the next look finds things as they are.
+        this.#say("warn", `${actWords(action)}: ${error.message}`);
+        return false;
       })
-      .finally(() => {
+      .then((isDone) => {
         this.#busy.delete(key);
-        this.#options.onDone();
+        // What could not be done is not tried again at once; but where one machine could not be started, another may.
+        if (isDone || action.do === "start") this.#options.onDone();
+        else this.#unfinishedAt = this.#options.now();
       });
     this.#busy.set(key, done);
   }
@@ -115,7 +140,8 @@ export class Actor {
     return { code: error.code, message, ...(pauseMs > 0 && { until: after(at, pauseMs) }) };
   }
 
-  async #do(action: Action, look: Look): Promise<void> {
+  /** Answers false when it could not be done. */
+  async #do(action: Action, look: Look): Promise<boolean> {
     const { database, provider } = this.#options;
     switch (action.do) {
       case "start":
@@ -124,20 +150,22 @@ export class Actor {
         return this.#repeat(action.life, look);
       case "confirm":
         await machineStarted(database, action.life.id, action.machine.id, action.machine.startedAt);
-        return;
+        return true;
       case "prepare":
         return this.#prepare(action.slot, look);
       case "end":
-        return this.#end(action.life, action.machine, action.exit);
+        await this.#end(action.life, action.machine, action.exit);
+        return true;
       case "retire":
         return this.#retire(action);
       case "remove":
         await provider.remove(action.machine);
         this.#say("info", `${action.machine.name} is removed: ${action.why}`, action.machine.name);
+        return true;
     }
   }
 
-  async #start({ slot, burst, why }: Extract<Action, { do: "start" }>, look: Look): Promise<void> {
+  async #start({ slot, burst, why }: Extract<Action, { do: "start" }>, look: Look): Promise<boolean> {
     const { database, provider, settings, pool, price, prices, leastSeconds, by, nameOf } = this.#options;
     const { region, size } = provider.facts;
     const reserved = await reserveMachine(database, pool, settings.max, {
@@ -154,27 +182,30 @@ export class Actor {
       by,
       why,
     });
+    if (reserved) return this.#call(reserved.life, this.#order(reserved.machine, burst), slot, look);
     // Somebody else was quicker.
-    if (reserved) await this.#call(reserved.life, this.#order(reserved.machine, burst), slot, look);
+    this.#shunned.set(slot, this.#options.now() + TAKEN_MS);
+    return true;
   }
 
-  #repeat({ id, machine, burst, slot }: Life, look: Look): Promise<void> {
+  #repeat({ id, machine, burst, slot }: Life, look: Look): Promise<boolean> {
     return this.#call(id, this.#order(machine, burst), slot, look, true);
   }
 
   /** Asks the provider to start what is reserved. */
-  async #call(life: string, order: Order, slot: number, look: Look, again = false): Promise<void> {
+  async #call(life: string, order: Order, slot: number, look: Look, again = false): Promise<boolean> {
     const { database, provider, pool } = this.#options;
     const began = performance.now();
     this.#ended.delete(order.name);
     try {
       const { id, startedAt } = await provider.start(order);
-      this.unanswered.delete(life);
+      this.#unanswered.delete(life);
       await machineStarted(database, life, id, startedAt);
       const seconds = ((performance.now() - began) / 1000).toFixed(1);
       this.#say("info", `${order.name} is started (${seconds} s)`, order.name, { id });
-      if (this.#hasTrouble !== false) await reportTrouble(database, pool, null);
+      if (look.trouble || this.#hasTrouble) await reportTrouble(database, pool, null);
       this.#hasTrouble = false;
+      return true;
     } catch (error) {
       // Of a call that is repeated only the second is certain: the first may have started something.
       const never = !again && error instanceof ProviderError && error.certain;
@@ -182,19 +213,22 @@ export class Actor {
       // The trouble first: whoever looks while the place is free again must know why.
       await this.#report(error, look, `${order.name} could not be started${never ? "" : ", as far as is known"}`);
       if (never) await machineEnded(database, life, { exit: { never: true } });
-      else this.unanswered.add(life);
+      else this.#unanswered.set(life, this.#options.now() + REPEAT_MS);
+      return false;
     }
   }
 
-  async #prepare(slot: number, look: Look): Promise<void> {
+  async #prepare(slot: number, look: Look): Promise<boolean> {
     const { provider, nameOf } = this.#options;
     const order = this.#order(nameOf(slot), false);
     try {
       await provider.prepare!(order);
       this.#preparedAt = this.#options.now();
       this.#say("info", `${order.name} is made, to be started when there is work`, order.name);
+      return true;
     } catch (error) {
       await this.#report(error, look, `${order.name} could not be made`);
+      return false;
     }
   }
 
@@ -210,7 +244,7 @@ export class Actor {
       endedAt: machine?.endedAt,
     });
     this.#ended.delete(life.machine);
-    this.unanswered.delete(life.id);
+    this.#unanswered.delete(life.id);
     const { oom, code, signal, reason, memory } = exit as {
       oom?: boolean;
       code?: number;
@@ -235,12 +269,13 @@ export class Actor {
   }
 
   /** The database says whether it may be ended: not while it has a job. */
-  async #retire({ life, machine, why }: Extract<Action, { do: "retire" }>): Promise<void> {
+  async #retire({ life, machine, why }: Extract<Action, { do: "retire" }>): Promise<boolean> {
     const { database, provider } = this.#options;
-    if (!(await retireMachine(database, life.id))) return;
+    if (!(await retireMachine(database, life.id))) return false;
     if (machine) await provider.remove(machine);
     await machineEnded(database, life.id, { exit: { reason: why }, startedAt: machine?.startedAt });
     this.#say("warn", `${life.machine} was ended: ${why}`, life.machine);
+    return true;
   }
 
   #order(name: string, burst: boolean): Order {
@@ -283,8 +318,8 @@ function after(at: Date, ms: number): string {
   return new Date(at.getTime() + ms).toISOString();
 }
 
+/** What is done about one place is done one after another. */
 function keyOf(action: Action): string {
   if (action.do === "start" || action.do === "prepare") return `place ${action.slot}`;
-  if (action.do === "remove") return action.machine.name;
-  return action.life.machine;
+  return `place ${action.do === "remove" ? action.place : action.life.slot}`;
 }

@@ -103,7 +103,7 @@ export class Api {
 
   /** `sent`: it may have arrived. */
   async #try(method: string, path: string, { body, headers, timeoutMs }: Ask): Promise<Tried> {
-    const { base, fetch: send = fetch, authorize, requestIdHeader } = this.#options;
+    const { base, fetch: send = fetch, authorize, requestIdHeader, clock } = this.#options;
     const limit = AbortSignal.timeout(timeoutMs ?? this.#options.timeoutMs ?? 15_000);
     const given = await authorize();
     try {
@@ -122,13 +122,13 @@ export class Api {
       });
       const text = await response.text();
       const requestId = requestIdHeader ? response.headers.get(requestIdHeader) : null;
-      const after = Number(response.headers.get("retry-after"));
+      const retryAfterMs = waitOf(response.headers.get("retry-after"), clock.now());
       return {
         answer: {
           status: response.status,
           body: parsed(text),
           ...(requestId && { requestId }),
-          ...(after > 0 && { retryAfterMs: after * 1000 }),
+          ...(retryAfterMs !== undefined && { retryAfterMs }),
         },
         sent: true,
       };
@@ -142,6 +142,14 @@ interface Tried {
   answer?: Answer & { requestId?: string; retryAfterMs?: number };
   error?: unknown;
   sent: boolean;
+}
+
+/** Retry-After is a number of seconds or a date. Undefined when it is neither, or has passed. */
+function waitOf(header: string | null, now: number): number | undefined {
+  if (header === null || header === "") return undefined;
+  const seconds = Number(header);
+  const waitMs = Number.isNaN(seconds) ? Date.parse(header) - now : seconds * 1000;
+  return waitMs > 0 ? waitMs : undefined;
 }
 
 /** Nobody can have heard it. */

@@ -23,7 +23,7 @@ export class CloudRunApi {
   readonly #auth: GoogleAuth;
   readonly #api: Api;
   readonly #clock: Clock;
-  /** What is known of each job resource's executions: since when, and those that had not finished. */
+  /** What is known of each job resource's executions: since when, and those that had not finished. Whoever told of all ends so far says so, and nobody else. */
   readonly #known = new Map<string, { newest: number; open: Set<string> }>();
 
   constructor({ project, region, token, metadata, base, timeout, fetch, ...rest }: CloudRunSettings, clock: Clock) {
@@ -48,7 +48,7 @@ export class CloudRunApi {
     });
   }
 
-  /** Newest first. What had finished before the last time is not read again: at most so many pages as are news. */
+  /** Newest first. What has finished and was told of is not read again: at most so many pages as are news. */
   async executions(job: string): Promise<Execution[]> {
     const before = this.#known.get(job);
     const unmet = new Set(before?.open);
@@ -64,11 +64,16 @@ export class CloudRunApi {
       const reached = createdMs(executions.at(-1));
       token = before && unmet.size === 0 && reached < before.newest - LATE_MS ? "" : nextPageToken;
     } while (token !== "");
-    this.#known.set(job, {
-      newest: createdMs(found[0]),
-      open: new Set(found.filter((execution) => !isFinished(execution)).map(({ name }) => name)),
-    });
     return found;
+  }
+
+  /** These were told of, with their ends: what has finished of them is news no more. */
+  told(job: string, executions: readonly Execution[]): void {
+    if (executions.length === 0) return;
+    this.#known.set(job, {
+      newest: createdMs(executions[0]),
+      open: new Set(executions.filter((execution) => !isFinished(execution)).map(({ name }) => name)),
+    });
   }
 
   async jobs(): Promise<Job[]> {

@@ -10,36 +10,37 @@ export interface CloudRunOptions extends Pick<GoogleAuthOptions, "token" | "cred
   project: string;
   region: string;
   /** A job resource that is there and is only run, never made or changed, so that a service account with no other right will do. */
-  job?: string;
+  job?: string | undefined;
   /** What its machines run; wanted unless `job` is given. */
-  image?: string;
+  image?: string | undefined;
   /** Instead of the image's own command. */
   command?: readonly string[];
-  /** vCPU: 1, 2, 4, 6 or 8. Default: 1. */
-  cpu?: number;
+  /** vCPU: 1, 2, 4, 6 or 8. Default: 1; of a `job` that is given it is only told, for the price. */
+  cpu?: number | undefined;
   /** Default: 2048 per vCPU. */
-  memoryMb?: number;
+  memoryMb?: number | undefined;
   /** For all machines. No secrets: they can be read by whoever may see the job resource. */
   env?: Readonly<Record<string, string>>;
   /** Environment from Secret Manager: { STILLWAKE_DATABASE_URL: "name" } or "name:version". */
   secrets?: Readonly<Record<string, string>>;
   /** The service account that the worker runs as. It needs no right to run anything. */
-  serviceAccount?: string;
+  serviceAccount?: string | undefined;
   /** No machine lives longer. Default: 24h; 168h at most. */
-  maxLife?: Duration;
+  maxLife?: Duration | undefined;
   /** More for the template of its task, such as vpcAccess or volumes. */
   template?: Readonly<Record<string, unknown>>;
   /** How long one call of the API may take. Default: 15s. */
-  timeout?: Duration;
+  timeout?: Duration | undefined;
   /** Where the API is. Default: https://run.googleapis.com. */
-  base?: string;
+  base?: string | undefined;
   /** For tests. */
   fetch?: typeof fetch;
 }
 
 export interface CloudRunSettings extends CloudRunOptions {
-  cpu: number;
-  memoryMb: number;
+  /** Of a job that is given they are not known unless both are told. */
+  cpu: number | undefined;
+  memoryMb: number | undefined;
   maxLifeMs: number;
 }
 
@@ -87,7 +88,8 @@ export function readCloudRunOptions(options: CloudRunOptions): CloudRunSettings 
   const maxLifeMs = durationMs(options.maxLife ?? "24h", "maxLife");
   if (maxLifeMs < 60_000 || maxLifeMs > WEEK_MS)
     refuse("maxLife", `has maxLife ${options.maxLife}`, 'Use "1m" to "168h"');
-  return { ...options, cpu, memoryMb, maxLifeMs };
+  const isKnown = !options.job || (options.cpu !== undefined && options.memoryMb !== undefined);
+  return { ...options, cpu: isKnown ? cpu : undefined, memoryMb: isKnown ? memoryMb : undefined, maxLifeMs };
 }
 
 /** The job resource of a pool. Its label stillwake-spec says what it was made from. */
@@ -132,9 +134,10 @@ export interface Job {
   template?: { template?: { maxRetries?: number; timeout?: string; containers?: Container[] } };
 }
 
-/** What is wrong with a job resource that somebody else has made. */
-export function complaints({ name, template }: Job): string[] {
-  const { maxRetries = 0, timeout = "" } = template?.template ?? {};
+/** What is wrong with a job resource that somebody else has made, and with what we were told of it. */
+export function complaints({ name, template }: Job, { cpu }: CloudRunSettings): string[] {
+  const { maxRetries = 0, timeout = "", containers } = template?.template ?? {};
+  const { cpu: cpus = "?", memory = "?" } = containers?.[0]?.resources?.limits ?? {};
   const job = `Cloud Run job "${name.slice(name.lastIndexOf("/") + 1)}"`;
   return [
     ...(maxRetries === 0
@@ -143,6 +146,9 @@ export function complaints({ name, template }: Job): string[] {
           `${job} retries ${maxRetries} times by itself: set its maxRetries to 0, another machine takes up a job that died`,
         ]),
     ...(Number.parseInt(timeout, 10) <= 600 ? [`${job} ends its machines after ${timeout}: raise its timeout`] : []),
+    ...(cpu === undefined
+      ? [`${job} has no price: give cloudRun() its cpu and memoryMb, which are ${cpus} vCPU and ${memory} there`]
+      : []),
   ];
 }
 

@@ -69,20 +69,22 @@ class CloudRun implements Provider {
     this.#api = new CloudRunApi(settings, context.clock);
     this.#job = job ?? `${poolPrefix(context.fleet, context.pool)}c${cpu}-${memoryMb}mb`;
     this.facts = {
-      size: `${cpu} vCPU`,
       region,
-      cpus: cpu,
-      memoryMb,
+      ...(cpu !== undefined && { size: `${cpu} vCPU`, cpus: cpu }),
+      ...(memoryMb !== undefined && { memoryMb }),
+      made: [job, jobOf(settings, context).labels["stillwake-spec"]].join(" ").trim(),
       leastSeconds: LEAST_SECONDS,
       bootMs: 180_000,
     };
   }
 
   async list(): Promise<SeenMachine[]> {
-    const executions: Execution[] = [];
-    for (const job of [this.#job, ...(await this.#otherJobs())]) executions.push(...(await this.#api.executions(job)));
+    const read = new Map<string, Execution[]>();
+    for (const job of [this.#job, ...(await this.#otherJobs())]) read.set(job, await this.#api.executions(job));
+    // Only now that all is read: of an end in a list that fails nobody would hear again.
+    for (const [job, executions] of read) this.#api.told(job, executions);
     const machines = new Map<string, SeenMachine>();
-    for (const execution of executions) {
+    for (const execution of [...read.values()].flat()) {
       const name = this.#machineOf(execution);
       if (name === undefined) continue;
       const machine = seen(execution, name, (container) => this.#isStale(container));
@@ -137,7 +139,7 @@ class CloudRun implements Provider {
         remedy: "Make it, or give cloudRun() an image and leave out `job`",
       });
     }
-    return this.#isManaged || !job ? [] : complaints(job);
+    return this.#isManaged || !job ? [] : complaints(job, this.#settings);
   }
 
   async #start(order: Order): Promise<Started> {

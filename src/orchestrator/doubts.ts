@@ -25,11 +25,13 @@ export class Doubts {
 
 /** As an error of a call that may have done something. */
 export function doubtful(error: ProviderError): ProviderError {
-  const { trouble, message, retryAfterMs } = error;
+  const { trouble, message, remedy, retryAfterMs } = error;
   if (!error.certain) return error;
-  return new ProviderError(trouble, message, {
+  // Its message ends with the remedy, which is added again.
+  return new ProviderError(trouble, remedy === undefined ? message : message.slice(0, -`. ${remedy}`.length), {
     certain: false,
     cause: error,
+    ...(remedy !== undefined && { remedy }),
     ...(retryAfterMs !== undefined && { retryAfterMs }),
   });
 }

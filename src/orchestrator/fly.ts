@@ -8,6 +8,7 @@ import { readFlyConfig } from "../config.ts";
 import { InvalidInput } from "../errors.ts";
 import { type Duration, durationMs } from "../time.ts";
 import type { Answer, Ask } from "./api.ts";
+import { doubtful as inDoubt } from "./doubts.ts";
 import { FlyApi, isCapacity, isNameTaken, said } from "./fly-api.ts";
 import { endOf, type FlyMachine, isBroken, seen, stateOf } from "./fly-machine.ts";
 import { type Guest, guestOf } from "./fly-size.ts";
@@ -15,6 +16,7 @@ import { tokenWarnings } from "./fly-token.ts";
 import { slotOf } from "./names.ts";
 import {
   type Exit,
+  type MachineState,
   type Order,
   type Provider,
   type ProviderContext,
@@ -29,23 +31,23 @@ export interface FlyOptions {
   /** The app of the workers: one of their own, and not the one that this process runs in. */
   app: string;
   /** A deploy token of that app. Default: FLY_API_TOKEN. */
-  token?: string;
-  /** What machines run. Default: FLY_IMAGE_REF, the image of this process if it runs on Fly itself. */
-  image?: string;
+  token?: string | undefined;
+  /** What machines run. Default: STILLWAKE_IMAGE, or the image of this process if it runs on Fly itself (FLY_IMAGE_REF). */
+  image?: string | undefined;
   /** Instead of the image's own command. */
   command?: readonly string[];
   /** "shared-cpu-1x" to "performance-16x". */
   size: string;
   /** Default: the least of its size. */
-  memoryMb?: number;
+  memoryMb?: number | undefined;
   /** Where machines are made; of several the next when there is no room in one. A warm machine stays where it was made. */
   region: string | readonly string[];
   /** For workers, beside what Stillwake tells them. Secrets are set with `fly secrets set`, not here. */
   env?: Readonly<Record<string, string>>;
   /** Default: https://api.machines.dev/v1; within Fly's private network http://_api.internal:4280/v1. */
-  base?: string;
+  base?: string | undefined;
   /** How long one call may take. Default: 15s. */
-  timeout?: Duration;
+  timeout?: Duration | undefined;
   /** For tests. */
   fetch?: typeof fetch;
 }
@@ -66,12 +68,12 @@ class Fly implements Provider {
   readonly facts: ProviderFacts;
   readonly #options: FlyOptions;
   readonly #context: ProviderContext;
-  readonly #token: string;
+  readonly #token: string | undefined;
   readonly #ownApp: string | undefined;
-  readonly #image: string;
+  readonly #image: string | undefined;
   readonly #guest: Guest;
   readonly #regions: readonly string[];
-  readonly #api: FlyApi;
+  readonly #calls: FlyApi;
   /** Of what machines are made, in short: a tag that differs tells of older settings. */
   readonly #made: string;
   /** Ids by name, of machines that were ours when they were read. */
@@ -84,33 +86,37 @@ class Fly implements Provider {
     this.#options = options;
     this.#context = context;
     this.#ownApp = ownApp;
-    this.#token = needed("token", options.token ?? token, "Set FLY_API_TOKEN to a deploy token of the workers' app");
-    this.#image = needed("image", options.image ?? ownImage, "Name the image that workers run");
+    // Whoever only wants to know what machines these are, as a developer does, need have neither.
+    this.#token = options.token || token;
+    this.#image = options.image || ownImage;
     needed("app", options.app, "Name the app of the workers");
     this.#guest = guestOf(options.size, options.memoryMb);
     this.#regions = [options.region].flat();
     if (this.#regions.length === 0) needed("region", undefined, 'Name a region, such as "iad"');
-    const leak = Object.entries(options.env ?? {}).find(([, value]) => value.includes(this.#token));
+    const leak = Object.entries(options.env ?? {}).find(
+      ([, value]) => this.#token !== undefined && value.includes(this.#token),
+    );
     if (leak) {
       throw new InvalidInput(`The Fly token stands in env.${leak[0]} of pool "${context.pool}"`, {
         field: "env",
         remedy: "Leave it out: workers start no machines",
       });
     }
+    this.#made = createHash("sha256")
+      .update(JSON.stringify([this.#config("", false, {}), context.slots]))
+      .digest("hex")
+      .slice(0, 12);
     this.facts = {
       size: options.size,
       region: this.#regions[0]!,
       cpus: this.#guest.cpus,
       memoryMb: this.#guest.memory_mb,
+      made: this.#made,
     };
-    this.#made = createHash("sha256")
-      .update(JSON.stringify([this.#config("", false, {}), context.slots]))
-      .digest("hex")
-      .slice(0, 12);
-    this.#api = new FlyApi({
+    this.#calls = new FlyApi({
       base: (options.base ?? "https://api.machines.dev/v1").replace(/\/+$/, ""),
       app: options.app,
-      token: this.#token,
+      token: this.#token ?? "",
       clock: context.clock,
       timeoutMs: durationMs(options.timeout ?? "15s", "timeout"),
       ...(options.fetch && { fetch: options.fetch }),
@@ -148,7 +154,8 @@ class Fly implements Provider {
     return machine && !isBroken(machine) ? { id: machine.id } : this.start({ ...order, burst: false });
   }
 
-  async remove({ name, id }: { name: string; id: string }): Promise<void> {
+  /** One that was seen as stopped goes only if it still is: somebody may have started it since. */
+  async remove({ name, id, state }: { name: string; id: string; state?: MachineState }): Promise<void> {
     const machine = await this.#api.get(id);
     if (!machine || stateOf(machine) === "gone") return;
     if (machine.name !== name || this.#whose(machine) !== "ours") {
@@ -156,8 +163,19 @@ class Fly implements Provider {
         certain: true,
       });
     }
-    this.#ids.delete(name);
-    await this.#api.remove(id, { force: true });
+    const isStill = stateOf(machine) === "stopped";
+    const force = state !== "stopped" || (isStill && machine.state !== "stopped");
+    if ((state !== "stopped" || isStill) && (await this.#api.remove(id, { force }))) {
+      this.#ids.delete(name);
+      return;
+    }
+    throw new ProviderError(
+      "refused",
+      `${name} (${id}) is not removed: it was stopped, and now it is ${machine.state}`,
+      {
+        certain: true,
+      },
+    );
   }
 
   async autopsy({ id }: { name: string; id: string }): Promise<Exit | undefined> {
@@ -167,8 +185,12 @@ class Fly implements Provider {
 
   async check(): Promise<string[]> {
     const { graceMs, pool } = this.#context;
-    const facts = await this.#api.token();
-    const warnings = tokenWarnings({ token: this.#token, app: this.#options.app, ownApp: this.#ownApp, facts });
+    const missing = this.#missing();
+    const warnings = missing ? [missing.message] : [];
+    if (this.#token !== undefined) {
+      const facts = await this.#calls.token();
+      warnings.push(...tokenWarnings({ token: this.#token, app: this.#options.app, ownApp: this.#ownApp, facts }));
+    }
     if (graceMs > MOST_GRACE_MS) {
       warnings.push(
         `Pool "${pool}" gives machines ${graceMs / 1000} s to end, of which Fly grants 300: jobs have to keep what they have done before`,
@@ -177,12 +199,31 @@ class Fly implements Provider {
     return warnings;
   }
 
+  get #api(): FlyApi {
+    const missing = this.#missing();
+    if (missing) throw missing;
+    return this.#calls;
+  }
+
+  /** Nothing can be asked without a token; and without an image nobody knows which machines are of older settings. */
+  #missing(): ProviderError | undefined {
+    const { app } = this.#options;
+    if (this.#token === undefined) {
+      const remedy = `Set FLY_API_TOKEN to a deploy token of the workers' app: fly tokens create deploy --app ${app}`;
+      return new ProviderError("auth", "fly() has no token", { certain: true, remedy });
+    }
+    if (this.#image !== undefined) return undefined;
+    return new ProviderError("refused", "fly() has no image", {
+      certain: true,
+      remedy: "Name the image that workers run: image in fly(), or STILLWAKE_IMAGE",
+    });
+  }
+
   /** Whatever is there under this name becomes a machine that runs. */
   async #wake(machine: FlyMachine, order: Order): Promise<Started> {
     const state = stateOf(machine);
     if (state === "gone") return this.#create(order);
-    if (state === "running") return { id: machine.id };
-    if (state === "starting" && !this.#isHalfMade(machine)) return { id: machine.id };
+    if (state === "running" || (state === "starting" && !this.#isHalfMade(machine))) return this.#started(machine);
     if (state === "stopping") throw this.#unstartable(machine, `it is ${machine.state}`, true);
     if (machine.host_status === "unreachable" || this.#whose(machine) !== "ours")
       throw this.#unstartable(machine, "its host is unreachable", true);
@@ -191,11 +232,11 @@ class Fly implements Provider {
       return this.#create(order);
     }
     const answer = await this.#api.start(machine.id);
-    if (answer.status === 200) return { id: machine.id };
+    if (answer.status === 200) return this.#started(machine);
     const now = await doubtful(this.#api.get(machine.id));
     if (!now || stateOf(now) === "gone") return this.#create(order);
     // Somebody else has started it in the meantime, or an earlier try that had no answer.
-    if (["running", "starting"].includes(stateOf(now)) && !this.#isHalfMade(now)) return { id: now.id };
+    if (["running", "starting"].includes(stateOf(now)) && !this.#isHalfMade(now)) return this.#started(now);
     // It will not start the next time either, and nobody runs on it.
     if (this.#isHalfMade(now)) await this.#discard(now);
     throw this.#unstartable(now, `${answer.status} ${said(answer)}`, !answer.unsure);
@@ -210,9 +251,9 @@ class Fly implements Provider {
       const answer: Answer = await doubtful(this.#api.create({ name: order.name, region, config }, recheck), unsure);
       unsure ||= answer.unsure === true;
       if (answer.status === 200) {
-        const { id } = answer.body as FlyMachine;
-        this.#ids.set(order.name, id);
-        return { id };
+        const made = answer.body as FlyMachine;
+        this.#ids.set(order.name, made.id);
+        return this.#started({ ...made, region: made.region ?? region });
       }
       if (isNameTaken(answer)) return this.#adopt(order, answer);
       if (!isCapacity(answer)) {
@@ -234,11 +275,18 @@ class Fly implements Provider {
     const id = /machine ID ([\w-]+)/i.exec(said(answer))?.[1];
     const told = id === undefined ? undefined : await doubtful(this.#api.get(id));
     const machine = told?.name === order.name ? told : await doubtful(this.#find(order.name));
-    if (!machine || this.#whose(machine) === "foreign") {
+    // Lists lag behind: what is not in one may be the very machine that a lost call has made.
+    if (!machine)
+      throw this.#unstartable(
+        { name: order.name, id: id ?? "no id" },
+        `its name is taken, and it is not found: ${said(answer)}`,
+        false,
+      );
+    if (this.#whose(machine) === "foreign") {
       const what = `The name ${order.name} is taken by a machine that is not of this fleet and pool`;
       throw new ProviderError("refused", `${what}: ${said(answer)}`, { certain: true });
     }
-    if (stateOf(machine) === "gone") throw this.#unstartable(machine, "its name is not free yet", true);
+    if (stateOf(machine) === "gone") throw this.#unstartable(machine, "its name is not free yet", !answer.unsure);
     return doubtful(this.#wake(machine, order), answer.unsure);
   }
 
@@ -323,7 +371,11 @@ class Fly implements Provider {
     return state === "created" && this.#context.clock.now() - Date.parse(updated_at ?? "") > HALF_MADE_MS;
   }
 
-  #unstartable({ name, id }: FlyMachine, why: string, certain: boolean): ProviderError {
+  #started({ id, region }: FlyMachine): Started {
+    return { id, ...(region !== undefined && region !== this.#regions[0] && { region }) };
+  }
+
+  #unstartable({ name, id }: { name: string; id: string }, why: string, certain: boolean): ProviderError {
     return new ProviderError("unstartable", `${name} (${id}) cannot be started: ${why}`, { certain });
   }
 }
@@ -333,14 +385,7 @@ async function doubtful<T>(work: Promise<T>, isDoubtful = true): Promise<T> {
   try {
     return await work;
   } catch (error) {
-    if (!isDoubtful || !(error instanceof ProviderError) || !error.certain) throw error;
-    const { trouble, message, remedy, retryAfterMs } = error;
-    throw new ProviderError(trouble, message, {
-      certain: false,
-      cause: error,
-      ...(remedy !== undefined && { remedy }),
-      ...(retryAfterMs !== undefined && { retryAfterMs }),
-    });
+    throw isDoubtful && error instanceof ProviderError ? inDoubt(error) : error;
   }
 }
 

@@ -4,15 +4,15 @@
 //   key file     a service account's key signs a statement that is traded for a token; a user's own credentials trade their refresh token
 //   metadata     on Google's own machines, a server at a fixed address gives one
 import { createSign } from "node:crypto";
-import fs from "node:fs/promises";
+import { givenJson, placed } from "./given.ts";
 import { type Clock, ProviderError } from "./provider.ts";
 
 export interface GoogleAuthOptions {
-  token?: string | (() => string | Promise<string>);
+  token?: string | (() => string | Promise<string>) | undefined;
   /** The path of a key file, or what is in it; without one and without a token the metadata server is asked. */
-  credentials?: string | GoogleKey;
+  credentials?: string | GoogleKey | undefined;
   /** Where the metadata server is. */
-  metadata?: string;
+  metadata?: string | undefined;
   clock: Clock;
   fetch?: typeof fetch;
 }
@@ -64,8 +64,7 @@ export class GoogleAuth {
 
   async #fetch(): Promise<string> {
     const { credentials, clock } = this.#options;
-    const answer =
-      credentials === undefined ? await this.#fromMetadata() : await this.#fromKey(await readKey(credentials));
+    const answer = credentials === undefined ? await this.#fromMetadata() : await this.#fromKey(readKey(credentials));
     const { access_token: token, expires_in: seconds } = answer as { access_token?: unknown; expires_in?: unknown };
     if (typeof token !== "string" || token === "") {
       throw new ProviderError("auth", "Google gave no token", { certain: true, remedy });
@@ -106,10 +105,12 @@ export class GoogleAuth {
       try {
         const response = await send(url, { ...init, redirect: "error", signal: AbortSignal.timeout(10_000) });
         const text = await response.text();
-        if (response.ok) return JSON.parse(text);
-        trouble = `${response.status} ${text.slice(0, 200)}`;
+        // What was well answered may hold a token, and a parser would quote it.
+        const answer = response.ok ? parsed(text) : undefined;
+        if (answer !== undefined) return answer;
+        trouble = response.ok ? "an answer that is not JSON" : `${response.status} ${text.slice(0, 200)}`;
         // A key that was revoked stays so; only what is wrong on their side passes.
-        if (response.status < 500 && response.status !== 429) {
+        if (!response.ok && response.status < 500 && response.status !== 429) {
           throw new ProviderError("auth", `Google gives no token: ${trouble}`, { certain: true, remedy });
         }
       } catch (error) {
@@ -135,34 +136,33 @@ export class GoogleAuth {
   }
 }
 
+function parsed(text: string): object | undefined {
+  try {
+    return JSON.parse(text) ?? undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 function nameless(error: unknown): boolean {
   const { code } = ((error as { cause?: unknown } | undefined)?.cause ?? {}) as { code?: string };
   return code === "ENOTFOUND" || code === "EAI_AGAIN";
 }
 
-async function readKey(given: string | GoogleKey): Promise<GoogleKey> {
-  const refuse = (what: string, cause?: unknown): never => {
-    const options = { certain: true, remedy, ...(cause !== undefined && { cause }) };
-    throw new ProviderError(
-      "auth",
-      `The credentials ${typeof given === "string" ? `in ${given} ` : ""}${what}`,
-      options,
-    );
+function readKey(given: string | GoogleKey): GoogleKey {
+  const where = typeof given === "string" ? placed(given) : "";
+  const refuse = (what: string): never => {
+    throw new ProviderError("auth", `What was given as credentials ${where}${what}`, { certain: true, remedy });
   };
-  let key = given as GoogleKey;
-  if (typeof given === "string") {
-    try {
-      key = JSON.parse(await fs.readFile(given, "utf8"));
-    } catch (error) {
-      return refuse(`cannot be read: ${(error as Error).message}`, error);
-    }
-  }
+  const read = typeof given === "string" ? givenJson(given, refuse) : given;
+  const key = (typeof read === "object" && read !== null ? read : {}) as GoogleKey;
   const type = key.type ?? "service_account";
   if (type !== "service_account" && type !== "authorized_user") {
-    return refuse(`are of the type "${type}", and only keys of service accounts and a user's own are understood`);
+    const kind = String(type).slice(0, 40);
+    return refuse(`is of the type "${kind}", and only keys of service accounts and a user's own are understood`);
   }
   if (type === "service_account" && !(key.client_email && key.private_key))
-    return refuse("have no client_email or no private_key");
+    return refuse("has no client_email or no private_key");
   return { ...key, type };
 }
 
@@ -173,5 +173,12 @@ function statement(key: GoogleKey, audience: string, nowMs: number): string {
   const header = { alg: "RS256", typ: "JWT", ...(key.private_key_id && { kid: key.private_key_id }) };
   const claims = { iss: key.client_email, scope: SCOPE, aud: audience, iat: issuedAt, exp: issuedAt + 3600 };
   const signed = `${encode(header)}.${encode(claims)}`;
-  return `${signed}.${createSign("RSA-SHA256").update(signed).sign(key.private_key!).toString("base64url")}`;
+  try {
+    return `${signed}.${createSign("RSA-SHA256").update(signed).sign(key.private_key!).toString("base64url")}`;
+  } catch {
+    throw new ProviderError("auth", "The private_key of the credentials is none that can sign", {
+      certain: true,
+      remedy,
+    });
+  }
 }

@@ -7,16 +7,17 @@ import http from "node:http";
 import https from "node:https";
 import { readProviderConfig } from "../config.ts";
 import { InvalidInput } from "../errors.ts";
+import { givenFile, givenJson, placed } from "./given.ts";
 
 export interface KubeAccessOptions {
   /** Where the API is, such as "https://10.0.0.1:6443"; without one the cluster that this process runs in. */
-  server?: string;
-  token?: string | (() => string | Promise<string>);
+  server?: string | undefined;
+  token?: string | (() => string | Promise<string>) | undefined;
   /** The certificate that the API's is signed with, as PEM text or a path. */
-  ca?: string;
-  /** The path of a kubeconfig in JSON, with one of its contexts; default: its current one. */
-  kubeconfig?: string;
-  context?: string;
+  ca?: string | undefined;
+  /** A kubeconfig in JSON, or its path, with one of its contexts; default: its current one. */
+  kubeconfig?: string | undefined;
+  context?: string | undefined;
 }
 
 export interface KubeAccess {
@@ -65,11 +66,16 @@ interface Kubeconfig {
   users?: { name: string; user: Record<string, unknown> }[];
 }
 
-function fromKubeconfig(path: string, wanted: string | undefined): KubeAccess {
+function fromKubeconfig(given: string, wanted: string | undefined): KubeAccess {
   const refuse = (what: string, remedy: string): never => {
-    throw new InvalidInput(`The kubeconfig ${path} ${what}`, { field: "kubeconfig", remedy });
+    throw new InvalidInput(`The kubeconfig ${placed(given)}${what}`, { field: "kubeconfig", remedy });
   };
-  const config = readJson(path, refuse);
+  const config = givenJson(given, (what) =>
+    refuse(
+      what,
+      "Give the path of one in JSON, with all that it points to: `kubectl config view --raw --minify --flatten -o json > kubeconfig.json`",
+    ),
+  ) as Kubeconfig;
   const name = wanted ?? config["current-context"];
   const { context } =
     config.contexts?.find((one) => one.name === name) ??
@@ -111,37 +117,18 @@ function fromKubeconfig(path: string, wanted: string | undefined): KubeAccess {
   };
 }
 
-function readJson(path: string, refuse: (what: string, remedy: string) => never): Kubeconfig {
-  let text: string;
-  try {
-    text = fs.readFileSync(path, "utf8");
-  } catch (error) {
-    return refuse(`cannot be read: ${(error as Error).message}`, "Give the path of one");
-  }
-  try {
-    return JSON.parse(text);
-  } catch {
-    return refuse(
-      "is not JSON",
-      "Make one that is, with all that it points to: `kubectl config view --raw --minify --flatten -o json > kubeconfig.json`",
-    );
-  }
-}
-
 function bearer(token: string | undefined): Record<string, string> {
   return token ? { authorization: `Bearer ${token}` } : {};
 }
 
 function pem(given: string, field: string): string {
   if (given.includes("-----BEGIN")) return given;
-  try {
-    return fs.readFileSync(given, "utf8");
-  } catch (error) {
-    throw new InvalidInput(`${given} cannot be read: ${(error as Error).message}`, {
+  return givenFile(given, (what) => {
+    throw new InvalidInput(`The ${field} ${placed(given)}${what}`, {
       field,
       remedy: "Give PEM text, or the path of a file with it",
     });
-  }
+  });
 }
 
 function present(path: string): boolean {

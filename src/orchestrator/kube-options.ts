@@ -5,20 +5,20 @@ import type { KubeAccessOptions } from "./kube-access.ts";
 
 export interface KubernetesOptions extends KubeAccessOptions {
   /** Default: that of the pod this runs in or of the kubeconfig's context, or "default". */
-  namespace?: string;
+  namespace?: string | undefined;
   image: string;
   /** Instead of the image's own command. */
   command?: readonly string[];
   /** CPUs that are asked for; no limit is set. */
-  cpu?: number;
+  cpu?: number | undefined;
   /** Memory that is asked for, and the limit. */
-  memoryMb?: number;
+  memoryMb?: number | undefined;
   /** For all machines. No secrets: they can be read by whoever may see the Job. */
   env?: Readonly<Record<string, string>>;
   /** The names of Secrets that are the worker's environment, such as one with STILLWAKE_DATABASE_URL. */
-  secretRef?: string | readonly string[];
+  secretRef?: string | readonly string[] | undefined;
   /** The service account of its pods, whose token they do not get unless the podTemplate says so. */
-  serviceAccount?: string;
+  serviceAccount?: string | undefined;
   nodeSelector?: Readonly<Record<string, string>>;
   tolerations?: readonly object[];
   /** More for the template of its pods; a container "worker" in it adds to ours. */
@@ -27,9 +27,9 @@ export interface KubernetesOptions extends KubeAccessOptions {
     spec?: Readonly<Record<string, unknown>>;
   };
   /** No machine lives longer. Default: 24h. */
-  maxLife?: Duration;
+  maxLife?: Duration | undefined;
   /** How long one call of the API may take. Default: 15s. */
-  timeout?: Duration;
+  timeout?: Duration | undefined;
   /** For tests. */
   fetch?: typeof fetch;
 }

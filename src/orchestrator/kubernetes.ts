@@ -1,7 +1,7 @@
 // Machines of Kubernetes: each is a Job of batch/v1 with one pod, made when there is work and cleared away after it. A Job's name is its machine's, so that
 // to make it twice makes one. Jobs cannot be stopped and started again, so nothing is kept warm.
 import { durationMs } from "../time.ts";
-import { Api } from "./api.ts";
+import { type Answer, Api } from "./api.ts";
 import { Doubts, doubtful } from "./doubts.ts";
 import { type KubeAccess, kubeAccess } from "./kube-access.ts";
 import {
@@ -30,6 +30,7 @@ import {
 } from "./provider.ts";
 
 const PAGE = 250;
+const MOST_EXPIRED = 3;
 
 export type { KubernetesOptions } from "./kube-options.ts";
 
@@ -68,6 +69,7 @@ class Kubernetes implements Provider {
     this.facts = {
       ...(cpu !== undefined && { cpus: cpu, size: `${cpu} CPU` }),
       ...(memoryMb !== undefined && { memoryMb }),
+      made: specOf(settings, context),
       // A cluster may have to fetch a node first, and the node the image.
       bootMs: 5 * 60_000,
     };
@@ -97,9 +99,8 @@ class Kubernetes implements Provider {
     return this.#doubts.about(order.name, async () => {
       const body = jobFor(order, this.#settings, this.#context);
       const answer = await this.#api.ask("POST", this.#jobs, { body, expect: [403, 409] });
-      if (answer.status === 403) throw forbidden(answer.body, this.#namespace);
-      const job = answer.status === 409 ? await this.#adopt(order.name) : (answer.body as KubeJob);
-      return { id: job.metadata.uid ?? order.name };
+      const { metadata } = answer.status < 300 ? (answer.body as KubeJob) : await this.#adopt(order.name, answer);
+      return { id: metadata.uid ?? order.name };
     });
   }
 
@@ -136,13 +137,23 @@ class Kubernetes implements Provider {
     ];
   }
 
-  /** The name is taken: by an earlier call for the same machine, or by somebody else. */
-  async #adopt(name: string): Promise<KubeJob> {
+  /**
+   * It is not made: because its name is taken, by an earlier call for the same machine or by somebody else, or because it is forbidden. A quota is looked at before
+   * the name is: what an earlier call has made may be what uses it up.
+   */
+  async #adopt(name: string, { status, body, unsure }: Answer): Promise<KubeJob> {
+    const refusal = status === 403 ? forbidden(body, this.#namespace) : undefined;
+    if (refusal?.trouble === "auth" && !unsure) throw refusal;
     const job = await this.#get(name).catch((error: ProviderError) => {
-      // It is there, and whoever cannot read it does not know whose it is.
-      throw doubtful(error);
+      // Whoever cannot read it does not know whether it is there, nor whose it is.
+      throw doubtful(refusal ?? error);
     });
-    if (!job) throw new ProviderError("unstartable", `Job ${name} was there and is gone`, { certain: true });
+    // An earlier try that had no answer may still make it, once its name is free.
+    const certain = !unsure;
+    if (!job) {
+      if (refusal) throw certain ? refusal : doubtful(refusal);
+      throw new ProviderError("unstartable", `Job ${name} was there and is gone`, { certain });
+    }
     if (job === "foreign") {
       throw new ProviderError("unstartable", `Job ${name} is there and is not of this fleet: it is left alone`, {
         certain: true,
@@ -150,7 +161,7 @@ class Kubernetes implements Provider {
       });
     }
     if (job.metadata.deletionTimestamp !== undefined) {
-      throw new ProviderError("unstartable", `Job ${name} is being deleted`, { certain: true });
+      throw new ProviderError("unstartable", `Job ${name} is being deleted`, { certain });
     }
     return job;
   }
@@ -164,11 +175,16 @@ class Kubernetes implements Provider {
   async #all<T>(path: string): Promise<T[]> {
     const found: T[] = [];
     let more = "";
-    for (;;) {
+    for (let expired = 0; ; ) {
       const query = `limit=${PAGE}&labelSelector=${this.#selector}${more && `&continue=${encodeURIComponent(more)}`}`;
       const { status, body } = await this.#api.ask("GET", `${path}?${query}`, { expect: [410] });
       if (status === 410) {
-        // The rest of the list is too old to be had: from the beginning.
+        // The rest of the list is too old to be had: from the beginning, unless that happens each time.
+        if (++expired > MOST_EXPIRED) {
+          throw new ProviderError("unreachable", `Kubernetes has no whole list of ${path}: 410, ${expired} times`, {
+            certain: true,
+          });
+        }
         found.length = 0;
         more = "";
         continue;

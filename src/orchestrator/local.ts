@@ -1,16 +1,20 @@
 // Machines that are processes of this one: for `npm start`, for a single server, and for tests. Each is `stillwake worker` in a session of its own, so that the
-// Ctrl-C of a terminal does not reach it. It is ended in good order by close(). Of an orchestrator that was killed its machines outlive it: they finish
-// what they have and leave after their idle time, or the next orchestrator finds them in the registry and goes on with them.
+// Ctrl-C of a terminal does not reach it. It is ended in good order by close(), unless that is to leave it. Of an orchestrator that was killed, or took one look
+// only, its machines outlive it: they finish what they have and leave after their idle time, or the next orchestrator finds them in the registry and goes on
+// with them.
 import { type ChildProcess, spawn } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { machineEnvironment } from "../config.ts";
-import { BECOME, isThere, type MachineRecord, ownBirth, Registry, TAKEN } from "./local-registry.ts";
+import { lastWords, secretsOf } from "./last-words.ts";
+import { BECOME, digits, isThere, type MachineLife, type Owned, ownBirth, Registry, TAKEN } from "./local-registry.ts";
+import { oomKills } from "./memory-kills.ts";
 import { slotOf } from "./names.ts";
 import {
   type Exit,
+  type MachineState,
   type Order,
   type Provider,
   type ProviderContext,
@@ -46,6 +50,7 @@ export function local(options: LocalOptions = {}): ProviderFactory {
 
 interface Child {
   process: ChildProcess;
+  number: number;
   ended: Promise<void>;
   oomKills: number | undefined;
 }
@@ -58,7 +63,7 @@ class Local implements Provider {
   readonly #registry: Registry;
   readonly #children = new Map<string, Child>();
   /** Those of somebody else, who may be dead: nobody tells when they end. */
-  readonly #watched = new Set<string>();
+  readonly #watched = new Map<string, MachineLife>();
   readonly #leaving = new Map<string, Date>();
   readonly #turns = new Map<string, Promise<unknown>>();
   readonly #listeners: ((machine: SeenMachine) => void)[] = [];
@@ -69,50 +74,62 @@ class Local implements Provider {
     this.#options = options;
     this.#context = context;
     const root = path.join(os.tmpdir(), `stillwake-${os.userInfo().uid}`);
-    this.#registry = new Registry(options.dir ?? path.join(root, `machines-${context.fleet}`));
+    this.#registry =
+      options.dir === undefined
+        ? new Registry(path.join(root, `machines-${context.fleet}`), root)
+        : new Registry(options.dir);
   }
 
   async list(): Promise<SeenMachine[]> {
-    return this.#registry.records().flatMap((record) => {
-      if (!this.#isOurs(record)) return [];
-      const seen = this.#see(record);
-      const old = seen.endedAt !== undefined && this.#context.clock.now() - seen.endedAt.getTime() > KEPT_MS;
-      if (seen.state === "gone" && old) {
-        this.#registry.forget(record.name);
-        return [];
-      }
-      return [seen];
+    return this.#registry.names().flatMap((name) => {
+      if (!this.#isNamed(name)) return [];
+      const life = this.#registry.life(name);
+      const seen = this.#see(name, life);
+      const old = seen?.endedAt !== undefined && this.#context.clock.now() - seen.endedAt.getTime() > KEPT_MS;
+      if (seen?.state === "gone" && old) this.#registry.forget(name);
+      else if (seen) return [seen];
+      // The name of a burst machine is used once.
+      else if (life?.burst && !life.alive && this.#isOurs(life)) this.#registry.forgetLives(name, KEPT_MS);
+      return [];
     });
   }
 
   start(order: Order): Promise<Started> {
     return this.#inTurn(order.name, async () => {
-      if (!this.#registry.alive(order.name)) await this.#children.get(order.name)?.ended;
-      const there = this.#find(order.name);
+      const { name } = order;
+      if (!this.#registry.life(name)?.alive) await this.#children.get(name)?.ended;
+      // Only the life after the one that was looked at is started: if there is one more by then, somebody was quicker.
+      const life = this.#registry.life(name);
+      const there = this.#see(name, life);
       // One that was made for one life and has had it was started: that is the answer to whoever asks again.
       if (there && (there.state === "running" || there.state === "gone")) return startedOf(there);
-      const record = { ...this.#recordOf(order), by: ownBirth(), startedAt: new Date().toISOString() };
-      this.#registry.write(record);
-      this.#registry.forgetProcess(order.name);
-      return this.#spawn(order);
+      const owned = { ...this.#ownedOf(order, life), by: ownBirth() };
+      const next = (life?.number ?? 0) + 1;
+      const { first = next } = this.#registry.record(name) ?? {};
+      this.#registry.write({ ...owned, first, next, startedAt: new Date().toISOString() });
+      return this.#spawn(order, owned, next);
     });
   }
 
   prepare(order: Order): Promise<{ id: string }> {
     return this.#inTurn(order.name, async () => {
-      const there = this.#find(order.name);
-      if (!there) this.#registry.write(this.#recordOf(order));
+      const life = this.#registry.life(order.name);
+      const there = this.#see(order.name, life);
+      if (!there) this.#registry.writeFirst({ ...this.#ownedOf(order, life), first: (life?.number ?? 0) + 1 });
       return { id: there?.id ?? order.name };
     });
   }
 
-  async remove({ name }: { name: string }): Promise<void> {
+  /** Not one that somebody has started since it was seen. */
+  async remove({ name, id, state }: { name: string; id: string; state?: MachineState }): Promise<void> {
     if (!this.#isNamed(name)) return;
     await this.#inTurn(name, async () => {
-      const record = this.#registry.record(name);
-      if (!record || !this.#isOurs(record)) return;
-      await this.#end(name);
-      this.#registry.forget(name);
+      const life = this.#registry.life(name);
+      if (!this.#see(name, life)) return;
+      const isAnother = isOver(state) || (/^\d+$/.test(id) && id !== String(life?.pid));
+      if (life?.alive && isAnother) return;
+      if (life) await this.#end(name, life.number);
+      if (!this.#registry.life(name)?.alive) this.#registry.forget(name);
     });
   }
 
@@ -120,12 +137,17 @@ class Local implements Provider {
     this.#listeners.push(listener);
   }
 
-  /** Also those of an orchestrator that was killed: nobody else would end them. Those of one that lives are its own. */
-  async close(): Promise<void> {
+  /**
+   * Also those of an orchestrator that was killed: nobody else would end them. Those of one that lives are its own. With `leave` all of them go on, and keep
+   * this process from ending no longer.
+   */
+  async close({ leave = false } = {}): Promise<void> {
     this.#closing.abort();
-    const orphans = [...this.#watched].filter((name) => !isThere(this.#registry.record(name)?.by));
-    const all = [...this.#children.keys(), ...orphans].map((name) => this.#inTurn(name, () => this.#end(name)));
-    await Promise.allSettled(all);
+    await Promise.allSettled(this.#turns.values());
+    if (leave) for (const { process: child } of this.#children.values()) child.unref();
+    const orphans = [...this.#watched.values()].filter(({ by }) => !isThere(by));
+    const all = leave ? [] : [...this.#children, ...orphans.map((life) => [life.name!, life] as const)];
+    await Promise.allSettled(all.map(([name, { number }]) => this.#inTurn(name, () => this.#end(name, number))));
     await this.#looking;
   }
 
@@ -146,71 +168,74 @@ class Local implements Provider {
     return slotOf(this.#context.fleet, this.#context.pool, name) !== undefined;
   }
 
-  #isOurs({ name, fleet, pool }: MachineRecord): boolean {
+  #isOurs({ name = "", fleet, pool }: Partial<Owned>): boolean {
     return fleet === this.#context.fleet && pool === this.#context.pool && this.#isNamed(name);
   }
 
-  #recordOf({ name, burst }: Order): MachineRecord {
+  #ownedOf({ name, burst }: Order, life: MachineLife | undefined): Owned {
     const { fleet, pool } = this.#context;
     if (!this.#isNamed(name)) {
       const message = `${JSON.stringify(name)} is no name of a machine of pool ${pool}`;
       throw new ProviderError("refused", message, { certain: true });
     }
     const there = this.#registry.record(name);
-    if (there && !this.#isOurs(there)) {
+    if ((there && !this.#isOurs(there)) || (life?.alive && !this.#isOurs(life))) {
       const message = `There is a machine ${name} that is not of fleet ${fleet}`;
       throw new ProviderError("refused", message, { certain: true });
     }
     return { fleet, pool, name, burst };
   }
 
-  #find(name: string): SeenMachine | undefined {
+  /** Undefined for what is not there, or not ours. */
+  #see(name: string, life = this.#registry.life(name)): SeenMachine | undefined {
     const record = this.#registry.record(name);
-    return record && this.#isOurs(record) ? this.#see(record) : undefined;
-  }
-
-  #see(record: MachineRecord): SeenMachine {
-    const { name, burst } = record;
-    const alive = this.#registry.alive(name);
-    const child = this.#children.get(name);
-    // How a child has ended is told to us in a moment: until then it is on its way out.
-    if (alive || child) {
-      if (!child) this.#watch(name);
-      const leaving = this.#leaving.get(name);
-      const startedAt = alive?.startedAt ?? this.#registry.startedAt(name);
-      return {
-        name,
-        id: String(alive?.pid ?? child?.process.pid),
-        state: alive && !leaving ? "running" : "stopping",
-        ...(startedAt && { startedAt }),
-        ...((leaving || !alive) && { since: leaving ?? new Date(this.#context.clock.now()) }),
-      };
+    // A process without a record was started while its machine was removed: it is there.
+    if (record ? !this.#isOurs(record) : !life?.alive) return undefined;
+    if (life?.alive) return this.#isOurs(life) ? this.#seeAlive(name, life) : undefined;
+    const now = new Date(this.#context.clock.now());
+    const { first, next = 0, by, burst, startedAt = "" } = record!;
+    const asked = dateOf(startedAt);
+    if (asked && next > (life?.number ?? 0) && isThere(by))
+      return { name, id: name, state: "starting", since: asked, startedAt: asked };
+    if (!life || life.number < first) {
+      // Whoever was about to start it is dead, or nobody was.
+      const over = burst && asked ? { startedAt: asked, endedAt: now } : undefined;
+      return { name, id: name, state: over ? "gone" : "stopped", ...over };
     }
-    const { startedAt = "", endedAt = "", exit } = record;
-    const written = this.#registry.startedAt(name);
-    const begun = written ?? dateOf(startedAt);
+    const end = this.#registry.end(name, life.number);
     // Whoever has started it is there and writes down what becomes of it.
-    if (begun && endedAt === "" && isThere(record.by))
-      return { name, id: name, state: written ? "stopping" : "starting", since: begun, startedAt: begun };
-    const over = dateOf(endedAt) ?? (begun && new Date(this.#context.clock.now()));
+    if (!end && isThere(life.by))
+      return { name, id: name, state: "stopping", since: life.startedAt, startedAt: life.startedAt };
     return {
       name,
       id: name,
-      state: burst && over ? "gone" : "stopped",
-      ...(begun && { startedAt: begun }),
-      ...(over && { endedAt: over }),
-      ...(exit && { exit }),
+      state: burst ? "gone" : "stopped",
+      startedAt: life.startedAt,
+      endedAt: dateOf(end?.endedAt ?? "") ?? now,
+      ...(end && { exit: end.exit }),
     };
   }
 
-  async #spawn({ name, env }: Order): Promise<Started> {
+  #seeAlive(name: string, life: MachineLife): SeenMachine {
+    if (this.#children.get(name)?.number !== life.number) this.#watch(name, life);
+    const leaving = this.#leaving.get(name);
+    return {
+      name,
+      id: String(life.pid),
+      state: leaving ? "stopping" : "running",
+      startedAt: life.startedAt,
+      ...(leaving && { since: leaving }),
+    };
+  }
+
+  async #spawn({ name, env }: Order, owned: Owned, number: number): Promise<Started> {
     const { command, args = [], cwd, log = "file", env: given } = this.#options;
     const program = command === undefined ? [process.execPath, CLI, "worker", ...args] : [command, ...args];
-    const files = [this.#registry.file(name, "pid"), this.#registry.file(name, "log")];
-    const output = log === "inherit" ? ("inherit" as const) : fs.openSync(files[1]!, "a", 0o600);
+    const life = [path.join(this.#registry.dir, name), digits(number), JSON.stringify(owned)];
+    const output = log === "inherit" ? ("inherit" as const) : fs.openSync(this.#registry.file(name, "log"), "a", 0o600);
     let child: ChildProcess;
     try {
-      child = spawn("/bin/sh", ["-c", BECOME, "sh", ...files, ...program], {
+      child = spawn("/bin/sh", ["-c", BECOME, "sh", ...life, ...program], {
         env: { ...machineEnvironment(), ...given, ...env },
         ...(cwd !== undefined && { cwd }),
         detached: true,
@@ -235,71 +260,72 @@ class Local implements Provider {
       const [code, signal] = await exited;
       return this.#notMine(name, failed?.message ?? `the shell ended with ${signal ?? code}`, code, failed?.code);
     }
+    child.stdio[3]!.destroy();
+    const startedAt = this.#registry.life(name)?.startedAt ?? new Date();
     const ended = exited.then(([code, signal]) =>
-      this.#ended(name, { ...(signal ? { signal } : { code: code ?? 0 }) }),
+      this.#ended(name, { ...owned, number, startedAt }, signal ? { signal } : { code: code ?? 0 }),
     );
-    this.#children.set(name, { process: child, ended, oomKills: oomKills() });
-    return { id: String(child.pid), startedAt: this.#registry.startedAt(name) ?? new Date() };
+    this.#children.set(name, { process: child, number, ended, oomKills: oomKills() });
+    return { id: String(child.pid), startedAt };
   }
 
   /** Another orchestrator was quicker, or the process could not be made. */
   #notMine(name: string, message: string, code: number | null, cause: string | undefined): Started {
-    const there = code === TAKEN ? this.#find(name) : undefined;
+    const there = code === TAKEN ? this.#see(name) : undefined;
     if (there) return startedOf(there);
-    this.#registry.forget(name);
+    if (!this.#registry.life(name)?.alive) this.#registry.forget(name);
     const full = cause === "EAGAIN" || cause === "ENOMEM";
     throw new ProviderError(full ? "capacity" : "refused", `No process can be started for ${name}: ${message}`, {
       certain: true,
-      remedy: full ? "Lower max, or raise the limit of processes" : "Check cwd, and that there is a /bin/sh",
+      remedy: full
+        ? "Lower max, or raise the limit of processes"
+        : "Check cwd, that there is a /bin/sh, and that files can be linked in dir",
     });
   }
 
   /** Written down by whoever learns of it first, and said. */
-  #ended(name: string, exit: Exit): void {
+  #ended(name: string, life: Omit<MachineLife, "pid" | "alive">, exit: Exit): void {
+    const { number, startedAt, burst } = life;
     const child = this.#children.get(name);
-    this.#children.delete(name);
-    this.#watched.delete(name);
-    const record = this.#registry.record(name);
-    if (!record || !this.#isOurs(record)) return;
-    const startedAt = this.#registry.startedAt(name) ?? dateOf(record.startedAt ?? "");
-    const words = exit.code === 0 || this.#options.log === "inherit" ? undefined : this.#registry.lastWords(name);
+    if (child?.number === number) this.#children.delete(name);
+    if (this.#watched.get(name)?.number === number) this.#watched.delete(name);
     const told: Exit = {
       ...exit,
       ...(exit.signal === "SIGKILL" && (oomKills() ?? 0) > (child?.oomKills ?? Number.MAX_VALUE) && { oom: true }),
       ...(this.#leaving.has(name) && { requested: true }),
-      ...(exit.reason === undefined && words && { reason: words }),
+      ...(exit.code !== 0 && exit.reason === undefined && this.#reason(name, number)),
     };
-    const endedAt = new Date(this.#context.clock.now());
+    let end = { endedAt: new Date(this.#context.clock.now()).toISOString(), exit: told };
     try {
-      this.#registry.write({
-        ...record,
-        ...(startedAt && { startedAt: startedAt.toISOString() }),
-        endedAt: endedAt.toISOString(),
-        exit: told,
-      });
-      this.#registry.forgetProcess(name);
+      if (this.#registry.record(name)) end = this.#registry.writeEnd(name, number, end);
     } catch (error) {
       this.#context.say("warn", `The end of ${name} cannot be written down: ${(error as Error).message}`);
     }
-    const state = record.burst ? "gone" : "stopped";
-    const seen: SeenMachine = { name, id: name, state, endedAt, exit: told, ...(startedAt && { startedAt }) };
-    for (const listener of this.#listeners) listener(seen);
+    const seen = { name, id: name, startedAt, endedAt: new Date(end.endedAt), exit: end.exit };
+    for (const listener of this.#listeners) listener({ ...seen, state: burst ? "gone" : "stopped" });
   }
 
-  /** Told to end; after the grace the whole of its session is killed. Only a process that is certainly the machine's. */
-  async #end(name: string): Promise<void> {
-    if (!this.#registry.alive(name)) return;
+  /** What it said last, unless that was another life by now. */
+  #reason(name: string, number: number): { reason?: string } {
+    if (this.#options.log === "inherit" || this.#registry.life(name)?.number !== number) return {};
+    const words = lastWords(this.#registry.said(name), secretsOf({ ...machineEnvironment(), ...this.#options.env }));
+    return words === undefined ? {} : { reason: words };
+  }
+
+  /** Told to end; after the grace the whole of its session is killed. Only a process that is certainly this life of the machine. */
+  async #end(name: string, number: number): Promise<void> {
+    if (!this.#lives(name, number)) return;
     this.#leaving.set(name, new Date(this.#context.clock.now()));
     const over = new AbortController();
-    const gone = this.#gone(name, over.signal);
+    const gone = this.#gone(name, number, over.signal);
     try {
-      this.#signal(name, "SIGTERM");
+      this.#signal(name, number, "SIGTERM");
       await Promise.race([gone, this.#context.clock.sleep(this.#context.graceMs, over.signal)]);
-      if (this.#registry.alive(name)) {
+      if (this.#lives(name, number)) {
         this.#context.say("warn", `${name} has not ended within its grace and is killed`);
-        this.#signal(name, "SIGKILL");
+        this.#signal(name, number, "SIGKILL");
         await Promise.race([gone, this.#context.clock.sleep(10_000, over.signal)]);
-        if (this.#registry.alive(name))
+        if (this.#lives(name, number))
           throw new ProviderError("unreachable", `${name} cannot be ended: even SIGKILL does nothing`, {
             certain: false,
           });
@@ -310,26 +336,32 @@ class Local implements Provider {
     }
   }
 
-  async #gone(name: string, signal: AbortSignal): Promise<void> {
+  async #gone(name: string, number: number, signal: AbortSignal): Promise<void> {
     const child = this.#children.get(name);
-    if (child) return child.ended;
-    while (this.#registry.alive(name) && !signal.aborted) await this.#context.clock.sleep(20, signal);
-    if (this.#watched.has(name) && !signal.aborted) this.#ended(name, { reason: UNSEEN });
+    if (child?.number === number) return child.ended;
+    while (this.#lives(name, number) && !signal.aborted) await this.#context.clock.sleep(20, signal);
+    const life = this.#watched.get(name);
+    if (life?.number === number && !signal.aborted) this.#ended(name, life, { reason: UNSEEN });
   }
 
   /** Asked for anew each time: its number may be another's by now. */
-  #signal(name: string, signal: NodeJS.Signals): void {
-    const alive = this.#registry.alive(name);
-    if (!alive) return;
+  #signal(name: string, number: number, signal: NodeJS.Signals): void {
+    const life = this.#lives(name, number);
+    if (!life) return;
     try {
-      process.kill(-alive.pid, signal);
+      process.kill(-life.pid, signal);
     } catch {
       // It has ended this moment.
     }
   }
 
-  #watch(name: string): void {
-    this.#watched.add(name);
+  #lives(name: string, number: number): MachineLife | undefined {
+    const life = this.#registry.life(name);
+    return life?.alive && life.number === number ? life : undefined;
+  }
+
+  #watch(name: string, life: MachineLife): void {
+    this.#watched.set(name, life);
     if (this.#closing.signal.aborted) return;
     this.#looking ??= this.#lookOn().finally(() => (this.#looking = undefined));
   }
@@ -337,11 +369,11 @@ class Local implements Provider {
   async #lookOn(): Promise<void> {
     while (this.#watched.size > 0 && !this.#closing.signal.aborted) {
       await this.#context.clock.sleep(LOOK_MS, this.#closing.signal);
-      for (const name of this.#watched) {
-        if (this.#registry.alive(name) || this.#leaving.has(name)) continue;
-        // Whose it is has written down how it ended, unless it is dead itself.
-        const { exit } = this.#registry.record(name) ?? {};
-        this.#ended(name, exit ?? { reason: UNSEEN });
+      for (const [name, life] of this.#watched) {
+        if (this.#lives(name, life.number) || this.#leaving.has(name)) continue;
+        // Whose it is writes down how it ended, unless it is dead itself.
+        const end = this.#registry.end(name, life.number);
+        if (end || !isThere(life.by)) this.#ended(name, life, end?.exit ?? { reason: UNSEEN });
       }
     }
   }
@@ -353,20 +385,10 @@ function startedOf({ id, startedAt }: SeenMachine): Started {
   return { id, ...(startedAt && { startedAt }) };
 }
 
-function dateOf(text: string): Date | undefined {
-  return text === "" ? undefined : new Date(text);
+function isOver(state: MachineState | undefined): boolean {
+  return state === "stopped" || state === "gone";
 }
 
-/** How often the kernel has killed for want of memory where this process is; undefined where it does not say. */
-function oomKills(): number | undefined {
-  try {
-    const [, group = "/"] = /^0::(.*)$/m.exec(fs.readFileSync("/proc/self/cgroup", "utf8")) ?? [];
-    const events = fs.readFileSync(
-      path.join("/sys/fs/cgroup", path.posix.resolve("/", group), "memory.events"),
-      "utf8",
-    );
-    return Number(/^oom_kill (\d+)$/m.exec(events)?.[1]);
-  } catch {
-    return undefined;
-  }
+function dateOf(text: string): Date | undefined {
+  return text === "" ? undefined : new Date(text);
 }

@@ -10,6 +10,7 @@ import { type Fleet, type Look, look, readFleet, reportTrouble, setMachines, typ
 import { Actor } from "./actor.ts";
 import { databaseAddress } from "./address.ts";
 import { actWords, type OrchestratorEvent } from "./event.ts";
+import { Listing } from "./listing.ts";
 import { machineName, slotOf } from "./names.ts";
 import { type Plan, plan } from "./plan.ts";
 import { type PriceTable, priceOf } from "./prices.ts";
@@ -35,19 +36,13 @@ export interface Pool {
   provider: Provider;
   price: ReturnType<typeof priceOf>;
   actor: Actor;
-  /** Since when machines without a life have been seen, by their name. */
-  strays: Map<string, number>;
-  /** When the provider was asked last, and from when on it may be asked again after it gave no answer. */
-  listedAt: number;
-  askAgainAt: number;
+  listing: Listing;
   /** The last decision that was said. */
   said: string;
 }
 
 /** How often the provider is asked about machines that run, unless it tells of their ends by itself. */
 const LIST_EVERY_MS = 30_000;
-/** After a provider did not say which machines there are, with all its tries. */
-const ASK_PAUSE_MS = 15_000;
 const FIRST_BACKOFF_MS = 1000;
 const MOST_BACKOFF_MS = 60_000;
 
@@ -63,8 +58,8 @@ export class Orchestrator {
   #sleeping: AbortController | undefined;
   #round: Promise<void> | undefined;
   #again = false;
-  /** Ask every provider in the next round, whatever was known before. */
-  #askAll = true;
+  /** What was decided last, by pool. */
+  #plans: Record<string, Plan> = {};
   #failures = 0;
   /** How often in a row a round found nothing to do though something was due. */
   #vainRounds = 0;
@@ -93,10 +88,10 @@ export class Orchestrator {
   /** One round with everything that follows from it, and no more: for a cron, or to make the warm machines of a new pool. Answers what was decided. */
   async once(): Promise<Record<string, Plan>> {
     await this.#open();
-    this.#askAll = true;
-    const plans = await this.#look();
+    for (const { listing } of this.#pools) listing.wanted = true;
+    this.#kick();
     await this.settled();
-    return plans;
+    return this.#plans;
   }
 
   /** There may be work. Costs nothing here; calls of one moment are one look. */
@@ -107,18 +102,18 @@ export class Orchestrator {
 
   /** Resolves when no round and no call to a provider is under way. */
   async settled(): Promise<void> {
-    while (this.#round || this.#pools.some(({ actor }) => actor.busy)) {
+    while (this.#round || this.#pools.some(({ actor, listing }) => actor.busy || listing.busy)) {
       await this.#round;
-      await Promise.all(this.#pools.map(({ actor }) => actor.settled()));
+      await Promise.all(this.#pools.flatMap(({ actor, listing }) => [actor.settled(), listing.settled()]));
     }
   }
 
-  /** Lets calls under way end. Machines go on; those that are children of this process hand back their jobs and are waited for. */
-  async stop(): Promise<void> {
+  /** Lets calls under way end. Machines go on; those that are children of this process hand back their jobs and are waited for, unless they are to be left. */
+  async stop(options: { leave?: boolean } = {}): Promise<void> {
     this.#stopped = true;
     this.#sleeping?.abort();
     await this.settled();
-    await Promise.all(this.#pools.map(({ provider }) => provider.close?.()));
+    await Promise.all(this.#pools.map(({ provider }) => provider.close?.(options)));
     await this.settled();
     await this.#database.close();
   }
@@ -184,26 +179,31 @@ export class Orchestrator {
       actor.ended(machine);
       this.#kick();
     });
-    return {
+    const pool: Pool = {
       name,
       settings,
       provider,
       price,
       actor,
-      strays: new Map(),
-      listedAt: Number.NEGATIVE_INFINITY,
-      askAgainAt: 0,
+      listing: new Listing({
+        provider,
+        clock,
+        onAnswer: () => this.#kick(),
+        onTrouble: (error) => void this.#trouble(pool, error),
+      }),
       said: "",
     };
+    return pool;
   }
 
   async #register({ name, settings, provider, price }: Pool): Promise<void> {
-    const { size, region } = provider.facts;
+    const { size, region, made } = provider.facts;
     const perSecond = settings.price ?? price?.perSecond;
     await setMachines(this.#database, name, {
       provider: provider.kind,
       ...(size !== undefined && { size }),
       ...(region !== undefined && { region }),
+      ...(made !== undefined && { made }),
       slots: settings.slots,
       warm: settings.warm,
       max: settings.max,
@@ -218,6 +218,8 @@ export class Orchestrator {
       disk: settings.disk,
       ...(settings.larger !== undefined && { larger: settings.larger }),
     });
+    // Whoever starts anew may have another token.
+    await reportTrouble(this.#database, name, null);
     const warnings = await provider.check?.().catch((error: Error) => [error.message]);
     for (const message of warnings ?? []) this.#say({ kind: "provider", level: "warn", pool: name, message });
   }
@@ -241,101 +243,73 @@ export class Orchestrator {
     }
   }
 
-  async #look(): Promise<Record<string, Plan>> {
-    const plans: Record<string, Plan> = {};
+  async #look(): Promise<void> {
     try {
-      const looks = await look(
-        this.#database,
-        this.#pools.map(({ name }) => name),
-      );
+      const began = this.#clock.now();
+      const names = this.#pools.map(({ name }) => name);
+      const looks = await look(this.#database, names);
       if (this.#failures > 0) this.#say({ kind: "database", level: "info", message: "The database is back" });
       this.#failures = 0;
-      const askAll = this.#askAll;
-      this.#askAll = false;
-      await Promise.all(
-        looks.map(async (one) => {
-          const pool = this.#pools.find(({ name }) => name === one.pool)!;
-          plans[one.pool] = await this.#decide(pool, one, askAll);
-        }),
-      );
-      this.#rest(looks, Object.values(plans));
+      for (const one of looks) this.#plans[one.pool] = this.#decide(one, began);
+      this.#rest(looks);
     } catch (error) {
-      if (this.#stopped) return plans;
-      if (this.#failures === 0)
-        this.#say({
-          kind: "database",
-          level: "warn",
-          message: `The database cannot be asked: ${(error as Error).message}`,
-        });
-      const waitMs = Math.min(FIRST_BACKOFF_MS * 2 ** Math.min(this.#failures++, 10), MOST_BACKOFF_MS);
-      this.#sleep(waitMs);
+      if (this.#stopped) return;
+      if (this.#failures === 0) {
+        const message = `The database cannot be asked: ${(error as Error).message}`;
+        this.#say({ kind: "database", level: "warn", message });
+      }
+      this.#sleep(Math.min(FIRST_BACKOFF_MS * 2 ** Math.min(this.#failures++, 10), MOST_BACKOFF_MS));
     }
-    return plans;
   }
 
-  /** Plans for one pool and acts; with the provider's word where that is needed. */
-  async #decide(pool: Pool, first: Look, askAll: boolean): Promise<Plan> {
-    const { provider, actor } = pool;
-    const dueForList = first.lives.length > 0 && !provider.onEnded && this.#clock.now() - pool.listedAt > LIST_EVERY_MS;
-    let now = first;
-    let decided = this.#plan(pool, now);
-    if ((askAll || dueForList || decided.ask) && this.#clock.now() >= pool.askAgainAt) {
-      const askedAt = this.#clock.now();
-      const machines = await this.#list(pool);
-      if (machines) {
-        // Looked at after the list: whatever is in the list and has no life now was not reserved by anybody.
-        now = (await look(this.#database, [pool.name]))[0]!;
-        decided = this.#plan(pool, now, { machines, agoMs: this.#clock.now() - askedAt });
-      }
+  /** Plans for one pool and acts, with the provider's word if there is a fresh one; where one is needed it is asked for, and a round follows. */
+  #decide(one: Look, began: number): Plan {
+    const pool = this.#pools.find(({ name }) => name === one.pool)!;
+    const { provider, actor, listing } = pool;
+    const seen = listing.take(began);
+    if (seen) {
+      listing.note(seen.machines, new Set([...one.lives.map(({ machine }) => machine), ...one.working]));
+      if (isRefused(one)) void reportTrouble(this.#database, pool.name, null).catch(() => {});
     }
-    decided.actions.unshift(...actor.endings(now));
+    const decided = this.#plan(pool, one, seen);
+    const isDue = one.lives.length > 0 && !provider.onEnded && this.#clock.now() - listing.askedAt > LIST_EVERY_MS;
+    const wants = listing.wanted || isDue || listing.isDue || decided.ask || actor.unfinishedMs === 0;
+    if (!seen && wants && !isRefused(one)) {
+      listing.ask();
+      actor.askedAgain();
+    }
+    decided.actions.unshift(...actor.endings(one));
     this.#tell(pool, decided);
-    for (const action of decided.actions) actor.act(action, now);
+    for (const action of decided.actions) actor.act(action, one);
     return decided;
   }
 
   #plan(pool: Pool, one: Look, seen?: { machines: readonly SeenMachine[]; agoMs: number }): Plan {
-    const now = this.#clock.now();
     return plan({
       settings: pool.settings,
       look: one,
       ...(seen && { seen }),
       placeOf: (name) => slotOf(this.fleet, pool.name, name),
-      shunned: pool.actor.shunned(now),
-      unanswered: pool.actor.unanswered,
-      strayMs: (name) => now - (pool.strays.get(name) ?? now),
+      shunned: pool.actor.shunned(this.#clock.now()),
+      unanswered: pool.actor.unanswered(this.#clock.now()),
+      strayMs: (name) => pool.listing.strayMs(name),
       prepares: pool.provider.prepare !== undefined,
     });
   }
 
-  /** Undefined when nobody answers: then nothing is known, and nothing is concluded. */
-  async #list(pool: Pool): Promise<SeenMachine[] | undefined> {
-    pool.listedAt = this.#clock.now();
-    try {
-      const machines = await pool.provider.list();
-      const seen = new Set(machines.map(({ name }) => name));
-      for (const name of pool.strays.keys()) if (!seen.has(name)) pool.strays.delete(name);
-      for (const name of seen) if (!pool.strays.has(name)) pool.strays.set(name, pool.listedAt);
-      return machines;
-    } catch (error) {
-      await this.#trouble(pool, error);
-      return undefined;
-    }
-  }
-
+  /** Nobody says which machines there are: nothing is known, and nothing is concluded. */
   async #trouble(pool: Pool, error: unknown): Promise<void> {
+    const refused = error instanceof ProviderError && error.trouble === "auth";
     const trouble: Trouble = pool.actor.troubleOf(error);
-    pool.askAgainAt = this.#clock.now() + ASK_PAUSE_MS;
     this.#say({
       kind: "trouble",
-      level:
-        error instanceof ProviderError && error.trouble !== "auth" && error.trouble !== "refused" ? "warn" : "error",
+      level: refused || (error instanceof ProviderError && error.trouble === "refused") ? "error" : "warn",
       pool: pool.name,
       message: `Machines cannot be looked at: ${trouble.message}`,
     });
-    // What is only a look that failed does not keep starts from being tried, but for a token that is refused.
-    if (error instanceof ProviderError && error.trouble === "auth")
-      await reportTrouble(this.#database, pool.name, trouble);
+    // A look that failed keeps nothing from being started, but for a token that is refused.
+    if (refused) await reportTrouble(this.#database, pool.name, trouble).catch(() => {});
+    this.#kick();
   }
 
   /** One line per decision, and none when nothing has changed. */
@@ -357,11 +331,15 @@ export class Orchestrator {
   }
 
   /** Sleeps until something is due, or for as long as the plans say. */
-  #rest(looks: Look[], plans: Plan[]): void {
-    const times = plans.flatMap(({ againMs }) => (againMs === undefined ? [] : [againMs]));
-    if (this.#pools.some(({ actor }) => actor.hasPrepared)) times.push(5000);
-    for (const { nextDue, at, paused } of looks) {
-      if (nextDue === null || paused !== null) continue;
+  #rest(looks: Look[]): void {
+    const times = Object.values(this.#plans).flatMap(({ againMs }) => (againMs === undefined ? [] : [againMs]));
+    for (const { actor, listing } of this.#pools) {
+      if (actor.hasPrepared) times.push(5000);
+      times.push(...[listing.againMs(), actor.unfinishedMs].filter((ms) => ms !== undefined));
+    }
+    for (const { nextDue, at } of looks) {
+      // A paused pool has none, but for the moment at which its budget begins anew.
+      if (nextDue === null) continue;
       const inMs = nextDue.getTime() - at.getTime();
       // Due, and yet nothing was to be done about it: somebody else is at it, or it cannot be done. The waits grow.
       times.push(inMs > 0 ? inMs + 5 : Math.min(1000 * 2 ** Math.min(this.#vainRounds++, 6), MOST_BACKOFF_MS));
@@ -383,4 +361,9 @@ export class Orchestrator {
   #say(event: OrchestratorEvent): void {
     this.#options.onEvent?.(event);
   }
+}
+
+/** The token was refused, and nobody is to be asked with it for a while. */
+function isRefused({ trouble, at }: Look): boolean {
+  return trouble?.code === "PROVIDER_AUTH" && trouble.until !== undefined && Date.parse(trouble.until) > at.getTime();
 }

@@ -24,7 +24,7 @@ export type Action =
   /** End it, if it has no job. */
   | { do: "retire"; life: Life; machine?: SeenMachine; why: string }
   /** At the provider alone: there is no life to it. */
-  | { do: "remove"; machine: SeenMachine; why: string };
+  | { do: "remove"; machine: SeenMachine; place: number; why: string };
 
 export interface PlanInput {
   settings: PoolSettings;
@@ -192,7 +192,9 @@ function tidy(input: PlanInput): Action[] {
     const machine = byName.get(life.machine);
     const late = overdue(input, life);
     // An answer from before the machine was asked for says nothing about it, nor does one from while it was being started.
-    const tells = seen !== undefined && msSince(look, later(life.askedAt, life.startedAt)) > seen.agoMs + SKEW_MS;
+    const isSettled = life.startedAt !== null || isUnconfirmed(input, life);
+    const tells =
+      seen !== undefined && isSettled && msSince(look, later(life.askedAt, life.startedAt)) > seen.agoMs + SKEW_MS;
     if (seen && machine && isOver(machine) && (tells || belongs(machine, life))) {
       actions.push({ do: "end", life, machine, exit: machine.exit ?? {} });
     } else if (seen && !machine && tells && life.running === 0 && (life.startedAt !== null || late)) {
@@ -237,18 +239,19 @@ function isStuck({ look }: PlanInput, { state, since }: SeenMachine): boolean {
 /** Machines of ours without a life: what is left of a start whose answer was lost, of older settings, or somebody has started one by hand. */
 function strays(input: PlanInput): Action[] {
   const { look, seen, settings, placeOf, strayMs } = input;
-  const lives = new Set(look.lives.map(({ machine }) => machine));
+  // Whoever has a job is alive, whether there is a life to it or not.
+  const known = new Set([...look.lives.map(({ machine }) => machine), ...look.working]);
   const actions: Action[] = [];
   for (const machine of seen?.machines ?? []) {
     const place = placeOf(machine.name);
-    if (lives.has(machine.name) || machine.state === "gone" || place === undefined) continue;
+    if (known.has(machine.name) || machine.state === "gone" || place === undefined) continue;
     const isWarm = place <= settings.warm && isWarmName(machine.name);
     if (machine.state === "stopped") {
-      if (!isWarm) actions.push({ do: "remove", machine, why: "it is stopped and not of those that are kept" });
-      else if (machine.stale) actions.push({ do: "remove", machine, why: "it was made with other settings" });
+      if (!isWarm) actions.push({ do: "remove", machine, place, why: "it is stopped and not of those that are kept" });
+      else if (machine.stale) actions.push({ do: "remove", machine, place, why: "it was made with other settings" });
     } else if (strayMs(machine.name) > settings.bootMs + PATIENCE_MS) {
       // Its worker, if it had one, would have said so by now.
-      actions.push({ do: "remove", machine, why: "it runs and has no worker that we know of" });
+      actions.push({ do: "remove", machine, place, why: "it runs and has no worker that we know of" });
     }
   }
   return actions;
@@ -274,7 +277,10 @@ function againMs(input: PlanInput, open: Life[], wants: boolean): number | undef
   const { look } = input;
   const blocked = blockedMs(look);
   if (wants && look.paused === null && blocked > 0) return Math.min(blocked, 60_000);
-  if (open.some((life) => life.leftAt || life.retiredAt || !life.arrivedAt)) return 2000;
+  const isOnItsWay = (life: Life) =>
+    !life.retiredAt && (!life.arrivedAt || (life.leftAt && msSince(look, life.leftAt) < 30_000));
+  if (open.some(isOnItsWay)) return 2000;
+  if (open.some((life) => life.leftAt || life.retiredAt)) return 10_000;
   if (wants && look.paused === null) return 5000;
   if (open.length > 0) return 15_000;
   return undefined;

@@ -55,6 +55,8 @@ export interface Order {
 export interface Started {
   id: string;
   startedAt?: Date;
+  /** Where, if not in the first region. */
+  region?: string;
 }
 
 export interface Provider {
@@ -67,16 +69,19 @@ export interface Provider {
   start(order: Order): Promise<Started>;
   /** Makes a machine that can be started later, where that can be had; it may run for a moment first. To ask again is harmless. */
   prepare?(order: Order): Promise<{ id: string }>;
-  /** Ends it if it runs, and leaves nothing of it. One that is gone already is no error. */
-  remove(machine: { name: string; id: string }): Promise<void>;
+  /** Ends it if it runs, and leaves nothing of it. One that is gone already is no error. One that was seen as stopped and has been started since is left alone. */
+  remove(machine: { name: string; id: string; state?: MachineState }): Promise<void>;
   /** Providers that learn of an end by themselves say so at once; of others list() is asked. */
   onEnded?(listener: (machine: SeenMachine) => void): void;
   /** How a machine has ended, where list() does not tell. */
   autopsy?(machine: { name: string; id: string }): Promise<Exit | undefined>;
   /** Checks that can be made before anything is started, such as what a token may do; answers warnings. */
   check?(): Promise<string[]>;
-  /** Lets go of everything in this process. Machines elsewhere go on; those that are children of this process are told to hand back their jobs and are waited for. */
-  close?(): Promise<void>;
+  /**
+   * Lets go of everything in this process. Machines elsewhere go on; those that are children of this process are told to hand back their jobs and are waited
+   * for, unless they are to be left: then they go on too.
+   */
+  close?(options?: { leave?: boolean }): Promise<void>;
 }
 
 export interface ProviderFacts {
@@ -85,6 +90,8 @@ export interface ProviderFacts {
   region?: string;
   cpus?: number;
   memoryMb?: number;
+  /** Of what its machines are made, in short (image, environment …): when that changes, how earlier ones fared counts no more. */
+  made?: string;
   /** Seconds that are paid for at least. */
   leastSeconds?: number;
   /** How long from start() until its worker is expected to arrive, at most; default 2 minutes. */

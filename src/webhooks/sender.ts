@@ -107,7 +107,8 @@ export class Sender {
     const until = performance.now() + limitMs;
     do {
       this.#taken = 0;
-      await this.#turn("look");
+      // A database that went away without a word would be waited for longer than that.
+      await within(until - performance.now(), this.#turn("look"));
       await this.#becomesQuiet(until - performance.now());
       // What is due and not to be had is left to whoever has it.
     } while (this.#taken > 0 && performance.now() < until && !this.#stopped);
@@ -338,4 +339,13 @@ export function createSender(options: CreateSenderOptions): StandaloneSender {
     stop,
     [Symbol.asyncDispose]: stop,
   };
+}
+
+async function within(ms: number, turn: Promise<void>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, Math.max(ms, 0));
+  });
+  await Promise.race([turn, late]);
+  clearTimeout(timer);
 }

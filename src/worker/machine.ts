@@ -17,10 +17,13 @@ export class Machine {
   }
 
   /** False: it is about to be stopped, or another one has its place. */
-  async arrive(pipelines: readonly PipelineFacts[]): Promise<boolean> {
+  async arrive(pipelines: readonly PipelineFacts[], isWanted: () => boolean): Promise<boolean> {
     const { machine, pool, slots } = this.#place;
     this.#pipelines = pipelines;
-    return machineArrived(this.#database, machine, pool, slots);
+    return machineArrived(this.#database, machine, pool, slots).catch((error) => {
+      if (isWanted()) throw error;
+      return false;
+    });
   }
 
   /** False when there is a job that it could claim. */

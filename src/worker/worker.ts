@@ -121,10 +121,10 @@ export class Worker {
       onBusy: () => this.#busy(),
     });
     this.#state = "working";
-    const welcome = (await this.#machine?.arrive(pipelines).catch(() => "closed")) ?? true;
+    const welcome = await this.#machine?.arrive(pipelines, () => this.state === "working");
     // It was told to stop while the database was away.
-    if (welcome === "closed") return this;
-    if (!welcome) void this.drain("the machine is to be stopped");
+    if (this.state !== "working") return this;
+    if (welcome === false) void this.drain("the machine is to be stopped");
     const names = pipelines.map(({ name }) => name);
     this.announcer.announce({
       kind: "worker.started",

@@ -47,6 +47,8 @@ export interface FakeCloudRunOptions {
   now?(): number;
   /** Begins what runs in an execution that has started. */
   onStart?(execution: FakeExecution): Body | undefined;
+  /** See provider-fake.ts. */
+  onStuck?(): void;
 }
 
 export interface FakeCloudRun extends Fake {
@@ -151,6 +153,7 @@ export async function startFakeCloudRun(options: FakeCloudRunOptions = {}): Prom
     description: cloudRunDescription,
     error,
     ...(options.now && { now: options.now }),
+    ...(options.onStuck && { onStuck: options.onStuck }),
     admit: ({ headers, params }) => {
       if (!fake.tokens.has((headers.authorization ?? "").replace("Bearer ", "")))
         return refuse(401, "Request had invalid authentication credentials");

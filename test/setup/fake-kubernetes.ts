@@ -78,6 +78,8 @@ export interface FakeKubernetesOptions {
   now?(): number;
   /** Begins what runs in a pod that has started. */
   onStart?(machine: FakeKubeMachine): Body | undefined;
+  /** See provider-fake.ts. */
+  onStuck?(): void;
 }
 
 export interface FakeKubernetes extends Fake {
@@ -287,6 +289,7 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
     description: kubernetesDescription,
     error,
     ...(options.now && { now: options.now }),
+    ...(options.onStuck && { onStuck: options.onStuck }),
     admit: ({ headers, params }) => {
       if (headers.authorization !== `Bearer ${token}`) return refuse(401, "Unauthorized");
       if (params.namespace !== namespace)
@@ -299,12 +302,13 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
       createJob: ({ body, half }) => {
         sweep();
         const { metadata, spec } = body as unknown as FakeKubeJob;
-        if (find(metadata.name)) return refuse(409, `jobs.batch "${metadata.name}" already exists`, "AlreadyExists");
+        // Admission comes before anybody looks at the name.
         if (jobs.length >= fake.quota)
           return refuse(
             403,
             `jobs.batch "${metadata.name}" is forbidden: exceeded quota: jobs, requested: count/jobs.batch=1`,
           );
+        if (find(metadata.name)) return refuse(409, `jobs.batch "${metadata.name}" already exists`, "AlreadyExists");
         const job: FakeKubeJob = { metadata: meta(metadata, metadata.name), spec, status: {} };
         jobs.push(job);
         const answer = { status: 201, body: structuredClone({ apiVersion: "batch/v1", kind: "Job", ...job }) };

@@ -104,7 +104,7 @@ export function startingBy(
       start: (order) => start(provider, order),
       remove: (machine) => provider.remove(machine),
       onEnded: (listener) => provider.onEnded!(listener),
-      close: () => provider.close!(),
+      close: (options) => provider.close!(options),
     };
   };
 }

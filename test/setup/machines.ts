@@ -89,7 +89,7 @@ export function localStage(): ProviderStage & { dir: string } {
       fs.writeFileSync(path.join(registry, `${name}.json`), JSON.stringify({ name, fleet, pool, burst: false }));
       const boot = fs.readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
       const stat = fs.readFileSync(`/proc/${pid}/stat`, "latin1");
-      fs.writeFileSync(path.join(registry, `${name}.pid`), `${pid} ${boot} ${stat}`);
+      fs.writeFileSync(path.join(registry, `${name}.00000001.pid`), `${pid} ${boot} ${stat}`);
       await waitFor(() => leaders(`ENDS=${ends}`, `STILLWAKE_MACHINE=${name}`).length > 0);
       return pid;
     },

@@ -31,7 +31,7 @@ export interface Reply {
 }
 
 /**
- *   status     is refused with it, and nothing is done
+ *   status     is refused with it, and nothing is done; or, if it says so, all is done, as by something in between that gave up waiting
  *   reset      the connection breaks, and nothing is done
  *   hang       no answer until the client gives up, and nothing is done
  *   lost       it is done, and the connection breaks before the answer
@@ -40,7 +40,7 @@ export interface Reply {
  *   half       the fake begins it and does not finish: a machine that is made and never starts
  */
 export type Fault =
-  | { kind: "status"; status: number; message?: string; retryAfter?: number; body?: unknown }
+  | { kind: "status"; status: number; message?: string; retryAfter?: number | string; body?: unknown; done?: boolean }
   | { kind: "belated"; calls?: number }
   | { kind: "reset" | "hang" | "lost" | "late" | "half" };
 
@@ -148,6 +148,7 @@ export async function startFake<D extends Description>(options: FakeOptions<D>):
     };
     switch (fault?.kind) {
       case "status":
+        if (fault.done) await handle();
         return answer({
           status: fault.status,
           body: fault.body ?? error(fault.status, fault.message ?? `injected ${fault.status}`),

@@ -56,7 +56,7 @@ kind: Job
 metadata:
   name: ${name}-${pool.slug}
   labels:
-    app: ${name}
+    app: "${name}"
 spec:
   template:
     spec:
@@ -96,7 +96,7 @@ kind: Job
 metadata:
   name: ${name}-watchdog
   labels:
-    app: ${name}
+    app: "${name}"
 spec:
   template:
     spec:
@@ -127,9 +127,9 @@ function service(deployment: Deployment): string {
 apiVersion: serving.knative.dev/v1
 kind: Service
 metadata:
-  name: ${name}
+  name: "${name}"
   labels:
-    app: ${name}
+    app: "${name}"
   annotations:
     run.googleapis.com/ingress: all
 spec:

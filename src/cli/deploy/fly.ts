@@ -13,10 +13,11 @@ export function flyFiles(deployment: Deployment): Files {
   };
 }
 
+/** Without the image: fly() knows it from STILLWAKE_IMAGE, which deploy.sh sets. */
 export function flyPools({ name, region, pools }: Deployment): string[] {
   return pools.map(
     (pool) =>
-      `${JSON.stringify(pool.name)}: { provider: fly({ app: "${name}-workers", image: process.env.STILLWAKE_IMAGE, size: "${pool.size}", memoryMb: ${pool.memoryMb}, region: "${region}" }), slots: ${pool.slots}, warm: ${pool.warm}, max: ${pool.max} },`,
+      `${JSON.stringify(pool.name)}: { provider: fly({ app: "${name}-workers", size: "${pool.size}", memoryMb: ${pool.memoryMb}, region: "${region}" }), slots: ${pool.slots}, warm: ${pool.warm}, max: ${pool.max} },`,
   );
 }
 

@@ -44,22 +44,24 @@ function namespace({ namespace: name }: Deployment): string {
 apiVersion: v1
 kind: Namespace
 metadata:
-  name: ${name}
+  name: "${name}"
   labels:
     app.kubernetes.io/name: stillwake
 `;
 }
 
 function secret({ namespace: name }: Deployment): string {
-  return `# An example: it has no values. Make the real ones without a file,
-#   kubectl --namespace ${name} create secret generic stillwake-orchestrator --from-literal=STILLWAKE_DATABASE_URL="$DATABASE_URL" --from-literal=STILLWAKE_TOKEN="$(openssl rand -hex 24)"
-#   kubectl --namespace ${name} create secret generic stillwake-worker --from-literal=STILLWAKE_DATABASE_URL="$WORKER_DATABASE_URL"
+  return `# An example: it has no values. Make the real ones without a file, and not of arguments, which everyone on your machine can read,
+#   printf 'STILLWAKE_DATABASE_URL=%s\\nSTILLWAKE_TOKEN=%s\\n' "$DATABASE_URL" "$(openssl rand -hex 24)" |
+#     kubectl --namespace ${name} create secret generic stillwake-orchestrator --from-env-file=/dev/stdin
+#   printf 'STILLWAKE_DATABASE_URL=%s\\n' "$WORKER_DATABASE_URL" |
+#     kubectl --namespace ${name} create secret generic stillwake-worker --from-env-file=/dev/stdin
 # or with whatever keeps your secrets. Two of them, so that workers have no more than they need.
 apiVersion: v1
 kind: Secret
 metadata:
   name: stillwake-orchestrator
-  namespace: ${name}
+  namespace: "${name}"
 type: Opaque
 stringData:
   # A login with stillwake_app.
@@ -71,7 +73,7 @@ apiVersion: v1
 kind: Secret
 metadata:
   name: stillwake-worker
-  namespace: ${name}
+  namespace: "${name}"
 type: Opaque
 stringData:
   # A login with stillwake_worker.
@@ -86,13 +88,13 @@ apiVersion: v1
 kind: ServiceAccount
 metadata:
   name: stillwake-orchestrator
-  namespace: ${name}
+  namespace: "${name}"
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
   name: stillwake-orchestrator
-  namespace: ${name}
+  namespace: "${name}"
 rules:
   - apiGroups: [batch]
     resources: [jobs]
@@ -105,7 +107,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
   name: stillwake-orchestrator
-  namespace: ${name}
+  namespace: "${name}"
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
@@ -113,14 +115,14 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: stillwake-orchestrator
-    namespace: ${name}
+    namespace: "${name}"
 ---
 # Workers have an account without any right, and no token of it.
 apiVersion: v1
 kind: ServiceAccount
 metadata:
   name: stillwake-worker
-  namespace: ${name}
+  namespace: "${name}"
 automountServiceAccountToken: false
 `;
 }
@@ -133,7 +135,7 @@ apiVersion: apps/v1
 kind: Deployment
 metadata:
   name: stillwake-orchestrator
-  namespace: ${name}
+  namespace: "${name}"
   labels:
     ${labels("orchestrator")}
 spec:
@@ -191,7 +193,7 @@ apiVersion: v1
 kind: Service
 metadata:
   name: stillwake-orchestrator
-  namespace: ${name}
+  namespace: "${name}"
 spec:
   selector:
     app.kubernetes.io/name: stillwake
@@ -210,7 +212,7 @@ apiVersion: batch/v1
 kind: CronJob
 metadata:
   name: stillwake-watchdog
-  namespace: ${name}
+  namespace: "${name}"
   labels:
     ${labels("watchdog")}
 spec:
@@ -256,14 +258,14 @@ function scaledJobs(deployment: Deployment): string {
   );
   return `# Instead of the orchestrator, for clusters that have KEDA: it asks the database how many workers each pool needs, every 30 s, and so keeps the database
 # awake. Do not apply it together with orchestrator.yaml. The documentation, under KEDA, tells what it does not do and what login it needs:
-#   kubectl --namespace ${name} create secret generic stillwake-keda --from-literal=url="$KEDA_DATABASE_URL"
+#   printf 'url=%s\\n' "$KEDA_DATABASE_URL" | kubectl --namespace ${name} create secret generic stillwake-keda --from-env-file=/dev/stdin
 # Tell the database once what the machines are like, as the owner or as stillwake_app:
 ${machines.join("\n")}
 apiVersion: keda.sh/v1alpha1
 kind: TriggerAuthentication
 metadata:
   name: stillwake-keda
-  namespace: ${name}
+  namespace: "${name}"
 spec:
   secretTargetRef:
     - parameter: connection
@@ -279,7 +281,7 @@ apiVersion: keda.sh/v1alpha1
 kind: ScaledJob
 metadata:
   name: stillwake-${pool.slug}
-  namespace: ${name}
+  namespace: "${name}"
 spec:
   pollingInterval: 30
   maxReplicaCount: ${pool.max}

@@ -1,5 +1,6 @@
 // What the files of a deployment are made of, checked once: names, pools, sizes. Flags go before the pools of stillwake.config, these before the
-// defaults. Every value that ends up in a shell script or a YAML file is held to a narrow alphabet here, so that no template has to quote.
+// defaults. Every value that ends up in a shell script or a YAML file is held to a narrow alphabet here, so that no template has to escape anything. What
+// stands alone in YAML is quoted there all the same: it may be called "on" or "123".
 import { InvalidInput } from "../../errors.ts";
 import { nearest } from "../../nearest.ts";
 import type { Flags } from "../flags.ts";
@@ -40,6 +41,8 @@ export interface DeployedPool {
   /** As the pipelines call it, and as a platform can. */
   name: string;
   slug: string;
+  /** Whether stillwake.config has machines of this platform for it, as far as can be told. */
+  described: boolean;
   /** "performance-8x" of Fly; vCPUs elsewhere. */
   size: string;
   memoryMb: number;
@@ -51,7 +54,8 @@ export interface DeployedPool {
   drain: string | undefined;
 }
 
-const NAME = /^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$/;
+/** Whose clock it is when no pool is named: that of every pool without one of its own. */
+const EVERY = "";
 
 export function readDeployment(platform: string, flags: Flags, project: Project): Deployment {
   if (!isPlatform(platform)) {
@@ -89,7 +93,7 @@ export function readDeployment(platform: string, flags: Flags, project: Project)
     namespace: match(
       "namespace",
       flags.namespace ?? name,
-      NAME,
+      /^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$/,
       "Use lower-case letters, digits and dashes, 40 at most",
     ),
     image: imageOf(platform, flags.image, { name, region, gcp }),
@@ -108,13 +112,8 @@ export function workerWords({ pipelines }: Deployment): string[] {
 }
 
 function poolsOf(platform: Platform, flags: Flags, project: Project): DeployedPool[] {
-  const known = project.pools.length > 0 ? project.pools : [{ name: "default" } as KnownPool];
-  const wanted =
-    flags.pool === undefined ? known : [known.find(({ name }) => name === flags.pool) ?? { name: flags.pool }];
-  const drains = drainsOf(
-    flags.drain ?? [],
-    wanted.map(({ name }) => name),
-  );
+  const drains = drainsOf(flags.drain ?? []);
+  const wanted = wantedPools(flags.pool, project.pools, drains);
   const pools = wanted.map((pool): DeployedPool => {
     match("pool", pool.name, /^[\w.-]{1,60}$/, "Use letters, digits, dots and dashes");
     const warm = whole("warm", flags.warm ?? pool.warm ?? 0, 0);
@@ -132,15 +131,18 @@ function poolsOf(platform: Platform, flags: Flags, project: Project): DeployedPo
         "Leave --warm out: its machines are made when there is work",
       );
     const ours = pool.kind === undefined || pool.kind === platform ? pool : { name: pool.name };
+    // Its memory goes with its size: beside another one it may not exist.
+    const memory = flags.memory ?? (flags.size === undefined ? ours.memoryMb : undefined);
     return {
       name: pool.name,
       slug: plain(pool.name),
-      ...sizesOf(platform, { size: flags.size ?? ours.size, memory: flags.memory ?? ours.memoryMb }),
+      described: pool.kind === platform || pool.unread === true,
+      ...sizesOf(platform, { size: flags.size ?? ours.size, memory }),
       slots: whole("slots", flags.slots ?? pool.slots ?? 1, 1),
       warm,
       max,
       grace: typeof pool.grace === "string" && /^\d+s$/.test(pool.grace) ? pool.grace : "30s",
-      drain: drains.get(pool.name),
+      drain: drains.get(pool.name) ?? drains.get(EVERY),
     };
   });
   if (platform === "cloud-run" && pools.some(({ slug }) => slug === "watchdog"))
@@ -156,20 +158,36 @@ function poolsOf(platform: Platform, flags: Flags, project: Project): DeployedPo
   return pools;
 }
 
-/** "*\/5 * * * *" for all pools, or "commits=*\/5 * * * *" for one. */
-function drainsOf(given: readonly string[], pools: readonly string[]): Map<string, string> {
+/** A pool that the clock drains needs no machines in stillwake.config: to name its clock is to name it. */
+function wantedPools(
+  only: string | undefined,
+  known: readonly KnownPool[],
+  drains: ReadonlyMap<string, string>,
+): KnownPool[] {
+  const named = [...drains.keys()].filter((name) => name !== EVERY);
+  if (only !== undefined) {
+    const stranger = named.find((name) => name !== only);
+    if (stranger !== undefined)
+      refuse("drain", `--drain names pool ${JSON.stringify(stranger)}, and --pool is ${only}`, "Leave one of them out");
+    return [known.find(({ name }) => name === only) ?? { name: only }];
+  }
+  const usual = known.length > 0 || (named.length > 0 && !drains.has(EVERY)) ? known : [{ name: "default" }];
+  const more = named.filter((name) => !usual.some((pool) => pool.name === name));
+  return [...usual, ...more.map((name) => ({ name }))];
+}
+
+/** By pool: "*\/5 * * * *" for all of them, or "commits=*\/5 * * * *" for one. */
+function drainsOf(given: readonly string[]): Map<string, string> {
   const found = new Map<string, string>();
   for (const one of given) {
-    const [, pool, cron = ""] = /^(?:([\w.-]+)=)?(.*)$/s.exec(one)!;
+    const [, pool = EVERY, cron = ""] = /^(?:([\w.-]+)=)?(.*)$/s.exec(one)!;
     match(
       "drain",
       cron,
       /^[\d*/,-]+( [\d*/,A-Za-z-]+){4}$/,
       'Use a cron of five parts, such as "*/5 * * * *" or "users=0 */4 * * *"',
     );
-    if (pool !== undefined && !pools.includes(pool))
-      refuse("drain", `There is no pool ${JSON.stringify(pool)}`, `There is: ${pools.join(", ")}`);
-    for (const name of pool === undefined ? pools : [pool]) found.set(name, cron);
+    found.set(pool, cron);
   }
   return found;
 }

@@ -1,5 +1,6 @@
 // The sizes of machines that each platform has, and what memory goes with them. A size that does not exist is refused here and not hours later by an API.
 import { InvalidInput } from "../../errors.ts";
+import { guestOf } from "../../orchestrator/fly-size.ts";
 
 export const platforms = ["fly", "cloud-run", "kubernetes"] as const;
 export type Platform = (typeof platforms)[number];
@@ -13,22 +14,13 @@ export interface KnownPool {
   grace?: unknown;
   /** Of its provider: which, and what its machines are. */
   kind?: string;
+  /** It has a provider that could not be made here. */
+  unread?: boolean;
   size?: string;
   memoryMb?: number;
   region?: string;
 }
 
-const flySizes = [
-  "shared-cpu-1x",
-  "shared-cpu-2x",
-  "shared-cpu-4x",
-  "shared-cpu-8x",
-  "performance-1x",
-  "performance-2x",
-  "performance-4x",
-  "performance-8x",
-  "performance-16x",
-];
 /** vCPUs of Cloud Run, and the GiB that go with them, from and to. */
 const cloudRunSizes: Record<string, readonly [least: number, most: number]> = {
   "1": [0.5, 4],
@@ -43,21 +35,14 @@ export function sizesOf(
   given: { size: string | undefined; memory: string | number | undefined },
 ): { size: string; memoryMb: number } {
   const memoryMb = given.memory === undefined ? undefined : megabytes(given.memory);
-  if (platform === "fly") return flySize(given.size ?? "performance-1x", memoryMb);
+  if (platform === "fly") {
+    const size = given.size ?? "performance-1x";
+    return { size, memoryMb: guestOf(size, memoryMb).memory_mb };
+  }
   if (platform === "cloud-run") return cloudRunSize(cpusOf(given.size ?? "1"), memoryMb);
   const size = cpusOf(given.size ?? "1");
   if (!(Number(size) > 0 && Number(size) <= 256)) refuse("size", size, "Use processors, such as 2 or 0.5");
   return { size, memoryMb: memoryMb ?? 2048 };
-}
-
-function flySize(size: string, memoryMb: number | undefined): { size: string; memoryMb: number } {
-  if (!flySizes.includes(size)) refuse("size", size, `Use one of ${flySizes.join(", ")}`);
-  const cpus = Number(/(\d+)x$/.exec(size)![1]);
-  const [least, most] = size.startsWith("shared") ? [256 * cpus, 2048 * cpus] : [2048 * cpus, 8192 * cpus];
-  const memory = memoryMb ?? least;
-  if (memory % 256 !== 0 || memory < least || memory > most)
-    refuse("memory", `${memory}mb`, `${size} has from ${least}mb to ${most}mb, in steps of 256`);
-  return { size, memoryMb: memory };
 }
 
 function cloudRunSize(size: string, memoryMb: number | undefined): { size: string; memoryMb: number } {
@@ -69,9 +54,9 @@ function cloudRunSize(size: string, memoryMb: number | undefined): { size: strin
   return { size, memoryMb: memory };
 }
 
-/** "2 vCPU", as facts have it, or "2". */
+/** "2 vCPU" or "2 CPU", as facts have it, or "2". */
 function cpusOf(size: string): string {
-  return size.replace(/ ?vCPUs?$/i, "");
+  return size.replace(/ ?v?CPUs?$/i, "");
 }
 
 /** "64gb", "512mb", "2048". */

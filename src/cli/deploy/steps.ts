@@ -52,7 +52,7 @@ const steps: Record<Platform, (of: Deployment) => string[]> = {
   ],
   kubernetes: ({ folder, image, namespace }) => [
     `docker build -f ${folder}/Dockerfile -t ${image} . && docker push ${image}`,
-    "npx stillwake migrate --url postgres://…   # as the owner of the database",
+    "STILLWAKE_DATABASE_URL=postgres://… npx stillwake migrate   # as the owner of the database",
     `kubectl apply -f ${folder}/namespace.yaml -f ${folder}/rbac.yaml`,
     `the two secrets, as ${folder}/secret.example.yaml says`,
     `kubectl apply -f ${folder}/orchestrator.yaml -f ${folder}/watchdog.yaml      # or scaledjob.yaml, with KEDA`,
