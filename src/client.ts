@@ -88,7 +88,7 @@ export class Stillwake extends Reading {
     super(database, options.store);
     this.database = database;
     this.flow = new Flow(this.database);
-    this.costs = new Costs(this.database);
+    this.costs = new Costs(this.database, () => this.poke());
     this.webhooks = new Webhooks(this.database);
     this.tokens = new Tokens(this.database);
     const directUrl = options.directUrl ?? options.url;

@@ -28,7 +28,7 @@ export interface CostOptions {
 }
 
 export interface CostSum {
-  /** Machines that were started; jobs, of which one that ran on two of them counts twice. */
+  /** Machines that were started; jobs, each where it ran first. */
   machines: number;
   jobs: number;
   /** Of the time that was paid for: with a job, and without one. */
@@ -95,9 +95,12 @@ const MONTH_SECONDS = 30 * 86_400;
 
 export class Costs {
   readonly #database: Database;
+  readonly #onRoom: () => Promise<void>;
 
-  constructor(database: Database) {
+  /** `onRoom`: a budget has changed, and what it held may start. */
+  constructor(database: Database, onRoom: () => Promise<void> = async () => {}) {
     this.#database = database;
+    this.#onRoom = onRoom;
   }
 
   async of({ by = "pool", tenant, ...span }: CostOptions = {}): Promise<CostReport> {
@@ -165,10 +168,12 @@ export class Costs {
     { period = "month", by }: { period?: "day" | "month"; by?: string } = {},
   ): Promise<void> {
     await setBudget(this.#database, { scope, name, amount, period, by: by ?? null });
+    await this.#onRoom();
   }
 
   async clearBudget(scope: BudgetScope, name: string): Promise<void> {
     await setBudget(this.#database, { scope, name, amount: null, period: "month", by: null });
+    await this.#onRoom();
   }
 
   async #span({ month, since, until }: CostOptions): Promise<{ since: Date; until: Date }> {

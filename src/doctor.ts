@@ -1,6 +1,7 @@
 // Looks at a database as an experienced operator would: is Stillwake in it, is what is durable really durable, will hints arrive?
 import pg from "pg";
 import { NEWEST_MIGRATION, schemaName } from "./schema.ts";
+import { holding, type Waiting } from "./unserved.ts";
 
 export interface Finding {
   check: string;
@@ -328,29 +329,34 @@ async function fleet(ask: Ask, schema: string, address: string | null): Promise<
   return { check, level: "ok", found: `${id}, ${lives === "1" ? "1 machine is" : `${lives} machines are`} up` };
 }
 
-/** A minute is more than whoever sleeps needs to wake. */
 async function unservedPools(ask: Ask, schema: string): Promise<Finding> {
-  const { alone, dark } = await ask(
-    `select string_agg(d.pool, ', ' order by d.pool) filter (where p.machines is null) as alone, string_agg(d.pool, ', ' order by d.pool) filter (where p.machines is not null) as dark
-    from ${schema}.demand() d join ${schema}.pools p on p.name = d.pool
-    where d.claimable > 0 and p.paused_at is null and p.trouble is null and d.oldest < ${schema}.now() - interval '1 minute'
-      and not exists (select from ${schema}.machines() m where m.pool = d.pool)`,
+  // A minute is more than whoever sleeps needs to wake.
+  const { waiting } = await ask(
+    `select json_agg(w order by w.pool)::text as waiting from (
+      select d.pool, p.machines is not null as machines, p.paused_at is not null as paused, p.resume_at is not null as budget, p.pause_reason as reason,
+        p.trouble ->> 'message' as trouble, p.trouble ->> 'remedy' as remedy, p.vain, d.oldest < ${schema}.now() - interval '1 minute' as long
+      from ${schema}.demand() d join ${schema}.pools p on p.name = d.pool
+      where d.claimable > 0 and not exists (select from ${schema}.machines() m where m.pool = d.pool)) w`,
   );
   const check = "pools";
-  if (alone)
+  const pools = JSON.parse(waiting ?? "[]") as Waiting[];
+  const held = pools.flatMap((one) => holding(one) ?? []);
+  if (held.length > 0)
     return {
       check,
       level: "warning",
-      found: `jobs wait and no worker serves them: ${alone}`,
-      remedy:
-        "Start one: `stillwake worker --pool <name>`; or give the pool machines under `pools` in stillwake.config.",
+      found: `jobs wait and nobody does them: ${held.map(({ found }) => found).join("; ")}`,
+      remedy: [...new Set(held.map(({ remedy }) => remedy))].join(" "),
     };
-  if (dark)
+  const paused = pools.filter((one) => one.paused).map(({ pool }) => pool);
+  if (paused.length > 0)
+    return { check, level: "ok", found: `jobs wait only where somebody paused: ${paused.join(", ")}` };
+  const soon = pools.map(({ pool }) => pool);
+  if (soon.length > 0)
     return {
       check,
-      level: "warning",
-      found: `jobs wait and no machine was started for them: ${dark}`,
-      remedy: "Is `stillwake orchestrator` running, and does something call POST /v1/watchdog at it once a minute?",
+      level: "ok",
+      found: `jobs have waited for less than a minute, without a worker yet: ${soon.join(", ")}`,
     };
   return { check, level: "ok", found: "wherever a job waits somebody serves" };
 }

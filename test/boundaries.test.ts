@@ -87,6 +87,7 @@ describe("the source", () => {
         "sealing.ts",
         "hang-up.ts",
         "poke.ts",
+        "unserved.ts",
       ],
       ["pipeline.ts", "options.ts", "database.ts", "thrown.ts", "define-config.ts", "schedule.ts"],
       ["verbs.ts", "migrate.ts", "doctor.ts", "realtime.ts"],

@@ -105,12 +105,12 @@ describe("the budget of a pool", () => {
     expect(await check()).toEqual([]);
     await travel(sql, "1s");
     expect(await check()).toEqual([
-      { act: "paused", note: "pool scan: The budget is used up: 1.00 of 1.00 this month" },
+      { act: "paused", note: "pool scan: The budget is used up: $1.00 of $1.00 this month" },
     ]);
     expect(await check()).toEqual([]);
     expect(await pool()).toMatchObject({
       paused_by: "budget",
-      pause_reason: "The budget is used up: 1.00 of 1.00 this month",
+      pause_reason: "The budget is used up: $1.00 of $1.00 this month",
       resume_at: await monthEnd(),
     });
     expect(await claim(1, machine)).toEqual([]);
@@ -271,7 +271,7 @@ describe("the budget of a tenant", () => {
     await setBudget("tenant", "acme", 0.5);
     await travel(sql, "60s");
     expect(await check()).toEqual([
-      { act: "held", note: "tenant acme: The budget is used up: 0.60 of 0.50 this month" },
+      { act: "held", note: "tenant acme: The budget is used up: $0.60 of $0.50 this month" },
     ]);
     expect(await claim(1, machine)).toEqual([]);
     await complete(running!);

@@ -197,7 +197,7 @@ describe("/v1/budgets", () => {
     expect(one.json).toMatchObject({ amount: 0.1, period: "month", held: true, updatedBy: "root" });
     expect(one.json.spent).toBeCloseTo(0.18, 9);
     const pool = (await call("GET", "/v1/pools")).json.pools.find(({ name }: { name: string }) => name === "scan");
-    expect(pool.paused).toMatchObject({ by: "budget", reason: "The budget is used up: 0.18 of 0.10 this month" });
+    expect(pool.paused).toMatchObject({ by: "budget", reason: "The budget is used up: $0.18 of $0.10 this month" });
     await call("PUT", "/v1/budgets/tenant/acme%2Fwest", { body: { amount: 1, period: "day" } });
     const all = await call("GET", "/v1/budgets", { token: operator });
     described("listBudgets", all);

@@ -99,4 +99,27 @@ describe("dev with machines", { timeout: 3 * LONG }, () => {
     await second.closed;
     await waitFor(() => processesWith(MARK).length === 0, { timeout: LONG, what: "everything to end" });
   });
+
+  it("ends what one that was killed has left, and does its jobs on machines of its own", async () => {
+    const killed = await start();
+    const { id } = await ask(`${killed.url}/v1/jobs`, { pipeline: "large", input: { ms: 3000 } });
+    const job = (url: string) => ask(`${url}/v1/jobs/${id}`);
+    await waitFor(async () => (await job(killed.url)).state === "running", { timeout: LONG });
+    killed.child.kill("SIGKILL");
+    await killed.closed;
+    // Its own, and perhaps that of the job that was handed back before.
+    const orphans = machines().map(({ pid }) => pid);
+    expect(orphans).not.toEqual([]);
+
+    const next = await start();
+    expect(next.output()).toMatch(/Ended (a machine|2 machines) that an earlier start has left\./);
+    expect(machines().filter(({ pid }) => orphans.includes(pid))).toEqual([]);
+    await waitFor(async () => (await job(next.url)).state === "completed", { timeout: LONG, what: "the job to go on" });
+    const ended = (await ask(`${next.url}/v1/machines?ended=true`)).machines as { end: { how: string } | null }[];
+    // Without a database it could not say good-bye; with one it could.
+    expect(ended.filter(({ end }) => /^(was stopped|told to end)/.test(end?.how ?? ""))).not.toEqual([]);
+    process.kill(-next.child.pid!, "SIGINT");
+    await next.closed;
+    await waitFor(() => processesWith(MARK).length === 0, { timeout: LONG, what: "everything to end" });
+  });
 });

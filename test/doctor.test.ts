@@ -155,6 +155,43 @@ describe("the doctor", () => {
     pooler.close();
   });
 
+  it("says what holds jobs for which nobody is there", async () => {
+    await sql.query("select stillwake.cancel(id) from stillwake.live_jobs");
+    await sql.query(
+      'select stillwake.register_pipeline(\'alone\', \'{"pool": "alone"}\'), stillwake.set_machines(\'dark\', \'{"provider": "memory", "max": 1}\')',
+    );
+    await sql.query("select stillwake.register_pipeline('dark', '{\"pool\": \"dark\"}')");
+    await sql.query("select stillwake.enqueue('alone'), stillwake.enqueue('dark')");
+    expect(await find("pools")).toMatchObject({
+      level: "ok",
+      found: "jobs have waited for less than a minute, without a worker yet: alone, dark",
+    });
+    await travel(sql, "2m");
+    expect(await find("pools")).toMatchObject({
+      level: "warning",
+      found: "jobs wait and nobody does them: alone (no worker serves it); dark (no machine was started)",
+      remedy: expect.stringMatching(/stillwake worker --pool.*STILLWAKE_POKE_URL.*POST \/v1\/watchdog/),
+    });
+    await sql.query("select stillwake.pause_pool('alone', 'a holiday', 'somebody')");
+    const dark = async (change: string) => {
+      await sql.query(`update stillwake.pools set ${change} where name = 'dark'`);
+      const { level, found, remedy } = (await find("pools"))!;
+      expect(level).toBe("warning");
+      return `${found} ${remedy}`;
+    };
+    expect(await dark("vain = 3")).toMatch(/dark \(the last 3 machines were of no use\) .*stillwake resume --pool/);
+    expect(
+      await dark(`trouble = '{"code": "PROVIDER_AUTH", "message": "refused", "remedy": "Make a new token"}'`),
+    ).toMatch(/dark \(no machine can be started: refused\) Make a new token\.$/);
+    const spent = "paused_at = now(), resume_at = now() + interval '1 day', pause_reason = 'the budget is used up'";
+    expect(await dark(spent)).toMatch(/dark \(the budget is used up\) Raise it with `stillwake budget`/);
+    await sql.query("update stillwake.pools set resume_at = null where name = 'dark'");
+    expect(await find("pools")).toMatchObject({
+      level: "ok",
+      found: "jobs wait only where somebody paused: alone, dark",
+    });
+  });
+
   it("recognises a standby, and a server that does not keep what it is told", async () => {
     const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-doctor-"));
     fs.chmodSync(dir, 0o755);

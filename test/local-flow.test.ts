@@ -132,10 +132,11 @@ describe("a machine that is killed", { timeout: 2 * TIME }, () => {
     expect(await done(id)).toMatchObject({ state: "completed", attempt: 1, crashes: 0 });
     await pool.quiet();
     await closed(pool);
-    expect(await lives(pool)).toMatchObject([
-      { jobs: 0, exit: { signal: "SIGKILL" } },
-      { jobs: 1, exit: { code: 0 } },
-    ]);
+    const all = await lives(pool);
+    expect(all.at(-1)).toMatchObject({ jobs: 1, exit: { code: 0 } });
+    // Killed while it was a shell yet it was no machine, and is forgotten.
+    expect(all.slice(0, -1)).toMatchObject(all.slice(0, -1).map(() => ({ jobs: 0, exit: { signal: "SIGKILL" } })));
+    expect(all.length).toBeLessThanOrEqual(2);
   });
 
   it("during the job: it goes on from its checkpoint on another machine, long before the lease is over", async () => {

@@ -171,6 +171,23 @@ describe("a job whose machine dies", () => {
     expect(job.failure).toMatchObject({ code: "MACHINE_DIED", message: `Machine ${machine} was ended by SIGKILL` });
   });
 
+  it("is one job in what the two machines cost together", async () => {
+    const name = await pool({ provider: "memory", price: 0.5 });
+    await enqueue(name);
+    for (const exit of [{ signal: "SIGKILL" }, {}]) {
+      const { life, machine } = await reserve(name, 1);
+      await client.query("select stillwake.machine_started($1, 'x')", [life]);
+      await arrive(machine, name);
+      await claim(machine, name);
+      await end(life, exit);
+    }
+    const sum = await one(
+      "select machines::int, jobs::int from stillwake.costs(stillwake.now() - interval '1 day') where name = $1",
+      [name],
+    );
+    expect(sum).toEqual({ machines: 2, jobs: 1 });
+  });
+
   it("for want of memory goes on in the pool of the next size; so does one whose runner did", async () => {
     const large = await pool();
     const small = await pool({ provider: "memory", slots: 1, larger: large });

@@ -309,6 +309,22 @@ describe("an orchestrator", () => {
   });
 });
 
+describe("an orchestrator that stops", () => {
+  it("closes the lives of machines that end with it, and their jobs wait for the next", async () => {
+    const { pool, cloud, enqueue, lives, orchestrator } = await stage({ price: 0.01 }, { children: true });
+    const [id] = await enqueue();
+    await waitFor(async () => (await claimed(pool)).length === 1);
+    await orchestrator.stop();
+    expect(cloud.alive).toEqual([]);
+    expect((await lives()).map(({ ended_at, paid_seconds }) => ended_at !== null && paid_seconds !== null)).toEqual([
+      true,
+    ]);
+    expect((await client.query("select state, attempt from stillwake.jobs where id = $1", [id])).rows).toEqual([
+      { state: "queued", attempt: 0 },
+    ]);
+  });
+});
+
 describe("what goes wrong", () => {
   it("in one pool holds up no other: a provider that does not say which machines there are is waited for beside it", async () => {
     const slow = await stage();

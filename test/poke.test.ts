@@ -57,6 +57,8 @@ describe("a poke", () => {
     await stillwake.cancel(id);
     await told(() => stillwake.retry(id));
     await told(() => stillwake.schedules.set(schedule("nightly", { cron: "0 3 * * *", pipeline: work })));
+    await told(() => stillwake.costs.setBudget("pool", "default", 100));
+    await told(() => stillwake.costs.clearBudget("pool", "default"));
     await told(() => stillwake.poke());
   });
 

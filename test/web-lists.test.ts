@@ -32,6 +32,8 @@ describe("a page that looks again", () => {
 
   it("asks quickly while something moves, slower when nothing does, and not at all when nobody looks", () => {
     expect(refreshMs(seen)).toBe(2000);
+    expect(refreshMs({ ...seen, fleeting: true })).toBe(1500);
+    expect(refreshMs({ ...seen, fleeting: true, untouchedMs: 11 * 60_000 })).toBe(false);
     expect(refreshMs({ ...seen, moving: false })).toBe(5000);
     expect(refreshMs({ ...seen, moving: false, untouchedMs: 61_000 })).toBe(15_000);
     expect(refreshMs({ ...seen, visible: false })).toBe(false);

@@ -36,7 +36,7 @@ begin
       coalesce((select sum(a.seconds) from attempts a), 0) as work
   ), shares as (
     -- Attempts that took no time at all share alike.
-    select a.pipeline, a.tenant, count(distinct a.job_id)::integer as jobs, case when max(t.work) > 0 then sum(a.seconds) / max(t.work) else count(*)::numeric / sum(count(*)) over () end as share
+    select a.pipeline, a.tenant, count(distinct a.job_id) filter (where not exists (select from stillwake.machine_jobs o where o.job_id = a.job_id and o.epoch < a.epoch))::integer as jobs, case when max(t.work) > 0 then sum(a.seconds) / max(t.work) else count(*)::numeric / sum(count(*)) over () end as share
     from attempts a cross join total t group by a.pipeline, a.tenant
     union all
     select null, null, 0, 1 where not exists (select from attempts)
@@ -82,7 +82,7 @@ end
 $$;
 
 -- What was paid for on the days (UTC) from p_since until before p_until, p_by pool, pipeline, tenant or day; null for all together. Lives that have not ended count as far
--- as they have come. p_tenant: the part of that tenant alone. name is null for lives without a job, or jobs without a tenant. jobs: one that ran on two machines counts for both.
+-- as they have come. p_tenant: the part of that tenant alone. name is null for lives without a job, or jobs without a tenant. jobs: each counts where it ran first.
 create or replace function stillwake.costs(p_since timestamptz, p_until timestamptz default null, p_by text default 'pool', p_tenant text default null)
 returns table (name text, machines bigint, jobs bigint, busy_seconds numeric, idle_seconds numeric, amount numeric)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -274,10 +274,10 @@ begin
 end
 $$;
 
--- An amount for people: cents, and more digits for what is less than ten of them.
+-- An amount for people: dollars and cents, and more digits for what is less than one of these.
 create or replace function stillwake.money(p_amount numeric) returns text
 language sql immutable as $$
-  select case when p_amount = 0 or abs(p_amount) >= 0.1 then to_char(p_amount, 'FM999999999990.00') else to_char(p_amount, 'FM0.009999') end
+  select '$' || case when p_amount = 0 or abs(p_amount) >= 0.01 then to_char(p_amount, 'FM999999999990.00') else to_char(p_amount, 'FM0.009999') end
 $$;
 
 -- Forgets what is older than is worth keeping: what ran where after 45 days, what it cost after 400. Ids of jobs begin with the time, so that what is old is found at

@@ -231,6 +231,7 @@ begin
   v_life.ended_at := greatest(v_life.asked_at, v_life.started_at, least(coalesce(p_ended_at, v_life.left_at, v_now), v_now));
   select count(*) into v_jobs from stillwake.machine_jobs w where w.life = p_life;
   update stillwake.machine_lives l set started_at = v_life.started_at, ended_at = v_life.ended_at, exit = nullif(p_exit, '{}') where l.id = p_life;
+  delete from stillwake.listeners i where i.worker = v_life.machine;
   perform stillwake.share_out(p_life);
   -- It was of no use though there was work, or broke down before it could be. One that never ran says nothing about the next.
   if v_jobs > 0 then

@@ -22,7 +22,10 @@ begin
     from (
       select l.worker, l.pool, cardinality(l.job_ids) as running, l.claimed_at as since, l.until as lease_until, false as listening from stillwake.leases l
       union all
-      select l.worker, l.pool, 0, null, null, true from stillwake.listeners l where l.until > v_now
+      -- One that was killed has not said that it listens no more; that it did lasts for a minute.
+      select l.worker, l.pool, 0, null, null, true from stillwake.listeners l
+      where l.until > v_now and (l.worker not in (select e.machine from stillwake.machine_lives e where e.ended_at > v_now - interval '2 minutes')
+        or exists (select from stillwake.machine_lives e where e.machine = l.worker and e.ended_at is null))
     ) m
     group by m.worker, m.pool
   ), lives as (
@@ -49,16 +52,23 @@ language sql stable as $$
   select case
       when e.oom then 'out of memory' || coalesce(' at ' || e.memory, '')
       when p_life.arrived_at is null and p_life.left_reason is null then 'never arrived' || coalesce(': killed by ' || e.signal, ': exit code ' || nullif(e.code, '0'), ': ' || nullif(e.reason, 'its worker never came'), '')
+      when e.broke then 'ended with exit code ' || e.code || coalesce(' (' || coalesce(e.reason, case when p_life.left_reason not in ('idle', 'stopped', 'asked') then p_life.left_reason end) || ')', '')
+      when e.told then 'told to end' || coalesce(' (' || substring(p_life.left_reason from '^SIG[A-Z0-9]+$') || ')', '')
       when p_life.left_at is not null then 'ended by itself (' || coalesce(p_life.left_reason, 'idle') || ')'
       when p_life.left_reason is not null then p_life.left_reason
       when p_life.retired_at is not null or e.requested then 'was stopped'
       when e.signal is not null then 'killed by ' || e.signal
-      when e.code is not null then case when e.code = '0' then 'ended by itself' else 'exit code ' || e.code end
+      when e.code is not null then 'ended by itself'
       else coalesce(e.reason, 'is gone') end,
-    not e.oom and (p_life.left_at is not null or p_life.left_reason is not null or p_life.arrived_at is not null and (p_life.retired_at is not null or e.requested or coalesce(e.code = '0', false)))
+    not e.oom and not e.broke and (p_life.left_at is not null or p_life.left_reason is not null or p_life.arrived_at is not null and (p_life.retired_at is not null or e.requested or coalesce(e.code = '0', false)))
   from (
-    select coalesce((p_life.exit ->> 'oom')::boolean, false) as oom, p_life.exit ->> 'memory' as memory, p_life.exit ->> 'signal' as signal, p_life.exit ->> 'code' as code,
-      left(p_life.exit ->> 'reason', 200) as reason, coalesce((p_life.exit ->> 'requested')::boolean, false) as requested
+    -- A code from 128 on says only which signal it was; of one that was told to end, or was stopped, it is no failure.
+    select s.*, s.signal is null and coalesce(s.code, '0') <> '0' and not s.requested and p_life.retired_at is null and not (s.told and length(s.code) = 3 and s.code >= '128') as broke
+    from (
+      select coalesce((p_life.exit ->> 'oom')::boolean, false) as oom, p_life.exit ->> 'memory' as memory, p_life.exit ->> 'signal' as signal, p_life.exit ->> 'code' as code,
+        left(p_life.exit ->> 'reason', 200) as reason, coalesce((p_life.exit ->> 'requested')::boolean, false) as requested,
+        p_life.left_at is not null and coalesce(p_life.left_reason ~ '^(SIG[A-Z0-9]+|asked|stopped|the machine is to be stopped)$', false) as told
+    ) s
   ) e
 $$;
 

@@ -18,7 +18,7 @@ export async function loadConfigFile(given: string | undefined): Promise<Record<
   try {
     loaded = await import(pathToFileURL(full).href);
   } catch (error) {
-    if ((error as { code?: string }).code !== "ERR_UNKNOWN_FILE_EXTENSION") throw error;
+    if ((error as { code?: string }).code !== "ERR_UNKNOWN_FILE_EXTENSION") throw broken(full, error);
     throw new InvalidInput(`This Node (${process.version}) cannot read TypeScript: ${full}`, {
       cause: error,
       field: "config",
@@ -32,6 +32,16 @@ export async function loadConfigFile(given: string | undefined): Promise<Record<
     });
   }
   return fromHere(loaded.default as Record<string, unknown>, path.dirname(full));
+}
+
+/** The stack of what the file throws names it; that of what cannot be read does not. */
+function broken(file: string, error: unknown): unknown {
+  if (!(error instanceof SyntaxError)) return error;
+  return new InvalidInput(`${file} cannot be read: ${error.message}`, {
+    cause: error,
+    field: "config",
+    remedy: `node --check ${file} says where`,
+  });
 }
 
 /** Paths in the file are relative to the file. */

@@ -1,9 +1,10 @@
 // Machines under `stillwake dev`: pools for which the project has machines have them here too, whatever their provider is elsewhere. Here they are processes of this
-// computer: they come when there is work and go when there is none. Ctrl-C ends them with the rest; of a dev that was killed they find no database and leave
-// after their idle time.
+// computer: they come when there is work and go when there is none. Ctrl-C ends them with the rest. Those of a dev that was killed are ended by the next one: its
+// Postgres is at another port, where they would never find it.
 import path from "node:path";
 import type { Stillwake } from "../client.ts";
 import { createOrchestrator, local, type PoolOptions } from "../orchestrator/index.ts";
+import { endOrphans } from "../orchestrator/local-registry.ts";
 import type { WorkerOptions } from "../worker/options.ts";
 import { inLine } from "./inert.ts";
 import type { Screen } from "./screen.ts";
@@ -30,16 +31,19 @@ interface DevMachinesOptions {
 
 /** So short that jobs are handed back at once. */
 const GRACE = "4s";
+/** For those of a dev that was killed: most cannot reach a database to hand anything back to. */
+const ORPHAN_MS = 1000;
 
 /** Undefined when no pool has machines. */
 export function devMachines(options: DevMachinesOptions, screen: Screen): DevMachines | undefined {
   const { url, schema, store, dir } = options;
   const names = Object.keys(options.pools);
   if (names.length === 0) return undefined;
+  const registry = path.resolve(dir, "machines");
   const provider = local({
     args: argumentsOf(options),
     env: { STILLWAKE_DATABASE_URL: url, STILLWAKE_DIRECT_URL: url, STILLWAKE_SCHEMA: schema, STILLWAKE_STORE: store },
-    dir: path.resolve(dir, "machines"),
+    dir: registry,
   });
   const pools = Object.fromEntries(
     // Prices are for machines that are paid for, and to have one warm saves nothing here.
@@ -66,7 +70,12 @@ export function devMachines(options: DevMachinesOptions, screen: Screen): DevMac
   });
   return {
     pools: names,
-    start: async () => void (await orchestrator.start()),
+    async start() {
+      const left = await endOrphans(registry, ORPHAN_MS);
+      if (left > 0)
+        screen.say(`  Ended ${left === 1 ? "a machine" : `${left} machines`} that an earlier start has left.`);
+      await orchestrator.start();
+    },
     poke: () => orchestrator.poke(),
     async stop(stillwake) {
       const list = async (pool: string) => (await stillwake?.list({ pool, state: "running", limit: 200 }))?.jobs ?? [];

@@ -1,9 +1,13 @@
 // stillwake enqueue: stores a job, prints its id, and stays with it if asked to.
 import { InvalidInput } from "../errors.ts";
+import type { nouns } from "../server/index.ts";
 import { checkOneOf, conflicts } from "./checks.ts";
 import type { Call } from "./command.ts";
+import type { Door } from "./door.ts";
 import { followJob, printEvent } from "./follow.ts";
+import { inLine } from "./inert.ts";
 import { jsonOf, numberOf } from "./json-word.ts";
+import type { Screen } from "./screen.ts";
 
 export async function enqueueCommand(call: Call): Promise<number> {
   const { flags, words, screen } = call;
@@ -30,7 +34,26 @@ export async function enqueueCommand(call: Call): Promise<number> {
   else if (flags.follow) printEvent(screen, { event: "enqueued", data: answer });
   else if (!flags.wait) screen.json(answer);
   if (answer.existing) screen.say("It was there before.");
+  else if (isUnheard(call)) await hint(door, answer.id, screen).catch(() => {});
   return flags.follow || flags.wait ? followJob(call, answer.id, flags.wait && answer) : 0;
+}
+
+/** On the database itself, without anybody who is told: a server tells its own orchestrator. */
+function isUnheard({ flags, config }: Call): boolean {
+  const server = flags.server ?? (flags.url ? undefined : config.server);
+  return !server && Boolean(flags.url ?? config.databaseUrl) && !config.pokeUrl && flags.delay === undefined;
+}
+
+/** Where machines come when there is work, and none is up: the job is safe, and nobody knows of it yet. */
+async function hint(door: Door, id: string, screen: Screen): Promise<void> {
+  const [{ pool }, { pools }] = await Promise.all([door.call("GET", `/v1/jobs/${id}`), door.call("GET", "/v1/pools")]);
+  const { machines, paused } = (pools as nouns.Pool[]).find(({ name }) => name === pool) ?? {};
+  if (!machines || machines.now > 0 || paused) return;
+  screen.say(
+    inLine(
+      `No machine of pool ${pool} is up, and nobody was told of the job: set STILLWAKE_POKE_URL to where the orchestrator hears pokes, or wait for the next watchdog or orchestrator --once.`,
+    ),
+  );
 }
 
 /** A URL, or the name of an endpoint. */

@@ -117,6 +117,8 @@ export const machinesCommand: Runner = async ({ flags, screen, door }) => {
   return 0;
 };
 
+const awake = new Set<nouns.Machine["state"]>(["up", "idle"]);
+
 const machineColumns: Column<nouns.Machine>[] = [
   { title: "MACHINE", of: ({ worker }) => worker, elastic: true },
   { title: "POOL", of: ({ pool }) => pool },
@@ -140,7 +142,7 @@ const machineColumns: Column<nouns.Machine>[] = [
   { title: "SIZE", of: ({ machine }) => machine && sizeWords(machine), elastic: true, spare: true },
   {
     title: "HEARS OF WORK",
-    of: ({ listening, machine }) => (machine ? "" : listening ? "at once" : "when it looks"),
+    of: ({ listening, state }) => (awake.has(state) ? (listening ? "at once" : "when it looks") : ""),
     spare: true,
   },
   { title: "ASKED FOR BECAUSE", of: ({ machine }) => machine?.why, elastic: true, spare: true },

@@ -1,4 +1,4 @@
-// The commands that are processes of their own or look after the database: dev, server, worker, migrate, doctor, watchdog, init, completion.
+// The commands that are processes of their own or look after the database: dev, server, worker, orchestrator, migrate, register, doctor, watchdog, init, completion.
 import { type Command, databaseFlags, doorFlags } from "./command.ts";
 
 const config = "<file> instead of ./stillwake.config.{ts,mts,js,mjs}";
@@ -168,6 +168,19 @@ export const processCommands: readonly Command[] = [
       ["migrate --print > stillwake.sql", "for whoever applies SQL by other means"],
     ],
     load: async () => (await import("./migrate.ts")).migrateCommand,
+  },
+  {
+    name: "register",
+    group: "Run",
+    summary: "make the project's pipelines known to the database, and do none of their jobs",
+    usage: [""],
+    words: [0, 0],
+    flags: { pipelines, ...databaseFlags, config },
+    examples: [
+      ["register", "in a deploy, after migrate: from then on their jobs are accepted"],
+      ["register --pipelines ./pipelines", "without a stillwake.config"],
+    ],
+    load: async () => (await import("./register.ts")).registerCommand,
   },
   {
     name: "doctor",

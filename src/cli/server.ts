@@ -35,11 +35,20 @@ export async function serverCommand({ flags, config, screen }: Call): Promise<nu
       screen.mention(inspect(error));
     },
   });
+  const ending = new AbortController();
+  const machines = async (own: Orchestrator) => {
+    if (!(await startSoon(own, screen))) return;
+    screen.say(`It starts machines too, as fleet ${own.fleet}; an enqueue over this API, and POST /v1/poke, wake it`);
+    const say = (level: "info" | "warn", message: string) =>
+      screen[level === "info" ? "mention" : "say"](inLine(message));
+    await (await import("./register.ts")).registerProject(flags, config, { say, signal: ending.signal });
+  };
+  let started: Promise<void> | undefined;
   try {
     const host = flags.host ?? config.host;
     const listening = await server.listen({ port, ...(host && { host }) });
-    if (orchestrator) void startSoon(orchestrator, screen);
     screen.print(`Stillwake serves ${listening.url}${flags.noAuth ? ", without tokens" : ""}`);
+    if (orchestrator) started = machines(orchestrator);
     // Not waited for: what tells it to stop must be heard while a database that is away is asked.
     void hint(server, screen, { tokens: !flags.noAuth, secret: config.secret !== undefined });
     await new Promise<void>((resolve) => {
@@ -53,8 +62,10 @@ export async function serverCommand({ flags, config, screen }: Call): Promise<nu
     });
     return 0;
   } finally {
+    ending.abort();
     await server.close();
     await orchestrator?.stop();
+    await started;
   }
 }
 
@@ -80,14 +91,14 @@ function troubleOf(error: unknown): string {
   return `${code ?? name ?? "Error"}: ${message ?? String(error)}`;
 }
 
-/** The API is served whatever becomes of it: a database that is away comes back, and a copied one wants a decision. */
-async function startSoon(orchestrator: Orchestrator, screen: Screen): Promise<void> {
+/** The API is served whatever becomes of it: a database that is away comes back, and a copied one wants a decision. False when it ended before. */
+async function startSoon(orchestrator: Orchestrator, screen: Screen): Promise<boolean> {
   for (let waitMs = 1000; ; waitMs = Math.min(waitMs * 2, 60_000)) {
     try {
       await orchestrator.start();
-      return;
+      return true;
     } catch (error) {
-      if ((error as { code?: string }).code === "CLOSED") return;
+      if ((error as { code?: string }).code === "CLOSED") return false;
       screen.say(inLine(`No machines are started from here: ${troubleOf(error)}`));
     }
     await new Promise((resolve) => setTimeout(resolve, waitMs).unref());

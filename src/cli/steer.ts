@@ -96,6 +96,12 @@ function needName(noun: string, act: string, name: string | undefined, extra?: s
     });
 }
 
+/** From three on nothing is started for a while. */
+function vainWords(pool: string, vain: number): string {
+  if (vain < 3) return `the last ${vain === 1 ? "machine was" : `${vain} machines were`} of no use`;
+  return `the last ${vain} machines were of no use: see stillwake machines --ended; stillwake resume --pool ${pool} tries again`;
+}
+
 const poolColumns: Columns = [
   { title: "POOL", of: ({ name }) => name, elastic: true },
   { title: "CLAIMABLE", of: ({ claimable }) => claimable, right: true },
@@ -110,7 +116,7 @@ const poolColumns: Columns = [
   { title: "NEXT DUE", of: ({ nextDue }) => ago(nextDue), right: true, spare: true },
   {
     title: "TROUBLE",
-    of: ({ trouble, vain }) => trouble?.message ?? (vain > 0 ? `the last ${vain} machines were of no use` : ""),
+    of: ({ name, trouble, vain }) => trouble?.message ?? (vain > 0 ? vainWords(name, vain) : ""),
     colour: () => "red",
     elastic: true,
   },

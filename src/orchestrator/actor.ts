@@ -105,8 +105,12 @@ export class Actor {
     this.#ended.set(machine.name, machine);
   }
 
+  get hasEndings(): boolean {
+    return this.#ended.size > 0;
+  }
+
   /** What the provider told of by itself since the last look, as if it had been asked. */
-  endings(look: Look): Action[] {
+  endings(look: Look): Extract<Action, { do: "end" }>[] {
     return look.lives.flatMap((life) => {
       const machine = this.#ended.get(life.machine);
       if (!machine || (machine.endedAt && machine.endedAt < life.askedAt)) return [];

@@ -12,6 +12,7 @@
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { type Exit, ProviderError } from "./provider.ts";
 
 /** Whose a machine is, and who has started it: the number and the birth of that process. */
@@ -227,6 +228,36 @@ export function ownBirth(): string {
 export function isThere(birth: string | undefined): boolean {
   const [, pid, rest] = /^(\d+) (.*)$/.exec(birth ?? "") ?? [];
   return pid !== undefined && birthOf(Number(pid)) === rest;
+}
+
+/**
+ * Ends the machines in a directory whose starter is dead, whatever their fleet: for whoever alone uses that directory and knows that they are of no use. Told to end,
+ * and killed after the grace. How they ended is written down, so that the next look closes their lives. Answers how many there were.
+ */
+export async function endOrphans(dir: string, graceMs: number): Promise<number> {
+  const registry = new Registry(dir);
+  const orphans = registry.names().flatMap((name) => {
+    const life = registry.life(name);
+    return life?.alive && !isThere(life.by) ? [{ name, life }] : [];
+  });
+  const end = async ({ name, life: { number, pid } }: (typeof orphans)[number]) => {
+    const lives = () => {
+      const now = registry.life(name);
+      return now?.alive && now.number === number;
+    };
+    for (const [signal, limitMs] of [["SIGTERM", graceMs] as const, ["SIGKILL", 5000] as const]) {
+      try {
+        if (lives()) process.kill(-pid, signal);
+      } catch {
+        // It has ended this moment.
+      }
+      for (const until = Date.now() + limitMs; lives() && Date.now() < until; ) await delay(20);
+    }
+    const exit = { requested: true, reason: "whoever had started it was gone" };
+    if (!lives() && registry.record(name)) registry.writeEnd(name, number, { endedAt: new Date().toISOString(), exit });
+  };
+  await Promise.all(orphans.map(end));
+  return orphans.length;
 }
 
 function isAlive({ pid, birth, startedAt }: { pid: number; birth: string; startedAt: Date }): boolean {

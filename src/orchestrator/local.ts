@@ -275,12 +275,18 @@ class Local implements Provider {
     if (there) return startedOf(there);
     if (!this.#registry.life(name)?.alive) this.#registry.forget(name);
     const full = cause === "EAGAIN" || cause === "ENOMEM";
-    throw new ProviderError(full ? "capacity" : "refused", `No process can be started for ${name}: ${message}`, {
-      certain: true,
-      remedy: full
-        ? "Lower max, or raise the limit of processes"
-        : "Check cwd, that there is a /bin/sh, and that files can be linked in dir",
-    });
+    // Somebody killed it before it was a machine: the next one may live.
+    const killed = code === null && cause === undefined;
+    throw new ProviderError(
+      full ? "capacity" : killed ? "unstartable" : "refused",
+      `No process can be started for ${name}: ${message}`,
+      {
+        certain: true,
+        remedy: full
+          ? "Lower max, or raise the limit of processes"
+          : "Check cwd, that there is a /bin/sh, and that files can be linked in dir",
+      },
+    );
   }
 
   /** Written down by whoever learns of it first, and said. */

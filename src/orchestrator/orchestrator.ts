@@ -15,7 +15,7 @@ import { machineName, slotOf } from "./names.ts";
 import { type Plan, plan } from "./plan.ts";
 import { type PriceTable, priceOf } from "./prices.ts";
 import { type Clock, type Provider, ProviderError, realClock, type SeenMachine } from "./provider.ts";
-import { type PoolOptions, type PoolSettings, readPoolOptions } from "./settings.ts";
+import { checkPools, type PoolOptions, type PoolSettings, readPoolOptions } from "./settings.ts";
 
 export interface OrchestratorOptions extends DatabaseOptions {
   /** What machines each pool has. */
@@ -114,8 +114,21 @@ export class Orchestrator {
     this.#sleeping?.abort();
     await this.settled();
     await Promise.all(this.#pools.map(({ provider }) => provider.close?.(options)));
+    // The ends of those that were children of this process.
+    if (this.#pools.some(({ actor }) => actor.hasEndings)) await this.#closeLives().catch(() => {});
     await this.settled();
     await this.#database.close();
+  }
+
+  async #closeLives(): Promise<void> {
+    const looks = await look(
+      this.#database,
+      this.#pools.map(({ name }) => name),
+    );
+    for (const one of looks) {
+      const { actor } = this.#pools.find(({ name }) => name === one.pool)!;
+      for (const action of actor.endings(one)) actor.act(action, one);
+    }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -132,6 +145,7 @@ export class Orchestrator {
       });
     }
     this.#fleet = fleet;
+    checkPools(this.#options.pools);
     const pools = Object.entries(this.#options.pools).map(([name, options]) => this.#makePool(name, options));
     for (const pool of pools) await this.#register(pool);
     this.#pools = pools;
@@ -278,7 +292,10 @@ export class Orchestrator {
       listing.ask();
       actor.askedAgain();
     }
-    decided.actions.unshift(...actor.endings(one));
+    const told = actor.endings(one);
+    const isTold = (action: Plan["actions"][number]) =>
+      "life" in action && told.some(({ life }) => life === action.life);
+    decided.actions = [...told, ...decided.actions.filter((action) => !isTold(action))];
     this.#tell(pool, decided);
     for (const action of decided.actions) actor.act(action, one);
     return decided;

@@ -47,7 +47,40 @@ const known = "provider slots warm max burst idleExit grace boot price disk larg
 /** A machine that ends this much before the paid time is over does not run into the next. */
 const MARGIN_MS = 5000;
 
+/** What can be seen only where all of them are known. */
+export function checkPools(pools: Readonly<Record<string, PoolOptions>>): void {
+  const names = Object.keys(pools);
+  for (const [pool, options] of Object.entries(pools)) {
+    const { larger } = options ?? {};
+    if (larger === undefined || (larger !== pool && names.includes(larger))) continue;
+    const elsewhere = names.filter((name) => name !== pool);
+    refuse(
+      pool,
+      "larger",
+      larger === pool
+        ? "names itself as the larger one"
+        : `names ${JSON.stringify(larger)} as the larger one, which has no machines`,
+      elsewhere.length > 0
+        ? `Name another pool with machines: ${elsewhere.join(", ")}`
+        : "Add that pool, or leave larger out",
+    );
+  }
+}
+
 export function readPoolOptions(pool: string, options: PoolOptions, facts: ProviderFacts): PoolSettings {
+  if (!/^[a-z0-9][a-z0-9_.:-]{0,99}$/.test(pool)) {
+    const message = `${JSON.stringify(pool)} cannot name a pool`;
+    throw new InvalidInput(message, { field: "pools", remedy: "Use lower-case letters, digits and _ . : -" });
+  }
+  if (typeof options !== "object" || options === null)
+    refuse(pool, "provider", "has no settings", "Give it some: { provider: local() }");
+  if (typeof options.provider !== "function")
+    refuse(
+      pool,
+      "provider",
+      options.provider === undefined ? "has no provider" : "has a provider that is none",
+      "Give it what local(), fly({ … }), cloudRun({ … }) or kubernetes({ … }) of stillwake/orchestrator returns",
+    );
   const unknown = Object.keys(options).find((key) => !known.includes(key));
   if (unknown) refuse(pool, unknown, `has an unknown option "${unknown}"`, `Known options: ${known.join(", ")}`);
   const warm = whole(pool, "warm", options.warm ?? 0, 0);

@@ -44,8 +44,8 @@ export interface WorkerOptions {
   stay?: Duration;
   /** The machine that it is alone on, by its name at the provider, which becomes its own. An orchestrator gives it: STILLWAKE_MACHINE. */
   machine?: string;
-  /** Ends by itself: "empty" when nothing is left to do, "once" after one job. */
-  until?: "empty" | "once";
+  /** Ends by itself: "empty" when nothing is left to do, "once" after one job, "registered" when the database knows its pipelines, without any job. */
+  until?: "empty" | "once" | "registered";
   /** How often to look for work when no hints arrive. Default "1s". */
   poll?: Duration;
   /** How often to look although hints arrive. Default "5s". */
@@ -93,7 +93,7 @@ export interface WorkerSettings {
   idleExitMs: number;
   stayMs: number;
   machine: string | undefined;
-  until: "empty" | "once" | undefined;
+  until: WorkerOptions["until"];
   most: number;
   pollMs: number;
   pushedPollMs: number;
@@ -129,8 +129,8 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
     refuse("name", `${JSON.stringify(name)} cannot name a worker`, "Use 1 to 100 letters, digits and _ . : @ -");
   if (machine !== undefined && !/^[\w.:@-]{1,100}$/.test(machine))
     refuse("machine", `${JSON.stringify(machine)} cannot name a machine`, "Use 1 to 100 letters, digits and _ . : @ -");
-  if (until !== undefined && until !== "empty" && until !== "once")
-    refuse("until", `${JSON.stringify(until)} is no end`, 'Use "empty" or "once"');
+  if (until !== undefined && !["empty", "once", "registered"].includes(until))
+    refuse("until", `${JSON.stringify(until)} is no end`, 'Use "empty", "once" or "registered"');
   const { implementations, files } = readPipelines(options.pipelines);
   const isolation = options.isolation ?? (files.length > 0 ? "process" : "none");
   if (isolation === "process" && files.length === 0) {
@@ -147,7 +147,10 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
       "Import them and pass what implement() returned",
     );
   }
-  const slots = until === "once" ? 1 : whole(options.slots ?? os.availableParallelism(), "slots", 1, 10_000);
+  const slots =
+    until === "once" || until === "registered"
+      ? 1
+      : whole(options.slots ?? os.availableParallelism(), "slots", 1, 10_000);
   const spanMs = durationMs(options.lease ?? "15s", "lease");
   if (spanMs < 1000 || spanMs > 86_400_000)
     refuse("lease", `A lease of ${options.lease} is out of range`, "Use 1s to 1d");
@@ -181,7 +184,7 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
     scratchRoot: path.resolve(options.scratch ?? path.join(os.tmpdir(), `stillwake-${os.userInfo().uid}`)),
     runAs: options.runAs,
     heapMb: options.heapMb === undefined ? undefined : whole(options.heapMb, "heapMb", 16, 1_000_000),
-    spares: whole(options.spares ?? 1, "spares", 0, 100),
+    spares: until === "registered" ? 0 : whole(options.spares ?? 1, "spares", 0, 100),
     mostJobs: whole(options.mostJobs ?? 1000, "mostJobs", 1, 1_000_000_000),
     env,
     opener: new Opener(options.sealKeys, options.secrets, env),

@@ -94,7 +94,7 @@ export class Worker {
 
   /** Resolves when it is at work. It waits for a database that is not there yet; pipelines that cannot be loaded throw. */
   async start(): Promise<this> {
-    const { pool, slots, isolation, scratchRoot } = this.#settings;
+    const { pool, slots, isolation, scratchRoot, until } = this.#settings;
     this.#armIdle();
     await fs.mkdir(scratchRoot, { recursive: true, mode: 0o700 });
     await sweepScratch(scratchRoot).catch(() => {});
@@ -107,6 +107,8 @@ export class Worker {
       await this.#crew.stop();
       return this;
     }
+    const names = pipelines.map(({ name }) => name);
+    if (until === "registered") return this.drain(`its pipelines are known: ${names.join(", ")}`).then(() => this);
     this.#keeper = new Keeper({
       ...this.#settings,
       database: this.#database,
@@ -125,7 +127,6 @@ export class Worker {
     // It was told to stop while the database was away.
     if (this.state !== "working") return this;
     if (welcome === false) void this.drain("the machine is to be stopped");
-    const names = pipelines.map(({ name }) => name);
     this.announcer.announce({
       kind: "worker.started",
       worker: this.name,

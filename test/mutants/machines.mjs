@@ -154,18 +154,13 @@ export const machinesMutants = [
     name: "machines: a reservation that came to nothing stays",
     killedBy: ORCHESTRATOR,
     only: "token is refused",
-    edits: [actor("if (certain) await machineEnded(", "if (certain && database === undefined) await machineEnded(")],
+    edits: [actor("if (never) await machineEnded(", "if (never && database === undefined) await machineEnded(")],
   },
   {
     name: "machines: nobody wakes when a job's time comes",
     killedBy: ORCHESTRATOR,
     only: "wakes by itself",
-    edits: [
-      orchestrator(
-        "if (nextDue === null || paused !== null) continue;",
-        "if (nextDue === null || paused === null) continue;",
-      ),
-    ],
+    edits: [orchestrator("if (nextDue === null) continue;", "if (nextDue !== undefined) continue;")],
   },
   {
     name: "machines: whoever leaves does not look for work",

@@ -16,6 +16,8 @@ export interface CloudOptions {
   pipelines: readonly AnyImplementation[];
   /** Tells of ends by itself. */
   tells?: boolean;
+  /** Its machines end with the orchestrator, as children of its process do. */
+  children?: boolean;
   worker?: Partial<WorkerOptions>;
   /** What happens instead of the worker's start. */
   body?: (order: Order, cloud: Cloud) => Promise<void>;
@@ -73,6 +75,7 @@ export class Cloud {
         await this.end(name, { requested: true });
         this.machines.delete(name);
       },
+      ...(this.options.children && { close: () => this.close() }),
       ...(this.options.tells && { onEnded: (listener) => void this.#listeners.push(listener) }),
     };
     return provider;

@@ -41,6 +41,8 @@ export interface Asking<Answer> {
   query?: Said["query"];
   /** Whether what was answered can change by itself. Default: it can. */
   moving?: (answer: Answer) => boolean;
+  /** Whether it does so from second to second. Default: it does not. */
+  fleeting?: (answer: Answer) => boolean;
   /** Not asked at all while false. */
   enabled?: boolean;
   /** Never asked again by itself. */
@@ -48,7 +50,10 @@ export interface Asking<Answer> {
 }
 
 /** GET, kept by its address. The last answer stays in view while a new one is fetched, so nothing blinks. */
-export function useAnswer<Answer>(path: string, { query, moving, enabled = true, once }: Asking<Answer> = {}) {
+export function useAnswer<Answer>(
+  path: string,
+  { query, moving, fleeting, enabled = true, once }: Asking<Answer> = {},
+) {
   const name = JSON.stringify([path, query ?? {}]);
   return useQuery<Answer, Refused>({
     queryKey: [path, query ?? {}],
@@ -71,6 +76,7 @@ export function useAnswer<Answer>(path: string, { query, moving, enabled = true,
         visible: document.visibilityState === "visible",
         untouchedMs: sinceTouched(),
         moving: data === undefined || (moving?.(data) ?? true),
+        fleeting: data !== undefined && (fleeting?.(data) ?? false),
         failures: error ? Math.max(1, failures.get(name) ?? 0) : 0,
       });
     },

@@ -1,5 +1,6 @@
 // The nouns of the API: where each is asked for, and when it stops to change by itself. Types are the server's own.
 import type { nouns } from "stillwake/server";
+import { isStarting } from "../parts/machine-words.ts";
 import { useAnswer, WHO } from "./ask.ts";
 
 export type { nouns };
@@ -49,16 +50,18 @@ export const usePools = (enabled = true) =>
     enabled,
     moving: ({ pools }) =>
       pools.some(({ claimable, running, machines }) => claimable + running + (machines?.now ?? 0) > 0),
+    fleeting: ({ pools }) => pools.some(isStarting),
   });
-export const useMachines = (enabled = true) =>
+export const useMachines = (enabled = true, awaited = false) =>
   useAnswer<{ machines: nouns.Machine[] }>("/v1/machines", {
     enabled,
     // A machine that is there comes, works or goes by itself.
     moving: ({ machines }) => machines.some(({ running, machine }) => running > 0 || machine !== null),
+    fleeting: () => awaited,
   });
-/** Those that have ended among them. */
-export const useEndedMachines = () =>
-  useAnswer<{ machines: nouns.Machine[] }>("/v1/machines", { ...quiet, query: { ended: "true" } });
+/** Those that have ended among them: asked for again by whoever sees that one has. */
+export const useEndedMachines = (enabled: boolean) =>
+  useAnswer<{ machines: nouns.Machine[] }>("/v1/machines", { once: true, query: { ended: "true" }, enabled });
 /** Of this month, by pool. To add up a month is work for the database: once for a look. */
 export const useCosts = (enabled = true) => useAnswer<nouns.CostReport>("/v1/costs", { enabled, once: true });
 export const useBudgets = (enabled = true) =>

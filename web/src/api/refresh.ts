@@ -8,10 +8,13 @@ export interface Watching {
   untouchedMs: number;
   /** Something shown can change by itself: a job waits or runs. */
   moving: boolean;
+  /** It changes from second to second: a machine starts, or is about to. */
+  fleeting?: boolean;
   /** How often in a row the server did not answer. */
   failures: number;
 }
 
+const FLEETING_MS = 1_500;
 const QUICK_MS = 2_000;
 const CALM_MS = 5_000;
 const SLOW_MS = 15_000;
@@ -19,10 +22,11 @@ const CALM_AFTER_MS = 60_000;
 export const REST_AFTER_MS = 10 * 60_000;
 
 /** False: not until somebody looks or touches. */
-export function refreshMs({ visible, untouchedMs, moving, failures }: Watching): number | false {
+export function refreshMs({ visible, untouchedMs, moving, fleeting, failures }: Watching): number | false {
   if (!visible) return false;
   if (untouchedMs > REST_AFTER_MS) return false;
   if (failures > 0) return Math.min(QUICK_MS * 2 ** (failures - 1), SLOW_MS);
+  if (fleeting) return FLEETING_MS;
   if (moving) return QUICK_MS;
   return untouchedMs > CALM_AFTER_MS ? SLOW_MS : CALM_MS;
 }

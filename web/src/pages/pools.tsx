@@ -1,6 +1,8 @@
 // Pools, and the machines and workers that serve them: what each is doing, and why not more.
-import { useBudgets, useCosts, useMachines, usePools } from "../api/nouns.ts";
+import { useEffect, useRef } from "react";
+import { type nouns, useBudgets, useCosts, useEndedMachines, useMachines, usePools } from "../api/nouns.ts";
 import { Command } from "../parts/copy.tsx";
+import { isStarting } from "../parts/machine-words.ts";
 import { pays } from "../parts/money.ts";
 import { Asked, Empty, PageHead, Panel, Wrong } from "../parts/panel.tsx";
 import "../look/pools.css";
@@ -10,7 +12,10 @@ import { PoolPanel } from "./pools/pool.tsx";
 
 export default function PoolsPage() {
   const pools = usePools();
-  const machines = useMachines();
+  const machines = useMachines(true, pools.data?.pools.some(isStarting));
+  const ended = useEndedMachines(pools.data?.pools.some((pool) => pool.machines !== null) ?? false);
+  useNews(comings(pools.data?.pools), machines.refetch);
+  useNews(goings(pools.data?.pools, machines.data?.machines), ended.refetch);
   const paying = pays(pools.data?.pools);
   const costs = useCosts(paying);
   const budgets = useBudgets(paying).data?.budgets ?? [];
@@ -31,6 +36,7 @@ export default function PoolsPage() {
                   key={pool.name}
                   pool={pool}
                   machines={awake?.filter((one) => one.pool === pool.name)}
+                  ended={ended.data?.machines.filter((one) => one.pool === pool.name && one.end !== null)}
                   month={monthOf(costs.data, pool.name)}
                   budget={budgets.find(({ scope, name }) => scope === "pool" && name === pool.name)}
                 />
@@ -52,6 +58,21 @@ export default function PoolsPage() {
     </>
   );
 }
+
+/** A machine may come and go between two looks at the machines: what is said of the pools tells when to look. */
+function useNews(said: string | undefined, look: () => unknown): void {
+  const before = useRef(said);
+  useEffect(() => {
+    if (before.current !== undefined && before.current !== said) void look();
+    before.current = said;
+  }, [said, look]);
+}
+
+const comings = (pools: readonly nouns.Pool[] | undefined) =>
+  pools?.map(({ machines }) => machines && `${machines.now} ${machines.starting}`).join();
+
+const goings = (pools: readonly nouns.Pool[] | undefined, machines: readonly nouns.Machine[] | undefined) =>
+  pools && machines && [...pools.map(({ vain }) => vain), ...machines.map(({ machine }) => machine?.life)].join();
 
 function NoPools() {
   return (

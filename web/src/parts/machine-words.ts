@@ -18,10 +18,10 @@ export interface Held {
   until: string | null;
 }
 
-type Fleet = Pick<nouns.Pool, "machines" | "trouble" | "vain">;
+type Fleet = Pick<nouns.Pool, "name" | "machines" | "trouble" | "vain">;
 
 /** What keeps machines of a pool from being started; undefined where nothing is known to. */
-export function heldBack({ machines, trouble, vain }: Fleet): Held | undefined {
+export function heldBack({ name, machines, trouble, vain }: Fleet): Held | undefined {
   if (machines === null) return undefined;
   if (trouble) {
     const { code, message, remedy, until } = trouble;
@@ -30,8 +30,18 @@ export function heldBack({ machines, trouble, vain }: Fleet): Held | undefined {
   }
   if (vain < MOST_VAIN) return undefined;
   const what = `The last ${vain} machines ended without having done a job`;
-  const why = "The next is tried after a while; how these ended is said with the pool.";
+  const why = `Look at how they ended. The next is tried after a while; at once with “stillwake resume --pool ${name}”, or when the settings of the pool change.`;
   return { tone: "bad", what, why, until: null };
+}
+
+type Demand = Fleet & Pick<nouns.Pool, "paused" | "claimable" | "wanted">;
+
+/** A machine of the pool starts, or is about to. One that is kept from starting is nothing to wait for by the second. */
+export function isStarting(pool: Demand): boolean {
+  const { machines, paused, claimable, wanted } = pool;
+  if (machines === null) return false;
+  const lacking = claimable > 0 && machines.now < (wanted ?? 0);
+  return machines.starting > 0 || (lacking && paused === null && heldBack(pool) === undefined);
 }
 
 export type Place = "up" | "idle" | "starting" | "going" | "stopped" | "free";

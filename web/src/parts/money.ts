@@ -7,6 +7,11 @@ export function money(amount: number): string {
   return amount < 0.000001 ? "under $0.000001" : `$${amount.toFixed(6).replace(/(\.\d\d\d*?)0+$/, "$1")}`;
 }
 
+/** Beside a budget digits below a cent tell nothing, unless there are no cents. */
+export function cents(amount: number): string {
+  return amount >= 0.01 ? `$${amount.toFixed(2)}` : money(amount);
+}
+
 /** "44 %". */
 export function shareOf(part: number, whole: number): string {
   if (whole <= 0) return "–";

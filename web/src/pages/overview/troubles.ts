@@ -46,7 +46,7 @@ function ofPools({ pools, machines: awake }: Known, now: number, { several, dist
   const served = new Set(awake.map(({ pool }) => pool));
   return pools.flatMap(({ name, paused, claimable, machines = null, trouble = null, vain = 0, oldest = null }) => {
     const href = "/pools";
-    const held = heldBack({ machines, trouble, vain });
+    const held = heldBack({ name, machines, trouble, vain });
     if (paused) {
       const by = paused.by ? ` by ${paused.by}` : "";
       return [{ href, what: `Pool ${name} is paused${by}`, why: sentences(paused.reason) }];

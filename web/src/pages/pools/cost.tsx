@@ -1,7 +1,7 @@
 // What the machines of a pool cost: an hour of one, the stopped ones, this month, and how much of its budget that is.
 import type { nouns } from "../../api/nouns.ts";
 import { Moment } from "../../parts/moment.tsx";
-import { money, shareOf } from "../../parts/money.ts";
+import { cents, money, shareOf } from "../../parts/money.ts";
 import { inert, several } from "../../parts/words.ts";
 import "../../look/cost.css";
 
@@ -18,6 +18,10 @@ export function PoolCost({ of: { price, idlePrice, warm, prices }, month, budget
   if (price === null) {
     return <p className="pool-cost soft small">No price is known for its machines, so their cost is not counted.</p>;
   }
+  // What costs nothing has cost nothing, unless the machines of this pool were others before.
+  const free = price === 0 && !idlePrice;
+  const spent = month !== undefined && month !== "none" && month.amount > 0;
+  if (free && !spent && !budget) return null;
   return (
     <div className="pool-cost">
       <dl className="cost-facts">
@@ -31,18 +35,20 @@ export function PoolCost({ of: { price, idlePrice, warm, prices }, month, budget
             <dd className="number">{money(idlePrice * warm * MONTH_SECONDS)}</dd>
           </div>
         )}
-        <div>
-          <dt>This month</dt>
-          <dd className="number">
-            {month === undefined ? "…" : money(month === "none" ? 0 : month.amount)}
-            {month !== undefined && month !== "none" && (
-              <span className="cost-more">
-                {several(month.jobs, "job")}, {shareOf(month.idleSeconds, month.busySeconds + month.idleSeconds)} of the
-                time idle
-              </span>
-            )}
-          </dd>
-        </div>
+        {(!free || spent) && (
+          <div>
+            <dt>This month</dt>
+            <dd className="number">
+              {month === undefined ? "…" : money(month === "none" ? 0 : month.amount)}
+              {month !== undefined && month !== "none" && (
+                <span className="cost-more">
+                  {several(month.jobs, "job")}, {shareOf(month.idleSeconds, month.busySeconds + month.idleSeconds)} of
+                  the time idle
+                </span>
+              )}
+            </dd>
+          </div>
+        )}
         {prices !== null && (
           <div>
             <dt>Prices</dt>
@@ -57,7 +63,7 @@ export function PoolCost({ of: { price, idlePrice, warm, prices }, month, budget
 
 function BudgetBar({ budget: { amount, spent, period, held, resetsAt } }: { budget: nouns.Budget }) {
   const share = amount > 0 ? Math.min(1, spent / amount) : 1;
-  const words = `${money(spent)} of ${money(amount)} this ${period}`;
+  const words = `${cents(spent)} of ${cents(amount)} this ${period}`;
   return (
     <div className="budget" data-held={held || undefined}>
       {/* The words beside it say the same. */}

@@ -1,12 +1,11 @@
 // The machines of a pool and the workers that are on none: what they hold, since when, and how those before them ended.
 import { useState } from "react";
-import { type nouns, useEndedMachines } from "../../api/nouns.ts";
+import type { nouns } from "../../api/nouns.ts";
 import { Button } from "../../parts/button.tsx";
 import { stateWords } from "../../parts/machine-words.ts";
 import { Moment, Span } from "../../parts/moment.tsx";
-import { Asked } from "../../parts/panel.tsx";
 import { type Column, Table } from "../../parts/table.tsx";
-import { count, inert } from "../../parts/words.ts";
+import { count, inert, several } from "../../parts/words.ts";
 
 type Shown = Column<nouns.Machine>;
 
@@ -87,29 +86,17 @@ function why({ state, machine }: nouns.Machine) {
   return <span className="soft foreign">Asked for because {inert(machine.why)}</span>;
 }
 
-/** Those that have ended are asked for when somebody wants to know, or has to. */
-export function EndedMachines({ of, telling }: { of: string; telling: boolean }) {
+/** Nothing where none has. They are in view when somebody wants to know, or has to. */
+export function EndedMachines({ ended, telling }: { ended: readonly nouns.Machine[]; telling: boolean }) {
   const [chosen, setOpen] = useState<boolean>();
   const open = chosen ?? telling;
+  if (ended.length === 0) return null;
   return (
     <div className="ended-machines">
-      <Button kind="plain" aria-expanded={open} onClick={() => setOpen(!open)}>
-        {open ? "Hide machines that have ended" : "Machines that have ended"}
+      <Button aria-expanded={open} onClick={() => setOpen(!open)}>
+        {open ? "Hide" : "Show"} {several(ended.length, "machine that has ended", "machines that have ended")}
       </Button>
-      {open && <EndedList of={of} />}
+      {open && <Table label="Machines that have ended" columns={endedColumns} rows={ended} keyOf={keyOf} />}
     </div>
-  );
-}
-
-function EndedList({ of }: { of: string }) {
-  const answer = useEndedMachines();
-  return (
-    <Asked of={answer}>
-      {({ machines }) => {
-        const ended = machines.filter((one) => one.pool === of && one.end !== null);
-        if (ended.length === 0) return <p className="no-machine soft small">None of this pool has ended lately.</p>;
-        return <Table label="Machines that have ended" columns={endedColumns} rows={ended} keyOf={keyOf} />;
-      }}
-    </Asked>
   );
 }

@@ -21,6 +21,8 @@ interface PoolProps {
   pool: nouns.Pool;
   /** The workers of its machines; undefined while they are not known. */
   machines: nouns.Machine[] | undefined;
+  /** Its last ones. */
+  ended?: readonly nouns.Machine[];
 }
 
 type PoolMoney = Pick<ComponentProps<typeof PoolCost>, "month" | "budget">;
@@ -28,7 +30,7 @@ type PoolMoney = Pick<ComponentProps<typeof PoolCost>, "month" | "budget">;
 const pathOf = (name: string, act: string) => `/v1/pools/${encodeURIComponent(name)}/${act}`;
 const jobsOf = (pool: string, state: string) => `/jobs?pool=${encodeURIComponent(pool)}&state=${state}`;
 
-export function PoolPanel({ pool, machines, month, budget }: PoolProps & PoolMoney) {
+export function PoolPanel({ pool, machines, ended = [], month, budget }: PoolProps & PoolMoney) {
   const may = useMay();
   const { name, claimable, running, concurrency, oldest, nextDue } = pool;
   return (
@@ -54,7 +56,7 @@ export function PoolPanel({ pool, machines, month, budget }: PoolProps & PoolMon
       ) : (
         <p className="no-machine soft small">{machines ? noneWords(pool) : "One moment…"}</p>
       )}
-      {pool.machines && <EndedMachines of={name} telling={pool.vain > 0} />}
+      <EndedMachines ended={ended} telling={pool.vain > 0} />
     </Panel>
   );
 }
@@ -206,7 +208,14 @@ function PoolActs({ pool }: { pool: nouns.Pool }) {
           Resume
         </Button>
       ) : (
-        <Button onClick={() => setOpen("pause")}>Pause…</Button>
+        <>
+          {heldBack(pool) && (
+            <Button disabled={busy} onClick={() => act({ path: pathOf(name, "resume"), done: "It is tried again" })}>
+              Try again
+            </Button>
+          )}
+          <Button onClick={() => setOpen("pause")}>Pause…</Button>
+        </>
       )}
       {open === "pause" && <PauseForm pool={pool} onClose={() => setOpen(undefined)} />}
       {open === "cap" && <CapForm pool={pool} onClose={() => setOpen(undefined)} />}
