@@ -47,7 +47,7 @@ const calls: Record<string, string[]> = {
   "Cloud Run, as it comes": ["cloud-run", "--project", "acme-prod"],
   "Cloud Run, drained by the clock": ["cloud-run", "--project", "acme-prod", "--drain", "*/5 * * * *"],
   "Cloud Run, large":
-    "cloud-run --project acme-prod --region europe-west1 --size 8 --memory 32gb --pool Scan.v2 --name eu".split(" "),
+    "cloud-run --project acme-prod --region europe-west1 --size 8 --memory 32gb --pool scan.v2 --name eu".split(" "),
   "Cloud Run, under a name that means something to YAML": "cloud-run --project acme-prod --name on".split(" "),
   "Kubernetes, as it comes": ["kubernetes"],
   "Kubernetes, with all it takes":

@@ -264,6 +264,23 @@ describe("an orchestrator", () => {
     expect(rows[0].trouble).toMatchObject({ code: "PROVIDER_AUTH", message: "They refuse our token. Make a new one" });
     const inMs = Date.parse(rows[0].trouble.until) - Date.now();
     expect(inMs).toBeGreaterThan(240_000);
+    const refused = createOrchestrator({
+      url,
+      pools: { [pool]: { provider: cloud.provider } },
+      onEvent: (event) => events.push(event),
+    });
+    cloud.mood = () => {
+      throw new ProviderError("auth", "They refuse our token", { certain: true });
+    };
+    events.length = 0;
+    cloud.calls.length = 0;
+    await refused.once();
+    for (let round = 0; round < 5; round++) {
+      refused.poke();
+      await refused.settled();
+    }
+    await refused.stop();
+    expect(cloud.calls.length, "one question, and a start for each job").toBeLessThanOrEqual(4);
   });
 
   it("never ends a machine that has a job, and one that is to be ended is given none", async () => {

@@ -350,11 +350,14 @@ export class Orchestrator {
   /** Sleeps until something is due, or for as long as the plans say. */
   #rest(looks: Look[]): void {
     const times = Object.values(this.#plans).flatMap(({ againMs }) => (againMs === undefined ? [] : [againMs]));
-    for (const { actor, listing } of this.#pools) {
+    for (const one of looks) {
+      const { nextDue, at, trouble } = one;
+      const { actor, listing } = this.#pools.find(({ name }) => name === one.pool)!;
       if (actor.hasPrepared) times.push(5000);
-      times.push(...[listing.againMs(), actor.unfinishedMs].filter((ms) => ms !== undefined));
-    }
-    for (const { nextDue, at } of looks) {
+      const asking = isRefused(one)
+        ? [Date.parse(trouble!.until!) - at.getTime()]
+        : [listing.againMs(), actor.unfinishedMs];
+      times.push(...asking.filter((ms) => ms !== undefined));
       // A paused pool has none, but for the moment at which its budget begins anew.
       if (nextDue === null) continue;
       const inMs = nextDue.getTime() - at.getTime();

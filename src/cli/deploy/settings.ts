@@ -115,7 +115,7 @@ function poolsOf(platform: Platform, flags: Flags, project: Project): DeployedPo
   const drains = drainsOf(flags.drain ?? []);
   const wanted = wantedPools(flags.pool, project.pools, drains);
   const pools = wanted.map((pool): DeployedPool => {
-    match("pool", pool.name, /^[\w.-]{1,60}$/, "Use letters, digits, dots and dashes");
+    match("pool", pool.name, /^[a-z0-9][a-z0-9_.-]{0,59}$/, "Use lower-case letters, digits and _ . -");
     const warm = whole("warm", flags.warm ?? pool.warm ?? 0, 0);
     const max = whole("max", flags.max ?? pool.max ?? Math.max(5, warm), 1);
     if (warm > max)
