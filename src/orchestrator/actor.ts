@@ -46,6 +46,8 @@ const PAUSES_MS: Record<ProviderTrouble, number> = {
 const TAKEN_MS = 5000;
 /** After something could not be done. */
 const UNFINISHED_MS = 15_000;
+/** How long what became of it is looked for after a start had no answer. */
+const DOUBT_MS = 5 * 60_000;
 /** How long a start that had no answer is left alone. */
 const REPEAT_MS = 10_000;
 /** How long another place is preferred after a machine could not be started. */
@@ -61,6 +63,7 @@ export class Actor {
   readonly #unanswered = new Map<string, number>();
   #hasTrouble = false;
   #unfinishedAt = Number.NEGATIVE_INFINITY;
+  #doubtedAt = Number.NEGATIVE_INFINITY;
   #preparedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: ActorOptions) {
@@ -74,6 +77,11 @@ export class Actor {
   /** A machine that was made just now may run for a moment: its worker arrives and leaves again, of which nobody tells. */
   get hasPrepared(): boolean {
     return this.#options.now() - this.#preparedAt < Math.min(this.#options.settings.bootMs, 60_000);
+  }
+
+  /** A start had no answer not long ago: it may still come to something, when nobody expects it any more. */
+  get isInDoubt(): boolean {
+    return this.#options.now() - this.#doubtedAt < DOUBT_MS;
   }
 
   /** Something could not be done a while ago: the provider is to be asked how things stand. Undefined when there is nothing of the kind. */
@@ -218,6 +226,7 @@ export class Actor {
       await this.#report(error, look, `${order.name} could not be started${never ? "" : ", as far as is known"}`);
       if (never) await machineEnded(database, life, { exit: { never: true } });
       else this.#unanswered.set(life, this.#options.now() + REPEAT_MS);
+      if (!never) this.#doubtedAt = this.#options.now();
       return false;
     }
   }

@@ -286,7 +286,8 @@ export class Orchestrator {
       if (isRefused(one)) void reportTrouble(this.#database, pool.name, null).catch(() => {});
     }
     const decided = this.#plan(pool, one, seen);
-    const isDue = one.lives.length > 0 && !provider.onEnded && this.#clock.now() - listing.askedAt > LIST_EVERY_MS;
+    const isWatched = (one.lives.length > 0 && !provider.onEnded) || actor.isInDoubt;
+    const isDue = isWatched && this.#clock.now() - listing.askedAt >= LIST_EVERY_MS;
     const wants = listing.wanted || isDue || listing.isDue || decided.ask || actor.unfinishedMs === 0;
     if (!seen && wants && !isRefused(one)) {
       listing.ask();
@@ -354,6 +355,7 @@ export class Orchestrator {
       const { nextDue, at, trouble } = one;
       const { actor, listing } = this.#pools.find(({ name }) => name === one.pool)!;
       if (actor.hasPrepared) times.push(5000);
+      if (actor.isInDoubt) times.push(LIST_EVERY_MS);
       const asking = isRefused(one)
         ? [Date.parse(trouble!.until!) - at.getTime()]
         : [listing.againMs(), actor.unfinishedMs];
