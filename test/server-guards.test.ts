@@ -334,10 +334,14 @@ describe("S14: what went wrong inside", () => {
       createToken: { name: "n", role: "reader" },
       createReadToken: { job: id },
       signIn: { token: `swt_${"x".repeat(43)}` },
+      setBudget: { amount: 1 },
     };
-    const untouched = ["health", "openapi", "docs", "me", "signOut"];
+    const untouched = ["health", "openapi", "docs", "me", "signOut", "poke"];
     for (const { method, path, name } of routes.filter((route) => !untouched.includes(route.name))) {
-      const where = path.replace(":id", id).replace(/:name.*?(?=\/|$)/, "x");
+      const where = path
+        .replace(":id", id)
+        .replace(/:scope.*?(?=\/|$)/, "pool")
+        .replace(/:name.*?(?=\/|$)/, "x");
       const body = bodies[name] ?? (method === "GET" || method === "DELETE" ? undefined : {});
       const request = new Request(`http://127.0.0.1${where}`, {
         method,
