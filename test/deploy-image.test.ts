@@ -138,11 +138,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
   async function standIn(name: string): Promise<void> {
     const root = path.join(base, "root");
     const began = performance.now();
-    await run(
-      "debootstrap",
-      ["--variant=minbase", "--include=ca-certificates,libstdc++6", "bookworm", root, "http://deb.debian.org/debian"],
-      base,
-    );
+    await run("debootstrap", ["--variant=minbase", "--include=ca-certificates,libstdc++6", "bookworm", root], base);
     recordFigure("deploy: debootstrap of a stand-in base", round((performance.now() - began) / 1000), "s");
     const local = path.join(root, "usr/local");
     fs.copyFileSync(process.execPath, path.join(local, "bin/node"));
