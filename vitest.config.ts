@@ -3,7 +3,7 @@ import { defineConfig } from "vitest/config";
 // The tests start real servers and real processes, so they need room more than they need parallel files.
 export default defineConfig({
   test: {
-    include: ["test/**/*.test.ts"],
+    include: ["test/**/*.test.ts", "pipelines/*/test/**/*.test.ts"],
     globalSetup: "test/setup/global.ts",
     pool: "forks",
     maxWorkers: 2,

@@ -12,6 +12,7 @@ const CHECKS = {
   types: ["node_modules/typescript/bin/tsc", "-p", "tsconfig.json"],
   "types of the live view": ["node_modules/typescript/bin/tsc", "-p", "tsconfig.browser.json", "--noEmit"],
   "types of the dashboard": ["node_modules/typescript/bin/tsc", "-p", "web/tsconfig.json"],
+  "types of the extraction's page": ["node_modules/typescript/bin/tsc", "-p", "pipelines/extraction/ui"],
   "unused code": ["node_modules/knip/bin/knip.js", "--no-progress"],
   package: ["node_modules/publint/src/cli.js", "--strict"],
 };

@@ -121,6 +121,24 @@ const BUILDS = [
       [VITE, "build", "web", "--logLevel", "error", "--mode", "embed"],
     ],
   },
+  ...["extraction"].flatMap((name) => {
+    const here = `pipelines/${name}`;
+    return [
+      {
+        record: `${here}/dist/.tsbuildinfo`,
+        sources: [`${here}/src`, `${here}/tsconfig.json`, "src", "tsconfig.json"],
+        commands: [[TSC, "-p", here]],
+      },
+      {
+        record: `${here}/dist/ui/index.html`,
+        sources: [
+          ...["src", "public", "index.html", "vite.config.ts"].map((file) => `${here}/ui/${file}`),
+          ...[`${here}/src`, "src/view", "src/react", "src/inert.ts"],
+        ],
+        commands: [[VITE, "build", `${here}/ui`, "--logLevel", "error"]],
+      },
+    ];
+  }),
 ];
 
 function staleBuild() {

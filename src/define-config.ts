@@ -1,4 +1,5 @@
 // stillwake.config.ts: typed, checked for unknown keys with the nearest known one as a suggestion.
+import type { Stillwake } from "./client.ts";
 import { InvalidInput } from "./errors.ts";
 import { nearest } from "./nearest.ts";
 import type { SealKeys } from "./sealing.ts";
@@ -52,6 +53,31 @@ export interface StillwakeConfig {
   pools?: Readonly<Record<string, PoolConfig>>;
   /** Prices instead of those that come with this version: a table as in the documentation of costs. */
   prices?: object;
+  /** The project's own part of `stillwake dev`, such as its tables and its web server: called before the workers start, closed with the rest. */
+  dev?: (place: DevPlace) => DevPart | undefined | Promise<DevPart | undefined>;
+}
+
+/** What `stillwake dev` has when the project's own part is started. */
+export interface DevPlace {
+  /** The database, by the login that owns it. */
+  url: string;
+  schema: string;
+  /** The Postgres is the one that `stillwake dev` has started, and holds nothing but what was made here. */
+  embedded: boolean;
+  /** Where `stillwake dev` keeps its data; a project may have a folder of its own in there. */
+  dir: string;
+  /** Enqueues, and wakes the machines. */
+  stillwake: Stillwake;
+  /** The API and the dashboard as a handler, for a web server that passes requests on. */
+  fetch: (request: Request) => Response | Promise<Response>;
+}
+
+export interface DevPart {
+  /** Added to the environment of the workers, and so of the pipelines' code. */
+  env?: Readonly<Record<string, string>>;
+  /** Said when all is up: where the project is to be found, say. */
+  lines?: readonly string[];
+  close?: () => void | Promise<void>;
 }
 
 /** PoolOptions of stillwake/orchestrator, which checks them. */
@@ -73,7 +99,7 @@ const known: (keyof StillwakeConfig)[] = [
   ..."url directUrl schema pipelines pool slots name lease grace cancelGrace drainLimit idleExit poll pollWithHints store sealKeys secrets scratch".split(
     " ",
   ),
-  ..."runAs heapMb spares mostJobs connections webhooks metricsPort metricsHost logLevel pools prices".split(" "),
+  ..."runAs heapMb spares mostJobs connections webhooks metricsPort metricsHost logLevel pools prices dev".split(" "),
 ] as (keyof StillwakeConfig)[];
 
 export function defineConfig(config: StillwakeConfig): StillwakeConfig {

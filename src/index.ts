@@ -4,7 +4,7 @@ export { type Actor, createStillwake, type Enqueued, Stillwake, type StillwakeOp
 export type { BudgetScope, CostGroup } from "./cost-verbs.ts";
 export type { Budget, CostOptions, CostReport, CostSum, Costs, JobCost, JobCostPart } from "./costs.ts";
 export type { DatabaseOptions } from "./database.ts";
-export { defineConfig, type StillwakeConfig } from "./define-config.ts";
+export { type DevPart, type DevPlace, defineConfig, type StillwakeConfig } from "./define-config.ts";
 export type { Erased, EraseOptions } from "./erasure.ts";
 export {
   DatabaseUnavailable,

@@ -43,6 +43,11 @@ export interface PipelineOptions<Input, Output, Result = unknown> {
     first?: Duration;
     /** The longest pause. Default "15m". */
     most?: Duration;
+    /**
+     * What a person reads when the job ends because its machine crashed or its time ran out once too often, and no code could say so: at most 300
+     * characters, with {attempts} for how often. Default: what the runtime says of it.
+     */
+    exhausted?: string;
   };
   /**
    * At most one active job has the same key, one that is queued, running, sleeping or paused. Undefined or null: this one has none.
@@ -127,7 +132,7 @@ export function pipeline<Input = unknown, Output = Input, Result = unknown>(
       " ",
     );
   refuseUnknown(name, "", options, known);
-  refuseUnknown(name, "retry", options.retry, ["attempts", "crashes", "first", "most"]);
+  refuseUnknown(name, "retry", options.retry, ["attempts", "crashes", "first", "most", "exhausted"]);
   refuseUnknown(name, "keep", options.keep, ["completed", "failed", "cancelled"]);
   checkPolicies(name, options);
   if (options.sealed !== undefined) checkPaths(name, options.sealed);
@@ -169,6 +174,18 @@ function checkPolicies(name: string, options: PipelineOptions<any, any, any>): v
   if (!["continue", "restart", "wait"].includes(onOlder)) {
     refuse("onOlder", onOlder, 'Use "continue", "restart" or "wait"');
   }
+  const exhausted = options.retry?.exhausted ?? "none";
+  if (
+    typeof exhausted !== "string" ||
+    !/^[^\0\p{Cs}]{1,300}$/u.test(exhausted) ||
+    /[{}]/.test(exhausted.replaceAll("{attempts}", ""))
+  ) {
+    refuse(
+      "retry.exhausted",
+      exhausted,
+      "Use a sentence of at most 300 characters; its only placeholder is {attempts}",
+    );
+  }
   const { key, keyLimit = 1, onConflict = "join", tenant, concurrency = 1, needs = [] } = options;
   const whole = (value: number, most: number) => Number.isInteger(value) && value >= 1 && value <= most;
   for (const [field, value] of Object.entries({ key, tenant })) {
@@ -192,7 +209,7 @@ export const conflicts: readonly OnConflict[] = ["join", "wait", "replace", "rej
 // biome-ignore lint/suspicious/noExplicitAny: what the functions of a contract take is of no concern here.
 function settingsOf(options: PipelineOptions<any, any, any>): PipelineSettings {
   const { pool, priority, retry, keep, needs = [] } = options;
-  const settings: Record<string, string | number | boolean | readonly string[]> = {};
+  const settings: Record<string, string | number | boolean | readonly string[] | null> = {};
   const set = (key: string, value: string | number | boolean | undefined) => {
     if (value !== undefined) settings[key] = value;
   };
@@ -212,8 +229,9 @@ function settingsOf(options: PipelineOptions<any, any, any>): PipelineSettings {
   set("key_limit", options.keyLimit);
   set("on_conflict", options.onConflict);
   set("ghosts", options.ghosts);
-  // Always said: a gate that is no longer named must not stay shut, a path that is no longer sealed must not stay so.
+  // Always said: a gate that is no longer named must not stay shut, a path that is no longer sealed must not stay so, nor a sentence that is not meant any more.
   set("concurrency", options.concurrency ?? 0);
+  settings.exhausted = retry?.exhausted ?? null;
   settings.sealed = options.sealed ?? [];
   settings.limits = needs.filter(({ kind }) => kind === "limit").map(({ name }) => name);
   settings.breakers = needs.filter(({ kind }) => kind === "breaker").map(({ name }) => name);

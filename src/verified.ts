@@ -15,6 +15,7 @@ export function verified(
     for await (const block of content as AsyncIterable<Uint8Array>) {
       hash.update(block);
       bytes += block.length;
+      if (bytes > Number(size)) break;
       yield block;
     }
     if (bytes === Number(size) && hash.digest("hex") === sha256) return;

@@ -89,7 +89,7 @@ describe("the source", () => {
         "poke.ts",
         "unserved.ts",
       ],
-      ["pipeline.ts", "options.ts", "database.ts", "thrown.ts", "define-config.ts", "schedule.ts"],
+      ["pipeline.ts", "options.ts", "database.ts", "thrown.ts", "schedule.ts"],
       ["verbs.ts", "migrate.ts", "doctor.ts", "realtime.ts"],
       ["read-verbs.ts", "fleet-verbs.ts", "cost-verbs.ts"],
       ["worker-verbs.ts", "access-verbs.ts", "job.ts", "machine.ts", "page.ts", "enqueue-call.ts"],
@@ -108,6 +108,7 @@ describe("the source", () => {
       ["reading.ts", "feed-reader.ts", "scoped-database.ts", "erasure.ts"],
       ["follow.ts"],
       ["client.ts"],
+      ["define-config.ts"],
       ["index.ts"],
     ];
     const levelOf = new Map(layers.flatMap((names, level) => names.map((name) => [name, level])));
@@ -171,6 +172,69 @@ describe("the source", () => {
       const uncommented = whole.replace(presence, "");
       expect(uncommented, name).not.toMatch(/\bpg_(try_)?advisory_(?!xact_lock)/);
       expect(uncommented, name).not.toMatch(/\bset session\b|\bprepare \w+ as\b|\bpg_advisory_unlock/i);
+    }
+  });
+});
+
+describe("the example systems", () => {
+  const names = fs
+    .readdirSync(path.join(ROOT, "pipelines"), { withFileTypes: true })
+    .flatMap((entry) => (entry.isDirectory() ? [entry.name] : []));
+  const systems = names.map((name) => ({ name, sources: read(`pipelines/${name}/src`, ".ts") }));
+
+  it("stand on the public doors alone, as a project of somebody else would", () => {
+    const { exports } = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
+    const doors = Object.keys(exports).map((door) => path.posix.join("stillwake", door));
+    for (const { name, sources } of systems) {
+      for (const { name: file, imports } of sources) {
+        const out = imports.filter((one) => one.startsWith(".") || (/^stillwake\b/.test(one) && !doors.includes(one)));
+        expect(out, `pipelines/${name}/src/${file} imports`).toEqual([]);
+      }
+    }
+    expect(systems.map(({ name }) => name)).toContain("extraction");
+  });
+
+  it("have the same parts each", () => {
+    const parts = [
+      "README.md",
+      "package.json",
+      "tables.sql",
+      "deploy",
+      "test",
+      "src/contract.ts",
+      "src/pipeline.ts",
+      "src/api.ts",
+    ];
+    for (const name of names) {
+      expect(
+        parts.filter((part) => !fs.existsSync(path.join(ROOT, "pipelines", name, part))),
+        name,
+      ).toEqual([]);
+    }
+  });
+
+  it("have no file of more than 400 lines, and read the environment in their settings only", () => {
+    for (const { name, sources } of systems) {
+      expect(
+        sources.filter(({ text }) => text.split("\n").length > 401).map((one) => one.name),
+        name,
+      ).toEqual([]);
+      const readers = sources.filter(({ code }) => /\bprocess\.env\b/.test(code)).map((one) => one.name);
+      expect(
+        readers.filter((one) => !/^([\w-]+-)?settings\.ts$/.test(one)),
+        name,
+      ).toEqual([]);
+    }
+  });
+
+  it("name each library they need, with its reason, in docs/decisions.md", () => {
+    const reasons = fs.readFileSync(path.join(ROOT, "docs/decisions.md"), "utf8");
+    for (const name of names) {
+      const { dependencies } = JSON.parse(fs.readFileSync(path.join(ROOT, "pipelines", name, "package.json"), "utf8"));
+      const unexplained = Object.keys(dependencies).filter(
+        (one) => one !== "stillwake" && !reasons.includes(`\`${one}\``),
+      );
+      expect(unexplained, name).toEqual([]);
     }
   });
 });

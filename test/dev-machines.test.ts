@@ -28,13 +28,25 @@ const wait = (job, { ms }) => job.step("wait", {}, (step) => new Promise((resolv
 }));
 export const small = implement(pipeline("small"), wait);
 export const large = implement(pipeline("large", { pool: "heavy" }), wait);
+export const here = implement(pipeline("here"), async () => process.env.PART_OF_TEST);
+export const there = implement(pipeline("there", { pool: "heavy" }), async () => process.env.PART_OF_TEST);
 `,
   );
   // Elsewhere its machines are somebody else's: here nobody asks that provider for anything.
   fs.writeFileSync(
     path.join(dir, "stillwake.config.mjs"),
     `const provider = () => { throw new Error("This provider is not for here"); };
-export default { pipelines: "./pipelines.mjs", pools: { heavy: { provider, warm: 1, max: 2, idleExit: "500ms" } } };
+export default { pipelines: "./pipelines.mjs", pools: { heavy: { provider, warm: 1, max: 2, idleExit: "500ms" } },
+  dev: async ({ url, embedded, dir, stillwake, fetch: ask }) => {
+    const answer = await ask(new Request("http://127.0.0.1/health"));
+    const { jobs } = await stillwake.list();
+    const fs = await import("node:fs/promises");
+    return {
+      env: { PART_OF_TEST: [new URL(url).protocol, embedded, answer.status, Array.isArray(jobs)].join(" ") },
+      lines: ["The harbour is at its place"],
+      close: () => fs.writeFile(dir + "/closed", "in good order"),
+    };
+  } };
 `,
   );
 });
@@ -80,6 +92,16 @@ describe("dev with machines", { timeout: 3 * LONG }, () => {
     expect(await worker(large)).toMatch(/^sw-[a-z0-9]{8}-heavy-m1-/);
     await waitFor(() => machines().length === 0, { timeout: LONG, what: "the machine to leave" });
 
+    // The project's own part of it is up before the workers, and what it gives them reaches code on machines as well.
+    expect(first.output()).toMatch(/\n {2}The harbour is at its place\n {2}Stop with/);
+    const output = async (id: string) => (await ask(`${first.url}/v1/jobs/${id}`)).output;
+    const both = [await enqueue("here", 1), await enqueue("there", 1)];
+    for (const id of both) {
+      await worker(id);
+      expect(await output(id)).toBe("postgres: true 200 true");
+    }
+    await waitFor(() => machines().length === 0, { timeout: LONG, what: "the machine to leave" });
+
     const long = await enqueue("large", 2000);
     const isRunning = async () => (await ask(`${first.url}/v1/jobs/${long}`)).state === "running";
     await waitFor(isRunning, { timeout: LONG });
@@ -87,6 +109,7 @@ describe("dev with machines", { timeout: 3 * LONG }, () => {
     process.kill(-first.child.pid!, "SIGINT");
     expect(await first.closed).toEqual([0, null]);
     expect(first.output()).toMatch(/Handing back 1 job, which goes on at the next start\.\n$/);
+    expect(fs.readFileSync(path.join(dir, ".stillwake/closed"), "utf8")).toBe("in good order");
     await waitFor(() => processesWith(MARK).length === 0, { timeout: LONG, what: "everything to end" });
 
     if (!FULL) return;

@@ -4,13 +4,15 @@ import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { Readable } from "node:stream";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { pipeline } from "../src/index.ts";
 import { implement, type JobContext } from "../src/worker/index.ts";
 import { buildPackage } from "./setup/build.ts";
 import { freshDatabase } from "./setup/database.ts";
 import { recordFigure } from "./setup/figures.ts";
 import { rig } from "./setup/in-process.ts";
+import { noOtherUser, skipped } from "./setup/other-users.ts";
+import { startS3 } from "./setup/s3-server.ts";
 import { startWitness } from "./setup/witness.ts";
 import { startWorker } from "./setup/workers.ts";
 
@@ -307,6 +309,57 @@ describe("the next attempt", () => {
     expect(witness.of(id).filter(({ event }) => event === "effect")).toHaveLength(2);
     expect(await checkpoints(id)).toMatchObject([{ step: "make", output: { size: 7, existing: true } }]);
     expect(await rows(id)).toMatchObject([{ epoch: "1", sha256: sha256("content") }]);
+  });
+});
+
+describe("the file of an artifact that another attempt made", () => {
+  it("goes from a worker that was killed to the one that goes on", async () => {
+    const server = await startS3();
+    onTestFinished(() => server.close());
+    await using witness = await startWitness();
+    const bucket = `s3://${server.bucket}/pre?endpoint=${server.endpoint}`;
+    const env = {
+      STILLWAKE_STORE_ACCESS_KEY_ID: server.credentials.accessKeyId,
+      STILLWAKE_STORE_SECRET_ACCESS_KEY: server.credentials.secretAccessKey,
+    };
+    const begin = () => startWorker({ url: database.url, args: ["--slots", "1", "--store", bucket], env });
+    const first = await begin();
+    const { id } = await stillwake.enqueue("script", {
+      witness: witness.url,
+      steps: [
+        { name: "make", act: "artifact", file: "a.txt", text: "from afar" },
+        { name: "wait", act: "gate", gate: "dead" },
+        { name: "read", act: "readArtifact", file: "a.txt" },
+      ],
+    });
+    await witness.see((sight) => sight.job === id && sight.step === "wait");
+    await begin();
+    first.signal("SIGKILL");
+    await first.ended;
+    witness.open("dead");
+    expect(await until(id)).toMatchObject({ state: "completed", crashes: 1 });
+    expect(await checkpoints(id)).toMatchObject([
+      { step: "make", epoch: "1" },
+      { step: "wait" },
+      { step: "read", output: "from afar", epoch: "2" },
+    ]);
+  });
+
+  it.skipIf(noOtherUser)(`can be read by runners that run as somebody else${skipped(noOtherUser)}`, async () => {
+    await using witness = await startWitness();
+    const config = path.join(root, "as-nobody.mjs");
+    fs.writeFileSync(config, "export default { runAs: { uid: 65534, gid: 65534 } };");
+    const env = { STILLWAKE_CRASH: "after:make" };
+    await startWorker({ url: database.url, args: ["--slots", "1", "--config", config], env });
+    const { id } = await stillwake.enqueue("script", {
+      witness: witness.url,
+      steps: [
+        { name: "make", act: "artifact", file: "a.txt", text: "for nobody" },
+        { name: "read", act: "readArtifact", file: "a.txt" },
+      ],
+    });
+    expect(await until(id)).toMatchObject({ state: "completed", crashes: 1 });
+    expect(await checkpoints(id)).toMatchObject([{ step: "make" }, { step: "read", output: "for nobody", epoch: "2" }]);
   });
 });
 

@@ -413,6 +413,23 @@ describe("tries within a step", () => {
     ]);
   });
 
+  it("are said in the author's own words where there are such, with the figures beside them", async () => {
+    let tries = 0;
+    const sentence = "Database sync failed - retrying...";
+    const { logs } = await run(
+      (context) =>
+        context.step("sync", { retry: { attempts: 3, first: "10ms", most: "10ms" } }, () => {
+          if (++tries < 3) throw Object.assign(new Error("deadlock"), { code: tries === 1 ? "40P01" : "OTHER" });
+        }),
+      { code: { explain: (error) => ((error as { code: string }).code === "40P01" ? sentence : undefined) } },
+    );
+    expect(logs).toMatchObject([
+      { level: "warning", step: "sync", message: sentence, data: { code: "40P01", try: 1, tries: 3 } },
+      { level: "warning", step: "sync", message: expect.stringMatching(/^deadlock \(try 2 of 3, again in \d+ ms\)$/) },
+    ]);
+    expect(logs[0]!.data!.pause_ms).toEqual(expect.any(Number));
+  });
+
   it("that all fail end the attempt with the last error", async () => {
     let tries = 0;
     const { job } = await run(
@@ -971,6 +988,7 @@ describe("a runner that says what it likes", () => {
     "a step name that is too long": "completed",
     "a result that is no JSON": "completed",
     "a result without anything": "completed",
+    "an artifact that is none of its own": "completed",
     "a time that is none": "completed",
     "verbs that there are not": "completed",
     "a log that is none": "completed",

@@ -170,6 +170,19 @@ describe("a story", () => {
     expect(told(...failed, state({ state: "queued" })).end).toBeNull();
   });
 
+  it("says why a job has failed once: in its last line, or else at the end", () => {
+    const sentence = "Extraction failed after 3 attempts (machine crash or timeout)";
+    const failure = { code: "POISONED", message: "Set aside after 3 crashes", sentence };
+    const failed = state({ state: "failed", startedAt: moment(0), endedAt: moment(64) });
+    const end: wire.Told = { event: "end", data: { state: "failed", output: null, failure } };
+    const shown = (...all: wire.Told[]) => told(...all).lines.map(({ level, message }) => `${level}: ${message}`);
+    expect(shown(failed, end)).toEqual([`error: ${sentence}`]);
+    const last = log(1, sentence, { level: "error" });
+    expect(shown(last, failed, end)).toEqual([`error: ${sentence}`, "error: Failed after 1 min 4 s"]);
+    expect(headline(told(last, failed, end))).toBe(`${sentence}.`);
+    expect(shown(log(1, "something else"), failed, end)).toEqual(["info: something else", `error: ${sentence}`]);
+  });
+
   it("tells its subscribers once for much that comes at once, and grows one list", async () => {
     const story = new Story({ id: ID, fetch: () => new Promise(() => {}) });
     let calls = 0;

@@ -4,7 +4,8 @@
 -- Settings: pool, priority, max_attempts, crash_limit, backoff_first, backoff_most, keep_completed, keep_failed, keep_cancelled,
 -- key_limit and on_conflict (see keys.sql), concurrency (jobs that may run at once on all workers; 0 for no cap), limits and breakers (arrays of
 -- names: what its jobs need before they start), ghosts (see the watchdog), sealed (paths of the
--- input that are stored sealed; see sealed.sql), input_schema (JSON Schema, for forms and other programs; null for none). A limit or breaker that nobody has registered holds nothing. Raises SW001.
+-- input that are stored sealed; see sealed.sql), input_schema (JSON Schema, for forms and other programs; null for none), exhausted (what is said of a job
+-- whose machine was lost, or whose time ran out, too often, with {attempts} for how often; null for nothing of its own; see settle.sql). A limit or breaker that nobody has registered holds nothing. Raises SW001.
 create or replace function stillwake.register_pipeline(p_name text, p_settings jsonb default '{}') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -12,7 +13,7 @@ declare
   v_new stillwake.pipelines;
 begin
   perform stillwake.check_options(p_settings, array['pool', 'priority', 'max_attempts', 'crash_limit', 'backoff_first', 'backoff_most',
-    'keep_completed', 'keep_failed', 'keep_cancelled', 'key_limit', 'on_conflict', 'concurrency', 'limits', 'breakers', 'ghosts', 'sealed', 'input_schema']);
+    'keep_completed', 'keep_failed', 'keep_cancelled', 'key_limit', 'on_conflict', 'concurrency', 'limits', 'breakers', 'ghosts', 'sealed', 'input_schema', 'exhausted']);
   if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
     perform stillwake.refuse('SW001', format('"%s" cannot name a pipeline', coalesce(p_name, 'null')), 'pipeline',
       'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
@@ -46,6 +47,11 @@ begin
   if octet_length(v_new.input_schema::text) > 65536 then
     perform stillwake.refuse('SW001', 'The schema of the input is larger than 65536 bytes', 'input_schema', 'Leave it out, or describe less.');
   end if;
+  v_new.exhausted := case when p_settings ? 'exhausted' then p_settings ->> 'exhausted' else v_old.exhausted end;
+  if jsonb_typeof(p_settings -> 'exhausted') not in ('string', 'null') or length(v_new.exhausted) not between 1 and 300
+    or replace(v_new.exhausted, '{attempts}', '') ~ '[{}]' then
+    perform stillwake.refuse('SW001', 'exhausted is not a sentence', 'exhausted', 'Use 1 to 300 characters; the only placeholder is {attempts}.');
+  end if;
   if v_new.backoff_most < v_new.backoff_first then
     perform stillwake.refuse('SW001', 'backoff_most is shorter than backoff_first', 'backoff_most', 'Make it at least as long.');
   end if;
@@ -55,14 +61,14 @@ begin
 
   insert into stillwake.pools (name) values (v_new.pool) on conflict do nothing;
   insert into stillwake.pipelines (name, pool, priority, max_attempts, crash_limit, backoff_first, backoff_most, keep_completed, keep_failed, keep_cancelled,
-    key_limit, on_conflict, concurrency, limits, breakers, ghosts, sealed, input_schema)
+    key_limit, on_conflict, concurrency, limits, breakers, ghosts, sealed, input_schema, exhausted)
   values (v_new.name, v_new.pool, v_new.priority, v_new.max_attempts, v_new.crash_limit, v_new.backoff_first, v_new.backoff_most,
-    v_new.keep_completed, v_new.keep_failed, v_new.keep_cancelled, v_new.key_limit, v_new.on_conflict, v_new.concurrency, v_new.limits, v_new.breakers, v_new.ghosts, v_new.sealed, v_new.input_schema)
+    v_new.keep_completed, v_new.keep_failed, v_new.keep_cancelled, v_new.key_limit, v_new.on_conflict, v_new.concurrency, v_new.limits, v_new.breakers, v_new.ghosts, v_new.sealed, v_new.input_schema, v_new.exhausted)
   on conflict (name) do update set pool = excluded.pool, priority = excluded.priority, max_attempts = excluded.max_attempts,
     crash_limit = excluded.crash_limit, backoff_first = excluded.backoff_first, backoff_most = excluded.backoff_most,
     keep_completed = excluded.keep_completed, keep_failed = excluded.keep_failed, keep_cancelled = excluded.keep_cancelled,
     key_limit = excluded.key_limit, on_conflict = excluded.on_conflict, concurrency = excluded.concurrency, limits = excluded.limits,
-    breakers = excluded.breakers, ghosts = excluded.ghosts, sealed = excluded.sealed, input_schema = excluded.input_schema, updated_at = stillwake.now();
+    breakers = excluded.breakers, ghosts = excluded.ghosts, sealed = excluded.sealed, input_schema = excluded.input_schema, exhausted = excluded.exhausted, updated_at = stillwake.now();
   if v_new.pool <> v_old.pool then
     update stillwake.schedules s set pool = v_new.pool where s.pipeline = p_name and s.options ->> 'pool' is null;
   end if;

@@ -170,6 +170,8 @@ begin
     return stillwake.end_job(p_job, 'failed', p_failure);
   elsif p_job.cancel is not null then
     return stillwake.end_job(p_job, 'cancelled', p_failure, 'failed');
+  elsif p_job.attempt >= p_job.max_attempts and p_failure ->> 'name' = 'Stopped' and p_failure ->> 'code' in ('TIMEOUT', 'SILENT') then
+    return stillwake.give_up(p_job, stillwake.exhausted(p_job, p_failure), p_job.attempt, null);
   elsif p_job.attempt >= p_job.max_attempts then
     return stillwake.end_job(p_job, 'failed', stillwake.exhausted(p_job, p_failure));
   end if;
@@ -190,12 +192,12 @@ declare
 begin
   update stillwake.live_jobs set crashes = crashes + 1 where id = p_job.id returning crashes into p_job.crashes;
   if p_job.crashes >= v_limit then
-    return stillwake.end_job(p_job, 'failed', jsonb_build_object('name', 'Poisoned', 'code', 'POISONED',
-      'message', format('Set aside after %s crashes: each attempt took its runner or worker with it', p_job.crashes), 'cause', p_failure), 'lost');
+    return stillwake.give_up(p_job, jsonb_build_object('name', 'Poisoned', 'code', 'POISONED',
+      'message', format('Set aside after %s crashes: each attempt took its runner or worker with it', p_job.crashes), 'cause', p_failure), p_job.crashes, 'lost');
   elsif p_job.cancel is not null then
     return stillwake.end_job(p_job, 'cancelled', p_failure, 'lost');
   elsif p_job.attempt >= p_job.max_attempts then
-    return stillwake.end_job(p_job, 'failed', stillwake.exhausted(p_job, p_failure), 'lost');
+    return stillwake.give_up(p_job, stillwake.exhausted(p_job, p_failure), p_job.attempt, 'lost');
   end if;
   if p_failure ->> 'code' in ('RUNNER_OOM', 'MACHINE_OOM') then
     select n.name into v_larger from stillwake.pools p join stillwake.pools n on n.name = p.machines ->> 'larger' where p.name = p_job.pool;
@@ -210,6 +212,24 @@ begin
     end if;
   end if;
   return stillwake.requeue(p_job, 'lost', p_job.run_at, null, false, p_failure);
+end
+$$;
+
+-- Ends a job whose machine was lost, or whose time ran out, for the last time. No code of it runs that could say so: when its pipeline has a sentence for that, it
+-- becomes the failure's, and the last line of the log as well. A failure that code has thrown keeps its own words and does not come here.
+create or replace function stillwake.give_up(p_job stillwake.live_jobs, p_failure jsonb, p_times integer, p_outcome text) returns text
+language plpgsql as $$
+declare
+  v_sentence text := (select replace(q.exhausted, '{attempts}', p_times::text) from stillwake.pipelines q where q.name = p_job.pipeline);
+  v_seq      bigint;
+begin
+  if v_sentence is not null then
+    p_failure := p_failure || jsonb_build_object('sentence', v_sentence);
+    update stillwake.live_jobs set seq = seq + 1 where id = p_job.id returning seq into v_seq;
+    insert into stillwake.feed (job_id, seq, at, epoch, kind, level, message, data)
+    values (p_job.id, v_seq, stillwake.now(), p_job.epoch, 'log', 'error', v_sentence, jsonb_build_object('code', p_failure -> 'code', 'error', p_failure -> 'message'));
+  end if;
+  return stillwake.end_job(p_job, 'failed', p_failure, p_outcome);
 end
 $$;
 

@@ -26,6 +26,7 @@ interface DevMachinesOptions {
   pools: ProjectPools;
   /** Where machines are written down, and what they say. */
   dir: string;
+  env: Readonly<Record<string, string>>;
   project: { worker: Partial<WorkerOptions>; config: string | undefined };
 }
 
@@ -42,7 +43,13 @@ export function devMachines(options: DevMachinesOptions, screen: Screen): DevMac
   const registry = path.resolve(dir, "machines");
   const provider = local({
     args: argumentsOf(options),
-    env: { STILLWAKE_DATABASE_URL: url, STILLWAKE_DIRECT_URL: url, STILLWAKE_SCHEMA: schema, STILLWAKE_STORE: store },
+    env: {
+      ...options.env,
+      STILLWAKE_DATABASE_URL: url,
+      STILLWAKE_DIRECT_URL: url,
+      STILLWAKE_SCHEMA: schema,
+      STILLWAKE_STORE: store,
+    },
     dir: registry,
   });
   const pools = Object.fromEntries(

@@ -5,7 +5,8 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { Stillwake } from "../client.ts";
-import type { Config } from "../config.ts";
+import { type Config, processEnvironment } from "../config.ts";
+import type { DevPart, StillwakeConfig } from "../define-config.ts";
 import { InvalidInput, StillwakeError } from "../errors.ts";
 import { migrate } from "../migrate.ts";
 import { type EmbeddedPostgres, startPostgres } from "../postgres/index.ts";
@@ -44,9 +45,12 @@ const DEMO = ["survivor", "report"].map((name) => fileURLToPath(new URL(`demo/${
 
 /** What the workers of a project are made with, and which of its pools have machines. */
 interface Project {
-  worker: Partial<WorkerOptions>;
+  worker: Pick<WorkerOptions, "pipelines"> & Partial<WorkerOptions>;
   pools: ProjectPools;
   config: string | undefined;
+  /** With the pipelines to look at: where it has none of its own, or by wish. */
+  demonstrates: boolean;
+  part: StillwakeConfig["dev"];
 }
 
 /** Everything that has to be ended again. */
@@ -55,6 +59,7 @@ interface Open {
   server?: StillwakeServer;
   workers: Worker[];
   machines?: DevMachines;
+  part?: DevPart | undefined;
   forgetAddress?: () => Promise<void>;
 }
 
@@ -90,17 +95,20 @@ async function readProject(flags: Flags): Promise<Project> {
   const file = await loadConfigFile(flags.config);
   const { pipelines, store, scratch, webhooks, lease } = file as Partial<WorkerOptions>;
   const given = flags.pipelines ?? pipelines;
+  const demonstrates = given === undefined || flags.demo === true;
   return {
     worker: {
-      ...(given && { pipelines: given }),
+      pipelines: [...(demonstrates ? DEMO : []), ...[(given as string | string[] | undefined) ?? []].flat()],
       ...(store && { store }),
       ...(scratch && { scratch }),
       ...(lease && { lease }),
       ...(webhooks !== undefined && { webhooks }),
       slots: numberOf(flags.slots, "slots") ?? 4,
     },
-    pools: (file.pools ?? {}) as ProjectPools,
+    pools: { ...(demonstrates && DEMO_POOLS), ...(given === undefined ? {} : (file.pools as ProjectPools)) },
     config: flags.config,
+    demonstrates,
+    part: file.dev as Project["part"],
   };
 }
 
@@ -121,30 +129,36 @@ async function start(
   );
   const store = project.worker.store ?? config.store ?? `file:${path.resolve(config.dir, "artifacts")}`;
   // Only over a Postgres of its own: the machines that another database knows of are somebody else's to start and to end.
-  const demonstrates = project.worker.pipelines === undefined;
-  const pools = open.postgres ? (demonstrates ? DEMO_POOLS : project.pools) : {};
-  const worker = { pipelines: DEMO, ...project.worker };
-  const machines = devMachines({ url, schema, store, pools, dir: config.dir, project: { ...project, worker } }, screen);
-  if (machines) open.machines = machines;
+  const pools = open.postgres ? project.pools : {};
+  let machines: DevMachines | undefined;
   const server = createServer({
     url,
     schema,
     auth: "none",
-    ...(machines && { onPoke: () => machines.poke() }),
+    ...(Object.keys(pools).length > 0 && { onPoke: () => machines?.poke() }),
     store: openStore(store, config.storeCredentials),
     // Read tokens of a server that lives for a day need a secret that lives no longer.
     secret: config.secret ? checkSecretSetting(config.secret) : randomBytes(32).toString("base64url"),
   });
   open.server = server;
+  const { stillwake, fetch } = server;
+  const place = { url, schema, embedded: open.postgres !== undefined, dir: path.resolve(config.dir), stillwake };
+  open.part = await project.part?.({ ...place, fetch: (request) => fetch(request) });
+  const env = open.part?.env ?? {};
+  machines = devMachines({ url, schema, store, pools, dir: config.dir, env, project }, screen);
+  if (machines) open.machines = machines;
   const credentials = config.storeCredentials && { storeCredentials: config.storeCredentials };
-  await startWorkers(open, { url, schema, grace: GRACE, ...credentials, ...worker, store }, server.stillwake, screen);
+  const worker = { ...project.worker, env: { ...processEnvironment(), ...env } };
+  await startWorkers(open, { url, schema, grace: GRACE, ...credentials, ...worker, store }, stillwake, screen);
   await machines?.start();
   const listening = await listenOnFreePort(server, config.port, screen);
   const database = open.postgres ? url : withoutPassword(url);
   open.forgetAddress = writeDevAddress(config.dir, listening.url, database);
-  const first = demonstrates && mayDemonstrate && (await demonstrateOnce(server.stillwake));
+  const first = project.demonstrates && mayDemonstrate && (await demonstrateOnce(stillwake));
   const kept = open.postgres ? config.dir : database;
-  screen.print(`\n${banner(listening.url, demonstrates, first, kept).join("\n")}\n`);
+  const [where, press, end] = banner(listening.url, project.demonstrates, first, kept);
+  const lines = (open.part?.lines ?? []).map((line) => `  ${inLine(line)}`);
+  screen.print(`\n${[where, press, ...lines, end].join("\n")}\n`);
   return { server };
 }
 
@@ -234,9 +248,11 @@ async function show(call: Call, server: StillwakeServer, pipeline: string, input
 }
 
 /** Workers first: who follows a job sees it handed back. Postgres last, when nobody needs it any more. */
-async function close({ postgres, server, workers, machines, forgetAddress }: Open): Promise<void> {
+async function close({ postgres, server, workers, machines, part, forgetAddress }: Open): Promise<void> {
   await forgetAddress?.();
   await Promise.all([...workers.map((worker) => worker.stop()), machines?.stop(server?.stillwake)]);
+  // Its own web server may stand on ours. What it cannot close ends with the process.
+  await Promise.resolve(part?.close?.()).catch(() => {});
   await server?.close();
   await postgres?.stop();
 }

@@ -42,6 +42,7 @@ const options = {
   "no-auth": yes,
   enqueue: text,
   input: text,
+  demo: yes,
   // machines
   "no-orchestrator": yes,
   same: yes,

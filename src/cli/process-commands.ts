@@ -33,6 +33,7 @@ export const processCommands: readonly Command[] = [
       port: "<port> the first to try (default: STILLWAKE_PORT or 4700)",
       enqueue: "<pipeline> enqueue one job at the start and show it to its end; one that has not ended is shown again",
       input: "<json> its input: JSON, or @file",
+      demo: "with the two pipelines to look at, beside your own",
       ...databaseFlags,
       url: "<url> a database of yours instead of an embedded Postgres",
       config,

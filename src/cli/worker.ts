@@ -76,7 +76,7 @@ export async function workerCommand(flags: Flags): Promise<number> {
 const levels = ["trace", "debug", "info", "warn", "error"];
 
 function fromFile(file: Record<string, unknown>): Partial<WorkerOptions> {
-  const { logLevel: _1, metricsPort: _2, metricsHost: _3, pools: _4, prices: _5, ...options } = file;
+  const { logLevel: _1, metricsPort: _2, metricsHost: _3, pools: _4, prices: _5, dev: _6, ...options } = file;
   return options as Partial<WorkerOptions>;
 }
 

@@ -182,7 +182,8 @@ export class Story {
     this.#end = end;
     if (!this.#job || !end.state) return;
     this.#job = { ...this.#job, state: end.state };
-    if (this.#lines.at(-1)?.kind === "end") return;
+    const last = this.#lines.at(-1);
+    if (last?.kind === "end") return;
     this.#add({
       no: this.#lines.length,
       kind: "end",
@@ -191,7 +192,7 @@ export class Story {
       epoch: null,
       level: ENDS[end.state] ?? "info",
       step: null,
-      message: ending({ job: this.#job, end }),
+      message: ending({ job: this.#job, end }, last?.level === "error" ? last.message : undefined),
       data: end.failure,
       tookMs: null,
     });

@@ -84,8 +84,8 @@ export function refusal({ connection, problem, end }: Snapshot): string | null {
   return problem ?? "This job cannot be shown.";
 }
 
-/** How it ended: "Completed in 1 min 4 s", "Failed: …", with what is missing. */
-export function ending({ job, end }: Pick<Snapshot, "job" | "end">): string {
+/** How it ended: "Completed in 1 min 4 s", "Failed: …", with what is missing. Why it failed is left out where that was `said` just before. */
+export function ending({ job, end }: Pick<Snapshot, "job" | "end">, said?: string): string {
   if (!job) return "";
   const { startedAt, endedAt, missing } = job;
   const took = startedAt && endedAt ? Math.max(0, Date.parse(endedAt) - Date.parse(startedAt)) : undefined;
@@ -95,8 +95,9 @@ export function ending({ job, end }: Pick<Snapshot, "job" | "end">): string {
   }
   if (job.state === "failed") {
     const why = end ? failureSentence(end.failure) : "";
-    // Some failures begin with the word themselves.
-    return /^failed\b/i.test(why) || why === "" ? why || "Failed" : `Failed: ${why}`;
+    if (why !== "" && why === said) return `Failed${after && ` after ${after}`}`;
+    // Some failures begin with the word themselves, or with what has failed.
+    return /^(\S+ )?failed\b/i.test(why) || why === "" ? why || "Failed" : `Failed: ${why}`;
   }
   return `Cancelled${after && ` after ${after}`}`;
 }

@@ -1,12 +1,16 @@
 // The keeper's half of an artifact: takes the file the runner says it has made, trusts nothing about it, and puts it into the store under a
 // key that no other attempt uses. The row in the database is written by the caller afterwards, so a row implies a whole object.
+import { randomUUID } from "node:crypto";
 import fs from "node:fs/promises";
 import path from "node:path";
+import { Readable } from "node:stream";
 import { InvalidInput, StillwakeError } from "../errors.ts";
 import { checkId } from "../ids.ts";
+import type { ArtifactRow } from "../read-verbs.ts";
+import { verified } from "../verified.ts";
 import { checkArtifactName, isInside } from "./artifact-names.ts";
 import { type ArtifactStore, artifactChanged } from "./artifact-store.ts";
-import { openRegular } from "./disk.ts";
+import { fromDisk, openRegular } from "./disk.ts";
 
 export interface StoredArtifact {
   name: string;
@@ -56,6 +60,50 @@ export async function artifactIsThere(
   return there?.size === size && there.sha256 === sha256;
 }
 
+export interface FetchArtifactOptions {
+  store: ArtifactStore;
+  row: ArtifactRow;
+  scratch: string;
+  /** Whose the copy is to be, if that is another user. */
+  runAs: { uid: number; gid: number } | undefined;
+  signal: AbortSignal;
+}
+
+/** Copies an artifact into the scratch directory, to be read, and answers where it is. Nothing is left of what is not as its row says. */
+export async function fetchArtifact({ store, row, scratch, runAs, signal }: FetchArtifactOptions): Promise<string> {
+  const content = await store.get(row.key, signal).catch((error) => {
+    throw error.code === "ARTIFACT_MISSING" ? lost(row.name) : error;
+  });
+  // The directory is user code's and the one above is not: a new name right in it cannot lead elsewhere.
+  const file = path.join(scratch, `artifacts.fetched-${randomUUID()}`);
+  try {
+    const copy = await fs.open(file, "wx", 0o400);
+    try {
+      for await (const block of verified(content, row.name, row)) await copy.writeFile(block);
+      if (runAs) await copy.chown(runAs.uid, runAs.gid);
+    } finally {
+      await copy.close();
+    }
+    return file;
+  } catch (error) {
+    await fs.rm(file, { force: true });
+    throw brokenOff(fromDisk(error, row.name), row.name);
+  } finally {
+    // A stream of which nothing was read holds its connection or its file otherwise.
+    if (content instanceof Readable) content.destroy();
+    else await content.cancel().catch(() => {});
+  }
+}
+
+export function noSuchArtifact(name: string, rows: readonly ArtifactRow[]): StillwakeError {
+  const names = rows.slice(0, 20).map((row) => row.name);
+  const more = rows.length > names.length ? ` and ${rows.length - names.length} more` : "";
+  return new StillwakeError("ARTIFACT_MISSING", `The job has no artifact ${JSON.stringify(name.slice(0, 300))}`, {
+    field: "name",
+    remedy: names.length > 0 ? `It has ${names.join(", ")}${more}` : "It has none yet; make it with job.artifact first",
+  });
+}
+
 /** `<week>/<job>/<epoch>/<sha256>`: a late attempt has a key of its own, and what is too old goes by its week. */
 export function artifactKey(job: string, epoch: bigint | number | string, sha256: string): string {
   return `${artifactWeek(job)}/${job.toLowerCase()}/${BigInt(epoch)}/${sha256}`;
@@ -94,6 +142,22 @@ async function openInside(scratch: string, given: string, name: string): Promise
     await handle.close();
     throw error;
   }
+}
+
+function lost(name: string): StillwakeError {
+  return new StillwakeError("ARTIFACT_MISSING", `The store has lost ${name}`, {
+    remedy: "See that all workers have the same store; retry the job from the start to make it again",
+  });
+}
+
+/** What is neither ours nor the disk's is a connection that broke. */
+function brokenOff(error: unknown, name: string): unknown {
+  if (error instanceof StillwakeError || typeof (error as NodeJS.ErrnoException).errno === "number") return error;
+  return new StillwakeError("STORE_UNAVAILABLE", `The artifact store broke off in the middle of ${name}`, {
+    cause: error,
+    retryable: true,
+    remedy: "See whether the provider has an outage",
+  });
 }
 
 function outside(name: string): StillwakeError {

@@ -2,7 +2,7 @@
 // stores it from there (artifact-keeper.ts); the row in the database comes last.
 //
 //   <scratch>/artifacts.part/<random>/<file name>     while it is made: the ending is kept, because tools go by it
-//   <scratch>/artifacts/<name>                        when it is whole and durable
+//   <scratch>/artifacts/<name>                        when it is whole and durable: 0400, because it is as it is from then on
 
 import { createHash, type Hash, randomUUID } from "node:crypto";
 import fs, { type FileHandle } from "node:fs/promises";
@@ -65,6 +65,18 @@ export async function produce(
   }
 }
 
+/** Where an artifact that was fetched into the scratch directory stands from now on: where it would if it had been made here. */
+export async function putInPlace(scratch: string, name: string, fetched: string): Promise<string> {
+  try {
+    const target = await makePlace(await fs.realpath(scratch), name);
+    await fs.rename(fetched, target);
+    return target;
+  } catch (error) {
+    await fs.rm(fetched, { force: true });
+    throw fromDisk(error, name);
+  }
+}
+
 /** The file the producer wrote itself, or undefined when it returned the content. */
 function ownFile(content: ArtifactContent, part: string): string | undefined {
   if (content === undefined || content === null) return part;
@@ -72,7 +84,7 @@ function ownFile(content: ArtifactContent, part: string): string | undefined {
 }
 
 /** Ends with the signal even if the work does not. Whatever it still writes goes into a directory that is gone. */
-async function unlessAborted<T>(work: () => Promise<T>, signal: AbortSignal): Promise<T> {
+export async function unlessAborted<T>(work: () => Promise<T>, signal: AbortSignal): Promise<T> {
   let onAbort = () => {};
   const aborted = new Promise<never>((_, reject) => {
     onAbort = () => reject(signal.reason);
@@ -88,7 +100,7 @@ async function unlessAborted<T>(work: () => Promise<T>, signal: AbortSignal): Pr
 
 async function writeContent(name: string, content: Piece | Pieces, part: string, signal: AbortSignal) {
   await fs.rm(part, { force: true });
-  const handle = await fs.open(part, "wx", 0o600);
+  const handle = await fs.open(part, "wx", 0o400);
   try {
     const hash = createHash("sha256");
     const whole = typeof content === "string" || content instanceof Uint8Array;
@@ -156,6 +168,8 @@ async function takeFile(name: string, top: string, file: string, part: string, s
       await fs.rm(part, { force: true });
       return await writeContent(name, blocksOf(handle), part, signal);
     }
+    // A program that ran as another user may own it.
+    await handle.chmod(0o400).catch(() => {});
     await handle.sync();
     const hash = createHash("sha256");
     let size = 0;

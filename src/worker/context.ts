@@ -1,15 +1,14 @@
 // What user code holds while it runs: steps, commands, artifacts, words for people. One object per attempt; after its end every call throws.
 import type pg from "pg";
 import { type ScheduledFor, scheduledFor } from "../job.ts";
-import type { ArtifactRow } from "../read-verbs.ts";
 import { type Duration, durationMs } from "../time.ts";
-import { checkArtifactName } from "./artifact-names.ts";
-import { type Artifact, type ArtifactProducer, artifactOf, produce } from "./artifacts.ts";
+import type { Artifact, ArtifactProducer } from "./artifacts.ts";
 import { type ContextHost, markOf } from "./context-host.ts";
 import { Dependencies } from "./dependencies.ts";
 import { Asleep, type Outcome } from "./ends.ts";
 import { type Exec, type ExecOptions, exec } from "./exec.ts";
 import type { Judge } from "./failure.ts";
+import { JobArtifacts } from "./job-artifacts.ts";
 import { Journal } from "./journal.ts";
 import { Lasting } from "./lasting.ts";
 import type { LastingHost } from "./lasting-host.ts";
@@ -43,7 +42,7 @@ export class JobContext extends Lasting {
   #journal: Journal | undefined;
   #log: Log | undefined;
   #scratch: Promise<string> | undefined;
-  #artifacts: Promise<Map<string, ArtifactRow>> | undefined;
+  #artifacts: JobArtifacts | undefined;
   #asleep: Outcome | undefined;
   #sleeping: NodeJS.Timeout | undefined;
   #oversleep: (() => void) | undefined;
@@ -171,23 +170,13 @@ export class JobContext extends Lasting {
   /** A file of this job, whole or absent; when an earlier attempt made it and the store still has it, the producer is not called. */
   async artifact(name: string, producer: ArtifactProducer): Promise<Artifact> {
     this.#check();
-    const { port } = this.#host;
-    const safe = checkArtifactName(name);
-    this.#in();
-    this.#journal!.refuseName(safe, "an artifact");
-    this.#artifacts ??= (this.#assignment.epoch === "1" ? Promise.resolve([]) : port.artifacts()).then(
-      (rows) => new Map(rows.map((row) => [row.name, row])),
-    );
-    const found = (await this.#artifacts).get(safe);
-    if (found && (await port.artifactIsThere({ key: found.key, size: Number(found.size), sha256: found.sha256 }))) {
-      return artifactOf(found, true);
-    }
-    await port.leased();
-    const made = await produce(await this.scratch(), safe, producer, this.signal);
+    return this.#files().make(name, producer);
+  }
+
+  /** The path of an artifact's content in this attempt's scratch directory, to be read; fetched when another attempt made it. */
+  async artifactFile(name: string): Promise<string> {
     this.#check();
-    const row = await port.storeArtifact({ name: safe, ...made });
-    (await this.#artifacts).set(safe, row);
-    return artifactOf(row, false);
+    return this.#files().file(name);
   }
 
   /** A directory of this attempt alone, readable by nobody else and removed at its end. */
@@ -331,6 +320,16 @@ export class JobContext extends Lasting {
       this.#steps = new Steps(this.#host, this.#assignment, this.#implementation, this.#journal);
     }
     return this.#steps;
+  }
+
+  #files(): JobArtifacts {
+    this.#in();
+    this.#artifacts ??= new JobArtifacts(this.#host.port, this.#journal!, this.#assignment, {
+      signal: this.signal,
+      scratch: () => this.scratch(),
+      check: () => this.#check(),
+    });
+    return this.#artifacts;
   }
 
   /** What must not be seen of this job. @internal */

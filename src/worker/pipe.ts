@@ -52,6 +52,7 @@ const verbs = [
   "artifacts",
   "artifactIsThere",
   "storeArtifact",
+  "fetchArtifact",
   "useLimit",
   "askBreaker",
   "tellBreaker",
@@ -122,6 +123,10 @@ export class PipePort implements Port {
 
   storeArtifact(artifact: Parameters<Port["storeArtifact"]>[0]): ReturnType<Port["storeArtifact"]> {
     return this.#ask("storeArtifact", artifact) as ReturnType<Port["storeArtifact"]>;
+  }
+
+  fetchArtifact(name: string): Promise<string> {
+    return this.#ask("fetchArtifact", name) as Promise<string>;
   }
 
   useLimit(...values: Parameters<Port["useLimit"]>): ReturnType<Port["useLimit"]> {

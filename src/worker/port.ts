@@ -104,6 +104,8 @@ export interface Port {
   artifactIsThere(artifact: { key: string; size: number; sha256: string }): Promise<boolean>;
   /** Stores what the attempt has made in its scratch directory, and writes the row last. */
   storeArtifact(artifact: ProducedArtifact & { name: string }): Promise<ArtifactRow>;
+  /** Copies an artifact of this job from the store into the scratch directory, compared with its hash, and answers where it is: a new file each time. */
+  fetchArtifact(name: string): Promise<string>;
   /** Evidence that the work lives. */
   alive(): void;
   /** Takes from a shared budget and says what was learned of it. */

@@ -27,7 +27,7 @@ import type { ArtifactRow } from "../read-verbs.ts";
 import { registerPipeline } from "../verbs.ts";
 import { adopt, type KeptStep, type Lease, loadArtifacts, loadCheckpoints, saveArtifact } from "../worker-verbs.ts";
 import type { Announcer, EventOf } from "./announce.ts";
-import { artifactIsThere, storeArtifact } from "./artifact-keeper.ts";
+import { artifactIsThere, fetchArtifact, noSuchArtifact, storeArtifact } from "./artifact-keeper.ts";
 import type { ProducedArtifact } from "./artifacts.ts";
 import { Stopped, type StopReason } from "./ends.ts";
 import type { Ledger } from "./ledger.ts";
@@ -72,6 +72,8 @@ export class Running implements Port, Lease {
   deadlines: Map<string, { at: number; timeoutMs: number }> | undefined;
   readonly #host: RunningHost;
   #scratch: Promise<Scratch> | undefined;
+  /** Aborts when the attempt is over; made for the first that needs it. */
+  #over: AbortController | undefined;
   #saves = 0;
   #onSaved: (() => void) | undefined;
   readonly #saved = () => {
@@ -171,6 +173,7 @@ export class Running implements Port, Lease {
 
   /** The attempt is over. */
   cleanUp(): void {
+    this.#over?.abort();
     // What cannot be removed now is found by the sweep of the next worker that starts here.
     void this.#scratch?.then((scratch) => scratch.remove()).catch(() => {});
   }
@@ -206,6 +209,17 @@ export class Running implements Port, Lease {
       epoch,
       saved_at: new Date(),
     };
+  }
+
+  /** By its name and not by its key: a runner reads what its own job has, and nothing else of the store. */
+  async fetchArtifact(name: string): Promise<string> {
+    const store = this.#store();
+    const rows = await this.artifacts();
+    const row = rows.find((one) => one.name === name);
+    if (!row) throw noSuchArtifact(String(name), rows);
+    const scratch = await this.scratch();
+    this.#over ??= new AbortController();
+    return fetchArtifact({ store, row, scratch, runAs: this.#host.runAs, signal: this.#over.signal });
   }
 
   alive(): void {

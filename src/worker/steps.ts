@@ -294,14 +294,11 @@ export class Steps {
             ? durationMs(verdict.retryIn, "retryIn")
             : backoffMs(attempt - 1, durationMs(first, "retry.first"), durationMs(most, "retry.most"));
         const failure = failureOf(error, this.#judge, name);
-        this.#journal.write(
-          "warning",
-          `${sentenceOf(failure)} (try ${attempt} of ${attempts}, again in ${inWords(pauseMs)})`,
-          name,
-          {
-            code: failure.code,
-          },
-        );
+        // A sentence of the author's own is said as it is; the figures are beside it.
+        const words =
+          failure.sentence ?? `${sentenceOf(failure)} (try ${attempt} of ${attempts}, again in ${inWords(pauseMs)})`;
+        const data = { code: failure.code, try: attempt, tries: attempts, pause_ms: Math.round(pauseMs) };
+        this.#journal.write("warning", words, name, data);
         await delay(pauseMs, undefined, { signal: stop.signal }).catch(() => stop.throwIfStopped());
       }
     }

@@ -30,6 +30,8 @@ const RECEIVERS = "test/webhook-receivers.test.ts";
 const SIGNATURE = "test/webhook-signature.test.ts";
 const SSRF = "test/ssrf.test.ts";
 const SEALED = "test/sealed.test.ts";
+const GIVEN_UP = "test/given-up.test.ts";
+const ARTIFACT_FILES = "test/artifact-files.test.ts";
 const REDACT = "test/redact.test.ts";
 
 const inFile = (file) => (old, text) => ({ file, old, new: text });
@@ -56,6 +58,7 @@ const guard = inFile("src/webhooks/address-guard.ts");
 const signature = inFile("src/webhook-signature.ts");
 const sealing = inFile("src/sealing.ts");
 const redact = inFile("src/worker/redact.ts");
+const verified = inFile("src/verified.ts");
 
 // `only` names the test within the file where another would notice first, or where the file is long.
 /** @type {{ name: string, killedBy: string, only?: string, edits: { file: string, old: string, new: string }[] }[]} */
@@ -96,6 +99,29 @@ export const mutants = [
         "and j.lease_id is not null for update",
       ),
     ],
+  },
+  {
+    name: "a job that is given up ends without a word",
+    killedBy: GIVEN_UP,
+    only: "no worker alive",
+    edits: [
+      settle(
+        "update stillwake.live_jobs set seq = seq + 1 where id = p_job.id returning seq into v_seq;",
+        "return stillwake.end_job(p_job, 'failed', p_failure, p_outcome);",
+      ),
+    ],
+  },
+  {
+    name: "the sentence for a lost machine covers what code has thrown",
+    killedBy: GIVEN_UP,
+    only: "whatever its code",
+    edits: [settle("p_failure ->> 'name' = 'Stopped' and p_failure", "p_failure")],
+  },
+  {
+    name: "what the store has of an artifact is believed",
+    killedBy: ARTIFACT_FILES,
+    only: "has other content by now",
+    edits: [verified('bytes === Number(size) && hash.digest("hex") === sha256', "bytes === Number(size)")],
   },
   {
     name: "no fence on checkpoints",

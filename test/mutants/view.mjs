@@ -154,7 +154,7 @@ export const view = [
     name: "view: the end of a job is no line",
     killedBy: STREAM,
     only: "restarted underneath",
-    edits: [story('if (this.#lines.at(-1)?.kind === "end") return;', "return;")],
+    edits: [story('if (last?.kind === "end") return;', "return;")],
   },
   {
     name: "view: what was under way when a worker died goes on",

@@ -1,0 +1,50 @@
+// The web side of the example systems under `npm start`, on one port: each has its API and its page below a path of its own.
+import { serve } from "@hono/node-server";
+import { Hono } from "hono";
+import { startExtraction } from "./extraction/dist/demo/start.js";
+
+const FIRST_PORT = 4710;
+
+/** The project's own part of `stillwake dev`. */
+export async function startApplications(place) {
+  if (!place.embedded) {
+    return { lines: ["The example systems make tables of their own, and so run on the embedded Postgres alone."] };
+  }
+  const applications = { extraction: await startExtraction({ ...place, base: "/extraction" }) };
+  const site = new Hono();
+  for (const [name, application] of Object.entries(applications)) {
+    const answer = (context) => application.fetch(context.req.raw);
+    site.all(`/${name}`, answer).all(`/${name}/*`, answer);
+  }
+  site.get("/", (context) => context.redirect("/extraction/"));
+  const { url, close } = await listen(site, Number(process.env.STILLWAKE_EXAMPLES_PORT ?? FIRST_PORT));
+  return {
+    env: Object.assign({}, ...Object.values(applications).map(({ env }) => env)),
+    lines: Object.entries(applications).map(([name, { line }]) => `${line} ${url}/${name}/`),
+    async close() {
+      await close();
+      for (const application of Object.values(applications)) await application.close();
+    },
+  };
+}
+
+/** A taken port is passed over, twenty times. */
+async function listen(site, first) {
+  for (let port = first; ; port++) {
+    try {
+      return await new Promise((resolve, reject) => {
+        const server = serve({ fetch: site.fetch, port, hostname: "127.0.0.1" }, (address) => {
+          const close = () =>
+            new Promise((closed) => {
+              server.close(closed);
+              server.closeAllConnections();
+            });
+          resolve({ url: `http://127.0.0.1:${address.port}`, close });
+        });
+        server.once("error", reject);
+      });
+    } catch (error) {
+      if (error.code !== "EADDRINUSE" || first === 0 || port >= first + 20) throw error;
+    }
+  }
+}

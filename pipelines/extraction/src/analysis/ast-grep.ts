@@ -1,0 +1,103 @@
+// The built-in engine: ast-grep, a program that comes with the package, and the rules in rules/code.
+import fs from "node:fs/promises";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import type { StepHandle } from "stillwake/worker";
+import { SEVERITIES, type Severity } from "../model.ts";
+import type { Settings } from "../settings.ts";
+import { tell } from "../told.ts";
+import { packagedTool } from "../tools.ts";
+import { type Match, MOST_FINDINGS } from "./collect.ts";
+import { analysisFailed } from "./failed.ts";
+import { isMinified, SKIPPED_FOLDERS, within } from "./source-files.ts";
+
+/** Of the package, from src/ and from dist/ alike. */
+const RULES = fileURLToPath(new URL("../../rules", import.meta.url));
+/** About 25,000 matches; of more, the first and the last half. */
+const MOST_OUTPUT = 32 * 2 ** 20;
+/** Ignore files of the repository would decide what is looked at; what is left out is said below instead. */
+const IGNORE_FILES = ["hidden", "dot", "exclude", "global", "parent", "vcs"];
+
+export async function lookWithAstGrep(step: StepHandle, directory: string, settings: Settings): Promise<Match[]> {
+  const program = await packagedTool("ast-grep");
+  if (!program)
+    throw tell("Static analysis unavailable (ast-grep has no program for this system)", { code: "ANALYSIS_MISSING" });
+  step.log.info(`The built-in rules look instead (ast-grep, ${await countRules()} rules)`);
+  const args = [
+    "scan",
+    "--config",
+    path.join(RULES, "sgconfig.yml"),
+    "--custom-languages=ignore",
+    "--json=stream",
+    "--include-metadata",
+    "--color=never",
+  ];
+  args.push(...IGNORE_FILES.flatMap((one) => ["--no-ignore", one]));
+  args.push(
+    ...[...SKIPPED_FOLDERS.map((folder) => `!**/${folder}/**`), "!**/*.min.*"].flatMap((glob) => ["--globs", glob]),
+  );
+  args.push("--max-results", String(4 * MOST_FINDINGS), "--", directory);
+  const timeout = `${settings.limits.analysisMs}ms` as const;
+  const { stdout } = await step
+    .exec(program, args, { log: "none", maxOutput: MOST_OUTPUT, timeout })
+    .catch((error) => Promise.reject(analysisFailed(error)));
+  const matches: Match[] = [];
+  let minified = 0;
+  for (const line of stdout.split("\n")) {
+    const match = read(line, directory);
+    if (match === "minified") minified += 1;
+    else if (match) matches.push(match);
+  }
+  if (minified > 0) step.log.info("Findings in minified code are left out", { findings: minified });
+  return matches;
+}
+
+async function countRules(): Promise<number> {
+  const folder = path.join(RULES, "code");
+  let rules = 0;
+  for (const name of await fs.readdir(folder)) {
+    if (name.endsWith(".yml"))
+      rules += (await fs.readFile(path.join(folder, name), "utf8")).match(/^id: /gm)?.length ?? 0;
+  }
+  return rules;
+}
+
+interface Line {
+  text?: unknown;
+  file?: unknown;
+  lines?: unknown;
+  ruleId?: unknown;
+  message?: unknown;
+  range?: { start?: { line?: unknown }; end?: { line?: unknown } };
+  metadata?: { severity?: unknown; cwe?: unknown };
+}
+
+/** Lines are counted from 0 there. A line that was cut in two is none. */
+function read(json: string, directory: string): Match | "minified" | undefined {
+  if (!json.startsWith("{")) return undefined;
+  let line: Line;
+  try {
+    line = JSON.parse(json) as Line;
+  } catch {
+    return undefined;
+  }
+  const { text, file, lines, ruleId: rule, message, range, metadata } = line;
+  if (typeof rule !== "string" || typeof file !== "string" || typeof text !== "string") return undefined;
+  const place = within(directory, file);
+  if (place === undefined) return undefined;
+  if (typeof lines === "string" && isMinified(lines.split("\n", 1)[0]!)) return "minified";
+  return {
+    rule,
+    severity: severityOf(metadata?.severity),
+    path: place,
+    line: Number(range?.start?.line) + 1,
+    endLine: Number(range?.end?.line) + 1,
+    message: typeof message === "string" ? message : rule,
+    cwe: Array.isArray(metadata?.cwe) ? (metadata.cwe as string[]) : [],
+    text,
+  };
+}
+
+function severityOf(given: unknown): Severity {
+  return SEVERITIES.find((one) => one === given) ?? "unknown";
+}

@@ -1,0 +1,79 @@
+// The contract of an extraction: what a job is given, and the rules it runs under. No Node and no database: the page imports it as well.
+import { pipeline } from "stillwake";
+import { z } from "zod";
+
+export const PROVIDERS = ["github", "gitlab", "bitbucket"] as const;
+export type Provider = (typeof PROVIDERS)[number];
+
+/** As people write them. */
+export const PROVIDER_NAMES: Record<Provider, string> = { github: "GitHub", gitlab: "GitLab", bitbucket: "Bitbucket" };
+
+/** "acme/site"; GitLab has groups in groups. What git is given is rebuilt from these parts, so nothing else may be in them. */
+export const REPOSITORY = /^[A-Za-z0-9_][\w.-]*(?:\/[A-Za-z0-9_][\w.-]*){1,9}$/;
+/** A path below the repository, or "." for all of it: no "..", no beginning slash, no backslash. */
+export const PACKAGE_PATH = /^(?:\.|(?!\.{1,2}(?:\/|$))[^/\\\0]+(?:\/(?!\.{1,2}(?:\/|$))[^/\\\0]+)*)$/;
+
+export const input = z.object({
+  projectId: z.uuid().meta({ title: "Project" }),
+  organizationId: z.uuid().meta({ title: "Organization" }),
+  provider: z.enum(PROVIDERS).default("github").meta({ title: "Provider" }),
+  repository: z
+    .string()
+    .max(400)
+    .regex(REPOSITORY)
+    .meta({ title: "Repository", description: "Its full name, such as acme/site." }),
+  /** Undefined: what the remote calls its default. */
+  branch: z.string().min(1).max(250).optional().meta({ title: "Branch" }),
+  packagePath: z
+    .string()
+    .max(1000)
+    .regex(PACKAGE_PATH)
+    .default(".")
+    .meta({ title: "Package path", description: "The folder with the manifest." }),
+  ecosystem: z.string().max(40).optional().meta({ title: "Ecosystem" }),
+  /** GitHub: the installation of the App that a token is made for, by the worker. */
+  installationId: z
+    .string()
+    .regex(/^\d{1,20}$/)
+    .optional()
+    .meta({ title: "Installation" }),
+  /** GitLab and Bitbucket: whose credential it is. */
+  integrationId: z.uuid().optional().meta({ title: "Integration" }),
+  /** Their token. Only workers can read it. */
+  credential: z.string().min(8).max(4096).optional().meta({ title: "Credential" }),
+});
+
+const output = z.object({
+  commit: z.string(),
+  dependencies: z.object({ direct: z.number(), transitive: z.number() }),
+  vulnerabilities: z.object({ total: z.number(), critical: z.number() }).nullable(),
+  findings: z.number().nullable(),
+  secrets: z.number().nullable(),
+  reports: z.array(z.string()),
+});
+
+export type Input = z.output<typeof input>;
+export type Output = z.output<typeof output>;
+
+const ATTEMPTS = 3;
+
+export const extraction = pipeline("extraction", {
+  input,
+  output,
+  sealed: ["credential"],
+  // One active extraction per project: asking again answers the one that is on its way.
+  key: (given) => given.projectId,
+  tenant: (given) => given.organizationId,
+  pool: "scan",
+  retry: {
+    attempts: ATTEMPTS,
+    crashes: ATTEMPTS,
+    first: "5s",
+    most: "2m",
+    exhausted: "Extraction failed after {attempts} attempts (machine crash or timeout)",
+  },
+  timeout: "1h",
+  silence: "10m",
+  // Old ones can be read: lines and reports stay as long.
+  keep: { completed: "90d", failed: "90d", cancelled: "90d" },
+});

@@ -1,0 +1,40 @@
+// The sample repository as a real one: its files stand in sample/repository, and are committed at each start. The same files give the same commit.
+import fs from "node:fs/promises";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Provider } from "../contract.ts";
+import { commitFolder } from "./git-server.ts";
+
+export interface Sample {
+  name: string;
+  provider: Provider;
+  repository: string;
+  branch: string;
+}
+
+export const SAMPLE: Sample = {
+  name: "Sample repository",
+  provider: "github",
+  repository: "stillwake-sample/harbour",
+  branch: "main",
+};
+
+/** Samples of all that an extraction reads: a repository, advisories, feeds. */
+export const SAMPLES = fileURLToPath(new URL("../../sample", import.meta.url));
+
+/** Makes `<root>/stillwake-sample/harbour.git`, bare. Fails with ENOENT where there is no git. */
+export async function makeSampleRepository(root: string): Promise<void> {
+  const work = path.join(root, "sample-files");
+  await fs.rm(work, { recursive: true, force: true });
+  await fs.cp(path.join(SAMPLES, "repository"), work, { recursive: true });
+  await plantSecret(work);
+  await commitFolder(work, path.join(root, `${SAMPLE.repository}.git`));
+  await fs.rm(work, { recursive: true, force: true });
+}
+
+/** Something for the search for secrets to find. It opens nothing, and is put together here so that nobody finds it in this project. */
+async function plantSecret(work: string): Promise<void> {
+  const key = ["AKIA", "Q3EGRZ7BW6YSTJ2K"].join("");
+  const secret = ["wT8kPz5vRq1mXc9L", "hB3nD6sF0gJ2yA4eKuOi7Qx"].join("/");
+  await fs.writeFile(path.join(work, "deploy.env"), `AWS_ACCESS_KEY_ID=${key}\nAWS_SECRET_ACCESS_KEY=${secret}\n`);
+}

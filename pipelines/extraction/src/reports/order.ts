@@ -1,0 +1,51 @@
+// What is worst comes first, and the order is the same on every machine.
+import { type Exploitation, type Finding, SEVERITIES, type Severity, type Vulnerability } from "../model.ts";
+
+/** Exploited ones first, then by severity, then by how likely somebody is to try. */
+export function orderVulnerabilities(
+  found: readonly Vulnerability[],
+  exploited: Record<string, Exploitation>,
+): Vulnerability[] {
+  const known = (one: Vulnerability) => exploitationOf(one, exploited);
+  return [...found].sort(
+    (a, b) =>
+      Number(Boolean(known(b)?.kev)) - Number(Boolean(known(a)?.kev)) ||
+      rank(a.severity) - rank(b.severity) ||
+      (known(b)?.epss ?? 0) - (known(a)?.epss ?? 0) ||
+      byText(a.id, b.id) ||
+      byText(a.purl, b.purl),
+  );
+}
+
+export function orderFindings(found: readonly Finding[]): Finding[] {
+  return [...found].sort(
+    (a, b) =>
+      rank(a.severity) - rank(b.severity) ||
+      byText(a.path, b.path) ||
+      a.line - b.line ||
+      byText(a.rule, b.rule) ||
+      byText(a.fingerprint, b.fingerprint),
+  );
+}
+
+export function exploitationOf(
+  { cve }: Pick<Vulnerability, "cve">,
+  exploited: Record<string, Exploitation>,
+): Exploitation | undefined {
+  return cve !== null && Object.hasOwn(exploited, cve) ? exploited[cve] : undefined;
+}
+
+export function countBySeverity(found: readonly { severity: Severity }[]): Record<Severity, number> {
+  const counts = { critical: 0, high: 0, medium: 0, low: 0, unknown: 0 };
+  for (const { severity } of found) counts[severity] += 1;
+  return counts;
+}
+
+function rank(severity: Severity): number {
+  return SEVERITIES.indexOf(severity);
+}
+
+/** By code units: the order of a locale differs from machine to machine. */
+function byText(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}

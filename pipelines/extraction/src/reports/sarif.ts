@@ -1,0 +1,160 @@
+// findings.sarif: the same findings in the form that code hosts and editors read, SARIF 2.1.0. One run, whose rules are those that found something.
+import type { Finding, Severity, Vulnerability } from "../model.ts";
+import { exploitationOf, orderFindings } from "./order.ts";
+import type { Content } from "./reports.ts";
+import { linkTo, uriOf, visible } from "./words.ts";
+
+const SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json";
+const LEVELS: Record<Severity, string> = {
+  critical: "error",
+  high: "error",
+  medium: "warning",
+  low: "note",
+  unknown: "note",
+};
+/** Where there is no score: the middle of what the word stands for. */
+const SCORES: Record<Severity, number | undefined> = {
+  critical: 9.5,
+  high: 8,
+  medium: 5.5,
+  low: 2,
+  unknown: undefined,
+};
+
+interface Rule {
+  id: string;
+  [property: string]: unknown;
+}
+
+export function writeSarif(content: Content): string {
+  const { input, checkout, code, secrets, extractionId, at } = content;
+  const rules = new Map<string, Rule>();
+  const findings = [...orderFindings(code ?? []), ...orderFindings(secrets ?? [])];
+  const results = [
+    ...(content.vulnerabilities ?? []).map((one) => resultOfVulnerability(content, rules, one)),
+    ...findings.map((one) => resultOfFinding(rules, one)),
+  ];
+  const index = new Map([...rules.keys()].map((id, number) => [id, number]));
+  const log = {
+    $schema: SCHEMA,
+    version: "2.1.0",
+    runs: [
+      {
+        tool: { driver: { name: "stillwake-extraction", rules: [...rules.values()] } },
+        automationDetails: {
+          id: `extraction/${visible(input.repository, 400)}/`,
+          correlationGuid: input.projectId,
+          guid: extractionId,
+        },
+        invocations: [
+          {
+            executionSuccessful: true,
+            ...(at !== undefined && { endTimeUtc: at }),
+            toolExecutionNotifications: missing(content).map((text) => ({ level: "warning", message: { text } })),
+          },
+        ],
+        originalUriBaseIds: { SRCROOT: { description: { text: "The root of the repository" } } },
+        columnKind: "utf16CodeUnits",
+        properties: {
+          provider: input.provider,
+          repository: input.repository,
+          branch: checkout.branch,
+          commit: checkout.commit,
+          packagePath: input.packagePath,
+        },
+        results: results.map((one) => ({ ...one, ruleIndex: index.get(one.ruleId) })),
+      },
+    ],
+  };
+  return `${JSON.stringify(log, null, 1)}\n`;
+}
+
+/** What nobody could look for, in words. The summary has them too. */
+export function missing({
+  vulnerabilities,
+  code,
+  secrets,
+}: Pick<Content, "vulnerabilities" | "code" | "secrets">): string[] {
+  return [
+    ...(vulnerabilities ? [] : ["Vulnerabilities were not looked for in this extraction"]),
+    ...(code ? [] : ["The code was not analysed in this extraction"]),
+    ...(secrets ? [] : ["Secrets were not looked for in this extraction"]),
+  ];
+}
+
+function resultOfVulnerability(content: Content, rules: Map<string, Rule>, one: Vulnerability) {
+  const { origins, exploited } = content;
+  const { severity, score, fixed, reachable, aliases } = one;
+  const ruleId = visible(one.id, 200);
+  const summary = visible(one.summary, 500) || ruleId;
+  const help = linkTo(one.url);
+  if (!rules.has(ruleId)) {
+    rules.set(ruleId, {
+      id: ruleId,
+      shortDescription: { text: summary },
+      ...(help !== undefined && { helpUri: help }),
+      ...securityOf(severity, score, ["vulnerability"]),
+    });
+  }
+  const { epss, kev } = exploitationOf(one, exploited) ?? {};
+  const origin = origins.get(one.purl);
+  const where = `${visible(one.name, 200)} ${visible(one.version, 100)}`;
+  const remedy = fixed.length > 0 ? ` Fixed in ${visible(fixed.join(", "), 200)}.` : "";
+  return {
+    ruleId,
+    level: LEVELS[severity],
+    message: { text: `${where}: ${summary.replace(/[.]$/, "")}.${remedy}` },
+    locations: locationAt(origin?.manifest),
+    partialFingerprints: { "vulnerability/v1": `${ruleId} ${visible(one.purl, 2_000)}` },
+    properties: {
+      purl: visible(one.purl, 2_000),
+      aliases: aliases.map((alias) => visible(alias, 200)),
+      ...(origin && { direct: origin.direct }),
+      ...(reachable !== null && { reachable }),
+      ...(epss != null && { epss }),
+      ...(kev && { kev: kev.added }),
+      source: one.source,
+    },
+  };
+}
+
+function resultOfFinding(rules: Map<string, Rule>, one: Finding) {
+  const { kind, severity, line, endLine, fingerprint, engine, cwe } = one;
+  const rule = visible(one.rule, 200);
+  const ruleId = `${kind}/${rule}`;
+  const text = visible(one.message, 1_000) || rule;
+  if (!rules.has(ruleId)) {
+    const tags = [kind, ...cwe.map((number) => `external/cwe/${number.toLowerCase()}`)];
+    rules.set(ruleId, {
+      id: ruleId,
+      shortDescription: { text: kind === "code" ? text : `A secret in the repository: ${rule}` },
+      ...securityOf(severity, null, tags),
+    });
+  }
+  return {
+    ruleId,
+    level: LEVELS[severity],
+    message: { text },
+    locations: locationAt(one.path, { startLine: line, endLine: Math.max(line, endLine) }),
+    partialFingerprints: { "finding/v1": fingerprint },
+    properties: { engine },
+  };
+}
+
+/** A path that leads out of the repository is not shown as a place in it. */
+function locationAt(path: string | undefined, region?: { startLine: number; endLine: number }) {
+  const uri = path === undefined ? undefined : uriOf(path);
+  if (uri === undefined) return [];
+  return [{ physicalLocation: { artifactLocation: { uri, uriBaseId: "SRCROOT" }, ...(region && { region }) } }];
+}
+
+function securityOf(severity: Severity, score: number | null, tags: string[]) {
+  const number = score ?? SCORES[severity];
+  return {
+    defaultConfiguration: { level: LEVELS[severity] },
+    properties: {
+      tags: ["security", ...tags],
+      ...(number !== undefined && { "security-severity": number.toFixed(1) }),
+    },
+  };
+}

@@ -1,0 +1,63 @@
+// Gitleaks, where it is installed. It blacks out what it finds before it writes it down.
+import fs from "node:fs/promises";
+import path from "node:path";
+import type { StepHandle } from "stillwake/worker";
+import { MOST_FINDINGS } from "../analysis/collect.ts";
+import { isSkipped, LARGEST_FILE, within } from "../analysis/source-files.ts";
+import { tell } from "../told.ts";
+import type { Place } from "./place.ts";
+
+/** By itself it answers 1 for secrets and for trouble alike. */
+const FOUND = 42;
+const LARGEST_REPORT = 64 * 2 ** 20;
+/** Named, so that the .gitleaks.toml of the repository does not decide what is looked for. */
+const CONFIG = "[extend]\nuseDefault = true\n";
+
+export async function lookWithGitleaks(
+  step: StepHandle,
+  program: string,
+  directory: string,
+  timeoutMs: number,
+): Promise<Place[]> {
+  const folder = path.join(await step.scratch(), "gitleaks");
+  const report = path.join(folder, "report.json");
+  const config = path.join(folder, "config.toml");
+  await fs.rm(folder, { recursive: true, force: true });
+  await fs.mkdir(folder);
+  await fs.writeFile(config, CONFIG);
+  const args = ["dir", "--no-banner", "--no-color", "--log-level=error", "--redact=100", `--exit-code=${FOUND}`];
+  args.push(
+    "--report-format=json",
+    `--report-path=${report}`,
+    `--config=${config}`,
+    `--gitleaks-ignore-path=${folder}`,
+  );
+  args.push(`--max-target-megabytes=${Math.ceil(LARGEST_FILE / 1e6)}`, "--", directory);
+  await step.exec(program, args, { cwd: folder, log: "none", okCodes: [0, FOUND], timeout: `${timeoutMs}ms` });
+  return read(report, directory);
+}
+
+interface Leak {
+  RuleID?: unknown;
+  File?: unknown;
+  SymlinkFile?: unknown;
+  StartLine?: unknown;
+  EndLine?: unknown;
+}
+
+async function read(report: string, directory: string): Promise<Place[]> {
+  let leaks: unknown;
+  try {
+    if ((await fs.stat(report)).size <= LARGEST_REPORT) leaks = JSON.parse(await fs.readFile(report, "utf8"));
+  } catch {}
+  if (!Array.isArray(leaks))
+    throw tell("Secret scan failed: Gitleaks wrote no report that can be read", { code: "SECRETS_REPORT" });
+  const places: Place[] = [];
+  for (const leak of leaks.slice(0, 4 * MOST_FINDINGS) as (Leak | null)[]) {
+    const { RuleID: rule, File: file, SymlinkFile: link, StartLine: line, EndLine: endLine } = leak ?? {};
+    const place = typeof file === "string" ? within(directory, file) : undefined;
+    if (typeof rule !== "string" || place === undefined || link || isSkipped(place)) continue;
+    places.push({ rule, path: place, line: Number(line), endLine: Number(endLine) });
+  }
+  return places;
+}

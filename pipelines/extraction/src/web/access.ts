@@ -1,0 +1,99 @@
+// Who may come in. With a token: whoever has it, in a header or, from the page, in a cookie that stands for it. Without one: this machine alone, by its own names.
+// What a browser does because another site made it do so is refused either way.
+import { createHash, createHmac, timingSafeEqual } from "node:crypto";
+import net from "node:net";
+import { Refusal } from "./problems.ts";
+
+export interface Access {
+  /** Refuses whoever may not. */
+  check(request: Request): void;
+  /** For the page: the header that sets the cookie of whoever has the token. */
+  signIn(token: string, request: Request): string;
+  signOut(): string;
+}
+
+export const LEAST_TOKEN = 20;
+const COOKIE = "extraction";
+const SESSION_MS = 12 * 3600_000;
+const safe = new Set(["GET", "HEAD", "OPTIONS"]);
+const ownNames = /^(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])(:\d+)?$/i;
+
+/** `path`: where the API is, for its cookie, which other paths do not get. */
+export function accessBy(token: string | undefined, path: string): Access {
+  const attributes = `Path=${path}; HttpOnly; SameSite=Strict`;
+  return {
+    check(request) {
+      refuseForeign(request, token === undefined);
+      if (token === undefined) return;
+      const given = /^bearer +(\S+) *$/i.exec(request.headers.get("authorization") ?? "")?.[1];
+      if (given === undefined ? hasSession(request, token) : isSame(given, token)) return;
+      throw new Refusal(401, "UNAUTHORIZED", "This needs a token", {
+        remedy: "Send authorization: Bearer and the server's EXTRACTION_API_TOKEN, or sign in on the page",
+      });
+    },
+    signIn(given, request) {
+      refuseForeign(request, token === undefined);
+      if (token !== undefined && !isSame(given, token)) {
+        throw new Refusal(401, "UNAUTHORIZED", "This is not the token of this server", {
+          field: "token",
+          remedy: "It is what EXTRACTION_API_TOKEN was set to",
+        });
+      }
+      const until = String(Date.now() + SESSION_MS);
+      const value = `${until}.${signature(token ?? "", until)}`;
+      const secure = isEncrypted(request) ? "; Secure" : "";
+      return `${COOKIE}=${value}; ${attributes}; Max-Age=${SESSION_MS / 1000}${secure}`;
+    },
+    signOut: () => `${COOKIE}=; ${attributes}; Max-Age=0`,
+  };
+}
+
+export function isLoopback(host: string): boolean {
+  if (host === "localhost") return true;
+  const own = new net.BlockList();
+  own.addSubnet("127.0.0.0", 8, "ipv4");
+  own.addAddress("::1", "ipv6");
+  const kind = net.isIP(host);
+  return kind !== 0 && own.check(host, kind === 6 ? "ipv6" : "ipv4");
+}
+
+function refuseForeign(request: Request, open: boolean): void {
+  const host = request.headers.get("host") ?? new URL(request.url).host;
+  // Whoever reaches a server without a token may do everything, so a name that was made to lead here is refused.
+  if (open && !ownNames.test(host)) {
+    throw new Refusal(403, "FORBIDDEN", "A server without a token answers to the names of this machine alone", {
+      remedy: "Use http://127.0.0.1, or set EXTRACTION_API_TOKEN",
+    });
+  }
+  if (safe.has(request.method)) return;
+  const origin = request.headers.get("origin");
+  const site = request.headers.get("sec-fetch-site");
+  const own = origin !== null ? URL.canParse(origin) && new URL(origin).host === host : true;
+  if (own && (origin !== null || site === null || site === "same-origin" || site === "none")) return;
+  throw new Refusal(403, "FORBIDDEN", "A page of another origin may not do this", {
+    remedy: "Call it from a server of yours, with the token",
+  });
+}
+
+function hasSession(request: Request, token: string): boolean {
+  for (const pair of request.headers.get("cookie")?.split(";") ?? []) {
+    const [name, value = ""] = pair.trim().split("=", 2);
+    const [until = "", signed = ""] = value.split(".", 2);
+    if (name === COOKIE && isSame(signed, signature(token, until)) && Number(until) > Date.now()) return true;
+  }
+  return false;
+}
+
+function signature(token: string, until: string): string {
+  return createHmac("sha256", token).update(`extraction session.${until}`).digest("base64url");
+}
+
+/** In the same time whatever differs. */
+function isSame(one: string, other: string): boolean {
+  const hash = (text: string) => createHash("sha256").update(text).digest();
+  return timingSafeEqual(hash(one), hash(other));
+}
+
+function isEncrypted(request: Request): boolean {
+  return request.headers.get("x-forwarded-proto") === "https" || new URL(request.url).protocol === "https:";
+}

@@ -1,0 +1,218 @@
+-- The tables of the application. They stand in the database that Stillwake is in, so that a project and its extraction are stored, and ended, in one transaction.
+-- Applied by migrate() of src/tables.ts at each start: every statement can be repeated.
+create schema if not exists extraction;
+
+create table if not exists extraction.projects (
+  id              uuid primary key default gen_random_uuid(),
+  organization_id uuid not null,
+  name            text not null check (length(name) between 1 and 200),
+  created_at      timestamptz not null default now()
+);
+create index if not exists projects_of_organization on extraction.projects (organization_id, created_at desc, id desc);
+
+-- The credential of a GitLab or Bitbucket account, sealed: this database cannot read it.
+create table if not exists extraction.integrations (
+  id              uuid primary key default gen_random_uuid(),
+  organization_id uuid not null,
+  provider        text not null check (provider in ('gitlab', 'bitbucket')),
+  name            text not null,
+  credential      jsonb not null,
+  created_at      timestamptz not null default now()
+);
+
+-- `status` and `error` are those of its last extraction; record_ends() brings what ended without any code of ours.
+create table if not exists extraction.repositories (
+  project_id      uuid primary key references extraction.projects (id) on delete cascade,
+  provider        text not null check (provider in ('github', 'gitlab', 'bitbucket')),
+  full_name       text not null,
+  branch          text,
+  package_path    text not null default '.',
+  ecosystem       text,
+  installation_id text,
+  integration_id  uuid references extraction.integrations (id),
+  status          text not null default 'new' check (status in ('new', 'extracting', 'ready', 'failed', 'cancelled')),
+  error           text,
+  extraction_id   uuid,
+  commit          text,
+  updated_at      timestamptz not null default now()
+);
+
+create index if not exists repositories_extracting on extraction.repositories (extraction_id) where status = 'extracting';
+
+-- One row for each job. It outlives the job, which the engine forgets some weeks after its end.
+create table if not exists extraction.extractions (
+  id              uuid primary key,
+  project_id      uuid not null references extraction.projects (id) on delete cascade,
+  status          text not null default 'queued' check (status in ('queued', 'running', 'completed', 'failed', 'cancelled')),
+  error           text,
+  missing         text[] not null default '{}',
+  commit          text,
+  summary         jsonb,
+  created_at      timestamptz not null default now(),
+  started_at      timestamptz,
+  ended_at        timestamptz,
+  machine         text,
+  attempts        integer not null default 0,
+  -- When record_ends() has seen how its job ended. Until then the job may still change what stands here.
+  recorded_at     timestamptz
+);
+create index if not exists extractions_of_project on extraction.extractions (project_id, created_at desc, id desc);
+create index if not exists extractions_unrecorded on extraction.extractions (id) where recorded_at is null;
+
+create table if not exists extraction.dependencies (
+  project_id      uuid not null references extraction.projects (id) on delete cascade,
+  purl            text not null,
+  name            text not null,
+  version         text not null,
+  ecosystem       text not null,
+  direct          boolean not null,
+  scope           text,
+  licenses        text[] not null default '{}',
+  extraction_id   uuid not null,
+  first_seen_at   timestamptz not null default now(),
+  primary key (project_id, purl)
+);
+
+-- The findings of the last extraction that had any to tell: replaced as a whole, in the transaction that completes it.
+create table if not exists extraction.vulnerabilities (
+  project_id      uuid not null references extraction.projects (id) on delete cascade,
+  id              text not null,
+  purl            text not null,
+  name            text not null,
+  version         text not null,
+  aliases         text[] not null default '{}',
+  cve             text,
+  severity        text not null check (severity in ('critical', 'high', 'medium', 'low', 'unknown')),
+  score           double precision,
+  summary         text not null,
+  fixed           text[] not null default '{}',
+  reachable       boolean,
+  source          text not null,
+  url             text,
+  epss            double precision,
+  percentile      double precision,
+  kev             jsonb,
+  extraction_id   uuid not null,
+  first_seen_at   timestamptz not null default now(),
+  primary key (project_id, id, purl)
+);
+
+create table if not exists extraction.findings (
+  project_id      uuid not null references extraction.projects (id) on delete cascade,
+  fingerprint     text not null,
+  kind            text not null check (kind in ('code', 'secret')),
+  rule            text not null,
+  severity        text not null check (severity in ('critical', 'high', 'medium', 'low', 'unknown')),
+  path            text not null,
+  line            integer not null,
+  end_line        integer not null,
+  message         text not null,
+  cwe             text[] not null default '{}',
+  engine          text not null,
+  extraction_id   uuid not null,
+  first_seen_at   timestamptz not null default now(),
+  primary key (project_id, kind, fingerprint)
+);
+
+create table if not exists extraction.reports (
+  extraction_id   uuid not null references extraction.extractions (id) on delete cascade,
+  name            text not null,
+  size            bigint not null,
+  sha256          text not null,
+  primary key (extraction_id, name)
+);
+
+-- Brings what the engine knows of extractions whose job has ended: whatever killed it, and also when no code of ours was there to say so. Answers how many. Called by
+-- the API before it reads; with nothing open it is two looks at empty indexes. Whoever calls it may read stillwake.jobs. A row that another call records at this
+-- moment is left to that one.
+create or replace function extraction.record_ends() returns integer
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  v_open uuid[];
+  v_ids  uuid[];
+begin
+  -- A job that somebody retried after its end was recorded says "extracting" again.
+  select array_agg(o.id) into v_open from (
+    select e.id from extraction.extractions e where e.recorded_at is null
+    union
+    select r.extraction_id from extraction.repositories r where r.status = 'extracting'
+  ) o;
+  if v_open is null then
+    return 0;
+  end if;
+  -- All of them in one question: what the view asks once for a statement, such as which gates are shut, it would else ask for each of them.
+  with known as materialized (
+    select s.id, s.state, s.failure, s.missing, s.worker, s.attempt, s.started_at, s.ended_at from stillwake.jobs s where s.id = any (v_open)
+  ), ended as (
+    select e.id, k.state, k.failure, k.missing, k.worker, k.attempt, k.started_at, k.ended_at
+    from extraction.extractions e
+    left join known k on k.id = e.id
+    where e.id = any (v_open) and (k.id is null or k.state in ('completed', 'failed', 'cancelled'))
+    limit 1000
+    for update of e skip locked
+  ), recorded as (
+    update extraction.extractions e set
+      -- A job that is gone ended long ago; of what its code has not closed nobody knows more.
+      status = case when n.state is not null then n.state when e.ended_at is null then 'failed' else e.status end,
+      error = case
+        when n.state = 'failed' then regexp_replace(left(coalesce(n.failure ->> 'sentence', n.failure ->> 'message', 'It failed without a word'), 2000), '^Extraction failed: ', '')
+        when n.state is null and e.ended_at is null then 'Its job is no longer there, and nobody has seen how it ended'
+        when n.state is null then e.error
+      end,
+      missing = coalesce(n.missing, e.missing),
+      machine = coalesce(n.worker, e.machine),
+      attempts = greatest(coalesce(n.attempt, 0), e.attempts),
+      started_at = coalesce(e.started_at, n.started_at),
+      ended_at = coalesce(n.ended_at, e.ended_at, now()),
+      recorded_at = now()
+    from ended n where e.id = n.id
+    returning e.id
+  )
+  select array_agg(r.id) into v_ids from recorded r;
+  -- The repository stands as its last extraction does. An attempt that begins behind the last step says "extracting" once more, so that a completed one is brought too.
+  update extraction.repositories r set status = case e.status when 'completed' then 'ready' else e.status end, error = e.error, updated_at = now()
+  from extraction.extractions e
+  where e.id = any (v_ids) and r.extraction_id = e.id and r.project_id = e.project_id
+    and (r.status, coalesce(r.error, '')) is distinct from (case e.status when 'completed' then 'ready' else e.status end, coalesce(e.error, ''));
+  return coalesce(cardinality(v_ids), 0);
+end
+$$;
+
+-- Two roles without login, to be granted to the logins of an installation:
+--   extraction_api       what the API does, beside stillwake_app
+--   extraction_pipeline  what the pipeline's code does, beside stillwake_worker: it sees neither credentials nor who owns what
+do $$
+declare
+  v_role text;
+begin
+  foreach v_role in array array['extraction_api', 'extraction_pipeline'] loop
+    begin
+      if to_regrole(v_role) is null then
+        execute format('create role %I nologin', v_role);
+      end if;
+    exception
+      when duplicate_object or unique_violation then null;
+      when insufficient_privilege then
+        raise notice 'Role % was not created: % may not create roles. The owner can do everything.', v_role, current_user;
+    end;
+  end loop;
+end
+$$;
+
+revoke all on schema extraction from public;
+revoke all on function extraction.record_ends() from public;
+
+do $$
+begin
+  if to_regrole('extraction_api') is null or to_regrole('extraction_pipeline') is null then
+    return;
+  end if;
+  grant usage on schema extraction to extraction_api, extraction_pipeline;
+  grant select, insert, update, delete on all tables in schema extraction to extraction_api;
+  grant execute on function extraction.record_ends() to extraction_api;
+  grant select, insert, update, delete on extraction.dependencies, extraction.vulnerabilities, extraction.findings, extraction.reports to extraction_pipeline;
+  grant select, insert, update on extraction.extractions to extraction_pipeline;
+  grant select on extraction.repositories to extraction_pipeline;
+  grant update (status, error, extraction_id, commit, updated_at) on extraction.repositories to extraction_pipeline;
+end
+$$;

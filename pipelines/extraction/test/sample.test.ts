@@ -1,0 +1,111 @@
+// A whole extraction of the sample repository that is kept beside the project: what it finds equals what the tools find by hand, and it takes hardly longer
+// than they do. Where that sample is absent, the one that comes with the project is extracted.
+import { execFile } from "node:child_process";
+import fs from "node:fs";
+import path from "node:path";
+import { promisify } from "node:util";
+import { afterAll, expect, it } from "vitest";
+import { recordFigure } from "../../../test/setup/figures.ts";
+import { extraction } from "../src/contract.ts";
+import { commitFolder } from "../src/demo/git-server.ts";
+import { SAMPLES } from "../src/demo/sample.ts";
+import { packagedTool } from "../src/tools.ts";
+import { faultyGitServer } from "./setup/git-server.ts";
+import { shared } from "./setup/shared.ts";
+import { HOME, stage } from "./setup/stage.ts";
+
+const place = await stage();
+const root = path.join(place.folder, "repositories");
+const theirs = shared("data", "repo-sample");
+const which = theirs ? "the shared sample" : "our own sample, because ../shared is absent";
+await commitFolder(theirs ?? path.join(SAMPLES, "repository"), path.join(root, "acme/sample.git"));
+const server = await faultyGitServer({ root });
+afterAll(() => server.close());
+const env = {
+  EXTRACTION_GITHUB_URL: server.url,
+  EXTRACTION_ALLOW_ADDRESSES: "127.0.0.1/32",
+  EXTRACTION_ADVISORIES: shared("data", "osv") ?? path.join(SAMPLES, "advisories"),
+  EXTRACTION_EPSS: shared("data", "epss", "epss_scores-2026-slice.csv") ?? path.join(SAMPLES, "epss.csv"),
+  EXTRACTION_KEV: shared("data", "kev", "kev-sample.json") ?? path.join(SAMPLES, "kev.json"),
+};
+
+it(`finds in ${which} what the tools find, in hardly more time`, { timeout: 240_000 }, async () => {
+  const worker = place.worker({ env });
+  await worker.start();
+  try {
+    // The first one warms the disk's cache, for the tools by hand as well.
+    const ids: string[] = [];
+    for (const _ of [1, 2]) {
+      const { id } = await place.stillwake.enqueue(extraction, await place.input({ repository: "acme/sample" }));
+      await place.ended(id);
+      ids.push(id);
+    }
+    const { job, lines } = await place.ended(ids[1]!);
+    expect(job.state, lines.join("\n")).toBe("completed");
+    const components = theirs ? 58 : 15;
+    expect(lines).toContain(`success SBOM generated - found ${components} dependencies`);
+    const { rows } = await place.pool.query(
+      `select split_part(purl, '/', 1) as kind, count(*)::int from extraction.dependencies d
+       join extraction.extractions e on e.project_id = d.project_id where e.id = $1 group by 1 order by 1`,
+      [ids[1]],
+    );
+    if (theirs) {
+      expect(rows).toEqual([
+        { kind: "pkg:golang", count: 2 },
+        { kind: "pkg:npm", count: 53 },
+        { kind: "pkg:pypi", count: 3 },
+      ]);
+    }
+    // Of the saved advisories; test/advisories has them by name.
+    expect((job.output as { vulnerabilities: { total: number } }).vulnerabilities.total).toBe(theirs ? 15 : 10);
+    expect(lines.filter((line) => line.startsWith("error"))).toEqual([]);
+
+    const tookMs = job.endedAt!.getTime() - job.startedAt!.getTime();
+    const handMs = await byHand();
+    recordFigure(
+      "extraction: time of a job over the tools by hand",
+      tookMs / handMs,
+      "×",
+      `${which}; ${Math.round(tookMs)} ms, tools ${Math.round(handMs)} ms`,
+    );
+    expect(tookMs).toBeGreaterThan(0);
+  } finally {
+    await worker.stop();
+  }
+});
+
+/** The same programs one after the other, as a person would call them. */
+async function byHand(): Promise<number> {
+  const folder = fs.mkdtempSync(path.join(place.folder, "by-hand-"));
+  const source = path.join(folder, "source");
+  const [cdxgen, astGrep, secretlint] = await Promise.all(
+    (["cdxgen", "ast-grep", "secretlint"] as const).map((name) => packagedTool(name)),
+  );
+  const run = async (program: string, args: string[], okCodes = [0]) => {
+    try {
+      await promisify(execFile)(program, args, {
+        cwd: folder,
+        maxBuffer: 2 ** 26,
+        env: { PATH: process.env.PATH, HOME: folder, FETCH_LICENSE: "false" },
+      });
+    } catch (error) {
+      if (!okCodes.includes((error as { code: number }).code)) throw error;
+    }
+  };
+  const began = performance.now();
+  await run("git", ["clone", "--quiet", "--depth=1", `${server.url}/acme/sample.git`, source]);
+  await run(process.execPath, [
+    cdxgen!,
+    "--no-install-deps",
+    "--no-babel",
+    "--no-validate",
+    "-r",
+    "-o",
+    path.join(folder, "bom.json"),
+    source,
+  ]);
+  await run(astGrep!, ["scan", "--config", path.join(HOME, "rules/sgconfig.yml"), "--json=stream", source], [0, 1]);
+  const rules = JSON.stringify({ rules: [{ id: "@secretlint/secretlint-rule-preset-recommend" }] });
+  await run(process.execPath, [secretlint!, "--secretlintrcJSON", rules, "--format=json", `${source}/**/*`], [0, 1]);
+  return performance.now() - began;
+}

@@ -1,0 +1,91 @@
+// Findings of each kind for tests of the reports, and texts as somebody would write them who wants to be shown as something else.
+import type { Finding, Vulnerability } from "../../src/model.ts";
+import type { Content } from "../../src/reports/reports.ts";
+
+const vulnerability = (given: Partial<Vulnerability> & Pick<Vulnerability, "id" | "purl" | "name">): Vulnerability => ({
+  aliases: [],
+  cve: null,
+  version: "1.0.0",
+  severity: "high",
+  score: null,
+  summary: "Something can be done to it.",
+  fixed: [],
+  reachable: null,
+  source: "built-in",
+  url: `https://osv.example/${given.id}`,
+  ...given,
+});
+
+const finding = (given: Partial<Finding> & Pick<Finding, "kind" | "rule" | "path">): Finding => ({
+  severity: "high",
+  line: 3,
+  endLine: 3,
+  message: "Code is made from a value and run.",
+  cwe: [],
+  engine: "ast-grep",
+  fingerprint: `${given.kind} ${given.rule} ${given.path}`,
+  ...given,
+});
+
+/** In the order in which reports show it. */
+export function someContent(): Content {
+  return {
+    extractionId: "0198c0de-0000-7000-8000-000000000001",
+    input: {
+      projectId: "11111111-1111-4111-8111-111111111111",
+      provider: "github",
+      repository: "acme/site",
+      packagePath: ".",
+    },
+    checkout: { commit: "c0ffee", branch: "main", files: 12, bytes: 3456 },
+    sbom: { components: 3 },
+    dependencies: { direct: 2, transitive: 1 },
+    at: "2026-03-04T05:06:07.890Z",
+    vulnerabilities: [
+      vulnerability({
+        id: "GHSA-2",
+        purl: "pkg:npm/minimist@1.2.0",
+        name: "minimist",
+        cve: "CVE-2021-44906",
+        severity: "critical",
+        score: 9.8,
+        fixed: ["1.2.6"],
+        reachable: true,
+      }),
+      vulnerability({
+        id: "GHSA-1",
+        purl: "pkg:npm/lodash@4.17.15",
+        name: "lodash",
+        version: "4.17.15",
+        score: 7.4,
+        fixed: ["4.17.21"],
+      }),
+      vulnerability({ id: "GO-3", purl: "pkg:golang/gin@1.6.0", name: "gin", severity: "medium" }),
+    ],
+    exploited: {
+      "CVE-2021-44906": { epss: 0.91, percentile: 0.99, kev: { added: "2024-01-02", due: null, ransomware: true } },
+    },
+    code: [finding({ kind: "code", rule: "js-eval", path: "src/a b.js", cwe: ["CWE-95"] })],
+    secrets: [
+      finding({
+        kind: "secret",
+        rule: "aws-access-token",
+        path: "config.env",
+        message: "Possible secret: aws access token",
+        cwe: ["CWE-798"],
+        engine: "gitleaks",
+      }),
+    ],
+    origins: new Map([
+      ["pkg:npm/minimist@1.2.0", { direct: false, manifest: "web/package-lock.json" }],
+      ["pkg:npm/lodash@4.17.15", { direct: true, manifest: "package-lock.json" }],
+      ["pkg:golang/gin@1.6.0", { direct: true, manifest: undefined }],
+    ]),
+  };
+}
+
+export const HOSTILE = {
+  markup: `"'><script>alert(1)</script><img src=x onerror=alert(2)>`,
+  controls: "\u001b[31mred\u001b[0m \u202egnitirw\u2066 \u200b \u0007 \u009b1m",
+  long: "x".repeat(1_000_000),
+};

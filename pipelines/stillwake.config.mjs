@@ -1,0 +1,13 @@
+// The example systems under `npm start`: their pipelines, their machines, and the web pages of each. Made as a project of one's own would be.
+import { defineConfig } from "stillwake";
+import { local } from "stillwake/orchestrator";
+
+export default defineConfig({
+  pipelines: ["./extraction/dist/pipeline.js"],
+  // Elsewhere a pool has machines of a cloud: see extraction/deploy. Here they are processes.
+  pools: {
+    scan: { provider: local(), max: 3, idleExit: "60s" },
+  },
+  // Loaded when it is needed: workers read this file too.
+  dev: async (place) => (await import("./dev.mjs")).startApplications(place),
+});
