@@ -6,7 +6,7 @@ export default defineConfig({
   pipelines: ["./extraction/dist/pipeline.js"],
   // Elsewhere a pool has machines of a cloud: see extraction/deploy. Here they are processes.
   pools: {
-    scan: { provider: local(), max: 3, idleExit: "60s" },
+    scan: { provider: local(), max: 3, idleExit: process.env.STILLWAKE_EXAMPLES_IDLE ?? "60s" },
   },
   // Loaded when it is needed: workers read this file too.
   dev: async (place) => (await import("./dev.mjs")).startApplications(place),

@@ -4,13 +4,14 @@ import fs from "node:fs/promises";
 import type { JobContext, StepHandle, StepOptions } from "stillwake/worker";
 import { implement } from "stillwake/worker";
 import { analyseCode } from "./analysis/analyse.ts";
-import { cloneRepository, restoreCheckout, type Source } from "./clone/clone.ts";
+import { cloneRepository, restoreCheckout, SOURCE, type Source } from "./clone/clone.ts";
 import { extraction, type Output, PROVIDER_NAMES } from "./contract.ts";
 import { applicationPool } from "./database.ts";
 import { begin, complete } from "./ends.ts";
 import { explain, saying, sayingIn } from "./failures.ts";
 import { ARTIFACTS, type Exploitation, type Finding, type Vulnerability } from "./model.ts";
 import { writeReports } from "./reports/reports.ts";
+import { withoutPlaces } from "./sbom/places.ts";
 import { makeSbom } from "./sbom/sbom.ts";
 import { findSecrets } from "./secrets/find-secrets.ts";
 import { readSettings } from "./settings.ts";
@@ -29,6 +30,9 @@ export default implement(
         job.log.warn("The project's page may be late", { error: String(error) }),
       );
 
+      /** How many of its seven parts are done. */
+      const far = (done: number) => job.progress({ done, total: 7 });
+
       const checkout = await job.step(
         "cloning",
         {
@@ -41,6 +45,7 @@ export default implement(
       /** The files of that very commit: those of this attempt, or fetched again when they went with another machine. */
       const tree = new Tree(() => restoreCheckout(job, source, checkout));
 
+      far(1);
       const sbom = await job.step(
         "sbom",
         {
@@ -49,16 +54,15 @@ export default implement(
         },
         (step: StepHandle) =>
           sayingIn(step, async () => {
-            const made = await makeSbom(step, {
-              directory: await tree.directory(),
-              packagePath: input.packagePath,
-              settings,
-            });
-            await job.artifact(ARTIFACTS.sbom, () => ({ file: made.file }));
+            const directory = await tree.directory();
+            const made = await makeSbom(step, { directory, packagePath: input.packagePath, settings });
+            const places = [directory, await fs.realpath(directory), await job.scratch(), `../${SOURCE}`];
+            await job.artifact(ARTIFACTS.sbom, () => withoutPlaces(made.file, places));
             return { components: made.components };
           }),
       );
 
+      far(2);
       const dependencies = await job.tx(
         "deps_sync",
         {
@@ -75,6 +79,7 @@ export default implement(
           ),
       );
 
+      far(3);
       const vulnerabilities = await job.optional(
         "vuln_scan",
         {
@@ -99,6 +104,7 @@ export default implement(
           exploitationOf(step, await read<Vulnerability>(job, ARTIFACTS.vulnerabilities), settings),
         ));
 
+      far(4);
       const code = await search(
         job,
         "semgrep",
@@ -111,6 +117,7 @@ export default implement(
       );
       tree.check();
 
+      far(5);
       const secrets = await search(
         job,
         "trufflehog",
@@ -124,6 +131,7 @@ export default implement(
       );
       tree.check();
 
+      far(6);
       const found = {
         vulnerabilities: vulnerabilities && (await read<Vulnerability>(job, ARTIFACTS.vulnerabilities)),
         exploited: exploited ?? {},
@@ -136,6 +144,7 @@ export default implement(
         async () => writeReports(job, { input, checkout, sbom, dependencies, at: checkout.at, ...found }),
       );
 
+      far(7);
       const result: Output = {
         commit: checkout.commit,
         dependencies,

@@ -2,7 +2,9 @@
 // than they do. Where that sample is absent, the one that comes with the project is extracted.
 import { execFile } from "node:child_process";
 import fs from "node:fs";
+import os from "node:os";
 import path from "node:path";
+import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
 import { afterAll, expect, it } from "vitest";
 import { recordFigure } from "../../../test/setup/figures.ts";
@@ -59,6 +61,13 @@ it(`finds in ${which} what the tools find, in hardly more time`, { timeout: 240_
     // Of the saved advisories; test/advisories has them by name.
     expect((job.output as { vulnerabilities: { total: number } }).vulnerabilities.total).toBe(theirs ? 15 : 10);
     expect(lines.filter((line) => line.startsWith("error"))).toEqual([]);
+
+    // Files by their places in the repository, whatever machine it was made on.
+    const sbom = await text(await place.stillwake.download(ids[1]!, "sbom.cdx.json"));
+    expect(sbom).not.toContain(os.tmpdir());
+    const files = [...sbom.matchAll(/"SrcFile",\s*"value":\s*"([^"]*)"/g)].map(([, file]) => file!);
+    expect(files).toContain("package-lock.json");
+    expect(files.filter((file) => path.isAbsolute(file) || file.startsWith(".."))).toEqual([]);
 
     const tookMs = job.endedAt!.getTime() - job.startedAt!.getTime();
     const handMs = await byHand();

@@ -7,7 +7,7 @@ import path from "node:path";
 import pg from "pg";
 import { createStillwake, type Job, type LogLine, type Stillwake } from "stillwake";
 import { waitFor } from "stillwake/testing";
-import { createWorker, type WorkerOptions } from "stillwake/worker";
+import { createWorker, openStore, type WorkerOptions } from "stillwake/worker";
 import { afterAll, beforeAll } from "vitest";
 import { buildPackage, ROOT } from "../../../../test/setup/build.ts";
 import { freshDatabase } from "../../../../test/setup/database.ts";
@@ -55,7 +55,6 @@ export async function stage(): Promise<Stage> {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-extraction-"));
   const pool = new pg.Pool({ connectionString: url });
   pool.on("error", () => {});
-  const stillwake = createStillwake({ url });
   const env: Record<string, string> = {
     EXTRACTION_CACHE: path.join(folder, "cache"),
     EXTRACTION_ADVISORIES: path.join(SAMPLES, "advisories"),
@@ -63,6 +62,7 @@ export async function stage(): Promise<Stage> {
     EXTRACTION_KEV: path.join(SAMPLES, "kev.json"),
   };
   const store = `file:${path.join(folder, "artifacts")}`;
+  const stillwake = createStillwake({ url, store: openStore(store) });
   beforeAll(() => buildPackage(), LONG);
   afterAll(async () => {
     await stillwake.close();
