@@ -26,6 +26,8 @@ export interface Settings {
     analysisMs: number;
     secretsMs: number;
   };
+  /** The three scans at once, or one after the other. */
+  sideBySide: boolean;
   /** OSV advisories for the built-in matcher: a folder of .json and .yaml. Empty: there are none. */
   advisories: string;
   /** A URL or a file each; set as "none", it is not asked. */
@@ -80,6 +82,7 @@ export function readSettings(env: NodeJS.ProcessEnv = process.env): Settings {
       analysisMs: seconds("ANALYSIS_SECONDS", 900),
       secretsMs: seconds("SECRETS_SECONDS", 600),
     },
+    sideBySide: text("SIDE_BY_SIDE", "yes") !== "no",
     advisories: text("ADVISORIES", ""),
     feeds: { epss: feed("EPSS", EPSS), kev: feed("KEV", KEV) },
     cache: text("CACHE", path.join(home, ".cache")),

@@ -49,24 +49,24 @@ const called = (name: string) =>
         .filter((line) => line === name).length
     : 0;
 
+const start = (env: Record<string, string>) =>
+  startWorker({
+    url: place.url,
+    pipelines: PIPELINE,
+    env: {
+      ...place.env,
+      EXTRACTION_GITHUB_URL: server.url,
+      EXTRACTION_ALLOW_ADDRESSES: "127.0.0.1/32",
+      EXTRACTION_TOOL_PATH: tools,
+      ...env,
+    },
+    args: ["--pool", "scan", "--slots", "1", "--lease", "2s", "--store", place.store],
+  });
+
 it("goes on behind every step, whatever was killed in the one after it", { timeout: 6 * TIME }, async () => {
   const { pool, stillwake } = place;
-  const env = {
-    ...place.env,
-    EXTRACTION_GITHUB_URL: server.url,
-    EXTRACTION_ALLOW_ADDRESSES: "127.0.0.1/32",
-    EXTRACTION_TOOL_PATH: tools,
-    EXTRACTION_ADVISORIES: path.join(SAMPLES, "advisories"),
-    EXTRACTION_EPSS: feed.url,
-    EXTRACTION_KEV: path.join(SAMPLES, "kev.json"),
-  };
-  const start = () =>
-    startWorker({
-      url: place.url,
-      pipelines: PIPELINE,
-      env,
-      args: ["--pool", "scan", "--slots", "1", "--lease", "2s", "--store", place.store],
-    });
+  // One after the other, so that each is killed by itself.
+  const env = { EXTRACTION_SIDE_BY_SIDE: "no", EXTRACTION_EPSS: feed.url };
   // The test kills it more often than the contract allows, which every worker says anew.
   await pool.query(
     `create function public.patient() returns trigger language plpgsql as 'begin new.crash_limit := 100; return new; end';
@@ -74,7 +74,7 @@ it("goes on behind every step, whatever was killed in the one after it", { timeo
      create function public.slow() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock_shared(4242); return new; end';
      create trigger slow before insert on stillwake.artifacts for each row when (new.name like 'reports/%') execute function public.slow()`,
   );
-  let worker: WorkerProcess = await start();
+  let worker: WorkerProcess = await start(env);
   const { id } = await stillwake.enqueue(extraction, await place.input({ repository: "acme/site" }), { attempts: 100 });
 
   /** Dies as a machine does, or as a process that ran out of memory does: in turn. */
@@ -89,7 +89,7 @@ it("goes on behind every step, whatever was killed in the one after it", { timeo
       worker.signal("SIGKILL");
       for (const pid of runners) process.kill(pid, "SIGKILL");
       await worker.ended;
-      worker = await start();
+      worker = await start(env);
     }
     await before?.();
     await waitFor(async () => BigInt((await stillwake.get(id)).epoch) > BigInt(epoch), {
@@ -189,6 +189,20 @@ it("goes on behind every step, whatever was killed in the one after it", { timeo
   const artifacts = (await stillwake.artifacts(id)).map(({ name }) => name);
   expect(artifacts.filter((name) => name.startsWith("reports/"))).toHaveLength(3);
   recordFigure("extraction: killed in every step", kills, "kills", "one job, each step done once");
+});
+
+it("goes on with three scans that were killed side by side, each once more", { timeout: 3 * TIME }, async () => {
+  fs.rmSync(calls);
+  const worker = await start({});
+  const { id } = await place.stillwake.enqueue(extraction, await place.input({ repository: "acme/site" }));
+  const atWork = () => ["depscan", "semgrep", "trufflehog"].map(called);
+  await waitFor(() => atWork().every((count) => count === 1), { timeout: TIME, what: "all three to be at work" });
+  for (const pid of worker.runners()) process.kill(pid, "SIGKILL");
+  const { job, lines } = await place.ended(id);
+  expect(job, lines.join("\n")).toMatchObject({ state: "completed", attempt: 2, crashes: 1, missing: [] });
+  expect(atWork()).toEqual([2, 2, 2]);
+  expect(lines.filter((line) => line.startsWith("success SBOM generated"))).toHaveLength(1);
+  expect(lines.at(-1)).toBe("success Extraction complete");
 });
 
 function processesWith(...words: string[]): number[] {
