@@ -77,7 +77,9 @@ function hasGlibc() {
 }
 
 function install(reason) {
-  console.log(`Installing packages (${reason})`);
+  console.log(
+    `Installing packages (${reason}); about a minute, 900 MB with all that the tests and the example systems need`,
+  );
   // The outer command's own flags (-w, --omit, --json) arrive as npm_config_* and must not shape this install.
   const kept = /^npm_config_(registry|cache|cafile|userconfig|globalconfig|.*proxy|.*offline|strict_ssl)$/i;
   const env = Object.fromEntries(

@@ -36,6 +36,8 @@ create table if not exists extraction.repositories (
   commit          text,
   updated_at      timestamptz not null default now()
 );
+-- Which extraction each of its lists is of, and since when: {"code": {"extraction": "…", "at": "…"}}. What is not in there nobody has looked for.
+alter table extraction.repositories add column if not exists looked jsonb not null default '{}';
 
 create index if not exists repositories_extracting on extraction.repositories (extraction_id) where status = 'extracting';
 
@@ -169,7 +171,7 @@ begin
     returning e.id
   )
   select array_agg(r.id) into v_ids from recorded r;
-  -- The repository stands as its last extraction does. An attempt that begins behind the last step says "extracting" once more, so that a completed one is brought too.
+  -- The repository stands as the extraction does that it shows: the newest, or an older one that completed when the newest had not.
   update extraction.repositories r set status = case e.status when 'completed' then 'ready' else e.status end, error = e.error, updated_at = now()
   from extraction.extractions e
   where e.id = any (v_ids) and r.extraction_id = e.id and r.project_id = e.project_id
@@ -213,6 +215,6 @@ begin
   grant select, insert, update, delete on extraction.dependencies, extraction.vulnerabilities, extraction.findings, extraction.reports to extraction_pipeline;
   grant select, insert, update on extraction.extractions to extraction_pipeline;
   grant select on extraction.repositories to extraction_pipeline;
-  grant update (status, error, extraction_id, commit, updated_at) on extraction.repositories to extraction_pipeline;
+  grant update (status, error, extraction_id, commit, looked, updated_at) on extraction.repositories to extraction_pipeline;
 end
 $$;

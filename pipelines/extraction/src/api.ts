@@ -116,7 +116,7 @@ export function createApi(options: ApiOptions): Hono {
   });
   api.delete("/projects/:id", async (c) => {
     const open = await inTransaction(pool, (tx) => projects.deleteProject(tx, organization, projectId(c)));
-    if (open !== undefined) await cancel(open, { ...BY, reason: "Its project was deleted" });
+    for (const one of open) await cancel(one, { ...BY, reason: "Its project was deleted" });
     return c.body(null, 204);
   });
 

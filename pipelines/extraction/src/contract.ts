@@ -72,7 +72,8 @@ export const extraction = pipeline("extraction", {
     most: "2m",
     exhausted: "Extraction failed after {attempts} attempts (machine crash or timeout)",
   },
-  timeout: "1h",
+  // More than the time limits of its steps together, an hour one after the other: a step that is slow is told as what it is.
+  timeout: "90m",
   silence: "10m",
   // Old ones can be read: lines and reports stay as long.
   keep: { completed: "90d", failed: "90d", cancelled: "90d" },

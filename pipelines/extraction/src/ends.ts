@@ -2,43 +2,66 @@
 // of one extraction, whole, and never those of two.
 import type pg from "pg";
 import type { Output } from "./contract.ts";
-import type { Exploitation, Finding, Vulnerability } from "./model.ts";
+import type { Exploitation, Exploited, Finding, Vulnerability } from "./model.ts";
 import type { Report } from "./reports/reports.ts";
+import { isSuperseded, type List, noteLooked, type Standing, unlessGone } from "./standing.ts";
 
 export interface Found {
   /** Undefined: nobody could look, and what was known stays. */
   vulnerabilities: Vulnerability[] | undefined;
-  exploited: Record<string, Exploitation>;
+  /** Undefined: no feed was asked, and what is known of a CVE stays. */
+  exploited: Exploited | undefined;
   code: Finding[] | undefined;
   secrets: Finding[] | undefined;
   reports: Report[];
   result: Output;
 }
 
-/** An attempt has begun. Repeated by every attempt, and of no weight: the engine knows better. */
-export async function begin(pool: pg.Pool, extractionId: string, projectId: string): Promise<void> {
-  await pool.query(
-    `with this as (
-       insert into extraction.extractions (id, project_id, status, started_at) values ($1, $2, 'running', now())
-       on conflict (id) do update set status = 'running', started_at = coalesce(extractions.started_at, now()), error = null, ended_at = null, recorded_at = null
-         where extractions.status <> 'completed'
-     )
-     update extraction.repositories set status = 'extracting', error = null, extraction_id = $1, updated_at = now() where project_id = $2`,
-    [extractionId, projectId],
-  );
+export interface Ended {
+  /** From the beginning of its first attempt, or of the first since somebody retried it. */
+  tookMs: number;
+  /** A later one has stored its findings, and they stay. */
+  superseded: boolean;
 }
 
-/** Answers how long it took, from the beginning of its first attempt. */
-export async function complete(
-  tx: pg.PoolClient,
-  extractionId: string,
-  projectId: string,
-  found: Found,
-): Promise<number> {
-  if (found.vulnerabilities)
-    await replaceVulnerabilities(tx, extractionId, projectId, found.vulnerabilities, found.exploited);
-  if (found.code) await replaceFindings(tx, extractionId, projectId, "code", found.code);
-  if (found.secrets) await replaceFindings(tx, extractionId, projectId, "secret", found.secrets);
+/**
+ * An attempt has begun. Repeated by every attempt, and of no weight: the engine knows better. It may also come late, from an attempt that was given up long ago:
+ * the project goes on showing its newest extraction.
+ */
+export async function begin(pool: pg.Pool, { extractionId, projectId }: Standing): Promise<void> {
+  const begun = pool.query(
+    `with this as (
+       insert into extraction.extractions (id, project_id, status, started_at) values ($1, $2, 'running', now())
+       on conflict (id) do update set status = 'running', error = null, ended_at = null, recorded_at = null,
+         started_at = case when extractions.ended_at is null then coalesce(extractions.started_at, now()) else now() end
+         where extractions.status <> 'completed'
+       returning id, created_at
+     )
+     update extraction.repositories r set status = 'extracting', error = null, extraction_id = $1, updated_at = now()
+     from this
+     where r.project_id = $2 and not exists (
+       select from extraction.extractions later where later.project_id = $2 and (later.created_at, later.id) > (this.created_at, this.id)
+     )`,
+    [extractionId, projectId],
+  );
+  await unlessGone(begun);
+}
+
+export function complete(tx: pg.PoolClient, standing: Standing, found: Found): Promise<Ended> {
+  return unlessGone(end(tx, standing, found));
+}
+
+async function end(tx: pg.PoolClient, standing: Standing, found: Found): Promise<Ended> {
+  const { extractionId, projectId } = standing;
+  const superseded = await isSuperseded(tx, standing);
+  if (!superseded) await replace(tx, standing, found);
+  const { result } = found;
+  const { rows } = await tx.query(
+    `insert into extraction.extractions as e (id, project_id, status, commit, summary, ended_at) values ($1, $2, 'completed', $3, $4, now())
+     on conflict (id) do update set status = 'completed', error = null, commit = excluded.commit, summary = excluded.summary, ended_at = now()
+     returning round(extract(epoch from now() - coalesce(e.started_at, now())) * 1000)::float as took`,
+    [extractionId, projectId, result.commit, JSON.stringify(result)],
+  );
   for (const { name, size, sha256 } of found.reports) {
     await tx.query(
       `insert into extraction.reports (extraction_id, name, size, sha256) values ($1, $2, $3, $4)
@@ -46,29 +69,43 @@ export async function complete(
       [extractionId, name, size, sha256],
     );
   }
-  const { result } = found;
-  const { rows } = await tx.query(
-    `update extraction.extractions set status = 'completed', error = null, commit = $2, summary = $3, ended_at = now() where id = $1
-     returning round(extract(epoch from now() - coalesce(started_at, now())) * 1000)::float as took`,
-    [extractionId, result.commit, JSON.stringify(result)],
-  );
-  await tx.query(
-    `update extraction.repositories set status = 'ready', error = null, commit = $2, updated_at = now() where project_id = $1`,
-    [projectId, result.commit],
-  );
-  return rows[0]?.took ?? 0;
+  if (!superseded) {
+    await tx.query(
+      `update extraction.repositories set status = 'ready', error = null, extraction_id = $1, commit = $3, updated_at = now() where project_id = $2`,
+      [extractionId, projectId, result.commit],
+    );
+  }
+  return { tookMs: rows[0].took, superseded };
+}
+
+async function replace(tx: pg.PoolClient, standing: Standing, found: Found): Promise<void> {
+  const { vulnerabilities, exploited, code, secrets } = found;
+  const lists: List[] = [];
+  if (vulnerabilities) {
+    await replaceVulnerabilities(tx, standing, vulnerabilities, exploited);
+    lists.push("vulnerabilities");
+  }
+  if (code) {
+    await replaceFindings(tx, standing, "code", code);
+    lists.push("code");
+  }
+  if (secrets) {
+    await replaceFindings(tx, standing, "secret", secrets);
+    lists.push("secrets");
+  }
+  await noteLooked(tx, standing, lists);
 }
 
 /** Those that are still there keep the day they were first seen. */
 async function replaceVulnerabilities(
   tx: pg.PoolClient,
-  extractionId: string,
-  projectId: string,
+  { extractionId, projectId }: Standing,
   found: readonly Vulnerability[],
-  exploited: Record<string, Exploitation>,
+  exploited: Exploited | undefined,
 ): Promise<void> {
+  const known = await knownOf(tx, projectId);
   for (const part of partsOf(found)) {
-    const rows = part.map((one) => ({ ...one, ...(one.cve ? exploited[one.cve] : undefined) }));
+    const rows = part.map((one) => ({ ...one, ...(one.cve !== null && exploitationOf(one.cve, exploited, known)) }));
     await tx.query(
       `insert into extraction.vulnerabilities
          (project_id, extraction_id, id, purl, name, version, aliases, cve, severity, score, summary, fixed, reachable, source, url, epss, percentile, kev)
@@ -87,10 +124,31 @@ async function replaceVulnerabilities(
   ]);
 }
 
+/** By CVE. */
+async function knownOf(tx: pg.PoolClient, projectId: string): Promise<Map<string, Exploitation>> {
+  const { rows } = await tx.query(
+    "select distinct on (cve) cve, epss, percentile, kev from extraction.vulnerabilities where project_id = $1 and cve is not null order by cve",
+    [projectId],
+  );
+  return new Map(rows.map(({ cve, ...rest }) => [cve, rest]));
+}
+
+/** Of a feed that was read, what it says; of one that did not answer, what it said before. */
+function exploitationOf(
+  cve: string,
+  exploited: Exploited | undefined,
+  known: ReadonlyMap<string, Exploitation>,
+): Exploitation {
+  const said = exploited?.byCve[cve];
+  const before = known.get(cve);
+  const scored = exploited?.read.epss ? said : before;
+  const listed = exploited?.read.kev ? said : before;
+  return { epss: scored?.epss ?? null, percentile: scored?.percentile ?? null, kev: listed?.kev ?? null };
+}
+
 async function replaceFindings(
   tx: pg.PoolClient,
-  extractionId: string,
-  projectId: string,
+  { extractionId, projectId }: Standing,
   kind: Finding["kind"],
   found: readonly Finding[],
 ): Promise<void> {

@@ -1,5 +1,5 @@
 // How a failure is said: once in red where it happened, in the words of the one who threw it, and once at the end as what it means for the extraction.
-import { Fatal } from "stillwake";
+import { Fatal, StillwakeError } from "stillwake";
 import type { JobContext, StepHandle } from "stillwake/worker";
 import { Told } from "./told.ts";
 
@@ -26,7 +26,7 @@ export async function saying<T>(job: JobContext, work: () => Promise<T>): Promis
     return await work();
   } catch (error) {
     if (!isObject(error) || job.signal.aborted) throw error;
-    const last = error instanceof Fatal || job.attempt >= job.maxAttempts;
+    const last = endsIt(error) || job.attempt >= job.maxAttempts;
     if (!said.has(error) && !last) job.log.error(words(error), dataOf(error));
     lastWords.set(
       error,
@@ -42,6 +42,11 @@ export async function saying<T>(job: JobContext, work: () => Promise<T>): Promis
 export function explain(error: unknown): string | undefined {
   if (!isObject(error)) return undefined;
   return lastWords.get(error) ?? (error instanceof Told || error instanceof Fatal ? error.message : undefined);
+}
+
+/** As the runtime judges it: one of its own that cannot succeed by being repeated ends the job as well, such as an artifact without a store. */
+function endsIt(error: object): boolean {
+  return error instanceof StillwakeError && !error.retryable;
 }
 
 function words(error: object): string {

@@ -57,6 +57,12 @@ export interface Exploitation {
   kev: { added: string; due: string | null; ransomware: boolean } | null;
 }
 
+/** What the feeds say of all that was found, by CVE, and which of them could be read: of the others, what was known before stays. */
+export interface Exploited {
+  byCve: Record<string, Exploitation>;
+  read: { epss: boolean; kev: boolean };
+}
+
 /** A place in the code, found by a rule: static analysis, or a secret. The secret itself is never in here. */
 export interface Finding {
   kind: "code" | "secret";

@@ -1,6 +1,7 @@
 // An extraction from top to bottom: clone, bill of materials, dependencies, vulnerabilities, code, secrets, reports. Critical steps end the job when they
 // fail, optional ones leave a warning. What a step found stands in its result or in an artifact, so that another attempt, on another machine, goes on behind it.
 import fs from "node:fs/promises";
+import { Fatal } from "stillwake";
 import { implement, type StepHandle } from "stillwake/worker";
 import { cloneRepository, restoreCheckout, SOURCE, type Source } from "./clone/clone.ts";
 import { extraction, type Output, PROVIDER_NAMES } from "./contract.ts";
@@ -22,9 +23,11 @@ export default implement(
       const settings = readSettings();
       const pool = applicationPool(settings.databaseUrl);
       const source: Source = { input, settings, hide: (value) => job.secret(value) };
-      await begin(pool, job.id, input.projectId).catch((error) =>
-        job.log.warn("The project's page may be late", { error: String(error) }),
-      );
+      const standing = { projectId: input.projectId, extractionId: job.id };
+      await begin(pool, standing).catch((error) => {
+        if (error instanceof Fatal) throw error;
+        job.log.warn("The project's page may be late", { error: String(error) });
+      });
 
       /** How many of its seven parts are done. */
       const far = (done: number) => job.progress({ done, total: 7 });
@@ -54,27 +57,26 @@ export default implement(
             const made = await makeSbom(step, { directory, packagePath: input.packagePath, settings });
             const places = [directory, await fs.realpath(directory), await job.scratch(), `../${SOURCE}`];
             await job.artifact(ARTIFACTS.sbom, () => withoutPlaces(made.file, places));
-            return { components: made.components };
+            return { components: made.components, manifests: made.manifests };
           }),
       );
 
       far(2);
 
-      const dependencies = await job.tx(
+      const synced = await job.tx(
         "deps_sync",
         {
           start: "Syncing dependencies to database...",
-          end: ({ direct, transitive }) => `Dependencies synced (${direct} direct, ${transitive} transitive)`,
+          end: ({ direct, transitive, superseded }) =>
+            superseded
+              ? "Dependencies not synced - a later extraction of this project has stored its own"
+              : `Dependencies synced (${direct} direct, ${transitive} transitive)`,
           retry: { attempts: 3 },
         },
         reaching(pool),
-        async (tx) =>
-          syncDependencies(
-            tx,
-            { projectId: input.projectId, extractionId: job.id },
-            await job.artifactFile(ARTIFACTS.sbom),
-          ),
+        async (tx) => syncDependencies(tx, standing, await job.artifactFile(ARTIFACTS.sbom)),
       );
+      const dependencies = { direct: synced.direct, transitive: synced.transitive };
 
       far(3);
 
@@ -97,10 +99,11 @@ export default implement(
         secrets: scanned.secrets ?? null,
         reports: (reports ?? []).map(({ name }) => name),
       };
-      const tookMs = await job.tx("storing", {}, pool, (tx) =>
-        complete(tx, job.id, input.projectId, { ...found, reports: reports ?? [], result }),
+      const ended = await job.tx("storing", {}, pool, (tx) =>
+        complete(tx, standing, { ...found, reports: reports ?? [], result }),
       );
-      await job.step("complete", (step) => step.log.success("Extraction complete", { took_ms: tookMs }));
+      if (ended.superseded) job.log.warn("A later extraction of this project has completed - what it found stays");
+      await job.step("complete", (step) => step.log.success("Extraction complete", { took_ms: ended.tookMs }));
       return result;
     }),
   { explain },

@@ -4,6 +4,7 @@ import type pg from "pg";
 import type { Enqueued, Stillwake } from "stillwake";
 import { extraction, type Output, type Provider } from "./contract.ts";
 import type { Severity } from "./model.ts";
+import type { Looked } from "./standing.ts";
 import { type Page, type Paged, pageOf } from "./web/paging.ts";
 import { notFound, Refusal } from "./web/problems.ts";
 import type { ChangedProject, NewProject } from "./web/requests.ts";
@@ -29,6 +30,8 @@ export interface Project {
   /** As of the last extraction that could look, by severity. */
   vulnerabilities: Partial<Record<Severity, number>>;
   dependencies: number;
+  /** How old each list is, and whose. */
+  looked: Looked;
 }
 
 export interface Extraction {
@@ -50,7 +53,7 @@ const EXTRACTION = `e.id, e.project_id as "projectId", e.status, e.error, e.miss
   e.created_at as "createdAt", e.started_at as "startedAt", e.ended_at as "endedAt"`;
 
 const PROJECT = `p.id, p.name, r.provider, r.full_name as repository, r.branch, r.package_path as "packagePath", r.ecosystem,
-  r.installation_id as "installationId", r.integration_id as "integrationId", r.status, r.error, r.commit, p.created_at as "createdAt",
+  r.installation_id as "installationId", r.integration_id as "integrationId", r.status, r.error, r.commit, r.looked, p.created_at as "createdAt",
   (select to_jsonb(l) from (select ${EXTRACTION} from extraction.extractions e where e.project_id = p.id order by e.created_at desc, e.id desc limit 1) l) as extraction,
   coalesce((select jsonb_object_agg(v.severity, v.number) from (select severity, count(*) as number from extraction.vulnerabilities where project_id = p.id group by severity) v), '{}') as vulnerabilities,
   (select count(*)::integer from extraction.dependencies d where d.project_id = p.id) as dependencies`;
@@ -162,14 +165,16 @@ export async function changeProject(
   return readProject(tx, organization, id);
 }
 
-/** Answers the extraction that is under way and has to be cancelled. */
-export async function deleteProject(tx: pg.PoolClient, organization: string, id: string): Promise<string | undefined> {
+/** Answers the extractions that may be under way and have to be cancelled: one that somebody has retried was recorded as ended. */
+export async function deleteProject(tx: pg.PoolClient, organization: string, id: string): Promise<string[]> {
   await lockProject(tx, organization, id);
-  const { rows } = await tx.query("select id from extraction.extractions where project_id = $1 and ended_at is null", [
-    id,
-  ]);
+  const { rows } = await tx.query(
+    `select id from extraction.extractions where project_id = $1 and recorded_at is null
+     union select extraction_id from extraction.repositories where project_id = $1 and extraction_id is not null`,
+    [id],
+  );
   await tx.query("delete from extraction.projects where id = $1", [id]);
-  return rows[0]?.id;
+  return rows.map((row) => row.id);
 }
 
 /** A job and its row, or those that are on their way already: the engine lets a project have one. Whoever asks for the same project waits here, not in the engine. */

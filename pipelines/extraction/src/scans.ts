@@ -3,7 +3,7 @@
 import fs from "node:fs/promises";
 import type { JobContext, StepHandle, StepOptions } from "stillwake/worker";
 import { analyseCode } from "./analysis/analyse.ts";
-import { ARTIFACTS, type Exploitation, type Finding, type Vulnerability } from "./model.ts";
+import { ARTIFACTS, type Exploited, type Finding, type Vulnerability } from "./model.ts";
 import { findSecrets } from "./secrets/find-secrets.ts";
 import type { Settings } from "./settings.ts";
 import { exploitationOf } from "./vulnerabilities/exploitation.ts";
@@ -12,7 +12,7 @@ import { scanVulnerabilities } from "./vulnerabilities/scan.ts";
 /** Undefined, each: nobody could look. */
 export interface Scanned {
   vulnerabilities: { total: number; critical: number } | undefined;
-  exploited: Record<string, Exploitation> | undefined;
+  exploited: Exploited | undefined;
   code: number | undefined;
   secrets: number | undefined;
 }
@@ -72,7 +72,7 @@ export async function readFound(job: JobContext, scanned: Scanned) {
   const { vulnerabilities, exploited, code, secrets } = scanned;
   return {
     vulnerabilities: vulnerabilities && (await read<Vulnerability>(job, ARTIFACTS.vulnerabilities)),
-    exploited: exploited ?? {},
+    exploited,
     code: code === undefined ? undefined : await read<Finding>(job, ARTIFACTS.code),
     secrets: secrets === undefined ? undefined : await read<Finding>(job, ARTIFACTS.secrets),
   };
@@ -119,7 +119,7 @@ async function vulnerabilitiesOf(job: JobContext, tree: Tree, settings: Settings
   );
   const exploited =
     vulnerabilities &&
-    (await job.optional<Record<string, Exploitation>>("vuln_scan/exploitation", async (step) =>
+    (await job.optional<Exploited>("vuln_scan/exploitation", async (step) =>
       exploitationOf(step, await read<Vulnerability>(job, ARTIFACTS.vulnerabilities), settings),
     ));
   return { vulnerabilities, exploited };

@@ -3,39 +3,44 @@
 import type pg from "pg";
 import type { Dependency } from "./model.ts";
 import { readBom } from "./sbom/components.ts";
+import { isSuperseded, noteLooked, type Standing, unlessGone } from "./standing.ts";
 import { tell } from "./told.ts";
 
 export interface Synced {
   direct: number;
   transitive: number;
+  /** A later extraction has stored its own, and they stay. */
+  superseded: boolean;
 }
 
 /** Small enough for a statement of a moment, large enough that 50,000 components are 50 of them. */
 const BATCH = 1000;
 
-export async function syncDependencies(
-  tx: pg.PoolClient,
-  { projectId, extractionId }: { projectId: string; extractionId: string },
-  sbomFile: string,
-): Promise<Synced> {
+export async function syncDependencies(tx: pg.PoolClient, standing: Standing, sbomFile: string): Promise<Synced> {
   // Sorted by package URL, so that two transactions on the same rows wait for one another instead of both failing.
   const { dependencies } = await readBom(sbomFile);
+  const direct = dependencies.filter((one) => one.direct).length;
+  const superseded = await isSuperseded(tx, standing);
+  if (!superseded) await unlessGone(replace(tx, standing, dependencies));
+  return { direct, transitive: dependencies.length - direct, superseded };
+}
+
+async function replace(tx: pg.PoolClient, standing: Standing, dependencies: readonly Dependency[]): Promise<void> {
+  const { projectId, extractionId } = standing;
   for (let at = 0; at < dependencies.length; at += BATCH) {
-    await store(tx, projectId, extractionId, dependencies.slice(at, at + BATCH));
+    await store(tx, standing, dependencies.slice(at, at + BATCH));
   }
   await tx.query("delete from extraction.dependencies where project_id = $1 and extraction_id <> $2", [
     projectId,
     extractionId,
   ]);
-  const direct = dependencies.filter((one) => one.direct).length;
-  return { direct, transitive: dependencies.length - direct };
+  await noteLooked(tx, standing, ["dependencies"]);
 }
 
 /** Those that are still there keep the day they were first seen. */
 async function store(
   tx: pg.PoolClient,
-  projectId: string,
-  extractionId: string,
+  { projectId, extractionId }: Standing,
   batch: readonly Dependency[],
 ): Promise<void> {
   await tx.query(

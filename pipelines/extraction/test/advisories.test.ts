@@ -8,6 +8,7 @@ import { loadAdvisories, readAdvisory } from "../src/vulnerabilities/advisories.
 
 const root = fs.mkdtempSync(path.join(os.tmpdir(), "extraction-advisories-"));
 afterAll(() => fs.rmSync(root, { recursive: true, force: true }));
+const LEFT_PAD = { name: "left-pad", ecosystem: "npm" };
 const never = new AbortController().signal;
 
 describe("a folder of advisories", () => {
@@ -61,6 +62,43 @@ describe("a folder of advisories", () => {
     fs.symlinkSync(folder, path.join(folder, "loop"));
     const { count, broken, byPackage } = await loadAdvisories(folder, new Set(["npm/left-pad"]), never);
     expect([count, broken.count, byPackage.get("npm/left-pad")!.length]).toEqual([2, 0, 2]);
+  });
+
+  it("has of one advisory in several files the newest, whichever is read first", async () => {
+    const at = (modified: string, fixed: string, more = {}) =>
+      osv("A-1", { modified, affected: [{ package: LEFT_PAD, versions: [fixed] }], ...more });
+    const [old, young] = [at("2024-01-01T00:00:00Z", "1"), at("2025-01-01T00:00:00Z", "2")];
+    for (const [first, second] of [
+      [old, young],
+      [young, old],
+    ] as const) {
+      const folder = folderOf({ "a.json": first, "b/a.json": second });
+      const { count, byPackage } = await loadAdvisories(folder, new Set(["npm/left-pad"]), never);
+      expect([count, byPackage.get("npm/left-pad")!.map(({ affected }) => affected.versions)]).toEqual([1, [["2"]]]);
+    }
+    const gone = at("2026-01-01T00:00:00Z", "3", { withdrawn: "2026-01-01T00:00:00Z" });
+    const { count, byPackage } = await loadAdvisories(
+      folderOf({ "a.json": old, "b.json": gone, "c.json": young }),
+      new Set(["npm/left-pad"]),
+      never,
+    );
+    expect([count, byPackage.size]).toEqual([0, 0]);
+  });
+
+  it("takes a YAML's null for nothing, and no advisory for withdrawn because of it", async () => {
+    const yaml = (id: string, nothing: string) =>
+      `id: ${id}\nsummary: ${nothing}\nwithdrawn: ${nothing}\naffected:\n- package: {name: left-pad, ecosystem: npm}\n  versions: ['1']\n`;
+    const folder = folderOf({
+      "a.yaml": yaml("A-1", "null"),
+      "b.yaml": yaml("A-2", "~"),
+      "c.yaml": yaml("A-3", ""),
+      "d.yaml": yaml("A-4", "2026-01-01T00:00:00Z"),
+    });
+    const { count, byPackage } = await loadAdvisories(folder, new Set(["npm/left-pad"]), never);
+    expect([count, byPackage.get("npm/left-pad")!.map(({ advisory }) => advisory.summary)]).toEqual([
+      3,
+      ["A-1", "A-2", "A-3"],
+    ]);
   });
 
   it("ends somewhere: files that are too large and folders that are too deep are left out, and counted", async () => {

@@ -73,7 +73,7 @@ test("T56: neither a configuration of the repository nor its ignore files decide
   });
   const { found, lines } = await search(analyseCode, directory);
   expect(found?.map((one) => one.path)).toEqual([".hidden/b.js", "a.js"]);
-  expect(lines).toContain("info Findings in minified code are left out");
+  expect(lines).toContain("info 2 minified files were not searched");
 });
 
 test("a fingerprint outlives that code moves, tells equal places apart and knows nothing of what is in quotes", async () => {

@@ -199,7 +199,7 @@ describe("a list", () => {
     const ids = ["0002", "0001", "0004", "0003"].map((end) => `STILLWAKE-2026-${end}`);
     for (const limit of [1, 3, 50]) expect((await all("vulnerabilities", limit)).map(({ id }) => id)).toEqual(ids);
     expect((await all("vulnerabilities", 50, "&kev=true")).map(({ id, kev }) => [id, kev])).toEqual([
-      [ids[0], FOUND.exploited["CVE-2026-2000"]!.kev],
+      [ids[0], FOUND.exploited!.byCve["CVE-2026-2000"]!.kev],
     ]);
     expect((await all("vulnerabilities", 50, "&kev=false")).map(({ id }) => id)).toEqual(ids.slice(1));
     expect((await all("vulnerabilities", 50, "&severity=low,medium")).map(({ id }) => id)).toEqual(ids.slice(2));

@@ -212,7 +212,7 @@ describe("an extraction", () => {
     await hand(pool, job, end);
     expect((await api.get(`/projects/${id}`)).body).toMatchObject({ status: "failed", error: "First" });
     await stillwake.retry(job);
-    await begin(pool, job, id);
+    await begin(pool, { extractionId: job, projectId: id });
     expect((await api.get(`/projects/${id}`)).body).toMatchObject({ status: "extracting", error: null });
     expect((await api.get(`/extractions/${job}`)).body).toMatchObject({ status: "queued", error: null, endedAt: null });
     await hand(pool, job, { ...end, failure: { message: "Second" } });

@@ -2,6 +2,7 @@
 import { execFile, execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
+import http from "node:http";
 import path from "node:path";
 import { promisify } from "node:util";
 import { describe, expect, it } from "vitest";
@@ -9,7 +10,7 @@ import { recordFigure } from "../../../test/setup/figures.ts";
 import { locate } from "../src/clone/address.ts";
 import { checkVersion } from "../src/clone/git.ts";
 import { tooLarge } from "../src/clone/limits.ts";
-import { commitFolder } from "../src/demo/git-server.ts";
+import { commitFolder, serveRepositories } from "../src/demo/git-server.ts";
 import { readSettings } from "../src/settings.ts";
 import { cloning, filesIn, troubles } from "./setup/cloning.ts";
 import { Repository } from "./setup/git-server.ts";
@@ -53,6 +54,17 @@ describe("a clone", () => {
     expect(seen).toEqual({ "old.txt": "old" });
   });
 
+  it("says so when it comes from a mirror", async () => {
+    const { logs } = await clone({
+      env: { EXTRACTION_GITHUB_URL: "https://github.example.com", EXTRACTION_MIRRORS: `github:acme=${server.url}` },
+    });
+    expect(logs.map(({ message }) => message)).toEqual([
+      "Cloning repository...",
+      "From the mirror at 127.0.0.1",
+      "Repository cloned successfully",
+    ]);
+  });
+
   it("brings a folder that was made a repository of, and the same folder makes the same commit", async () => {
     const from = path.join(folder, "sample");
     fs.mkdirSync(path.join(from, "lib"), { recursive: true });
@@ -82,7 +94,9 @@ describe("the files of a clone that are needed on another machine", () => {
     expect(job).toMatchObject({ state: "completed", output: { commit: first } });
     expect(seen).toEqual({ "a.txt": "first" });
     expect(runs).toEqual({ cloning: 1, looking: 1 });
-    expect(logs.map(({ message }) => message)).toContain("Fetching the files again: they were on another machine");
+    expect(logs.map(({ message }) => message)).toContain(
+      "Fetching the files again: those of the attempt before are gone",
+    );
   });
 
   it("may be gone by then, and the person is told how to go on", async () => {
@@ -117,23 +131,32 @@ describe("the limit of a clone", () => {
     recordFigure("extraction: sent of 12 MB until a clone with a limit of 1 MB was ended", server.sent / MB, "MB");
   });
 
-  it("is met before anything is written when a small pack holds a huge file, and when it holds endless names", async () => {
+  it("is met before anything is written when a small pack holds a huge file, and when it holds endless names of files or of folders", async () => {
     const huge = new Repository(server.root, "acme/huge");
     huge.commitFiles({ "a.bin": Buffer.alloc(16 * MB) });
     const bomb = new Repository(server.root, "acme/bomb");
-    let tree = bomb.tree([["100644", "f", bomb.blob("x")]]);
-    // Ten to the power of ten files in twelve objects.
+    const blob = bomb.blob("x");
+    let tree = bomb.tree(Array.from("0123456789", (name) => ["100644", name, blob] as const));
+    // Ten to the power of eleven files in twelve objects.
     for (let level = 0; level < 10; level += 1) {
       tree = bomb.tree(Array.from("0123456789", (name) => ["40000", name, tree] as const));
     }
     bomb.commit(tree);
-    const [tooBig, tooMany] = await Promise.all([
+    const hollow = new Repository(server.root, "acme/hollow");
+    let empty = hollow.tree([]);
+    for (let level = 0; level < 10; level += 1) {
+      empty = hollow.tree(Array.from("0123456789", (name) => ["40000", name, empty] as const));
+    }
+    hollow.commit(empty);
+    const [tooBig, tooMany, tooHollow] = await Promise.all([
       clone({ input: { repository: "acme/huge" }, env: { EXTRACTION_CLONE_GB: "0.01" } }),
       clone({ input: { repository: "acme/bomb" }, env: { EXTRACTION_CLONE_FILES: "5000" } }),
+      clone({ input: { repository: "acme/hollow" }, env: { EXTRACTION_CLONE_FILES: "5000" } }),
     ]);
     expect(troubles(tooBig)[0]).toBe("error: Repository is too large to scan (>0.01GB)");
     expect(troubles(tooMany)[0]).toBe("error: Repository has too many files to scan (>5,000)");
-    for (const { job } of [tooBig, tooMany]) expect(job.failure).toMatchObject({ name: "Fatal" });
+    expect(troubles(tooHollow)[0]).toBe("error: Repository has too many folders to scan (>5,000)");
+    for (const { job } of [tooBig, tooMany, tooHollow]) expect(job.failure).toMatchObject({ name: "Fatal" });
   });
 
   it("is the room on the disk too", async (context) => {
@@ -249,4 +272,19 @@ describe("the git of the worker", () => {
       pin: "git.example.com:443:[2606:50c0:8000::64]",
     });
   });
+});
+
+it("a git server of ours outlives an address that is none", async () => {
+  const { url, close } = await serveRepositories({ root: server.root });
+  const ask = (asked: string) =>
+    new Promise<number | undefined>((resolve, reject) => {
+      http.get(url, { path: asked }, (answer) => resolve(answer.resume().statusCode)).on("error", reject);
+    });
+  try {
+    for (const none of ["//", "http://[", "//:x/"]) expect(await ask(none)).toBe(400);
+    expect(await ask("/acme/nothing.git/info/refs?service=git-upload-pack")).toBe(404);
+    expect(await ask("/acme/site.git/info/refs?service=git-upload-pack")).toBe(200);
+  } finally {
+    await close();
+  }
 });

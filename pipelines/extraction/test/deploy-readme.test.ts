@@ -37,13 +37,17 @@ describe("the arithmetic", () => {
 
   it("the lines of the estimate are the calculator's", () => {
     const lines = paid(100).lines.map(({ what, reckoning }) => `${what}|${reckoning}`);
-    const shown = [...costs.matchAll(/^(\S.*?) {2,}(\S+(?: s| a month)?) {2,}(.*)$/gm)];
-    expect(shown).toHaveLength(5);
+    const shown = [...costs.matchAll(/^(\S.*?) {2,}(\S+(?: s| machines| a month)?) {2,}(.*)$/gm)].filter(
+      ([, what]) => what !== "WHAT",
+    );
+    expect(shown).toHaveLength(7);
     for (const [, what, , because] of shown) expect(lines).toContain(`${what}|${because}`);
     const { amount, perJob, monthly } = paid(100);
     expect(shown.map(([, , is]) => is)).toEqual([
       "$0.00021302",
+      "100 machines",
       "360 s",
+      "36,000 s",
       `$${amount.toFixed(2)}`,
       `$${perJob.toFixed(6)}`,
       `$${monthly.toFixed(2)} a month`,

@@ -107,13 +107,20 @@ inBrowser("an extraction under npm start", () => {
   });
 });
 
+interface BrowserGlobals {
+  getComputedStyle(of: unknown): { color: string };
+}
+
 const line = ({ page: shows }: Visit, text: string) =>
   shows.locator(".line .message").getByText(text, { exact: true }).first();
 
 /** Of the mark before the line, as the browser draws it: blue, green, yellow or red by the level. */
 async function expectColour({ page: shows }: Visit, text: string, level: string): Promise<void> {
   const row = shows.locator(`.line.${level}`, { hasText: text }).first();
-  const drawn = (await row.locator(".mark").evaluate("(mark) => getComputedStyle(mark).color")) as string;
+  // In the page, whose globals are not those of this file.
+  const drawn = await row
+    .locator(".mark")
+    .evaluate((mark) => (globalThis as unknown as BrowserGlobals).getComputedStyle(mark).color);
   const [red = 0, green = 0, blue = 0] = (drawn.match(/[\d.]+/g) ?? []).map(Number);
   const hue = {
     success: green > red && green > blue,

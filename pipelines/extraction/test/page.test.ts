@@ -15,7 +15,7 @@ import {
 import { ROOT } from "../../../test/setup/build.ts";
 import { freshDatabase } from "../../../test/setup/database.ts";
 import { hand } from "./setup/callers.ts";
-import { extracted, failed, type Served, serveApp } from "./setup/served.ts";
+import { completed, extracted, failed, type Served, serveApp } from "./setup/served.ts";
 
 const database = await freshDatabase();
 const browser = browserRig();
@@ -220,6 +220,30 @@ inBrowser("the page", () => {
     await one.page.getByRole("button", { name: "Delete for good" }).click();
     await one.page.getByRole("heading", { level: 1, name: "Repositories" }).waitFor();
     expect((await served.api.get(`/projects/${body.id}`)).status).toBe(404);
+  });
+
+  it("says how old each list is, and what nobody has looked for", async () => {
+    const { body } = await served.api.post("/projects", { repository: "acme/aging", extract: false });
+    await completed(served, body.id, { vulnerabilities: [], code: undefined, secrets: [] });
+    const one = await visit(`projects/${body.id}`);
+    const { page } = one;
+    await page.getByText("No vulnerability is known", { exact: true }).waitFor();
+    await page.getByText(/^Vulnerabilities as of \d+ \w+.* \d\d:\d\d:\d\d\.$/).waitFor();
+    await page.getByRole("tab", { name: "Code and secrets" }).click();
+    await page.getByText("No secrets were found", { exact: true }).waitFor();
+    await page.getByText("Code: nobody has looked yet.").waitFor();
+    await completed(served, body.id, { vulnerabilities: undefined, secrets: undefined });
+    await page.reload();
+    await page.getByText("python-yaml-load").waitFor();
+    await page.getByText(/^Code as of \d.*\d\.$/).waitFor();
+    await page.getByText(/^Secrets as of .*, by an earlier extraction: the last one could not look\.$/).waitFor();
+    await page.getByRole("tab", { name: "Vulnerabilities" }).click();
+    await page.getByText("No vulnerability is known", { exact: true }).waitFor();
+    await page
+      .getByText(/^Vulnerabilities as of .*, by an earlier extraction: the last one could not look\.$/)
+      .waitFor();
+    await expectWell(one, "aging");
+    await served.api.delete(`/projects/${body.id}`);
   });
 
   it("fits a phone in the light, and says so where there is nothing", async () => {

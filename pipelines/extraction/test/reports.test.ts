@@ -7,19 +7,12 @@ import { writeFindings } from "../src/reports/findings.ts";
 import { type Content, type Given, REPORTS, type Report, writeReports } from "../src/reports/reports.ts";
 import { writeSarif } from "../src/reports/sarif.ts";
 import { writeSummary } from "../src/reports/summary.ts";
-import { HOSTILE, someContent } from "./setup/report-content.ts";
+import { component, HOSTILE, someContent } from "./setup/report-content.ts";
+import { expectSarif } from "./setup/sarif.ts";
 import { searching } from "./setup/searching.ts";
 
 const { run } = await searching();
 
-const component = (purl: string, manifest?: string) => ({
-  type: "library",
-  name: purl.split("/").at(-1)!.split("@")[0],
-  version: purl.split("@").at(-1),
-  purl,
-  "bom-ref": purl,
-  ...(manifest && { properties: [{ name: "SrcFile", value: manifest }] }),
-});
 const SBOM = JSON.stringify({
   bomFormat: "CycloneDX",
   specVersion: "1.6",
@@ -78,89 +71,12 @@ test("four reports are kept as artifacts, with where each vulnerable package com
     epss: 0.91,
   });
   expect(lodash).toMatchObject({ id: "GHSA-1", direct: true, manifest: "package-lock.json", epss: null });
-  expect(gin).toMatchObject({ id: "GO-3", direct: true, manifest: null });
+  expect(gin).toMatchObject({ id: "GO-3", direct: true, manifest: "service/go.mod" });
 
   const html = texts[REPORTS.summary]!;
   expect(html).toMatch(/exploited since 2024-01-02 \(.*KEV.*transitive · web\/package-lock\.json.*91\.0 %/s);
   expect(html).toMatch(/2 direct, 1 transitive/);
   expect(html).not.toMatch(/<script|javascript:|https?:\/\/(?!osv\.example)/i);
-});
-
-interface Result {
-  ruleId: string;
-  ruleIndex: number;
-  level: string;
-  message: { text: string };
-  partialFingerprints: Record<string, string>;
-  locations: {
-    physicalLocation: {
-      artifactLocation: { uri: string; uriBaseId: string };
-      region?: { startLine: number; endLine: number };
-    };
-  }[];
-}
-
-interface SarifRun {
-  tool: { driver: { rules: (Record<string, unknown> & { id: string; properties: Record<string, unknown> })[] } };
-  results: Result[];
-  automationDetails: { guid: string };
-  invocations: { toolExecutionNotifications: { message: { text: string } }[] }[];
-}
-
-/** What SARIF 2.1.0 asks for, of what we write. */
-function expectSarif(text: string): SarifRun {
-  const log = JSON.parse(text) as { runs: [SarifRun] };
-  expect(log).toMatchObject({
-    version: "2.1.0",
-    runs: [{ tool: { driver: { name: expect.any(String) } }, results: expect.any(Array) }],
-  });
-  const [{ tool, results, automationDetails, invocations }] = log.runs;
-  const { rules } = tool.driver;
-  expect(new Set(rules.map(({ id }) => id)).size).toBe(rules.length);
-  for (const rule of rules) {
-    expect(rule).toMatchObject({
-      shortDescription: { text: expect.stringMatching(/./) },
-      defaultConfiguration: { level: expect.stringMatching(/^(error|warning|note)$/) },
-    });
-    expect(rule.properties["security-severity"] ?? "0.0").toMatch(/^\d+\.\d$/);
-    if (rule.helpUri !== undefined) expect(rule.helpUri).toMatch(/^https?:\/\//);
-  }
-  for (const result of results) {
-    expect(rules[result.ruleIndex]?.id).toBe(result.ruleId);
-    expect(result.level).toMatch(/^(error|warning|note)$/);
-    expect(result.message.text).not.toBe("");
-    expect(Object.values(result.partialFingerprints)).toEqual([expect.stringMatching(/./)]);
-    for (const { physicalLocation } of result.locations) {
-      const { uri, uriBaseId } = physicalLocation.artifactLocation;
-      expect(uriBaseId).toBe("SRCROOT");
-      expect(uri).toMatch(/^[\w!~*'().%-]+(\/[\w!~*'().%-]+)*$/);
-      expect(new URL(uri, "file:///root/").href).toMatch(/^file:\/\/\/root\/./);
-      const { startLine = 1, endLine = 1 } = physicalLocation.region ?? {};
-      expect(startLine).toBeGreaterThan(0);
-      expect(endLine).toBeGreaterThanOrEqual(startLine);
-    }
-  }
-  expect(automationDetails.guid).toMatch(/^[0-9a-f-]{36}$/);
-  expect(invocations).toHaveLength(1);
-  return log.runs[0];
-}
-
-test("the SARIF is what its standard asks for, and vulnerabilities stand at their manifests", async () => {
-  const run = expectSarif(writeSarif(someContent()));
-  const places = run.results.map(
-    (one) => `${one.ruleId} ${one.locations[0]?.physicalLocation.artifactLocation.uri} ${one.level}`,
-  );
-  expect(places).toEqual([
-    "GHSA-2 web/package-lock.json error",
-    "GHSA-1 package-lock.json error",
-    "GO-3 undefined warning",
-    "code/js-eval src/a%20b.js error",
-    "secret/aws-access-token config.env error",
-  ]);
-  expect(run.tool.driver.rules[3]?.properties).toEqual({
-    tags: ["security", "code", "external/cwe/cwe-95"],
-    "security-severity": "8.0",
-  });
 });
 
 const WRITERS: [string, (content: Content) => string][] = [
@@ -256,4 +172,14 @@ test("hostile findings: markup, colours, turned writing, a megabyte of text and 
   const json = [...writeFindings(content)].join("");
   expect(json.length).toBeLessThan(40_000);
   expect(JSON.parse(json).code).toHaveLength(code.length);
+});
+
+test("a feed that was not read is named, so that nobody takes its silence for safety", () => {
+  const unread = { ...someContent(), exploited: { byCve: {}, read: { epss: true, kev: false } } };
+  const { invocations } = expectSarif(writeSarif(unread));
+  expect(invocations[0]?.toolExecutionNotifications.map(({ message }) => message.text)).toEqual([
+    "KEV was not read in this extraction",
+  ]);
+  expect(writeSummary(unread)).toContain("KEV was not read in this extraction.");
+  expect(writeSummary({ ...unread, exploited: undefined })).toContain("EPSS was not read in this extraction.");
 });

@@ -5,6 +5,8 @@ import fs from "node:fs";
 import path from "node:path";
 import { waitFor } from "stillwake/testing";
 import { afterAll, describe, expect, it } from "vitest";
+import { extraction } from "../src/contract.ts";
+import { readSettings } from "../src/settings.ts";
 import { faultyGitServer, Repository } from "./setup/git-server.ts";
 import { type Extracted, type ExtractOptions, stage } from "./setup/stage.ts";
 
@@ -190,6 +192,63 @@ describe("tools that fail", { timeout: 120_000 }, () => {
     const { job, lines } = await extract({ repository: "acme/small" }, { tools: { semgrep: script } });
     expect(lines).toContain("warning Static analysis ran out of memory - scanning skipped");
     expect(job).toMatchObject({ state: "completed", missing: ["semgrep"] });
+  });
+});
+
+describe("an extraction that cannot go on", { timeout: 120_000 }, () => {
+  it("has no store for what it makes: it ends at once, and does not say that it is tried again", async () => {
+    const { job, lines } = await extract({ repository: "acme/small" }, { worker: { store: undefined as never } });
+    expect(job).toMatchObject({ state: "failed", attempt: 1 });
+    expect(job.failure?.sentence).toMatch(/^Extraction failed: /);
+    expect(lines.at(-1)).toBe(`error ${job.failure?.sentence}`);
+    expect(lines.join("\n")).not.toContain("it is tried again");
+    await place.pool.query("select extraction.record_ends()");
+    const { rows } = await place.pool.query(
+      "select e.error, r.error as shown from extraction.extractions e join extraction.repositories r using (project_id) where e.id = $1",
+      [job.id],
+    );
+    const error = job.failure?.sentence?.replace("Extraction failed: ", "");
+    expect(rows).toEqual([{ error, shown: error }]);
+  });
+
+  it("has lost its project: that is said at its beginning, and nothing is fetched", async () => {
+    const { job, lines } = await extract({ repository: "acme/small", projectId: randomUUID() });
+    expect(lines).toEqual(["error Extraction failed: The project was deleted"]);
+    expect(job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "PROJECT_GONE" } });
+  });
+
+  it("was retried after a later one has completed: it says that what that one found stays", async () => {
+    const input = await place.input({ repository: "acme/small" });
+    const { id } = await place.stillwake.enqueue(extraction, input);
+    await place.pool.query("insert into extraction.extractions (id, project_id) values ($1, $2)", [
+      id,
+      input.projectId,
+    ]);
+    await place.stillwake.cancel(id);
+    const later = await extract({ repository: "acme/small", projectId: input.projectId });
+    expect(later.lines).toContain("success Dependencies synced (1 direct, 0 transitive)");
+    await place.stillwake.retry(id);
+    const worker = place.worker();
+    await worker.start();
+    const { job, lines } = await place.ended(id).finally(() => worker.stop());
+    expect(job).toMatchObject({ state: "completed", output: { dependencies: { direct: 1, transitive: 0 } } });
+    expect(lines).toContain("success Dependencies not synced - a later extraction of this project has stored its own");
+    expect(lines.slice(-2)).toEqual([
+      "warning A later extraction of this project has completed - what it found stays",
+      "success Extraction complete",
+    ]);
+    const { rows } = await place.pool.query(
+      "select distinct extraction_id from extraction.dependencies where project_id = $1",
+      [input.projectId],
+    );
+    expect(rows).toEqual([{ extraction_id: later.job.id }]);
+  });
+
+  it("has more time than all of its steps, so that a slow step is told as what it is", () => {
+    const { cloneMs, sbomMs, vulnerabilitiesMs, analysisMs, secretsMs } = readSettings({}).limits;
+    const steps = cloneMs + sbomMs + vulnerabilitiesMs + analysisMs + secretsMs;
+    const [, minutes] = /^(\d+)m$/.exec(String(extraction.options.timeout)) ?? [];
+    expect(Number(minutes) * 60_000).toBeGreaterThanOrEqual(1.25 * steps);
   });
 });
 

@@ -69,6 +69,19 @@ it(`finds in ${which} what the tools find, in hardly more time`, { timeout: 240_
     expect(files).toContain("package-lock.json");
     expect(files.filter((file) => path.isAbsolute(file) || file.startsWith(".."))).toEqual([]);
 
+    // Each of them at the file that names its package, whether or not cdxgen says which that is.
+    const sarif = JSON.parse(await text(await place.stillwake.download(ids[1]!, "reports/findings.sarif")));
+    const results = sarif.runs[0].results as { locations: unknown[]; properties: { purl?: string } }[];
+    expect(results.filter(({ locations }) => locations.length !== 1)).toEqual([]);
+    const ofGo = results.filter(({ properties }) => properties.purl?.startsWith("pkg:golang/"));
+    expect(ofGo.length).toBeGreaterThan(0);
+    for (const { locations } of ofGo) {
+      const uri = expect.stringMatching(/(?:^|\/)go\.mod$/);
+      expect(locations).toEqual([
+        { physicalLocation: { artifactLocation: expect.objectContaining({ uri }), region: { startLine: 1 } } },
+      ]);
+    }
+
     const tookMs = job.endedAt!.getTime() - job.startedAt!.getTime();
     const handMs = await byHand();
     recordFigure(

@@ -9,6 +9,7 @@ import { afterAll, describe, expect, it } from "vitest";
 import { recordFigure } from "../../../test/setup/figures.ts";
 import { readBom } from "../src/sbom/components.ts";
 import { elementsOf } from "../src/sbom/elements.ts";
+import { withoutPlaces } from "../src/sbom/places.ts";
 import { shared } from "./setup/shared.ts";
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), "extraction-bom-"));
@@ -186,6 +187,44 @@ describe("components", () => {
     expect(unnamed).toBe(0);
     expect(dependencies).toHaveLength(58);
     expect(dependencies.filter(({ direct }) => direct)).toHaveLength(9);
+  });
+});
+
+describe("the paths of this machine", () => {
+  const places = ["/tmp/scratch/1/source", "/private/tmp/scratch/1/source", "/tmp/scratch/1", "../source"];
+  const without = async (document: unknown, chunkBytes?: number) => {
+    let text = "";
+    for await (const piece of withoutPlaces(written(JSON.stringify(document)), places, chunkBytes)) text += piece;
+    return JSON.parse(text) as unknown;
+  };
+
+  it("become paths in the repository, and what only looks like them stays", async () => {
+    const cases: [string, string][] = [
+      ["/tmp/scratch/1/source/web/yarn.lock", "web/yarn.lock"],
+      ["/private/tmp/scratch/1/source/a", "a"],
+      ["/tmp/scratch/1/source", ""],
+      ["/tmp/scratch/1/cdxgen/x", "cdxgen/x"],
+      ["/tmp/scratch/1/source-map/a", "source-map/a"],
+      ["/tmp/scratch/10/a", "/tmp/scratch/10/a"],
+      ["/data/tmp/scratch/1/a", "/data/tmp/scratch/1/a"],
+      ["read from /tmp/scratch/1/source/a b", "read from a b"],
+      ["../source/a.lock", "a.lock"],
+      ["../source", ""],
+      ["see ../source-map and ../sources.md", "see ../source-map and ../sources.md"],
+      ["../sources.md", "../sources.md"],
+      ['"../source/a" is quoted', '"../source/a" is quoted'],
+    ];
+    expect(await without(cases.map(([given]) => given))).toEqual(cases.map(([, expected]) => expected));
+  });
+
+  it("are the same wherever the file is cut into pieces", async () => {
+    const given = ['\\"', "\\", "", "日本", '"'].map((odd) => ({
+      [`../source/${odd}`]: `/tmp/scratch/1/source/${odd}/x`,
+      value: ["../source/b", "/tmp/scratch/1/source", odd],
+    }));
+    const whole = await without(given);
+    expect(JSON.stringify(whole)).not.toContain("scratch");
+    for (const chunkBytes of [1, 2, 3, 5, 7, 11, 13, 64]) expect(await without(given, chunkBytes)).toEqual(whole);
   });
 });
 

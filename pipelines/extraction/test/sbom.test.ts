@@ -32,6 +32,7 @@ interface Given {
 
 interface Made {
   components: number;
+  manifests: string[];
   purls: string[];
   direct: string[];
   tookMs: number;
@@ -59,12 +60,16 @@ const code = implement(
           prepare?.(directory);
           const began = performance.now();
           const limits = { sbomMs } as Parameters<typeof makeSbom>[1]["settings"]["limits"];
-          const { file, components } = await makeSbom(step, { directory, packagePath, settings: { limits } });
+          const { file, components, manifests } = await makeSbom(step, {
+            directory,
+            packagePath,
+            settings: { limits },
+          });
           const tookMs = performance.now() - began;
           const { dependencies } = await readBom(file);
           const purls = dependencies.map(({ purl }) => purl);
           const direct = dependencies.filter((one) => one.direct).map(({ purl }) => purl);
-          return { components, purls, direct, tookMs };
+          return { components, manifests, purls, direct, tookMs };
         }),
       ),
     ),
@@ -145,6 +150,7 @@ describe.concurrent("the bill of materials", { timeout: 120_000 }, () => {
 
   it("looks at the package path alone", async ({ expect }) => {
     const { made } = await sbomOf({ copy: SAMPLE, packagePath: "tools" });
+    expect(made?.manifests).toEqual(["tools/requirements.txt"]);
     expect(made?.purls).toEqual(["pkg:pypi/jinja2@2.10", "pkg:pypi/pyyaml@5.3", "pkg:pypi/requests@2.19.0"]);
   });
 

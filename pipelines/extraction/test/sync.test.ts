@@ -4,7 +4,7 @@ import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import pg from "pg";
-import { pipeline } from "stillwake";
+import { Fatal, pipeline } from "stillwake";
 import { faultProxy, type RanJob, runJob } from "stillwake/testing";
 import { implement } from "stillwake/worker";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
@@ -82,7 +82,7 @@ describe("a sync", () => {
     const projectId = await project();
     const extractionId = randomUUID();
     const file = bom(["a@1", "b@2", "c@3"], 2);
-    expect(await sync(projectId, file, extractionId)).toEqual({ direct: 2, transitive: 1 });
+    expect(await sync(projectId, file, extractionId)).toMatchObject({ direct: 2, transitive: 1 });
     const rest = { ecosystem: "npm", licenses: ["MIT"], extraction_id: extractionId };
     expect(await stored(projectId)).toMatchObject([
       { package: "a@1", direct: true, ...rest },
@@ -97,7 +97,7 @@ describe("a sync", () => {
     const file = bom(["a@1", "b@2"]);
     await sync(projectId, file, extractionId);
     const before = await stored(projectId);
-    expect(await sync(projectId, file, extractionId)).toEqual({ direct: 2, transitive: 0 });
+    expect(await sync(projectId, file, extractionId)).toMatchObject({ direct: 2, transitive: 0 });
     expect(await stored(projectId)).toEqual(before);
   });
 
@@ -125,11 +125,30 @@ describe("a sync", () => {
     expect(await packagesOf(projectId)).toEqual(["a@1"]);
   });
 
+  it("leaves those of a later extraction that has completed, and counts its own", async () => {
+    const projectId = await project();
+    const [old, later] = [randomUUID(), randomUUID()];
+    await direct.query(
+      `insert into extraction.extractions (id, project_id, created_at, summary)
+       values ($1, $3, now() - interval '1 day', null), ($2, $3, now(), '{}')`,
+      [old, later, projectId],
+    );
+    expect(await sync(projectId, bom(["b@2"]), later)).toEqual({ direct: 1, transitive: 0, superseded: false });
+    expect(await sync(projectId, bom(["a@1", "c@3"], 1), old)).toEqual({ direct: 1, transitive: 1, superseded: true });
+    expect(await packagesOf(projectId)).toEqual(["b@2"]);
+  });
+
+  it("for a project that is gone says so, for good", async () => {
+    const error = await sync(randomUUID(), bom(["a@1"])).catch((thrown) => thrown);
+    expect(error).toBeInstanceOf(Fatal);
+    expect(error).toMatchObject({ message: "The project was deleted", code: "PROJECT_GONE" });
+  });
+
   it("stores 50,000 dependencies in batches", async () => {
     const projectId = await project();
     const packages = Array.from({ length: 50_000 }, (_, n) => `package-${n}@1.0.${n}`);
     const began = performance.now();
-    expect(await sync(projectId, bom(packages, 1000))).toEqual({ direct: 1000, transitive: 49_000 });
+    expect(await sync(projectId, bom(packages, 1000))).toMatchObject({ direct: 1000, transitive: 49_000 });
     recordFigure("extraction_sync_50k", Math.round(performance.now() - began), "ms", "new rows");
     const { rows } = await direct.query(
       "select count(*)::int as n from extraction.dependencies where project_id = $1",

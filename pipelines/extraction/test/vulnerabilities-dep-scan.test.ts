@@ -6,6 +6,7 @@ import { isAlive } from "../../../test/setup/aftermath.ts";
 import { SAMPLES } from "../src/demo/sample.ts";
 import type { Vulnerability } from "../src/model.ts";
 import { readSettings } from "../src/settings.ts";
+import { tell } from "../src/told.ts";
 import { scanVulnerabilities } from "../src/vulnerabilities/scan.ts";
 import { searching } from "./setup/searching.ts";
 
@@ -158,6 +159,30 @@ describe("the vulnerability scan", () => {
     expect(found).toEqual([]);
   });
 
+  it("is missing when the files cannot be had: that is no failure of dep-scan, and nothing stands in for them", async () => {
+    const gone = "Repository not found - it may have been deleted or made private";
+    const { lines, missing } = await scan("exit 0", {}, () => Promise.reject(tell(gone, { code: "CLONE_NOT_FOUND" })));
+    expect(lines).toEqual(["info Running vulnerability scan...", `warning ${gone}`]);
+    expect(missing).toEqual(["vuln_scan"]);
+  });
+
+  it("leaves out what has a package URL that is too long for a key, counted in bytes, and says so", async () => {
+    const refs = [`pkg:npm/${"\u65e5".repeat(900)}@1`, "pkg:npm/lodash@4.17.15"];
+    const report = path.join(root, "long.json");
+    fs.writeFileSync(
+      report,
+      JSON.stringify({ vulnerabilities: [{ id: "A-1", affects: refs.map((ref) => ({ ref })) }] }),
+    );
+    const { lines, found } = await scan(`cp ${report} sbom.vdr.json`);
+    expect(found).toEqual(["A-1 pkg:npm/lodash@4.17.15"]);
+    expect(lines).toContain("warning dep-scan reported more than we keep: 1 findings are shown");
+  });
+
+  it("warns of packages without a version that an advisory names", async () => {
+    const { lines } = await scan(undefined, {}, undefined, ["lodash", "ms"]);
+    expect(lines).toContain("warning 1 package has advisories and no version to compare with them");
+  });
+
   it("does not ask for the checkout when dep-scan is not there", async () => {
     const { lines } = await scan(undefined, {}, () => Promise.reject(new Error("asked for the checkout")));
     expect(lines).toContain(STANDS_IN);
@@ -202,11 +227,11 @@ const REPORT = {
   ],
 };
 
-const SBOM = {
+const sbomOf = (packages: string[]) => ({
   bomFormat: "CycloneDX",
   specVersion: "1.6",
   metadata: { component: { name: "sample", type: "application", "bom-ref": "root" } },
-  components: ["lodash@4.17.15", "minimist@1.2.0", "ms@2.0.0"].map((one) => ({
+  components: packages.map((one) => ({
     type: "library",
     name: one.split("@")[0],
     version: one.split("@")[1],
@@ -214,12 +239,17 @@ const SBOM = {
     "bom-ref": `pkg:npm/${one}`,
   })),
   dependencies: [],
-};
+});
 
 let scans = 0;
 
 /** One job with this one step; `script` is what depscan does, started in the folder of its reports. */
-async function scan(script: string | undefined, env: Record<string, string> = {}, tree?: () => Promise<string>) {
+async function scan(
+  script: string | undefined,
+  env: Record<string, string> = {},
+  tree?: () => Promise<string>,
+  packages?: string[],
+) {
   scans += 1;
   const folder = path.join(root, `scan-${scans}`);
   const [tools, checkout, sbom] = ["tools", "checkout", "bom.json"].map((name) => path.join(folder, name)) as [
@@ -229,7 +259,7 @@ async function scan(script: string | undefined, env: Record<string, string> = {}
   ];
   fs.mkdirSync(tools, { recursive: true });
   fs.mkdirSync(checkout);
-  fs.writeFileSync(sbom, JSON.stringify(SBOM));
+  fs.writeFileSync(sbom, JSON.stringify(sbomOf(packages ?? ["lodash@4.17.15", "minimist@1.2.0", "ms@2.0.0"])));
   if (script !== undefined) fs.writeFileSync(path.join(tools, "depscan"), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
   const settings = readSettings({
     EXTRACTION_TOOL_PATH: tools,

@@ -6,7 +6,7 @@ import path from "node:path";
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { recordFigure } from "../../../test/setup/figures.ts";
-import type { Exploitation, Severity, Vulnerability } from "../src/model.ts";
+import type { Exploited, Severity, Vulnerability } from "../src/model.ts";
 import { exploitationOf, MOST_CVES, readEpss, readKev } from "../src/vulnerabilities/exploitation.ts";
 import { searching } from "./setup/searching.ts";
 import { shared } from "./setup/shared.ts";
@@ -65,6 +65,18 @@ describe("exploitation", () => {
     expect(asked).toEqual([]);
   });
 
+  it("says which feeds were read: of the others, what they said before stays", async () => {
+    const [epss, kev] = [path.join(SAMPLE, "epss.csv"), path.join(SAMPLE, "kev.json")];
+    const nowhere = path.join(root, "nowhere");
+    const readOf = async (feeds: { epss: string; kev: string }, cves = ["CVE-1900-0007"]) =>
+      (await exploitation(cves, feeds)).read;
+    expect(await readOf({ epss, kev })).toEqual({ epss: true, kev: true });
+    expect(await readOf({ epss, kev: nowhere })).toEqual({ epss: true, kev: false });
+    expect(await readOf({ epss: nowhere, kev })).toEqual({ epss: false, kev: true });
+    expect(await readOf({ epss: "", kev })).toEqual({ epss: false, kev: true });
+    expect(await readOf({ epss: nowhere, kev }, [])).toEqual({ epss: true, kev: true });
+  });
+
   it("leaves the findings as they are when a feed cannot be read, and says so", async () => {
     const broken = path.join(root, "broken.csv");
     fs.writeFileSync(broken, "<html>Sign in</html>");
@@ -74,8 +86,10 @@ describe("exploitation", () => {
     });
     expect(known).toEqual({});
     expect(lines.toSorted()).toEqual([
-      expect.stringMatching(/^warning EPSS cannot be read: it is no list of EPSS scores$/),
-      expect.stringMatching(/^warning KEV cannot be read: .*ENOENT/),
+      expect.stringMatching(
+        /^warning EPSS cannot be read \(it is no list of EPSS scores\): what it said before stays$/,
+      ),
+      expect.stringMatching(/^warning KEV cannot be read \(.*ENOENT.*\): what it said before stays$/),
     ]);
   });
 
@@ -146,7 +160,7 @@ describe("a feed", () => {
   it("that never answered is missing, with a warning", async () => {
     answer = (_, response) => response.writeHead(404).end();
     const { known, lines } = await exploitation(["CVE-1900-0001"], { epss: `${base}/epss`, kev: "" });
-    expect([known, lines]).toEqual([{}, ["warning EPSS does not answer (it answered 404)"]]);
+    expect([known, lines]).toEqual([{}, ["warning EPSS does not answer (it answered 404): what it said before stays"]]);
   });
 
   it("whose copy is broken is fetched again, whatever the server says is new", async () => {
@@ -179,7 +193,7 @@ describe("a feed", () => {
       ["http://feeds.example/epss", "http://feeds.example is not https"],
     ]) {
       const { known, lines } = await exploitation(["CVE-1900-0001"], { epss: source!, kev: "" });
-      expect([known, lines]).toEqual([{}, [`warning EPSS does not answer (${reason})`]]);
+      expect([known, lines]).toEqual([{}, [`warning EPSS does not answer (${reason}): what it said before stays`]]);
     }
   });
 
@@ -278,7 +292,8 @@ async function exploitation(
   const { job, lines } = await run(async (job) => ({
     known: await job.step("vuln_scan/exploitation", (step) => exploitationOf(step, found, { feeds, cache })),
   }));
-  return { known: (job.output as { known: Record<string, Exploitation> }).known, lines };
+  const { byCve: known, read } = (job.output as { known: Exploited }).known;
+  return { known, read, lines };
 }
 
 function newCache(): string {

@@ -37,6 +37,20 @@ describe("the built-in matcher", () => {
     });
   });
 
+  it("tells of packages without a version that an advisory names, and of what affects all their versions", () => {
+    const [flask, other] = [componentOf("pkg:pypi/flask")!, componentOf("pkg:pypi/other")!];
+    const listed = { id: "L-1", affected: [{ package: { name: "flask", ecosystem: "PyPI" }, versions: ["0.1"] }] };
+    for (const record of [osv("F-1", [], { name: "flask", fixed: "1.0" }), listed]) {
+      expect(matchAdvisories([flask, other], indexed(record))).toEqual({
+        vulnerabilities: [],
+        undecided: [],
+        unversioned: ["pkg:pypi/flask"],
+      });
+    }
+    const { vulnerabilities, unversioned } = matchAdvisories([flask], indexed(osv("F-2", [], { name: "flask" })));
+    expect([vulnerabilities.map(({ id, version }) => [id, version]), unversioned]).toEqual([[["F-2", ""]], []]);
+  });
+
   it("finds in the sample advisories what the sample repository has", async () => {
     const purls = [
       "pkg:npm/lodash@4.17.15",
@@ -140,12 +154,12 @@ async function matched(folder: string, components: Component[]) {
 interface Told {
   name?: string;
   ecosystem?: string;
-  fixed: string;
+  fixed?: string;
   score?: string;
 }
 
 function osv(id: string, aliases: string[], { name = "pyyaml", ecosystem = "PyPI", fixed, score }: Told): unknown {
-  const ranges = [{ type: "ECOSYSTEM", events: [{ introduced: "0" }, { fixed }] }];
+  const ranges = [{ type: "ECOSYSTEM", events: [{ introduced: "0" }, ...(fixed ? [{ fixed }] : [])] }];
   return {
     id,
     aliases,
@@ -159,7 +173,7 @@ function indexed(...records: unknown[]): Pick<Advisories, "byPackage"> {
   const byPackage: Advisories["byPackage"] = new Map();
   for (const record of records) {
     const advisory = readAdvisory(record);
-    if (!advisory || advisory === "withdrawn") throw new Error("not an advisory");
+    if (!advisory) throw new Error("not an advisory");
     for (const affected of advisory.affected) {
       byPackage.set(affected.key, [...(byPackage.get(affected.key) ?? []), { advisory, affected }]);
     }

@@ -1,5 +1,5 @@
 // The step "semgrep": looks for dangerous code. Semgrep where an operator has installed it, else ast-grep with the few rules of rules/code. Neither runs
-// anything of the repository, and neither reads a configuration that stands in it.
+// anything of the repository or is configured by it. Marks in the code itself, and Semgrep's .semgrepignore, do decide what is found: they are their authors' word.
 import fs from "node:fs/promises";
 import type { StepHandle } from "stillwake/worker";
 import type { Finding } from "../model.ts";

@@ -7,15 +7,28 @@ import { SEVERITIES, type Severity } from "../model.ts";
 import type { Settings } from "../settings.ts";
 import { tell } from "../told.ts";
 import { packagedTool } from "../tools.ts";
+import { inBatches, TooMuch } from "./batches.ts";
 import { type Match, MOST_FINDINGS } from "./collect.ts";
 import { analysisFailed } from "./failed.ts";
-import { isMinified, SKIPPED_FOLDERS, within } from "./source-files.ts";
+import {
+  isMinified,
+  isMinifiedFile,
+  nothingPassedOver,
+  SKIPPED_FOLDERS,
+  type SourceFile,
+  sayPassedOver,
+  sourceFiles,
+  within,
+} from "./source-files.ts";
 
 /** Of the package, from src/ and from dist/ alike. */
 const RULES = fileURLToPath(new URL("../../rules", import.meta.url));
-/** About 25,000 matches; of more, the first and the last half. */
+/** What the rules are written for, by the names that ast-grep knows its languages by. */
+const CODE = /\.(?:[cm]?[jt]s|[jt]sx|py3?|pyi|bzl|go)$/;
+const BATCH = { files: 1_000, bytes: 64 * 2 ** 20 };
+/** About 25,000 matches. Each carries the lines it stands in, so that code of long lines says far more than it is. */
 const MOST_OUTPUT = 32 * 2 ** 20;
-/** Ignore files of the repository would decide what is looked at; what is left out is said below instead. */
+/** Ignore files of the repository would decide what is looked at. */
 const IGNORE_FILES = ["hidden", "dot", "exclude", "global", "parent", "vcs"];
 
 export async function lookWithAstGrep(step: StepHandle, directory: string, settings: Settings): Promise<Match[]> {
@@ -33,23 +46,49 @@ export async function lookWithAstGrep(step: StepHandle, directory: string, setti
     "--color=never",
   ];
   args.push(...IGNORE_FILES.flatMap((one) => ["--no-ignore", one]));
-  args.push(
-    ...[...SKIPPED_FOLDERS.map((folder) => `!**/${folder}/**`), "!**/*.min.*"].flatMap((glob) => ["--globs", glob]),
-  );
-  args.push("--max-results", String(4 * MOST_FINDINGS), "--", directory);
-  const timeout = `${settings.limits.analysisMs}ms` as const;
-  const { stdout } = await step
-    .exec(program, args, { log: "none", maxOutput: MOST_OUTPUT, timeout })
-    .catch((error) => Promise.reject(analysisFailed(error)));
-  const matches: Match[] = [];
-  let minified = 0;
-  for (const line of stdout.split("\n")) {
-    const match = read(line, directory);
-    if (match === "minified") minified += 1;
-    else if (match) matches.push(match);
-  }
-  if (minified > 0) step.log.info("Findings in minified code are left out", { findings: minified });
+  args.push("--max-results", String(4 * MOST_FINDINGS), "--");
+
+  const deadline = performance.now() + settings.limits.analysisMs;
+  const passedOver = nothingPassedOver();
+  const minified = { files: 0, findings: 0 };
+  const wanted = (name: string) => CODE.test(name);
+  const files = sourceFiles(directory, { signal: step.signal, skip: SKIPPED_FOLDERS, wanted, passedOver });
+  const look = async (batch: readonly SourceFile[]) => {
+    const { stdout, bytesOut } = await step.exec(program, [...args, ...batch.map(({ file }) => file)], {
+      log: "none",
+      maxOutput: MOST_OUTPUT,
+      timeout: `${Math.max(Math.round(deadline - performance.now()), 1)}ms`,
+    });
+    if (bytesOut > MOST_OUTPUT) throw new TooMuch("ast-grep said more than is read of it");
+    const matches: Match[] = [];
+    for (const line of stdout.split("\n")) {
+      const match = read(line, directory);
+      if (match === "minified") minified.findings += 1;
+      else if (match) matches.push(match);
+    }
+    return matches;
+  };
+  const matches = await inBatches(written(files, minified), {
+    step,
+    most: BATCH,
+    enough: 4 * MOST_FINDINGS,
+    look,
+  }).catch((error) => Promise.reject(analysisFailed(error)));
+  if (minified.files > 0)
+    step.log.info(
+      `${minified.files === 1 ? "1 minified file was" : `${minified.files} minified files were`} not searched`,
+    );
+  if (minified.findings > 0) step.log.info("Findings in minified lines are left out", { findings: minified.findings });
+  sayPassedOver(step, passedOver);
   return matches;
+}
+
+/** Those that a person wrote. */
+async function* written(files: AsyncIterable<SourceFile>, minified: { files: number }): AsyncGenerator<SourceFile> {
+  for await (const one of files) {
+    if (/\.min\.[^/]*$/.test(one.path) || (await isMinifiedFile(one))) minified.files += 1;
+    else yield one;
+  }
 }
 
 async function countRules(): Promise<number> {

@@ -7,7 +7,7 @@ import type { Settings } from "../settings.ts";
 import { tell } from "../told.ts";
 import { type Match, MOST_FINDINGS, storable } from "./collect.ts";
 import { analysisFailed, firstLine } from "./failed.ts";
-import { isMinified, LARGEST_FILE, SKIPPED_FOLDERS, textOf, within } from "./source-files.ts";
+import { isMinified, LARGEST_FILE, SKIPPED_FOLDERS, sayLargeFiles, textOf, within } from "./source-files.ts";
 
 const LARGEST_REPORT = 128 * 2 ** 20;
 /** Findings are an answer and not a failure; with --strict or an older version they come as 1. */
@@ -60,6 +60,7 @@ export async function lookWithSemgrep(
   if (!report)
     throw tell("Static analysis failed: Semgrep wrote no report that can be read", { code: "ANALYSIS_REPORT" });
   sayUnread(step, report, directory);
+  await sayLargeFiles(step, directory, SKIPPED_FOLDERS);
   return read(step, report, directory);
 }
 

@@ -1,6 +1,8 @@
-// The files of a stranger's checkout, as far as analysis and the search for secrets look at them: no links, nothing outside, nothing vendored, nothing huge.
+// The files of a stranger's checkout, as far as analysis and the search for secrets look at them: no links, nothing outside, nothing huge, and for the former
+// nothing vendored. What is passed over is counted and said: "nothing found" is worth no more than what was looked at.
 import fs from "node:fs/promises";
 import path from "node:path";
+import type { StepHandle } from "stillwake/worker";
 
 /** Folders of what others have written or a build has made: findings there are not this repository's to mend. */
 export const SKIPPED_FOLDERS = [
@@ -17,6 +19,8 @@ export const SKIPPED_FOLDERS = [
   "__pycache__",
   ".next",
 ];
+/** A key in built or vendored code opens the same door as one in source code. */
+export const SKIPPED_FOR_SECRETS = [".git", "node_modules"];
 
 /** Beyond these it is data or the work of a tool, and no code that a person wrote. */
 export const LARGEST_FILE = 2_000_000;
@@ -30,28 +34,77 @@ export interface SourceFile {
   bytes: number;
 }
 
+/** What was not looked at. */
+export interface PassedOver {
+  large: number;
+  unread: number;
+  beyond: boolean;
+}
+
+interface Looking {
+  signal: AbortSignal;
+  skip: readonly string[];
+  /** By the name of a file; every file unless said. */
+  wanted?: (name: string) => boolean;
+  passedOver: PassedOver;
+}
+
 /** Regular files in the order of their names, so that two extractions of one commit look at the same ones. */
-export async function* sourceFiles(directory: string, signal: AbortSignal): AsyncGenerator<SourceFile> {
+export async function* sourceFiles(directory: string, looking: Looking): AsyncGenerator<SourceFile> {
+  const { signal, skip, wanted = () => true, passedOver } = looking;
   const open = [directory];
   let seen = 0;
   for (let folder = open.pop(); folder !== undefined; folder = open.pop()) {
     signal.throwIfAborted();
-    const entries = await fs.readdir(folder, { withFileTypes: true }).catch(() => []);
-    entries.sort((a, b) => (a.name < b.name ? -1 : 1));
+    const entries = await fs.readdir(folder, { withFileTypes: true }).catch(() => undefined);
+    if (!entries) passedOver.unread += 1;
+    entries?.sort((a, b) => (a.name < b.name ? -1 : 1));
     const below: string[] = [];
-    for (const entry of entries) {
+    for (const entry of entries ?? []) {
       const file = path.join(folder, entry.name);
       // The type is that of the entry itself: a link is neither a folder nor a file here.
-      if (entry.isDirectory() && !SKIPPED_FOLDERS.includes(entry.name)) below.push(file);
-      if (!entry.isFile()) continue;
+      if (entry.isDirectory() && !skip.includes(entry.name)) below.push(file);
+      if (!entry.isFile() || !wanted(entry.name)) continue;
+      // A name that is no UTF-8 is another one here, and nothing is found by it.
       const found = await fs.lstat(file).catch(() => undefined);
-      if (!found?.isFile() || found.size === 0 || found.size > LARGEST_FILE) continue;
+      if (!found) passedOver.unread += 1;
+      if (!found?.isFile() || found.size === 0) continue;
+      if (found.size > LARGEST_FILE) {
+        passedOver.large += 1;
+        continue;
+      }
       seen += 1;
-      if (seen > MOST_FILES) return;
+      if (seen > MOST_FILES) {
+        passedOver.beyond = true;
+        return;
+      }
       yield { path: posix(path.relative(directory, file)), file, bytes: found.size };
     }
     open.push(...below.reverse());
   }
+}
+
+export function nothingPassedOver(): PassedOver {
+  return { large: 0, unread: 0, beyond: false };
+}
+
+export function sayPassedOver({ log }: Pick<StepHandle, "log">, { large, unread, beyond }: PassedOver): void {
+  const were = (count: number, one: string, many: string) => `${count} ${count === 1 ? `${one} was` : `${many} were`}`;
+  if (large > 0) log.info(`${were(large, "file over 2 MB", "files over 2 MB")} not searched`);
+  if (unread > 0)
+    log.info(`${were(unread, "file or folder", "files and folders")} not searched: the name cannot be read`);
+  if (beyond) log.warn(`Only the first ${MOST_FILES.toLocaleString("en-US")} files were searched`);
+}
+
+/** For a program that walks the folders itself, and passes over large files without a word. */
+export async function sayLargeFiles(
+  step: Pick<StepHandle, "log" | "signal">,
+  directory: string,
+  skip: readonly string[],
+): Promise<void> {
+  const passedOver = nothingPassedOver();
+  for await (const _ of sourceFiles(directory, { signal: step.signal, skip, passedOver }));
+  sayPassedOver(step, { ...nothingPassedOver(), large: passedOver.large });
 }
 
 /** The path that a tool has named, seen from the checkout. Undefined: it is not within it. */
@@ -79,11 +132,23 @@ export function isMinified(line: string): boolean {
   return line.length > LONGEST_LINE;
 }
 
-export function isSkipped(relative: string): boolean {
+/** Lines of that length are half of it or more. One of them alone, such as a picture in the form of text, makes no program of a tool. */
+export async function isMinifiedFile({ file, bytes }: SourceFile): Promise<boolean> {
+  const content = await fs.readFile(file).catch(() => undefined);
+  let long = 0;
+  for (let from = 0, to = 0; content && from < content.length; from = to + 1) {
+    to = content.indexOf("\n", from);
+    if (to < 0) to = content.length;
+    if (to - from > LONGEST_LINE && isMinified(content.toString("utf8", from, to))) long += to - from;
+  }
+  return long * 2 >= bytes;
+}
+
+export function isSkipped(relative: string, folders: readonly string[]): boolean {
   return relative
     .split("/")
     .slice(0, -1)
-    .some((folder) => SKIPPED_FOLDERS.includes(folder));
+    .some((folder) => folders.includes(folder));
 }
 
 function posix(file: string): string {

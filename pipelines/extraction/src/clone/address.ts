@@ -13,6 +13,8 @@ export interface Remote {
   origin: string;
   host: string;
   protocol: "https" | "http";
+  /** It is not the provider's own host. */
+  mirror?: true;
   /** For git's http.curloptResolve; undefined where the host is an address already. */
   pin: string | undefined;
 }
@@ -47,7 +49,7 @@ export async function locate(
   } catch (error) {
     throw unreachable(error, host);
   }
-  return { url: url.href, origin: base.origin, host, protocol, pin };
+  return { url: url.href, origin: base.origin, host, protocol, pin, ...(mirror && { mirror: true }) };
 }
 
 /** What an operator has set may be a server at home and below a path, and nothing more. */

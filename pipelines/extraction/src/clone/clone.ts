@@ -59,7 +59,7 @@ export async function restoreCheckout(job: JobContext, source: Source, { commit 
   const directory = path.join(await job.scratch(), SOURCE);
   // It appears whole, so it is there or it is not.
   if (await fs.stat(directory).catch(() => undefined)) return directory;
-  job.log.info("Fetching the files again: they were on another machine");
+  job.log.info("Fetching the files again: those of the attempt before are gone");
   await fetching(job, source, commit, async (git, places, url) => {
     const format = commit.length === 64 ? ["--object-format=sha256"] : [];
     await git.local(["init", "--bare", "--template=", "--quiet", ...format]);
@@ -67,6 +67,7 @@ export async function restoreCheckout(job: JobContext, source: Source, { commit 
     await git.fetch([`--git-dir=${places.objects}`, "fetch", ...options, "--", url, commit]);
     await checkOut(job, git, places, source, commit);
   });
+  job.log.info("The files are there again");
   return directory;
 }
 
@@ -90,6 +91,7 @@ async function fetching<T>(
     for (const place of [places.home, places.tree]) await fs.mkdir(place, { recursive: true, mode: 0o700 });
     checkVersion((await runner.exec("git", ["version"], { log: "none", timeout: "30s" })).stdout);
     const remote = await locate(input, settings);
+    if (remote.mirror) runner.log.info(`From the mirror at ${remote.host}`);
     const credential = await credentialsOf(settings, hide).tokenFor(input, runner.signal);
     if (credential) hide(basicOf(credential));
     return await work(openGit(runner, places, settings, remote, credential), places, remote.url);
@@ -112,7 +114,7 @@ async function checkOut(
 ): Promise<Tree> {
   const { limits } = settings;
   const tree = await countTree(
-    git.local(["ls-tree", "-r", "--format=%(objectmode) %(objectsize)", commit], { maxOutput: 65_536 }),
+    git.local(["ls-tree", "-r", "-t", "--format=%(objectmode) %(objectsize)", commit], { maxOutput: 65_536 }),
     limits,
   );
   await checkRoom(places.folder, tree, limits);

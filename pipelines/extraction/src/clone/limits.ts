@@ -37,25 +37,36 @@ export async function* watchSize(folder: string, limits: Limits, signal: AbortSi
   }
 }
 
-/** Lines of `git ls-tree --format="%(objectmode) %(objectsize)"`. Left as soon as a limit is passed: a tree can be endless. */
+/**
+ * Lines of `git ls-tree -t --format="%(objectmode) %(objectsize)"`. Left as soon as a limit is passed: a tree can be endless, and one of folders alone is so
+ * without a single file.
+ */
 export async function countTree(lines: AsyncIterable<string>, limits: Limits): Promise<Tree> {
   const tree: Tree = { files: 0, bytes: 0, links: 0, submodules: 0 };
+  let folders = 0;
   for await (const line of lines) {
     const [, mode, size] = /^(\d{6}) +(\d{1,15}|-)$/.exec(line) ?? [];
     if (!mode) continue;
+    if (mode === "040000") {
+      folders += 1;
+      if (folders > limits.cloneFiles) throw tooMany("folders", limits);
+      continue;
+    }
     if (mode === "160000") tree.submodules += 1;
     else tree.files += 1;
     if (mode === "120000") tree.links += 1;
     if (size !== "-") tree.bytes += Number(size);
     if (tree.bytes > limits.cloneBytes) throw tooLarge(limits);
-    if (tree.files + tree.submodules > limits.cloneFiles) {
-      throw tell(`Repository has too many files to scan (>${limits.cloneFiles.toLocaleString("en-US")})`, {
-        code: "CLONE_TOO_MANY_FILES",
-        fatal: true,
-      });
-    }
+    if (tree.files + tree.submodules > limits.cloneFiles) throw tooMany("files", limits);
   }
   return tree;
+}
+
+function tooMany(what: "files" | "folders", { cloneFiles }: Limits): Error {
+  return tell(`Repository has too many ${what} to scan (>${cloneFiles.toLocaleString("en-US")})`, {
+    code: "CLONE_TOO_MANY_FILES",
+    fatal: true,
+  });
 }
 
 export async function checkRoom(folder: string, tree: Tree, limits: Limits): Promise<void> {

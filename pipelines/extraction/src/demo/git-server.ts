@@ -19,6 +19,8 @@ export interface RepositoriesOptions {
   toolPath?: string;
 }
 
+const HERE = "http://127.0.0.1";
+
 export interface GitServer {
   /** "http://127.0.0.1:4321", to be set as the address of a provider. */
   url: string;
@@ -26,7 +28,12 @@ export interface GitServer {
 }
 
 export async function serveRepositories(options: RepositoriesOptions): Promise<GitServer> {
-  const server = http.createServer((request, response) => void answer(request, response, options));
+  const server = http.createServer((request, response) => {
+    answer(request, response, options).catch(() => {
+      if (!response.headersSent) response.statusCode = 500;
+      response.end();
+    });
+  });
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
     server.listen(0, "127.0.0.1", resolve);
@@ -81,7 +88,12 @@ async function answer(
   response: http.ServerResponse,
   { root, token, toolPath = readSettings().toolPath }: RepositoriesOptions,
 ): Promise<void> {
-  const url = new URL(request.url ?? "/", "http://127.0.0.1");
+  const asked = request.url ?? "/";
+  if (!URL.canParse(asked, HERE)) {
+    response.writeHead(400).end();
+    return;
+  }
+  const url = new URL(asked, HERE);
   const [, repository = "", service = ""] = /^\/(.+)\.git\/(info\/refs|git-upload-pack)$/.exec(url.pathname) ?? [];
   if (token !== undefined && passwordOf(request) !== token) {
     response.writeHead(401, { "www-authenticate": 'Basic realm="git"' }).end();

@@ -1,10 +1,17 @@
 // What is worst comes first, and the order is the same on every machine.
-import { type Exploitation, type Finding, SEVERITIES, type Severity, type Vulnerability } from "../model.ts";
+import {
+  type Exploitation,
+  type Exploited,
+  type Finding,
+  SEVERITIES,
+  type Severity,
+  type Vulnerability,
+} from "../model.ts";
 
 /** Exploited ones first, then by severity, then by how likely somebody is to try. */
 export function orderVulnerabilities(
   found: readonly Vulnerability[],
-  exploited: Record<string, Exploitation>,
+  exploited: Exploited | undefined,
 ): Vulnerability[] {
   const known = (one: Vulnerability) => exploitationOf(one, exploited);
   return [...found].sort(
@@ -30,9 +37,9 @@ export function orderFindings(found: readonly Finding[]): Finding[] {
 
 export function exploitationOf(
   { cve }: Pick<Vulnerability, "cve">,
-  exploited: Record<string, Exploitation>,
+  exploited: Exploited | undefined,
 ): Exploitation | undefined {
-  return cve !== null && Object.hasOwn(exploited, cve) ? exploited[cve] : undefined;
+  return cve !== null && exploited && Object.hasOwn(exploited.byCve, cve) ? exploited.byCve[cve] : undefined;
 }
 
 export function countBySeverity(found: readonly { severity: Severity }[]): Record<Severity, number> {
@@ -41,7 +48,7 @@ export function countBySeverity(found: readonly { severity: Severity }[]): Recor
   return counts;
 }
 
-function rank(severity: Severity): number {
+export function rank(severity: Severity): number {
   return SEVERITIES.indexOf(severity);
 }
 

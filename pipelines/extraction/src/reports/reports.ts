@@ -2,7 +2,7 @@
 // attempt that has to make them again makes the same reports.
 import type { JobContext } from "stillwake/worker";
 import type { Input } from "../contract.ts";
-import { ARTIFACTS, type Checkout, type Exploitation, type Finding, type Vulnerability } from "../model.ts";
+import { ARTIFACTS, type Checkout, type Exploited, type Finding, type Vulnerability } from "../model.ts";
 import { tell } from "../told.ts";
 import { writeFindings } from "./findings.ts";
 import { orderVulnerabilities } from "./order.ts";
@@ -19,14 +19,15 @@ export interface Report {
 export interface Given {
   input: Pick<Input, "projectId" | "provider" | "repository" | "packagePath">;
   checkout: Checkout;
-  sbom: { components: number };
+  /** The manifests and lockfiles below the package path, by their paths in the repository. */
+  sbom: { components: number; manifests?: readonly string[] };
   dependencies: { direct: number; transitive: number };
   /** Undefined, these three: nobody could look. */
   vulnerabilities: Vulnerability[] | undefined;
   code: Finding[] | undefined;
   secrets: Finding[] | undefined;
-  /** By CVE. */
-  exploited: Record<string, Exploitation>;
+  /** Undefined when no feed could be asked. */
+  exploited: Exploited | undefined;
   /** When the extraction was made, in ISO form: a time that the job has kept, never that of the moment. */
   at?: string;
 }
@@ -45,13 +46,19 @@ export const REPORTS = {
 } as const;
 
 export async function writeReports(job: JobContext, given: Given): Promise<Report[]> {
-  const { vulnerabilities, exploited } = given;
+  const { vulnerabilities, exploited, sbom, input } = given;
   const wanted = new Set(vulnerabilities?.map(({ purl }) => purl));
   const content: Content = {
     ...given,
     vulnerabilities: vulnerabilities && orderVulnerabilities(vulnerabilities, exploited),
     extractionId: job.id,
-    origins: wanted.size === 0 ? new Map() : await originsOf(await job.artifactFile(REPORTS.sbom), wanted),
+    origins:
+      wanted.size === 0
+        ? new Map()
+        : await originsOf(await job.artifactFile(REPORTS.sbom), wanted, {
+            packagePath: input.packagePath,
+            manifests: sbom.manifests ?? [],
+          }),
   };
   const made = [
     // It is there since its own step: this only asks for its size and hash.

@@ -1,6 +1,6 @@
 // findings.sarif: the same findings in the form that code hosts and editors read, SARIF 2.1.0. One run, whose rules are those that found something.
-import type { Finding, Severity, Vulnerability } from "../model.ts";
-import { exploitationOf, orderFindings } from "./order.ts";
+import { ARTIFACTS, type Finding, type Severity, type Vulnerability } from "../model.ts";
+import { exploitationOf, orderFindings, rank } from "./order.ts";
 import type { Content } from "./reports.ts";
 import { linkTo, uriOf, visible } from "./words.ts";
 
@@ -21,6 +21,11 @@ const SCORES: Record<Severity, number | undefined> = {
   unknown: undefined,
 };
 
+/** What GitHub takes of one run, of results as of rules, of which there are no more than results. A file with more is refused as a whole. */
+export const MOST_RESULTS = 25_000;
+/** Of a rule; GitHub shows no more. */
+const MOST_TAGS = 10;
+
 interface Rule {
   id: string;
   [property: string]: unknown;
@@ -29,10 +34,16 @@ interface Rule {
 export function writeSarif(content: Content): string {
   const { input, checkout, code, secrets, extractionId, at } = content;
   const rules = new Map<string, Rule>();
-  const findings = [...orderFindings(code ?? []), ...orderFindings(secrets ?? [])];
-  const results = [
-    ...(content.vulnerabilities ?? []).map((one) => resultOfVulnerability(content, rules, one)),
-    ...findings.map((one) => resultOfFinding(rules, one)),
+  const all = [...(content.vulnerabilities ?? []), ...orderFindings(code ?? []), ...orderFindings(secrets ?? [])];
+  const shown = worstOf(content, all);
+  const results = shown.map((one) =>
+    "purl" in one ? resultOfVulnerability(content, rules, one) : resultOfFinding(content, rules, one),
+  );
+  const notes = [
+    ...missing(content),
+    ...(shown.length < all.length
+      ? [`Only the ${shown.length} worst of ${all.length} findings are in this file; findings.json has them all`]
+      : []),
   ];
   const index = new Map([...rules.keys()].map((id, number) => [id, number]));
   const log = {
@@ -50,7 +61,7 @@ export function writeSarif(content: Content): string {
           {
             executionSuccessful: true,
             ...(at !== undefined && { endTimeUtc: at }),
-            toolExecutionNotifications: missing(content).map((text) => ({ level: "warning", message: { text } })),
+            toolExecutionNotifications: notes.map((text) => ({ level: "warning", message: { text } })),
           },
         ],
         originalUriBaseIds: { SRCROOT: { description: { text: "The root of the repository" } } },
@@ -72,14 +83,26 @@ export function writeSarif(content: Content): string {
 /** What nobody could look for, in words. The summary has them too. */
 export function missing({
   vulnerabilities,
+  exploited,
   code,
   secrets,
-}: Pick<Content, "vulnerabilities" | "code" | "secrets">): string[] {
+}: Pick<Content, "vulnerabilities" | "exploited" | "code" | "secrets">): string[] {
   return [
     ...(vulnerabilities ? [] : ["Vulnerabilities were not looked for in this extraction"]),
+    ...(vulnerabilities && !exploited?.read.epss ? ["EPSS was not read in this extraction"] : []),
+    ...(vulnerabilities && !exploited?.read.kev ? ["KEV was not read in this extraction"] : []),
     ...(code ? [] : ["The code was not analysed in this extraction"]),
     ...(secrets ? [] : ["Secrets were not looked for in this extraction"]),
   ];
+}
+
+/** As many as may be shown, in the same order. What is known to be attacked is the worst, of whatever severity. */
+function worstOf(content: Content, all: (Vulnerability | Finding)[]): (Vulnerability | Finding)[] {
+  if (all.length <= MOST_RESULTS) return all;
+  const badness = (one: Vulnerability | Finding) =>
+    "purl" in one && exploitationOf(one, content.exploited)?.kev ? -1 : rank(one.severity);
+  const worst = new Set(all.toSorted((one, other) => badness(one) - badness(other)).slice(0, MOST_RESULTS));
+  return all.filter((one) => worst.has(one));
 }
 
 function resultOfVulnerability(content: Content, rules: Map<string, Rule>, one: Vulnerability) {
@@ -104,7 +127,7 @@ function resultOfVulnerability(content: Content, rules: Map<string, Rule>, one: 
     ruleId,
     level: LEVELS[severity],
     message: { text: `${where}: ${summary.replace(/[.]$/, "")}.${remedy}` },
-    locations: locationAt(origin?.manifest),
+    locations: locationAt(content, origin?.manifest, { startLine: 1 }),
     partialFingerprints: { "vulnerability/v1": `${ruleId} ${visible(one.purl, 2_000)}` },
     properties: {
       purl: visible(one.purl, 2_000),
@@ -118,7 +141,7 @@ function resultOfVulnerability(content: Content, rules: Map<string, Rule>, one: 
   };
 }
 
-function resultOfFinding(rules: Map<string, Rule>, one: Finding) {
+function resultOfFinding(content: Content, rules: Map<string, Rule>, one: Finding) {
   const { kind, severity, line, endLine, fingerprint, engine, cwe } = one;
   const rule = visible(one.rule, 200);
   const ruleId = `${kind}/${rule}`;
@@ -135,17 +158,32 @@ function resultOfFinding(rules: Map<string, Rule>, one: Finding) {
     ruleId,
     level: LEVELS[severity],
     message: { text },
-    locations: locationAt(one.path, { startLine: line, endLine: Math.max(line, endLine) }),
+    locations: locationAt(content, one.path, { startLine: line, endLine: Math.max(line, endLine) }),
     partialFingerprints: { "finding/v1": fingerprint },
     properties: { engine },
   };
 }
 
-/** A path that leads out of the repository is not shown as a place in it. */
-function locationAt(path: string | undefined, region?: { startLine: number; endLine: number }) {
-  const uri = path === undefined ? undefined : uriOf(path);
-  if (uri === undefined) return [];
-  return [{ physicalLocation: { artifactLocation: { uri, uriBaseId: "SRCROOT" }, ...(region && { region }) } }];
+/**
+ * A path that leads out of the repository is not shown as a place in it. But GitHub refuses the whole file for one result without a place, so that what has
+ * none stands at the nearest manifest, else at the package path, else at the bill of materials, which is a report beside this one.
+ */
+function locationAt(
+  { input, sbom }: Content,
+  path: string | undefined,
+  region: { startLine: number; endLine?: number },
+) {
+  const places = [path, sbom.manifests?.[0], input.packagePath].flatMap((one) => uriOf(one ?? "") ?? []);
+  const uri = places[0] ?? ARTIFACTS.sbom;
+  const known = path !== undefined && uriOf(path) === uri;
+  return [
+    {
+      physicalLocation: {
+        artifactLocation: { uri, uriBaseId: "SRCROOT" },
+        region: known ? region : { startLine: 1 },
+      },
+    },
+  ];
 }
 
 function securityOf(severity: Severity, score: number | null, tags: string[]) {
@@ -153,7 +191,7 @@ function securityOf(severity: Severity, score: number | null, tags: string[]) {
   return {
     defaultConfiguration: { level: LEVELS[severity] },
     properties: {
-      tags: ["security", ...tags],
+      tags: ["security", ...tags].slice(0, MOST_TAGS),
       ...(number !== undefined && { "security-severity": number.toFixed(1) }),
     },
   };

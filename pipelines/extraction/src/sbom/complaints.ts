@@ -4,10 +4,13 @@ import path from "node:path";
 import { stripVTControlCharacters } from "node:util";
 import { sentenceOf } from "../untrusted.ts";
 
+/** Longer than any path. Expressions may take the square of a line's length, and the names in it are a stranger's. */
+const LONGEST_LINE = 8 * 1024;
+
 const COMPLAINTS = [
-  /^Unable to parse (?:the pnpm lock file )?(.+?)(?: in legacy and non-legacy mode\b.*| with utf-8 encoding!| \{.*| [A-Z]\w*Error\b.*|\.)?$/,
-  /^Error while parsing the (?:lock|pyproject) file (.+?)\. \w/,
-  /^Invalid composer\.lock file: (.+)$/,
+  /^Unable to parse (?:the pnpm lock file )?(.+?)(?: in legacy and non-legacy mode\b.*| with utf-8 encoding!| \{.*| [A-Z]\w*Error\b.*|\.)?$/s,
+  /^Error while parsing the (?:lock|pyproject) file (.+?)\. \w/s,
+  /^Invalid composer\.lock file: (.+)$/s,
 ];
 
 /** Files below `place` that it could not read, as seen from there, each once. */
@@ -42,5 +45,8 @@ function withoutPaths(line: string, scratch: string): string {
 }
 
 function linesOf(output: string): string[] {
-  return stripVTControlCharacters(output.slice(0, 4 * 2 ** 20)).split(/\r?\n/);
+  const lines = output.slice(0, 4 * 2 ** 20).split("\n");
+  return lines
+    .filter((line) => line.length <= LONGEST_LINE)
+    .map((line) => stripVTControlCharacters(line.replace(/\r$/, "")));
 }

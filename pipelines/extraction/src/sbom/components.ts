@@ -1,7 +1,7 @@
 // What a CycloneDX bill of materials says, as dependencies: which there are, and which of them a manifest of the repository names itself. The file is
 // a tool's work on a stranger's repository: every value is checked, every text and list has an end.
 import type { Dependency } from "../model.ts";
-import { type Fields, fieldsOf, objectsIn, textOf, textsIn } from "../untrusted.ts";
+import { type Fields, fieldsOf, objectsIn, packageUrlOf, textOf, textsIn } from "../untrusted.ts";
 import { elementsOf, NotJson } from "./elements.ts";
 
 export interface Bom {
@@ -14,8 +14,6 @@ export interface Bom {
 /** Of components, and of edges between them. The file itself is at most 256 MB (sbom.ts). */
 const MOST_COMPONENTS = 250_000;
 const MOST_EDGES = 5_000_000;
-/** A package URL is part of a key, and a key of a B-tree has at most 2,704 bytes. */
-const LONGEST_PURL = 2000;
 const LONGEST_REF = 5000;
 
 export async function* dependenciesOf(file: string): AsyncGenerator<Dependency> {
@@ -143,12 +141,10 @@ const ECOSYSTEMS: Record<string, string> = {
 
 /** Undefined when it has no package URL, or one that no package has. */
 function partOf(fields: Fields): Part | undefined {
-  const { purl } = fields;
-  if (typeof purl !== "string" || Buffer.byteLength(purl) > LONGEST_PURL || textOf(purl, LONGEST_PURL) !== purl)
-    return undefined;
-  const type = /^pkg:([a-z][a-z0-9.+-]*)\/./.exec(purl)?.[1];
+  const purl = packageUrlOf(fields.purl);
+  const type = /^pkg:([a-z][a-z0-9.+-]*)\/./.exec(purl ?? "")?.[1];
   const name = textOf(fields.name, 300);
-  if (type === undefined || name === undefined) return undefined;
+  if (purl === undefined || type === undefined || name === undefined) return undefined;
   const group = textOf(fields.group, 300);
   const dependency = {
     purl,

@@ -1,5 +1,5 @@
-// The manifests and lockfiles below a folder. Looked for only when cdxgen found no dependency: none at all, an empty one and a damaged one are three
-// different things to the person who set the package path.
+// The manifests and lockfiles below a folder. When cdxgen found no dependency, none at all, an empty one and a damaged one are three different
+// things to the person who set the package path; and where it does not say which file names a package, the reports name the nearest of its kind.
 import fs from "node:fs/promises";
 import path from "node:path";
 

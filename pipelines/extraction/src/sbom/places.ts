@@ -2,21 +2,41 @@
 // repository: where our scratch directory was is nobody's business, and is another place in every attempt.
 import fs from "node:fs";
 
-/** The text of the file without the paths of these directories, absolute or from its working directory, piece by piece. */
-export async function* withoutPlaces(file: string, directories: readonly string[]): AsyncGenerator<string> {
-  // The longest first: one may be a part of another.
-  const words = directories
-    .flatMap((directory) => [`${directory}/`, directory])
-    .map((word) => JSON.stringify(word).slice(1, -1))
-    .sort((a, b) => b.length - a.length);
-  const longest = words[0]?.length ?? 0;
+/**
+ * The text of the file without the paths of these directories, piece by piece. A relative one is a path only where a value begins with it: elsewhere the same
+ * letters are words.
+ */
+export async function* withoutPlaces(
+  file: string,
+  directories: readonly string[],
+  chunkBytes = 64 * 1024,
+): AsyncGenerator<string> {
+  const places = placesIn(directories);
+  const clean = (text: string) => text.replace(places, "");
   let rest = "";
-  for await (const chunk of fs.createReadStream(file, { encoding: "utf8" }) as AsyncIterable<string>) {
-    const text = words.reduce((left, word) => left.replaceAll(word, ""), rest + chunk);
-    // What a path may have begun with waits for the next piece.
-    const from = Math.max(text.length - longest, 0);
-    yield text.slice(0, from);
-    rest = text.slice(from);
+  const chunks = fs.createReadStream(file, { encoding: "utf8", highWaterMark: chunkBytes });
+  for await (const chunk of chunks as AsyncIterable<string>) {
+    // No path goes across the quote that ends or begins a value, so a piece may end before one. Behind a backslash it is a letter of the value.
+    let cut = chunk.lastIndexOf('"');
+    while (cut > 0 && chunk[cut - 1] === "\\") cut = chunk.lastIndexOf('"', cut - 1);
+    if (cut > 0) {
+      yield clean(rest + chunk.slice(0, cut));
+      rest = chunk.slice(cut);
+    } else rest += chunk;
   }
-  yield words.reduce((left, word) => left.replaceAll(word, ""), rest);
+  yield clean(rest);
+}
+
+/** The longest first: one may be a part of another. */
+function placesIn(directories: readonly string[]): RegExp {
+  const words = [...new Set(directories)]
+    .sort((a, b) => b.length - a.length)
+    .map((directory) => {
+      const written = JSON.stringify(directory)
+        .slice(1, -1)
+        .replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+      const before = directory.startsWith("/") ? "(?<![\\w.-])" : '(?<=(?<!\\\\)")';
+      return `${before}${written}(?:/|(?![\\w.-]))`;
+    });
+  return new RegExp(words.length > 0 ? words.join("|") : "(?!)", "g");
 }

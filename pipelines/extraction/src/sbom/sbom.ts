@@ -7,8 +7,10 @@ import { ExecError, type ExecResult, type StepHandle } from "stillwake/worker";
 import type { Settings } from "../settings.ts";
 import { tell } from "../told.ts";
 import { packagedTool } from "../tools.ts";
+import { textOf } from "../untrusted.ts";
 import { crashLine, unreadableIn } from "./complaints.ts";
 import { type Bom, readBom } from "./components.ts";
+import { fence } from "./fence.ts";
 import { damagedIn, findManifests } from "./manifests.ts";
 
 export interface SbomSource {
@@ -21,11 +23,17 @@ export interface SbomSource {
 /** A component is a little over 1 KB of it: room for about 200,000. */
 const LARGEST = 256 * 2 ** 20;
 const MB = 2 ** 20;
+const MOST_MANIFESTS = 300;
+const LONGEST_MANIFEST = 500;
 
-export async function makeSbom(
-  step: StepHandle,
-  { directory, packagePath, settings }: SbomSource,
-): Promise<{ file: string; components: number }> {
+export interface Made {
+  file: string;
+  components: number;
+  /** Manifests and lockfiles below the package path, by their paths in the repository: the nearest, as many as a checkpoint has room for. */
+  manifests: string[];
+}
+
+export async function makeSbom(step: StepHandle, { directory, packagePath, settings }: SbomSource): Promise<Made> {
   const scratch = await step.scratch();
   const place = await inside(directory, packagePath);
   const file = path.join(scratch, "sbom.cdx.json");
@@ -41,7 +49,12 @@ export async function makeSbom(
     step.log.warn(`'${name}' could not be read - its dependencies are missing from the bill of materials`);
   }
   if (unnamed > 0) step.log.info(`${unnamed} components without a package URL were left out`);
-  return { file, components: dependencies.length };
+  const root = await fs.realpath(directory);
+  const manifests = (await findManifests(place))
+    .map((name) => path.relative(root, path.join(place, name)))
+    .filter((name) => textOf(name, LONGEST_MANIFEST) === name)
+    .slice(0, MOST_MANIFESTS);
+  return { file, components: dependencies.length, manifests };
 }
 
 /** The path of the folder, whatever links there may be on the way to it; a folder that is not in the checkout is not there. */
@@ -78,7 +91,15 @@ async function generate(step: StepHandle, { scratch, place, file, work, timeoutM
   try {
     return await step.exec(
       process.execPath,
-      [`--max-old-space-size=${heapMb()}`, ...(await fence(scratch)), cdxgen, ...flags, "--output", file, place],
+      [
+        `--max-old-space-size=${heapMb()}`,
+        ...(await fence(scratch, cdxgen)),
+        cdxgen,
+        ...flags,
+        "--output",
+        file,
+        place,
+      ],
       { cwd: work, env: { ...ENVIRONMENT, HOME: work, TMPDIR: work }, log: "none", timeout: `${timeoutMs}ms` },
     );
   } catch (error) {
@@ -97,21 +118,6 @@ const ENVIRONMENT = {
   CDXGEN_NO_BANNER: "true",
   NO_COLOR: "1",
 };
-
-/**
- * Node itself holds it to writing the scratch directory and to starting nothing. It may read what this user may: it looks for workspaces in the folders
- * above, and a question that is refused is a crash. A checkout has no links that lead out.
- */
-async function fence(scratch: string): Promise<string[]> {
-  const flag = process.allowedNodeEnvironmentFlags.has("--permission") ? "--permission" : "--experimental-permission";
-  const writable = new Set([scratch, await fs.realpath(scratch)]);
-  return [
-    flag,
-    "--no-warnings",
-    "--allow-fs-read=*",
-    ...[...writable].map((place) => `--allow-fs-write=${place}${path.sep}`),
-  ];
-}
 
 /** Six tenths of what the machine or its cgroup has, at least Node's usual 1 GB and at most what 200,000 components take. */
 function heapMb(): number {

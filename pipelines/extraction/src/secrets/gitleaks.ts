@@ -3,7 +3,7 @@ import fs from "node:fs/promises";
 import path from "node:path";
 import type { StepHandle } from "stillwake/worker";
 import { MOST_FINDINGS } from "../analysis/collect.ts";
-import { isSkipped, LARGEST_FILE, within } from "../analysis/source-files.ts";
+import { isSkipped, LARGEST_FILE, SKIPPED_FOR_SECRETS, sayLargeFiles, within } from "../analysis/source-files.ts";
 import { tell } from "../told.ts";
 import type { Place } from "./place.ts";
 
@@ -34,6 +34,7 @@ export async function lookWithGitleaks(
   );
   args.push(`--max-target-megabytes=${Math.ceil(LARGEST_FILE / 1e6)}`, "--", directory);
   await step.exec(program, args, { cwd: folder, log: "none", okCodes: [0, FOUND], timeout: `${timeoutMs}ms` });
+  await sayLargeFiles(step, directory, SKIPPED_FOR_SECRETS);
   return read(report, directory);
 }
 
@@ -56,7 +57,7 @@ async function read(report: string, directory: string): Promise<Place[]> {
   for (const leak of leaks.slice(0, 4 * MOST_FINDINGS) as (Leak | null)[]) {
     const { RuleID: rule, File: file, SymlinkFile: link, StartLine: line, EndLine: endLine } = leak ?? {};
     const place = typeof file === "string" ? within(directory, file) : undefined;
-    if (typeof rule !== "string" || place === undefined || link || isSkipped(place)) continue;
+    if (typeof rule !== "string" || place === undefined || link || isSkipped(place, SKIPPED_FOR_SECRETS)) continue;
     places.push({ rule, path: place, line: Number(line), endLine: Number(endLine) });
   }
   return places;

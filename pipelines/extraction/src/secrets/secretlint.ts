@@ -3,15 +3,23 @@
 import fs from "node:fs/promises";
 import path from "node:path";
 import { ExecError, type StepHandle } from "stillwake/worker";
+import { inBatches } from "../analysis/batches.ts";
 import { MOST_FINDINGS } from "../analysis/collect.ts";
-import { type SourceFile, sourceFiles, within } from "../analysis/source-files.ts";
+import {
+  nothingPassedOver,
+  SKIPPED_FOR_SECRETS,
+  type SourceFile,
+  sayPassedOver,
+  sourceFiles,
+  within,
+} from "../analysis/source-files.ts";
 import { tell } from "../told.ts";
 import { packagedTool } from "../tools.ts";
 import type { Place } from "./place.ts";
 
 const RULES = JSON.stringify({ rules: [{ id: "@secretlint/secretlint-rule-preset-recommend" }] });
 /** Its report carries the whole text of every file, and is made in memory: so many files, and so much of them, at a time. */
-const BATCH = { files: 1_000, bytes: 24 * 2 ** 20, argumentBytes: 256 * 1024 };
+const BATCH = { files: 1_000, bytes: 24 * 2 ** 20 };
 const LARGEST_REPORT = 512 * 2 ** 20;
 /** It marks its own times, and looks through all earlier marks at each: 2,000 small files take 45 s so, and 3 s without. */
 const UNTIMED = "data:text/javascript,performance.mark=()=>{}";
@@ -23,58 +31,42 @@ export async function lookWithSecretlint(step: StepHandle, directory: string, ti
   const folder = path.join(await step.scratch(), "secretlint");
   await fs.mkdir(folder, { recursive: true });
   const deadline = performance.now() + timeoutMs;
-  const places: Place[] = [];
-  for await (const files of batches(sourceFiles(directory, step.signal))) {
+  const passedOver = nothingPassedOver();
+  const files = sourceFiles(directory, { signal: step.signal, skip: SKIPPED_FOR_SECRETS, passedOver });
+  const report = path.join(folder, "report.json");
+  const args = [`--max-old-space-size=${HEAP_MB}`, "--import", UNTIMED, program, "--secretlintrcJSON", RULES];
+  args.push("--format=json", "--no-color", "--maskSecrets", `--output=${report}`);
+  args.push(`--secretlintignore=${path.join(folder, "nothing")}`, "--no-glob", "--");
+  const look = async (batch: readonly SourceFile[]) => {
     const leftMs = Math.max(Math.round(deadline - performance.now()), 1);
-    const report = path.join(folder, "report.json");
-    const args = [
-      `--max-old-space-size=${HEAP_MB}`,
-      "--import",
-      UNTIMED,
-      program,
-      "--secretlintrcJSON",
-      RULES,
-      "--format=json",
-    ];
-    args.push(
-      "--no-color",
-      "--maskSecrets",
-      `--output=${report}`,
-      `--secretlintignore=${path.join(folder, "nothing")}`,
-      "--no-glob",
-      "--",
-    );
-    args.push(...files.map(({ file }) => file));
+    const named = await plainlyNamed(batch, path.join(folder, "plain"));
+    await fs.rm(report, { force: true });
     // With --output it answers 0 whether or not it has found something, and 2 when it takes no part in any of the files.
     const ran = await step
-      .exec(process.execPath, args, { cwd: folder, log: "none", timeout: `${leftMs}ms` })
+      .exec(process.execPath, [...args, ...named.keys()], { cwd: folder, log: "none", timeout: `${leftMs}ms` })
       .catch((error) => (hadNothing(error) ? undefined : Promise.reject(error)));
-    if (!ran) continue;
-    places.push(...(await read(report, directory)));
-    await fs.rm(report);
-    if (places.length >= 4 * MOST_FINDINGS) break;
-  }
+    return ran ? read(report, (file) => within(directory, named.get(file) ?? file)) : [];
+  };
+  const places = await inBatches(files, { step, most: BATCH, enough: 4 * MOST_FINDINGS, look });
+  await fs.rm(folder, { recursive: true, force: true });
+  sayPassedOver(step, passedOver);
   return places;
 }
 
-async function* batches(files: AsyncIterable<SourceFile>): AsyncGenerator<SourceFile[]> {
-  let batch: SourceFile[] = [];
-  let bytes = 0;
-  let argumentBytes = 0;
-  for await (const one of files) {
-    const named = Buffer.byteLength(one.file) + 9;
-    const full =
-      batch.length >= BATCH.files || bytes + one.bytes > BATCH.bytes || argumentBytes + named > BATCH.argumentBytes;
-    if (batch.length > 0 && full) {
-      yield batch;
-      batch = [];
-      bytes = argumentBytes = 0;
+/** A backslash is the mark of a folder to it, even in a name. Such a file is looked at as a copy; each by the name it is called by. */
+async function plainlyNamed(batch: readonly SourceFile[], copies: string): Promise<Map<string, string>> {
+  await fs.rm(copies, { recursive: true, force: true });
+  const named = new Map<string, string>();
+  for (const { file } of batch) {
+    let name = file;
+    if (path.sep === "/" && file.includes("\\")) {
+      name = path.join(copies, String(named.size), path.basename(file).replaceAll("\\", "_"));
+      await fs.mkdir(path.dirname(name), { recursive: true });
+      await fs.copyFile(file, name);
     }
-    batch.push(one);
-    bytes += one.bytes;
-    argumentBytes += named;
+    named.set(name, file);
   }
-  if (batch.length > 0) yield batch;
+  return named;
 }
 
 function hadNothing(error: unknown): boolean {
@@ -90,7 +82,7 @@ interface Linted {
   }[];
 }
 
-async function read(report: string, directory: string): Promise<Place[]> {
+async function read(report: string, placeOf: (file: string) => string | undefined): Promise<Place[]> {
   let linted: unknown;
   try {
     if ((await fs.stat(report)).size <= LARGEST_REPORT) linted = JSON.parse(await fs.readFile(report, "utf8"));
@@ -99,7 +91,7 @@ async function read(report: string, directory: string): Promise<Place[]> {
     throw tell("Secret scan failed: secretlint wrote no report that can be read", { code: "SECRETS_REPORT" });
   const places: Place[] = [];
   for (const { filePath, messages } of linted as Linted[]) {
-    const place = typeof filePath === "string" ? within(directory, filePath) : undefined;
+    const place = typeof filePath === "string" ? placeOf(filePath) : undefined;
     if (place === undefined || !Array.isArray(messages)) continue;
     for (const { ruleId, messageId, loc } of messages) {
       const rule = [ruleId, messageId]

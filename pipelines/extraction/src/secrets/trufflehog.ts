@@ -4,7 +4,7 @@ import fs from "node:fs/promises";
 import path from "node:path";
 import type { StepHandle } from "stillwake/worker";
 import { MOST_FINDINGS } from "../analysis/collect.ts";
-import { isSkipped, SKIPPED_FOLDERS, textOf, within } from "../analysis/source-files.ts";
+import { isSkipped, SKIPPED_FOR_SECRETS, textOf, within } from "../analysis/source-files.ts";
 import { tell } from "../told.ts";
 import type { Place } from "./place.ts";
 
@@ -21,7 +21,10 @@ export async function lookWithTrufflehog(
   const folder = path.join(await step.scratch(), "trufflehog");
   const excluded = path.join(folder, "excluded.txt");
   await fs.mkdir(folder, { recursive: true });
-  await fs.writeFile(excluded, `${SKIPPED_FOLDERS.map((one) => `(^|/)${one.replaceAll(".", "[.]")}/`).join("\n")}\n`);
+  await fs.writeFile(
+    excluded,
+    `${SKIPPED_FOR_SECRETS.map((one) => `(^|/)${one.replaceAll(".", "[.]")}/`).join("\n")}\n`,
+  );
   const args = [
     "filesystem",
     directory,
@@ -60,7 +63,8 @@ async function read(step: StepHandle, output: string, directory: string): Promis
     const { file, line: number } = line?.SourceMetadata?.Data?.Filesystem ?? {};
     if (typeof file !== "string" || typeof line?.DetectorName !== "string") continue;
     const place = within(directory, file);
-    if (place === undefined || isSkipped(place) || (await isReachedByLink(directory, place))) continue;
+    if (place === undefined || isSkipped(place, SKIPPED_FOR_SECRETS) || (await isReachedByLink(directory, place)))
+      continue;
     const { from, to } = await linesOf(directory, place, line.Raw, number);
     places.push({ rule: line.DetectorName, path: place, line: from, endLine: to });
     if (places.length >= 4 * MOST_FINDINGS) break;

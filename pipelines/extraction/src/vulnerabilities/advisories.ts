@@ -14,6 +14,9 @@ export interface Advisory {
   aliases: string[];
   summary: string;
   url: string | null;
+  withdrawn: boolean;
+  /** When it was last changed, in milliseconds; 0 when it does not say. */
+  modified: number;
   /** What it says of one package. */
   affected: Affected[];
 }
@@ -62,7 +65,7 @@ export async function loadAdvisories(
     left: 0,
     byPackage: new Map(),
   };
-  const seen = new Set<string>();
+  const newest = new Map<string, Advisory>();
   let since = 0;
   // One after the other without promises is four times as fast as many at once with them, as long as there is a pause now and then.
   for (const file of filesBelow(folder, found, 0)) {
@@ -75,21 +78,23 @@ export async function loadAdvisories(
     if (advisory === "broken") {
       found.broken.count += 1;
       if (found.broken.names.length < 5) found.broken.names.push(path.relative(folder, file));
-    } else if (advisory && !seen.has(advisory.id)) {
-      seen.add(advisory.id);
-      found.count += 1;
-      index(found.byPackage, advisory, wanted);
+    } else if (advisory && advisory.modified > (newest.get(advisory.id)?.modified ?? -1)) {
+      newest.set(advisory.id, { ...advisory, affected: advisory.affected.filter(({ key }) => wanted.has(key)) });
     }
+  }
+  for (const advisory of newest.values()) {
+    if (advisory.withdrawn) continue;
+    found.count += 1;
+    index(found.byPackage, advisory);
   }
   return found;
 }
 
-/** An OSV record as an advisory; undefined when it is none, "withdrawn" when it was taken back. */
-export function readAdvisory(record: unknown): Advisory | "withdrawn" | undefined {
+/** An OSV record as an advisory; undefined when it is none. */
+export function readAdvisory(record: unknown): Advisory | undefined {
   const fields = fieldsOf(record);
   const id = textOf(fields?.id, 100);
   if (!fields || !id || !Array.isArray(fields.affected)) return undefined;
-  if (textOf(fields.withdrawn, 100)) return "withdrawn";
   const label = fieldsOf(fields.database_specific)?.severity;
   const whole = ratingOf(fields, label);
   return {
@@ -97,13 +102,20 @@ export function readAdvisory(record: unknown): Advisory | "withdrawn" | undefine
     aliases: textsIn(fields.aliases, LIMITS.aliases, 100),
     summary: sentenceOf(fields.summary, 300) ?? sentenceOf(fields.details, 300) ?? id,
     url: addressOf(id, fields) ?? null,
+    withdrawn: textOf(fields.withdrawn, 100) !== undefined,
+    modified: momentOf(fields.modified),
     affected: objectsIn(fields.affected, LIMITS.affected).flatMap((one) => affectedOf(one, whole) ?? []),
   };
 }
 
-/** Links to files are followed, as volumes of Kubernetes are made of them; links to folders may lead in circles. */
+function momentOf(value: unknown): number {
+  return Math.max(Date.parse(textOf(value, 100) ?? "") || 0, 0);
+}
+
+/** In the order of their names, which is the same on every machine. Links to files are followed, as volumes of Kubernetes are made of them; links to folders may lead in circles. */
 function* filesBelow(folder: string, found: Advisories, depth: number): Generator<string> {
-  for (const entry of fs.readdirSync(folder, { withFileTypes: true })) {
+  const entries = fs.readdirSync(folder, { withFileTypes: true });
+  for (const entry of entries.sort((one, other) => (one.name < other.name ? -1 : 1))) {
     if (entry.name.startsWith(".")) continue;
     const file = path.join(folder, entry.name);
     if (entry.isDirectory()) {
@@ -125,20 +137,16 @@ function readFile(file: string, wanted: ReadonlySet<string>, found: Advisories):
       return undefined;
     }
     const text = fs.readFileSync(file, "utf8");
-    if (/\.json$/i.test(file)) return inForce(readAdvisory(JSON.parse(text)));
-    return passedOver(text, wanted) ?? inForce(readAdvisory(yamlOf(text)));
+    if (/\.json$/i.test(file)) return readAdvisory(JSON.parse(text)) ?? "broken";
+    return passedOver(text, wanted) ?? readAdvisory(yamlOf(text)) ?? "broken";
   } catch {
     return "broken";
   }
 }
 
-function inForce(advisory: ReturnType<typeof readAdvisory>): Advisory | "broken" | undefined {
-  return advisory === "withdrawn" ? undefined : (advisory ?? "broken");
-}
-
-/** Without types: 5.10 is the version "5.10" and not the number 5.1. */
+/** Without types but null: 5.10 is the version "5.10" and not the number 5.1. */
 function yamlOf(text: string): unknown {
-  return parse(text, { schema: "failsafe", maxAliasCount: 20, logLevel: "silent" });
+  return parse(text, { schema: "failsafe", customTags: ["null"], maxAliasCount: 20, logLevel: "silent" });
 }
 
 /**
@@ -154,7 +162,8 @@ function passedOver(text: string, wanted: ReadonlySet<string>): Advisory | undef
     if (name === "" || /^[*&|>!#]|\\| #/.test(name)) return undefined;
     if (ECOSYSTEMS.some((ecosystem) => wanted.has(packageKey(ecosystem, name)))) return undefined;
   }
-  return { id, aliases: [], summary: "", url: null, affected: [] };
+  const modified = momentOf(/^modified:[ \t]+['"]?([^'"\s]+)/m.exec(text)?.[1]);
+  return { id, aliases: [], summary: "", url: null, withdrawn: false, modified, affected: [] };
 }
 
 function affectedOf(one: Fields, whole: Rating): Affected | undefined {
@@ -190,9 +199,8 @@ function addressOf(id: string, { references }: Fields): string | undefined {
   return objectsIn(references, 50).flatMap(({ url }) => webAddress(url) ?? [])[0];
 }
 
-function index(byPackage: Advisories["byPackage"], advisory: Advisory, wanted: ReadonlySet<string>): void {
+function index(byPackage: Advisories["byPackage"], advisory: Advisory): void {
   for (const affected of advisory.affected) {
-    if (!wanted.has(affected.key)) continue;
     const list = byPackage.get(affected.key);
     if (list) list.push({ advisory, affected });
     else byPackage.set(affected.key, [{ advisory, affected }]);

@@ -12,7 +12,8 @@ import { BadReport, type Report, readReports } from "./vdr.ts";
 
 export interface Scanned {
   sbom: string;
-  tree(): Promise<string>;
+  /** The checkout. */
+  source: string;
   settings: Pick<Settings, "cache" | "limits">;
 }
 
@@ -20,7 +21,7 @@ export interface Scanned {
 export async function runDepScan(
   step: StepHandle,
   program: string,
-  { sbom, tree, settings }: Scanned,
+  { sbom, source, settings }: Scanned,
 ): Promise<Vulnerability[]> {
   const scratch = await step.scratch();
   const folder = await fs.mkdtemp(path.join(scratch, "dep-scan-"));
@@ -29,7 +30,6 @@ export async function runDepScan(
   await fs.copyFile(sbom, bom);
   const database = path.join(settings.cache, "vdb");
   await fs.mkdir(database, { recursive: true });
-  const source = await tree();
 
   const { stdout, stderr } = await step
     .exec(
@@ -65,7 +65,7 @@ export async function runDepScan(
     throw failed("dep-scan left no report");
   }
   if (report.cut)
-    step.log.warn(`dep-scan reported more than we keep: the first ${report.vulnerabilities.length} findings are shown`);
+    step.log.warn(`dep-scan reported more than we keep: ${report.vulnerabilities.length} findings are shown`);
   return report.vulnerabilities;
 }
 

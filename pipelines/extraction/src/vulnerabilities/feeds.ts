@@ -21,6 +21,7 @@ const FRESH_MS = 24 * 3600 * 1000;
 const ANSWER_MS = 60_000;
 const REDIRECTS = 5;
 const PARTIAL = ".partial";
+const STAYS = ": what it said before stays";
 const LIMITS = { fetched: 100 * 2 ** 20, body: 500 * 2 ** 20, head: 4096 };
 
 /** What the feed says, or undefined when neither it nor an old copy can be read: that has been warned of. */
@@ -29,7 +30,7 @@ export async function readFeed<Read>(step: StepHandle, feed: Feed<Read>, cache: 
   if (!/^https?:\/\//i.test(source)) {
     const file = source.startsWith("file:") ? fileURLToPath(source) : source;
     return read(feed, file, 0).catch((error: unknown) => {
-      step.log.warn(`${label} cannot be read: ${reasonOf(error)}`);
+      step.log.warn(`${label} cannot be read (${reasonOf(error)})${STAYS}`);
       return undefined;
     });
   }
@@ -47,7 +48,7 @@ export async function readFeed<Read>(step: StepHandle, feed: Feed<Read>, cache: 
     step.signal.throwIfAborted();
     const old = copy && (await read(feed, file, copy.offset).catch(() => undefined));
     const day = copy && new Date(copy.checkedAt).toISOString().slice(0, 10);
-    const instead = old === undefined ? "" : `: the copy of ${day} is used`;
+    const instead = old === undefined ? STAYS : `: the copy of ${day} is used`;
     step.log.warn(`${label} does not answer (${reasonOf(error)})${instead}`);
     return old;
   }

@@ -9,6 +9,8 @@ export interface Matched {
   vulnerabilities: Vulnerability[];
   /** Components that an advisory names, in a version that could not be compared with it. */
   undecided: string[];
+  /** Those without a version, which are affected only by what affects every version. */
+  unversioned: string[];
 }
 
 export function matchAdvisories(
@@ -17,11 +19,13 @@ export function matchAdvisories(
 ): Matched {
   const found = new Map<string, Vulnerability>();
   const undecided = new Set<string>();
+  const unversioned = new Set<string>();
   for (const component of components) {
     const hits: Hit[] = [];
     for (const { advisory, affected } of byPackage.get(component.key) ?? []) {
       const verdict = affectedBy(component.ecosystem, component.version, affected.ranges, affected.versions);
       if (verdict === "affected") hits.push({ advisory, affected });
+      else if (component.version === "") unversioned.add(component.purl);
       else if (verdict === "unknown") undecided.add(component.purl);
     }
     for (const group of groupsOf(hits)) {
@@ -29,7 +33,11 @@ export function matchAdvisories(
       found.set(`${vulnerability.id} ${vulnerability.purl}`, vulnerability);
     }
   }
-  return { vulnerabilities: [...found.values()].sort(bySeverity), undecided: [...undecided] };
+  return {
+    vulnerabilities: [...found.values()].sort(bySeverity),
+    undecided: [...undecided],
+    unversioned: [...unversioned],
+  };
 }
 
 /** The worst first, and the same order every time. */

@@ -21,6 +21,7 @@ export interface Component {
   purl: string;
   ecosystem: Ecosystem;
   name: string;
+  /** Empty where the manifest leaves it open. */
   version: string;
   /** Under which advisories of it are found. */
   key: string;
@@ -40,18 +41,18 @@ const TYPES: Readonly<Record<string, Ecosystem>> = {
   github: "GitHub Actions",
 };
 
-/** Undefined when no advisory can be about it: an unknown kind of package, or no version. */
+/** Undefined when no advisory can be about it: an unknown kind of package. */
 export function componentOf(purl: string): Component | undefined {
   const parts = /^pkg:\/*([A-Za-z0-9.+-]+)\/([^?#]+)/.exec(purl);
   const ecosystem = parts && TYPES[parts[1]!.toLowerCase()];
   if (!ecosystem) return undefined;
   const path = parts[2]!;
   // The version begins at the last "@": that of a scope is written %40, but not by everybody.
-  const at = path.lastIndexOf("@");
-  if (at < 1 || path[at - 1] === "/") return undefined;
+  const last = path.lastIndexOf("@");
+  const at = last < 1 || path[last - 1] === "/" ? path.length : last;
   const version = decoded(path.slice(at + 1));
   const names = path.slice(0, at).split("/").filter(Boolean).map(decoded);
-  if (version === "" || names.length === 0) return undefined;
+  if (names.length === 0) return undefined;
   const name = ecosystem === "Maven" ? [names.slice(0, -1).join("."), names.at(-1)].join(":") : names.join("/");
   return { purl, ecosystem, name, version, key: packageKey(ecosystem, name) };
 }

@@ -24,8 +24,10 @@ export async function scanVulnerabilities(step: StepHandle, options: ScanOptions
   const program = await findTool("depscan", options.settings.toolPath);
   let why = tell("Vulnerability scanning unavailable (dep-scan not installed)", { code: "SCAN_UNAVAILABLE" });
   if (program) {
+    // Files that cannot be fetched again are no failure of dep-scan, and nothing stands in for them.
+    const source = await options.tree();
     try {
-      return await runDepScan(step, program, options);
+      return await runDepScan(step, program, { ...options, source });
     } catch (error) {
       if (!(error instanceof Told)) throw error;
       why = error;
@@ -55,13 +57,19 @@ async function standIn(step: StepHandle, { sbom, settings }: ScanOptions, why: E
       `${counted(advisories.left, "file", "files")} of the advisories are past the limits and were left out`,
     );
 
-  const { vulnerabilities, undecided } = matchAdvisories(components, advisories);
+  const { vulnerabilities, undecided, unversioned } = matchAdvisories(components, advisories);
   if (undecided.length > 0) {
     step.log.warn(
       `${counted(undecided.length, "version", "versions")} cannot be compared with the advisories of the package`,
       {
         components: undecided.slice(0, 50),
       },
+    );
+  }
+  if (unversioned.length > 0) {
+    step.log.warn(
+      `${counted(unversioned.length, "package has", "packages have")} advisories and no version to compare with them`,
+      { components: unversioned.slice(0, 50) },
     );
   }
   if (vulnerabilities.length > MOST_FINDINGS)

@@ -3,7 +3,16 @@
 import fs from "node:fs/promises";
 import path from "node:path";
 import type { Vulnerability } from "../model.ts";
-import { type Fields, fieldsOf, numberOf, objectsIn, sentenceOf, textOf, webAddress } from "../untrusted.ts";
+import {
+  type Fields,
+  fieldsOf,
+  numberOf,
+  objectsIn,
+  packageUrlOf,
+  sentenceOf,
+  textOf,
+  webAddress,
+} from "../untrusted.ts";
 import { bySeverity, cveOf } from "./match.ts";
 import { componentOf } from "./packages.ts";
 import { severityOfScore, severityOfWord } from "./severity.ts";
@@ -32,14 +41,15 @@ export async function readReports(folder: string): Promise<Report | undefined> {
     if (!stat.isFile()) throw new BadReport("its report is no plain file");
     if (stat.size > LIMITS.bytes) throw new BadReport(`its report is larger than ${LIMITS.bytes / 2 ** 20} MB`);
     for (const one of reported(JSON.parse(await fs.readFile(file, "utf8")))) {
-      if (found.size >= LIMITS.vulnerabilities) cut = true;
+      if (!one || found.size >= LIMITS.vulnerabilities) cut = true;
       else found.set(`${one.id} ${one.purl}`, one);
     }
   }
   return { vulnerabilities: [...found.values()].sort(bySeverity), cut };
 }
 
-function* reported(document: unknown): Iterable<Vulnerability> {
+/** Undefined stands for a finding whose package URL nothing can be stored by. */
+function* reported(document: unknown): Iterable<Vulnerability | undefined> {
   const list = fieldsOf(document)?.vulnerabilities;
   if (!Array.isArray(list)) throw new BadReport("its report has no list of vulnerabilities");
   const entries = objectsIn(list, LIMITS.vulnerabilities + 1);
@@ -49,8 +59,9 @@ function* reported(document: unknown): Iterable<Vulnerability> {
     const id = textOf(entry.id, 100);
     if (!id) continue;
     for (const affect of objectsIn(entry.affects, LIMITS.affects)) {
-      const purl = textOf(affect.ref, 1000);
-      if (purl?.startsWith("pkg:")) yield findingOf(entry, id, purl, affect, looked);
+      const purl = packageUrlOf(affect.ref);
+      if (purl !== undefined) yield findingOf(entry, id, purl, affect, looked);
+      else if (typeof affect.ref === "string" && affect.ref.startsWith("pkg:")) yield undefined;
     }
   }
 }

@@ -3,7 +3,8 @@
 //
 //   npm, crates.io, Hex, Pub, Go, GitHub Actions   semantic versions (a "v" in front and missing parts are forgiven)
 //   PyPI                                           PEP 440
-//   Maven, NuGet, Packagist, RubyGems              numbers with dots, of any length; NuGet also semantic versions
+//   Maven, NuGet, Packagist, RubyGems              numbers with dots, of any length. What follows them ("-beta9", ".v2019") decides only where the numbers are
+//                                                  the same: a pre-release comes before the plain version, two suffixes are compared by NuGet's rules alone
 import * as pep440 from "@renovatebot/pep440";
 import semver from "semver";
 import type { Ecosystem } from "./packages.ts";
@@ -44,7 +45,7 @@ export function affectedBy(
   return verdicts.includes("unknown") ? "unknown" : "unaffected";
 }
 
-/** The events in the order of their versions, each of which turns the answer; what is written first counts first among equals. */
+/** The events in the order of their versions, each of which turns the answer. */
 function inRange(ecosystem: Ecosystem, version: string, { events, lastKnown }: Range): Verdict {
   const compare = orderOf(ecosystem);
   const turns: Array<Event & { against: number }> = [];
@@ -68,7 +69,7 @@ function inRange(ecosystem: Ecosystem, version: string, { events, lastKnown }: R
     return compare(one.version, other.version) ?? 0;
   });
   let affected = false;
-  for (const { kind, against } of sorted) {
+  for (const { kind, against } of inTurn(sorted, compare)) {
     if (kind === "introduced" && against >= 0) affected = true;
     else if (kind === "fixed" && against >= 0) affected = false;
     else if (kind === "last_affected" && against > 0) affected = false;
@@ -76,6 +77,31 @@ function inRange(ecosystem: Ecosystem, version: string, { events, lastKnown }: R
   if (!affected) return "unaffected";
   const open = lastKnown !== undefined && !turns.some(({ kind }) => kind !== "introduced") && limits.length === 0;
   return open ? below(compare, version, lastKnown) : "affected";
+}
+
+/**
+ * At one version a range may end and another begin, or a range may be that version alone. However they are written, what is open is ended first and
+ * what is closed is begun first.
+ */
+function inTurn<One extends Event>(sorted: readonly One[], compare: Order): One[] {
+  const order: One[] = [];
+  let open = false;
+  for (let at = 0; at < sorted.length; ) {
+    const { version } = sorted[at]!;
+    const begins: One[] = [];
+    const ends: One[] = [];
+    // What cannot be told apart counts as one version too.
+    for (; at < sorted.length && (sorted[at]!.version === version || !compare(sorted[at]!.version, version)); at += 1) {
+      (sorted[at]!.kind === "introduced" ? begins : ends).push(sorted[at]!);
+    }
+    while (begins.length > 0 || ends.length > 0) {
+      const [first, second]: [One[], One[]] = open ? [ends, begins] : [begins, ends];
+      const next: One = (first.shift() ?? second.shift())!;
+      order.push(next);
+      open = next.kind === "introduced";
+    }
+  }
+  return order;
 }
 
 /** "<= 7.0.10", ">= 2, < 3". What cannot be read does not narrow the range. */
@@ -94,7 +120,7 @@ function below(compare: Order, version: string, comparators: string): Verdict {
   return "affected";
 }
 
-/** Undefined when one of the two is not understood. */
+/** Undefined when one of the two is not understood, or what tells them apart is not. */
 type Order = (one: string, other: string) => number | undefined;
 
 const MOST_KNOWN = 50_000;
@@ -118,7 +144,10 @@ function orderOf(ecosystem: Ecosystem): Order {
 }
 
 /** What was read is remembered: the same few bounds are met again and again in a large SBOM. */
-function order<Read>(read: (version: string) => Read | undefined, compare: (one: Read, other: Read) => number): Order {
+function order<Read>(
+  read: (version: string) => Read | undefined,
+  compare: (one: Read, other: Read) => number | undefined,
+): Order {
   const known = new Map<string, Read | undefined>();
   const understood = (version: string) => {
     if (known.has(version)) return known.get(version);
@@ -141,19 +170,36 @@ function semanticVersion(text: string): semver.SemVer | undefined {
   return semver.parse(whole.join(".") + rest, { loose: true }) ?? undefined;
 }
 
-/** "4.5.3.Final" is "4.5.3" in Maven, and a "v" in front means nothing in Packagist. */
-function numbers(text: string): number[] | undefined {
-  const plain = text
-    .trim()
-    .replace(/^v(?=\d)/i, "")
-    .replace(/[.-](?:final|ga|release)$/i, "");
-  return /^\d{1,15}(?:\.\d{1,15})*$/.test(plain) ? plain.split(".").map(Number) : undefined;
+/** What comes before the plain version by everybody's rules. */
+const PRE_RELEASE = /^[.-]?(?:(?:alpha|beta|milestone|rc|cr|snapshot)(?![a-z])|[abm](?=\d))/;
+
+interface Dotted {
+  numbers: number[];
+  /** What follows the numbers, in lower case. */
+  rest: string;
 }
 
-function compareNumbers(one: number[], other: number[]): number {
-  for (let at = 0; at < Math.max(one.length, other.length); at += 1) {
-    const difference = (one[at] ?? 0) - (other[at] ?? 0);
+/**
+ * "4.5.3.Final" is "4.5.3" in Maven, and a "v" in front means nothing in Packagist. Undefined for "1.x-dev", which is any of many versions, and for what only
+ * begins with a number, as a commit may.
+ */
+function numbers(text: string): Dotted | undefined {
+  const plain = text
+    .trim()
+    .toLowerCase()
+    .replace(/^v(?=\d)/, "")
+    .replace(/[.-](?:final|ga|release)$/, "");
+  const [, parts, rest = ""] =
+    /^(\d{1,15}(?:\.\d{1,15})*)((?!\.\d|[.-]?[x*](?:[.-]|$))(?:[.+_-].*|[a-z]+[.-]?\d*)?)$/.exec(plain) ?? [];
+  return parts === undefined ? undefined : { numbers: parts.split(".").map(Number), rest };
+}
+
+function compareNumbers(one: Dotted, other: Dotted): number | undefined {
+  for (let at = 0; at < Math.max(one.numbers.length, other.numbers.length); at += 1) {
+    const difference = (one.numbers[at] ?? 0) - (other.numbers[at] ?? 0);
     if (difference !== 0) return difference;
   }
-  return 0;
+  if (one.rest === other.rest) return 0;
+  if (other.rest === "" && PRE_RELEASE.test(one.rest)) return -1;
+  return one.rest === "" && PRE_RELEASE.test(other.rest) ? 1 : undefined;
 }

@@ -38,7 +38,7 @@ export function someContent(): Content {
       packagePath: ".",
     },
     checkout: { commit: "c0ffee", branch: "main", files: 12, bytes: 3456 },
-    sbom: { components: 3 },
+    sbom: { components: 3, manifests: ["package-lock.json", "service/go.mod", "web/package-lock.json"] },
     dependencies: { direct: 2, transitive: 1 },
     at: "2026-03-04T05:06:07.890Z",
     vulnerabilities: [
@@ -63,7 +63,10 @@ export function someContent(): Content {
       vulnerability({ id: "GO-3", purl: "pkg:golang/gin@1.6.0", name: "gin", severity: "medium" }),
     ],
     exploited: {
-      "CVE-2021-44906": { epss: 0.91, percentile: 0.99, kev: { added: "2024-01-02", due: null, ransomware: true } },
+      byCve: {
+        "CVE-2021-44906": { epss: 0.91, percentile: 0.99, kev: { added: "2024-01-02", due: null, ransomware: true } },
+      },
+      read: { epss: true, kev: true },
     },
     code: [finding({ kind: "code", rule: "js-eval", path: "src/a b.js", cwe: ["CWE-95"] })],
     secrets: [
@@ -79,10 +82,20 @@ export function someContent(): Content {
     origins: new Map([
       ["pkg:npm/minimist@1.2.0", { direct: false, manifest: "web/package-lock.json" }],
       ["pkg:npm/lodash@4.17.15", { direct: true, manifest: "package-lock.json" }],
-      ["pkg:golang/gin@1.6.0", { direct: true, manifest: undefined }],
+      ["pkg:golang/gin@1.6.0", { direct: true, manifest: "service/go.mod" }],
     ]),
   };
 }
+
+/** Of a bill of materials. */
+export const component = (purl: string, manifest?: string) => ({
+  type: "library",
+  name: purl.split("/").at(-1)!.split("@")[0],
+  version: purl.split("@").at(-1),
+  purl,
+  "bom-ref": purl,
+  ...(manifest && { properties: [{ name: "SrcFile", value: manifest }] }),
+});
 
 export const HOSTILE = {
   markup: `"'><script>alert(1)</script><img src=x onerror=alert(2)>`,

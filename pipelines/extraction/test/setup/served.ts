@@ -153,12 +153,15 @@ export const FOUND: Found = {
     }),
   ],
   exploited: {
-    "CVE-2026-1000": { epss: 0.0421, percentile: 0.912, kev: null },
-    "CVE-2026-2000": {
-      epss: 0.9734,
-      percentile: 0.9991,
-      kev: { added: "2026-02-03", due: "2026-02-24", ransomware: true },
+    byCve: {
+      "CVE-2026-1000": { epss: 0.0421, percentile: 0.912, kev: null },
+      "CVE-2026-2000": {
+        epss: 0.9734,
+        percentile: 0.9991,
+        kev: { added: "2026-02-03", due: "2026-02-24", ransomware: true },
+      },
     },
+    read: { epss: true, kev: true },
   },
   code: [
     finding({}),
@@ -229,13 +232,22 @@ export async function extracted(served: Served, repository: string): Promise<{ p
   await served.keep(claimed, "reports/summary.html", "<script>alert(1)</script>");
   await served.keep(claimed, "found/secrets.json", "[]");
   const client = await served.pool.connect();
-  await complete(client, job, project, FOUND);
+  await complete(client, { extractionId: job, projectId: project }, FOUND);
   client.release();
   await travel(served.pool, "5m");
   await served.say(claimed, { message: "Extraction complete", level: "success", data: { took_ms: 300_000 } });
   await served.settle(claimed, { outcome: "completed", output: FOUND.result, missing: ["vuln_scan/exploitation"] });
   await endMachine(stage, life);
   return { project, job };
+}
+
+/** An extraction of a project that completes with just this. */
+export async function completed(served: Served, project: string, found: Partial<Found>): Promise<void> {
+  const { body } = await served.api.post(`/projects/${project}/extractions`);
+  const client = await served.pool.connect();
+  await complete(client, { extractionId: body.id, projectId: project }, { ...FOUND, ...found });
+  client.release();
+  await hand(served.pool, body.id, { outcome: "completed", output: null, missing: [] });
 }
 
 export async function failed(served: Served, repository: string): Promise<{ project: string; job: string }> {

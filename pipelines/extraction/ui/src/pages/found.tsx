@@ -3,9 +3,9 @@ import { SEVERITIES } from "../../../src/model.ts";
 import type { OneDependency, OneFinding, OneVulnerability } from "../nouns.ts";
 import { SeverityTag } from "../parts/marks.tsx";
 import { type Choice, PagedList } from "../parts/paged-list.tsx";
-import { Empty } from "../parts/panel.tsx";
 import type { Column } from "../parts/table.tsx";
 import { inLine, percent, percentile, safeLink } from "../parts/words.ts";
+import { Age, Nothing } from "./age.tsx";
 import type { TabProps } from "./tabs.tsx";
 
 const severities: Choice = {
@@ -16,33 +16,30 @@ const severities: Choice = {
 
 export function VulnerabilityList({ project, version }: TabProps) {
   return (
-    <PagedList<OneVulnerability>
-      label="Vulnerabilities"
-      path={`projects/${project.id}/vulnerabilities`}
-      version={version}
-      columns={vulnerabilityColumns}
-      keyOf={({ id, purl }) => `${id} ${purl}`}
-      choices={[
-        severities,
-        {
-          name: "kev",
-          label: "Exploited",
-          options: [
-            ["", "All"],
-            ["true", "known to be"],
-            ["false", "not known to be"],
-          ],
-        },
-      ]}
-      search="Search by package, version or id"
-      empty={
-        <Nothing
-          project={project}
-          none="No vulnerability is known"
-          looked={project.extraction?.summary?.vulnerabilities != null}
-        />
-      }
-    />
+    <>
+      <Age project={project} lists={["vulnerabilities"]} />
+      <PagedList<OneVulnerability>
+        label="Vulnerabilities"
+        path={`projects/${project.id}/vulnerabilities`}
+        version={version}
+        columns={vulnerabilityColumns}
+        keyOf={({ id, purl }) => `${id} ${purl}`}
+        choices={[
+          severities,
+          {
+            name: "kev",
+            label: "Exploited",
+            options: [
+              ["", "All"],
+              ["true", "known to be"],
+              ["false", "not known to be"],
+            ],
+          },
+        ]}
+        search="Search by package, version or id"
+        empty={<Nothing project={project} none={{ vulnerabilities: "No vulnerability is known" }} />}
+      />
+    </>
   );
 }
 
@@ -124,35 +121,36 @@ function Id({ id, url }: Pick<OneVulnerability, "id" | "url">) {
 }
 
 export function FindingList({ project, version }: TabProps) {
-  const { summary } = project.extraction ?? {};
   return (
-    <PagedList<OneFinding>
-      label="Code and secrets"
-      path={`projects/${project.id}/findings`}
-      version={version}
-      columns={findingColumns}
-      keyOf={({ kind, fingerprint }) => `${kind} ${fingerprint}`}
-      choices={[
-        {
-          name: "kind",
-          label: "Kind",
-          options: [
-            ["", "All"],
-            ["code", "code"],
-            ["secret", "secrets"],
-          ],
-        },
-        severities,
-      ]}
-      search="Search by rule, path or words"
-      empty={
-        <Nothing
-          project={project}
-          none="Nothing was found in the code"
-          looked={summary != null && (summary.findings !== null || summary.secrets !== null)}
-        />
-      }
-    />
+    <>
+      <Age project={project} lists={["code", "secrets"]} />
+      <PagedList<OneFinding>
+        label="Code and secrets"
+        path={`projects/${project.id}/findings`}
+        version={version}
+        columns={findingColumns}
+        keyOf={({ kind, fingerprint }) => `${kind} ${fingerprint}`}
+        choices={[
+          {
+            name: "kind",
+            label: "Kind",
+            options: [
+              ["", "All"],
+              ["code", "code"],
+              ["secret", "secrets"],
+            ],
+          },
+          severities,
+        ]}
+        search="Search by rule, path or words"
+        empty={
+          <Nothing
+            project={project}
+            none={{ code: "Nothing was found in the code", secrets: "No secrets were found" }}
+          />
+        }
+      />
+    </>
   );
 }
 
@@ -189,26 +187,29 @@ const findingColumns: Column<OneFinding>[] = [
 
 export function DependencyList({ project, version }: TabProps) {
   return (
-    <PagedList<OneDependency>
-      label="Dependencies"
-      path={`projects/${project.id}/dependencies`}
-      version={version}
-      columns={dependencyColumns}
-      keyOf={({ purl }) => purl}
-      choices={[
-        {
-          name: "direct",
-          label: "Shown",
-          options: [
-            ["", "All"],
-            ["true", "direct"],
-            ["false", "transitive"],
-          ],
-        },
-      ]}
-      search="Search by name or version"
-      empty={<Nothing project={project} none="No dependencies are known" looked={false} />}
-    />
+    <>
+      <Age project={project} lists={["dependencies"]} />
+      <PagedList<OneDependency>
+        label="Dependencies"
+        path={`projects/${project.id}/dependencies`}
+        version={version}
+        columns={dependencyColumns}
+        keyOf={({ purl }) => purl}
+        choices={[
+          {
+            name: "direct",
+            label: "Shown",
+            options: [
+              ["", "All"],
+              ["true", "direct"],
+              ["false", "transitive"],
+            ],
+          },
+        ]}
+        search="Search by name or version"
+        empty={<Nothing project={project} none={{ dependencies: "No dependencies are known" }} />}
+      />
+    </>
   );
 }
 
@@ -228,25 +229,3 @@ const dependencyColumns: Column<OneDependency>[] = [
       ),
   },
 ];
-
-/** Nothing found is told apart from nobody having looked. */
-function Nothing({
-  project: { status },
-  none,
-  looked,
-}: {
-  project: TabProps["project"];
-  none: string;
-  looked: boolean;
-}) {
-  if (looked) return <Empty title={none} />;
-  return (
-    <Empty title={status === "extracting" ? "Not known yet" : "Nobody has looked"}>
-      <p>
-        {status === "extracting"
-          ? "It appears here when the extraction is complete."
-          : "Start an extraction, and it appears here."}
-      </p>
-    </Empty>
-  );
-}

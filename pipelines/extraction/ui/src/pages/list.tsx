@@ -106,7 +106,7 @@ const columns: Column<OneProject>[] = [
   { head: "Last extraction", width: "150px", cell: ({ extraction }) => <Last extraction={extraction} /> },
 ];
 
-function Found({ project: { vulnerabilities, extraction, status } }: { project: OneProject }) {
+function Found({ project: { vulnerabilities, looked } }: { project: OneProject }) {
   const found = SEVERITIES.filter((severity) => vulnerabilities[severity]);
   if (found.length > 0) {
     return (
@@ -117,9 +117,7 @@ function Found({ project: { vulnerabilities, extraction, status } }: { project: 
       </span>
     );
   }
-  return (
-    <span className="soft">{status === "ready" && extraction?.summary?.vulnerabilities ? "none found" : "–"}</span>
-  );
+  return <span className="soft">{looked.vulnerabilities ? "none found" : "–"}</span>;
 }
 
 function Last({ extraction }: { extraction: OneProject["extraction"] }) {

@@ -35,7 +35,8 @@ function Known({ project, onChanged }: { project: OneProject; onChanged: () => v
   const place = usePlace();
   const { act, busy, wrong } = useAct();
   const last = project.extraction;
-  const version = `${last?.id} ${last?.status}`;
+  // An older extraction that somebody has retried brings something new as well.
+  const version = `${last?.id} ${last?.status} ${JSON.stringify(project.looked)}`;
   const history = useAnswer<Pages<OneExtraction>>(`projects/${project.id}/extractions?limit=50`, { version });
   useEffect(() => {
     document.title = `${inLine(project.name)} ${project.status}`;
