@@ -2,6 +2,7 @@
 import { serve } from "@hono/node-server";
 import { Hono } from "hono";
 import { startExtraction } from "./extraction/dist/demo/start.js";
+import { startLeaderboard } from "./leaderboard/dist/demo/start.js";
 
 const FIRST_PORT = 4710;
 
@@ -10,7 +11,10 @@ export async function startApplications(place) {
   if (!place.embedded) {
     return { lines: ["The example systems make tables of their own, and so run on the embedded Postgres alone."] };
   }
-  const applications = { extraction: await startExtraction({ ...place, base: "/extraction" }) };
+  const applications = {
+    extraction: await startExtraction({ ...place, base: "/extraction" }),
+    leaderboard: await startLeaderboard({ ...place, base: "/leaderboard" }),
+  };
   const site = new Hono();
   for (const [name, application] of Object.entries(applications)) {
     const answer = (context) => application.fetch(context.req.raw);

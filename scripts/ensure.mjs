@@ -97,6 +97,12 @@ function install(reason) {
 const TSC = "node_modules/typescript/bin/tsc";
 const VITE = "node_modules/vite/bin/vite.js";
 
+/** The example systems: whatever has a page of its own. The kit is what they share, and is built before them. */
+const SYSTEMS = fs
+  .readdirSync(inRoot("pipelines"))
+  .filter((name) => fs.existsSync(inRoot(`pipelines/${name}/ui/index.html`)));
+const KIT = ["pipelines/kit/src", "pipelines/kit/tsconfig.json", "src", "tsconfig.json"];
+
 /** What is built, in order: each from its sources, with a record whose time says when. What is newer than the record has to be built again. */
 const BUILDS = [
   {
@@ -123,19 +129,24 @@ const BUILDS = [
       [VITE, "build", "web", "--logLevel", "error", "--mode", "embed"],
     ],
   },
-  ...["extraction"].flatMap((name) => {
+  {
+    record: "pipelines/kit/dist/.tsbuildinfo",
+    sources: KIT,
+    commands: [[TSC, "-p", "pipelines/kit"]],
+  },
+  ...SYSTEMS.flatMap((name) => {
     const here = `pipelines/${name}`;
     return [
       {
         record: `${here}/dist/.tsbuildinfo`,
-        sources: [`${here}/src`, `${here}/tsconfig.json`, "src", "tsconfig.json"],
+        sources: [`${here}/src`, `${here}/tsconfig.json`, ...KIT],
         commands: [[TSC, "-p", here]],
       },
       {
         record: `${here}/dist/ui/index.html`,
         sources: [
           ...["src", "public", "index.html", "vite.config.ts"].map((file) => `${here}/ui/${file}`),
-          ...[`${here}/src`, "src/view", "src/react", "src/inert.ts"],
+          ...[`${here}/src`, "pipelines/kit/src", "pipelines/kit/ui", "src/view", "src/react", "src/inert.ts"],
         ],
         commands: [[VITE, "build", `${here}/ui`, "--logLevel", "error"]],
       },

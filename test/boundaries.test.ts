@@ -180,41 +180,37 @@ describe("the example systems", () => {
   const names = fs
     .readdirSync(path.join(ROOT, "pipelines"), { withFileTypes: true })
     .flatMap((entry) => (entry.isDirectory() ? [entry.name] : []));
-  const systems = names.map((name) => ({ name, sources: read(`pipelines/${name}/src`, ".ts") }));
+  const folders = names.map((name) => ({ name, sources: read(`pipelines/${name}/src`, ".ts") }));
+  const systems = names.filter((name) => name !== "kit");
 
   it("stand on the public doors alone, as a project of somebody else would", () => {
     const { exports } = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
     const doors = Object.keys(exports).map((door) => path.posix.join("stillwake", door));
-    for (const { name, sources } of systems) {
+    for (const { name, sources } of folders) {
       for (const { name: file, imports } of sources) {
         const out = imports.filter((one) => one.startsWith(".") || (/^stillwake\b/.test(one) && !doors.includes(one)));
         expect(out, `pipelines/${name}/src/${file} imports`).toEqual([]);
       }
     }
-    expect(systems.map(({ name }) => name)).toContain("extraction");
+    expect(names).toEqual(expect.arrayContaining(["kit", "extraction", "leaderboard"]));
   });
 
   it("have the same parts each", () => {
-    const parts = [
-      "README.md",
-      "package.json",
-      "tables.sql",
-      "deploy",
-      "test",
-      "src/contract.ts",
-      "src/pipeline.ts",
-      "src/api.ts",
-    ];
-    for (const name of names) {
+    const parts = ["README.md", "package.json", "tables.sql", "deploy", "test", "src/contract.ts", "src/api.ts"];
+    for (const name of systems) {
+      const home = path.join(ROOT, "pipelines", name);
       expect(
-        parts.filter((part) => !fs.existsSync(path.join(ROOT, "pipelines", name, part))),
+        parts.filter((part) => !fs.existsSync(path.join(home, part))),
         name,
       ).toEqual([]);
+      // One at the top, or one in the folder of each.
+      const files = fs.readdirSync(path.join(home, "src"), { recursive: true }).map(String);
+      expect(files.filter((file) => /^([\w-]+\/)?pipeline\.ts$/.test(file)).length, name).toBeGreaterThan(0);
     }
   });
 
   it("have no file of more than 400 lines, and read the environment in their settings only", () => {
-    for (const { name, sources } of systems) {
+    for (const { name, sources } of folders) {
       expect(
         sources.filter(({ text }) => text.split("\n").length > 401).map((one) => one.name),
         name,
@@ -225,6 +221,16 @@ describe("the example systems", () => {
         name,
       ).toEqual([]);
     }
+  });
+
+  it("share a kit that knows none of them, and reads no environment", () => {
+    const { sources } = folders.find(({ name }) => name === "kit")!;
+    expect(sources.filter(({ code }) => /\bprocess\.env\b/.test(code)).map((one) => one.name)).toEqual([]);
+    const known = sources.flatMap(({ imports }) => imports).filter((one) => one.startsWith("@stillwake/"));
+    expect(known).toEqual([]);
+    const shared = folders.filter(({ name }) => name !== "kit").flatMap(({ sources }) => sources);
+    const foreign = shared.flatMap(({ imports }) => imports).filter((one) => /^@stillwake\/(?!kit\/)/.test(one));
+    expect(foreign).toEqual([]);
   });
 
   it("name each library they need, with its reason, in docs/decisions.md", () => {

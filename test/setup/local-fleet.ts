@@ -37,7 +37,12 @@ export interface LocalFleet {
 export function localFleet(
   url: string,
   pool: string,
-  more: { args?: string[]; command?: LocalOptions["command"] } = {},
+  more: {
+    args?: string[];
+    command?: LocalOptions["command"];
+    pipelines?: string;
+    env?: Record<string, string>;
+  } = {},
 ): LocalFleet {
   const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-fleet-")));
   const mark = `FLEET_OF_TEST=${dir}`;
@@ -46,7 +51,7 @@ export function localFleet(
   const worker = [
     "worker",
     "--pipelines",
-    SCRIPT,
+    more.pipelines ?? SCRIPT,
     "--scratch",
     dir,
     "--store",
@@ -56,7 +61,7 @@ export function localFleet(
   const options: LocalOptions = {
     command: more.command ?? process.execPath,
     args: [CLI, ...worker],
-    env: { STILLWAKE_DATABASE_URL: url, FLEET_OF_TEST: dir },
+    env: { ...more.env, STILLWAKE_DATABASE_URL: url, FLEET_OF_TEST: dir },
     cwd: dir,
     dir: path.join(dir, "machines"),
   };
@@ -77,8 +82,15 @@ export function localFleet(
       orchestrators.push(orchestrator);
       return orchestrator.start();
     },
-    machines: () =>
-      processes().filter(({ pid, session, variables }) => pid === session && "STILLWAKE_MACHINE" in variables),
+    machines: () => {
+      const leaders = processes().filter(
+        // A shell wants to become one. It is none yet, and if somebody else has the name by then it never will be.
+        ({ pid, session, command, variables }) =>
+          pid === session && "STILLWAKE_MACHINE" in variables && !/^\S*sh -c\s/.test(command),
+      );
+      // A runner that has just begun leads a session too, and has the environment of its machine for a moment.
+      return leaders.filter(({ parent }) => !leaders.some(({ pid }) => pid === parent));
+    },
     processes,
     quiet: async () =>
       void (await waitFor(() => processes().length === 0, { timeout: 20_000, what: "all machines to be gone" })),

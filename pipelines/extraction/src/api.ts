@@ -1,34 +1,31 @@
 // The API of the application: projects, their extractions, and what was found. A project and its first extraction are one transaction; the machines are told when it
 // has committed. The page is a client of this, like everybody else.
-import { type Context, Hono } from "hono";
+import { inTransaction } from "@stillwake/kit/transaction";
+import { type GuardedOptions, guardedApi } from "@stillwake/kit/web/guarded-api";
+import { readToken } from "@stillwake/kit/web/read-token";
+import { asked, body, checked, checkId, nothing, page } from "@stillwake/kit/web/requests";
+import type { Context, Hono } from "hono";
 import type pg from "pg";
 import { type Actor, type Enqueued, type SealKeys, type Stillwake, StillwakeError } from "stillwake";
 import { createIntegration, listIntegrations } from "./integrations.ts";
 import * as projects from "./projects.ts";
-import { accessBy } from "./web/access.ts";
 import { costsOf, detailOf } from "./web/detail.ts";
 import { listDependencies, listFindings, listVulnerabilities } from "./web/lists.ts";
-import { notFound, problemOf } from "./web/problems.ts";
+import { notFound } from "./web/not-found.ts";
 import { listReports, sendReport } from "./web/reports.ts";
 import * as requests from "./web/requests.ts";
 
-export interface ApiOptions {
+export interface ApiOptions extends Omit<GuardedOptions, "name" | "missing"> {
   /** A login that may do what extraction_api and stillwake_app may. */
   pool: pg.Pool;
   /** With the store of the workers for downloads, and the secret of the server that follows jobs for read tokens. */
   stillwake: Stillwake;
   /** To seal credentials of integrations with. */
   sealKeys?: SealKeys | string | undefined;
-  /** Who comes in needs it. Without one, only this machine may. */
-  token?: string | undefined;
   /** Whose everything is that comes in here. */
   organization?: string | undefined;
   /** A repository to try it with, at one click. */
   sample?: Sample | undefined;
-  /** Where the API is reached, for its cookie. Default "/". */
-  path?: string;
-  /** Told what the caller is not told. */
-  onError?: (error: unknown, request: { method: string; path: string }) => void;
 }
 
 interface Sample {
@@ -42,58 +39,18 @@ interface Sample {
 /** Of those who have not said whose they are: a machine of one's own has one organization. */
 export const DEFAULT_ORGANIZATION = "00000000-0000-4000-8000-000000000001";
 
-/** Nothing of an answer may be kept, framed, sniffed or run. */
-const guards = {
-  "cache-control": "no-store",
-  "x-content-type-options": "nosniff",
-  "referrer-policy": "no-referrer",
-  "cross-origin-resource-policy": "same-origin",
-  "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-};
-
 const BY: Actor = { by: "the extraction's API" };
 
 export function createApi(options: ApiOptions): Hono {
   const { pool, stillwake, organization = DEFAULT_ORGANIZATION, sample } = options;
-  const onError = options.onError ?? ((error, { method, path }) => console.error(`${method} ${path}`, error));
-  const access = accessBy(options.token, options.path ?? "/");
-  const api = new Hono();
+  const { token, path, onError } = options;
+  const api = guardedApi({ name: "extraction", token, path, missing: notFound, onError });
 
-  api.use(async (c, next) => {
-    await next();
-    for (const [name, value] of Object.entries(guards)) if (!c.res.headers.has(name)) c.res.headers.set(name, value);
-  });
-  api.onError((error, c) => {
-    const { problem, inside } = problemOf(error);
-    if (inside) onError(error, { method: c.req.method, path: c.req.path });
-    return new Response(JSON.stringify(problem), {
-      status: problem.status,
-      headers: { "content-type": "application/problem+json", ...guards },
-    });
-  });
-  api.notFound(() => {
-    throw notFound("address");
-  });
-
-  api.post("/session", async (c) => {
-    const { token } = await requests.body(requests.signIn, c.req.raw);
-    c.header("set-cookie", access.signIn(token, c.req.raw));
-    return c.body(null, 204);
-  });
-  // Everything below is for those who may.
-  api.use(async (c, next) => {
-    access.check(c.req.raw);
-    await next();
-  });
-  api.delete("/session", (c) => {
-    c.header("set-cookie", access.signOut());
-    return c.body(null, 204);
-  });
   // With what the first page wants to know, so that it need not ask for what is not there.
-  api.get("/me", (c) => c.json({ organization, open: options.token === undefined, sample: sample?.name ?? null }));
+  api.get("/me", (c) => c.json({ organization, open: token === undefined, sample: sample?.name ?? null }));
 
   api.post("/projects", async (c) => {
-    const given = await requests.body(requests.newProject, c.req.raw);
+    const given = await body(requests.newProject, c.req.raw);
     const made = await inTransaction(pool, async (tx) => {
       const id = await projects.createProject(tx, organization, given);
       return { id, extraction: given.extract ? await projects.startExtraction(tx, stillwake, organization, id) : null };
@@ -102,16 +59,16 @@ export function createApi(options: ApiOptions): Hono {
     return c.json(made, 201);
   });
   api.get("/projects", async (c) => {
-    const page = requests.asked(requests.page, c.req.raw);
+    const at = asked(page, c.req.raw);
     await projects.recordEnds(pool);
-    return c.json(await projects.listProjects(pool, organization, page));
+    return c.json(await projects.listProjects(pool, organization, at));
   });
   api.get("/projects/:id", async (c) => {
     await projects.recordEnds(pool);
     return c.json(await projects.readProject(pool, organization, projectId(c)));
   });
   api.patch("/projects/:id", async (c) => {
-    const given = await requests.body(requests.changedProject, c.req.raw);
+    const given = await body(requests.changedProject, c.req.raw);
     return c.json(await inTransaction(pool, (tx) => projects.changeProject(tx, organization, projectId(c), given)));
   });
   api.delete("/projects/:id", async (c) => {
@@ -125,7 +82,7 @@ export function createApi(options: ApiOptions): Hono {
     return c.json(started, 202);
   };
   api.post("/projects/:id/extractions", async (c) => {
-    await requests.body(requests.nothing, c.req.raw);
+    await body(nothing, c.req.raw);
     const id = projectId(c);
     return answerStarted(
       c,
@@ -133,20 +90,20 @@ export function createApi(options: ApiOptions): Hono {
     );
   });
   api.get("/projects/:id/extractions", async (c) => {
-    const page = requests.asked(requests.page, c.req.raw);
+    const at = asked(page, c.req.raw);
     await projects.recordEnds(pool);
-    return c.json(await projects.listExtractions(pool, await ownProject(c), page));
+    return c.json(await projects.listExtractions(pool, await ownProject(c), at));
   });
   api.get("/projects/:id/dependencies", async (c) => {
-    const question = requests.asked(requests.dependenciesAsked, c.req.raw);
+    const question = asked(requests.dependenciesAsked, c.req.raw);
     return c.json(await listDependencies(pool, await ownProject(c), question));
   });
   api.get("/projects/:id/vulnerabilities", async (c) => {
-    const question = requests.asked(requests.vulnerabilitiesAsked, c.req.raw);
+    const question = asked(requests.vulnerabilitiesAsked, c.req.raw);
     return c.json(await listVulnerabilities(pool, await ownProject(c), question));
   });
   api.get("/projects/:id/findings", async (c) => {
-    const question = requests.asked(requests.findingsAsked, c.req.raw);
+    const question = asked(requests.findingsAsked, c.req.raw);
     return c.json(await listFindings(pool, await ownProject(c), question));
   });
 
@@ -155,7 +112,7 @@ export function createApi(options: ApiOptions): Hono {
     return c.json(await detailOf(stillwake, await ownExtraction(c)));
   });
   api.post("/extractions/:id/cancel", async (c) => {
-    await requests.body(requests.nothing, c.req.raw);
+    await body(nothing, c.req.raw);
     const { id } = await ownExtraction(c);
     const state = await cancel(id, BY);
     await projects.recordEnds(pool);
@@ -176,7 +133,7 @@ export function createApi(options: ApiOptions): Hono {
 
   api.get("/integrations", async (c) => c.json({ integrations: await listIntegrations(pool, organization) }));
   api.post("/integrations", async (c) => {
-    const given = await requests.body(requests.newIntegration, c.req.raw);
+    const given = await body(requests.newIntegration, c.req.raw);
     return c.json(await createIntegration(pool, organization, given, options.sealKeys), 201);
   });
   api.get("/costs", async (c) => c.json(await costsOf(stillwake, organization)));
@@ -186,9 +143,9 @@ export function createApi(options: ApiOptions): Hono {
     return c.json({ name: sample.name });
   });
   api.post("/sample", async (c) => {
-    await requests.body(requests.nothing, c.req.raw);
+    await body(nothing, c.req.raw);
     if (!sample) throw notFound("sample");
-    const given = requests.checked(requests.newProject, sample);
+    const given = checked(requests.newProject, sample);
     const started = await inTransaction(pool, async (tx) => {
       const known = await projects.projectOf(tx, organization, given);
       const project = known ?? (await projects.createProject(tx, organization, given));
@@ -197,10 +154,10 @@ export function createApi(options: ApiOptions): Hono {
     return answerStarted(c, started);
   });
 
-  const projectId = (c: Context) => requests.checkId(c.req.param("id") ?? "", "project");
+  const projectId = (c: Context) => checkId(c.req.param("id") ?? "", "project");
   const ownProject = (c: Context) => projects.checkProject(pool, organization, projectId(c));
   const ownExtraction = (c: Context) =>
-    projects.readExtraction(pool, organization, requests.checkId(c.req.param("id") ?? "", "extraction"));
+    projects.readExtraction(pool, organization, checkId(c.req.param("id") ?? "", "extraction"));
   /** One that the engine has forgotten has ended long ago. */
   const cancel = (id: string, actor: Actor) =>
     stillwake.cancel(id, actor).catch((error) => {
@@ -208,35 +165,6 @@ export function createApi(options: ApiOptions): Hono {
       throw error;
     });
   return api;
-}
-
-async function inTransaction<T>(pool: pg.Pool, work: (tx: pg.PoolClient) => Promise<T>): Promise<T> {
-  const client = await pool.connect();
-  let broken: Error | undefined;
-  try {
-    await client.query("begin");
-    const result = await work(client);
-    await client.query("commit");
-    return result;
-  } catch (error) {
-    await client.query("rollback").catch((lost: Error) => {
-      broken = lost;
-    });
-    throw error;
-  } finally {
-    // One that could not roll back is of no use to the next.
-    client.release(broken);
-  }
-}
-
-/** Null where the live view needs none, because nobody signs any: a server without a secret on one's own machine. */
-function readToken(stillwake: Stillwake, job: string): string | null {
-  try {
-    return stillwake.readToken({ job, expiresIn: "1h" });
-  } catch (error) {
-    if (error instanceof StillwakeError && error.field === "secret") return null;
-    throw error;
-  }
 }
 
 function reportName(request: Request): string {

@@ -1,4 +1,5 @@
 // The contract of an extraction: what a job is given, and the rules it runs under. No Node and no database: the page imports it as well.
+import { REPOSITORY } from "@stillwake/kit/git/repository";
 import { pipeline } from "stillwake";
 import { z } from "zod";
 
@@ -8,8 +9,6 @@ export type Provider = (typeof PROVIDERS)[number];
 /** As people write them. */
 export const PROVIDER_NAMES: Record<Provider, string> = { github: "GitHub", gitlab: "GitLab", bitbucket: "Bitbucket" };
 
-/** "acme/site"; GitLab has groups in groups. What git is given is rebuilt from these parts, so nothing else may be in them. */
-export const REPOSITORY = /^[A-Za-z0-9_][\w.-]*(?:\/[A-Za-z0-9_][\w.-]*){1,9}$/;
 /** A path below the repository, or "." for all of it: no "..", no beginning slash, no backslash. */
 export const PACKAGE_PATH = /^(?:\.|(?!\.{1,2}(?:\/|$))[^/\\\0]+(?:\/(?!\.{1,2}(?:\/|$))[^/\\\0]+)*)$/;
 

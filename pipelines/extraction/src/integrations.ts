@@ -1,8 +1,9 @@
 // Credentials of GitLab and Bitbucket accounts. They are sealed before they are stored, with keys that only enqueuers and workers have, and are given back to nobody.
+
+import { Refusal } from "@stillwake/kit/web/problems";
 import type pg from "pg";
 import { type SealKeys, seal } from "stillwake";
 import { extraction, type Input } from "./contract.ts";
-import { Refusal } from "./web/problems.ts";
 import type { NewIntegration } from "./web/requests.ts";
 
 export interface Integration {

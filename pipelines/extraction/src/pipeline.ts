@@ -1,13 +1,13 @@
 // An extraction from top to bottom: clone, bill of materials, dependencies, vulnerabilities, code, secrets, reports. Critical steps end the job when they
 // fail, optional ones leave a warning. What a step found stands in its result or in an artifact, so that another attempt, on another machine, goes on behind it.
 import fs from "node:fs/promises";
+import { applicationPool } from "@stillwake/kit/database";
+import { explain, saying, sayingIn } from "@stillwake/kit/failures";
 import { Fatal } from "stillwake";
 import { implement, type StepHandle } from "stillwake/worker";
 import { cloneRepository, restoreCheckout, SOURCE, type Source } from "./clone/clone.ts";
 import { extraction, type Output, PROVIDER_NAMES } from "./contract.ts";
-import { applicationPool } from "./database.ts";
 import { begin, complete } from "./ends.ts";
-import { explain, saying, sayingIn } from "./failures.ts";
 import { ARTIFACTS } from "./model.ts";
 import { writeReports } from "./reports/reports.ts";
 import { withoutPlaces } from "./sbom/places.ts";
@@ -19,9 +19,9 @@ import { reaching, syncDependencies } from "./sync.ts";
 export default implement(
   extraction,
   (job, input) =>
-    saying(job, async (): Promise<Output> => {
+    saying(job, "Extraction", async (): Promise<Output> => {
       const settings = readSettings();
-      const pool = applicationPool(settings.databaseUrl);
+      const pool = applicationPool(settings.databaseUrl, "EXTRACTION_DATABASE_URL");
       const source: Source = { input, settings, hide: (value) => job.secret(value) };
       const standing = { projectId: input.projectId, extractionId: job.id };
       await begin(pool, standing).catch((error) => {

@@ -1,12 +1,14 @@
 // Projects and their extractions in the application's tables. Everything asks for the organization: what belongs to another one is not there. An extraction is stored
 // together with its job, in one transaction, so that neither is ever without the other.
+
+import { type Page, type Paged, pageOf } from "@stillwake/kit/web/paging";
+import { Refusal } from "@stillwake/kit/web/problems";
 import type pg from "pg";
 import type { Enqueued, Stillwake } from "stillwake";
 import { extraction, type Output, type Provider } from "./contract.ts";
 import type { Severity } from "./model.ts";
 import type { Looked } from "./standing.ts";
-import { type Page, type Paged, pageOf } from "./web/paging.ts";
-import { notFound, Refusal } from "./web/problems.ts";
+import { notFound } from "./web/not-found.ts";
 import type { ChangedProject, NewProject } from "./web/requests.ts";
 
 type Queries = pg.Pool | pg.PoolClient;

@@ -1,9 +1,7 @@
-// The server as a process: `node dist/server.js`. The page and its API, the server that follows jobs, and the one who starts machines, together; SIGTERM and SIGINT let
-// requests under way finish. The database is Stillwake's, migrated by its owner (`stillwake migrate`) before.
-import http from "node:http";
-import type { AddressInfo } from "node:net";
-import { getRequestListener } from "@hono/node-server";
-import pg from "pg";
+// The server as a process: `node dist/server.js`. The page and its API, the server that follows jobs, and the one who starts machines, together. The database is
+// Stillwake's, migrated by its owner (`stillwake migrate`) before.
+import { listen, runServer, say } from "@stillwake/kit/web/serve";
+import type pg from "pg";
 import { createOrchestrator, fly, type Orchestrator } from "stillwake/orchestrator";
 import { createServer } from "stillwake/server";
 import { openStore } from "stillwake/worker";
@@ -31,33 +29,13 @@ EXTRACTION_FLY_IMAGE, _SIZE, _MEMORY_MB, _REGION   what machines are: performanc
 EXTRACTION_WARM_MACHINES, EXTRACTION_MAX_MACHINES  3 made beforehand and stopped, 5 at once
 `;
 
-const words = process.argv.slice(2);
-if (words.includes("--help") || words.includes("-h")) process.stdout.write(HELP);
-else await main(words).catch(fail);
-
-async function main(given: string[]): Promise<void> {
-  const unknown = given.find((word) => word !== "--migrate");
-  if (unknown !== undefined) throw new Error(`"${unknown}" is not known: see --help`);
-  const settings = given.includes("--migrate") ? undefined : readServerSettings();
-  const pool = new pg.Pool({
-    connectionString: settings?.databaseUrl ?? readDatabaseUrl(),
-    max: 10,
-    idleTimeoutMillis: 5000,
-    connectionTimeoutMillis: 10_000,
-    query_timeout: 30_000,
-  });
-  // A connection that breaks while nobody uses it is replaced by the next one who needs one.
-  pool.on("error", () => {});
-  try {
-    await migrate(pool);
-    if (settings) await serve(pool, settings);
-  } finally {
-    await pool.end();
-  }
-}
+await runServer(
+  { help: HELP, readSettings: readServerSettings, readDatabaseUrl, migrate, serve },
+  process.argv.slice(2),
+);
 
 async function serve(pool: pg.Pool, settings: ServerSettings): Promise<void> {
-  const { databaseUrl: url, directUrl, secret, store, storeCredentials, host, base } = settings;
+  const { databaseUrl: url, directUrl, secret, store, storeCredentials, host, port, base } = settings;
   const orchestrator = orchestratorOf(settings);
   const live = createServer({
     url,
@@ -71,33 +49,12 @@ async function serve(pool: pg.Pool, settings: ServerSettings): Promise<void> {
   if (!orchestrator) say("EXTRACTION_FLY_APP is not set: no machines are started from here");
   const { token, organization, sealKeys } = settings;
   const app = createApp({ pool, stillwake: live.stillwake, live: live.fetch, base, token, organization, sealKeys });
-  const server = http.createServer(
-    { maxHeaderSize: 16 * 1024, requestTimeout: 30_000, headersTimeout: 10_000 },
-    getRequestListener((request, env) => app.fetch(request, env), { overrideGlobalObjects: false }),
-  );
-  const told = stopSignal();
-  let machines: Promise<void> | undefined;
-  try {
+  await listen({
+    what: "Extractions",
+    ...{ app, live, orchestrator, host, port, base },
     // A pool at zero has no worker that would make its pipeline known.
-    await live.stillwake.register(extraction);
-    await new Promise<void>((resolve, reject) => {
-      server.once("error", reject);
-      server.listen(settings.port, host, resolve);
-    });
-    const { port } = server.address() as AddressInfo;
-    say(`Extractions are served at http://${host.includes(":") ? `[${host}]` : host}:${port}${base}`);
-    if (orchestrator) machines = startSoon(orchestrator);
-    await told;
-  } finally {
-    const closed = new Promise((resolve) => server.close(resolve));
-    server.closeIdleConnections();
-    const limit = setTimeout(() => server.closeAllConnections(), 5000);
-    await live.close();
-    await closed;
-    clearTimeout(limit);
-    await orchestrator?.stop();
-    await machines;
-  }
+    first: () => live.stillwake.register(extraction),
+  });
 }
 
 function orchestratorOf({ databaseUrl: url, fly: machines }: ServerSettings): Orchestrator | undefined {
@@ -110,40 +67,4 @@ function orchestratorOf({ databaseUrl: url, fly: machines }: ServerSettings): Or
     pools: { scan: { provider, slots: 1, warm, max, idleExit: "60s" } },
     onEvent: ({ level, message }) => say(`${level}: ${message}`),
   });
-}
-
-/** The page is served whatever becomes of it: a database that is away comes back. */
-async function startSoon(orchestrator: Orchestrator): Promise<void> {
-  for (let waitMs = 1000; ; waitMs = Math.min(waitMs * 2, 60_000)) {
-    try {
-      await orchestrator.start();
-      return;
-    } catch (error) {
-      if ((error as { code?: string }).code === "CLOSED") return;
-      say(`No machines are started from here: ${(error as Error).message}`);
-    }
-    await new Promise((resolve) => setTimeout(resolve, waitMs).unref());
-  }
-}
-
-function stopSignal(): Promise<void> {
-  return new Promise((resolve) => {
-    let signals = 0;
-    for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) {
-      process.on(signal, () => {
-        signals += 1;
-        if (signals > 1) process.exit(1);
-        resolve();
-      });
-    }
-  });
-}
-
-function say(line: string): void {
-  process.stdout.write(`${line.replaceAll(/\p{Cc}/gu, " ")}\n`);
-}
-
-function fail(error: Error): void {
-  process.stderr.write(`${error.message.replaceAll(/\p{Cc}/gu, " ")}\n`);
-  process.exitCode = 1;
 }

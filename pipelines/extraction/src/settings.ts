@@ -1,6 +1,8 @@
 // What an operator sets, read once from the environment. The only place of this pipeline that knows the variables' names.
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import type { GitLimits } from "@stillwake/kit/git/limits";
+import { type Environment, gitLimitsOf, variablesOf } from "@stillwake/kit/settings";
 import type { Provider } from "./contract.ts";
 
 export interface Settings {
@@ -14,13 +16,8 @@ export interface Settings {
   githubApp: { id: string; key: string } | undefined;
   /** Networks that are reached although they are nobody's public ones, such as "10.0.0.0/8": for a GitLab at home. */
   allowAddresses: string[];
-  limits: {
-    cloneBytes: number;
+  limits: GitLimits & {
     cloneFiles: number;
-    cloneMs: number;
-    /** Below so many bytes a second for so long, a transfer has stalled. */
-    slowBytes: number;
-    slowSeconds: number;
     sbomMs: number;
     vulnerabilitiesMs: number;
     analysisMs: number;
@@ -42,21 +39,13 @@ export interface Settings {
 
 /** Of the package, from src/ and from dist/ alike. */
 const home = fileURLToPath(new URL("..", import.meta.url));
-const GB = 2 ** 30;
 /** Where the scores of FIRST and the catalogue of CISA are published. */
 const EPSS = "https://epss.empiricalsecurity.com/epss_scores-current.csv.gz";
 const KEV = "https://www.cisa.gov/sites/default/files/feeds/known_exploited_vulnerabilities.json";
 
-export function readSettings(env: NodeJS.ProcessEnv = process.env): Settings {
-  const text = (name: string, fallback: string) => env[`EXTRACTION_${name}`] || fallback;
-  const number = (name: string, fallback: number) => {
-    const given = env[`EXTRACTION_${name}`];
-    if (!given) return fallback;
-    const value = Number(given);
-    if (Number.isFinite(value) && value > 0) return value;
-    throw new Error(`EXTRACTION_${name} is "${given}" and should be a number above 0`);
-  };
-  const seconds = (name: string, fallback: number) => number(name, fallback) * 1000;
+export function readSettings(env: Environment = process.env): Settings {
+  const variables = variablesOf("EXTRACTION", env);
+  const { text, number, seconds, list } = variables;
   const feed = (name: string, fallback: string) => text(name, fallback).replace(/^none$/, "");
   const appId = env.EXTRACTION_GITHUB_APP_ID;
   const appKey = env.EXTRACTION_GITHUB_APP_KEY;
@@ -67,16 +56,13 @@ export function readSettings(env: NodeJS.ProcessEnv = process.env): Settings {
       gitlab: text("GITLAB_URL", "https://gitlab.com"),
       bitbucket: text("BITBUCKET_URL", "https://bitbucket.org"),
     },
-    mirrors: list(text("MIRRORS", "")).map(mirrorOf),
+    mirrors: list("MIRRORS").map(mirrorOf),
     githubApiUrl: text("GITHUB_API_URL", "https://api.github.com"),
     githubApp: appId && appKey ? { id: appId, key: appKey } : undefined,
-    allowAddresses: list(text("ALLOW_ADDRESSES", "")),
+    allowAddresses: list("ALLOW_ADDRESSES"),
     limits: {
-      cloneBytes: number("CLONE_GB", 5) * GB,
+      ...gitLimitsOf(variables, 900),
       cloneFiles: number("CLONE_FILES", 500_000),
-      cloneMs: seconds("CLONE_SECONDS", 900),
-      slowBytes: number("SLOW_BYTES", 1000),
-      slowSeconds: number("SLOW_SECONDS", 60),
       sbomMs: seconds("SBOM_SECONDS", 300),
       vulnerabilitiesMs: seconds("VULNERABILITIES_SECONDS", 900),
       analysisMs: seconds("ANALYSIS_SECONDS", 900),
@@ -89,13 +75,6 @@ export function readSettings(env: NodeJS.ProcessEnv = process.env): Settings {
     toolPath: text("TOOL_PATH", env.PATH ?? ""),
     semgrepConfig: text("SEMGREP_CONFIG", "p/default"),
   };
-}
-
-function list(text: string): string[] {
-  return text
-    .split(",")
-    .map((one) => one.trim())
-    .filter(Boolean);
 }
 
 function mirrorOf(text: string): Settings["mirrors"][number] {

@@ -1,7 +1,8 @@
 // Where an extraction stands among those of its project: it writes nothing for a project that is gone, and nothing over what a later one has stored. Somebody can
 // retry an old one on the dashboard at any time. Beside each list stands whose it is, for the page to say how old it is.
+
+import { tell } from "@stillwake/kit/told";
 import type pg from "pg";
-import { tell } from "./told.ts";
 
 /** One extraction, of one project. */
 export interface Standing {

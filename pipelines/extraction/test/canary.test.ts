@@ -6,9 +6,9 @@ import path from "node:path";
 import { createStillwake, newSealKey } from "stillwake";
 import { afterAll, describe, expect, it } from "vitest";
 import { startWorker } from "../../../test/setup/workers.ts";
+import { faultyGitServer, Repository } from "../../kit/test/setup/git-server.ts";
 import { extraction } from "../src/contract.ts";
 import { SAMPLES } from "../src/demo/sample.ts";
-import { faultyGitServer, Repository } from "./setup/git-server.ts";
 import { PIPELINE, stage } from "./setup/stage.ts";
 
 const place = await stage();

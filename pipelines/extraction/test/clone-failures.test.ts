@@ -1,10 +1,10 @@
 // What a person is told when a clone fails: every row of the failure table, and the rest of what servers do, against a real server that fails so.
 import { ExecError } from "stillwake/worker";
 import { describe, expect, it } from "vitest";
+import { type Fault, Repository } from "../../kit/test/setup/git-server.ts";
 import { refusalOf } from "../src/clone/refusals.ts";
 import { readSettings } from "../src/settings.ts";
 import { type CloneOptions, cloning, troubles } from "./setup/cloning.ts";
-import { type Fault, Repository } from "./setup/git-server.ts";
 
 const { server, clone, cloneAlone } = await cloning();
 new Repository(server.root, "acme/site").commitFiles({ "a.txt": "a".repeat(5000), "b.txt": "b" });

@@ -1,19 +1,16 @@
 // What a clone brings: the files of one commit, on whatever machine they are needed, and never more than the limits allow.
-import { execFile, execFileSync } from "node:child_process";
+import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
-import http from "node:http";
 import path from "node:path";
-import { promisify } from "node:util";
+import { commitFolder } from "@stillwake/kit/demo/git-server";
+import { locate } from "@stillwake/kit/git/address";
 import { describe, expect, it } from "vitest";
 import { recordFigure } from "../../../test/setup/figures.ts";
-import { locate } from "../src/clone/address.ts";
-import { checkVersion } from "../src/clone/git.ts";
-import { tooLarge } from "../src/clone/limits.ts";
-import { commitFolder, serveRepositories } from "../src/demo/git-server.ts";
+import { Repository } from "../../kit/test/setup/git-server.ts";
+import { whereabouts } from "../src/clone/clone.ts";
 import { readSettings } from "../src/settings.ts";
 import { cloning, filesIn, troubles } from "./setup/cloning.ts";
-import { Repository } from "./setup/git-server.ts";
 
 const { server, clone, cloneAlone, folder } = await cloning();
 const site = new Repository(server.root, "acme/site");
@@ -69,8 +66,9 @@ describe("a clone", () => {
     const from = path.join(folder, "sample");
     fs.mkdirSync(path.join(from, "lib"), { recursive: true });
     fs.writeFileSync(path.join(from, "lib/a.js"), "1;\n");
-    const made = await commitFolder(from, path.join(server.root, "stillwake/sample.git"));
-    expect(await commitFolder(from, path.join(folder, "again.git"))).toBe(made);
+    const { toolPath } = readSettings();
+    const made = await commitFolder(from, path.join(server.root, "stillwake/sample.git"), toolPath);
+    expect(await commitFolder(from, path.join(folder, "again.git"), toolPath)).toBe(made);
     const { job } = await clone({ input: { repository: "stillwake/sample" } });
     expect(job).toMatchObject({ state: "completed", output: { commit: made, files: 1 } });
   });
@@ -177,114 +175,30 @@ describe("the limit of a clone", () => {
       execFileSync("umount", ["-l", disk]);
     }
   });
-
-  it.each([
-    [5, ">5GB"],
-    [0.5, ">0.5GB"],
-    [1.25, ">1.25GB"],
-  ])("of %d GB is said as %s", (limit, said) => {
-    const { limits } = readSettings({ EXTRACTION_CLONE_GB: String(limit) });
-    expect(tooLarge(limits).message).toBe(`Repository is too large to scan (${said})`);
-  });
 });
 
-describe("the git of the worker", () => {
-  it.each([
-    "2.39.5",
-    "2.39.5 (Apple Git-154)",
-    "2.43.7",
-    "2.45.4.windows.1",
-    "2.50.1",
-    "2.51.0",
-    "2.60.0.rc1",
-    "3.0.0",
-  ])("%s is used", (version) => {
-    expect(() => checkVersion(`git version ${version}\n`)).not.toThrow();
-  });
+it.each([
+  ["github", "github.com"],
+  ["gitlab", "gitlab.com"],
+  ["bitbucket", "bitbucket.org"],
+] as const)(
+  "a host of %s that leads inside is refused, and the variable that allows it is named",
+  async (provider, host) => {
+    const where = whereabouts({ provider, repository: "acme/site" }, readSettings({}));
+    await expect(locate(where, async () => [{ address: "10.0.0.7", family: 4 }])).rejects.toThrow(
+      `${host} may not be connected to from here - the operator can allow its range by EXTRACTION_ALLOW_ADDRESSES`,
+    );
+  },
+);
 
-  it.each([
-    ["2.30.2", "Git 2.30.2 on the worker is not safe to clone with - install git 2.39.4 or later"],
-    ["2.39.3", "Git 2.39.3 on the worker is not safe to clone with - install git 2.39.4 or later"],
-    ["2.45.1", "Git 2.45.1 on the worker is not safe to clone with - install git 2.45.4 or later"],
-    ["1.9.1", "Git 1.9.1 on the worker is not safe to clone with - install git 2.39.4 or later"],
-    ["of nobody", "The version of git on the worker cannot be told - install git 2.39.4 or later"],
-  ])("%s is refused", (version, sentence) => {
-    expect(() => checkVersion(`git version ${version}`)).toThrow(sentence);
-  });
-
-  it("connects to the address that was judged, whatever its own resolver would say", async () => {
-    const port = new URL(server.url).port;
-    const settings = readSettings({
-      EXTRACTION_GITHUB_URL: `http://git.example.invalid:${port}`,
-      EXTRACTION_ALLOW_ADDRESSES: "127.0.0.0/8",
-    });
-    const asked = { provider: "github", repository: "acme/site" } as const;
-    const { url, pin } = await locate(asked, settings, async () => [{ address: "127.0.0.1", family: 4 }]);
-    expect(pin).toBe(`git.example.invalid:${port}:127.0.0.1`);
-    const asking = promisify(execFile)("git", [
-      "-c",
-      `http.curloptResolve=${pin}`,
-      "ls-remote",
-      url,
-      "refs/heads/main",
-    ]);
-    const { stdout: heads } = await asking;
-    expect(heads).toBe(`${commit}\trefs/heads/main\n`);
-  });
-
-  it.each([
-    ["one inner answer among outer ones", ["140.82.121.4", "10.0.0.7"]],
-    ["the machine itself", ["::1"]],
-    ["the cloud's metadata", ["169.254.169.254"]],
-    ["an inner address in IPv6 clothes", ["::ffff:192.168.1.1"]],
-  ])("is not started for a host that resolves to %s", async (_what, addresses) => {
-    const resolve = async () => addresses.map((address) => ({ address, family: address.includes(":") ? 6 : 4 }));
-    await expect(
-      locate({ provider: "gitlab", repository: "acme/site" }, readSettings({}), resolve),
-    ).rejects.toMatchObject({
-      code: "CLONE_ADDRESS",
-      message:
-        "gitlab.com may not be connected to from here - the operator can allow its range by EXTRACTION_ALLOW_ADDRESSES",
-    });
-  });
-
-  it.each([
-    "https://user:secret@gitlab.com",
-    "ssh://git@gitlab.com",
-    "gitlab.com",
-    "https://gitlab.com/?a=1",
-    "ext::sh -c id",
-  ])("is not started for a provider at %s", async (url) => {
-    const settings = readSettings({ EXTRACTION_GITLAB_URL: url });
-    await expect(locate({ provider: "gitlab", repository: "acme/site" }, settings)).rejects.toMatchObject({
-      code: "CLONE_HOST",
-    });
-  });
-
-  it("is given an address below the operator's path", async () => {
-    const settings = readSettings({ EXTRACTION_GITLAB_URL: "https://git.example.com/gitlab/" });
-    const resolve = async () => [{ address: "2606:50c0:8000::64", family: 6 }];
-    expect(await locate({ provider: "gitlab", repository: "a/b/c.git" }, settings, resolve)).toEqual({
-      url: "https://git.example.com/gitlab/a/b/c.git",
-      origin: "https://git.example.com",
-      host: "git.example.com",
-      protocol: "https",
-      pin: "git.example.com:443:[2606:50c0:8000::64]",
-    });
-  });
-});
-
-it("a git server of ours outlives an address that is none", async () => {
-  const { url, close } = await serveRepositories({ root: server.root });
-  const ask = (asked: string) =>
-    new Promise<number | undefined>((resolve, reject) => {
-      http.get(url, { path: asked }, (answer) => resolve(answer.resume().statusCode)).on("error", reject);
-    });
-  try {
-    for (const none of ["//", "http://[", "//:x/"]) expect(await ask(none)).toBe(400);
-    expect(await ask("/acme/nothing.git/info/refs?service=git-upload-pack")).toBe(404);
-    expect(await ask("/acme/site.git/info/refs?service=git-upload-pack")).toBe(200);
-  } finally {
-    await close();
-  }
-});
+it.each(["github", "gitlab", "bitbucket"] as const)(
+  "an address of %s that is none is refused, and its variable is named",
+  async (provider) => {
+    const setting = `EXTRACTION_${provider.toUpperCase()}_URL`;
+    const where = whereabouts(
+      { provider, repository: "acme/site" },
+      readSettings({ [setting]: "ssh://git@example.com" }),
+    );
+    await expect(locate(where)).rejects.toThrow(` is not valid - set ${setting} to its https address, without a user`);
+  },
+);

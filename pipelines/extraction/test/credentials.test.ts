@@ -5,10 +5,10 @@ import path from "node:path";
 import pg from "pg";
 import { afterAll, describe, expect, it } from "vitest";
 import { recordFigure } from "../../../test/setup/figures.ts";
+import { Repository } from "../../kit/test/setup/git-server.ts";
 import { credentialsOf } from "../src/clone/credentials.ts";
 import { readSettings } from "../src/settings.ts";
 import { cloning, troubles } from "./setup/cloning.ts";
-import { Repository } from "./setup/git-server.ts";
 import { githubApi } from "./setup/github-api.ts";
 
 const TOKEN = `ghs_${randomBytes(18).toString("hex")}`;

@@ -3,12 +3,17 @@ import fs from "node:fs";
 import path from "node:path";
 import { estimate } from "stillwake/orchestrator";
 import { describe, expect, it } from "vitest";
+import { PURPOSE } from "../src/clone/limits.ts";
 import { readServerSettings } from "../src/server-settings.ts";
 import { readSettings } from "../src/settings.ts";
 
 const HOME = path.resolve(import.meta.dirname, "..");
 const readme = fs.readFileSync(path.join(HOME, "README.md"), "utf8");
-const code = sourceOf(path.join(HOME, "src"));
+// Sentences that the systems share stand in the kit, with a place for the words of each.
+const shared = sourceOf(path.join(HOME, "../kit/src"))
+  .replaceAll(/\$\{noun\}/g, "Extraction")
+  .replaceAll(/\$\{purpose\}/g, PURPOSE);
+const code = `${sourceOf(path.join(HOME, "src"))}\n${shared}`;
 
 describe("the arithmetic", () => {
   const costs = section("What it costs");

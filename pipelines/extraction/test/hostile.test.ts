@@ -5,14 +5,15 @@ import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
+import { locate } from "@stillwake/kit/git/address";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { recordFigure } from "../../../test/setup/figures.ts";
-import { locate } from "../src/clone/address.ts";
+import { type Entry, Repository } from "../../kit/test/setup/git-server.ts";
+import { whereabouts } from "../src/clone/clone.ts";
 import { input as schema } from "../src/contract.ts";
 import { readSettings } from "../src/settings.ts";
 import { carelessMachine } from "./setup/careless-machine.ts";
 import { cloning, filesIn, troubles } from "./setup/cloning.ts";
-import { type Entry, Repository } from "./setup/git-server.ts";
 
 const trap = carelessMachine();
 const { server, clone, scratch, folder } = await cloning();
@@ -206,7 +207,7 @@ describe("T56: a name that is given to git", () => {
   ])("is no repository as %j, for the contract and for the clone", async (repository) => {
     const asked = { projectId: crypto.randomUUID(), organizationId: crypto.randomUUID(), repository };
     expect(schema.safeParse(asked).success).toBe(false);
-    await expect(locate({ provider: "github", repository }, readSettings({}))).rejects.toMatchObject({
+    await expect(locate(whereabouts({ provider: "github", repository }, readSettings({})))).rejects.toMatchObject({
       code: "CLONE_NAME",
     });
   });

@@ -4,13 +4,13 @@ import { randomUUID } from "node:crypto";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
+import { type GitServer, serveRepositories } from "@stillwake/kit/demo/git-server";
 import { waitFor } from "stillwake/testing";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { FULL, round } from "../../../test/setup/aftermath.ts";
 import { ROOT } from "../../../test/setup/build.ts";
 import { recordFigure } from "../../../test/setup/figures.ts";
 import { extraction } from "../src/contract.ts";
-import { type GitServer, serveRepositories } from "../src/demo/git-server.ts";
 import { makeSampleRepository, SAMPLE } from "../src/demo/sample.ts";
 import { Buildah } from "./setup/buildah.ts";
 import { HOME, type Stage, stage } from "./setup/stage.ts";
@@ -28,8 +28,9 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
   let config: { User: string; StopSignal: string; Env: string[] };
 
   beforeAll(async () => {
-    await makeSampleRepository(path.join(folder, "repositories"));
-    git = await serveRepositories({ root: path.join(folder, "repositories") });
+    const repositories = { root: path.join(folder, "repositories"), toolPath: process.env.PATH ?? "" };
+    await makeSampleRepository(repositories);
+    git = await serveRepositories(repositories);
     buildah = new Buildah(folder);
     const began = performance.now();
     await buildah.build("extraction", path.join(HOME, "deploy/Dockerfile"), ROOT);
@@ -72,6 +73,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     const files = (await inside(["find", "/app", "-not", "-path", "*/node_modules/*"])).split("\n");
     expect(files).toEqual(
       expect.arrayContaining([
+        "/app/pipelines/kit/dist/git/git.js",
         "/app/pipelines/extraction/dist/server.js",
         "/app/pipelines/extraction/dist/ui/index.html",
         "/app/sql/grants.sql",

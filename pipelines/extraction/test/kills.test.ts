@@ -4,14 +4,14 @@ import fs from "node:fs";
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
+import { commitFolder } from "@stillwake/kit/demo/git-server";
 import { waitFor } from "stillwake/testing";
 import { afterAll, expect, it } from "vitest";
 import { recordFigure } from "../../../test/setup/figures.ts";
 import { startWorker, type WorkerProcess } from "../../../test/setup/workers.ts";
+import { faultyGitServer } from "../../kit/test/setup/git-server.ts";
 import { extraction } from "../src/contract.ts";
-import { commitFolder } from "../src/demo/git-server.ts";
 import { SAMPLES } from "../src/demo/sample.ts";
-import { faultyGitServer } from "./setup/git-server.ts";
 import { PIPELINE, stage } from "./setup/stage.ts";
 
 const place = await stage();
@@ -20,7 +20,7 @@ const root = path.join(place.folder, "repositories");
 const tools = path.join(place.folder, "tools");
 const calls = path.join(place.folder, "calls");
 fs.mkdirSync(tools);
-await commitFolder(path.join(SAMPLES, "repository"), path.join(root, "acme/site.git"));
+await commitFolder(path.join(SAMPLES, "repository"), path.join(root, "acme/site.git"), process.env.PATH ?? "");
 const server = await faultyGitServer({ root });
 
 /** The first time each is called it waits to be killed. */

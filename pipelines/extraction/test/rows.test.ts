@@ -5,9 +5,9 @@ import fs from "node:fs";
 import path from "node:path";
 import { waitFor } from "stillwake/testing";
 import { afterAll, describe, expect, it } from "vitest";
+import { faultyGitServer, Repository } from "../../kit/test/setup/git-server.ts";
 import { extraction } from "../src/contract.ts";
 import { readSettings } from "../src/settings.ts";
-import { faultyGitServer, Repository } from "./setup/git-server.ts";
 import { type Extracted, type ExtractOptions, stage } from "./setup/stage.ts";
 
 const place = await stage();

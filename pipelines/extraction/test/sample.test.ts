@@ -6,13 +6,13 @@ import os from "node:os";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
+import { commitFolder } from "@stillwake/kit/demo/git-server";
 import { afterAll, expect, it } from "vitest";
 import { recordFigure } from "../../../test/setup/figures.ts";
+import { faultyGitServer } from "../../kit/test/setup/git-server.ts";
 import { extraction } from "../src/contract.ts";
-import { commitFolder } from "../src/demo/git-server.ts";
 import { SAMPLES } from "../src/demo/sample.ts";
 import { packagedTool } from "../src/tools.ts";
-import { faultyGitServer } from "./setup/git-server.ts";
 import { shared } from "./setup/shared.ts";
 import { HOME, stage } from "./setup/stage.ts";
 
@@ -20,7 +20,11 @@ const place = await stage();
 const root = path.join(place.folder, "repositories");
 const theirs = shared("data", "repo-sample");
 const which = theirs ? "the shared sample" : "our own sample, because ../shared is absent";
-await commitFolder(theirs ?? path.join(SAMPLES, "repository"), path.join(root, "acme/sample.git"));
+await commitFolder(
+  theirs ?? path.join(SAMPLES, "repository"),
+  path.join(root, "acme/sample.git"),
+  process.env.PATH ?? "",
+);
 const server = await faultyGitServer({ root });
 afterAll(() => server.close());
 const env = {

@@ -2,12 +2,12 @@
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
+import { explain, saying, sayingIn } from "@stillwake/kit/failures";
 import { createStillwake, JobFailed, type LogLine, pipeline } from "stillwake";
 import { createWorker, implement, type StepHandle } from "stillwake/worker";
 import { afterAll, beforeAll, describe, it } from "vitest";
 import { freshDatabase } from "../../../test/setup/database.ts";
 import { recordFigure } from "../../../test/setup/figures.ts";
-import { explain, saying, sayingIn } from "../src/failures.ts";
 import { crashLine, unreadableIn } from "../src/sbom/complaints.ts";
 import { readBom } from "../src/sbom/components.ts";
 import { makeSbom } from "../src/sbom/sbom.ts";
@@ -45,7 +45,7 @@ const contract = pipeline<{ given: number }>("sbom", { pool: "sbom", retry: { at
 const code = implement(
   contract,
   (job, input) =>
-    saying(job, () =>
+    saying(job, "Extraction", () =>
       job.step("sbom", {}, (step: StepHandle) =>
         sayingIn(step, async (): Promise<Made> => {
           const { files = {}, copy, packagePath = ".", sbomMs = 120_000, prepare } = given[input.given]!;

@@ -3,6 +3,7 @@ import { randomUUID } from "node:crypto";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
+import { explain, saying } from "@stillwake/kit/failures";
 import pg from "pg";
 import { Fatal, pipeline } from "stillwake";
 import { faultProxy, type RanJob, runJob } from "stillwake/testing";
@@ -10,7 +11,6 @@ import { implement } from "stillwake/worker";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { freshDatabase } from "../../../test/setup/database.ts";
 import { recordFigure } from "../../../test/setup/figures.ts";
-import { explain, saying } from "../src/failures.ts";
 import { reaching, type Synced, syncDependencies } from "../src/sync.ts";
 import { migrate } from "../src/tables.ts";
 
@@ -167,7 +167,7 @@ describe("trouble with the database", () => {
   const code = implement(
     contract,
     (job, { projectId, file }) =>
-      saying(job, async () => {
+      saying(job, "Extraction", async () => {
         const synced = await job.tx(
           "deps_sync",
           {

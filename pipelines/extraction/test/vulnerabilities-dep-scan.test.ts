@@ -1,12 +1,12 @@
 // The step "vuln_scan" as a job: dep-scan is a real program on the path that succeeds, fails, hangs or is killed. What the person reads is exact text.
 import fs from "node:fs";
 import path from "node:path";
+import { tell } from "@stillwake/kit/told";
 import { describe, expect, it } from "vitest";
 import { isAlive } from "../../../test/setup/aftermath.ts";
 import { SAMPLES } from "../src/demo/sample.ts";
 import type { Vulnerability } from "../src/model.ts";
 import { readSettings } from "../src/settings.ts";
-import { tell } from "../src/told.ts";
 import { scanVulnerabilities } from "../src/vulnerabilities/scan.ts";
 import { searching } from "./setup/searching.ts";
 

@@ -2,10 +2,10 @@
 import fs from "node:fs/promises";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import { tell } from "@stillwake/kit/told";
 import type { StepHandle } from "stillwake/worker";
 import { SEVERITIES, type Severity } from "../model.ts";
 import type { Settings } from "../settings.ts";
-import { tell } from "../told.ts";
 import { packagedTool } from "../tools.ts";
 import { inBatches, TooMuch } from "./batches.ts";
 import { type Match, MOST_FINDINGS } from "./collect.ts";

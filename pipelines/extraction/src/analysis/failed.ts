@@ -1,6 +1,7 @@
 // How static analysis fails, in the words of the person who waits. An abort of the step is passed on as it is.
+
+import { tell } from "@stillwake/kit/told";
 import { ExecError } from "stillwake/worker";
-import { tell } from "../told.ts";
 import { TooMuch } from "./batches.ts";
 import { storable } from "./collect.ts";
 

@@ -1,10 +1,10 @@
 // Semgrep, where it is installed. Its report is written to a file and read as what it is: something a stranger's code has had a hand in.
 import fs from "node:fs/promises";
 import path from "node:path";
+import { tell } from "@stillwake/kit/told";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import type { Severity } from "../model.ts";
 import type { Settings } from "../settings.ts";
-import { tell } from "../told.ts";
 import { type Match, MOST_FINDINGS, storable } from "./collect.ts";
 import { analysisFailed, firstLine } from "./failed.ts";
 import { isMinified, LARGEST_FILE, SKIPPED_FOLDERS, sayLargeFiles, textOf, within } from "./source-files.ts";

@@ -2,17 +2,23 @@
 // removed, links are texts with their target in them, submodules are empty directories. A later attempt on another machine fetches that very commit again.
 import fs from "node:fs/promises";
 import path from "node:path";
+import { locate, type Whereabouts } from "@stillwake/kit/git/address";
+import { basicOf, checkVersion, type Git, type GitPlaces, openGit, type Runner } from "@stillwake/kit/git/git";
+import { branchMissing, emptyRepository } from "@stillwake/kit/git/refusals";
 import type { JobContext, StepHandle } from "stillwake/worker";
-import type { Input } from "../contract.ts";
+import { type Input, PROVIDER_NAMES } from "../contract.ts";
 import type { Checkout } from "../model.ts";
 import type { Settings } from "../settings.ts";
-import { locate } from "./address.ts";
 import { credentialsOf } from "./credentials.ts";
-import { basicOf, checkVersion, type Git, type GitPlaces, openGit, type Runner } from "./git.ts";
-import { checkRoom, countTree, type Tree } from "./limits.ts";
-import { type About, branchMissing, emptyRepository, refusalOf } from "./refusals.ts";
+import { checkRoom, countTree, PURPOSE, type Tree } from "./limits.ts";
+import { refusalOf } from "./refusals.ts";
 
 export const SOURCE = "source";
+
+interface Places extends GitPlaces {
+  /** Where the files are written, before they are moved to where they stay. */
+  tree: string;
+}
 
 export interface Source {
   input: Input;
@@ -54,6 +60,20 @@ export async function cloneRepository(step: StepHandle, source: Source): Promise
   });
 }
 
+export function whereabouts(
+  { provider, repository }: Pick<Input, "provider" | "repository">,
+  { hosts, mirrors, allowAddresses }: Pick<Settings, "hosts" | "mirrors" | "allowAddresses">,
+): Whereabouts {
+  return {
+    repository,
+    name: PROVIDER_NAMES[provider],
+    base: hosts[provider],
+    mirrors: mirrors.filter((one) => one.provider === provider),
+    allowAddresses,
+    prefix: "EXTRACTION",
+  };
+}
+
 /** The directory with the files of the commit. */
 export async function restoreCheckout(job: JobContext, source: Source, { commit }: Checkout): Promise<string> {
   const directory = path.join(await job.scratch(), SOURCE);
@@ -76,9 +96,9 @@ async function fetching<T>(
   runner: Runner,
   { input, settings, hide }: Source,
   commit: string | undefined,
-  work: (git: Git, places: GitPlaces, url: string) => Promise<T>,
+  work: (git: Git, places: Places, url: string) => Promise<T>,
 ): Promise<T> {
-  const about: About = { input, limits: settings.limits, ...(commit && { commit }) };
+  const { limits } = settings;
   const folder = path.join(await runner.scratch(), "clone");
   const places = {
     folder,
@@ -90,13 +110,13 @@ async function fetching<T>(
     await fs.rm(folder, { recursive: true, force: true });
     for (const place of [places.home, places.tree]) await fs.mkdir(place, { recursive: true, mode: 0o700 });
     checkVersion((await runner.exec("git", ["version"], { log: "none", timeout: "30s" })).stdout);
-    const remote = await locate(input, settings);
+    const remote = await locate(whereabouts(input, settings));
     if (remote.mirror) runner.log.info(`From the mirror at ${remote.host}`);
     const credential = await credentialsOf(settings, hide).tokenFor(input, runner.signal);
     if (credential) hide(basicOf(credential));
-    return await work(openGit(runner, places, settings, remote, credential), places, remote.url);
+    return await work(openGit(runner, { places, limits, purpose: PURPOSE, remote, credential }), places, remote.url);
   } catch (error) {
-    throw refusalOf(error, about);
+    throw refusalOf(error, { input, limits, commit });
   } finally {
     await fs.rm(folder, { recursive: true, force: true });
   }
@@ -105,13 +125,7 @@ async function fetching<T>(
 /** Whatever .gitattributes says: the bytes of the files are the bytes that are stored, and no program has a part in it. */
 const ATTRIBUTES = "* -filter -text -ident -working-tree-encoding\n";
 
-async function checkOut(
-  runner: Runner,
-  git: Git,
-  places: GitPlaces,
-  { settings }: Source,
-  commit: string,
-): Promise<Tree> {
+async function checkOut(runner: Runner, git: Git, places: Places, { settings }: Source, commit: string): Promise<Tree> {
   const { limits } = settings;
   const tree = await countTree(
     git.local(["ls-tree", "-r", "-t", "--format=%(objectmode) %(objectsize)", commit], { maxOutput: 65_536 }),

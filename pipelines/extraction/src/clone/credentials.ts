@@ -1,19 +1,19 @@
 // What a repository is fetched with: for GitHub a token made for this one clone from the App's key, which reads this one repository and dies within the hour;
 // for GitLab and Bitbucket the credential that came sealed with the job. Whatever it is, it is hidden before anything else is done with it.
 import { createAppAuth } from "@octokit/auth-app";
+import type { Credential } from "@stillwake/kit/git/git";
+import { notFound } from "@stillwake/kit/git/refusals";
+import { tell } from "@stillwake/kit/told";
 import { type Input, PROVIDER_NAMES } from "../contract.ts";
 import type { Settings } from "../settings.ts";
-import { tell } from "../told.ts";
 
-export interface Credential {
-  user: string;
-  token: string;
+interface Expiring extends Credential {
   expiresAt?: Date;
 }
 
 export interface Credentials {
   /** Undefined: the repository is asked for as anybody may. */
-  tokenFor(input: CredentialInput, signal: AbortSignal): Promise<Credential | undefined>;
+  tokenFor(input: CredentialInput, signal: AbortSignal): Promise<Expiring | undefined>;
 }
 
 type CredentialInput = Pick<Input, "provider" | "repository" | "installationId" | "credential">;
@@ -54,21 +54,13 @@ export function reconnect(provider: Input["provider"], cause?: unknown): Error {
   return tell(message, { code: "CLONE_AUTH", fatal: true, cause });
 }
 
-export function notFound(cause?: unknown): Error {
-  return tell("Repository not found - it may have been deleted or made private", {
-    code: "CLONE_NOT_FOUND",
-    fatal: true,
-    cause,
-  });
-}
-
 async function installationToken(
   { githubApiUrl, githubApp }: Pick<Settings, "githubApiUrl" | "githubApp">,
   installationId: string,
   repository: string,
   hide: (value: unknown) => void,
   signal: AbortSignal,
-): Promise<Omit<Credential, "user">> {
+): Promise<Omit<Expiring, "user">> {
   if (!githubApp) {
     throw tell(
       "The GitHub App is not set up on the worker - set EXTRACTION_GITHUB_APP_ID and EXTRACTION_GITHUB_APP_KEY",

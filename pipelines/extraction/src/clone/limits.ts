@@ -1,10 +1,8 @@
-// How large a repository may be, held while it arrives and once more before its files are written. A small pack can hold a huge file, and a dozen trees a
-// billion names, so that neither the size of what came nor the number of objects says what a checkout would make of it.
-import fs from "node:fs/promises";
-import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
+// How large what is written of a repository may be, held before its files are. A small pack can hold a huge file, and a dozen trees a billion names, so that neither the
+// size of what came nor the number of objects says what a checkout would make of it.
+import { freeBytes, RESERVE_BYTES, tooLarge } from "@stillwake/kit/git/limits";
+import { tell } from "@stillwake/kit/told";
 import type { Settings } from "../settings.ts";
-import { tell } from "../told.ts";
 
 type Limits = Settings["limits"];
 
@@ -16,26 +14,10 @@ export interface Tree {
   submodules: number;
 }
 
-const GB = 2 ** 30;
-/** Four looks a second: at the speed of a fast network a clone outgrows its limit by some tens of megabytes. */
-const LOOK_MS = 250;
-/** Left free for the job's own files and for everybody else on the disk. */
-const RESERVE_BYTES = 16 * 2 ** 20;
+/** What a repository is fetched for, and may be too large to do with. */
+export const PURPOSE = "scan";
 /** What a file takes at least, and its name with it. */
 const BLOCK_BYTES = 4096;
-
-export function tooLarge({ cloneBytes }: Limits, cause?: unknown): Error {
-  const limit = Number((cloneBytes / GB).toPrecision(3));
-  return tell(`Repository is too large to scan (>${limit}GB)`, { code: "CLONE_TOO_LARGE", fatal: true, cause });
-}
-
-/** Never yields. Throws when the folder has outgrown its limit or the disk is nearly full; ends with the signal. */
-export async function* watchSize(folder: string, limits: Limits, signal: AbortSignal): AsyncGenerator<never> {
-  while (!signal.aborted) {
-    if ((await sizeOf(folder)) > limits.cloneBytes || (await freeBytes(folder)) < RESERVE_BYTES) throw tooLarge(limits);
-    await delay(LOOK_MS, undefined, { signal }).catch(() => {});
-  }
-}
 
 /**
  * Lines of `git ls-tree -t --format="%(objectmode) %(objectsize)"`. Left as soon as a limit is passed: a tree can be endless, and one of folders alone is so
@@ -56,7 +38,7 @@ export async function countTree(lines: AsyncIterable<string>, limits: Limits): P
     else tree.files += 1;
     if (mode === "120000") tree.links += 1;
     if (size !== "-") tree.bytes += Number(size);
-    if (tree.bytes > limits.cloneBytes) throw tooLarge(limits);
+    if (tree.bytes > limits.cloneBytes) throw tooLarge({ limits, purpose: PURPOSE });
     if (tree.files + tree.submodules > limits.cloneFiles) throw tooMany("files", limits);
   }
   return tree;
@@ -71,22 +53,5 @@ function tooMany(what: "files" | "folders", { cloneFiles }: Limits): Error {
 
 export async function checkRoom(folder: string, tree: Tree, limits: Limits): Promise<void> {
   const needed = tree.bytes + tree.files * BLOCK_BYTES + RESERVE_BYTES;
-  if ((await freeBytes(folder)) < needed) throw tooLarge(limits);
-}
-
-/** Files come and go while it looks: what is gone has no size. */
-async function sizeOf(folder: string): Promise<number> {
-  let bytes = 0;
-  for (const entry of await fs.readdir(folder, { withFileTypes: true }).catch(() => [])) {
-    const place = path.join(folder, entry.name);
-    if (entry.isDirectory()) bytes += await sizeOf(place);
-    else bytes += (await fs.lstat(place).catch(() => undefined))?.size ?? 0;
-  }
-  return bytes;
-}
-
-/** Where it cannot be told, a full disk is met when it is full. */
-async function freeBytes(folder: string): Promise<number> {
-  const disk = await fs.statfs(folder).catch(() => undefined);
-  return disk ? disk.bavail * disk.bsize : Number.POSITIVE_INFINITY;
+  if ((await freeBytes(folder)) < needed) throw tooLarge({ limits, purpose: PURPOSE });
 }

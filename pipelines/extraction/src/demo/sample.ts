@@ -2,8 +2,8 @@
 import fs from "node:fs/promises";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import { commitFolder } from "@stillwake/kit/demo/git-server";
 import type { Provider } from "../contract.ts";
-import { commitFolder } from "./git-server.ts";
 
 export interface Sample {
   name: string;
@@ -23,12 +23,12 @@ export const SAMPLE: Sample = {
 export const SAMPLES = fileURLToPath(new URL("../../sample", import.meta.url));
 
 /** Makes `<root>/stillwake-sample/harbour.git`, bare. Fails with ENOENT where there is no git. */
-export async function makeSampleRepository(root: string): Promise<void> {
+export async function makeSampleRepository({ root, toolPath }: { root: string; toolPath: string }): Promise<void> {
   const work = path.join(root, "sample-files");
   await fs.rm(work, { recursive: true, force: true });
   await fs.cp(path.join(SAMPLES, "repository"), work, { recursive: true });
   await plantSecret(work);
-  await commitFolder(work, path.join(root, `${SAMPLE.repository}.git`));
+  await commitFolder(work, path.join(root, `${SAMPLE.repository}.git`), toolPath);
   await fs.rm(work, { recursive: true, force: true });
 }
 

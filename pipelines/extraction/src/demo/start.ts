@@ -1,11 +1,12 @@
 // An extraction that needs no network, for `npm start`: the sample repository behind a git server of this machine, the application's tables, and its page.
 import fs from "node:fs/promises";
 import path from "node:path";
+import { serveSample } from "@stillwake/kit/demo/git-server";
 import pg from "pg";
 import type { DevPlace } from "stillwake";
 import { createApp } from "../app.ts";
+import { readSettings } from "../settings.ts";
 import { loginFor, migrate } from "../tables.ts";
-import { serveRepositories } from "./git-server.ts";
 import { makeSampleRepository, SAMPLE, SAMPLES } from "./sample.ts";
 
 export interface Application {
@@ -24,7 +25,7 @@ export async function startExtraction(place: DevPlace & { base: string }): Promi
   await migrate(pool);
   const login = await loginFor(pool, "extraction_dev");
   const repositories = path.join(home, "repositories");
-  const git = await sampleServer(repositories);
+  const git = await serveSample({ root: repositories, toolPath: readSettings().toolPath }, makeSampleRepository);
   const app = createApp({
     pool,
     stillwake: place.stillwake,
@@ -53,14 +54,4 @@ export async function startExtraction(place: DevPlace & { base: string }): Promi
       await pool.end();
     },
   };
-}
-/** Undefined where there is no git: the page then says what is missing. */
-async function sampleServer(root: string) {
-  try {
-    await makeSampleRepository(root);
-  } catch (error) {
-    if ((error as { code?: string }).code === "ENOENT") return undefined;
-    throw error;
-  }
-  return serveRepositories({ root });
 }

@@ -1,9 +1,10 @@
 // The step "uploading": what an extraction found, for people and for other tools, as artifacts of the job. The same findings make the same bytes, so that an
 // attempt that has to make them again makes the same reports.
+
+import { tell } from "@stillwake/kit/told";
 import type { JobContext } from "stillwake/worker";
 import type { Input } from "../contract.ts";
 import { ARTIFACTS, type Checkout, type Exploited, type Finding, type Vulnerability } from "../model.ts";
-import { tell } from "../told.ts";
 import { writeFindings } from "./findings.ts";
 import { orderVulnerabilities } from "./order.ts";
 import { type Origin, originsOf } from "./origins.ts";

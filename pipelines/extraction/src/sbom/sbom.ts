@@ -3,9 +3,9 @@
 import fs from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
+import { tell } from "@stillwake/kit/told";
 import { ExecError, type ExecResult, type StepHandle } from "stillwake/worker";
 import type { Settings } from "../settings.ts";
-import { tell } from "../told.ts";
 import { packagedTool } from "../tools.ts";
 import { textOf } from "../untrusted.ts";
 import { crashLine, unreadableIn } from "./complaints.ts";

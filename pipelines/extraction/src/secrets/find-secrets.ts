@@ -2,11 +2,11 @@
 // secretlint, which comes with the package. What they find stays in their process and in this function: a finding has the kind and the place of a secret,
 // and never the secret, a part of it, or a hash of it that could be guessed.
 import fs from "node:fs/promises";
+import { tell } from "@stillwake/kit/told";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import { collect } from "../analysis/collect.ts";
 import type { Finding } from "../model.ts";
 import type { Settings } from "../settings.ts";
-import { tell } from "../told.ts";
 import { findTool } from "../tools.ts";
 import { lookWithGitleaks } from "./gitleaks.ts";
 import { type Place, placeOf } from "./place.ts";

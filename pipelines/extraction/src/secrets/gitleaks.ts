@@ -1,10 +1,10 @@
 // Gitleaks, where it is installed. It blacks out what it finds before it writes it down.
 import fs from "node:fs/promises";
 import path from "node:path";
+import { tell } from "@stillwake/kit/told";
 import type { StepHandle } from "stillwake/worker";
 import { MOST_FINDINGS } from "../analysis/collect.ts";
 import { isSkipped, LARGEST_FILE, SKIPPED_FOR_SECRETS, sayLargeFiles, within } from "../analysis/source-files.ts";
-import { tell } from "../told.ts";
 import type { Place } from "./place.ts";
 
 /** By itself it answers 1 for secrets and for trouble alike. */

@@ -2,6 +2,7 @@
 // It is given files by name and its configuration as an argument, because a .secretlintrc.js of the repository would be run.
 import fs from "node:fs/promises";
 import path from "node:path";
+import { tell } from "@stillwake/kit/told";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import { inBatches } from "../analysis/batches.ts";
 import { MOST_FINDINGS } from "../analysis/collect.ts";
@@ -13,7 +14,6 @@ import {
   sourceFiles,
   within,
 } from "../analysis/source-files.ts";
-import { tell } from "../told.ts";
 import { packagedTool } from "../tools.ts";
 import type { Place } from "./place.ts";
 

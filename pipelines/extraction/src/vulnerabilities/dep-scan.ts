@@ -3,10 +3,10 @@
 import fs from "node:fs/promises";
 import path from "node:path";
 import { stripVTControlCharacters } from "node:util";
+import { tell } from "@stillwake/kit/told";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import type { Vulnerability } from "../model.ts";
 import type { Settings } from "../settings.ts";
-import { tell } from "../told.ts";
 import { sentenceOf } from "../untrusted.ts";
 import { BadReport, type Report, readReports } from "./vdr.ts";
 

@@ -1,8 +1,9 @@
 // What an extraction has found, page by page: dependencies by name, vulnerabilities and findings the worst first.
+
+import { having, type Paged, pageOf } from "@stillwake/kit/web/paging";
 import type pg from "pg";
 import type { z } from "zod";
 import { type Dependency, type Exploitation, type Finding, SEVERITIES, type Vulnerability } from "../model.ts";
-import { having, type Paged, pageOf } from "./paging.ts";
 import type { dependenciesAsked, findingsAsked, vulnerabilitiesAsked } from "./requests.ts";
 
 export type ListedDependency = Dependency & { firstSeenAt: Date };

@@ -1,8 +1,9 @@
 // The files of an extraction. They may carry anything a stranger's repository carries, so they are only ever saved, never shown: no browser takes one for a page of ours.
 import { Readable } from "node:stream";
+import { Refusal } from "@stillwake/kit/web/problems";
 import type pg from "pg";
 import { type Stillwake, StillwakeError } from "stillwake";
-import { notFound, Refusal } from "./problems.ts";
+import { notFound } from "./not-found.ts";
 
 export interface ListedReport {
   name: string;

@@ -3,17 +3,17 @@ import { randomUUID } from "node:crypto";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
+import { explain, saying, sayingIn } from "@stillwake/kit/failures";
 import { createStillwake, JobFailed, newSealKey, pipeline } from "stillwake";
 import { type RanJob, type RunJobOptions, runJob } from "stillwake/testing";
 import { createWorker, implement, type JobContext, type StepHandle } from "stillwake/worker";
 import { afterAll, beforeAll } from "vitest";
 import { freshDatabase } from "../../../../test/setup/database.ts";
+import { type FaultyGitServer, faultyGitServer } from "../../../kit/test/setup/git-server.ts";
 import { cloneRepository, restoreCheckout, SOURCE, type Source } from "../../src/clone/clone.ts";
 import { type Input, input as schema } from "../../src/contract.ts";
-import { explain, saying, sayingIn } from "../../src/failures.ts";
 import type { Checkout } from "../../src/model.ts";
 import { readSettings } from "../../src/settings.ts";
-import { type FaultyGitServer, faultyGitServer } from "./git-server.ts";
 
 export interface CloneOptions {
   input?: Partial<Input>;
@@ -103,7 +103,7 @@ export async function cloning({ token }: { token?: string } = {}): Promise<Cloni
 }
 
 function cloneAndLook(job: JobContext, input: Input, env: Record<string, string>, options: CloneOptions = {}) {
-  return saying(job, async () => {
+  return saying(job, "Extraction", async () => {
     const source: Source = { input, settings: readSettings(env), hide: (value) => job.secret(value) };
     const words = { start: "Cloning repository...", end: "Repository cloned successfully" };
     const checkout = await job.step<Checkout>("cloning", words, (step: StepHandle) =>

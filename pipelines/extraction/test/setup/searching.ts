@@ -3,12 +3,12 @@ import { randomUUID } from "node:crypto";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
+import { explain } from "@stillwake/kit/failures";
 import pg from "pg";
 import { createStillwake, type Job, pipeline } from "stillwake";
 import { createWorker, implement, type JobContext, type StepHandle } from "stillwake/worker";
 import { afterAll, beforeAll } from "vitest";
 import { freshDatabase } from "../../../../test/setup/database.ts";
-import { explain } from "../../src/failures.ts";
 import type { Finding } from "../../src/model.ts";
 import { readSettings, type Settings } from "../../src/settings.ts";
 

@@ -1,10 +1,9 @@
 // What the API answers, as the page has it.
+import type { Told } from "@stillwake/kit/ui/ask.ts";
 import type { Extraction, Project } from "../../src/projects.ts";
 import type { Costs, ExtractionDetail } from "../../src/web/detail.ts";
 import type { ListedDependency, ListedFinding, ListedVulnerability } from "../../src/web/lists.ts";
-import type { Paged } from "../../src/web/paging.ts";
 import type { ListedReport } from "../../src/web/reports.ts";
-import type { Told } from "./ask.ts";
 
 export type OneProject = Told<Project>;
 export type OneExtraction = Told<Extraction>;
@@ -14,6 +13,5 @@ export type OneVulnerability = Told<ListedVulnerability>;
 export type OneFinding = Told<ListedFinding>;
 export type OneReport = Told<ListedReport>;
 export type AllCosts = Told<Costs>;
-export type Pages<Row> = Paged<Row>;
 
 export const PROVIDERS = { github: "GitHub", gitlab: "GitLab", bitbucket: "Bitbucket" } as const;

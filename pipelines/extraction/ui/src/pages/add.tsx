@@ -1,10 +1,10 @@
 // A repository is added, and its first extraction starts at once. What the server refuses is said at the field it refuses.
-import { type FormEvent, useId, useState } from "react";
-import { type Refused, useAct } from "../ask.ts";
+import { useAct } from "@stillwake/kit/ui/ask.ts";
+import { Field, fault, Text } from "@stillwake/kit/ui/parts/field.tsx";
+import { Panel, Wrong } from "@stillwake/kit/ui/parts/panel.tsx";
+import { go } from "@stillwake/kit/ui/place.tsx";
+import { type FormEvent, useState } from "react";
 import { PROVIDERS } from "../nouns.ts";
-import { Panel, Wrong } from "../parts/panel.tsx";
-import { inLine } from "../parts/words.ts";
-import { go } from "../place.tsx";
 
 const EMPTY = { provider: "github", repository: "", branch: "", packagePath: "" };
 
@@ -58,66 +58,4 @@ export function AddForm() {
       </form>
     </Panel>
   );
-}
-
-interface ControlProps {
-  id: string;
-  "aria-invalid": boolean;
-  "aria-describedby"?: string;
-}
-
-export function Field({
-  label,
-  help,
-  wrong,
-  children,
-}: {
-  label: string;
-  help?: string;
-  wrong?: string | undefined;
-  children: (props: ControlProps) => React.ReactNode;
-}) {
-  const id = useId();
-  const described = wrong ? `${id}-wrong` : help ? `${id}-help` : undefined;
-  return (
-    <div className="field">
-      <label htmlFor={id}>{label}</label>
-      {children({ id, "aria-invalid": wrong !== undefined, ...(described && { "aria-describedby": described }) })}
-      {wrong && (
-        <span id={`${id}-wrong`} className="wrong foreign" role="alert">
-          {inLine(wrong)}
-        </span>
-      )}
-      {help && !wrong && (
-        <span id={`${id}-help`} className="help">
-          {help}
-        </span>
-      )}
-    </div>
-  );
-}
-
-export function Text({
-  value,
-  onText,
-  ...props
-}: ControlProps & { value: string; onText: (text: string) => void; required?: boolean }) {
-  return (
-    <input
-      {...props}
-      className="input"
-      type="text"
-      autoComplete="off"
-      autoCapitalize="off"
-      spellCheck={false}
-      value={value}
-      onChange={(event) => onText(event.target.value)}
-    />
-  );
-}
-
-/** What is wrong with this field, without its name, which stands above it. */
-export function fault(wrong: Refused | undefined, field: string): string | undefined {
-  if (wrong?.field !== field) return undefined;
-  return `This ${wrong.message.replace(/^\w+: /, "")}`;
 }

@@ -1,9 +1,9 @@
 // How old a list is, and what stands in its place when it is empty: nothing found is told apart from nobody having looked, and what the last extraction found from
 // what an earlier one did.
+import { Empty } from "@stillwake/kit/ui/parts/panel.tsx";
+import { dayTime } from "@stillwake/kit/ui/parts/words.ts";
 import type { List } from "../../../src/standing.ts";
 import type { OneProject } from "../nouns.ts";
-import { Empty } from "../parts/panel.tsx";
-import { dayTime } from "../parts/words.ts";
 
 const NAMES: Record<List, string> = {
   dependencies: "Dependencies",

@@ -1,8 +1,9 @@
 // What an extraction came to in figures: when, where, how often it was tried, what is missing, what it cost.
+import { useNow } from "@stillwake/kit/ui/parts/now.ts";
+import { dayTime, inLine, several, span, took } from "@stillwake/kit/ui/parts/words.ts";
 import type { Detail } from "../nouns.ts";
 import { StatusMark } from "../parts/marks.tsx";
-import { useNow } from "../parts/now.ts";
-import { dayTime, inLine, money, several, span, took } from "../parts/words.ts";
+import { money } from "../parts/words.ts";
 
 /** What a missing step would have told. */
 const MISSING: Record<string, string> = {

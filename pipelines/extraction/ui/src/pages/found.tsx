@@ -1,10 +1,11 @@
 // The lists of what was found: vulnerabilities the worst first, places in the code, dependencies. They are those of the last extraction that could look.
+import type { Column } from "@stillwake/kit/ui/parts/table.tsx";
+import { inLine, percent, safeLink } from "@stillwake/kit/ui/parts/words.ts";
 import { SEVERITIES } from "../../../src/model.ts";
 import type { OneDependency, OneFinding, OneVulnerability } from "../nouns.ts";
 import { SeverityTag } from "../parts/marks.tsx";
 import { type Choice, PagedList } from "../parts/paged-list.tsx";
-import type { Column } from "../parts/table.tsx";
-import { inLine, percent, percentile, safeLink } from "../parts/words.ts";
+import { percentile } from "../parts/words.ts";
 import { Age, Nothing } from "./age.tsx";
 import type { TabProps } from "./tabs.tsx";
 

@@ -1,13 +1,17 @@
 // All repositories, how the last extraction of each went, and the way to add one.
+import { type Pages, useAnswer } from "@stillwake/kit/ui/ask.ts";
+import { Moment } from "@stillwake/kit/ui/parts/marks.tsx";
+import { useNow } from "@stillwake/kit/ui/parts/now.ts";
+import { Older, useCursor } from "@stillwake/kit/ui/parts/older.tsx";
+import { Empty, Panel, Shown } from "@stillwake/kit/ui/parts/panel.tsx";
+import { SampleCard } from "@stillwake/kit/ui/parts/sample-card.tsx";
+import { type Column, Table } from "@stillwake/kit/ui/parts/table.tsx";
+import { count, inLine, several, took } from "@stillwake/kit/ui/parts/words.ts";
+import { go, Link } from "@stillwake/kit/ui/place.tsx";
 import { SEVERITIES } from "../../../src/model.ts";
-import { useAct, useAnswer } from "../ask.ts";
-import { type AllCosts, type OneProject, type Pages, PROVIDERS } from "../nouns.ts";
-import { Moment, SeverityTag, StatusMark } from "../parts/marks.tsx";
-import { useNow } from "../parts/now.ts";
-import { Empty, Panel, Shown, Wrong } from "../parts/panel.tsx";
-import { type Column, Table } from "../parts/table.tsx";
-import { count, inLine, money, several, took } from "../parts/words.ts";
-import { go, Link, placeWith, usePlace } from "../place.tsx";
+import { type AllCosts, type OneProject, PROVIDERS } from "../nouns.ts";
+import { SeverityTag, StatusMark } from "../parts/marks.tsx";
+import { money } from "../parts/words.ts";
 import { AddForm } from "./add.tsx";
 
 const STATUS_WORDS = {
@@ -19,8 +23,7 @@ const STATUS_WORDS = {
 };
 
 export function ListPage({ sample }: { sample: string | null }) {
-  const place = usePlace();
-  const cursor = new URLSearchParams(place.split("?")[1]).get("cursor");
+  const cursor = useCursor();
   const moving = ({ rows }: Pages<OneProject>) => (rows.some(({ status }) => status === "extracting") ? 2000 : 30_000);
   const answer = useAnswer<Pages<OneProject>>(
     `projects?limit=50${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`,
@@ -32,7 +35,17 @@ export function ListPage({ sample }: { sample: string | null }) {
         <h1>Repositories</h1>
         <CostNote />
       </div>
-      {sample !== null && <SampleCard name={sample} />}
+      {sample !== null && (
+        <SampleCard<{ project: string }>
+          button="Extract the sample repository"
+          onStarted={({ project }) => go(`projects/${project}`)}
+        >
+          <p>
+            <span className="foreign">{inLine(sample)}</span> comes with this server, with a few weaknesses to find. It
+            needs no network and no account.
+          </p>
+        </SampleCard>
+      )}
       <Panel title="All repositories">
         <Shown of={answer}>
           {({ rows, cursor: next, total }) =>
@@ -43,29 +56,7 @@ export function ListPage({ sample }: { sample: string | null }) {
             ) : (
               <>
                 <Table label="Repositories" columns={columns} rows={rows} keyOf={({ id }) => id} />
-                {(next || cursor) && (
-                  <div className="foot">
-                    <span className="soft small">{several(total, "repository", "repositories")}</span>
-                    <span className="acts">
-                      <button
-                        type="button"
-                        className="button"
-                        disabled={!cursor}
-                        onClick={() => go(placeWith(place, { cursor: null }))}
-                      >
-                        Newest
-                      </button>
-                      <button
-                        type="button"
-                        className="button"
-                        disabled={!next}
-                        onClick={() => go(placeWith(place, { cursor: next }))}
-                      >
-                        Older
-                      </button>
-                    </span>
-                  </div>
-                )}
+                <Older next={next} total={several(total, "repository", "repositories")} />
               </>
             )
           }
@@ -129,36 +120,6 @@ function Last({ extraction }: { extraction: OneProject["extraction"] }) {
       <Moment at={extraction.endedAt ?? extraction.createdAt} />
       {time && <span className="soft number">{extraction.endedAt ? `took ${time}` : `for ${time}`}</span>}
     </span>
-  );
-}
-
-function SampleCard({ name }: { name: string }) {
-  const { act, busy, wrong } = useAct();
-  const start = async () => {
-    const started = await act<{ project: string }>("POST", "sample");
-    if (started) go(`projects/${started.project}`);
-  };
-  return (
-    <section className="panel card" aria-labelledby="sample">
-      <div className="lines">
-        <h2 id="sample">See it work</h2>
-        <p>
-          <span className="foreign">{inLine(name)}</span> comes with this server, with a few weaknesses to find. It
-          needs no network and no account.
-        </p>
-        {wrong && <Wrong error={wrong} />}
-      </div>
-      <button
-        type="button"
-        className="button"
-        data-kind="main"
-        data-size="large"
-        disabled={busy}
-        onClick={() => void start()}
-      >
-        Extract the sample repository
-      </button>
-    </section>
   );
 }
 

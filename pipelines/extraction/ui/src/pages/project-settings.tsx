@@ -1,9 +1,9 @@
 // What of a repository is extracted, for the next extraction; and the way to be rid of it.
+import { useAct } from "@stillwake/kit/ui/ask.ts";
+import { Field, fault, Text } from "@stillwake/kit/ui/parts/field.tsx";
+import { Wrong } from "@stillwake/kit/ui/parts/panel.tsx";
+import { go } from "@stillwake/kit/ui/place.tsx";
 import { type FormEvent, useState } from "react";
-import { useAct } from "../ask.ts";
-import { Wrong } from "../parts/panel.tsx";
-import { go } from "../place.tsx";
-import { Field, fault, Text } from "./add.tsx";
 import type { TabProps } from "./tabs.tsx";
 
 export function ProjectSettings({ project, onChanged }: TabProps) {

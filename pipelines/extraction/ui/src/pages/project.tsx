@@ -1,12 +1,12 @@
 // One repository: how its extraction goes, line by line, and what it has found. Earlier extractions are chosen in the panel and read in the same place.
+import { call, type Pages, useAct, useAnswer } from "@stillwake/kit/ui/ask.ts";
+import { Empty, Panel, Wrong } from "@stillwake/kit/ui/parts/panel.tsx";
+import { dayTime, inLine, shortCommit } from "@stillwake/kit/ui/parts/words.ts";
+import { addressOf, go, Link, placeWith, usePlace } from "@stillwake/kit/ui/place.tsx";
 import { useEffect, useMemo, useRef } from "react";
 import { JobLog, JobProgress, type Run, useJob } from "stillwake/react";
-import { call, useAct, useAnswer } from "../ask.ts";
-import { type Detail, type OneExtraction, type OneProject, type Pages, PROVIDERS } from "../nouns.ts";
+import { type Detail, type OneExtraction, type OneProject, PROVIDERS } from "../nouns.ts";
 import { StatusMark } from "../parts/marks.tsx";
-import { Empty, Panel, Wrong } from "../parts/panel.tsx";
-import { dayTime, inLine, shortCommit } from "../parts/words.ts";
-import { addressOf, go, Link, placeWith, usePlace } from "../place.tsx";
 import { Facts } from "./facts.tsx";
 import { Tabs } from "./tabs.tsx";
 

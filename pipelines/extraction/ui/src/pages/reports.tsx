@@ -1,10 +1,11 @@
 // The files of the extraction that is looked at, to be saved.
-import { useAnswer } from "../ask.ts";
+import { useAnswer } from "@stillwake/kit/ui/ask.ts";
+import { Empty, Shown } from "@stillwake/kit/ui/parts/panel.tsx";
+import { type Column, Table } from "@stillwake/kit/ui/parts/table.tsx";
+import { inLine } from "@stillwake/kit/ui/parts/words.ts";
+import { addressOf } from "@stillwake/kit/ui/place.tsx";
 import type { OneReport } from "../nouns.ts";
-import { Empty, Shown } from "../parts/panel.tsx";
-import { type Column, Table } from "../parts/table.tsx";
-import { inLine, size } from "../parts/words.ts";
-import { addressOf } from "../place.tsx";
+import { size } from "../parts/words.ts";
 import type { TabProps } from "./tabs.tsx";
 
 const WORDS: readonly (readonly [RegExp, string])[] = [

@@ -1,7 +1,7 @@
 // What was found, one kind at a time, and the project's settings. The tab is part of the address.
+import { go, placeWith, usePlace } from "@stillwake/kit/ui/place.tsx";
 import { type KeyboardEvent, useId } from "react";
 import type { OneProject } from "../nouns.ts";
-import { go, placeWith, usePlace } from "../place.tsx";
 import { DependencyList, FindingList, VulnerabilityList } from "./found.tsx";
 import { ProjectSettings } from "./project-settings.tsx";
 import { ReportList } from "./reports.tsx";

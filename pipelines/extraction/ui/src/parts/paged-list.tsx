@@ -1,10 +1,9 @@
 // A list of the API with its filters, read page by page.
+import { type Pages, useAnswer } from "@stillwake/kit/ui/ask.ts";
+import { Empty, Shown } from "@stillwake/kit/ui/parts/panel.tsx";
+import { type Column, Table } from "@stillwake/kit/ui/parts/table.tsx";
+import { count } from "@stillwake/kit/ui/parts/words.ts";
 import { type ReactNode, useEffect, useId, useState } from "react";
-import { useAnswer } from "../ask.ts";
-import type { Pages } from "../nouns.ts";
-import { Empty, Shown } from "./panel.tsx";
-import { type Column, Table } from "./table.tsx";
-import { count } from "./words.ts";
 
 export interface Choice {
   name: string;

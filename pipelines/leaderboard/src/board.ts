@@ -1,0 +1,132 @@
+// The board: who has how many commits, as far as it is known, and how far that is. E-mail addresses are in none of it.
+import { type Page, type Paged, pageOf } from "@stillwake/kit/web/paging";
+import type pg from "pg";
+import { type Job, type Stillwake, StillwakeError } from "stillwake";
+import { reads, searches } from "./contract.ts";
+import type { Repository } from "./repositories.ts";
+
+export interface Contributor {
+  rank: number;
+  login: string | null;
+  name: string | null;
+  initials: string;
+  url: string | null;
+  commits: number;
+  /** Of all commits, from 0 to 1. */
+  share: number;
+  /** False: nobody has looked yet who is behind the address. */
+  known: boolean;
+}
+
+/** What GitHub lets us ask, as all workers know it. */
+export interface Budget {
+  remaining: number | null;
+  limit: number | null;
+  resetAt: Date | null;
+  waiting: boolean;
+  waitingUntil: Date | null;
+  reason: string | null;
+}
+
+type Stage = "commits" | "users" | null;
+
+export interface Summary extends Omit<Repository, "reading"> {
+  stage: Stage;
+  /** While its commits are counted: so many so far. */
+  progress: { done: number } | null;
+  jobs: { commits: string | null };
+  budget: Budget;
+}
+
+export interface Board extends Summary {
+  contributors: Paged<Contributor>;
+}
+
+/** Everybody in one list: contributors by all their addresses together, and the addresses that nobody has looked up yet, each by itself. */
+const RANKED = `(
+  select b.*, rank() over (order by b.commits desc)::integer as rank, b.commits::float8 / sum(b.commits) over () as share
+  from (
+    select c.contributor_id::text as key, p.login, p.name, c.commit_count as commits, true as known
+    from leaderboard.contributions c join leaderboard.contributors p on p.id = c.contributor_id where c.repository_id = $1
+    union all
+    select md5(d.author_email), null, d.author_name, d.commit_count, false
+    from leaderboard.commit_data d where d.repository_id = $1 and d.contributor_id is null
+  ) b
+) ranked`;
+
+export async function readContributors(pool: pg.Pool, id: string, page: Page): Promise<Paged<Contributor>> {
+  const { rows, ...rest } = await pageOf<Ranked & pg.QueryResultRow>(pool, {
+    page,
+    select: "ranked.rank, ranked.login, ranked.name, ranked.commits::float8 as commits, ranked.share, ranked.known",
+    from: RANKED,
+    where: ["true"],
+    values: [id],
+    order: [
+      ["ranked.commits", "desc", "numeric"],
+      ["ranked.key", "asc", "text"],
+    ],
+  });
+  return { rows: rows.map((row) => ({ ...row, initials: initialsOf(row), url: urlOf(row.login) })), ...rest };
+}
+
+type Ranked = Omit<Contributor, "initials" | "url">;
+
+export async function summariesOf(stillwake: Stillwake, repositories: readonly Repository[]): Promise<Summary[]> {
+  const { search } = await readBudgets(stillwake);
+  return Promise.all(
+    repositories.map(async ({ reading, ...rest }) => {
+      const stage = stageOf(rest.status);
+      const counting = rest.status === "commits_processing" && reading !== null;
+      const progress = counting ? await progressOf(stillwake, reading) : null;
+      return { ...rest, stage, progress, jobs: { commits: reading }, budget: search };
+    }),
+  );
+}
+
+function stageOf(status: Repository["status"]): Stage {
+  if (status === "pending" || status === "commits_processing") return "commits";
+  return status === "users_processing" ? "users" : null;
+}
+
+export async function readBudgets(stillwake: Stillwake): Promise<{ search: Budget; core: Budget }> {
+  const limits = await stillwake.flow.limits();
+  const budgetOf = (name: string): Budget => {
+    const state = limits.find((one) => one.name === name);
+    const told = state?.told && state.told.resetAt > new Date() ? state.told : null;
+    return {
+      remaining: told?.remaining ?? null,
+      limit: told?.max ?? null,
+      resetAt: told?.resetAt ?? null,
+      waiting: state !== undefined && state.free === 0 && state.until !== null,
+      waitingUntil: state?.until ?? null,
+      reason: state?.reason ?? null,
+    };
+  };
+  return { search: budgetOf(searches.name), core: budgetOf(reads.name) };
+}
+
+async function progressOf(stillwake: Stillwake, id: string): Promise<{ done: number } | null> {
+  let job: Job;
+  try {
+    job = await stillwake.get(id);
+  } catch (error) {
+    if (error instanceof StillwakeError && error.code === "JOB_NOT_FOUND") return null;
+    throw error;
+  }
+  return { done: Number(job.progress?.done ?? 0) };
+}
+
+/** Of the first and the last word of a name. */
+function initialsOf({ name, login }: { name: string | null; login: string | null }): string {
+  const words = (name || login || "?").split(/[\s._-]+/).filter((word) => /[\p{L}\p{N}]/u.test(word));
+  const letters = [words[0], words.length > 1 ? words.at(-1) : undefined].map(
+    (word) => /[\p{L}\p{N}]/u.exec(word ?? "")?.[0] ?? "",
+  );
+  return letters.join("").toLocaleUpperCase("en-US") || "?";
+}
+
+function urlOf(login: string | null): string | null {
+  if (login === null) return null;
+  const [, app] = /^(.+)\[bot\]$/.exec(login) ?? [];
+  return `https://github.com/${app ? `apps/${encodeURIComponent(app)}` : encodeURIComponent(login)}`;
+}

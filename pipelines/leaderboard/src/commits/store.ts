@@ -1,0 +1,77 @@
+// The commit pipeline's statements. Counts are gathered beside the board, under the mark of their attempt, and become the board's in one transaction with the checkpoint.
+import { tell } from "@stillwake/kit/told";
+import type pg from "pg";
+import { BATCH } from "../contract.ts";
+import type { Count } from "./count.ts";
+
+export interface Reading {
+  repositoryId: string;
+  jobId: string;
+}
+
+/** What an earlier reading has counted up to. */
+export interface Known {
+  head: string | null;
+  mailmap: string | null;
+}
+
+export interface Read {
+  /** Of the attempt that has counted. */
+  fence: string;
+  /** All commits, and not only those since the last reading. */
+  whole: boolean;
+  head: string;
+  mailmap: string | null;
+}
+
+export interface Stored {
+  commits: number;
+  authors: number;
+  lookups: number;
+  batches: number;
+}
+
+export async function beginReading(pool: pg.Pool, { repositoryId, jobId }: Reading): Promise<Known> {
+  const { rows } = await pool.query("select head, mailmap from leaderboard.begin_reading($1, $2)", [
+    repositoryId,
+    jobId,
+  ]);
+  return rows[0] ?? superseded();
+}
+
+/** What an attempt before this one has left is of no use. */
+export async function forgetCounts(pool: pg.Pool, { jobId }: Reading, fence: string): Promise<void> {
+  await pool.query("delete from leaderboard.counted where job_id = $1 and fence <= $2", [jobId, fence]);
+}
+
+export async function addCounts(
+  pool: pg.Pool,
+  { jobId }: Reading,
+  fence: string,
+  counts: readonly Count[],
+): Promise<void> {
+  await pool.query(
+    `insert into leaderboard.counted as c (job_id, fence, author_email, author_name, commits)
+     select $1, $2, g.email, g.name, g.commits from unnest($3::text[], $4::text[], $5::bigint[]) g (email, name, commits)
+     on conflict (job_id, fence, author_email) do update set commits = c.commits + excluded.commits`,
+    [
+      jobId,
+      fence,
+      counts.map(({ email }) => email),
+      counts.map(({ name }) => name),
+      counts.map(({ commits }) => commits),
+    ],
+  );
+}
+
+export async function endReading(tx: pg.PoolClient, { repositoryId, jobId }: Reading, read: Read): Promise<Stored> {
+  const { rows } = await tx.query(
+    "select commits::float8 as commits, authors, lookups, batches from leaderboard.end_reading($1, $2, $3, $4, $5, $6, $7)",
+    [repositoryId, jobId, read.fence, read.whole, read.head, read.mailmap, BATCH],
+  );
+  return rows[0] ?? superseded();
+}
+
+function superseded(): never {
+  throw tell("Another reading of this repository has taken the place of this one", { code: "SUPERSEDED", fatal: true });
+}

@@ -1,0 +1,354 @@
+-- The tables of the leaderboard, and every change of a repository's status. Applied whenever its text has changed; what is there already stays.
+--
+--   repositories   one for each address: its status, and what its commits add up to
+--   commit_data    how many commits each e-mail address has in it, and whether somebody has been looked up for it
+--   contributors   people, of all repositories; contributor_emails says by which addresses they are known
+--   contributions  who has how many commits in which repository: the board
+--   counted        what a reading has counted so far, by attempt; empty when none is on its way
+--   transitions    every change of a status, once
+--
+-- Locks are taken in one order: the repository, then a contributor, then the rest. Whatever marks an e-mail as processed holds the repository's row, so that the last of
+-- them, and no other, finds none left and completes the repository.
+create schema if not exists leaderboard;
+
+create table if not exists leaderboard.repositories (
+  id                  uuid primary key default gen_random_uuid(),
+  url                 text not null unique,
+  name                text not null,
+  status              text not null default 'pending' check (status in ('pending', 'commits_processing', 'users_processing', 'completed', 'failed')),
+  status_since        timestamptz not null default now(),
+  error               text,
+  -- The job that reads its commits, or has read them last.
+  reading             uuid,
+  -- As far as its commits are counted, and under which .mailmap.
+  head                text,
+  mailmap             text,
+  commits             bigint,
+  authors             integer,
+  created_at          timestamptz not null default now(),
+  commits_started_at  timestamptz,
+  commits_ended_at    timestamptz,
+  users_ended_at      timestamptz,
+  updated_at          timestamptz not null default now()
+);
+create index if not exists repositories_newest on leaderboard.repositories (created_at desc, id desc);
+create index if not exists repositories_in_work on leaderboard.repositories (status_since) where status in ('pending', 'commits_processing', 'users_processing');
+
+-- With a login: a user of GitHub. Without: an address that nobody there is known by.
+create table if not exists leaderboard.contributors (
+  id           uuid primary key default gen_random_uuid(),
+  login        text,
+  github_id    bigint,
+  email        text unique,
+  name         text,
+  etag         text,
+  created_at   timestamptz not null default now(),
+  updated_at   timestamptz not null default now(),
+  check ((login is null) <> (email is null))
+);
+create unique index if not exists contributors_login on leaderboard.contributors (lower(login));
+
+create table if not exists leaderboard.contributor_emails (
+  email           text primary key,
+  contributor_id  uuid not null references leaderboard.contributors (id) on delete cascade,
+  -- How it became known: GitHub's own address, its search, or not at all.
+  source          text not null check (source in ('noreply', 'search', 'email')),
+  checked_at      timestamptz not null default now()
+);
+
+create table if not exists leaderboard.commit_data (
+  repository_id   uuid not null references leaderboard.repositories (id) on delete cascade,
+  author_email    text not null,
+  author_name     text not null,
+  commit_count    bigint not null check (commit_count > 0),
+  processed       boolean not null default false,
+  contributor_id  uuid references leaderboard.contributors (id),
+  -- The batch that looks it up: its number among those that a reading, or an asking again, has made.
+  reading         uuid,
+  batch           integer,
+  trouble         text,
+  primary key (repository_id, author_email)
+);
+create index if not exists commit_data_unprocessed on leaderboard.commit_data (repository_id, reading, batch) where not processed;
+create index if not exists commit_data_contributor on leaderboard.commit_data (repository_id, contributor_id);
+
+create table if not exists leaderboard.contributions (
+  repository_id   uuid not null references leaderboard.repositories (id) on delete cascade,
+  contributor_id  uuid not null references leaderboard.contributors (id),
+  commit_count    bigint not null check (commit_count > 0),
+  primary key (repository_id, contributor_id)
+);
+
+create table if not exists leaderboard.counted (
+  job_id        uuid not null,
+  -- Of the attempt: what one that was given up still writes is not added to what its successor counts.
+  fence         bigint not null,
+  author_email  text not null,
+  author_name   text not null,
+  commits       bigint not null,
+  primary key (job_id, fence, author_email)
+);
+
+create table if not exists leaderboard.transitions (
+  repository_id  uuid not null references leaderboard.repositories (id) on delete cascade,
+  at             timestamptz not null default clock_timestamp(),
+  reading        uuid,
+  was            text,
+  became         text not null
+);
+create index if not exists transitions_repository on leaderboard.transitions (repository_id, at);
+
+create or replace function leaderboard.check_transition() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  if (old.status, new.status) not in (
+    ('pending', 'commits_processing'), ('pending', 'failed'),
+    ('commits_processing', 'pending'), ('commits_processing', 'users_processing'), ('commits_processing', 'completed'), ('commits_processing', 'failed'),
+    ('users_processing', 'completed'), ('users_processing', 'pending'),
+    ('completed', 'pending'), ('completed', 'users_processing'),
+    ('failed', 'pending'), ('failed', 'commits_processing')
+  ) then
+    raise exception 'A repository that is % cannot become %', old.status, new.status using errcode = 'check_violation';
+  end if;
+  new.status_since := now();
+  return new;
+end
+$$;
+
+create or replace trigger status_changes before update on leaderboard.repositories
+  for each row when (old.status is distinct from new.status) execute function leaderboard.check_transition();
+
+create or replace function leaderboard.record_transition() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  insert into leaderboard.transitions (repository_id, reading, was, became)
+  values (new.id, new.reading, case tg_op when 'UPDATE' then old.status end, new.status);
+  return null;
+end
+$$;
+
+create or replace trigger status_changed after update on leaderboard.repositories
+  for each row when (old.status is distinct from new.status) execute function leaderboard.record_transition();
+create or replace trigger repository_made after insert on leaderboard.repositories
+  for each row execute function leaderboard.record_transition();
+
+-- A reading begins, in its first attempt or a later one. Answers how far an earlier one has counted; no row: another reading has taken its place, or the record is gone.
+create or replace function leaderboard.begin_reading(p_repository uuid, p_job uuid) returns table (head text, mailmap text)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  return query
+    update leaderboard.repositories r set
+      status = 'commits_processing', error = null, updated_at = now(),
+      commits_started_at = case r.status when 'commits_processing' then r.commits_started_at else now() end,
+      commits_ended_at = null, users_ended_at = null
+    where r.id = p_repository and r.reading = p_job and r.status in ('pending', 'commits_processing', 'failed')
+    returning r.head, r.mailmap;
+end
+$$;
+
+-- The end of a reading, in one transaction with its checkpoint: what the attempt has counted becomes the repository's, replacing (p_whole) or adding to what was there; new
+-- addresses, and those that were last looked up a day ago, are dealt out in batches, the busiest first. Answers no row when another reading has taken its place.
+create or replace function leaderboard.end_reading(
+  p_repository uuid, p_job uuid, p_fence bigint, p_whole boolean, p_head text, p_mailmap text, p_batch integer
+) returns table (commits bigint, authors integer, lookups integer, batches integer)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  v_lookups integer;
+begin
+  perform from leaderboard.repositories r where r.id = p_repository and r.reading = p_job and r.status = 'commits_processing' for no key update;
+  if not found then
+    return;
+  end if;
+  if p_whole then
+    delete from leaderboard.commit_data d where d.repository_id = p_repository
+      and not exists (select from leaderboard.counted c where c.job_id = p_job and c.fence = p_fence and c.author_email = d.author_email);
+  end if;
+  insert into leaderboard.commit_data as d (repository_id, author_email, author_name, commit_count)
+  select p_repository, c.author_email, c.author_name, c.commits
+  from leaderboard.counted c where c.job_id = p_job and c.fence = p_fence order by c.author_email
+  on conflict (repository_id, author_email) do update set
+    author_name = excluded.author_name,
+    commit_count = case when p_whole then excluded.commit_count else d.commit_count + excluded.commit_count end;
+  delete from leaderboard.counted c where c.job_id = p_job;
+
+  update leaderboard.commit_data d set processed = false
+  from leaderboard.contributor_emails e
+  where d.repository_id = p_repository and d.processed and e.email = d.author_email and e.source <> 'noreply' and e.checked_at <= now() - interval '24 hours';
+  v_lookups := leaderboard.deal_out(p_repository, p_job, p_batch);
+  perform leaderboard.rank(p_repository, null);
+
+  return query
+    update leaderboard.repositories r set
+      status = case when v_lookups = 0 then 'completed' else 'users_processing' end,
+      commits = s.commits, authors = s.authors, head = p_head, mailmap = p_mailmap,
+      commits_ended_at = now(), users_ended_at = case when v_lookups = 0 then now() end, updated_at = now()
+    from (select sum(d.commit_count)::bigint as commits, count(*)::integer as authors from leaderboard.commit_data d where d.repository_id = p_repository) s
+    where r.id = p_repository
+    returning r.commits, r.authors, v_lookups, (v_lookups + p_batch - 1) / p_batch;
+end
+$$;
+
+-- Numbers what is unprocessed in batches, for jobs to come. Answers how many addresses there are. The caller holds the repository's row.
+create or replace function leaderboard.deal_out(p_repository uuid, p_reading uuid, p_batch integer) returns integer
+language sql set search_path = pg_catalog, pg_temp as $$
+  with dealt as (
+    update leaderboard.commit_data d set reading = p_reading, batch = n.batch, trouble = null
+    from (
+      select u.author_email, ((row_number() over (order by u.commit_count desc, u.author_email) - 1) / p_batch)::integer as batch
+      from leaderboard.commit_data u where u.repository_id = p_repository and not u.processed
+    ) n
+    where d.repository_id = p_repository and d.author_email = n.author_email
+    returning 1
+  )
+  select count(*)::integer from dealt
+$$;
+
+-- Adds up what these contributors have in the repository, or all of them (null). The caller holds the repository's row.
+create or replace function leaderboard.rank(p_repository uuid, p_contributors uuid[]) returns void
+language sql set search_path = pg_catalog, pg_temp as $$
+  delete from leaderboard.contributions c where c.repository_id = p_repository and (p_contributors is null or c.contributor_id = any (p_contributors))
+    and not exists (select from leaderboard.commit_data d where d.repository_id = p_repository and d.contributor_id = c.contributor_id);
+  insert into leaderboard.contributions as c (repository_id, contributor_id, commit_count)
+  select p_repository, d.contributor_id, sum(d.commit_count) from leaderboard.commit_data d
+  where d.repository_id = p_repository and d.contributor_id is not null and (p_contributors is null or d.contributor_id = any (p_contributors))
+  group by d.contributor_id
+  on conflict (repository_id, contributor_id) do update set commit_count = excluded.commit_count where c.commit_count <> excluded.commit_count;
+$$;
+
+-- Completes the repository when nothing is left to look up. Answers whether it did. The caller holds its row.
+create or replace function leaderboard.complete(p_repository uuid) returns boolean
+language sql set search_path = pg_catalog, pg_temp as $$
+  with done as (
+    update leaderboard.repositories r set status = 'completed', users_ended_at = now(), updated_at = now()
+    where r.id = p_repository and r.status = 'users_processing'
+      and not exists (select from leaderboard.commit_data d where d.repository_id = p_repository and not d.processed)
+    returning 1
+  )
+  select exists (select from done)
+$$;
+
+-- Of a batch, the addresses that are known well enough: no call is needed for them. Answers how many, and whether the repository is complete now.
+create or replace function leaderboard.settle_known(p_repository uuid, p_reading uuid, p_batch integer) returns table (known integer, completed boolean)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  v_contributors uuid[];
+begin
+  perform from leaderboard.repositories r where r.id = p_repository for no key update;
+  with fresh as (
+    update leaderboard.commit_data d set processed = true, contributor_id = e.contributor_id, trouble = null
+    from leaderboard.contributor_emails e
+    where d.repository_id = p_repository and d.reading = p_reading and d.batch = p_batch and not d.processed
+      and e.email = d.author_email and (e.source = 'noreply' or e.checked_at > now() - interval '24 hours')
+    returning d.contributor_id
+  )
+  select count(*)::integer, coalesce(array_agg(distinct f.contributor_id), '{}') into known, v_contributors from fresh f;
+  if known > 0 then
+    -- All: an address may have belonged to another one before.
+    perform leaderboard.rank(p_repository, null);
+  end if;
+  completed := leaderboard.complete(p_repository);
+  return next;
+end
+$$;
+
+-- What has become of one address: a user of GitHub (p_login), or an address and no more. Marks it as processed, in the same transaction. Answers whether the repository is
+-- complete now.
+create or replace function leaderboard.settle_email(
+  p_repository uuid, p_email text, p_source text, p_login text, p_github_id bigint, p_name text, p_etag text
+) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  v_contributor uuid;
+  v_before      uuid;
+begin
+  perform from leaderboard.repositories r where r.id = p_repository for no key update;
+  if p_login is not null then
+    insert into leaderboard.contributors as c (login, github_id, name, etag) values (p_login, p_github_id, p_name, p_etag)
+    on conflict (lower(login)) do update set
+      login = excluded.login, github_id = coalesce(excluded.github_id, c.github_id), name = coalesce(excluded.name, c.name),
+      etag = coalesce(excluded.etag, c.etag), updated_at = now()
+    returning c.id into v_contributor;
+  else
+    insert into leaderboard.contributors as c (email, name) values (p_email, p_name)
+    on conflict (email) do update set name = coalesce(excluded.name, c.name), updated_at = now()
+    returning c.id into v_contributor;
+  end if;
+  insert into leaderboard.contributor_emails as e (email, contributor_id, source) values (p_email, v_contributor, p_source)
+  on conflict (email) do update set contributor_id = excluded.contributor_id, source = excluded.source, checked_at = now();
+
+  select d.contributor_id into v_before from leaderboard.commit_data d where d.repository_id = p_repository and d.author_email = p_email;
+  update leaderboard.commit_data d set processed = true, contributor_id = v_contributor, trouble = null
+  where d.repository_id = p_repository and d.author_email = p_email;
+  perform leaderboard.rank(p_repository, array[v_contributor, v_before]);
+  return leaderboard.complete(p_repository);
+end
+$$;
+
+-- Brings what the engine knows of readings that ended without our code: a job that failed, was cancelled, or whose machines died. Answers how many. Called by the API before
+-- it reads. A record whose job is on its way again after it failed is brought back by begin_reading.
+create or replace function leaderboard.record_ends() returns integer
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  v_open uuid[];
+  v_count integer;
+begin
+  select array_agg(r.reading) into v_open from leaderboard.repositories r
+  where r.status in ('pending', 'commits_processing') and r.reading is not null;
+  if v_open is null then
+    return 0;
+  end if;
+  with known as materialized (
+    select s.id, s.state, s.failure from stillwake.jobs s where s.id = any (v_open)
+  ), ended as (
+    update leaderboard.repositories r set status = 'failed', updated_at = now(), error = case
+        when k.state = 'failed' then left(coalesce(k.failure ->> 'sentence', k.failure ->> 'message', 'Reading the commits failed without a word'), 2000)
+        when k.state = 'cancelled' then 'Reading the commits was cancelled'
+        else 'Its job is no longer there, and nobody has seen how it ended'
+      end
+    from unnest(v_open) o (id) left join known k on k.id = o.id
+    where r.reading = o.id and r.status in ('pending', 'commits_processing') and (k.id is null or k.state in ('failed', 'cancelled'))
+    returning 1
+  )
+  select count(*)::integer into v_count from ended;
+  return v_count;
+end
+$$;
+
+-- Two roles without login, to be granted to the logins of an installation:
+--   leaderboard_api       what the API does, beside stillwake_app
+--   leaderboard_pipeline  what the pipelines' code does, beside stillwake_worker
+do $$
+declare
+  v_role text;
+begin
+  foreach v_role in array array['leaderboard_api', 'leaderboard_pipeline'] loop
+    begin
+      if to_regrole(v_role) is null then
+        execute format('create role %I nologin', v_role);
+      end if;
+    exception
+      when duplicate_object or unique_violation then null;
+      when insufficient_privilege then
+        raise notice 'Role % was not created: % may not create roles. The owner can do everything.', v_role, current_user;
+    end;
+  end loop;
+end
+$$;
+
+revoke all on schema leaderboard from public;
+revoke all on all functions in schema leaderboard from public;
+
+do $$
+begin
+  if to_regrole('leaderboard_api') is null or to_regrole('leaderboard_pipeline') is null then
+    return;
+  end if;
+  grant usage on schema leaderboard to leaderboard_api, leaderboard_pipeline;
+  grant execute on all functions in schema leaderboard to leaderboard_api, leaderboard_pipeline;
+  grant select, insert, update, delete on all tables in schema leaderboard to leaderboard_api;
+  grant select, update on leaderboard.repositories to leaderboard_pipeline;
+  grant insert on leaderboard.transitions to leaderboard_pipeline;
+  grant select, insert, update, delete on leaderboard.counted, leaderboard.commit_data, leaderboard.contributors, leaderboard.contributor_emails,
+    leaderboard.contributions to leaderboard_pipeline;
+end
+$$;

@@ -1,0 +1,149 @@
+// One budget for eight machines: GitHub's limits as they really come, with windows that change their size, refusals out of turn and broken answers. Everybody is
+// looked up, next to nothing is refused, and while the budget is used up no process of the users' pool is there, though commits are counted all the same.
+import path from "node:path";
+import { setInterval as every } from "node:timers/promises";
+import { afterAll, expect, it } from "vitest";
+import { FULL, round } from "../../../test/setup/aftermath.ts";
+import { recordFigure } from "../../../test/setup/figures.ts";
+import { localFleet } from "../../../test/setup/local-fleet.ts";
+import type { Call, Fault } from "../src/demo/github-server.ts";
+import { randomFrom } from "../src/demo/random.ts";
+import { makeRepository } from "./setup/big-repository.ts";
+import { PIPELINES, stage } from "./setup/stage.ts";
+
+const place = await stage();
+const { pool, root } = place;
+const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
+const EMAILS = FULL ? 5000 : 240;
+const WINDOW_MS = FULL ? 20_000 : 8000;
+/** By window, over and over: GitHub's limits are not always the same. */
+const LIMITS = FULL ? [700, 450, 900, 700] : [80, 50, 90];
+const MACHINES = 8;
+
+const chance = randomFrom(SEED);
+let changed = 0;
+let secondary = 0;
+let broken = 0;
+const github = await place.github({
+  users: Array.from({ length: EMAILS / 2 }, (_, n) => ({
+    login: `user-${n}`,
+    id: n + 1,
+    name: `User ${n}`,
+    email: `p${n * 2}@example.com`,
+  })),
+  search: { limit: LIMITS[0]!, windowMs: WINDOW_MS },
+  onCall: ({ window }: Readonly<Call>): Fault | undefined => {
+    if (window > changed) {
+      changed = window;
+      return { limit: LIMITS[window % LIMITS.length]! };
+    }
+    // Refused out of turn now and then, with and without a word about when.
+    if (window >= 2 && secondary < window - 1) {
+      secondary = window - 1;
+      return { secondary: { retryAfter: 1 } };
+    }
+    if (chance() < 0.01) {
+      broken += 1;
+      return { status: chance() < 0.5 ? 500 : 502 };
+    }
+    return undefined;
+  },
+});
+const fleet = localFleet(place.url, "users", { pipelines: PIPELINES.users, env: place.env, args: ["--pool", "users"] });
+afterAll(() => fleet.close());
+
+it(`looks up ${EMAILS} people on ${MACHINES} machines within the budget, and holds none of them while it waits`, {
+  timeout: 600_000,
+}, async () => {
+  // A repository to be read meanwhile.
+  await makeRepository(path.join(root, "acme/meanwhile.git"), {
+    commits: 500,
+    authors: 10,
+    seed: 1,
+    mailmap: false,
+    odd: false,
+  });
+  const commits = place.worker("commits");
+  await commits.start();
+  const { id, jobs } = await place.counted(
+    "acme/many",
+    Object.fromEntries(Array.from({ length: EMAILS }, (_, n) => [`p${n}@example.com`, (n % 7) + 1])),
+  );
+  const began = performance.now();
+  const orchestrator = await fleet.orchestrate({ max: MACHINES, slots: 1, idleExit: "300ms" });
+  orchestrator.poke();
+
+  /** How many processes were there at the moments when nobody may call. */
+  const waits: { least: number; commitsMs: number | undefined }[] = [];
+  let reading: Promise<number> | undefined;
+  const read = async () => {
+    const from = performance.now();
+    const asked = await place.ask("acme/meanwhile", true);
+    await place.ended(asked.reading);
+    return performance.now() - from;
+  };
+  let over = false;
+  const watching = (async () => {
+    let waiting: { least: number; commitsMs: number | undefined } | undefined;
+    for await (const _ of every(50)) {
+      if (over) break;
+      const [limit] = (await place.stillwake.flow.limits()).filter(({ name }) => name === "github-search");
+      const forMs = limit?.free === 0 && limit.until ? +limit.until - Date.now() : 0;
+      if (forMs > 1500) {
+        if (!waiting) {
+          waiting = { least: Number.POSITIVE_INFINITY, commitsMs: undefined };
+          waits.push(waiting);
+          const now = waiting;
+          reading ??= read();
+          void reading.then((ms) => (now.commitsMs = ms));
+        }
+        waiting.least = Math.min(waiting.least, fleet.machines().length);
+      } else if (forMs <= 0) {
+        waiting = undefined;
+      }
+    }
+  })();
+  await place.until(id, "completed");
+  over = true;
+  await watching;
+  const seconds = (performance.now() - began) / 1000;
+  await orchestrator.stop();
+  await commits.stop();
+
+  // Nobody is lost, and nobody is counted twice.
+  const { rows } = await pool.query(
+    `select count(*)::integer as emails, count(*) filter (where processed)::integer as processed, sum(commit_count)::integer as commits,
+       (select sum(commit_count)::integer from leaderboard.contributions where repository_id = $1) as linked
+     from leaderboard.commit_data where repository_id = $1`,
+    [id],
+  );
+  expect(rows[0], `seed ${SEED}`).toMatchObject({ emails: EMAILS, processed: EMAILS });
+  expect(rows[0].linked).toBe(rows[0].commits);
+  expect(await place.history(id)).toEqual(["pending", "commits_processing", "users_processing", "completed"]);
+  for (const job of jobs) expect((await place.stillwake.get(job)).state, `seed ${SEED}`).toBe("completed");
+
+  const refused = new Map<number, number>();
+  for (const call of github.calls) if (call.refused) refused.set(call.window, (refused.get(call.window) ?? 0) + 1);
+  const windows = Math.max(...github.calls.map(({ window }) => window));
+  const most = Math.max(0, ...refused.values());
+  const answered = github.calls.filter(({ status, email }) => status === 200 && email?.startsWith("p"));
+  recordFigure("leaderboard: refused calls in a window, at most", most, "", `${windows} windows, seed ${SEED}`);
+  recordFigure(
+    "leaderboard: look-ups",
+    EMAILS,
+    "",
+    `${round(seconds)} s, ${github.calls.length} calls, ${broken} broken`,
+  );
+  recordFigure("leaderboard: calls answered and asked again", answered.length - EMAILS);
+  recordFigure(
+    "leaderboard: machines at the quietest moment of a wait",
+    Math.max(...waits.map(({ least }) => least)),
+    "",
+    `${waits.length} waits`,
+  );
+  expect(most, `seed ${SEED}`).toBeLessThanOrEqual(1);
+  expect(waits.length).toBeGreaterThan(0);
+  for (const { least } of waits) expect(least, `seed ${SEED}`).toBe(0);
+  const commitsMs = await reading;
+  recordFigure("leaderboard: a reading while the budget is used up", Math.round(commitsMs!), "ms", "500 commits");
+});

@@ -1,0 +1,198 @@
+// Machines that die by SIGKILL at every step of both pipelines, by a seed: now the runner, now the whole worker. Each repository is completed once, every address is
+// processed, the counts are git's, and no commit is read again because a look-up was.
+import path from "node:path";
+import { waitFor } from "stillwake/testing";
+import { expect, it } from "vitest";
+import { FULL } from "../../../test/setup/aftermath.ts";
+import { recordFigure } from "../../../test/setup/figures.ts";
+import { startWorker, type WorkerProcess } from "../../../test/setup/workers.ts";
+import { faultyGitServer } from "../../kit/test/setup/git-server.ts";
+import { randomFrom } from "../src/demo/random.ts";
+import { makeRepository, shortlog } from "./setup/big-repository.ts";
+import { PIPELINES, stage } from "./setup/stage.ts";
+
+const place = await stage();
+const { pool, stillwake, root } = place;
+const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
+const RUNS = FULL ? 200 : 14;
+const TIME = 120_000;
+const AUTHORS = 70;
+
+type Name = "commits" | "users";
+
+/** Where somebody dies: when the other side is asked for the nth time, just before or after a step is kept, or after so many milliseconds. */
+type Death =
+  | { at: "git"; call: number }
+  | { at: "github"; call: number }
+  | { at: "point"; of: Name; point: string }
+  | { at: "time"; of: Name; ms: number };
+
+const POINTS: [Name, string][] = [
+  ["commits", "before:reading"],
+  ["commits", "after:reading"],
+  ["commits", "before:storing"],
+  ["commits", "after:storing"],
+  ["users", "before:looking up"],
+  ["users", "after:looking up"],
+];
+
+function deathOf(run: number, chance: () => number): Death {
+  // The points in turn, each of the other kinds by chance.
+  if (run % 2 === 0) {
+    const [of, point] = POINTS[(run / 2) % POINTS.length]!;
+    return { at: "point", of, point };
+  }
+  const kind = chance();
+  if (kind < 0.3) return { at: "git", call: 1 + Math.floor(chance() * 4) };
+  if (kind < 0.7) return { at: "github", call: 1 + Math.floor(chance() * 40) };
+  return { at: "time", of: chance() < 0.5 ? "commits" : "users", ms: Math.floor(chance() * 1500) };
+}
+
+const git = await faultyGitServer({ root });
+let onGitHub = () => {};
+const github = await place.github({
+  users: Array.from({ length: AUTHORS }, (_, n) => ({
+    login: `user-${n}`,
+    id: n + 1,
+    name: null,
+    email: n % 2 === 0 ? `author-${n}@example.com` : null,
+  })),
+  search: { limit: 1_000_000, windowMs: 3600_000 },
+  onCall: () => onGitHub() as undefined,
+});
+const env = { ...place.env, LEADERBOARD_GITHUB_URL: git.url };
+
+const workers: Partial<Record<Name, WorkerProcess>> = {};
+async function start(name: Name, more: Record<string, string> = {}): Promise<void> {
+  workers[name] = await startWorker({
+    url: place.url,
+    pipelines: PIPELINES[name],
+    env: { ...env, ...more },
+    args: ["--pool", name, "--slots", "1", "--lease", "2s"],
+  });
+}
+async function end(name: Name): Promise<void> {
+  const worker = workers[name]!;
+  const runners = worker.runners();
+  worker.signal("SIGKILL");
+  for (const pid of runners) kill(pid);
+  await worker.ended;
+}
+function kill(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch {
+    // It has just ended by itself.
+  }
+}
+
+it(`${RUNS} repositories are completed once each, whoever dies`, { timeout: RUNS * 30_000 }, async () => {
+  const chance = randomFrom(SEED);
+  // More crashes than the contracts allow, and no pauses: neither is what is tested.
+  await pool.query(
+    `create function public.patient() returns trigger language plpgsql as
+       'begin new.crash_limit := 100; new.backoff_first := ''10 ms''; new.backoff_most := ''20 ms''; return new; end';
+     create trigger patient before insert or update on stillwake.pipelines for each row execute function public.patient()`,
+  );
+  await start("commits");
+  await start("users");
+  let kills = 0;
+  let readAgain = 0;
+  for (let run = 0; run < RUNS; run++) {
+    const death = deathOf(run, chance);
+    const words = `seed ${SEED}, run ${run}: ${JSON.stringify(death)}`;
+    const directory = path.join(root, `acme/run-${run}.git`);
+    await makeRepository(directory, { commits: 200, authors: AUTHORS, seed: run, mailmap: run % 3 === 0, odd: true });
+    // People are known from the run before: half of them are looked up anew.
+    await pool.query(
+      "update leaderboard.contributor_emails set checked_at = now() - interval '2 days' where random() < 0.5",
+    );
+
+    let died: Promise<void> | undefined;
+    const dies = (name: Name, whole = chance() < 0.4) => {
+      if (died) return;
+      kills += 1;
+      died = (async () => {
+        if (whole) {
+          await end(name);
+          await start(name);
+        } else for (const pid of workers[name]!.runners()) kill(pid);
+      })();
+    };
+    let asked = 0;
+    const gitCalls = git.requests.length;
+    onGitHub = () => {
+      asked += 1;
+      if (death.at === "github" && asked === death.call) dies("users");
+    };
+    if (death.at === "point") {
+      kills += 1;
+      await end(death.of);
+      await start(death.of, { STILLWAKE_CRASH: death.point });
+    }
+    const { id, reading } = await place.ask(`acme/run-${run}`);
+    if (death.at === "time") setTimeout(() => dies(death.of), death.ms);
+    if (death.at === "git") {
+      const many = () => git.requests.length - gitCalls >= death.call;
+      await waitFor(async () => many() || (await stillwake.get(reading)).endedAt !== null, {
+        timeout: TIME,
+        interval: 1,
+      });
+      if (many()) dies("commits");
+    }
+    await waitFor(
+      async () =>
+        (
+          await pool.query(
+            "select from leaderboard.repositories where id = $1 and status in ('users_processing', 'completed')",
+            [id],
+          )
+        ).rowCount === 1,
+      {
+        timeout: TIME,
+        what: `${words}: the commits to be counted`,
+      },
+    );
+    const whenCounted = git.requests.length;
+    await waitFor(
+      async () =>
+        (await pool.query("select from leaderboard.repositories where id = $1 and status = 'completed'", [id]))
+          .rowCount === 1,
+      {
+        timeout: TIME,
+        what: `${words}: the repository to be complete`,
+      },
+    );
+    await waitFor(async () => (await stillwake.get(reading)).endedAt !== null, {
+      timeout: TIME,
+      what: `${words}: the reading to end`,
+    });
+    await died;
+    readAgain += git.requests.length - whenCounted;
+
+    expect(await place.history(id), words).toEqual(["pending", "commits_processing", "users_processing", "completed"]);
+    const { rows } = await pool.query(
+      `select (select sum(commit_count)::integer from leaderboard.commit_data where repository_id = $1) as commits,
+         (select count(*)::integer from leaderboard.commit_data where repository_id = $1 and not processed) as unprocessed,
+         (select sum(commit_count)::integer from leaderboard.contributions where repository_id = $1) as linked,
+         (select count(*)::integer from leaderboard.counted) as counted`,
+      [id],
+    );
+    const inGit = [...(await shortlog(directory)).values()].reduce((sum, count) => sum + count, 0);
+    expect(rows[0], words).toEqual({ commits: inGit, unprocessed: 0, linked: inGit, counted: 0 });
+    expect((await stillwake.list({ parent: reading })).jobs.length, words).toBe(
+      Math.ceil(
+        (await pool.query("select authors from leaderboard.repositories where id = $1", [id])).rows[0].authors / 50,
+      ),
+    );
+    if (death.at === "point") {
+      await end(death.of);
+      await start(death.of);
+    }
+  }
+  expect(readAgain, `seed ${SEED}`).toBe(0);
+  recordFigure("leaderboard: repositories completed once each under kills", RUNS, "", `${kills} kills, seed ${SEED}`);
+  recordFigure("leaderboard: requests to git for a look-up's sake", readAgain);
+  recordFigure("leaderboard: questions to GitHub in those runs", github.calls.length);
+  await git.close();
+});

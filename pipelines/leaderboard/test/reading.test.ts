@@ -1,0 +1,263 @@
+// Reading a repository: real git over HTTP, real workers, counts compared with git's own.
+import { createHash } from "node:crypto";
+import fs from "node:fs";
+import path from "node:path";
+import { serveRepositories } from "@stillwake/kit/demo/git-server";
+import { describe, expect, it } from "vitest";
+import { git, importRepository } from "../src/demo/fast-import.ts";
+import { makeRepository, shortlog } from "./setup/big-repository.ts";
+import { stage } from "./setup/stage.ts";
+
+const place = await stage();
+const { pool, root, stillwake } = place;
+
+type Env = Record<string, string>;
+
+async function counts(id: string): Promise<Record<string, number>> {
+  const { rows } = await pool.query(
+    "select author_email, commit_count::integer from leaderboard.commit_data where repository_id = $1",
+    [id],
+  );
+  return Object.fromEntries(rows.map((row) => [row.author_email, row.commit_count]));
+}
+
+/** Reads it, to the end of the commits. */
+async function read(repository: string, { refresh = false, env = {} }: { refresh?: boolean; env?: Env } = {}) {
+  const worker = place.worker("commits", { env });
+  await worker.start();
+  await pool.query("update stillwake.pipelines set backoff_first = '10ms', backoff_most = '20ms'");
+  try {
+    const { id, reading } = await place.ask(repository, refresh);
+    return { id, ...(await place.ended(reading)) };
+  } finally {
+    await worker.stop();
+  }
+}
+
+interface Made {
+  email: string;
+  name?: string;
+  mailmap?: string;
+}
+
+/** Commits behind those that are there, or in their place. */
+async function commitAll(
+  directory: string,
+  made: readonly Made[],
+  from: "nothing" | "main" = "nothing",
+): Promise<void> {
+  const text = made.map(({ email, name = "Somebody", mailmap }, index) => {
+    const who = `${name} <${email}> ${1_700_000_000 + index} +0000`;
+    const parent = index === 0 && from === "main" ? "from refs/heads/main^0\n" : "";
+    const file =
+      mailmap === undefined ? "" : `M 100644 inline .mailmap\ndata ${Buffer.byteLength(mailmap)}\n${mailmap}\n`;
+    return `commit refs/heads/main\nauthor ${who}\ncommitter ${who}\ndata 2\n.\n${parent}${file}`;
+  });
+  if (from === "nothing") fs.rmSync(directory, { recursive: true, force: true });
+  await importRepository(directory, [Buffer.from(`${text.join("\n")}\ndone\n`)]);
+}
+
+const A = { email: "a@example.com" };
+const B = { email: "b@example.com" };
+
+describe("a reading", () => {
+  it("counts as git does, under a mailmap and with odd authors", async () => {
+    const directory = path.join(root, "acme/odd.git");
+    await makeRepository(directory, { commits: 3000, authors: 200, seed: 7, mailmap: true, odd: true });
+    const { id, job, lines } = await read("acme/odd");
+    expect(job, lines.join("\n")).toMatchObject({ state: "completed", output: { commits: 3000 } });
+    const expected: Record<string, number> = {};
+    for (const [email, commits] of await shortlog(directory)) {
+      // Beyond what an index takes, an address is known by its beginning and its hash.
+      const long = Buffer.byteLength(email) > 1000;
+      const key = long ? `${email.slice(0, 100)}…${createHash("sha256").update(email).digest("hex")}` : email.trim();
+      expected[key] = (expected[key] ?? 0) + commits;
+    }
+    expect(await counts(id)).toEqual(expected);
+  });
+
+  it("says what it does, in words", async () => {
+    await commitAll(path.join(root, "acme/words.git"), [A, A, B]);
+    const { lines } = await read("acme/words");
+    expect(lines).toEqual([
+      "info Reading the commits of acme/words...",
+      "info Commits fetched",
+      "success 3 commits counted",
+      "success 3 commits by 2 authors stored",
+      "success 2 contributors to look up, in 1 batches",
+    ]);
+  });
+
+  it("deals the look-ups out in batches of fifty, the busiest first, once", async () => {
+    const people = Array.from({ length: 120 }, (_, n) => ({ email: `p${String(n).padStart(3, "0")}@example.com` }));
+    await commitAll(path.join(root, "acme/batches.git"), [...people, ...people.slice(90)]);
+    const { id, job } = await read("acme/batches");
+    const { jobs } = await stillwake.list({ parent: job.id });
+    expect(jobs.map(({ input }) => (input as { batch: number }).batch).sort()).toEqual([0, 1, 2]);
+    const { rows } = await pool.query(
+      "select batch, count(*)::integer as size, max(commit_count)::integer as most from leaderboard.commit_data where repository_id = $1 group by batch order by batch",
+      [id],
+    );
+    expect(rows).toEqual([
+      { batch: 0, size: 50, most: 2 },
+      { batch: 1, size: 50, most: 1 },
+      { batch: 2, size: 20, most: 1 },
+    ]);
+    expect(JSON.stringify(jobs)).not.toContain("@example.com");
+  });
+});
+
+describe("reading again", () => {
+  const directory = path.join(root, "acme/again.git");
+  const again = async (env: Env = {}) => {
+    const { id, logs, job } = await read("acme/again", { refresh: true, env });
+    expect(job.state, logs.map(({ message }) => message).join("\n")).toBe("completed");
+    return { id, counted: logs.map(({ message }) => /^(.* commits) counted$/.exec(message)?.[1]).find(Boolean) };
+  };
+  const env = { LEADERBOARD_CACHE: path.join(place.folder, "cache") };
+
+  it("counts what is new and adds it, with or without the clone of the last time", async () => {
+    await commitAll(directory, [A, A, B]);
+    const { id, job } = await read("acme/again", { env });
+    expect(job.output).toMatchObject({ commits: 3, authors: 2 });
+    await commitAll(directory, [A, { email: "c@example.com" }], "main");
+    expect(await again(env)).toMatchObject({ counted: "2 new commits" });
+    expect(await counts(id)).toEqual({ "a@example.com": 3, "b@example.com": 1, "c@example.com": 1 });
+    await commitAll(directory, [B], "main");
+    expect(await again()).toMatchObject({ counted: "1 new commits" });
+    expect(await counts(id)).toEqual({ "a@example.com": 3, "b@example.com": 2, "c@example.com": 1 });
+  });
+
+  it("adds nothing when nothing is new", async () => {
+    const { id, counted } = await again(env);
+    expect(counted).toBe("0 new commits");
+    expect(await counts(id)).toEqual({ "a@example.com": 3, "b@example.com": 2, "c@example.com": 1 });
+  });
+
+  it("counts everything when a mailmap has changed whose commits they are", async () => {
+    await commitAll(directory, [{ ...A, mailmap: "Ada <a@example.com>\nAda <a@example.com> <b@example.com>" }], "main");
+    const { id, counted } = await again(env);
+    expect(counted).toBe("7 commits");
+    expect(await counts(id)).toEqual({ "a@example.com": 6, "c@example.com": 1 });
+    const { rows } = await pool.query(
+      "select author_name from leaderboard.commit_data where repository_id = $1 and author_email = 'a@example.com'",
+      [id],
+    );
+    expect(rows).toEqual([{ author_name: "Ada" }]);
+  });
+
+  it("counts everything when the history was written anew, and forgets who is not in it", async () => {
+    await commitAll(directory, [{ email: "d@example.com" }, A]);
+    const { id, counted } = await again(env);
+    expect(counted).toBe("2 commits");
+    expect(await counts(id)).toEqual({ "a@example.com": 1, "d@example.com": 1 });
+  });
+
+  it("makes a clone anew that was damaged", async () => {
+    const [kept = ""] = fs.readdirSync(env.LEADERBOARD_CACHE);
+    fs.rmSync(path.join(env.LEADERBOARD_CACHE, kept, "objects"), { recursive: true });
+    await commitAll(directory, [B], "main");
+    const { counted } = await again(env);
+    expect(counted).toBe("1 new commits");
+    expect(fs.readdirSync(env.LEADERBOARD_CACHE)).toEqual([kept]);
+  });
+
+  it("keeps no more clones than there is room for, those that were used last", async () => {
+    await commitAll(path.join(root, "acme/other.git"), [A]);
+    const { job } = await read("acme/other", { env: { ...env, LEADERBOARD_CACHE_GB: "0.0000001" } });
+    expect(job.state).toBe("completed");
+    expect(fs.readdirSync(env.LEADERBOARD_CACHE)).toHaveLength(1);
+  });
+});
+
+describe("a server", () => {
+  it("that refuses to leave the folders out is asked to leave the files out, and one that refuses that is asked for everything", async () => {
+    for (const [name, refused, filters] of [
+      ["no-trees", ["tree"], ["tree:0"]],
+      ["everything", ["tree", "blob:none"], ["tree:0", "blob:none"]],
+    ] as const) {
+      const directory = path.join(root, `acme/${name}.git`);
+      await commitAll(directory, [A, { ...B, mailmap: "<a@example.com> <b@example.com>" }]);
+      for (const one of refused) await git(directory, ["config", `uploadpackfilter.${one}.allow`, "false"]);
+      const { id, lines, job } = await read(`acme/${name}`);
+      expect(job.state, lines.join("\n")).toBe("completed");
+      expect(lines.filter((line) => line.includes("filter"))).toEqual(
+        filters.map((filter) => `info The server refuses the filter ${filter} - trying another way`),
+      );
+      expect(await counts(id)).toEqual({ "a@example.com": 2 });
+    }
+  });
+
+  it("that knows no filters sends everything, and the person is told", async () => {
+    await commitAll(path.join(root, "acme/old.git"), [A, { ...B, mailmap: "<a@example.com> <b@example.com>" }]);
+    const old = await serveRepositories({ root, toolPath: process.env.PATH ?? "", filters: false });
+    try {
+      const { id, lines } = await read("acme/old", { env: { LEADERBOARD_GITHUB_URL: old.url } });
+      expect(lines).toContain("info The server knows no filters and has sent the whole repository");
+      expect(await counts(id)).toEqual({ "a@example.com": 2 });
+    } finally {
+      await old.close();
+    }
+  });
+});
+
+describe("a repository that cannot be read", () => {
+  const failed = async (repository: string, env: Env = {}) => {
+    const { id, lines, job } = await read(repository, { env });
+    expect(job.state).toBe("failed");
+    await pool.query("select leaderboard.record_ends()");
+    const { rows } = await pool.query("select status, error from leaderboard.repositories where id = $1", [id]);
+    return { lines: lines.filter((line) => line.startsWith("error")), ...rows[0] };
+  };
+
+  it("because there is none", async () => {
+    const sentence = "Repository not found - it may have been deleted or made private";
+    expect(await failed("acme/nowhere")).toEqual({
+      lines: [`error ${sentence}`, `error Reading the commits failed: ${sentence}`],
+      status: "failed",
+      error: `Reading the commits failed: ${sentence}`,
+    });
+  });
+
+  it("because it is empty", async () => {
+    await importRepository(path.join(root, "acme/empty.git"), [Buffer.from("done\n")]).catch(() => {});
+    expect((await failed("acme/empty")).error).toMatch(/^Reading the commits failed: Repository is empty/);
+  });
+
+  it("because it is too large", async () => {
+    await makeRepository(path.join(root, "acme/large.git"), {
+      commits: 20_000,
+      authors: 20,
+      seed: 1,
+      mailmap: false,
+      odd: false,
+    });
+    const { error } = await failed("acme/large", { LEADERBOARD_CLONE_GB: "0.0001" });
+    expect(error).toBe("Reading the commits failed: Repository is too large to read (>0.0001GB)");
+  });
+
+  it("is read again when somebody asks again", async () => {
+    await commitAll(path.join(root, "acme/nowhere.git"), [A]);
+    const { id, job } = await read("acme/nowhere");
+    expect(job.state).toBe("completed");
+    expect(await place.history(id)).toEqual([
+      ...["pending", "commits_processing", "failed"],
+      ...["pending", "commits_processing", "users_processing"],
+    ]);
+  });
+});
+
+it("a reading whose place another one has taken writes nothing", async () => {
+  await commitAll(path.join(root, "acme/replaced.git"), [A]);
+  const { id, reading } = await place.ask("acme/replaced");
+  await pool.query("update leaderboard.repositories set reading = gen_random_uuid() where id = $1", [id]);
+  const worker = place.worker("commits");
+  await worker.start();
+  try {
+    const { job } = await place.ended(reading);
+    expect(job).toMatchObject({ state: "failed", failure: { code: "SUPERSEDED" } });
+  } finally {
+    await worker.stop();
+  }
+  expect(await counts(id)).toEqual({});
+});
