@@ -41,7 +41,8 @@ interface Place {
 function placeOf(text: string): Place | undefined {
   const ssh = /^(?:ssh:\/\/)?git@([\w.-]+)[:/]([\w./-]+)$/i.exec(text);
   if (ssh) return { host: ssh[1]!.toLowerCase(), path: ssh[2]!, form: "ssh" };
-  if (/^[\w.-]+\/[\w.-]+\/?$/.test(text) && !/^(?:www\.)?github\.com\//i.test(text))
+  // One word, or a path that begins with one, is no host either.
+  if (/^(?:[\w.-]+\/[\w.-]+\/?|[\w-]+(?:\/[\w./-]*)?)$/.test(text) && !/^(?:www\.)?github\.com\//i.test(text))
     return { host: HOST, path: text, form: "short" };
   const address = /^[a-z][a-z\d+.-]*:/i.test(text) ? text : `https://${text}`;
   if (!URL.canParse(address)) return undefined;

@@ -61,20 +61,15 @@ export async function cloning({ token }: { token?: string } = {}): Promise<Cloni
     wishes.set(projectId, options);
     return schema.parse({ projectId, organizationId: randomUUID(), repository: "acme/site", ...options.input });
   };
-  const codeOf = (attempts: number) =>
+  const codeOf = (name: string, attempts: number) =>
     implement(
-      pipeline(`clone-${attempts}`, {
-        input: schema,
-        sealed: ["credential"],
-        pool: `clone-${attempts}`,
-        retry: { attempts },
-      }),
+      pipeline(name, { input: schema, sealed: ["credential"], pool: name, retry: { attempts } }),
       (job, input) =>
         cloneAndLook(job, input, { ...usual, ...wishes.get(input.projectId)?.env }, wishes.get(input.projectId)),
       { explain },
     );
 
-  const code = codeOf(1);
+  const code = codeOf("clone-1", 1);
   const sealKeys = `test:${newSealKey()}`;
   const stillwake = createStillwake({ url, sealKeys });
   const worker = createWorker({ url, sealKeys, scratch, pool: "clone-1", pipelines: [code], slots: 6 });
@@ -98,7 +93,12 @@ export async function cloning({ token }: { token?: string } = {}): Promise<Cloni
       return { job: await stillwake.get(id), logs: await stillwake.logs(id) };
     },
     cloneAlone: (options, { worker: own, ...run }) =>
-      runJob(codeOf(2), wish(options), { url, worker: { sealKeys, scratch: `${scratch}-alone`, ...own }, ...run }),
+      // A pool of its own: a worker that is about to leave takes no other test's job along.
+      runJob(codeOf(`alone-${randomUUID()}`, 2), wish(options), {
+        url,
+        worker: { sealKeys, scratch: `${scratch}-alone`, ...own },
+        ...run,
+      }),
   };
 }
 
