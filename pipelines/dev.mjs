@@ -20,7 +20,10 @@ export async function startApplications(place) {
     const answer = (context) => application.fetch(context.req.raw);
     site.all(`/${name}`, answer).all(`/${name}/*`, answer);
   }
-  site.get("/", (context) => context.redirect("/extraction/"));
+  const links = Object.keys(applications).map((name) => `<li><a href="/${name}/">${name}</a></li>`);
+  site.get("/", (context) =>
+    context.html(`<!doctype html><html lang="en"><title>Example systems</title><ul>${links.join("")}</ul></html>`),
+  );
   const { url, close } = await listen(site, Number(process.env.STILLWAKE_EXAMPLES_PORT ?? FIRST_PORT));
   return {
     env: Object.assign({}, ...Object.values(applications).map(({ env }) => env)),

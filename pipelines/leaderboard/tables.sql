@@ -61,6 +61,8 @@ create table if not exists leaderboard.commit_data (
   author_email    text not null,
   author_name     text not null,
   commit_count    bigint not null check (commit_count > 0),
+  -- The last reading that met it.
+  counted_by      uuid,
   processed       boolean not null default false,
   contributor_id  uuid references leaderboard.contributors (id),
   -- The batch that looks it up: its number among those that a reading, or an asking again, has made.
@@ -159,21 +161,16 @@ begin
   if not found then
     return;
   end if;
-  if p_whole then
-    delete from leaderboard.commit_data d where d.repository_id = p_repository
-      and not exists (select from leaderboard.counted c where c.job_id = p_job and c.fence = p_fence and c.author_email = d.author_email);
-  end if;
-  insert into leaderboard.commit_data as d (repository_id, author_email, author_name, commit_count)
-  select p_repository, c.author_email, c.author_name, c.commits
+  insert into leaderboard.commit_data as d (repository_id, author_email, author_name, commit_count, counted_by)
+  select p_repository, c.author_email, c.author_name, c.commits, p_job
   from leaderboard.counted c where c.job_id = p_job and c.fence = p_fence order by c.author_email
   on conflict (repository_id, author_email) do update set
-    author_name = excluded.author_name,
+    author_name = excluded.author_name, counted_by = excluded.counted_by,
     commit_count = case when p_whole then excluded.commit_count else d.commit_count + excluded.commit_count end;
+  if p_whole then
+    delete from leaderboard.commit_data d where d.repository_id = p_repository and d.counted_by is distinct from p_job;
+  end if;
   delete from leaderboard.counted c where c.job_id = p_job;
-
-  update leaderboard.commit_data d set processed = false
-  from leaderboard.contributor_emails e
-  where d.repository_id = p_repository and d.processed and e.email = d.author_email and e.source <> 'noreply' and e.checked_at <= now() - interval '24 hours';
   v_lookups := leaderboard.deal_out(p_repository, p_job, p_batch);
   perform leaderboard.rank(p_repository, null);
 
@@ -188,9 +185,13 @@ begin
 end
 $$;
 
--- Numbers what is unprocessed in batches, for jobs to come. Answers how many addresses there are. The caller holds the repository's row.
+-- Numbers what is unprocessed, and what was last looked up a day ago, in batches for jobs to come. Answers how many addresses there are. The caller holds the repository's
+-- row. Tables that have just been filled are thought to be small, and a loop in a loop over 100,000 addresses would take hours: there are none here.
 create or replace function leaderboard.deal_out(p_repository uuid, p_reading uuid, p_batch integer) returns integer
-language sql set search_path = pg_catalog, pg_temp as $$
+language sql set search_path = pg_catalog, pg_temp set enable_nestloop = off as $$
+  update leaderboard.commit_data d set processed = false
+  from leaderboard.contributor_emails e
+  where d.repository_id = p_repository and d.processed and e.email = d.author_email and e.source <> 'noreply' and e.checked_at <= now() - interval '24 hours';
   with dealt as (
     update leaderboard.commit_data d set reading = p_reading, batch = n.batch, trouble = null
     from (

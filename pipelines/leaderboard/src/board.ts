@@ -66,10 +66,20 @@ export async function readContributors(pool: pg.Pool, id: string, page: Page): P
       ["ranked.key", "asc", "text"],
     ],
   });
-  return { rows: rows.map((row) => ({ ...row, initials: initialsOf(row), url: urlOf(row.login) })), ...rest };
+  return { rows: rows.map(contributorOf), ...rest };
 }
 
 type Ranked = Omit<Contributor, "initials" | "url">;
+
+function contributorOf({ name: written, ...row }: Ranked): Contributor {
+  const name = written && withoutAddress(written);
+  return { ...row, name, initials: initialsOf({ name, login: row.login }), url: urlOf(row.login) };
+}
+
+/** Some have their address in the place of their name, or beside it: of that, what stands before the "@". */
+function withoutAddress(name: string): string {
+  return name.replace(/<?([^\s@<>()]+)(?:@[^\s@<>()]+)+>?/g, "$1");
+}
 
 export async function summariesOf(stillwake: Stillwake, repositories: readonly Repository[]): Promise<Summary[]> {
   const { search } = await readBudgets(stillwake);

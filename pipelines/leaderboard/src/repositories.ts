@@ -88,6 +88,8 @@ export async function ask(
     (status === "users_processing" && refresh);
   if (!due) return { id, started: false };
   const job = await stillwake.enqueue(commits, { repositoryId: id, repository }, { tx });
+  // The job has just stored the commits and has not ended yet: it reads nothing any more, and nobody would bring the record out of "pending".
+  if (job.existing && status !== "failed") return { id, started: false };
   await tx.query(
     "update leaderboard.repositories set status = 'pending', error = null, reading = $2, updated_at = now() where id = $1",
     [id, job.id],
@@ -109,11 +111,6 @@ export async function lookUpAgain(
       remedy: status === "failed" ? "Read it again: POST /leaderboard with its url" : "Wait until they are",
     });
   }
-  await tx.query(
-    `update leaderboard.commit_data d set processed = false from leaderboard.contributor_emails e
-     where d.repository_id = $1 and d.processed and e.email = d.author_email and e.source <> 'noreply' and e.checked_at <= now() - interval '24 hours'`,
-    [id],
-  );
   const reading = randomUUID();
   const dealt = await tx.query("select leaderboard.deal_out($1, $2, $3) as lookups", [id, reading, BATCH]);
   const lookups = dealt.rows[0].lookups as number;

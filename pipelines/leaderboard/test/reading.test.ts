@@ -84,7 +84,7 @@ describe("a reading", () => {
       "info Commits fetched",
       "success 3 commits counted",
       "success 3 commits by 2 authors stored",
-      "success 2 contributors to look up, in 1 batches",
+      "success 2 contributors to look up, in one batch",
     ]);
   });
 

@@ -60,7 +60,8 @@ export default implement(
           batch,
         }));
         await job.spawn(users, batches);
-        job.log.success(`${number(stored.lookups)} contributors to look up, in ${number(stored.batches)} batches`);
+        const batch = stored.batches === 1 ? "one batch" : `${number(stored.batches)} batches`;
+        job.log.success(`${number(stored.lookups)} contributors to look up, in ${batch}`);
       } else {
         job.log.success("Leaderboard complete - everybody is known");
       }

@@ -52,7 +52,7 @@ export async function startLeaderboard(place: DevPlace & { base: string }): Prom
       }),
     },
     line: git
-      ? "Its contributors can be ranked with one click, without a network:"
+      ? "Its authors can be ranked with one click, without a network:"
       : "Contributors can be ranked as soon as git is installed:",
     fetch: (request) => app.fetch(request),
     async close() {

@@ -1,0 +1,90 @@
+// A large repository, 100,000 commits by 5,000 authors with all that is odd: counted as git counts, in little more time than git itself takes, in little memory.
+import { execFile } from "node:child_process";
+import fs from "node:fs";
+import path from "node:path";
+import { promisify } from "node:util";
+import { expect, it } from "vitest";
+import { FULL, round } from "../../../test/setup/aftermath.ts";
+import { recordFigure } from "../../../test/setup/figures.ts";
+import { startWorker } from "../../../test/setup/workers.ts";
+import { makeRepository, shortlog } from "./setup/big-repository.ts";
+import { PIPELINES, stage } from "./setup/stage.ts";
+
+const place = await stage();
+const { pool, root, folder } = place;
+const COMMITS = 100_000;
+const ROUNDS = FULL ? 7 : 2;
+const run = promisify(execFile);
+
+/** What somebody would type: a bare clone without trees, and a log with the .mailmap in force. Seconds. */
+async function byHand(url: string): Promise<number> {
+  const directory = path.join(folder, "by-hand");
+  fs.rmSync(directory, { recursive: true, force: true });
+  const began = performance.now();
+  await run("git", ["clone", "--quiet", "--bare", "--filter=tree:0", "--single-branch", "--no-tags", url, directory]);
+  await run("git", ["-C", directory, "log", "--format=%aE %aN"], { maxBuffer: 2 ** 28, encoding: "buffer" });
+  return (performance.now() - began) / 1000;
+}
+
+it(`counts ${COMMITS.toLocaleString("en-US")} commits as git does, in little more time and little memory`, {
+  timeout: 300_000,
+}, async () => {
+  const directory = path.join(root, "acme/large.git");
+  await makeRepository(directory, { commits: COMMITS, authors: 5000, seed: 1, mailmap: true, odd: true });
+  const worker = await startWorker({
+    url: place.url,
+    pipelines: PIPELINES.commits,
+    env: place.env,
+    args: ["--pool", "commits", "--slots", "1"],
+  });
+  const hands: number[] = [];
+  const ours: number[] = [];
+  let id = "";
+  for (let round = 0; round < ROUNDS; round++) {
+    hands.push(await byHand(`${place.git.url}/acme/large.git`));
+    // From the first commit each time.
+    await pool.query("update leaderboard.repositories set head = null");
+    const asked = await place.ask("acme/large", true);
+    id = asked.id;
+    const { job, logs } = await place.ended(asked.reading);
+    expect(job.state).toBe("completed");
+    const steps = logs.flatMap(({ data }) => (data as { took_ms?: number } | null)?.took_ms ?? []);
+    ours.push(steps.reduce((sum, ms) => sum + ms, 0) / 1000);
+    if (process.env.SHOW)
+      console.log(
+        hands.at(-1),
+        ours.at(-1),
+        logs.map(({ message, data }) => `${message} ${JSON.stringify(data)}`),
+      );
+  }
+  const [runner = 0] = worker.runners();
+  const status = fs.readFileSync(`/proc/${runner}/status`, "utf8");
+  const peakMb = Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1]) / 1024;
+  worker.signal("SIGTERM");
+  await worker.ended;
+
+  const { rows } = await pool.query(
+    "select count(*)::integer as authors, sum(commit_count)::integer as commits from leaderboard.commit_data where repository_id = $1",
+    [id],
+  );
+  const inGit = new Map<string, number>();
+  for (const [email, commits] of await shortlog(directory))
+    inGit.set(email.trim(), (inGit.get(email.trim()) ?? 0) + commits);
+  expect(rows[0]).toEqual({ authors: inGit.size, commits: COMMITS });
+  const counted = await pool.query(
+    "select author_email, commit_count::integer from leaderboard.commit_data where repository_id = $1",
+    [id],
+  );
+  const wrong = counted.rows.filter(
+    ({ author_email, commit_count }) => !author_email.includes("…") && inGit.get(author_email) !== commit_count,
+  );
+  expect(wrong).toEqual([]);
+
+  const least = (values: number[]) => Math.min(...values);
+  recordFigure("leaderboard: 100,000 commits by hand", round(least(hands)), "s", "clone and log, the best of several");
+  recordFigure("leaderboard: 100,000 commits, the commit stage", round(least(ours)), "s");
+  recordFigure("leaderboard: ratio to the bare git commands", round(least(ours) / least(hands)), "×");
+  recordFigure("leaderboard: peak memory of the runner", Math.round(peakMb), "MB");
+  expect(peakMb).toBeLessThan(150);
+  if (FULL) expect(least(ours) / least(hands)).toBeLessThanOrEqual(1.5);
+});
