@@ -4,7 +4,7 @@ import { pathToFileURL } from "node:url";
 import { ensure, inRoot } from "./ensure.mjs";
 
 const dir = process.argv[2];
-if (!dir) {
+if (!dir || dir.startsWith("-")) {
   console.error("Name a directory: node scripts/postgres.mjs <dir>");
   process.exit(1);
 }

@@ -4,7 +4,7 @@
 --   commit_data    how many commits each e-mail address has in it, and whether somebody has been looked up for it
 --   contributors   people, of all repositories; contributor_emails says by which addresses they are known
 --   contributions  who has how many commits in which repository: the board
---   counted        what a reading has counted so far, by attempt; empty when none is on its way
+--   counted        what a reading has counted so far, by attempt, until it is stored
 --   transitions    every change of a status, once
 --
 -- Locks are taken in one order: the repository, then a contributor, then the rest. Whatever marks an e-mail as processed holds the repository's row, so that the last of
@@ -34,7 +34,8 @@ create table if not exists leaderboard.repositories (
 create index if not exists repositories_newest on leaderboard.repositories (created_at desc, id desc);
 create index if not exists repositories_in_work on leaderboard.repositories (status_since) where status in ('pending', 'commits_processing', 'users_processing');
 
--- With a login: a user of GitHub. Without: an address that nobody there is known by.
+-- With a login: a user of GitHub. Without: an address that nobody there is known by. The name is that of a user's own page: what stands in commits anybody can write, and
+-- is shown on the board of its own repository alone.
 create table if not exists leaderboard.contributors (
   id           uuid primary key default gen_random_uuid(),
   login        text,
@@ -61,8 +62,6 @@ create table if not exists leaderboard.commit_data (
   author_email    text not null,
   author_name     text not null,
   commit_count    bigint not null check (commit_count > 0),
-  -- The last reading that met it.
-  counted_by      uuid,
   processed       boolean not null default false,
   contributor_id  uuid references leaderboard.contributors (id),
   -- The batch that looks it up: its number among those that a reading, or an asking again, has made.
@@ -71,6 +70,9 @@ create table if not exists leaderboard.commit_data (
   trouble         text,
   primary key (repository_id, author_email)
 );
+-- The last reading that met it; and what it is called outside, where no address is.
+alter table leaderboard.commit_data add column if not exists counted_by uuid;
+alter table leaderboard.commit_data add column if not exists id uuid not null default gen_random_uuid();
 create index if not exists commit_data_unprocessed on leaderboard.commit_data (repository_id, reading, batch) where not processed;
 create index if not exists commit_data_contributor on leaderboard.commit_data (repository_id, contributor_id);
 
@@ -90,6 +92,9 @@ create table if not exists leaderboard.counted (
   commits       bigint not null,
   primary key (job_id, fence, author_email)
 );
+
+-- Whom the address names itself, where it is one of GitHub's own.
+alter table leaderboard.counted add column if not exists login text;
 
 create table if not exists leaderboard.transitions (
   repository_id  uuid not null references leaderboard.repositories (id) on delete cascade,
@@ -138,6 +143,8 @@ create or replace trigger repository_made after insert on leaderboard.repositori
 create or replace function leaderboard.begin_reading(p_repository uuid, p_job uuid) returns table (head text, mailmap text)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
+  -- Of readings that failed and whose place another one has taken.
+  delete from leaderboard.counted c where not exists (select from leaderboard.repositories r where r.reading = c.job_id);
   return query
     update leaderboard.repositories r set
       status = 'commits_processing', error = null, updated_at = now(),
@@ -157,10 +164,16 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   v_lookups integer;
 begin
-  perform from leaderboard.repositories r where r.id = p_repository and r.reading = p_job and r.status = 'commits_processing' for no key update;
+  perform from leaderboard.repositories r
+  where r.id = p_repository and r.reading = p_job and r.status in ('pending', 'commits_processing', 'failed') for no key update;
   if not found then
     return;
   end if;
+  if p_whole and not exists (select from leaderboard.counted c where c.job_id = p_job and c.fence = p_fence) then
+    raise exception 'What reading % has counted is no longer there', p_job using hint = 'Retry it from the start.';
+  end if;
+  -- Somebody has retried a job that had failed in this very step.
+  update leaderboard.repositories r set status = 'commits_processing', error = null where r.id = p_repository and r.status <> 'commits_processing';
   insert into leaderboard.commit_data as d (repository_id, author_email, author_name, commit_count, counted_by)
   select p_repository, c.author_email, c.author_name, c.commits, p_job
   from leaderboard.counted c where c.job_id = p_job and c.fence = p_fence order by c.author_email
@@ -170,6 +183,13 @@ begin
   if p_whole then
     delete from leaderboard.commit_data d where d.repository_id = p_repository and d.counted_by is distinct from p_job;
   end if;
+  insert into leaderboard.contributors (login)
+  select distinct on (lower(c.login)) c.login from leaderboard.counted c where c.job_id = p_job and c.fence = p_fence and c.login is not null order by lower(c.login)
+  on conflict (lower(login)) do nothing;
+  insert into leaderboard.contributor_emails (email, contributor_id, source)
+  select c.author_email, p.id, 'noreply' from leaderboard.counted c join leaderboard.contributors p on lower(p.login) = lower(c.login)
+  where c.job_id = p_job and c.fence = p_fence order by c.author_email
+  on conflict (email) do nothing;
   delete from leaderboard.counted c where c.job_id = p_job;
   v_lookups := leaderboard.deal_out(p_repository, p_job, p_batch);
   perform leaderboard.rank(p_repository, null);
@@ -185,13 +205,18 @@ begin
 end
 $$;
 
--- Numbers what is unprocessed, and what was last looked up a day ago, in batches for jobs to come. Answers how many addresses there are. The caller holds the repository's
--- row. Tables that have just been filled are thought to be small, and a loop in a loop over 100,000 addresses would take hours: there are none here.
+-- Settles what needs no question, and numbers the rest (what is unprocessed, and what was last looked up a day ago) in batches for jobs to come. Answers how many addresses
+-- those are. The caller holds the repository's row, and ranks. Tables that have just been filled are thought to be small, and a loop in a loop over 100,000 addresses would take hours: there are none here.
 create or replace function leaderboard.deal_out(p_repository uuid, p_reading uuid, p_batch integer) returns integer
 language sql set search_path = pg_catalog, pg_temp set enable_nestloop = off as $$
   update leaderboard.commit_data d set processed = false
   from leaderboard.contributor_emails e
   where d.repository_id = p_repository and d.processed and e.email = d.author_email and e.source <> 'noreply' and e.checked_at <= now() - interval '24 hours';
+  -- Another repository's look-up may have found out more of somebody in the meantime.
+  update leaderboard.commit_data d set processed = true, contributor_id = e.contributor_id, trouble = null
+  from leaderboard.contributor_emails e
+  where d.repository_id = p_repository and e.email = d.author_email and (e.source = 'noreply' or e.checked_at > now() - interval '24 hours')
+    and (not d.processed or d.contributor_id is distinct from e.contributor_id);
   with dealt as (
     update leaderboard.commit_data d set reading = p_reading, batch = n.batch, trouble = null
     from (
@@ -228,31 +253,34 @@ language sql set search_path = pg_catalog, pg_temp as $$
   select exists (select from done)
 $$;
 
--- Of a batch, the addresses that are known well enough: no call is needed for them. Answers how many, and whether the repository is complete now.
+-- Of a batch, the addresses that have become known since it was dealt out. Answers how many, and whether the repository is complete now.
 create or replace function leaderboard.settle_known(p_repository uuid, p_reading uuid, p_batch integer) returns table (known integer, completed boolean)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   v_contributors uuid[];
 begin
   perform from leaderboard.repositories r where r.id = p_repository for no key update;
-  with fresh as (
+  with before as (
+    select d.author_email, d.contributor_id from leaderboard.commit_data d
+    where d.repository_id = p_repository and d.reading = p_reading and d.batch = p_batch and not d.processed
+  ), fresh as (
     update leaderboard.commit_data d set processed = true, contributor_id = e.contributor_id, trouble = null
     from leaderboard.contributor_emails e
     where d.repository_id = p_repository and d.reading = p_reading and d.batch = p_batch and not d.processed
       and e.email = d.author_email and (e.source = 'noreply' or e.checked_at > now() - interval '24 hours')
-    returning d.contributor_id
+    returning d.author_email, d.contributor_id
   )
-  select count(*)::integer, coalesce(array_agg(distinct f.contributor_id), '{}') into known, v_contributors from fresh f;
+  select count(*)::integer, coalesce(array_agg(f.contributor_id) || array_agg(b.contributor_id), '{}') into known, v_contributors
+  from fresh f join before b on b.author_email = f.author_email;
   if known > 0 then
-    -- All: an address may have belonged to another one before.
-    perform leaderboard.rank(p_repository, null);
+    perform leaderboard.rank(p_repository, v_contributors);
   end if;
   completed := leaderboard.complete(p_repository);
   return next;
 end
 $$;
 
--- What has become of one address: a user of GitHub (p_login), or an address and no more. Marks it as processed, in the same transaction. Answers whether the repository is
+-- What has become of one address: a user of GitHub (p_login), or an address and no more. p_name and p_github_id are GitHub's own words, or null. Marks it as processed, in the same transaction. Answers whether the repository is
 -- complete now.
 create or replace function leaderboard.settle_email(
   p_repository uuid, p_email text, p_source text, p_login text, p_github_id bigint, p_name text, p_etag text
@@ -270,8 +298,8 @@ begin
       etag = coalesce(excluded.etag, c.etag), updated_at = now()
     returning c.id into v_contributor;
   else
-    insert into leaderboard.contributors as c (email, name) values (p_email, p_name)
-    on conflict (email) do update set name = coalesce(excluded.name, c.name), updated_at = now()
+    insert into leaderboard.contributors as c (email) values (p_email)
+    on conflict (email) do update set updated_at = now()
     returning c.id into v_contributor;
   end if;
   insert into leaderboard.contributor_emails as e (email, contributor_id, source) values (p_email, v_contributor, p_source)

@@ -10,9 +10,9 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vites
 import { FULL, round } from "../../../test/setup/aftermath.ts";
 import { ROOT } from "../../../test/setup/build.ts";
 import { recordFigure } from "../../../test/setup/figures.ts";
+import { Buildah } from "../../kit/test/setup/buildah.ts";
 import { extraction } from "../src/contract.ts";
 import { makeSampleRepository, SAMPLE } from "../src/demo/sample.ts";
-import { Buildah } from "./setup/buildah.ts";
 import { HOME, type Stage, stage } from "./setup/stage.ts";
 
 const MINUTES = 60_000;

@@ -17,6 +17,8 @@ export function applicationPool(url: string, setting: string): pg.Pool {
     connectionTimeoutMillis: 10_000,
     // A network that goes silent in the middle of a statement would be waited for for ever.
     query_timeout: 60_000,
+    // Nor may a process that was frozen in the middle of a transaction keep its rows from its successor.
+    idle_in_transaction_session_timeout: 60_000,
     keepAlive: true,
   });
   // A connection that breaks while nobody uses it is replaced by the next one who needs one.

@@ -43,37 +43,57 @@ export interface Board extends Summary {
 }
 
 /** Everybody in one list: contributors by all their addresses together, and the addresses that nobody has looked up yet, each by itself. */
-const RANKED = `(
-  select b.*, rank() over (order by b.commits desc)::integer as rank, b.commits::float8 / sum(b.commits) over () as share
-  from (
-    select c.contributor_id::text as key, p.login, p.name, c.commit_count as commits, true as known
-    from leaderboard.contributions c join leaderboard.contributors p on p.id = c.contributor_id where c.repository_id = $1
-    union all
-    select md5(d.author_email), null, d.author_name, d.commit_count, false
-    from leaderboard.commit_data d where d.repository_id = $1 and d.contributor_id is null
-  ) b
-) ranked`;
+const EVERYBODY = `(
+  select c.contributor_id as id, c.commit_count as commits, true as known from leaderboard.contributions c where c.repository_id = $1
+  union all
+  select d.id, d.commit_count, false from leaderboard.commit_data d where d.repository_id = $1 and d.contributor_id is null
+) b left join leaderboard.contributors p on b.known and p.id = b.id`;
+
+/** Without a name of their own, people are called what they call themselves in this repository. */
+const NAME = `coalesce(p.name, (
+  select d.author_name from leaderboard.commit_data d where d.repository_id = $1 and case when b.known then d.contributor_id else d.id end = b.id
+  order by d.commit_count desc, d.author_email limit 1
+))`;
+
+interface Row {
+  id: string;
+  login: string | null;
+  name: string | null;
+  commits: number;
+  known: boolean;
+}
 
 export async function readContributors(pool: pg.Pool, id: string, page: Page): Promise<Paged<Contributor>> {
-  const { rows, ...rest } = await pageOf<Ranked & pg.QueryResultRow>(pool, {
+  const { rows, ...rest } = await pageOf<Row & pg.QueryResultRow>(pool, {
     page,
-    select: "ranked.rank, ranked.login, ranked.name, ranked.commits::float8 as commits, ranked.share, ranked.known",
-    from: RANKED,
+    select: `b.id, p.login, ${NAME} as name, b.commits::float8 as commits, b.known`,
+    from: EVERYBODY,
     where: ["true"],
     values: [id],
     order: [
-      ["ranked.commits", "desc", "numeric"],
-      ["ranked.key", "asc", "text"],
+      ["b.commits", "desc", "bigint"],
+      ["b.id", "asc", "uuid"],
     ],
   });
-  return { rows: rows.map(contributorOf), ...rest };
-}
-
-type Ranked = Omit<Contributor, "initials" | "url">;
-
-function contributorOf({ name: written, ...row }: Ranked): Contributor {
-  const name = written && withoutAddress(written);
-  return { ...row, name, initials: initialsOf({ name, login: row.login }), url: urlOf(row.login) };
+  const [first] = rows;
+  if (!first) return { rows: [], ...rest };
+  // Only the place of the page is asked for: to number all of them for every page would cost as much as there are.
+  const { rows: counted } = await pool.query(
+    `select count(*) filter (where b.commits > $2)::integer as more, count(*) filter (where b.commits = $2 and b.id < $3)::integer as same, sum(b.commits)::float8 as all
+     from ${EVERYBODY}`,
+    [id, first.commits, first.id],
+  );
+  const { more, same, all } = counted[0] as { more: number; same: number; all: number };
+  let rank = more + 1;
+  return {
+    rows: rows.map(({ id: _, ...row }, index) => {
+      if (index > 0 && row.commits < rows[index - 1]!.commits) rank = more + same + index + 1;
+      const name = row.name && withoutAddress(row.name);
+      const initials = initialsOf({ name, login: row.login });
+      return { rank, ...row, name, initials, url: urlOf(row.login), share: row.commits / all };
+    }),
+    ...rest,
+  };
 }
 
 /** Some have their address in the place of their name, or beside it: of that, what stands before the "@". */

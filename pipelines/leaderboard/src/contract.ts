@@ -6,7 +6,7 @@ import { breaker, limit, pipeline, rateLimitHeaders } from "stillwake";
 import { z } from "zod";
 
 /** "owner/name", as GitHub allows it. What git and the API are given is rebuilt from it. */
-export const REPOSITORY = /^[a-z\d](?:[a-z\d-]{0,38})\/(?!\.{1,2}$)[a-z\d._-]{1,100}$/;
+export const REPOSITORY = /^[a-z\d](?:[a-z\d-]{0,38})\/(?!\.{1,2}$)[a-z\d._][a-z\d._-]{0,99}$/;
 
 /** E-mails that one job looks up. */
 export const BATCH = 50;

@@ -77,7 +77,7 @@ export async function ask(
   const { rows } = await tx.query(
     `insert into leaderboard.repositories as r (url, name) values ($1, $2)
      on conflict (url) do update set updated_at = r.updated_at
-     returning r.id, r.status, r.reading, r.users_ended_at <= now() - interval '24 hours' as old`,
+     returning r.id, r.status, r.reading, r.commits_ended_at <= now() - interval '24 hours' as old`,
     [url, repository],
   );
   const { id, status, reading, old } = rows[0] as { id: string; status: Status; reading: string | null; old: boolean };
@@ -114,6 +114,7 @@ export async function lookUpAgain(
   const reading = randomUUID();
   const dealt = await tx.query("select leaderboard.deal_out($1, $2, $3) as lookups", [id, reading, BATCH]);
   const lookups = dealt.rows[0].lookups as number;
+  await tx.query("select leaderboard.rank($1, null), leaderboard.complete($1)", [id]);
   const jobs = Math.ceil(lookups / BATCH);
   if (lookups > 0) {
     await tx.query(

@@ -180,11 +180,8 @@ it(`${RUNS} repositories are completed once each, whoever dies`, { timeout: RUNS
     );
     const inGit = [...(await shortlog(directory)).values()].reduce((sum, count) => sum + count, 0);
     expect(rows[0], words).toEqual({ commits: inGit, unprocessed: 0, linked: inGit, counted: 0 });
-    expect((await stillwake.list({ parent: reading })).jobs.length, words).toBe(
-      Math.ceil(
-        (await pool.query("select authors from leaderboard.repositories where id = $1", [id])).rows[0].authors / 50,
-      ),
-    );
+    const { lookups } = (await stillwake.get(reading)).output as { lookups: number };
+    expect((await stillwake.list({ parent: reading })).jobs.length, words).toBe(Math.ceil(lookups / 50));
     if (death.at === "point") {
       await end(death.of);
       await start(death.of);

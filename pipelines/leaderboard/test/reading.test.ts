@@ -107,6 +107,37 @@ describe("a reading", () => {
   });
 });
 
+describe("a hostile history", () => {
+  it("cannot forge commits by a carriage return in a name", async () => {
+    const name = "A\r\u0001victim@example.com\u0001V\r00000000-0000-0000-0000-000000000000 victim@example.com";
+    await commitAll(path.join(root, "acme/forged.git"), [{ email: "a@example.com", name }]);
+    const { id, job } = await read("acme/forged");
+    expect(job.output).toMatchObject({ commits: 1, authors: 1 });
+    expect(await counts(id)).toEqual({ "a@example.com": 1 });
+  });
+
+  it("has no mailmap that is a link, a folder, a submodule or huge", async () => {
+    const entries = {
+      link: "M 120000 inline .mailmap\ndata 11\n/etc/passwd\n",
+      folder: "M 100644 inline .mailmap/a\ndata 1\nx\n",
+      submodule: "M 160000 1234567890123456789012345678901234567890 .mailmap\n",
+      huge: `M 100644 inline .mailmap\ndata ${2 ** 21}\n${"<b@example.com> <a@example.com>\n".repeat(2 ** 16)}\n`,
+    };
+    for (const [name, entry] of Object.entries(entries)) {
+      const who = "A <a@example.com> 1700000000 +0000";
+      const stream = `commit refs/heads/main\nauthor ${who}\ncommitter ${who}\ndata 2\n.\n${entry}\ndone\n`;
+      await importRepository(path.join(root, `acme/${name}.git`), [Buffer.from(stream)]);
+      const { id, lines, job } = await read(`acme/${name}`);
+      expect(job.state, lines.join("\n")).toBe("completed");
+      expect(await counts(id), name).toEqual({ "a@example.com": 1 });
+      expect(
+        lines.filter((line) => line.startsWith("warning")),
+        name,
+      ).toEqual(name === "huge" ? ["warning The .mailmap is larger than 1 MB and is not respected"] : []);
+    }
+  });
+});
+
 describe("reading again", () => {
   const directory = path.join(root, "acme/again.git");
   const again = async (env: Env = {}) => {
@@ -162,10 +193,48 @@ describe("reading again", () => {
     expect(fs.readdirSync(env.LEADERBOARD_CACHE)).toEqual([kept]);
   });
 
+  it("makes a clone anew that was damaged in the middle of its history, in the next attempt", async () => {
+    const [kept = ""] = fs.readdirSync(env.LEADERBOARD_CACHE);
+    const [pack = ""] = fs
+      .readdirSync(path.join(env.LEADERBOARD_CACHE, kept, "objects/pack"))
+      .filter((name) => name.endsWith(".pack"));
+    // Its newest commit is asked for and is there; what it counts from the beginning is not.
+    await pool.query("update leaderboard.repositories set head = null");
+    await commitAll(directory, [B], "main");
+    const file = path.join(env.LEADERBOARD_CACHE, kept, "objects/pack", pack);
+    fs.chmodSync(file, 0o600);
+    fs.truncateSync(file, 20);
+    const { counted } = await again(env);
+    expect(counted).toMatch(/^\d commits$/);
+  });
+
+  it("makes a clone anew that has gathered too much", async () => {
+    const [kept = ""] = fs.readdirSync(env.LEADERBOARD_CACHE);
+    fs.writeFileSync(path.join(env.LEADERBOARD_CACHE, kept, "objects/pack/tmp_pack_left"), Buffer.alloc(3 * 2 ** 20));
+    await commitAll(directory, [A], "main");
+    const { counted } = await again({ ...env, LEADERBOARD_CLONE_GB: String(2 / 1024) });
+    expect(counted).toBe("1 new commits");
+  });
+
+  it("fetches no folder but the first when it looks for a mailmap", async () => {
+    const [kept = ""] = fs.readdirSync(env.LEADERBOARD_CACHE);
+    const { stdout } = await git(path.join(env.LEADERBOARD_CACHE, kept), ["count-objects", "-v"]).then((text) => ({
+      stdout: text.toString(),
+    }));
+    // Commits, the folder of the newest and of those before it, their mailmaps.
+    expect(Number(/in-pack: (\d+)/.exec(stdout)![1])).toBeLessThan(12);
+  });
+
   it("keeps no more clones than there is room for, those that were used last", async () => {
     await commitAll(path.join(root, "acme/other.git"), [A]);
-    const { job } = await read("acme/other", { env: { ...env, LEADERBOARD_CACHE_GB: "0.0000001" } });
-    expect(job.state).toBe("completed");
+    const small = { ...env, LEADERBOARD_CACHE_GB: "0.0000001" };
+    expect((await read("acme/other", { env: small })).job.state).toBe("completed");
+    // The other may still be in use by a worker of this machine.
+    expect(fs.readdirSync(env.LEADERBOARD_CACHE)).toHaveLength(2);
+    for (const kept of fs.readdirSync(env.LEADERBOARD_CACHE))
+      fs.utimesSync(path.join(env.LEADERBOARD_CACHE, kept), 1, 1);
+    await commitAll(path.join(root, "acme/third.git"), [A]);
+    expect((await read("acme/third", { env: small })).job.state).toBe("completed");
     expect(fs.readdirSync(env.LEADERBOARD_CACHE)).toHaveLength(1);
   });
 });
@@ -245,6 +314,26 @@ describe("a repository that cannot be read", () => {
       ...["pending", "commits_processing", "users_processing"],
     ]);
   });
+});
+
+it("a reading that failed while it stored can be retried by hand", async () => {
+  await commitAll(path.join(root, "acme/retried.git"), [A, B]);
+  await pool.query(
+    `create function public.refuses() returns trigger language plpgsql as 'begin raise exception ''no room''; end';
+     create trigger refuses before insert on leaderboard.commit_data for each row execute function public.refuses()`,
+  );
+  const { id, job } = await read("acme/retried");
+  expect(job.state).toBe("failed");
+  await pool.query("drop function public.refuses cascade; select leaderboard.record_ends()");
+  await stillwake.retry(job.id);
+  const worker = place.worker("commits");
+  await worker.start();
+  try {
+    expect((await place.ended(job.id)).job.state).toBe("completed");
+  } finally {
+    await worker.stop();
+  }
+  expect(await counts(id)).toEqual({ "a@example.com": 1, "b@example.com": 1 });
 });
 
 it("a reading whose place another one has taken writes nothing", async () => {

@@ -4,8 +4,8 @@ import { waitFor } from "stillwake/testing";
 import { beforeEach, describe, expect, it } from "vitest";
 import { readContributors } from "../src/board.ts";
 import type { Call, Fault, SampleUser } from "../src/demo/github-server.ts";
+import { namedBy } from "../src/noreply.ts";
 import { find } from "../src/users/find.ts";
-import { namedBy } from "../src/users/noreply.ts";
 import { stage } from "./setup/stage.ts";
 
 const place = await stage();
@@ -60,11 +60,11 @@ async function processed(id: string): Promise<Record<string, string | null>> {
 
 describe("an address of GitHub's own", () => {
   it.each([
-    ["ada@users.noreply.github.com", { login: "ada", githubId: undefined }],
-    ["1234567+ada@users.noreply.github.com", { login: "ada", githubId: 1234567 }],
-    ["1234567+Ada-L@Users.NoReply.GitHub.com", { login: "ada-l", githubId: 1234567 }],
-    ["49699333+dependabot[bot]@users.noreply.github.com", { login: "dependabot[bot]", githubId: 49699333 }],
-    ["1+ada_acme@users.noreply.github.com", { login: "ada_acme", githubId: 1 }],
+    ["ada@users.noreply.github.com", "ada"],
+    ["1234567+ada@users.noreply.github.com", "ada"],
+    ["1234567+Ada-L@Users.NoReply.GitHub.com", "ada-l"],
+    ["49699333+dependabot[bot]@users.noreply.github.com", "dependabot[bot]"],
+    ["1+ada_acme@users.noreply.github.com", "ada_acme"],
     ["noreply@github.com", undefined],
     ["ada@users.noreply.github.com.example.com", undefined],
     ["+ada@users.noreply.github.com", undefined],
@@ -241,17 +241,87 @@ describe("GitHub in trouble", () => {
     for (const job of jobs) expect((await stillwake.get(job)).attempt).toBeLessThanOrEqual(1);
   });
 
-  it("with our token pauses the batch and says what to set", async () => {
-    const { id, jobs } = await place.counted("acme/token", { "tokenless@example.com": 1 });
+  it("with our token keeps everybody away for a while, at no batch's expense, and says what to set", async () => {
+    const emails = Object.fromEntries(Array.from({ length: 120 }, (_, n) => [`t${n}@example.com`, 200 - n]));
+    const { id, jobs } = await place.counted("acme/token", emails);
     faults = () => ({ status: 401 });
     await working(async () => {
-      await waitFor(async () => (await stillwake.get(jobs[0]!)).state === "paused", { timeout: 30_000 });
-      const { pausedReason } = (await stillwake.get(jobs[0]!)) as unknown as { pausedReason?: string };
-      expect(JSON.stringify(await stillwake.get(jobs[0]!)), pausedReason).toContain("LEADERBOARD_GITHUB_TOKEN");
+      const said = async () => (await Promise.all(jobs.map((job) => stillwake.logs(job)))).flat();
+      const isSaid = async () => (await said()).some(({ message }) => message.includes("set LEADERBOARD_GITHUB_TOKEN"));
+      await waitFor(isSaid, { timeout: 30_000 });
+      await waitFor(async () => (await stillwake.get(jobs[0]!)).state === "queued", { timeout: 30_000 });
+      expect(github.calls).toHaveLength(1);
+      const [limit] = (await stillwake.flow.limits()).filter(({ name }) => name === "github-search");
+      expect(+limit!.blockedUntil! - Date.now()).toBeGreaterThan(800_000);
+      expect((await stillwake.get(jobs[0]!)).attempt).toBe(0);
       faults = () => undefined;
-      await stillwake.resume(jobs[0]!);
+      await stillwake.flow.reset("github-search");
+      await pool.query("update stillwake.live_jobs set run_at = stillwake.now()");
       await place.until(id, "completed");
     });
+  });
+
+  it("for one address alone (403 without a word about limits) does not hold up the others", async () => {
+    const { id, jobs } = await place.counted("acme/forbidden", {
+      "f1@example.com": 3,
+      "f2@example.com": 2,
+      "f3@example.com": 1,
+    });
+    faults = ({ email }) => (email === "f2@example.com" ? { status: 403 } : undefined);
+    await working(async () => {
+      expect((await place.ended(jobs[0]!)).job.state).toBe("failed");
+    });
+    expect((await place.until(id, "users_processing")).lookups).toEqual({ total: 3, processed: 2, failed: 1 });
+  });
+});
+
+describe("what one repository says of somebody", () => {
+  it("is shown on its own board alone: names of others come from their own pages", async () => {
+    USERS.push({ login: "known-well", id: 77, name: "Known Well", email: "well@example.com" });
+    const honest = await place.counted("acme/honest", {
+      "well@example.com": 2,
+      "known-well@users.noreply.github.com": 1,
+      "plain@example.com": 1,
+    });
+    await working(() => place.until(honest.id, "completed"));
+    // A day later its own page is read.
+    await pool.query("update leaderboard.contributor_emails set checked_at = checked_at - interval '25 hours'");
+    await place.lookUpAgain(honest.id);
+    await working(() => place.until(honest.id, "completed"));
+    const evil = await place.counted("evil/evil", {
+      "1+known-well@users.noreply.github.com": 1,
+      "plain@example.com": 1,
+    });
+    await pool.query("update leaderboard.commit_data set author_name = 'Buy pills' where repository_id = $1", [
+      evil.id,
+    ]);
+    await working(() => place.until(evil.id, "completed"));
+    const names = async (id: string) =>
+      (await readContributors(pool, id, { limit: 10 })).rows.map(({ name }) => name).sort();
+    expect(await names(honest.id)).toEqual(["Known Well", "Plain"]);
+    expect(await names(evil.id)).toEqual(["Buy pills", "Known Well"]);
+    const { rows } = await pool.query(
+      "select github_id::integer from leaderboard.contributors where login = 'known-well'",
+    );
+    expect(rows).toEqual([{ github_id: 77 }]);
+  });
+
+  it("and what another has found out of an address reaches its board when it is looked up again", async () => {
+    const one = await place.counted("acme/one", { "late@example.com": 1 });
+    const two = await place.counted("acme/two", { "late@example.com": 2 });
+    await working(async () => {
+      await place.until(one.id, "completed");
+      await place.until(two.id, "completed");
+      USERS.push({ login: "late", id: 88, name: null, email: "late@example.com" });
+      await pool.query(
+        "update leaderboard.contributor_emails set checked_at = checked_at - interval '25 hours' where email = 'late@example.com'",
+      );
+      await place.lookUpAgain(one.id);
+      await place.until(one.id, "completed");
+      expect(await board(one.id)).toEqual([["late", 1]]);
+      expect(await place.lookUpAgain(two.id)).toMatchObject({ lookups: 0, jobs: 0 });
+    });
+    expect(await board(two.id)).toEqual([["late", 2]]);
   });
 });
 
@@ -268,7 +338,7 @@ it("a question is asked for nothing but an address", async () => {
     "ü@example.com ",
   ];
   for (const email of [...hostile, "fine+tag@sub.example.co.uk", "o'neil@example.com"]) {
-    await find({ email, name: "", login: null, etag: null }, stub as never);
+    await find({ email, login: null, githubId: null, etag: null }, stub as never);
   }
   expect(asks).toEqual(["fine+tag@sub.example.co.uk", "o'neil@example.com"]);
 });

@@ -12,22 +12,28 @@ interface Kept {
 /** Something that was begun and is so old belongs to an attempt that died. */
 const ABANDONED_MS = 6 * 3600_000;
 
-/** Removes what was not used for longest until this one fits in. */
-export async function makeRoom({ folder, bytes }: NonNullable<Settings["cache"]>, fresh: string): Promise<void> {
+/** Removes what was not used for longest until this one fits in. What was used in the last `inUseMs` may still be: other workers of this machine have the same folder. */
+export async function makeRoom(
+  { folder, bytes }: NonNullable<Settings["cache"]>,
+  fresh: string,
+  inUseMs: number,
+): Promise<void> {
   const kept: Kept[] = [];
+  let all = await sizeOf(fresh);
   for (const name of await fs.readdir(folder).catch(() => [])) {
     const place = path.join(folder, name);
     const found = await fs.stat(place).catch(() => undefined);
     if (!found?.isDirectory() || place === fresh) continue;
     if (/\.new$/.test(name)) {
       if (Date.now() - found.mtimeMs > ABANDONED_MS) await fs.rm(place, { recursive: true, force: true });
+      else all += await sizeOf(place);
       continue;
     }
     if (/\.git$/.test(name)) kept.push({ place, bytes: await sizeOf(place), usedAt: found.mtimeMs });
   }
-  let all = kept.reduce((sum, one) => sum + one.bytes, await sizeOf(fresh));
+  all += kept.reduce((sum, one) => sum + one.bytes, 0);
   for (const one of kept.sort((a, b) => a.usedAt - b.usedAt)) {
-    if (all <= bytes) break;
+    if (all <= bytes || Date.now() - one.usedAt < inUseMs) break;
     await fs.rm(one.place, { recursive: true, force: true });
     all -= one.bytes;
   }

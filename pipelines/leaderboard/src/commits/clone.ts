@@ -24,6 +24,8 @@ export interface Clone {
 /** What is asked for, from the least on. Servers that do not know filters send everything; a server may also refuse one. */
 const FILTERS = ["tree:0", "blob:none", undefined] as const;
 const HEAD = "refs/leaderboard/head";
+/** Git takes the square of its lines: 1 MB is a second, 20 MB are hours. */
+const LARGEST_MAILMAP = 2 ** 20;
 const COMMIT = /^[0-9a-f]{40}(?:[0-9a-f]{24})?$/;
 
 /** Runs `work` on an up-to-date clone. What git says when it fails becomes a sentence. */
@@ -74,14 +76,14 @@ export async function withClone<T>(
 
     if (kept && (await fs.stat(kept).catch(() => undefined))) {
       const known = await refresh(step, open(kept), kept, remote.url);
-      if (known) return await work(known);
+      if (known) return await work(known).catch((error) => given(error, kept));
     }
     const fresh = path.join(kept ? path.dirname(kept) : scratch, `${randomUUID()}.new`);
     try {
       await fs.mkdir(fresh, { recursive: true, mode: 0o700 });
       const made = await fetchAnew(step, open(fresh), fresh, remote.url);
       if (!kept || !cache) return await work(made);
-      await makeRoom(cache, fresh);
+      await makeRoom(cache, fresh, limits.cloneMs);
       await fs.rm(kept, { recursive: true, force: true });
       await fs.rename(fresh, kept);
       return await work({ ...made, git: open(kept) });
@@ -93,6 +95,12 @@ export async function withClone<T>(
   }
 }
 
+/** Git has failed on it: the next attempt makes it anew. */
+async function given(error: unknown, kept: string): Promise<never> {
+  if (error instanceof ExecError && error.kind === "exit") await fs.rm(kept, { recursive: true, force: true });
+  throw error;
+}
+
 /** What is new since the last reading. Undefined when the clone is of no use any more: it is made anew then. */
 async function refresh(step: StepHandle, git: Git, folder: string, url: string): Promise<Clone | undefined> {
   const now = new Date();
@@ -101,10 +109,11 @@ async function refresh(step: StepHandle, git: Git, folder: string, url: string):
     await git.fetch(fetchArgs(folder, undefined));
     // The one that was used last is the last to go.
     await fs.utimes(folder, now, now);
-    return await lookAt(git, folder, undefined);
+    return await lookAt(step, git, folder, undefined);
   } catch (error) {
-    // What another attempt would meet again is met again below, by the clone.
-    if (step.signal.aborted || !(error instanceof ExecError)) throw error;
+    // What another attempt would meet again is met again below, by the clone. One that has become too large may only have gathered too much.
+    const tooLarge = (error as { code?: unknown }).code === "CLONE_TOO_LARGE";
+    if (step.signal.aborted || !(error instanceof ExecError || tooLarge)) throw error;
     step.log.info("The clone of the last reading cannot be used - it is made anew");
     return undefined;
   }
@@ -120,7 +129,7 @@ async function fetchAnew(step: StepHandle, git: Git, folder: string, url: string
       const { stderr } = await git.fetch(fetchArgs(folder, filter));
       const ignored = /filtering not recognized by server/.test(stderr);
       if (ignored) step.log.info("The server knows no filters and has sent the whole repository");
-      return await lookAt(git, folder, ignored ? undefined : filter);
+      return await lookAt(step, git, folder, ignored ? undefined : filter);
     } catch (error) {
       if (error instanceof ExecError && /couldn't find remote ref HEAD/.test(error.stderr)) throw emptyRepository();
       if (filter === undefined || !isRefused(error)) throw error;
@@ -135,35 +144,51 @@ function inClone(folder: string): string[] {
   return ["-c", "fetch.fsckObjects=false", "-c", "transfer.fsckObjects=false", `--git-dir=${folder}`];
 }
 
+/** What is there already says nothing about this one. */
+const OBJECT = ["-c", "fetch.negotiationAlgorithm=noop"];
+
 /** Whatever the default branch is called. */
-function fetchArgs(folder: string, filter: string | undefined): string[] {
+function fetchArgs(folder: string, filter: string | undefined, what = `+HEAD:${HEAD}`): string[] {
   return [
     ...inClone(folder),
     ...["fetch", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-progress"],
     ...(filter === undefined ? [] : [`--filter=${filter}`]),
-    ...["origin", `+HEAD:${HEAD}`],
+    ...["origin", what],
   ];
 }
 
-async function lookAt(git: Git, folder: string, filter: string | undefined): Promise<Clone> {
+async function lookAt(step: StepHandle, git: Git, folder: string, filter: string | undefined): Promise<Clone> {
   const { stdout } = await git.local(["rev-parse", "--verify", "--quiet", `${HEAD}^{commit}`], {
     okCodes: [0, 1, 128],
   });
   const head = stdout.trim();
   if (!COMMIT.test(head)) throw emptyRepository();
-  // The folder of the newest commit is not there yet: asking for a name in it fetches it, and then the file.
-  const named = await git
-    .fetch([...inClone(folder), "rev-parse", "--verify", "--quiet", `${HEAD}:.mailmap`])
-    .catch(noMailmap);
-  const mailmap = named?.stdout.trim() || null;
-  if (mailmap !== null) await git.fetch([...inClone(folder), "cat-file", "-e", mailmap]);
-  return { git, head, mailmap, objects: filter === "tree:0" ? await countObjects(git) : undefined };
+  return {
+    git,
+    head,
+    mailmap: await mailmapAt(step, git, folder, head),
+    objects: filter === "tree:0" ? await countObjects(git) : undefined,
+  };
 }
 
-/** With --quiet, a name that is not there is an exit code and no word. */
-function noMailmap(error: unknown): undefined {
-  if (error instanceof ExecError && error.kind === "exit" && error.stderr.trim() === "") return undefined;
-  throw error;
+/** The folder of the newest commit, that one alone, and the file in it: in a clone without folders neither is there yet. */
+async function mailmapAt(step: StepHandle, git: Git, folder: string, head: string): Promise<string | null> {
+  const left = await git.local(["config", "--get", "remote.origin.partialclonefilter"], { okCodes: [0, 1] });
+  const filter = left.stdout.trim();
+  // Asked for by name: a git that finds out by itself that something is missing fetches all the folders below, each time.
+  const fetchObject = (object: string, but: string) => git.fetch([...OBJECT, ...fetchArgs(folder, but, object)]);
+
+  const tree = (await git.local(["log", "-1", "--format=%T", head, "--"])).stdout.trim();
+  if (filter === "tree:0") await fetchObject(tree, filter);
+  const listed = await git.local(["ls-tree", tree, "--", ".mailmap"]);
+  // No link, no folder, no submodule.
+  const [, blob] = /^100(?:644|755) blob ([0-9a-f]+)\t/.exec(listed.stdout) ?? [];
+  if (blob === undefined) return null;
+  if (filter !== "") await fetchObject(blob, "blob:none");
+  const size = Number((await git.local(["cat-file", "-s", blob])).stdout);
+  if (size <= LARGEST_MAILMAP) return blob;
+  step.log.warn("The .mailmap is larger than 1 MB and is not respected");
+  return null;
 }
 
 async function countObjects(git: Git): Promise<number | undefined> {

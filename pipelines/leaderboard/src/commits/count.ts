@@ -1,11 +1,14 @@
 // Counts commits by author as git tells of them, line by line. Held in memory are some thousands of addresses at a time, however many commits and authors there are.
-import { createHash } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
+import { namedBy } from "../noreply.ts";
 import type { Clone } from "./clone.ts";
 
 export interface Count {
   email: string;
   /** As it stands in the newest commit. */
   name: string;
+  /** Whom the address names itself. */
+  login: string | null;
   commits: number;
 }
 
@@ -24,10 +27,7 @@ const PROGRESS_EVERY = 5000;
 const LONGEST_EMAIL = 1000;
 const LONGEST_NAME = 200;
 
-/** A line that does not begin so is the rest of a name with a carriage return in it. */
-const BEGIN = "\u0001";
-const BETWEEN = "\u0002";
-const FORMAT = "--format=%x01%aE%x02%aN";
+const BETWEEN = "\u0001";
 
 /** Answers how many commits there were. */
 export async function countCommits(
@@ -37,18 +37,23 @@ export async function countCommits(
   const counts = new Map<string, Count>();
   let commits = 0;
   const options = ["-c", `mailmap.blob=${mailmap ?? ""}`, "-c", "mailmap.file=", "-c", "log.showSignature=false"];
+  // A name with a carriage return in it is two lines. What begins a commit is known to nobody who could have written it there.
+  const mark = `${randomUUID()} `;
   const range = since === undefined ? [head] : [head, `^${since}`];
-  const lines = git.local([...options, "log", "--encoding=UTF-8", "--no-color", FORMAT, ...range, "--"], {
-    maxOutput: 64 * 1024,
-  });
+  const lines = git.local(
+    [...options, "log", "--encoding=UTF-8", "--no-color", `--format=${mark}%aE%x01%aN`, ...range, "--"],
+    {
+      maxOutput: 64 * 1024,
+    },
+  );
   for await (const line of lines) {
-    if (!line.startsWith(BEGIN)) continue;
-    const [email = "", name = ""] = line.slice(1).split(BETWEEN, 2);
+    if (!line.startsWith(mark)) continue;
+    const [email = "", name = ""] = line.slice(mark.length).split(BETWEEN, 2);
     commits += 1;
     const key = emailOf(email);
     const known = counts.get(key);
     if (known) known.commits += 1;
-    else counts.set(key, { email: key, name: nameOf(name), commits: 1 });
+    else counts.set(key, { email: key, name: nameOf(name), login: namedBy(key) ?? null, commits: 1 });
     if (counts.size >= MOST_AUTHORS) {
       await flush([...counts.values()]);
       counts.clear();

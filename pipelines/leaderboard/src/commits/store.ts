@@ -51,14 +51,15 @@ export async function addCounts(
   counts: readonly Count[],
 ): Promise<void> {
   await pool.query(
-    `insert into leaderboard.counted as c (job_id, fence, author_email, author_name, commits)
-     select $1, $2, g.email, g.name, g.commits from unnest($3::text[], $4::text[], $5::bigint[]) g (email, name, commits)
+    `insert into leaderboard.counted as c (job_id, fence, author_email, author_name, login, commits)
+     select $1, $2, g.email, g.name, g.login, g.commits from unnest($3::text[], $4::text[], $5::text[], $6::bigint[]) g (email, name, login, commits)
      on conflict (job_id, fence, author_email) do update set commits = c.commits + excluded.commits`,
     [
       jobId,
       fence,
       counts.map(({ email }) => email),
       counts.map(({ name }) => name),
+      counts.map(({ login }) => login),
       counts.map(({ commits }) => commits),
     ],
   );

@@ -1,7 +1,7 @@
 // GitHub, asked through Octokit. How often it may be asked is not Octokit's business: each call is a use of a limit that all workers share, and when the budget is
 // gone the job goes back to the table instead of waiting here.
 import { Octokit } from "@octokit/core";
-import { Pause } from "stillwake";
+import type { Limit } from "stillwake";
 import type { JobContext } from "stillwake/worker";
 import { z } from "zod";
 import { github, reads, searches } from "../contract.ts";
@@ -19,6 +19,8 @@ export class Trouble extends Error {
   override readonly name = "Trouble";
 }
 
+class TokenRefused extends Error {}
+
 export interface GitHub {
   /** Calls that were made. */
   readonly calls: number;
@@ -33,7 +35,13 @@ const PATIENCE_MS = 30_000;
 /** A question that cannot be asked is one that nobody is found by; nothing is gained by asking it again. */
 const NOBODY = [404, 410, 422];
 
-const found = z.object({ items: z.array(z.object({ login: z.string().min(1).max(100), id: z.int() })) });
+/** So long nobody asks after GitHub has refused the token. */
+const REFUSED_SECONDS = 900;
+
+const found = z.object({
+  incomplete_results: z.boolean().optional(),
+  items: z.array(z.object({ login: z.string().min(1).max(100), id: z.int() })),
+});
 const profile = z.object({ login: z.string().min(1).max(100), id: z.int(), name: z.string().max(500).nullish() });
 
 export function openGitHub(job: JobContext, settings: Pick<Settings, "githubApiUrl" | "githubToken">): GitHub {
@@ -46,12 +54,20 @@ export function openGitHub(job: JobContext, settings: Pick<Settings, "githubApiU
     ...(githubToken !== undefined && { auth: githubToken }),
     log: { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} },
   });
-  const under = (limit: typeof searches) => ({
+  const under = (limit: Limit) => ({
     fetch: async (url: string, init: RequestInit) => {
       calls += 1;
       return job.fetch(url, { ...init, signal: AbortSignal.timeout(PATIENCE_MS) }, { limit, breaker: github });
     },
   });
+  const asked = (limit: Limit, call: Promise<Answer>) =>
+    answerOf(call).catch((error) => (error instanceof TokenRefused ? refuse(limit) : Promise.reject(error)));
+  /** What holds for one call holds for all of them: nobody asks for a while, and no attempt is charged for it. Does not return. */
+  const refuse = async (limit: Limit): Promise<never> => {
+    job.log.error("GitHub refuses the token - set LEADERBOARD_GITHUB_TOKEN of the users' workers to one that is valid");
+    await job.observe(limit, { status: 429, headers: new Headers({ "retry-after": String(REFUSED_SECONDS) }) });
+    throw new Trouble("GitHub refuses the token");
+  };
   return {
     get calls() {
       return calls;
@@ -59,6 +75,7 @@ export function openGitHub(job: JobContext, settings: Pick<Settings, "githubApiU
 
     async userByEmail(email) {
       const answer = await asked(
+        searches,
         octokit.request("GET /search/users", {
           q: `"${email}" in:email type:user`,
           per_page: 1,
@@ -66,12 +83,15 @@ export function openGitHub(job: JobContext, settings: Pick<Settings, "githubApiU
         }),
       );
       if (answer === undefined || answer === "unchanged") return undefined;
-      const [first] = read(found, answer).items;
+      const { items, incomplete_results: incomplete } = read(found, answer);
+      const [first] = items;
+      if (!first && incomplete) throw new Trouble("GitHub has not searched to the end");
       return first && { login: first.login, githubId: first.id, name: null, etag: null };
     },
 
     async user(login, etag) {
       const answer = await asked(
+        reads,
         octokit.request("GET /users/{username}", {
           username: login,
           headers: etag === null ? {} : { "if-none-match": etag },
@@ -92,7 +112,7 @@ interface Answer {
 }
 
 /** What the answer means: there is one, it has not changed, or nobody is there. */
-async function asked(call: Promise<Answer>): Promise<Answer | "unchanged" | undefined> {
+async function answerOf(call: Promise<Answer>): Promise<Answer | "unchanged" | undefined> {
   try {
     const answer = await call;
     // It is still working the answer out.
@@ -105,14 +125,8 @@ async function asked(call: Promise<Answer>): Promise<Answer | "unchanged" | unde
     if (!response) throw networkTrouble(cause ?? error) ?? cause ?? error;
     if (status === 304) return "unchanged";
     if (status !== undefined && NOBODY.includes(status)) return undefined;
-    if (status === 401 || status === 403) {
-      throw new Pause(
-        `GitHub lets us ask nothing (HTTP ${status}) - check LEADERBOARD_GITHUB_TOKEN of the users' workers`,
-        {
-          resumeIn: "1h",
-        },
-      );
-    }
+    if (status === 401) throw new TokenRefused();
+    // A 403 for want of budget has ended the attempt already.
     throw new Trouble(`GitHub answered with HTTP ${status}`);
   }
 }

@@ -15,7 +15,7 @@ export default implement(users, async (job, batch) => {
 
   // In every attempt: another repository's batch may have found some of them by now.
   const { known, completed } = await settleKnown(pool, batch);
-  if (known > 0) job.log.info(`${contributors(known)} known already`);
+  if (known > 0) job.log.info(`${contributors(known)} known by now`);
   if (completed) job.log.success("Leaderboard complete");
 
   return job.step(

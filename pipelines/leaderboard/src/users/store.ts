@@ -21,7 +21,7 @@ export async function settleKnown(pool: pg.Pool, of: Batch): Promise<{ known: nu
 /** The busiest first. */
 export async function unprocessed(pool: pg.Pool, of: Batch): Promise<Address[]> {
   const { rows } = await pool.query(
-    `select d.author_email as email, d.author_name as name, c.login, c.etag
+    `select d.author_email as email, c.login, c.github_id::float8 as "githubId", c.etag
      from leaderboard.commit_data d
      left join leaderboard.contributor_emails e on e.email = d.author_email and e.source = 'search'
      left join leaderboard.contributors c on c.id = e.contributor_id

@@ -15,6 +15,7 @@ import { buildPackage, ROOT } from "../../../../test/setup/build.ts";
 import { freshDatabase } from "../../../../test/setup/database.ts";
 import { BATCH, users } from "../../src/contract.ts";
 import { type GitHubOptions, type GitHubServer, serveGitHub } from "../../src/demo/github-server.ts";
+import { namedBy } from "../../src/noreply.ts";
 import { ask, lookUpAgain, type Repository, readRepository } from "../../src/repositories.ts";
 import { loginFor, migrate } from "../../src/tables.ts";
 
@@ -97,9 +98,9 @@ export async function stage(): Promise<Stage> {
       const { id, reading } = await self.ask(repository);
       await pool.query("select leaderboard.begin_reading($1, $2)", [id, reading]);
       await pool.query(
-        `insert into leaderboard.counted (job_id, fence, author_email, author_name, commits)
-         select $1, 1, key, initcap(split_part(key, '@', 1)), value::bigint from jsonb_each_text($2)`,
-        [reading, commits],
+        `insert into leaderboard.counted (job_id, fence, author_email, author_name, commits, login)
+         select $1, 1, key, initcap(split_part(key, '@', 1)), value::bigint, $3::jsonb ->> key from jsonb_each_text($2)`,
+        [reading, commits, Object.fromEntries(Object.keys(commits).map((email) => [email, namedBy(email)]))],
       );
       const { rows } = await pool.query(
         "select batches from leaderboard.end_reading($1, $2, 1, true, 'head', null, $3)",
@@ -123,7 +124,7 @@ export async function stage(): Promise<Stage> {
     },
     async until(id, ...statuses) {
       await waitFor(async () => statuses.includes((await readRepository(pool, id)).status), {
-        timeout: LONG,
+        timeout: 4 * LONG,
         what: `the repository to be ${statuses.join(" or ")}`,
       });
       return readRepository(pool, id);

@@ -61,7 +61,7 @@ function Row({ of, open }: { of: Contributor; open: boolean }) {
           </span>
         </span>
       </th>
-      <td className="number" data-label="commits">
+      <td className="number" data-label={of.commits === 1 ? "commit" : "commits"}>
         {count(of.commits)}
       </td>
       <td>

@@ -6,7 +6,7 @@ import fs from "node:fs";
 import path from "node:path";
 import { install } from "../../../../test/setup/debian.ts";
 
-export interface Ended {
+interface Ended {
   code: number | null;
   stdout: string;
   stderr: string;
