@@ -8,7 +8,10 @@ import { pathToFileURL } from "node:url";
 import { mutants } from "../test/mutants/mutants.mjs";
 import { ensure, inRoot } from "./ensure.mjs";
 
-const COPIED = ["sql", "src", "test", "web", "dist/web", "package.json", "tsconfig.json", "vitest.config.ts"];
+const COPIED = [
+  ...["sql", "src", "test", "web", "dist/web", "package.json", "tsconfig.json", "vitest.config.ts"],
+  ...["src", "test", "tables.sql", "package.json", "tsconfig.json"].map((part) => `pipelines/leaderboard/${part}`),
+];
 /** For one mutant, and for all tests together on an engine without a fault. */
 const TIME_LIMIT_MS = 180_000;
 const WHOLE_LIMIT_MS = 900_000;

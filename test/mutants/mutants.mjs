@@ -5,6 +5,7 @@
 
 import { costsMutants } from "./costs.mjs";
 import { door } from "./door.mjs";
+import { leaderboardMutants } from "./leaderboard.mjs";
 import { machinesMutants } from "./machines.mjs";
 import { view } from "./view.mjs";
 
@@ -1663,4 +1664,5 @@ export const mutants = [
   ...view,
   ...machinesMutants,
   ...costsMutants,
+  ...leaderboardMutants,
 ];

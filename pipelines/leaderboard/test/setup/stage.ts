@@ -50,8 +50,8 @@ export interface Stage {
   history(id: string): Promise<string[]>;
 }
 
-/** At the top of a file. */
-export async function stage(): Promise<Stage> {
+/** At the top of a file. One that starts no worker needs nothing built. */
+export async function stage({ build = true } = {}): Promise<Stage> {
   const { url } = await freshDatabase();
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-leaderboard-"));
   const root = path.join(folder, "repositories");
@@ -67,7 +67,7 @@ export async function stage(): Promise<Stage> {
     LEADERBOARD_GITHUB_URL: git.url,
     LEADERBOARD_ALLOW_ADDRESSES: "127.0.0.1/32",
   };
-  beforeAll(() => buildPackage(), LONG);
+  if (build) beforeAll(() => buildPackage(), LONG);
   afterAll(async () => {
     for (const server of opened) await server.close();
     await git.close();
@@ -106,6 +106,8 @@ export async function stage(): Promise<Stage> {
         "select batches from leaderboard.end_reading($1, $2, 1, true, 'head', null, $3)",
         [id, reading, BATCH],
       );
+      // Nobody is to read it any more.
+      await stillwake.cancel(reading);
       const batches = Array.from({ length: rows[0].batches }, (_, batch) => ({ repositoryId: id, reading, batch }));
       return { id, jobs: (await stillwake.enqueueMany(users, batches)).map((job) => job.id) };
     },

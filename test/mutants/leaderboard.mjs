@@ -1,0 +1,57 @@
+// Mutants of the leaderboard: who completes a repository and when, and whose counts are stored.
+
+const COMPLETION = "pipelines/leaderboard/test/completion.test.ts";
+const tables = (old, text) => ({ file: "pipelines/leaderboard/tables.sql", old, new: text });
+
+/** @type {{ name: string, killedBy: string, only?: string, edits: { file: string, old: string, new: string }[] }[]} */
+export const leaderboardMutants = [
+  {
+    name: "leaderboard: two who mark the last addresses do not see one another",
+    killedBy: COMPLETION,
+    edits: [tables("for no key update;\n  if p_login is not null then", ";\n  if p_login is not null then")],
+  },
+  {
+    name: "leaderboard: a repository is completed while addresses are left",
+    killedBy: COMPLETION,
+    edits: [
+      tables(
+        "r.status = 'users_processing'\n      and not exists (select from leaderboard.commit_data d where d.repository_id = p_repository and not d.processed)",
+        "r.status = 'users_processing'",
+      ),
+    ],
+  },
+  {
+    name: "leaderboard: an old batch completes a repository that is read anew",
+    killedBy: COMPLETION,
+    edits: [tables("r.id = p_repository and r.status = 'users_processing'\n", "r.id = p_repository\n")],
+  },
+  {
+    name: "leaderboard: what a dead attempt has counted is stored too",
+    killedBy: COMPLETION,
+    edits: [
+      tables(
+        "from leaderboard.counted c where c.job_id = p_job and c.fence = p_fence order by c.author_email\n  on conflict (repository_id",
+        "from leaderboard.counted c where c.job_id = p_job and c.fence = least(p_fence, 1) order by c.author_email\n  on conflict (repository_id",
+      ),
+    ],
+  },
+  {
+    name: "leaderboard: a reading that has ended is ended again",
+    killedBy: COMPLETION,
+    edits: [
+      tables(
+        "r.status in ('pending', 'commits_processing', 'failed') for no key update",
+        "r.status in ('pending', 'commits_processing', 'failed', 'users_processing') for no key update",
+      ),
+      tables(
+        "('users_processing', 'pending'),",
+        "('users_processing', 'pending'), ('users_processing', 'commits_processing'),",
+      ),
+    ],
+  },
+  {
+    name: "leaderboard: the board is not added up when an address is marked",
+    killedBy: COMPLETION,
+    edits: [tables("array[v_contributor, v_before]", "array[v_before]")],
+  },
+];
