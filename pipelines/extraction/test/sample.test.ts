@@ -62,7 +62,7 @@ it(`finds in ${which} what the tools find, in hardly more time`, { timeout: 240_
         { kind: "pkg:pypi", count: 3 },
       ]);
     }
-    // Of the saved advisories; test/advisories has them by name.
+    // Of the saved advisories; vulnerabilities.test.ts has them by name.
     expect((job.output as { vulnerabilities: { total: number } }).vulnerabilities.total).toBe(theirs ? 15 : 10);
     expect(lines.filter((line) => line.startsWith("error"))).toEqual([]);
 
