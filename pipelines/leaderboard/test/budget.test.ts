@@ -14,7 +14,7 @@ import { PIPELINES, stage } from "./setup/stage.ts";
 const place = await stage();
 const { pool, root } = place;
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
-const EMAILS = FULL ? 5000 : 240;
+const EMAILS = FULL ? 5000 : 160;
 const WINDOW_MS = FULL ? 20_000 : 10_000;
 /** So long a process has to see that there is nothing to do, and to end. */
 const LEAVING_MS = 4000;

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
 import { serveRepositories } from "@stillwake/kit/demo/git-server";
+import { waitFor } from "stillwake/testing";
 import { describe, expect, it } from "vitest";
 import { git, importRepository } from "../src/demo/fast-import.ts";
 import { makeRepository, shortlog } from "./setup/big-repository.ts";
@@ -322,18 +323,23 @@ it("a reading that failed while it stored can be retried by hand", async () => {
     `create function public.refuses() returns trigger language plpgsql as 'begin raise exception ''no room''; end';
      create trigger refuses before insert on leaderboard.commit_data for each row execute function public.refuses()`,
   );
-  const { id, job } = await read("acme/retried");
-  expect(job.state).toBe("failed");
-  await pool.query("drop function public.refuses cascade; select leaderboard.record_ends()");
-  await stillwake.retry(job.id);
+  const { id, reading } = await place.ask("acme/retried");
+  await pool.query("update stillwake.live_jobs set max_attempts = 1 where id = $1", [reading]);
   const worker = place.worker("commits");
   await worker.start();
   try {
-    expect((await place.ended(job.id)).job.state).toBe("completed");
+    expect((await place.ended(reading)).job.state).toBe("failed");
+    await pool.query("drop function public.refuses cascade; select leaderboard.record_ends()");
+    await stillwake.retry(reading);
+    await waitFor(async () => (await stillwake.get(reading)).state === "completed", { timeout: 30_000 });
   } finally {
     await worker.stop();
   }
   expect(await counts(id)).toEqual({ "a@example.com": 1, "b@example.com": 1 });
+  expect(await place.history(id)).toEqual([
+    ...["pending", "commits_processing", "failed"],
+    ...["commits_processing", "users_processing"],
+  ]);
 });
 
 it("a reading whose place another one has taken writes nothing", async () => {
