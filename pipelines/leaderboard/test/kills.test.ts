@@ -131,7 +131,7 @@ it(`${RUNS} repositories are completed once each, whoever dies`, { timeout: RUNS
       await start(death.of, { STILLWAKE_CRASH: death.point });
     }
     const { id, reading } = await place.ask(`acme/run-${run}`);
-    if (death.at === "time") setTimeout(() => dies(death.of), death.ms);
+    const timer = death.at === "time" ? setTimeout(() => dies(death.of), death.ms) : undefined;
     if (death.at === "git") {
       const many = () => git.requests.length - gitCalls >= death.call;
       await waitFor(async () => many() || (await stillwake.get(reading)).endedAt !== null, {
@@ -167,6 +167,8 @@ it(`${RUNS} repositories are completed once each, whoever dies`, { timeout: RUNS
       timeout: TIME,
       what: `${words}: the reading to end`,
     });
+    // One that was so quick dies another time.
+    clearTimeout(timer);
     await died;
     readAgain += git.requests.length - whenCounted;
 
