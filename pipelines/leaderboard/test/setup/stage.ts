@@ -106,8 +106,6 @@ export async function stage({ build = true } = {}): Promise<Stage> {
         "select batches from leaderboard.end_reading($1, $2, 1, true, 'head', null, $3)",
         [id, reading, BATCH],
       );
-      // Nobody is to read it any more.
-      await stillwake.cancel(reading);
       const batches = Array.from({ length: rows[0].batches }, (_, batch) => ({ repositoryId: id, reading, batch }));
       return { id, jobs: (await stillwake.enqueueMany(users, batches)).map((job) => job.id) };
     },
