@@ -1,12 +1,28 @@
-// A reporter for scripts/test.mjs: which files have failed, and whether anything went wrong outside of all tests.
+// A reporter for scripts/test.mjs: which files have failed, and with what. A file in which an error was caught by nobody has failed as well, though all its tests
+// have passed; an error of no file at all is nobody's.
 import fs from "node:fs";
 import path from "node:path";
 
 export default class FailedFiles {
   onTestRunEnd(modules, unhandled) {
-    const files = modules
-      .filter((one) => one.state() === "failed")
-      .map((one) => path.relative(process.cwd(), one.moduleId));
-    fs.writeFileSync(process.env.STILLWAKE_FAILED_FILES, JSON.stringify({ files, unhandled: unhandled.length }));
+    const failed = new Map();
+    const add = (file, error) => {
+      const name = file === undefined ? "" : path.relative(process.cwd(), file);
+      failed.set(name, [...(failed.get(name) ?? []), error]);
+    };
+    for (const module of modules) {
+      if (module.state() !== "failed") continue;
+      for (const error of module.errors()) add(module.moduleId, summary(error));
+      for (const test of module.children.allTests("failed"))
+        for (const error of test.result().errors ?? []) add(module.moduleId, `${test.fullName}: ${summary(error)}`);
+      if (!failed.has(path.relative(process.cwd(), module.moduleId))) add(module.moduleId, "a hook or suite failed");
+    }
+    for (const error of unhandled) add(error.VITEST_TEST_PATH, `caught by no test: ${summary(error)}`);
+    fs.writeFileSync(process.env.STILLWAKE_FAILED_FILES, JSON.stringify(Object.fromEntries(failed)));
   }
+}
+
+function summary({ name, message, stack }) {
+  const where = String(stack ?? "").match(/^\s+at .*$/gm) ?? [];
+  return [`${name}: ${String(message).slice(0, 2000)}`, ...where.slice(0, 8)].join("\n");
 }

@@ -1,7 +1,7 @@
 // npm test: the static checks and then the tests. With arguments (npm test -- test/claim) only the named tests run.
 //
 // The tests kill processes and watch clocks, two files beside one another on whatever processors there are. When a few files have failed in a whole run they are
-// run once more, alone: what fails then has failed. What passes then is named at the end, with its first failure above, because it wants looking after.
+// run once more, alone: what fails then has failed. What passes then is named at the end, with its first failure, because it wants looking after.
 import { spawn } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
@@ -23,12 +23,15 @@ const env = { ...process.env, ...plain, STILLWAKE_FAILED_FILES: found };
 let status = await run(
   chosen.length > 0 ? chosen : ["--reporter=default", `--reporter=${inRoot("scripts/failed-files.mjs")}`],
 );
-const again = status === 1 && chosen.length === 0 ? failedFiles() : [];
-if (again.length > 0) {
+const first = status === 1 && chosen.length === 0 ? failures() : {};
+const again = Object.keys(first);
+if (again.length > 0 && again.length <= MOST_AGAIN && !again.includes("")) {
   console.error(`\nOnce more, alone: ${again.join(", ")}\n`);
   status = await run(["--maxWorkers=1", ...again]);
-  if (status === 0) console.error(`\nFailed beside other tests and passed alone (see above): ${again.join(", ")}`);
+  if (status === 0) console.error("\nFailed beside other tests and passed alone:");
 }
+// At the end, where whoever reads the end of a log finds them.
+for (const [file, errors] of Object.entries(first)) console.error(`\n${[file, ...errors].join("\n")}`);
 fs.rmSync(path.dirname(found), { recursive: true, force: true });
 if (!sound) console.error("The tests ran, but a check before them failed; see above.");
 process.exit(status === 0 && sound ? 0 : status || 1);
@@ -50,12 +53,11 @@ function run(args) {
   });
 }
 
-/** None when they are many, or when something went wrong outside of all tests. */
-function failedFiles() {
+/** What went wrong in which file; under "" what went wrong in none of them. */
+function failures() {
   try {
-    const { files, unhandled } = JSON.parse(fs.readFileSync(found, "utf8"));
-    return unhandled === 0 && files.length <= MOST_AGAIN ? files : [];
+    return JSON.parse(fs.readFileSync(found, "utf8"));
   } catch {
-    return [];
+    return {};
   }
 }

@@ -20,10 +20,24 @@ describe("a test database", () => {
     await using second = await testDatabase({ server: inject("server"), template: first.name });
     const copy = await connect(second.url);
     await copy.query("insert into own values (1)");
-    expect((await (await connect(first.url)).query("select * from own")).rows).toEqual([]);
+    await copy.end();
+    const original = await connect(first.url);
+    expect((await original.query("select * from own")).rows).toEqual([]);
+    await original.end();
   });
 
-  it("can be dropped while somebody is connected to it", async () => {
+  it("lets whoever is about to leave finish before it is dropped", async () => {
+    const doomed = await testDatabase({ server: inject("server") });
+    const client = await connect(doomed.url);
+    const [said] = await Promise.all([
+      client.query("select 'said' as word from pg_sleep(0.5)").finally(() => client.end()),
+      doomed.drop(),
+    ]);
+    expect(said.rows).toEqual([{ word: "said" }]);
+    await expect(connect(doomed.url)).rejects.toThrow(/does not exist/);
+  });
+
+  it("can be dropped while somebody stays connected to it", async () => {
     const doomed = await testDatabase({ server: inject("server") });
     await connect(doomed.url);
     await doomed.drop();
