@@ -8,6 +8,7 @@ import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
 import { commitFolder } from "@stillwake/kit/demo/git-server";
 import { afterAll, expect, it } from "vitest";
+import { FULL } from "../../../test/setup/aftermath.ts";
 import { recordFigure } from "../../../test/setup/figures.ts";
 import { faultyGitServer } from "../../kit/test/setup/git-server.ts";
 import { extraction } from "../src/contract.ts";
@@ -86,19 +87,30 @@ it(`finds in ${which} what the tools find, in hardly more time`, { timeout: 240_
       ]);
     }
 
-    const tookMs = job.endedAt!.getTime() - job.startedAt!.getTime();
-    const handMs = await byHand();
+    // In turns, so that what else the machine does befalls both.
+    const turns: { tookMs: number; handMs: number }[] = [];
+    for (let turn = 0; turn < (FULL ? 9 : 1); turn++) {
+      const { id } = await place.stillwake.enqueue(extraction, await place.input({ repository: "acme/sample" }));
+      const { startedAt, endedAt } = (await place.ended(id)).job;
+      turns.push({ tookMs: endedAt!.getTime() - startedAt!.getTime(), handMs: await byHand() });
+    }
+    const tookMs = median(turns.map((turn) => turn.tookMs));
+    const handMs = median(turns.map((turn) => turn.handMs));
     recordFigure(
       "extraction: time of a job over the tools by hand",
       tookMs / handMs,
       "×",
-      `${which}; ${Math.round(tookMs)} ms, tools ${Math.round(handMs)} ms`,
+      `${which}; ${Math.round(tookMs)} ms, tools ${Math.round(handMs)} ms; median of ${turns.length}`,
     );
     expect(tookMs).toBeGreaterThan(0);
   } finally {
     await worker.stop();
   }
 });
+
+function median(values: number[]): number {
+  return values.sort((a, b) => a - b)[Math.floor(values.length / 2)]!;
+}
 
 /** The same programs one after the other, as a person would call them. */
 async function byHand(): Promise<number> {
