@@ -111,9 +111,9 @@ begin
   if (old.status, new.status) not in (
     ('pending', 'commits_processing'), ('pending', 'failed'),
     ('commits_processing', 'pending'), ('commits_processing', 'users_processing'), ('commits_processing', 'completed'), ('commits_processing', 'failed'),
-    ('users_processing', 'completed'), ('users_processing', 'pending'),
+    ('users_processing', 'completed'), ('users_processing', 'pending'), ('users_processing', 'failed'),
     ('completed', 'pending'), ('completed', 'users_processing'),
-    ('failed', 'pending'), ('failed', 'commits_processing')
+    ('failed', 'pending'), ('failed', 'commits_processing'), ('failed', 'users_processing')
   ) then
     raise exception 'A repository that is % cannot become %', old.status, new.status using errcode = 'check_violation';
   end if;
@@ -191,7 +191,7 @@ begin
   where c.job_id = p_job and c.fence = p_fence order by c.author_email
   on conflict (email) do nothing;
   delete from leaderboard.counted c where c.job_id = p_job;
-  v_lookups := leaderboard.deal_out(p_repository, p_job, p_batch);
+  v_lookups := leaderboard.deal_out(p_repository, p_job, p_batch, '[]');
   perform leaderboard.rank(p_repository, null);
 
   return query
@@ -205,11 +205,13 @@ begin
 end
 $$;
 
--- Settles what needs no question, and numbers the rest (what is unprocessed, and what was last looked up a day ago) in batches for jobs to come. Answers how many addresses
--- those are. The caller holds the repository's row, and ranks. Tables that have just been filled are thought to be small, and a loop in a loop over 100,000 addresses would take hours: there are none here.
-create or replace function leaderboard.deal_out(p_repository uuid, p_reading uuid, p_batch integer) returns integer
+-- Settles what needs no question, and numbers the rest (what is unprocessed, and what was last looked up a day ago) in batches for jobs to come; what is in a batch of p_underway,
+-- [{"reading", "batch"}], is left to it. Answers how many addresses were dealt out. The caller holds the repository's row, and ranks. Tables that have just been filled are thought to be
+-- small, and a loop in a loop over 100,000 addresses would take hours: there are none here.
+drop function if exists leaderboard.deal_out(uuid, uuid, integer);
+create or replace function leaderboard.deal_out(p_repository uuid, p_reading uuid, p_batch integer, p_underway jsonb) returns integer
 language sql set search_path = pg_catalog, pg_temp set enable_nestloop = off as $$
-  update leaderboard.commit_data d set processed = false
+  update leaderboard.commit_data d set processed = false, reading = null, batch = null
   from leaderboard.contributor_emails e
   where d.repository_id = p_repository and d.processed and e.email = d.author_email and e.source <> 'noreply' and e.checked_at <= now() - interval '24 hours';
   -- Another repository's look-up may have found out more of somebody in the meantime.
@@ -222,6 +224,7 @@ language sql set search_path = pg_catalog, pg_temp set enable_nestloop = off as 
     from (
       select u.author_email, ((row_number() over (order by u.commit_count desc, u.author_email) - 1) / p_batch)::integer as batch
       from leaderboard.commit_data u where u.repository_id = p_repository and not u.processed
+        and not exists (select from jsonb_to_recordset(p_underway) w (reading uuid, batch integer) where w.reading = u.reading and w.batch = u.batch)
     ) n
     where d.repository_id = p_repository and d.author_email = n.author_email
     returning 1
@@ -260,6 +263,9 @@ declare
   v_contributors uuid[];
 begin
   perform from leaderboard.repositories r where r.id = p_repository for no key update;
+  -- Its reading was given up before it had dealt them out, and was retried by hand.
+  update leaderboard.repositories r set status = 'users_processing', error = null, updated_at = now()
+  where r.id = p_repository and r.status = 'failed' and r.reading = p_reading;
   with before as (
     select d.author_email, d.contributor_id from leaderboard.commit_data d
     where d.repository_id = p_repository and d.reading = p_reading and d.batch = p_batch and not d.processed
@@ -313,8 +319,9 @@ begin
 end
 $$;
 
--- Brings what the engine knows of readings that ended without our code: a job that failed, was cancelled, or whose machines died. Answers how many. Called by the API before
--- it reads. A record whose job is on its way again after it failed is brought back by begin_reading.
+-- Brings what the engine knows of readings that ended without our code: a job that failed, was cancelled, or whose machines died. One that ended so between storing and dealing out
+-- leaves addresses that no job will ask for: nobody is its child. Answers how many. Called by the API before it reads. A record whose job is on its way again after it failed is brought
+-- back by begin_reading, or by the first of its batches.
 create or replace function leaderboard.record_ends() returns integer
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -322,7 +329,9 @@ declare
   v_count integer;
 begin
   select array_agg(r.reading) into v_open from leaderboard.repositories r
-  where r.status in ('pending', 'commits_processing') and r.reading is not null;
+  where r.reading is not null and (r.status in ('pending', 'commits_processing') or r.status = 'users_processing' and exists (
+    select from leaderboard.commit_data d where d.repository_id = r.id and d.reading = r.reading and not d.processed
+  ));
   if v_open is null then
     return 0;
   end if;
@@ -335,7 +344,10 @@ begin
         else 'Its job is no longer there, and nobody has seen how it ended'
       end
     from unnest(v_open) o (id) left join known k on k.id = o.id
-    where r.reading = o.id and r.status in ('pending', 'commits_processing') and (k.id is null or k.state in ('failed', 'cancelled'))
+    where r.reading = o.id and case
+        when r.status in ('pending', 'commits_processing') then k.id is null or k.state in ('failed', 'cancelled')
+        when r.status = 'users_processing' then k.state in ('failed', 'cancelled') and not exists (select from stillwake.jobs s where s.parent_id = o.id)
+      end
     returning 1
   )
   select count(*)::integer into v_count from ended;

@@ -1,6 +1,7 @@
-// Mutants of the leaderboard: who completes a repository and when, and whose counts are stored.
+// Mutants of the leaderboard: who completes a repository and when, whose counts are stored, and what is dealt out to whom.
 
 const COMPLETION = "pipelines/leaderboard/test/completion.test.ts";
+const DEALING = "pipelines/leaderboard/test/dealing.test.ts";
 const tables = (old, text) => ({ file: "pipelines/leaderboard/tables.sql", old, new: text });
 
 /** @type {{ name: string, killedBy: string, only?: string, edits: { file: string, old: string, new: string }[] }[]} */
@@ -53,5 +54,35 @@ export const leaderboardMutants = [
     name: "leaderboard: the board is not added up when an address is marked",
     killedBy: COMPLETION,
     edits: [tables("array[v_contributor, v_before]", "array[v_before]")],
+  },
+  {
+    name: "leaderboard: addresses that a batch is at are dealt out again",
+    killedBy: DEALING,
+    edits: [tables("where w.reading = u.reading and w.batch = u.batch)", "where w.batch < 0)")],
+  },
+  {
+    name: "leaderboard: what has grown old is left to a batch that is past it",
+    killedBy: DEALING,
+    edits: [tables("set processed = false, reading = null, batch = null", "set processed = false")],
+  },
+  {
+    name: "leaderboard: a reading that dealt out nothing stays in work for ever",
+    killedBy: DEALING,
+    edits: [tables("not exists (select from stillwake.jobs s where s.parent_id = o.id)", "false")],
+  },
+  {
+    name: "leaderboard: a reading that has ended badly is failed under its batches",
+    killedBy: DEALING,
+    edits: [tables(" and not exists (select from stillwake.jobs s where s.parent_id = o.id)", "")],
+  },
+  {
+    name: "leaderboard: batches of an older reading bring a failed one back",
+    killedBy: DEALING,
+    edits: [tables("r.status = 'failed' and r.reading = p_reading;", "r.status = 'failed';")],
+  },
+  {
+    name: "leaderboard: batches of a retried reading look up for nothing",
+    killedBy: DEALING,
+    edits: [tables("r.status = 'failed' and r.reading = p_reading;", "false;")],
   },
 ];

@@ -97,7 +97,7 @@ export async function ask(
   return { id, started: !job.existing };
 }
 
-/** Looks up what is unprocessed, and what was looked up a day ago, without reading any commit. Batches that are on their way find nothing left to do. */
+/** Looks up what is unprocessed, and what was looked up a day ago, without reading any commit. What a batch on its way will look up is left to it: asked again and again, nothing is made. */
 export async function lookUpAgain(
   tx: pg.PoolClient,
   stillwake: Stillwake,
@@ -112,7 +112,11 @@ export async function lookUpAgain(
     });
   }
   const reading = randomUUID();
-  const dealt = await tx.query("select leaderboard.deal_out($1, $2, $3) as lookups", [id, reading, BATCH]);
+  const dealt = await tx.query(
+    `select leaderboard.deal_out($1::uuid, $2, $3, coalesce(jsonb_agg(j.input), '[]')) as lookups
+     from stillwake.jobs j where j.pipeline = $4 and j.tenant = $1::uuid::text and j.ended_at is null`,
+    [id, reading, BATCH, users.name],
+  );
   const lookups = dealt.rows[0].lookups as number;
   await tx.query("select leaderboard.rank($1, null), leaderboard.complete($1)", [id]);
   const jobs = Math.ceil(lookups / BATCH);

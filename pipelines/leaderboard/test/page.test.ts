@@ -19,7 +19,7 @@ import { serve } from "./setup/served.ts";
 import { stage } from "./setup/stage.ts";
 
 const place = await stage();
-const { pool } = place;
+const { pool, stillwake } = place;
 const github = await place.github({
   users: SAMPLE_USERS,
   search: { limit: 12, windowMs: 4000 },
@@ -212,7 +212,10 @@ inBrowser("the page", () => {
   it("raises an alert for what has been in work for more than an hour, and looks it up again at a click", {
     timeout: LONG,
   }, async () => {
-    const { id } = await place.counted("acme/stuck", { "lost@example.com": 2, "found@users.noreply.github.com": 1 });
+    const { id, jobs } = await place.counted("acme/stuck", {
+      "lost@example.com": 2,
+      "found@users.noreply.github.com": 1,
+    });
     await pool.query("update leaderboard.repositories set status_since = now() - interval '2 hours' where id = $1", [
       id,
     ]);
@@ -230,9 +233,16 @@ inBrowser("the page", () => {
     await page.getByText("1 e-mail could not be looked up.").waitFor();
     await expectWell(one, "stuck-phone");
     await page.goBack();
-    const dealt = page.waitForResponse((answer) => answer.url().endsWith(`/leaderboard/${id}/users`));
-    await alert.getByRole("button", { name: "Look up again acme/stuck" }).click();
-    expect(await (await dealt).json()).toEqual({ id, lookups: 1, jobs: 1 });
+    const again = async () => {
+      const dealt = page.waitForResponse((answer) => answer.url().endsWith(`/leaderboard/${id}/users`));
+      await alert.getByRole("button", { name: "Look up again acme/stuck" }).click();
+      return (await dealt).json();
+    };
+    expect(await again()).toEqual({ id, lookups: 0, jobs: 0 });
+    await alert.getByText("Whoever is left is being looked up already").waitFor();
+    await expectWell(one, "stuck-underway-phone");
+    await stillwake.cancel(jobs[0]!);
+    expect(await again()).toEqual({ id, lookups: 1, jobs: 1 });
     const worker = place.worker("users");
     onTestFinished(() => worker.stop());
     await worker.start();

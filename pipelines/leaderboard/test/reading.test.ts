@@ -342,6 +342,60 @@ it("a reading that failed while it stored can be retried by hand", async () => {
   ]);
 });
 
+describe("a reading that ends between storing and dealing out", () => {
+  /** Its batches cannot be made. */
+  const fails = async (repository: string) => {
+    await commitAll(path.join(root, `${repository}.git`), [A, B]);
+    await pool.query(
+      `create function public.refuses() returns trigger language plpgsql as 'begin raise exception ''no room''; end';
+       create trigger refuses before insert on stillwake.live_jobs for each row when (new.pipeline = 'leaderboard-users') execute function public.refuses()`,
+    );
+    const { id, reading } = await place.ask(repository);
+    await pool.query("update stillwake.live_jobs set max_attempts = 1 where id = $1", [reading]);
+    try {
+      await working(async () => expect((await place.ended(reading)).job.state).toBe("failed"));
+    } finally {
+      await pool.query("drop function public.refuses cascade");
+    }
+    expect(await place.history(id)).toEqual(["pending", "commits_processing", "users_processing"]);
+    return { id, reading };
+  };
+  const working = async (work: () => Promise<unknown>) => {
+    const worker = place.worker("commits");
+    await worker.start();
+    try {
+      await work();
+    } finally {
+      await worker.stop();
+    }
+  };
+  const recorded = async () => (await pool.query("select leaderboard.record_ends() as count")).rows[0].count;
+
+  it("has failed, and is read again when somebody asks", async () => {
+    const { id } = await fails("acme/undealt");
+    expect(await recorded()).toBe(1);
+    const { rows } = await pool.query("select status, error from leaderboard.repositories where id = $1", [id]);
+    expect(rows).toEqual([{ status: "failed", error: expect.stringMatching(/^Reading the commits failed: /) }]);
+    const again = await read("acme/undealt");
+    expect(again.job).toMatchObject({ state: "completed", output: { commits: 2, authors: 2, lookups: 2 } });
+    expect((await place.until(id, "users_processing")).error).toBeNull();
+  });
+
+  it("is brought back by its batches when its job is retried by hand", async () => {
+    const { id, reading } = await fails("acme/dealt-late");
+    expect(await recorded()).toBe(1);
+    await stillwake.retry(reading);
+    await working(() => waitFor(async () => (await stillwake.get(reading)).state === "completed", { timeout: 30_000 }));
+    expect((await place.until(id, "failed")).status).toBe("failed");
+    const settled = await pool.query("select known, completed from leaderboard.settle_known($1, $2, 0)", [id, reading]);
+    expect(settled.rows).toEqual([{ known: 0, completed: false }]);
+    expect(await place.history(id)).toEqual([
+      ...["pending", "commits_processing", "users_processing", "failed"],
+      "users_processing",
+    ]);
+  });
+});
+
 it("a reading whose place another one has taken writes nothing", async () => {
   await commitAll(path.join(root, "acme/replaced.git"), [A]);
   const { id, reading } = await place.ask("acme/replaced");

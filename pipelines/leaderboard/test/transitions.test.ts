@@ -15,9 +15,17 @@ const ALLOWED: Record<(typeof STATES)[number], Partial<Record<(typeof STATES)[nu
     completed: "they are, and everybody is known",
     failed: "the job has failed",
   },
-  users_processing: { completed: "nobody is left to look up", pending: "somebody reads it again" },
+  users_processing: {
+    completed: "nobody is left to look up",
+    pending: "somebody reads it again",
+    failed: "its job ended before it had dealt anything out",
+  },
   completed: { pending: "it is read again", users_processing: "contributors are looked up again" },
-  failed: { pending: "it is asked for again", commits_processing: "its job was retried by hand" },
+  failed: {
+    pending: "it is asked for again",
+    commits_processing: "its job was retried by hand",
+    users_processing: "it was, and its batches are there now",
+  },
 };
 
 const pairs = STATES.flatMap((was) =>

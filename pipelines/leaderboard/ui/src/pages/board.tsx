@@ -8,6 +8,7 @@ import { type Board, canLookUp, pace } from "../nouns.ts";
 import { StateMark, stateWord } from "../parts/marks.tsx";
 import { CommitsStage } from "./commits-stage.tsx";
 import { Log } from "./log.tsx";
+import { LookUpAgain } from "./look-up-again.tsx";
 import { Ranking } from "./ranking.tsx";
 import { UsersStage } from "./users-stage.tsx";
 
@@ -43,9 +44,6 @@ function Known({ board, onChanged }: { board: Board; onChanged: () => void }) {
   const readAgain = async () => {
     if (await act("POST", "leaderboard", { url: board.url, refresh: true })) onChanged();
   };
-  const lookUpAgain = async () => {
-    if (await act("POST", `leaderboard/${board.id}/users`)) onChanged();
-  };
   const { stage } = board;
   return (
     <>
@@ -62,11 +60,7 @@ function Known({ board, onChanged }: { board: Board; onChanged: () => void }) {
         </div>
         <StateMark board={board} />
         <div className="acts">
-          {canLookUp(board) && (
-            <button type="button" className="button" disabled={busy} onClick={() => void lookUpAgain()}>
-              Look up again
-            </button>
-          )}
+          {canLookUp(board) && <LookUpAgain board={board} onChanged={onChanged} />}
           {(stage !== "commits" || board.stuck) && (
             <button type="button" className="button" disabled={busy} onClick={() => void readAgain()}>
               Read again
