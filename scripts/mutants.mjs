@@ -10,7 +10,11 @@ import { ensure, inRoot } from "./ensure.mjs";
 
 const COPIED = [
   ...["sql", "src", "test", "web", "dist/web", "package.json", "tsconfig.json", "vitest.config.ts"],
-  ...["src", "test", "tables.sql", "package.json", "tsconfig.json"].map((part) => `pipelines/leaderboard/${part}`),
+  ...["extraction", "leaderboard"].flatMap((system) =>
+    ["src", "test", "tables.sql", "package.json", "tsconfig.json"].map((part) => `pipelines/${system}/${part}`),
+  ),
+  ...["rules", "sample"].map((part) => `pipelines/extraction/${part}`),
+  ...["src", "test", "package.json", "tsconfig.json"].map((part) => `pipelines/kit/${part}`),
 ];
 /** For one mutant, and for all tests together on an engine without a fault. */
 const TIME_LIMIT_MS = 180_000;

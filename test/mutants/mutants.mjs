@@ -5,6 +5,7 @@
 
 import { costsMutants } from "./costs.mjs";
 import { door } from "./door.mjs";
+import { extractionMutants } from "./extraction.mjs";
 import { leaderboardMutants } from "./leaderboard.mjs";
 import { machinesMutants } from "./machines.mjs";
 import { view } from "./view.mjs";
@@ -1664,5 +1665,6 @@ export const mutants = [
   ...view,
   ...machinesMutants,
   ...costsMutants,
+  ...extractionMutants,
   ...leaderboardMutants,
 ];

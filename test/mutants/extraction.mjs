@@ -1,0 +1,117 @@
+// Mutants of the extraction: what stands of a project when its extractions do not come one after the other, what is told as trouble, and what a stranger's repository may do.
+
+const ENDS = "pipelines/extraction/test/api-ends.test.ts";
+const API = "pipelines/extraction/test/api.test.ts";
+const SYNC = "pipelines/extraction/test/sync.test.ts";
+const HOSTILE = "pipelines/extraction/test/hostile.test.ts";
+const CLONE = "pipelines/extraction/test/clone.test.ts";
+const inFile = (file) => (old, text) => ({ file: `pipelines/extraction/${file}`, old, new: text });
+const standing = inFile("src/standing.ts");
+const ends = inFile("src/ends.ts");
+const sync = inFile("src/sync.ts");
+const clone = inFile("src/clone/clone.ts");
+
+/** @type {{ name: string, killedBy: string, only?: string, edits: { file: string, old: string, new: string }[] }[]} */
+export const extractionMutants = [
+  {
+    name: "extraction: two of one project are under way at once",
+    killedBy: API,
+    edits: [
+      inFile("src/contract.ts")("key: (given) => given.projectId,", "key: (given) => given.projectId, keyLimit: 2,"),
+    ],
+  },
+  {
+    name: "extraction: a job is left of a project that could not be stored",
+    killedBy: API,
+    edits: [inFile("src/projects.ts")("enqueue(extraction, input, { tx })", "enqueue(extraction, input)")],
+  },
+  {
+    name: "extraction: an old one that is retried replaces a later one's dependencies",
+    killedBy: SYNC,
+    edits: [sync("if (!superseded) await unlessGone", "await unlessGone")],
+  },
+  {
+    name: "extraction: an old one that is retried replaces a later one's findings",
+    killedBy: ENDS,
+    edits: [ends("if (!superseded) await replace(", "await replace(")],
+  },
+  {
+    name: "extraction: an old one that is retried is the one the project shows",
+    killedBy: ENDS,
+    edits: [
+      ends(
+        "if (!superseded) {\n    await tx.query(\n      `update extraction.repositories",
+        "{\n    await tx.query(\n      `update extraction.repositories",
+      ),
+    ],
+  },
+  {
+    name: "extraction: one that found nothing counts as later",
+    killedBy: ENDS,
+    edits: [standing(" and later.summary is not null", "")],
+  },
+  {
+    name: "extraction: an attempt that begins late takes the newest one's place",
+    killedBy: ENDS,
+    edits: [ends("(later.created_at, later.id) > (this.created_at, this.id)\n     )`", "false\n     )`")],
+  },
+  {
+    name: "extraction: an attempt that begins late opens a completed one again",
+    killedBy: ENDS,
+    edits: [ends("where extractions.status <> 'completed'", "where true")],
+  },
+  {
+    name: "extraction: a project that is gone is waited for",
+    killedBy: ENDS,
+    edits: [standing('code: "PROJECT_GONE", fatal: true', 'code: "PROJECT_GONE"')],
+  },
+  {
+    name: "extraction: what a repository no longer has is still shown",
+    killedBy: SYNC,
+    edits: [
+      sync("where project_id = $1 and extraction_id <> $2", "where project_id = $1 and extraction_id <> $2 and false"),
+    ],
+  },
+  {
+    name: "extraction: secrets that were found take the code's findings away",
+    killedBy: ENDS,
+    edits: [
+      ends(
+        "project_id = $1 and kind = $3 and extraction_id",
+        "project_id = $1 and kind in ('code', $3) and extraction_id",
+      ),
+    ],
+  },
+  {
+    name: "extraction: a feed that does not answer takes away what it said",
+    killedBy: ENDS,
+    edits: [ends("const listed = exploited?.read.kev ? said : before;", "const listed = said;")],
+  },
+  {
+    name: "extraction: what the database refuses for good is called a broken connection",
+    killedBy: SYNC,
+    edits: [sync("if (!isTrouble(error)) throw error;", "")],
+  },
+  {
+    name: "extraction: attributes of the repository decide what its files are",
+    killedBy: HOSTILE,
+    edits: [clone('"* -filter -text -ident -working-tree-encoding\\n"', '"\\n"')],
+  },
+  {
+    name: "extraction: what git needed is left in the scratch directory",
+    killedBy: CLONE,
+    edits: [clone("  } finally {\n    await fs.rm(folder, { recursive: true, force: true });", "  } finally {")],
+  },
+  {
+    name: "extraction: files that are fetched again are of whatever is newest",
+    killedBy: CLONE,
+    edits: [
+      clone('"--", url, commit]', '"--", url, "HEAD"]'),
+      clone(
+        "await checkOut(job, git, places, source, commit);",
+        'await checkOut(job, git, places, source, (await git.local(["rev-parse", "FETCH_HEAD"])).stdout.trim());',
+      ),
+      clone('"--no-recurse-submodules", "--no-write-fetch-head"]', '"--no-recurse-submodules"]'),
+    ],
+  },
+];
