@@ -109,7 +109,7 @@ create or replace function leaderboard.check_transition() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   if (old.status, new.status) not in (
-    ('pending', 'commits_processing'), ('pending', 'failed'),
+    ('pending', 'commits_processing'), ('pending', 'users_processing'), ('pending', 'failed'),
     ('commits_processing', 'pending'), ('commits_processing', 'users_processing'), ('commits_processing', 'completed'), ('commits_processing', 'failed'),
     ('users_processing', 'completed'), ('users_processing', 'pending'), ('users_processing', 'failed'),
     ('completed', 'pending'), ('completed', 'users_processing'),
@@ -256,6 +256,19 @@ language sql set search_path = pg_catalog, pg_temp as $$
   select exists (select from done)
 $$;
 
+-- Behind the end of a reading, before its batches are made. A reading that died between the two, and was retried by hand, is past its storing: meanwhile its record was taken for failed,
+-- or has been asked for again.
+create or replace function leaderboard.resume_reading(p_repository uuid, p_job uuid) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  update leaderboard.repositories r set status = 'users_processing', error = null, updated_at = now()
+  where r.id = p_repository and r.reading = p_job and r.status in ('pending', 'failed');
+  if found then
+    perform leaderboard.complete(p_repository);
+  end if;
+end
+$$;
+
 -- Of a batch, the addresses that have become known since it was dealt out. Answers how many, and whether the repository is complete now.
 create or replace function leaderboard.settle_known(p_repository uuid, p_reading uuid, p_batch integer) returns table (known integer, completed boolean)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -263,9 +276,6 @@ declare
   v_contributors uuid[];
 begin
   perform from leaderboard.repositories r where r.id = p_repository for no key update;
-  -- Its reading was given up before it had dealt them out, and was retried by hand.
-  update leaderboard.repositories r set status = 'users_processing', error = null, updated_at = now()
-  where r.id = p_repository and r.status = 'failed' and r.reading = p_reading;
   with before as (
     select d.author_email, d.contributor_id from leaderboard.commit_data d
     where d.repository_id = p_repository and d.reading = p_reading and d.batch = p_batch and not d.processed
@@ -321,7 +331,7 @@ $$;
 
 -- Brings what the engine knows of readings that ended without our code: a job that failed, was cancelled, or whose machines died. One that ended so between storing and dealing out
 -- leaves addresses that no job will ask for: nobody is its child. Answers how many. Called by the API before it reads. A record whose job is on its way again after it failed is brought
--- back by begin_reading, or by the first of its batches.
+-- back by begin_reading, or by resume_reading.
 create or replace function leaderboard.record_ends() returns integer
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -341,11 +351,12 @@ begin
     update leaderboard.repositories r set status = 'failed', updated_at = now(), error = case
         when k.state = 'failed' then left(coalesce(k.failure ->> 'sentence', k.failure ->> 'message', 'Reading the commits failed without a word'), 2000)
         when k.state = 'cancelled' then 'Reading the commits was cancelled'
+        when k.state = 'completed' then 'Its job has ended, and what it has read is not here'
         else 'Its job is no longer there, and nobody has seen how it ended'
       end
     from unnest(v_open) o (id) left join known k on k.id = o.id
     where r.reading = o.id and case
-        when r.status in ('pending', 'commits_processing') then k.id is null or k.state in ('failed', 'cancelled')
+        when r.status in ('pending', 'commits_processing') then k.id is null or k.state in ('failed', 'cancelled', 'completed')
         when r.status = 'users_processing' then k.state in ('failed', 'cancelled') and not exists (select from stillwake.jobs s where s.parent_id = o.id)
       end
     returning 1

@@ -76,13 +76,20 @@ export const leaderboardMutants = [
     edits: [tables(" and not exists (select from stillwake.jobs s where s.parent_id = o.id)", "")],
   },
   {
-    name: "leaderboard: batches of an older reading bring a failed one back",
+    name: "leaderboard: another reading brings a failed one back",
     killedBy: DEALING,
-    edits: [tables("r.status = 'failed' and r.reading = p_reading;", "r.status = 'failed';")],
+    edits: [tables("r.reading = p_job and r.status in ('pending', 'failed');", "r.status in ('pending', 'failed');")],
   },
   {
-    name: "leaderboard: batches of a retried reading look up for nothing",
+    name: "leaderboard: a retried reading that was asked for again waits for ever",
     killedBy: DEALING,
-    edits: [tables("r.status = 'failed' and r.reading = p_reading;", "false;")],
+    edits: [
+      tables("r.reading = p_job and r.status in ('pending', 'failed');", "r.reading = p_job and r.status = 'failed';"),
+    ],
+  },
+  {
+    name: "leaderboard: a retried reading whose people are all known is never complete",
+    killedBy: DEALING,
+    edits: [tables("  if found then\n    perform leaderboard.complete(p_repository);\n  end if;\n", "")],
   },
 ];

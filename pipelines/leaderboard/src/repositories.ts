@@ -103,10 +103,16 @@ export async function lookUpAgain(
   stillwake: Stillwake,
   id: string,
 ): Promise<{ id: string; lookups: number; jobs: number }> {
-  const { rows } = await tx.query("select status from leaderboard.repositories where id = $1 for no key update", [id]);
-  const status = rows[0]?.status as Status | undefined;
-  if (!status) throw notFound("leaderboard");
-  if (status !== "users_processing" && status !== "completed") {
+  // A reading that failed has left what an earlier one, or it itself, had stored. While it is on its way again, that is its to go on with.
+  const { rows } = await tx.query(
+    `select r.status, r.status in ('users_processing', 'completed') or r.status = 'failed' and r.commits_ended_at is not null
+       and not exists (select from stillwake.jobs j where j.id = r.reading and j.ended_at is null) as counted
+     from leaderboard.repositories r where r.id = $1 for no key update of r`,
+    [id],
+  );
+  if (!rows[0]) throw notFound("leaderboard");
+  const { status, counted } = rows[0] as { status: Status; counted: boolean };
+  if (!counted) {
     throw new Refusal(409, "NOT_COUNTED", "Its commits are not counted yet", {
       remedy: status === "failed" ? "Read it again: POST /leaderboard with its url" : "Wait until they are",
     });
@@ -122,7 +128,7 @@ export async function lookUpAgain(
   const jobs = Math.ceil(lookups / BATCH);
   if (lookups > 0) {
     await tx.query(
-      "update leaderboard.repositories set status = 'users_processing', users_ended_at = null, updated_at = now() where id = $1",
+      "update leaderboard.repositories set status = 'users_processing', error = null, users_ended_at = null, updated_at = now() where id = $1",
       [id],
     );
     const batches = Array.from({ length: jobs }, (_, batch) => ({ repositoryId: id, reading, batch }));

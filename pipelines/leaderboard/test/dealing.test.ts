@@ -86,15 +86,61 @@ describe("a reading that ends badly when the commits are stored", () => {
     expect(await readRepository(pool, id)).toMatchObject({ status: "users_processing", error: null });
   });
 
-  it("is brought back by the first of its batches when its job was retried by hand, and by none of an older reading", async () => {
+  it("can have its contributors looked up though it has failed, but not while its job is on its way again", async () => {
+    const { id, reading, jobs } = await ended("acme/failed-by-hand", "failed");
+    await stillwake.cancel(jobs[0]!);
+    expect(await recorded()).toBe(1);
+    await stillwake.retry(reading);
+    const refusal = { problem: { status: 409, code: "NOT_COUNTED" } };
+    await expect(place.lookUpAgain(id)).rejects.toMatchObject(refusal);
+    await stillwake.cancel(reading);
+    expect(await place.lookUpAgain(id)).toMatchObject({ lookups: 1, jobs: 1 });
+    expect(await readRepository(pool, id)).toMatchObject({ status: "users_processing", error: null });
+
+    // One whose commits were never stored has nobody to look up.
+    const { id: unread, reading: never } = await place.ask("acme/never");
+    await stillwake.cancel(never);
+    await recorded();
+    await expect(place.lookUpAgain(unread)).rejects.toMatchObject(refusal);
+  });
+
+  const resume = (id: string, reading: string) =>
+    pool.query("select leaderboard.resume_reading($1, $2)", [id, reading]);
+
+  it("is in work again when its job was retried by hand and has come so far, also when somebody has asked for it meanwhile", async () => {
     const { id, reading } = await ended("acme/retried", "failed");
     expect(await recorded()).toBe(1);
-    const settled = async (of: string) =>
-      (await pool.query("select known, completed from leaderboard.settle_known($1, $2, 0)", [id, of])).rows;
-    const older = "00000000-0000-4000-8000-000000000000";
-    expect(await settled(older)).toEqual([{ known: 0, completed: false }]);
+    // Not by another reading.
+    await resume(id, "00000000-0000-4000-8000-000000000000");
     expect(await readRepository(pool, id)).toMatchObject({ status: "failed", error: "No room" });
-    expect(await settled(reading)).toEqual([{ known: 0, completed: false }]);
+    await stillwake.retry(reading);
+    expect((await place.ask("acme/retried")).reading).toBe(reading);
+    expect(await readRepository(pool, id)).toMatchObject({ status: "pending", error: null });
+    await resume(id, reading);
     expect(await readRepository(pool, id)).toMatchObject({ status: "users_processing", error: null });
+    expect(await place.history(id)).toEqual([
+      ...["pending", "commits_processing", "users_processing", "failed"],
+      ...["pending", "users_processing"],
+    ]);
   });
+
+  it("is complete when it is in work again and everybody is known by then", async () => {
+    const { id, reading } = await ended("acme/known-by-then", "failed");
+    expect(await recorded()).toBe(1);
+    await pool.query(
+      "select leaderboard.settle_email($1, 'a@acme/known-by-then.example', 'email', null, null, null, null)",
+      [id],
+    );
+    expect(await readRepository(pool, id)).toMatchObject({ status: "failed" });
+    await resume(id, reading);
+    expect(await readRepository(pool, id)).toMatchObject({ status: "completed", error: null });
+  });
+});
+
+it("a record that still waits for a job which has completed is no longer in work", async () => {
+  const { id, reading } = await place.ask("acme/lost");
+  await hand(place, reading, { outcome: "completed", output: null, missing: [] });
+  await pool.query("select leaderboard.record_ends()");
+  const error = "Its job has ended, and what it has read is not here";
+  expect(await readRepository(pool, id)).toMatchObject({ status: "failed", error });
 });

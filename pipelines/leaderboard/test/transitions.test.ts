@@ -8,7 +8,11 @@ const STATES = ["pending", "commits_processing", "users_processing", "completed"
 
 /** By what it was: what it may become, and for which reason. */
 const ALLOWED: Record<(typeof STATES)[number], Partial<Record<(typeof STATES)[number], string>>> = {
-  pending: { commits_processing: "a worker is there", failed: "its job ended without our code" },
+  pending: {
+    commits_processing: "a worker is there",
+    users_processing: "its job is one that had stored the commits, and was retried by hand",
+    failed: "its job ended without our code",
+  },
   commits_processing: {
     pending: "another reading takes its place",
     users_processing: "the commits are counted",
@@ -24,7 +28,7 @@ const ALLOWED: Record<(typeof STATES)[number], Partial<Record<(typeof STATES)[nu
   failed: {
     pending: "it is asked for again",
     commits_processing: "its job was retried by hand",
-    users_processing: "it was, and its batches are there now",
+    users_processing: "it was, and had stored the commits; or its contributors are looked up again",
   },
 };
 

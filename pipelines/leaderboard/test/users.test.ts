@@ -16,7 +16,7 @@ const USERS: SampleUser[] = [
   { login: "grace", id: 2, name: "Grace Hopper", email: "grace@example.com" },
   { login: "linus", id: 3, name: null, email: "linus@example.com" },
 ];
-let faults: (call: Readonly<Call>) => Fault | undefined = () => undefined;
+let faults: (call: Readonly<Call>) => Fault | undefined | Promise<undefined> = () => undefined;
 const github = await place.github({
   users: USERS,
   search: { limit: 10_000, windowMs: 60_000 },
@@ -273,6 +273,25 @@ describe("GitHub in trouble", () => {
     });
     expect((await place.until(id, "users_processing")).lookups).toEqual({ total: 3, processed: 2, failed: 1 });
   });
+});
+
+it("a batch that is at work leaves to another what is dealt out anew meanwhile", async () => {
+  const emails = { "r1@example.com": 3, "r2@example.com": 2, "r3@example.com": 1 };
+  const { id, jobs } = await place.counted("acme/anew", emails);
+  faults = async ({ email }) => {
+    if (email !== "r1@example.com") return;
+    await pool.query(
+      "update leaderboard.commit_data set reading = gen_random_uuid() where repository_id = $1 and author_email = 'r2@example.com'",
+      [id],
+    );
+  };
+  await working(async () => {
+    expect((await place.ended(jobs[0]!)).job).toMatchObject({ state: "completed", output: { emails: 2, calls: 2 } });
+    expect(asked()).toEqual(["r1@example.com", "r3@example.com"]);
+    await place.lookUpAgain(id);
+    await place.until(id, "completed");
+  });
+  expect(asked()).toEqual(["r1@example.com", "r3@example.com", "r2@example.com"]);
 });
 
 describe("what one repository says of somebody", () => {

@@ -8,7 +8,7 @@ import { commits, users } from "../contract.ts";
 import { readSettings } from "../settings.ts";
 import { type Clone, withClone } from "./clone.ts";
 import { countCommits } from "./count.ts";
-import { addCounts, beginReading, endReading, forgetCounts, type Known, type Stored } from "./store.ts";
+import { addCounts, beginReading, endReading, forgetCounts, type Known, resumeReading, type Stored } from "./store.ts";
 
 export default implement(
   commits,
@@ -53,6 +53,7 @@ export default implement(
         pool,
         (tx: pg.PoolClient): Promise<Stored> => endReading(tx, reading, read),
       );
+      await resumeReading(pool, reading);
       if (stored.batches > 0) {
         const batches = Array.from({ length: stored.batches }, (_, batch) => ({
           repositoryId,

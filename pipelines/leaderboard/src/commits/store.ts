@@ -73,6 +73,11 @@ export async function endReading(tx: pg.PoolClient, { repositoryId, jobId }: Rea
   return rows[0] ?? superseded();
 }
 
+/** What is stored is in work, whatever was thought of this reading meanwhile. */
+export async function resumeReading(pool: pg.Pool, { repositoryId, jobId }: Reading): Promise<void> {
+  await pool.query("select leaderboard.resume_reading($1, $2)", [repositoryId, jobId]);
+}
+
 function superseded(): never {
   throw tell("Another reading of this repository has taken the place of this one", { code: "SUPERSEDED", fatal: true });
 }

@@ -7,7 +7,7 @@ import { users } from "../contract.ts";
 import { readSettings } from "../settings.ts";
 import { find } from "./find.ts";
 import { openGitHub, Trouble } from "./github.ts";
-import { noteTrouble, settle, settleKnown, unprocessed } from "./store.ts";
+import { isLeft, noteTrouble, settle, settleKnown, unprocessed } from "./store.ts";
 
 export default implement(users, async (job, batch) => {
   const settings = readSettings();
@@ -26,8 +26,12 @@ export default implement(users, async (job, batch) => {
       if (addresses.length > 0) step.log.info(`Looking up ${contributors(addresses.length)}...`);
       const github = openGitHub(job, settings);
       const troubles: string[] = [];
+      let emails = 0;
       for (const [done, address] of addresses.entries()) {
         step.signal.throwIfAborted();
+        // A look costs less than a question to GitHub that somebody else asks as well.
+        if (!(await isLeft(pool, batch, address.email))) continue;
+        emails += 1;
         try {
           const last = await settle(pool, batch.repositoryId, address.email, await find(address, github));
           if (last) step.log.success("Leaderboard complete");
@@ -44,7 +48,7 @@ export default implement(users, async (job, batch) => {
           code: "LOOK_UP_FAILED",
         });
       }
-      return { emails: addresses.length, calls: github.calls };
+      return { emails, calls: github.calls };
     },
   );
 });

@@ -32,6 +32,15 @@ export async function unprocessed(pool: pg.Pool, of: Batch): Promise<Address[]> 
   return rows;
 }
 
+/** Whether it is still this batch that is to look it up: it may have been dealt out anew. */
+export async function isLeft(pool: pg.Pool, of: Batch, email: string): Promise<boolean> {
+  const { rowCount } = await pool.query(
+    "select from leaderboard.commit_data where repository_id = $1 and reading = $2 and batch = $3 and author_email = $4 and not processed",
+    [of.repositoryId, of.reading, of.batch, email],
+  );
+  return rowCount === 1;
+}
+
 /** Answers whether it was the last one of the repository. */
 export async function settle(pool: pg.Pool, repositoryId: string, email: string, found: Found): Promise<boolean> {
   const { source, login, githubId, name, etag } = found;

@@ -84,7 +84,7 @@ export async function hand(
   job: string,
   end?: Record<string, unknown>,
 ): Promise<{ job: string; epoch: string; lease: string }> {
-  await pool.query("update stillwake.live_jobs set priority = 1000 where id = $1", [job]);
+  await pool.query("update stillwake.live_jobs set priority = case id when $1 then 1000 else 0 end", [job]);
   const { rows } = await pool.query(
     "select job_id as job, epoch, lease_id as lease from stillwake.claim('a-hand', 'commits', array['leaderboard-commits'], 1, '10 minutes')",
   );

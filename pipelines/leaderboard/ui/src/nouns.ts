@@ -8,10 +8,10 @@ export type Board = Told<answers.Board>;
 export type Contributor = Told<answers.Contributor>;
 export type Budget = Told<answers.Budget>;
 
-/** Whether it makes sense to look up again what is left: nobody is at it, or some of it has failed. */
-export function canLookUp(board: Summary): boolean {
-  const { total, processed, failed } = board.lookups;
-  return processed < total && (board.stage === null || (board.stage === "users" && failed > 0));
+/** Whether there is anybody left to look up, of commits that are counted. What somebody is at already is left to him, so that asking does no harm. */
+export function canLookUp({ stage, status, times, lookups }: Summary): boolean {
+  const counted = stage === "users" || (status === "failed" && times.commitsEndedAt !== null);
+  return counted && lookups.processed < lookups.total;
 }
 
 /** After how many milliseconds there may be something new; undefined where nothing moves any more. */

@@ -61,7 +61,7 @@ function Known({ board, onChanged }: { board: Board; onChanged: () => void }) {
         <StateMark board={board} />
         <div className="acts">
           {canLookUp(board) && <LookUpAgain board={board} onChanged={onChanged} />}
-          {(stage !== "commits" || board.stuck) && (
+          {stage !== "commits" && (
             <button type="button" className="button" disabled={busy} onClick={() => void readAgain()}>
               Read again
             </button>
@@ -100,7 +100,7 @@ function Known({ board, onChanged }: { board: Board; onChanged: () => void }) {
 }
 
 function stuckWords(board: Board): string {
-  if (canLookUp(board)) return "Some e-mails could not be looked up. Look them up again.";
+  if (board.lookups.failed > 0) return "Some e-mails could not be looked up. Look them up again.";
   return board.stage === "users"
     ? "GitHub allows few calls for so many contributors, or nobody is at it: see whether a worker of the pool users is there."
     : "The repository is very large, or nobody is at it: see whether a worker of the pool commits is there.";
