@@ -23,8 +23,11 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const server = await openServer();
   const template = await testDatabase({ server: server.url, prefix: "stillwake_template" });
   const close = async () => {
-    await template.drop();
-    await server.close();
+    try {
+      await template.drop();
+    } finally {
+      await server.close();
+    }
   };
   try {
     await migrate({ url: template.url });
@@ -35,7 +38,12 @@ export default async function setup(project: TestProject): Promise<() => Promise
   project.provide("server", server.url);
   project.provide("template", template.name);
   project.provide("run", new Date().toISOString());
-  return close;
+  return () =>
+    close().catch((error) => {
+      // Vitest prints what a teardown throws, and calls the run a success.
+      process.exitCode = 1;
+      throw error;
+    });
 }
 
 /** DATABASE_URL wins, for machines where the embedded Postgres cannot run. */
@@ -55,7 +63,7 @@ async function openServer(): Promise<{ url: string; close(): Promise<void> }> {
     async close() {
       const kept = await leftoverDatabases(postgres.url);
       await postgres.stop();
-      if (kept.length === 0) fs.rmSync(dir, { recursive: true, force: true });
+      if (kept.length === 0) fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
       else console.error(`Kept ${kept.join(", ")}. To look inside: node scripts/postgres.mjs ${dir}`);
     },
   };
