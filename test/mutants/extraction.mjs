@@ -1,11 +1,13 @@
 // Mutants of the extraction: what stands of a project when its extractions do not come one after the other, what is told as trouble, and what a stranger's repository may do.
 
 const ENDS = "pipelines/extraction/test/api-ends.test.ts";
+const ACCESS = "pipelines/extraction/test/api-access.test.ts";
 const API = "pipelines/extraction/test/api.test.ts";
 const SYNC = "pipelines/extraction/test/sync.test.ts";
 const HOSTILE = "pipelines/extraction/test/hostile.test.ts";
 const CLONE = "pipelines/extraction/test/clone.test.ts";
 const inFile = (file) => (old, text) => ({ file: `pipelines/extraction/${file}`, old, new: text });
+const integrations = inFile("src/integrations.ts");
 const standing = inFile("src/standing.ts");
 const ends = inFile("src/ends.ts");
 const sync = inFile("src/sync.ts");
@@ -112,6 +114,36 @@ export const extractionMutants = [
         'await checkOut(job, git, places, source, (await git.local(["rev-parse", "FETCH_HEAD"])).stdout.trim());',
       ),
       clone('"--no-recurse-submodules", "--no-write-fetch-head"]', '"--no-recurse-submodules"]'),
+    ],
+  },
+  {
+    name: "extraction: a project is read with somebody else's credential",
+    killedBy: ACCESS,
+    edits: [
+      integrations(
+        "where id = $1 and organization_id = $2 for share",
+        "where id = $1 and $2::uuid is not null for share",
+      ),
+    ],
+  },
+  {
+    name: "extraction: somebody else's credential is replaced",
+    killedBy: ACCESS,
+    edits: [
+      integrations(
+        "where id = $1 and organization_id = $2 returning",
+        "where id = $1 and $2::uuid is not null returning",
+      ),
+    ],
+  },
+  {
+    name: "extraction: a credential is removed though projects use it",
+    killedBy: ACCESS,
+    edits: [
+      integrations(
+        "if (rows.length > 0) throw inUse(rows);",
+        'await tx.query("update extraction.repositories set integration_id = null where integration_id = $1", [id]);\n  if (rows.length < 0) throw inUse(rows);',
+      ),
     ],
   },
 ];

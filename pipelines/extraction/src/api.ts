@@ -7,7 +7,7 @@ import { asked, body, checked, checkId, nothing, page } from "@stillwake/kit/web
 import type { Context, Hono } from "hono";
 import type pg from "pg";
 import { type Actor, type Enqueued, type SealKeys, type Stillwake, StillwakeError } from "stillwake";
-import { createIntegration, listIntegrations } from "./integrations.ts";
+import * as integrations from "./integrations.ts";
 import * as projects from "./projects.ts";
 import { costsOf, detailOf } from "./web/detail.ts";
 import { listDependencies, listFindings, listVulnerabilities } from "./web/lists.ts";
@@ -131,10 +131,21 @@ export function createApi(options: ApiOptions): Hono {
     return c.json({ token: readToken(stillwake, id) });
   });
 
-  api.get("/integrations", async (c) => c.json({ integrations: await listIntegrations(pool, organization) }));
+  api.get("/integrations", async (c) =>
+    c.json({ integrations: await integrations.listIntegrations(pool, organization) }),
+  );
   api.post("/integrations", async (c) => {
     const given = await body(requests.newIntegration, c.req.raw);
-    return c.json(await createIntegration(pool, organization, given, options.sealKeys), 201);
+    return c.json(await integrations.createIntegration(pool, organization, given, options.sealKeys), 201);
+  });
+  api.put("/integrations/:id", async (c) => {
+    const given = await body(requests.replacedCredential, c.req.raw);
+    const id = integrationId(c);
+    return c.json(await integrations.replaceCredential(pool, organization, id, given, options.sealKeys));
+  });
+  api.delete("/integrations/:id", async (c) => {
+    await inTransaction(pool, (tx) => integrations.deleteIntegration(tx, organization, integrationId(c)));
+    return c.body(null, 204);
   });
   api.get("/costs", async (c) => c.json(await costsOf(stillwake, organization)));
 
@@ -155,6 +166,7 @@ export function createApi(options: ApiOptions): Hono {
   });
 
   const projectId = (c: Context) => checkId(c.req.param("id") ?? "", "project");
+  const integrationId = (c: Context) => checkId(c.req.param("id") ?? "", "integration");
   const ownProject = (c: Context) => projects.checkProject(pool, organization, projectId(c));
   const ownExtraction = (c: Context) =>
     projects.readExtraction(pool, organization, checkId(c.req.param("id") ?? "", "extraction"));

@@ -2,10 +2,10 @@
 // together with its job, in one transaction, so that neither is ever without the other.
 
 import { type Page, type Paged, pageOf } from "@stillwake/kit/web/paging";
-import { Refusal } from "@stillwake/kit/web/problems";
 import type pg from "pg";
 import type { Enqueued, Stillwake } from "stillwake";
 import { extraction, type Output, type Provider } from "./contract.ts";
+import { checkIntegration } from "./integrations.ts";
 import type { Severity } from "./model.ts";
 import type { Looked } from "./standing.ts";
 import { notFound } from "./web/not-found.ts";
@@ -67,21 +67,10 @@ export async function recordEnds(pool: pg.Pool): Promise<void> {
 
 export async function createProject(tx: pg.PoolClient, organization: string, given: NewProject): Promise<string> {
   const { integrationId, provider } = given;
-  if (integrationId !== undefined) {
-    const { rows } = await tx.query(
-      "select provider from extraction.integrations where id = $1 and organization_id = $2 for share",
-      [integrationId, organization],
-    );
-    if (rows[0]?.provider !== provider) {
-      throw new Refusal(400, "INVALID_INPUT", `integrationId: there is no such integration of ${provider}`, {
-        field: "integrationId",
-        remedy: "Make one with POST /integrations",
-      });
-    }
-  }
+  if (integrationId !== undefined) await checkIntegration(tx, organization, provider, integrationId);
   const { rows } = await tx.query(
     "insert into extraction.projects (organization_id, name) values ($1, $2) returning id",
-    [organization, given.name ?? given.repository.slice(0, 200)],
+    [organization, given.name ?? nameOf(given.repository)],
   );
   const { id } = rows[0];
   await tx.query(
@@ -150,6 +139,15 @@ export function listProjects(pool: Queries, organization: string, page: Page): P
   });
 }
 
+/** What of a project's repository can be changed, and where it stands. Its provider stays: another one would be another repository. */
+const COLUMNS = [
+  ["repository", "full_name"],
+  ["branch", "branch"],
+  ["packagePath", "package_path"],
+  ["installationId", "installation_id"],
+  ["integrationId", "integration_id"],
+] as const;
+
 export async function changeProject(
   tx: pg.PoolClient,
   organization: string,
@@ -157,12 +155,15 @@ export async function changeProject(
   given: ChangedProject,
 ): Promise<Project> {
   await lockProject(tx, organization, id);
-  if (given.name !== undefined)
-    await tx.query("update extraction.projects set name = $2 where id = $1", [id, given.name]);
+  const before = await readProject(tx, organization, id);
+  if (given.integrationId) await checkIntegration(tx, organization, before.provider, given.integrationId);
+  const name = given.name ?? nameAfter(before, given.repository);
+  if (name !== undefined) await tx.query("update extraction.projects set name = $2 where id = $1", [id, name]);
+  const changed = COLUMNS.filter(([field]) => given[field] !== undefined);
+  const sets = changed.map(([, column], place) => `${column} = $${place + 2}`);
   await tx.query(
-    `update extraction.repositories set branch = case when $2 then $3 else branch end, package_path = coalesce($4, package_path), updated_at = now()
-     where project_id = $1`,
-    [id, given.branch !== undefined, given.branch ?? null, given.packagePath ?? null],
+    `update extraction.repositories set ${[...sets, "updated_at = now()"].join(", ")} where project_id = $1`,
+    [id, ...changed.map(([field]) => given[field])],
   );
   return readProject(tx, organization, id);
 }
@@ -240,6 +241,14 @@ export function listExtractions(pool: Queries, projectId: string, page: Page): P
       ["e.id", "desc", "uuid"],
     ],
   });
+}
+
+/** Of a project that nobody has given one. */
+const nameOf = (repository: string) => repository.slice(0, 200);
+
+/** One that is called as its repository is goes on being so. */
+function nameAfter(before: Pick<Project, "name" | "repository">, repository: string | undefined): string | undefined {
+  return repository !== undefined && before.name === nameOf(before.repository) ? nameOf(repository) : undefined;
 }
 
 async function lockProject(tx: pg.PoolClient, organization: string, id: string): Promise<void> {

@@ -64,9 +64,10 @@ describe("the tables", () => {
     await migrate(own);
     const { body, status } = await server.post("/projects", project);
     expect(status).toBe(201);
-    expect(
-      (await server.post("/integrations", { provider: "gitlab", name: "Ours", credential: "long enough" })).status,
-    ).toBe(201);
+    const integration = { provider: "gitlab", name: "Ours", credential: "long enough" };
+    const { body: stored } = await server.post("/integrations", integration);
+    expect((await server.put(`/integrations/${stored.id}`, { credential: "a longer one" })).status).toBe(200);
+    expect((await server.delete(`/integrations/${stored.id}`)).status).toBe(204);
     expect((await server.get(`/extractions/${body.extraction.id}`)).body.status).toBe("queued");
     expect((await server.post(`/extractions/${body.extraction.id}/cancel`)).body.state).toBe("cancelled");
     expect((await server.get("/projects")).body.rows[0]).toMatchObject({ id: body.id, status: "cancelled" });
@@ -330,7 +331,7 @@ it("tells nothing of another organization, not even that it is there (T59)", asy
     expect([path, foreign.status, foreign.text]).toEqual([path, 404, missing.text]);
   }
   for (const refused of [
-    await other.patch(`/projects/${id}`, { branch: "x" }),
+    await other.patch(`/projects/${id}`, { branch: "x", repository: "a/b" }),
     await other.post(`/projects/${id}/extractions`),
     await other.post(`/extractions/${last.id}/cancel`),
     await other.delete(`/projects/${id}`),

@@ -1,21 +1,12 @@
 // The page in a real browser: a repository is added, its extraction is watched line by line, what was found is read and saved, on a desk and on a phone. Hands do the
 // jobs, so that every moment can be held still.
 import fs from "node:fs";
-import path from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import {
-  axeIssues,
-  browserRig,
-  inBrowser,
-  type Size,
-  settled,
-  type Theme,
-  type Visit,
-} from "../../../test/setup/browser.ts";
-import { ROOT } from "../../../test/setup/build.ts";
+import { browserRig, inBrowser, type Size, type Theme, type Visit } from "../../../test/setup/browser.ts";
 import { freshDatabase } from "../../../test/setup/database.ts";
 import { hand } from "./setup/callers.ts";
 import { completed, extracted, failed, type Served, serveApp } from "./setup/served.ts";
+import { expectWell, picture } from "./setup/views.ts";
 
 const database = await freshDatabase();
 const browser = browserRig();
@@ -24,27 +15,10 @@ let served: Served;
 let whole: { project: string; job: string };
 let broken: { project: string; job: string };
 
-/** What somebody may look at afterwards: STILLWAKE_SCREENSHOTS names a folder. */
-async function picture({ page }: Visit, name: string): Promise<void> {
-  const { STILLWAKE_SCREENSHOTS: folder } = process.env;
-  if (!folder) return;
-  fs.mkdirSync(path.resolve(ROOT, folder), { recursive: true });
-  await page.screenshot({ path: path.resolve(ROOT, folder, `extraction-${name}.png`), fullPage: true });
-}
-
 async function visit(place: string, size: Size = "desktop", theme: Theme = "dark"): Promise<Visit> {
   const one = await browser.visit({ origin: served.origin, size, theme });
   await one.goto(`/extraction/${place}`);
   return one;
-}
-
-/** Whole, quiet, within its width, and open to everybody. */
-async function expectWell(one: Visit, name: string): Promise<void> {
-  await settled(one);
-  await picture(one, name);
-  expect(await axeIssues(one.page)).toEqual([]);
-  expect(await one.page.evaluate<number>("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
-  one.expectQuiet();
 }
 
 const line = ({ page }: Visit, text: string) => page.locator(".line .message").getByText(text, { exact: true });

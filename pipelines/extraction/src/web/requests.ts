@@ -19,40 +19,58 @@ const packagePath = line(1000).regex(
   'is not a path inside the repository: write "." for all of it, or such as packages/api, without ".." or a slash in front',
 );
 
+const repository = line(400)
+  // As addresses of clones end, and names of repositories do not: providers asked for a token know it by its name alone.
+  .overwrite((text) => text.replace(/\.git$/, ""))
+  .refine(
+    (text) => REPOSITORY.test(text) && !text.endsWith(".git"),
+    "is not the full name of a repository, such as acme/site",
+  );
+const installationId = z
+  .string({ error: "should be a text" })
+  .regex(/^\d{1,20}$/, "is not the number of an installation");
+const integrationId = z.uuid("is not the id of an integration");
+
 export const newProject = z.strictObject({
   name: line(200).optional(),
   provider: provider.default("github"),
-  repository: line(400).regex(REPOSITORY, "is not the full name of a repository, such as acme/site"),
+  repository,
   branch: branch.optional(),
   packagePath: packagePath.default("."),
   ecosystem: line(40).optional(),
-  installationId: z
-    .string()
-    .regex(/^\d{1,20}$/, "is not the number of an installation")
-    .optional(),
-  integrationId: z.uuid("is not the id of an integration").optional(),
+  installationId: installationId.optional(),
+  integrationId: integrationId.optional(),
   extract: z.boolean({ error: "should be true or false" }).default(true),
 });
 
 export const changedProject = z
   .strictObject({
     name: line(200).optional(),
+    repository: repository.optional(),
     branch: branch.nullable().optional(),
     packagePath: packagePath.optional(),
+    installationId: installationId.nullable().optional(),
+    integrationId: integrationId.nullable().optional(),
   })
-  .refine((given) => Object.keys(given).length > 0, "says nothing to change: name, branch or packagePath");
+  .refine(
+    (given) => Object.keys(given).length > 0,
+    "says nothing to change: name, repository, branch, packagePath, installationId or integrationId",
+  );
+
+const credential = z
+  .string({ error: "should be a text" })
+  .min(8, "is shorter than 8 characters")
+  .max(4096, "is longer than 4096 characters")
+  .refine(storable, "has control characters in it");
 
 export const newIntegration = z.strictObject({
   provider: z.enum(["gitlab", "bitbucket"], {
     error: "is neither gitlab nor bitbucket; GitHub needs none: install the App and give installationId",
   }),
   name: line(200),
-  credential: z
-    .string({ error: "should be a text" })
-    .min(8, "is shorter than 8 characters")
-    .max(4096, "is longer than 4096 characters")
-    .refine(storable, "has control characters in it"),
+  credential,
 });
+export const replacedCredential = z.strictObject({ credential, name: line(200).optional() });
 
 const flag = z.enum(["true", "false"], { error: "should be true or false" }).transform((text) => text === "true");
 const search = z.string().max(200, "is longer than 200 characters").refine(storable, "has control characters in it");
@@ -81,3 +99,4 @@ export const findingsAsked = page.extend({
 export type NewProject = z.output<typeof newProject>;
 export type ChangedProject = z.output<typeof changedProject>;
 export type NewIntegration = z.output<typeof newIntegration>;
+export type ReplacedCredential = z.output<typeof replacedCredential>;

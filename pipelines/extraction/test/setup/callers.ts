@@ -15,6 +15,7 @@ interface Answer {
 export interface Caller {
   get(path: string, headers?: Record<string, string>): Promise<Answer>;
   post(path: string, body?: unknown, headers?: Record<string, string>): Promise<Answer>;
+  put(path: string, body: unknown): Promise<Answer>;
   patch(path: string, body: unknown): Promise<Answer>;
   delete(path: string): Promise<Answer>;
   ask(path: string, init: RequestInit): Promise<Answer>;
@@ -52,6 +53,7 @@ function caller(send: (path: string, init: RequestInit) => Promise<Response>): C
     ask,
     get: (path, headers = {}) => ask(path, { headers }),
     post: (path, body, headers) => say("POST", path, body, headers),
+    put: (path, body) => say("PUT", path, body),
     patch: (path, body) => say("PATCH", path, body),
     delete: (path) => say("DELETE", path, undefined),
   };

@@ -4,14 +4,24 @@ import { Field, fault, Text } from "@stillwake/kit/ui/parts/field.tsx";
 import { Panel, Wrong } from "@stillwake/kit/ui/parts/panel.tsx";
 import { go } from "@stillwake/kit/ui/place.tsx";
 import { type FormEvent, useState } from "react";
-import { PROVIDERS } from "../nouns.ts";
+import { type OneIntegration, type OneProject, PROVIDERS } from "../nouns.ts";
+import { AccessField, accessOf } from "./access-field.tsx";
 
-const EMPTY = { provider: "github", repository: "", branch: "", packagePath: "" };
+const EMPTY = {
+  provider: "github" as OneProject["provider"],
+  repository: "",
+  branch: "",
+  packagePath: "",
+  installationId: "",
+  integrationId: "",
+};
 
-export function AddForm() {
+export function AddForm({ integrations }: { integrations: readonly OneIntegration[] }) {
   const [given, setGiven] = useState(EMPTY);
+  const [isPrivate, setPrivate] = useState(false);
   const { act, busy, wrong } = useAct();
   const set = (name: keyof typeof EMPTY) => (value: string) => setGiven((before) => ({ ...before, [name]: value }));
+  const access = accessOf(given.provider);
   const submit = async (event: FormEvent) => {
     event.preventDefault();
     const said = Object.entries(given).filter(([, value]) => value.trim() !== "");
@@ -29,7 +39,11 @@ export function AddForm() {
               {...props}
               className="input"
               value={given.provider}
-              onChange={(event) => set("provider")(event.target.value)}
+              // What opens one provider's door opens no other's.
+              onChange={(event) => {
+                const provider = event.target.value as OneProject["provider"];
+                setGiven((before) => ({ ...before, provider, installationId: "", integrationId: "" }));
+              }}
             >
               {Object.entries(PROVIDERS).map(([value, name]) => (
                 <option key={value} value={value}>
@@ -52,6 +66,20 @@ export function AddForm() {
         >
           {(props) => <Text {...props} value={given.packagePath} onText={set("packagePath")} />}
         </Field>
+        <details
+          className="fold"
+          open={isPrivate || fault(wrong, access) !== undefined}
+          onToggle={(event) => setPrivate(event.currentTarget.open)}
+        >
+          <summary>Private repository</summary>
+          <AccessField
+            provider={given.provider}
+            integrations={integrations}
+            value={given[access]}
+            onValue={set(access)}
+            wrong={fault(wrong, access)}
+          />
+        </details>
         <button type="submit" className="button" data-kind="main" disabled={busy}>
           Add and extract
         </button>

@@ -9,10 +9,11 @@ import { type Column, Table } from "@stillwake/kit/ui/parts/table.tsx";
 import { count, inLine, several, took } from "@stillwake/kit/ui/parts/words.ts";
 import { go, Link } from "@stillwake/kit/ui/place.tsx";
 import { SEVERITIES } from "../../../src/model.ts";
-import { type AllCosts, type OneProject, PROVIDERS } from "../nouns.ts";
+import { type AllCosts, type Integrations, type OneProject, PROVIDERS } from "../nouns.ts";
 import { SeverityTag, StatusMark } from "../parts/marks.tsx";
 import { money } from "../parts/words.ts";
 import { AddForm } from "./add.tsx";
+import { Credentials } from "./credentials.tsx";
 
 const STATUS_WORDS = {
   new: "not extracted yet",
@@ -29,6 +30,7 @@ export function ListPage({ sample }: { sample: string | null }) {
     `projects?limit=50${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`,
     { every: moving },
   );
+  const integrations = useAnswer<Integrations>("integrations");
   return (
     <>
       <div className="page-head">
@@ -62,7 +64,10 @@ export function ListPage({ sample }: { sample: string | null }) {
           }
         </Shown>
       </Panel>
-      <AddForm />
+      <AddForm integrations={integrations.data?.integrations ?? []} />
+      <Panel title="Organization Settings">
+        <Credentials integrations={integrations} />
+      </Panel>
     </>
   );
 }
