@@ -6,12 +6,16 @@ const API = "pipelines/extraction/test/api.test.ts";
 const SYNC = "pipelines/extraction/test/sync.test.ts";
 const HOSTILE = "pipelines/extraction/test/hostile.test.ts";
 const CLONE = "pipelines/extraction/test/clone.test.ts";
+const CREDENTIALS = "pipelines/extraction/test/credentials.test.ts";
+const SECRETS = "pipelines/extraction/test/secrets.test.ts";
 const inFile = (file) => (old, text) => ({ file: `pipelines/extraction/${file}`, old, new: text });
 const integrations = inFile("src/integrations.ts");
 const standing = inFile("src/standing.ts");
 const ends = inFile("src/ends.ts");
 const sync = inFile("src/sync.ts");
 const clone = inFile("src/clone/clone.ts");
+const credentials = inFile("src/clone/credentials.ts");
+const gitleaks = inFile("src/secrets/gitleaks.ts");
 
 /** @type {{ name: string, killedBy: string, only?: string, edits: { file: string, old: string, new: string }[] }[]} */
 export const extractionMutants = [
@@ -115,6 +119,52 @@ export const extractionMutants = [
       ),
       clone('"--no-recurse-submodules", "--no-write-fetch-head"]', '"--no-recurse-submodules"]'),
     ],
+  },
+  {
+    name: "extraction: a token is made for a mirror",
+    killedBy: CREDENTIALS,
+    edits: [credentials("if (remote.mirror) return undefined;", "")],
+  },
+  {
+    name: "extraction: a token is made for a line that others can read",
+    killedBy: CREDENTIALS,
+    edits: [credentials("&& !remote.confidential)", "&& false)")],
+  },
+  {
+    name: "extraction: a mirror is sent the token it is not meant for",
+    killedBy: "pipelines/kit/test/git.test.ts",
+    edits: [
+      {
+        file: "pipelines/kit/src/git/git.ts",
+        old: "mirror || !confidential ? undefined : credential",
+        new: "!confidential ? undefined : credential",
+      },
+    ],
+  },
+  {
+    name: "extraction: who has no token is told to renew it",
+    killedBy: CREDENTIALS,
+    edits: [
+      inFile("src/clone/refusals.ts")(
+        "(anonymous ? notFound(cause) : reconnect",
+        "(false ? notFound(cause) : reconnect",
+      ),
+    ],
+  },
+  {
+    name: "extraction: a comment hides every secret of its file",
+    killedBy: SECRETS,
+    edits: [inFile("src/secrets/secretlint.ts")('"rules.splice(at, 1);",', "")],
+  },
+  {
+    name: "extraction: a list of the repository hides its secrets from gitleaks",
+    killedBy: SECRETS,
+    edits: [gitleaks("if (!found || found.isDirectory()) return work(called);", "if (true) return work(called);")],
+  },
+  {
+    name: "extraction: a mark hides a secret from gitleaks",
+    killedBy: SECRETS,
+    edits: [gitleaks('"--ignore-gitleaks-allow", ', "")],
   },
   {
     name: "extraction: a project is read with somebody else's credential",

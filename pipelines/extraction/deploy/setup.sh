@@ -196,8 +196,7 @@ else
     npm run build
     export STILLWAKE_DATABASE_URL="$OWNER_DATABASE_URL"
     node dist/cli/index.js migrate
-    # It wants to know of a store, which tables do not need.
-    STILLWAKE_STORE=file:unused node pipelines/extraction/dist/server.js --migrate
+    node pipelines/extraction/dist/server.js --migrate
   )
 fi
 

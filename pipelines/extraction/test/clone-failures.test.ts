@@ -20,11 +20,21 @@ interface Row extends CloneOptions {
 const EMPTY = "Repository is empty - push a commit to it, and see that its address does not lead to a sign-in page";
 const RECONNECT = "Authentication failed - your GitHub App installation may need to be reconnected";
 const NOT_FOUND = "Repository not found - it may have been deleted or made private";
+const SIGNED = { credential: "ghs-expired-long-ago" };
 
 describe.concurrent("the job ends at once, and says why, when", () => {
   const rows: Row[] = [
-    { when: "GitHub answers 401", fault: 401, code: "CLONE_AUTH", message: RECONNECT },
-    { when: "GitHub answers 403", fault: 403, code: "CLONE_AUTH", message: RECONNECT },
+    { when: "GitHub answers 401", fault: 401, input: SIGNED, code: "CLONE_AUTH", message: RECONNECT },
+    { when: "GitHub answers 403", fault: 403, input: SIGNED, code: "CLONE_AUTH", message: RECONNECT },
+    { when: "GitHub answers anybody 401", fault: 401, code: "CLONE_NOT_FOUND", message: NOT_FOUND },
+    { when: "GitHub answers anybody 403", fault: 403, code: "CLONE_NOT_FOUND", message: NOT_FOUND },
+    {
+      when: "GitLab answers anybody 401",
+      fault: 401,
+      input: { provider: "gitlab" },
+      code: "CLONE_NOT_FOUND",
+      message: NOT_FOUND,
+    },
     {
       when: "GitLab answers 401",
       fault: 401,

@@ -25,6 +25,7 @@ new Repository(server.root, "acme/large").commitFiles({ "a.bin": randomBytes(2 *
 
 const RECONNECT = "Authentication failed - your GitHub App installation may need to be reconnected";
 const NOT_FOUND = "Repository not found - it may have been deleted or made private";
+const PROVIDER = { host: "github.com", confidential: true };
 const basicOf = (user: string, token: string) => `Basic ${Buffer.from(`${user}:${token}`).toString("base64")}`;
 
 describe("a private repository", () => {
@@ -58,11 +59,41 @@ describe("a private repository", () => {
     expect(server.requests[0]?.authorization).toBe(basicOf(user, TOKEN));
   });
 
-  it("is asked for without anything where there is nothing, and not given", async () => {
+  it("is asked for without anything where there is nothing, and not given: nobody can tell it from one that is gone", async () => {
     server.requests.length = 0;
     const ran = await clone();
-    expect(troubles(ran)[0]).toBe(`error: ${RECONNECT}`);
+    expect(troubles(ran)[0]).toBe(`error: ${NOT_FOUND}`);
     expect(server.requests[0]?.authorization).toBeUndefined();
+  });
+
+  it.each([
+    ["github", { installationId: "80" }],
+    ["gitlab", { credential: TOKEN }],
+    ["bitbucket", { credential: TOKEN }],
+  ] as const)("of %s is asked for at a mirror without a token, and none is made", async (provider, secret) => {
+    github.asked.length = 0;
+    server.requests.length = 0;
+    const mirror = { EXTRACTION_MIRRORS: `${provider}:acme=${server.url}` };
+    const ran = await clone({ input: { provider, ...secret }, env: { ...app, ...mirror } });
+    expect(troubles(ran)[0]).toBe(`error: ${NOT_FOUND}`);
+    expect(server.requests.length).toBeGreaterThan(0);
+    expect(server.requests.filter(({ authorization }) => authorization !== undefined)).toEqual([]);
+    expect(github.asked).toEqual([]);
+  });
+
+  it.each([
+    ["github", "GitHub", { installationId: "81" }],
+    ["gitlab", "GitLab", { credential: TOKEN }],
+    ["bitbucket", "Bitbucket", { credential: TOKEN }],
+  ] as const)("of %s is not asked for over plain http, and no token is made", async (provider, name, secret) => {
+    github.asked.length = 0;
+    const setting = `EXTRACTION_${provider.toUpperCase()}_URL`;
+    const ran = await clone({ input: { provider, ...secret }, env: { ...app, [setting]: "http://140.82.121.4" } });
+    expect(troubles(ran)[0]).toBe(
+      `error: The token of ${name} is not sent to 140.82.121.4 over plain http - set ${setting} to an https address, or allow its range by EXTRACTION_ALLOW_ADDRESSES`,
+    );
+    expect(ran.job).toMatchObject({ state: "failed", failure: { code: "CLONE_PLAIN_HTTP", name: "Fatal" } });
+    expect(github.asked).toEqual([]);
   });
 });
 
@@ -90,6 +121,7 @@ describe("a token that GitHub does not make", () => {
   const tokenFor = (installationId: string, env: Record<string, string> = {}, signal = new AbortController().signal) =>
     credentialsOf(readSettings({ ...app, ...env }), () => {}).tokenFor(
       { provider: "github", repository: "acme/site", installationId },
+      PROVIDER,
       signal,
     );
 
@@ -182,6 +214,7 @@ describe("a token that GitHub does not make", () => {
     const settings = readSettings(app);
     await credentialsOf(settings, (value) => hidden.push(value)).tokenFor(
       { provider: "github", repository: "acme/site", installationId: "1" },
+      PROVIDER,
       new AbortController().signal,
     );
     expect(hidden).toEqual([github.asked[0]?.proof, TOKEN]);

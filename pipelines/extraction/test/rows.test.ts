@@ -8,14 +8,22 @@ import { afterAll, describe, expect, it } from "vitest";
 import { faultyGitServer, Repository } from "../../kit/test/setup/git-server.ts";
 import { extraction } from "../src/contract.ts";
 import { readSettings } from "../src/settings.ts";
+import { githubApi } from "./setup/github-api.ts";
 import { type Extracted, type ExtractOptions, stage } from "./setup/stage.ts";
 
 const place = await stage();
 const root = path.join(place.folder, "repositories");
 fs.mkdirSync(root);
 const server = await faultyGitServer({ root });
-afterAll(() => server.close());
+const github = await githubApi({ token: `ghs_${randomUUID()}` });
+afterAll(async () => {
+  await server.close();
+  await github.close();
+});
 Object.assign(place.env, {
+  EXTRACTION_GITHUB_API_URL: github.url,
+  EXTRACTION_GITHUB_APP_ID: github.app.id,
+  EXTRACTION_GITHUB_APP_KEY: github.app.key,
   EXTRACTION_GITHUB_URL: server.url,
   EXTRACTION_GITLAB_URL: server.url,
   EXTRACTION_BITBUCKET_URL: server.url,
@@ -62,17 +70,25 @@ function expectFatal({ job, lines, logs }: Extracted, words: string, step: strin
 
 describe("a clone that fails", { timeout: 120_000 }, () => {
   const reconnect = "Authentication failed - your GitHub App installation may need to be reconnected";
+  const notFound = "Repository not found - it may have been deleted or made private";
   it.each([401, 403])("GitHub answers %i: the installation may need to be reconnected", async (fault) => {
-    const ended = await extract({ repository: "", fault });
+    const ended = await extract({ repository: "", fault, installationId: "77" });
     expect(ended.lines[0]).toBe("info Cloning repository from GitHub...");
     expectFatal(ended, reconnect, "cloning");
   });
+
+  it.each([401, 403])(
+    "GitHub answers %i where nobody has signed in: there may be no such repository",
+    async (fault) => {
+      expectFatal(await extract({ repository: "", fault }), notFound, "cloning");
+    },
+  );
 
   it.each([
     ["gitlab", "GitLab"],
     ["bitbucket", "Bitbucket"],
   ] as const)("%s refuses its token: the integration is to be reconnected", async (provider, name) => {
-    const ended = await extract({ repository: "", fault: 401, provider });
+    const ended = await extract({ repository: "", fault: 401, provider, credential: "expired-long-ago" });
     expect(ended.lines[0]).toBe(`info Cloning repository from ${name}...`);
     expectFatal(
       ended,
@@ -82,11 +98,7 @@ describe("a clone that fails", { timeout: 120_000 }, () => {
   });
 
   it("the repository is gone", async () => {
-    expectFatal(
-      await extract({ repository: "acme/nowhere" }),
-      "Repository not found - it may have been deleted or made private",
-      "cloning",
-    );
+    expectFatal(await extract({ repository: "acme/nowhere" }), notFound, "cloning");
   });
 
   it("the branch is missing", async () => {

@@ -1,5 +1,5 @@
-// A whole extraction of the sample repository that is kept beside the project: what it finds equals what the tools find by hand, and it takes hardly longer
-// than they do. Where that sample is absent, the one that comes with the project is extracted.
+// A whole extraction of the sample repository that is kept beside the project: what it finds equals what the tools find by hand, and in the long form it takes
+// half as long again at most. Where that sample is absent, the one that comes with the project is extracted.
 import { execFile } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
@@ -36,7 +36,8 @@ const env = {
   EXTRACTION_KEV: shared("data", "kev", "kev-sample.json") ?? path.join(SAMPLES, "kev.json"),
 };
 
-it(`finds in ${which} what the tools find, in hardly more time`, { timeout: 240_000 }, async () => {
+const soon = FULL ? ", in half as much time again at most" : "";
+it(`finds in ${which} what the tools find${soon}`, { timeout: 240_000 }, async () => {
   const worker = place.worker({ env });
   await worker.start();
   try {
@@ -102,7 +103,8 @@ it(`finds in ${which} what the tools find, in hardly more time`, { timeout: 240_
       "×",
       `${which}; ${Math.round(tookMs)} ms, tools ${Math.round(handMs)} ms; median of ${turns.length}`,
     );
-    expect(tookMs).toBeGreaterThan(0);
+    // One turn alone says little on a machine that others use.
+    if (FULL) expect(tookMs / handMs).toBeLessThanOrEqual(1.5);
   } finally {
     await worker.stop();
   }

@@ -80,6 +80,20 @@ test("T56: a configuration of the repository is neither read nor run, and odd na
   expect((await search(findSecrets, repository({ "node_modules/a.js": TOKEN }))).found).toEqual([]);
 });
 
+test("T56: no mark in a file silences secretlint", async () => {
+  const token = `const token = "${TOKEN}";\n`;
+  const directory = repository({
+    "all.js": `// secretlint-disable\n${token}`,
+    "line.js": `const token = "${TOKEN}"; // secretlint-disable-line\n`,
+    "next.js": `/* secretlint-disable-next-line */\n${token}`,
+    "rule.js": `// secretlint-disable @secretlint/secretlint-rule-github -- not a real one\n${token}`,
+  });
+  const { found } = await search(findSecrets, directory);
+  expect(found?.map(({ path, rule }) => `${path} ${rule}`)).toEqual(
+    ["all.js", "line.js", "next.js", "rule.js"].map((file) => `${file} github/GITHUB_TOKEN`),
+  );
+});
+
 test("hundreds of files take seconds and not minutes", async () => {
   const files = Object.fromEntries(
     Array.from({ length: 500 }, (_, at) => [`src/f${at}.js`, `export const a${at} = ${at};\n`]),
@@ -130,10 +144,37 @@ test(`T55: gitleaks is asked first to black out what it finds (${has("gitleaks")
   await expectNoSecret(searched);
 });
 
+/** Goes by the list and by the mark as the real one does. */
+const HEEDFUL = script(`
+  const fs = require("node:fs"), path = require("node:path");
+  const args = process.argv.slice(2), directory = args.at(-1), heeds = !args.includes("--ignore-gitleaks-allow");
+  const list = path.join(directory, ".gitleaksignore"), ignored = fs.existsSync(list) ? fs.readFileSync(list, "utf8").split("\\n") : [];
+  const leaks = fs.readdirSync(directory).flatMap((name) => fs.readFileSync(path.join(directory, name), "utf8").split("\\n").map((text, at) =>
+    ({ text, RuleID: "github-pat", StartLine: at + 1, EndLine: at + 1, File: path.join(directory, name), SymlinkFile: "" })));
+  const found = leaks.filter(({ text, File, RuleID, StartLine }) => /ghp_/.test(text) && !(heeds && text.includes("gitleaks:allow")) && !ignored.includes([File, RuleID, StartLine].join(":")));
+  fs.writeFileSync(args.find((one) => one.startsWith("--report-path=")).slice(14), JSON.stringify(found.map(({ text, ...leak }) => leak)));
+  process.exit(found.length ? 42 : 0);`);
+
+test(`T56: neither a list nor a mark of the repository silences gitleaks (${has("gitleaks") ? "the real one" : "a script: STILLWAKE_TEST_TOOLS names no folder with it"})`, async () => {
+  const place = has("gitleaks") ? only("gitleaks") : tools({ gitleaks: HEEDFUL });
+  const token = `const token = "${TOKEN}";`;
+  const directory = repository({ "a.js": `${token}\n`, "b.js": `${token} // gitleaks:allow\n` });
+  const list = path.join(directory, ".gitleaksignore");
+  const lines = ["a.js", "b.js"].map((file) => `${path.join(fs.realpathSync(directory), file)}:github-pat:1`);
+  // A key may stand in the list itself.
+  const text = `${lines.join("\n")}\n${token}\n`;
+  fs.writeFileSync(list, text);
+  const { found } = await search(findSecrets, directory, { EXTRACTION_TOOL_PATH: place });
+  expect(found?.map(({ path, line }) => `${path}:${line}`)).toEqual([".gitleaksignore:3", "a.js:1", "b.js:1"]);
+  expect(fs.readdirSync(directory).sort()).toEqual([".gitleaksignore", "a.js", "b.js"]);
+  expect(fs.readFileSync(list, "utf8")).toBe(text);
+});
+
 const TRUFFLEHOG = script(`
   const path = require("node:path");
   const args = process.argv.slice(2);
-  if (args[0] !== "filesystem" || !["--json", "--no-update", "--no-verification", "--fail"].every((one) => args.includes(one))) process.exit(1);
+  if (args[1] === "--help") { console.error("      --no-ignore-tag   Report secrets on lines with a mark."); process.exit(0); }
+  if (args[0] !== "filesystem" || !args.includes("--no-ignore-tag") || !["--json", "--no-update", "--no-verification", "--fail"].every((one) => args.includes(one))) process.exit(1);
   const say = (DetectorName, file, Raw, line) => console.log(JSON.stringify({ SourceMetadata: { Data: { Filesystem: { file: path.join(args[1], file), line } } }, SourceID: 1, SourceType: 15,
     SourceName: "trufflehog - filesystem", DetectorType: 8, DetectorName, DecoderName: "PLAIN", Verified: false, Raw, RawV2: Raw + Raw, Redacted: "", ExtraData: null }));
   say("AWS", "config.env", ${JSON.stringify(KEY_ID)}, 1);
@@ -162,7 +203,20 @@ test(`T55: TruffleHog comes before the others, and nothing of what it prints in 
   await expectNoSecret(searched);
 });
 
+test("an older TruffleHog is not given an option that it does not know, and what it passes over is said", async () => {
+  const older = TRUFFLEHOG.replace("--no-ignore-tag   Report", "--no-update   Report").replace(
+    '!args.includes("--no-ignore-tag")',
+    'args.includes("--no-ignore-tag")',
+  );
+  const searched = await search(findSecrets, repository(FILES), { EXTRACTION_TOOL_PATH: tools({ trufflehog: older }) });
+  expect(searched.found).toHaveLength(2);
+  expect(searched.lines.slice(1)).toEqual([
+    "info Lines marked trufflehog:ignore are not searched - a later TruffleHog would search them",
+  ]);
+});
+
 const UNREAD = `#!/bin/sh
+[ "$2" = --help ] && exec echo --no-ignore-tag
 echo '{"level":"error","msg":"unable to get file info"}' >&2
 echo '{"level":"info-0","msg":"finished scanning","chunks":0}' >&2
 `;

@@ -115,6 +115,7 @@ describe("the git of the worker", () => {
       host: "git.example.com",
       protocol: "https",
       pin: "git.example.com:443:[2606:50c0:8000::64]",
+      confidential: true,
     });
   });
 
@@ -126,6 +127,49 @@ describe("the git of the worker", () => {
     const other = await locate(at("https://gitlab.com", { mirrors, repository: "acme-two/site" }), resolve);
     expect(other).toMatchObject({ url: "https://gitlab.com/acme-two/site.git" });
     expect(other.mirror).toBeUndefined();
+  });
+
+  it.each([
+    ["https wherever it leads", "https://git.example.com", [], ["140.82.121.4"], true],
+    ["http to a public address", "http://git.example.com", [], ["140.82.121.4"], false],
+    [
+      "http to a network that the operator has named",
+      "http://git.home",
+      ["10.0.0.0/8"],
+      ["10.0.0.7", "10.1.0.7"],
+      true,
+    ],
+    ["http to one port of an address", "http://git.home:3000", ["fd00::7/128 3000,3001"], ["fd00::7"], true],
+    ["http to a named address in other clothes", "http://git.home", ["10.0.0.0/8"], ["::ffff:10.0.0.7"], true],
+    ["http where one address is not named", "http://a.example", ["10.0.0.0/8"], ["10.0.0.7", "140.82.121.4"], false],
+    ["http to an address that is not named", "http://140.82.121.4", ["10.0.0.0/8"], [], false],
+    ["http to an address that is", "http://[fd00::7]", ["fd00::/8"], [], true],
+  ])(
+    "is told whether others can read what is sent: %s",
+    async (_what, base, allowAddresses, addresses, confidential) => {
+      const resolve = async () => addresses.map((address) => ({ address, family: address.includes(":") ? 6 : 4 }));
+      expect(await locate(at(base, { allowAddresses }), resolve)).toMatchObject({ confidential });
+    },
+  );
+
+  it.each([
+    ["a mirror", { mirror: true }],
+    ["a host by a line that others can read", { confidential: false }],
+  ] as const)("sends no token to %s, whatever it is given", async (_what, more) => {
+    const places = { folder: path.join(folder, "told"), home: folder, objects: path.join(folder, "told") };
+    const limits = { cloneBytes: 2 ** 30, cloneMs: 60_000, slowBytes: 1000, slowSeconds: 60 };
+    const code = implement(pipeline("telling", { retry: { attempts: 1 } }), async (job) => {
+      const found = await locate(at(guarded.url, { allowAddresses: ["127.0.0.0/8"] }));
+      for (const remote of [found, { ...found, ...more }]) {
+        const credential = { user: "anybody", token: TOKEN };
+        const git = openGit(job, { places, limits, purpose: "read", remote, credential });
+        await git.fetch(["ls-remote", "--", remote.url]).catch(() => {});
+      }
+    });
+    guarded.requests.length = 0;
+    await runJob(code, {}, { url });
+    expect(guarded.requests.some(({ authorization }) => authorization)).toBe(true);
+    expect(guarded.requests.at(-1)?.authorization).toBeUndefined();
   });
 });
 

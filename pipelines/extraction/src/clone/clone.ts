@@ -44,11 +44,11 @@ export async function cloneRepository(step: StepHandle, source: Source): Promise
     if (branch !== undefined) options.push(`--branch=${branch}`);
     await git.fetch(["clone", ...options, "--", url, places.objects]);
     // A sign-in page in the place of a repository is cloned without an error, and has no commit.
-    const { stdout: commit } = await git.local(["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], {
-      okCodes: [0, 1, 128],
-    });
+    const [{ stdout: commit }, head] = await Promise.all([
+      git.local(["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], { okCodes: [0, 1, 128] }),
+      git.local(["symbolic-ref", "--short", "--quiet", "HEAD"], { okCodes: [0, 1] }),
+    ]);
     if (!isCommit(commit.trim())) throw emptyRepository();
-    const head = await git.local(["symbolic-ref", "--short", "--quiet", "HEAD"], { okCodes: [0, 1] });
     const tree = await checkOut(step, git, places, source, commit.trim());
     sayWhatIsMissing(step, tree);
     return {
@@ -106,17 +106,19 @@ async function fetching<T>(
     objects: path.join(folder, "objects"),
     tree: path.join(folder, "tree"),
   };
+  let anonymous = false;
   try {
     await fs.rm(folder, { recursive: true, force: true });
     for (const place of [places.home, places.tree]) await fs.mkdir(place, { recursive: true, mode: 0o700 });
     checkVersion((await runner.exec("git", ["version"], { log: "none", timeout: "30s" })).stdout);
     const remote = await locate(whereabouts(input, settings));
     if (remote.mirror) runner.log.info(`From the mirror at ${remote.host}`);
-    const credential = await credentialsOf(settings, hide).tokenFor(input, runner.signal);
+    const credential = await credentialsOf(settings, hide).tokenFor(input, remote, runner.signal);
     if (credential) hide(basicOf(credential));
+    anonymous = credential === undefined;
     return await work(openGit(runner, { places, limits, purpose: PURPOSE, remote, credential }), places, remote.url);
   } catch (error) {
-    throw refusalOf(error, { input, limits, commit });
+    throw refusalOf(error, { input, limits, commit, anonymous });
   } finally {
     await fs.rm(folder, { recursive: true, force: true });
   }

@@ -1,6 +1,8 @@
 // What a repository is fetched with: for GitHub a token made for this one clone from the App's key, which reads this one repository and dies within the hour;
-// for GitLab and Bitbucket the credential that came sealed with the job. Whatever it is, it is hidden before anything else is done with it.
+// for GitLab and Bitbucket the credential that came sealed with the job. Whatever it is, it is hidden before anything else is done with it, and it goes to the
+// provider alone: not to a mirror, and to nobody by a line that others can read.
 import { createAppAuth } from "@octokit/auth-app";
+import type { Remote } from "@stillwake/kit/git/address";
 import type { Credential } from "@stillwake/kit/git/git";
 import { notFound } from "@stillwake/kit/git/refusals";
 import { tell } from "@stillwake/kit/told";
@@ -13,10 +15,11 @@ interface Expiring extends Credential {
 
 export interface Credentials {
   /** Undefined: the repository is asked for as anybody may. */
-  tokenFor(input: CredentialInput, signal: AbortSignal): Promise<Expiring | undefined>;
+  tokenFor(input: CredentialInput, remote: CredentialRemote, signal: AbortSignal): Promise<Expiring | undefined>;
 }
 
 type CredentialInput = Pick<Input, "provider" | "repository" | "installationId" | "credential">;
+type CredentialRemote = Pick<Remote, "host" | "mirror" | "confidential">;
 
 /** Who a token's user is called, by the provider's convention. */
 const USERS: Record<Input["provider"], string> = {
@@ -33,14 +36,15 @@ export function credentialsOf(
   hide: (value: unknown) => void,
 ): Credentials {
   return {
-    async tokenFor(input, signal) {
-      const user = USERS[input.provider];
-      if (input.provider === "github" && input.installationId) {
-        return { user, ...(await installationToken(settings, input.installationId, input.repository, hide, signal)) };
-      }
-      if (!input.credential) return undefined;
-      hide(input.credential);
-      return { user, token: input.credential };
+    async tokenFor(input, remote, signal) {
+      const { provider, repository, credential: token } = input;
+      const user = USERS[provider];
+      if (token) hide(token);
+      if (remote.mirror) return undefined;
+      const installation = provider === "github" ? input.installationId : undefined;
+      if ((installation || token) && !remote.confidential) throw plainHttp(provider, remote.host);
+      if (installation) return { user, ...(await installationToken(settings, installation, repository, hide, signal)) };
+      return token ? { user, token } : undefined;
     },
   };
 }
@@ -52,6 +56,14 @@ export function reconnect(provider: Input["provider"], cause?: unknown): Error {
       ? "Authentication failed - your GitHub App installation may need to be reconnected"
       : `Authentication failed - reconnect your ${PROVIDER_NAMES[provider]} integration in Organization Settings`;
   return tell(message, { code: "CLONE_AUTH", fatal: true, cause });
+}
+
+/** No token is made for it either. */
+function plainHttp(provider: Input["provider"], host: string): Error {
+  return tell(
+    `The token of ${PROVIDER_NAMES[provider]} is not sent to ${host} over plain http - set EXTRACTION_${provider.toUpperCase()}_URL to an https address, or allow its range by EXTRACTION_ALLOW_ADDRESSES`,
+    { code: "CLONE_PLAIN_HTTP", fatal: true },
+  );
 }
 
 async function installationToken(

@@ -1,5 +1,5 @@
 // What a clone is refused with, where the words are the extraction's own.
-import { type About, refusalOf as refusalOfGit } from "@stillwake/kit/git/refusals";
+import { type About, notFound, refusalOf as refusalOfGit } from "@stillwake/kit/git/refusals";
 import { type Input, PROVIDER_NAMES } from "../contract.ts";
 import { reconnect } from "./credentials.ts";
 import { PURPOSE } from "./limits.ts";
@@ -9,10 +9,12 @@ export interface Cloning {
   limits: About["limits"];
   /** Its files are fetched again: this very commit is asked for. */
   commit?: string | undefined;
+  /** No token was sent: there is none to renew, and providers answer so for what is private and for what is not there. */
+  anonymous?: boolean;
 }
 
 /** What to throw instead. */
-export function refusalOf(error: unknown, { input, limits, commit }: Cloning): unknown {
+export function refusalOf(error: unknown, { input, limits, commit, anonymous }: Cloning): unknown {
   return refusalOfGit(error, {
     name: PROVIDER_NAMES[input.provider],
     branch: input.branch,
@@ -20,6 +22,6 @@ export function refusalOf(error: unknown, { input, limits, commit }: Cloning): u
     limits,
     purpose: PURPOSE,
     movedRemedy: "change its name in the project's settings to the new one",
-    reconnect: (cause) => reconnect(input.provider, cause),
+    reconnect: (cause) => (anonymous ? notFound(cause) : reconnect(input.provider, cause)),
   });
 }

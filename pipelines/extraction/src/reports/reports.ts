@@ -61,14 +61,19 @@ export async function writeReports(job: JobContext, given: Given): Promise<Repor
             manifests: sbom.manifests ?? [],
           }),
   };
-  const made = [
+  // All of them are waited for, as of the scans.
+  const ends = await Promise.allSettled([
     // It is there since its own step: this only asks for its size and hash.
-    await job.artifact(REPORTS.sbom, () => {
+    job.artifact(REPORTS.sbom, () => {
       throw tell("The bill of materials is no longer in the store", { code: "SBOM_GONE" });
     }),
-    await job.artifact(REPORTS.findings, () => writeFindings(content)),
-    await job.artifact(REPORTS.sarif, () => writeSarif(content)),
-    await job.artifact(REPORTS.summary, () => writeSummary(content)),
-  ];
-  return made.map(({ name, size, sha256 }) => ({ name, size, sha256 }));
+    job.artifact(REPORTS.findings, () => writeFindings(content)),
+    job.artifact(REPORTS.sarif, () => writeSarif(content)),
+    job.artifact(REPORTS.summary, () => writeSummary(content)),
+  ]);
+  return ends.map((end) => {
+    if (end.status === "rejected") throw end.reason;
+    const { name, size, sha256 } = end.value;
+    return { name, size, sha256 };
+  });
 }

@@ -1,4 +1,6 @@
-// Gitleaks, where it is installed. It blacks out what it finds before it writes it down.
+// Gitleaks, where it is installed. It blacks out what it finds before it writes it down. Nothing of the repository decides what it finds: neither a configuration,
+// nor a list of what to ignore, nor marks in the lines.
+import { randomUUID } from "node:crypto";
 import fs from "node:fs/promises";
 import path from "node:path";
 import { tell } from "@stillwake/kit/told";
@@ -12,6 +14,8 @@ const FOUND = 42;
 const LARGEST_REPORT = 64 * 2 ** 20;
 /** Named, so that the .gitleaks.toml of the repository does not decide what is looked for. */
 const CONFIG = "[extend]\nuseDefault = true\n";
+/** Read from the top of what is searched, whatever else is named. */
+const IGNORED = ".gitleaksignore";
 
 export async function lookWithGitleaks(
   step: StepHandle,
@@ -32,10 +36,31 @@ export async function lookWithGitleaks(
     `--config=${config}`,
     `--gitleaks-ignore-path=${folder}`,
   );
-  args.push(`--max-target-megabytes=${Math.ceil(LARGEST_FILE / 1e6)}`, "--", directory);
-  await step.exec(program, args, { cwd: folder, log: "none", okCodes: [0, FOUND], timeout: `${timeoutMs}ms` });
+  args.push("--ignore-gitleaks-allow", `--max-target-megabytes=${Math.ceil(LARGEST_FILE / 1e6)}`, "--", directory);
+  const places = await withoutIgnored(directory, async (called) => {
+    await step.exec(program, args, { cwd: folder, log: "none", okCodes: [0, FOUND], timeout: `${timeoutMs}ms` });
+    return (await read(report, directory)).map((place) =>
+      place.path === called ? { ...place, path: IGNORED } : place,
+    );
+  });
   await sayLargeFiles(step, directory, SKIPPED_FOR_SECRETS);
-  return read(report, directory);
+  return places;
+}
+
+/** It has another name meanwhile, and stays where it is: a secret may stand in it, too. */
+async function withoutIgnored<T>(directory: string, work: (called: string) => Promise<T>): Promise<T> {
+  const called = `ignored-${randomUUID()}`;
+  const [from, to] = [path.join(directory, IGNORED), path.join(directory, called)];
+  const found = await fs.lstat(from).catch(() => undefined);
+  // A folder of that name is a folder to it.
+  if (!found || found.isDirectory()) return work(called);
+  await fs.rename(from, to);
+  try {
+    return await work(called);
+  } finally {
+    // Where all of it is gone by now, the reason is another one.
+    await fs.rename(to, from).catch(() => {});
+  }
 }
 
 interface Leak {

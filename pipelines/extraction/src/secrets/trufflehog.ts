@@ -11,6 +11,8 @@ import type { Place } from "./place.ts";
 /** With --fail. Without it, 0 says nothing. */
 const FOUND = 183;
 const MOST_OUTPUT = 32 * 2 ** 20;
+/** It passes over lines with the mark "trufflehog:ignore", and can be told otherwise only since September 2026. */
+const NO_MARKS = "--no-ignore-tag";
 
 export async function lookWithTrufflehog(
   step: StepHandle,
@@ -34,6 +36,8 @@ export async function lookWithTrufflehog(
     "--fail",
     `--exclude-paths=${excluded}`,
   ];
+  if (await knows(NO_MARKS, step, program, timeoutMs)) args.push(NO_MARKS);
+  else step.log.info("Lines marked trufflehog:ignore are not searched - a later TruffleHog would search them");
   const { code, stdout, stderr } = await step.exec(program, args, {
     cwd: folder,
     log: "none",
@@ -47,6 +51,14 @@ export async function lookWithTrufflehog(
     throw tell("Secret scan failed: TruffleHog could not read the files", { code: "SECRETS_UNREAD" });
   }
   return places;
+}
+
+/** Asked for its help, because it takes no part in anything when it is given an option that it does not know. */
+async function knows(option: string, step: StepHandle, program: string, timeoutMs: number): Promise<boolean> {
+  const asked = { log: "none", timeout: `${timeoutMs}ms`, okCodes: [0, 1] } as const;
+  const { stdout, stderr } = await step.exec(program, ["filesystem", "--help"], asked);
+  // Which of the two it is differs by version.
+  return `${stdout}${stderr}`.includes(option);
 }
 
 interface Line {

@@ -5,7 +5,7 @@ import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import pg from "pg";
-import { createStillwake, type Job, type LogLine, type Stillwake } from "stillwake";
+import { createStillwake, type Job, type LogLine, newSealKey, type Stillwake } from "stillwake";
 import { waitFor } from "stillwake/testing";
 import { createWorker, openStore, type WorkerOptions } from "stillwake/worker";
 import { afterAll, beforeAll } from "vitest";
@@ -62,7 +62,8 @@ export async function stage(): Promise<Stage> {
     EXTRACTION_KEV: path.join(SAMPLES, "kev.json"),
   };
   const store = `file:${path.join(folder, "artifacts")}`;
-  const stillwake = createStillwake({ url, store: openStore(store) });
+  const sealKeys = `test:${newSealKey()}`;
+  const stillwake = createStillwake({ url, sealKeys, store: openStore(store) });
   beforeAll(() => buildPackage(), LONG);
   afterAll(async () => {
     await stillwake.close();
@@ -105,6 +106,7 @@ export async function stage(): Promise<Stage> {
       const toolPath = tools && toolsIn(folder, tools);
       return createWorker({
         url,
+        sealKeys,
         pool: "scan",
         pipelines: PIPELINE,
         store,

@@ -32,8 +32,10 @@ export interface Remote {
   origin: string;
   host: string;
   protocol: "https" | "http";
-  /** It is not the host itself. */
+  /** It is not the host itself, and gets no token. */
   mirror?: true;
+  /** Nobody on the way can read what is sent: it is https, or the operator has named the network of every address. */
+  confidential: boolean;
   /** For git's http.curloptResolve; undefined where the host is an address already. */
   pin: string | undefined;
 }
@@ -57,15 +59,34 @@ export async function locate(where: Whereabouts, resolve?: Resolve): Promise<Rem
     ...(resolve && { resolve }),
   });
   const host = base.hostname.replace(/^\[(.*)\]$/, "$1");
+  let addresses = [host];
   let pin: string | undefined;
   try {
     guard.check(url);
-    if (!net.isIP(host))
-      pin = `${host}:${port}:${(await addressesOf(guard.lookup(url), host)).map(bracketed).join(",")}`;
+    if (!net.isIP(host)) {
+      addresses = await addressesOf(guard.lookup(url), host);
+      pin = `${host}:${port}:${addresses.map(bracketed).join(",")}`;
+    }
   } catch (error) {
     throw unreachable(error, host, where);
   }
-  return { url: url.href, origin: base.origin, host, protocol, pin, ...(mirror && { mirror: true }) };
+  const confidential = protocol === "https" || areNamed(addresses, where.allowAddresses);
+  return { url: url.href, origin: base.origin, host, protocol, pin, confidential, ...(mirror && { mirror: true }) };
+}
+
+/** Of the machine itself as well: it is reached only where its address is allowed. */
+function areNamed(addresses: readonly string[], ranges: readonly string[]): boolean {
+  const named = new net.BlockList();
+  for (const range of ranges) {
+    // Ports may follow, which the guard has judged.
+    const [network = "", prefix] = range.trim().split(/[/ ]/);
+    named.addSubnet(network, Number(prefix), familyOf(network));
+  }
+  return addresses.every((address) => named.check(address, familyOf(address)));
+}
+
+function familyOf(address: string): "ipv4" | "ipv6" {
+  return net.isIPv6(address) ? "ipv6" : "ipv4";
 }
 
 /** What an operator has set may be a server at home and below a path, and nothing more. */

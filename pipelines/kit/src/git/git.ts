@@ -29,7 +29,7 @@ export interface GitOptions {
   /** What is done with the repository, for the sentence of one that is too large for it: "scan". */
   purpose: string;
   remote: Remote;
-  /** Undefined: the repository is asked for as anybody may. */
+  /** Undefined: the repository is asked for as anybody may. So are a mirror, and a host by a line that others can read. */
   credential: Credential | undefined;
 }
 
@@ -150,7 +150,9 @@ const hardened: readonly Setting[] = [
   ["advice.detachedHead", "false"],
 ];
 
-function network({ origin, pin }: Remote, credential: Credential | undefined, limits: GitLimits): Setting[] {
+function network(remote: Remote, credential: Credential | undefined, limits: GitLimits): Setting[] {
+  const { origin, pin, mirror, confidential } = remote;
+  const told = mirror || !confidential ? undefined : credential;
   return [
     ["http.followRedirects", "false"],
     ["http.proxy", ""],
@@ -160,7 +162,7 @@ function network({ origin, pin }: Remote, credential: Credential | undefined, li
     ["http.lowSpeedLimit", String(limits.slowBytes)],
     ["http.lowSpeedTime", String(limits.slowSeconds)],
     ...(pin ? [["http.curloptResolve", pin] as const] : []),
-    ...(credential ? [[`http.${origin}/.extraHeader`, `Authorization: Basic ${basicOf(credential)}`] as const] : []),
+    ...(told ? [[`http.${origin}/.extraHeader`, `Authorization: Basic ${basicOf(told)}`] as const] : []),
   ];
 }
 
