@@ -5,6 +5,7 @@ import { Shown, Wrong } from "@stillwake/kit/ui/parts/panel.tsx";
 import { inLine } from "@stillwake/kit/ui/parts/words.ts";
 import { type FormEvent, useState } from "react";
 import { type Integrations, type OneIntegration, type OneProject, PROVIDERS } from "../nouns.ts";
+import { ForGood } from "../parts/for-good.tsx";
 
 /** `project`: only those of its provider, and its own one chosen. */
 export function Credentials({ integrations, project }: { integrations: Asked<Integrations>; project?: OneProject }) {
@@ -141,7 +142,6 @@ function ReplaceForm({
   onEnd: (sentence: string) => void;
 }) {
   const [credential, setCredential] = useState("");
-  const [sure, setSure] = useState(false);
   const { act, busy, wrong } = useAct();
   const replace = async (event: FormEvent) => {
     event.preventDefault();
@@ -160,20 +160,7 @@ function ReplaceForm({
         <button type="submit" className="button" disabled={busy}>
           Replace
         </button>
-        {sure ? (
-          <>
-            <button type="button" className="button" data-kind="danger" disabled={busy} onClick={() => void remove()}>
-              Remove for good
-            </button>
-            <button type="button" className="button" onClick={() => setSure(false)}>
-              Keep it
-            </button>
-          </>
-        ) : (
-          <button type="button" className="button" data-kind="danger" onClick={() => setSure(true)}>
-            Remove this integration
-          </button>
-        )}
+        <ForGood label="Remove this integration" sure="Remove for good" busy={busy} onSure={() => void remove()} />
       </div>
     </form>
   );

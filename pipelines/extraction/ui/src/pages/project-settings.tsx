@@ -5,6 +5,7 @@ import { Wrong } from "@stillwake/kit/ui/parts/panel.tsx";
 import { go } from "@stillwake/kit/ui/place.tsx";
 import { type FormEvent, useState } from "react";
 import type { Integrations, OneProject } from "../nouns.ts";
+import { ForGood } from "../parts/for-good.tsx";
 import { AccessField, accessOf } from "./access-field.tsx";
 import { Credentials } from "./credentials.tsx";
 import type { TabProps } from "./tabs.tsx";
@@ -16,7 +17,6 @@ export function ProjectSettings({ project, onChanged }: TabProps) {
   const [packagePath, setPackagePath] = useState(project.packagePath);
   const [opener, setOpener] = useState(project[access] ?? "");
   const [saved, setSaved] = useState(false);
-  const [sure, setSure] = useState(false);
   const { act, busy, wrong } = useAct();
   // GitHub has installations instead.
   const integrations = useAnswer<Integrations>(project.provider === "github" ? null : "integrations");
@@ -77,21 +77,13 @@ export function ProjectSettings({ project, onChanged }: TabProps) {
         </section>
       )}
       <div className="foot">
-        {sure ? (
-          <>
-            <span>Everything that was found goes with it.</span>
-            <button type="button" className="button" data-kind="danger" disabled={busy} onClick={() => void remove()}>
-              Delete for good
-            </button>
-            <button type="button" className="button" onClick={() => setSure(false)}>
-              Keep it
-            </button>
-          </>
-        ) : (
-          <button type="button" className="button" data-kind="danger" onClick={() => setSure(true)}>
-            Delete this repository
-          </button>
-        )}
+        <ForGood
+          label="Delete this repository"
+          sure="Delete for good"
+          says="Everything that was found goes with it."
+          busy={busy}
+          onSure={() => void remove()}
+        />
       </div>
     </>
   );
