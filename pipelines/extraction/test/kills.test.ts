@@ -30,7 +30,8 @@ const REPORTS: Record<string, string> = {
   trufflehog: "exit 0",
 };
 for (const [name, report] of Object.entries(REPORTS)) {
-  const script = `#!/bin/sh\necho ${name} >> ${calls}\nif [ "$(grep -c ${name} ${calls})" = 1 ]; then exec sleep 600; fi\n${report}\n`;
+  // What it is asked about itself is no work.
+  const script = `#!/bin/sh\ncase "$*" in *--help*) exit 0 ;; esac\necho ${name} >> ${calls}\nif [ "$(grep -c ${name} ${calls})" = 1 ]; then exec sleep 600; fi\n${report}\n`;
   fs.writeFileSync(path.join(tools, name), script, { mode: 0o755 });
 }
 const feed = await startFeed();
