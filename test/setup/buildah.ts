@@ -4,7 +4,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
 import path from "node:path";
-import { install } from "../../../../test/setup/debian.ts";
+import { install } from "./debian.ts";
 
 interface Ended {
   code: number | null;
@@ -25,10 +25,8 @@ export class Buildah {
     return output("buildah", [...this.#store(), verb, ...args], this.#folder);
   }
 
-  /** The image of a Dockerfile, under a name. */
+  /** The image of a Dockerfile whose base is there, under a name. */
   async build(name: string, dockerfile: string, root: string): Promise<void> {
-    const from = /^FROM (\S+)/m.exec(fs.readFileSync(dockerfile, "utf8"))![1]!;
-    await this.#standIn(from);
     const rules = ["--ignorefile", `${dockerfile}.dockerignore`, "--isolation", "chroot", "--pull-never"];
     await this.call("bud", ...rules, "-f", dockerfile, "-t", name, root);
   }
@@ -40,7 +38,9 @@ export class Buildah {
     return begin("buildah", args, this.#folder);
   }
 
-  async #standIn(name: string): Promise<void> {
+  /** Makes what the Dockerfile begins from: Debian as debootstrap makes it, with the Node and the certificates of this machine and the user that the base has. */
+  async standIn(dockerfile: string): Promise<void> {
+    const name = /^FROM (\S+)/m.exec(fs.readFileSync(dockerfile, "utf8"))![1]!;
     const root = path.join(this.#folder, "root");
     const packages = "--include=ca-certificates,libstdc++6";
     await output("debootstrap", ["--variant=minbase", packages, "bookworm", root], this.#folder);
@@ -69,7 +69,8 @@ export class Buildah {
   }
 }
 
-async function output(program: string, args: readonly string[], cwd: string): Promise<string> {
+/** What a program printed; throws what it complained of. */
+export async function output(program: string, args: readonly string[], cwd: string): Promise<string> {
   const { code, stdout, stderr } = await begin(program, args, cwd).ended;
   if (code === 0) return stdout;
   throw new Error(`${program} ${args.join(" ")} ended with ${code}:\n${stderr.slice(-3000)}${stdout.slice(-3000)}`);
