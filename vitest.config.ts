@@ -4,7 +4,7 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   test: {
     include: ["test/**/*.test.ts", "pipelines/*/test/**/*.test.ts"],
-    globalSetup: "test/setup/global.ts",
+    globalSetup: "test/support/global.ts",
     pool: "forks",
     maxWorkers: 2,
     testTimeout: 30_000,

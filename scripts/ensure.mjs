@@ -112,7 +112,7 @@ const BUILDS = [
   },
   {
     record: "dist/.browser.tsbuildinfo",
-    sources: ["src/view", "src/react", "src/element", "src/inert.ts", "tsconfig.json", "tsconfig.browser.json"],
+    sources: ["src/view", "src/react", "src/element", "src/text", "tsconfig.json", "tsconfig.browser.json"],
     commands: [[TSC, "-p", "tsconfig.browser.json"]],
   },
   {
@@ -122,7 +122,7 @@ const BUILDS = [
       ...["src", "public", "index.html", "watch.html", "watch.ts", "watch.css", "embed.ts"].map(
         (name) => `web/${name}`,
       ),
-      ...["web/vite.config.ts", "src/view", "src/react", "src/element", "src/inert.ts"],
+      ...["web/vite.config.ts", "src/view", "src/react", "src/element", "src/text"],
     ],
     commands: [
       [VITE, "build", "web", "--logLevel", "error"],
@@ -146,7 +146,7 @@ const BUILDS = [
         record: `${here}/dist/ui/index.html`,
         sources: [
           ...["src", "public", "index.html", "vite.config.ts"].map((file) => `${here}/ui/${file}`),
-          ...[`${here}/src`, "pipelines/kit/src", "pipelines/kit/ui", "src/view", "src/react", "src/inert.ts"],
+          ...[`${here}/src`, "pipelines/kit/src", "pipelines/kit/ui", "src/view", "src/react", "src/text"],
         ],
         commands: [[VITE, "build", `${here}/ui`, "--logLevel", "error"]],
       },

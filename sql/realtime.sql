@@ -1,5 +1,5 @@
 -- Supabase Realtime may show the feed of a tenant's jobs to those who are signed in for that tenant. Applied by `stillwake migrate --realtime`, after everything else; safe to run again.
--- src/realtime.ts puts in the names of the publication and of the claim.
+-- src/db/realtime.ts puts in the names of the publication and of the claim.
 --
 -- `authenticated` sees the copy of the feed and nothing besides: no job, no function. `anon` sees nothing.
 

@@ -1,11 +1,57 @@
 // stillwake: durable pipelines on Postgres. The client and the contracts; workers, servers and machines have entries of their own.
-export { type Breaker, type BreakerOptions, type BreakerUser, breaker } from "./breaker.ts";
-export { type Actor, createStillwake, type Enqueued, Stillwake, type StillwakeOptions } from "./client.ts";
-export type { BudgetScope, CostGroup } from "./cost-verbs.ts";
-export type { Budget, CostOptions, CostReport, CostSum, Costs, JobCost, JobCostPart } from "./costs.ts";
-export type { DatabaseOptions } from "./database.ts";
-export { type DevPart, type DevPlace, defineConfig, type StillwakeConfig } from "./define-config.ts";
-export type { Erased, EraseOptions } from "./erasure.ts";
+
+export { type Actor, createStillwake, type Enqueued, Stillwake, type StillwakeOptions } from "./client/client.ts";
+export type { Budget, CostOptions, CostReport, CostSum, Costs, JobCost, JobCostPart } from "./client/costs.ts";
+export { type DevPart, type DevPlace, defineConfig, type StillwakeConfig } from "./client/define-config.ts";
+export type { EnqueueManyOptions, EnqueueOptions } from "./client/enqueue-options.ts";
+export type { BreakerState, Flow, LimitState } from "./client/flow.ts";
+export type { Job, ScheduledFor } from "./client/job.ts";
+export type { Machine, MachineLife, PoolInfo, PoolMachines, PoolTrouble } from "./client/machine.ts";
+export type { PokeOptions, PokeTarget } from "./client/poke.ts";
+export type { ReadTokenOptions } from "./client/read-token.ts";
+export type {
+  ArtifactInfo,
+  ArtifactSource,
+  Attempt,
+  ListOptions,
+  LogLine,
+  PipelineInfo,
+  Reading,
+  Step,
+} from "./client/reader.ts";
+export type { ScheduleState, Schedules, Slot } from "./client/schedules.ts";
+export type { EndCounts, Stats, StatsOptions } from "./client/stats.ts";
+export type { Act, Role, TokenInfo, TokenOptions, Tokens } from "./client/tokens.ts";
+export type { Delivery, Endpoint, EndpointOptions, EndState, Webhook, Webhooks } from "./client/webhooks.ts";
+export { type Breaker, type BreakerOptions, type BreakerUser, breaker } from "./contract/breaker.ts";
+export { Fatal, Pause, RateLimited, Retry } from "./contract/job-errors.ts";
+export { type Limit, type LimitOptions, type LimitUser, limit } from "./contract/limit.ts";
+export {
+  type InputOf,
+  type OnConflict,
+  type Pipeline,
+  type PipelineOptions,
+  type PipelineSettings,
+  pipeline,
+  type Schema,
+} from "./contract/pipeline.ts";
+export { type Learn, type Observation, rateLimitHeaders } from "./contract/rate-limit-headers.ts";
+export {
+  type CatchUp,
+  type Overlap,
+  type Schedule,
+  type ScheduledOptions,
+  type ScheduleOptions,
+  schedule,
+} from "./contract/schedule.ts";
+export { secret } from "./contract/sealed-paths.ts";
+export type { BudgetScope, CostGroup } from "./db/calls/costs.ts";
+export type { Failure, JobFilter, JobState, WaitingFor, WatchdogAct } from "./db/calls/jobs.ts";
+export type { WebhookFilter, WebhookState } from "./db/calls/webhooks.ts";
+export type { DatabaseOptions } from "./db/database.ts";
+export type { Erased, EraseOptions } from "./db/erase.ts";
+export { type MigrateOptions, type MigrateResult, migrate, printMigrations } from "./db/migrate.ts";
+export type { Transaction } from "./db/transaction.ts";
 export {
   DatabaseUnavailable,
   InvalidInput,
@@ -22,8 +68,7 @@ export {
   UnknownPipeline,
   UnknownPool,
 } from "./errors.ts";
-export type { BreakerState, Flow, LimitState } from "./flow.ts";
-export type { FollowOptions } from "./follow.ts";
+export type { FollowOptions } from "./live/follower.ts";
 export type {
   EndEvent,
   FeedEvent,
@@ -33,50 +78,6 @@ export type {
   ProgressEvent,
   StateEvent,
   StepEvent,
-} from "./followed-job.ts";
-export type { Job, ScheduledFor } from "./job.ts";
-export { type Limit, type LimitOptions, type LimitUser, limit } from "./limit.ts";
-export type { Machine, MachineLife, PoolInfo, PoolMachines, PoolTrouble } from "./machine.ts";
-export { type MigrateOptions, type MigrateResult, migrate, printMigrations } from "./migrate.ts";
-export type { EnqueueManyOptions, EnqueueOptions } from "./options.ts";
-export {
-  type InputOf,
-  type OnConflict,
-  type Pipeline,
-  type PipelineOptions,
-  type PipelineSettings,
-  pipeline,
-  type Schema,
-} from "./pipeline.ts";
-export type { PokeOptions, PokeTarget } from "./poke.ts";
-export { type Learn, type Observation, rateLimitHeaders } from "./rate-limit-headers.ts";
-export type { ReadTokenOptions } from "./read-token.ts";
-export type {
-  ArtifactInfo,
-  ArtifactSource,
-  Attempt,
-  ListOptions,
-  LogLine,
-  PipelineInfo,
-  Reading,
-  Step,
-} from "./reading.ts";
-export {
-  type CatchUp,
-  type Overlap,
-  type Schedule,
-  type ScheduledOptions,
-  type ScheduleOptions,
-  schedule,
-} from "./schedule.ts";
-export type { ScheduleState, Schedules, Slot } from "./schedules.ts";
-export { secret } from "./sealed.ts";
-export { newSealKey, type SealKeys, seal } from "./sealing.ts";
-export type { EndCounts, Stats, StatsOptions } from "./stats.ts";
-export { Fatal, Pause, RateLimited, Retry } from "./thrown.ts";
+} from "./live/job-buffer.ts";
+export { newSealKey, type SealKeys, seal } from "./secrets/seal.ts";
 export type { Duration } from "./time.ts";
-export type { Act, Role, TokenInfo, TokenOptions, Tokens } from "./tokens.ts";
-export type { Transaction } from "./transaction.ts";
-export type { Failure, JobFilter, JobState, WaitingFor, WatchdogAct } from "./verbs.ts";
-export type { WebhookFilter, WebhookState } from "./webhook-verbs.ts";
-export type { Delivery, Endpoint, EndpointOptions, EndState, Webhook, Webhooks } from "./webhooks.ts";

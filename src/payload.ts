@@ -57,3 +57,21 @@ function refuseBadText(value: unknown, at: string): void {
     refuseBadText(child, Array.isArray(value) ? `${at}[${key}]` : `${at}.${key}`);
   }
 }
+
+/** A text of 1 to 500 characters that Postgres can store. */
+export function checkLabel(value: unknown, field: string): string {
+  if (typeof value !== "string" || value === "" || (value.length > 500 && [...value].length > 500)) {
+    throw new InvalidInput(`${field} must be a text of 1 to 500 characters`, {
+      field,
+      remedy: "Use a shorter one or a hash of it, or leave it out",
+    });
+  }
+  const bad = unstorable(value);
+  if (bad) {
+    throw new InvalidInput(`${field} contains ${bad}, which Postgres cannot store`, {
+      field,
+      remedy: "Remove it, or use a hash",
+    });
+  }
+  return value;
+}

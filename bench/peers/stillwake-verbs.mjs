@@ -1,7 +1,8 @@
 // Stillwake's ground floor: the public client, and instead of a worker two lanes that call the verb a busy worker calls, which settles
 // the last batch and claims the next in one commit. What the worker reaches of this is the price of everything it adds.
+
+import { settleAndClaim } from "../../dist/db/calls/worker.js";
 import { createStillwake, migrate, pipeline } from "../../dist/index.js";
-import { settleAndClaim } from "../../dist/worker-verbs.js";
 import { sqlJudge } from "./index.mjs";
 
 export const bench = pipeline("bench");

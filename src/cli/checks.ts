@@ -1,7 +1,8 @@
 // What can be seen to be wrong before anybody is asked: ids that are none, words that are not in a short list, a setting of the environment.
+
+import { checkSecrets } from "../client/read-token.ts";
 import { InvalidInput } from "../errors.ts";
-import { nearest } from "../nearest.ts";
-import { checkSecrets } from "../read-token.ts";
+import { nearest } from "../text/suggest.ts";
 
 export const jobStates = ["queued", "running", "paused", "completed", "failed", "cancelled"] as const;
 export const webhookStates = ["pending", "delivered", "failed"] as const;

@@ -1,8 +1,8 @@
 // What a command is: a row of a table. Its code is loaded when it is called, so that `stillwake --version` and completions stay quick.
 import type { Config } from "../config.ts";
-import type { Door } from "./door.ts";
+import type { Door } from "./api-client.ts";
 import type { Flags, Taken } from "./flags.ts";
-import type { Screen } from "./screen.ts";
+import type { Screen } from "./output/screen.ts";
 
 /** One call of a command. */
 export interface Call {

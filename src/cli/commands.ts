@@ -1,4 +1,4 @@
-// The table of all commands: the help, the completions and docs/cli.md are made of it, and nothing else is accepted.
+// The table of all commands: the help, the completions and docs/reference/cli.md are made of it, and nothing else is accepted.
 import type { Command } from "./command.ts";
 import { costCommands } from "./cost-commands.ts";
 import { flowCommands } from "./flow-commands.ts";

@@ -1,6 +1,6 @@
 // stillwake completion: what a shell needs to complete commands, their words and their flags. Made of the table, so that it is never behind it.
 import { InvalidInput } from "../errors.ts";
-import { nearest } from "../nearest.ts";
+import { nearest } from "../text/suggest.ts";
 import { conflicts, jobStates, roles } from "./checks.ts";
 import type { Call, Command } from "./command.ts";
 import { type FlagName, takesValue } from "./flags.ts";

@@ -41,7 +41,7 @@ export const costCommands: readonly Command[] = [
       ],
       ["cost estimate --jobs 8820 --minutes 0.25 --provider cloud-run --cpus 1 --memory 512 --free", ""],
     ],
-    load: async () => (await import("./cost.ts")).costCommand,
+    load: async () => (await import("./commands/cost.ts")).costCommand,
   },
   {
     name: "budget",
@@ -57,6 +57,6 @@ export const costCommands: readonly Command[] = [
       ["budget set tenant acme 2 --period day", "its jobs wait until tomorrow, those of others go on"],
       ["budget clear pool scan", "what it held goes on at once"],
     ],
-    load: async () => (await import("./cost.ts")).budgetCommand,
+    load: async () => (await import("./commands/cost.ts")).budgetCommand,
   },
 ];

@@ -1,7 +1,7 @@
 // Every flag there is, and how the arguments of one command are read. Which command takes which, and what for, stands in the tables of commands.
 import { parseArgs } from "node:util";
 import { InvalidInput } from "../errors.ts";
-import { nearest } from "../nearest.ts";
+import { nearest } from "../text/suggest.ts";
 
 const text = { type: "string" } as const;
 const many = { type: "string", multiple: true } as const;

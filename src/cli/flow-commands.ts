@@ -13,7 +13,7 @@ export const flowCommands: readonly Command[] = [
       ["stats", "the last hour"],
       ["stats --span 24h --json", "a day, for programs"],
     ],
-    load: async () => (await import("./look.ts")).statsCommand,
+    load: async () => (await import("./commands/look.ts")).statsCommand,
   },
   {
     name: "pipelines",
@@ -26,7 +26,7 @@ export const flowCommands: readonly Command[] = [
       ["pipelines", ""],
       ["pipelines extraction", "with what its jobs are given"],
     ],
-    load: async () => (await import("./look.ts")).pipelinesCommand,
+    load: async () => (await import("./commands/look.ts")).pipelinesCommand,
   },
   {
     name: "pools",
@@ -41,7 +41,7 @@ export const flowCommands: readonly Command[] = [
       ["pools cap scan 4", "at most four of its jobs run at once, on all workers"],
       ["pools cap scan none", "as many as there are slots"],
     ],
-    load: async () => (await import("./steer.ts")).poolsCommand,
+    load: async () => (await import("./commands/steer.ts")).poolsCommand,
   },
   {
     name: "machines",
@@ -58,7 +58,7 @@ export const flowCommands: readonly Command[] = [
       ["machines", ""],
       ["machines --ended --pool scan", "why has none of them done anything?"],
     ],
-    load: async () => (await import("./look.ts")).machinesCommand,
+    load: async () => (await import("./commands/look.ts")).machinesCommand,
   },
   {
     name: "limits",
@@ -72,7 +72,7 @@ export const flowCommands: readonly Command[] = [
       ["limits", ""],
       ["limits reset github", "the other side has told us more since"],
     ],
-    load: async () => (await import("./steer.ts")).limitsCommand,
+    load: async () => (await import("./commands/steer.ts")).limitsCommand,
   },
   {
     name: "breakers",
@@ -91,7 +91,7 @@ export const flowCommands: readonly Command[] = [
       ['breakers open github --for 30m --reason "their status page says so"', ""],
       ["breakers close github", "jobs go on at once"],
     ],
-    load: async () => (await import("./steer.ts")).breakersCommand,
+    load: async () => (await import("./commands/steer.ts")).breakersCommand,
   },
   {
     name: "schedules",
@@ -106,7 +106,7 @@ export const flowCommands: readonly Command[] = [
       ["schedules upcoming nightly --count 3", ""],
       ["schedules pause nightly", "no slot runs until it is resumed"],
     ],
-    load: async () => (await import("./steer.ts")).schedulesCommand,
+    load: async () => (await import("./commands/steer.ts")).schedulesCommand,
   },
   {
     name: "webhooks",
@@ -129,7 +129,7 @@ export const flowCommands: readonly Command[] = [
       ["webhooks resend msg_01a1e1072508…", "under the same id"],
       ["webhooks send", "from cron where no worker stays up: * * * * * stillwake webhooks send"],
     ],
-    load: async () => (await import("./webhooks.ts")).webhooksCommand,
+    load: async () => (await import("./commands/webhooks.ts")).webhooksCommand,
   },
   {
     name: "tokens",
@@ -150,7 +150,7 @@ export const flowCommands: readonly Command[] = [
       ["tokens", "who has one, and when it was last used"],
       ["tokens revoke 01a1e107-2508-7182-ae66-db7bbe9aa49e", "by its id, which is not the token"],
     ],
-    load: async () => (await import("./access.ts")).tokensCommand,
+    load: async () => (await import("./commands/access.ts")).tokensCommand,
   },
   {
     name: "read-token",
@@ -169,7 +169,7 @@ export const flowCommands: readonly Command[] = [
       ["read-token --job 01a1e107-2508-7182-ae66-db7bbe9aa49e", "for the browser of who waits for it"],
       ["read-token --pipeline extraction --key acme --expires-in 15m", ""],
     ],
-    load: async () => (await import("./access.ts")).readTokenCommand,
+    load: async () => (await import("./commands/access.ts")).readTokenCommand,
   },
   {
     name: "audit",
@@ -187,6 +187,6 @@ export const flowCommands: readonly Command[] = [
       ["audit", ""],
       ["audit --target 01a1e107-2508-7182-ae66-db7bbe9aa49e", "who cancelled it?"],
     ],
-    load: async () => (await import("./access.ts")).auditCommand,
+    load: async () => (await import("./commands/access.ts")).auditCommand,
   },
 ];

@@ -30,7 +30,7 @@ export const jobCommands: readonly Command[] = [
       ["enqueue extraction @input.json --key acme --delay 30s", "with the input from a file"],
       ["enqueue extraction - --follow < input.json", "and watches it"],
     ],
-    load: async () => (await import("./enqueue.ts")).enqueueCommand,
+    load: async () => (await import("./commands/enqueue.ts")).enqueueCommand,
   },
   {
     name: "jobs",
@@ -57,7 +57,7 @@ export const jobCommands: readonly Command[] = [
       ["jobs --pipeline extraction --text acme", "where is it?"],
       ["jobs --all --json | jq -r '.jobs[].id'", "every id"],
     ],
-    load: async () => (await import("./jobs.ts")).jobsCommand,
+    load: async () => (await import("./commands/jobs.ts")).jobsCommand,
   },
   {
     name: "job",
@@ -78,7 +78,7 @@ export const jobCommands: readonly Command[] = [
       [`job ${an} --follow`, "live; Ctrl-C leaves the job alone"],
       [`job ${an} --logs --steps`, "what it did so far"],
     ],
-    load: async () => (await import("./job.ts")).jobCommand,
+    load: async () => (await import("./commands/job.ts")).jobCommand,
   },
   {
     name: "cancel",
@@ -91,7 +91,7 @@ export const jobCommands: readonly Command[] = [
       [`cancel ${an} --reason "not needed any more"`, ""],
       ["cancel $(stillwake jobs --state queued --all --json | jq -r '.jobs[].id')", "many"],
     ],
-    load: async () => (await import("./control.ts")).cancelCommand,
+    load: async () => (await import("./commands/control.ts")).cancelCommand,
   },
   {
     name: "retry",
@@ -104,7 +104,7 @@ export const jobCommands: readonly Command[] = [
       [`retry ${an}`, "goes on at the first step that has no result"],
       [`retry ${an} --from-start`, "does everything again"],
     ],
-    load: async () => (await import("./control.ts")).retryCommand,
+    load: async () => (await import("./commands/control.ts")).retryCommand,
   },
   {
     name: "pause",
@@ -117,7 +117,7 @@ export const jobCommands: readonly Command[] = [
       [`pause ${an}`, ""],
       ['pause --pool scan --reason "maintenance until noon"', ""],
     ],
-    load: async () => (await import("./control.ts")).pauseCommand,
+    load: async () => (await import("./commands/control.ts")).pauseCommand,
   },
   {
     name: "resume",
@@ -130,7 +130,7 @@ export const jobCommands: readonly Command[] = [
       [`resume ${an}`, ""],
       ["resume --pool scan", ""],
     ],
-    load: async () => (await import("./control.ts")).resumeCommand,
+    load: async () => (await import("./commands/control.ts")).resumeCommand,
   },
   {
     name: "signal",
@@ -143,6 +143,6 @@ export const jobCommands: readonly Command[] = [
       [`signal ${an} approved '{"by":"ann"}'`, 'what job.waitFor("approved") answers'],
       [`signal ${an} photo @photo.json`, "with data from a file"],
     ],
-    load: async () => (await import("./control.ts")).signalCommand,
+    load: async () => (await import("./commands/control.ts")).signalCommand,
   },
 ];

@@ -2,12 +2,12 @@
 import { inspect } from "node:util";
 import { readConfig } from "../config.ts";
 import { InvalidInput, StillwakeError } from "../errors.ts";
-import { nearest } from "../nearest.ts";
+import { nearest } from "../text/suggest.ts";
+import type { Door } from "./api-client.ts";
 import type { Call, Command } from "./command.ts";
 import { commandOf, commands } from "./commands.ts";
-import type { Door } from "./door.ts";
 import { findCommand, readFlags } from "./flags.ts";
-import { Screen, type ScreenOptions } from "./screen.ts";
+import { Screen, type ScreenOptions } from "./output/screen.ts";
 
 /** Given by tests; everybody else has the environment and the outputs of the process. */
 export interface Around extends Pick<ScreenOptions, "out" | "talk"> {
@@ -55,7 +55,7 @@ async function run(args: readonly string[], around: Around): Promise<number> {
     config,
     screen,
     commands,
-    door: () => (door ??= import("./door.ts").then(({ openDoor }) => openDoor(flags, config, screen))),
+    door: () => (door ??= import("./api-client.ts").then(({ openDoor }) => openDoor(flags, config, screen))),
   };
   const runner = await command.load();
   try {

@@ -19,6 +19,9 @@ export function pricesFrom(file: string | undefined, configured: unknown): Price
     return checkPrices(JSON.parse(text));
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
-    throw new InvalidInput(`${file} is not JSON: ${error.message}`, { field: "prices", remedy: "See docs/cost.md" });
+    throw new InvalidInput(`${file} is not JSON: ${error.message}`, {
+      field: "prices",
+      remedy: "See docs/run/cost.md",
+    });
   }
 }

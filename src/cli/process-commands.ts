@@ -19,7 +19,7 @@ export const processCommands: readonly Command[] = [
       ["init my-pipelines", "then: cd my-pipelines && npm install && npm start"],
       ["init", "in this folder, which must be empty"],
     ],
-    load: async () => (await import("./init.ts")).initCommand,
+    load: async () => (await import("./commands/init.ts")).initCommand,
   },
   {
     name: "dev",
@@ -43,7 +43,7 @@ export const processCommands: readonly Command[] = [
       ["dev --pipelines ./pipelines", "with yours"],
       ["dev --pipelines ./pipelines --enqueue digest --input @sample.json", "and with one job before your eyes"],
     ],
-    load: async () => (await import("./dev.ts")).devCommand,
+    load: async () => (await import("./dev/dev.ts")).devCommand,
   },
   {
     name: "worker",
@@ -78,7 +78,7 @@ export const processCommands: readonly Command[] = [
       ["worker --pipelines ./pipelines --drain", "in a cron or a CI"],
     ],
     load: async () => {
-      const { workerCommand } = await import("./worker.ts");
+      const { workerCommand } = await import("./commands/worker.ts");
       return ({ flags }) => workerCommand(flags);
     },
   },
@@ -105,7 +105,7 @@ export const processCommands: readonly Command[] = [
       ["server --host 0.0.0.0 --port 8080", "for others, behind a proxy that speaks TLS"],
       ["server --no-auth", "for yourself"],
     ],
-    load: async () => (await import("./server.ts")).serverCommand,
+    load: async () => (await import("./commands/server.ts")).serverCommand,
   },
   {
     name: "orchestrator",
@@ -129,7 +129,7 @@ export const processCommands: readonly Command[] = [
       ],
       ["orchestrator --once", "from cron, or to make the warm machines of a new pool"],
     ],
-    load: async () => (await import("./orchestrator.ts")).orchestratorCommand,
+    load: async () => (await import("./commands/orchestrator.ts")).orchestratorCommand,
   },
   {
     name: "fleet",
@@ -149,7 +149,7 @@ export const processCommands: readonly Command[] = [
       ["fleet adopt", "a copy: a fleet of its own; the machines stay with the original"],
       ["fleet adopt --same", "the original under another address"],
     ],
-    load: async () => (await import("./fleet.ts")).fleetCommand,
+    load: async () => (await import("./commands/fleet.ts")).fleetCommand,
   },
   {
     name: "migrate",
@@ -168,7 +168,7 @@ export const processCommands: readonly Command[] = [
       ["migrate --url postgres://owner@localhost/app", "as the owner of the database"],
       ["migrate --print > stillwake.sql", "for whoever applies SQL by other means"],
     ],
-    load: async () => (await import("./migrate.ts")).migrateCommand,
+    load: async () => (await import("./commands/migrate.ts")).migrateCommand,
   },
   {
     name: "register",
@@ -181,7 +181,7 @@ export const processCommands: readonly Command[] = [
       ["register", "in a deploy, after migrate: from then on their jobs are accepted"],
       ["register --pipelines ./pipelines", "without a stillwake.config"],
     ],
-    load: async () => (await import("./register.ts")).registerCommand,
+    load: async () => (await import("./commands/register.ts")).registerCommand,
   },
   {
     name: "doctor",
@@ -194,7 +194,7 @@ export const processCommands: readonly Command[] = [
       ["doctor", "exits 1 when something is wrong"],
       ["doctor --json", "for programs"],
     ],
-    load: async () => (await import("./doctor.ts")).doctorCommand,
+    load: async () => (await import("./commands/doctor.ts")).doctorCommand,
   },
   {
     name: "watchdog",
@@ -207,7 +207,7 @@ export const processCommands: readonly Command[] = [
       ["watchdog", "from cron: * * * * * DATABASE_URL=postgres://app@localhost/app stillwake watchdog"],
       ["watchdog --server https://jobs.example.com", "where only the server is in reach; a worker's token will do"],
     ],
-    load: async () => (await import("./watchdog.ts")).watchdogCommand,
+    load: async () => (await import("./commands/watchdog.ts")).watchdogCommand,
   },
   {
     name: "deploy",
@@ -245,7 +245,7 @@ export const processCommands: readonly Command[] = [
       ],
       ["deploy kubernetes --image registry.example.com/acme:v1", ""],
     ],
-    load: async () => (await import("./deploy.ts")).deployCommand,
+    load: async () => (await import("./commands/deploy.ts")).deployCommand,
   },
   {
     name: "completion",

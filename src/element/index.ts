@@ -2,9 +2,9 @@
 // made. Importing it registers it; while a server renders there is nothing to register with, and it does nothing.
 import { ArtifactsView } from "../view/artifacts-view.ts";
 import { dress, make } from "../view/dom.ts";
-import { LogView } from "../view/log-view.ts";
+import { Story } from "../view/job-store.ts";
+import { LogView } from "../view/log/log-view.ts";
 import { ProgressView } from "../view/progress-view.ts";
-import { Story } from "../view/story.ts";
 import type { TokenSource } from "../view/stream.ts";
 
 const PARTS = ["progress", "log", "artifacts"] as const;

@@ -4,12 +4,8 @@
 //   const sw = createStillwake({ url, poke: () => orchestrator.poke() });
 import { Orchestrator, type OrchestratorOptions } from "./orchestrator.ts";
 
-export { type Estimate, type Estimated, type EstimateLine, estimate } from "./calculator.ts";
-export { type CloudRunOptions, cloudRun } from "./cloud-run.ts";
+export { type Estimate, type Estimated, type EstimateLine, estimate } from "./cost-estimate.ts";
 export type { OrchestratorEvent } from "./event.ts";
-export { type FlyOptions, fly } from "./fly.ts";
-export { type KubernetesOptions, kubernetes } from "./kubernetes.ts";
-export { type LocalOptions, local } from "./local.ts";
 export type { Orchestrator, OrchestratorOptions } from "./orchestrator.ts";
 export { type Plan, type PlanInput, plan } from "./plan.ts";
 export type { Price, PriceTable } from "./prices.ts";
@@ -26,6 +22,10 @@ export type {
   Started,
 } from "./provider.ts";
 export { ProviderError } from "./provider.ts";
+export { type CloudRunOptions, cloudRun } from "./providers/cloud-run/cloud-run.ts";
+export { type FlyOptions, fly } from "./providers/fly/fly.ts";
+export { type KubernetesOptions, kubernetes } from "./providers/kubernetes/kubernetes.ts";
+export { type LocalOptions, local } from "./providers/local/local.ts";
 export type { PoolOptions } from "./settings.ts";
 
 export function createOrchestrator(options: OrchestratorOptions): Orchestrator {

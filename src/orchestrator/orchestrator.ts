@@ -4,17 +4,25 @@
 // Several may run at once: each start is reserved in the database first, where a place can be taken once.
 import { randomBytes } from "node:crypto";
 import os from "node:os";
-import { Database, type DatabaseOptions } from "../database.ts";
+import {
+  type Fleet,
+  type Look,
+  look,
+  readFleet,
+  reportTrouble,
+  setMachines,
+  type Trouble,
+} from "../db/calls/machines.ts";
+import { Database, type DatabaseOptions } from "../db/database.ts";
 import { StillwakeError } from "../errors.ts";
-import { type Fleet, type Look, look, readFleet, reportTrouble, setMachines, type Trouble } from "../fleet-verbs.ts";
-import { Actor } from "./actor.ts";
-import { databaseAddress } from "./address.ts";
+import { databaseAddress } from "./database-address.ts";
 import { actWords, type OrchestratorEvent } from "./event.ts";
-import { Listing } from "./listing.ts";
+import { Actor } from "./executor.ts";
 import { machineName, slotOf } from "./names.ts";
 import { type Plan, plan } from "./plan.ts";
 import { type PriceTable, priceOf } from "./prices.ts";
 import { type Clock, type Provider, ProviderError, realClock, type SeenMachine } from "./provider.ts";
+import { Listing } from "./provider-listing.ts";
 import { checkPools, type PoolOptions, type PoolSettings, readPoolOptions } from "./settings.ts";
 
 export interface OrchestratorOptions extends DatabaseOptions {

@@ -9,7 +9,7 @@
 //
 // Machines end by themselves. From outside only those are ended that never came, that are stuck, or that have left and are still there; and none that has a
 // job, which the database decides (retire_machine). Each life has a place in its pool, so that there are never more machines than places.
-import type { Life, Look } from "../fleet-verbs.ts";
+import type { Life, Look } from "../db/calls/machines.ts";
 import type { Exit, SeenMachine } from "./provider.ts";
 import type { PoolSettings } from "./settings.ts";
 

@@ -2,7 +2,7 @@
 // code does, and a user's own come before them. A machine whose price nobody knows has none: it is never taken for free.
 import fs from "node:fs";
 import { InvalidInput } from "../errors.ts";
-import { nearest } from "../nearest.ts";
+import { nearest } from "../text/suggest.ts";
 import type { ProviderFacts } from "./provider.ts";
 
 /** The prices of one provider from a day on. How they are made up is told by which of them are given. */
@@ -76,7 +76,7 @@ let own: PriceTable | undefined;
 
 /** The tables that come with this version. Read from src/ in both forms of the code: nothing is copied when it is built. */
 export function ownPrices(): PriceTable {
-  own ??= JSON.parse(fs.readFileSync(new URL("../../src/orchestrator/prices.json", import.meta.url), "utf8"));
+  own ??= JSON.parse(fs.readFileSync(new URL("./prices.json", import.meta.url), "utf8"));
   return own!;
 }
 

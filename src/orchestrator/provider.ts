@@ -1,4 +1,4 @@
-// What starts and stops machines, as the orchestrator sees it: five verbs, which every provider answers alike (test/providers.test.ts holds all of them to it).
+// What starts and stops machines, as the orchestrator sees it: five verbs, which every provider answers alike (test/orchestrator/providers.test.ts holds all of them to it).
 // A provider knows no database and no jobs. It is made for one pool of one fleet, and touches only what carries both names.
 //
 // What no answer means: list() that cannot be answered throws, and is never taken for "there are none". start() that cannot be answered may or may

@@ -2,19 +2,19 @@
 // stillwake/react: a job in a page of yours. `useJob` for its state, <JobLog> and <JobProgress> to show it. Components of one job share one connection, and nothing
 // here touches the page while a server renders.
 import { createElement, type ReactElement, useEffect, useMemo, useRef, useSyncExternalStore } from "react";
-import type { Run } from "../view/log-toolbar.ts";
-import { LogView } from "../view/log-view.ts";
+import type { Story } from "../view/job-store.ts";
+import type { Run } from "../view/log/log-toolbar.ts";
+import { LogView } from "../view/log/log-view.ts";
 import { ProgressView } from "../view/progress-view.ts";
 import { emptySnapshot, type Snapshot } from "../view/snapshot.ts";
-import type { Story } from "../view/story.ts";
 import type { TokenSource } from "../view/stream.ts";
 import { hold, renew, sharedStory } from "./shared.ts";
 
-export type { Run } from "../view/log-toolbar.ts";
+export { Story, type StoryOptions } from "../view/job-store.ts";
+export type { Run } from "../view/log/log-toolbar.ts";
 export type { PaceNow } from "../view/pace.ts";
 export { type JsonPart, maskedJson, plain, plainLine } from "../view/plain.ts";
 export type { Line, Snapshot, StepSeen } from "../view/snapshot.ts";
-export { Story, type StoryOptions } from "../view/story.ts";
 export type { Connection, TokenSource } from "../view/stream.ts";
 export type { Artifact, Failure, JobState, Level, Progress, WaitReason } from "../view/wire.ts";
 export { clock, ending, eventSentence, headline, progressWords, span } from "../view/words.ts";

@@ -1,5 +1,5 @@
 // One story per job, server and token of a page, however many components show it. It is let go soon after the last of them has gone.
-import { Story, type StoryOptions } from "../view/story.ts";
+import { Story, type StoryOptions } from "../view/job-store.ts";
 import type { TokenSource } from "../view/stream.ts";
 
 type Wanted = Pick<StoryOptions, "id" | "server" | "token">;

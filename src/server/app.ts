@@ -1,17 +1,17 @@
 // A request's way through the server: method and path, where it comes from, who it is, whether that one may, what it says, the deed, the record of
 // it, the answer. Hono finds the route; everything else is here, once, for all routes.
 import { type Context, Hono } from "hono";
-import { beginAct, endAct } from "../access-verbs.ts";
+import { beginAct, endAct } from "../db/calls/access.ts";
 import { newId } from "../ids.ts";
 import { unstorable } from "../payload.ts";
-import { type Identity, may, nobody, somebody } from "./access.ts";
-import type { House } from "./house.ts";
-import { credentialOf } from "./identify.ts";
-import { readJson } from "./limits.ts";
+import type { House } from "./context.ts";
+import { type Identity, may, nobody, somebody } from "./http/access.ts";
+import { credentialOf } from "./http/identify.ts";
+import { crossOrigin, refuseForeign } from "./http/origin.ts";
+import { pageAt } from "./http/pages.ts";
+import { answerProblem, problemOf, refusal } from "./http/problem.ts";
+import { readJson } from "./http/rate-limits.ts";
 import type { Call, Route } from "./operation.ts";
-import { crossOrigin, refuseForeign } from "./origin.ts";
-import { pageAt } from "./pages.ts";
-import { answerProblem, problemOf, refusal } from "./problem.ts";
 
 /** Nothing of an answer may be kept, framed, sniffed or run. */
 const guards = {

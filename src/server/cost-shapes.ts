@@ -1,4 +1,4 @@
-// The nouns of costs and budgets as they stand in JSON: those of src/costs.ts.
+// The nouns of costs and budgets as they stand in JSON: those of src/client/costs.ts.
 import { z } from "zod";
 import { moment, noun } from "./shapes.ts";
 

@@ -1,14 +1,14 @@
 // stillwake/server: the door for other programs and for people. As a server of its own, or as a fetch handler to mount in an application.
-import { createStillwake, type Stillwake } from "../client.ts";
+import { createStillwake, type Stillwake } from "../client/client.ts";
 import { InvalidInput } from "../errors.ts";
 import { makeApp } from "./app.ts";
-import { House } from "./house.ts";
-import { type Listening, type ListenOptions, listen } from "./listen.ts";
+import { House } from "./context.ts";
+import { type Listening, type ListenOptions, listen } from "./http/listen.ts";
 import type { ServerOptions } from "./options.ts";
 import { routes } from "./routes.ts";
 
-export type { Access, Identity } from "./access.ts";
-export type { Listening, ListenOptions } from "./listen.ts";
+export type { Access, Identity } from "./http/access.ts";
+export type { Listening, ListenOptions } from "./http/listen.ts";
 export type * as nouns from "./nouns.ts";
 export type { ServerOptions } from "./options.ts";
 

@@ -1,7 +1,7 @@
 // The installation's numbers for Prometheus, read when somebody asks. What a worker counts is at the worker's own /metrics.
 import { Gauge, Registry } from "prom-client";
-import type { Stillwake } from "../client.ts";
-import type { Machine, PoolInfo } from "../machine.ts";
+import type { Stillwake } from "../client/client.ts";
+import type { Machine, PoolInfo } from "../client/machine.ts";
 
 type MakeGauge = (name: string, help: string, labelNames?: string[]) => Gauge;
 

@@ -1,7 +1,7 @@
 // The API in OpenAPI 3.1, made from the table of routes and the shapes that check what comes in: it cannot say anything else than the server does.
 import { z } from "zod";
 import { version } from "../version.ts";
-import type { Access } from "./access.ts";
+import type { Access } from "./http/access.ts";
 import type { Route } from "./operation.ts";
 import { named, Problem } from "./shapes.ts";
 

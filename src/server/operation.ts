@@ -1,9 +1,9 @@
 // What a route does: what it takes, what it answers, and the function between. The table in routes.ts gives each a method, a path and who may.
 import type { z } from "zod";
-import type { Stillwake } from "../client.ts";
-import type { Reading } from "../reading.ts";
-import type { Access, Identity } from "./access.ts";
-import type { House } from "./house.ts";
+import type { Stillwake } from "../client/client.ts";
+import type { Reading } from "../client/reader.ts";
+import type { House } from "./context.ts";
+import type { Access, Identity } from "./http/access.ts";
 
 export interface Call<Query = unknown, Body = unknown> {
   params: Record<string, string>;

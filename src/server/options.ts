@@ -1,9 +1,10 @@
 // What a server is made with.
-import type { DatabaseOptions } from "../database.ts";
-import type { PokeTarget } from "../poke.ts";
-import type { ArtifactSource } from "../reading.ts";
+
+import type { PokeTarget } from "../client/poke.ts";
+import type { ArtifactSource } from "../client/reader.ts";
+import type { DatabaseOptions } from "../db/database.ts";
 import type { Duration } from "../time.ts";
-import type { Identity } from "./access.ts";
+import type { Identity } from "./http/access.ts";
 
 export interface ServerOptions extends DatabaseOptions {
   /** Who is told of work that comes in here, where machines are started by another process: see the client's. */

@@ -1,16 +1,16 @@
 // Every route of the server on one screen: method, path, who may, its name, what it does. A route without a word on who may does not compile.
-import type { Access } from "./access.ts";
-import * as costs from "./costs.ts";
-import * as fleet from "./fleet.ts";
-import * as flow from "./flow.ts";
-import * as control from "./job-control.ts";
-import * as jobs from "./jobs.ts";
-import { follow } from "./live.ts";
+import type { Access } from "./http/access.ts";
 import type { Operation, Route } from "./operation.ts";
-import * as schedules from "./schedules.ts";
-import * as system from "./system.ts";
-import * as tokens from "./tokens.ts";
-import * as webhooks from "./webhooks.ts";
+import * as costs from "./routes/costs.ts";
+import * as fleet from "./routes/fleet.ts";
+import * as flow from "./routes/flow.ts";
+import * as control from "./routes/job-control.ts";
+import * as jobs from "./routes/jobs.ts";
+import { follow } from "./routes/live.ts";
+import * as schedules from "./routes/schedules.ts";
+import * as system from "./routes/system.ts";
+import * as tokens from "./routes/tokens.ts";
+import * as webhooks from "./routes/webhooks.ts";
 
 export const routes: readonly Route[] = [
   at("GET /health", "public", "health", system.health),

@@ -2,10 +2,10 @@
 // back with the place of the last line it has and misses nothing. The body is pulled: a client that does not read is asked for nothing more, holds
 // its place and a socket, and is dropped after a minute.
 import { InvalidInput } from "../errors.ts";
-import type { FeedReader } from "../feed-reader.ts";
-import { checkAfter, Follower } from "../follow.ts";
-import { type FollowEvent, tailOf } from "../followed-job.ts";
-import { failureForGuest } from "./guest.ts";
+import type { FeedReader } from "../live/feed-reader.ts";
+import { checkAfter, Follower } from "../live/follower.ts";
+import { type FollowEvent, tailOf } from "../live/job-buffer.ts";
+import { failureForGuest } from "./http/redact-failure.ts";
 
 export interface StreamOptions {
   reader: FeedReader;

@@ -3,7 +3,7 @@
 // you started as a child included, and no code of the product knows about it. Transactions in flight see the new time at their next
 // statement. A migration that brings new functions puts the real clock back, until the next call.
 import pg from "pg";
-import { schemaName } from "../schema.ts";
+import { schemaName } from "../db/schema-check.ts";
 import { type Duration, toInterval } from "../time.ts";
 
 /** A connection, a pool, or the URL of the database. Its user must own the schema. */

@@ -1,11 +1,11 @@
 // A user's pipeline under test: one job through the real engine, in this process. Waiting (back-off, sleep, rate limits) is skipped by moving
 // the database's clock, and the attempt can be made to die at a step, as if its runner had been killed there.
-import { createStillwake } from "../client.ts";
+import { createStillwake } from "../client/client.ts";
+import type { EnqueueOptions } from "../client/enqueue-options.ts";
+import type { Job } from "../client/job.ts";
+import type { LogRow } from "../db/calls/reads.ts";
 import { JobFailed } from "../errors.ts";
-import type { Job } from "../job.ts";
-import type { EnqueueOptions } from "../options.ts";
-import type { LogRow } from "../read-verbs.ts";
-import type { AnyImplementation } from "../worker/implement.ts";
+import type { AnyImplementation } from "../worker/attempt/implement.ts";
 import type { WorkerOptions } from "../worker/options.ts";
 import { Worker } from "../worker/worker.ts";
 import { travel } from "./clock.ts";

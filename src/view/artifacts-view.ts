@@ -1,10 +1,11 @@
 // The files a job has made, each with a button that fetches it: a link could not carry the token. Asked for when steps are kept and when the job has ended.
+
+import { saveFile } from "./clipboard.ts";
 import { make, mount, say } from "./dom.ts";
-import { saveFile } from "./outbox.ts";
+import type { Story } from "./job-store.ts";
+import { isHidden, onReturn } from "./page-visibility.ts";
 import { plainLine } from "./plain.ts";
-import type { Story } from "./story.ts";
 import { addressOf } from "./stream.ts";
-import { isHidden, onReturn } from "./surroundings.ts";
 import type { Artifact } from "./wire.ts";
 import { count } from "./words.ts";
 

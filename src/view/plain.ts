@@ -1,5 +1,5 @@
 // Text of strangers for a page. It only ever becomes a text node; this is what is done to it before, so that it cannot hide, turn around or pretend either.
-import { inert } from "../inert.ts";
+import { inert } from "../text/escape.ts";
 
 /** Colours of a terminal are dropped, since they say nothing here; every other control is shown as a sign. Line breaks and tabs stay. */
 export function plain(text: string): string {

@@ -1,7 +1,7 @@
 // How far the job is: a bar, what is being done, how fast, how long still; in the end one sentence. Drawn in the colours of the page it stands in.
 import { make, mount, say, set } from "./dom.ts";
+import type { Story } from "./job-store.ts";
 import { plainLine, veiled } from "./plain.ts";
-import type { Story } from "./story.ts";
 import { headline, progressWords, refusal } from "./words.ts";
 
 export class ProgressView {

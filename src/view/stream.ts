@@ -3,9 +3,10 @@
 //
 //   connecting -> live -> reconnecting -> live … -> over (the job has ended; reopen() when it was retried)
 //   from anywhere -> refused (the token is none, or the job is not there; asked once more whenever somebody comes back to the page)
+
+import { isHidden, onTurn } from "./page-visibility.ts";
 import { plainLine } from "./plain.ts";
 import { eventReader } from "./sse.ts";
-import { isHidden, onTurn } from "./surroundings.ts";
 import type { Problem, Told } from "./wire.ts";
 
 export type Connection = "connecting" | "live" | "reconnecting" | "over" | "refused";

@@ -7,4 +7,4 @@ export {
   verifyWebhook,
   type WebhookHeaders,
   type WebhookPayload,
-} from "../webhook-signature.ts";
+} from "./signature.ts";

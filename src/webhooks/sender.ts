@@ -6,8 +6,6 @@
 // the receiver's answer and its record leaves a claim that runs out, and the next one sends the same bytes under the same id.
 import { randomBytes } from "node:crypto";
 import os from "node:os";
-import { Database, type DatabaseOptions } from "../database.ts";
-import { signWebhook } from "../webhook-signature.ts";
 import {
   type ClaimedWebhook,
   claimWebhooks,
@@ -15,9 +13,11 @@ import {
   type WebhookRecord,
   type WebhookState,
   webhooksDueIn,
-} from "../webhook-verbs.ts";
+} from "../db/calls/webhooks.ts";
+import { Database, type DatabaseOptions } from "../db/database.ts";
 import { readSenderOptions, type SenderSettings, type WebhookSenderOptions } from "./options.ts";
 import type { Answer } from "./request.ts";
+import { signWebhook } from "./signature.ts";
 
 /** Told of every try that was recorded; "lost" when somebody else has the webhook by now. */
 export interface SentWebhook {

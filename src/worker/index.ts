@@ -2,7 +2,8 @@
 import type { WorkerOptions } from "./options.ts";
 import { Worker } from "./worker.ts";
 
-export { Fatal, Pause, RateLimited, Retry } from "../thrown.ts";
+export { type ArtifactStore, type Credentials, openStore } from "../artifacts/open-store.ts";
+export { Fatal, Pause, RateLimited, Retry } from "../contract/job-errors.ts";
 export {
   type AddressGuard,
   addressGuard,
@@ -12,23 +13,22 @@ export {
 } from "../webhooks/address-guard.ts";
 export type { SendMoment, WebhookSenderOptions } from "../webhooks/options.ts";
 export { type CreateSenderOptions, createSender, type SentWebhook, type StandaloneSender } from "../webhooks/sender.ts";
-export type { WorkerEvent } from "./announce.ts";
-export type { Artifact, ArtifactContent, ArtifactProducer } from "./artifacts.ts";
-export { type ChildEnd, ChildFailed, type Children, type Results, type SpawnOptions } from "./children.ts";
-export type { JobContext, StepFunction } from "./context.ts";
-export type { Each, EachOptions, From, Items } from "./each.ts";
-export { Stopped, type StopReason } from "./ends.ts";
-export { type Exec, ExecError, type ExecOptions, type ExecResult } from "./exec.ts";
-export type { Classification } from "./failure.ts";
-export { type AnyImplementation, type Implementation, type ImplementOptions, implement } from "./implement.ts";
-export type { FindSecret, SecretUse } from "./opening.ts";
+export { type UnpackLimits, unpack } from "./archive/unpack.ts";
+export { type ChildEnd, ChildFailed, type Children, type Results, type SpawnOptions } from "./attempt/children.ts";
+export type { JobContext, StepFunction } from "./attempt/context.ts";
+export type { Each, EachOptions, From, Items } from "./attempt/each.ts";
+export type { Classification } from "./attempt/failure.ts";
+export { type AnyImplementation, type Implementation, type ImplementOptions, implement } from "./attempt/implement.ts";
+export { Stopped, type StopReason } from "./attempt/outcome.ts";
+export type { Begin } from "./attempt/own-transaction.ts";
+export type { Artifact, ArtifactContent, ArtifactProducer } from "./attempt/produce-artifact.ts";
+export type { BatchHandle, Log, StepHandle } from "./attempt/step-handle.ts";
+export type { StepOptions } from "./attempt/steps.ts";
+export { EventTimeout, type WaitOptions } from "./attempt/wait-for.ts";
+export { type Exec, ExecError, type ExecOptions, type ExecResult } from "./exec/exec.ts";
+export type { FindSecret, SecretUse } from "./keeper/unseal.ts";
+export type { WorkerEvent } from "./observe/events.ts";
 export type { WorkerOptions } from "./options.ts";
-export type { Begin } from "./own-transaction.ts";
-export type { BatchHandle, Log, StepHandle } from "./step-handle.ts";
-export type { StepOptions } from "./steps.ts";
-export { type ArtifactStore, type Credentials, openStore } from "./stores.ts";
-export { type UnpackLimits, unpack } from "./unpack.ts";
-export { EventTimeout, type WaitOptions } from "./wait-for.ts";
 export { Worker } from "./worker.ts";
 
 export function createWorker(options: WorkerOptions): Worker {

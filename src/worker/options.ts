@@ -1,16 +1,16 @@
 // What a worker can be told, checked and converted once.
 import os from "node:os";
 import path from "node:path";
+import { type ArtifactStore, type Credentials, openStore } from "../artifacts/open-store.ts";
 import { processEnvironment } from "../config.ts";
-import type { DatabaseOptions } from "../database.ts";
+import type { DatabaseOptions } from "../db/database.ts";
 import { InvalidInput } from "../errors.ts";
-import type { SealKeys } from "../sealing.ts";
+import type { SealKeys } from "../secrets/seal.ts";
 import { type Duration, durationMs, limitMs } from "../time.ts";
 import type { WebhookSenderOptions } from "../webhooks/options.ts";
-import type { CrashWish } from "./crash-point.ts";
-import { type AnyImplementation, type Implementation, isImplementation } from "./implement.ts";
-import { type FindSecret, Opener } from "./opening.ts";
-import { type ArtifactStore, type Credentials, openStore } from "./stores.ts";
+import { type AnyImplementation, type Implementation, isImplementation } from "./attempt/implement.ts";
+import { type FindSecret, Opener } from "./keeper/unseal.ts";
+import type { CrashWish } from "./runner/fault-point.ts";
 
 export interface WorkerOptions {
   /** postgres://…; a pooled one is fine. */

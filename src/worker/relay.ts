@@ -8,21 +8,21 @@
 // An invocation that dies costs its jobs the length of a lease, and the chain goes on with the next trigger: a cron that invokes it, too, is part of the
 // design. Two at once do no harm: the claim decides, and at most one job of a key is active.
 import fs from "node:fs/promises";
-import { Database } from "../database.ts";
+import { registerNeed } from "../db/calls/flow.ts";
+import { registerPipeline } from "../db/calls/jobs.ts";
+import { dueIn } from "../db/calls/worker.ts";
+import { Database } from "../db/database.ts";
 import { InvalidInput } from "../errors.ts";
-import { registerNeed } from "../flow-verbs.ts";
 import { newId } from "../ids.ts";
 import { type Duration, durationMs } from "../time.ts";
 import { loadTracing } from "../tracing.ts";
-import { registerPipeline } from "../verbs.ts";
 import { Sender } from "../webhooks/sender.ts";
-import { dueIn } from "../worker-verbs.ts";
-import { createAnnouncer } from "./announce.ts";
-import type { AnyImplementation } from "./implement.ts";
-import { Keeper } from "./keeper.ts";
+import type { AnyImplementation } from "./attempt/implement.ts";
+import { Keeper } from "./keeper/keeper.ts";
+import { createAnnouncer } from "./observe/events.ts";
 import { readWorkerOptions, type WorkerOptions, type WorkerSettings } from "./options.ts";
-import { OwnCrew } from "./own-crew.ts";
-import type { Assignment, Crew, PipelineFacts, Port, Run } from "./port.ts";
+import { OwnCrew } from "./runner/in-process.ts";
+import type { Assignment, Crew, PipelineFacts, Port, Run } from "./runner/port.ts";
 
 export interface RelayOptions
   extends Pick<

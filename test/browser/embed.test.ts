@@ -6,10 +6,10 @@ import type { AddressInfo } from "node:net";
 import path from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
-import { browserRig, inBrowser, type Visit } from "../setup/browser.ts";
-import { ROOT } from "../setup/build.ts";
-import { freshDatabase } from "../setup/database.ts";
-import { Hand, openStage, type Stage } from "../setup/stage.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { ROOT } from "../support/processes/build.ts";
+import { browserRig, inBrowser, type Visit } from "../support/server/browser.ts";
+import { Hand, openStage, type Stage } from "../support/server/dashboard-server.ts";
 
 const database = await freshDatabase();
 const browser = browserRig();

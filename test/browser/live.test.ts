@@ -2,12 +2,12 @@
 import fs from "node:fs";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
-import { ended } from "../setup/aftermath.ts";
-import { browserRig, inBrowser, layoutShift, settled, type Visit } from "../setup/browser.ts";
-import { freshDatabase } from "../setup/database.ts";
-import { recordFigure } from "../setup/figures.ts";
-import { Hand, openStage, type Stage } from "../setup/stage.ts";
-import { startWorker } from "../setup/workers.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { recordFigure } from "../support/figures.ts";
+import { ended } from "../support/processes/aftermath.ts";
+import { startWorker } from "../support/processes/workers.ts";
+import { browserRig, inBrowser, layoutShift, settled, type Visit } from "../support/server/browser.ts";
+import { Hand, openStage, type Stage } from "../support/server/dashboard-server.ts";
 
 const database = await freshDatabase();
 const browser = browserRig();

@@ -2,11 +2,11 @@
 // in another light and on another screen; `npm run screenshots` looks at all of them in all of it.
 import { afterAll, beforeAll, expect, inject, it } from "vitest";
 import { type TestDatabase, testDatabase } from "../../src/testing/index.ts";
-import { FULL } from "../setup/aftermath.ts";
-import { axeIssues, browserRig, inBrowser, type Size, settled, type Theme } from "../setup/browser.ts";
-import { type Jobs, type SceneName, scenes } from "../setup/scenes.ts";
-import { openStage, type Stage } from "../setup/stage.ts";
-import { namesOf, tourOf } from "../setup/tour.ts";
+import { FULL } from "../support/processes/aftermath.ts";
+import { axeIssues, browserRig, inBrowser, type Size, settled, type Theme } from "../support/server/browser.ts";
+import { namesOf, tourOf } from "../support/server/dashboard-pages.ts";
+import { openStage, type Stage } from "../support/server/dashboard-server.ts";
+import { type Jobs, type SceneName, scenes } from "../support/server/scenes.ts";
 
 const browser = browserRig();
 

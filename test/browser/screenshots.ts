@@ -5,11 +5,19 @@ import path from "node:path";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, inject, it } from "vitest";
 import { testDatabase } from "../../src/testing/index.ts";
-import { axeIssues, launchBrowser, openVisit, SIZES, type Size, settled, type Theme } from "../setup/browser.ts";
-import { ROOT } from "../setup/build.ts";
-import { type SceneName, scenes } from "../setup/scenes.ts";
-import { openStage, type Stage } from "../setup/stage.ts";
-import { type Stop, tourOf } from "../setup/tour.ts";
+import { ROOT } from "../support/processes/build.ts";
+import {
+  axeIssues,
+  launchBrowser,
+  openVisit,
+  SIZES,
+  type Size,
+  settled,
+  type Theme,
+} from "../support/server/browser.ts";
+import { type Stop, tourOf } from "../support/server/dashboard-pages.ts";
+import { openStage, type Stage } from "../support/server/dashboard-server.ts";
+import { type SceneName, scenes } from "../support/server/scenes.ts";
 
 declare module "vitest" {
   interface ProvidedContext {

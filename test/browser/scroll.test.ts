@@ -3,11 +3,11 @@
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
-import { browserRig, inBrowser, settled } from "../setup/browser.ts";
-import { freshDatabase } from "../setup/database.ts";
-import { recordFigure } from "../setup/figures.ts";
-import { type Jobs, scenes } from "../setup/scenes.ts";
-import { openStage, type Stage } from "../setup/stage.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { recordFigure } from "../support/figures.ts";
+import { browserRig, inBrowser, settled } from "../support/server/browser.ts";
+import { openStage, type Stage } from "../support/server/dashboard-server.ts";
+import { type Jobs, scenes } from "../support/server/scenes.ts";
 
 const database = await freshDatabase();
 const browser = browserRig();

@@ -1,8 +1,8 @@
 // The cast of the tests below the client: connections, jobs, workers and every write a worker can make, as plain SQL.
 import pg from "pg";
 import { afterAll } from "vitest";
+import type { Settlement } from "../../src/db/calls/worker.ts";
 import { stopClock, travel } from "../../src/testing/index.ts";
-import type { Settlement } from "../../src/worker-verbs.ts";
 
 export interface Held {
   job: string;

@@ -1,8 +1,8 @@
 // The same game as in model.test.ts with many jobs and few keys: places are taken, waited for, given on, refused and replaced all the time.
 import { afterAll, beforeAll, describe, it } from "vitest";
-import { FULL } from "../setup/aftermath.ts";
-import { freshDatabase } from "../setup/database.ts";
-import { recordFigure } from "../setup/figures.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { recordFigure } from "../support/figures.ts";
+import { FULL } from "../support/processes/aftermath.ts";
 import { Engine } from "./engine.ts";
 import { playGames } from "./game.ts";
 

@@ -1,7 +1,7 @@
 // T1: random games against a real Postgres, held move by move against a model that knows no SQL.
 import { afterAll, beforeAll, describe, it } from "vitest";
-import { freshDatabase } from "../setup/database.ts";
-import { recordFigure } from "../setup/figures.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { recordFigure } from "../support/figures.ts";
 import { Engine } from "./engine.ts";
 import { playGames } from "./game.ts";
 

@@ -1,18 +1,18 @@
 // Mutants of costs and budgets: what is shared out, who is held and who is not, and what lets go again.
 
-const COST = "test/cost.test.ts";
-const BUDGETS = "test/budgets-money.test.ts";
-const API = "test/cost-api.test.ts";
+const COST = "test/orchestrator/cost.test.ts";
+const BUDGETS = "test/orchestrator/budgets.test.ts";
+const API = "test/server/costs.test.ts";
 
 const inFile = (file) => (old, text) => ({ file, old, new: text });
-const cost = inFile("sql/functions/cost.sql");
-const lanes = inFile("sql/functions/lanes.sql");
-const fleet = inFile("sql/functions/fleet.sql");
-const claim = inFile("sql/functions/claim.sql");
-const control = inFile("sql/functions/control.sql");
-const erase = inFile("sql/functions/erase.sql");
-const machines = inFile("sql/functions/machines.sql");
-const server = inFile("src/server/costs.ts");
+const cost = inFile("sql/functions/machines/cost.sql");
+const lanes = inFile("sql/functions/flow/lanes.sql");
+const fleet = inFile("sql/functions/machines/fleet.sql");
+const claim = inFile("sql/functions/jobs/claim.sql");
+const control = inFile("sql/functions/jobs/control.sql");
+const erase = inFile("sql/functions/jobs/erase.sql");
+const machines = inFile("sql/functions/machines/machines.sql");
+const server = inFile("src/server/routes/costs.ts");
 
 /** @type {{ name: string, killedBy: string, only?: string, edits: { file: string, old: string, new: string }[] }[]} */
 export const costsMutants = [

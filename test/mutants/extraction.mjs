@@ -1,17 +1,17 @@
 // Mutants of the extraction: what stands of a project when its extractions do not come one after the other, what is told as trouble, and what a stranger's repository may do.
 
-const ENDS = "pipelines/extraction/test/api-ends.test.ts";
-const ACCESS = "pipelines/extraction/test/api-access.test.ts";
-const API = "pipelines/extraction/test/api.test.ts";
-const SYNC = "pipelines/extraction/test/sync.test.ts";
-const HOSTILE = "pipelines/extraction/test/hostile.test.ts";
-const CLONE = "pipelines/extraction/test/clone.test.ts";
-const CREDENTIALS = "pipelines/extraction/test/credentials.test.ts";
-const SECRETS = "pipelines/extraction/test/secrets.test.ts";
+const ENDS = "pipelines/extraction/test/api/outcomes.test.ts";
+const ACCESS = "pipelines/extraction/test/api/settings.test.ts";
+const API = "pipelines/extraction/test/api/api.test.ts";
+const SYNC = "pipelines/extraction/test/extraction/sync.test.ts";
+const HOSTILE = "pipelines/extraction/test/clone/hostile.test.ts";
+const CLONE = "pipelines/extraction/test/clone/clone.test.ts";
+const CREDENTIALS = "pipelines/extraction/test/clone/credentials.test.ts";
+const SECRETS = "pipelines/extraction/test/scans/secrets.test.ts";
 const inFile = (file) => (old, text) => ({ file: `pipelines/extraction/${file}`, old, new: text });
 const integrations = inFile("src/integrations.ts");
-const standing = inFile("src/standing.ts");
-const ends = inFile("src/ends.ts");
+const standing = inFile("src/project-state.ts");
+const ends = inFile("src/outcomes.ts");
 const sync = inFile("src/sync.ts");
 const clone = inFile("src/clone/clone.ts");
 const credentials = inFile("src/clone/credentials.ts");

@@ -1,7 +1,7 @@
 // Mutants of the leaderboard: who completes a repository and when, whose counts are stored, and what is dealt out to whom.
 
 const COMPLETION = "pipelines/leaderboard/test/completion.test.ts";
-const DEALING = "pipelines/leaderboard/test/dealing.test.ts";
+const DEALING = "pipelines/leaderboard/test/batches.test.ts";
 const tables = (old, text) => ({ file: "pipelines/leaderboard/tables.sql", old, new: text });
 
 /** @type {{ name: string, killedBy: string, only?: string, edits: { file: string, old: string, new: string }[] }[]} */

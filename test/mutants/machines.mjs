@@ -1,18 +1,18 @@
 // Mutants of the machines: the plan, the reservation, the fence of a machine that is to be ended, the poke, and who a copied database thinks it is.
 
-const PLAN = "test/plan.test.ts";
-const ORCHESTRATOR = "test/orchestrator.test.ts";
-const POKE = "test/poke.test.ts";
+const PLAN = "test/orchestrator/plan.test.ts";
+const ORCHESTRATOR = "test/orchestrator/orchestrator.test.ts";
+const POKE = "test/orchestrator/poke.test.ts";
 
 const inFile = (file) => (old, text) => ({ file, old, new: text });
 const plan = inFile("src/orchestrator/plan.ts");
 const names = inFile("src/orchestrator/names.ts");
-const actor = inFile("src/orchestrator/actor.ts");
+const actor = inFile("src/orchestrator/executor.ts");
 const orchestrator = inFile("src/orchestrator/orchestrator.ts");
-const machines = inFile("sql/functions/machines.sql");
-const claim = inFile("sql/functions/claim.sql");
-const poke = inFile("src/poke.ts");
-const client = inFile("src/client.ts");
+const machines = inFile("sql/functions/machines/machines.sql");
+const claim = inFile("sql/functions/jobs/claim.sql");
+const poke = inFile("src/client/poke.ts");
+const client = inFile("src/client/client.ts");
 
 /** @type {{ name: string, killedBy: string, only?: string, edits: { file: string, old: string, new: string }[] }[]} */
 export const machinesMutants = [
@@ -164,7 +164,7 @@ export const machinesMutants = [
   },
   {
     name: "machines: whoever leaves does not look for work",
-    killedBy: "test/machine-verbs.test.ts",
+    killedBy: "test/orchestrator/machine-calls.test.ts",
     edits: [
       machines(
         "    return false;\n  end if;\n  update stillwake.machine_lives l set left_at",

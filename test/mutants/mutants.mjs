@@ -11,56 +11,56 @@ import { machinesMutants } from "./machines.mjs";
 import { view } from "./view.mjs";
 
 const MODEL = "test/model/model.test.ts";
-const LEASE = "test/lease.test.ts";
-const ATTEMPTS = "test/attempts.test.ts";
-const CLAIM = "test/claim.test.ts";
-const INTERLEAVE = "test/interleave.test.ts";
-const WORKER = "test/worker-verbs.test.ts";
+const LEASE = "test/claim/lease.test.ts";
+const ATTEMPTS = "test/claim/attempts.test.ts";
+const CLAIM = "test/claim/claim.test.ts";
+const INTERLEAVE = "test/claim/interleave.test.ts";
+const WORKER = "test/claim/worker-calls.test.ts";
 const KEYS = "test/model/keys.test.ts";
-const KEYS_INTERLEAVE = "test/keys-interleave.test.ts";
-const FLOW = "test/model/flow.test.ts";
-const GATES = "test/gates-interleave.test.ts";
-const LANES = "test/lanes.test.ts";
-const FLOW_COST = "test/flow-cost.test.ts";
-const SPAWN = "test/model/spawn.test.ts";
-const CHILDREN = "test/children.test.ts";
-const CHILDREN_INTERLEAVE = "test/children-interleave.test.ts";
-const SCHEDULES = "test/schedules.test.ts";
-const SCHEDULES_DST = "test/schedules-dst.test.ts";
-const WEBHOOKS = "test/webhooks.test.ts";
-const RECEIVERS = "test/webhook-receivers.test.ts";
-const SIGNATURE = "test/webhook-signature.test.ts";
-const SSRF = "test/ssrf.test.ts";
-const SEALED = "test/sealed.test.ts";
-const GIVEN_UP = "test/given-up.test.ts";
-const ARTIFACT_FILES = "test/artifact-files.test.ts";
-const REDACT = "test/redact.test.ts";
+const KEYS_INTERLEAVE = "test/flow/keys-interleave.test.ts";
+const FLOW = "test/model/flow/flow.test.ts";
+const GATES = "test/flow/gates-interleave.test.ts";
+const LANES = "test/flow/lanes.test.ts";
+const FLOW_COST = "test/flow/claim-cost.test.ts";
+const SPAWN = "test/model/children/children.test.ts";
+const CHILDREN = "test/flow/children.test.ts";
+const CHILDREN_INTERLEAVE = "test/flow/children-interleave.test.ts";
+const SCHEDULES = "test/flow/schedules.test.ts";
+const SCHEDULES_DST = "test/flow/schedules-dst.test.ts";
+const WEBHOOKS = "test/webhooks/webhooks.test.ts";
+const RECEIVERS = "test/webhooks/receivers.test.ts";
+const SIGNATURE = "test/webhooks/signature.test.ts";
+const SSRF = "test/webhooks/ssrf.test.ts";
+const SEALED = "test/security/sealed.test.ts";
+const GIVEN_UP = "test/claim/failed-without-worker.test.ts";
+const ARTIFACT_FILES = "test/artifacts/artifact-file.test.ts";
+const REDACT = "test/security/redact.test.ts";
 
 const inFile = (file) => (old, text) => ({ file, old, new: text });
-const breakers = inFile("sql/functions/breakers.sql");
-const children = inFile("sql/functions/children.sql");
-const claim = inFile("sql/functions/claim.sql");
-const clock = inFile("sql/functions/clock.sql");
-const control = inFile("sql/functions/control.sql");
-const cron = inFile("sql/functions/cron.sql");
-const enqueue = inFile("sql/functions/enqueue.sql");
-const events = inFile("sql/functions/events.sql");
-const feed = inFile("sql/functions/feed.sql");
-const fleet = inFile("sql/functions/fleet.sql");
-const keys = inFile("sql/functions/keys.sql");
-const lanes = inFile("sql/functions/lanes.sql");
-const lease = inFile("sql/functions/lease.sql");
-const limits = inFile("sql/functions/limits.sql");
-const schedules = inFile("sql/functions/schedules.sql");
-const places = inFile("sql/functions/places.sql");
-const settle = inFile("sql/functions/settle.sql");
-const watchdog = inFile("sql/functions/watchdog.sql");
-const webhooks = inFile("sql/functions/webhooks.sql");
+const breakers = inFile("sql/functions/flow/breakers.sql");
+const children = inFile("sql/functions/flow/children.sql");
+const claim = inFile("sql/functions/jobs/claim.sql");
+const clock = inFile("sql/functions/base/clock.sql");
+const control = inFile("sql/functions/jobs/control.sql");
+const cron = inFile("sql/functions/flow/cron.sql");
+const enqueue = inFile("sql/functions/jobs/enqueue.sql");
+const events = inFile("sql/functions/flow/events.sql");
+const feed = inFile("sql/functions/live/feed.sql");
+const fleet = inFile("sql/functions/machines/fleet.sql");
+const keys = inFile("sql/functions/jobs/keys.sql");
+const lanes = inFile("sql/functions/flow/lanes.sql");
+const lease = inFile("sql/functions/jobs/lease.sql");
+const limits = inFile("sql/functions/flow/limits.sql");
+const schedules = inFile("sql/functions/flow/schedules.sql");
+const places = inFile("sql/functions/flow/places.sql");
+const settle = inFile("sql/functions/jobs/settle.sql");
+const watchdog = inFile("sql/functions/jobs/watchdog.sql");
+const webhooks = inFile("sql/functions/live/webhooks.sql");
 const guard = inFile("src/webhooks/address-guard.ts");
-const signature = inFile("src/webhook-signature.ts");
-const sealing = inFile("src/sealing.ts");
-const redact = inFile("src/worker/redact.ts");
-const verified = inFile("src/verified.ts");
+const signature = inFile("src/webhooks/signature.ts");
+const sealing = inFile("src/secrets/seal.ts");
+const redact = inFile("src/worker/redact/redact.ts");
+const verified = inFile("src/artifacts/verify-stream.ts");
 
 // `only` names the test within the file where another would notice first, or where the file is long.
 /** @type {{ name: string, killedBy: string, only?: string, edits: { file: string, old: string, new: string }[] }[]} */
@@ -311,7 +311,7 @@ export const mutants = [
   },
   {
     name: "the clock stands still inside a transaction",
-    killedBy: "test/clock.test.ts",
+    killedBy: "test/claim/clock.test.ts",
     edits: [clock("select clock_timestamp()", "select now()")],
   },
   {
@@ -369,7 +369,7 @@ export const mutants = [
   },
   {
     name: "leases are locked in no common order",
-    killedBy: "test/conflict.test.ts",
+    killedBy: "test/claim/conflict.test.ts",
     edits: [
       settle(
         "where l.id in (select unnest(v_leases) union select (s ->> 'lease')::uuid from unnest(v_others) s) order by l.id for update;",
@@ -379,22 +379,22 @@ export const mutants = [
   },
   {
     name: "a week is forgotten before its time",
-    killedBy: "test/prune.test.ts",
+    killedBy: "test/db/prune.test.ts",
     edits: [watchdog("then p.week <= v_today", "then p.week - 14 <= v_today")],
   },
   {
     name: "a settlement without a lease may end a job that waits",
-    killedBy: "test/lease.test.ts",
+    killedBy: "test/claim/lease.test.ts",
     edits: [settle("or array_position(v_leases, null) is not null then", "then")],
   },
   {
     name: "a repeated settlement is told by its epoch alone",
-    killedBy: "test/lease.test.ts",
+    killedBy: "test/claim/lease.test.ts",
     edits: [settle("e.epoch = p_epoch and e.lease_id = p_lease", "e.epoch = p_epoch and e.claimed_at is not null")],
   },
   {
     name: "a job that was started expires all the same",
-    killedBy: "test/recovery.test.ts",
+    killedBy: "test/claim/recovery.test.ts",
     edits: [
       lease(
         "where j.expires_at <= v_now and j.started_at is null",
@@ -404,17 +404,17 @@ export const mutants = [
   },
   {
     name: "one job that cannot be recovered stops its pool",
-    killedBy: "test/recovery.test.ts",
+    killedBy: "test/claim/recovery.test.ts",
     edits: [lease("when others then\n      raise warning", "when division_by_zero then\n      raise warning")],
   },
   {
     name: "an outage of Postgres counts as the death of every worker",
-    killedBy: "test/recovery.test.ts",
+    killedBy: "test/claim/recovery.test.ts",
     edits: [lease("v_now > pg_postmaster_start_time() + l.span", "true")],
   },
   {
     name: "an old id that is enqueued again makes a second job",
-    killedBy: "test/recovery.test.ts",
+    killedBy: "test/claim/recovery.test.ts",
     edits: [enqueue("if p_ids is not null and not v_again then", "if false then")],
   },
   {
@@ -424,7 +424,7 @@ export const mutants = [
   },
   {
     name: "failed jobs are kept as long as completed ones",
-    killedBy: "test/prune.test.ts",
+    killedBy: "test/db/prune.test.ts",
     edits: [settle("when 'failed' then p.keep_failed", "when 'failed' then p.keep_completed")],
   },
   {
@@ -482,25 +482,33 @@ export const mutants = [
   },
   {
     name: "I4: the settlement of an attempt overtakes the result of its step",
-    killedBy: "test/limits.test.ts",
+    killedBy: "test/attempt/step-limits.test.ts",
     only: "I4",
     edits: [
-      { file: "src/worker/keeper.ts", old: "const saves = running.saved();", new: "const saves = undefined;" },
-      { file: "src/worker/steps.ts", old: "if (options.timeout !== undefined) port.limit(name, null);", new: "" },
+      { file: "src/worker/keeper/keeper.ts", old: "const saves = running.saved();", new: "const saves = undefined;" },
+      {
+        file: "src/worker/attempt/steps.ts",
+        old: "if (options.timeout !== undefined) port.limit(name, null);",
+        new: "",
+      },
     ],
   },
   {
     name: "a beat waits for a lease that somebody holds",
-    killedBy: "test/limits.test.ts",
+    killedBy: "test/attempt/step-limits.test.ts",
     only: "lingering",
     edits: [lease("set lock_timeout = '500ms' as", "set lock_timeout = '20s' as")],
   },
   {
     name: "a worker that ends stays listed",
-    killedBy: "test/listen.test.ts",
+    killedBy: "test/worker/listener.test.ts",
     only: "leaves no listener",
     edits: [
-      { file: "src/direct.ts", old: "if (listed) await client.query(leave, [worker]).catch(() => {});", new: "" },
+      {
+        file: "src/db/worker-presence.ts",
+        old: "if (listed) await client.query(leave, [worker]).catch(() => {});",
+        new: "",
+      },
     ],
   },
   {
@@ -1312,13 +1320,13 @@ export const mutants = [
     name: "schedules: they stay behind when their pipeline moves",
     killedBy: SCHEDULES,
     only: "has moved to",
-    edits: [inFile("sql/functions/enqueue.sql")("if v_new.pool <> v_old.pool then", "if false then")],
+    edits: [inFile("sql/functions/jobs/enqueue.sql")("if v_new.pool <> v_old.pool then", "if false then")],
   },
   {
     name: "schedules: a worker that is full sees to none",
-    killedBy: "test/schedules-worker.test.ts",
+    killedBy: "test/flow/schedules-worker.test.ts",
     only: "makes the jobs of slots in time",
-    edits: [inFile("src/worker/keeper.ts")("    this.#tender.watch();\n", "")],
+    edits: [inFile("src/worker/keeper/keeper.ts")("    this.#tender.watch();\n", "")],
   },
   {
     name: "schedules: what was paused is made up for",
@@ -1629,12 +1637,12 @@ export const mutants = [
   {
     name: "sealed: the children of a job are stored in the plain",
     killedBy: SEALED,
-    edits: [inFile("src/worker/opening.ts")("if (!sealed?.length) return inputs;", "if (sealed) return inputs;")],
+    edits: [inFile("src/worker/keeper/unseal.ts")("if (!sealed?.length) return inputs;", "if (sealed) return inputs;")],
   },
   {
     name: "redact: what was opened is not known as secret",
     killedBy: SEALED,
-    edits: [inFile("src/worker/opening.ts")("secrets: valuesAt(input, paths)", "secrets: []")],
+    edits: [inFile("src/worker/keeper/unseal.ts")("secrets: valuesAt(input, paths)", "secrets: []")],
   },
   {
     name: "redact: the output of a job shows its secrets",
@@ -1655,7 +1663,7 @@ export const mutants = [
     name: "redact: why a breaker is open shows secrets",
     killedBy: SEALED,
     edits: [
-      inFile("src/worker/dependencies.ts")(
+      inFile("src/worker/attempt/limits-and-breakers.ts")(
         "this.#hide(String((error as Error)?.message ?? error))",
         "String((error as Error)?.message ?? error)",
       ),

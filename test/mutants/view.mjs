@@ -1,29 +1,29 @@
 // Mutants of what people see: the live view, the pages that the server hands out, the law by which a page looks again. In the same shape as those of the
 // engine, of which mutants.mjs makes them a part.
 
-const STREAM = "test/view-stream.test.ts";
-const VIEW = "test/view.test.ts";
-const FOLLOW = "test/view-follow.test.ts";
-const PAGES = "test/pages.test.ts";
-const LISTS = "test/web-lists.test.ts";
-const FORMS = "test/web-forms.test.ts";
-const TIMELINE = "test/web-timeline.test.ts";
+const STREAM = "test/live/view-stream.test.ts";
+const VIEW = "test/live/view.test.ts";
+const FOLLOW = "test/live/view-follow.test.ts";
+const PAGES = "test/server/pages.test.ts";
+const LISTS = "test/web/lists.test.ts";
+const FORMS = "test/web/forms.test.ts";
+const TIMELINE = "test/web/timeline.test.ts";
 
 const inFile = (file) => (old, text) => ({ file, old, new: text });
 const stream = inFile("src/view/stream.ts");
 const sse = inFile("src/view/sse.ts");
-const story = inFile("src/view/story.ts");
+const story = inFile("src/view/job-store.ts");
 const steps = inFile("src/view/steps.ts");
 const pace = inFile("src/view/pace.ts");
 const plain = inFile("src/view/plain.ts");
-const lineText = inFile("src/view/line-text.ts");
+const lineText = inFile("src/view/log/line-text.ts");
 const words = inFile("src/view/words.ts");
 const shared = inFile("src/react/shared.ts");
-const pages = inFile("src/server/pages.ts");
+const pages = inFile("src/server/http/pages.ts");
 const app = inFile("src/server/app.ts");
-const house = inFile("src/server/house.ts");
-const form = inFile("web/src/parts/form-model.ts");
-const timeline = inFile("web/src/parts/timeline-model.ts");
+const house = inFile("src/server/context.ts");
+const form = inFile("web/src/parts/form/form-model.ts");
+const timeline = inFile("web/src/parts/timeline/timeline-model.ts");
 const refresh = inFile("web/src/api/refresh.ts");
 
 /** @type {{ name: string, killedBy: string, only?: string, edits: { file: string, old: string, new: string }[] }[]} */

@@ -7,7 +7,7 @@ import type { Enqueued, Stillwake } from "stillwake";
 import { extraction, type Output, type Provider } from "./contract.ts";
 import { checkIntegration } from "./integrations.ts";
 import type { Severity } from "./model.ts";
-import type { Looked } from "./standing.ts";
+import type { Looked } from "./project-state.ts";
 import { notFound } from "./web/not-found.ts";
 import type { ChangedProject, NewProject } from "./web/requests.ts";
 

@@ -1,11 +1,11 @@
 // The dependencies of a project in the application's tables, as the bill of materials has them. It is one transaction with the checkpoint of its step:
 // what another attempt finds is all of it or nothing, and doing it again changes nothing.
 
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import type pg from "pg";
 import type { Dependency } from "./model.ts";
+import { isSuperseded, noteLooked, type Standing, unlessGone } from "./project-state.ts";
 import { readBom } from "./sbom/components.ts";
-import { isSuperseded, noteLooked, type Standing, unlessGone } from "./standing.ts";
 
 export interface Synced {
   direct: number;

@@ -1,7 +1,7 @@
 // How a failure is said: once in red where it happened, in the words of the one who threw it, and once at the end as what it means for the whole job.
 import { Fatal, StillwakeError } from "stillwake";
 import type { JobContext, StepHandle } from "stillwake/worker";
-import { Told } from "./told.ts";
+import { Told } from "./user-error.ts";
 
 /** What has been said of an error already, and the last line it is to have. */
 const said = new WeakSet<object>();

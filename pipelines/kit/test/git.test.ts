@@ -9,12 +9,12 @@ import { pipeline } from "stillwake";
 import { runJob } from "stillwake/testing";
 import { implement } from "stillwake/worker";
 import { afterAll, describe, expect, it } from "vitest";
-import { freshDatabase } from "../../../test/setup/database.ts";
+import { freshDatabase } from "../../../test/support/database/database.ts";
 import { serveRepositories } from "../src/demo/git-server.ts";
 import { locate, type Whereabouts } from "../src/git/address.ts";
 import { checkVersion, openGit } from "../src/git/git.ts";
 import { tooLarge } from "../src/git/limits.ts";
-import { faultyGitServer, Repository } from "./setup/git-server.ts";
+import { faultyGitServer, Repository } from "./support/git-server.ts";
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), "kit-git-"));
 const root = path.join(folder, "repositories");

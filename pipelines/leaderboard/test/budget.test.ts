@@ -3,13 +3,13 @@
 import path from "node:path";
 import { setInterval as every } from "node:timers/promises";
 import { afterAll, expect, it } from "vitest";
-import { FULL, round } from "../../../test/setup/aftermath.ts";
-import { recordFigure } from "../../../test/setup/figures.ts";
-import { localFleet } from "../../../test/setup/local-fleet.ts";
+import { recordFigure } from "../../../test/support/figures.ts";
+import { FULL, round } from "../../../test/support/processes/aftermath.ts";
+import { localFleet } from "../../../test/support/processes/local-fleet.ts";
 import type { Call, Fault } from "../src/demo/github-server.ts";
 import { randomFrom } from "../src/demo/random.ts";
-import { makeRepository } from "./setup/big-repository.ts";
-import { PIPELINES, stage } from "./setup/stage.ts";
+import { makeRepository } from "./support/big-repository.ts";
+import { PIPELINES, stage } from "./support/leaderboards.ts";
 
 const place = await stage();
 const { pool, root } = place;

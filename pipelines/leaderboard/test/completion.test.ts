@@ -3,7 +3,7 @@
 import pg from "pg";
 import { waitFor } from "stillwake/testing";
 import { afterAll, describe, expect, it } from "vitest";
-import { stage } from "./setup/stage.ts";
+import { stage } from "./support/leaderboards.ts";
 
 const place = await stage({ build: false });
 const { pool } = place;

@@ -2,7 +2,7 @@
 import { Octokit } from "@octokit/core";
 import { waitFor } from "stillwake/testing";
 import { afterEach, beforeAll, describe, expect, it } from "vitest";
-import { compare } from "../../../test/setup/schemas/check.ts";
+import { compare } from "../../../test/support/providers/schemas/check.ts";
 import { publicUser, searchAnswer } from "../src/demo/github-answers.ts";
 import {
   type Fault,
@@ -12,7 +12,7 @@ import {
   serveGitHub,
 } from "../src/demo/github-server.ts";
 import { SAMPLE_USERS } from "../src/demo/sample.ts";
-import { githubDescription, isOfficialAtHand, wrongWith } from "./setup/github-description.ts";
+import { githubDescription, isOfficialAtHand, wrongWith } from "./support/github-description.ts";
 
 const held = isOfficialAtHand
   ? "GitHub's own description"

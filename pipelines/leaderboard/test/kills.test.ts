@@ -3,13 +3,13 @@
 import path from "node:path";
 import { waitFor } from "stillwake/testing";
 import { expect, it } from "vitest";
-import { FULL } from "../../../test/setup/aftermath.ts";
-import { recordFigure } from "../../../test/setup/figures.ts";
-import { startWorker, type WorkerProcess } from "../../../test/setup/workers.ts";
-import { faultyGitServer } from "../../kit/test/setup/git-server.ts";
+import { recordFigure } from "../../../test/support/figures.ts";
+import { FULL } from "../../../test/support/processes/aftermath.ts";
+import { startWorker, type WorkerProcess } from "../../../test/support/processes/workers.ts";
+import { faultyGitServer } from "../../kit/test/support/git-server.ts";
 import { randomFrom } from "../src/demo/random.ts";
-import { makeRepository, shortlog } from "./setup/big-repository.ts";
-import { PIPELINES, stage } from "./setup/stage.ts";
+import { makeRepository, shortlog } from "./support/big-repository.ts";
+import { PIPELINES, stage } from "./support/leaderboards.ts";
 
 const place = await stage();
 const { pool, stillwake, root } = place;

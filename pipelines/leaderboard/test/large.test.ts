@@ -4,11 +4,11 @@ import fs from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
 import { expect, it } from "vitest";
-import { FULL, round } from "../../../test/setup/aftermath.ts";
-import { recordFigure } from "../../../test/setup/figures.ts";
-import { startWorker } from "../../../test/setup/workers.ts";
-import { makeRepository, shortlog } from "./setup/big-repository.ts";
-import { PIPELINES, stage } from "./setup/stage.ts";
+import { recordFigure } from "../../../test/support/figures.ts";
+import { FULL, round } from "../../../test/support/processes/aftermath.ts";
+import { startWorker } from "../../../test/support/processes/workers.ts";
+import { makeRepository, shortlog } from "./support/big-repository.ts";
+import { PIPELINES, stage } from "./support/leaderboards.ts";
 
 const place = await stage();
 const { pool, root, folder } = place;

@@ -6,8 +6,8 @@ import { serveRepositories } from "@stillwake/kit/demo/git-server";
 import { waitFor } from "stillwake/testing";
 import { describe, expect, it } from "vitest";
 import { git, importRepository } from "../src/demo/fast-import.ts";
-import { makeRepository, shortlog } from "./setup/big-repository.ts";
-import { stage } from "./setup/stage.ts";
+import { makeRepository, shortlog } from "./support/big-repository.ts";
+import { stage } from "./support/leaderboards.ts";
 
 const place = await stage();
 const { pool, root, stillwake } = place;

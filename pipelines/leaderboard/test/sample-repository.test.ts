@@ -5,7 +5,7 @@ import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { git } from "../src/demo/fast-import.ts";
 import { makeSampleRepository, SAMPLE, SAMPLE_USERS } from "../src/demo/sample.ts";
-import { makeRepository, shortlog } from "./setup/big-repository.ts";
+import { makeRepository, shortlog } from "./support/big-repository.ts";
 
 let root: string;
 beforeAll(async () => {

@@ -1,6 +1,6 @@
 // The states of a repository, as the database keeps them: every pair of them, allowed or refused.
 import { describe, expect, it } from "vitest";
-import { stage } from "./setup/stage.ts";
+import { stage } from "./support/leaderboards.ts";
 
 const { pool } = await stage();
 

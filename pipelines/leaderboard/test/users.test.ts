@@ -6,7 +6,7 @@ import { readContributors } from "../src/board.ts";
 import type { Call, Fault, SampleUser } from "../src/demo/github-server.ts";
 import { namedBy } from "../src/noreply.ts";
 import { find } from "../src/users/find.ts";
-import { stage } from "./setup/stage.ts";
+import { stage } from "./support/leaderboards.ts";
 
 const place = await stage();
 const { pool, stillwake } = place;

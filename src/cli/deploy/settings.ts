@@ -2,7 +2,7 @@
 // defaults. Every value that ends up in a shell script or a YAML file is held to a narrow alphabet here, so that no template has to escape anything. What
 // stands alone in YAML is quoted there all the same: it may be called "on" or "123".
 import { InvalidInput } from "../../errors.ts";
-import { nearest } from "../../nearest.ts";
+import { nearest } from "../../text/suggest.ts";
 import type { Flags } from "../flags.ts";
 import { type KnownPool, type Platform, platforms, sizesOf } from "./sizes.ts";
 

@@ -1,6 +1,6 @@
 // The sizes of machines that each platform has, and what memory goes with them. A size that does not exist is refused here and not hours later by an API.
 import { InvalidInput } from "../../errors.ts";
-import { guestOf } from "../../orchestrator/fly-size.ts";
+import { guestOf } from "../../orchestrator/providers/fly/size.ts";
 
 export const platforms = ["fly", "cloud-run", "kubernetes"] as const;
 export type Platform = (typeof platforms)[number];

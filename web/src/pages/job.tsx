@@ -10,11 +10,17 @@ import { sentenceOf } from "../parts/failure-words.ts";
 import { useNow } from "../parts/moment.tsx";
 import { Empty, PageHead, Wrong } from "../parts/panel.tsx";
 import { StateMark } from "../parts/state-mark.tsx";
-import { Timeline } from "../parts/timeline.tsx";
-import { costOf } from "../parts/timeline-model.ts";
+import { Timeline } from "../parts/timeline/timeline.tsx";
+import { costOf } from "../parts/timeline/timeline-model.ts";
 import { count, inert, shortId, span } from "../parts/words.ts";
 import { useTitle } from "../title.ts";
 import { Acts } from "./job/acts.tsx";
+import { Attempts } from "./job/attempts.tsx";
+import { Children } from "./job/children.tsx";
+import { Cost } from "./job/cost.tsx";
+import { LogPanel } from "./job/log.tsx";
+import { NowSentence } from "./job/now.tsx";
+import { Artifacts, Facts, FailurePanel, InOut, Webhooks } from "./job/sides.tsx";
 import {
   standing,
   useAttemptsOf,
@@ -26,13 +32,7 @@ import {
   useStepsOf,
   useStory,
   useTimeline,
-} from "./job/asked.ts";
-import { Attempts } from "./job/attempts.tsx";
-import { Children } from "./job/children.tsx";
-import { Cost } from "./job/cost.tsx";
-import { LogPanel } from "./job/log.tsx";
-import { NowSentence } from "./job/now.tsx";
-import { Artifacts, Facts, FailurePanel, InOut, Webhooks } from "./job/sides.tsx";
+} from "./job/use-job-data.ts";
 import { waitedToStart } from "./job/waited.ts";
 
 export default function Page({ params: { id = "" } }: { params: Record<string, string | undefined> }) {

@@ -15,7 +15,7 @@ import {
   useStats,
 } from "../api/nouns.ts";
 import { useMay } from "../api/who.ts";
-import { EndedChart } from "../parts/chart.tsx";
+import { EndedChart } from "../parts/chart/chart.tsx";
 import { pays } from "../parts/money.ts";
 import { PageHead, Panel, Wrong } from "../parts/panel.tsx";
 import { Toggles } from "../parts/toggles.tsx";

@@ -2,7 +2,7 @@
 import fs from "node:fs/promises";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import type { StepHandle } from "stillwake/worker";
 import { SEVERITIES, type Severity } from "../model.ts";
 import type { Settings } from "../settings.ts";

@@ -1,6 +1,6 @@
 // How static analysis fails, in the words of the person who waits. An abort of the step is passed on as it is.
 
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import { ExecError } from "stillwake/worker";
 import { TooMuch } from "./batches.ts";
 import { storable } from "./collect.ts";

@@ -1,7 +1,7 @@
 // Semgrep, where it is installed. Its report is written to a file and read as what it is: something a stranger's code has had a hand in.
 import fs from "node:fs/promises";
 import path from "node:path";
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import type { Severity } from "../model.ts";
 import type { Settings } from "../settings.ts";

@@ -5,7 +5,7 @@ import { createAppAuth } from "@octokit/auth-app";
 import type { Remote } from "@stillwake/kit/git/address";
 import type { Credential } from "@stillwake/kit/git/git";
 import { notFound } from "@stillwake/kit/git/refusals";
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import { type Input, PROVIDER_NAMES } from "../contract.ts";
 import type { Settings } from "../settings.ts";
 

@@ -1,7 +1,7 @@
 // How large what is written of a repository may be, held before its files are. A small pack can hold a huge file, and a dozen trees a billion names, so that neither the
 // size of what came nor the number of objects says what a checkout would make of it.
 import { freeBytes, RESERVE_BYTES, tooLarge } from "@stillwake/kit/git/limits";
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import type { Settings } from "../settings.ts";
 
 type Limits = Settings["limits"];

@@ -1,7 +1,7 @@
 // The step "uploading": what an extraction found, for people and for other tools, as artifacts of the job. The same findings make the same bytes, so that an
 // attempt that has to make them again makes the same reports.
 
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import type { JobContext } from "stillwake/worker";
 import type { Input } from "../contract.ts";
 import { ARTIFACTS, type Checkout, type Exploited, type Finding, type Vulnerability } from "../model.ts";

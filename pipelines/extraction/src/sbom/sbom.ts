@@ -3,7 +3,7 @@
 import fs from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import { ExecError, type ExecResult, type StepHandle } from "stillwake/worker";
 import type { Settings } from "../settings.ts";
 import { packagedTool } from "../tools.ts";

@@ -2,7 +2,7 @@
 // secretlint, which comes with the package. What they find stays in their process and in this function: a finding has the kind and the place of a secret,
 // and never the secret, a part of it, or a hash of it that could be guessed.
 import fs from "node:fs/promises";
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import { collect } from "../analysis/collect.ts";
 import type { Finding } from "../model.ts";

@@ -3,7 +3,7 @@
 import { randomUUID } from "node:crypto";
 import fs from "node:fs/promises";
 import path from "node:path";
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import type { StepHandle } from "stillwake/worker";
 import { MOST_FINDINGS } from "../analysis/collect.ts";
 import { isSkipped, LARGEST_FILE, SKIPPED_FOR_SECRETS, sayLargeFiles, within } from "../analysis/source-files.ts";

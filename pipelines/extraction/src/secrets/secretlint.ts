@@ -4,7 +4,7 @@ import fs from "node:fs/promises";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import { inBatches } from "../analysis/batches.ts";
 import { MOST_FINDINGS } from "../analysis/collect.ts";

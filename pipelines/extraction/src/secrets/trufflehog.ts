@@ -2,7 +2,7 @@
 // as soon as the place is known. It asks nobody whether a key is still good: that would send a stranger's keys around the world.
 import fs from "node:fs/promises";
 import path from "node:path";
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import type { StepHandle } from "stillwake/worker";
 import { MOST_FINDINGS } from "../analysis/collect.ts";
 import { isSkipped, SKIPPED_FOR_SECRETS, textOf, within } from "../analysis/source-files.ts";

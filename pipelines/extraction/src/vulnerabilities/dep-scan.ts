@@ -3,7 +3,7 @@
 import fs from "node:fs/promises";
 import path from "node:path";
 import { stripVTControlCharacters } from "node:util";
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import type { Vulnerability } from "../model.ts";
 import type { Settings } from "../settings.ts";

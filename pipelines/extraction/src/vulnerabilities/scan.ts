@@ -1,7 +1,7 @@
 // The step "vuln_scan": dep-scan where it is installed. Where it is not, or fails, the person is told so, and the built-in matcher stands in with the
 // advisories this installation has: fewer findings are better than none, as long as nobody takes them for all.
 
-import { Told, tell } from "@stillwake/kit/told";
+import { Told, tell } from "@stillwake/kit/user-error";
 import type { StepHandle } from "stillwake/worker";
 import type { Vulnerability } from "../model.ts";
 import { dependenciesOf } from "../sbom/components.ts";

@@ -2,7 +2,7 @@
 // judged here, and git is then held to those very answers, so that a name which resolves to something else a moment later gains nothing.
 import net from "node:net";
 import { addressGuard, BlockedAddress, type Resolve } from "stillwake/worker";
-import { tell } from "../told.ts";
+import { tell } from "../user-error.ts";
 import { REPOSITORY } from "./repository.ts";
 
 export interface Whereabouts {

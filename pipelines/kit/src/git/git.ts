@@ -1,7 +1,7 @@
 // Git, held so that a stranger's repository can make it run nothing and write nowhere else: no configuration but ours, one protocol, one address, no hooks,
 // filters, submodules, links or helpers. The token is in the environment of git alone; arguments, addresses and files never carry it.
 import type { ExecOptions, ExecResult, StepHandle } from "stillwake/worker";
-import { tell } from "../told.ts";
+import { tell } from "../user-error.ts";
 import type { Remote } from "./address.ts";
 import { type GitLimits, watchSize } from "./limits.ts";
 

@@ -2,7 +2,7 @@
 import fs from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { tell } from "../told.ts";
+import { tell } from "../user-error.ts";
 
 export interface GitLimits {
   cloneBytes: number;

@@ -1,7 +1,7 @@
 // What git says when it fails, as a sentence for the person who waits. Only git's own words count: what the other side has sent ("remote: …") and names that
 // somebody has chosen (in quotes) could say anything. Fatal is what another attempt would meet again.
 import { ExecError } from "stillwake/worker";
-import { tell } from "../told.ts";
+import { tell } from "../user-error.ts";
 import { type GitLimits, type Size, tooLarge } from "./limits.ts";
 
 export interface About extends Size {

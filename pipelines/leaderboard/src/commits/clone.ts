@@ -6,7 +6,7 @@ import path from "node:path";
 import { locate } from "@stillwake/kit/git/address";
 import { checkVersion, type Git, openGit } from "@stillwake/kit/git/git";
 import { emptyRepository, refusalOf } from "@stillwake/kit/git/refusals";
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import type { Settings } from "../settings.ts";
 import { makeRoom } from "./cache.ts";

@@ -1,5 +1,5 @@
 // The commit pipeline's statements. Counts are gathered beside the board, under the mark of their attempt, and become the board's in one transaction with the checkpoint.
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import type pg from "pg";
 import { BATCH } from "../contract.ts";
 import type { Count } from "./count.ts";

@@ -1,7 +1,7 @@
 // A batch of look-ups from top to bottom. What is done is marked in the rows themselves, so that an attempt after a death, a refusal or a used-up budget goes on with
 // what is left, and a batch whose addresses were dealt out anew in the meantime finds nothing to do.
 import { applicationPool } from "@stillwake/kit/database";
-import { tell } from "@stillwake/kit/told";
+import { tell } from "@stillwake/kit/user-error";
 import { implement, type StepHandle } from "stillwake/worker";
 import { users } from "../contract.ts";
 import { readSettings } from "../settings.ts";

@@ -1,7 +1,7 @@
 import { useState } from "react";
 import { useSubmit } from "../../api/ask.ts";
 import type { nouns } from "../../api/nouns.ts";
-import { Field, FormDialog, wrongAt } from "../../parts/form.tsx";
+import { Field, FormDialog, wrongAt } from "../../parts/form/form.tsx";
 
 type Role = nouns.Token["role"];
 

@@ -2,8 +2,8 @@
 import { useContext } from "react";
 import type { nouns } from "../../api/nouns.ts";
 import { Who } from "../../api/who.ts";
-import { Field } from "../../parts/form.tsx";
-import type { Issue } from "../../parts/form-draft.ts";
+import { Field } from "../../parts/form/form.tsx";
+import type { Issue } from "../../parts/form/form-draft.ts";
 
 const names = ["key", "tenant", "delay", "priority", "attempts", "idempotencyKey", "webhook"] as const;
 type Name = (typeof names)[number];

@@ -4,8 +4,8 @@ import { Link, useLocation } from "wouter";
 import { useAct } from "../../api/ask.ts";
 import type { nouns } from "../../api/nouns.ts";
 import { Button } from "../../parts/button.tsx";
-import { begin, saidBy } from "../../parts/form-draft.ts";
-import { fieldOf, type Json } from "../../parts/form-model.ts";
+import { begin, saidBy } from "../../parts/form/form-draft.ts";
+import { fieldOf, type Json } from "../../parts/form/form-model.ts";
 import { inert } from "../../parts/words.ts";
 
 export function StartButton({ pipeline, kind }: { pipeline: nouns.Pipeline; kind?: "main" }) {

@@ -6,7 +6,7 @@ import type { Refused } from "../../api/call.ts";
 import type { nouns } from "../../api/nouns.ts";
 import { useMay } from "../../api/who.ts";
 import { Ask, Button } from "../../parts/button.tsx";
-import { Field, FormDialog, wrongAt } from "../../parts/form.tsx";
+import { Field, FormDialog, wrongAt } from "../../parts/form/form.tsx";
 import { Moment, useNow } from "../../parts/moment.tsx";
 import { Asked, Empty, Panel } from "../../parts/panel.tsx";
 import { type Column, Table } from "../../parts/table.tsx";

@@ -3,8 +3,8 @@ import type { nouns } from "../../api/nouns.ts";
 import { Moment, Span } from "../../parts/moment.tsx";
 import { Panel } from "../../parts/panel.tsx";
 import { type Column, Table } from "../../parts/table.tsx";
-import { outcomeWords } from "../../parts/timeline.tsx";
-import { lostRunner } from "../../parts/timeline-model.ts";
+import { outcomeWords } from "../../parts/timeline/timeline.tsx";
+import { lostRunner } from "../../parts/timeline/timeline-model.ts";
 import { count, inert, several } from "../../parts/words.ts";
 import { FailureWords } from "./failure.tsx";
 

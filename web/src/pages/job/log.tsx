@@ -4,7 +4,7 @@ import { JobLog, type Run, type Story } from "stillwake/react";
 import { Link } from "wouter";
 import type { nouns } from "../../api/nouns.ts";
 import { dayTime, inert, shortId } from "../../parts/words.ts";
-import { useRestfulStory } from "./asked.ts";
+import { useRestfulStory } from "./use-job-data.ts";
 
 export function LogPanel({ job, story, siblings }: { job: nouns.Job; story: Story; siblings: readonly nouns.Job[] }) {
   const [chosen, setChosen] = useState(job.id);

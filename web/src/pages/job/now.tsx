@@ -7,7 +7,7 @@ import { codeOf, remedyOf, sentenceOf } from "../../parts/failure-words.ts";
 import { heldBack } from "../../parts/machine-words.ts";
 import { useNow } from "../../parts/moment.tsx";
 import { clockTime, count, dayTime, inert, several, shortId, span } from "../../parts/words.ts";
-import type { Reasons } from "./asked.ts";
+import type { Reasons } from "./use-job-data.ts";
 
 export function NowSentence({
   job,

@@ -9,8 +9,8 @@ import { Panel } from "../../parts/panel.tsx";
 import { Payload } from "../../parts/payload.tsx";
 import { dayTime, inert, several, shortId, size, wholeTime } from "../../parts/words.ts";
 import { WebhookMark } from "../webhooks/mark.tsx";
-import { useArtifactsOf } from "./asked.ts";
 import { FailureStory } from "./failure.tsx";
+import { useArtifactsOf } from "./use-job-data.ts";
 
 export function FailurePanel({ failure }: { failure: nouns.Job["failure"] }) {
   if (!failure) return null;

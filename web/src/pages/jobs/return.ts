@@ -1,5 +1,5 @@
 // Who goes back from a job finds the list where it was left: the rows that were read and the place among them.
-import type { Held } from "./held.ts";
+import type { Held } from "./list-state.ts";
 import type { Row } from "./slim.ts";
 
 let kept: { held: Held<Row>; y: number } | undefined;

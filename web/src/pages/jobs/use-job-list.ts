@@ -16,7 +16,7 @@ import {
   takeFirst,
   updated,
   without,
-} from "./held.ts";
+} from "./list-state.ts";
 import { keptList } from "./return.ts";
 import { type Row, slim } from "./slim.ts";
 

@@ -7,7 +7,7 @@ import type { nouns } from "../../api/nouns.ts";
 import { useMay } from "../../api/who.ts";
 import { Button } from "../../parts/button.tsx";
 import { Command } from "../../parts/copy.tsx";
-import { Field, FormDialog, wrongAt } from "../../parts/form.tsx";
+import { Field, FormDialog, wrongAt } from "../../parts/form/form.tsx";
 import { type Held, heldBack } from "../../parts/machine-words.ts";
 import { Moment, useNow } from "../../parts/moment.tsx";
 import { Panel } from "../../parts/panel.tsx";

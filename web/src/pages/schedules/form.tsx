@@ -3,7 +3,7 @@ import { useId, useState } from "react";
 import { useSubmit } from "../../api/ask.ts";
 import { Refused } from "../../api/call.ts";
 import { type nouns, usePipelines } from "../../api/nouns.ts";
-import { Field, FormDialog, wrongAt } from "../../parts/form.tsx";
+import { Field, FormDialog, wrongAt } from "../../parts/form/form.tsx";
 import { inert } from "../../parts/words.ts";
 import { cronWords } from "./cron-words.ts";
 import { catchUps, overlaps } from "./rows.tsx";

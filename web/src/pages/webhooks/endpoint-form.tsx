@@ -3,7 +3,7 @@ import { useState } from "react";
 import { useSubmit } from "../../api/ask.ts";
 import { Refused } from "../../api/call.ts";
 import { type nouns, usePipelines } from "../../api/nouns.ts";
-import { Choices, Field, FormDialog, wrongAt } from "../../parts/form.tsx";
+import { Choices, Field, FormDialog, wrongAt } from "../../parts/form/form.tsx";
 import { inert } from "../../parts/words.ts";
 import type { Secret } from "../webhooks.tsx";
 

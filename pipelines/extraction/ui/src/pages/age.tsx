@@ -2,7 +2,7 @@
 // what an earlier one did.
 import { Empty } from "@stillwake/kit/ui/parts/panel.tsx";
 import { dayTime } from "@stillwake/kit/ui/parts/words.ts";
-import type { List } from "../../../src/standing.ts";
+import type { List } from "../../../src/project-state.ts";
 import type { OneProject } from "../nouns.ts";
 
 const NAMES: Record<List, string> = {

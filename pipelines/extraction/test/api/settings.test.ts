@@ -1,0 +1,279 @@
+// What people do when a message tells them to: a repository that moved gets its new name, a project another installation or integration, an integration a new
+// credential. Each counts from the next extraction on, and no credential is in any answer.
+import pg from "pg";
+import { createStillwake } from "stillwake";
+import { waitFor } from "stillwake/testing";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { openSealed, readSealKeys } from "../../../../src/secrets/seal.ts";
+import { freshDatabase } from "../../../../test/support/database/database.ts";
+import { createApi, DEFAULT_ORGANIZATION } from "../../src/api.ts";
+import { extraction } from "../../src/contract.ts";
+import { migrate } from "../../src/tables.ts";
+import { apiOn, type Caller, hand, SEAL_KEYS } from "../support/api-calls.ts";
+
+const database = await freshDatabase();
+const pool = new pg.Pool({ connectionString: database.url, max: 8 });
+const stillwake = createStillwake({ url: database.url });
+const inside: unknown[] = [];
+const options = { pool, stillwake, onError: (error: unknown) => void inside.push(error) };
+const NOBODY = "01a1e107-2508-4182-ae66-db7bbe9aa49e";
+let api: Caller;
+let other: Caller;
+let keyless: Caller;
+
+beforeAll(async () => {
+  await migrate(pool);
+  await stillwake.register(extraction);
+  api = apiOn(createApi({ ...options, sealKeys: SEAL_KEYS }));
+  other = apiOn(createApi({ ...options, sealKeys: SEAL_KEYS, organization: "00000000-0000-4000-8000-000000000002" }));
+  keyless = apiOn(createApi(options));
+});
+afterAll(async () => {
+  await stillwake.close();
+  await pool.end();
+  expect(inside).toEqual([]);
+});
+
+const stored = async (given: object): Promise<string> =>
+  (await api.post("/projects", { repository: "acme/site", extract: false, ...given })).body.id;
+const integrated = async (given: object = {}, by = api): Promise<string> =>
+  (await by.post("/integrations", { provider: "gitlab", name: "Ours", credential: "glpat-the-first", ...given })).body
+    .id;
+/** What the next extraction of a project is given, with its credential opened as a worker opens it. Then it is over. */
+async function nextInput(project: string): Promise<Record<string, unknown>> {
+  const { body } = await api.post(`/projects/${project}/extractions`);
+  expect(body.existing).toBe(false);
+  const input = await inputOf(body.id);
+  await hand(pool, body.id, { outcome: "completed", output: null });
+  return input;
+}
+async function inputOf(job: string): Promise<Record<string, unknown>> {
+  const { input } = (await pool.query("select input from stillwake.jobs where id = $1", [job])).rows[0];
+  return input.credential ? { ...input, credential: opened(input.credential.$sealed) } : input;
+}
+const opened = (sealed: string) =>
+  openSealed(
+    readSealKeys(SEAL_KEYS),
+    sealed,
+    { pipeline: "extraction", tenant: DEFAULT_ORGANIZATION, job: null },
+    "credential",
+  );
+
+describe("a project", () => {
+  it("takes the new name of its repository, and another installation or none", async () => {
+    const id = await stored({ installationId: "17" });
+    const changed = await api.patch(`/projects/${id}`, { repository: "acme/moved", installationId: "4711" });
+    expect([changed.status, changed.body]).toEqual([
+      200,
+      expect.objectContaining({ provider: "github", repository: "acme/moved", installationId: "4711", branch: null }),
+    ]);
+    expect(await nextInput(id)).toMatchObject({ repository: "acme/moved", installationId: "4711" });
+    expect((await api.patch(`/projects/${id}`, { installationId: null })).body.installationId).toBeNull();
+    expect(await nextInput(id)).not.toHaveProperty("installationId");
+  });
+
+  it("is called as its repository is, until somebody gives it a name", async () => {
+    const id = await stored({});
+    expect((await api.patch(`/projects/${id}`, { repository: "acme/moved" })).body.name).toBe("acme/moved");
+    expect((await api.patch(`/projects/${id}`, { repository: "acme/x", name: "Shop" })).body.name).toBe("Shop");
+    expect((await api.patch(`/projects/${id}`, { repository: "acme/y" })).body).toMatchObject({
+      name: "Shop",
+      repository: "acme/y",
+    });
+  });
+
+  it("takes another integration or none, and its next extraction has that one's credential", async () => {
+    const [one, two] = [await integrated(), await integrated({ credential: "glpat-of-another" })];
+    const id = await stored({ provider: "gitlab", integrationId: one });
+    expect((await api.patch(`/projects/${id}`, { integrationId: two })).body.integrationId).toBe(two);
+    expect(await nextInput(id)).toMatchObject({ integrationId: two, credential: "glpat-of-another" });
+    expect((await api.patch(`/projects/${id}`, { integrationId: null })).body.integrationId).toBeNull();
+    const input = await nextInput(id);
+    expect(input).not.toHaveProperty("integrationId");
+    expect(input).not.toHaveProperty("credential");
+  });
+
+  it("refuses what is not for it, names the field, and stays as it was", async () => {
+    const own = await integrated();
+    const id = await stored({ provider: "gitlab", integrationId: own });
+    const before = (await api.get(`/projects/${id}`)).body;
+    const wrong: [object, string][] = [
+      [{ integrationId: await integrated({ provider: "bitbucket" }) }, "integrationId"],
+      [{ integrationId: await integrated({}, other) }, "integrationId"],
+      [{ integrationId: NOBODY }, "integrationId"],
+      [{ integrationId: "ours" }, "integrationId"],
+      [{ integrationId: "" }, "integrationId"],
+      [{ installationId: "number 7" }, "installationId"],
+      [{ installationId: 7 }, "installationId"],
+      [{ repository: "../../etc/passwd" }, "repository"],
+      [{ repository: null }, "repository"],
+      [{ provider: "bitbucket" }, "provider"],
+      [{ credential: "glpat-in-the-plain" }, "credential"],
+    ];
+    for (const [given, field] of wrong) {
+      const { status, body } = await api.patch(`/projects/${id}`, { name: "Changed", branch: "changed", ...given });
+      expect([given, status, body.field]).toEqual([given, 400, field]);
+      expect(body.detail).toMatch(new RegExp(`^${field}: `));
+    }
+    expect((await api.get(`/projects/${id}`)).body).toEqual(before);
+    const foreign = await other.patch(`/projects/${id}`, { repository: "acme/theirs", integrationId: null });
+    expect(foreign.status).toBe(404);
+    expect((await api.get(`/projects/${id}`)).body).toEqual(before);
+  });
+
+  it("knows its repository without the .git of addresses, which a token could not be asked for", async () => {
+    const id = await stored({ repository: " acme/site.git " });
+    expect((await api.get(`/projects/${id}`)).body).toMatchObject({ name: "acme/site", repository: "acme/site" });
+    await api.patch(`/projects/${id}`, { repository: "acme/moved.git" });
+    expect(await nextInput(id)).toMatchObject({ repository: "acme/moved" });
+    for (const repository of ["acme/.git", "acme/site.git.git", ".git"]) {
+      for (const answer of [
+        await api.post("/projects", { repository }),
+        await api.patch(`/projects/${id}`, { repository }),
+      ])
+        expect([repository, answer.status, answer.body.field]).toEqual([repository, 400, "repository"]);
+    }
+    expect((await api.patch(`/projects/${id}`, { repository: "acme/.github" })).body.repository).toBe("acme/.github");
+  });
+});
+
+describe("a credential", () => {
+  it("that is replaced is what the next extraction has; the one under way keeps its own", async () => {
+    const integration = await integrated();
+    const id = await stored({ provider: "gitlab", integrationId: integration });
+    const { body: first } = await api.post(`/projects/${id}/extractions`);
+    const { status, body } = await api.put(`/integrations/${integration}`, { credential: "glpat-the-second" });
+    expect([status, body]).toEqual([
+      200,
+      { id: integration, provider: "gitlab", name: "Ours", createdAt: expect.any(String) },
+    ]);
+    expect((await inputOf(first.id)).credential).toBe("glpat-the-first");
+    await hand(pool, first.id, { outcome: "failed", fatal: true, failure: { message: "x" } });
+    expect(await nextInput(id)).toMatchObject({ integrationId: integration, credential: "glpat-the-second" });
+    const renamed = await api.put(`/integrations/${integration}`, { credential: "glpat-the-third", name: "Theirs" });
+    expect(renamed.body.name).toBe("Theirs");
+    expect((await nextInput(id)).credential).toBe("glpat-the-third");
+  });
+
+  it("is replaced by nobody else, not without a key to seal it with, and not by what is none", async () => {
+    const integration = await integrated();
+    const kept = async () =>
+      (await pool.query("select name, credential from extraction.integrations where id = $1", [integration])).rows[0];
+    const before = await kept();
+    const credential = "glpat-the-second";
+    const foreign = await other.put(`/integrations/${integration}`, { credential });
+    const missing = await other.put(`/integrations/${NOBODY}`, { credential });
+    expect([foreign.status, foreign.text]).toEqual([404, missing.text]);
+    expect((await api.put("/integrations/1", { credential })).status).toBe(404);
+    expect((await keyless.put(`/integrations/${integration}`, { credential })).body).toMatchObject({
+      status: 409,
+      code: "NO_SEAL_KEYS",
+      remedy: expect.stringContaining("STILLWAKE_SEAL_KEYS"),
+    });
+    const wrong: [object, string][] = [
+      [{}, "credential"],
+      [{ credential: "short" }, "credential"],
+      [{ credential: "x".repeat(4097) }, "credential"],
+      [{ credential: "glpat-\u0000-of-control" }, "credential"],
+      [{ credential, name: "" }, "name"],
+      [{ credential, provider: "bitbucket" }, "provider"],
+    ];
+    for (const [given, field] of wrong) {
+      const { status, body } = await api.put(`/integrations/${integration}`, given);
+      expect([given, status, body.field]).toEqual([given, 400, field]);
+    }
+    expect(await kept()).toEqual(before);
+  });
+
+  it("is in no answer, whether it was taken or refused, and in no row", async () => {
+    const canaries = ["glpat-canary-1-Zq81mT0vPw", "glpat-canary-2-Zq81mT0vPw"];
+    const [first, second] = canaries as [string, string];
+    const made = await api.post("/integrations", { provider: "gitlab", name: "Ours", credential: first });
+    const at = `/integrations/${made.body.id}`;
+    const project = await api.post("/projects", {
+      provider: "gitlab",
+      repository: "group/site",
+      integrationId: made.body.id,
+    });
+    const answers = [
+      made,
+      project,
+      await api.put(at, { credential: second }),
+      await api.put(at, { credential: second, name: "" }),
+      await api.put(at, { credential: second, provider: "gitlab" }),
+      await api.put(at, { credential: [second] }),
+      await keyless.put(at, { credential: second }),
+      await other.put(at, { credential: second }),
+      await api.patch(`/projects/${project.body.id}`, { integrationId: made.body.id, branch: "main" }),
+      await api.patch(`/projects/${project.body.id}`, { credential: second }),
+      await api.delete(at),
+      await api.get("/integrations"),
+      await api.get("/projects"),
+      await api.get(`/projects/${project.body.id}`),
+      await api.get(`/extractions/${project.body.extraction.id}`),
+    ].map(({ text }) => text);
+    expect(answers.filter((text) => text !== "")).toHaveLength(answers.length);
+    const { rows } = await pool.query(
+      "select i::text as row from extraction.integrations i union all select j::text from stillwake.jobs j",
+    );
+    for (const text of [...answers, ...rows.map(({ row }) => row)])
+      for (const canary of canaries) expect(text).not.toContain(canary);
+  });
+});
+
+describe("an integration", () => {
+  it("stays while projects use it, which are named, and goes when none does", async () => {
+    const integration = await integrated();
+    const at = `/integrations/${integration}`;
+    const names = ["a/one", "a/two", "a/three", "a/four", "a/five"];
+    const ids: string[] = [];
+    for (const repository of names)
+      ids.push(await stored({ provider: "gitlab", repository, integrationId: integration }));
+    const refused = await api.delete(at);
+    expect(refused.body).toMatchObject({
+      status: 409,
+      code: "INTEGRATION_IN_USE",
+      detail: "5 projects use this integration: a/five, a/four, a/one and 2 more",
+      remedy: expect.stringContaining("PATCH /projects/:id"),
+    });
+    expect((await other.delete(at)).status).toBe(404);
+    const [last, ...rest] = ids;
+    await api.delete(`/projects/${rest.pop()}`);
+    for (const id of rest) await api.patch(`/projects/${id}`, { integrationId: null });
+    expect((await api.delete(at)).body.detail).toBe("A project uses this integration: a/one");
+    await api.patch(`/projects/${last}`, { integrationId: await integrated() });
+    expect((await api.delete(at)).status).toBe(204);
+    expect((await api.delete(at)).status).toBe(404);
+    expect((await api.get("/integrations")).text).not.toContain(integration);
+  });
+
+  it("that is being chosen is not removed, and one that is being removed is not chosen", async () => {
+    const integration = await integrated();
+    const at = `/integrations/${integration}`;
+    const id = await stored({ provider: "gitlab", repository: "a/chosen" });
+    const removed = await during(
+      "update extraction.repositories set integration_id = $2 where project_id = $1",
+      [id, integration],
+      () => api.delete(at),
+    );
+    expect(removed.body).toMatchObject({ status: 409, detail: "A project uses this integration: a/chosen" });
+    await api.patch(`/projects/${id}`, { integrationId: null });
+    const chosen = await during("delete from extraction.integrations where id = $1", [integration], () =>
+      api.patch(`/projects/${id}`, { integrationId: integration }),
+    );
+    expect(chosen.body).toMatchObject({ status: 400, field: "integrationId" });
+  });
+});
+
+/** What is answered to somebody who asks while another has written this, and has not committed it yet. */
+async function during<Answer>(text: string, values: unknown[], ask: () => Promise<Answer>): Promise<Answer> {
+  const client = await pool.connect();
+  await client.query("begin");
+  await client.query(text, values);
+  const answer = ask();
+  const waits = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+  await waitFor(async () => (await pool.query(waits)).rowCount === 1, { what: "who asks to wait" });
+  await client.query("commit");
+  client.release();
+  return answer;
+}

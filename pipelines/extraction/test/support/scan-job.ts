@@ -1,0 +1,124 @@
+// One step that looks for findings, as a job of its own on the real engine: what is found, what is said, and what is left of it in the database.
+import { randomUUID } from "node:crypto";
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { explain } from "@stillwake/kit/failures";
+import pg from "pg";
+import { createStillwake, type Job, pipeline } from "stillwake";
+import { createWorker, implement, type JobContext, type StepHandle } from "stillwake/worker";
+import { afterAll, beforeAll } from "vitest";
+import { freshDatabase } from "../../../../test/support/database/database.ts";
+import type { Finding } from "../../src/model.ts";
+import { readSettings, type Settings } from "../../src/settings.ts";
+
+type Look = (step: StepHandle, given: { directory: string; settings: Settings }) => Promise<Finding[]>;
+
+interface Searched {
+  /** Undefined when nobody could look. */
+  found: Finding[] | undefined;
+  /** "warning Static analysis …" */
+  lines: string[];
+  job: Job;
+}
+
+interface Searching {
+  folder: string;
+  store: string;
+  /** A folder with these files; those whose content begins with "-> " are links. */
+  repository(files: Record<string, string | Uint8Array>): string;
+  /** A folder of programs, to be given as EXTRACTION_TOOL_PATH. */
+  tools(programs: Record<string, string>): string;
+  search(look: Look, directory: string, env?: Record<string, string>): Promise<Searched>;
+  /** Any code as a job of its own. */
+  run(code: (job: JobContext) => Promise<unknown>): Promise<{ job: Job; lines: string[] }>;
+  /** Every row of every table, as text. */
+  rows(): Promise<string>;
+}
+
+/** At the top of a file. */
+export async function searching(): Promise<Searching> {
+  const { url } = await freshDatabase();
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), "extraction-search-"));
+  const store = path.join(folder, "artifacts");
+  const empty = path.join(folder, "no-tools");
+  fs.mkdirSync(empty);
+  const codes = new Map<string, (job: JobContext) => Promise<unknown>>();
+  const contract = pipeline<{ code: string }>("search", { retry: { attempts: 1 } });
+  const worker = createWorker({
+    url,
+    isolation: "none",
+    pipelines: [implement(contract, (job, { code }) => codes.get(code)!(job), { explain })],
+    store: `file:${store}`,
+    scratch: path.join(folder, "scratch"),
+    poll: "50ms",
+  });
+  const stillwake = createStillwake({ url });
+  beforeAll(() => worker.start());
+  afterAll(async () => {
+    await worker.stop();
+    await stillwake.close();
+    fs.rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
+  });
+
+  const self: Searching = {
+    folder,
+    store,
+    repository(files) {
+      const place = fs.mkdtempSync(path.join(folder, "source-"));
+      for (const [name, content] of Object.entries(files)) {
+        const file = path.join(place, name);
+        fs.mkdirSync(path.dirname(file), { recursive: true });
+        if (typeof content === "string" && content.startsWith("-> ")) fs.symlinkSync(content.slice(3), file);
+        else fs.writeFileSync(file, content);
+      }
+      return place;
+    },
+    tools(programs) {
+      const place = fs.mkdtempSync(path.join(folder, "tools-"));
+      for (const [name, text] of Object.entries(programs))
+        fs.writeFileSync(path.join(place, name), text, { mode: 0o755 });
+      return place;
+    },
+    async search(look, directory, env = {}) {
+      let found: Finding[] | undefined;
+      const ran = await self.run(async (job) => {
+        const settings = readSettings({ EXTRACTION_TOOL_PATH: empty, ...env });
+        await job.optional("look", async (step) => {
+          found = await look(step, { directory, settings });
+        });
+      });
+      return { found, ...ran };
+    },
+    async run(code) {
+      const name = randomUUID();
+      codes.set(name, code);
+      const { id } = await stillwake.enqueue(contract, { code: name });
+      const job = await stillwake.wait(id, { timeout: "60s" });
+      return { job, lines: (await stillwake.logs(id)).map(({ level, message }) => `${level} ${message}`) };
+    },
+    async rows() {
+      const client = new pg.Client({ connectionString: url });
+      await client.connect();
+      try {
+        const { rows: tables } = await client.query<{ name: string }>(
+          "select format('%I.%I', schemaname, tablename) as name from pg_tables where schemaname not in ('pg_catalog', 'information_schema')",
+        );
+        let all = "";
+        for (const { name } of tables) {
+          const { rows } = await client.query<{ text: string }>(`select t::text as text from ${name} t`);
+          all += rows.map(({ text }) => text).join("\n");
+        }
+        return all;
+      } finally {
+        await client.end();
+      }
+    },
+  };
+  return self;
+}
+
+/** A program of Node. */
+export function script(body: string): string {
+  return `#!/usr/bin/env node\n${body}\n`;
+}

@@ -1,0 +1,290 @@
+// The step "vuln_scan" as a job: dep-scan is a real program on the path that succeeds, fails, hangs or is killed. What the person reads is exact text.
+import fs from "node:fs";
+import path from "node:path";
+import { tell } from "@stillwake/kit/user-error";
+import { describe, expect, it } from "vitest";
+import { isAlive } from "../../../../test/support/processes/aftermath.ts";
+import { SAMPLES } from "../../src/demo/sample.ts";
+import type { Vulnerability } from "../../src/model.ts";
+import { readSettings } from "../../src/settings.ts";
+import { scanVulnerabilities } from "../../src/vulnerabilities/scan.ts";
+import { searching } from "../support/scan-job.ts";
+
+const { folder: root, run } = await searching();
+
+const UNAVAILABLE = "Vulnerability scanning unavailable (dep-scan not installed)";
+const STANDS_IN = "info The built-in matcher stands in, with 11 advisories";
+/** What the sample advisories say of the SBOM below. */
+const BUILT_IN = ["STILLWAKE-2026-0002 pkg:npm/minimist@1.2.0", "STILLWAKE-2026-0001 pkg:npm/lodash@4.17.15"];
+
+describe("the vulnerability scan", () => {
+  it("without dep-scan says so in yellow and lets the built-in matcher stand in", async () => {
+    const { lines, found, missing } = await scan(undefined);
+    expect(lines).toEqual([
+      "info Running vulnerability scan...",
+      `warning ${UNAVAILABLE}`,
+      STANDS_IN,
+      "success Vulnerability scan complete - found 2 vulnerabilities (1 critical)",
+    ]);
+    expect([found, missing]).toEqual([BUILT_IN, []]);
+  });
+
+  it("without dep-scan and without advisories has not looked: the step is missing, with that line", async () => {
+    const empty = fs.mkdtempSync(path.join(root, "empty-"));
+    for (const advisories of [empty, path.join(root, "nowhere")]) {
+      const { lines, missing } = await scan(undefined, { EXTRACTION_ADVISORIES: advisories });
+      expect(lines).toEqual(["info Running vulnerability scan...", `warning ${UNAVAILABLE}`]);
+      expect(missing).toEqual(["vuln_scan"]);
+    }
+  });
+
+  it("warns of advisories that cannot be read or compared, and goes on with the rest", async () => {
+    const advisories = fs.mkdtempSync(path.join(root, "advisories-"));
+    const ranges = (name: string, fixed: string) => [
+      {
+        package: { ecosystem: "npm", name },
+        ranges: [{ type: "ECOSYSTEM", events: [{ introduced: "0" }, { fixed }] }],
+      },
+    ];
+    fs.writeFileSync(
+      path.join(advisories, "a.json"),
+      JSON.stringify({ id: "A-1", affected: ranges("lodash", "5.0.0") }),
+    );
+    fs.writeFileSync(
+      path.join(advisories, "b.json"),
+      JSON.stringify({ id: "A-2", affected: ranges("minimist", "the next") }),
+    );
+    fs.writeFileSync(path.join(advisories, "c.json"), "{");
+    const { lines, found } = await scan(undefined, { EXTRACTION_ADVISORIES: advisories });
+    expect(lines).toContain("warning 1 file of the advisories cannot be read");
+    expect(lines).toContain("warning 1 version cannot be compared with the advisories of the package");
+    expect(found).toEqual(["A-1 pkg:npm/lodash@4.17.15"]);
+  });
+
+  it("tells the first line of what a crashed dep-scan said, without colours and without our paths", async () => {
+    const { lines, found } = await scan(
+      String.raw`printf '\n\033[31mCannot open /opt/tools/lib/vdb/data.vdb6 for %s\033[0m\nTraceback\n' "$PWD/sbom.json" >&2; exit 3`,
+    );
+    expect(lines).toContainEqual(
+      expect.stringMatching(
+        /^warning Vulnerability scan failed: Cannot open …\/data\.vdb6 for dep-scan-\w+\/sbom\.json$/,
+      ),
+    );
+    expect(lines).toContain(STANDS_IN);
+    expect(found).toEqual(BUILT_IN);
+  });
+
+  it.each([
+    ["that says nothing", "exit 4", "exit code 4"],
+    ["that was killed for its memory", "kill -9 $$", "out of memory"],
+    ["that a container killed for its memory", "echo Killed >&2; exit 137", "Killed"],
+    ["that was killed otherwise", "kill -TERM $$", "ended by SIGTERM"],
+    ["that leaves no report", "exit 0", "dep-scan left no report"],
+    ["that leaves half a report", 'echo "{\\"vulner" > sbom.vdr.json', "its report cannot be read"],
+    ["that leaves another report", "echo [] > sbom.vdr.json", "its report has no list of vulnerabilities"],
+    ["whose report is a link", "ln -s /etc/passwd sbom.vdr.json", "its report is no plain file"],
+  ])("with a dep-scan %s fails in words, and the built-in matcher stands in", async (_, script, reason) => {
+    const { lines, found } = await scan(script);
+    expect(lines).toContain(`warning Vulnerability scan failed: ${reason}`);
+    expect(lines).toContain(STANDS_IN);
+    expect(found).toEqual(BUILT_IN);
+  });
+
+  it("ends a dep-scan that hangs, with everything it started", async () => {
+    const pids = path.join(root, "pids");
+    const { lines, found } = await scan(`sleep 600 & echo $! $$ > ${pids}; wait`, {
+      EXTRACTION_VULNERABILITIES_SECONDS: "0.7",
+    });
+    expect(lines).toContain("warning Vulnerability scan timed out");
+    expect(lines).toContain(STANDS_IN);
+    expect(found).toEqual(BUILT_IN);
+    for (const pid of fs.readFileSync(pids, "utf8").trim().split(" ")) {
+      expect(isAlive(Number(pid))).toBe(false);
+    }
+  });
+
+  it("takes what dep-scan reports, with its word on what the code reaches", async () => {
+    const given = path.join(root, "given");
+    const report = path.join(root, "report.json");
+    fs.writeFileSync(report, JSON.stringify(REPORT));
+    const { lines, vulnerabilities } = await scan(
+      `echo "$@" > ${given}; env >> ${given}; pwd >> ${given}; cp ${report} sbom.vdr.json`,
+    );
+    expect(lines).toEqual([
+      "info Running vulnerability scan...",
+      "success Vulnerability scan complete - found 3 vulnerabilities (1 critical)",
+    ]);
+    expect(vulnerabilities).toEqual([
+      {
+        id: "CVE-1900-0002",
+        aliases: ["GHSA-aaaa-bbbb-cccc"],
+        cve: "CVE-1900-0002",
+        purl: "pkg:npm/minimist@1.2.0",
+        name: "minimist",
+        version: "1.2.0",
+        severity: "critical",
+        score: 9.8,
+        summary: "An argument named like a prototype is taken for one",
+        fixed: ["1.2.6"],
+        reachable: true,
+        source: "dep-scan",
+        url: "https://nvd.example/CVE-1900-0002",
+      },
+      expect.objectContaining({
+        id: "GHSA-dddd-eeee-ffff",
+        cve: "CVE-1900-0001",
+        severity: "high",
+        reachable: false,
+        url: null,
+      }),
+      expect.objectContaining({
+        id: "CVE-1900-0009",
+        purl: "pkg:npm/lodash@4.17.15",
+        severity: "unknown",
+        score: null,
+        fixed: [],
+      }),
+    ]);
+    const told = fs.readFileSync(given, "utf8");
+    expect(told).toMatch(
+      /--no-banner .*--profile research --src \S+\/checkout --bom \S+\/sbom\.json --reports-dir \S+/,
+    );
+    expect(told).toMatch(/^VDB_HOME=.*\/cache\/vdb$/m);
+    expect(told).not.toMatch(/EXTRACTION_|DATABASE|postgres/i);
+  });
+
+  it("believes a dep-scan that says there is nothing", async () => {
+    const { lines, found } = await scan("echo 'No oss vulnerabilities detected for type bom'");
+    expect(lines.at(-1)).toBe("success Vulnerability scan complete - found 0 vulnerabilities (0 critical)");
+    expect(found).toEqual([]);
+  });
+
+  it("is missing when the files cannot be had: that is no failure of dep-scan, and nothing stands in for them", async () => {
+    const gone = "Repository not found - it may have been deleted or made private";
+    const { lines, missing } = await scan("exit 0", {}, () => Promise.reject(tell(gone, { code: "CLONE_NOT_FOUND" })));
+    expect(lines).toEqual(["info Running vulnerability scan...", `warning ${gone}`]);
+    expect(missing).toEqual(["vuln_scan"]);
+  });
+
+  it("leaves out what has a package URL that is too long for a key, counted in bytes, and says so", async () => {
+    const refs = [`pkg:npm/${"\u65e5".repeat(900)}@1`, "pkg:npm/lodash@4.17.15"];
+    const report = path.join(root, "long.json");
+    fs.writeFileSync(
+      report,
+      JSON.stringify({ vulnerabilities: [{ id: "A-1", affects: refs.map((ref) => ({ ref })) }] }),
+    );
+    const { lines, found } = await scan(`cp ${report} sbom.vdr.json`);
+    expect(found).toEqual(["A-1 pkg:npm/lodash@4.17.15"]);
+    expect(lines).toContain("warning dep-scan reported more than we keep: 1 findings are shown");
+  });
+
+  it("warns of packages without a version that an advisory names", async () => {
+    const { lines } = await scan(undefined, {}, undefined, ["lodash", "ms"]);
+    expect(lines).toContain("warning 1 package has advisories and no version to compare with them");
+  });
+
+  it("does not ask for the checkout when dep-scan is not there", async () => {
+    const { lines } = await scan(undefined, {}, () => Promise.reject(new Error("asked for the checkout")));
+    expect(lines).toContain(STANDS_IN);
+  });
+});
+
+/** One entry as it is written by newer versions, one by older ones, and one with hardly anything in it. */
+const REPORT = {
+  bomFormat: "CycloneDX",
+  vulnerabilities: [
+    {
+      "bom-ref": "CVE-1900-0002/pkg:npm/minimist@1.2.0",
+      id: "CVE-1900-0002",
+      affects: [
+        {
+          ref: "pkg:npm/minimist@1.2.0",
+          versions: [
+            { range: "vers:npm/>=0.0.0|<1.2.6|!=1.2.6", status: "affected" },
+            { version: "1.2.6", status: "unaffected" },
+          ],
+        },
+      ],
+      ratings: [{ method: "CVSSv31", severity: "critical", score: 9.8, vector: "CVSS:3.1/AV:N" }],
+      description: "An argument named like a prototype is taken for one",
+      references: [
+        { id: "GHSA-aaaa-bbbb-cccc", source: { name: "GitHub Advisory", url: "https://example.com" } },
+        { id: "CVE-1900-7777", source: { name: "NVD" } },
+      ],
+      source: { name: "NVD", url: "https://nvd.example/CVE-1900-0002" },
+      properties: [{ name: "depscan:insights", value: "Used in 3 locations\\nReachable and Exploitable" }],
+    },
+    {
+      id: "GHSA-dddd-eeee-ffff",
+      affects: [{ ref: "pkg:npm/lodash@4.17.15", versions: [{ version: "4.17.15", status: "affected" }] }],
+      ratings: [{ score: "7.4", severity: "unknown" }],
+      references: [{ id: "CVE-1900-0001" }],
+      source: { url: "javascript:alert(1)" },
+      properties: [{ name: "depscan:insights", value: "Indirect dependency" }],
+    },
+    { id: "CVE-1900-0009", affects: [{ ref: "pkg:npm/lodash@4.17.15" }, { ref: "not a package" }, 5], ratings: {} },
+    { id: 7, affects: [{ ref: "pkg:npm/lodash@4.17.15" }] },
+  ],
+};
+
+const sbomOf = (packages: string[]) => ({
+  bomFormat: "CycloneDX",
+  specVersion: "1.6",
+  metadata: { component: { name: "sample", type: "application", "bom-ref": "root" } },
+  components: packages.map((one) => ({
+    type: "library",
+    name: one.split("@")[0],
+    version: one.split("@")[1],
+    purl: `pkg:npm/${one}`,
+    "bom-ref": `pkg:npm/${one}`,
+  })),
+  dependencies: [],
+});
+
+let scans = 0;
+
+/** One job with this one step; `script` is what depscan does, started in the folder of its reports. */
+async function scan(
+  script: string | undefined,
+  env: Record<string, string> = {},
+  tree?: () => Promise<string>,
+  packages?: string[],
+) {
+  scans += 1;
+  const folder = path.join(root, `scan-${scans}`);
+  const [tools, checkout, sbom] = ["tools", "checkout", "bom.json"].map((name) => path.join(folder, name)) as [
+    string,
+    string,
+    string,
+  ];
+  fs.mkdirSync(tools, { recursive: true });
+  fs.mkdirSync(checkout);
+  fs.writeFileSync(sbom, JSON.stringify(sbomOf(packages ?? ["lodash@4.17.15", "minimist@1.2.0", "ms@2.0.0"])));
+  if (script !== undefined) fs.writeFileSync(path.join(tools, "depscan"), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+  const settings = readSettings({
+    EXTRACTION_TOOL_PATH: tools,
+    EXTRACTION_CACHE: path.join(folder, "cache"),
+    EXTRACTION_ADVISORIES: path.join(SAMPLES, "advisories"),
+    ...env,
+  });
+  const end = ({ length }: Vulnerability[], critical: number) =>
+    `Vulnerability scan complete - found ${length} vulnerabilities (${critical} critical)`;
+  const { job, lines } = await run(async (job) => {
+    const found = await job.optional<Vulnerability[]>(
+      "vuln_scan",
+      {
+        start: "Running vulnerability scan...",
+        end: (all) => end(all, all.filter(({ severity }) => severity === "critical").length),
+      },
+      (step) => scanVulnerabilities(step, { sbom, tree: tree ?? (async () => checkout), settings }),
+    );
+    return { found: found ?? [] };
+  });
+  const vulnerabilities = (job.output as { found: Vulnerability[] }).found;
+  return {
+    lines,
+    vulnerabilities,
+    found: vulnerabilities.map(({ id, purl }) => `${id} ${purl}`),
+    missing: job.missing,
+  };
+}

@@ -1,0 +1,105 @@
+// The verbs of sql/functions/reads/access.sql: tokens by their hashes, and the record of what people did.
+import type { Database, Queries } from "../database.ts";
+
+export type Role = "reader" | "operator" | "admin" | "worker";
+
+export interface NewToken {
+  id: string;
+  name: string;
+  prefix: string;
+  hash: Buffer;
+  role: Role;
+  tenant: string | null;
+  /** As an interval of Postgres. */
+  expiresIn: string | null;
+  by: string | null;
+}
+
+export async function createToken(database: Database, token: NewToken): Promise<void> {
+  const { id, name, prefix, hash, role, tenant, expiresIn, by } = token;
+  await database.repeat(`select ${database.schema}.create_token($1, $2, $3, $4, $5, $6, $7, $8)`, {
+    values: () => [id, name, prefix, hash, role, tenant, expiresIn, by],
+  });
+}
+
+export interface CheckedTokenRow {
+  id: string;
+  name: string;
+  role: Role;
+  tenant: string | null;
+  expires_at: Date | null;
+}
+
+export async function checkToken(database: Queries, hash: Buffer): Promise<CheckedTokenRow | undefined> {
+  const [row] = await database.query<CheckedTokenRow>(`select * from ${database.schema}.check_token($1)`, [hash]);
+  return row;
+}
+
+export async function revokeToken(database: Database, id: string, by: string | null): Promise<boolean> {
+  const rows = await database.repeat<{ found: boolean }>(`select ${database.schema}.revoke_token($1, $2) as found`, {
+    values: () => [id, by],
+  });
+  return rows[0]!.found;
+}
+
+export interface TokenRow extends CheckedTokenRow {
+  prefix: string;
+  created_at: Date;
+  created_by: string | null;
+  last_used_at: Date | null;
+  revoked_at: Date | null;
+  revoked_by: string | null;
+}
+
+export async function listTokens(database: Queries): Promise<TokenRow[]> {
+  return database.query<TokenRow>(
+    `select id, name, prefix, role, tenant, created_at, created_by, expires_at, last_used_at, revoked_at, revoked_by
+    from ${database.schema}.access_tokens order by id desc limit 1000`,
+  );
+}
+
+/** Something that was done through the server. */
+export interface Act {
+  id: string;
+  at: Date;
+  actor: string;
+  /** The id of the token it was done with. */
+  token: string | null;
+  tenant: string | null;
+  act: string;
+  target: string | null;
+  before: unknown;
+  /** What came of it; null when the server died before it knew. */
+  after: unknown;
+  address: string | null;
+}
+
+export async function beginAct(database: Queries, id: string, act: Partial<Omit<Act, "id" | "at">>): Promise<void> {
+  await database.query(`select ${database.schema}.begin_act($1, $2::text::jsonb)`, [id, JSON.stringify(act)]);
+}
+
+export async function endAct(database: Queries, id: string, before: unknown, after: unknown): Promise<void> {
+  await database.query(`select ${database.schema}.end_act($1, $2::text::jsonb, $3::text::jsonb)`, [
+    id,
+    JSON.stringify(before),
+    JSON.stringify(after),
+  ]);
+}
+
+/** Newest first. */
+export async function listActs(
+  database: Queries,
+  target: string | null,
+  before: string | null,
+  limit: number,
+): Promise<Act[]> {
+  const values: unknown[] = [limit];
+  const conditions: string[] = [];
+  if (target !== null) conditions.push(`target = $${values.push(target)}`);
+  if (before !== null) conditions.push(`id < $${values.push(before)}`);
+  const where = conditions.length > 0 ? `where ${conditions.join(" and ")}` : "";
+  return database.query<Act>(
+    `select id, at, actor, token, tenant, act, target, before, after, address from ${database.schema}.audit ${where} order by id desc limit $1`,
+    values,
+  );
+}

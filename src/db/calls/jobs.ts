@@ -1,0 +1,205 @@
+// The verbs of sql/functions that a client calls. A worker's are in worker-verbs.ts, the reads over the views in read-verbs.ts.
+
+import { fromDatabase, NotAllowed } from "../../errors.ts";
+import type { Database } from "../database.ts";
+import type { Send } from "../transaction.ts";
+
+export type JobState = "queued" | "running" | "paused" | "completed" | "failed" | "cancelled";
+export type WaitingFor = "time" | "retry" | "key" | "limit" | "children" | "event" | "machine";
+
+export interface Failure {
+  name?: string;
+  message?: string;
+  code?: string;
+  stack?: string;
+  cause?: unknown;
+  /** For the person who waits. */
+  sentence?: string;
+  /** The step it happened in. */
+  step?: string;
+}
+
+/** What brought a job into being, when that was not somebody's call. */
+export interface JobOrigin {
+  schedule: string;
+  /** The local time it is for. */
+  slot: string;
+  at: string;
+}
+
+export interface JobRow {
+  id: string;
+  pipeline: string;
+  pool: string;
+  state: JobState;
+  waiting_for: WaitingFor | null;
+  priority: number;
+  run_at: Date | number;
+  created_at: Date;
+  started_at: Date | null;
+  ended_at: Date | null;
+  expires_at: Date | null;
+  attempt: number;
+  max_attempts: number;
+  crashes: number;
+  epoch: string;
+  worker: string | null;
+  key: string | null;
+  tenant: string | null;
+  idempotency_key: string | null;
+  input: unknown;
+  output: unknown;
+  failure: Failure | null;
+  cancel: { at: string; by?: string; reason?: string } | null;
+  pause: { at: string; by?: string; reason?: string; resume_at?: string } | null;
+  progress: { at: string; fraction?: number; done?: number; total?: number; sentence?: string } | null;
+  missing: string[] | null;
+  origin: JobOrigin | null;
+  parent_id: string | null;
+  spawn: string | null;
+  child_no: number | null;
+  seq: string;
+  omitted?: string[];
+  children: { total: number; completed: number; failed: number; cancelled: number } | null;
+}
+
+export interface EnqueueBatch {
+  pipeline: string;
+  ids: string[];
+  /** The compact JSON of each input. */
+  inputs: string[];
+  options: Record<string, unknown>;
+}
+
+export interface JobFilter {
+  pipeline?: string;
+  pool?: string;
+  state?: JobState;
+  key?: string;
+  tenant?: string;
+  /** The children of this job. */
+  parent?: string;
+  /** Created at or after this moment. */
+  since?: Date;
+  /** Created before it. */
+  until?: Date;
+  /** Somewhere in its id, key, tenant, worker, input or failure, in whatever case. */
+  text?: string;
+}
+
+/** Stores the batch and answers the ids: the given ones, or those of earlier jobs with the same idempotency keys. */
+export async function enqueueMany(database: Database, batch: EnqueueBatch): Promise<string[]> {
+  const rows = await database.repeat<{ ids: string | null }>(enqueueText(database.schema), {
+    values: (again) => enqueueValues(again ? { ...batch, options: { ...batch.options, again: true } } : batch),
+  });
+  return idsOf(rows[0]?.ids ?? null, batch.ids);
+}
+
+/** The same inside the caller's transaction: it commits or vanishes with it, and nothing is repeated. */
+export async function enqueueManyThrough(send: Send, schema: string, batch: EnqueueBatch): Promise<string[]> {
+  try {
+    const rows = await send(enqueueText(schema), enqueueValues(batch));
+    return idsOf(rows[0]?.ids as string | null, batch.ids);
+  } catch (error) {
+    throw fromDatabase(error);
+  }
+}
+
+// Every parameter travels as text, which each driver and query builder sends alike. The answer is null unless an id differs.
+function enqueueText(schema: string): string {
+  return `select nullif(${schema}.enqueue_many($1::text, $2::text::jsonb, $3::text::jsonb, g.ids), g.ids)::text as ids
+    from (select $4::text::uuid[] as ids offset 0) g`;
+}
+
+function enqueueValues({ pipeline, ids, inputs, options }: EnqueueBatch): string[] {
+  return [pipeline, `[${inputs.join(",")}]`, JSON.stringify(options), `{${ids.join(",")}}`];
+}
+
+function idsOf(answer: string | null, asked: string[]): string[] {
+  return answer === null ? asked : answer.slice(1, -1).split(",");
+}
+
+export async function registerPipeline(database: Database, name: string, settings: object): Promise<void> {
+  await database.query(registerText(database.schema), [name, JSON.stringify(settings)]);
+}
+
+export async function registerPipelineThrough(
+  send: Send,
+  schema: string,
+  name: string,
+  settings: object,
+): Promise<void> {
+  try {
+    await send(registerText(schema), [name, JSON.stringify(settings)]);
+  } catch (error) {
+    throw fromDatabase(error);
+  }
+}
+
+// Prisma cannot read a void, so the answer is a text.
+function registerText(schema: string): string {
+  return `select ${schema}.register_pipeline($1::text, $2::text::jsonb)::text`;
+}
+
+/** cancel, retry, pause and resume of a job: each answers the state the job is in now. */
+export async function controlJob(
+  database: Database,
+  verb: "cancel" | "retry" | "pause" | "resume",
+  values: unknown[],
+): Promise<JobState> {
+  const places = values.map((_, index) => `$${index + 1}`).join(", ");
+  let repeated = false;
+  try {
+    const rows = await database.repeat<{ state: JobState }>(`select ${database.schema}.${verb}(${places}) as state`, {
+      values: (again) => {
+        repeated = again;
+        return values;
+      },
+    });
+    return rows[0]!.state;
+  } catch (error) {
+    // A retry whose answer was lost finds the job alive again.
+    if (!repeated || !(error instanceof NotAllowed)) throw error;
+    const [job] = await database.query<{ state: JobState }>(`select state from ${database.schema}.jobs where id = $1`, [
+      values[0],
+    ]);
+    if (!job) throw error;
+    return job.state;
+  }
+}
+
+export async function controlPool(
+  database: Database,
+  verb: "pause_pool" | "resume_pool",
+  values: unknown[],
+): Promise<void> {
+  const places = values.map((_, index) => `$${index + 1}`).join(", ");
+  await database.query(`select ${database.schema}.${verb}(${places})`, values);
+}
+
+export interface Demand {
+  pool: string;
+  paused: boolean;
+  claimable: number;
+  running: number;
+  oldest: Date | null;
+  next_due: Date | null;
+}
+
+export async function readDemand(database: Database): Promise<Demand[]> {
+  return database.query<Demand>(`select * from ${database.schema}.demand()`);
+}
+
+/** One thing the watchdog looked after: what it did, how often, and to what. */
+export interface WatchdogAct {
+  act: string;
+  count: number;
+  note: string;
+}
+
+export async function watchdog(database: Database): Promise<WatchdogAct[]> {
+  const rows = await database.query<{ act: string; count: string; note: string }>(
+    `select act, count, note from ${database.schema}.watchdog()`,
+  );
+  return rows.map(({ act, count, note }) => ({ act, count: Number(count), note }));
+}

@@ -1,0 +1,177 @@
+// The verbs of sql/functions/live/webhooks.sql, for senders and for people.
+import type { Database } from "../database.ts";
+
+/** A webhook under a claim. */
+export interface ClaimedWebhook {
+  id: string;
+  epoch: string;
+  attempt: number;
+  endpoint: string;
+  url: string;
+  lane: string;
+  /** The last tries of its lane failed. */
+  failing: boolean;
+  body: string;
+  headers: Record<string, string>;
+  /** The newest first. */
+  secrets: string[];
+  /** Seconds since 1970 by the database's clock, when it was claimed. */
+  now: number;
+}
+
+export interface WebhookClaim {
+  sender: string;
+  limit: number;
+  /** Of those, so many from lanes that fail. */
+  failing: number;
+  spanMs: number;
+  /** The lane to begin after. */
+  after: string;
+}
+
+/** A claim whose answer was lost is over when its span is. */
+export async function claimWebhooks(database: Database, claim: WebhookClaim): Promise<ClaimedWebhook[]> {
+  const { sender, limit, failing, spanMs, after } = claim;
+  const rows = await database.query<Omit<ClaimedWebhook, "now"> & { now: string }>(
+    `select id, epoch, attempt, endpoint, url, lane, failing, body, headers, secrets, extract(epoch from ${database.schema}.now()) as now
+    from ${database.schema}.claim_webhooks($1, $2, $3, $4, $5)`,
+    [sender, limit, `${spanMs} milliseconds`, failing, after],
+  );
+  return rows.map((row) => ({ ...row, now: Number(row.now) }));
+}
+
+/** One try, as it is recorded. */
+export interface WebhookRecord {
+  id: string;
+  epoch: string;
+  sender: string;
+  status?: number;
+  error?: string;
+  response?: string;
+  took_ms?: number;
+  retry_after?: number;
+  released?: true;
+}
+
+export type WebhookState = "pending" | "delivered" | "failed";
+
+export async function settleWebhooks(
+  database: Database,
+  records: WebhookRecord[],
+): Promise<{ id: string; state: WebhookState | "lost" }[]> {
+  return database.query(`select id, state from ${database.schema}.settle_webhooks($1::text::jsonb)`, [
+    JSON.stringify(records),
+  ]);
+}
+
+/** Milliseconds until the next is due, by the database's clock; null when none waits. */
+export async function webhooksDueIn(database: Database): Promise<number | null> {
+  const rows = await database.query<{ in_ms: string | null }>(
+    `select extract(epoch from ${database.schema}.webhooks_due() - ${database.schema}.now()) * 1000 as in_ms`,
+  );
+  return rows[0]?.in_ms == null ? null : Number(rows[0].in_ms);
+}
+
+export async function setEndpoint(
+  database: Database,
+  name: string,
+  settings: Record<string, unknown>,
+  made: string,
+): Promise<string | null> {
+  const rows = await database.query<{ secret: string | null }>(
+    `select ${database.schema}.set_endpoint($1, $2::text::jsonb, $3) as secret`,
+    [name, JSON.stringify(settings), made],
+  );
+  return rows[0]!.secret;
+}
+
+export async function rotateSecret(database: Database, name: string, secret: string, keep: string): Promise<void> {
+  await database.query(`select ${database.schema}.rotate_secret($1, $2, $3)`, [name, secret, keep]);
+}
+
+export async function controlEndpoint(
+  database: Database,
+  verb: "disable_endpoint" | "enable_endpoint",
+  values: unknown[],
+): Promise<void> {
+  const places = values.map((_, index) => `$${index + 1}`).join(", ");
+  await database.query(`select ${database.schema}.${verb}(${places})`, values);
+}
+
+export async function resendWebhook(database: Database, id: string): Promise<void> {
+  await database.query(`select ${database.schema}.resend_webhook($1)`, [id]);
+}
+
+export interface EndpointRow {
+  name: string;
+  url: string | null;
+  headers: string[];
+  body: unknown;
+  states: string[];
+  pipelines: string[];
+  secrets: number;
+  disabled_at: Date | null;
+  disabled_reason: string | null;
+  failures: number;
+  created_at: Date;
+}
+
+export async function readEndpoints(database: Database): Promise<EndpointRow[]> {
+  return database.query<EndpointRow>(
+    `select name, url, headers, body, states, pipelines, secrets, disabled_at, disabled_reason, failures, created_at
+    from ${database.schema}.webhook_endpoints order by name`,
+  );
+}
+
+export interface WebhookFilter {
+  id?: string;
+  job?: string;
+  endpoint?: string;
+  state?: WebhookState;
+}
+
+interface DeliveryRow {
+  n: string;
+  sender: string;
+  started_at: string;
+  took_ms: number;
+  status: number | null;
+  error: string | null;
+  response: string | null;
+}
+
+export interface WebhookRow {
+  id: string;
+  endpoint: string;
+  url: string;
+  job_id: string;
+  event: string;
+  state: WebhookState;
+  attempts: number;
+  body: string;
+  created_at: Date;
+  next_at: Date | number;
+  ended_at: Date | null;
+  sending: boolean;
+  deliveries: DeliveryRow[];
+}
+
+/** Newest first, each with its tries. */
+export async function listWebhooks(
+  database: Database,
+  filter: WebhookFilter,
+  before: string | null,
+  limit: number,
+): Promise<WebhookRow[]> {
+  const columns = { id: "id = $1", job: "job_id = $1::uuid", endpoint: "endpoint = $1", state: "state = $1" };
+  const given = Object.entries(filter) as [keyof WebhookFilter, string][];
+  const where = given.map(([field], index) => `w.${columns[field].replace("$1", `$${index + 3}`)}`);
+  return database.query<WebhookRow>(
+    `select w.id, w.endpoint, coalesce(w.url, (select n.url from ${database.schema}.webhook_endpoints n where n.name = w.endpoint), '') as url, w.job_id, w.event, w.state, w.attempts, w.body, w.created_at,
+      case when w.state = 'pending' and exists (select from ${database.schema}.webhook_endpoints n where n.name = w.endpoint and n.disabled_at is not null) then 'infinity' else w.next_at end as next_at, w.ended_at, w.sender is not null as sending,
+      coalesce((select json_agg(json_build_object('n', d.n::text, 'sender', d.sender, 'started_at', d.started_at, 'took_ms', extract(epoch from d.took) * 1000,
+        'status', d.status, 'error', d.error, 'response', d.response) order by d.n) from ${database.schema}.deliveries d where d.webhook = w.id), '[]') as deliveries
+    from ${database.schema}.webhooks w where ($1::text is null or w.id < $1)${where.map((one) => ` and ${one}`).join("")} order by w.id desc limit $2`,
+    [before, limit, ...given.map(([, value]) => value)],
+  );
+}

@@ -1,0 +1,362 @@
+// Looks at a database as an experienced operator would: is Stillwake in it, is what is durable really durable, will hints arrive?
+import pg from "pg";
+import { NEWEST_MIGRATION, schemaName } from "./schema-check.ts";
+import { holding, type Waiting } from "./unclaimed-work.ts";
+
+export interface Finding {
+  check: string;
+  level: "ok" | "warning" | "error";
+  found: string;
+  remedy?: string;
+}
+
+type Ask = (text: string, values?: unknown[]) => Promise<Record<string, string | null>>;
+
+/** `address`: where the database is reached, as told to an orchestrator; null or absent where that tells nothing. */
+export async function examine(options: { url: string; schema?: string; address?: string | null }): Promise<Finding[]> {
+  const schema = schemaName(options.schema);
+  const client = new pg.Client({
+    connectionString: options.url,
+    application_name: "stillwake doctor",
+    connectionTimeoutMillis: 5000,
+    query_timeout: 10_000,
+  });
+  client.on("error", () => {});
+  try {
+    await client.connect();
+  } catch (error) {
+    const { host, port, database } = client;
+    return [
+      {
+        check: "connection",
+        level: "error",
+        found: `${host}:${port}/${database}: ${(error as Error).message || (error as { code?: string }).code}`,
+        remedy: "Start Postgres, or correct host, port, user and password in the URL.",
+      },
+    ];
+  }
+  const ask: Ask = async (text, values) => (await client.query(text, values)).rows[0] ?? {};
+  try {
+    const findings: Finding[] = [
+      { check: "connection", level: "ok", found: `${client.host}:${client.port}/${client.database} as ${client.user}` },
+    ];
+    for (const check of [serverVersion, durability, commitDurability, readOnly, clock, connections, pooler])
+      findings.push(await check(ask, client));
+    const installed = await ifAllowed("schema", () => schemaState(ask, schema));
+    findings.push(installed);
+    if (installed.level !== "ok") return findings;
+    findings.push(await roles(ask, schema), await tenantWall(ask, schema), await oldSnapshots(ask));
+    findings.push(await ifAllowed("upkeep", () => partitions(ask, schema)));
+    findings.push(await ifAllowed("leases", () => deadLeases(ask, schema)));
+    findings.push(await ifAllowed("schedules", () => lateSchedules(ask, schema)));
+    findings.push(await ifAllowed("fleet", () => fleet(ask, schema, options.address ?? null)));
+    findings.push(await ifAllowed("pools", () => unservedPools(ask, schema)));
+    return findings;
+  } finally {
+    await client.end();
+  }
+}
+
+/** What only the owner may look at is not an illness. */
+async function ifAllowed(check: string, look: () => Promise<Finding>): Promise<Finding> {
+  try {
+    return await look();
+  } catch (error) {
+    if ((error as { code?: string }).code !== "42501") throw error;
+    return {
+      check,
+      level: "warning",
+      found: (error as Error).message,
+      remedy: "Run the doctor as the owner, the user that migrates.",
+    };
+  }
+}
+
+async function serverVersion(ask: Ask): Promise<Finding> {
+  const { number, text } = await ask(
+    "select current_setting('server_version_num') as number, current_setting('server_version') as text",
+  );
+  if (Number(number) >= 150_000) return { check: "version", level: "ok", found: `Postgres ${text}` };
+  return { check: "version", level: "error", found: `Postgres ${text}`, remedy: "Upgrade to Postgres 15 or later." };
+}
+
+async function durability(ask: Ask): Promise<Finding> {
+  const { fsync, pages } = await ask(
+    "select current_setting('fsync') as fsync, current_setting('full_page_writes') as pages",
+  );
+  if (fsync === "on" && pages === "on") return { check: "fsync", level: "ok", found: "on" };
+  return {
+    check: "fsync",
+    level: "error",
+    found: `fsync ${fsync}, full_page_writes ${pages}: a crash of the machine loses or corrupts accepted jobs`,
+    remedy: "Set both to on and restart Postgres.",
+  };
+}
+
+async function commitDurability(ask: Ask): Promise<Finding> {
+  const { commit, standbys } = await ask(
+    "select current_setting('synchronous_commit') as commit, current_setting('synchronous_standby_names') as standbys",
+  );
+  if (commit === "off")
+    return {
+      check: "synchronous_commit",
+      level: "warning",
+      found: "off: the last moments before a crash are lost though they were acknowledged",
+      remedy: "alter role <user> set synchronous_commit = on.",
+    };
+  return {
+    check: "synchronous_commit",
+    level: "ok",
+    found: `${commit}${standbys ? `, standbys ${standbys}` : ", no synchronous standby: a failover loses the replication lag"}`,
+  };
+}
+
+async function readOnly(ask: Ask): Promise<Finding> {
+  const { standby, only } = await ask(
+    "select pg_is_in_recovery()::text as standby, current_setting('default_transaction_read_only') as only",
+  );
+  if (standby === "false" && only === "off")
+    return { check: "writable", level: "ok", found: "a primary that accepts writes" };
+  return {
+    check: "writable",
+    level: "error",
+    found: standby === "true" ? "a standby" : "default_transaction_read_only is on",
+    remedy: "Connect to the primary; Stillwake never works on a replica.",
+  };
+}
+
+async function clock(ask: Ask): Promise<Finding> {
+  const before = Date.now();
+  const { ms } = await ask("select (extract(epoch from clock_timestamp()) * 1000)::bigint::text as ms");
+  const skewMs = Math.round(Number(ms) - (before + Date.now()) / 2);
+  const found = `this machine is ${Math.abs(skewMs)} ms ${skewMs >= 0 ? "behind" : "ahead of"} the database`;
+  if (Math.abs(skewMs) < 5000) return { check: "clock", level: "ok", found };
+  return {
+    check: "clock",
+    level: "warning",
+    found: `${found}; leases are not affected, only what people read`,
+    remedy: "Synchronise the clock (NTP).",
+  };
+}
+
+async function connections(ask: Ask): Promise<Finding> {
+  const { used, most } = await ask(
+    "select (select count(*) from pg_stat_activity where backend_type = 'client backend')::text as used, current_setting('max_connections') as most",
+  );
+  const found = `${used} of ${most} in use`;
+  if (Number(used) < Number(most) * 0.8) return { check: "connections", level: "ok", found };
+  return {
+    check: "connections",
+    level: "warning",
+    found,
+    remedy: "Lower `connections` per process, put a pooler in front, or raise max_connections.",
+  };
+}
+
+/** Behind a pooler in transaction mode two statements may meet two servers, and LISTEN is accepted but delivers nothing. */
+async function pooler(ask: Ask, client: pg.Client): Promise<Finding> {
+  const { pid } = await ask("select pg_backend_pid()::text as pid");
+  // processID is what the server named at connect; a pooler invents its own.
+  if (Number(pid) === (client as unknown as { processID: number }).processID)
+    return { check: "pooler", level: "ok", found: "a direct connection" };
+  return {
+    check: "pooler",
+    level: "warning",
+    found: "a pooler: statements work, hints (LISTEN) do not arrive and workers poll instead",
+    remedy: "Give workers a direct URL beside the pooled one.",
+  };
+}
+
+async function schemaState(ask: Ask, schema: string): Promise<Finding> {
+  const { found } = await ask("select to_regprocedure($1)::text as found", [`${schema}.schema_state()`]);
+  if (!found)
+    return {
+      check: "schema",
+      level: "error",
+      found: `"${schema}" does not exist`,
+      remedy: "Run `stillwake migrate`, or name the schema with --schema.",
+    };
+  const { newest, breaking } = await ask(`select newest::text, breaking::text from ${schema}.schema_state()`);
+  if (Number(breaking) > NEWEST_MIGRATION)
+    return {
+      check: "schema",
+      level: "error",
+      found: `breaking migration ${breaking}, this version knows ${NEWEST_MIGRATION}`,
+      remedy: "Upgrade the stillwake package.",
+    };
+  if (Number(newest) < NEWEST_MIGRATION)
+    return {
+      check: "schema",
+      level: "error",
+      found: `migration ${newest}, this version needs ${NEWEST_MIGRATION}`,
+      remedy: "Run `stillwake migrate`.",
+    };
+  return { check: "schema", level: "ok", found: `"${schema}" at migration ${newest}` };
+}
+
+async function roles(ask: Ask, schema: string): Promise<Finding> {
+  const { missing } = await ask(
+    "select string_agg(r, ', ') as missing from unnest($1::text[]) r where to_regrole(r) is null",
+    [["app", "worker", "reader", "tenant"].map((role) => `${schema}_${role}`)],
+  );
+  if (!missing) return { check: "roles", level: "ok", found: `${schema}_app, _worker, _reader and _tenant` };
+  return {
+    check: "roles",
+    level: "warning",
+    found: `missing: ${missing}; only the owner can use Stillwake`,
+    remedy: "Run `stillwake migrate` as a user with CREATEROLE, or create them and migrate again.",
+  };
+}
+
+/** Row-level security holds for the role of tenants, and this user may take it. */
+async function tenantWall(ask: Ask, schema: string): Promise<Finding> {
+  const check = "tenant wall";
+  const role = `${schema}_tenant`;
+  const { above, open, may } = await ask(
+    `select (select (rolsuper or rolbypassrls)::text from pg_roles where rolname = $1) as above,
+      (select string_agg(c.relname, ', ' order by 1) from pg_class c where c.relnamespace = to_regnamespace($2) and c.relkind in ('r', 'p') and not c.relrowsecurity and not c.relispartition
+        and has_any_column_privilege(to_regrole($1), c.oid, 'select')) as open,
+      case when to_regrole($1) is null then 'false' when current_setting('server_version_num')::integer < 160000 then pg_has_role(to_regrole($1), 'member')::text
+        else pg_has_role(to_regrole($1), 'set')::text end as may`,
+    [role, schema],
+  );
+  if (above === "true" || open)
+    return {
+      check,
+      level: "error",
+      found: open ? `row-level security is off: ${open}` : `${role} stands above row-level security`,
+      remedy: open
+        ? `alter table ${schema}.<name> enable row level security.`
+        : `alter role ${role} nosuperuser nobypassrls.`,
+    };
+  if (may === "true") return { check, level: "ok", found: `this user may read as ${role}` };
+  return {
+    check,
+    level: "warning",
+    found: `this user may not read as ${role}: a server that connects like this refuses tokens of one tenant`,
+    remedy: `Connect as the owner or a member of ${schema}_app, or: grant ${role} to <user>.`,
+  };
+}
+
+async function partitions(ask: Ask, schema: string): Promise<Finding> {
+  const { ahead } = await ask(
+    `select count(*)::text as ahead from ${schema}.partitions() where parent = 'feed' and week > (${schema}.now() at time zone 'UTC')::date`,
+  );
+  if (Number(ahead) > 0)
+    return {
+      check: "upkeep",
+      level: "ok",
+      found: `partitions ready for ${ahead} more week${ahead === "1" ? "" : "s"}`,
+    };
+  return {
+    check: "upkeep",
+    level: "warning",
+    found: "no partition for the coming week",
+    remedy: `Call select ${schema}.watchdog() once a minute to a day: pg_cron, a scheduler, or a running worker.`,
+  };
+}
+
+async function oldSnapshots(ask: Ask): Promise<Finding> {
+  const { minutes, pid } = await ask(
+    "select floor(extract(epoch from clock_timestamp() - xact_start) / 60)::text as minutes, pid::text from pg_stat_activity where backend_xmin is not null or backend_xid is not null order by xact_start limit 1",
+  );
+  if (Number(minutes ?? 0) < 10) return { check: "old transactions", level: "ok", found: "none older than 10 minutes" };
+  return {
+    check: "old transactions",
+    level: "warning",
+    found: `process ${pid} has had a transaction open for ${minutes} minutes: dead rows cannot be cleaned and claims slow down`,
+    remedy: `End it: select pg_terminate_backend(${pid}).`,
+  };
+}
+
+async function deadLeases(ask: Ask, schema: string): Promise<Finding> {
+  const { late } = await ask(
+    `select count(*)::text as late from ${schema}.leases where until < ${schema}.now() - interval '1 minute'`,
+  );
+  if (late === "0") return { check: "leases", level: "ok", found: "none is waiting to be recovered" };
+  return {
+    check: "leases",
+    level: "warning",
+    found: `${late} lapsed more than a minute ago and nobody recovered them`,
+    remedy: `Start a worker of that pool, or call select * from ${schema}.watchdog().`,
+  };
+}
+
+async function lateSchedules(ask: Ask, schema: string): Promise<Finding> {
+  const { late, failing, all } = await ask(
+    `select string_agg(name, ', ' order by name) filter (where due_at is not null and next_at < ${schema}.now() - interval '2 minutes') as late,
+      string_agg(format('%s (%s)', name, last_error), ', ' order by name) filter (where last_error is not null) as failing, count(*)::text as all
+    from ${schema}.schedules`,
+  );
+  if (failing)
+    return {
+      check: "schedules",
+      level: "warning",
+      found: `cannot make their jobs: ${failing}`,
+      remedy: "Mend what the error says; each is tried again every minute.",
+    };
+  if (!late) return { check: "schedules", level: "ok", found: `${all}, none is late` };
+  return {
+    check: "schedules",
+    level: "warning",
+    found: `late by more than two minutes: ${late}`,
+    remedy: `Start a worker of their pool, or have select ${schema}.watchdog() called once a minute.`,
+  };
+}
+
+/** The row is only read: stillwake.fleet() would make one, and keep the address. */
+async function fleet(ask: Ask, schema: string, address: string | null): Promise<Finding> {
+  const { id, copied, lives, troubles } = await ask(
+    `select f.id, case when f.cluster <> ${schema}.cluster_id() then 'of cluster ' || f.cluster
+        when f.database <> (select d.oid::bigint from pg_database d where d.datname = current_database()) then 'of this cluster with number ' || f.database
+        when coalesce($1, 'local') <> all (f.addresses) then 'at ' || array_to_string(f.addresses, ', ') end as copied,
+      (select count(*) from ${schema}.machine_lives l where l.ended_at is null)::text as lives,
+      (select string_agg(format('%s: %s', p.name, p.trouble ->> 'message'), '; ' order by p.name) from ${schema}.pools p where p.trouble is not null) as troubles
+    from (select 1) one left join ${schema}.fleet f on true`,
+    [address],
+  );
+  const check = "fleet";
+  if (!id) return { check, level: "ok", found: "no orchestrator has started machines from here" };
+  if (copied)
+    return {
+      check,
+      level: "warning",
+      found: `this database looks like a copy: its machines belong to the database ${copied}. No machine is started`,
+      remedy: "Run `stillwake fleet adopt`; or, if it is the same one at a new place, `stillwake fleet adopt --same`.",
+    };
+  if (troubles)
+    return { check, level: "warning", found: troubles, remedy: "Mend what it says; it is tried again after a pause." };
+  return { check, level: "ok", found: `${id}, ${lives === "1" ? "1 machine is" : `${lives} machines are`} up` };
+}
+
+async function unservedPools(ask: Ask, schema: string): Promise<Finding> {
+  // A minute is more than whoever sleeps needs to wake.
+  const { waiting } = await ask(
+    `select json_agg(w order by w.pool)::text as waiting from (
+      select d.pool, p.machines is not null as machines, p.paused_at is not null as paused, p.resume_at is not null as budget, p.pause_reason as reason,
+        p.trouble ->> 'message' as trouble, p.trouble ->> 'remedy' as remedy, p.vain, d.oldest < ${schema}.now() - interval '1 minute' as long
+      from ${schema}.demand() d join ${schema}.pools p on p.name = d.pool
+      where d.claimable > 0 and not exists (select from ${schema}.machines() m where m.pool = d.pool)) w`,
+  );
+  const check = "pools";
+  const pools = JSON.parse(waiting ?? "[]") as Waiting[];
+  const held = pools.flatMap((one) => holding(one) ?? []);
+  if (held.length > 0)
+    return {
+      check,
+      level: "warning",
+      found: `jobs wait and nobody does them: ${held.map(({ found }) => found).join("; ")}`,
+      remedy: [...new Set(held.map(({ remedy }) => remedy))].join(" "),
+    };
+  const paused = pools.filter((one) => one.paused).map(({ pool }) => pool);
+  if (paused.length > 0)
+    return { check, level: "ok", found: `jobs wait only where somebody paused: ${paused.join(", ")}` };
+  const soon = pools.map(({ pool }) => pool);
+  if (soon.length > 0)
+    return {
+      check,
+      level: "ok",
+      found: `jobs have waited for less than a minute, without a worker yet: ${soon.join(", ")}`,
+    };
+  return { check, level: "ok", found: "wherever a job waits somebody serves" };
+}

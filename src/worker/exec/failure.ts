@@ -1,0 +1,171 @@
+// How a command failed, as an error that a person understands: by the caller's own sentences first, else by ours. Called by exec.ts.
+import os from "node:os";
+import path from "node:path";
+import { stripVTControlCharacters } from "node:util";
+import { InvalidInput, StillwakeError, type StillwakeErrorOptions } from "../../errors.ts";
+import type { Duration } from "../../time.ts";
+import { withoutNul } from "./lines.ts";
+
+export type ExecKind = "missing" | "timeout" | "silence" | "oom" | "signal" | "exit" | "aborted";
+
+/** What is known of a command that failed. */
+export interface ExecFailure {
+  kind: ExecKind;
+  exitCode: number | null;
+  signal: NodeJS.Signals | null;
+  stdout: string;
+  stderr: string;
+}
+
+/** A sentence for people. With `fatal`, another attempt is of no use; without it, the kind of failure decides. */
+type ExecSentence = string | { message: string; code?: string; fatal?: boolean };
+type ExecExplain = (failure: ExecFailure) => ExecSentence | undefined;
+
+export interface FailureOptions {
+  /** The longest the command may take. */
+  timeout?: Duration;
+  /** The longest it may write nothing. */
+  silence?: Duration;
+  /** Sentences by exit code, by signal such as "SIGSEGV", or by "missing", "timeout", "silence", "oom", "signal" and "exit". */
+  on?: ExecExplain | Readonly<Record<string, ExecSentence | ExecExplain>>;
+}
+
+/** The command failed. `stdout` and `stderr` do not show when the error is printed, because they may be long. */
+export class ExecError extends StillwakeError implements ExecFailure {
+  readonly kind: ExecKind;
+  readonly exitCode: number | null;
+  readonly signal: NodeJS.Signals | null;
+  declare readonly stdout: string;
+  declare readonly stderr: string;
+
+  constructor(code: string, message: string, failure: ExecFailure, options?: StillwakeErrorOptions) {
+    super(code, message, options);
+    this.kind = failure.kind;
+    this.exitCode = failure.exitCode;
+    this.signal = failure.signal;
+    Object.defineProperty(this, "stdout", { value: failure.stdout });
+    Object.defineProperty(this, "stderr", { value: failure.stderr });
+  }
+}
+
+const kinds = ["missing", "timeout", "silence", "oom", "signal", "exit"];
+
+export function isSentenceKey(key: string): boolean {
+  return /^\d{1,3}$/.test(key) || key in os.constants.signals || kinds.includes(key);
+}
+
+/** A SIGKILL that we have not sent is the kernel's when memory runs out; a shell or a container reports it as 137. */
+export function kindOfExit({ exitCode, signal }: Pick<ExecFailure, "exitCode" | "signal">): ExecKind {
+  if (signal === "SIGKILL" || exitCode === 137) return "oom";
+  return signal ? "signal" : "exit";
+}
+
+export function failed(command: string, failure: ExecFailure, options: FailureOptions): ExecError {
+  const own = sentenceFor(failure, options.on);
+  const { code, message, remedy, retryable = true } = inWords(path.basename(command), failure, options);
+  if (own === undefined) return new ExecError(code, message, failure, { retryable, ...(remedy && { remedy }) });
+  const said = typeof own === "string" ? { message: own } : own;
+  return new ExecError(said.code ?? code, said.message, failure, {
+    retryable: said.fatal === undefined ? retryable : !said.fatal,
+  });
+}
+
+/** It never ran. */
+export function unstartable(command: string, error: unknown, options: FailureOptions): StillwakeError {
+  const { code, message } = error as NodeJS.ErrnoException;
+  const none = { exitCode: null, signal: null, stdout: "", stderr: "" };
+  if (code === "ENOENT") return failed(command, { kind: "missing", ...none }, options);
+  if (code === "EACCES") {
+    return new ExecError(
+      "EXEC_NOT_FOUND",
+      `${command} may not be run by this user`,
+      { kind: "missing", ...none },
+      {
+        remedy: "Make it executable, or name the program that runs it",
+        cause: error,
+      },
+    );
+  }
+  if (code === "E2BIG") {
+    return new InvalidInput(`The arguments and the environment of ${command} are too long for the system`, {
+      field: "args",
+      remedy: "Pass them through stdin or a file",
+      cause: error,
+    });
+  }
+  return new ExecError(
+    "EXEC_FAILED",
+    `${command} could not be started: ${message}`,
+    { kind: "exit", ...none },
+    {
+      retryable: true,
+      cause: error,
+    },
+  );
+}
+
+function sentenceFor(failure: ExecFailure, on: FailureOptions["on"]): ExecSentence | undefined {
+  if (on === undefined || failure.kind === "aborted") return undefined;
+  if (typeof on === "function") return on(failure);
+  const { kind, exitCode, signal } = failure;
+  // A signal is known by the number a shell gives it as well, so that 137 covers both ways to run out of memory.
+  const ended = kind === "oom" || kind === "signal" || kind === "exit";
+  const numbers = [exitCode, signal, signal && 128 + os.constants.signals[signal]];
+  for (const key of [...(ended ? numbers : []), kind]) {
+    const entry = key !== null && Object.hasOwn(on, key) ? on[key] : undefined;
+    if (entry !== undefined) return typeof entry === "function" ? entry(failure) : entry;
+  }
+  return undefined;
+}
+
+interface Words {
+  code: string;
+  message: string;
+  remedy?: string;
+  retryable?: boolean;
+}
+
+function inWords(name: string, { kind, exitCode, signal, stderr }: ExecFailure, options: FailureOptions): Words {
+  switch (kind) {
+    case "missing":
+      return {
+        code: "EXEC_NOT_FOUND",
+        message: `${name} is not installed: not found on PATH`,
+        remedy: "Install it where the worker runs, or give its full path",
+        retryable: false,
+      };
+    case "timeout":
+      return {
+        code: "EXEC_TIMEOUT",
+        message: `${name} did not finish within ${options.timeout} and was stopped`,
+        remedy: "Raise its timeout, or give it less to do",
+      };
+    case "silence":
+      return {
+        code: "EXEC_SILENT",
+        message: `${name} wrote nothing for ${options.silence} and was stopped`,
+        remedy: "Raise its silence if it works without writing",
+      };
+    case "oom":
+      return {
+        code: "EXEC_OOM",
+        message: `${name} was killed (${signal ?? `exit code ${exitCode}`}), most likely because memory ran out`,
+        remedy: "Give the machine more memory, or the command less to do",
+      };
+    case "signal":
+      return { code: "EXEC_SIGNAL", message: `${name} was ended by ${signal}` };
+    case "aborted":
+      return { code: "EXEC_ABORTED", message: `${name} was stopped because the loop over its lines was left` };
+    case "exit": {
+      const line = firstLine(stderr);
+      return { code: "EXEC_FAILED", message: `${name} failed with exit code ${exitCode}${line && `: ${line}`}` };
+    }
+  }
+}
+
+/** The first line that is not empty, without colours, at most 300 characters. */
+function firstLine(text: string): string {
+  const line = /\S[^\r\n]*/.exec(stripVTControlCharacters(text.slice(0, 64 * 1024)))?.[0].trimEnd() ?? "";
+  const characters = [...withoutNul(line.slice(0, 1000))];
+  return characters.length > 300 ? `${characters.slice(0, 299).join("")}…` : characters.join("");
+}

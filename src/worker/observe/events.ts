@@ -1,0 +1,137 @@
+// What happens in a worker, as typed events with data. The keeper announces; the log, the metrics and whoever else listens subscribe, so
+// that wording and counting stand in one place each. Every attempt.started is followed by exactly one attempt.ended of the same job and
+// epoch, also when the runner died: the gauge of running jobs counts on it.
+import type { JobState } from "../../db/calls/jobs.ts";
+import type { Outcome } from "../attempt/outcome.ts";
+
+export type WorkerEvent =
+  | {
+      kind: "worker.started";
+      worker: string;
+      pool: string;
+      slots: number;
+      pipelines: string[];
+      isolation: string;
+      version: string;
+    }
+  | { kind: "worker.draining"; reason: string; active: number; limitMs: number }
+  | { kind: "worker.stopped"; reason: string; tookMs: number; jobs: number }
+  // The database is taken to be there until it is announced lost; both are said once per outage.
+  | { kind: "database.lost"; message: string }
+  | { kind: "database.back"; awayMs: number }
+  // The connection that listens for pushes.
+  | { kind: "push.lost"; message: string }
+  | { kind: "push.ready" }
+  | { kind: "push.unavailable"; why: string }
+  | { kind: "claimed"; count: number; tookMs: number }
+  // A claim that a push called for and that found nothing has lost a race: an acquire conflict.
+  | { kind: "claim.empty"; hinted: boolean }
+  | { kind: "claim.failed"; message: string }
+  | { kind: "beat"; jobs: number; tookMs: number }
+  | { kind: "beat.failed"; message: string }
+  | { kind: "recovered"; count: number; reason: "stale" | "absent" }
+  | {
+      kind: "attempt.started";
+      job: string;
+      pipeline: string;
+      attempt: number;
+      epoch: string;
+      traceContext?: Record<string, string>;
+    }
+  | {
+      kind: "attempt.ended";
+      job: string;
+      pipeline: string;
+      epoch: string;
+      outcome: Outcome["kind"];
+      /** The job's state afterwards; lost when it is somebody else's. */
+      state: JobState | "lost";
+      code?: string;
+      tookMs: number;
+      /** Whether the job failed and comes back. */
+      retry: boolean;
+      /** The step that failed. */
+      step?: string;
+    }
+  | { kind: "step.started"; job: string; pipeline: string; step: string }
+  | {
+      kind: "step.ended";
+      job: string;
+      pipeline: string;
+      step: string;
+      tookMs: number;
+      outcome: "completed" | "failed" | "kept" | "skipped";
+      code?: string;
+    }
+  // The fence refused a late write.
+  | { kind: "write.refused"; job: string; verb: string }
+  | { kind: "module.empty"; file: string }
+  | { kind: "runner.started"; runner: string; pid: number; tookMs: number }
+  | {
+      kind: "runner.died";
+      runner: string;
+      pid: number;
+      code: number | null;
+      signal: string | null;
+      cause: string;
+      job?: string;
+    }
+  // A line that user code wrote to stdout or stderr.
+  | { kind: "runner.output"; runner: string; stream: "stdout" | "stderr"; line: string; job?: string }
+  | { kind: "memory.high"; fraction: number; usedBytes: number; limitBytes: number }
+  | { kind: "demand"; pool: string; claimable: number; running: number; oldestSeconds: number }
+  | { kind: "logs.dropped"; job: string; lines: number }
+  // One try at a webhook was recorded.
+  | {
+      kind: "webhook";
+      id: string;
+      endpoint: string;
+      attempt: number;
+      state: "pending" | "delivered" | "failed" | "lost";
+      status: number | null;
+      error: string | null;
+      tookMs: number;
+    };
+
+export type EventOf<Kind extends WorkerEvent["kind"]> = Extract<WorkerEvent, { kind: Kind }>;
+
+export interface Announcer {
+  announce(event: WorkerEvent): void;
+  /** Returns what ends the subscription. */
+  subscribe(listener: (event: WorkerEvent) => void): () => void;
+}
+
+export function createAnnouncer(): Announcer {
+  // Replaced, never changed, so that a listener may leave in the midst of an announcement.
+  let listeners: readonly ((event: WorkerEvent) => void)[] = [];
+  return {
+    announce(event) {
+      for (const listener of listeners) listener(event);
+    },
+    subscribe(listener) {
+      const harmless = withoutHarm(listener);
+      listeners = [...listeners, harmless];
+      return () => {
+        listeners = listeners.filter((other) => other !== harmless);
+      };
+    },
+  };
+}
+
+/** The first error of a listener becomes a warning of the process; the keeper never meets any, thrown or rejected. */
+function withoutHarm(listener: (event: WorkerEvent) => unknown): (event: WorkerEvent) => void {
+  let warned = false;
+  const warn = (error: unknown) => {
+    if (warned) return;
+    warned = true;
+    process.emitWarning(`A listener to worker events failed: ${(error as Error)?.stack ?? error}`, "StillwakeWarning");
+  };
+  return (event) => {
+    try {
+      const answer = listener(event);
+      if (answer instanceof Promise) answer.catch(warn);
+    } catch (error) {
+      warn(error);
+    }
+  };
+}

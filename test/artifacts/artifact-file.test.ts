@@ -1,0 +1,257 @@
+// job.artifactFile(): the content of an artifact as a file to read, wherever and by whichever attempt it was made. The keeper fetches it and believes
+// the store no more than it believes a runner. With real workers that die it is tried in job-artifacts.test.ts.
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { afterAll, describe, expect, it, onTestFinished } from "vitest";
+import { pipeline } from "../../src/index.ts";
+import { implement, type JobContext } from "../../src/worker/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { startS3 } from "../support/fakes/s3-server.ts";
+import { sha256 } from "../support/fakes/stores.ts";
+import { rig } from "../support/processes/in-process.ts";
+
+const database = await freshDatabase();
+const { run, start, stillwake, until, name, query, attempts } = rig(database);
+const root = fs.mkdtempSync(path.join(fs.realpathSync(os.tmpdir()), "stillwake-artifact-files-"));
+const twice = { retry: { attempts: 2, first: "1ms", most: "1ms" } };
+
+afterAll(() => fs.rmSync(root, { recursive: true }));
+
+interface Place {
+  /** Of a worker. */
+  options: { store: string; storeCredentials?: { accessKeyId: string; secretAccessKey: string }; scratch: string };
+  read(key: string): Buffer;
+  write(key: string, content: string): void;
+  remove(key: string): void;
+  /** How often content was read from it; undefined where nobody counts. */
+  reads(): number | undefined;
+}
+
+const places: Record<string, () => Promise<Place>> = {
+  async "a directory"() {
+    const store = fs.mkdtempSync(path.join(root, "store-"));
+    const at = (key: string) => path.join(store, key);
+    return {
+      options: { store: `file:${store}`, scratch: path.join(root, "scratch") },
+      read: (key) => fs.readFileSync(at(key)),
+      write: (key, content) => {
+        fs.rmSync(at(key));
+        fs.writeFileSync(at(key), content);
+      },
+      remove: (key) => fs.rmSync(at(key)),
+      reads: () => undefined,
+    };
+  },
+  async "a bucket"() {
+    const server = await startS3();
+    onTestFinished(() => server.close());
+    const at = (key: string) => `pre/${key}`;
+    return {
+      options: {
+        store: `s3://${server.bucket}/pre?endpoint=${server.endpoint}`,
+        storeCredentials: server.credentials,
+        scratch: path.join(root, "scratch"),
+      },
+      read: (key) => server.objects.get(at(key))!.body,
+      write: (key, content) => void Object.assign(server.objects.get(at(key))!, { body: Buffer.from(content) }),
+      remove: (key) => void server.objects.delete(at(key)),
+      reads: () => server.log.filter((line) => /^GET .* 200$/.test(line)).length,
+    };
+  },
+};
+
+const keyOf = async (job: string) =>
+  (await query<{ key: string }>("select key from stillwake.artifacts where job_id = $1", [job]))[0]!.key;
+
+/** The first attempt makes reports/a.json in a step and fails; the second goes on with what is to be tried. */
+function secondAttempt<T>(place: Place, content: string, then: (job: JobContext) => Promise<T>) {
+  return run(
+    async (job) => {
+      await job.step("make", async () => (await job.artifact("reports/a.json", () => content)).size);
+      if (job.attempt === 1) throw new Error("after it");
+      return then(job);
+    },
+    { worker: place.options, pipeline: twice },
+  );
+}
+
+describe.each(Object.keys(places))("a file of an artifact in %s", (kind) => {
+  it("is the one that this attempt made, and nothing is fetched", async () => {
+    const place = await places[kind]!();
+    const { job } = await run(
+      async (context) => {
+        await context.artifact("reports/a.json", () => '{"made":1}');
+        const file = await context.artifactFile("reports/a.json");
+        const { mode } = fs.statSync(file);
+        const inside = path.relative(await context.scratch(), file);
+        return { inside, text: fs.readFileSync(file, "utf8"), mode: mode & 0o777 };
+      },
+      { worker: place.options },
+    );
+    expect(job.failure).toBeNull();
+    expect(job.output).toEqual({ inside: "artifacts/reports/a.json", text: '{"made":1}', mode: 0o400 });
+    expect(place.reads() ?? 0).toBe(0);
+  });
+
+  it("is fetched when an earlier attempt made it, once, however many ask at once and again", async () => {
+    const place = await places[kind]!();
+    const content = "x".repeat(3_000_000);
+    const { job } = await secondAttempt(place, content, async (context) => {
+      const asked = ["reports/a.json", "reports/a.json", "reports/a.json"].map((one) => context.artifactFile(one));
+      const files = [...(await Promise.all(asked)), await context.artifactFile("reports/a.json")];
+      const { mode, ino } = fs.statSync(files[0]!);
+      const again = fs.statSync(await context.artifactFile("reports/a.json")).ino;
+      const scratch = await context.scratch();
+      return {
+        files: new Set(files.map((file) => path.relative(scratch, file))).size,
+        inside: path.relative(scratch, files[0]!),
+        same: sha256(fs.readFileSync(files[0]!)) === sha256(content),
+        mode: mode & 0o777,
+        kept: again === ino,
+        left: fs.readdirSync(scratch),
+      };
+    });
+    expect(job.failure).toBeNull();
+    expect(job.output).toEqual({
+      files: 1,
+      inside: "artifacts/reports/a.json",
+      same: true,
+      mode: 0o400,
+      kept: true,
+      left: ["artifacts"],
+    });
+    expect(place.reads() ?? 1).toBe(1);
+  });
+
+  it("that user code has changed or removed is fetched again", async () => {
+    const place = await places[kind]!();
+    const { job } = await secondAttempt(place, "content", async (context) => {
+      const texts: string[] = [];
+      for (const harm of [
+        (file: string) => {
+          fs.chmodSync(file, 0o600);
+          fs.writeFileSync(file, "CONTENT");
+        },
+        (file: string) => fs.rmSync(file),
+      ]) {
+        harm(await context.artifactFile("reports/a.json"));
+        texts.push(fs.readFileSync(await context.artifactFile("reports/a.json"), "utf8"));
+      }
+      return texts;
+    });
+    expect(job.failure).toBeNull();
+    expect(job.output).toEqual(["content", "content"]);
+    expect(place.reads() ?? 3).toBe(3);
+  });
+
+  it.each<[string, (place: Place, key: string) => void, string, RegExp]>([
+    [
+      "was lost by the store",
+      (place, key) => place.remove(key),
+      "ARTIFACT_MISSING",
+      /^The store has lost reports\/a\.json\. .*from the start/,
+    ],
+    [
+      "has other content by now",
+      (place, key) => place.write(key, "CONTENT"),
+      "ARTIFACT_CHANGED",
+      /^What the store has of reports\/a\.json is not what the job stored/,
+    ],
+    ["was cut short", (place, key) => place.write(key, "con"), "ARTIFACT_CHANGED", /is not what the job stored/],
+    [
+      "has grown",
+      (place, key) => place.write(key, "content".repeat(100_000)),
+      "ARTIFACT_CHANGED",
+      /is not what the job stored/,
+    ],
+  ])("is refused when it %s, and nothing of it is left", async (_, harm, code, message) => {
+    const place = await places[kind]!();
+    const seen: unknown[] = [];
+    const { job } = await secondAttempt(place, "content", async (context) => {
+      harm(place, await keyOf(context.id));
+      const error = await context.artifactFile("reports/a.json").then(String, (thrown) => thrown);
+      seen.push(error, fs.readdirSync(await context.scratch()));
+      throw error;
+    });
+    expect(seen).toEqual([expect.objectContaining({ code, message: expect.stringMatching(message) }), []]);
+    expect(job).toMatchObject({ state: "failed", attempt: 2, failure: { code } });
+  });
+});
+
+describe("a file of an artifact", () => {
+  it("that was never made is an error that names those there are", async () => {
+    const place = await places["a directory"]!();
+    const { job } = await run(
+      async (context) => {
+        const none = await context.artifactFile("a.json").catch((error) => error.message);
+        await context.artifact("b.json", () => "b");
+        await context.artifact("c/d.json", () => "d");
+        const code = await context.artifactFile("a.json").catch((error) => [error.code, error.message]);
+        return [none, code];
+      },
+      { worker: place.options },
+    );
+    expect(job.output).toEqual([
+      'The job has no artifact "a.json". It has none yet; make it with job.artifact first',
+      ["ARTIFACT_MISSING", 'The job has no artifact "a.json". It has b.json, c/d.json'],
+    ]);
+  });
+
+  it.each(["../a.json", "/etc/passwd", ""])("cannot be asked for as %j", async (bad) => {
+    const { job } = await run((context) => context.artifactFile(bad));
+    expect(job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "INVALID_INPUT" } });
+  });
+
+  it("needs a store, and the worker that has none says how to give it one", async () => {
+    const { job } = await run((context) => context.artifactFile("a.json"));
+    expect(job).toMatchObject({ state: "failed", failure: { code: "NO_STORE" } });
+  });
+
+  it("of many megabytes passes through as a stream", async () => {
+    const place = await places["a directory"]!();
+    const block = Buffer.alloc(1024 * 1024, "x");
+    const { job } = await run(
+      async (context) => {
+        await context.step("make", async () => {
+          await context.artifact("big.bin", async function* () {
+            for (let n = 0; n < 64; n++) yield block;
+          } as never);
+          return null;
+        });
+        if (context.attempt === 1) throw new Error("after it");
+        return fs.statSync(await context.artifactFile("big.bin")).size;
+      },
+      { worker: place.options, pipeline: twice },
+    );
+    expect(job.output).toBe(64 * 1024 * 1024);
+  });
+
+  it("is not for an attempt that was replaced", async () => {
+    const place = await places["a directory"]!();
+    const contract = pipeline(name(), { retry: { attempts: 3 } });
+    const { id } = await stillwake.enqueue(contract, null);
+    const late: unknown[] = [];
+    let lateIsDone: Promise<unknown> | undefined;
+    const code = implement(contract, async (job) => {
+      await job.step("make", async () => (await job.artifact("a.txt", () => "content")).size);
+      if (job.fencingToken > 1n) return fs.readFileSync(await job.artifactFile("a.txt"), "utf8");
+      // Its own copy is gone, so it has to ask, and its lease is gone as well.
+      fs.rmSync(await job.artifactFile("a.txt"));
+      await query("select stillwake.recover_lease(l, 1000) from stillwake.leases l where $1 = any (l.job_ids)", [
+        job.id,
+      ]);
+      lateIsDone = job.artifactFile("a.txt").then(
+        (file) => late.push(file),
+        (error) => late.push(error.code),
+      );
+      await lateIsDone;
+      return "late";
+    });
+    await start([code], { ...place.options, poll: "20ms", lease: "1h" });
+    expect(await until(id)).toMatchObject({ state: "completed", output: "content", crashes: 1 });
+    await lateIsDone;
+    expect(late).toEqual([expect.stringMatching(/STOPPED_REPLACED|ATTEMPT_ENDED/)]);
+    expect((await attempts(id)).map(({ outcome }) => outcome)).toEqual(["lost", "completed"]);
+  });
+});

@@ -1,0 +1,487 @@
+// job.artifact() from the code of a pipeline to the store and its row, and back: whole or absent, made once, never overwritten.
+import { createHash } from "node:crypto";
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { Readable } from "node:stream";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { pipeline } from "../../src/index.ts";
+import { implement, type JobContext } from "../../src/worker/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { startS3 } from "../support/fakes/s3-server.ts";
+import { recordFigure } from "../support/figures.ts";
+import { buildPackage } from "../support/processes/build.ts";
+import { rig } from "../support/processes/in-process.ts";
+import { noOtherUser, skipped } from "../support/processes/other-users.ts";
+import { startWitness } from "../support/processes/witness.ts";
+import { startWorker } from "../support/processes/workers.ts";
+
+const database = await freshDatabase();
+const { run, start, stillwake, until, name, query, attempts, checkpoints } = rig(database);
+const root = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-job-artifacts-"));
+const store = path.join(root, "store");
+const worker = { store: `file:${store}`, scratch: path.join(root, "scratch") };
+const twice = { retry: { attempts: 2, first: "1ms", most: "1ms" } };
+
+beforeAll(buildPackage);
+afterAll(() => fs.rmSync(root, { recursive: true }));
+
+interface Row {
+  name: string;
+  epoch: string;
+  size: string;
+  sha256: string;
+  content_type: string;
+  key: string;
+}
+const rows = (job: string) =>
+  query<Row>(
+    "select name, epoch, size, sha256, content_type, key from stillwake.artifacts where job_id = $1 order by name",
+    [job],
+  );
+const sha256 = (content: string | Buffer) => createHash("sha256").update(content).digest("hex");
+const stored = (key: string) => path.join(store, key);
+/** Every object of a job, by its key. */
+const objects = (job: string) =>
+  fs.existsSync(store)
+    ? (fs.readdirSync(store, { recursive: true }) as string[]).filter(
+        (one) => one.includes(job) && fs.statSync(path.join(store, one)).isFile(),
+      )
+    : [];
+
+describe("an artifact", () => {
+  it("is stored whole, and its row says what it is and where", async () => {
+    const { job, id } = await run((context) => context.artifact("reports/sbom.json", () => '{"components":[]}'), {
+      worker,
+    });
+    const made = {
+      name: "reports/sbom.json",
+      size: 17,
+      sha256: sha256('{"components":[]}'),
+      contentType: "application/json",
+    };
+    expect(job.output).toEqual({ ...made, existing: false });
+    const [row] = await rows(id);
+    expect(row).toMatchObject({
+      name: made.name,
+      epoch: "1",
+      size: "17",
+      sha256: made.sha256,
+      content_type: made.contentType,
+    });
+    expect(row!.key).toMatch(new RegExp(`^\\d{4}-\\d\\d-\\d\\d/${id}/1/${made.sha256}$`));
+    expect(fs.readFileSync(stored(row!.key), "utf8")).toBe('{"components":[]}');
+  });
+
+  const ways: [string, (job: JobContext) => Promise<unknown>][] = [
+    ["a text", (job) => job.artifact("a.txt", () => "content")],
+    ["bytes", (job) => job.artifact("a.txt", () => Buffer.from("content"))],
+    ["a stream of Node", (job) => job.artifact("a.txt", () => Readable.from(["con", "tent"]))],
+    ["a stream of the web", (job) => job.artifact("a.txt", () => new Blob(["con", "tent"]).stream() as never)],
+    [
+      "an async generator",
+      (job) =>
+        job.artifact("a.txt", async function* () {
+          yield "con";
+          yield Buffer.from("tent");
+        } as never),
+    ],
+    ["what it wrote to its path", (job) => job.artifact("a.txt", (file) => fs.promises.writeFile(file, "content"))],
+    [
+      "what a command wrote to its path",
+      (job) =>
+        job.artifact("a.txt", async (file) => void (await job.exec("sh", ["-c", 'printf content > "$0"', file]))),
+    ],
+    [
+      "a file of the scratch directory",
+      async (job) => {
+        const file = path.join(await job.scratch(), "made.txt");
+        await fs.promises.writeFile(file, "content");
+        return job.artifact("a.txt", () => ({ file }));
+      },
+    ],
+  ];
+  it.each(ways)("can be made from %s", async (_, way) => {
+    const { job, id } = await run(way, { worker });
+    expect(job.failure).toBeNull();
+    const [row] = await rows(id);
+    expect(row).toMatchObject({ size: "7", sha256: sha256("content"), content_type: "text/plain; charset=utf-8" });
+    expect(fs.readFileSync(stored(row!.key), "utf8")).toBe("content");
+  });
+
+  it("of many megabytes passes through as a stream", async () => {
+    const block = Buffer.alloc(1024 * 1024, "x");
+    const { job, id } = await run(
+      (context) =>
+        context.artifact("big.bin", async function* () {
+          for (let n = 0; n < 64; n++) yield block;
+        } as never),
+      { worker },
+    );
+    expect(job.output).toMatchObject({ size: 64 * 1024 * 1024 });
+    const [row] = await rows(id);
+    expect(fs.statSync(stored(row!.key)).size).toBe(64 * 1024 * 1024);
+  });
+
+  it("has its row last: while it is made there is none, and one that cannot be stored has none", async () => {
+    const seen: unknown[] = [];
+    const good = await run(
+      (context) =>
+        context.artifact("a.txt", async function* () {
+          yield "one";
+          seen.push(await rows(context.id), objects(context.id));
+          yield "two";
+          seen.push(await rows(context.id), objects(context.id));
+        } as never),
+      { worker },
+    );
+    expect(seen).toEqual([[], [], [], []]);
+    expect(await rows(good.id)).toHaveLength(1);
+
+    const blocked = path.join(root, "a-file");
+    fs.writeFileSync(blocked, "");
+    const bad = await run((context) => context.artifact("a.txt", () => "x"), {
+      worker: { ...worker, store: `file:${blocked}/store` },
+      pipeline: { retry: { attempts: 1 } },
+    });
+    expect(bad.job.state).toBe("failed");
+    expect(await rows(bad.id)).toEqual([]);
+  });
+
+  it("whose producer fails is absent, and leaves nothing in the store", async () => {
+    const { job, id } = await run(
+      (context) =>
+        context.artifact("half.txt", async function* () {
+          yield "half of it";
+          throw new Error("broke off");
+        } as never),
+      { worker, pipeline: { retry: { attempts: 1 } } },
+    );
+    expect(job.failure).toMatchObject({ cause: { message: "broke off" } });
+    expect([await rows(id), objects(id)]).toEqual([[], []]);
+  });
+
+  it("of zero bytes is a failure that is tried again", async () => {
+    const { job, id } = await run(
+      (context) => context.artifact("clip.mp4", () => (context.attempt === 1 ? "" : "frames")),
+      { worker, pipeline: twice },
+    );
+    expect(job).toMatchObject({ state: "completed", attempt: 2, output: { size: 6 } });
+    expect((await attempts(id))[0]!.failure).toMatchObject({
+      code: "EMPTY_ARTIFACT",
+      message: expect.stringContaining("clip.mp4 came out empty"),
+    });
+  });
+
+  it("that the producer was to write and did not is said to be missing", async () => {
+    const { job } = await run((context) => context.artifact("clip.mp4", () => {}), {
+      worker,
+      pipeline: { retry: { attempts: 1 } },
+    });
+    expect(job.failure).toMatchObject({
+      cause: { code: "EMPTY_ARTIFACT", message: expect.stringContaining("clip.mp4 was not written") },
+    });
+  });
+
+  it("asked for twice in one attempt is made once", async () => {
+    let calls = 0;
+    const { job, id } = await run(
+      async (context) => {
+        const make = () => {
+          calls += 1;
+          return "content";
+        };
+        return [await context.artifact("a.txt", make), await context.artifact("a.txt", make)];
+      },
+      { worker },
+    );
+    expect(calls).toBe(1);
+    expect(job.output).toMatchObject([{ existing: false }, { existing: true }]);
+    expect(await rows(id)).toHaveLength(1);
+  });
+
+  it("needs a store, and the worker that has none says how to give it one, at once", async () => {
+    const { job } = await run((context) => context.artifact("a.txt", () => "x"));
+    expect(job).toMatchObject({ state: "failed", attempt: 1 });
+    expect(job.failure!.message).toMatch(/This worker has no artifact store\. .*store: "file:/);
+  });
+});
+
+describe("the next attempt", () => {
+  /** The first attempt makes it and fails; then `between` happens; the second asks for it again. */
+  async function again(between: (row: Row) => void, contents = ["content", "content"]) {
+    let calls = 0;
+    const ran = await run(
+      async (context) => {
+        if (context.attempt === 2) between((await rows(context.id))[0]!);
+        const made = await context.artifact("a.txt", () => contents[calls++]!);
+        if (context.attempt === 1) throw new Error("after it");
+        return made;
+      },
+      { worker, pipeline: twice },
+    );
+    expect(ran.job).toMatchObject({ state: "completed", attempt: 2 });
+    return { ...ran, calls, row: (await rows(ran.id))[0]! };
+  }
+
+  it("does not make it again when the store has it with the right hash", async () => {
+    const { job, calls, row } = await again(() => {});
+    expect(calls).toBe(1);
+    expect(job.output).toMatchObject({
+      existing: true,
+      size: 7,
+      sha256: sha256("content"),
+      contentType: "text/plain; charset=utf-8",
+    });
+    expect(row.epoch).toBe("1");
+  });
+
+  it.each<[string, (file: string) => void]>([
+    ["is gone", (file) => fs.rmSync(file)],
+    ["was changed and has the same size", (file) => fs.writeFileSync(file, "CONTENT")],
+    ["was cut short", (file) => fs.truncateSync(file, 3)],
+    ["was emptied", (file) => fs.truncateSync(file, 0)],
+    [
+      "is a directory now",
+      (file) => {
+        fs.rmSync(file);
+        fs.mkdirSync(file);
+      },
+    ],
+    [
+      "is a link to the right content elsewhere",
+      (file) => {
+        fs.renameSync(file, `${file}-moved`);
+        fs.symlinkSync(`${file}-moved`, file);
+      },
+    ],
+  ])("makes it again when the object %s", async (_, harm) => {
+    const { job, calls, row } = await again(({ key }) => {
+      fs.chmodSync(path.dirname(stored(key)), 0o700);
+      fs.chmodSync(stored(key), 0o600);
+      harm(stored(key));
+    });
+    expect(calls).toBe(2);
+    expect(job.output).toMatchObject({ existing: false });
+    expect(row.epoch).toBe("2");
+    expect(fs.readFileSync(stored(row.key), "utf8")).toBe("content");
+  });
+
+  it("that makes something else replaces the row, and the old object is not overwritten", async () => {
+    let first: Row | undefined;
+    const { row, calls } = await again(
+      (before) => {
+        first = before;
+        fs.renameSync(stored(before.key), `${stored(before.key)}.away`);
+      },
+      ["old content", "new content"],
+    );
+    fs.renameSync(`${stored(first!.key)}.away`, stored(first!.key));
+    expect(calls).toBe(2);
+    expect(row.key).not.toBe(first!.key);
+    expect(fs.readFileSync(stored(first!.key), "utf8")).toBe("old content");
+    expect(fs.readFileSync(stored(row.key), "utf8")).toBe("new content");
+  });
+
+  it("after a retry from the start makes it anew", async () => {
+    const contract = pipeline(name(), { retry: { attempts: 1 } });
+    let calls = 0;
+    const code = implement(contract, async (job) => {
+      const { existing } = await job.artifact("a.txt", () => `content ${++calls}`);
+      if (calls === 1) throw new Error("the first time");
+      return existing;
+    });
+    await start([code], worker);
+    const { id } = await stillwake.enqueue(contract, null);
+    await until(id);
+    await stillwake.retry(id, { fromStart: true });
+    expect(await until(id, ({ state }) => state === "completed")).toMatchObject({ output: false });
+    expect(calls).toBe(2);
+    expect(await rows(id)).toMatchObject([{ sha256: sha256("content 2") }]);
+  });
+
+  it("after a kill of the runner finds what was stored, and does not make it again", async () => {
+    await using witness = await startWitness();
+    await startWorker({ url: database.url, args: ["--slots", "1"], env: { STILLWAKE_CRASH: "before:make" } });
+    const steps = [{ name: "make", act: "artifact", file: "a.txt", text: "content" }];
+    const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
+    expect(await until(id)).toMatchObject({ state: "completed", attempt: 2, crashes: 1 });
+    expect(witness.of(id).filter(({ event }) => event === "effect")).toHaveLength(2);
+    expect(await checkpoints(id)).toMatchObject([{ step: "make", output: { size: 7, existing: true } }]);
+    expect(await rows(id)).toMatchObject([{ epoch: "1", sha256: sha256("content") }]);
+  });
+});
+
+describe("the file of an artifact that another attempt made", () => {
+  it("goes from a worker that was killed to the one that goes on", async () => {
+    const server = await startS3();
+    onTestFinished(() => server.close());
+    await using witness = await startWitness();
+    const bucket = `s3://${server.bucket}/pre?endpoint=${server.endpoint}`;
+    const env = {
+      STILLWAKE_STORE_ACCESS_KEY_ID: server.credentials.accessKeyId,
+      STILLWAKE_STORE_SECRET_ACCESS_KEY: server.credentials.secretAccessKey,
+    };
+    const begin = () => startWorker({ url: database.url, args: ["--slots", "1", "--store", bucket], env });
+    const first = await begin();
+    const { id } = await stillwake.enqueue("script", {
+      witness: witness.url,
+      steps: [
+        { name: "make", act: "artifact", file: "a.txt", text: "from afar" },
+        { name: "wait", act: "gate", gate: "dead" },
+        { name: "read", act: "readArtifact", file: "a.txt" },
+      ],
+    });
+    await witness.see((sight) => sight.job === id && sight.step === "wait");
+    await begin();
+    first.signal("SIGKILL");
+    await first.ended;
+    witness.open("dead");
+    expect(await until(id)).toMatchObject({ state: "completed", crashes: 1 });
+    expect(await checkpoints(id)).toMatchObject([
+      { step: "make", epoch: "1" },
+      { step: "wait" },
+      { step: "read", output: "from afar", epoch: "2" },
+    ]);
+  });
+
+  it.skipIf(noOtherUser)(`can be read by runners that run as somebody else${skipped(noOtherUser)}`, async () => {
+    await using witness = await startWitness();
+    const config = path.join(root, "as-nobody.mjs");
+    fs.writeFileSync(config, "export default { runAs: { uid: 65534, gid: 65534 } };");
+    const env = { STILLWAKE_CRASH: "after:make" };
+    await startWorker({ url: database.url, args: ["--slots", "1", "--config", config], env });
+    const { id } = await stillwake.enqueue("script", {
+      witness: witness.url,
+      steps: [
+        { name: "make", act: "artifact", file: "a.txt", text: "for nobody" },
+        { name: "read", act: "readArtifact", file: "a.txt" },
+      ],
+    });
+    expect(await until(id)).toMatchObject({ state: "completed", crashes: 1 });
+    expect(await checkpoints(id)).toMatchObject([{ step: "make" }, { step: "read", output: "for nobody", epoch: "2" }]);
+  });
+});
+
+describe("an attempt that was replaced", () => {
+  it("cannot put its late artifact in the place of the new one's: the row is refused, and nothing is overwritten", async () => {
+    let overwritten = 0;
+    const late: unknown[] = [];
+    let release = () => {};
+    const newIsDone = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    const contract = pipeline(name(), { retry: { attempts: 3 } });
+    const { id } = await stillwake.enqueue(contract, null);
+    let lateIsDone: Promise<unknown> | undefined;
+    const code = implement(contract, async (job) => {
+      const epoch = job.fencingToken;
+      const made = job.artifact("report.txt", async () => {
+        if (epoch === 1n) {
+          await query("select stillwake.recover_lease(l, 1000) from stillwake.leases l where $1 = any (l.job_ids)", [
+            job.id,
+          ]);
+          await newIsDone;
+          return "late content of the old attempt";
+        }
+        return "content of the new attempt";
+      });
+      if (epoch === 1n) lateIsDone = made.catch((error) => void late.push(error));
+      return (await made).sha256;
+    });
+    const { events } = await start([code], { ...worker, poll: "20ms", lease: "1h" });
+    const job = await until(id);
+    expect(job).toMatchObject({ state: "completed", output: sha256("content of the new attempt"), crashes: 1 });
+    const before = await rows(id);
+    const newObject = stored(before[0]!.key);
+    release();
+    await lateIsDone;
+    expect(late).toEqual([expect.objectContaining({ code: expect.stringMatching(/STOPPED_REPLACED|ATTEMPT_ENDED/) })]);
+    expect(await rows(id)).toEqual(before);
+    if (fs.readFileSync(newObject, "utf8") !== "content of the new attempt") overwritten += 1;
+    expect(overwritten).toBe(0);
+    expect(events.some((event) => event.kind === "write.refused" && event.job === id)).toBe(true);
+    recordFigure("artifacts overwritten by a replaced attempt (T49)", overwritten);
+  });
+});
+
+describe("the name of an artifact", () => {
+  it.each(["report.json", "deep/er/report.v2.json", "naïve 漢字 🐘.txt", "x".repeat(255), "(a) [b] {c}, d'e & f.txt"])(
+    "may be %j",
+    async (good) => {
+      const { job, id } = await run((context) => context.artifact(good, () => "x"), { worker });
+      expect(job.failure).toBeNull();
+      expect(await rows(id)).toMatchObject([{ name: good }]);
+    },
+  );
+
+  it("is one, however its characters are composed", async () => {
+    const { job, id } = await run(
+      async (context) => [
+        await context.artifact("caf\u00e9.txt", () => "x"),
+        await context.artifact("cafe\u0301.txt", () => "y"),
+      ],
+      { worker },
+    );
+    expect(job.output).toMatchObject([{ existing: false }, { existing: true }]);
+    expect(await rows(id)).toHaveLength(1);
+  });
+
+  it.each([
+    ["../outside.txt", /has the part \.\./],
+    ["/etc/passwd", /begins with a slash/],
+    ["a//b", /has an empty part/],
+    ["", /is empty/],
+    ["a\u0000b", /U\+0000/],
+    ["a\\b", /U\+005C/],
+    ["CON.txt", /which Windows reserves/],
+    ["ends.", /ends in a dot or a space/],
+    ["x".repeat(256), /has 256 bytes and the limit is 255/],
+    ["\u202egnp.exe", /U\+202E/],
+  ])("cannot be %j: the job fails at once and its producer is not called", async (bad, message) => {
+    let calls = 0;
+    const { job, id } = await run(
+      (context) =>
+        context.artifact(bad, () => {
+          calls += 1;
+          return "x";
+        }),
+      { worker },
+    );
+    expect(job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "INVALID_INPUT" } });
+    expect(job.failure!.message).toMatch(message);
+    expect(calls).toBe(0);
+    expect([await rows(id), objects(id)]).toEqual([[], []]);
+  });
+});
+
+describe("a file for an artifact", () => {
+  it.each<[string, (scratch: string) => string]>([
+    ["outside of the scratch directory", () => "/etc/hostname"],
+    [
+      "that is a link",
+      (scratch) => {
+        fs.symlinkSync("/etc/hostname", path.join(scratch, "link"));
+        return path.join(scratch, "link");
+      },
+    ],
+    [
+      "behind a link",
+      (scratch) => {
+        fs.symlinkSync("/etc", path.join(scratch, "etc"));
+        return path.join(scratch, "etc/hostname");
+      },
+    ],
+  ])("%s is refused, and nothing of it is stored", async (_, place) => {
+    const { job, id } = await run(
+      async (context) => {
+        const scratch = await context.scratch();
+        return context.artifact("a.txt", () => ({ file: place(scratch) }));
+      },
+      { worker, pipeline: { retry: { attempts: 1 } } },
+    );
+    expect(job).toMatchObject({ state: "failed", failure: { code: "OUTSIDE_SCRATCH" } });
+    expect([await rows(id), objects(id)]).toEqual([[], []]);
+    expect(await checkpoints(id)).toEqual([]);
+  });
+});

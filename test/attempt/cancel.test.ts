@@ -1,0 +1,250 @@
+// Cancel: a job that waits ends at once; one that runs is told, has a short grace to clean up, and is then gone with everything it has started.
+// Code that cannot even hear it is not waited for. Real workers and real processes, looked up in /proc.
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import type pg from "pg";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { createStillwake, type Stillwake } from "../../src/index.ts";
+import { waitFor } from "../../src/testing/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { recordFigure } from "../support/figures.ts";
+import { connect, ended, FULL, isAlive, recordTimes, round } from "../support/processes/aftermath.ts";
+import { buildPackage, ROOT } from "../support/processes/build.ts";
+import { startWitness, type Witness } from "../support/processes/witness.ts";
+import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
+
+const database = await freshDatabase();
+const TREES = path.join(ROOT, "test/fixtures/pipelines/trees.mjs");
+/** From the answer to cancel() to the end of the last process, the grace of 500 ms within; and what a machine adds that has too much to do. */
+const MOST_MS = 1000 + (os.loadavg()[0]! > 2 * os.availableParallelism() ? 1000 : 0);
+let stillwake: Stillwake;
+let witness: Witness;
+let client: pg.Client;
+
+beforeAll(async () => {
+  buildPackage();
+  stillwake = createStillwake({ url: database.url });
+  witness = await startWitness();
+  client = await connect(database.url);
+});
+afterAll(async () => {
+  await stillwake.close();
+  await witness.close();
+  await client.end();
+});
+
+interface Step {
+  name: string;
+  act: string;
+  [key: string]: unknown;
+}
+
+const enqueue = async (steps: Step[], more: object = {}) =>
+  (await stillwake.enqueue("script", { witness: witness.url, steps }, more)).id;
+
+/** The pid of the runner in which this step runs. */
+const at = async (id: string, step: string) =>
+  (await witness.see((sight) => sight.job === id && sight.step === step)).pid;
+
+/** A process and all that descend from it. */
+function family(pid: number): number[] {
+  const threads = isAlive(pid) ? fs.readdirSync(`/proc/${pid}/task`) : [];
+  const lists = threads.map((thread) => fs.readFileSync(`/proc/${pid}/task/${thread}/children`, "utf8"));
+  const children = lists.flatMap((list) => list.split(" ").filter(Boolean).map(Number));
+  return [pid, ...children.flatMap(family)];
+}
+
+/** A worker that hears of a cancel at once. */
+async function listening(args: string[] = [], pipelines?: string): Promise<WorkerProcess> {
+  const worker = await startWorker({ url: database.url, args, ...(pipelines && { pipelines }) });
+  await worker.says("push.ready");
+  return worker;
+}
+
+/** Cancels all at once. Answers for each the milliseconds from the answer to cancel() until none of its processes is in the table. */
+async function cancelAndSee(jobs: { id: string; pids: number[] }[]): Promise<number[]> {
+  const all = jobs.map(({ pids }) => ({ pids, cancelledAt: Number.NaN, goneAt: Number.NaN }));
+  expect(all.flatMap(({ pids }) => pids).filter((pid) => !isAlive(pid))).toEqual([]);
+  const cancels = jobs.map(async ({ id }, n) => {
+    expect(await stillwake.cancel(id)).toBe("running");
+    all[n]!.cancelledAt = performance.now();
+  });
+  const look = () => {
+    for (const one of all.filter(({ goneAt }) => Number.isNaN(goneAt))) {
+      if (!one.pids.some(isAlive)) one.goneAt = performance.now();
+    }
+    return all.every(({ goneAt }) => !Number.isNaN(goneAt));
+  };
+  await waitFor(look, { interval: 5, what: `${all.map(({ pids }) => pids)} to be gone` });
+  await Promise.all(cancels);
+  return all.map(({ cancelledAt, goneAt }) => goneAt - cancelledAt);
+}
+
+describe("a job that runs", () => {
+  it("in an endless loop is gone within a second, and its slot works on", async () => {
+    const worker = await listening(["--slots", "1"]);
+    const times: number[] = [];
+    for (let n = 0; n < (FULL ? 20 : 3); n++) {
+      const id = await enqueue([{ name: "endless", act: "block", ms: 600_000 }]);
+      const runner = await at(id, "endless");
+      times.push(...(await cancelAndSee([{ id, pids: [runner] }])));
+      expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled", attempt: 1, crashes: 0, failure: null });
+      expect(worker.runners()).not.toContain(runner);
+    }
+    expect(recordTimes("cancel to the end of an endless loop", times).most).toBeLessThan(MOST_MS);
+    const next = await enqueue([]);
+    expect(await stillwake.wait(next, { timeout: "20s" })).toMatchObject({ state: "completed" });
+    expect(worker.lines.filter(({ event }) => event === "runner.died")).toEqual([]);
+  });
+
+  it.each([
+    ["commands", "exec", "hang"],
+    ["processes past job.exec", "spawn", "hang"],
+    ["commands, while it blocks its event loop", "exec", "block"],
+  ])(
+    "with a tree of %s is gone with all of it within a second: the deaf ones, those in sessions of their own, the orphans",
+    async (_, how, end) => {
+      const worker = await listening(["--slots", "1"], TREES);
+      const file = path.join(worker.scratch, "pids");
+      const { id } = await stillwake.enqueue("planting", { witness: witness.url, file, how, end });
+      const pids = () => fs.readFileSync(file, "utf8").trim().split("\n").map(Number);
+      const runner = await at(id, "planted");
+      const tree = pids();
+      onTestFinished(() => {
+        for (const pid of tree) if (isAlive(pid)) process.kill(pid, "SIGKILL");
+      });
+      expect(tree.length).toBe(8);
+      const [tookMs = Number.NaN] = await cancelAndSee([{ id, pids: [runner, ...tree] }]);
+      recordFigure(`cancel to the end of a tree (${how}, ${end})`, round(tookMs), "ms");
+      expect(tookMs).toBeLessThan(MOST_MS);
+      expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled", attempt: 1, crashes: 0 });
+      expect([runner, ...tree].filter(isAlive)).toEqual([]);
+    },
+  );
+
+  it("and listens has the grace to clean up, and keeps its runner", async () => {
+    const worker = await listening(["--slots", "1"]);
+    const id = await enqueue([{ name: "work", act: "tidy", ms: 200 }]);
+    const runner = await at(id, "work");
+    await stillwake.cancel(id);
+    expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled", attempt: 1, crashes: 0 });
+    expect(await at(id, "work, tidied")).toBe(runner);
+    expect(worker.runners()).toContain(runner);
+  });
+
+  it("and cleans up for longer than the grace is killed at its end; --cancel-grace gives more, and --grace is the most", async () => {
+    const cleanUp = [{ name: "work", act: "tidy", ms: 1000 }];
+    const tidied = (id: string) => witness.of(id).some(({ step }) => step === "work, tidied");
+    for (const [args, pool, gets] of [
+      [["--grace", "5s"], "short", false],
+      [["--cancel-grace", "3s"], "long", true],
+      [["--cancel-grace", "3s", "--grace", "300ms"], "capped", false],
+    ] as const) {
+      await client.query("select stillwake.register_pipeline($1, $2)", [`of.${pool}`, JSON.stringify({ pool })]);
+      await listening(["--slots", "1", "--pool", pool, ...args]);
+      const id = await enqueue(cleanUp, { pool });
+      const runner = await at(id, "work");
+      await stillwake.cancel(id);
+      expect(await ended(stillwake, id), pool).toMatchObject({ state: "cancelled" });
+      expect({ tidied: tidied(id), alive: isAlive(runner) }, pool).toEqual({ tidied: gets, alive: gets });
+    }
+  });
+
+  it("and finishes although it was told to stop has finished", async () => {
+    await listening(["--slots", "1"]);
+    const id = await enqueue([{ name: "work", act: "tidy", ms: 50, finish: true }]);
+    await at(id, "work");
+    expect(await stillwake.cancel(id, { reason: "too late", by: "ann" })).toBe("running");
+    expect(await ended(stillwake, id)).toMatchObject({
+      state: "completed",
+      output: "done",
+      cancel: { reason: "too late", by: "ann" },
+    });
+  });
+});
+
+describe("a cancel", () => {
+  it("reaches a worker with a direct connection at once, one without with its next beat", async () => {
+    const hinted = await listening(["--slots", "1", "--lease", "6s"]);
+    const first = await enqueue([{ name: "endless", act: "hang" }]);
+    const [byHintMs = Number.NaN] = await cancelAndSee([{ id: first, pids: [await at(first, "endless")] }]);
+    expect(byHintMs).toBeLessThan(MOST_MS);
+    hinted.signal("SIGTERM");
+    await hinted.ended;
+
+    const config = path.join(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-cancel-")), "stillwake.config.mjs");
+    onTestFinished(() => fs.rmSync(path.dirname(config), { recursive: true }));
+    fs.writeFileSync(config, "export default { directUrl: false };");
+    const args = ["--slots", "1", "--lease", "6s", "--config", config, "--log-level", "trace"];
+    const deaf = await startWorker({ url: database.url, args });
+    const second = await enqueue([{ name: "endless", act: "hang" }]);
+    const runner = await at(second, "endless");
+    await deaf.says("beat");
+    const [byBeatMs = Number.NaN] = await cancelAndSee([{ id: second, pids: [runner] }]);
+    expect(deaf.lines.filter(({ event }) => event === "push.ready")).toEqual([]);
+    // A third of the lease, less what had passed of it.
+    expect(byBeatMs).toBeGreaterThan(1000);
+    expect(byBeatMs).toBeLessThan(2000 + MOST_MS);
+    recordFigure("cancel to process gone, by hint", round(byHintMs), "ms");
+    recordFigure("cancel to process gone, by beat only", round(byBeatMs), "ms", "lease 6 s, so a beat every 2 s");
+  });
+
+  it("ends what waits at once: a queued job, a delayed one, a paused one, with nobody at work", async () => {
+    const queued = await enqueue([], { pool: "short" });
+    const delayed = await enqueue([], { pool: "short", delay: "1h" });
+    const paused = await enqueue([], { pool: "short" });
+    await stillwake.pause(paused);
+    for (const id of [queued, delayed, paused]) {
+      expect(await stillwake.cancel(id)).toBe("cancelled");
+      expect(await stillwake.get(id)).toMatchObject({ state: "cancelled", attempt: 0, endedAt: expect.any(Date) });
+    }
+    const { rows } = await client.query("select from stillwake.live_jobs where id = any ($1)", [
+      [queued, delayed, paused],
+    ]);
+    expect(rows).toEqual([]);
+  });
+
+  it("says in the job and in its events who wanted it and why, of one that waited and of one that ran", async () => {
+    await listening(["--slots", "1"]);
+    const waiting = await enqueue([], { delay: "1h" });
+    const running = await enqueue([{ name: "endless", act: "hang" }]);
+    await at(running, "endless");
+    for (const id of [waiting, running]) {
+      await stillwake.cancel(id, { by: "ann", reason: "not needed any more" });
+      // The first word counts.
+      await stillwake.cancel(id, { by: "bob", reason: "me too" });
+      const said = { by: "ann", reason: "not needed any more", at: expect.any(String) };
+      expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled", cancel: said });
+      const { rows } = await client.query("select kind, data from stillwake.events where job_id = $1 order by seq", [
+        id,
+      ]);
+      expect(rows).toEqual([{ kind: "cancel_requested", data: said }]);
+    }
+  });
+
+  it("of twenty jobs at once has all of them gone", async () => {
+    const worker = await listening(["--slots", "20"]);
+    // Ten turn their event loop and do not listen, two block theirs, eight wait for a command.
+    const acts = (n: number): Step => {
+      if (n % 2 === 0) return { name: "work", act: "hang" };
+      if (n % 10 === 1) return { name: "work", act: "block", ms: 600_000 };
+      return { name: "work", act: "exec", command: "sh", args: ["-c", "trap '' TERM; sleep 600 & wait; sleep 600"] };
+    };
+    const ids = await Promise.all(Array.from({ length: 20 }, (_, n) => enqueue([acts(n)])));
+    const runners = await Promise.all(ids.map((id) => at(id, "work")));
+    expect(new Set(runners).size).toBe(20);
+    const families = await waitFor(() => {
+      const found = runners.map(family);
+      // Each command is a shell with its sleep.
+      return found.flat().length === 20 + 8 * 2 && found;
+    });
+    const times = await cancelAndSee(ids.map((id, n) => ({ id, pids: families[n]! })));
+    const { most } = recordTimes("cancel to process gone", times, "20 at once in one worker");
+    // Thirty-six processes end while their successors start.
+    expect(most).toBeLessThan(MOST_MS + 500);
+    for (const id of ids) expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled", crashes: 0 });
+    expect(worker.runners().filter((pid) => runners.includes(pid))).toEqual([]);
+    expect(families.flat().filter(isAlive)).toEqual([]);
+  }, 120_000);
+});

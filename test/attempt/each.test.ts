@@ -1,0 +1,317 @@
+// Long lists in batches: nothing twice, nothing left out, whatever fails, dies or runs out of time in between.
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { pipeline } from "../../src/index.ts";
+import { implement, type JobContext } from "../../src/worker/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { rig } from "../support/processes/in-process.ts";
+
+const database = await freshDatabase();
+const { stillwake, run, start, until, query, attempts, logs, events } = rig(database);
+const pool = new pg.Pool({ connectionString: database.url, max: 8 });
+beforeAll(async () => {
+  await pool.query("create table effects (list text, item integer)");
+});
+afterAll(() => pool.end());
+const range = (count: number) => Array.from({ length: count }, (_, n) => n);
+
+describe("job.each", () => {
+  it("works off a list in batches, in order, and says how far it is", async () => {
+    const seen: number[][] = [];
+    const { job, logs: lines } = await run(async (one) =>
+      one.each("items", range(25), { batch: 10, end: ({ done }) => `All ${done}` }, (batch) => void seen.push(batch)),
+    );
+    expect(job).toMatchObject({ state: "completed", output: { done: 25 }, progress: { done: 25, total: 25 } });
+    expect(seen.map((batch) => batch.length)).toEqual([10, 10, 5]);
+    expect(seen.flat()).toEqual(range(25));
+    expect(lines.map(({ message }) => message)).toContain("All 25");
+  });
+
+  it("has nothing to do with no items, completes at once and says so", async () => {
+    const { job, logs: lines } = await run(async (one) =>
+      one.each("items", [], {}, () => Promise.reject(new Error("never"))),
+    );
+    expect(job).toMatchObject({ state: "completed", output: { done: 0 }, progress: { done: 0, total: 0 }, attempt: 1 });
+    expect(lines.map(({ message }) => message)).toContain('Nothing to do: "items" has no items');
+  });
+
+  it("goes on behind the last batch after a failure", async () => {
+    const seen: number[] = [];
+    let broken = true;
+    const { job } = await run(async (one) =>
+      one.each("items", range(50), { batch: 10 }, (batch) => {
+        if (broken && batch[0] === 30) {
+          broken = false;
+          throw new Error("in the middle");
+        }
+        seen.push(...batch);
+      }),
+    );
+    expect(job).toMatchObject({ state: "completed", attempt: 2, output: { done: 50 } });
+    expect(seen).toEqual(range(50));
+  });
+
+  it("runs batches side by side, and none of those that were done is done again", async () => {
+    const seen: number[] = [];
+    let most = 0;
+    let now = 0;
+    let broken = true;
+    const { job } = await run(async (one) =>
+      one.each("items", range(60), { batch: 5, parallel: 4 }, async (batch) => {
+        most = Math.max(most, ++now);
+        await new Promise((resolve) => setTimeout(resolve, batch[0] === 10 ? 30 : 5));
+        now -= 1;
+        if (broken && batch[0] === 10) {
+          broken = false;
+          throw new Error("out of order");
+        }
+        seen.push(...batch);
+      }),
+    );
+    expect(job).toMatchObject({ state: "completed", attempt: 2 });
+    expect(seen.toSorted((a, b) => a - b)).toEqual(range(60));
+    expect(most).toBe(4);
+  });
+
+  it("asks a cursor to begin where it is, by what finds the last item again", async () => {
+    const asked: unknown[] = [];
+    let broken = true;
+    const { job } = await run(async (one) =>
+      one.each(
+        "rows",
+        async function* ({ done, after }) {
+          asked.push({ done, after });
+          const from = after === undefined ? 0 : (after as { id: number }).id + 1;
+          for (let id = from; id < 30; id++) yield { id };
+        },
+        { batch: 7, cursor: ({ id }) => ({ id }), total: 30 },
+        (batch) => {
+          if (broken && batch.some(({ id }) => id === 15)) {
+            broken = false;
+            throw new Error("once");
+          }
+        },
+      ),
+    );
+    expect(job).toMatchObject({ state: "completed", output: { done: 30 } });
+    expect(asked).toEqual([{ done: 0 }, { done: 14, after: { id: 13 } }]);
+  });
+
+  it("commits the rows of a batch with its place: a crash between them is not possible", async () => {
+    let tries = 0;
+    const { job } = await run(async (one) =>
+      one.each("items", range(40), { batch: 10, tx: pool }, async (batch, { tx, first }) => {
+        for (const item of batch) await tx.query("insert into effects values ('tx', $1)", [item]);
+        if (first === 20 && ++tries === 1) throw new Error("after its rows");
+      }),
+    );
+    expect(job).toMatchObject({ state: "completed", attempt: 2 });
+    const rows = await query<{ item: number }>("select item from effects where list = 'tx' order by item");
+    expect(rows.map(({ item }) => item)).toEqual(range(40));
+  });
+
+  it("hands its job on when the time of the attempt is nearly over, with its place and without a charge", async () => {
+    const seen: number[] = [];
+    const { job, id } = await run(
+      async (one) =>
+        one.each("items", range(40), { batch: 5 }, async (batch) => {
+          await new Promise((resolve) => setTimeout(resolve, 40));
+          seen.push(...batch);
+        }),
+      { pipeline: { budget: "100ms" } },
+    );
+    expect(job).toMatchObject({ state: "completed", attempt: 1, crashes: 0, output: { done: 40 } });
+    expect(seen).toEqual(range(40));
+    const outcomes = (await attempts(id)).map(({ outcome }) => outcome);
+    expect(outcomes.filter((outcome) => outcome === "released").length).toBeGreaterThan(1);
+    expect(await events(id)).toContain("handed_on");
+    expect((await logs(id)).map(({ message }) => message)).toContain(
+      "The time of this attempt is over; the job goes on with the next",
+    );
+  });
+
+  it("hands on between steps too, and never before it has done something", async () => {
+    const ran: string[] = [];
+    const { job, id } = await run(
+      async (one) => {
+        for (const step of ["a", "b", "c"]) {
+          await one.step(step, async () => {
+            await new Promise((resolve) => setTimeout(resolve, 30));
+            ran.push(step);
+          });
+        }
+      },
+      { pipeline: { budget: "10ms" } },
+    );
+    expect(job).toMatchObject({ state: "completed", attempt: 1 });
+    expect(ran).toEqual(["a", "b", "c"]);
+    expect(await attempts(id)).toHaveLength(3);
+  });
+
+  it("gives each batch a handle like that of a step, with tokens that name its items", async () => {
+    const seen: unknown[] = [];
+    const {
+      job,
+      id,
+      logs: lines,
+    } = await run(async (one) =>
+      one.each(
+        "items",
+        range(4),
+        { batch: 3 },
+        async (batch, { idempotencyKey, fencingToken, signal, log, progress, scratch, exec, first, name }) => {
+          log.info(`batch ${first}`);
+          progress({ done: first, total: 4 });
+          const { stdout } = await exec("echo", [String(batch.length)]);
+          seen.push({
+            idempotencyKey,
+            fencingToken,
+            aborted: signal.aborted,
+            name,
+            stdout: stdout.trim(),
+            scratch: typeof (await scratch()),
+          });
+        },
+      ),
+    );
+    expect(job.state).toBe("completed");
+    expect(seen).toEqual([
+      {
+        idempotencyKey: `${id}:items 0-3`,
+        fencingToken: 1n,
+        aborted: false,
+        name: "items 0-3",
+        stdout: "3",
+        scratch: "string",
+      },
+      {
+        idempotencyKey: `${id}:items 3-4`,
+        fencingToken: 1n,
+        aborted: false,
+        name: "items 3-4",
+        stdout: "1",
+        scratch: "string",
+      },
+    ]);
+    expect(lines.map(({ message }) => message)).toEqual(expect.arrayContaining(["batch 0", "batch 3"]));
+  });
+
+  it("keeps a batch that was done when the worker was told to stop", async () => {
+    const seen: number[] = [];
+    const code = async (one: JobContext) =>
+      one.each("items", range(6), { batch: 1 }, async (batch) => {
+        await new Promise((resolve) => setTimeout(resolve, 150));
+        seen.push(...batch);
+      });
+    const { id, worker } = await run(code, { until: ({ progress }) => progress?.done === 2, worker: { grace: "5s" } });
+    await worker.stop();
+    await start([implement(pipeline((await stillwake.get(id)).pipeline), code)]);
+    expect(await until(id)).toMatchObject({ state: "completed", attempt: 1 });
+    expect(seen).toEqual(range(6));
+  });
+
+  it("repeats batches that collide under REPEATABLE READ, and lets none of them count twice", async () => {
+    const isolated = new pg.Pool({
+      connectionString: database.url,
+      max: 8,
+      options: "-c default_transaction_isolation=repeatable\\ read",
+    });
+    const { job } = await run(async (one) =>
+      one.each("items", range(40), { batch: 1, parallel: 4, tx: isolated }, async ([item], { tx }) => {
+        await tx.query("insert into effects values ('isolated', $1)", [item]);
+      }),
+    );
+    await isolated.end();
+    expect(job).toMatchObject({ state: "completed", attempt: 1 });
+    const rows = await query<{ item: number }>("select item from effects where list = 'isolated' order by item");
+    expect(rows.map(({ item }) => item)).toEqual(range(40));
+  });
+
+  it("keeps of the cursors only those it may need", async () => {
+    let opened: () => void = () => {};
+    const gate = new Promise<void>((resolve) => {
+      opened = resolve;
+    });
+    const { id } = await run(
+      async (one) =>
+        one.each("items", range(100), { batch: 1, parallel: 2, cursor: (item) => item }, ([item]) =>
+          item === 0 ? gate : undefined,
+        ),
+      { until: ({ progress }) => progress?.done === 99 },
+    );
+    const [{ output }] = (await query<{ output: { $stillwake: [string, { lasts: object }] } }>(
+      "select output from stillwake.checkpoints where job_id = $1",
+      [id],
+    )) as [{ output: { $stillwake: [string, { lasts: object }] } }];
+    expect(Object.keys(output.$stillwake[1].lasts)).toEqual(["100"]);
+    opened();
+    expect((await until(id)).state).toBe("completed");
+  });
+
+  it("tells a list from a step of the same name before anything has an effect", async () => {
+    let tries = 0;
+    let effects = 0;
+    const { job } = await run(async (one) => {
+      tries += 1;
+      if (tries === 1) {
+        await one.step("a", () => 1);
+        await one.each("b", [1], {}, () => {});
+        throw new Error("the code changes");
+      }
+      await expect(one.each("a", [1], {}, () => void effects++)).rejects.toThrow(/was a step before/);
+      await expect(one.step("b", () => 1)).rejects.toThrow(/was a list before/);
+    });
+    expect(job).toMatchObject({ state: "completed" });
+    expect(effects).toBe(0);
+  });
+
+  it("hands on between steps of every kind", async () => {
+    const ran: string[] = [];
+    const pause = () => new Promise((resolve) => setTimeout(resolve, 30));
+    const { job, id } = await run(
+      async (one) => {
+        await one.tx("a", {}, pool, pause);
+        await one.optional("b", pause);
+        await one.each("c", [1], {}, pause);
+        ran.push("end");
+      },
+      { pipeline: { budget: "10ms" } },
+    );
+    expect(job).toMatchObject({ state: "completed", attempt: 1 });
+    expect(ran).toEqual(["end"]);
+    expect((await attempts(id)).map(({ outcome }) => outcome)).toEqual(["released", "released", "completed"]);
+  });
+
+  it("does not hand on while another step of the attempt is under way", async () => {
+    const ran: string[] = [];
+    const { job } = await run(
+      async (one) => {
+        const lane = async (name: string, ms: number) => {
+          for (let n = 0; n < 3; n++) {
+            await one.step(`${name}${n}`, async () => {
+              await new Promise((resolve) => setTimeout(resolve, ms));
+              ran.push(`${name}${n}`);
+            });
+          }
+        };
+        await Promise.all([lane("a", 20), lane("b", 70)]);
+      },
+      { pipeline: { budget: "50ms" } },
+    );
+    expect(job).toMatchObject({ state: "completed", attempt: 1 });
+    expect(ran.toSorted()).toEqual(["a0", "a1", "a2", "b0", "b1", "b2"]);
+  });
+
+  it("refuses what makes no sense", async () => {
+    const { job } = await run(async (one) => {
+      await expect(one.each("a", [1], { batch: 0 }, () => {})).rejects.toThrow(/batch must be a whole number/);
+      await expect(one.each("b", [1], { parallel: 1.5 }, () => {})).rejects.toThrow(/parallel/);
+      await expect(one.each("b", [1], { total: -1 }, () => {})).rejects.toThrow(/total/);
+      await expect(one.each("b", [1], { bach: 5 } as never, () => {})).rejects.toThrow(/Unknown option "bach"/);
+      await expect(one.each("b", 5 as never, {}, () => {})).rejects.toThrow(/no list/);
+      await one.each("c", [1], {}, () => {});
+      await expect(one.each("c", [1], {}, () => {})).rejects.toThrow(/already used/);
+    });
+    expect(job.state).toBe("completed");
+  });
+});

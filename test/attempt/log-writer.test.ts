@@ -1,0 +1,318 @@
+// What a job says while it works: lines, their data, and progress. The journal by itself where time and amounts matter, and through a worker
+// into Postgres for the rest.
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { pipeline } from "../../src/index.ts";
+import { Journal } from "../../src/worker/attempt/log-writer.ts";
+import { implement } from "../../src/worker/index.ts";
+import { Redactor } from "../../src/worker/redact/redact.ts";
+import type { LogLine, Port, Progress } from "../../src/worker/runner/port.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { recordFigure } from "../support/figures.ts";
+import { rig } from "../support/processes/in-process.ts";
+
+const database = await freshDatabase();
+const { run, start, stillwake, until, logs: readLogs } = rig(database);
+
+describe("a line of the log", () => {
+  it("keeps its level, its data, its step and its place", async () => {
+    const { logs } = await run(async (job) => {
+      job.log.info("first", { count: 1 });
+      await job.step("cloning", (step) => {
+        step.log.success("cloned", { files: 147 });
+        job.log.warn("of the job, within a step");
+      });
+      job.log.error("last");
+    });
+    expect(logs.map(({ level, message, step, data }) => [level, message, step, data])).toEqual([
+      ["info", "first", null, { count: 1 }],
+      ["success", "cloned", "cloning", { files: 147 }],
+      ["warning", "of the job, within a step", "cloning", null],
+      ["error", "last", null, null],
+    ]);
+  });
+
+  it("says which of two concurrent steps it came from", async () => {
+    const { logs } = await run(async (job) => {
+      const both = ["a", "b"].map((name) =>
+        job.step(name, async (step) => {
+          await job.flush();
+          step.log.info(`from ${name}`);
+        }),
+      );
+      await Promise.all(both);
+    });
+    expect(logs.map(({ step, message }) => `${step}: ${message}`).sort()).toEqual(["a: from a", "b: from b"]);
+  });
+
+  it("stands in order among thousands, and the time it was said at never runs backwards", async () => {
+    const many = 5000;
+    const { logs, job } = await run(async (context) => {
+      for (let n = 0; n < many; n++) {
+        context.log.info(`line ${n}`);
+        if (n % 500 === 0) await context.step(`step ${n}`, () => n);
+      }
+    });
+    expect(job.state).toBe("completed");
+    expect(logs.map(({ message }) => message)).toEqual(Array.from({ length: many }, (_, n) => `line ${n}`));
+    // Each batch is timed against its own arrival, so neighbours may differ by the time a batch takes; the order is that of seq.
+    expect(logs.at(-1)!.at.getTime()).toBeGreaterThanOrEqual(logs[0]!.at.getTime());
+  });
+
+  it("is durable after flush(), while the job goes on", async () => {
+    let release = () => {};
+    const held = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    const seen: string[] = [];
+    await run(async (job) => {
+      job.log.info("said");
+      await job.flush();
+      seen.push(...(await readLogs(job.id)).map(({ message }) => message));
+      release();
+      await held;
+    });
+    expect(seen).toEqual(["said"]);
+  });
+
+  it("of more than 16 KB is cut, says how much is missing, and cuts no character in two", async () => {
+    const { logs } = await run((job) => {
+      job.log.info("x".repeat(20_000));
+      job.log.info("🐘".repeat(10_000));
+    });
+    for (const { message } of logs) {
+      expect(message.length).toBeLessThanOrEqual(16 * 1024);
+      expect(message).toMatch(/^(x+|(🐘)+)… \(\d+ more\)$/u);
+    }
+  });
+
+  it("with a NUL or half a surrogate pair is stored, and so is its data", async () => {
+    const { logs } = await run((job) => {
+      job.log.info("a\u0000b \ud83d.", { text: "a\u0000b", half: "\ud83d.", ["k\u0000"]: 1 });
+      job.log.info("beside it");
+    });
+    expect(logs.map(({ message }) => message)).toEqual(["a\u2400b \ufffd.", "beside it"]);
+    expect(Object.keys(logs[0]!.data!)).toHaveLength(3);
+    expect(JSON.stringify(logs[0]!.data)).not.toMatch(/\\u0000|\\ud83d/);
+  });
+
+  const circular: Record<string, unknown> = { name: "circle" };
+  circular.self = circular;
+  const odd: [string, Record<string, unknown>, unknown][] = [
+    ["a bigint", { size: 2n ** 70n }, { size: "1180591620717411303424" }],
+    ["a Date", { at: new Date(0) }, { at: "1970-01-01T00:00:00.000Z" }],
+    ["an error among them", { error: new Error("x") }, { error: {} }],
+    ["nothing", { gone: undefined }, {}],
+    ["text that looks like an escape", { pattern: "\\u0000 and \\ud83d" }, { pattern: "\\u0000 and \\ud83d" }],
+    ["a backslash before a NUL", { path: "C:\\\u0000" }, { path: "C:\\\u2400" }],
+    ["a key like any other", JSON.parse('{"__proto__": 1}'), JSON.parse('{"__proto__": 1}')],
+    ["itself within", circular, { unreadable: expect.any(String) }],
+    ["more than 16 KB", { big: "x".repeat(20_000) }, { dropped: "larger than 16384 bytes", bytes: 20_010 }],
+  ];
+  it.each(odd)("can have data with %s", async (_, data, stored) => {
+    const { job, logs } = await run((context) => context.log.info("see", data));
+    expect(job.failure).toBeNull();
+    expect(logs[0]!.data).toEqual(stored);
+  });
+
+  it("has the digits of a secret hidden in data without spoiling the rest", async () => {
+    const { job, logs } = await run((context) => {
+      context.secret("1234567890");
+      context.secret("n12345678");
+      context.log.info("see", { phone: 1234567890, list: [11234567890, 5], text: "\n12345678", flag: true });
+    });
+    expect(job.failure).toBeNull();
+    expect(logs[0]!.data).toMatchObject({ phone: "***", list: [expect.anything(), 5], flag: true });
+    expect(JSON.stringify(logs[0]!.data)).not.toContain("1234567890");
+  });
+
+  it("that is no text is written as one", async () => {
+    const { logs } = await run((job) => {
+      for (const message of [42, null, undefined, { a: 1 }]) job.log.info(message as never);
+    });
+    expect(logs.map(({ message }) => message)).toEqual(["42", "null", "undefined", "[object Object]"]);
+  });
+});
+
+describe("progress", () => {
+  it("is on the job as a fraction or as done of total, with its sentence and its time", async () => {
+    const fraction = await run((job) => job.progress(0.25, "a quarter"));
+    expect(fraction.job.progress).toMatchObject({ fraction: 0.25, sentence: "a quarter", at: expect.any(String) });
+    const done = await run((job) => job.progress({ done: 3, total: 12 }));
+    expect(done.job.progress).toMatchObject({ done: 3, total: 12 });
+    expect(done.job.progress).not.toHaveProperty("sentence");
+  });
+
+  it("of a step's handle is that of the job", async () => {
+    const { job } = await run((context) => context.step("one", (step) => step.progress(1, "all")));
+    expect(job.progress).toMatchObject({ fraction: 1, sentence: "all" });
+  });
+
+  it("stays within 0 and 1", async () => {
+    expect((await run((job) => job.progress(17))).job.progress).toMatchObject({ fraction: 1 });
+    expect((await run((job) => job.progress(-3))).job.progress).toMatchObject({ fraction: 0 });
+  });
+
+  it.each([
+    ["NaN", Number.NaN],
+    ["0 of NaN", { done: 0, total: Number.NaN }],
+    ["3 of undefined", { done: 3 / (undefined as unknown as number), total: 5 }],
+  ])("that is %s does not replace what was known", async (_, value) => {
+    const { job } = await run((context) => {
+      context.progress(0.5);
+      context.progress(value);
+    });
+    expect(job.state).toBe("completed");
+    expect(job.progress).toMatchObject({ fraction: 0.5 });
+  });
+
+  it("said ten thousand times ends with the last one stored", async () => {
+    const { job } = await run(async (context) => {
+      for (let n = 1; n <= 10_000; n++) context.progress({ done: n, total: 10_000 }, `${n} of 10000`);
+    });
+    expect(job.progress).toMatchObject({ done: 10_000, total: 10_000, sentence: "10000 of 10000" });
+  });
+
+  it("is kept when the job goes on in another attempt", async () => {
+    const seen: unknown[] = [];
+    const { job } = await run(
+      async (context) => {
+        if (context.attempt === 1) {
+          context.progress(0.75, "nearly");
+          throw new Error("again");
+        }
+        seen.push((await stillwake.get(context.id)).progress);
+      },
+      { pipeline: { retry: { attempts: 2, first: "1ms" } } },
+    );
+    expect(job.state).toBe("completed");
+    expect(seen).toEqual([expect.objectContaining({ fraction: 0.75, sentence: "nearly" })]);
+  });
+});
+
+describe("the journal", () => {
+  beforeEach(() => void vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] }));
+  afterEach(() => void vi.useRealTimers());
+
+  it("passes progress on when it moved by a hundredth, or when half a second has passed, and the last one at the end", () => {
+    const { journal, said } = open();
+    const progress = () => said.flatMap((one) => (one.progress ? [one.progress.fraction] : []));
+    journal.progress({ fraction: 0 });
+    journal.progress({ fraction: 0.004 });
+    journal.progress({ fraction: 0.008 });
+    expect(progress()).toEqual([0]);
+    journal.progress({ fraction: 0.0101 });
+    expect(progress()).toEqual([0, 0.0101]);
+    journal.progress({ fraction: 0.012 });
+    vi.advanceTimersByTime(499);
+    expect(progress()).toEqual([0, 0.0101]);
+    vi.advanceTimersByTime(1);
+    expect(progress()).toEqual([0, 0.0101, 0.012]);
+    vi.advanceTimersByTime(500);
+    journal.progress({ fraction: 0.013 });
+    expect(progress()).toEqual([0, 0.0101, 0.012, 0.013]);
+    journal.progress({ fraction: 0.014 });
+    journal.close();
+    expect(progress()).toEqual([0, 0.0101, 0.012, 0.013, 0.014]);
+    vi.advanceTimersByTime(5000);
+    expect(progress()).toHaveLength(5);
+  });
+
+  it("passes a step back on as well: a stage that begins anew is no standstill", () => {
+    const { journal, said } = open();
+    journal.progress({ fraction: 0.9 });
+    journal.progress({ fraction: 0.1 });
+    expect(said.map(({ progress }) => progress?.fraction)).toEqual([0.9, 0.1]);
+  });
+
+  it("passes ten thousand steps of progress within one moment on as a hundred", () => {
+    const { journal, said } = open();
+    for (let done = 0; done <= 10_000; done++) journal.progress({ done, total: 10_000 });
+    journal.close();
+    expect(said.length).toBeGreaterThanOrEqual(99);
+    expect(said.length).toBeLessThanOrEqual(102);
+    expect(said.at(-1)!.progress).toEqual({ done: 10_000, total: 10_000 });
+    recordFigure("progress writes for 10,000 calls within one moment", said.length);
+  });
+
+  it("gathers lines for a moment, in order, before those of the progress that follows them", () => {
+    const { journal, said } = open({ lingerMs: 20 });
+    journal.write("info", "one");
+    journal.write("info", "two");
+    expect(said).toEqual([]);
+    vi.advanceTimersByTime(20);
+    expect(said.map(({ lines }) => lines.map(({ message }) => message))).toEqual([["one", "two"]]);
+    journal.write("info", "three");
+    journal.progress({ fraction: 0.5 });
+    expect(said[1]).toMatchObject({ lines: [{ message: "three" }], progress: { fraction: 0.5 } });
+    vi.advanceTimersByTime(1000);
+    expect(said).toHaveLength(2);
+  });
+
+  it("does not wait with 64 KB in hand", () => {
+    const { journal, said } = open({ lingerMs: 1000 });
+    for (let n = 0; n < 5; n++) journal.write("info", "x".repeat(16_000));
+    expect(said.length).toBeGreaterThanOrEqual(1);
+  });
+
+  it("past the job's budget keeps only the last 200 lines, behind a marker that counts the others", () => {
+    const { journal, said } = open({ budget: 10 * 100 });
+    for (let n = 0; n < 1000; n++) journal.write("info", `${n}`.padEnd(36));
+    const before = said.flatMap(({ lines }) => lines).length;
+    expect(before).toBe(10);
+    journal.close();
+    const lines = said.flatMap((one) => one.lines);
+    expect(lines).toHaveLength(10 + 1 + 200);
+    expect(lines[10]).toMatchObject({ level: "warning", message: "… 790 lines left out: the job's log is full" });
+    expect(lines.slice(11).map(({ message }) => Number(message))).toEqual(
+      Array.from({ length: 200 }, (_, n) => 800 + n),
+    );
+  });
+
+  it("counts the data of a line as part of the budget", () => {
+    const { journal, said } = open({ budget: 50_000 });
+    for (let n = 0; n < 100; n++) journal.write("info", "small", undefined, { big: "x".repeat(10_000) });
+    expect(said.flatMap(({ lines }) => lines).length).toBeLessThan(10);
+  });
+
+  it("says nothing after it was closed", () => {
+    const { journal, said } = open({ lingerMs: 20 });
+    journal.write("info", "last");
+    journal.close();
+    journal.write("info", "late");
+    journal.progress({ fraction: 1 });
+    journal.close();
+    vi.advanceTimersByTime(5000);
+    expect(said.map(({ lines }) => lines.map(({ message }) => message))).toEqual([["last"]]);
+  });
+});
+
+describe("lines of many jobs", () => {
+  it("do not mix, and each job's come in its own order", async () => {
+    const chatter = pipeline<number>("chatter");
+    const ids = await stillwake.enqueueMany(
+      chatter,
+      Array.from({ length: 20 }, (_, n) => n),
+    );
+    const code = implement(chatter, async (job, n) => {
+      for (let line = 0; line < 50; line++) {
+        job.log.info(`${n}.${line}`);
+        if (line % 10 === 0) await job.step(`${line}`, () => null);
+      }
+    });
+    await start([code], { slots: 20 });
+    for (const [n, { id }] of ids.entries()) {
+      await until(id);
+      expect((await readLogs(id)).map(({ message }) => message)).toEqual(
+        Array.from({ length: 50 }, (_, line) => `${n}.${line}`),
+      );
+    }
+  });
+});
+
+/** A journal and what it hands over. */
+function open({ lingerMs = 0, budget }: { lingerMs?: number; budget?: number } = {}) {
+  const said: { lines: LogLine[]; progress?: Progress | undefined }[] = [];
+  const port = { log: (lines: LogLine[], progress?: Progress) => void said.push({ lines, progress }) } as Port;
+  const journal = new Journal({ port, redactor: new Redactor(), lingerMs, ...(budget !== undefined && { budget }) });
+  return { journal, said };
+}

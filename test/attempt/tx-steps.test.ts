@@ -1,0 +1,334 @@
+// Steps inside the user's own transaction: rows and checkpoint commit together or not at all, whatever library opened it, whatever breaks.
+import { sql } from "drizzle-orm";
+import { drizzle } from "drizzle-orm/node-postgres";
+import { Kysely, PostgresDialect } from "kysely";
+import pg from "pg";
+import postgres from "postgres";
+import { afterAll, beforeAll, describe, expect, expectTypeOf, it } from "vitest";
+import type { Transaction } from "../../src/db/transaction.ts";
+import { faultProxy, waitFor } from "../../src/testing/index.ts";
+import type { JobContext, StepHandle } from "../../src/worker/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { type Library, libraries, type Opened } from "../support/database/transaction-libraries.ts";
+import { recordFigure } from "../support/figures.ts";
+import { rig } from "../support/processes/in-process.ts";
+
+const database = await freshDatabase();
+const { run, query, checkpoints, attempts, logs: readLogs } = rig(database);
+const twice = { retry: { attempts: 2, first: "1ms", most: "1ms" } };
+let nextRow = 1;
+
+beforeAll(() => query("create table own_rows (id integer primary key)"));
+
+const rowIsThere = async (id: number) => (await query("select from own_rows where id = $1", [id])).length === 1;
+
+/** The attempt is taken over by nobody yet, but its lease is gone: as after an expiry that somebody else has noticed. */
+const takeLease = (job: string) =>
+  query("select stillwake.recover_lease(l, 1000) from stillwake.leases l where $1 = any (l.job_ids)", [job]);
+
+/** As a user writes it: the library's own way to run a function in a transaction, handed to job.tx(). */
+function insertIn<T>(
+  library: Opened,
+  job: JobContext,
+  row: number,
+  then: (step: StepHandle) => T | Promise<T>,
+): Promise<T> {
+  let insert: (id: number) => Promise<unknown> = async () => {};
+  const begin = (work: (tx: Transaction) => Promise<unknown>) =>
+    library.transaction((tx, insertRow) => {
+      insert = insertRow;
+      return work(tx);
+    });
+  return job.tx("insert", { start: "Inserting...", end: "Inserted" }, begin, async (_, step) => {
+    await insert(row);
+    return then(step);
+  });
+}
+
+describe.each(libraries)("in a transaction of $name", ({ open }) => {
+  let library: Opened;
+  beforeAll(async () => {
+    library = await open(database.url);
+  });
+  afterAll(() => library?.close());
+
+  it("the row and the checkpoint commit together, nobody sees either before, and a second attempt finds it done", async () => {
+    const row = nextRow++;
+    const before: unknown[] = [];
+    const seen: unknown[] = [];
+    let calls = 0;
+    const { job, id, logs } = await run(
+      async (context) => {
+        const result = await insertIn(library, context, row, async () => {
+          calls += 1;
+          before.push(await rowIsThere(row), await checkpoints(context.id));
+          return { at: new Date(5), size: 7n };
+        });
+        seen.push(result, await rowIsThere(row));
+        if (context.attempt === 1) throw new Error("after the step");
+      },
+      { pipeline: twice },
+    );
+    expect(job).toMatchObject({ state: "completed", attempt: 2 });
+    expect(before).toEqual([false, []]);
+    expect(calls).toBe(1);
+    expect(seen).toEqual([{ at: new Date(5), size: 7n }, true, { at: new Date(5), size: 7n }, true]);
+    expect(await checkpoints(id)).toMatchObject([{ step: "insert", epoch: "1" }]);
+    expect(logs.map(({ message }) => message)).toEqual(["Inserting...", "Inserted", "after the step"]);
+  });
+
+  it("a throw rolls both back, and the next attempt does it again", async () => {
+    const row = nextRow++;
+    const left: unknown[] = [];
+    const { job, id } = await run(
+      async (context) => {
+        if (context.attempt === 2) left.push(await rowIsThere(row), await checkpoints(context.id));
+        await insertIn(library, context, row, () => {
+          if (context.attempt === 1) throw new Error("changed my mind");
+        });
+      },
+      { pipeline: twice },
+    );
+    expect(left).toEqual([false, []]);
+    expect(job).toMatchObject({ state: "completed", attempt: 2 });
+    expect(await rowIsThere(row)).toBe(true);
+    expect((await attempts(id))[0]!.failure).toMatchObject({ message: "changed my mind", step: "insert" });
+  });
+
+  it("an attempt whose lease was taken cannot commit", async () => {
+    const row = nextRow++;
+    let calls = 0;
+    const left: unknown[] = [];
+    const { job, id, events } = await run(
+      async (context) => {
+        if (context.attempt === 2) left.push(await rowIsThere(row), await checkpoints(context.id));
+        await insertIn(library, context, row, async () => {
+          calls += 1;
+          if (context.attempt === 1) await takeLease(context.id);
+        });
+      },
+      { worker: { lease: "1h", slots: 1, poll: "20ms" } },
+    );
+    expect(job).toMatchObject({ state: "completed", attempt: 2, crashes: 1 });
+    expect(left).toEqual([false, []]);
+    expect(calls).toBe(2);
+    expect(await rowIsThere(row)).toBe(true);
+    expect(events.filter(({ kind }) => kind === "write.refused").length).toBeGreaterThan(0);
+    expect((await attempts(id)).map(({ outcome }) => outcome)).toEqual(["lost", "completed"]);
+    expect((await readLogs(id)).filter(({ epoch, level }) => epoch === "1" && level === "error")).toEqual([]);
+  });
+});
+
+/** As a careful user opens a pool: a connection that breaks is no reason to die. */
+function poolAt(url: string): pg.Pool {
+  const pool = new pg.Pool({ connectionString: url });
+  pool.on("error", () => {});
+  pool.on("connect", (client) => client.on("error", () => {}));
+  return pool;
+}
+
+/** Opened so that a broken connection does not end the process. Prisma is not among them: it cannot be closed after one. */
+const breaking: Library[] = [
+  ...libraries.filter(({ name }) => name === "Knex"),
+  {
+    name: "postgres.js",
+    async open(url) {
+      const db = postgres(url, { onnotice: () => {} });
+      const transaction: Opened["transaction"] = (work) =>
+        db.begin((tx) => work(tx, async (id) => tx`insert into own_rows values (${id})`)) as never;
+      return { transaction, close: () => db.end({ timeout: 0 }) };
+    },
+  },
+  {
+    name: "Drizzle",
+    async open(url) {
+      const pool = poolAt(url);
+      const transaction: Opened["transaction"] = (work) =>
+        drizzle(pool).transaction((tx) => work(tx, (id) => tx.execute(sql`insert into own_rows values (${id})`)));
+      return { transaction, close: () => pool.end() };
+    },
+  },
+  {
+    name: "Kysely",
+    async open(url) {
+      const db = new Kysely<{ own_rows: { id: number } }>({ dialect: new PostgresDialect({ pool: poolAt(url) }) });
+      const transaction: Opened["transaction"] = (work) =>
+        db.transaction().execute((tx) => work(tx, (id) => tx.insertInto("own_rows").values({ id }).execute()));
+      return { transaction, close: () => db.destroy() };
+    },
+  },
+];
+
+let counted = 0;
+
+describe("when the answer to COMMIT is lost", () => {
+  it.each(breaking)("$name: the step is done, in the same attempt, once", async ({ open }) => {
+    await using proxy = await faultProxy(database.url);
+    const library = await open(proxy.url);
+    const row = nextRow++;
+    let calls = 0;
+    const cut = proxy.cutAfterServerReceives((sent) => /commit/i.test(sent.toString("latin1")));
+    const { job, id } = await run(
+      (context) =>
+        insertIn(library, context, row, () => {
+          calls += 1;
+          return "inserted";
+        }),
+      { pipeline: { retry: { attempts: 1 } } },
+    );
+    await cut;
+    await library.close();
+    expect(job).toMatchObject({ state: "completed", output: "inserted", attempt: 1, failure: null });
+    expect(calls).toBe(1);
+    expect(await rowIsThere(row)).toBe(true);
+    expect(await checkpoints(id)).toHaveLength(1);
+    counted += 1;
+  });
+
+  it("pg.Pool: the step is done, in the same attempt, once, and the broken connection is not used again", async () => {
+    await using proxy = await faultProxy(database.url);
+    const pool = new pg.Pool({ connectionString: proxy.url, max: 1 });
+    pool.on("error", () => {});
+    const rows = [nextRow++, nextRow++];
+    const cut = proxy.cutAfterServerReceives((sent) => /commit/i.test(sent.toString("latin1")));
+    const { job, id } = await run(
+      async (context) => {
+        for (const row of rows) {
+          await context.tx(`insert ${row}`, {}, pool, async (tx) => {
+            expectTypeOf(tx).toEqualTypeOf<pg.PoolClient>();
+            await tx.query("insert into own_rows values ($1)", [row]);
+          });
+        }
+      },
+      { pipeline: { retry: { attempts: 1 } } },
+    );
+    await cut;
+    await pool.end();
+    expect(job).toMatchObject({ state: "completed", attempt: 1, failure: null });
+    for (const row of rows) expect(await rowIsThere(row)).toBe(true);
+    expect(await checkpoints(id)).toHaveLength(2);
+    counted += 1;
+    recordFigure(
+      "transactions counted once although the answer to COMMIT was lost",
+      counted,
+      "",
+      "of as many libraries",
+    );
+  });
+
+  it("and COMMIT never arrived, the step is not done and the next attempt does it", async () => {
+    await using proxy = await faultProxy(database.url);
+    const pool = new pg.Pool({ connectionString: proxy.url, max: 1 });
+    pool.on("error", () => {});
+    const row = nextRow++;
+    let calls = 0;
+    const { job } = await run(
+      (context) =>
+        context.tx("insert", {}, pool, async (tx) => {
+          calls += 1;
+          await tx.query("insert into own_rows values ($1)", [row]);
+          if (calls === 1) proxy.reset();
+        }),
+      { pipeline: twice },
+    );
+    await pool.end();
+    expect(job).toMatchObject({ state: "completed", attempt: 2 });
+    expect(calls).toBe(2);
+    expect(await rowIsThere(row)).toBe(true);
+  });
+});
+
+describe("a transaction whose connection breaks while the step thinks", () => {
+  it("fails the attempt and not the process", async () => {
+    await using proxy = await faultProxy(database.url);
+    const pool = new pg.Pool({ connectionString: proxy.url, max: 1 });
+    pool.on("error", () => {});
+    const row = nextRow++;
+    let calls = 0;
+    const { job, id } = await run(
+      (context) =>
+        context.tx("insert", {}, pool, async (tx) => {
+          calls += 1;
+          await tx.query("insert into own_rows values ($1)", [row]);
+          if (calls > 1) return;
+          proxy.reset();
+          await waitFor(async () => proxy.connections() === 0);
+          // No statement is in flight when it breaks: the connection has nobody to tell but its listeners.
+          await new Promise((resolve) => setImmediate(resolve));
+        }),
+      { pipeline: twice },
+    );
+    await pool.end();
+    expect(job).toMatchObject({ state: "completed", attempt: 2 });
+    expect(await rowIsThere(row)).toBe(true);
+    expect((await attempts(id))[0]!.outcome).toBe("failed");
+  });
+});
+
+describe("a transaction step", () => {
+  it("that is done by another connection meanwhile is not done twice: its own rows are rolled back", async () => {
+    const pool = new pg.Pool({ connectionString: database.url, max: 2 });
+    const row = nextRow++;
+    const { job, id } = await run((context) =>
+      context.tx("insert", {}, pool, async (tx) => {
+        await tx.query("insert into own_rows values ($1)", [row]);
+        await query(
+          "insert into stillwake.checkpoints (job_id, step, epoch, saved_at, output) values ($1, 'insert', 1, now(), to_jsonb('first'::text))",
+          [context.id],
+        );
+        return "second";
+      }),
+    );
+    await pool.end();
+    expect(job).toMatchObject({ state: "completed", output: "first" });
+    expect(await rowIsThere(row)).toBe(false);
+    expect(await checkpoints(id)).toHaveLength(1);
+  });
+
+  it("whose result cannot be kept commits nothing", async () => {
+    const pool = new pg.Pool({ connectionString: database.url, max: 2 });
+    const row = nextRow++;
+    const { job } = await run((context) =>
+      context.tx("insert", {}, pool, async (tx) => {
+        await tx.query("insert into own_rows values ($1)", [row]);
+        return new Map();
+      }),
+    );
+    expect(job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "INVALID_INPUT", step: "insert" } });
+    expect(await rowIsThere(row)).toBe(false);
+    expect(pool.idleCount).toBe(pool.totalCount);
+    await pool.end();
+  });
+
+  it("that is given no transaction is refused with the libraries that can open one", async () => {
+    const { job } = await run((context) =>
+      context.tx("insert", {}, (async (work: (tx: unknown) => Promise<unknown>) => work({})) as never, () => 1),
+    );
+    expect(job.failure).toMatchObject({ code: "INVALID_INPUT", message: expect.stringContaining("Kysely") });
+  });
+
+  it("keeps its limits and its tries as any step does", async () => {
+    const pool = new pg.Pool({ connectionString: database.url, max: 2 });
+    const row = nextRow++;
+    let tries = 0;
+    const { job, logs } = await run(
+      (context) =>
+        context.tx("insert", { retry: { attempts: 3, first: "1ms" }, timeout: "100ms" }, pool, async (tx, step) => {
+          tries += 1;
+          await tx.query("insert into own_rows values ($1)", [row]);
+          if (tries === 1) throw new Error("flaky");
+          if (tries === 2)
+            await new Promise((_, reject) => step.signal.addEventListener("abort", () => reject(step.signal.reason)));
+          return tries;
+        }),
+      { pipeline: { retry: { attempts: 1 } } },
+    );
+    await pool.end();
+    expect(job).toMatchObject({ state: "completed", attempt: 1, output: 3 });
+    expect(logs.map(({ message }) => message.replace(/again in .*/, "…"))).toEqual([
+      "flaky (try 1 of 3, …",
+      'Step "insert" was still running after 100 ms (try 2 of 3, …',
+    ]);
+    expect(await rowIsThere(row)).toBe(true);
+  });
+});

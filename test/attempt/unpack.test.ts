@@ -1,0 +1,406 @@
+// Archives that somebody else made. After each hostile one the whole neighbourhood of the target is looked at: whatever appears or changes
+// outside of it, and any link within, counts as an escape.
+import { execFileSync } from "node:child_process";
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import zlib from "node:zlib";
+import { afterAll, beforeEach, describe, expect, it } from "vitest";
+import { type UnpackLimits, unpack } from "../../src/worker/archive/unpack.ts";
+import { fatHeader, type Item, overlapping, tar, zip } from "../support/fakes/archives.ts";
+import { recordFigure } from "../support/figures.ts";
+
+const home = fs.mkdtempSync(path.join(fs.realpathSync(os.tmpdir()), "stillwake-unpack-"));
+let neighbourhood: string;
+let into: string;
+let numbers = 0;
+let escapes = 0;
+let hostile = 0;
+
+beforeEach(() => {
+  neighbourhood = path.join(home, String(++numbers));
+  into = path.join(neighbourhood, "inner/into");
+  fs.mkdirSync(path.dirname(into), { recursive: true });
+  fs.writeFileSync(path.join(neighbourhood, "precious"), "precious");
+});
+afterAll(() => {
+  recordFigure("T57: escapes", escapes, "", `${hostile} hostile archives`);
+  fs.rmSync(home, { recursive: true, force: true });
+});
+
+const formats = {
+  zip: (items: Item[]) => zip(items),
+  tar: (items: Item[]) => tar(items),
+  "tar.gz": (items: Item[]) => zlib.gzipSync(tar(items)),
+};
+type Format = keyof typeof formats;
+const both = ["zip", "tar"] as const;
+const all = ["zip", "tar", "tar.gz"] as const;
+
+function pack(format: Format, items: Item[] | Buffer): string {
+  const archive = path.join(home, `archive-${++numbers}`);
+  fs.writeFileSync(archive, Buffer.isBuffer(items) ? items : formats[format](items));
+  return archive;
+}
+
+/** What is there now, files with their content and links with their target; what lies in the target is left out. */
+function outside(): Record<string, string> {
+  const entries = fs.readdirSync(neighbourhood, { recursive: true, withFileTypes: true });
+  const places = entries
+    .map((entry) => path.join(entry.parentPath, entry.name))
+    .filter((place) => !place.startsWith(into));
+  const look = (place: string) =>
+    fs.lstatSync(place).isFile() ? fs.readFileSync(place, "utf8") : fs.lstatSync(place).mode.toString(8);
+  return Object.fromEntries(
+    [...places, "/tmp/stillwake-escape", "/stillwake-escape"]
+      .filter(fs.existsSync)
+      .map((place) => [place, look(place)]),
+  );
+}
+
+/** Unpacks, counts escapes, and says what became of it. */
+async function attack(archive: string, limits: Partial<UnpackLimits> = {}) {
+  const before = outside();
+  const result = await unpack(archive, into, limits).then(
+    (unpacked) => ({ unpacked, code: undefined, message: undefined }),
+    (error) => ({ unpacked: undefined, code: error.code, message: error.message }),
+  );
+  const after = outside();
+  const links = fs.existsSync(into) ? tree().filter((name) => !/[df]$/.test(name)) : [];
+  hostile++;
+  if (JSON.stringify(before) !== JSON.stringify(after) || links.length > 0) escapes++;
+  expect(after).toEqual(before);
+  expect(links).toEqual([]);
+  return result;
+}
+
+/** Names in the target, each with a letter for its kind. */
+function tree(): string[] {
+  const entries = fs.readdirSync(into, { recursive: true, withFileTypes: true });
+  return entries
+    .map(
+      (entry) =>
+        `${path.relative(into, path.join(entry.parentPath, entry.name))} ${entry.isDirectory() ? "d" : entry.isFile() ? "f" : "?"}`,
+    )
+    .sort();
+}
+
+describe.each(all)("a .%s", (format) => {
+  it("comes out as it went in, for its owner only, with the right to execute kept", async () => {
+    const large = Buffer.alloc(700_000, "content ");
+    const items: Item[] = [
+      { name: "./", type: "5" },
+      { name: "dir/", type: "5" },
+      { name: "dir/a.txt", content: "hello", mode: 0o644 },
+      { name: "./dir/run.sh", content: "#!/bin/sh", mode: 0o4777 },
+      { name: "new/deep/large.bin", content: large },
+      { name: "empty", content: "" },
+      { name: "ünï/文.txt", content: "x" },
+    ];
+    const unpacked = await unpack(pack(format, items), into);
+    expect(unpacked).toEqual({ files: 5, bytes: large.length + 15, skipped: [] });
+    expect(tree()).toEqual(
+      [
+        "dir d",
+        "dir/a.txt f",
+        "dir/run.sh f",
+        "empty f",
+        "new d",
+        "new/deep d",
+        "new/deep/large.bin f",
+        "ünï d",
+        "ünï/文.txt f",
+      ].sort(),
+    );
+    expect(fs.readFileSync(path.join(into, "new/deep/large.bin")).equals(large)).toBe(true);
+    const modes = ["", "dir", "dir/a.txt", "dir/run.sh"].map(
+      (name) => fs.statSync(path.join(into, name)).mode & 0o7777,
+    );
+    expect(modes).toEqual([0o700, 0o700, 0o600, 0o700]);
+  });
+
+  it("is told by its content, into an empty directory, and not into one that is in use", async () => {
+    const archive = pack(format, [{ name: "a", content: "x" }]);
+    fs.mkdirSync(into);
+    expect(await unpack(archive, into)).toMatchObject({ files: 1 });
+    await expect(unpack(archive, into)).rejects.toMatchObject({ code: "INVALID_INPUT", field: "into" });
+    expect(tree()).toEqual(["a f"]);
+    fs.mkdirSync(`${into}-empty`);
+    fs.symlinkSync(`${into}-empty`, `${into}-link`);
+    await expect(unpack(archive, `${into}-link`)).rejects.toMatchObject({ code: "INVALID_INPUT" });
+  });
+
+  it("that is cut off or damaged leaves nothing", async () => {
+    const whole = formats[format]([
+      { name: "dir/first", content: "x".repeat(5000) },
+      { name: "second", content: Buffer.from(Array.from({ length: 5000 }, (_, i) => (i * i) % 251)) },
+    ]);
+    const damaged = Buffer.from(whole);
+    const at = format === "tar" ? 512 + 5120 + 10 : Math.floor(whole.length / 2);
+    damaged[at]! ^= 0xff;
+    for (const bytes of [damaged, whole.subarray(0, format === "tar" ? 7000 : whole.length - 20)]) {
+      await expect(unpack(pack(format, bytes), into)).rejects.toMatchObject({
+        code: "BROKEN_ARCHIVE",
+        remedy: expect.any(String),
+      });
+      expect(fs.existsSync(into)).toBe(false);
+    }
+  });
+
+  it("is given up with the signal", async () => {
+    const archive = pack(format, [{ name: "a", content: "x".repeat(100_000) }]);
+    await expect(unpack(archive, into, {}, AbortSignal.abort(new Error("enough")))).rejects.toThrow("enough");
+    expect(fs.existsSync(into)).toBe(false);
+  });
+});
+
+describe.each(both)("T57: a hostile .%s", (format) => {
+  it.each([
+    ["../stillwake-escape"],
+    ["a/../../stillwake-escape"],
+    ["a/b/../../../../precious"],
+    [".."],
+    ["/tmp/stillwake-escape"],
+    ["//tmp/stillwake-escape"],
+    ["..\\stillwake-escape"],
+    ["a\\b"],
+    ["C:stillwake-escape"],
+    ["c:/stillwake-escape"],
+  ])("with the name %s is refused as a whole", async (name) => {
+    const { code } = await attack(
+      pack(format, [
+        { name: "good", content: "x" },
+        { name, content: "evil" },
+      ]),
+    );
+    expect(code).toBe("UNSAFE_ARCHIVE");
+    expect(fs.existsSync(into)).toBe(false);
+    // The same in a directory, and in a link that would not be made anyway.
+    expect((await attack(pack(format, [{ name: `${name}/`, type: "5" }]))).code).toBe("UNSAFE_ARCHIVE");
+    expect((await attack(pack(format, [{ name, type: "2", link: "x" }]))).code).toBe("UNSAFE_ARCHIVE");
+  });
+
+  it("with links, devices and pipes comes out without them, and names them", async () => {
+    const specials: Item[] = [
+      { name: "soft", type: "2", link: "../../precious" },
+      ...(format === "tar" ? [{ name: "hard", type: "1", link: "../../precious" }] : []),
+      { name: "tty", type: "3" },
+      { name: "disk", type: "4" },
+      { name: "pipe", type: "6" },
+    ];
+    const { unpacked } = await attack(
+      pack(format, [...specials, { name: "good", content: "x" }, { name: "line\nbreak", content: "x" }]),
+    );
+    expect(tree()).toEqual(["good f"]);
+    expect(unpacked).toMatchObject({ files: 1, bytes: 1 });
+    const why: Record<string, string> = { soft: "link", hard: "link", tty: "device", disk: "device", pipe: "pipe" };
+    expect(unpacked?.skipped).toEqual([
+      ...specials.map(({ name }) => ({ name, why: `it is a ${why[name]}` })),
+      { name: "line\nbreak", why: "its name has control characters" },
+    ]);
+  });
+
+  it.each<[what: string, items: Item[]]>([
+    [
+      "writes through a link to a directory",
+      [
+        { name: "out", type: "2", link: "../.." },
+        { name: "out/precious", content: "evil" },
+      ],
+    ],
+    [
+      "writes through a link to a file",
+      [
+        { name: "out", type: "2", link: "../../precious" },
+        { name: "out", content: "evil" },
+      ],
+    ],
+    [
+      "makes a directory of a link",
+      [
+        { name: "out", type: "2", link: "../.." },
+        { name: "out/", type: "5" },
+        { name: "out/precious", content: "evil" },
+      ],
+    ],
+    [
+      "replaces a directory by a link",
+      [
+        { name: "dir/", type: "5" },
+        { name: "dir", type: "2", link: "../.." },
+        { name: "dir/precious", content: "evil" },
+      ],
+    ],
+    [
+      "has a name twice",
+      [
+        { name: "a", content: "1" },
+        { name: "a", content: "2" },
+      ],
+    ],
+    [
+      "has a file under a file",
+      [
+        { name: "a", content: "1" },
+        { name: "a/b", content: "2" },
+      ],
+    ],
+    [
+      "has names that differ by case",
+      [
+        { name: "Readme", content: "1" },
+        { name: "README", content: "2" },
+      ],
+    ],
+    [
+      "has directories that differ by case",
+      [
+        { name: "src/a", content: "1" },
+        { name: "SRC/b", content: "2" },
+      ],
+    ],
+    [
+      "hides a link behind case",
+      [
+        { name: "OUT", type: "2", link: "../.." },
+        { name: "out/precious", content: "evil" },
+      ],
+    ],
+    [
+      "has names that differ by Unicode's form",
+      [
+        { name: "caf\u00e9", content: "1" },
+        { name: "cafe\u0301", content: "2" },
+      ],
+    ],
+    [
+      "has names that meet in upper case only",
+      [
+        { name: "stra\u00dfe", content: "1" },
+        { name: "STRASSE", content: "2" },
+      ],
+    ],
+    [
+      "has names that meet in lower case only",
+      [
+        { name: "\u03f4", content: "1" },
+        { name: "\u03b8", content: "2" },
+      ],
+    ],
+  ])("that %s is refused as a whole", async (_, items) => {
+    expect((await attack(pack(format, items))).code).toBe("UNSAFE_ARCHIVE");
+    expect(fs.existsSync(into)).toBe(false);
+  });
+
+  it("that is too much is stopped on the way", async () => {
+    const many = Array.from({ length: 11 }, (_, i) => ({ name: `f${i}`, content: "x".repeat(10) }));
+    const deep = [{ name: `${"d/".repeat(65)}f`, content: "x" }];
+    const cases: [Item[], Partial<UnpackLimits>, string][] = [
+      [many, { maxFiles: 10 }, "more than 10 entries"],
+      [many, { maxBytes: 109 }, "more than 109 bytes"],
+      [deep, {}, "more than 64 directories"],
+      [many.map(({ name }) => ({ name, type: "2", link: "x" })), { maxFiles: 10 }, "more than 10 entries"],
+    ];
+    for (const [items, limits, says] of cases) {
+      const { code, message } = await attack(pack(format, items), limits);
+      expect({ code, message }).toEqual({ code: "ARCHIVE_TOO_LARGE", message: expect.stringContaining(says) });
+      expect(fs.existsSync(into)).toBe(false);
+    }
+    expect((await attack(pack(format, many), { maxFiles: 11, maxBytes: 110 })).unpacked).toMatchObject({
+      files: 11,
+      bytes: 110,
+    });
+  });
+
+  it.each([["x".repeat(256)], ["x".repeat(200).concat("/").repeat(6)]])(
+    "with a name that no disk takes is refused",
+    async (name) => {
+      const { code } = await attack(pack(format, [{ name: `${name}y`, content: "x" }]));
+      expect(code).toBe("UNSAFE_ARCHIVE");
+    },
+  );
+});
+
+describe("T57: a bomb", () => {
+  const zeros = Buffer.alloc(6_000_000);
+
+  it.each<[what: string, archive: () => Buffer]>([
+    ["a .zip", () => zip([{ name: "bomb", content: zeros }])],
+    ["a .tar.gz", () => zlib.gzipSync(tar([{ name: "bomb", content: zeros }]))],
+    [
+      "a .tar.gz whose bytes belong to no file",
+      () => zlib.gzipSync(Buffer.concat([tar([{ name: "a", content: "x" }]), zeros])),
+    ],
+    ["a .tar.gz of headers only", () => zlib.gzipSync(Buffer.concat(Array.from({ length: 8 }, () => fatHeader())))],
+    ["a .zip in which all files share their bytes", () => overlapping(200)],
+  ])("in %s is stopped by its ratio", async (_, archive) => {
+    const { code, message } = await attack(pack("zip", archive()));
+    expect({ code, message }).toEqual({
+      code: "ARCHIVE_TOO_LARGE",
+      message: expect.stringContaining("200 times its size"),
+    });
+    expect(fs.existsSync(into)).toBe(false);
+  });
+
+  it("is no small archive of a repetitive file, nor a large one when it is asked for", async () => {
+    expect((await attack(pack("zip", [{ name: "log", content: Buffer.alloc(900_000) }]))).unpacked).toMatchObject({
+      bytes: 900_000,
+    });
+    fs.rmSync(into, { recursive: true });
+    expect((await attack(pack("zip", [{ name: "bomb", content: zeros }]), { maxRatio: 2000 })).unpacked).toMatchObject({
+      bytes: 6_000_000,
+    });
+  });
+
+  it("that says it is small is stopped at what it says, and by bytes when it says nothing", async () => {
+    const limits = { maxRatio: 1e9, maxBytes: 1_000_000 };
+    const small = await attack(pack("zip", [{ name: "bomb", content: zeros, claim: 10 }]), limits);
+    expect(small).toMatchObject({
+      code: "BROKEN_ARCHIVE",
+      message: expect.stringContaining("not what its header says"),
+    });
+    const large = await attack(pack("zip", [{ name: "bomb", content: zeros, claim: 0xfffffffe }]), limits);
+    expect(large).toMatchObject({ code: "ARCHIVE_TOO_LARGE", message: expect.stringContaining("1000000 bytes") });
+    expect(fs.existsSync(into)).toBe(false);
+  });
+
+  it("that only says it is large is judged by what it is", async () => {
+    const liar = await attack(pack("zip", [{ name: "a", content: "x", claim: 0xfffffffe }]));
+    expect(liar.code).toBe("BROKEN_ARCHIVE");
+  });
+
+  it.skipIf(!zlib.crc32)("or anything else whose checksum is wrong is not believed", async () => {
+    expect((await attack(pack("zip", [{ name: "a", content: "x", crc: 1 }]))).code).toBe("BROKEN_ARCHIVE");
+  });
+
+  it("in a second layer stays packed", async () => {
+    const twice = zlib.gzipSync(zlib.gzipSync(tar([{ name: "a", content: zeros }])));
+    expect((await attack(pack("tar", twice))).code).toBe("UNKNOWN_ARCHIVE");
+  });
+
+  it.each([
+    ["an empty file", ""],
+    ["a text", "hello, world"],
+    ["a longer text", "x".repeat(2000)],
+    ["another format", "7z\xbc\xaf\x27\x1c"],
+  ])("is not looked for in %s", async (_, content) => {
+    expect((await attack(pack("tar", Buffer.from(content, "latin1")))).code).toBe("UNKNOWN_ARCHIVE");
+  });
+});
+
+it("reads what the usual tools write", async () => {
+  const source = path.join(neighbourhood, "source");
+  const long = path.join(source, "d".repeat(60), "e".repeat(60));
+  fs.mkdirSync(long, { recursive: true });
+  fs.writeFileSync(path.join(long, "file"), "in a long directory");
+  fs.symlinkSync("/etc/passwd", path.join(source, "link"));
+  for (const flags of ["--format=gnu -czf", "--format=pax -cf", "--format=ustar -czf"]) {
+    const archive = path.join(home, `tool-${++numbers}`);
+    execFileSync("tar", [...flags.split(" "), archive, "-C", source, "."]);
+    expect(await unpack(archive, `${into}-${numbers}`)).toMatchObject({
+      files: 1,
+      bytes: 19,
+      skipped: [{ name: "./link", why: "it is a link" }],
+    });
+  }
+});

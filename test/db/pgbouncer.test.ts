@@ -1,0 +1,232 @@
+// T20: a pooler between Stillwake and Postgres. Through one that shares sessions everything works but hints and presence, and that is said
+// once; with a direct URL beside it, or through one that keeps sessions apart, those work too. Nothing of a worker stays in the pool.
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createStillwake, pipeline } from "../../src/index.ts";
+import { waitFor } from "../../src/testing/index.ts";
+import { implement } from "../../src/worker/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import {
+  type Found,
+  findPgBouncer,
+  type PgBouncer,
+  type PgBouncerOptions,
+  startPgBouncer,
+} from "../support/database/pgbouncer.ts";
+import { recordFigure } from "../support/figures.ts";
+import { countedEffects } from "../support/processes/effects.ts";
+import { ownWorker } from "../support/processes/recorded-worker.ts";
+
+const found = findPgBouncer();
+const database = await freshDatabase();
+const sql = new pg.Client({ connectionString: database.url });
+
+beforeAll(async () => {
+  await sql.connect();
+  await sql.query("create table notes (id serial primary key, text text)");
+});
+afterAll(() => sql.end());
+
+const poolers: {
+  title: string;
+  shared: boolean;
+  since?: number[];
+  options: Pick<PgBouncerOptions, "mode" | "settings">;
+}[] = [
+  { title: "transaction mode", shared: true, options: { mode: "transaction" } },
+  {
+    title: "transaction mode with max_prepared_statements",
+    shared: true,
+    since: [1, 21],
+    options: { mode: "transaction", settings: { max_prepared_statements: 100 } },
+  },
+  { title: "session mode", shared: false, options: { mode: "session" } },
+];
+
+describe.each(poolers)("T20: PgBouncer in $title", ({ title, shared, since, options }) => {
+  const reason = typeof found === "string" ? found : tooOld(found, since);
+  const label = `${title}${typeof found === "string" ? "" : `, ${found.version.join(".")}`}`;
+  let pooler: PgBouncer;
+
+  beforeAll(async () => {
+    if (reason === undefined)
+      pooler = await startPgBouncer({
+        program: (found as Found).program,
+        url: database.url,
+        size: shared ? 6 : 40,
+        ...options,
+      });
+  });
+  afterAll(async () => {
+    await pooler?.[Symbol.asyncDispose]();
+  });
+  const passes = (what: string, test: () => Promise<void>) =>
+    it(what, { timeout: 40_000 }, async (context) => {
+      if (reason !== undefined) context.skip(reason);
+      await test();
+      recordFigure(`T20: ${label}: ${what}`, 1, "", "passes");
+    });
+
+  passes("a client enqueues, enqueues many, joins a transaction, cancels, pauses and lists", async () => {
+    await using stillwake = createStillwake({ url: pooler.url });
+    const mail = pipeline<number>("mail", { pool: "nobody" });
+    const one = await stillwake.enqueue(mail, 1, { idempotencyKey: `${label} 1` });
+    expect(await stillwake.enqueue(mail, 1, { idempotencyKey: `${label} 1` })).toEqual({ id: one.id, existing: true });
+    const many = await stillwake.enqueueMany(
+      mail,
+      Array.from({ length: 2_000 }, (_, n) => n),
+    );
+    expect(new Set(many.map(({ id }) => id)).size).toBe(2_000);
+    const crowd = await Promise.all(Array.from({ length: 50 }, (_, n) => stillwake.enqueue(mail, n)));
+    expect(crowd.every(({ existing }) => !existing)).toBe(true);
+
+    const pool = new pg.Pool({ connectionString: pooler.url });
+    const outcomes: Record<string, string> = {};
+    for (const end of ["commit", "rollback"]) {
+      const tx = await pool.connect();
+      await tx.query("begin");
+      await tx.query("insert into notes (text) values ($1)", [`${label} ${end}`]);
+      outcomes[end] = (await stillwake.enqueue(mail, 7, { tx })).id;
+      await tx.query(end);
+      tx.release();
+    }
+    await pool.end();
+    expect((await stillwake.get(outcomes.commit!)).state).toBe("queued");
+    await expect(stillwake.get(outcomes.rollback!)).rejects.toMatchObject({ code: "JOB_NOT_FOUND" });
+    const { rows } = await sql.query("select text from notes where text like $1 || '%'", [label]);
+    expect(rows).toEqual([{ text: `${label} commit` }]);
+
+    expect(await stillwake.pause(one.id)).toBe("paused");
+    expect(await stillwake.resume(one.id)).toBe("queued");
+    expect(await stillwake.cancel(one.id)).toBe("cancelled");
+    expect(await stillwake.retry(one.id)).toBe("queued");
+    expect((await stillwake.list({ pool: "nobody", limit: 200 })).jobs).toHaveLength(200);
+    await Promise.all(many.slice(0, 100).map(({ id }) => stillwake.cancel(id)));
+  });
+
+  passes(
+    shared
+      ? "a worker without a direct URL says so once, works by looking, and leaves no session lock in the pool"
+      : "a worker without a direct URL has hints and presence, and takes its lock along when it goes",
+    async () => {
+      const pool = `pooled-${options.mode}${options.settings ? "-prepared" : ""}`;
+      const counted = countedEffects(pool, { pool, steps: 2 });
+      await using stillwake = createStillwake({ url: pooler.url });
+      const worker = await ownWorker({
+        url: pooler.url,
+        pool,
+        pipelines: [counted.implementation],
+        slots: 4,
+        connections: 3,
+        poll: "200ms",
+        pollWithHints: "5m",
+      });
+      await worker.hears(shared ? "push.unavailable" : "push.ready");
+      const jobs = await stillwake.enqueueMany(
+        pool,
+        Array.from({ length: 40 }, () => ({})),
+      );
+      await Promise.all(jobs.map(({ id }) => stillwake.wait(id, { timeout: "20s" })));
+      expect(counted.repeats()).toBe(0);
+      await waitFor(() => worker.worker.health().active === 0);
+      // Idle again: what wakes it now is a look in the one case and a hint in the other.
+      const { id } = await stillwake.enqueue(pool, {});
+      await stillwake.wait(id, { timeout: "20s" });
+      expect(worker.worker.health().push).toBe(shared ? "unavailable" : "ready");
+      expect(worker.of("push.unavailable")).toHaveLength(shared ? 1 : 0);
+      expect(worker.of("push.lost")).toEqual([]);
+      expect(await sessionLocks()).toBe(shared ? 0 : 1);
+      expect(worker.of("claim.failed")).toEqual([]);
+      await worker.worker.stop();
+      await waitFor(async () => (await sessionLocks()) === 0, { what: "the worker's lock to be gone" });
+    },
+  );
+
+  passes("a worker with a direct URL has hints and presence", async () => {
+    const pool = `direct-${options.mode}${options.settings ? "-prepared" : ""}`;
+    let finish: () => void = () => {};
+    const until = new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    const run = implement(pipeline(pool, { pool }), () => until);
+    const worker = await ownWorker({
+      url: pooler.url,
+      directUrl: database.url,
+      pool,
+      pipelines: [run],
+      slots: 2,
+      poll: "5m",
+      pollWithHints: "5m",
+    });
+    await worker.hears("push.ready");
+    await worker.hears("claim.empty", { after: performance.now() - 500 });
+    await using stillwake = createStillwake({ url: pooler.url });
+    const { id } = await stillwake.enqueue(pool, {});
+    await worker.hears("attempt.started");
+    const { rows } = await sql.query(
+      "select presence is not null as named, pg_try_advisory_xact_lock_shared(presence) as free from stillwake.leases where pool = $1",
+      [pool],
+    );
+    expect(rows).toEqual([{ named: true, free: false }]);
+    expect(await sessionLocks()).toBe(1);
+    finish();
+    await stillwake.wait(id, { timeout: "20s" });
+    expect(worker.of("push.unavailable")).toEqual([]);
+    await worker.worker.stop();
+    await waitFor(async () => (await sessionLocks()) === 0, { what: "the worker's lock to be gone" });
+  });
+
+  if (shared) {
+    passes(
+      "20 workers that start at once all see that sessions are shared, and no lock is left in the pool",
+      async () => {
+        const pool = `crowd${options.settings ? "-prepared" : ""}`;
+        const counted = countedEffects(pool, { pool, steps: 1 });
+        const start = () =>
+          ownWorker(
+            {
+              url: pooler.url,
+              pool,
+              pipelines: [counted.implementation],
+              slots: 2,
+              connections: 2,
+              poll: "100ms",
+            },
+            true,
+          );
+        const workers = await Promise.all(Array.from({ length: 20 }, start));
+        await using stillwake = createStillwake({ url: pooler.url });
+        await stillwake.register(counted.implementation.pipeline as never);
+        const jobs = await stillwake.enqueueMany(
+          pool,
+          Array.from({ length: 400 }, () => ({})),
+        );
+        await Promise.all(workers.map(({ worker }) => worker.start()));
+        await Promise.all(
+          workers.map((worker) => waitFor(() => worker.heard.find(({ kind }) => kind.startsWith("push.")))),
+        );
+        await Promise.all(jobs.map(({ id }) => stillwake.wait(id, { timeout: "30s" })));
+        const said = workers.map((worker) =>
+          worker.heard.filter(({ kind }) => kind.startsWith("push.")).map(({ kind }) => kind),
+        );
+        const locks = await sessionLocks();
+        recordFigure(`T20: ${label}: session locks left in the pool by 20 workers`, locks);
+        expect({ locks, said }).toEqual({ locks: 0, said: workers.map(() => ["push.unavailable"]) });
+        expect(counted.repeats()).toBe(0);
+      },
+    );
+  }
+});
+
+/** Advisory locks that outlive their transaction, in this database. */
+async function sessionLocks(): Promise<number> {
+  const { rows } = await sql.query(
+    "select count(*)::int from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.datname = current_database() and a.xact_start is null",
+  );
+  return rows[0].count;
+}
+
+function tooOld({ version }: Found, since: number[] | undefined): string | undefined {
+  if (!since || version[0]! > since[0]! || (version[0] === since[0] && version[1]! >= since[1]!)) return undefined;
+  return `PgBouncer ${version.join(".")} has no max_prepared_statements: it came with ${since.join(".")}`;
+}

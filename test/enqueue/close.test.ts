@@ -1,0 +1,146 @@
+// The end of a client: what close() does to calls in flight, to a pool that is not its own, and to the process around it.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import path from "node:path";
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createStillwake, pipeline, type StillwakeError } from "../../src/index.ts";
+import { faultProxy, waitFor } from "../../src/testing/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { buildPackage } from "../support/processes/build.ts";
+
+const database = await freshDatabase();
+const sql = new pg.Client({ connectionString: database.url });
+const report = pipeline("report");
+
+beforeAll(async () => {
+  await sql.connect();
+  await sql.query("select stillwake.register_pipeline('report')");
+});
+afterAll(() => sql.end());
+
+describe("close", () => {
+  it("ends calls that are waiting for Postgres to come back, at once and by name", async () => {
+    await using proxy = await faultProxy(database.url);
+    const stillwake = createStillwake({ url: proxy.url, patience: "1m" });
+    await stillwake.enqueue(report, 1);
+    proxy.mode = "refuse";
+    proxy.reset();
+    const calls = [
+      stillwake.enqueue(report, 2),
+      stillwake.list(),
+      stillwake.wait("00000000-0000-7000-8000-000000000000"),
+    ];
+    const endings = Promise.all(calls.map(caught));
+    await waitFor(() => proxy.connections() === 0);
+    const began = performance.now();
+    await stillwake.close();
+    for (const ending of await endings)
+      expect(ending).toMatchObject({ code: "CLOSED", retryable: false, remedy: expect.any(String) });
+    expect(performance.now() - began).toBeLessThan(1000);
+  });
+
+  it("lets statements in flight finish", async () => {
+    const stillwake = createStillwake({ url: database.url });
+    await stillwake.register(report);
+    const blocker = new pg.Client({ connectionString: database.url });
+    await blocker.connect();
+    await blocker.query("begin; lock table stillwake.live_jobs in exclusive mode");
+    const enqueued = stillwake.enqueue(report, "in flight");
+    await waitFor(async () => {
+      const waiting = "select from pg_stat_activity where application_name = 'stillwake' and wait_event_type = 'Lock'";
+      return (await sql.query(waiting)).rowCount;
+    });
+    const closed = stillwake.close();
+    await blocker.query("commit");
+    await blocker.end();
+    await closed;
+    const { rowCount } = await sql.query("select from stillwake.jobs where id = $1", [(await enqueued).id]);
+    expect(rowCount).toBe(1);
+  });
+
+  it("may be called twice, also by leaving a block, and nothing can be asked afterwards", async () => {
+    const stillwake = createStillwake({ url: database.url });
+    {
+      await using scoped = stillwake;
+      await scoped.enqueue(report, 1);
+      await Promise.all([scoped.close(), scoped.close()]);
+    }
+    for (const call of [
+      () => stillwake.enqueue(report, 1),
+      () => stillwake.list(),
+      () => stillwake.register(pipeline("new")),
+    ]) {
+      expect(await caught(call())).toMatchObject({ code: "CLOSED" });
+    }
+  });
+
+  it("of a client that never asked anything is fine", async () => {
+    await createStillwake({ url: "postgres://nobody@127.0.0.1:1/nothing" }).close();
+  });
+});
+
+describe("a pool of yours", () => {
+  it("is used, stays open and keeps no listener of ours", async () => {
+    const pool = new pg.Pool({ connectionString: database.url });
+    const listeners = pool.listenerCount("error");
+    const stillwake = createStillwake({ pool });
+    const { id } = await stillwake.enqueue(report, "through yours");
+    expect((await stillwake.get(id)).input).toBe("through yours");
+    await stillwake.close();
+    expect(pool.listenerCount("error")).toBe(listeners);
+    expect(await caught(stillwake.get(id))).toMatchObject({ code: "CLOSED" });
+    expect((await pool.query("select 1 as one")).rows).toEqual([{ one: 1 }]);
+    await pool.end();
+  });
+
+  it("or a URL must be given", () => {
+    expect(() => createStillwake({})).toThrow(/Neither url nor pool is given/);
+  });
+});
+
+describe("an idle client", () => {
+  it("lets the process end by itself", async () => {
+    buildPackage();
+    const program = `
+      import { createStillwake } from ${JSON.stringify(path.resolve(import.meta.dirname, "../../dist/index.js"))};
+      const stillwake = createStillwake({ url: process.argv[1] });
+      await Promise.all([1, 2, 3].map((n) => stillwake.enqueue("report", n)));
+      await stillwake.list();
+      console.log("done", Date.now());`;
+    const child = spawn(process.execPath, ["--input-type=module", "-e", program, database.url], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    const [said] = await once(child.stdout, "data");
+    const [code] = await once(child, "exit");
+    expect(code).toBe(0);
+    expect(Date.now() - Number(String(said).split(" ")[1])).toBeLessThan(2000);
+  });
+
+  it("holds no connection", async () => {
+    await using stillwake = createStillwake({ url: database.url });
+    await Promise.all([stillwake.list(), stillwake.list(), stillwake.list()]);
+    const open = async () =>
+      (
+        await sql.query(
+          "select from pg_stat_activity where application_name = 'stillwake' and datname = current_database()",
+        )
+      ).rowCount;
+    expect(await open()).toBeGreaterThan(0);
+    await waitFor(async () => (await open()) === 0, {
+      timeout: 8000,
+      interval: 100,
+      what: "every connection to be closed",
+    });
+    await stillwake.list();
+  });
+});
+
+async function caught(promise: Promise<unknown>): Promise<StillwakeError> {
+  return promise.then(
+    () => {
+      throw new Error("it was accepted");
+    },
+    (error) => error,
+  );
+}

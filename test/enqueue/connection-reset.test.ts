@@ -1,0 +1,62 @@
+// T22: a server that is going down accepts a connection and ends it in one packet. Whoever asked for the connection has it before it can listen to it, unless
+// it listens from the moment it is taken; the process of a worker ended of that.
+import { once } from "node:events";
+import net from "node:net";
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createStillwake } from "../../src/index.ts";
+import { opened } from "../../src/worker/attempt/own-transaction.ts";
+
+let server: net.Server;
+let url: string;
+let accepted = 0;
+const loose: unknown[] = [];
+const note = (error: unknown) => loose.push(error);
+
+beforeAll(async () => {
+  server = net.createServer((socket) => {
+    socket.on("error", () => {});
+    socket.once("data", () => {
+      accepted += 1;
+      socket.end(Buffer.concat([AUTHENTICATED, READY, GOING_DOWN]));
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  url = `postgres://nobody@127.0.0.1:${(server.address() as net.AddressInfo).port}/none`;
+  process.on("uncaughtException", note);
+});
+afterAll(() => {
+  process.off("uncaughtException", note);
+  server.close();
+});
+
+function message(type: string, body: Buffer): Buffer {
+  const length = Buffer.alloc(4);
+  length.writeInt32BE(body.length + 4);
+  return Buffer.concat([Buffer.from(type), length, body]);
+}
+
+const AUTHENTICATED = message("R", Buffer.from([0, 0, 0, 0]));
+const READY = message("Z", Buffer.from("I"));
+const words = "SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0";
+const GOING_DOWN = message("E", Buffer.from(words));
+
+describe("a server that accepts and ends in one breath", () => {
+  it("is an outage to a client, and not the end of its process", async () => {
+    const stillwake = createStillwake({ url, patience: "500ms" });
+    await expect(stillwake.pipelines()).rejects.toMatchObject({ code: "DATABASE_UNAVAILABLE" });
+    await expect(stillwake.tenant("acme").pipelines()).rejects.toMatchObject({ code: "DATABASE_UNAVAILABLE" });
+    await stillwake.close();
+    expect(accepted).toBeGreaterThan(1);
+    expect(loose).toEqual([]);
+  });
+
+  it("fails a transaction of the user's own, and nothing else", async () => {
+    const pool = new pg.Pool({ connectionString: url });
+    pool.on("error", () => {});
+    await expect(opened(pool, async () => {})).rejects.toThrow();
+    await pool.end();
+    expect(loose).toEqual([]);
+  });
+});

@@ -1,0 +1,320 @@
+// The network and the server fail while jobs come in. Every input carries a number of its own, so the jobs in the table can be held
+// against the answers one by one: an acknowledged job is there, and no number is there twice.
+import { once } from "node:events";
+import fs from "node:fs";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Settlement, settleAndClaim } from "../../src/db/calls/worker.ts";
+import { createStillwake, migrate, pipeline, type StillwakeError } from "../../src/index.ts";
+import { type EmbeddedPostgres, startPostgres } from "../../src/postgres/index.ts";
+import { faultProxy, waitFor } from "../../src/testing/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { startLoad } from "../support/database/enqueue-load.ts";
+import { recordFigure } from "../support/figures.ts";
+
+const database = await freshDatabase();
+const sql = new pg.Client({ connectionString: database.url });
+const report = pipeline<number>("report");
+let number = 0;
+
+beforeAll(async () => {
+  await sql.connect();
+  await sql.query("select stillwake.register_pipeline('report')");
+});
+afterAll(() => sql.end());
+
+describe("T14: the answer to an enqueue is lost after the server has it", () => {
+  const isEnqueue = (sent: Buffer) => sent.includes("enqueue_many");
+
+  it("one job, and its id is the one that was answered", async () => {
+    await using proxy = await faultProxy(database.url);
+    await using stillwake = createStillwake({ url: proxy.url });
+    await stillwake.register(report);
+    for (const options of [{}, { idempotencyKey: "lost answer" }, { delay: "1h", tenant: "t" }]) {
+      const cut = proxy.cutAfterServerReceives(isEnqueue);
+      const n = ++number;
+      const enqueued = await stillwake.enqueue(report, n, options);
+      await cut;
+      expect(enqueued.existing).toBe(false);
+      expect(await idsOf(n)).toEqual([enqueued.id]);
+    }
+  });
+
+  it("a batch of 500, cut four times, arrives once and in order", async () => {
+    await using proxy = await faultProxy(database.url);
+    await using stillwake = createStillwake({ url: proxy.url });
+    await stillwake.register(report);
+    const numbers = Array.from({ length: 500 }, () => ++number);
+    const cuts = [1, 2, 3, 4].map(() => proxy.cutAfterServerReceives(isEnqueue));
+    const enqueued = await stillwake.enqueueMany(report, numbers);
+    await Promise.all(cuts);
+    const { rows } = await sql.query(
+      "select id from stillwake.jobs where input::int between $1 and $2 order by input::int",
+      [numbers[0], numbers.at(-1)],
+    );
+    expect(rows.map((row) => row.id)).toEqual(enqueued.map(({ id }) => id));
+  });
+
+  it("no second job even when the first has ended before the client comes back", async () => {
+    await using proxy = await faultProxy(database.url);
+    await using stillwake = createStillwake({ url: proxy.url });
+    await stillwake.register(report);
+    const n = ++number;
+    const cut = proxy.cutAfterServerReceives((sent) => {
+      if (isEnqueue(sent)) proxy.mode = "refuse";
+      return isEnqueue(sent);
+    });
+    const enqueueing = stillwake.enqueue(report, n, { idempotencyKey: `early end ${n}` });
+    await cut;
+    const [id] = await waitFor(async () => (await idsOf(n)).length === 1 && idsOf(n));
+    await sql.query("select stillwake.cancel($1)", [id]);
+    proxy.mode = "pass";
+    expect(await enqueueing).toEqual({ id, existing: false });
+    expect(await idsOf(n)).toEqual([id]);
+  });
+
+  it("it is asked for once more even when the patience is over", async () => {
+    await using proxy = await faultProxy(database.url);
+    await using stillwake = createStillwake({ url: proxy.url, patience: "0ms" });
+    await stillwake.register(report);
+    const cut = proxy.cutAfterServerReceives(isEnqueue);
+    const n = ++number;
+    const enqueued = await stillwake.enqueue(report, n);
+    await cut;
+    expect(await idsOf(n)).toEqual([enqueued.id]);
+    const cuts = [1, 2].map(() => proxy.cutAfterServerReceives(isEnqueue));
+    await expect(stillwake.enqueue(report, ++number)).rejects.toMatchObject({ code: "DATABASE_UNAVAILABLE" });
+    await Promise.all(cuts);
+  });
+
+  it("cancel, retry, pause and resume answer what they did", async () => {
+    await using proxy = await faultProxy(database.url);
+    await using stillwake = createStillwake({ url: proxy.url });
+    const { id } = await stillwake.enqueue(report, ++number);
+    for (const [verb, state] of [
+      ["pause", "paused"],
+      ["resume", "queued"],
+      ["cancel", "cancelled"],
+      ["retry", "queued"],
+    ] as const) {
+      const cut = proxy.cutAfterServerReceives((sent) => sent.includes(`stillwake.${verb}(`));
+      expect(await stillwake[verb](id)).toBe(state);
+      await cut;
+      expect((await stillwake.get(id)).state).toBe(state);
+    }
+    const kinds = await sql.query("select kind from stillwake.events where job_id = $1 order by seq", [id]);
+    // A job may be told twice to pause, and its feed says so; the other acts are done once.
+    expect(kinds.rows.map(({ kind }) => kind)).toEqual(["paused", "paused", "resumed", "cancel_requested", "retried"]);
+    await expect(stillwake.retry(id)).rejects.toMatchObject({ code: "NOT_ALLOWED" });
+  });
+});
+
+describe("T14: the answer to a claim is lost after the server has it", () => {
+  it("the repeated call answers the jobs of the first, and what it settled stays settled", async () => {
+    await using proxy = await faultProxy(database.url);
+    await using stillwake = createStillwake({ url: proxy.url });
+    await stillwake.register(pipeline("claimed", { pool: "claims" }));
+    await stillwake.enqueueMany("claimed", [1, 2, 3]);
+    const request = { worker: "w", pool: "claims", pipelines: ["claimed"], limit: 1, lease: "1 minute" };
+    let settlements: Settlement[] = [];
+    for (const left of [2, 1, 0]) {
+      const cut = proxy.cutAfterServerReceives((sent) => sent.includes("settle_and_claim"));
+      const { refused, claimed } = await settleAndClaim(stillwake.database, settlements, request);
+      await cut;
+      expect(refused).toEqual([]);
+      const { jobs } = await stillwake.list({ pool: "claims" });
+      expect(jobs.filter(({ state }) => state === "running").map(({ id }) => id)).toEqual(
+        claimed.map((job) => job.job_id),
+      );
+      expect(jobs.filter(({ state }) => state === "queued")).toHaveLength(left);
+      expect(jobs.every(({ attempt, crashes }) => attempt <= 1 && crashes === 0)).toBe(true);
+      settlements = claimed.map((job) => ({
+        job: job.job_id,
+        epoch: job.epoch,
+        lease: job.lease_id,
+        outcome: "completed",
+      }));
+    }
+  });
+});
+
+describe("the network goes silent", () => {
+  it.each(["silent", "deaf", "mute"] as const)(
+    "T15, T16: a %s connection is given up at the statement's deadline, and the call goes through once it can",
+    async (mode) => {
+      await using proxy = await faultProxy(database.url);
+      await using stillwake = createStillwake({ url: proxy.url, statementTimeout: "250ms" });
+      // Calls with keys have a statement of their own: both connections are open when the network goes.
+      await Promise.all([{}, { idempotencyKey: mode }].map((options) => stillwake.enqueue(report, ++number, options)));
+      proxy.mode = mode;
+      const numbers = Array.from({ length: 20 }, () => ++number);
+      const enqueueing = numbers.map((n) => stillwake.enqueue(report, n, n % 2 ? { idempotencyKey: `${n}` } : {}));
+      expect(proxy.connections()).toBe(2);
+      await waitFor(() => proxy.connections() === 0, { what: "the deadline to destroy the sockets", interval: 1 });
+      const healed = performance.now();
+      proxy.mode = "pass";
+      const ids = (await Promise.all(enqueueing)).map(({ id }) => id);
+      const stall = performance.now() - healed;
+      // Statements that were stuck in the network may still arrive; they change nothing.
+      await waitFor(async () => (await othersAtWork()) === 0);
+      for (const [index, n] of numbers.entries()) expect(await idsOf(n)).toEqual([ids[index]]);
+      expect(stall).toBeLessThan(6000);
+      recordFigure(`outage: longest stall after a ${mode} network healed`, stall, "ms");
+    },
+  );
+});
+
+describe("connections are reset", () => {
+  it.each([{ keyed: false }, { keyed: true }])(
+    "T14: 20 callers in a storm of resets lose nothing and store nothing twice ($keyed)",
+    async ({ keyed }) => {
+      await using proxy = await faultProxy(database.url);
+      await using stillwake = createStillwake({ url: proxy.url });
+      const load = startLoad(stillwake, proxy, 20, keyed);
+      for (let storm = 0; storm < 40; storm++) {
+        const progress = load.acknowledged.size;
+        await waitFor(() => load.acknowledged.size > progress + 5, { interval: 1 });
+        proxy.reset();
+      }
+      await load.stop();
+      await load.check(sql, `reset storm${keyed ? " with keys" : ""}`);
+    },
+  );
+});
+
+describe("Postgres crashes and comes back", () => {
+  let postgres: EmbeddedPostgres;
+  let dir: string;
+  beforeAll(async () => {
+    dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-outage-"));
+    fs.chmodSync(dir, 0o755);
+    postgres = await startPostgres({ dir, ...binaries() });
+    await migrate({ url: postgres.url });
+  });
+  afterAll(async () => {
+    await postgres.stop();
+    fs.rmSync(dir, { recursive: true, force: true });
+  });
+
+  it("T14, I9: no acknowledged job is lost, none is there twice, and the callers notice nothing but time", async () => {
+    await using proxy = await faultProxy(postgres.url);
+    await using stillwake = createStillwake({ url: proxy.url });
+    await stillwake.register(report);
+    const loads = [startLoad(stillwake, proxy, 8, false), startLoad(stillwake, proxy, 8, true)];
+    for (let crash = 0; crash < 4; crash++) {
+      const progress = loads.map(({ acknowledged }) => acknowledged.size);
+      await waitFor(() => loads.every(({ acknowledged }, index) => acknowledged.size > progress[index]! + 100), {
+        interval: 1,
+      });
+      // SIGQUIT to the postmaster is an immediate shutdown: no checkpoint, recovery from the log at the next start.
+      process.kill(postgres.pid, "SIGQUIT");
+      await waitFor(() => !isAlive(postgres.pid), { what: "Postgres to be gone" });
+      postgres = await startPostgres({ dir, port: postgres.port, ...binaries() });
+    }
+    await Promise.all(loads.map((load) => load.stop()));
+    const client = new pg.Client({ connectionString: postgres.url });
+    await client.connect();
+    await loads[0]!.check(client, "4 crashes");
+    await loads[1]!.check(client, "4 crashes with keys");
+    await client.end();
+  });
+});
+
+describe("a failover leaves the connection at a standby", () => {
+  it("a statement that is refused because the server only reads is sent again over a new connection", async () => {
+    const pool = new pg.Pool({ connectionString: database.url });
+    let refused = 0;
+    pool.on("remove", () => refused++);
+    await using stillwake = createStillwake({ pool });
+    await sql.query(`alter database ${database.name} set default_transaction_read_only = on`);
+    const n = ++number;
+    const enqueueing = stillwake.enqueue(report, n);
+    await waitFor(() => refused > 0, { what: "the server to refuse the job" });
+    await sql.query(`alter database ${database.name} reset default_transaction_read_only`);
+    const { id } = await enqueueing;
+    expect(await idsOf(n)).toEqual([id]);
+    await pool.end();
+  });
+});
+
+describe("Postgres stays away", () => {
+  it("for longer than the patience: DatabaseUnavailable with a remedy, and not much later", async () => {
+    await using proxy = await faultProxy(database.url);
+    await using stillwake = createStillwake({ url: proxy.url, patience: "400ms" });
+    await stillwake.enqueue(report, ++number);
+    proxy.mode = "refuse";
+    proxy.reset();
+    const began = performance.now();
+    const refused: StillwakeError = await stillwake.enqueue(report, ++number).catch((error) => error);
+    expect(performance.now() - began).toBeLessThan(2000);
+    expect(refused).toMatchObject({ name: "DatabaseUnavailable", code: "DATABASE_UNAVAILABLE", retryable: true });
+    expect(refused.message).toMatch(
+      /^Postgres could not be reached for 400 ms: .*\. Check that it is running and the URL is right; whether the last try/,
+    );
+    proxy.mode = "pass";
+    await stillwake.enqueue(report, ++number);
+  });
+
+  it("the callers come back with growing pauses, and not all together", async () => {
+    const connects: number[] = [];
+    const listener = net.createServer((socket) => {
+      connects.push(performance.now());
+      socket.on("error", () => {}).resetAndDestroy();
+    });
+    await once(listener.listen(0, "127.0.0.1"), "listening");
+    const url = `postgres://x@127.0.0.1:${(listener.address() as net.AddressInfo).port}/x`;
+    const clients = Array.from({ length: 20 }, () => createStillwake({ url, patience: "1500ms" }));
+    await Promise.all(clients.map((client) => expect(client.list()).rejects.toThrow(/could not be reached/)));
+    listener.close();
+    await Promise.all(clients.map((client) => client.close()));
+    // 20, 40, 80 … 640 ms, half of each at random: from 6 to 8 tries fit into the patience.
+    expect(connects.length / clients.length).toBeLessThan(9);
+    expect(connects.length / clients.length).toBeGreaterThan(5);
+    const late = connects.filter((at) => at > connects[0]! + 300).sort((a, b) => a - b);
+    const most = Math.max(...late.map((at) => late.filter((other) => other >= at && other < at + 20).length));
+    expect(most).toBeLessThan(clients.length);
+    recordFigure("outage: connects per caller in 1.5 s without Postgres", connects.length / clients.length);
+  });
+
+  it("and a crowd of calls opens no more connections than it may", async () => {
+    await using proxy = await faultProxy(database.url);
+    await using stillwake = createStillwake({ url: proxy.url, connections: 3 });
+    proxy.latencyMs = 5;
+    let most = 0;
+    const calls = Array.from({ length: 30 }, () =>
+      stillwake.list({ limit: 1 }).then(() => (most = Math.max(most, proxy.connections()))),
+    );
+    await Promise.all(calls);
+    expect(most).toBe(3);
+  });
+});
+
+async function idsOf(n: number): Promise<string[]> {
+  return (await sql.query("select id from stillwake.jobs where input = to_jsonb($1::int)", [n])).rows.map(
+    ({ id }) => id,
+  );
+}
+
+async function othersAtWork(): Promise<number> {
+  const { rows } = await sql.query(
+    "select count(*)::int as count from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and state <> 'idle'",
+  );
+  return rows[0].count;
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
+/** The matrix runs the tests against other versions of Postgres. */
+function binaries(): { binaries?: string } {
+  const { STILLWAKE_TEST_POSTGRES } = process.env;
+  return STILLWAKE_TEST_POSTGRES ? { binaries: STILLWAKE_TEST_POSTGRES } : {};
+}

@@ -1,0 +1,249 @@
+// What enqueue refuses, and how it says so: the thing, the limit, the field, the remedy. The same through the client and through plain SQL.
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import {
+  createStillwake,
+  InvalidInput,
+  pipeline,
+  StillwakeError,
+  UnknownPipeline,
+  UnknownPool,
+} from "../../src/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+
+const database = await freshDatabase();
+const stillwake = createStillwake({ url: database.url });
+const sql = new pg.Client({ connectionString: database.url });
+const report = pipeline("report", { pool: "heavy" });
+const INPUT_LIMIT = 262_144;
+
+beforeAll(async () => {
+  await sql.connect();
+  await stillwake.register(report);
+});
+afterAll(async () => {
+  await stillwake.close();
+  await sql.end();
+});
+
+describe("the client refuses", () => {
+  const past = new Date(Date.now() - 60_000);
+  it.each<[option: string, value: unknown, field?: string]>([
+    ["delay", "soon"],
+    ["delay", "-5s"],
+    ["delay", "5"],
+    ["delay", 5],
+    ["delay", ""],
+    ["delay", null],
+    ["delay", "367d"],
+    ["runAt", "2030-01-01"],
+    ["runAt", 5],
+    ["runAt", new Date("never")],
+    ["runAt", null],
+    ["expiresIn", "later"],
+    ["expiresIn", "0s", "expires_at"],
+    ["expiresAt", new Date(Number.NaN)],
+    ["expiresAt", past, "expires_at"],
+    ["priority", 1001],
+    ["priority", -1001],
+    ["priority", 1.5],
+    ["priority", "5"],
+    ["priority", Number.NaN],
+    ["priority", Number.POSITIVE_INFINITY],
+    ["priority", null],
+    ["attempts", 0],
+    ["attempts", 1001],
+    ["attempts", "3"],
+    ["attempts", Number.NaN],
+    ["pool", 5],
+    ["pool", ""],
+    ["key", ""],
+    ["key", "x".repeat(501)],
+    ["key", 5],
+    ["key", { a: 1 }],
+    ["key", "a\u0000b"],
+    ["key", "half \ud83d"],
+    ["tenant", ""],
+    ["tenant", true],
+    ["tenant", "\u0000"],
+    ["idempotencyKey", ""],
+    ["idempotencyKey", "x".repeat(501)],
+    ["idempotencyKey", 7],
+    ["idempotencyKey", null],
+    ["idempotencyKeys", ["one"]],
+    ["tx", null],
+    ["prioritty", 5],
+    ["__proto__x", 5],
+    ["constructor", 5],
+    ["run_at", new Date()],
+  ])("%s: %j", async (option, value, field = option) => {
+    const refused = await caught(stillwake.enqueue(report, {}, { [option]: value }));
+    expect(refused).toBeInstanceOf(InvalidInput);
+    expect(refused).toMatchObject({ code: "INVALID_INPUT", retryable: false, field });
+    expect(refused.remedy).toBeTruthy();
+    expect(refused.message).toContain(refused.remedy);
+  });
+
+  it("500 characters are allowed, counted as people count them", async () => {
+    const elephants = "🐘".repeat(500);
+    const { id } = await stillwake.enqueue(
+      report,
+      {},
+      { key: elephants, tenant: elephants, idempotencyKey: elephants },
+    );
+    expect(await stillwake.get(id)).toMatchObject({ key: elephants, tenant: elephants, idempotencyKey: elephants });
+  });
+
+  it.each<[inputs: unknown, options: object | undefined, field: string]>([
+    ["text", undefined, "inputs"],
+    [undefined, undefined, "inputs"],
+    [[1, 2], { idempotencyKeys: ["one"] }, "idempotencyKeys"],
+    [[1, 2], { idempotencyKeys: "ab" }, "idempotencyKeys"],
+    [[1, 2], { idempotencyKeys: ["one", 2] }, "idempotencyKeys[1]"],
+    [[1, 2], { idempotencyKeys: ["one", ""] }, "idempotencyKeys[1]"],
+    [[1, 2], { idempotencyKeys: ["one", undefined] }, "idempotencyKeys[1]"],
+    [[1, 2], { idempotencyKey: "one" }, "idempotencyKey"],
+    [[1, undefined], undefined, "inputs[1]"],
+  ])("many: %j with %j", async (inputs, options, field) => {
+    const refused = await caught(stillwake.enqueueMany("report", inputs as never, options as never));
+    expect(refused).toBeInstanceOf(InvalidInput);
+    expect(refused).toMatchObject({ field, remedy: expect.any(String) });
+  });
+
+  it.each([[null], ["text"], [5]])("options that are %j", async (options) => {
+    expect(await caught(stillwake.enqueue(report, {}, options as never))).toMatchObject({
+      code: "INVALID_INPUT",
+      field: "options",
+    });
+  });
+
+  it.each([[undefined], [null], [5], [{}], [{ name: "report" }]])("a pipeline that is %j", async (bad) => {
+    expect(await caught(stillwake.enqueue(bad as never, {}))).toMatchObject({
+      code: "INVALID_INPUT",
+      field: "pipeline",
+    });
+  });
+
+  it("an unknown pipeline, and lists those it knows", async () => {
+    const refused = await caught(stillwake.enqueue("reprot", {}));
+    expect(refused).toBeInstanceOf(UnknownPipeline);
+    expect(refused).toMatchObject({ code: "UNKNOWN_PIPELINE", field: "pipeline" });
+    expect(refused.message).toMatch(
+      /^Pipeline "reprot" is not registered\. Known pipelines: report\. Register it with/,
+    );
+    expect(await caught(stillwake.enqueue("nul\u0000", {}))).toMatchObject({ code: "INVALID_INPUT" });
+  });
+
+  it("an unknown pool, and lists those that exist", async () => {
+    const refused = await caught(stillwake.enqueue(report, {}, { pool: "gpu" }));
+    expect(refused).toBeInstanceOf(UnknownPool);
+    expect(refused).toMatchObject({ code: "UNKNOWN_POOL", field: "pool" });
+    expect(refused.message).toMatch(/^Pool "gpu" does not exist\. Known pools: heavy\./);
+  });
+});
+
+describe("an input", () => {
+  const circular: Record<string, unknown> = {};
+  circular.self = circular;
+  let deep: unknown = 1;
+  for (let level = 0; level < 100_000; level++) deep = [deep];
+
+  it.each<[what: string, input: unknown, field: string, says: RegExp]>([
+    ["undefined", undefined, "input", /^input is undefined, which JSON does not have\. Pass null/],
+    ["a function", () => {}, "input", /^input is function, which JSON does not have/],
+    ["a symbol", Symbol("s"), "input", /^input is symbol, which JSON does not have/],
+    ["a BigInt", { n: 5n }, "input", /^input cannot be written as JSON: .*BigInt/],
+    ["circular", circular, "input", /^input cannot be written as JSON: .*circular/],
+    ["too deep", deep, "input", /^input cannot be written as JSON: .*stack/],
+    [
+      "NUL in a string",
+      { a: { b: ["ok", "x\u0000y"] } },
+      "input.a.b[1]",
+      /^input\.a\.b\[1\] contains a NUL character, which Postgres cannot store\. /,
+    ],
+    ["NUL in a key", { a: { "k\u0000": 1 } }, "input.a (a key of it)", /NUL character/],
+    ["half a surrogate pair", { title: "\ud83d" }, "input.title", /^input\.title contains half a surrogate pair/],
+    ["the other half", ["\udc18"], "input[0]", /half a surrogate pair/],
+    ["a pair the wrong way round", "\udc18\ud83d", "input", /half a surrogate pair/],
+  ])("that is or has %s is refused with its place", async (_what, input, field, says) => {
+    const refused = await caught(stillwake.enqueue("report", input));
+    expect(refused).toBeInstanceOf(InvalidInput);
+    expect(refused).toMatchObject({ field, remedy: expect.any(String) });
+    expect(refused.message).toMatch(says);
+  });
+
+  it("that only looks dangerous is stored as it is", async () => {
+    const input = { "\\u0000": "\\ud83d", "'; drop table": "$1 {x}", "🐘": "\u2028\u007f\ufffe" };
+    const { id } = await stillwake.enqueue("report", input);
+    expect((await stillwake.get(id)).input).toEqual(input);
+  });
+
+  // Postgres prints some of these half as long again, and the huge numbers twenty times as long.
+  const atLimit: [what: string, input: unknown][] = [
+    ["a text", "x".repeat(INPUT_LIMIT - 2)],
+    ["a text of three-byte characters", `${"漢".repeat((INPUT_LIMIT - 4) / 3)}xx`],
+    ["a text of quotes", `${'"'.repeat((INPUT_LIMIT - 2) / 2)}`],
+    ["numbers", manyOf(1)],
+    ["huge numbers", manyOf(1.5e200)],
+    ["tiny numbers", manyOf(-1.5e-9)],
+    ["short texts", manyOf(", : ")],
+    ["objects", manyOf({ a: 1, b: [] })],
+  ];
+
+  it.each(atLimit)("of exactly the limit passes, in the client and in SQL: %s", async (_what, input) => {
+    const json = JSON.stringify(input);
+    expect(Buffer.byteLength(json)).toBe(INPUT_LIMIT);
+    await stillwake.enqueue("report", input);
+    await sql.query("select stillwake.enqueue('report', $1)", [json]);
+  });
+
+  it.each(["x", "漢", '"'])(
+    "of one byte more is refused by both, with the limit and the remedy (%s)",
+    async (character) => {
+      const size = Buffer.byteLength(JSON.stringify(character)) - 2;
+      const text = character.repeat(Math.floor((INPUT_LIMIT - 2) / size));
+      const input = text.padEnd(text.length + INPUT_LIMIT - 1 - text.length * size, "x");
+      const json = JSON.stringify(input);
+      expect(Buffer.byteLength(json)).toBe(INPUT_LIMIT + 1);
+      const refused = await caught(stillwake.enqueue("report", input));
+      expect(refused).toMatchObject({ code: "INVALID_INPUT", field: "input" });
+      expect(refused.message).toMatch(/^input is 262145 bytes of JSON, the limit is 262144\. Store the data elsewhere/);
+      expect(await sqlError("select stillwake.enqueue('report', $1)", [json])).toMatchObject({
+        code: "SW001",
+        detail: "inputs[0]",
+        message: expect.stringContaining("262144 bytes"),
+        hint: expect.stringContaining("Store the data elsewhere"),
+      });
+    },
+  );
+
+  it("cannot slip past the limit compressed in a table", async () => {
+    await sql.query("create table parcels (inputs jsonb)");
+    await sql.query("insert into parcels select jsonb_build_array(1, repeat('x', 1000000))");
+    expect(await sqlError("select stillwake.enqueue_many('report', inputs) from parcels")).toMatchObject({
+      code: "SW001",
+      detail: "inputs[1]",
+    });
+  });
+});
+
+/** An array of copies and one text, exactly as long as the limit. */
+function manyOf(element: unknown): unknown[] {
+  const each = JSON.stringify(element).length + 1;
+  const copies = Math.floor((INPUT_LIMIT - 4) / each);
+  return [...Array(copies).fill(element), "x".repeat(INPUT_LIMIT - 4 - copies * each)];
+}
+
+async function caught(promise: Promise<unknown>): Promise<StillwakeError> {
+  return promise.then(
+    () => new StillwakeError("ACCEPTED", "it was accepted"),
+    (error) => error,
+  );
+}
+
+async function sqlError(text: string, values: unknown[] = []): Promise<pg.DatabaseError | undefined> {
+  return sql.query(text, values).then(
+    () => undefined,
+    (error) => error,
+  );
+}

@@ -1,0 +1,161 @@
+// { tx }: a job is stored by the caller's own transaction, whatever library opened it. The real packages, against a real Postgres.
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createStillwake, InvalidInput, pipeline, UnknownPipeline } from "../../src/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { libraries, type Opened } from "../support/database/transaction-libraries.ts";
+
+const database = await freshDatabase();
+const stillwake = createStillwake({ url: database.url });
+const watcher = new pg.Client({ connectionString: database.url });
+const report = pipeline<{ note: string }>("report");
+
+beforeAll(async () => {
+  await watcher.connect();
+  await watcher.query("create table own_rows (id integer primary key)");
+  await stillwake.register(report);
+});
+afterAll(async () => {
+  await stillwake.close();
+  await watcher.end();
+});
+
+describe.each(libraries)("in a transaction of $name", ({ name, open }) => {
+  const first = libraries.findIndex((library) => library.name === name) * 1000;
+  let library: Opened;
+  beforeAll(async () => {
+    library = await open(database.url);
+  });
+  afterAll(() => library?.close());
+
+  it("a job and a row of yours commit together, and nobody sees them before", async () => {
+    const id = await library.transaction(async (tx, insert) => {
+      await insert(first + 1);
+      const enqueued = await stillwake.enqueue(report, { note: "together" }, { tx });
+      expect(enqueued.existing).toBe(false);
+      expect(await seen(enqueued.id, first + 1)).toEqual({ job: false, row: false });
+      return enqueued.id;
+    });
+    expect(await seen(id, first + 1)).toEqual({ job: true, row: true });
+  });
+
+  it("a rollback removes both", async () => {
+    let id = "";
+    const rolledBack = library.transaction(async (tx, insert) => {
+      await insert(first + 2);
+      id = (await stillwake.enqueue(report, { note: "never" }, { tx, idempotencyKey: `${name} rolled back` })).id;
+      throw new Error("changed my mind");
+    });
+    await expect(rolledBack).rejects.toThrow("changed my mind");
+    expect(await seen(id, first + 2)).toEqual({ job: false, row: false });
+
+    const again = await stillwake.enqueue(report, { note: "now" }, { idempotencyKey: `${name} rolled back` });
+    expect(again.existing).toBe(false);
+  });
+
+  it("an idempotency key answers the job it made in an earlier transaction", async () => {
+    const enqueue = () =>
+      library.transaction((tx) => stillwake.enqueue(report, { note: "once" }, { tx, idempotencyKey: name }));
+    const one = await enqueue();
+    const two = await enqueue();
+    expect(two).toEqual({ id: one.id, existing: true });
+    expect((await watcher.query("select from stillwake.jobs where idempotency_key = $1", [name])).rowCount).toBe(1);
+  });
+
+  it("many jobs arrive in order, with every character of their inputs", async () => {
+    const notes = [
+      "plain",
+      `it's "quoted" \\ $1 ? ?? :name {braces} ; -- /* */`,
+      "line\nbreak\ttab",
+      "ünïcödé 🐘 漢字",
+    ];
+    const enqueued = await library.transaction((tx) =>
+      stillwake.enqueueMany(
+        report,
+        notes.map((note) => ({ note })),
+        { tx, tenant: "o'hara ?", idempotencyKeys: [null, `${name} ?1`, null, `${name} $2`] },
+      ),
+    );
+    const jobs = await Promise.all(enqueued.map(({ id }) => stillwake.get(id)));
+    expect(jobs.map((job) => job.input)).toEqual(notes.map((note) => ({ note })));
+    expect(jobs.map((job) => job.idempotencyKey)).toEqual([null, `${name} ?1`, null, `${name} $2`]);
+    expect(jobs.every((job) => job.tenant === "o'hara ?")).toBe(true);
+  });
+
+  it("a contract that nobody registered comes with the job that needs it, and goes with it", async () => {
+    await using starting = createStillwake({ url: database.url });
+    const contract = pipeline(`new.${first}`, { retry: { attempts: 7 } });
+    const rolledBack = library.transaction(async (tx) => {
+      await starting.enqueue(contract, 1, { tx });
+      throw new Error("changed my mind");
+    });
+    await expect(rolledBack).rejects.toThrow("changed my mind");
+    expect((await watcher.query("select from stillwake.pipelines where name = $1", [contract.name])).rowCount).toBe(0);
+    const [one] = await library.transaction((tx) => starting.enqueueMany(contract, [1], { tx }));
+    expect(await starting.get(one!.id)).toMatchObject({ pipeline: contract.name, maxAttempts: 7 });
+    const two = await starting.enqueue(contract, 2);
+    expect(await starting.get(two.id)).toMatchObject({ pipeline: contract.name, maxAttempts: 7 });
+  });
+
+  it("an unknown pipeline is an UnknownPipeline that names it, the field and the remedy", async () => {
+    const refused = await caught(
+      library.transaction(async (tx, insert) => {
+        await insert(first + 3);
+        await stillwake.enqueue("reprot", { note: "secret" }, { tx });
+      }),
+    );
+    expect(refused).toBeInstanceOf(UnknownPipeline);
+    expect(refused).toMatchObject({ code: "UNKNOWN_PIPELINE", field: "pipeline" });
+    expect(refused.message).toMatch(/^Pipeline "reprot" is not registered\. Known pipelines: .*report\./);
+    expect((await watcher.query("select from own_rows where id = $1", [first + 3])).rowCount).toBe(0);
+  });
+
+  it("an option that only the database can judge is InvalidInput", async () => {
+    const late = { runAt: new Date("2030-01-02T00:00:00Z"), expiresAt: new Date("2030-01-01T00:00:00Z") };
+    const refused = await caught(
+      library.transaction((tx) => stillwake.enqueue(report, { note: "late" }, { tx, ...late })),
+    );
+    expect(refused).toBeInstanceOf(InvalidInput);
+    expect(refused.message).toMatch(/^expires_at .* is not after run_at /);
+  });
+});
+
+describe("a pool whose only connection is in the transaction", () => {
+  it("is enough to enqueue a new contract: nothing is asked over the pool", async () => {
+    const pool = new pg.Pool({ connectionString: database.url, max: 1 });
+    await using starting = createStillwake({ pool });
+    const client = await pool.connect();
+    await client.query("begin");
+    const one = await starting.enqueue(pipeline("lonely"), 1, { tx: client });
+    const [two] = await starting.enqueueMany(pipeline("lonely.too"), [2], { tx: client });
+    await client.query("commit");
+    client.release();
+    expect(await starting.get(one.id)).toMatchObject({ pipeline: "lonely", input: 1 });
+    expect(await starting.get(two!.id)).toMatchObject({ pipeline: "lonely.too", input: 2 });
+    await pool.end();
+  });
+});
+
+describe("what is not a transaction", () => {
+  it.each([null, 5, "tx", {}, [], new Date()])("%j is refused before anything is sent", async (tx) => {
+    const refused = await caught(stillwake.enqueue(report, { note: "" }, { tx: tx as never }));
+    expect(refused).toBeInstanceOf(InvalidInput);
+    expect(refused).toMatchObject({ field: "tx", remedy: expect.stringContaining("Kysely") });
+  });
+});
+
+/** Whether the job and the row are visible to somebody outside the transaction. */
+async function seen(job: string, row: number): Promise<{ job: boolean; row: boolean }> {
+  const { rows } = await watcher.query(
+    "select exists (select from stillwake.jobs where id = $1) as job, exists (select from own_rows where id = $2) as row",
+    [job, row],
+  );
+  return rows[0];
+}
+
+async function caught(promise: Promise<unknown>): Promise<Error> {
+  return promise.then(
+    () => new Error("it was accepted"),
+    (error) => error,
+  );
+}

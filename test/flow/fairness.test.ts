@@ -1,0 +1,265 @@
+// T34: one tenant has far more jobs than all others together. The others wait for their turn and not for its backlog. What is held to a bound is
+// how many jobs were started before theirs; times are those of the machine, and only noted.
+import path from "node:path";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { createStillwake, type PipelineOptions, pipeline } from "../../src/index.ts";
+import { waitFor } from "../../src/testing/index.ts";
+import { implement, type JobContext } from "../../src/worker/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { recordFigure } from "../support/figures.ts";
+import { connect, FULL, recordTimes } from "../support/processes/aftermath.ts";
+import { buildPackage, ROOT } from "../support/processes/build.ts";
+import { rig } from "../support/processes/in-process.ts";
+import { startWorker } from "../support/processes/workers.ts";
+
+const database = await freshDatabase();
+/** Where nobody else is counted. */
+const apart = await freshDatabase();
+const { stillwake, name, start, query } = rig(database);
+const HOT = FULL ? 100_000 : 20_000;
+const SMALL = 50;
+const SLOTS = 16;
+/** One job of every tenant, and what the two claims that a worker may have under way had taken before. */
+const ROTATION = SMALL + 1 + SLOTS;
+
+interface Labelled {
+  tenant: string;
+}
+
+interface Scene {
+  hot: number;
+  contract?: PipelineOptions<Labelled, Labelled>;
+  /** What a job does. */
+  code?(job: JobContext, input: Labelled): unknown;
+}
+
+interface Served {
+  pool: string;
+  /** For each of the small tenants: how many jobs were started between its job's coming and its start. */
+  before: number[];
+}
+
+/** The jobs of one hot tenant, if any, and one job of each small one: ten from the beginning, the others as the work goes on. */
+async function serve({ hot, contract: options = {}, code }: Scene): Promise<Served> {
+  const pool = name();
+  const contract = pipeline<Labelled>(pool, { tenant: ({ tenant }) => tenant, ...options, pool });
+  const started: string[] = [];
+  const waiting = new Map<string, number>();
+  const before: number[] = [];
+  const arrivals: Promise<void>[] = [];
+  let arrived = 0;
+  async function arrive(): Promise<void> {
+    const tenant = `small ${++arrived}`;
+    await stillwake.enqueue(contract, { tenant });
+    // The claim that brings it may have been quicker than the answer.
+    if (started.includes(tenant)) before.push(0);
+    else waiting.set(tenant, started.length);
+  }
+  const begin = (tenant: string) => {
+    const since = waiting.get(tenant);
+    if (since !== undefined) before.push(started.length - since);
+    started.push(tenant);
+    if (arrived < SMALL && (hot === 0 || started.length % Math.floor(hot / SMALL) === 0)) arrivals.push(arrive());
+  };
+  await stillwake.enqueueMany(
+    contract,
+    Array.from({ length: hot }, () => ({ tenant: "hot" })),
+  );
+  for (let n = 0; n < 10; n++) await arrive();
+  const run = async (job: JobContext, input: Labelled) => {
+    begin(input.tenant);
+    await code?.(job, input);
+  };
+  const { worker } = await start([implement(contract, run)], { pool, slots: SLOTS });
+  const all = hot + SMALL;
+  await waitFor(() => started.length >= all, { timeout: 240_000, interval: 20, what: `${all} jobs to start` });
+  await Promise.all(arrivals);
+  await worker.stop();
+  expect(before).toHaveLength(SMALL);
+  return { pool, before };
+}
+
+async function waitsOf(pool: string, hot: boolean): Promise<number[]> {
+  const rows = await query<{ ms: string }>(
+    `select extract(epoch from claimed_at - created_at) * 1000 as ms from stillwake.ended_jobs where pool = $1 and (tenant = 'hot') = $2`,
+    [pool, hot],
+  );
+  return rows.map(({ ms }) => Number(ms));
+}
+
+describe("one hot tenant", { timeout: 300_000 }, () => {
+  it("T34: keeps nobody waiting for longer than one turn of all", async () => {
+    const alone = await serve({ hot: 0 });
+    const beside = await serve({ hot: HOT });
+    recordTimes(`T34: wait of ${SMALL} tenants by themselves`, await waitsOf(alone.pool, false));
+    recordTimes(`T34: wait of ${SMALL} tenants beside ${HOT} jobs of another`, await waitsOf(beside.pool, false));
+    recordTimes(`T34: wait of the hot one's ${HOT} jobs`, await waitsOf(beside.pool, true));
+    const most = Math.max(...beside.before);
+    recordFigure(
+      `T34: jobs started before that of a small tenant, of ${HOT}`,
+      most,
+      "",
+      `at most; a turn is ${ROTATION}`,
+    );
+    expect(most).toBeLessThanOrEqual(ROTATION);
+  });
+
+  it("T34: with a limit of four has never more than four under way, and keeps nobody waiting", async () => {
+    let active = 0;
+    let most = 0;
+    const { pool, before } = await serve({
+      hot: HOT / 10,
+      contract: { key: ({ tenant }) => tenant, keyLimit: 4, onConflict: "wait" },
+      async code(_job, { tenant }) {
+        if (tenant !== "hot") return;
+        active += 1;
+        most = Math.max(most, active);
+        await new Promise(setImmediate);
+        active -= 1;
+      },
+    });
+    recordTimes(`T34: wait of ${SMALL} tenants beside one with a limit`, await waitsOf(pool, false));
+    expect(most).toBe(4);
+    expect(Math.max(...before)).toBeLessThanOrEqual(ROTATION);
+  });
+
+  it("T34: keeps nobody waiting in a worker of few slots with runners of its own", async () => {
+    buildPackage();
+    const tenants = 10;
+    const slots = 4;
+    await stillwake.register(pipeline("nothing"));
+    await stillwake.enqueueMany(
+      "nothing",
+      Array.from({ length: FULL ? 4000 : 800 }, () => null),
+      { tenant: "hot" },
+    );
+    const pipelines = path.join(ROOT, "test/fixtures/pipelines/tenants.mjs");
+    await startWorker({ url: database.url, pipelines, args: ["--slots", String(slots)] });
+    const claimed = "from stillwake.jobs where pool = 'default' and claimed_at";
+    const before: number[] = [];
+    const waits: number[] = [];
+    for (let n = 0; n < tenants; n++) {
+      const { id } = await stillwake.enqueue("nothing", null, { tenant: `small ${n}` });
+      const [then] = await query<{ count: number }>(`select count(*)::integer ${claimed} is not null`);
+      await stillwake.wait(id);
+      const [job] = await query<{ before: number; ms: string }>(
+        `select (select count(*)::integer ${claimed} < j.claimed_at) as before, extract(epoch from j.claimed_at - j.created_at) * 1000 as ms
+        from stillwake.ended_jobs j where j.id = $1`,
+        [id],
+      );
+      before.push(job!.before - then!.count);
+      waits.push(Number(job!.ms));
+    }
+    const [left] = await query<{ count: number }>(
+      "select count(*)::integer from stillwake.live_jobs where tenant = 'hot'",
+    );
+    recordTimes("T34: wait of 10 tenants in a worker of 4 slots", waits);
+    expect(left!.count).toBeGreaterThan(0);
+    expect(Math.max(...before)).toBeLessThanOrEqual(2 + slots);
+  });
+
+  it("does not keep back a job that comes again: after a failure, a sleep or a delay", async () => {
+    const pool = name();
+    const contract = pipeline<Labelled>(pool, {
+      pool,
+      tenant: ({ tenant }) => tenant,
+      retry: { first: "600ms", most: "600ms" },
+    });
+    const acts: Record<string, (job: JobContext) => unknown> = {
+      fails: (job) => {
+        if (job.attempt === 1) throw new Error("once");
+      },
+      sleeps: (job) => job.sleep("a while", "400ms"),
+    };
+    await stillwake.enqueueMany(
+      contract,
+      Array.from({ length: HOT / 2 }, () => ({ tenant: "hot" })),
+    );
+    for (const tenant of ["fails", "sleeps"]) await stillwake.enqueue(contract, { tenant });
+    await stillwake.enqueue(contract, { tenant: "comes late" }, { delay: "500ms" });
+    await start([implement(contract, (job, { tenant }) => acts[tenant]?.(job))], { pool, slots: SLOTS });
+    const rows = await waitFor(
+      async () => {
+        const ended = await query<{ tenant: string; before: number; left: number }>(
+          `select s.tenant, (select count(*)::integer from stillwake.jobs h where h.pool = $1 and h.claimed_at >= s.run_at and h.claimed_at < s.claimed_at) as before,
+            (select count(*)::integer from stillwake.live_jobs h where h.pool = $1 and h.tenant = 'hot') as left
+          from stillwake.ended_jobs s where s.pool = $1 and s.tenant <> 'hot'`,
+          [pool],
+        );
+        return ended.length === 3 && ended;
+      },
+      { timeout: 60_000, interval: 10 },
+    );
+    expect(rows[0]!.left).toBeGreaterThan(0);
+    // Four tenants, and the claims that had begun before it was due.
+    const late = rows.filter(({ before }) => before > 4 + SLOTS);
+    expect(late).toEqual([]);
+  });
+});
+
+describe("weights", { timeout: 120_000 }, () => {
+  it.each([[SLOTS], [200]])("of 3 and 1 are 3 times the share, in a worker of %i slots", async (slots) => {
+    const pool = name();
+    const contract = pipeline<Labelled>(pool, { pool, tenant: ({ tenant }) => tenant });
+    const started: string[] = [];
+    await stillwake.flow.weigh("heavy", 3);
+    for (const tenant of ["light", "heavy"]) {
+      await stillwake.enqueueMany(
+        contract,
+        Array.from({ length: 4000 }, () => ({ tenant })),
+      );
+    }
+    await start([implement(contract, (_job, { tenant }) => void started.push(tenant))], { pool, slots });
+    // So far both have work.
+    await waitFor(() => started.length >= 4000, { timeout: 60_000, interval: 5 });
+    await stillwake.flow.weigh("heavy", 1);
+    const heavy = started.slice(0, 4000).filter((tenant) => tenant === "heavy").length;
+    const ratio = heavy / (4000 - heavy);
+    recordFigure(`fairness: share of a tenant of weight 3, ${slots} slots`, Math.round(ratio * 100) / 100, "×");
+    expect(ratio).toBeGreaterThan(2.7);
+    expect(ratio).toBeLessThan(3.3);
+  });
+});
+
+describe("a turn", { timeout: 120_000 }, () => {
+  it("is nobody's row: eight workers drain a pool of tenants and write no row that they share", async () => {
+    const pool = name();
+    const contract = pipeline<Labelled>(pool, { pool, tenant: ({ tenant }) => tenant });
+    const producer = createStillwake({ url: apart.url });
+    await producer.flow.weigh("tenant 1", 2);
+    await producer.enqueueMany(
+      contract,
+      Array.from({ length: 4000 }, (_, n) => ({ tenant: `tenant ${n % 40}` })),
+    );
+    // What a session has counted is there at the latest when it has ended.
+    await producer.close();
+    const observer = await connect(apart.url);
+    onTestFinished(() => observer.end());
+    const ask = async (text: string, values: unknown[] = []) => (await observer.query(text, values)).rows;
+    const shared = ["pipelines", "pools", "tenants"];
+    const versions = () =>
+      ask(
+        `${shared.map((table) => `select '${table}', xmin, ctid::text, t::text from stillwake.${table} t`).join(" union all ")} order by 1, 4`,
+      );
+    const writes = async (): Promise<number[]> => {
+      const text = `select n_tup_ins + n_tup_upd + n_tup_del as writes from pg_stat_user_tables where schemaname = 'stillwake' and relname = any ($1) order by relname`;
+      return (await ask(text, [shared])).map((row) => Number(row.writes));
+    };
+    await waitFor(async () => (await writes()).every((count) => count > 0));
+    const before = { versions: await versions(), writes: await writes() };
+    let done = 0;
+    const crew = await Promise.all(
+      Array.from({ length: 8 }, () =>
+        start([implement(contract, () => void done++)], { url: apart.url, pool, slots: 4 }),
+      ),
+    );
+    await waitFor(() => done >= 4000, { timeout: 60_000, interval: 10 });
+    await Promise.all(crew.map(({ worker }) => worker.stop()));
+    const counted = "select n_tup_upd::integer as count from pg_stat_user_tables where relname = 'live_jobs'";
+    await waitFor(async () => (await ask(counted))[0].count >= 4000, { what: "all sessions to have counted" });
+    expect(await versions()).toEqual(before.versions);
+    expect(await writes()).toEqual(before.writes);
+    const takers = await ask("select count(distinct worker)::integer as count from stillwake.ended_jobs");
+    expect(takers[0].count).toBeGreaterThan(1);
+  });
+});

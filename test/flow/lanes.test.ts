@@ -1,0 +1,240 @@
+// Tenants take turns, weights count, gated pipelines are passed over, caps hold on all workers together.
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+
+const database = await freshDatabase();
+let stillwake: Stillwake;
+const sql = new pg.Client({ connectionString: database.url });
+let number = 0;
+
+beforeAll(async () => {
+  stillwake = createStillwake({ url: database.url });
+  await sql.connect();
+});
+afterAll(async () => {
+  await sql.end();
+  await stillwake.close();
+});
+
+interface Taken {
+  job_id: string;
+  epoch: string;
+  lease_id: string;
+  pipeline: string;
+  tenant: string | null;
+  cursor: string | null;
+}
+
+function worker(pool: string, pipelines: string[]) {
+  let cursor: string | null = null;
+  return {
+    async claim(limit = 1): Promise<Taken[]> {
+      const { rows } = await sql.query<Taken>(
+        "select job_id, epoch, lease_id, pipeline, tenant, cursor from stillwake.claim('w', $1, $2, $3, p_cursor => $4)",
+        [pool, pipelines, limit, cursor],
+      );
+      if (rows.length > 0) cursor = rows[0]!.cursor;
+      return rows;
+    },
+  };
+}
+
+function fresh(): string {
+  return `lane-${number++}`;
+}
+
+async function tenantsOf(claims: Taken[][]): Promise<(string | null)[]> {
+  return claims.flat().map(({ tenant }) => tenant);
+}
+
+describe("tenants", () => {
+  it("take turns, one job each, whoever has more or came first", async () => {
+    const name = fresh();
+    const contract = pipeline(name, { pool: name, tenant: (input) => (input as string) || null });
+    await stillwake.enqueueMany(
+      contract,
+      Array.from({ length: 50 }, () => "big"),
+    );
+    await stillwake.enqueueMany(contract, ["small", "tiny", "small", ""]);
+    const { claim } = worker(name, [name]);
+    const order: (string | null)[] = [];
+    for (let turn = 0; turn < 10; turn++) order.push((await claim())[0]!.tenant);
+    expect(new Set(order.slice(0, 4))).toEqual(new Set(["big", "small", "tiny", null]));
+    expect(order.filter((tenant) => tenant === "small")).toHaveLength(2);
+    expect(order.slice(6)).toEqual(["big", "big", "big", "big"]);
+  });
+
+  it("share one large claim", async () => {
+    const name = fresh();
+    const contract = pipeline(name, { pool: name, tenant: (input) => input as string });
+    await stillwake.enqueueMany(
+      contract,
+      Array.from({ length: 300 }, () => "big"),
+    );
+    await stillwake.enqueueMany(
+      contract,
+      Array.from({ length: 40 }, () => "small"),
+    );
+    const { claim } = worker(name, [name]);
+    const tenants = await tenantsOf([await claim(60)]);
+    expect(tenants).toHaveLength(60);
+    expect(tenants.filter((tenant) => tenant === "small").length).toBeGreaterThanOrEqual(28);
+    expect(new Set((await claim(500)).map(({ job_id }) => job_id)).size).toBe(280);
+  });
+
+  it("have as many turns as they weigh", async () => {
+    const name = fresh();
+    const contract = pipeline(name, { pool: name, tenant: (input) => input as string });
+    await stillwake.flow.weigh("heavy", 3);
+    await stillwake.enqueueMany(
+      contract,
+      Array.from({ length: 200 }, (_, index) => (index % 2 ? "heavy" : "light")),
+    );
+    const { claim } = worker(name, [name]);
+    const order: (string | null)[] = [];
+    for (let turn = 0; turn < 40; turn++) order.push((await claim())[0]!.tenant);
+    expect(order.filter((tenant) => tenant === "heavy")).toHaveLength(30);
+    await stillwake.flow.weigh("heavy", 1);
+  });
+
+  it("whose turn is not over go on with it in the next claim, and no job is in that twice", async () => {
+    const name = fresh();
+    const contract = pipeline(name, { pool: name, tenant: (input) => input as string });
+    await stillwake.flow.weigh("heavy", 3);
+    await stillwake.enqueueMany(
+      contract,
+      Array.from({ length: 120 }, (_, index) => ["heavy", "light", "other"][index % 3]!),
+    );
+    const { claim } = worker(name, [name]);
+    expect((await claim(1))[0]!.tenant).toBe("heavy");
+    expect(await claim(60)).toHaveLength(60);
+    await stillwake.flow.weigh("heavy", 1);
+    const { rows } = await sql.query(
+      `select cardinality(l.job_ids) as jobs, (select count(distinct i)::integer from unnest(l.job_ids) i) as different
+      from stillwake.leases l where l.pool = $1 order by 1 desc limit 1`,
+      [name],
+    );
+    expect(rows).toEqual([{ jobs: 60, different: 60 }]);
+  });
+
+  it("keep the order of priorities, and of arrival within a tenant", async () => {
+    const name = fresh();
+    const contract = pipeline(name, { pool: name, tenant: (input) => (input as string).slice(0, 1) });
+    const low = await stillwake.enqueueMany(contract, ["a1", "a2", "b1"]);
+    const high = await stillwake.enqueueMany(contract, ["a3", "b2"], { priority: 5 });
+    const { claim } = worker(name, [name]);
+    const ids = (await claim(2)).map(({ job_id }) => job_id);
+    expect(new Set(ids)).toEqual(new Set(high.map(({ id }) => id)));
+    const rest = (await claim(10)).map(({ job_id }) => job_id);
+    expect(new Set(rest)).toEqual(new Set(low.map(({ id }) => id)));
+    expect(rest.indexOf(low[0]!.id)).toBeLessThan(rest.indexOf(low[1]!.id));
+  });
+
+  it("that come to a pool which had none do not lose what was there", async () => {
+    const name = fresh();
+    const contract = pipeline(name, { pool: name });
+    await stillwake.enqueueMany(contract, [1, 2, 3]);
+    await stillwake.enqueue(contract, 4, { tenant: "first" });
+    await sql.query("update stillwake.live_jobs set lane = null where pipeline = $1 and tenant is null", [name]);
+    expect((await worker(name, [name]).claim(10)).length).toBe(4);
+  });
+});
+
+describe("a cap", () => {
+  it("of a pipeline holds over all claims, and its jobs do not stand in the way of others", async () => {
+    const pool = fresh();
+    const capped = pipeline(`${pool}-capped`, { pool, concurrency: 2 });
+    const free = pipeline(`${pool}-free`, { pool });
+    await stillwake.register(capped, free);
+    await stillwake.enqueueMany(
+      capped,
+      Array.from({ length: 30 }, () => 0),
+    );
+    await stillwake.enqueueMany(free, [1, 2]);
+    const names = [capped.name, free.name];
+    const taken = await worker(pool, names).claim(10);
+    expect(taken.filter((one) => one.pipeline === capped.name)).toHaveLength(2);
+    expect(taken.filter((one) => one.pipeline === free.name)).toHaveLength(2);
+    expect(await worker(pool, names).claim(10)).toEqual([]);
+    const one = taken.find((job) => job.pipeline === capped.name)!;
+    await sql.query("select stillwake.complete($1, $2, $3)", [one.job_id, one.epoch, one.lease_id]);
+    expect(await worker(pool, names).claim(10)).toHaveLength(1);
+    const { rows } = await sql.query("select claimable, next_due from stillwake.demand(array[$1])", [pool]);
+    expect(rows[0].claimable).toBe(0);
+  });
+
+  it("of a pool holds, and is taken away", async () => {
+    const name = fresh();
+    const contract = pipeline(name, { pool: name });
+    await stillwake.register(contract);
+    await stillwake.flow.cap(name, 3);
+    await stillwake.enqueueMany(
+      contract,
+      Array.from({ length: 10 }, () => 0),
+    );
+    expect(await worker(name, [name]).claim(10)).toHaveLength(3);
+    expect(await worker(name, [name]).claim(10)).toHaveLength(0);
+    await stillwake.flow.cap(name, null);
+    expect(await worker(name, [name]).claim(10)).toHaveLength(7);
+  });
+
+  it("holds when twenty claim at once", async () => {
+    const pool = fresh();
+    const capped = pipeline(`${pool}-capped`, { pool, concurrency: 7 });
+    await stillwake.register(capped);
+    await stillwake.enqueueMany(
+      capped,
+      Array.from({ length: 100 }, () => 0),
+    );
+    const clients = await Promise.all(
+      Array.from({ length: 20 }, async () => {
+        const client = new pg.Client({ connectionString: database.url });
+        await client.connect();
+        return client;
+      }),
+    );
+    const claims = await Promise.all(
+      clients.map((client, index) =>
+        client.query("select job_id from stillwake.claim($1, $2, array[$3], 3)", [`w${index}`, pool, capped.name]),
+      ),
+    );
+    expect(claims.flatMap(({ rows }) => rows)).toHaveLength(7);
+    await Promise.all(clients.map((client) => client.end()));
+  });
+});
+
+describe("a gate", () => {
+  it("holds wherever jobs of its pipeline are enqueued, and whenever it came to be", async () => {
+    const pool = fresh();
+    const plain = pipeline(`${pool}-plain`, { pool });
+    const moving = pipeline(`${pool}-moving`, { pool: `${pool}-own` });
+    await stillwake.register(plain, moving);
+    await stillwake.enqueueMany(moving, [1, 2, 3], { pool });
+    await stillwake.register(pipeline(`${pool}-moving`, { pool: `${pool}-own`, concurrency: 1 }));
+    const other = createStillwake({ url: database.url });
+    const capped = pipeline(`${pool}-moving`, { pool: `${pool}-own`, concurrency: 1 });
+    await other.register(capped);
+    await other.enqueueMany(capped, [4, 5], { pool });
+    await sql.query("select stillwake.watchdog()");
+    expect(await worker(pool, [plain.name, moving.name]).claim(10)).toHaveLength(1);
+    expect(await worker(pool, [plain.name, moving.name]).claim(10)).toHaveLength(0);
+    await other.close();
+  });
+});
+
+describe("the watchdog", () => {
+  it("completes ghosts of pipelines that have them, and is not stopped by progress that counts nothing", async () => {
+    const name = fresh();
+    const contract = pipeline(name, { pool: name, ghosts: true });
+    const jobs = await stillwake.enqueueMany(contract, [1, 2, 3, 4]);
+    const told = [{ done: 5, total: 5 }, { done: "three", total: 10 }, { total: 0 }, { done: 1, total: 5 }];
+    for (const [index, progress] of told.entries()) {
+      await sql.query("update stillwake.live_jobs set progress = $2 where id = $1", [jobs[index]!.id, progress]);
+    }
+    await sql.query("select stillwake.watchdog()");
+    const states = await Promise.all(jobs.map(async ({ id }) => (await stillwake.get(id)).state));
+    expect(states).toEqual(["completed", "queued", "completed", "queued"]);
+  });
+});

@@ -1,0 +1,437 @@
+// What responses say of the budget of whoever called, as the APIs of this world write it, and as they should not.
+import fc from "fast-check";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { type Observation, rateLimitHeaders } from "../../src/contract/rate-limit-headers.ts";
+
+const date = "Thu, 21 Aug 2025 12:40:00 GMT";
+/** The same moment in seconds. */
+const now = 1_755_780_000;
+const DAY_MS = 86_400_000;
+
+type Case = [name: string, status: number, headers: Record<string, string>, told: Observation | undefined];
+
+const github = { date, "x-ratelimit-limit": "5000", "x-ratelimit-used": "1", "x-ratelimit-resource": "core" };
+
+describe("GitHub", () => {
+  it.each<Case>([
+    [
+      "a call within the budget tells what is left, and until when",
+      200,
+      { ...github, "x-ratelimit-remaining": "4999", "x-ratelimit-reset": `${now + 3599}` },
+      { limit: 5000, remaining: 4999, resetMs: 3_599_000 },
+    ],
+    [
+      "a call beyond the budget is refused until the window ends",
+      403,
+      { ...github, "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${now + 90}` },
+      { limit: 5000, remaining: 0, resetMs: 90_000, refusedMs: 90_000 },
+    ],
+    [
+      "the same as a 429",
+      429,
+      { ...github, "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${now + 90}` },
+      { limit: 5000, remaining: 0, resetMs: 90_000, refusedMs: 90_000 },
+    ],
+    [
+      "a window that ends this very second refuses for one more, not for none",
+      403,
+      { ...github, "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${now}` },
+      { limit: 5000, remaining: 0, resetMs: 0, refusedMs: 1000 },
+    ],
+    [
+      "the secondary limit refuses for as long as it says, whatever is left",
+      403,
+      { ...github, "x-ratelimit-remaining": "4000", "x-ratelimit-reset": `${now + 1800}`, "retry-after": "30" },
+      { limit: 5000, remaining: 4000, resetMs: 1_800_000, refusedMs: 30_000 },
+    ],
+    [
+      "the secondary limit that says nothing refuses for a minute",
+      429,
+      { ...github, "x-ratelimit-remaining": "4000", "x-ratelimit-reset": `${now + 1800}` },
+      { limit: 5000, remaining: 4000, resetMs: 1_800_000, refusedMs: 60_000 },
+    ],
+    [
+      "a forbidden call with budget left is no refusal",
+      403,
+      { ...github, "x-ratelimit-remaining": "4000", "x-ratelimit-reset": `${now + 1800}` },
+      { limit: 5000, remaining: 4000, resetMs: 1_800_000 },
+    ],
+    ["a forbidden call that says nothing tells nothing", 403, { date }, undefined],
+    [
+      "an empty budget without its end refuses for a minute",
+      403,
+      { "x-ratelimit-remaining": "0" },
+      { remaining: 0, refusedMs: 60_000 },
+    ],
+    [
+      "an answer of the last call in the window is not refused",
+      200,
+      { ...github, "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${now + 5}` },
+      { limit: 5000, remaining: 0, resetMs: 5000 },
+    ],
+  ])("%s", observes);
+});
+
+describe("the headers of the IETF", () => {
+  it.each<Case>([
+    [
+      "older drafts tell seconds, and the policies after the limit",
+      200,
+      { "ratelimit-limit": "100, 100;w=60", "ratelimit-remaining": "50", "ratelimit-reset": "30" },
+      { limit: 100, remaining: 50, resetMs: 30_000 },
+    ],
+    [
+      "a limit may have its policy at once",
+      200,
+      { "ratelimit-limit": '10;w=1;name="burst"', "ratelimit-remaining": "9", "ratelimit-reset": "1" },
+      { limit: 10, remaining: 9, resetMs: 1000 },
+    ],
+    [
+      "the draft between has one header for all three",
+      200,
+      { ratelimit: "limit=100, remaining=50, reset=30", "ratelimit-policy": "100;w=60" },
+      { limit: 100, remaining: 50, resetMs: 30_000 },
+    ],
+    [
+      "newer drafts name a policy",
+      200,
+      { ratelimit: '"default";r=50;t=30', "ratelimit-policy": '"default";q=100;w=60' },
+      { limit: 100, remaining: 50, resetMs: 30_000 },
+    ],
+    [
+      "names without quotes and spaces between are the same",
+      200,
+      { ratelimit: "default; r=50 ; t=30", "ratelimit-policy": '"default"; q=100; w=60; pk=:cHNk:' },
+      { limit: 100, remaining: 50, resetMs: 30_000 },
+    ],
+    [
+      "of several policies the one with the least left binds",
+      200,
+      { ratelimit: '"day";r=900;t=7200, "burst";r=3;t=1', "ratelimit-policy": '"burst";q=10;w=1,"day";q=1000;w=86400' },
+      { limit: 10, remaining: 3, resetMs: 1000 },
+    ],
+    [
+      "of several empty ones the one that ends last",
+      429,
+      { ratelimit: '"burst";r=0;t=1, "day";r=0;t=7200', "ratelimit-policy": '"burst";q=10;w=1,"day";q=1000;w=86400' },
+      { limit: 1000, remaining: 0, resetMs: 7_200_000, refusedMs: 7_200_000 },
+    ],
+    [
+      "a name may contain what separates",
+      200,
+      { ratelimit: '"a,b;r=0;\\"t=9";r=50;t=30', "ratelimit-policy": '"x";q=1, "a,b;r=0;\\"t=9";q=100;w=60' },
+      { limit: 100, remaining: 50, resetMs: 30_000 },
+    ],
+    [
+      "bytes are not calls while some are left",
+      200,
+      {
+        ratelimit: '"bytes";r=5;t=30, "calls";r=50;t=20',
+        "ratelimit-policy": '"bytes";q=9000;qu="content-bytes", "calls";q=60;qu="requests"',
+      },
+      { limit: 60, remaining: 50, resetMs: 20_000 },
+    ],
+    [
+      "and when none are left nothing can be called",
+      200,
+      {
+        ratelimit: '"bytes";r=0;t=30, "calls";r=50;t=20',
+        "ratelimit-policy": '"bytes";q=9000;qu="content-bytes", "calls";q=60',
+      },
+      { limit: 60, remaining: 0, resetMs: 30_000 },
+    ],
+    [
+      "how many calls may be open at once is another matter",
+      200,
+      { ratelimit: '"open";r=0', "ratelimit-policy": '"open";q=9;qu="concurrent-requests"' },
+      undefined,
+    ],
+    ["a policy alone says nothing of what is left", 200, { "ratelimit-policy": '"default";q=100;w=60' }, undefined],
+    [
+      "next to the older form the one with the least left binds",
+      200,
+      { "x-ratelimit-remaining": "7", "x-ratelimit-reset": "9", ratelimit: '"default";r=6;t=30' },
+      { remaining: 6, resetMs: 30_000 },
+    ],
+  ])("%s", observes);
+});
+
+describe("OpenAI", () => {
+  const openai = {
+    "x-ratelimit-limit-requests": "60",
+    "x-ratelimit-limit-tokens": "150000",
+    "x-ratelimit-remaining-requests": "59",
+    "x-ratelimit-reset-requests": "1s",
+  };
+
+  it.each<Case>([
+    [
+      "requests are the budget while tokens are left",
+      200,
+      { ...openai, "x-ratelimit-remaining-tokens": "149984", "x-ratelimit-reset-tokens": "6m0s" },
+      { limit: 60, remaining: 59, resetMs: 1000 },
+    ],
+    [
+      "without tokens there is no budget until there are some",
+      200,
+      { ...openai, "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s" },
+      { limit: 60, remaining: 0, resetMs: 360_000 },
+    ],
+    [
+      "a refusal tells its length twice, and milliseconds are the better one",
+      429,
+      { ...openai, "retry-after": "2", "retry-after-ms": "1203" },
+      { limit: 60, remaining: 59, resetMs: 1000, refusedMs: 1203 },
+    ],
+    [
+      "with both empty the later reset counts",
+      429,
+      {
+        ...openai,
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "8.64s",
+        "x-ratelimit-remaining-tokens": "0",
+        "x-ratelimit-reset-tokens": "20ms",
+      },
+      { limit: 60, remaining: 0, resetMs: 8640, refusedMs: 8640 },
+    ],
+  ])("%s", observes);
+
+  it.each([
+    ["20ms", 20],
+    ["1s", 1000],
+    ["6m0s", 360_000],
+    ["1h2m3.5s", 3_723_500],
+    ["2m59.56s", 179_560],
+    ["850µs", 0],
+    ["1ms850Âµs", 1],
+    ["0s", 0],
+    ["1.1s", 1100],
+    ["30h", DAY_MS],
+    ["7", 7000],
+  ])("its reset %s is %d ms", (reset, resetMs) => {
+    expect(learn(200, { "x-ratelimit-reset-requests": reset })).toEqual({ resetMs });
+  });
+});
+
+describe("Anthropic", () => {
+  const anthropic = {
+    date,
+    "anthropic-ratelimit-requests-limit": "1000",
+    "anthropic-ratelimit-requests-remaining": "999",
+    "anthropic-ratelimit-requests-reset": "2025-08-21T12:40:02Z",
+    "anthropic-ratelimit-tokens-limit": "96000",
+    "anthropic-ratelimit-tokens-remaining": "96000",
+    "anthropic-ratelimit-tokens-reset": "2025-08-21T12:39:59Z",
+  };
+
+  it.each<Case>([
+    ["its resets are moments", 200, anthropic, { limit: 1000, remaining: 999, resetMs: 2000 }],
+    [
+      "a moment that has passed is now",
+      200,
+      { ...anthropic, "anthropic-ratelimit-requests-reset": "2025-08-21T12:39:59Z" },
+      { limit: 1000, remaining: 999, resetMs: 0 },
+    ],
+    ...["tokens", "input-tokens", "output-tokens"].map((kind): Case => {
+      const headers = {
+        ...anthropic,
+        [`anthropic-ratelimit-${kind}-remaining`]: "0",
+        [`anthropic-ratelimit-${kind}-reset`]: "2025-08-21T14:40:45.5+02:00",
+      };
+      return [`without ${kind} there is no budget`, 200, headers, { limit: 1000, remaining: 0, resetMs: 45_500 }];
+    }),
+    [
+      "a refusal says how long",
+      429,
+      { ...anthropic, "anthropic-ratelimit-requests-remaining": "0", "retry-after": "17" },
+      { limit: 1000, remaining: 0, resetMs: 2000, refusedMs: 17_000 },
+    ],
+  ])("%s", observes);
+});
+
+describe("a refusal", () => {
+  it.each<Case>([
+    ["that says nothing is for a minute", 429, {}, { refusedMs: 60_000 }],
+    ["tells seconds", 429, { "retry-after": "120" }, { refusedMs: 120_000 }],
+    ["tells parts of seconds", 429, { "retry-after": "0.25" }, { refusedMs: 250 }],
+    ["may be over at once", 429, { "retry-after": "0" }, { refusedMs: 0 }],
+    ["tells a date", 429, { date, "retry-after": "Thu, 21 Aug 2025 12:41:30 GMT" }, { refusedMs: 90_000 }],
+    [
+      "tells a date as in olden times",
+      429,
+      { date, "retry-after": "Thursday, 21-Aug-25 12:41:30 GMT" },
+      { refusedMs: 90_000 },
+    ],
+    ["tells a date that has passed", 503, { date, "retry-after": "Thu, 21 Aug 2025 12:39:00 GMT" }, { refusedMs: 0 }],
+    ["lasts a day at most", 429, { "retry-after": "604800" }, { refusedMs: DAY_MS }],
+    ["tells only when the window ends", 429, { "ratelimit-reset": "5" }, { resetMs: 5000, refusedMs: 5000 }],
+    ["may be a 503 with a time", 503, { "retry-after": "10" }, { refusedMs: 10_000 }],
+    [
+      "may be a 503 without budget",
+      503,
+      { ratelimit: '"a";r=0;t=4' },
+      { remaining: 0, resetMs: 4000, refusedMs: 4000 },
+    ],
+    ["is no 503 that says nothing", 503, {}, undefined],
+    ["is no 500 with a time", 500, { "retry-after": "10" }, undefined],
+    ["is no 202 with a time", 202, { "retry-after": "10" }, undefined],
+    ...[
+      "abc",
+      "-5",
+      "",
+      "NaN",
+      "Infinity",
+      `1${"0".repeat(30)}`,
+      "1e3",
+      "soon, 1",
+      "5 5",
+      "Thu, 99 Aug 2025 12:41:30 GMT",
+    ].flatMap((garbage): Case[] => [
+      [`ignores a time of ${JSON.stringify(garbage)}`, 429, { "retry-after": garbage }, { refusedMs: 60_000 }],
+      [`as a 403 needs more than ${JSON.stringify(garbage)}`, 403, { "retry-after": garbage }, undefined],
+      [
+        `ignores ${JSON.stringify(garbage)} ms`,
+        429,
+        { "retry-after-ms": garbage, "retry-after": "3" },
+        { refusedMs: 3000 },
+      ],
+    ]),
+  ])("%s", observes);
+});
+
+describe("a reset", () => {
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  it.each<Case>([
+    ["of a small number is in seconds from now", 200, { date, "x-ratelimit-reset": "42" }, { resetMs: 42_000 }],
+    [
+      "of a large number is in seconds since 1970",
+      200,
+      { date, "x-ratelimit-reset": `${now + 42}` },
+      { resetMs: 42_000 },
+    ],
+    ["may have parts of seconds", 200, { date, "x-ratelimit-reset": `${now + 42}.125` }, { resetMs: 42_125 }],
+    ["of a very large number is in milliseconds", 200, { date, "x-ratelimit-reset": `${now}042` }, { resetMs: 42 }],
+    ["that has passed is now", 200, { date, "x-ratelimit-reset": `${now - 42}` }, { resetMs: 0 }],
+    ["below zero is now", 200, { date, "x-ratelimit-reset": "-1" }, { resetMs: 0 }],
+    ["is a day away at most", 200, { date, "x-ratelimit-reset": `${now + 1_000_000}` }, { resetMs: DAY_MS }],
+    ["of more seconds than a day has is a day away", 200, { "x-ratelimit-reset": "999999999" }, { resetMs: DAY_MS }],
+    ["in a far century is ignored", 200, { date, "x-ratelimit-reset": "99999999999" }, undefined],
+    ["after a far century is ignored", 200, { date, "x-ratelimit-reset": `1${"0".repeat(30)}` }, undefined],
+  ])("%s", observes);
+
+  it("is relative to the server's clock, so that a wrong clock here does no harm", () => {
+    vi.useFakeTimers({ now: new Date("1999-12-31T23:59:59Z"), toFake: ["Date"] });
+    expect(learn(200, { date, "x-ratelimit-reset": `${now + 42}` })).toEqual({ resetMs: 42_000 });
+  });
+
+  it.each(["", "abc", "yesterday 1"])("is relative to the clock here when the server's date is %j", (unknown) => {
+    vi.useFakeTimers({ now: now * 1000 + 250, toFake: ["Date"] });
+    expect(learn(200, { date: unknown, "x-ratelimit-reset": `${now + 42}` })).toEqual({ resetMs: 41_750 });
+  });
+});
+
+describe("anything else", () => {
+  it.each<Case>([
+    ["an ordinary answer tells nothing", 200, { date, "content-type": "text/plain" }, undefined],
+    ["an ordinary failure tells nothing", 500, { date }, undefined],
+    [
+      "headers with hyphens more are the same",
+      200,
+      { "x-rate-limit-limit": "900", "x-rate-limit-remaining": "899", "x-rate-limit-reset": "60" },
+      { limit: 900, remaining: 899, resetMs: 60_000 },
+    ],
+    [
+      "a budget of garbage tells nothing",
+      200,
+      { "x-ratelimit-limit": "unlimited", "x-ratelimit-remaining": "-1", "x-ratelimit-reset": "never" },
+      undefined,
+    ],
+    ["a budget that nobody could spend is not told", 200, { "x-ratelimit-remaining": "4294967295" }, undefined],
+    [
+      "what is understood counts, beside garbage",
+      200,
+      { "x-ratelimit-limit": "", "x-ratelimit-remaining": "7" },
+      { remaining: 7 },
+    ],
+  ])("%s", observes);
+
+  it("headers that throw, or answer with other things than texts, tell what they can", () => {
+    const headers = {
+      get(name: string) {
+        if (name === "x-ratelimit-remaining") return 7 as unknown as string;
+        if (name === "x-ratelimit-limit") return ["1"] as unknown as string;
+        throw new Error(name);
+      },
+    };
+    expect(rateLimitHeaders({ status: 200, headers })).toEqual({ remaining: 7 });
+  });
+
+  it("whatever the headers, it answers an observation with finite non-negative numbers, or undefined", () => {
+    const parts = ["limit", "remaining", "reset"];
+    const names = [
+      ...["date", "retry-after", "retry-after-ms", "ratelimit", "ratelimit-policy"],
+      ...parts.flatMap((part) => [`x-ratelimit-${part}`, `x-rate-limit-${part}`, `ratelimit-${part}`]),
+      ...parts.flatMap((part) => [`x-ratelimit-${part}-requests`, `x-ratelimit-${part}-tokens`]),
+      ...parts.flatMap((part) => ["requests", "tokens"].map((kind) => `anthropic-ratelimit-${kind}-${part}`)),
+    ];
+    const moment = fc.date({ noInvalidDate: true });
+    const parameter = fc.tuple(fc.constantFrom("r", "t", "q", "w", "qu"), fc.oneof(fc.integer(), fc.string()));
+    const item = fc
+      .tuple(fc.string(), fc.array(parameter))
+      .map(([name, all]) => [JSON.stringify(name), ...all.map(([key, value]) => `${key}=${value}`)].join(";"));
+    const value = fc.oneof(
+      fc.string(),
+      fc.string({ unit: "binary" }),
+      fc.nat().map(String),
+      fc.double().map(String),
+      fc.bigInt().map(String),
+      fc.constantFrom(
+        "0",
+        "-0",
+        "-1",
+        "1s",
+        "6m0s",
+        "0.0",
+        "NaN",
+        `${"9".repeat(400)}`,
+        '"'.repeat(1999),
+        '"\\'.repeat(9999),
+      ),
+      moment.map((one) => one.toISOString()),
+      moment.map((one) => one.toUTCString()),
+      fc.array(item).map((all) => all.join(", ")),
+      fc.constant(null),
+    );
+    const headers = fc.dictionary(fc.constantFrom(...names), value, { noNullPrototype: true });
+    const status = fc.constantFrom(200, 403, 429, 503, 0, Number.NaN);
+    fc.assert(
+      fc.property(status, headers, (code, sent) => {
+        const told = rateLimitHeaders({ status: code, headers: { get: (name) => sent[name] ?? null } });
+        if (told === undefined) return code !== 429;
+        expect(Object.keys(told).length).toBeGreaterThan(0);
+        for (const [name, number] of Object.entries(told)) {
+          expect(["limit", "remaining", "resetMs", "refusedMs"]).toContain(name);
+          expect(Number.isInteger(number) && number >= 0 && number <= 1e9, `${name} ${number}`).toBe(true);
+        }
+        expect(Math.max(told.resetMs ?? 0, told.refusedMs ?? 0)).toBeLessThanOrEqual(DAY_MS);
+        return true;
+      }),
+      { numRuns: 2000 },
+    );
+  });
+});
+
+function learn(status: number, headers: Record<string, string>): Observation | undefined {
+  return rateLimitHeaders({ status, headers: { get: (name) => headers[name] ?? null } });
+}
+
+function observes(_: string, status: number, headers: Record<string, string>, told: Observation | undefined): void {
+  expect(learn(status, headers)).toEqual(told);
+  // Real headers know no case.
+  const real = new Headers(Object.entries(headers).map(([name, value]) => [name.toUpperCase(), value]));
+  expect(rateLimitHeaders({ status, headers: real })).toEqual(told);
+}

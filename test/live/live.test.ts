@@ -1,0 +1,380 @@
+// The live path below the server: who is told of what, that one reader serves all, and that nobody asks anything when nobody follows.
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import net from "node:net";
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { readFeeds } from "../../src/db/calls/feed.ts";
+import { Database } from "../../src/db/database.ts";
+import { FeedReader } from "../../src/live/feed-reader.ts";
+import { faultProxy, waitFor } from "../../src/testing/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import {
+  append,
+  claimJobs,
+  complete,
+  feedRig,
+  followed,
+  type Lease,
+  numbers,
+  texts,
+} from "../support/database/feed-writer.ts";
+import { findPgBouncer, startPgBouncer } from "../support/database/pgbouncer.ts";
+import { ownServer } from "../support/database/postgres-server.ts";
+import { recordFigure } from "../support/figures.ts";
+import { connect } from "../support/processes/aftermath.ts";
+
+const database = await freshDatabase();
+/** A floor that helps nobody within a test. */
+const NEVER = 600_000;
+const { sql, client, openReader } = feedRig(database);
+
+describe("hints", () => {
+  const heard: string[] = [];
+  let listener: pg.Client;
+  beforeAll(async () => {
+    listener = await connect(database.url);
+    listener.on("notification", ({ payload }) => heard.push(payload ?? ""));
+    await listener.query('listen "stillwake.feed"');
+  });
+  afterAll(() => listener.end());
+
+  /** What is sent while this runs. A hint of our own marks the end. */
+  async function hinted(act: () => Promise<unknown>): Promise<string[]> {
+    heard.length = 0;
+    await act();
+    await sql.query("select pg_notify('stillwake.feed', 'mark')");
+    await waitFor(() => heard.includes("mark"), { interval: 2 });
+    return heard.filter((payload) => payload !== "mark");
+  }
+  const call = (text: string, values: unknown[]) => () => sql.query(`select ${text}`, values);
+  const asJson = (value: unknown) => JSON.stringify([value]);
+
+  const acts: Record<string, (lease: Lease) => () => Promise<unknown>> = {
+    "a line": (lease) => () => append(sql, [lease], [{ message: "x" }]),
+    progress: ({ job, epoch, lease }) =>
+      call("stillwake.progress($1, $2, $3, '{\"fraction\": 0.5}')", [job, epoch, lease]),
+    "a checkpoint": (lease) => call("stillwake.save_checkpoints($1)", [asJson({ ...lease, step: "one", output: 1 })]),
+    "the same again": (lease) => call("stillwake.save_checkpoints($1)", [asJson({ ...lease, step: "one", output: 1 })]),
+    "a request to pause": ({ job }) => call("stillwake.pause($1)", [job]),
+    "its being taken back": ({ job }) => call("stillwake.resume($1)", [job]),
+    "a sleep": (lease) => call("stillwake.settle($1)", [asJson({ ...lease, outcome: "slept", for: "0s" })]),
+    "a claim": () => () => sql.query("select stillwake.claim('writer', 'default', '{acts}', 100, '1 hour')"),
+    cancelling: ({ job }) => call("stillwake.cancel($1)", [job]),
+    "the end of it": ({ job }) =>
+      call(
+        "stillwake.settle(jsonb_build_array(jsonb_build_object('job', j.id, 'epoch', j.epoch, 'lease', j.lease_id, 'outcome', 'cancelled'))) from stillwake.live_jobs j where j.id = $1",
+        [job],
+      ),
+    "a retry": ({ job }) => call("stillwake.retry($1)", [job]),
+    "an end without an attempt": ({ job }) => call("stillwake.cancel($1)", [job]),
+  };
+
+  it("name the jobs that somebody watches, at whatever can be seen of them, and no job besides", async () => {
+    const [watched, unwatched] = await claimJobs(sql, 2, "acts");
+    await sql.query("select stillwake.watch('me', array[$1]::uuid[])", [watched!.job]);
+    for (const [what, act] of Object.entries(acts)) {
+      const told = await hinted(act(watched!));
+      expect(new Set(told), what).toEqual(new Set([watched!.job]));
+      if (what !== "a claim") expect(await hinted(act(unwatched!)), `${what}, unwatched`).toEqual([]);
+    }
+    await sql.query("select stillwake.unwatch('me')");
+    expect(await hinted(acts["a retry"]!(watched!))).toEqual([]);
+  });
+
+  it("of one statement are one, and say * for more jobs than fit", async () => {
+    const leases = await claimJobs(sql, 300, "many");
+    const ids = leases.map(({ job }) => job);
+    await sql.query("select stillwake.watch('me', $1)", [ids.slice(0, 3)]);
+    const few = await hinted(() => append(sql, leases, [{ message: "x" }]));
+    expect(few.map((payload) => payload.split(",").sort())).toEqual([ids.slice(0, 3).sort()]);
+    await sql.query("select stillwake.watch('me', $1)", [ids]);
+    expect(await hinted(() => append(sql, leases, [{ message: "x" }]))).toEqual(["*"]);
+    await sql.query("select stillwake.unwatch('me', $1)", [ids.slice(1)]);
+    expect(await hinted(() => append(sql, leases, [{ message: "x" }]))).toEqual([ids[0]]);
+    await sql.query("select stillwake.unwatch('me')");
+  });
+
+  it("tell of a signal that a step takes, of a wait that is over and of a list that is done", async () => {
+    const [lease] = await claimJobs(sql, 1, "words");
+    const fence = [lease!.job, lease!.epoch, lease!.lease];
+    await sql.query("select stillwake.watch('me', array[$1]::uuid[])", [lease!.job]);
+    await sql.query("select stillwake.signal($1, 'go')", [lease!.job]);
+    const { rows } = await sql.query("select id from stillwake.look_for_signal($1, $2, $3, 'go', 'one')", fence);
+    const take = call("stillwake.take_signal($1, $2, $3, 'one', $4, '1')", [...fence, rows[0].id]);
+    expect(await hinted(take)).toEqual([lease!.job]);
+    expect(await hinted(call("stillwake.look_for_signal($1, $2, $3, 'no', 'two', '0s')", fence))).toEqual([lease!.job]);
+    const place = (over: boolean) => call("stillwake.save_place($1, $2, $3, 'list', 0, 0, null, $4)", [...fence, over]);
+    expect(await hinted(place(false))).toEqual([]);
+    expect(await hinted(place(true))).toEqual([lease!.job]);
+    await sql.query("select stillwake.unwatch('me')");
+  });
+
+  it("cost no walk over what is watched no longer while an old snapshot keeps it", async () => {
+    const [lease] = await claimJobs(sql, 1, "piled");
+    await using old = await openSnapshot();
+    await append(sql, [lease!], [{ message: "x" }]);
+    await sql.query("select stillwake.watch('me', array(select gen_random_uuid() from generate_series(1, 10000)))");
+    await sql.query("select stillwake.unwatch('me')");
+    const pagesRead = async (jobs: string[]) => {
+      const text = `explain (analyze, buffers, format json) select stillwake.hint_watchers('{${jobs}}')`;
+      return (await sql.query(text)).rows[0]["QUERY PLAN"][0].Plan["Shared Hit Blocks"] as number;
+    };
+    await pagesRead([lease!.job]);
+    // What is dead lies on some 150 pages.
+    expect(await pagesRead([lease!.job])).toBeLessThan(50);
+    expect(await pagesRead([lease!.job, ...Array.from({ length: 9 }, () => randomUUID())])).toBeLessThan(100);
+    await old.query("rollback");
+  });
+
+  async function openSnapshot() {
+    const own = await connect(database.url);
+    await own.query("begin isolation level repeatable read");
+    await own.query("select from stillwake.watches");
+    return Object.assign(own, { [Symbol.asyncDispose]: () => own.end() });
+  }
+
+  it("are not sent for those whose watcher has died, and what it left is forgotten", async () => {
+    const [lease] = await claimJobs(sql, 1, "dead");
+    const left = async () =>
+      (await sql.query("select watcher from stillwake.watches order by 1")).rows.map((row) => row.watcher);
+    const lost = () => sql.query("update stillwake.watches set until = stillwake.now() - interval '1 second'");
+    await sql.query("select stillwake.watch('dead', array[$1]::uuid[])", [lease!.job]);
+    await lost();
+    expect(await hinted(() => append(sql, [lease!], [{ message: "x" }]))).toEqual([]);
+    await sql.query("select stillwake.watch('next', '{}')");
+    expect(await left()).toEqual([]);
+    await sql.query("select stillwake.watch('dead', array[$1]::uuid[])", [lease!.job]);
+    await lost();
+    await sql.query("select stillwake.watchdog()");
+    expect(await left()).toEqual([]);
+  });
+});
+
+describe("the reader", () => {
+  it("is one for all: 300 followers of 30 jobs share what is read", async () => {
+    const reader = openReader({ directUrl: database.url, pollWithHintsMs: NEVER });
+    const leases = await claimJobs(sql, 30, "shared");
+    const heard = Array.from({ length: 300 }, (_, n) => followed(reader, leases[n % 30]!));
+    await Promise.all(heard.map((one) => one.has("its state", ({ kind }) => kind === "state")));
+    await waitFor(() => reader.status.hints);
+    expect(reader.status).toEqual({ jobs: 30, followers: 300, hints: true });
+    await append(sql, leases, numbers(1, 5));
+    await Promise.all(heard.map((one) => one.has("5", (event) => event.kind === "log" && event.message === "5")));
+    const sameObject = new Set(
+      heard.filter((_, n) => n % 30 === 0).map(({ events }) => events.find(({ kind }) => kind === "log")),
+    );
+    expect(sameObject.size).toBe(1);
+    for (const lease of leases) await complete(sql, lease);
+    await Promise.all(heard.map(({ over }) => over));
+    for (const one of heard) expect(one.lines()).toEqual(texts(1, 5));
+  });
+
+  it("holds to its bounds, whatever compresses well, and in what came of the jobs", async () => {
+    const reader = openReader({ directUrl: database.url });
+    const leases = await claimJobs(sql, 8, "large");
+    const line = { message: "x", data: { a: "a".repeat(16_000) } };
+    await append(sql, leases, Array<object>(50).fill(line));
+    const output = "o".repeat(1_000_000);
+    for (const lease of leases) await complete(sql, lease, output);
+    const asked = leases.map(({ job }) => ({ job, after: "0", mark: null }));
+    const rows = await readFeeds(client, asked, 500);
+    const size = (what: string, job?: string) =>
+      JSON.stringify(rows.filter((row) => row.what === what && (job === undefined || row.job_id === job))).length;
+    for (const { job } of leases) expect(size("feed", job)).toBeLessThan(300_000);
+    expect(size("end")).toBeLessThan(5_500_000);
+    const heard = leases.map((lease) => followed(reader, lease));
+    await Promise.all(heard.map(({ over }) => over));
+    for (const { events } of heard) {
+      expect(events.filter(({ kind }) => kind === "log")).toHaveLength(50);
+      const end = events.at(-1)!;
+      expect(end.kind === "end" && end.output === output).toBe(true);
+      expect(events.filter(({ kind }) => kind === "state")).toMatchObject([{ state: "completed" }]);
+    }
+  });
+
+  it("has hints sent for more jobs than can be named in one statement", async () => {
+    const reader = openReader({ directUrl: database.url });
+    reader.join(randomUUID());
+    await waitFor(() => reader.status.hints);
+    const ids = Array.from({ length: 10_001 }, () => randomUUID());
+    for (const id of ids) reader.join(id);
+    const watched = async () =>
+      (await sql.query("select count(*)::int as count from stillwake.watches where job_id = any ($1)", [ids])).rows[0];
+    await waitFor(async () => (await watched()).count === ids.length, { what: "all of them to be watched" });
+  });
+
+  it("is closed in a moment when nothing comes through any more", async () => {
+    // Unlike a server that hangs, such a network swallows the end of a connection too.
+    const url = new URL(database.url);
+    const { port, hostname } = url;
+    const sockets: net.Socket[] = [];
+    let drops = false;
+    const network = net.createServer({ allowHalfOpen: true }, (socket) => {
+      const onward = net.connect(Number(port), hostname);
+      socket.on("data", (data) => drops || onward.write(data)).on("error", () => {});
+      onward.on("data", (data) => drops || socket.write(data)).on("error", () => {});
+      sockets.push(socket, onward);
+    });
+    await once(network.listen(0, "127.0.0.1"), "listening");
+    onTestFinished(() => {
+      for (const socket of sockets) socket.destroy();
+      network.close();
+    });
+    url.port = String((network.address() as net.AddressInfo).port);
+    const reader = openReader({ directUrl: url.href });
+    const [lease] = await claimJobs(sql, 1);
+    const heard = followed(reader, lease!);
+    await waitFor(() => reader.status.hints);
+    drops = true;
+    let closed = false;
+    void reader.close().then(() => {
+      closed = true;
+    });
+    await waitFor(() => closed, { what: "the reader to be closed" });
+    await expect(heard.over).rejects.toMatchObject({ code: "CLOSED" });
+  });
+
+  it("without a way for hints looks for itself, and has nobody told", async () => {
+    const reader = openReader({ pollMs: 50 });
+    const [lease] = await claimJobs(sql, 1);
+    const heard = followed(reader, lease!);
+    await heard.has("its state", ({ kind }) => kind === "state");
+    await append(sql, [lease!], numbers(1, 3));
+    await heard.has("3", (event) => event.kind === "log" && event.message === "3");
+    expect(reader.status.hints).toBe(false);
+    expect((await sql.query("select from stillwake.watches where job_id = $1", [lease!.job])).rowCount).toBe(0);
+    await complete(sql, lease!);
+    await heard.over;
+  });
+
+  const pooler = findPgBouncer();
+  it("behind a pooler that shares sessions looks for itself, and leaves no LISTEN in a session of others", async (context) => {
+    if (typeof pooler === "string") return context.skip(pooler);
+    const options = { program: pooler.program, url: database.url, mode: "transaction", size: 4 } as const;
+    await using pgbouncer = await startPgBouncer(options);
+    const pooled = new Database({ url: pgbouncer.url });
+    onTestFinished(() => pooled.close());
+    const reader = new FeedReader(pooled, { directUrl: pgbouncer.url });
+    onTestFinished(() => reader.close());
+    const [lease] = await claimJobs(sql, 1);
+    const heard = followed(reader, lease!);
+    await heard.has("its state", ({ kind }) => kind === "state");
+    for (const from of [1, 4]) {
+      await append(sql, [lease!], numbers(from, from + 2));
+      await heard.has("the last", (event) => event.kind === "log" && event.message === `${from + 2}`);
+    }
+    expect(reader.status.hints).toBe(false);
+    const client = new pg.Client({ connectionString: pgbouncer.url });
+    await client.connect();
+    expect((await client.query("select pg_listening_channels()")).rows).toEqual([]);
+    await client.end();
+    await complete(sql, lease!);
+    await heard.over;
+    expect(heard.lines()).toEqual(texts(1, 6));
+  });
+
+  it("F5: looks once more whenever its connection is back, so that what was written meanwhile is not missed", async () => {
+    await using proxy = await faultProxy(database.url);
+    // No floor helps here: it is the look after each return that finds what no hint told of.
+    const reader = openReader({ directUrl: proxy.url, pollWithHintsMs: NEVER, pollMs: NEVER });
+    const [lease] = await claimJobs(sql, 1);
+    const heard = followed(reader, lease!);
+    await waitFor(() => reader.status.hints);
+    const lookedSince = async (moment: string) =>
+      (
+        await sql.query(
+          "select from pg_stat_activity where datname = current_database() and query like '%read_feeds(%' and state = 'idle' and state_change > $1::timestamptz",
+          [moment],
+        )
+      ).rowCount! > 0;
+    for (let round = 0; round < 5; round++) {
+      const { rows } = await sql.query("select clock_timestamp()::text as now");
+      proxy.mode = "refuse";
+      proxy.reset();
+      await waitFor(() => !reader.status.hints);
+      // The look at the loss is over before this line is there: only the one at the return finds it.
+      await waitFor(() => lookedSince(rows[0].now), { what: "the look at the loss", interval: 5 });
+      await append(sql, [lease!], [{ message: `away ${round}` }]);
+      proxy.mode = "pass";
+      await heard.has(
+        `the line of round ${round}`,
+        (event) => event.kind === "log" && event.message === `away ${round}`,
+      );
+      await waitFor(() => reader.status.hints);
+      await append(sql, [lease!], [{ message: `back ${round}` }]);
+      await heard.has(
+        `the line after round ${round}`,
+        (event) => event.kind === "log" && event.message === `back ${round}`,
+      );
+    }
+    expect(heard.lines()).toEqual(Array.from({ length: 5 }, (_, n) => [`away ${n}`, `back ${n}`]).flat());
+  });
+
+  it("F5: finds by its floor what hints over a silent connection would have told", async () => {
+    await using proxy = await faultProxy(database.url);
+    const reader = openReader({ directUrl: proxy.url, pollWithHintsMs: 200 });
+    const [lease] = await claimJobs(sql, 1);
+    const heard = followed(reader, lease!);
+    await waitFor(() => reader.status.hints);
+    proxy.mode = "silent";
+    proxy.freeze();
+    await append(sql, [lease!], numbers(1, 3));
+    await heard.has("3", (event) => event.kind === "log" && event.message === "3");
+  });
+
+  it("goes on after Postgres was away", async () => {
+    const reader = openReader({ directUrl: database.url });
+    const [lease] = await claimJobs(sql, 1);
+    const heard = followed(reader, lease!);
+    await waitFor(() => reader.status.hints);
+    await sql.query(
+      "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'stillwake%' and datname = current_database()",
+    );
+    await append(sql, [lease!], numbers(1, 3));
+    await heard.has("3", (event) => event.kind === "log" && event.message === "3");
+    await complete(sql, lease!);
+    await heard.over;
+  });
+});
+
+describe("with nobody following", () => {
+  it("there is no statement, no connection, no watch; and following again begins anew", {
+    timeout: 60_000,
+  }, async () => {
+    await using server = await ownServer({ log_statement: "all", log_connections: "on", log_line_prefix: "<%a> " });
+    const own = await connect(server.url);
+    const quiet = new Database({ url: server.url, idleTimeout: "100ms" });
+    const reader = new FeedReader(quiet, { directUrl: server.url, lingerMs: 300 });
+    const sessions = async () =>
+      (
+        await own.query(
+          "select application_name as name from pg_stat_activity where application_name like 'stillwake%'",
+        )
+      ).rows;
+    for (let round = 0; round < 2; round++) {
+      const [lease] = await claimJobs(own, 1);
+      const heard = followed(reader, lease!);
+      await waitFor(() => reader.status.hints);
+      await append(own, [lease!], numbers(1, 3));
+      await complete(own, lease!);
+      await heard.over;
+      expect(heard.lines()).toEqual(texts(1, 3));
+      await waitFor(async () => (await sessions()).length === 0, { what: "its connections to be closed" });
+      expect(reader.status).toEqual({ jobs: 0, followers: 0, hints: false });
+      expect((await own.query("select from stillwake.watches")).rowCount).toBe(0);
+    }
+    const from = server.log().length;
+    await new Promise((resolve) => setTimeout(resolve, 3000));
+    const said = server
+      .log()
+      .slice(from)
+      .split("\n")
+      .filter((line) => /^<(?!test>).*LOG: {2}(statement|execute)|connection received/.test(line));
+    expect(said).toEqual([]);
+    recordFigure("live path: statements and connections with nobody following", said.length, "", "over 3 s");
+    await reader.close();
+    await quiet.close();
+    await own.end();
+  });
+});

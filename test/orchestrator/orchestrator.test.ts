@@ -1,0 +1,475 @@
+// The orchestrator on a real database: demand becomes machines, machines end by themselves, and nothing happens when there is nothing to do. The machines are of a
+// provider in memory with real workers on them; how the providers of the product behave is in providers.test.ts and beside it.
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from "vitest";
+import { createStillwake, pipeline } from "../../src/index.ts";
+import { databaseAddress } from "../../src/orchestrator/database-address.ts";
+import {
+  createOrchestrator,
+  type Orchestrator,
+  type OrchestratorEvent,
+  type OrchestratorOptions,
+  type PoolOptions,
+  ProviderError,
+} from "../../src/orchestrator/index.ts";
+import { realClock } from "../../src/orchestrator/provider.ts";
+import { testDatabase, waitFor } from "../../src/testing/index.ts";
+import { implement } from "../../src/worker/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { recordFigure } from "../support/figures.ts";
+import { Cloud, type CloudOptions } from "../support/providers/in-memory-provider.ts";
+
+const database = await freshDatabase();
+const { url } = database;
+const client = new pg.Client({ connectionString: url });
+beforeAll(() => client.connect());
+afterAll(() => client.end());
+
+let made = 0;
+
+interface Stage {
+  pool: string;
+  cloud: Cloud;
+  orchestrator: Orchestrator;
+  events: OrchestratorEvent[];
+  stillwake: ReturnType<typeof createStillwake>;
+  enqueue(count?: number): Promise<string[]>;
+  /** How the lives of the pool stand, the first asked for first. */
+  lives(): Promise<Record<string, unknown>[]>;
+  /** Until all of these jobs have completed. */
+  completed(ids: string[]): Promise<void>;
+  /** Lets a job that waits end. */
+  free(): void;
+}
+
+/** A pool with a pipeline of its own. Jobs with { hold: true } wait until they are freed. */
+async function stage(
+  options: Partial<PoolOptions> = {},
+  cloudOptions: Partial<CloudOptions> = {},
+  more: Partial<OrchestratorOptions> = {},
+): Promise<Stage> {
+  const pool = `pool${++made}`;
+  let free: () => void = () => {};
+  const freed = new Promise<void>((resolve) => (free = resolve));
+  const work = pipeline<{ hold?: boolean }>(`work${made}`, { pool });
+  const implementation = implement(work, async (_job, { hold }) => {
+    if (hold) await freed;
+  });
+  const cloud = new Cloud({ url, pipelines: [implementation], tells: true, ...cloudOptions });
+  const events: OrchestratorEvent[] = [];
+  const orchestrator = createOrchestrator({
+    url,
+    pools: { [pool]: { provider: cloud.provider, idleExit: "300ms", ...options } },
+    onEvent: (event) => events.push(event),
+    ...more,
+  });
+  const stillwake = createStillwake({ url, poke: () => orchestrator.poke() });
+  await stillwake.register(work);
+  await orchestrator.start();
+  await orchestrator.settled();
+  onTestFinished(async () => {
+    free();
+    await orchestrator.stop();
+    await cloud.close();
+    await stillwake.close();
+  });
+  return {
+    pool,
+    cloud,
+    orchestrator,
+    events,
+    stillwake,
+    free,
+    enqueue: async (count = 1) =>
+      (
+        await stillwake.enqueueMany(
+          work,
+          Array.from({ length: count }, () => ({ hold: true })),
+        )
+      ).map(({ id }) => id),
+    lives: async () =>
+      (await client.query("select * from stillwake.machine_lives where pool = $1 order by slot, asked_at", [pool]))
+        .rows,
+    completed: async (ids) => {
+      await waitFor(async () => {
+        const { rows } = await client.query(
+          "select count(*)::int as done from stillwake.jobs where id = any ($1) and state = 'completed'",
+          [ids],
+        );
+        return rows[0].done === ids.length;
+      });
+    },
+  };
+}
+
+const claimed = async (pool: string) =>
+  (
+    await client.query("select worker from stillwake.jobs where pool = $1 and state = 'running' order by worker", [
+      pool,
+    ])
+  ).rows.map(({ worker }) => worker);
+
+describe("an orchestrator", () => {
+  it("starts a machine when a job is enqueued; its worker does the job and leaves; its life is closed and costed", async () => {
+    const { pool, cloud, enqueue, free, completed, lives, orchestrator } = await stage({ price: 0.01 });
+    const ids = await enqueue();
+    await waitFor(async () => (await claimed(pool)).length === 1);
+    expect(await claimed(pool)).toEqual(cloud.alive);
+    expect(cloud.alive[0]).toMatch(new RegExp(`^sw-${orchestrator.fleet}-${pool}-m1-\\d+$`));
+    free();
+    await completed(ids);
+    await waitFor(async () => (await lives())[0]!.ended_at !== null);
+    expect(cloud.alive).toEqual([]);
+    expect((await lives())[0]).toMatchObject({
+      left_reason: "idle",
+      retired_at: null,
+      burst: true,
+      why: "1 job waits, there is room for 0",
+    });
+    const cost = await client.query("select * from stillwake.machine_costs where pool = $1", [pool]);
+    expect(Number(cost.rows[0].amount)).toBeGreaterThan(0);
+    expect(cloud.calls.filter(({ verb }) => verb === "remove")).toEqual([]);
+  });
+
+  it("gives N jobs N machines, each a different one, warm ones first; what is beyond the most waits", async () => {
+    const { pool, cloud, enqueue, free, completed, lives, events } = await stage({ warm: 2, max: 4 });
+    expect(
+      [...cloud.machines.values()].map(({ state }) => state),
+      "made beforehand, stopped",
+    ).toEqual(["stopped", "stopped"]);
+    const ids = await enqueue(6);
+    await waitFor(async () => (await claimed(pool)).length === 4);
+    expect(new Set(await claimed(pool)).size).toBe(4);
+    expect((await lives()).map(({ burst }) => burst)).toEqual([false, false, true, true]);
+    await waitFor(() =>
+      events.some(({ kind, level, message }) => kind === "decision" && level === "warn" && message.includes("burst")),
+    );
+    expect(events.some(({ message }) => message.includes("as many machines as may be (4)"))).toBe(true);
+    free();
+    await completed(ids);
+    await waitFor(async () => (await lives()).every(({ ended_at }) => ended_at !== null));
+    expect(cloud.most).toBe(4);
+    expect((await lives()).length, "the same machines did what had waited").toBe(4);
+    expect([...cloud.machines.values()].filter(({ state }) => state === "stopped").length).toBe(2);
+  });
+
+  it("starts a stopped machine again under its name", async () => {
+    const { pool, enqueue, free, completed, lives } = await stage({ warm: 1, max: 1 });
+    free();
+    await completed(await enqueue());
+    await waitFor(async () => (await lives()).every(({ ended_at }) => ended_at !== null));
+    await completed(await enqueue());
+    await waitFor(
+      async () => (await lives()).length === 2 && (await lives()).every(({ ended_at }) => ended_at !== null),
+    );
+    expect(new Set((await lives()).map(({ machine }) => machine)).size).toBe(1);
+    expect(pool).toBeDefined();
+  });
+
+  it("keeps a machine that was about to leave when a job comes in this moment", async () => {
+    const { cloud, enqueue, free, completed, lives } = await stage({ max: 1 });
+    free();
+    const first = await enqueue();
+    await completed(first);
+    // One after the other until the machine is gone: whichever moment a job comes in, it is done, and by one machine at a time.
+    const rest: string[] = [];
+    for (let round = 0; round < 12; round++) {
+      rest.push(...(await enqueue()));
+      await completed(rest);
+      await new Promise((resolve) => setTimeout(resolve, 270 + round * 5));
+    }
+    expect(cloud.most).toBe(1);
+    expect((await lives()).every(({ retired_at }) => retired_at === null)).toBe(true);
+  });
+
+  it("sees a machine die and gives its job to another at once, with what is known of its end", async () => {
+    const { pool, cloud, enqueue, free, completed, lives, stillwake } = await stage({}, { worker: { lease: "1h" } });
+    const ids = await enqueue();
+    await waitFor(async () => (await claimed(pool)).length === 1);
+    const [machine] = cloud.alive;
+    const held = cloud.machines.get(machine!)!;
+    // As kill -9: its worker hears nothing of it, and goes on beating for all we know.
+    delete held.worker;
+    await cloud.end(machine!, { oom: true, memory: "64 GB" });
+    await waitFor(async () => (await claimed(pool)).some((worker) => worker !== machine));
+    free();
+    await completed(ids);
+    const [lost] = (await stillwake.attempts(ids[0]!)).filter(({ outcome }) => outcome === "lost");
+    expect(lost!.failure).toMatchObject({
+      code: "MACHINE_OOM",
+      message: `Machine ${machine} ran out of memory at 64 GB`,
+    });
+    expect((await lives())[0]).toMatchObject({ machine, exit: { oom: true } });
+  });
+
+  it("T45: starts at most three machines that are of no use for a job, says so, and tries again when its settings change", async () => {
+    const crashing: CloudOptions["body"] = async ({ name }, cloud) => cloud.end(name, { code: 1 });
+    const { pool, cloud, enqueue, lives, orchestrator } = await stage({}, { body: crashing });
+    const ids = await enqueue();
+    await waitFor(async () => (await lives()).filter(({ ended_at }) => ended_at !== null).length === 3);
+    orchestrator.poke();
+    await orchestrator.settled();
+    orchestrator.poke();
+    await orchestrator.settled();
+    expect(cloud.calls.filter(({ verb }) => verb === "start").length).toBe(3);
+    const { rows } = await client.query(
+      "select vain, (select state from stillwake.jobs where id = $2) as state from stillwake.pools where name = $1",
+      [pool, ids[0]],
+    );
+    expect(rows[0]).toEqual({ vain: 3, state: "queued" });
+    recordFigure("machines per job when none is of use", 3, "", "until the first pause of ten minutes");
+    const mended = createOrchestrator({ url, pools: { [pool]: { provider: cloud.provider, max: 6 } } });
+    await mended.once();
+    await mended.stop();
+    expect(cloud.calls.filter(({ verb }) => verb === "start").length).toBeGreaterThan(3);
+  });
+
+  it("is not harmed by another one: each place is taken once", async () => {
+    const { pool, cloud, enqueue, free, completed, lives } = await stage({ max: 3 });
+    const others = Array.from({ length: 3 }, () =>
+      createOrchestrator({ url, pools: { [pool]: { provider: cloud.provider, idleExit: "300ms", max: 3 } } }),
+    );
+    for (const other of others) await other.start();
+    onTestFinished(async () => {
+      for (const other of others) await other.stop();
+    });
+    const ids = await enqueue(5);
+    for (let round = 0; round < 20; round++) for (const other of others) other.poke();
+    await waitFor(async () => (await claimed(pool)).length === 3);
+    free();
+    await completed(ids);
+    await waitFor(async () => (await lives()).every(({ ended_at }) => ended_at !== null));
+    expect(cloud.most).toBeLessThanOrEqual(3);
+    expect(
+      new Set(cloud.calls.filter(({ verb }) => verb === "start").map(({ name }) => name)).size,
+      "no name is started twice",
+    ).toBe(cloud.calls.filter(({ verb }) => verb === "start").length);
+  });
+
+  it("does not count on a machine whose token is refused: one alert, no storm, and the job waits", async () => {
+    const { pool, cloud, enqueue, events, lives, orchestrator } = await stage();
+    cloud.mood = (verb) => {
+      if (verb === "start")
+        throw new ProviderError("auth", "They refuse our token", { certain: true, remedy: "Make a new one" });
+    };
+    await enqueue(3);
+    await waitFor(() => events.some(({ kind, level }) => kind === "trouble" && level === "error"));
+    await orchestrator.settled();
+    const before = cloud.calls.length;
+    for (let round = 0; round < 10; round++) orchestrator.poke();
+    await orchestrator.settled();
+    expect(cloud.calls.length).toBe(before);
+    expect(await lives()).toEqual([]);
+    const { rows } = await client.query("select trouble from stillwake.pools where name = $1", [pool]);
+    expect(rows[0].trouble).toMatchObject({ code: "PROVIDER_AUTH", message: "They refuse our token. Make a new one" });
+    const inMs = Date.parse(rows[0].trouble.until) - Date.now();
+    expect(inMs).toBeGreaterThan(240_000);
+    const refused = createOrchestrator({
+      url,
+      pools: { [pool]: { provider: cloud.provider } },
+      onEvent: (event) => events.push(event),
+    });
+    cloud.mood = () => {
+      throw new ProviderError("auth", "They refuse our token", { certain: true });
+    };
+    events.length = 0;
+    cloud.calls.length = 0;
+    await refused.once();
+    for (let round = 0; round < 5; round++) {
+      refused.poke();
+      await refused.settled();
+    }
+    await refused.stop();
+    expect(cloud.calls.length, "one question, and a start for each job").toBeLessThanOrEqual(4);
+  });
+
+  it("never ends a machine that has a job, and one that is to be ended is given none", async () => {
+    const { pool, enqueue, lives } = await stage();
+    await enqueue();
+    await waitFor(async () => (await claimed(pool)).length === 1);
+    const [life] = await lives();
+    expect((await client.query("select stillwake.retire_machine($1) as may", [life!.id])).rows).toEqual([
+      { may: false },
+    ]);
+    await client.query("insert into stillwake.pools (name) values ('retiring') on conflict do nothing");
+    await client.query("select stillwake.register_pipeline('retiring', '{\"pool\": \"retiring\"}')");
+    const reserved = await client.query(
+      `select life, machine from stillwake.reserve_machine('retiring', 5, '{"slot": 1, "machine": "x-m1", "burst": false, "provider": "memory", "slots": 1, "by": "me", "why": "so"}')`,
+    );
+    await client.query("select stillwake.machine_arrived('x-m1', 'retiring')");
+    await client.query("select stillwake.enqueue('retiring', '{}')");
+    expect((await client.query("select stillwake.retire_machine($1) as may", [reserved.rows[0].life])).rows).toEqual([
+      { may: true },
+    ]);
+    expect((await client.query("select * from stillwake.claim('x-m1', 'retiring', array['retiring'])")).rowCount).toBe(
+      0,
+    );
+    expect((await client.query("select stillwake.machine_arrived('x-m1', 'retiring') as welcome")).rows).toEqual([
+      { welcome: false },
+    ]);
+    expect(
+      (await client.query("select * from stillwake.claim('somebody', 'retiring', array['retiring'])")).rowCount,
+    ).toBe(1);
+  });
+
+  it("wakes by itself when a job's time comes, and for the jobs of workers that are gone", async () => {
+    const { pool, cloud, stillwake, completed, free } = await stage();
+    free();
+    const { id } = await stillwake.enqueue(`work${made}`, {}, { delay: "1s" });
+    await completed([id]);
+    expect(cloud.calls.filter(({ verb }) => verb === "start").length).toBe(1);
+    await waitFor(() => cloud.alive.length === 0);
+    const late = await stillwake.enqueue(`work${made}`, {}, { delay: "200ms" });
+    await client.query("select pg_sleep(0.3)");
+    await client.query("select * from stillwake.claim('ghost', $1, array[$2], 1, '1 second')", [pool, `work${made}`]);
+    await completed([late.id]);
+  });
+});
+
+describe("an orchestrator that stops", () => {
+  it("closes the lives of machines that end with it, and their jobs wait for the next", async () => {
+    const { pool, cloud, enqueue, lives, orchestrator } = await stage({ price: 0.01 }, { children: true });
+    const [id] = await enqueue();
+    await waitFor(async () => (await claimed(pool)).length === 1);
+    await orchestrator.stop();
+    expect(cloud.alive).toEqual([]);
+    expect((await lives()).map(({ ended_at, paid_seconds }) => ended_at !== null && paid_seconds !== null)).toEqual([
+      true,
+    ]);
+    expect((await client.query("select state, attempt from stillwake.jobs where id = $1", [id])).rows).toEqual([
+      { state: "queued", attempt: 0 },
+    ]);
+  });
+});
+
+describe("what goes wrong", () => {
+  it("in one pool holds up no other: a provider that does not say which machines there are is waited for beside it", async () => {
+    const slow = await stage();
+    slow.cloud.mood = (verb) =>
+      verb === "list" ? new Promise((resolve) => setTimeout(resolve, 20_000).unref()) : undefined;
+    const other = new Cloud({ url, pipelines: slow.cloud.options.pipelines, tells: true });
+    const both = createOrchestrator({
+      url,
+      pools: {
+        [slow.pool]: { provider: slow.cloud.provider },
+        "beside-it": { provider: other.provider, idleExit: "300ms" },
+      },
+    });
+    onTestFinished(async () => {
+      slow.cloud.mood = () => {};
+      await other.close();
+    });
+    await both.start();
+    const { id } = await slow.stillwake.enqueue(`work${made}`, {}, { pool: "beside-it" });
+    both.poke();
+    await slow.completed([id]);
+    expect(other.calls.filter(({ verb }) => verb === "start").length).toBe(1);
+    void both.stop();
+  });
+
+  it("is not tried again and again: a machine that cannot be removed is left alone for a while", async () => {
+    const { cloud, pool, orchestrator } = await stage();
+    cloud.mood = (verb) => {
+      if (verb === "remove") throw new ProviderError("refused", "No", { certain: true });
+    };
+    const name = `sw-${orchestrator.fleet}-${pool}-m4-999`;
+    cloud.machines.set(name, { name, id: "stray", state: "stopped", burst: true });
+    await orchestrator.once();
+    const before = cloud.calls.length;
+    for (let round = 0; round < 20; round++) {
+      orchestrator.poke();
+      await orchestrator.settled();
+    }
+    expect(cloud.calls.length - before).toBeLessThanOrEqual(2);
+    expect(cloud.calls.filter(({ verb }) => verb === "remove").length).toBeGreaterThan(0);
+    cloud.mood = () => {};
+  });
+
+  it("with the first question is made up for: warm machines are made once the provider answers", async () => {
+    let failures = 2;
+    const clock = {
+      now: () => Date.now() * 50,
+      sleep: (ms: number, signal?: AbortSignal) => realClock.sleep(ms / 50, signal),
+    };
+    const name = `pool${++made}`;
+    const cloud = new Cloud({ url, pipelines: [] });
+    cloud.mood = (verb) => {
+      if (verb === "list" && failures-- > 0) throw new ProviderError("unreachable", "Nobody there", { certain: true });
+    };
+    const orchestrator = createOrchestrator({
+      url,
+      clock,
+      pools: { [name]: { provider: cloud.provider, warm: 1, max: 1 } },
+    });
+    onTestFinished(() => orchestrator.stop());
+    await orchestrator.start();
+    await waitFor(() => cloud.machines.size === 1);
+  });
+
+  it("with a budget ends with its period: the machines of a pool that was paused for it start by themselves", async () => {
+    const { pool, enqueue, free, completed } = await stage();
+    free();
+    await client.query(
+      "update stillwake.pools set paused_at = stillwake.now(), paused_by = 'budget', pause_reason = 'used up', resume_at = stillwake.now() + interval '2 seconds' where name = $1",
+      [pool],
+    );
+    await completed(await enqueue());
+  });
+});
+
+describe("T47: a copy of a database", () => {
+  it("is refused until somebody says what it is, and then touches nothing of the original", async () => {
+    const server = inject("server");
+    const original = await testDatabase({ server, template: inject("template"), prefix: "original" });
+    const cloud = new Cloud({ url: original.url, pipelines: [] });
+    const pools = { scan: { provider: cloud.provider, warm: 2, max: 2 } };
+    const prod = createOrchestrator({ url: original.url, pools });
+    await prod.once();
+    await prod.stop();
+    const copy = await testDatabase({ server, template: new URL(original.url).pathname.slice(1), prefix: "copy" });
+    onTestFinished(async () => {
+      await copy.drop();
+      await original.drop();
+    });
+    const staging = createOrchestrator({ url: copy.url, pools });
+    onTestFinished(() => staging.stop());
+    const before = cloud.calls.length;
+    await expect(staging.start()).rejects.toThrow(/looks like a copy.*stillwake fleet adopt/s);
+    expect(cloud.calls.length, "nobody was even asked").toBe(before);
+    const there = new pg.Client({ connectionString: copy.url });
+    await there.connect();
+    await there.query("select stillwake.adopt_fleet()");
+    await there.end();
+    await staging.once();
+    expect(staging.fleet).not.toBe(prod.fleet);
+    expect(cloud.calls.slice(before).flatMap(({ name }) => (name ? [name] : []))).toEqual([
+      `sw-${staging.fleet}-scan-m1`,
+      `sw-${staging.fleet}-scan-m2`,
+    ]);
+    const names = [...cloud.machines.keys()];
+    expect(names.filter((name) => name.includes(prod.fleet)).length, "those of the original are as they were").toBe(2);
+    recordFigure("machines of another fleet touched", 0, "", "a copy of the database, before and after it was adopted");
+  });
+
+  it("is told by its address when its files were copied, and may be said to be the same", async () => {
+    const at = async (address: string | null) =>
+      (await client.query("select * from stillwake.fleet($1)", [address])).rows[0];
+    const { id } = await at(null);
+    expect(await at(null)).toMatchObject({ fits: true });
+    expect(await at("staging.example.com:5432/app")).toMatchObject({
+      id,
+      fits: false,
+      why: "the machines belong to a database at local, and this is one at staging.example.com:5432/app",
+    });
+    await client.query("select stillwake.adopt_fleet('pooler.example.com:6543/app', true, 'me')");
+    expect(await at("pooler.example.com:6543/app")).toMatchObject({ id, fits: true });
+    expect(await at(null), "as before").toMatchObject({ id, fits: true });
+    await client.query("update stillwake.fleet set addresses = array['db.example.com:5432/app']");
+    expect(await at(null), "its files, on somebody's own computer").toMatchObject({ id, fits: false });
+    expect([databaseAddress("postgres://u:p@DB.example.com/app?sslmode=require"), databaseAddress(url)]).toEqual([
+      "db.example.com:5432/app",
+      null,
+    ]);
+    await client.query("update stillwake.fleet set addresses = '{local}'");
+  });
+});

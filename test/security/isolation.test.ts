@@ -1,0 +1,293 @@
+// S29, S30, S35: what user code can see of its worker and of other jobs, and what a job that cannot keep a secret lets out.
+import { randomBytes } from "node:crypto";
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import type pg from "pg";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { createStillwake, type Job, type Stillwake } from "../../src/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { recordFigure } from "../support/figures.ts";
+import { connect, ended } from "../support/processes/aftermath.ts";
+import { buildPackage, ROOT } from "../support/processes/build.ts";
+import { noOtherUser, skipped } from "../support/processes/other-users.ts";
+import { startWitness, type Witness } from "../support/processes/witness.ts";
+import { type StartWorkerOptions, startWorker, type WorkerProcess } from "../support/processes/workers.ts";
+
+const database = await freshDatabase();
+const CONFINED = path.join(ROOT, "test/fixtures/pipelines/confined.mjs");
+/** nobody and nogroup. */
+const NOBODY = 65534;
+let stillwake: Stillwake;
+let witness: Witness;
+let client: pg.Client;
+
+beforeAll(async () => {
+  buildPackage();
+  stillwake = createStillwake({ url: database.url });
+  witness = await startWitness();
+  client = await connect(database.url);
+});
+afterAll(async () => {
+  await stillwake.close();
+  await witness.close();
+  await client.end();
+});
+
+describe("the credentials of the worker", () => {
+  it("S29: are in no variable of runners and commands, by name or by value, and in no argument", async () => {
+    // A password that is written differently in a URL, and a second one that is too short to be searched for inside of other values.
+    const main = await login(`Kanari/en ${hex()}@%`);
+    const direct = await login("kurz7");
+    const encoded = encodeURIComponent(main.password);
+    const canaries: Record<string, string> = {
+      STILLWAKE_DATABASE_URL: main.url,
+      STILLWAKE_DIRECT_URL: direct.url,
+      DATABASE_URL: main.url,
+      PGPASSWORD: `pg-${hex()}`,
+      FLY_API_TOKEN: `fly-${hex()}`,
+      STILLWAKE_STORE_ACCESS_KEY_ID: `store-${hex()}`,
+      STILLWAKE_STORE_SECRET_ACCESS_KEY: `store-${hex()}`,
+      STILLWAKE_STORE_SESSION_TOKEN: `store-${hex()}`,
+      AWS_SECRET_ACCESS_KEY: `aws-${hex()}`,
+      KUBECONFIG: `/kube-${hex()}`,
+      PASSWORD_OF_ANOTHER_NAME: main.password,
+      URL_OF_ANOTHER_NAME: `postgres://someone:${encoded}@elsewhere/app`,
+      LIBPQ: `host=elsewhere password='${main.password}'`,
+      SHORT_PASSWORD_OF_ANOTHER_NAME: direct.password,
+      URL_WITH_THE_SHORT_ONE: direct.url.replace("127.0.0.1", "elsewhere"),
+      COPY_OF_THE_STORE_SECRET: "",
+    };
+    canaries.COPY_OF_THE_STORE_SECRET = `key=${canaries.STILLWAKE_STORE_SECRET_ACCESS_KEY}`;
+    const worker = await start({ env: { ...canaries, HARMLESS: "shown", LANG: "C.UTF-8" } });
+    const seen = await look();
+    expect(seen.environment.HARMLESS).toBe("shown");
+    expect(Object.keys(seen.environment).filter((name) => name in canaries)).toEqual([]);
+
+    const family = [worker.pid, ...familyOf(worker.pid)];
+    expect(family).toContain(seen.pid);
+    const sinks = {
+      "the runner's environment": JSON.stringify([seen.environment, seen.initial]),
+      "the command's environment": seen.command.environment,
+      "the arguments of runner and command": JSON.stringify([seen.argv, seen.command.arguments]),
+      "the arguments of all processes of the worker": family.map((pid) => readProc(pid, "cmdline")).join("\n"),
+      "the environment of all but the worker itself": family
+        .filter((pid) => pid !== worker.pid)
+        .map((pid) => readProc(pid, "environ"))
+        .join("\n"),
+    };
+    const values = [...Object.values(canaries), main.password, encoded, `:${direct.password}@`];
+    const leaks = Object.entries(sinks).flatMap(([sink, text]) =>
+      values.filter((value) => text.includes(value)).map((value) => `${value} in ${sink}`),
+    );
+    expect(leaks).toEqual([]);
+    recordFigure(
+      "S29: canaries found in runners, commands and arguments",
+      leaks.length,
+      "",
+      `${values.length} canaries × 5`,
+    );
+    // The search can find something: the worker itself has them.
+    expect(readProc(worker.pid, "environ")).toContain(encoded);
+    expect(sinks["the runner's environment"]).toContain("shown");
+  });
+
+  it("S30: given as arguments they do not stay there for others to read", async () => {
+    const { url, password } = await login(`Argument ${hex()}`);
+    const worker = await start({ args: ["--url", url, "--direct-url", url] });
+    const { keeper } = await look();
+    expect(keeper).toBeDefined();
+    for (const pid of [worker.pid, ...familyOf(worker.pid)]) {
+      expect(readProc(pid, "cmdline")).not.toContain(encodeURIComponent(password));
+    }
+  });
+
+  it("a DATABASE_URL that is the user's own reaches the runner, and a command only when it is passed on", async () => {
+    const own = `postgres://app:${hex()}@elsewhere/app`;
+    await start({ env: { DATABASE_URL: own } });
+    const seen = await look();
+    expect(seen.environment.DATABASE_URL).toBe(own);
+    expect(seen.command.environment).not.toContain(own);
+  });
+});
+
+describe.skipIf(noOtherUser)(`runners that run as somebody else${skipped(noOtherUser)}`, () => {
+  it("S30: cannot look into the worker, and own their scratch directory and nothing beside it", async () => {
+    const worker = await start({ config: { runAs: { uid: NOBODY, gid: NOBODY } }, env: { CANARY: hex() } });
+    const store = path.join(worker.scratch, "artifacts");
+    fs.mkdirSync(store, { recursive: true, mode: 0o700 });
+    const places = [worker.scratch, path.join(worker.scratch, "owners"), path.join(worker.scratch, "jobs"), store];
+    const seen = await look({ places });
+    expect(seen).toMatchObject({ uid: NOBODY, gid: NOBODY });
+    // No group of root's is left over.
+    expect(seen.groups.filter((group) => group !== NOBODY)).toEqual([]);
+    expect(seen.command.status).toMatch(/^Uid:\s65534\s65534\s65534\s65534$/m);
+    expect(seen.command.status).toMatch(/^CapEff:\s0+$/m);
+    expect(seen.keeper).toEqual({ environ: "EACCES", memory: "EACCES", files: "EACCES", kill: "EPERM" });
+    expect(seen.scratch).toMatchObject({ uid: NOBODY, mode: "700", list: "EACCES" });
+    expect(seen.places).toEqual(["EACCES", "EACCES", "EACCES", "EACCES"]);
+  });
+
+  it("have their scratch directory removed, and end with their worker in good order", async () => {
+    const worker = await start({ config: { runAs: { uid: NOBODY, gid: NOBODY } } });
+    const { scratch } = await look();
+    await expect.poll(() => fs.existsSync(scratch.path)).toBe(false);
+    worker.signal("SIGTERM");
+    expect(await worker.ended).toBe(0);
+  });
+
+  // Two runners of one worker are the same user: whoever learns the path can read. Kept here as what is known not to hold; see S29, "own uid".
+  it.fails("S29: cannot read the scratch directory of another job, even when they know where it is", async () => {
+    await start({ config: { runAs: { uid: NOBODY, gid: NOBODY } }, args: ["--slots", "2"] });
+    const { id } = await stillwake.enqueue("keeping", { witness: witness.url, gate: "kept" });
+    const sight = await witness.see(({ job, step }) => job === id && step === "kept");
+    const { file } = sight as unknown as { file: string };
+    const seen = await look({ places: [file] }).finally(() => witness.open("kept"));
+    await stillwake.wait(id, { timeout: "20s" });
+    expect(seen.places).not.toEqual(["for this job only"]);
+  });
+});
+
+describe("a secret that a job has registered", () => {
+  const secret = `s3cr3t/Wört+${hex()} "quoted" & more`;
+  const ways = [
+    "in a line, in every form",
+    "in progress",
+    "in what a command prints",
+    "in two halves of what a command prints",
+    "where a long line is cut",
+    "in the progress a command reports",
+    "in the words a command fails with",
+    "where the words a command fails with are cut",
+    "in a sentence of its own for a failed command",
+    "in an error",
+    "where the message of an error is cut",
+    "in an error that nobody catches",
+    "in a promise that nobody awaits",
+    "on the console",
+    "as the last words of a process",
+  ];
+
+  it("S35: is in no table and in no log of the worker, however user code lets it out", {
+    timeout: 60_000,
+  }, async () => {
+    const worker = await start({ env: { CONFINED_SECRET: secret } });
+    let hits = 0;
+    for (const how of ways) {
+      const from = worker.lines.length;
+      const { id } = await stillwake.enqueue("blurting", { how });
+      await ended(stillwake, id);
+      const rows = (await everyRow()).filter((row) => row.includes(id));
+      if (!how.includes("process")) expect(rows.join("\n")).toContain("ordinary words stay");
+      // What a runner prints comes by another way than its end; a later line of the same way says that it has come.
+      if (how.includes("console")) await worker.says(({ line }) => line === "and on", { from });
+      const said = worker.lines.slice(from).map((line) => JSON.stringify(line));
+      const found = [...rows, ...said, worker.stderr()].filter(hasSecret);
+      hits += found.length;
+      expect.soft(found, how).toEqual([]);
+      expect.soft([...rows, ...said].join("\n"), `${how}: something stands in its place`).toContain("***");
+    }
+    const { id } = await stillwake.enqueue("explained", {});
+    const { failure } = await ended(stillwake, id);
+    expect(JSON.stringify(failure)).toContain("explained with ***");
+    expect((await everyRow()).filter((row) => row.includes(id)).filter(hasSecret)).toEqual([]);
+    recordFigure("S35: places with a registered secret, real runners", hits, "", `${ways.length} ways to let it out`);
+  });
+
+  const bytes = Buffer.from(secret);
+  const forms = [
+    encodeURIComponent(secret),
+    // Escaped once or twice: rows are shown as text, lines of the worker are JSON.
+    JSON.stringify(secret).slice(1, -1),
+    JSON.stringify(JSON.stringify(secret)).slice(3, -3),
+    bytes.toString("hex").toUpperCase(),
+    // In the middle of base64, whatever stands before it.
+    ...[0, 1, 2].map((offset) =>
+      Buffer.concat([Buffer.alloc(offset), bytes])
+        .toString("base64")
+        .slice(4, -4),
+    ),
+    // A part of it is a hint as well.
+    secret.slice(0, 10),
+    bytes.toString("hex").slice(0, 20),
+  ];
+  const urlSafe = (text: string) => text.replaceAll("+", "-").replaceAll("/", "_");
+  const hasSecret = (text: string) => forms.some((form) => text.includes(form) || text.includes(urlSafe(form)));
+});
+
+type Looked = {
+  pid: number;
+  uid: number;
+  gid: number;
+  groups: number[];
+  environment: Record<string, string>;
+  initial: string;
+  argv: string[];
+  command: { environment: string; arguments: string; status: string };
+  scratch: { path: string; uid: number; gid: number; mode: string; list: unknown };
+  keeper: Record<string, unknown>;
+  places: unknown[];
+};
+
+async function look(input: { places?: string[] } = {}): Promise<Looked> {
+  const { id } = await stillwake.enqueue("looking", input);
+  const { output } = (await stillwake.wait(id, { timeout: "20s" })) as Job;
+  return output as Looked;
+}
+
+/** With `config`, as stillwake.config.mjs in a directory of its own. */
+async function start({
+  config,
+  args = [],
+  ...options
+}: Partial<StartWorkerOptions> & { config?: object }): Promise<WorkerProcess> {
+  const flags = ["--slots", "1", ...args];
+  if (config) {
+    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-config-"));
+    onTestFinished(() => fs.rmSync(dir, { recursive: true }));
+    const file = path.join(dir, "stillwake.config.mjs");
+    fs.writeFileSync(file, `export default ${JSON.stringify(config)};`);
+    flags.push("--config", file);
+  }
+  return startWorker({ url: database.url, pipelines: CONFINED, args: flags, ...options });
+}
+
+/** A login of its own, with this password. It goes with the test. */
+async function login(password: string): Promise<{ url: string; password: string }> {
+  const name = `canary_${hex()}`;
+  await client.query(`create role ${name} superuser login password ${client.escapeLiteral(password)}`);
+  onTestFinished(async () => {
+    await client.query(`drop role ${name}`);
+  });
+  const url = new URL(database.url);
+  url.username = name;
+  url.password = encodeURIComponent(password);
+  return { url: url.href, password };
+}
+
+/** Every row of every table of ours, as text. */
+async function everyRow(): Promise<string[]> {
+  const tables = await client.query<{ name: string }>(
+    "select oid::regclass::text as name from pg_class where relnamespace = 'stillwake'::regnamespace and relkind in ('r', 'p') and not relispartition",
+  );
+  const parts = tables.rows.map(({ name }) => `select '${name}: ' || t::text as row from ${name} t`);
+  return (await client.query<{ row: string }>(parts.join(" union all "))).rows.map(({ row }) => row);
+}
+
+/** Everyone below this process. */
+function familyOf(pid: number): number[] {
+  const children = readProc(pid, `task/${pid}/children`).split(" ").filter(Boolean).map(Number);
+  return children.flatMap((child) => [child, ...familyOf(child)]);
+}
+
+function readProc(pid: number, file: string): string {
+  try {
+    return fs.readFileSync(`/proc/${pid}/${file}`, "utf8");
+  } catch {
+    return "";
+  }
+}
+
+function hex(): string {
+  return randomBytes(6).toString("hex");
+}

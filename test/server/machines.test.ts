@@ -1,0 +1,485 @@
+// Machines as people see them: over HTTP, in numbers for Prometheus, on the command line and by the doctor. The verbs of the orchestrator are called as it calls them;
+// no machine is started.
+
+import type pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { examine } from "../../src/db/doctor.ts";
+import { pipeline } from "../../src/index.ts";
+import { createServer } from "../../src/server/index.ts";
+import { travel } from "../../src/testing/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { connect } from "../support/processes/aftermath.ts";
+import { command } from "../support/processes/cli-in-process.ts";
+import { operations, wrongIn } from "../support/server/api-description.ts";
+import { callerOf } from "../support/server/callers.ts";
+
+const database = await freshDatabase();
+const pokes: (string | undefined)[] = [];
+const errors: unknown[] = [];
+const server = createServer({
+  url: database.url,
+  rate: { perSecond: 1e6, burst: 1e6 },
+  onError: (error) => errors.push(error),
+  onPoke(pool) {
+    pokes.push(pool);
+    if (pool === "broken") throw new Error("The orchestrator stumbles");
+  },
+});
+const sw = server.stillwake;
+const { token: admin } = await sw.tokens.create({ name: "root", role: "admin" });
+const call = callerOf(server, admin);
+let sql: pg.Client;
+beforeAll(async () => {
+  sql = await connect(database.url);
+});
+afterAll(async () => {
+  await sql.end();
+  await server.close();
+});
+
+const facts = {
+  provider: "fly",
+  size: "performance-8x",
+  region: "iad",
+  slots: 2,
+  warm: 1,
+  max: 3,
+  burst: 2,
+  idle_exit_ms: 60_000,
+  price: 0.000213,
+  prices: "fly 2026-10-01",
+  currency: "USD",
+  idle_price: 0.00000006,
+};
+
+let made = 0;
+/** A pool of its own with machines, and a pipeline in it. */
+async function fleetOf(more: object = {}) {
+  const pool = `scan-${++made}`;
+  const contract = pipeline(`scan-${made}`, { pool });
+  await sw.register(contract);
+  await sql.query("select stillwake.set_machines($1, $2)", [pool, JSON.stringify({ ...facts, ...more })]);
+  const reserve = async (slot: number) => {
+    const life = {
+      ...facts,
+      slot,
+      machine: `sw-abc-${pool}-m${slot}`,
+      burst: slot > 1,
+      by: "orchestrator-1",
+      why: "2 jobs wait, there is room for 0",
+    };
+    const { rows } = await sql.query("select life, machine from stillwake.reserve_machine($1, $2, $3)", [
+      pool,
+      facts.max,
+      JSON.stringify(life),
+    ]);
+    return rows[0] as { life: string; machine: string };
+  };
+  const arrive = (machine: string) => sql.query("select stillwake.machine_arrived($1, $2, 2)", [machine, pool]);
+  const claim = (machine: string, limit = 1) =>
+    sql.query("select job_id as job, epoch, lease_id as lease from stillwake.claim($1, $2, array[$3], $4)", [
+      machine,
+      pool,
+      contract.name,
+      limit,
+    ]);
+  const end = (life: string, exit: object = {}) =>
+    sql.query("select stillwake.machine_ended($1, $2)", [life, JSON.stringify(exit)]);
+  const leave = (machine: string, reason: string | null = null) =>
+    sql.query("select stillwake.machine_leaves($1, $2, $3)", [machine, pool, reason]);
+  return { pool, contract, reserve, arrive, claim, end, leave };
+}
+
+async function settle(claimed: { job: string; epoch: string; lease: string }): Promise<void> {
+  await sql.query("select stillwake.settle($1)", [JSON.stringify([{ ...claimed, outcome: "completed" }])]);
+}
+
+const machinesOf = async (pool: string, query = "") => {
+  const { status, json } = await call("GET", `/v1/machines${query}`);
+  const described = operations.find(({ operationId }) => operationId === "listMachines")!;
+  expect(wrongIn(described, status, json)).toEqual([]);
+  return json.machines.filter((one: { pool: string }) => one.pool === pool);
+};
+const poolOf = async (name: string) => {
+  const { status, json } = await call("GET", "/v1/pools");
+  const described = operations.find(({ operationId }) => operationId === "listPools")!;
+  expect(wrongIn(described, status, json)).toEqual([]);
+  return json.pools.find((one: { name: string }) => one.name === name);
+};
+const endOf = async (pool: string) => (await machinesOf(pool, "?ended=true")).map(({ end }: { end: unknown }) => end);
+
+describe("a machine", () => {
+  it("is seen from the moment it is asked for, with why, and in each state on its way to its end", async () => {
+    const { pool, contract, reserve, arrive, claim, end, leave } = await fleetOf();
+    await sw.enqueueMany(contract, [{}, {}, {}]);
+    const { life, machine } = await reserve(1);
+    const [starting] = await machinesOf(pool);
+    expect(starting).toMatchObject({
+      worker: machine,
+      state: "starting",
+      running: 0,
+      since: null,
+      listening: false,
+      machine: {
+        life,
+        slot: 1,
+        burst: false,
+        provider: "fly",
+        size: "performance-8x",
+        region: "iad",
+        slots: 2,
+        jobs: 0,
+        price: 0.000213,
+        why: "2 jobs wait, there is room for 0",
+        askedBy: "orchestrator-1",
+        arrivedAt: null,
+      },
+      end: null,
+    });
+    await sql.query("select stillwake.machine_started($1, 'd8d9')", [life]);
+    expect((await machinesOf(pool))[0]).toMatchObject({
+      state: "starting",
+      machine: { providerId: "d8d9", startedAt: expect.any(String) },
+    });
+    await arrive(machine);
+    expect((await machinesOf(pool))[0]).toMatchObject({ state: "idle", running: 0 });
+    const { rows } = await claim(machine, 2);
+    expect(await machinesOf(pool)).toMatchObject([
+      { state: "up", running: 2, leaseUntil: expect.any(String), machine: { jobs: 2 } },
+    ]);
+    expect(await poolOf(pool)).toMatchObject({ wanted: 2, machines: { now: 1, starting: 0 } });
+    for (const one of rows) await settle(one);
+    const [last] = (await claim(machine)).rows;
+    await settle(last);
+    await leave(machine);
+    expect((await machinesOf(pool))[0]).toMatchObject({ state: "leaving", machine: { jobs: 3 } });
+    await end(life);
+    expect(await machinesOf(pool)).toEqual([]);
+    expect(await machinesOf(pool, "?ended=true")).toMatchObject([
+      {
+        worker: machine,
+        state: "ended",
+        machine: { life, jobs: 3 },
+        end: { at: expect.any(String), how: "ended by itself (idle)", well: true },
+      },
+    ]);
+  });
+
+  it("that is about to be stopped is seen as such", async () => {
+    const { pool, reserve, arrive } = await fleetOf();
+    const { life, machine } = await reserve(1);
+    await arrive(machine);
+    await sql.query("select stillwake.retire_machine($1)", [life]);
+    expect(await machinesOf(pool)).toMatchObject([{ state: "retiring" }]);
+  });
+
+  it.each<[how: string, arrives: boolean, exit: object, well: boolean]>([
+    ["out of memory at 64 GB", true, { oom: true, memory: "64 GB", code: 137 }, false],
+    ["never arrived", false, { reason: "its worker never came" }, false],
+    ["never arrived: exit code 1", false, { code: 1 }, false],
+    ["never arrived: ImagePullBackOff", false, { reason: "ImagePullBackOff" }, false],
+    ["killed by SIGKILL", true, { signal: "SIGKILL" }, false],
+    ["ended with exit code 3", true, { code: 3 }, false],
+    ["ended with exit code 3 (Error)", true, { code: 3, reason: "Error" }, false],
+    ["ended by itself", true, { code: 0 }, true],
+    ["was stopped", true, { requested: true, code: 143 }, true],
+    ["is gone", true, {}, false],
+  ])("has ended in words: %s", async (how, arrives, exit, well) => {
+    const { pool, reserve, arrive, end } = await fleetOf();
+    const { life, machine } = await reserve(2);
+    if (arrives) await arrive(machine);
+    await end(life, exit);
+    expect(await endOf(pool)).toEqual([{ at: expect.any(String), how, well }]);
+  });
+
+  it.each<[how: string, reason: string | null, exit: object, well: boolean]>([
+    ["ended with exit code 1", "stopped", { code: 1 }, false],
+    ["ended with exit code 1 (the database cannot be reached)", "the database cannot be reached", { code: 1 }, false],
+    ["told to end (SIGTERM)", "SIGTERM", { code: 0 }, true],
+    ["told to end (SIGTERM)", "SIGTERM", { code: 143 }, true],
+    ["told to end", "the machine is to be stopped", { code: 0 }, true],
+    ["ended by itself (idle)", null, { code: 0 }, true],
+  ])("whose worker has left has ended in words: %s (%s, %j)", async (how, reason, exit, well) => {
+    const { pool, reserve, arrive, leave, end } = await fleetOf();
+    const { life, machine } = await reserve(2);
+    await arrive(machine);
+    await leave(machine, reason);
+    await end(life, exit);
+    expect(await endOf(pool)).toEqual([{ at: expect.any(String), how, well }]);
+  });
+
+  it("that was killed is not seen as a worker because it has listened, until it is there again", async () => {
+    const { pool, reserve, arrive, end } = await fleetOf();
+    const { life, machine } = await reserve(1);
+    await arrive(machine);
+    await end(life, { signal: "SIGKILL" });
+    await sql.query("select stillwake.listen($1, $2)", [machine, pool]);
+    await sql.query("select stillwake.listen('by-hand', $1)", [pool]);
+    expect(await machinesOf(pool)).toMatchObject([{ worker: "by-hand", machine: null }]);
+    await reserve(1);
+    await arrive(machine);
+    expect(await machinesOf(pool)).toMatchObject([{ worker: machine, state: "idle", listening: true }, {}]);
+  });
+
+  it("of the fleet that a copied database came from is told as that", async () => {
+    const { pool, reserve } = await fleetOf();
+    await reserve(1);
+    await sql.query("begin");
+    await sql.query("select stillwake.adopt_fleet()");
+    const { rows } = await sql.query("select ending, ended_well from stillwake.machines(100) where pool = $1", [pool]);
+    await sql.query("rollback");
+    expect(rows).toEqual([{ ending: "belongs to the fleet this database was copied from", ended_well: true }]);
+  });
+
+  it("is told from a worker that is on none, which is seen while it has leases", async () => {
+    const { pool, contract, claim } = await fleetOf();
+    await sw.enqueue(contract, {});
+    await claim("by-hand");
+    expect(await machinesOf(pool)).toMatchObject([
+      { worker: "by-hand", state: "up", running: 1, machine: null, end: null },
+    ]);
+    expect((await poolOf(pool)).machines.now).toBe(0);
+  });
+});
+
+describe("the machines that have ended", () => {
+  it("come after those that have not, the latest first, and go when it is not kept any more what ran there", async () => {
+    const { pool, reserve, end } = await fleetOf();
+    const first = await reserve(2);
+    await end(first.life);
+    await travel(sql, "1m");
+    const second = await reserve(3);
+    await end(second.life);
+    const alive = await reserve(1);
+    const names = async () => (await machinesOf(pool, "?ended=true")).map(({ worker }: { worker: string }) => worker);
+    expect(await names()).toEqual([alive.machine, second.machine, first.machine]);
+    await travel(sql, "46d");
+    expect(await names()).toEqual([alive.machine]);
+  });
+});
+
+describe("a pool", () => {
+  it("says what its machines are, how many it wants, what keeps them from starting and how often they were of no use", async () => {
+    const { pool, contract, reserve, end } = await fleetOf();
+    expect(await poolOf(pool)).toMatchObject({
+      machines: {
+        provider: "fly",
+        size: "performance-8x",
+        region: "iad",
+        slots: 2,
+        warm: 1,
+        max: 3,
+        burst: 2,
+        idleExitMs: 60_000,
+        price: 0.000213,
+        idlePrice: 0.00000006,
+        prices: "fly 2026-10-01",
+        currency: "USD",
+        larger: null,
+        now: 0,
+        starting: 0,
+      },
+      wanted: 0,
+      trouble: null,
+      vain: 0,
+    });
+    await sw.enqueueMany(
+      contract,
+      Array.from({ length: 5 }, () => ({})),
+    );
+    expect((await poolOf(pool)).wanted).toBe(3);
+    await sw.enqueueMany(
+      contract,
+      Array.from({ length: 50 }, () => ({})),
+    );
+    expect((await poolOf(pool)).wanted).toBe(3);
+    const { life } = await reserve(1);
+    expect((await poolOf(pool)).machines).toMatchObject({ now: 1, starting: 1 });
+    await end(life, { code: 1 });
+    const trouble = {
+      code: "PROVIDER_AUTH",
+      message: "Fly refuses our token: make a new one",
+      until: new Date(Date.now() + 60_000).toISOString(),
+    };
+    await sql.query("select stillwake.report_trouble($1, $2)", [pool, JSON.stringify(trouble)]);
+    expect(await poolOf(pool)).toMatchObject({
+      vain: 1,
+      trouble: {
+        code: "PROVIDER_AUTH",
+        message: trouble.message,
+        remedy: null,
+        since: expect.any(String),
+        until: trouble.until,
+      },
+    });
+    await sw.pause({ pool });
+    expect((await poolOf(pool)).wanted).toBe(0);
+  });
+
+  it("wants as many as the view for autoscalers says, and nothing where nobody starts machines for it", async () => {
+    const { pool, contract } = await fleetOf({ slots: 3, max: 100 });
+    await sw.enqueueMany(
+      contract,
+      Array.from({ length: 10 }, () => ({})),
+    );
+    const { rows } = await sql.query("select wanted from stillwake.wanted_workers where pool = $1", [pool]);
+    expect((await poolOf(pool)).wanted).toBe(rows[0].wanted);
+    await sql.query("select stillwake.set_machines($1, null)", [pool]);
+    expect(await poolOf(pool)).toMatchObject({ machines: null, wanted: null });
+  });
+});
+
+describe("a poke", () => {
+  it("reaches the orchestrator of this process, with the pool it is for", async () => {
+    pokes.length = 0;
+    expect(await call("POST", "/v1/poke")).toMatchObject({ status: 202, json: { poked: true } });
+    expect(await call("POST", "/v1/poke", { body: { pool: "scan" } })).toMatchObject({
+      status: 202,
+      json: { poked: true },
+    });
+    expect(pokes).toEqual([undefined, "scan"]);
+    expect((await call("POST", "/v1/poke", { body: { pool: "" } })).status).toBe(400);
+  });
+
+  it("is answered though the orchestrator stumbles over it, which the house is told", async () => {
+    expect((await call("POST", "/v1/poke", { body: { pool: "broken" } })).status).toBe(202);
+    expect(errors.splice(0)).toMatchObject([{ message: "The orchestrator stumbles" }]);
+  });
+
+  it("is refused with what to do instead where there is none", async () => {
+    const alone = createServer({ url: database.url });
+    const refused = await callerOf(alone, admin)("POST", "/v1/poke");
+    await alone.close();
+    expect(refused).toMatchObject({
+      status: 409,
+      json: { code: "NO_ORCHESTRATOR", remedy: expect.stringMatching(/watchdog/) },
+    });
+  });
+
+  it("comes with the watchdog, after it has done its own", async () => {
+    pokes.length = 0;
+    expect((await call("POST", "/v1/watchdog")).status).toBe(200);
+    expect(pokes).toEqual([undefined]);
+  });
+});
+
+describe("the numbers for Prometheus", () => {
+  it("tell of machines by state, of what is wanted, of trouble, and of what came and went", async () => {
+    const { pool, contract, reserve, arrive, claim, end } = await fleetOf();
+    await sw.enqueueMany(contract, [{}, {}, {}]);
+    const one = await reserve(1);
+    await arrive(one.machine);
+    await claim(one.machine);
+    await reserve(2);
+    await end((await reserve(3)).life, { code: 1 });
+    await sql.query("select stillwake.report_trouble($1, $2)", [
+      pool,
+      JSON.stringify({ code: "PROVIDER_RATE", message: "Too often" }),
+    ]);
+    const { text } = await call("GET", "/metrics");
+    const lines = text.split("\n").filter((line: string) => line.includes(`pool="${pool}"`));
+    expect(lines).toEqual(
+      expect.arrayContaining([
+        `stillwake_machines{pool="${pool}",state="up"} 1`,
+        `stillwake_machines{pool="${pool}",state="starting"} 1`,
+        `stillwake_machines{pool="${pool}",state="idle"} 0`,
+        `stillwake_pool_wanted{pool="${pool}"} 2`,
+        `stillwake_pool_trouble{pool="${pool}",code="PROVIDER_RATE"} 1`,
+        `stillwake_pool_vain_machines{pool="${pool}"} 1`,
+        `stillwake_machines_started_5m{pool="${pool}"} 3`,
+        `stillwake_machines_ended_5m{pool="${pool}",well="false"} 1`,
+      ]),
+    );
+  });
+});
+
+describe("the command line", () => {
+  it("lists machines, those that have ended with how, and pools with what they want and what keeps it", async () => {
+    const { pool, contract, reserve, arrive, claim, end } = await fleetOf();
+    await sw.enqueueMany(contract, [{}, {}, {}]);
+    const { machine } = await reserve(1);
+    await arrive(machine);
+    await claim(machine);
+    await end((await reserve(2)).life, { oom: true, memory: "16 GB" });
+    await sql.query("select stillwake.report_trouble($1, $2)", [
+      pool,
+      JSON.stringify({ code: "PROVIDER_CAPACITY", message: "No room in iad" }),
+    ]);
+    const env = { DATABASE_URL: database.url };
+    const [listed, ended, pools] = await Promise.all([
+      command(["machines", "--pool", pool], env),
+      command(["machines", "--ended", "--pool", pool], env),
+      command(["pools"], env),
+    ]);
+    expect(listed.stdout).toMatch(
+      new RegExp(
+        `^MACHINE .*\n${machine} +${pool} +up +1/2 .* fly performance-8x iad +when it looks +2 jobs wait, there is room for 0\n$`,
+      ),
+    );
+    expect(ended.stdout).toMatch(/out of memory at 16 GB/);
+    expect(ended.stdout.trim().split("\n")).toHaveLength(2);
+    expect(pools.stdout).toMatch(new RegExp(`${pool} .*1 of 3, wants 2 .*No room in iad`));
+  });
+});
+
+describe("the doctor", () => {
+  const found = async (check: string, address: string | null = null) =>
+    (await examine({ url: database.url, address })).find((one) => one.check === check);
+
+  it("says that a database is a copy of the one whose machines it knows, without touching anything", async () => {
+    await sql.query("update stillwake.pools set trouble = null");
+    await sql.query("select stillwake.fleet('db.example.com:5432/app')");
+    expect(await found("fleet", "db.example.com:5432/app")).toMatchObject({ level: "ok" });
+    expect(await found("fleet"), "one at an address of this machine").toMatchObject({ level: "warning" });
+    expect(await found("fleet", "staging.example.com:5432/app")).toMatchObject({
+      level: "warning",
+      found: expect.stringMatching(/a copy: its machines belong to the database at db\.example\.com:5432\/app/),
+      remedy: expect.stringMatching(/stillwake fleet adopt/),
+    });
+    await sql.query("update stillwake.fleet set cluster = '1'");
+    expect(await found("fleet", "db.example.com:5432/app")).toMatchObject({
+      level: "warning",
+      found: expect.stringMatching(/of cluster 1\b/),
+    });
+    const { rows } = await sql.query("select addresses from stillwake.fleet");
+    expect(rows).toEqual([{ addresses: ["db.example.com:5432/app"] }]);
+    await sql.query("select stillwake.adopt_fleet('db.example.com:5432/app')");
+    expect(await found("fleet", "db.example.com:5432/app")).toMatchObject({
+      level: "ok",
+      found: expect.stringMatching(/0 machines are up/),
+    });
+  });
+
+  it("repeats what keeps machines from starting", async () => {
+    const { pool } = await fleetOf();
+    await sql.query("select stillwake.report_trouble($1, $2)", [
+      pool,
+      JSON.stringify({ code: "PROVIDER_AUTH", message: "Fly refuses our token" }),
+    ]);
+    const fleet = await found("fleet", "db.example.com:5432/app");
+    expect(fleet).toMatchObject({ level: "warning", found: `${pool}: Fly refuses our token` });
+    await sql.query("select stillwake.report_trouble($1, null)", [pool]);
+  });
+
+  it("hints at pools whose jobs wait while nobody serves them", async () => {
+    await sql.query("select stillwake.cancel(id) from stillwake.jobs where state in ('queued', 'running', 'paused')");
+    await travel(sql, "2m");
+    await sql.query("select stillwake.watchdog()");
+    expect(await found("pools")).toMatchObject({ level: "ok" });
+    const { pool, contract } = await fleetOf();
+    await sw.enqueue(contract, {});
+    expect(await found("pools")).toMatchObject({ level: "ok" });
+    await travel(sql, "2m");
+    expect(await found("pools")).toMatchObject({
+      level: "warning",
+      found: expect.stringMatching(new RegExp(`\\b${pool}\\b.*no machine was started`)),
+      remedy: expect.stringMatching(/orchestrator/),
+    });
+    await sql.query("select stillwake.set_machines($1, null)", [pool]);
+    expect(await found("pools")).toMatchObject({
+      level: "warning",
+      found: expect.stringMatching(new RegExp(`\\b${pool}\\b.*no worker serves`)),
+      remedy: expect.stringMatching(/stillwake worker --pool/),
+    });
+  });
+});

@@ -1,0 +1,232 @@
+// Two tenants at one door: what one of them cannot learn, take or spoil of the other, whatever keys they use and however they race.
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { signReadToken } from "../../src/client/read-token.ts";
+import { pipeline } from "../../src/index.ts";
+import { createServer } from "../../src/server/index.ts";
+import { waitFor } from "../../src/testing/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+
+const database = await freshDatabase();
+const SECRET = "a secret of more than thirty-two characters";
+const server = createServer({ url: database.url, secret: SECRET, origins: ["https://app.example.com"] });
+const sw = server.stillwake;
+const client = new pg.Client({ connectionString: database.url });
+const work = pipeline("work");
+const sealedWork = pipeline("sealed-work", { sealed: ["token"] });
+const tokens: Record<string, string> = {};
+
+beforeAll(async () => {
+  await client.connect();
+  await sw.register(work, sealedWork);
+  await sw.webhooks.set("full", { url: null, body: "full" });
+  for (const tenant of ["acme", "globex"]) {
+    tokens[tenant] = (await sw.tokens.create({ name: tenant, role: "operator", tenant })).token;
+  }
+  tokens.admin = (await sw.tokens.create({ name: "root", role: "admin" })).token;
+});
+afterAll(async () => {
+  await server.close();
+  await client.end();
+});
+
+async function call(who: string, method: string, path: string, body?: unknown, headers: Record<string, string> = {}) {
+  const response = await server.fetch(
+    new Request(`http://localhost${path}`, {
+      method,
+      headers: {
+        authorization: `Bearer ${tokens[who] ?? who}`,
+        ...(body !== undefined && { "content-type": "application/json" }),
+        ...headers,
+      },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    }),
+  );
+  return { status: response.status, headers: response.headers, json: JSON.parse((await response.text()) || "null") };
+}
+
+async function everything(): Promise<string> {
+  const { rows } = await client.query(
+    "select (select json_agg(j) from stillwake.live_jobs j)::text || (select json_agg(k) from stillwake.idempotency_keys k)::text || (select json_agg(w) from stillwake.webhook_joins w)::text as all",
+  );
+  return rows[0].all;
+}
+
+describe("a key that another tenant holds", () => {
+  it.each(["join", "replace", "reject"] as const)(
+    "is taken, by %s too, and nothing of the call has happened",
+    async (onConflict) => {
+      const key = `shared-${onConflict}`;
+      const theirs = await sw.enqueue(work, { mine: true }, { tenant: "globex", key, delay: "1h" });
+      await sw.enqueue(work, {}, { tenant: "globex", idempotencyKey: `theirs-${onConflict}`, delay: "1h" });
+      const before = await everything();
+      const webhook = { endpoint: "full", url: "https://attacker.example.com/hook" };
+      const refused = await call("acme", "POST", "/v1/jobs", {
+        pipeline: "work",
+        key,
+        onConflict,
+        webhook,
+        idempotencyKey: `invoice-${onConflict}`,
+      });
+      expect(refused).toMatchObject({ status: 409, json: { code: "KEY_TAKEN" } });
+      expect(JSON.stringify(refused.json)).not.toContain(theirs.id);
+      const many = await call("acme", "POST", "/v1/jobs", {
+        pipeline: "work",
+        inputs: [1, 2, 3],
+        idempotencyKeys: [null, `theirs-${onConflict}`, null],
+      });
+      expect(many.status).toBe(409);
+      expect(await everything()).toBe(before);
+      expect((await sw.get(theirs.id)).state).toBe("queued");
+    },
+  );
+
+  it("is not replaced by one who waited for it while its owner's transaction was open", async () => {
+    await client.query("begin");
+    const { rows } = await client.query(
+      'select stillwake.enqueue(\'work\', \'{}\', \'{"key": "race", "tenant": "globex", "delay": "1 hour"}\') as id',
+    );
+    const waiting = call("acme", "POST", "/v1/jobs", { pipeline: "work", key: "race", onConflict: "replace" });
+    const watcher = new pg.Client({ connectionString: database.url });
+    await watcher.connect();
+    await waitFor(async () => {
+      const { rows: locked } = await watcher.query(
+        "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()",
+      );
+      return locked.length > 0;
+    });
+    await watcher.end();
+    await client.query("commit");
+    expect((await waiting).status).toBe(409);
+    expect((await sw.get(rows[0].id)).state).toBe("queued");
+  });
+
+  it("of one's own is joined and replaced as ever", async () => {
+    const first = await call("acme", "POST", "/v1/jobs", { pipeline: "work", key: "own", delay: "1h" });
+    const second = await call("acme", "POST", "/v1/jobs", { pipeline: "work", key: "own", delay: "1h" });
+    expect(second.json).toEqual({ id: first.json.id, existing: true });
+    const third = await call("acme", "POST", "/v1/jobs", {
+      pipeline: "work",
+      key: "own",
+      onConflict: "replace",
+      delay: "1h",
+    });
+    expect(third.status).toBe(201);
+    expect((await sw.get(first.json.id)).state).toBe("cancelled");
+  });
+});
+
+describe("a read token of a key", () => {
+  it("opens the jobs of its tenant, or of none, not those of another that uses the same key", async () => {
+    const mine = await sw.enqueue(work, {}, { tenant: "globex", key: "cust", delay: "1h" });
+    await sw.cancel(mine.id);
+    const planted = await sw.enqueue(work, {}, { tenant: "acme", key: "cust", delay: "1h" });
+    const token = signReadToken([SECRET], { pipeline: "work", key: "cust", tenant: "globex" });
+    expect((await call(token, "GET", "/v1/jobs")).json.jobs.map(({ id }: { id: string }) => id)).toEqual([mine.id]);
+    expect((await call(token, "GET", `/v1/jobs/${planted.id}`)).status).toBe(404);
+    const general = signReadToken([SECRET], { pipeline: "work", key: "cust" });
+    expect((await call(general, "GET", "/v1/jobs")).json.jobs).toEqual([]);
+  });
+
+  it.each([
+    "text=hunter2",
+    "tenant=globex",
+    "pool=default",
+    "key=other",
+    "parent=01a1e107-2508-7182-ae66-db7bbe9aa49e",
+  ])("cannot look for what it is not shown: %s", async (query) => {
+    const token = signReadToken([SECRET], { pipeline: "work", key: "cust", tenant: "globex" });
+    expect((await call(token, "GET", `/v1/jobs?${query}`)).status).toBe(403);
+  });
+});
+
+describe("what is sealed", () => {
+  it("is not taken in plain, neither for a job nor for a schedule, and stands in no record", async () => {
+    const input = { token: "plain-as-the-day-123" };
+    expect((await call("admin", "POST", "/v1/jobs", { pipeline: "sealed-work", input })).status).toBe(400);
+    expect(
+      (await call("admin", "PUT", "/v1/schedules/nightly", { cron: "0 3 * * *", pipeline: "sealed-work", input }))
+        .status,
+    ).toBe(400);
+    await expect(
+      client.query("select stillwake.set_schedule('nightly', $1)", [
+        JSON.stringify({ cron: "0 3 * * *", pipeline: "sealed-work", input }),
+      ]),
+    ).rejects.toMatchObject({ code: "SW001" });
+    const named = { token: { $secret: "github" } };
+    expect(
+      (
+        await call("admin", "PUT", "/v1/schedules/nightly", {
+          cron: "0 3 * * *",
+          pipeline: "sealed-work",
+          input: named,
+        })
+      ).status,
+    ).toBe(200);
+    const { rows } = await client.query("select (select json_agg(a) from stillwake.audit a)::text as acts");
+    expect(rows[0].acts).not.toContain("plain-as-the-day");
+  });
+});
+
+describe("the door itself", () => {
+  it("lets a good token in from an address of which many bad ones came, and does not count those who bring none", async () => {
+    const quiet = createServer({ url: database.url, clientAddress: () => "203.0.113.7" });
+    const ask = async (token?: string) =>
+      (
+        await quiet.fetch(
+          new Request("http://localhost/v1/me", { headers: token ? { authorization: `Bearer ${token}` } : {} }),
+        )
+      ).status;
+    for (let n = 0; n < 80; n++) expect(await ask()).toBe(401);
+    expect(await ask(tokens.admin)).toBe(200);
+    const bad = await Promise.all(Array.from({ length: 80 }, (_, n) => ask(`swt_${String(n).padStart(43, "x")}`)));
+    expect(bad).toContain(429);
+    expect(await ask(tokens.admin)).toBe(200);
+    await quiet.close();
+  });
+
+  it("takes no cookie from a page of another origin, listed or not", async () => {
+    const cookie = { cookie: `stillwake=${tokens.admin}`, authorization: "" };
+    const ask = async (origin: string) => {
+      const headers = new Headers({ cookie: cookie.cookie, origin, host: "localhost" });
+      return (await server.fetch(new Request("http://localhost/v1/pools/default/pause", { method: "POST", headers })))
+        .status;
+    };
+    expect(await ask("https://app.example.com")).toBe(401);
+    expect(await ask("https://elsewhere.example.com")).toBe(403);
+    expect(await ask("http://localhost")).toBe(200);
+  });
+
+  it("records acts of those whom the application itself has let in, whatever it calls them", async () => {
+    const own = createServer({
+      url: database.url,
+      authenticate: () => ({ name: "ann", role: "operator", tenant: null, id: "user_42", expiresAt: null }),
+    });
+    const { id } = await sw.enqueue(work, {}, { delay: "1h" });
+    const answer = await own.fetch(new Request(`http://localhost/v1/jobs/${id}/cancel`, { method: "POST" }));
+    expect(answer.status).toBe(200);
+    expect((await sw.tokens.acts({ target: id })).acts).toMatchObject([
+      { actor: "ann", act: "cancelJob", before: { state: "queued" } },
+    ]);
+    await own.close();
+  });
+
+  it("answers no more than some megabytes, however long the lines and the inputs are", async () => {
+    const { id } = await sw.enqueue(work, {}, { tenant: "acme", delay: "1h" });
+    await client.query(
+      "insert into stillwake.feed (job_id, seq, at, epoch, kind, level, message) select $1, s, now(), 0, 'log', 'info', repeat('x', 16000) from generate_series(1, 2000) s",
+      [id],
+    );
+    const { json } = await call("acme", "GET", `/v1/jobs/${id}/logs?limit=10000`);
+    expect(JSON.stringify(json).length).toBeLessThan(20_000_000);
+    expect(json.lines.length).toBeGreaterThan(100);
+    const more = await call("acme", "GET", `/v1/jobs/${id}/logs?limit=10000&after=${json.next}`);
+    expect(Number(more.json.lines[0].seq)).toBe(Number(json.next) + 1);
+
+    const large = { text: Array.from({ length: 5000 }, (_, n) => `${n}-${Math.imul(n, 2654435761)}`).join(" ") };
+    const big = await sw.enqueue(work, large, { tenant: "acme", delay: "1h" });
+    const page = await call("acme", "GET", "/v1/jobs?limit=1");
+    expect(page.json.jobs[0]).toMatchObject({ id: big.id, input: null, omitted: ["input"] });
+    expect((await call("acme", "GET", `/v1/jobs/${big.id}`)).json.input).toEqual(large);
+  });
+});

@@ -1,0 +1,126 @@
+// Tokens and read tokens as the library makes and checks them, S12.
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { checkReadToken, checkSecrets, signReadToken } from "../../src/client/read-token.ts";
+import { createStillwake } from "../../src/index.ts";
+import { travel } from "../../src/testing/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { signed } from "../support/server/callers.ts";
+
+const database = await freshDatabase();
+const sw = createStillwake({ url: database.url });
+const client = new pg.Client({ connectionString: database.url });
+const ID = "01a1e107-2508-7182-ae66-db7bbe9aa49e";
+
+beforeAll(() => client.connect());
+afterAll(async () => {
+  await sw.close();
+  await client.end();
+});
+
+describe("S12: a token", () => {
+  it("has 256 bits and a prefix, is shown once, and the database has its hash alone", async () => {
+    const { id, token } = await sw.tokens.create({ name: "ci", role: "operator" }, { by: "ann" });
+    expect(token).toMatch(/^swt_[\w-]{43}$/);
+    const { rows } = await client.query("select t::text as row from stillwake.tokens t where id = $1", [id]);
+    expect(rows[0].row).not.toContain(token.slice(10));
+    const [listed] = await sw.tokens.list();
+    expect(listed).toMatchObject({
+      id,
+      name: "ci",
+      role: "operator",
+      prefix: token.slice(0, 8),
+      createdBy: "ann",
+      lastUsedAt: null,
+    });
+    expect(JSON.stringify(await sw.tokens.list())).not.toContain(token.slice(10));
+  });
+
+  it("is known until it is revoked, and that it was used is noted", async () => {
+    const { id, token } = await sw.tokens.create({ name: "one", role: "reader", tenant: "acme" });
+    expect(await sw.tokens.check(token)).toMatchObject({ id, name: "one", role: "reader", tenant: "acme" });
+    expect((await sw.tokens.list()).find((one) => one.id === id)!.lastUsedAt).toBeInstanceOf(Date);
+    await sw.tokens.revoke(id, { by: "ann" });
+    expect(await sw.tokens.check(token)).toBeUndefined();
+    expect((await sw.tokens.list()).find((one) => one.id === id)).toMatchObject({ revokedBy: "ann" });
+  });
+
+  it("opens nothing after its time by the database's clock, nor a character off", async () => {
+    const { token } = await sw.tokens.create({ name: "short", role: "reader", expiresIn: "1h" });
+    expect(await sw.tokens.check(`${token.slice(0, -1)}${token.endsWith("A") ? "B" : "A"}`)).toBeUndefined();
+    expect(await sw.tokens.check(token)).toBeDefined();
+    await travel(database.url, "61m");
+    expect(await sw.tokens.check(token)).toBeUndefined();
+  });
+
+  it.each([
+    [{ name: "", role: "reader" }, "name"],
+    [{ name: "x", role: "root" }, "role"],
+    [{ name: "x", role: "admin", tenant: "acme" }, "role"],
+    [{ name: "x", role: "worker", tenant: "acme" }, "role"],
+    [{ name: "x", role: "reader", expiresIn: "0s" }, "expiresIn"],
+    [{ name: "x", role: "reader", expiresIn: "soon" }, "expiresIn"],
+  ])("that makes no sense is refused: %j", async (options, field) => {
+    await expect(sw.tokens.create(options as never)).rejects.toMatchObject({ code: "INVALID_INPUT", field });
+  });
+
+  it("that is not there cannot be revoked", async () => {
+    await expect(sw.tokens.revoke(ID)).rejects.toMatchObject({ code: "TOKEN_NOT_FOUND" });
+    await expect(sw.tokens.revoke("x")).rejects.toMatchObject({ code: "INVALID_INPUT" });
+  });
+});
+
+describe("a read token", () => {
+  const secrets = ["first secret of thirty-two characters!", "second secret of thirty-two characters"];
+
+  it("opens one job, or one key of a pipeline, until its time is over", () => {
+    expect(checkReadToken(secrets, signReadToken(secrets, { job: ID }))).toEqual({
+      job: ID,
+      expiresAt: expect.any(Date),
+    });
+    const token = signReadToken(secrets, { pipeline: "scan", key: "project-1", expiresIn: "24h" });
+    expect(checkReadToken(secrets, token)).toMatchObject({ pipeline: "scan", key: "project-1" });
+    expect(checkReadToken(secrets, signed({ j: ID }, 60, secrets[0]))).toMatchObject({ job: ID });
+    expect(checkReadToken(secrets, signed({ j: ID }, -1, secrets[0]))).toBeUndefined();
+  });
+
+  it("is accepted with any of the secrets, and signed with the first", () => {
+    const old = signReadToken(secrets.slice(1), { job: ID });
+    expect(checkReadToken(secrets, old)).toBeDefined();
+    expect(checkReadToken(secrets.slice(0, 1), old)).toBeUndefined();
+  });
+
+  it("that was changed anywhere opens nothing", () => {
+    const token = signReadToken(secrets, { job: ID });
+    for (let at = 4; at < token.length; at++) {
+      const other = `${token.slice(0, at)}${token[at] === "A" ? "B" : "A"}${token.slice(at + 1)}`;
+      // The last character carries two bits that mean nothing; what decodes to the same is compared as text.
+      expect(checkReadToken(secrets, other), other).toBeUndefined();
+    }
+    for (const bad of ["", "swr_", "swr_.", "swr_e30.", `${token}x`, token.toUpperCase()]) {
+      expect(checkReadToken(secrets, bad)).toBeUndefined();
+    }
+  });
+
+  it.each([
+    {},
+    { job: ID, key: "x" },
+    { key: "x" },
+    { pipeline: "x" },
+    { job: "x" },
+    { job: ID, expiresIn: "25h" },
+    { job: ID, expiresIn: "0s" },
+  ])("is not made for %j", (options) => {
+    expect(() => signReadToken(secrets, options as never)).toThrow(/./);
+    expect(() => signReadToken(secrets, options as never)).toThrowError(
+      expect.objectContaining({ code: "INVALID_INPUT" }),
+    );
+  });
+
+  it("needs a secret that cannot be guessed", () => {
+    expect(() => checkSecrets("short")).toThrow(/32/);
+    expect(() => checkSecrets([secrets[0]!, "short"])).toThrow(/32/);
+    expect(checkSecrets(secrets.join(","))).toEqual(secrets);
+    expect(() => sw.readToken({ job: ID })).toThrow(/secret/);
+  });
+});

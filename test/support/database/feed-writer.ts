@@ -1,0 +1,85 @@
+// Jobs that write: claimed by SQL, so that a test decides when which line is appended through the same verb that workers use.
+import pg from "pg";
+import { afterAll, beforeAll, onTestFinished } from "vitest";
+import { Database } from "../../../src/db/database.ts";
+import { FeedReader, type FeedReaderOptions } from "../../../src/live/feed-reader.ts";
+import { type FollowOptions, follow } from "../../../src/live/follower.ts";
+import type { FollowEvent } from "../../../src/live/job-buffer.ts";
+import { waitFor } from "../../../src/testing/index.ts";
+
+export interface Lease {
+  job: string;
+  epoch: string;
+  lease: string;
+}
+
+/** For a test file: a connection for SQL, a database, and readers that end with the test that opened them. */
+export function feedRig({ url }: { url: string }, always: FeedReaderOptions = {}) {
+  const sql = new pg.Client({ connectionString: url, application_name: "test" });
+  const client = new Database({ url });
+  beforeAll(() => sql.connect());
+  afterAll(async () => {
+    await client.close();
+    await sql.end();
+  });
+  const openReader = (options: FeedReaderOptions = {}): FeedReader => {
+    const reader = new FeedReader(client, { ...always, ...options });
+    onTestFinished(() => reader.close());
+    return reader;
+  };
+  return { sql, client, openReader };
+}
+
+/** Lines that say which they are. */
+export const numbers = (from: number, to: number) =>
+  Array.from({ length: to - from + 1 }, (_, n) => ({ message: `${from + n}` }));
+export const texts = (from: number, to: number) => numbers(from, to).map(({ message }) => message);
+
+export const followed = (reader: FeedReader, { job }: Lease, options?: FollowOptions) =>
+  hear(follow(reader, job, options));
+
+/** So many jobs of a pipeline of their own, running. */
+export async function claimJobs(sql: pg.Client, count: number, pipeline = "report"): Promise<Lease[]> {
+  await sql.query("select stillwake.register_pipeline($1)", [pipeline]);
+  await sql.query("select stillwake.enqueue_many($1, (select jsonb_agg(n) from generate_series(1, $2::int) n))", [
+    pipeline,
+    count,
+  ]);
+  const { rows } = await sql.query(
+    "select job_id as job, epoch, lease_id as lease from stillwake.claim('writer', 'default', array[$1], $2::int, '1 hour')",
+    [pipeline, count],
+  );
+  return rows;
+}
+
+export async function append(sql: pg.Client, leases: Lease[], lines: object[]): Promise<void> {
+  await sql.query("select stillwake.append_logs($1)", [JSON.stringify(leases.map((lease) => ({ ...lease, lines })))]);
+}
+
+export async function complete(sql: pg.Client, { job, epoch, lease }: Lease, output: unknown = null): Promise<void> {
+  await sql.query("select stillwake.complete($1, $2, $3, $4)", [job, epoch, lease, JSON.stringify(output)]);
+}
+
+/** What a follower has told so far. */
+export interface Heard {
+  events: FollowEvent[];
+  /** Resolves when it has ended, by itself or with an error. */
+  over: Promise<void>;
+  /** The texts of its lines. */
+  lines(): string[];
+  has(what: string, test: (event: FollowEvent) => boolean): Promise<FollowEvent>;
+}
+
+export function hear(feed: AsyncIterable<FollowEvent>): Heard {
+  const events: FollowEvent[] = [];
+  const over = (async () => {
+    for await (const event of feed) events.push(event);
+  })();
+  over.catch(() => {});
+  return {
+    events,
+    over,
+    lines: () => events.flatMap((event) => (event.kind === "log" ? event.message : [])),
+    has: (what, test) => waitFor(() => events.find(test), { what, interval: 5 }),
+  };
+}

@@ -1,0 +1,81 @@
+// Once for each run of the tests: one Postgres, and in it one migrated template database that every file clones.
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import pg from "pg";
+import type { TestProject } from "vitest/node";
+import { migrate } from "../../src/db/migrate.ts";
+import { startPostgres } from "../../src/postgres/index.ts";
+import { testDatabase } from "../../src/testing/index.ts";
+
+declare module "vitest" {
+  interface ProvidedContext {
+    /** The superuser's connection string of the run's Postgres. */
+    server: string;
+    /** The name of the migrated database that `freshDatabase` clones. */
+    template: string;
+    /** When the run began; figures of one run share it. */
+    run: string;
+  }
+}
+
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const server = await openServer();
+  const template = await testDatabase({ server: server.url, prefix: "stillwake_template" });
+  const close = async () => {
+    try {
+      await template.drop();
+    } finally {
+      await server.close();
+    }
+  };
+  try {
+    await migrate({ url: template.url });
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  project.provide("server", server.url);
+  project.provide("template", template.name);
+  project.provide("run", new Date().toISOString());
+  return () =>
+    close().catch((error) => {
+      // Vitest prints what a teardown throws, and calls the run a success.
+      process.exitCode = 1;
+      throw error;
+    });
+}
+
+/** DATABASE_URL wins, for machines where the embedded Postgres cannot run. */
+async function openServer(): Promise<{ url: string; close(): Promise<void> }> {
+  const { DATABASE_URL, STILLWAKE_TEST_POSTGRES } = process.env;
+  if (DATABASE_URL) return { url: DATABASE_URL, close: async () => {} };
+  const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-test-"));
+  fs.chmodSync(dir, 0o755);
+  const postgres = await startPostgres({
+    dir,
+    settings: { max_connections: 200 },
+    ...(STILLWAKE_TEST_POSTGRES && { binaries: STILLWAKE_TEST_POSTGRES }),
+  });
+  console.log(`Postgres ${postgres.version} on Node ${process.versions.node}`);
+  return {
+    url: postgres.url,
+    async close() {
+      const kept = await leftoverDatabases(postgres.url);
+      await postgres.stop();
+      if (kept.length === 0) fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
+      else console.error(`Kept ${kept.join(", ")}. To look inside: node scripts/postgres.mjs ${dir}`);
+    },
+  };
+}
+
+/** What failed files have kept; see `freshDatabase`. */
+async function leftoverDatabases(url: string): Promise<string[]> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  const result = await client.query(
+    "select datname from pg_database where not datistemplate and datname <> 'postgres'",
+  );
+  await client.end();
+  return result.rows.map((row) => row.datname);
+}

@@ -1,0 +1,129 @@
+// Workers without isolation, in the test's own process: user code is a closure of the test, so what it saw can be compared directly. Fast, and
+// the same attempt, keeper and SQL as with runners.
+import pg from "pg";
+import { afterAll, beforeAll, onTestFinished } from "vitest";
+import { createStillwake, type Job, type PipelineOptions, pipeline, type Stillwake } from "../../../src/index.ts";
+import { type TestDatabase, waitFor } from "../../../src/testing/index.ts";
+import type {
+  AnyImplementation,
+  ImplementOptions,
+  JobContext,
+  WorkerEvent,
+  WorkerOptions,
+} from "../../../src/worker/index.ts";
+import { createWorker, implement, type Worker } from "../../../src/worker/index.ts";
+
+interface LoggedLine {
+  level: string;
+  step: string | null;
+  message: string;
+  data: Record<string, unknown> | null;
+  at: Date;
+  epoch: string;
+}
+
+interface Started {
+  worker: Worker;
+  /** Everything it has announced. */
+  events: WorkerEvent[];
+}
+
+interface RunOptions<Input> {
+  input?: Input;
+  pipeline?: PipelineOptions<Input, Input>;
+  code?: ImplementOptions;
+  worker?: Partial<WorkerOptions>;
+  /** When the test has seen enough; by default when the job has ended. */
+  until?: (job: Job) => boolean;
+}
+
+interface Ran extends Started {
+  id: string;
+  job: Job;
+  logs: LoggedLine[];
+}
+
+export interface Rig {
+  stillwake: Stillwake;
+  query<Row extends pg.QueryResultRow>(text: string, values?: unknown[]): Promise<Row[]>;
+  /** A worker that ends with the test. */
+  start(pipelines: readonly AnyImplementation[], options?: Partial<WorkerOptions>): Promise<Started>;
+  /** One job of a pipeline of its own, seen through. */
+  run<Input = undefined>(code: (job: JobContext, input: Input) => unknown, options?: RunOptions<Input>): Promise<Ran>;
+  /** Waits until the job is as wanted; by default until it has ended. */
+  until(id: string, wanted?: (job: Job) => boolean): Promise<Job>;
+  logs(id: string): Promise<LoggedLine[]>;
+  /** Kinds, in order. */
+  events(id: string): Promise<string[]>;
+  checkpoints(id: string): Promise<{ step: string; output: unknown; epoch: string }[]>;
+  attempts(id: string): Promise<{ attempt: number; epoch: string; outcome: string | null; failure: Job["failure"] }[]>;
+  /** A name that no other test of the file uses. */
+  name(): string;
+}
+
+/** To be called once, at the top of a test file. */
+export function rig(database: TestDatabase): Rig {
+  const stillwake = createStillwake({ url: database.url });
+  const pool = new pg.Pool({ connectionString: database.url, max: 2 });
+  let names = 0;
+  beforeAll(() => stillwake.register(pipeline("warm")));
+  afterAll(async () => {
+    await stillwake.close();
+    await pool.end();
+  });
+  const made: Rig = {
+    stillwake,
+    name: () => `p${++names}`,
+    query: async (text, values) => (await pool.query(text, values)).rows,
+    async start(pipelines, options = {}) {
+      const worker = createWorker({
+        url: database.url,
+        directUrl: false,
+        poll: "200ms",
+        grace: "200ms",
+        slots: 4,
+        pipelines,
+        ...options,
+      });
+      const events: WorkerEvent[] = [];
+      worker.announcer.subscribe((event) => void events.push(event));
+      onTestFinished(() => worker.stop());
+      await worker.start();
+      return { worker, events };
+    },
+    async run(code, options = {}) {
+      const contract = pipeline(made.name(), { retry: { first: "1ms", most: "1ms" }, ...options.pipeline });
+      const { id } = await stillwake.enqueue(contract as never, (options.input ?? null) as never);
+      const started = await made.start([implement(contract as never, code as never, options.code)], options.worker);
+      const job = await made.until(id, options.until);
+      return { ...started, id, job, logs: await made.logs(id) };
+    },
+    until: (id, wanted = ({ endedAt }) => endedAt !== null) =>
+      waitFor(
+        async () => {
+          const job = await stillwake.get(id);
+          if (wanted(job)) return job;
+          throw new Error(`${job.state}, attempt ${job.attempt}: ${JSON.stringify(job.failure)?.slice(0, 500)}`);
+        },
+        { what: `job ${id} to be as wanted` },
+      ),
+    logs: (id) =>
+      made.query<LoggedLine & pg.QueryResultRow>(
+        "select level, step, message, data, at, epoch from stillwake.logs where job_id = $1 order by seq",
+        [id],
+      ),
+    events: async (id) =>
+      (
+        await made.query<{ kind: string }>("select kind from stillwake.events where job_id = $1 order by seq", [id])
+      ).map(({ kind }) => kind),
+    checkpoints: (id) =>
+      made.query("select step, output, epoch from stillwake.checkpoints where job_id = $1 order by saved_at, step", [
+        id,
+      ]),
+    attempts: (id) =>
+      made.query("select attempt, epoch, outcome, failure from stillwake.attempts where job_id = $1 order by epoch", [
+        id,
+      ]),
+  };
+  return made;
+}

@@ -1,0 +1,73 @@
+// Those who come to a server, with a token of every kind, and their calls. Each call comes from an address of its own: who fails often is slowed
+// down, which is not what is looked at with these.
+import { createHmac } from "node:crypto";
+import type pg from "pg";
+import type { StillwakeServer } from "../../../src/server/index.ts";
+import { SECRET } from "./sample-data.ts";
+
+/** By name: the roles, "acme reader", "globex operator" …, and garbage, expired, revoked. */
+export async function makeTokens(server: StillwakeServer, client: pg.Client): Promise<Record<string, string>> {
+  const { tokens } = server.stillwake;
+  const made: Record<string, string> = { garbage: `swt_${"A".repeat(43)}` };
+  made.admin = (await tokens.create({ name: "admin", role: "admin" })).token;
+  made.worker = (await tokens.create({ name: "worker", role: "worker" })).token;
+  for (const role of ["reader", "operator"] as const) {
+    made[role] = (await tokens.create({ name: role, role })).token;
+    for (const tenant of ["acme", "globex"]) {
+      made[`${tenant} ${role}`] = (await tokens.create({ name: `${tenant} ${role}`, role, tenant })).token;
+    }
+  }
+  const late = await tokens.create({ name: "late", role: "admin", expiresIn: "1h" });
+  await client.query("update stillwake.tokens set expires_at = stillwake.now() - interval '1 second' where id = $1", [
+    late.id,
+  ]);
+  const gone = await tokens.create({ name: "gone", role: "admin" });
+  await tokens.revoke(gone.id);
+  return Object.assign(made, { expired: late.token, revoked: gone.token });
+}
+
+interface Answer {
+  status: number;
+  headers: Headers;
+  text: string;
+  // biome-ignore lint/suspicious/noExplicitAny: whatever was answered.
+  json: any;
+}
+
+export type Call = (
+  method: string,
+  path: string,
+  options?: { token?: string | undefined; body?: unknown; headers?: Record<string, string> },
+) => Promise<Answer>;
+
+/** Calls as `admin` unless another token is given; undefined for none. Of a stream nothing is read. */
+export function callerOf(server: StillwakeServer, admin: string): Call {
+  let address = 0;
+  return async (method, path, options = {}) => {
+    const { body, headers } = options;
+    const token = "token" in options ? options.token : admin;
+    const request = new Request(`http://jobs.example${path}`, {
+      method,
+      headers: {
+        ...(token && { authorization: `Bearer ${token}` }),
+        ...(body !== undefined && { "content-type": "application/json" }),
+        ...headers,
+      },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+    const response = await server.fetch(request, { incoming: { socket: { remoteAddress: `10.0.0.${++address}` } } });
+    const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
+    if (isStream) await response.body!.cancel();
+    const text = isStream ? "" : await response.text();
+    const json = /json/.test(response.headers.get("content-type") ?? "") ? JSON.parse(text) : undefined;
+    return { status: response.status, headers: response.headers, text, json };
+  };
+}
+
+/** A read token as anybody would make one who has the secret; `j` is the job. */
+export function signed(scope: object, expiresInSeconds: number, secret = SECRET): string {
+  const payload = Buffer.from(
+    JSON.stringify({ ...scope, e: Math.floor(Date.now() / 1000) + expiresInSeconds }),
+  ).toString("base64url");
+  return `swr_${payload}.${createHmac("sha256", secret).update(`stillwake read token.${payload}`).digest("base64url")}`;
+}

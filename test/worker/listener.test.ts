@@ -1,0 +1,200 @@
+// T17: hints of new work come over one connection of the worker's own. Here that connection dies, loudly and quietly, while jobs come in:
+// whatever a hint would have said is found by looking, and when the connection is back hints count again.
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
+import { faultProxy, waitFor } from "../../src/testing/index.ts";
+import { implement } from "../../src/worker/index.ts";
+import { freshDatabase } from "../support/database/database.ts";
+import { recordFigure } from "../support/figures.ts";
+import { type OwnWorker, ownWorker } from "../support/processes/recorded-worker.ts";
+
+const { STILLWAKE_FULL } = process.env;
+/** A floor is taken with a tenth of chance, and this is what a loaded machine adds. */
+const SLACK_MS = 700;
+
+const database = await freshDatabase();
+const sql = new pg.Client({ connectionString: database.url });
+const started = new Map<string, number>();
+let stillwake: Stillwake;
+
+beforeAll(async () => {
+  await sql.connect();
+  stillwake = createStillwake({ url: database.url });
+});
+afterAll(async () => {
+  await stillwake.close();
+  await sql.end();
+});
+
+interface Pickup {
+  /** When the enqueue was answered. */
+  at: number;
+  ms: number;
+}
+
+/** Jobs for a worker that has nothing to do, so that only a hint or its floor can bring it to look. Answers how long each one lay. */
+async function burst(worker: OwnWorker, pool: string, size: number): Promise<Pickup[]> {
+  const jobs = await stillwake.enqueueMany(
+    pool,
+    Array.from({ length: size }, () => ({})),
+  );
+  const at = performance.now();
+  await waitFor(() => jobs.every(({ id }) => started.has(id)), {
+    interval: 1,
+    timeout: 30_000,
+    what: "the burst to start",
+  });
+  const pickups = jobs.map(({ id }) => ({ at, ms: Math.max(0, started.get(id)! - at) }));
+  await worker.hears("claim.empty", { after: at + Math.max(...pickups.map(({ ms }) => ms)) });
+  return pickups;
+}
+
+async function listener(
+  pool: string,
+  directUrl: string,
+  floors: { poll: string; pollWithHints: string },
+): Promise<OwnWorker> {
+  const run = implement(pipeline(pool, { pool }), (job) => void started.set(job.id, performance.now()));
+  const worker = await ownWorker({ url: database.url, directUrl, pool, pipelines: [run], slots: 32, ...floors });
+  await worker.hears("push.ready");
+  return worker;
+}
+
+describe("T17: the connection for hints goes silent", () => {
+  const wanted = STILLWAKE_FULL ? 1000 : 250;
+
+  it(`${wanted} jobs come in meanwhile and lie no longer than the floor; hints count again after it healed`, {
+    timeout: 180_000,
+  }, async () => {
+    await using proxy = await faultProxy(database.url);
+    const worker = await listener("silent", proxy.url, { poll: "300ms", pollWithHints: "2s" });
+    const before: Pickup[] = [];
+    while (before.length < 100) before.push(...(await burst(worker, "silent", 5)));
+    expect(percentile(before, 0.5), "hints must do better than the floor").toBeLessThan(250);
+
+    const broken = performance.now();
+    proxy.mode = "silent";
+    proxy.freeze();
+    const during: Pickup[] = [];
+    while (during.length < wanted || worker.of("push.lost").length === 0) {
+      during.push(...(await burst(worker, "silent", 10)));
+    }
+    const [lost] = worker.of("push.lost");
+    const believing = during.filter(({ at }) => at <= lost!.at);
+    const knowing = during.filter(({ at }) => at > lost!.at);
+    expect(believing.length).toBeGreaterThan(0);
+    expect(knowing.length).toBeGreaterThan(0);
+    expect(Math.max(...believing.map(({ ms }) => ms))).toBeLessThan(2_000 * 1.1 + SLACK_MS);
+    expect(Math.max(...knowing.map(({ ms }) => ms))).toBeLessThan(300 * 1.1 + SLACK_MS);
+    expect(percentile(believing, 0.9), "the connection was not silent").toBeGreaterThan(300);
+    // A ping each 5 s is given 3 s.
+    expect(lost!.at - broken).toBeLessThan(8_000 + SLACK_MS);
+
+    const healed = performance.now();
+    proxy.thaw();
+    proxy.mode = "pass";
+    const ready = await worker.hears("push.ready", { after: healed });
+    const after: Pickup[] = [];
+    while (after.length < 50) after.push(...(await burst(worker, "silent", 5)));
+    expect(percentile(after, 0.5), "hints must count again").toBeLessThan(250);
+    expect(worker.of("push.lost")).toHaveLength(1);
+    await allDone("silent");
+
+    recordFigure("T17: pickup with hints, p50", percentile(before, 0.5), "ms");
+    recordFigure("T17: pickup with hints, p99", percentile(before, 0.99), "ms");
+    recordFigure("T17: pickup in fault, hints believed in, p99", percentile(believing, 0.99), "ms", "floor 2 s");
+    recordFigure("T17: pickup in fault, known, p99", percentile(knowing, 0.99), "ms", "floor 300 ms");
+    recordFigure("T17: jobs enqueued in fault", during.length);
+    recordFigure("T17: silent connection noticed after", lost!.at - broken, "ms");
+    recordFigure("T17: time to re-push after it healed", ready.at - healed, "ms");
+  });
+
+  it("its loss is a reason to look: a worker that loses its hints does not wait for the longer floor to pass", async () => {
+    await using proxy = await faultProxy(database.url);
+    const worker = await listener("lost", proxy.url, { poll: "200ms", pollWithHints: "1m" });
+    await burst(worker, "lost", 1);
+    proxy.mode = "refuse";
+    const resetAt = performance.now();
+    proxy.reset();
+    await worker.hears("push.lost", { after: resetAt });
+    const [pickup] = await burst(worker, "lost", 1);
+    expect(pickup!.ms).toBeLessThan(200 * 1.1 + SLACK_MS);
+  });
+});
+
+describe("T17: the backends of connections for hints are terminated", () => {
+  const rounds = STILLWAKE_FULL ? 20 : 3;
+
+  it(`those of 8 workers, ${rounds} times, with jobs enqueued at that moment: they are picked up as soon as it is back`, {
+    timeout: 120_000,
+  }, async () => {
+    const pools = Array.from({ length: 8 }, (_, number) => `killed-${number}`);
+    // No floor helps here within the test: it is the look after each return that finds what no hint told of.
+    const floors = { poll: "10m", pollWithHints: "10m" };
+    const workers = await Promise.all(pools.map((pool) => listener(pool, database.url, floors)));
+    await Promise.all(workers.map((worker, index) => burst(worker, pools[index]!, 1)));
+    const again: Pickup[] = [];
+    const pickups: Pickup[] = [];
+    for (let round = 0; round < rounds; round++) {
+      const killedAt = performance.now();
+      const { rows } = await sql.query(
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'stillwake direct' and datname = current_database()",
+      );
+      expect(rows).toHaveLength(pools.length);
+      await Promise.all(
+        workers.map(async (worker, index) => {
+          pickups.push(...(await burst(worker, pools[index]!, 5)));
+          const ready = await worker.hears("push.ready", { after: killedAt });
+          again.push({ at: killedAt, ms: ready.at - killedAt });
+        }),
+      );
+      // Hints alone must do it now.
+      const hinted = await Promise.all(workers.map((worker, index) => burst(worker, pools[index]!, 1)));
+      expect(Math.max(...hinted.flat().map(({ ms }) => ms))).toBeLessThan(5_000);
+    }
+    for (const [index, worker] of workers.entries()) {
+      expect(worker.of("push.lost")).toHaveLength(rounds);
+      await allDone(pools[index]!);
+    }
+    recordFigure("T17: time to re-push after pg_terminate_backend, p50", percentile(again, 0.5), "ms");
+    recordFigure("T17: time to re-push after pg_terminate_backend, p99", percentile(again, 0.99), "ms");
+    recordFigure("T17: pickup around pg_terminate_backend, p99", percentile(pickups, 0.99), "ms");
+  });
+});
+
+function percentile(pickups: Pickup[], part: number): number {
+  const sorted = pickups.map(({ ms }) => ms).sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))]!;
+}
+
+async function allDone(pool: string): Promise<void> {
+  await waitFor(
+    async () => {
+      const { rows } = await sql.query("select from stillwake.jobs where pool = $1 and state <> 'completed'", [pool]);
+      return rows.length === 0;
+    },
+    { what: `the jobs of ${pool} to be settled` },
+  );
+}
+
+describe("a worker that ends", () => {
+  it("leaves no listener behind, whether it listened for hints or was about to: hints to nobody would be sent for minutes", async () => {
+    const pipelines = [implement(pipeline("brief", { pool: "brief" }), () => "done")];
+    const listeners = async () =>
+      (await sql.query("select worker from stillwake.listeners where pool = 'brief'")).rows as unknown[];
+    const ends = Array.from({ length: 10 }, async () => {
+      const { worker } = await ownWorker({ url: database.url, pool: "brief", pipelines, until: "empty" });
+      await worker.done;
+    });
+    await Promise.all(ends);
+    expect(await listeners()).toEqual([]);
+    for (let n = 0; n < 3; n++) {
+      const { worker, hears } = await ownWorker({ url: database.url, pool: "brief", pipelines });
+      await hears("push.ready");
+      expect(await listeners()).toHaveLength(1);
+      await worker.stop();
+      expect(await listeners()).toEqual([]);
+    }
+  });
+});

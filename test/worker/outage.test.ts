@@ -1,0 +1,304 @@
+// T19 and the rest of what a database can do to its workers: crash under them, be missing when they start, stay away for long. Workers are real
+// processes here; they must neither end nor spin, and go on by themselves where they were.
+import fs from "node:fs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
+import { faultProxy, waitFor } from "../../src/testing/index.ts";
+import { type OwnServer, ownServer } from "../support/database/postgres-server.ts";
+import { recordFigure } from "../support/figures.ts";
+import { connect, FULL, leasesCount, recordTimes, repeatedSteps } from "../support/processes/aftermath.ts";
+import { buildPackage } from "../support/processes/build.ts";
+import { countedEffects } from "../support/processes/effects.ts";
+import { ownWorker } from "../support/processes/recorded-worker.ts";
+import { startWitness, type Witness } from "../support/processes/witness.ts";
+import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
+
+let server: OwnServer;
+let stillwake: Stillwake;
+let witness: Witness;
+
+beforeAll(async () => {
+  buildPackage();
+  server = await ownServer();
+  stillwake = createStillwake({ url: server.url, patience: "forever" });
+  witness = await startWitness();
+});
+afterAll(async () => {
+  await stillwake.close();
+  await witness.close();
+  await server[Symbol.asyncDispose]();
+});
+
+describe("T19: Postgres crashes under two workers with running steps", () => {
+  const crashes = FULL ? 20 : 4;
+
+  it(`${crashes} times: every job ends, no acknowledged one is lost, no finished step runs again, no worker ends`, {
+    timeout: 60_000 + crashes * 15_000,
+  }, async () => {
+    const workers = await Promise.all(
+      [1, 2].map((number) => startWorker({ url: server.url, args: ["--slots", "4", "--name", `crash-${number}`] })),
+    );
+    const acknowledged: string[] = [];
+    let stopping = false;
+    const steps = [
+      { name: "one", act: "nothing" },
+      { name: "two", act: "wait", ms: 150, deaf: true },
+      { name: "three", act: "nothing" },
+    ];
+    async function caller(): Promise<void> {
+      while (!stopping) {
+        const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
+        acknowledged.push(id);
+        await stillwake.wait(id, { timeout: "2m" });
+      }
+    }
+    const callers = Promise.all(Array.from({ length: 12 }, caller));
+    const effects = () => witness.sights.filter(({ event }) => event === "effect").length;
+    const restarts: number[] = [];
+    for (let crash = 0; crash < crashes; crash++) {
+      const before = effects();
+      await waitFor(() => effects() > before + 60, { timeout: 60_000, interval: 5, what: "work to go on" });
+      const from = witness.sights.length;
+      await server.kill(crash % 2 === 0 ? "SIGQUIT" : "SIGKILL");
+      const accepting = await server.start();
+      const begun = await witness.see(({ event, at }) => event === "begin" && at > accepting, {
+        from,
+        timeout: 60_000,
+      });
+      restarts.push(begun.at - accepting);
+    }
+    stopping = true;
+    await callers;
+
+    await using client = await connecting();
+    const { rows } = await client.query(
+      "select state, crashes, count(*)::int from stillwake.jobs where pipeline = 'script' group by 1, 2 order by 2",
+    );
+    expect(rows.map(({ state }) => state)).toEqual(rows.map(() => "completed"));
+    const known = await client.query("select id from stillwake.jobs where id = any ($1)", [acknowledged]);
+    expect(known.rows).toHaveLength(acknowledged.length);
+    expect(await repeatedSteps(client, witness, acknowledged)).toEqual([]);
+    for (const worker of workers) {
+      expect(worker.child.exitCode).toBeNull();
+      const said = (event: string) => worker.lines.filter((line) => line.event === event).length;
+      await worker.says((line) => line.event === "database.back" && said("database.back") === said("database.lost"));
+      expect(said("database.lost")).toBeLessThanOrEqual(crashes * 2);
+    }
+    recordTimes("T19: Postgres accepts to first claim at work", restarts, `${crashes} crashes`);
+    recordFigure("T19: jobs acknowledged", acknowledged.length, "jobs", `over ${crashes} crashes; lost 0`);
+    const lost = rows.reduce((sum, row) => sum + row.crashes * row.count, 0);
+    recordFigure("T19: attempts lost in crashes", lost);
+    // Whoever was at work goes on: after a start of Postgres every lease counts from then.
+    expect(lost).toBe(0);
+    expect(Math.max(...restarts)).toBeLessThan(6_000);
+  });
+});
+
+describe("the database is not there when the worker starts", () => {
+  it("it waits, says so once, and is at work as soon as a server appears on the port", async () => {
+    await server.kill("SIGINT");
+    const worker = await startWorker({ url: server.url, impatient: true, args: ["--slots", "1", "--pool", "early"] });
+    await worker.says("database.lost");
+    const { id } = await (async () => {
+      const accepting = await server.start();
+      const enqueued = await stillwake
+        .register(pipeline("strict"))
+        .then(() => stillwake.enqueue("strict", { witness: witness.url, steps: [] }, { pool: "default" }));
+      await worker.says("worker.started");
+      recordFigure("worker: Postgres accepts to a worker that had waited for it", performance.now() - accepting, "ms");
+      return enqueued;
+    })();
+    expect(worker.lines.filter(({ event }) => event === "database.lost")).toHaveLength(1);
+    expect(worker.lines.filter(({ event }) => event === "database.back")).toHaveLength(1);
+    const second = await startWorker({ url: server.url, args: ["--slots", "1"] });
+    await stillwake.wait(id, { timeout: "20s" });
+    expect(second.child.exitCode).toBeNull();
+  });
+
+  it("a worker that is told to end before it ever saw its database ends at once and in good order", async () => {
+    await server.kill("SIGINT");
+    try {
+      const worker = await startWorker({ url: server.url, impatient: true });
+      await worker.says("database.lost");
+      const told = performance.now();
+      worker.signal("SIGTERM");
+      expect(await worker.ended, worker.stderr()).toBe(0);
+      expect(performance.now() - told).toBeLessThan(5_000);
+    } finally {
+      await server.start();
+    }
+  });
+});
+
+describe("the database stays away for long", () => {
+  const seconds = FULL ? 600 : 20;
+
+  it(`${seconds} s: the worker neither ends nor spins, says it once, and what it ran meanwhile is settled after`, {
+    timeout: (seconds + 60) * 1000,
+  }, async () => {
+    await using proxy = await faultProxy(server.url);
+    const worker = await startWorker({ url: proxy.url, args: ["--slots", "3", "--name", "patient"] });
+    await worker.says("push.ready");
+    const steps = [
+      { name: "before", act: "nothing" },
+      { name: "across", act: "gate", gate: "away" },
+      { name: "after", act: "nothing" },
+    ];
+    const jobs = await stillwake.enqueueMany(
+      "script",
+      [1, 2].map(() => ({ witness: witness.url, steps })),
+    );
+    for (const { id } of jobs) await witness.see(({ job, step }) => job === id && step === "across");
+
+    proxy.mode = "refuse";
+    proxy.reset();
+    await worker.says("database.lost");
+    const from = { asked: proxy.asked(), cpuMs: cpuMs(worker), lines: worker.lines.length, at: performance.now() };
+    // The steps end while nobody can be told.
+    witness.open("away");
+    await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+    const lasted = performance.now() - from.at;
+    const asked = (proxy.asked() - from.asked) / (lasted / 1000);
+    const cpu = (cpuMs(worker) - from.cpuMs) / lasted;
+    const loud = worker.lines
+      .slice(from.lines)
+      .filter(({ level }) => level >= 30 || ["info", "warn", "error"].includes(String(level)));
+    const late = await stillwake.enqueue("script", { witness: witness.url, steps: [{ name: "late", act: "nothing" }] });
+    proxy.mode = "pass";
+    const healed = performance.now();
+    const done = await Promise.all([...jobs, late].map(({ id }) => stillwake.wait(id, { timeout: "30s" })));
+    const settled = performance.now() - healed;
+
+    recordFigure("worker: connects per second while the database is away", asked, "/s", `${seconds} s`);
+    recordFigure("worker: processor time while the database is away", cpu * 100, "%", `${seconds} s`);
+    recordFigure("worker: the database is back to all settled", settled, "ms");
+    expect(asked).toBeLessThan(2.5);
+    expect(asked, "it must go on asking").toBeGreaterThan(0.1);
+    expect(cpu).toBeLessThan(0.05);
+    expect(loud.length, JSON.stringify(loud)).toBeLessThan(10);
+    await worker.says("database.back");
+    expect(worker.lines.filter(({ event }) => event === "database.lost")).toHaveLength(1);
+    expect(worker.lines.filter(({ event }) => event === "database.back")).toHaveLength(1);
+    for (const job of done) expect(job).toMatchObject({ state: "completed", attempt: 1, crashes: 0 });
+    for (const { id } of jobs) {
+      const effects = witness.of(id).filter(({ event }) => event === "effect");
+      expect(effects.map(({ step }) => step)).toEqual(["before", "across", "after"]);
+    }
+    expect(worker.child.exitCode).toBeNull();
+  });
+
+  it("longer than the lease: no worker takes its own running jobs for those of a dead one when it is back", async () => {
+    await using proxy = await faultProxy(server.url);
+    const workers = await Promise.all(
+      Array.from({ length: 12 }, async (_, number) => {
+        const name = `across-${number}`;
+        let finish: () => void = () => {};
+        const until = new Promise<void>((resolve) => {
+          finish = resolve;
+        });
+        const counted = countedEffects(name, { steps: 2, before: () => until });
+        const pipelines = [counted.implementation];
+        const own = await ownWorker({
+          url: proxy.url,
+          name,
+          pool: name,
+          pipelines,
+          slots: 3,
+          lease: "2s",
+          poll: "50ms",
+        });
+        const { id } = await stillwake.enqueue(name, {});
+        await own.hears("attempt.started");
+        return { own, id, finish };
+      }),
+    );
+    proxy.mode = "refuse";
+    proxy.reset();
+    await using client = await connecting();
+    await waitFor(
+      async () => {
+        const { rows } = await client.query(
+          "select from stillwake.leases where pool like 'across-%' and until > stillwake.now()",
+        );
+        return rows.length === 0;
+      },
+      { what: "the leases to have run out" },
+    );
+    proxy.mode = "pass";
+    await Promise.all(workers.map(({ own }) => own.hears("database.back")));
+    const after = performance.now();
+    await Promise.all(workers.map(({ own }) => own.hears("beat", { after })));
+    for (const { finish } of workers) finish();
+    const jobs = await Promise.all(workers.map(({ id }) => stillwake.wait(id, { timeout: "20s" })));
+    expect(jobs.map(({ attempt, crashes }) => ({ attempt, crashes }))).toEqual(
+      jobs.map(() => ({ attempt: 1, crashes: 0 })),
+    );
+    await Promise.all(workers.map(({ own }) => own.worker.stop()));
+  });
+
+  it("for all of them: who is back first does not take the others for dead because their sessions are gone", async () => {
+    await using client = await connecting();
+    await leasesCount(client, "8s");
+    await using slow = await faultProxy(server.url);
+    await using quick = await faultProxy(server.url);
+    let finish: () => void = () => {};
+    const until = new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    const counted = countedEffects("first-back", { steps: 2, before: () => until });
+    const floors = { poll: "100ms", pollWithHints: "100ms" };
+    const options = { pool: "first-back", pipelines: [counted.implementation], slots: 2, lease: "8s", ...floors };
+    const holder = await ownWorker({ url: slow.url, name: "slow", ...options });
+    await holder.hears("push.ready");
+    const { id } = await stillwake.enqueue("first-back", {});
+    await holder.hears("attempt.started");
+    const rival = await ownWorker({ url: quick.url, name: "quick", ...options });
+    await rival.hears("push.ready");
+    for (const proxy of [slow, quick]) {
+      proxy.mode = "refuse";
+      proxy.reset();
+    }
+    await Promise.all([holder, rival].map((one) => one.hears("database.lost")));
+    quick.mode = "pass";
+    await rival.hears("database.back");
+    // Two seconds of looks: the grace is over several times.
+    await rival.hears("claim.empty", { after: performance.now(), times: 20 });
+    slow.mode = "pass";
+    await holder.hears("database.back");
+    await holder.hears("beat", { after: holder.of("database.back")[0]!.at });
+    finish();
+    expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ attempt: 1, crashes: 0, worker: "slow" });
+    expect(rival.of("recovered")).toEqual([]);
+    await Promise.all([holder, rival].map((one) => one.worker.stop()));
+  });
+
+  it("a worker with nothing to do that is told to end meanwhile does not wait for it", async () => {
+    await using proxy = await faultProxy(server.url);
+    const worker = await startWorker({ url: proxy.url, args: ["--slots", "1"] });
+    await worker.says("push.ready");
+    proxy.mode = "refuse";
+    proxy.reset();
+    await worker.says("database.lost");
+    const told = performance.now();
+    worker.signal("SIGTERM");
+    expect(await worker.ended, worker.stderr()).toBe(0);
+    const took = performance.now() - told;
+    recordFigure("worker: SIGTERM to the end, idle and without its database", took, "ms");
+    expect(took).toBeLessThan(5_000);
+  });
+});
+
+/** Of the keeper and its runners, as the kernel counts it. */
+function cpuMs(worker: WorkerProcess): number {
+  const ticks = [worker.pid, ...worker.runners()].map((pid) => {
+    const stat = fs.readFileSync(`/proc/${pid}/stat`, "latin1");
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    return Number(fields[11]) + Number(fields[12]);
+  });
+  return ticks.reduce((sum, one) => sum + one, 0) * 10;
+}
+
+async function connecting() {
+  const client = await connect(server.url);
+  return Object.assign(client, { [Symbol.asyncDispose]: () => client.end() });
+}

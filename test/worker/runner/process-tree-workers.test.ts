@@ -1,0 +1,204 @@
+// T50 through real workers: whatever becomes of a job, of its runner or of its worker, nothing of what the job has started is left, and
+// nothing of an attempt is left when the next one begins.
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { createStillwake, type Stillwake } from "../../../src/index.ts";
+import { waitFor } from "../../../src/testing/index.ts";
+import { freshDatabase } from "../../support/database/database.ts";
+import { recordFigure } from "../../support/figures.ts";
+import { ended, isAlive, recordTimes } from "../../support/processes/aftermath.ts";
+import { buildPackage, ROOT } from "../../support/processes/build.ts";
+import { noOtherUser, skipped } from "../../support/processes/other-users.ts";
+import { startWitness, type Witness } from "../../support/processes/witness.ts";
+import { startWorker, type WorkerProcess } from "../../support/processes/workers.ts";
+
+const database = await freshDatabase();
+const TREES = path.join(ROOT, "test/fixtures/pipelines/trees.mjs");
+/** As many as exec-tree.sh starts: deaf to SIGTERM, orphans, in sessions of their own, daemons, some without the mark. */
+const TREE = 8;
+let stillwake: Stillwake;
+let witness: Witness;
+/** By job.exec, and by user code itself. */
+const WAYS = ["exec", "spawn"];
+let survivors = 0;
+let planted = 0;
+
+beforeAll(async () => {
+  buildPackage();
+  stillwake = createStillwake({ url: database.url });
+  witness = await startWitness();
+});
+afterAll(async () => {
+  recordFigure("T50: survivors of trees of jobs", survivors, "processes", `of ${planted}, over all ways to end`);
+  await stillwake.close();
+  await witness.close();
+});
+
+describe.skipIf(!fs.existsSync("/proc/self/environ"))(
+  "what a job has started (needs /proc)",
+  { timeout: 60_000 },
+  () => {
+    it("T50: is gone when it was cancelled", async () => {
+      const worker = await start();
+      for (const how of WAYS) {
+        const { id, pids } = await plant(worker, { how, end: "hang" });
+        await stillwake.cancel(id);
+        expect(await ended(stillwake, id), how).toMatchObject({ state: "cancelled" });
+        expectGone(pids);
+      }
+    });
+
+    it("T50: is gone when it ended as it should", async () => {
+      const worker = await start();
+      for (const how of WAYS) {
+        const { id, pids } = await plant(worker, { how, end: "return" });
+        expect(await ended(stillwake, id), how).toMatchObject({ state: "completed", attempt: 1 });
+        expectGone(pids);
+        // A runner that was replaced for what it left behind has not died, and the job's log says so.
+        expect(worker.lines.filter(({ event }) => event === "runner.died")).toEqual([]);
+        const lines = await stillwake.logs(id);
+        const told = lines.filter(({ message }) => message.startsWith("Processes that were left behind are ended: "));
+        expect(told).toHaveLength(how === "spawn" ? 1 : 0);
+      }
+    });
+
+    it("T50: is gone before the next attempt begins, however the job has failed", async () => {
+      const worker = await start();
+      for (const end of ["fail", "uncaught", "exit"]) {
+        for (const how of WAYS) {
+          const { id, pids } = await plant(worker, { how, end });
+          expect(await ended(stillwake, id), `${how}, ${end}`).toMatchObject({ state: "completed", attempt: 2 });
+          expectNoneAtSecondBegin(id);
+          expectGone(pids);
+        }
+      }
+    });
+
+    it.each(["exec", "spawn"])(
+      "T50: is gone before the next attempt begins when its runner is killed, started by %s",
+      async (how) => {
+        const worker = await start();
+        const times: number[] = [];
+        for (let n = 0; n < 3; n++) {
+          const { id, pids, runner } = await plant(worker, { how, end: "hang" });
+          const killedAt = performance.now();
+          process.kill(runner, "SIGKILL");
+          const next = await witness.see(({ job, step, attempt }) => job === id && step === "begin" && attempt === 2);
+          times.push(next.at - killedAt);
+          expectNoneAtSecondBegin(id);
+          expectGone(pids);
+          expect(await ended(stillwake, id)).toMatchObject({ state: "completed", crashes: 1 });
+        }
+        recordTimes(`T50: kill -9 of a runner with a tree (${how}) to the next attempt`, times);
+      },
+    );
+
+    it("T50: is gone before the next attempt begins when its runner hangs in a loop and is given up", async () => {
+      const worker = await start();
+      const { id, pids } = await plant(worker, { how: "exec", end: "block", pipeline: "planting.timed" });
+      await ended(stillwake, id);
+      expectNoneAtSecondBegin(id);
+      expectGone(pids);
+    });
+
+    it.each(["exec", "spawn"])("T50: is gone soon after its worker is killed, started by %s", async (how) => {
+      const worker = await start();
+      const { pids, runner } = await plant(worker, { how, end: "hang" });
+      const all = [...pids, ...worker.runners()];
+      expect(all).toContain(runner);
+      const killedAt = performance.now();
+      worker.signal("SIGKILL");
+      await waitFor(() => all.filter(isAlive).length === 0, {
+        interval: 5,
+        what: "the tree and the runners to be gone",
+      });
+      recordTimes(`T50: kill -9 of a worker with a tree (${how}) to the end of the tree`, [
+        performance.now() - killedAt,
+      ]);
+      expectGone(all);
+    });
+
+    it.skipIf(noOtherUser)(
+      `T50: is gone as well when runners run as somebody else${skipped(noOtherUser)}`,
+      async () => {
+        const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-trees-"));
+        onTestFinished(() => fs.rmSync(dir, { recursive: true }));
+        fs.chmodSync(dir, 0o777);
+        const config = path.join(dir, "stillwake.config.mjs");
+        fs.writeFileSync(config, "export default { runAs: { uid: 65534, gid: 65534 } };");
+        const worker = await start(["--config", config]);
+        for (const [how, end] of [
+          ["exec", "return"],
+          ["spawn", "return"],
+          ["exec", "fail"],
+          ["spawn", "exit"],
+        ] as const) {
+          const { id, pids } = await plant({ scratch: dir }, { how, end });
+          expect(await ended(stillwake, id)).toMatchObject({ state: "completed" });
+          if (end !== "return") expectNoneAtSecondBegin(id);
+          expectGone(pids);
+        }
+        const { pids, runner } = await plant({ scratch: dir }, { how: "exec", end: "hang" });
+        for (const pid of [runner, ...pids]) expect(fs.statSync(`/proc/${pid}`).uid).toBe(65534);
+        worker.signal("SIGKILL");
+        await waitFor(() => pids.filter(isAlive).length === 0, { interval: 5, what: "the tree to be gone" });
+        expectGone(pids);
+      },
+    );
+
+    it("T50: is gone when its worker was told to end, and the worker ends with 0", async () => {
+      const worker = await start(["--drain-limit", "100ms"]);
+      const { id, pids } = await plant(worker, { how: "exec", end: "hang" });
+      worker.signal("SIGTERM");
+      expect(await worker.ended).toBe(0);
+      expectGone(pids);
+      expect(await stillwake.get(id)).toMatchObject({ state: "queued", attempt: 0 });
+      await stillwake.cancel(id);
+    });
+  },
+);
+
+function start(args: string[] = []): Promise<WorkerProcess> {
+  return startWorker({ url: database.url, pipelines: TREES, args: ["--slots", "1", "--grace", "300ms", ...args] });
+}
+
+interface Planted {
+  id: string;
+  pids: number[];
+  runner: number;
+}
+
+/** A job of this worker whose tree stands. */
+async function plant(
+  { scratch }: Pick<WorkerProcess, "scratch">,
+  { how, end, pipeline = "planting" }: { how: string; end: string; pipeline?: string },
+): Promise<Planted> {
+  const file = path.join(scratch, `pids-${Math.random()}`);
+  const { id } = await stillwake.enqueue(pipeline, { witness: witness.url, file, how, end });
+  onTestFinished(() => {
+    for (const pid of pidsIn(file)) if (isAlive(pid)) process.kill(pid, "SIGKILL");
+  });
+  const { pid } = await witness.see(({ job, step }) => job === id && step === "planted");
+  const pids = pidsIn(file);
+  expect(pids.length).toBeGreaterThanOrEqual(TREE);
+  planted += pids.length;
+  return { id, pids, runner: pid };
+}
+
+function pidsIn(file: string): number[] {
+  return fs.existsSync(file) ? fs.readFileSync(file, "utf8").trim().split("\n").filter(Boolean).map(Number) : [];
+}
+
+function expectGone(pids: number[]): void {
+  const left = pids.filter(isAlive);
+  survivors += left.length;
+  expect(left).toEqual([]);
+}
+
+/** The attempt itself has looked, before it did anything else. */
+function expectNoneAtSecondBegin(id: string): void {
+  const second = witness.of(id).find(({ step, attempt }) => step === "begin" && attempt === 2);
+  expect(second).toMatchObject({ survivors: [] });
+}

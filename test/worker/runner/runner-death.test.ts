@@ -1,0 +1,164 @@
+// A runner is killed -9 in the midst of a job. Its keeper sees it at once, ends what the runner has left, hands the job back and gives it to
+// the spare.
+import fs from "node:fs";
+import path from "node:path";
+import type pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createStillwake, type Stillwake } from "../../../src/index.ts";
+import { waitFor } from "../../../src/testing/index.ts";
+import { freshDatabase } from "../../support/database/database.ts";
+import { recordFigure } from "../../support/figures.ts";
+import {
+  connect,
+  ended,
+  endedAttempts,
+  FULL,
+  isAlive,
+  recordTimes,
+  repeatedSteps,
+} from "../../support/processes/aftermath.ts";
+import { buildPackage } from "../../support/processes/build.ts";
+import { startWitness, type Witness } from "../../support/processes/witness.ts";
+import { startWorker } from "../../support/processes/workers.ts";
+
+const database = await freshDatabase();
+let stillwake: Stillwake;
+let witness: Witness;
+let client: pg.Client;
+
+beforeAll(async () => {
+  buildPackage();
+  stillwake = createStillwake({ url: database.url });
+  witness = await startWitness();
+  client = await connect(database.url);
+});
+afterAll(async () => {
+  await stillwake.close();
+  await witness.close();
+  await client.end();
+});
+
+describe("a runner that is killed -9", () => {
+  const kills = FULL ? 200 : 30;
+
+  it(`has its job taken over by the spare of the same worker, ${kills} times (I4)`, async () => {
+    const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
+    const steps = [
+      { name: "one", act: "nothing" },
+      { name: "two", act: "gate", gate: "enough" },
+    ];
+    const { id } = await stillwake.enqueue("script", { witness: witness.url, steps }, { attempts: 1000 });
+    const atTwo = (epoch: number) =>
+      witness.see(({ job, step, epoch: seen }) => job === id && step === "two" && seen === String(epoch));
+    const times: number[] = [];
+    for (let epoch = 1; epoch <= kills; epoch++) {
+      const { pid } = await atTwo(epoch);
+      // The spare is there as well: two at first, and one more for each that died.
+      await waitFor(() => worker.lines.filter(({ event }) => event === "runner.started").length > epoch);
+      const killedAt = performance.now();
+      process.kill(pid, "SIGKILL");
+      const next = await atTwo(epoch + 1);
+      expect(next.pid).not.toBe(pid);
+      times.push(next.at - killedAt);
+    }
+    witness.open("enough");
+    const job = await stillwake.wait(id, { timeout: "20s" });
+    expect(job).toMatchObject({ state: "completed", attempt: kills + 1, crashes: kills });
+    expect(witness.of(id).filter(({ step }) => step === "one")).toHaveLength(1);
+    expect(await repeatedSteps(client, witness, [id])).toEqual([]);
+    expect(await endedAttempts(client, [id])).toEqual({ lost: kills });
+    expect(
+      worker.lines.filter(({ event, job, signal }) => event === "runner.died" && job === id && signal === "SIGKILL"),
+    ).toHaveLength(kills);
+    const { most } = recordTimes("runner kill -9 to its job's next effect", times);
+    expect(most).toBeLessThan(5000);
+  }, 600_000);
+
+  it("costs no more than the step it was in, wherever it was hit (I4)", async () => {
+    const worker = await startWorker({ url: database.url, args: ["--slots", "2"] });
+    const names = Array.from({ length: 12 }, (_, n) => `step-${n}`);
+    const steps = names.map((name) => ({ name, act: "nothing" }));
+    const jobs: string[] = [];
+    for (let n = 0; n < (FULL ? 20 : 4); n++) {
+      const { id } = await stillwake.enqueue("script", { witness: witness.url, steps }, { attempts: 1000 });
+      jobs.push(id);
+    }
+    // Each of these steps loses its runner at the moment of its effect, in the first attempt that comes to it.
+    const targets = jobs.flatMap((job, n) =>
+      names.filter((_, place) => place % 3 === n % 3).map((step) => ({ job, step })),
+    );
+    await Promise.all(
+      targets.map(async ({ job, step }) => {
+        const { pid } = await witness.see((sight) => sight.job === job && sight.step === step, { timeout: 60_000 });
+        if (isAlive(pid)) process.kill(pid, "SIGKILL");
+      }),
+    );
+    for (const id of jobs) expect(await stillwake.wait(id, { timeout: "60s" })).toMatchObject({ state: "completed" });
+    expect(await repeatedSteps(client, witness, jobs)).toEqual([]);
+    const effects = witness.sights.filter(({ job, event }) => jobs.includes(job) && event === "effect");
+    const died = worker.lines.filter(({ event }) => event === "runner.died").length;
+    // A kill repeats one effect at most, and always with the same token.
+    const repeats = effects.length - jobs.length * names.length;
+    expect(new Set(effects.map(({ token }) => token)).size).toBe(jobs.length * names.length);
+    expect(died).toBeGreaterThan(0);
+    expect(repeats).toBeLessThanOrEqual(died);
+    recordFigure("runners killed at the moment of an effect", died, "kills");
+    recordFigure("effects repeated by them", repeats, "effects", `of ${effects.length}`);
+    recordFigure("finished steps run again (I4)", 0, "steps", `${died} kills`);
+  }, 300_000);
+
+  it("the moment its step is kept leaves a step that is not run again (I4)", async () => {
+    const worker = await startWorker({
+      url: database.url,
+      args: ["--slots", "1"],
+      env: { STILLWAKE_CRASH: "after:two" },
+    });
+    const steps = ["one", "two", "three"].map((name) => ({ name, act: "nothing" }));
+    const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
+    expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ state: "completed", attempt: 2, crashes: 1 });
+    expect(
+      witness
+        .of(id)
+        .filter(({ event }) => event === "effect")
+        .map(({ step, epoch }) => `${step} ${epoch}`),
+    ).toEqual(["one 1", "two 1", "three 2"]);
+    expect(worker.lines.filter(({ event }) => event === "runner.died")).toHaveLength(1);
+  });
+
+  it("has none of its commands at work when the next attempt begins", async () => {
+    const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
+    const file = path.join(worker.scratch, "pids");
+    // A child in the group of the command, and one that has left it.
+    const command = `echo $$ >> ${file}; (setsid sh -c 'echo $$ >> ${file}; exec sleep 1000' &) ; exec sleep 1000`;
+    const steps = [{ name: "run", act: "exec", command: "sh", args: ["-c", command] }];
+    const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
+    const pids = () => fs.readFileSync(file, "utf8").trim().split("\n").map(Number);
+    await waitFor(() => pids().length === 2);
+    const before = pids();
+    const { pid } = await witness.see(({ job, step }) => job === id && step === "run");
+    expect(before.every(isAlive)).toBe(true);
+    process.kill(pid, "SIGKILL");
+    await worker.says(({ event, epoch }) => event === "attempt.started" && epoch === "2");
+    expect(before.filter(isAlive)).toEqual([]);
+    await stillwake.cancel(id);
+    expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled" });
+    expect(pids().filter(isAlive)).toEqual([]);
+  });
+
+  it("as a spare disturbs no job and is replaced", async () => {
+    const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
+    const { id } = await stillwake.enqueue("script", {
+      witness: witness.url,
+      steps: [{ name: "one", act: "gate", gate: "spare" }],
+    });
+    const { pid } = await witness.see(({ job, step }) => job === id && step === "one");
+    for (let n = 2; n < 5; n++) {
+      await waitFor(() => worker.lines.filter(({ event }) => event === "runner.started").length === n);
+      const spare = worker.runners().find((one) => one !== pid)!;
+      process.kill(spare, "SIGKILL");
+      await worker.says(({ event, pid }) => event === "runner.died" && pid === spare);
+    }
+    witness.open("spare");
+    expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ state: "completed", attempt: 1, crashes: 0 });
+  });
+});
