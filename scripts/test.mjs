@@ -10,7 +10,7 @@ import { check } from "./check.mjs";
 import { ensure, inRoot, root } from "./ensure.mjs";
 
 /** More than these is no accident. */
-const MOST_AGAIN = 3;
+const MAX_AGAIN = 3;
 
 await ensure();
 const chosen = process.argv.slice(2);
@@ -25,7 +25,7 @@ let status = await run(
 );
 const first = status === 1 && chosen.length === 0 ? failures() : {};
 const again = Object.keys(first);
-if (again.length > 0 && again.length <= MOST_AGAIN && !again.includes("")) {
+if (again.length > 0 && again.length <= MAX_AGAIN && !again.includes("")) {
   console.error(`\nOnce more, alone: ${again.join(", ")}\n`);
   status = await run(["--maxWorkers=1", ...again]);
   if (status === 0) console.error("\nFailed beside other tests and passed alone:");

@@ -25,7 +25,7 @@ export interface Config {
   /** STILLWAKE_PORT: where `stillwake server` and `stillwake dev` answer; the latter takes the next free port if it is taken. */
   port: number;
   /** STILLWAKE_MACHINE, _POOL, _SLOTS, _IDLE_EXIT, _STAY, _GRACE: what the orchestrator tells the worker of a machine. */
-  machine: { name?: string; pool?: string; slots?: number; idleExit?: string; stay?: string; grace?: string };
+  machine: { name?: string; pool?: string; slots?: number; idleExit?: string; minUptime?: string; grace?: string };
   /** STILLWAKE_POKE_URL: who is told by HTTP that there is work, such as https://jobs.example.com/v1/poke. */
   pokeUrl: string | undefined;
   /** STILLWAKE_PRICES: a JSON file with price tables of your own. */
@@ -71,13 +71,13 @@ function readMachine(env: NodeJS.ProcessEnv): Config["machine"] {
   const name = env.STILLWAKE_MACHINE;
   const pool = env.STILLWAKE_POOL;
   const slots = env.STILLWAKE_SLOTS ? Number(env.STILLWAKE_SLOTS) : undefined;
-  const { STILLWAKE_IDLE_EXIT: idleExit, STILLWAKE_STAY: stay, STILLWAKE_GRACE: grace } = env;
+  const { STILLWAKE_IDLE_EXIT: idleExit, STILLWAKE_MIN_UPTIME: minUptime, STILLWAKE_GRACE: grace } = env;
   return {
     ...(name && { name }),
     ...(pool && { pool }),
     ...(slots !== undefined && { slots }),
     ...(idleExit && { idleExit }),
-    ...(stay && { stay }),
+    ...(minUptime && { minUptime }),
     ...(grace && { grace }),
   };
 }

@@ -16,7 +16,7 @@ export type {
   ListOptions,
   LogLine,
   PipelineInfo,
-  Reading,
+  Reader as Reading,
   Step,
 } from "./client/reader.ts";
 export type { ScheduleState, Schedules, Slot } from "./client/schedules.ts";

@@ -53,7 +53,7 @@ const noSpans: Tracing = {
 };
 
 // The W3C limit is 512 characters at least; a longer state is left behind rather than stored with every job.
-const LONGEST_STATE = 512;
+const MAX_STATE = 512;
 
 function spans(api: typeof OpenTelemetry): Tracing {
   const { trace, context, ROOT_CONTEXT, SpanKind, SpanStatusCode } = api;
@@ -122,7 +122,7 @@ function spans(api: typeof OpenTelemetry): Tracing {
       const tracestate = span.traceState?.serialize();
       return {
         traceparent: `00-${span.traceId}-${span.spanId}-${flags}`,
-        ...(tracestate && tracestate.length <= LONGEST_STATE && { tracestate }),
+        ...(tracestate && tracestate.length <= MAX_STATE && { tracestate }),
       };
     },
   };

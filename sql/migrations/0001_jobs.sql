@@ -24,8 +24,8 @@ create table stillwake.pipelines (
   priority       smallint not null default 0,
   max_attempts   smallint not null default 3 check (max_attempts between 1 and 1000),
   crash_limit    smallint not null default 3 check (crash_limit between 1 and 1000),
-  backoff_first  interval not null default '2 seconds' check (backoff_first >= '0'),
-  backoff_most   interval not null default '15 minutes' check (backoff_most >= backoff_first),
+  backoff_initial  interval not null default '2 seconds' check (backoff_initial >= '0'),
+  backoff_max   interval not null default '15 minutes' check (backoff_max >= backoff_initial),
   keep_completed interval not null default '14 days' check (keep_completed >= '0'),
   keep_failed    interval not null default '30 days' check (keep_failed >= '0'),
   keep_cancelled interval not null default '14 days' check (keep_cancelled >= '0'),
@@ -73,7 +73,7 @@ create table stillwake.live_jobs (
 create index live_jobs_line on stillwake.live_jobs (pool, priority desc, run_at, id);
 create index live_jobs_expiry on stillwake.live_jobs (pool, expires_at) where expires_at is not null;
 
--- One row per claim, whatever the number of jobs it took: beats write here and never touch a job. It is also the mutex of the jobs
+-- One row per claim, whatever the number of jobs it took: heartbeats write here and never touch a job. It is also the mutex of the jobs
 -- that run under it: whoever ends, recovers or cancels one of them locks this row first.
 create table stillwake.leases (
   id         uuid primary key,

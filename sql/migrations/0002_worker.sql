@@ -34,5 +34,5 @@ create table stillwake.artifacts_default partition of stillwake.artifacts defaul
 -- Verbs whose signature has grown. The new ones take the old calls.
 drop function if exists stillwake.claim(text, text, text[], integer, interval, uuid);
 drop function if exists stillwake.settle_and_claim(jsonb, text, text, text[], integer, interval, uuid);
-drop function if exists stillwake.beat(uuid[], bigint[], uuid[]);
+drop function if exists stillwake.heartbeat(uuid[], bigint[], uuid[]);
 drop function if exists stillwake.next_due(text[], text[]);

@@ -50,7 +50,7 @@ create table stillwake.limits (
   marks          timestamptz[] not null default '{}',
   counts         integer[] not null default '{}',
   -- What the other side has told: its budget per window, how much of it is left, when the window ends.
-  told_max       integer,
+  reported_max       integer,
   remaining      integer,
   reset_at       timestamptz,
   -- From then on the next window may have begun.
@@ -74,9 +74,9 @@ create table stillwake.limit_holds (
 create table stillwake.breakers (
   name        text primary key check (name ~ '^[a-z0-9][a-z0-9_.:-]{0,99}$'),
   threshold   integer not null default 5 check (threshold >= 1),
-  pause_first interval not null default '30 seconds' check (pause_first >= '10 milliseconds'),
+  pause_initial interval not null default '30 seconds' check (pause_initial >= '10 milliseconds'),
   growth      real not null default 2 check (growth between 1 and 100),
-  pause_most  interval not null default '15 minutes' check (pause_most >= pause_first),
+  pause_max  interval not null default '15 minutes' check (pause_max >= pause_initial),
   -- Failures in a row.
   failures    integer not null default 0,
   opened_at   timestamptz,

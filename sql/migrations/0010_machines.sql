@@ -115,8 +115,8 @@ alter table stillwake.pools
   -- Counts the machines that were made, for names that never come again.
   add column machine_serial bigint not null default 0,
   -- Machines in a row that ended without a job while there was one, and when the last of them did.
-  add column vain integer not null default 0,
-  add column vain_at timestamptz,
+  add column wasted_starts integer not null default 0,
+  add column wasted_starts_at timestamptz,
   -- What keeps machines from being started, as the orchestrator said last.
   add column trouble jsonb,
   -- Paused for want of budget: when the next one begins.

@@ -6,7 +6,7 @@ import { StillwakeError } from "../errors.ts";
 
 const RETRIES = 3;
 const FIRST_PAUSE_MS = 200;
-const LONGEST_PAUSE_MS = 30_000;
+const MAX_PAUSE_MS = 30_000;
 const ANSWER_MS = 60_000;
 
 export interface Credentials {
@@ -106,7 +106,7 @@ export function s3Requests(settings: S3Settings, credentials: Credentials): S3Re
           );
         }
         const backoff = FIRST_PAUSE_MS * 2 ** tries * (0.5 + Math.random() / 2);
-        await pause(Math.min(asked ?? backoff, LONGEST_PAUSE_MS), request.signal);
+        await pause(Math.min(asked ?? backoff, MAX_PAUSE_MS), request.signal);
       }
     },
 

@@ -7,7 +7,7 @@ import { type Answer, answerOf, type Credentials, refusal, type S3Settings, s3Re
 import { type ArtifactStore, artifactChanged, artifactExists, artifactMissing, checkKey, contentOf } from "./store.ts";
 
 const ONE_PIECE = 5 * 1024 ** 3;
-const LONGEST_LINK_SECONDS = 300;
+const MAX_LINK_SECONDS = 300;
 /** What a put may ask for beyond the plain S3 of old, in the order in which it is given up. */
 const DIALECTS = [
   { condition: true, checksum: true },
@@ -86,7 +86,7 @@ export function s3Store(settings: S3Settings, credentials: Credentials): Artifac
     },
 
     async link(key, { fileName, seconds }) {
-      return requests.presign(checkKey(key), Math.max(1, Math.min(Math.floor(seconds), LONGEST_LINK_SECONDS)), {
+      return requests.presign(checkKey(key), Math.max(1, Math.min(Math.floor(seconds), MAX_LINK_SECONDS)), {
         "response-content-disposition": attachment(fileName),
       });
     },

@@ -27,7 +27,7 @@ const options = {
   lease: text,
   grace: text,
   "cancel-grace": text,
-  "drain-limit": text,
+  "drain-timeout": text,
   "idle-exit": text,
   drain: many,
   once: yes,

@@ -26,7 +26,7 @@ import { Flow } from "./flow.ts";
 import type { Job } from "./job.ts";
 import { Poker, type PokeTarget } from "./poke.ts";
 import { checkSecrets, type ReadTokenOptions, signReadToken } from "./read-token.ts";
-import { type ArtifactSource, Reading } from "./reader.ts";
+import { type ArtifactSource, Reader } from "./reader.ts";
 import { Schedules } from "./schedules.ts";
 import { Tokens } from "./tokens.ts";
 import { Webhooks } from "./webhooks.ts";
@@ -56,9 +56,9 @@ export interface Actor {
 }
 
 /** A statement takes no further input once those it has are this long together, in characters of JSON. */
-const MOST_JSON = 16 * 1024 * 1024;
+const MAX_JSON = 16 * 1024 * 1024;
 
-export class Stillwake extends Reading {
+export class Stillwake extends Reader {
   readonly database: Database;
   /** Limits, breakers, weights and caps. */
   readonly flow: Flow;
@@ -109,7 +109,7 @@ export class Stillwake extends Reading {
         sizeOf: (call) => call.input.length,
         send: (calls) => this.#send(calls),
         most: 1000,
-        mostSize: MOST_JSON,
+        mostSize: MAX_JSON,
         lanes: 2,
       });
     this.#share = share();
@@ -183,7 +183,7 @@ export class Stillwake extends Reading {
     const batches: EnqueueCall[][] = [];
     for (let index = 0; index < inputs.length; ) {
       const calls: EnqueueCall[] = [];
-      for (let size = 0; index < inputs.length && calls.length < 10_000 && size < MOST_JSON; index++) {
+      for (let size = 0; index < inputs.length && calls.length < 10_000 && size < MAX_JSON; index++) {
         const at = `inputs[${index}]`;
         const idempotencyKey = keyOf(index);
         const value = hasSchema(pipeline) ? await validateInput(pipeline, inputs[index], at) : inputs[index];
@@ -315,8 +315,8 @@ export class Stillwake extends Reading {
   }
 
   /** What one tenant may see, and nothing else: the database itself shows no more. */
-  tenant(name: string): Reading {
-    return new Reading(scopedTo(this.database, name), this.#store);
+  tenant(name: string): Reader {
+    return new Reader(scopedTo(this.database, name), this.#store);
   }
 
   /** A tenant leaves, and everything of it goes: jobs, what hangs on them, the objects of the store. May be called again where it broke off. */

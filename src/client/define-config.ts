@@ -19,7 +19,7 @@ export interface StillwakeConfig {
   lease?: Duration;
   grace?: Duration;
   cancelGrace?: Duration;
-  drainLimit?: Duration;
+  drainTimeout?: Duration;
   idleExit?: Duration;
   poll?: Duration;
   pollWithHints?: Duration;
@@ -33,7 +33,7 @@ export interface StillwakeConfig {
   runAs?: { uid: number; gid: number };
   heapMb?: number;
   spares?: number;
-  mostJobs?: number;
+  maxJobs?: number;
   connections?: number;
   /** How webhooks are sent, and where to; false leaves that to others. */
   webhooks?:
@@ -97,10 +97,10 @@ interface PoolConfig {
 }
 
 const known: (keyof StillwakeConfig)[] = [
-  ..."url directUrl schema pipelines pool slots name lease grace cancelGrace drainLimit idleExit poll pollWithHints store sealKeys secrets scratch".split(
+  ..."url directUrl schema pipelines pool slots name lease grace cancelGrace drainTimeout idleExit poll pollWithHints store sealKeys secrets scratch".split(
     " ",
   ),
-  ..."runAs heapMb spares mostJobs connections webhooks metricsPort metricsHost logLevel pools prices dev".split(" "),
+  ..."runAs heapMb spares maxJobs connections webhooks metricsPort metricsHost logLevel pools prices dev".split(" "),
 ] as (keyof StillwakeConfig)[];
 
 export function defineConfig(config: StillwakeConfig): StillwakeConfig {

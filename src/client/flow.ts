@@ -15,7 +15,7 @@ export interface LimitState {
   until: Date | null;
   reason: string | null;
   /** What the other side has told, where the limit learns. */
-  told: { max: number | null; remaining: number; resetAt: Date } | null;
+  reported: { max: number | null; remaining: number; resetAt: Date } | null;
   /** A call was refused: nobody calls before. */
   blockedUntil: Date | null;
 }
@@ -52,7 +52,7 @@ export class Flow {
       free: row.free,
       until: row.free > 0 ? null : row.until,
       reason: row.free > 0 ? null : row.reason,
-      told: row.reset_at && { max: row.told_max, remaining: row.remaining ?? 0, resetAt: row.reset_at },
+      reported: row.reset_at && { max: row.reported_max, remaining: row.remaining ?? 0, resetAt: row.reset_at },
       blockedUntil: row.blocked_until,
     }));
   }

@@ -20,7 +20,7 @@ export interface PoolInfo {
   /** What keeps machines from being started, as the orchestrator said last. */
   trouble: PoolTrouble | null;
   /** Machines in a row that ended without a job while there was one. */
-  vain: number;
+  wastedStarts: number;
 }
 
 /** What the machines of a pool are, and how many there are now. */

@@ -28,7 +28,7 @@ export interface ReadScope {
 }
 
 const MARK = "swr_";
-const LONGEST_MS = 24 * 3600 * 1000;
+const MAX_MS = 24 * 3600 * 1000;
 
 export function signReadToken(secrets: readonly string[], options: ReadTokenOptions): string {
   const { job, pipeline, key, tenant, expiresIn = "1h" } = options;
@@ -39,7 +39,7 @@ export function signReadToken(secrets: readonly string[], options: ReadTokenOpti
     });
   }
   const ms = durationMs(expiresIn, "expiresIn");
-  if (ms < 1000 || ms > LONGEST_MS) {
+  if (ms < 1000 || ms > MAX_MS) {
     throw new InvalidInput(`expiresIn ${expiresIn} is not from 1s to 24h`, {
       field: "expiresIn",
       remedy: "Make another when it is over: it costs nothing",

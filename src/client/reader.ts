@@ -86,9 +86,9 @@ export interface PipelineInfo {
   updatedAt: Date;
 }
 
-const MOST_STEPS = 10_000;
+const MAX_STEPS = 10_000;
 
-export class Reading {
+export class Reader {
   readonly #queries: Queries;
   readonly #store: ArtifactSource | undefined;
 
@@ -144,7 +144,7 @@ export class Reading {
   /** The steps of a job whose results are kept, in the order they were saved, 10,000 at most. */
   async steps(id: string, options: { outputs?: boolean } = {}): Promise<Step[]> {
     const outputs = options.outputs ?? false;
-    const rows = await reads.readSteps(this.#queries, checkId(id), { outputs, limit: MOST_STEPS });
+    const rows = await reads.readSteps(this.#queries, checkId(id), { outputs, limit: MAX_STEPS });
     return rows.map(({ step, epoch, started_at, saved_at, output, omitted }) => ({
       name: step,
       epoch,

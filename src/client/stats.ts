@@ -42,7 +42,7 @@ export interface Stats {
   })[];
 }
 
-const MOST_LIVE = 100_000;
+const MAX_LIVE = 100_000;
 
 export async function summarise(queries: Queries, options: StatsOptions): Promise<Stats> {
   const { span = "1h", parts = 60 } = options;
@@ -54,7 +54,7 @@ export async function summarise(queries: Queries, options: StatsOptions): Promis
     throw new InvalidInput(`parts ${parts} is not a whole number from 1 to 200`, { field: "parts", remedy: "Use 60" });
   }
   const [live, ended] = await Promise.all([
-    countLive(queries, MOST_LIVE),
+    countLive(queries, MAX_LIVE),
     countEnded(queries, `${spanMs} milliseconds`, parts),
   ]);
   const stats: Stats = {
@@ -76,7 +76,7 @@ export async function summarise(queries: Queries, options: StatsOptions): Promis
     if (state === "queued" && (stats.oldest === null || oldest < stats.oldest)) stats.oldest = oldest;
     if (waiting_for === "machine") stats.oldestReady = oldest;
   }
-  stats.more = counted >= MOST_LIVE;
+  stats.more = counted >= MAX_LIVE;
 
   const begins = ended[0] ? ended[0].begins.getTime() - (ended[0].bucket * spanMs) / parts : Date.now() - spanMs;
   stats.parts = Array.from({ length: parts }, (_, n) => ({ at: new Date(begins + (n * spanMs) / parts), ...none() }));

@@ -53,7 +53,7 @@ export function breaker(name: string, options: BreakerOptions = {}): Breaker {
     refuse("max", `has a max below its pause of ${pause}`, "Make it at least as long");
   if (counts !== undefined && typeof counts !== "function")
     refuse("counts", "cannot count by that", "Pass a function of the error");
-  const settings = { failures, pause: toInterval(pause, "pause"), growth, most: toInterval(max, "max") };
+  const settings = { failures, pause: toInterval(pause, "pause"), growth, max: toInterval(max, "max") };
   const made: Breaker = {
     kind: "breaker",
     name,

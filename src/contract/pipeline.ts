@@ -41,9 +41,9 @@ export interface PipelineOptions<Input, Output, Result = unknown> {
     /** A job that takes its runner or worker with it this many times is ended as POISONED. Default 3. */
     crashes?: number;
     /** The pause after the first failure; it doubles with each further one. Default "2s". */
-    first?: Duration;
+    initial?: Duration;
     /** The longest pause. Default "15m". */
-    most?: Duration;
+    max?: Duration;
     /**
      * What a person reads when the job ends because its machine crashed or its time ran out once too often, and no code could say so: at most 300
      * characters, with {attempts} for how often. Default: what the runtime says of it.
@@ -133,7 +133,7 @@ export function pipeline<Input = unknown, Output = Input, Result = unknown>(
       " ",
     );
   refuseUnknown(name, "", options, known);
-  refuseUnknown(name, "retry", options.retry, ["attempts", "crashes", "first", "most", "exhausted"]);
+  refuseUnknown(name, "retry", options.retry, ["attempts", "crashes", "initial", "max", "exhausted"]);
   refuseUnknown(name, "keep", options.keep, ["completed", "failed", "cancelled"]);
   checkPolicies(name, options);
   if (options.sealed !== undefined) checkPaths(name, options.sealed);
@@ -222,8 +222,8 @@ function settingsOf(options: PipelineOptions<any, any, any>): PipelineSettings {
   set("priority", priority);
   set("max_attempts", retry?.attempts);
   set("crash_limit", retry?.crashes);
-  set("backoff_first", interval(retry?.first, "retry.first"));
-  set("backoff_most", interval(retry?.most, "retry.most"));
+  set("backoff_initial", interval(retry?.initial, "retry.initial"));
+  set("backoff_max", interval(retry?.max, "retry.max"));
   set("keep_completed", interval(keep?.completed, "keep.completed"));
   set("keep_failed", interval(keep?.failed, "keep.failed"));
   set("keep_cancelled", interval(keep?.cancelled, "keep.cancelled"));
@@ -239,13 +239,13 @@ function settingsOf(options: PipelineOptions<any, any, any>): PipelineSettings {
   return settings;
 }
 
-const LONGEST_DESCRIPTION = 60_000;
+const MAX_DESCRIPTION = 60_000;
 
 /** The schema as JSON Schema; null where it has none, cannot say (a Date has no JSON form) or would say too much. */
 function describe(schema: Schema | undefined): object | null {
   try {
     const described = schema?.["~standard"].jsonSchema?.input({ target: "draft-2020-12" });
-    return described && JSON.stringify(described).length < LONGEST_DESCRIPTION ? described : null;
+    return described && JSON.stringify(described).length < MAX_DESCRIPTION ? described : null;
   } catch {
     return null;
   }

@@ -22,13 +22,13 @@ export type Learn = (response: {
 const REFUSED_MS = 60_000;
 /** Resets are told in whole seconds: one that has passed already, on a call that was refused, is at most this wrong. */
 const SECOND_MS = 1000;
-const LONGEST_MS = 86_400_000;
+const MAX_MS = 86_400_000;
 /** 31 years: a time so far away is an error of whoever wrote it. */
 const ABSURD_MS = 1e12;
 /** More calls than any window has; services write such numbers for "unlimited". */
 const ABSURD_COUNT = 1e9;
 
-const LONGEST_TEXT = 2000;
+const MAX_TEXT = 2000;
 
 /** The star stands for limit, remaining and reset. */
 const fieldsOfCalls = [
@@ -80,7 +80,7 @@ function readerOf(headers: { get(name: string): unknown }): Read {
     try {
       const value = headers.get(name);
       const text = typeof value === "string" || typeof value === "number" ? String(value).trim() : "";
-      return text.length > LONGEST_TEXT ? "" : text;
+      return text.length > MAX_TEXT ? "" : text;
     } catch {
       return "";
     }
@@ -192,7 +192,7 @@ function sinceMs(moment: number | undefined, now: number): number | undefined {
 }
 
 function within(ms: number | undefined): number | undefined {
-  return ms === undefined ? undefined : Math.min(Math.max(Math.round(ms), 0), LONGEST_MS);
+  return ms === undefined ? undefined : Math.min(Math.max(Math.round(ms), 0), MAX_MS);
 }
 
 function count(text: string | undefined): number | undefined {

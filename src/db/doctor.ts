@@ -334,7 +334,7 @@ async function unservedPools(ask: Ask, schema: string): Promise<Finding> {
   const { waiting } = await ask(
     `select json_agg(w order by w.pool)::text as waiting from (
       select d.pool, p.machines is not null as machines, p.paused_at is not null as paused, p.resume_at is not null as budget, p.pause_reason as reason,
-        p.trouble ->> 'message' as trouble, p.trouble ->> 'remedy' as remedy, p.vain, d.oldest < ${schema}.now() - interval '1 minute' as long
+        p.trouble ->> 'message' as trouble, p.trouble ->> 'remedy' as remedy, p.wasted_starts, d.oldest < ${schema}.now() - interval '1 minute' as long
       from ${schema}.demand() d join ${schema}.pools p on p.name = d.pool
       where d.claimable > 0 and not exists (select from ${schema}.machines() m where m.pool = d.pool)) w`,
   );

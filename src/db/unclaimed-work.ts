@@ -9,13 +9,13 @@ export interface Waiting {
   reason: string | null;
   trouble: string | null;
   remedy: string | null;
-  vain: number;
+  wastedStarts: number;
   long: boolean;
 }
 
 /** What keeps its jobs from being done. Undefined where a person wants it so, or nothing is late. */
 export function holding(one: Waiting): { found: string; remedy: string } | undefined {
-  const { pool, machines, trouble, vain } = one;
+  const { pool, machines, trouble, wastedStarts } = one;
   if (one.paused && !one.budget) return undefined;
   if (one.paused)
     return {
@@ -28,9 +28,9 @@ export function holding(one: Waiting): { found: string; remedy: string } | undef
       remedy: one.remedy ? `${one.remedy.replace(/\.$/, "")}.` : "Mend what it says; it is tried again after a pause.",
     };
   // From three on the orchestrator makes a pause.
-  if (vain >= 3)
+  if (wastedStarts >= 3)
     return {
-      found: `${pool} (the last ${vain} machines were of no use)`,
+      found: `${pool} (the last ${wastedStarts} machines were of no use)`,
       remedy:
         "`stillwake machines --ended` tells how they ended; once that is mended, `stillwake resume --pool <name>` ends the pause.",
     };

@@ -39,7 +39,7 @@ export class DirectLine {
 
   /**
    * The key of the lock this session holds, with a minus when the session is over; null before the first. It grows with every session: a
-   * beat that was long on its way is told from a new one by it.
+   * heartbeat that was long on its way is told from a new one by it.
    */
   get presence(): string | null {
     return this.#presence === 0n ? null : String(this.#presence);

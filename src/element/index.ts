@@ -2,7 +2,7 @@
 // made. Importing it registers it; while a server renders there is nothing to register with, and it does nothing.
 import { ArtifactsView } from "../view/artifacts-view.ts";
 import { dress, make } from "../view/dom.ts";
-import { Story } from "../view/job-store.ts";
+import { JobStore } from "../view/job-store.ts";
 import { LogView } from "../view/log/log-view.ts";
 import { ProgressView } from "../view/progress-view.ts";
 import type { TokenSource } from "../view/stream.ts";
@@ -12,15 +12,15 @@ const Base = (globalThis.HTMLElement ?? class {}) as typeof HTMLElement;
 
 export class StillwakeJob extends Base {
   static readonly observedAttributes = ["server", "token", "job", "show"];
-  #story: Story | undefined;
+  #store: JobStore | undefined;
   #views: { destroy(): void; update?(): void }[] = [];
   #shown = "";
   #token: TokenSource | undefined;
   #planned = false;
 
-  /** The job whose story is shown, for pages that want to know more. Undefined while it shows none. */
-  get story(): Story | undefined {
-    return this.#story;
+  /** The job whose store is shown, for pages that want to know more. Undefined while it shows none. */
+  get store(): JobStore | undefined {
+    return this.#store;
   }
 
   /** A read token, or a function that gives one. The property wins over the attribute. */
@@ -84,7 +84,7 @@ export class StillwakeJob extends Base {
       this.#clear();
       return;
     }
-    const same = this.#story?.id === job && this.#story.server === server && this.#story.token === token;
+    const same = this.#store?.id === job && this.#store.server === server && this.#store.token === token;
     const wanted = this.getAttribute("show") ?? PARTS.join(" ");
     if (same && this.#shown === wanted) {
       // It was moved within the page: what somebody has searched for stays.
@@ -93,9 +93,9 @@ export class StillwakeJob extends Base {
     }
     this.#shown = wanted;
     for (const view of this.#views.splice(0)) view.destroy();
-    if (!same) this.#story?.close();
-    const story = same ? this.#story! : new Story({ id: job, server, token });
-    this.#story = story;
+    if (!same) this.#store?.close();
+    const store = same ? this.#store! : new JobStore({ id: job, server, token });
+    this.#store = store;
     const root = this.shadowRoot ?? this.attachShadow({ mode: "open" });
     dress(root, "job", STYLE);
     const shown = wanted.split(/\s+/);
@@ -104,16 +104,16 @@ export class StillwakeJob extends Base {
     });
     root.replaceChildren(...places.map(([, place]) => place));
     for (const [part, place] of places) {
-      if (part === "progress") this.#views.push(new ProgressView(place, story, { alone: !shown.includes("log") }));
-      else if (part === "log") this.#views.push(new LogView(place, { story }));
-      else this.#views.push(new ArtifactsView(place, story));
+      if (part === "progress") this.#views.push(new ProgressView(place, store, { alone: !shown.includes("log") }));
+      else if (part === "log") this.#views.push(new LogView(place, { store }));
+      else this.#views.push(new ArtifactsView(place, store));
     }
   }
 
   #clear(): void {
     for (const view of this.#views.splice(0)) view.destroy();
-    this.#story?.close();
-    this.#story = undefined;
+    this.#store?.close();
+    this.#store = undefined;
     this.shadowRoot?.replaceChildren();
   }
 }

@@ -31,8 +31,8 @@ export interface FeedPage {
 const WATCH_SPAN = "2 minutes";
 const RENEW_MS = 60_000;
 /** Jobs per statement. With the bounds of read_feeds() an answer stays below some 25 MB, whatever they wrote. */
-const MOST_JOBS = 64;
-const MOST_ROWS = 500;
+const MAX_JOBS = 64;
+const MAX_ROWS = 500;
 /** What is held of the lines of one job, and of all together unless there are thousands of jobs. */
 const RING_SIZE = 512 * 1024;
 const ALL_RINGS_SIZE = 64 * 1024 * 1024;
@@ -245,7 +245,7 @@ export class FeedReader {
     for (const job of jobs) job.begun += 1;
     try {
       await this.#watch(jobs);
-      for (let at = 0; at < jobs.length; at += MOST_JOBS) await this.#read(jobs.slice(at, at + MOST_JOBS));
+      for (let at = 0; at < jobs.length; at += MAX_JOBS) await this.#read(jobs.slice(at, at + MAX_JOBS));
       if (jobs.length * 2 > this.#jobs.size) this.#costMs = performance.now() - began;
     } catch (error) {
       for (const job of jobs) {
@@ -269,11 +269,11 @@ export class FeedReader {
     });
     const room = Math.min(RING_SIZE, Math.max(RING_SIZE / 16, ALL_RINGS_SIZE / this.#jobs.size));
     const rows = new Map<string, LiveRow[]>(jobs.map(({ id }) => [id, []]));
-    for (const row of await readFeeds(this.database, asked, MOST_ROWS)) rows.get(row.job_id)?.push(row);
+    for (const row of await readFeeds(this.database, asked, MAX_ROWS)) rows.get(row.job_id)?.push(row);
     for (const [at, job] of jobs.entries()) {
       const first = !job.loaded;
       const { stepsInMs } = asked[at]!;
-      job.apply(rows.get(job.id)!, { most: MOST_ROWS, room, withSteps: stepsInMs === 0 });
+      job.apply(rows.get(job.id)!, { most: MAX_ROWS, room, withSteps: stepsInMs === 0 });
       if (job.followers === 0) continue;
       if (!job.gone && !job.complete) this.#dirty.add(job);
       else if (first && !job.isOver) this.#lookIn(SECOND_LOOK_MS, job);

@@ -14,9 +14,9 @@ export interface FollowOptions {
 }
 
 /** What one call of next() brings at most. */
-const MOST_LINES = 256;
-const MOST_SIZE = 128 * 1024;
-const MOST_SEQ = 2n ** 63n - 1n;
+const MAX_LINES = 256;
+const MAX_SIZE = 128 * 1024;
+const MAX_SEQ = 2n ** 63n - 1n;
 /** An end that was read longer ago than this is read again before it is told: the job may have been retried. */
 const FRESH_MS = 1000;
 
@@ -83,7 +83,7 @@ async function* tell(
 }
 
 export function checkAfter(after: unknown, field = "after"): bigint {
-  if (typeof after === "string" && /^\d{1,19}$/.test(after) && BigInt(after) <= MOST_SEQ) return BigInt(after);
+  if (typeof after === "string" && /^\d{1,19}$/.test(after) && BigInt(after) <= MAX_SEQ) return BigInt(after);
   throw new InvalidInput(`${JSON.stringify(String(after).slice(0, 60))} is not a place in a feed`, {
     field,
     remedy: "Pass the seq of the last line you have, or nothing to begin at the first",
@@ -189,7 +189,7 @@ export class Follower {
     const { lines } = this.job;
     let size = 0;
     for (let at = this.job.indexAfter(this.#cursor); at < lines.length; at++) {
-      if (events.length >= MOST_LINES || size > MOST_SIZE) break;
+      if (events.length >= MAX_LINES || size > MAX_SIZE) break;
       size += lines[at]!.size;
       this.#take(lines[at]!, events);
     }

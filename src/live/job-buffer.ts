@@ -84,12 +84,12 @@ export interface Line {
 }
 
 /** The ring of a job holds no more lines than this. */
-const MOST_LINES = 1000;
+const MAX_LINES = 1000;
 /** What a line takes besides its text, about. */
 const LINE_SIZE = 600;
 /** What a first look brings: see read_feeds(). */
 const TAIL = 100n;
-const MOST_STEPS = 500;
+const MAX_STEPS = 500;
 /** A job with many steps is asked for them less often: all of them are looked through. */
 const PER_STEP_MS = 0.2;
 const ENDED: ReadonlySet<string> = new Set(["completed", "failed", "cancelled"]);
@@ -296,7 +296,7 @@ export class FollowedJob {
       }
     }
     let drop = 0;
-    while (this.lines.length - drop > MOST_LINES || (this.#size > room && drop < this.lines.length - 1)) {
+    while (this.lines.length - drop > MAX_LINES || (this.#size > room && drop < this.lines.length - 1)) {
       this.#size -= this.lines[drop]!.size;
       drop += 1;
     }
@@ -341,7 +341,7 @@ export class FollowedJob {
     const tookMs = startedAt && row.at.getTime() - startedAt.getTime();
     const event: StepEvent = { kind: "step", name: row.step, startedAt, savedAt: row.at, tookMs, epoch: row.epoch };
     this.stepNo += 1;
-    this.steps = this.steps.filter((step) => step.event.name !== row.step).slice(1 - MOST_STEPS);
+    this.steps = this.steps.filter((step) => step.event.name !== row.step).slice(1 - MAX_STEPS);
     this.steps.push({ no: this.stepNo, event });
   }
 }

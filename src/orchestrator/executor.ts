@@ -302,7 +302,7 @@ export class Actor {
         STILLWAKE_POOL: pool,
         STILLWAKE_SLOTS: `${settings.slots}`,
         STILLWAKE_IDLE_EXIT: `${settings.idleExitMs}ms`,
-        ...(settings.stayMs > 0 && { STILLWAKE_STAY: `${settings.stayMs}ms` }),
+        ...(settings.minUptimeMs > 0 && { STILLWAKE_MIN_UPTIME: `${settings.minUptimeMs}ms` }),
         STILLWAKE_GRACE: `${settings.graceMs}ms`,
       },
     };

@@ -52,7 +52,7 @@ export interface Pool {
 /** How often the provider is asked about machines that run, unless it tells of their ends by itself. */
 const LIST_EVERY_MS = 30_000;
 const FIRST_BACKOFF_MS = 1000;
-const MOST_BACKOFF_MS = 60_000;
+const MAX_BACKOFF_MS = 60_000;
 
 export class Orchestrator {
   readonly name: string;
@@ -280,7 +280,7 @@ export class Orchestrator {
         const message = `The database cannot be asked: ${(error as Error).message}`;
         this.#say({ kind: "database", level: "warn", message });
       }
-      this.#sleep(Math.min(FIRST_BACKOFF_MS * 2 ** Math.min(this.#failures++, 10), MOST_BACKOFF_MS));
+      this.#sleep(Math.min(FIRST_BACKOFF_MS * 2 ** Math.min(this.#failures++, 10), MAX_BACKOFF_MS));
     }
   }
 
@@ -372,7 +372,7 @@ export class Orchestrator {
       if (nextDue === null) continue;
       const inMs = nextDue.getTime() - at.getTime();
       // Due, and yet nothing was to be done about it: somebody else is at it, or it cannot be done. The waits grow.
-      times.push(inMs > 0 ? inMs + 5 : Math.min(1000 * 2 ** Math.min(this.#vainRounds++, 6), MOST_BACKOFF_MS));
+      times.push(inMs > 0 ? inMs + 5 : Math.min(1000 * 2 ** Math.min(this.#vainRounds++, 6), MAX_BACKOFF_MS));
     }
     if (looks.every(({ nextDue, at }) => nextDue === null || nextDue > at)) this.#vainRounds = 0;
     if (times.length > 0) this.#sleep(Math.min(...times));

@@ -64,7 +64,7 @@ const PATIENCE_MS = 60_000;
 /** A start by somebody else that was not confirmed is asked for again after this time: the call itself, with all its tries, is shorter. */
 export const UNCONFIRMED_MS = 120_000;
 /** So many machines in a row may be of no use; then there is a pause that doubles. */
-export const MOST_VAIN = 3;
+export const MAX_WASTED_STARTS = 3;
 const VAIN_FIRST_MS = 10 * 60_000;
 const VAIN_MOST_MS = 6 * 3_600_000;
 
@@ -116,26 +116,29 @@ function allowance({ look, settings }: PlanInput, present: Life[], isEnding: boo
     const what =
       look.trouble?.until && Date.parse(look.trouble.until) > look.at.getTime()
         ? look.trouble.message
-        : `the last ${look.vain} machines were of no use`;
+        : `the last ${look.wastedStarts} machines were of no use`;
     return { most: 0, held: `nothing is started for ${Math.ceil(waitMs / 1000)} s: ${what}` };
   }
   // After one that was of no use the next has to prove itself.
-  if (look.vain > 0) {
+  if (look.wastedStarts > 0) {
     // What ends in this round may have been of no use as well: that is known in the next.
     const unproven = isEnding || present.some((life) => life.running === 0);
     return {
       most: unproven ? 0 : 1,
-      held: `the last ${look.vain === 1 ? "machine was" : `${look.vain} machines were`} of no use, one is tried at a time`,
+      held: `the last ${look.wastedStarts === 1 ? "machine was" : `${look.wastedStarts} machines were`} of no use, one is tried at a time`,
     };
   }
   return { most: settings.max };
 }
 
 /** For how long nothing may be started: a trouble with the provider, or machines that were of no use. */
-export function blockedMs({ at, trouble, vain, vainAt }: Look): number {
+export function blockedMs({ at, trouble, wastedStarts, wastedStartsAt }: Look): number {
   const troubleMs = trouble?.until ? Date.parse(trouble.until) - at.getTime() : 0;
-  const pauseMs = vain < MOST_VAIN ? 0 : Math.min(VAIN_FIRST_MS * 2 ** Math.min(vain - MOST_VAIN, 20), VAIN_MOST_MS);
-  const vainMs = vainAt ? vainAt.getTime() + pauseMs - at.getTime() : 0;
+  const pauseMs =
+    wastedStarts < MAX_WASTED_STARTS
+      ? 0
+      : Math.min(VAIN_FIRST_MS * 2 ** Math.min(wastedStarts - MAX_WASTED_STARTS, 20), VAIN_MOST_MS);
+  const vainMs = wastedStartsAt ? wastedStartsAt.getTime() + pauseMs - at.getTime() : 0;
   return Math.max(0, troubleMs, pauseMs > 0 ? vainMs : 0);
 }
 
@@ -167,7 +170,7 @@ function isUnconfirmed({ look, unanswered }: PlanInput, life: Life): boolean {
 
 /** What it should have done by now and has not. */
 function overdue({ look, settings }: PlanInput, life: Life): string | undefined {
-  const { idleExitMs, stayMs, bootMs, graceMs } = settings;
+  const { idleExitMs, minUptimeMs: stayMs, bootMs, graceMs } = settings;
   if (life.running > 0) return undefined;
   if (life.leftAt)
     return msSince(look, life.leftAt) > graceMs + PATIENCE_MS ? "its worker has left and it is still there" : undefined;

@@ -35,7 +35,7 @@ export interface PoolSettings {
   burst: number;
   idleExitMs: number;
   /** It does not leave before it is so old: that time is paid for anyway. */
-  stayMs: number;
+  minUptimeMs: number;
   graceMs: number;
   bootMs: number;
   price: number | undefined;
@@ -95,7 +95,7 @@ export function readPoolOptions(pool: string, options: PoolOptions, facts: Provi
     max,
     burst: Math.min(whole(pool, "burst", options.burst ?? max - warm, 0), max - warm),
     idleExitMs: durationMs(options.idleExit ?? (leastMs > 0 ? "5s" : "60s"), "idleExit"),
-    stayMs: Math.max(0, leastMs - MARGIN_MS),
+    minUptimeMs: Math.max(0, leastMs - MARGIN_MS),
     graceMs: durationMs(options.grace ?? "30s", "grace"),
     bootMs: options.boot === undefined ? (facts.bootMs ?? 120_000) : durationMs(options.boot, "boot"),
     price: options.price,

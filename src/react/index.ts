@@ -2,15 +2,15 @@
 // stillwake/react: a job in a page of yours. `useJob` for its state, <JobLog> and <JobProgress> to show it. Components of one job share one connection, and nothing
 // here touches the page while a server renders.
 import { createElement, type ReactElement, useEffect, useMemo, useRef, useSyncExternalStore } from "react";
-import type { Story } from "../view/job-store.ts";
+import type { JobStore } from "../view/job-store.ts";
 import type { Run } from "../view/log/log-toolbar.ts";
 import { LogView } from "../view/log/log-view.ts";
 import { ProgressView } from "../view/progress-view.ts";
 import { emptySnapshot, type Snapshot } from "../view/snapshot.ts";
 import type { TokenSource } from "../view/stream.ts";
-import { hold, renew, sharedStory } from "./shared.ts";
+import { hold, renew, sharedStore } from "./shared.ts";
 
-export { Story, type StoryOptions } from "../view/job-store.ts";
+export { JobStore, type JobStoreOptions } from "../view/job-store.ts";
 export type { Run } from "../view/log/log-toolbar.ts";
 export type { PaceNow } from "../view/pace.ts";
 export { type JsonPart, maskedJson, plain, plainLine } from "../view/plain.ts";
@@ -24,16 +24,16 @@ export interface UseJobOptions {
   server?: string | undefined;
 }
 
-/** A job as it stands, and the story it comes from, to be handed to components. */
+/** A job as it stands, and the store it comes from, to be handed to components. */
 export interface FollowedJob extends Snapshot {
-  story: Story;
+  store: JobStore;
 }
 
 /** Follows a job for as long as the component is shown. Without a token the cookie of the page is sent. Components that give the same token, or the same function, share one connection. */
 export function useJob(id: string, token?: TokenSource, { server }: UseJobOptions = {}): FollowedJob {
-  const story = useStory({ id, token, server });
-  const snapshot = useSyncExternalStore(story.subscribe, story.getSnapshot, () => unknown(id));
-  return useMemo(() => ({ ...snapshot, story }), [snapshot, story]);
+  const store = useStore({ id, token, server });
+  const snapshot = useSyncExternalStore(store.subscribe, store.getSnapshot, () => unknown(id));
+  return useMemo(() => ({ ...snapshot, store: store }), [snapshot, store]);
 }
 
 interface JobProps {
@@ -41,7 +41,7 @@ interface JobProps {
   token?: TokenSource | undefined;
   server?: string | undefined;
   /** Of useJob(), instead of id and token. */
-  story?: Story | undefined;
+  store?: JobStore | undefined;
   className?: string | undefined;
 }
 
@@ -53,19 +53,19 @@ export interface JobLogProps extends JobProps {
   height?: number | string | undefined;
 }
 
-/** The live log of a job. Give it a job by `id` and `token`, or the `story` of useJob(). */
+/** The live log of a job. Give it a job by `id` and `token`, or the `store` of useJob(). */
 export function JobLog({ runs, onRun, height, className, ...of }: JobLogProps): ReactElement {
-  const story = useStory(of);
+  const store = useStore(of);
   const place = useRef<HTMLDivElement>(null);
   const view = useRef<LogView | null>(null);
   useEffect(() => {
-    view.current = new LogView(place.current!, { story });
+    view.current = new LogView(place.current!, { store });
     return () => {
       view.current?.destroy();
       view.current = null;
     };
-  }, [story]);
-  useEffect(() => view.current?.setRuns(runs ?? [], onRun), [story, runs, onRun]);
+  }, [store]);
+  useEffect(() => view.current?.setRuns(runs ?? [], onRun), [store, runs, onRun]);
   const style = height === undefined ? undefined : { "--stillwake-log-height": lengthOf(height) };
   return createElement("div", { ref: place, className, style: style as object });
 }
@@ -74,22 +74,22 @@ export interface JobProgressProps extends JobProps {}
 
 /** What a job is doing, how far it is and how long it will take. */
 export function JobProgress({ className, ...of }: JobProgressProps): ReactElement {
-  const story = useStory(of);
+  const store = useStore(of);
   const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    const view = new ProgressView(place.current!, story);
+    const view = new ProgressView(place.current!, store);
     return () => view.destroy();
-  }, [story]);
+  }, [store]);
   return createElement("div", { ref: place, className });
 }
 
-function useStory({ id = "", token, server, story: given }: JobProps): Story {
-  // A function that gives tokens is often another one each time the component is drawn: the story stays that of the first, and asks the latest.
+function useStore({ id = "", token, server, store: given }: JobProps): JobStore {
+  // A function that gives tokens is often another one each time the component is drawn: the store stays that of the first, and asks the latest.
   const fixed = typeof token === "function" ? true : token;
-  const story = useMemo(() => given ?? sharedStory({ id, token, server }), [given, id, fixed, server]);
-  useEffect(() => (given ? undefined : renew(story, token)), [given, story, token]);
-  useEffect(() => (given ? undefined : hold(story)), [given, story]);
-  return story;
+  const store = useMemo(() => given ?? sharedStore({ id, token, server }), [given, id, fixed, server]);
+  useEffect(() => (given ? undefined : renew(store, token)), [given, store, token]);
+  useEffect(() => (given ? undefined : hold(store)), [given, store]);
+  return store;
 }
 
 function lengthOf(height: number | string): string {

@@ -1,12 +1,12 @@
-// One story per job, server and token of a page, however many components show it. It is let go soon after the last of them has gone.
-import { Story, type StoryOptions } from "../view/job-store.ts";
+// One store per job, server and token of a page, however many components show it. It is let go soon after the last of them has gone.
+import { JobStore, type JobStoreOptions } from "../view/job-store.ts";
 import type { TokenSource } from "../view/stream.ts";
 
-type Wanted = Pick<StoryOptions, "id" | "server" | "token">;
+type Wanted = Pick<JobStoreOptions, "id" | "server" | "token">;
 
 interface Shared {
   key: string;
-  story: Story;
+  store: JobStore;
   users: number;
   leaving: ReturnType<typeof setTimeout> | undefined;
   /** What its holders have given last: a function that gives tokens is often another one each time a component is drawn. */
@@ -19,32 +19,32 @@ const LINGER_MS = 1000;
 const UNSHOWN_MS = 30_000;
 
 const shared = new Map<string, Shared>();
-const owners = new WeakMap<Story, Shared>();
+const owners = new WeakMap<JobStore, Shared>();
 const numbers = new WeakMap<object, number>();
 let given = 0;
 
-/** The story of this job, made when there is none. It is held from `hold` on. */
-export function sharedStory({ id, server, token }: Wanted): Story {
+/** The store of this job, made when there is none. It is held from `hold` on. */
+export function sharedStore({ id, server, token }: Wanted): JobStore {
   // What a server renders is for one request, and shared with none.
-  if (!("document" in globalThis)) return new Story({ id, server, token });
+  if (!("document" in globalThis)) return new JobStore({ id, server, token });
   const key = keyOf({ id, server, token });
   const known = shared.get(key);
-  if (known) return known.story;
+  if (known) return known.store;
   const latest = async () => {
     const source = made.token;
     return typeof source === "function" ? source() : (source ?? "");
   };
-  const story = new Story({ id, server, token: typeof token === "function" ? latest : token });
-  const made: Shared = { key, story, users: 0, leaving: undefined, token };
+  const store = new JobStore({ id, server, token: typeof token === "function" ? latest : token });
+  const made: Shared = { key, store, users: 0, leaving: undefined, token };
   shared.set(key, made);
-  owners.set(story, made);
+  owners.set(store, made);
   letGo(made, UNSHOWN_MS);
-  return story;
+  return store;
 }
 
-/** Answers how to let it go. A story that was given by the page is the page's own. */
-export function hold(story: Story): () => void {
-  const held = owners.get(story);
+/** Answers how to let it go. A store that was given by the page is the page's own. */
+export function hold(store: JobStore): () => void {
+  const held = owners.get(store);
   if (!held) return () => {};
   // One that was let go between the drawing and the holding of it is shared again.
   if (!shared.has(held.key)) shared.set(held.key, held);
@@ -57,8 +57,8 @@ export function hold(story: Story): () => void {
 }
 
 /** Tokens come from this function from now on. */
-export function renew(story: Story, token: TokenSource | undefined): void {
-  const held = owners.get(story);
+export function renew(store: JobStore, token: TokenSource | undefined): void {
+  const held = owners.get(store);
   if (held && typeof token === "function") held.token = token;
 }
 
@@ -66,7 +66,7 @@ function letGo(one: Shared, afterMs: number): void {
   clearTimeout(one.leaving);
   one.leaving = setTimeout(() => {
     if (one.users > 0) return;
-    one.story.close();
+    one.store.close();
     if (shared.get(one.key) === one) shared.delete(one.key);
   }, afterMs);
 }

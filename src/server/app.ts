@@ -4,7 +4,7 @@ import { type Context, Hono } from "hono";
 import { beginAct, endAct } from "../db/calls/access.ts";
 import { newId } from "../ids.ts";
 import { unstorable } from "../payload.ts";
-import type { House } from "./context.ts";
+import type { ServerContext } from "./context.ts";
 import { type Identity, may, nobody, somebody } from "./http/access.ts";
 import { credentialOf } from "./http/identify.ts";
 import { crossOrigin, refuseForeign } from "./http/origin.ts";
@@ -22,7 +22,7 @@ const guards = {
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
 };
 
-export function makeApp(house: House, routes: readonly Route[]): Hono {
+export function makeApp(house: ServerContext, routes: readonly Route[]): Hono {
   const app = new Hono();
   app.use(async (c, next) => {
     if (house.closing.signal.aborted) c.res = fail(house, c, closed());
@@ -64,7 +64,7 @@ export function makeApp(house: House, routes: readonly Route[]): Hono {
   return app;
 }
 
-async function answer(house: House, routes: readonly Route[], route: Route, c: Context): Promise<Response> {
+async function answer(house: ServerContext, routes: readonly Route[], route: Route, c: Context): Promise<Response> {
   const request = c.req.raw;
   const { operation } = route;
   refuseForeign(house, request);
@@ -131,8 +131,13 @@ async function answer(house: House, routes: readonly Route[], route: Route, c: C
 }
 
 /** A public route takes whoever comes; every other wants to know. */
-async function identify(house: House, route: Route, request: Request, address: string | null): Promise<Identity> {
-  const hurry = (name: string, rate: House["rate"]) => {
+async function identify(
+  house: ServerContext,
+  route: Route,
+  request: Request,
+  address: string | null,
+): Promise<Identity> {
+  const hurry = (name: string, rate: ServerContext["rate"]) => {
     const wait = rate.take(name);
     if (wait > 0) throw new Hurried(wait);
   };
@@ -172,7 +177,7 @@ function closed(): Error {
   return refusal("CLOSED", "The server is closing");
 }
 
-function fail(house: House, c: Context, thrown: unknown): Response {
+function fail(house: ServerContext, c: Context, thrown: unknown): Response {
   // Whatever breaks off while it closes breaks off because of that.
   const error = house.closing.signal.aborted ? closed() : thrown;
   if (error instanceof Hurried) {

@@ -1,7 +1,7 @@
 // What a server holds while it is open: the client, who may come in, the counters, the streams. Handlers are given it.
 import type { Stillwake } from "../client/client.ts";
 import { checkSecrets } from "../client/read-token.ts";
-import type { PipelineInfo, Reading } from "../client/reader.ts";
+import type { PipelineInfo, Reader } from "../client/reader.ts";
 import { InvalidInput } from "../errors.ts";
 import { durationMs } from "../time.ts";
 import type { Identity } from "./http/access.ts";
@@ -16,7 +16,7 @@ const DEFAULT_STREAMS = { perToken: 100, total: 10_000, recheck: "60s" };
 /** Words that open nothing, from one address. */
 const FAILED_RATE = { perSecond: 5, burst: 50 };
 
-export class House {
+export class ServerContext {
   readonly stillwake: Stillwake;
   readonly options: ServerOptions;
   readonly secrets: readonly string[];
@@ -46,7 +46,7 @@ export class House {
   }
 
   /** What somebody may see. For a tenant the database itself shows no more than that. */
-  readingOf(who: Identity): Reading {
+  readingOf(who: Identity): Reader {
     if (who.tenant === null) return this.stillwake;
     return this.stillwake.tenant(who.tenant);
   }

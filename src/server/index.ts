@@ -2,7 +2,7 @@
 import { createStillwake, type Stillwake } from "../client/client.ts";
 import { InvalidInput } from "../errors.ts";
 import { makeApp } from "./app.ts";
-import { House } from "./context.ts";
+import { ServerContext } from "./context.ts";
 import { type Listening, type ListenOptions, listen } from "./http/listen.ts";
 import type { ServerOptions } from "./options.ts";
 import { routes } from "./routes.ts";
@@ -33,7 +33,7 @@ export function createServer(options: ServerOptions): StillwakeServer {
   // A request that cannot be answered soon is better refused: who asks has a patience of its own.
   const { onPoke } = options;
   const stillwake = createStillwake({ patience: "5s", ...options, ...(onPoke && { poke: () => onPoke() }) });
-  const house = new House(stillwake, options);
+  const house = new ServerContext(stillwake, options);
   const app = makeApp(house, routes);
   const open = new Set<Listening>();
   let closing: Promise<void> | undefined;

@@ -74,18 +74,20 @@ function fleetGauges(
     "pool",
     "code",
   ]);
-  const vain = gauge("pool_vain_machines", "Machines in a row that ended without a job while there was one.", ["pool"]);
+  const wastedStarts = gauge("pool_wasted_starts", "Machines in a row that ended without a job while there was one.", [
+    "pool",
+  ]);
   const started = gauge("machines_started_5m", "Machines that were asked for in the last five minutes.", ["pool"]);
   const ended = gauge("machines_ended_5m", "Machines that ended in the last five minutes, and whether they should.", [
     "pool",
     "well",
   ]);
-  for (const { name: pool, machines: kept, wanted: needed, trouble: now, vain: lost } of pools) {
+  for (const { name: pool, machines: kept, wanted: needed, trouble: now, wastedStarts: lost } of pools) {
     const own = machines.filter((one) => one.machine !== null && one.pool === pool);
     if (kept === null && own.length === 0) continue;
     for (const state of machineStates) alive.set({ pool, state }, own.filter((one) => one.state === state).length);
     wanted.set({ pool }, needed ?? 0);
-    vain.set({ pool }, lost);
+    wastedStarts.set({ pool }, lost);
     if (now) trouble.set({ pool, code: now.code }, 1);
     const counts = lives.find((one) => one.pool === pool) ?? { started: 0, ended: 0, ill: 0 };
     started.set({ pool }, counts.started);

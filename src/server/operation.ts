@@ -1,8 +1,8 @@
 // What a route does: what it takes, what it answers, and the function between. The table in routes.ts gives each a method, a path and who may.
 import type { z } from "zod";
 import type { Stillwake } from "../client/client.ts";
-import type { Reading } from "../client/reader.ts";
-import type { House } from "./context.ts";
+import type { Reader } from "../client/reader.ts";
+import type { ServerContext } from "./context.ts";
 import type { Access, Identity } from "./http/access.ts";
 
 export interface Call<Query = unknown, Body = unknown> {
@@ -11,9 +11,9 @@ export interface Call<Query = unknown, Body = unknown> {
   body: Body;
   who: Identity;
   /** Shows what the caller may see: all, or the rows of a tenant. */
-  reading: Reading;
+  reading: Reader;
   stillwake: Stillwake;
-  house: House;
+  house: ServerContext;
   /** All of them, for those who describe them. */
   routes: readonly Route[];
   request: Request;

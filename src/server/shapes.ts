@@ -173,7 +173,7 @@ export const Pool = noun("Pool", {
   machines: PoolMachines.nullable(),
   wanted: count.nullable(),
   trouble: PoolTrouble.nullable(),
-  vain: count,
+  wastedStarts: count,
 });
 
 const MachineLife = noun("MachineLife", {
@@ -216,7 +216,7 @@ export const Limit = noun("Limit", {
   free: z.number(),
   until: maybe,
   reason: z.string().nullable(),
-  told: z.object({ max: z.number().nullable(), remaining: z.number(), resetAt: moment }).nullable(),
+  reported: z.object({ max: z.number().nullable(), remaining: z.number(), resetAt: moment }).nullable(),
   blockedUntil: maybe,
 });
 

@@ -2,7 +2,7 @@
 
 import { saveFile } from "./clipboard.ts";
 import { make, mount, say } from "./dom.ts";
-import type { Story } from "./job-store.ts";
+import type { JobStore } from "./job-store.ts";
 import { isHidden, onReturn } from "./page-visibility.ts";
 import { plainLine } from "./plain.ts";
 import { addressOf } from "./stream.ts";
@@ -10,10 +10,10 @@ import type { Artifact } from "./wire.ts";
 import { count } from "./words.ts";
 
 const FIRST_MS = 1000;
-const MOST_MS = 30_000;
+const MAX_MS = 30_000;
 
 export class ArtifactsView {
-  readonly #story: Story;
+  readonly #store: JobStore;
   readonly #host: HTMLElement;
   readonly #list = make("ul", { part: "artifacts" });
   readonly #unsubscribe: () => void;
@@ -24,13 +24,13 @@ export class ArtifactsView {
   #failures = 0;
   #again: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(container: Element, story: Story) {
-    this.#story = story;
+  constructor(container: Element, store: JobStore) {
+    this.#store = store;
     const { host, root } = mount(container, "artifacts", STYLE, "artifacts, artifact");
     this.#host = host;
     root.append(this.#list);
     this.#list.hidden = true;
-    this.#unsubscribe = story.subscribe(() => void this.#look());
+    this.#unsubscribe = store.subscribe(() => void this.#look());
     this.#stopListening = onReturn(() => void this.#look());
     void this.#look();
   }
@@ -44,7 +44,7 @@ export class ArtifactsView {
   }
 
   async #look(): Promise<void> {
-    const { job, steps } = this.#story.getSnapshot();
+    const { job, steps } = this.#store.getSnapshot();
     if (!job || isHidden()) return;
     const kept = steps.filter(({ state }) => state === "kept").length;
     const state = `${kept} ${job.state} ${job.attempt}`;
@@ -56,7 +56,7 @@ export class ArtifactsView {
     // A later ask knows better.
     if (asked !== this.#asked || this.#leaving.signal.aborted || artifacts === undefined) return;
     if (artifacts === null) {
-      const wait = Math.min(MOST_MS, FIRST_MS * 2 ** this.#failures) * (0.5 + Math.random() / 2);
+      const wait = Math.min(MAX_MS, FIRST_MS * 2 ** this.#failures) * (0.5 + Math.random() / 2);
       this.#failures += 1;
       this.#again = setTimeout(() => {
         this.#askedFor = "";
@@ -73,7 +73,7 @@ export class ArtifactsView {
   async #ask(): Promise<Artifact[] | undefined> {
     const response = await this.#fetch("/artifacts");
     const { status } = response;
-    const isFixed = typeof this.#story.token !== "function";
+    const isFixed = typeof this.#store.token !== "function";
     if (status === 403 || status === 404 || (status === 401 && isFixed)) return undefined;
     if (!response.ok) throw new Error(String(status));
     return ((await response.json()) as { artifacts: Artifact[] }).artifacts;
@@ -99,7 +99,7 @@ export class ArtifactsView {
   }
 
   async #fetch(path: string): Promise<Response> {
-    const { id, server, token: source } = this.#story;
+    const { id, server, token: source } = this.#store;
     const token = typeof source === "function" ? await source() : source;
     return fetch(addressOf(server, id, path), {
       headers: token === undefined ? {} : { authorization: `Bearer ${token}` },

@@ -8,15 +8,15 @@ import { type Connection, JobStream, type StreamOptions, type TokenSource } from
 import type { EndTold, EventTold, GapTold, Level, LogTold, StateTold, Told } from "./wire.ts";
 import { count, ending, eventSentence } from "./words.ts";
 
-export interface StoryOptions extends Pick<StreamOptions, "id" | "server" | "token" | "fetch" | "patience"> {}
+export interface JobStoreOptions extends Pick<StreamOptions, "id" | "server" | "token" | "fetch" | "patience"> {}
 
 /** A page that changes hands (a framework that mounts twice, a walk from one view to the next) keeps the connection for so long. */
 const LINGER_MS = 1000;
 /** Showing may take a quarter of the time; the rest belongs to what comes in, and to whoever scrolls meanwhile. */
 const REST = 3;
-const MOST_REST_MS = 250;
+const MAX_REST_MS = 250;
 
-export class Story {
+export class JobStore {
   readonly id: string;
   readonly server: string;
   readonly token: TokenSource | undefined;
@@ -38,7 +38,7 @@ export class Story {
   #linger: ReturnType<typeof setTimeout> | undefined;
   #isOpen = false;
 
-  constructor(options: StoryOptions) {
+  constructor(options: JobStoreOptions) {
     this.id = options.id;
     this.server = options.server ?? "";
     this.token = options.token;
@@ -214,7 +214,7 @@ export class Story {
       const began = performance.now();
       this.#publish();
       const ended = performance.now();
-      this.#restUntil = ended + Math.min(MOST_REST_MS, (ended - began) * REST);
+      this.#restUntil = ended + Math.min(MAX_REST_MS, (ended - began) * REST);
     }, this.#restUntil - performance.now());
   }
 

@@ -16,7 +16,7 @@ export interface PaceNow {
 }
 
 const WINDOW_MS = 30_000;
-const LEAST_MS = 500;
+const MIN_MS = 500;
 
 export class Pace {
   #seen: { at: number; fraction: number; done: number | undefined }[] = [];
@@ -57,7 +57,7 @@ export class Pace {
   /** A second's worth of each. */
   #pace(): { fraction: number; done: number } | undefined {
     const [first, last] = [this.#seen[0], this.#seen.at(-1)];
-    if (!first || !last || last.at - first.at < LEAST_MS || last.fraction <= first.fraction) return undefined;
+    if (!first || !last || last.at - first.at < MIN_MS || last.fraction <= first.fraction) return undefined;
     const seconds = (last.at - first.at) / 1000;
     return {
       fraction: (last.fraction - first.fraction) / seconds,

@@ -1,11 +1,11 @@
 // How far the job is: a bar, what is being done, how fast, how long still; in the end one sentence. Drawn in the colours of the page it stands in.
 import { make, mount, say, set } from "./dom.ts";
-import type { Story } from "./job-store.ts";
+import type { JobStore } from "./job-store.ts";
 import { plainLine, veiled } from "./plain.ts";
 import { headline, progressWords, refusal } from "./words.ts";
 
 export class ProgressView {
-  readonly #story: Story;
+  readonly #store: JobStore;
   readonly #host: HTMLElement;
   readonly #root: HTMLElement;
   readonly #sentence = make("div", { class: "sentence", part: "sentence", dir: "auto" });
@@ -23,17 +23,17 @@ export class ProgressView {
   readonly #timer: ReturnType<typeof setInterval>;
 
   /** `alone`: no log stands beside it, which would have the button to try again. */
-  constructor(container: Element, story: Story, { alone = false } = {}) {
-    this.#story = story;
+  constructor(container: Element, store: JobStore, { alone = false } = {}) {
+    this.#store = store;
     const { host, root } = mount(container, "progress", STYLE, "progress, sentence, bar, fill, figures, again");
     this.#host = host;
     this.#bar.append(this.#fill);
     this.#root = make("div", { class: "progress", part: "progress" }, this.#sentence, this.#bar, this.#figures);
     root.append(this.#root);
     this.#again.hidden = true;
-    this.#again.addEventListener("click", () => story.reopen());
+    this.#again.addEventListener("click", () => store.reopen());
     if (alone) this.#root.append(this.#again);
-    this.#unsubscribe = story.subscribe(() => this.#draw());
+    this.#unsubscribe = store.subscribe(() => this.#draw());
     this.#timer = setInterval(() => this.#draw(), 1000);
     this.#draw();
   }
@@ -45,7 +45,7 @@ export class ProgressView {
   }
 
   #draw(): void {
-    const snapshot = this.#story.getSnapshot();
+    const snapshot = this.#store.getSnapshot();
     const { job, progress, connection } = snapshot;
     const sentence = plainLine(veiled(headline(snapshot)));
     say(this.#sentence, sentence);

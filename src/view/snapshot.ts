@@ -1,4 +1,4 @@
-// What is known of a job at one moment: the shape in which a story hands it to views and to React.
+// What is known of a job at one moment: the shape in which a store hands it to views and to React.
 import type { PaceNow } from "./pace.ts";
 import type { Connection } from "./stream.ts";
 import type { EndTold, Level, StateTold } from "./wire.ts";

@@ -38,7 +38,7 @@ const PATIENCE = {
 };
 
 /** Tokens that a function gives one after the other and that all open nothing: then it has no better one. */
-const MOST_TOKENS = 3;
+const MAX_TOKENS = 3;
 
 /** What ends the following until somebody comes back or asks for it, as a sentence. */
 class Refused extends Error {}
@@ -204,7 +204,7 @@ export class JobStream {
     if (status === 401 && isFunction) this.#token = undefined;
     if (![400, 401, 403, 404].includes(status) || !type.startsWith("application/problem+json")) return false;
     const problem = (await response.json()) as Problem;
-    if (status === 401 && isFunction && ++this.#unauthorized < MOST_TOKENS) return 0;
+    if (status === 401 && isFunction && ++this.#unauthorized < MAX_TOKENS) return 0;
     // A job that was there a moment ago is asked for once more: another server may have answered, or a replica that lags.
     if (status === 404 && this.#known && ++this.#missing < 2) return false;
     if (status === 400 && this.#lastId !== undefined) {

@@ -30,7 +30,7 @@ export interface Poster {
   close(): void;
 }
 
-const MOST_RESPONSE = 1024;
+const MAX_RESPONSE = 1024;
 /** A receiver that has given its status is not waited for much longer. */
 const RESPONSE_MS = 1000;
 /** How long a connection is kept for the next webhook to the same host. */
@@ -146,13 +146,13 @@ function beginningOf(response: http.IncomingMessage): Promise<string> {
       clearTimeout(timer);
       if (!whole) response.destroy();
       // Postgres stores no NUL.
-      resolve(Buffer.concat(parts).subarray(0, MOST_RESPONSE).toString("utf8").replaceAll("\0", ""));
+      resolve(Buffer.concat(parts).subarray(0, MAX_RESPONSE).toString("utf8").replaceAll("\0", ""));
     };
     const timer = setTimeout(() => end(false), RESPONSE_MS);
     response.on("data", (data: Buffer) => {
       parts.push(data);
       size += data.length;
-      if (size > MOST_RESPONSE) end(false);
+      if (size > MAX_RESPONSE) end(false);
     });
     response.on("end", () => end(true));
     response.on("error", () => end(false));

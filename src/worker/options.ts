@@ -30,18 +30,18 @@ export interface WorkerOptions {
   isolation?: "process" | "none";
   /** How it is called in the database and in logs. Default: host, pid and a random part. */
   name?: string;
-  /** How long a claim lasts without a beat. Default "15s". */
+  /** How long a claim lasts without a heartbeat. Default "15s". */
   lease?: Duration;
   /** From being told to stop to being killed. Default "5s". */
   grace?: Duration;
   /** The same for a job that was cancelled, which nobody waits for any more; never more than `grace`. Default "500ms". */
   cancelGrace?: Duration;
   /** How long a drain waits for jobs. Default "25s". */
-  drainLimit?: Duration;
+  drainTimeout?: Duration;
   /** Ends by itself: after this long without a job. */
   idleExit?: Duration;
   /** It does not end for want of work before the process is so old: where a time is paid for at least. */
-  stay?: Duration;
+  minUptime?: Duration;
   /** The machine that it is alone on, by its name at the provider, which becomes its own. An orchestrator gives it: STILLWAKE_MACHINE. */
   machine?: string;
   /** Ends by itself: "empty" when nothing is left to do, "once" after one job, "registered" when the database knows its pipelines, without any job. */
@@ -66,7 +66,7 @@ export interface WorkerOptions {
   /** Runners above the slots that stand in when one dies. Default 1. */
   spares?: number;
   /** A runner is replaced after so many jobs. Default 1000. */
-  mostJobs?: number;
+  maxJobs?: number;
   /** What runners and commands are filtered from. Default: the environment of this process. */
   env?: Readonly<Record<string, string | undefined>>;
   /** How often the depth of the pool is read for the metrics. Default: never. */
@@ -91,7 +91,7 @@ export interface WorkerSettings {
   cancelGraceMs: number;
   drainMs: number;
   idleExitMs: number;
-  stayMs: number;
+  minUptimeMs: number;
   machine: string | undefined;
   until: WorkerOptions["until"];
   most: number;
@@ -102,7 +102,7 @@ export interface WorkerSettings {
   runAs: { uid: number; gid: number } | undefined;
   heapMb: number | undefined;
   spares: number;
-  mostJobs: number;
+  maxJobs: number;
   env: Readonly<Record<string, string | undefined>>;
   opener: Opener;
   /** Values that user code must not see in its environment. */
@@ -113,8 +113,8 @@ export interface WorkerSettings {
 }
 
 const known =
-  `url directUrl schema connections pool slots pipelines isolation name lease grace cancelGrace drainLimit idleExit stay machine until poll
-  pollWithHints store storeCredentials sealKeys secrets scratch runAs heapMb spares mostJobs env demandEvery webhooks crash`.split(
+  `url directUrl schema connections pool slots pipelines isolation name lease grace cancelGrace drainTimeout idleExit minUptime machine until poll
+  pollWithHints store storeCredentials sealKeys secrets scratch runAs heapMb spares maxJobs env demandEvery webhooks crash`.split(
     /\s+/,
   );
 
@@ -172,9 +172,9 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
     spanMs,
     graceMs,
     cancelGraceMs: Math.min(graceMs, durationMs(options.cancelGrace ?? "500ms", "cancelGrace")),
-    drainMs: durationMs(options.drainLimit ?? "25s", "drainLimit"),
+    drainMs: durationMs(options.drainTimeout ?? "25s", "drainTimeout"),
     idleExitMs: limitMs(options.idleExit, "idleExit"),
-    stayMs: options.stay === undefined ? 0 : durationMs(options.stay, "stay"),
+    minUptimeMs: options.minUptime === undefined ? 0 : durationMs(options.minUptime, "minUptime"),
     machine,
     until,
     most: until === "once" ? 1 : Number.POSITIVE_INFINITY,
@@ -185,7 +185,7 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
     runAs: options.runAs,
     heapMb: options.heapMb === undefined ? undefined : whole(options.heapMb, "heapMb", 16, 1_000_000),
     spares: until === "registered" ? 0 : whole(options.spares ?? 1, "spares", 0, 100),
-    mostJobs: whole(options.mostJobs ?? 1000, "mostJobs", 1, 1_000_000_000),
+    maxJobs: whole(options.maxJobs ?? 1000, "maxJobs", 1, 1_000_000_000),
     env,
     opener: new Opener(options.sealKeys, options.secrets, env),
     secrets: secretsOf(url!, options),

@@ -185,7 +185,8 @@ export class Worker {
       database: this.#databaseUp ? "up" : "down",
       push: this.#direct?.ready ? "ready" : this.#pushUnavailable || !this.#direct ? "unavailable" : "lost",
       draining: this.#state === "draining",
-      lastBeatAgoMs: this.#keeper && this.#keeper.active > 0 ? performance.now() - this.#keeper.lastBeatAt : null,
+      lastHeartbeatAgoMs:
+        this.#keeper && this.#keeper.active > 0 ? performance.now() - this.#keeper.lastHeartbeatAt : null,
     };
   }
 
@@ -201,7 +202,7 @@ export class Worker {
       env,
       runAs,
       heapMb,
-      mostJobs,
+      maxJobs,
       files,
       crash,
     } = this.#settings;
@@ -229,7 +230,7 @@ export class Worker {
           withheld: withheldNames(secrets, env),
           runAs,
           heapMb,
-          mostJobs,
+          maxJobs,
         }),
     );
   }
@@ -242,19 +243,19 @@ export class Worker {
       pool: this.pool,
       onHint: (payload) => {
         if (payload === this.pool) this.#keeper?.poke();
-        else if (payload === `@${this.name}`) this.#keeper?.beat();
+        else if (payload === `@${this.name}`) this.#keeper?.heartbeat();
         else if (payload === "#webhooks") this.#tells.poke();
       },
       onReady: () => {
         this.announcer.announce({ kind: "push.ready" });
         // Leases taken before are given the sign of life; hints that went by unheard are made up for by looking once.
-        this.#keeper?.beat();
+        this.#keeper?.heartbeat();
         this.#keeper?.poke();
         this.#tells.ask();
       },
       onLost: (error) => {
         this.announcer.announce({ kind: "push.lost", message: error.message });
-        this.#keeper?.beat();
+        this.#keeper?.heartbeat();
         // Hints may have been lost with it, and the floor is a shorter one from now on.
         this.#keeper?.poke();
       },
@@ -274,7 +275,7 @@ export class Worker {
       });
     } else {
       this.announcer.announce({ kind: "database.back", awayMs: outage.awayMs });
-      this.#keeper?.beat();
+      this.#keeper?.heartbeat();
     }
   }
 
@@ -336,7 +337,7 @@ export class Worker {
         this.#idleTimer = undefined;
         void this.#leave();
       },
-      Math.min(Math.max(idleExitMs, this.#settings.stayMs - process.uptime() * 1000), 2 ** 31 - 1),
+      Math.min(Math.max(idleExitMs, this.#settings.minUptimeMs - process.uptime() * 1000), 2 ** 31 - 1),
     );
   }
 

@@ -14,7 +14,7 @@ import { rig } from "../support/processes/in-process.ts";
 const database = await freshDatabase();
 const { run, start, stillwake, until, name, query, attempts } = rig(database);
 const root = fs.mkdtempSync(path.join(fs.realpathSync(os.tmpdir()), "stillwake-artifact-files-"));
-const twice = { retry: { attempts: 2, first: "1ms", most: "1ms" } };
+const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
 
 afterAll(() => fs.rmSync(root, { recursive: true }));
 

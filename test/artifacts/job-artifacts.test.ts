@@ -21,7 +21,7 @@ const { run, start, stillwake, until, name, query, attempts, checkpoints } = rig
 const root = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-job-artifacts-"));
 const store = path.join(root, "store");
 const worker = { store: `file:${store}`, scratch: path.join(root, "scratch") };
-const twice = { retry: { attempts: 2, first: "1ms", most: "1ms" } };
+const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
 
 beforeAll(buildPackage);
 afterAll(() => fs.rmSync(root, { recursive: true }));

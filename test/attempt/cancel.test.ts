@@ -17,7 +17,7 @@ import { startWorker, type WorkerProcess } from "../support/processes/workers.ts
 const database = await freshDatabase();
 const TREES = path.join(ROOT, "test/fixtures/pipelines/trees.mjs");
 /** From the answer to cancel() to the end of the last process, the grace of 500 ms within; and what a machine adds that has too much to do. */
-const MOST_MS = 1000 + (os.loadavg()[0]! > 2 * os.availableParallelism() ? 1000 : 0);
+const MAX_MS = 1000 + (os.loadavg()[0]! > 2 * os.availableParallelism() ? 1000 : 0);
 let stillwake: Stillwake;
 let witness: Witness;
 let client: pg.Client;
@@ -92,7 +92,7 @@ describe("a job that runs", () => {
       expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled", attempt: 1, crashes: 0, failure: null });
       expect(worker.runners()).not.toContain(runner);
     }
-    expect(recordTimes("cancel to the end of an endless loop", times).most).toBeLessThan(MOST_MS);
+    expect(recordTimes("cancel to the end of an endless loop", times).most).toBeLessThan(MAX_MS);
     const next = await enqueue([]);
     expect(await stillwake.wait(next, { timeout: "20s" })).toMatchObject({ state: "completed" });
     expect(worker.lines.filter(({ event }) => event === "runner.died")).toEqual([]);
@@ -117,7 +117,7 @@ describe("a job that runs", () => {
       expect(tree.length).toBe(8);
       const [tookMs = Number.NaN] = await cancelAndSee([{ id, pids: [runner, ...tree] }]);
       recordFigure(`cancel to the end of a tree (${how}, ${end})`, round(tookMs), "ms");
-      expect(tookMs).toBeLessThan(MOST_MS);
+      expect(tookMs).toBeLessThan(MAX_MS);
       expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled", attempt: 1, crashes: 0 });
       expect([runner, ...tree].filter(isAlive)).toEqual([]);
     },
@@ -165,11 +165,11 @@ describe("a job that runs", () => {
 });
 
 describe("a cancel", () => {
-  it("reaches a worker with a direct connection at once, one without with its next beat", async () => {
+  it("reaches a worker with a direct connection at once, one without with its next heartbeat", async () => {
     const hinted = await listening(["--slots", "1", "--lease", "6s"]);
     const first = await enqueue([{ name: "endless", act: "hang" }]);
     const [byHintMs = Number.NaN] = await cancelAndSee([{ id: first, pids: [await at(first, "endless")] }]);
-    expect(byHintMs).toBeLessThan(MOST_MS);
+    expect(byHintMs).toBeLessThan(MAX_MS);
     hinted.signal("SIGTERM");
     await hinted.ended;
 
@@ -180,14 +180,19 @@ describe("a cancel", () => {
     const deaf = await startWorker({ url: database.url, args });
     const second = await enqueue([{ name: "endless", act: "hang" }]);
     const runner = await at(second, "endless");
-    await deaf.says("beat");
-    const [byBeatMs = Number.NaN] = await cancelAndSee([{ id: second, pids: [runner] }]);
+    await deaf.says("heartbeat");
+    const [byHeartbeatMs = Number.NaN] = await cancelAndSee([{ id: second, pids: [runner] }]);
     expect(deaf.lines.filter(({ event }) => event === "push.ready")).toEqual([]);
     // A third of the lease, less what had passed of it.
-    expect(byBeatMs).toBeGreaterThan(1000);
-    expect(byBeatMs).toBeLessThan(2000 + MOST_MS);
+    expect(byHeartbeatMs).toBeGreaterThan(1000);
+    expect(byHeartbeatMs).toBeLessThan(2000 + MAX_MS);
     recordFigure("cancel to process gone, by hint", round(byHintMs), "ms");
-    recordFigure("cancel to process gone, by beat only", round(byBeatMs), "ms", "lease 6 s, so a beat every 2 s");
+    recordFigure(
+      "cancel to process gone, by heartbeat only",
+      round(byHeartbeatMs),
+      "ms",
+      "lease 6 s, so a heartbeat every 2 s",
+    );
   });
 
   it("ends what waits at once: a queued job, a delayed one, a paused one, with nobody at work", async () => {
@@ -242,7 +247,7 @@ describe("a cancel", () => {
     const times = await cancelAndSee(ids.map((id, n) => ({ id, pids: families[n]! })));
     const { most } = recordTimes("cancel to process gone", times, "20 at once in one worker");
     // Thirty-six processes end while their successors start.
-    expect(most).toBeLessThan(MOST_MS + 500);
+    expect(most).toBeLessThan(MAX_MS + 500);
     for (const id of ids) expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled", crashes: 0 });
     expect(worker.runners().filter((pid) => runners.includes(pid))).toEqual([]);
     expect(families.flat().filter(isAlive)).toEqual([]);

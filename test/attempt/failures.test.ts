@@ -26,7 +26,7 @@ async function fail(error: unknown, failures?: Failures, code?: ImplementOptions
       throw error;
     },
     {
-      pipeline: { retry: { attempts: 3, first: "1h", most: "1h" }, ...(failures && { failures }) },
+      pipeline: { retry: { attempts: 3, initial: "1h", max: "1h" }, ...(failures && { failures }) },
       ...(code && { code }),
       until: settled,
     },
@@ -247,7 +247,7 @@ describe("what an error means", () => {
       (context) => {
         if (context.attempt === 1) throw coded("EFIRST");
       },
-      { pipeline: { retry: { attempts: 2, first: "1ms" } } },
+      { pipeline: { retry: { attempts: 2, initial: "1ms" } } },
     );
     expect(job).toMatchObject({ state: "completed", failure: null });
     expect((await attempts(id))[0]).toMatchObject({ outcome: "failed", failure: { code: "EFIRST" } });
@@ -278,7 +278,7 @@ describe("clip's table of codes", () => {
   it("an error nobody thought of is fatal, and a 0-byte output is tried again", async () => {
     expect(await fail(new TypeError("x is not a function"), failures)).toMatchObject(fatal);
     const { job } = await run((context) => context.artifact("clip.mp4", () => ""), {
-      pipeline: { retry: { attempts: 3, first: "1h", most: "1h" }, failures },
+      pipeline: { retry: { attempts: 3, initial: "1h", max: "1h" }, failures },
       worker: { store: `file:/tmp/stillwake-failures-${process.pid}` },
       until: settled,
     });
@@ -377,7 +377,7 @@ describe("attempts", () => {
           throw Object.assign(new Error(`failure ${++calls}`), { code: "EUPSTREAM" });
         }),
       {
-        pipeline: { retry: { attempts: 3, first: "1ms", most: "1ms" } },
+        pipeline: { retry: { attempts: 3, initial: "1ms", max: "1ms" } },
         code: { explain: () => "The provider does not answer" },
       },
     );
@@ -477,7 +477,7 @@ describe("attempts", () => {
 
   it("wait twice as long each time, up to the limit, and no two jobs alike", async () => {
     const many = 40;
-    const contract = pipeline<number>(name(), { retry: { attempts: 5, first: "10s", most: "25s" } });
+    const contract = pipeline<number>(name(), { retry: { attempts: 5, initial: "10s", max: "25s" } });
     await stopClock(database.url);
     const jobs = await stillwake.enqueueMany(
       contract,

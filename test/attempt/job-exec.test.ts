@@ -205,7 +205,7 @@ describe("a command that fails", () => {
     const fail = (script: string, failures: Record<string, "fatal" | "retry" | "pause">) =>
       run((context) => context.exec(...sh(script)), {
         worker,
-        pipeline: { retry: { attempts: 3, first: "1h", most: "1h" }, failures },
+        pipeline: { retry: { attempts: 3, initial: "1h", max: "1h" }, failures },
         until: ({ state, epoch }) => epoch === "1" && state !== "running",
       });
     expect((await fail("exit 2", { EXIT_2: "fatal" })).job).toMatchObject({ state: "failed", attempt: 1 });
@@ -320,7 +320,7 @@ describe("the scratch directory", () => {
         });
         if (context.attempt === 1) throw new Error("again");
       },
-      { worker, pipeline: { retry: { attempts: 2, first: "1ms" } } },
+      { worker, pipeline: { retry: { attempts: 2, initial: "1ms" } } },
     );
     expect(job).toMatchObject({ state: "completed", attempt: 2 });
     expect(seen[0]!.dir).not.toBe(seen[1]!.dir);

@@ -182,7 +182,7 @@ describe("progress", () => {
         }
         seen.push((await stillwake.get(context.id)).progress);
       },
-      { pipeline: { retry: { attempts: 2, first: "1ms" } } },
+      { pipeline: { retry: { attempts: 2, initial: "1ms" } } },
     );
     expect(job.state).toBe("completed");
     expect(seen).toEqual([expect.objectContaining({ fraction: 0.75, sentence: "nearly" })]);

@@ -12,7 +12,7 @@ const database = await freshDatabase();
 it("I4: a finished step is kept, and not run again, although its limit passes while the database is away", async () => {
   await using proxy = await faultProxy(database.url);
   let runs = 0;
-  const slow = implement(pipeline("kept", { retry: { first: "10ms", most: "10ms" } }), (job) =>
+  const slow = implement(pipeline("kept", { retry: { initial: "10ms", max: "10ms" } }), (job) =>
     job.step("once", { timeout: "500ms" }, () => {
       runs += 1;
       proxy.mode = "refuse";
@@ -41,7 +41,7 @@ it("I4: a finished step is kept, and not run again, although its limit passes wh
 it("the limit of a step holds for each try, not for all of them together", async () => {
   let tries = 0;
   const flaky = implement(pipeline("flaky"), (job) =>
-    job.step("many", { timeout: "2s", retry: { attempts: 4, first: "10ms", most: "10ms" } }, async (step) => {
+    job.step("many", { timeout: "2s", retry: { attempts: 4, initial: "10ms", max: "10ms" } }, async (step) => {
       tries += 1;
       await delay(1100, undefined, { signal: step.signal });
       if (tries < 4) throw new Error("not yet");
@@ -56,7 +56,7 @@ it("the limit of a step holds for each try, not for all of them together", async
   expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ attempt: 1, output: 4 });
 });
 
-it("a beat does not wait for a lease that a lingering transaction holds, and the others are prolonged", async () => {
+it("a heartbeat does not wait for a lease that a lingering transaction holds, and the others are prolonged", async () => {
   const pool = new pg.Pool({ connectionString: database.url });
   onTestFinished(() => pool.end());
   await pool.query("select stillwake.register_pipeline('held'), stillwake.enqueue('held'), stillwake.enqueue('held')");
@@ -68,7 +68,7 @@ it("a beat does not wait for a lease that a lingering transaction holds, and the
   await lingering.query("begin");
   const { job_id, epoch, lease_id } = jobs[0];
   await lingering.query("select stillwake.save_checkpoint($1, $2, $3, 'done')", [job_id, epoch, lease_id]);
-  const { rows } = await pool.query("select job_id, verdict from stillwake.beat($1, $2, $3)", [
+  const { rows } = await pool.query("select job_id, verdict from stillwake.heartbeat($1, $2, $3)", [
     jobs.map((job) => job.job_id),
     jobs.map((job) => job.epoch),
     jobs.map((job) => job.lease_id),

@@ -17,7 +17,7 @@ const { run, start, stillwake, until, attempts, checkpoints, events, name, logs:
 
 beforeAll(buildPackage);
 
-const twice = { retry: { attempts: 2, first: "1ms", most: "1ms" } };
+const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
 const once = { retry: { attempts: 1 } };
 const lines = (logs: { level: string; message: string }[]) => logs.map(({ level, message }) => `${level}: ${message}`);
 
@@ -81,7 +81,7 @@ describe("the result of a step", () => {
         }
       },
       {
-        pipeline: { retry: { attempts: 5, first: "1ms", most: "1ms" } },
+        pipeline: { retry: { attempts: 5, initial: "1ms", max: "1ms" } },
         worker: { crash: (point, step) => crashAt.delete(`${point}:${step}`) },
       },
     );
@@ -368,7 +368,7 @@ describe("the limits of a step", () => {
   it.each([
     ["timeout", { timeout: "soon" }],
     ["silence", { silence: "-1s" }],
-    ["retry.first", { retry: { attempts: 2, first: "later" } }],
+    ["retry.initial", { retry: { attempts: 2, initial: "later" } }],
   ])("%s that is no duration fails the job at once", async (field, options) => {
     const { job } = await run((context) =>
       context.step("one", options, () => {
@@ -398,7 +398,7 @@ describe("tries within a step", () => {
   it("are made as often as it says, with a warning line each, and cost no attempt", async () => {
     let tries = 0;
     const { job, logs } = await run((context) =>
-      context.step("flaky", { retry: { attempts: 3, first: "10ms", most: "10ms" } }, () => {
+      context.step("flaky", { retry: { attempts: 3, initial: "10ms", max: "10ms" } }, () => {
         tries += 1;
         if (tries < 3) throw Object.assign(new Error(`try ${tries} failed`), { code: "EFLAKY" });
         return tries;
@@ -418,7 +418,7 @@ describe("tries within a step", () => {
     const sentence = "Database sync failed - retrying...";
     const { logs } = await run(
       (context) =>
-        context.step("sync", { retry: { attempts: 3, first: "10ms", most: "10ms" } }, () => {
+        context.step("sync", { retry: { attempts: 3, initial: "10ms", max: "10ms" } }, () => {
           if (++tries < 3) throw Object.assign(new Error("deadlock"), { code: tries === 1 ? "40P01" : "OTHER" });
         }),
       { code: { explain: (error) => ((error as { code: string }).code === "40P01" ? sentence : undefined) } },
@@ -434,7 +434,7 @@ describe("tries within a step", () => {
     let tries = 0;
     const { job } = await run(
       (context) =>
-        context.step("flaky", { retry: { attempts: 3, first: "1ms" } }, () => {
+        context.step("flaky", { retry: { attempts: 3, initial: "1ms" } }, () => {
           throw new Error(`try ${++tries}`);
         }),
       { pipeline: once },
@@ -452,7 +452,7 @@ describe("tries within a step", () => {
     let tries = 0;
     const { job } = await run(
       (context) =>
-        context.step("once", { retry: { attempts: 5, first: "1ms" } }, () => {
+        context.step("once", { retry: { attempts: 5, initial: "1ms" } }, () => {
           tries += 1;
           throw error();
         }),
@@ -468,7 +468,7 @@ describe("tries within a step", () => {
   it("wait as long as Retry says", async () => {
     let tries = 0;
     const { logs } = await run((context) =>
-      context.step("asked", { retry: { attempts: 2, first: "1h" } }, () => {
+      context.step("asked", { retry: { attempts: 2, initial: "1h" } }, () => {
         if (++tries === 1) throw new Retry("come back", { in: "7ms" });
       }),
     );
@@ -478,7 +478,7 @@ describe("tries within a step", () => {
   it("each have the whole timeout", async () => {
     let tries = 0;
     const { job, logs } = await run((context) =>
-      context.step("slow", { timeout: "50ms", retry: { attempts: 2, first: "1ms", most: "1ms" } }, (step) => {
+      context.step("slow", { timeout: "50ms", retry: { attempts: 2, initial: "1ms", max: "1ms" } }, (step) => {
         tries += 1;
         if (tries === 2) return "done";
         return new Promise<string>((_, reject) => step.signal.addEventListener("abort", () => reject(new Error("x"))));
@@ -495,7 +495,7 @@ describe("tries within a step", () => {
     await start(
       [
         implement(contract, (job) =>
-          job.step("flaky", { retry: { attempts: 9, first: "1h", most: "1h" } }, () => {
+          job.step("flaky", { retry: { attempts: 9, initial: "1h", max: "1h" } }, () => {
             failed.open();
             throw new Error("again");
           }),
@@ -522,7 +522,7 @@ describe("tokens for the world outside", () => {
         });
         await context.step("mail", (step) => void keys.push(step.idempotencyKey));
       },
-      { pipeline: { retry: { attempts: 3, first: "1ms" } } },
+      { pipeline: { retry: { attempts: 3, initial: "1ms" } } },
     );
     expect(job.state).toBe("completed");
     expect(keys).toEqual([`${id}:charge`, `${id}:charge`, `${id}:charge`, `${id}:mail`]);
@@ -756,7 +756,7 @@ describe("an optional step", () => {
 
 describe("sleep", () => {
   it("holds no slot, charges no attempt, and is not slept again", async () => {
-    const contract = pipeline<string>(name(), { retry: { attempts: 3, first: "1ms" } });
+    const contract = pipeline<string>(name(), { retry: { attempts: 3, initial: "1ms" } });
     const seen: string[] = [];
     const code = implement(contract, async (job, what) => {
       if (what === "other") return "ran meanwhile";

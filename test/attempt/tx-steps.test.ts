@@ -15,7 +15,7 @@ import { rig } from "../support/processes/in-process.ts";
 
 const database = await freshDatabase();
 const { run, query, checkpoints, attempts, logs: readLogs } = rig(database);
-const twice = { retry: { attempts: 2, first: "1ms", most: "1ms" } };
+const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
 let nextRow = 1;
 
 beforeAll(() => query("create table own_rows (id integer primary key)"));
@@ -313,7 +313,7 @@ describe("a transaction step", () => {
     let tries = 0;
     const { job, logs } = await run(
       (context) =>
-        context.tx("insert", { retry: { attempts: 3, first: "1ms" }, timeout: "100ms" }, pool, async (tx, step) => {
+        context.tx("insert", { retry: { attempts: 3, initial: "1ms" }, timeout: "100ms" }, pool, async (tx, step) => {
           tries += 1;
           await tx.query("insert into own_rows values ($1)", [row]);
           if (tries === 1) throw new Error("flaky");

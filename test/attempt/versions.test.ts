@@ -15,7 +15,7 @@ type Policy = Pick<PipelineOptions<unknown, unknown>, "version" | "onOlder">;
 
 /** One version of a pipeline's code. Retries come at once. */
 function code(pipelineName: string, policy: Policy, run: Code) {
-  return implement(pipeline(pipelineName, { retry: { attempts: 9, first: "1ms", most: "1ms" }, ...policy }), run);
+  return implement(pipeline(pipelineName, { retry: { attempts: 9, initial: "1ms", max: "1ms" }, ...policy }), run);
 }
 
 /** A job that this code has begun and handed back; nobody works on it when this returns. */
@@ -192,7 +192,7 @@ describe("a rolling deploy", () => {
         if (job.attempt < 4) throw new Retry("somebody else may go on");
       });
     const jobs = await stillwake.enqueueMany(
-      pipeline(one, { retry: { attempts: 9, first: "1ms", most: "1ms" } }),
+      pipeline(one, { retry: { attempts: 9, initial: "1ms", max: "1ms" } }),
       new Array(10).fill(null),
     );
     await Promise.all([start([at(1)], { slots: 2, poll: "10ms" }), start([at(2)], { slots: 2, poll: "10ms" })]);

@@ -178,7 +178,7 @@ inBrowser("a job in a page of somebody else", () => {
     const rows = () => page.locator(".line").count();
     const before = await rows();
     await hand.say(...Array.from({ length: 50 }, (_, n) => `Wave ${n + 1}`));
-    const known = "document.querySelector('stillwake-job').story.getSnapshot().version";
+    const known = "document.querySelector('stillwake-job').store.getSnapshot().version";
     await waitFor(async () => (await page.evaluate<number>(known)) > 50, { what: "the lines to be known" });
     expect(await rows()).toBe(before);
     await look("visible");

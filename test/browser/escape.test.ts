@@ -36,7 +36,7 @@ inBrowser("T58: text of strangers", () => {
   beforeAll(async () => {
     stage = await openStage(database);
     const { sw } = stage;
-    await sw.register(pipeline("stranger", { retry: { attempts: 2, first: "1ms", most: "1ms" } }));
+    await sw.register(pipeline("stranger", { retry: { attempts: 2, initial: "1ms", max: "1ms" } }));
     const options = { key: evil, tenant: evil, idempotencyKey: evil };
     job = (await sw.enqueue("stranger", { [evil]: evil }, options)).id;
     const hand = await Hand.take(stage, "stranger", "w");

@@ -24,7 +24,7 @@ const open = (options: { token?: string; size?: "phone" } = { token: stage.admin
 /** Numbers of all lines that the page has, drawn or not, in the order in which they came. */
 const linesOf = ({ page }: Visit): Promise<string[]> =>
   page.evaluate(
-    "document.querySelector('stillwake-job').story.getSnapshot().lines.flatMap(({ kind, message }) => kind === 'log' ? message : [])",
+    "document.querySelector('stillwake-job').store.getSnapshot().lines.flatMap(({ kind, message }) => kind === 'log' ? message : [])",
   );
 
 inBrowser("a job in the browser", () => {

@@ -9,7 +9,7 @@ const client = await connect(database.url);
 const { startJob, take, letLeaseRunOut } = await oneJob(client);
 
 describe("what a lost lease costs", () => {
-  it("I6: the third crash ends a job as POISONED, whether a beat was missed or a keeper said so", async () => {
+  it("I6: the third crash ends a job as POISONED, whether a heartbeat was missed or a keeper said so", async () => {
     let held = await startJob();
     await letLeaseRunOut();
     held = await take("w2");

@@ -10,7 +10,7 @@ import { recordFigure } from "../support/figures.ts";
 const database = await freshDatabase();
 const stillwake = createStillwake({ url: database.url });
 const sql = new pg.Client({ connectionString: database.url });
-const report = pipeline("report", { retry: { attempts: 1000, crashes: 1000, first: "0s", most: "0s" } });
+const report = pipeline("report", { retry: { attempts: 1000, crashes: 1000, initial: "0s", max: "0s" } });
 const request = { worker: "w", pool: "default", pipelines: ["report"], limit: 1, lease: "1 minute" };
 const paths = new Set<string>();
 
@@ -22,7 +22,7 @@ afterAll(async () => {
 });
 
 describe.each([2n ** 31n - 1n, 2n ** 53n - 1n, 2n ** 62n])("T8: an epoch and a sequence at %s", (start) => {
-  it("pass through claim, beat, checkpoints, logs, settle and the client, exact as text", async () => {
+  it("pass through claim, heartbeat, checkpoints, logs, settle and the client, exact as text", async () => {
     const { id } = await stillwake.enqueue(report, null);
     await sql.query("update stillwake.live_jobs set epoch = $2, seq = $2 where id = $1", [id, String(start)]);
 
@@ -35,12 +35,16 @@ describe.each([2n ** 31n - 1n, 2n ** 53n - 1n, 2n ** 62n])("T8: an epoch and a s
     expect(epoch).toBe(grown(1n));
     passed("claim");
 
-    // beat
-    const beat = await sql.query("select * from stillwake.beat($1, $2, $3)", [[id], [epoch], [lease_id]]);
-    expect(beat.rows).toEqual([]);
-    const stale = await sql.query("select verdict from stillwake.beat($1, $2, $3)", [[id], [grown(0n)], [lease_id]]);
+    // heartbeat
+    const heartbeat = await sql.query("select * from stillwake.heartbeat($1, $2, $3)", [[id], [epoch], [lease_id]]);
+    expect(heartbeat.rows).toEqual([]);
+    const stale = await sql.query("select verdict from stillwake.heartbeat($1, $2, $3)", [
+      [id],
+      [grown(0n)],
+      [lease_id],
+    ]);
     expect(stale.rows).toEqual([{ verdict: "lost" }]);
-    passed("beat");
+    passed("heartbeat");
 
     // checkpoints
     const fence = { job: id, epoch, lease: lease_id };

@@ -149,12 +149,12 @@ describe("a database whose clock is set", () => {
     const { id } = await longJob("to-and-fro");
     workers.push(await startWorker({ url: database.url, args: ["--slots", "1"] }));
     for (let n = 0; n < (FULL ? 6 : 2); n++) {
-      const beats = async () =>
+      const heartbeats = async () =>
         (await client.query("select until from stillwake.leases")).rows[0].until.getTime() as number;
-      const before = await beats();
+      const before = await heartbeats();
       await travel(database.url, n % 2 === 0 ? "5s" : "-5s");
       // The lease was prolonged on the new time.
-      await waitFor(async () => (await beats()) !== before);
+      await waitFor(async () => (await heartbeats()) !== before);
     }
     expect(recoveries(workers)).toEqual([]);
     witness.open("to-and-fro-1");

@@ -23,14 +23,14 @@ describe("the clock of a Stillwake", () => {
     expect(after.rows[0].later).toBe(true);
   });
 
-  it("prolongs a lease from the moment of the beat, however old the transaction of the beat is", async () => {
+  it("prolongs a lease from the moment of the heartbeat, however old the transaction of the heartbeat is", async () => {
     await first.query("select stillwake.register_pipeline('steady'); select stillwake.enqueue('steady')");
     const claimed = await first.query("select * from stillwake.claim('w1', 'default', '{steady}', 1, '10 seconds')");
     const { job_id, epoch, lease_id } = claimed.rows[0];
     await first.query("begin");
     await first.query("select 1");
     const { rows } = await second.query("select clock_timestamp()::text as at");
-    await first.query("select stillwake.beat($1, $2, $3)", [[job_id], [epoch], [lease_id]]);
+    await first.query("select stillwake.heartbeat($1, $2, $3)", [[job_id], [epoch], [lease_id]]);
     await first.query("commit");
     const lease = await second.query("select until - span >= $1 as fresh from stillwake.leases", [rows[0].at]);
     expect(lease.rows).toEqual([{ fresh: true }]);

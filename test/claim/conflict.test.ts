@@ -22,7 +22,7 @@ const database = new Database({ url: fresh.url, connections: CLIENTS });
 beforeAll(async () => {
   await travel(watcher, "0s");
   await database.query(
-    `select stillwake.register_pipeline('busy', '{"max_attempts": 1000, "crash_limit": 1000, "backoff_first": "0s", "backoff_most": "0s"}')`,
+    `select stillwake.register_pipeline('busy', '{"max_attempts": 1000, "crash_limit": 1000, "backoff_initial": "0s", "backoff_max": "0s"}')`,
   );
 });
 afterAll(() => database.close());
@@ -87,9 +87,9 @@ const acts: Record<string, (dice: Dice, worker: string) => Promise<unknown>> = {
       40,
     );
   },
-  async beat(dice) {
+  async heartbeat(dice) {
     const batch = dice.some(handles, 8);
-    await database.query("select stillwake.beat($1, $2, $3)", [
+    await database.query("select stillwake.heartbeat($1, $2, $3)", [
       batch.map(({ job }) => job),
       batch.map(({ epoch }) => epoch),
       batch.map(({ lease }) => lease),

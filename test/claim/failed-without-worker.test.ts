@@ -88,7 +88,7 @@ describe("the sentence for a job that is given up", () => {
       (context) =>
         new Promise((_, reject) => context.signal.addEventListener("abort", () => reject(context.signal.reason))),
       {
-        pipeline: { timeout: "100ms", retry: { attempts: 2, first: "1ms", most: "1ms", exhausted: SENTENCE } },
+        pipeline: { timeout: "100ms", retry: { attempts: 2, initial: "1ms", max: "1ms", exhausted: SENTENCE } },
       },
     );
     const sentence = "Extraction failed after 2 attempts (machine crash or timeout)";

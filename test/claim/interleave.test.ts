@@ -89,8 +89,8 @@ const verbs: Record<string, (held: Held[], mark: string) => Statement> = {
     values: [mark],
   }),
   recover: () => ({ text: "select stillwake.recover()" }),
-  beat: (held) => ({
-    text: "select job_id, verdict from stillwake.beat($1, $2, $3)",
+  heartbeat: (held) => ({
+    text: "select job_id, verdict from stillwake.heartbeat($1, $2, $3)",
     values: [held.map(({ job }) => job), held.map(({ epoch }) => epoch), held.map(({ lease }) => lease)],
   }),
   complete: (held, mark) => ({
@@ -232,7 +232,7 @@ describe("T2: three actors", () => {
     ["claim", "cancel"],
     ["recover", "cancel"],
   ];
-  const writers = ["beat", "complete", "fail", "checkpoint", "logs"];
+  const writers = ["heartbeat", "complete", "fail", "checkpoint", "logs"];
   // A begin alone does nothing to others, so it goes with its verb.
   const orders = ordersOf([2, 2, 2]).map((order) =>
     order.flatMap((actor, step) => (order.indexOf(actor) === step ? [actor, actor] : [actor])),

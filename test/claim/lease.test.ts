@@ -202,26 +202,26 @@ describe("a worker that is late but was not replaced", () => {
     const held = await startJob();
     await travel(client, "2h");
     for (const [name, write] of Object.entries(writes)) {
-      if (name !== "beat") expect(await write.send(client, held), name).not.toBe(write.refused);
+      if (name !== "heartbeat") expect(await write.send(client, held), name).not.toBe(write.refused);
     }
     expect(await settle(client, held, outcomes.completed)).toBe("completed");
   });
 
-  it("keeps its lease by a beat, and the next recovery passes it by", async () => {
+  it("keeps its lease by a heartbeat, and the next recovery passes it by", async () => {
     const held = await startJob();
     await letLeaseRunOut();
-    expect(await writes.beat!.send(client, held)).toBeUndefined();
+    expect(await writes.heartbeat!.send(client, held)).toBeUndefined();
     expect(await first(client, "select stillwake.recover()", [])).toBe(0);
     expect((await readJob(client, held.job)).state).toBe("running");
   });
 
-  it("learns from its next beat that somebody wants it to stop", async () => {
+  it("learns from its next heartbeat that somebody wants it to stop", async () => {
     const held = await startJob();
     await client.query("select stillwake.pause($1)", [held.job]);
-    expect(await writes.beat!.send(client, held)).toBe("pause");
+    expect(await writes.heartbeat!.send(client, held)).toBe("pause");
     await client.query("select stillwake.cancel($1)", [held.job]);
     expect((await readJob(client, held.job)).state).toBe("running");
-    expect(await writes.beat!.send(client, held)).toBe("cancel");
+    expect(await writes.heartbeat!.send(client, held)).toBe("cancel");
     expect(await settle(client, held, outcomes.released)).toBe("cancelled");
   });
 });

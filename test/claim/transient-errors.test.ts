@@ -17,7 +17,7 @@ const codes = ["40001", "40P01", "57014", "57P01", "53300", "55P03", "53100", "2
 const workerVerbs = [
   "settle_and_claim",
   "settle",
-  "beat",
+  "heartbeat",
   "save_checkpoints",
   "append_logs",
   "load_checkpoints",
@@ -47,12 +47,12 @@ afterAll(async () => {
 
 describe("T28: one error in one verb of a worker", () => {
   it.each(codes)("%s: the statement is sent again, and the job notices nothing", { timeout: 60_000 }, async (code) => {
-    for (const verb of ["settle_and_claim", "save_checkpoints", "append_logs", "load_checkpoints", "beat"]) {
+    for (const verb of ["settle_and_claim", "save_checkpoints", "append_logs", "load_checkpoints", "heartbeat"]) {
       for (const moment of ["before", "after"] as const) {
         const pool = `${verb.replaceAll("_", "-")}-${code.toLowerCase()}-${moment}`;
         let runs = 0;
         let effects = 0;
-        const contract = pipeline(pool, { pool, retry: { attempts: 5, first: "1ms", most: "1ms" } });
+        const contract = pipeline(pool, { pool, retry: { attempts: 5, initial: "1ms", max: "1ms" } });
         const run = implement(contract, async (job) => {
           runs += 1;
           await job.step("before", () => "kept");
@@ -66,7 +66,8 @@ describe("T28: one error in one verb of a worker", () => {
             step.log.info("said");
             await faults.once(verb, code, moment, 2);
             await job.flush();
-            if (verb === "beat") await waitFor(async () => (await faults.raised())[code]! > 0, { timeout: 20_000 });
+            if (verb === "heartbeat")
+              await waitFor(async () => (await faults.raised())[code]! > 0, { timeout: 20_000 });
           });
           await job.step("after", () => "kept");
         });

@@ -63,8 +63,8 @@ describe("append_logs", () => {
 describe("presence", () => {
   const absent = (worker = "w2") =>
     client.query("select recovered, watched from stillwake.recover_absent($1)", [worker]).then(({ rows }) => rows[0]);
-  const beat = (presence: string | null) =>
-    client.query("select * from stillwake.beat($1, $2, $3, $4)", [
+  const heartbeat = (presence: string | null) =>
+    client.query("select * from stillwake.heartbeat($1, $2, $3, $4)", [
       [held.job_id],
       [held.epoch],
       [held.lease_id],
@@ -74,7 +74,7 @@ describe("presence", () => {
   it("a worker whose session lives is left alone", async () => {
     const session = await connect();
     await session.query("select stillwake.be_present(4711)");
-    await beat("4711");
+    await heartbeat("4711");
     expect(await absent()).toEqual({ recovered: 0, watched: 1 });
     await travel(database.url, "5s");
     expect(await absent()).toEqual({ recovered: 0, watched: 1 });
@@ -82,7 +82,7 @@ describe("presence", () => {
   });
 
   it("a session that is gone gives its worker a grace, then its jobs are taken back to their old place", async () => {
-    await beat("4712");
+    await heartbeat("4712");
     expect(await absent()).toEqual({ recovered: 0, watched: 1 });
     await travel(database.url, "300ms");
     expect(await absent()).toEqual({ recovered: 0, watched: 1 });
@@ -92,26 +92,26 @@ describe("presence", () => {
     expect(job).toEqual({ state: "queued", crashes: 1 });
   });
 
-  it("a worker that beats within the grace, with a new session or without one, is not dead", async () => {
-    await beat("4713");
+  it("a worker that heartbeats within the grace, with a new session or without one, is not dead", async () => {
+    await heartbeat("4713");
     await absent();
-    await beat("4714");
+    await heartbeat("4714");
     await travel(database.url, "5s");
     expect(await absent()).toEqual({ recovered: 0, watched: 1 });
-    await beat(null);
+    await heartbeat(null);
     await travel(database.url, "5s");
     expect(await absent()).toEqual({ recovered: 0, watched: 0 });
   });
 
   it("a worker does not watch itself", async () => {
-    await beat("4715");
+    await heartbeat("4715");
     expect(await absent("w1")).toEqual({ recovered: 0, watched: 0 });
   });
 
   it("after Postgres was away nobody counts as gone before the length of a lease", async () => {
     await travel(database.url, "-1h");
     try {
-      await beat("4716");
+      await heartbeat("4716");
       await client.query("update stillwake.leases set span = '1 day'");
       await absent();
       await travel(database.url, "5s");

@@ -151,7 +151,7 @@ const wrong: Wrong[] = [
     args: ["--cancel-grace", "at once"],
     says: /cancelGrace "at once" is not a duration/,
   },
-  { what: "a drain limit that is no duration", args: ["--drain-limit", "-5s"], says: /drain-limit/ },
+  { what: "a drain limit that is no duration", args: ["--drain-timeout", "-5s"], says: /drain-timeout/ },
   {
     what: "an idle time that is no duration",
     args: ["--idle-exit", "never"],

@@ -179,7 +179,9 @@ describe("the doctor", () => {
       expect(level).toBe("warning");
       return `${found} ${remedy}`;
     };
-    expect(await dark("vain = 3")).toMatch(/dark \(the last 3 machines were of no use\) .*stillwake resume --pool/);
+    expect(await dark("wasted_starts = 3")).toMatch(
+      /dark \(the last 3 machines were of no use\) .*stillwake resume --pool/,
+    );
     expect(
       await dark(`trouble = '{"code": "PROVIDER_AUTH", "message": "refused", "remedy": "Make a new token"}'`),
     ).toMatch(/dark \(no machine can be started: refused\) Make a new token\.$/);

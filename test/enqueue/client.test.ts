@@ -215,8 +215,8 @@ describe("a job", () => {
     const { job_id, epoch, lease_id } = await claimFirst();
     expect(job_id).toBe(id);
     expect(await stillwake.cancel(id)).toBe("running");
-    const beat = await sql.query("select * from stillwake.beat($1, $2, $3)", [[id], [epoch], [lease_id]]);
-    expect(beat.rows).toEqual([{ job_id: id, verdict: "cancel", reason: null }]);
+    const heartbeat = await sql.query("select * from stillwake.heartbeat($1, $2, $3)", [[id], [epoch], [lease_id]]);
+    expect(heartbeat.rows).toEqual([{ job_id: id, verdict: "cancel", reason: null }]);
   });
 
   it("that ended badly can be retried, and one that completed or waits cannot", async () => {

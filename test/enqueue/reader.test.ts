@@ -18,7 +18,7 @@ describe("of a job", () => {
         if (tries === 1) throw new Error("not yet");
         return "done";
       },
-      { pipeline: { retry: { first: "10ms", most: "10ms" } } },
+      { pipeline: { retry: { initial: "10ms", max: "10ms" } } },
     );
     expect(await stillwake.attempts(id)).toEqual([
       {

@@ -163,7 +163,7 @@ describe("one hot tenant", { timeout: 300_000 }, () => {
     const contract = pipeline<Labelled>(pool, {
       pool,
       tenant: ({ tenant }) => tenant,
-      retry: { first: "600ms", most: "600ms" },
+      retry: { initial: "600ms", max: "600ms" },
     });
     const acts: Record<string, (job: JobContext) => unknown> = {
       fails: (job) => {

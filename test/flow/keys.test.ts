@@ -135,7 +135,7 @@ describe("a key is given on", () => {
   });
 
   it("but not while its job sleeps, is paused, or waits for another attempt", async () => {
-    const { contract, claim } = await own({ key: () => "k", onConflict: "wait", retry: { first: "1h", most: "1h" } });
+    const { contract, claim } = await own({ key: () => "k", onConflict: "wait", retry: { initial: "1h", max: "1h" } });
     const jobs = await stillwake.enqueueMany(contract, [1, 2]);
     const [one] = await claim();
     await sql.query("select stillwake.fail($1, $2, $3, '{}')", [one!.job, one!.epoch, one!.lease]);

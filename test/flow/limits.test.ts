@@ -283,7 +283,7 @@ describe("a budget that is learned from the answers", () => {
     const waiting = { state: "queued", waitingFor: "limit", attempt: 0 };
     expect(await until(asked, ({ waitingFor }) => waitingFor === "limit")).toMatchObject(waiting);
     expect(await until(gated, ({ waitingFor }) => waitingFor === "limit")).toMatchObject({ ...waiting, epoch: "0" });
-    const resetAt = (await budgetOf(pool)).told!.resetAt.getTime();
+    const resetAt = (await budgetOf(pool)).reported!.resetAt.getTime();
     expect((await stillwake.get(gated)).runAt!.getTime()).toBe(resetAt);
     expect((await stillwake.get(asked)).runAt!.getTime()).toBeGreaterThanOrEqual(resetAt);
     const began = performance.now();
@@ -480,7 +480,7 @@ describe("uses taken by hand", () => {
       await github.take(context);
       seen.push((await budgetOf(name)).free);
       await github.observe(context, await fetch(api.url));
-      seen.push((await budgetOf(name)).told?.remaining);
+      seen.push((await budgetOf(name)).reported?.remaining);
       // What is taken and not answered yet is taken off.
       await github.take(context, 4);
       seen.push((await budgetOf(name)).free);
@@ -536,7 +536,7 @@ describe("waiting for a budget", () => {
     "an error of one's own": (call) => (job) =>
       job.step("call", () => call(job).catch((cause) => Promise.reject(new Error("mine", { cause })))),
     "the tries of a step": (call) => (job) =>
-      job.step("call", { retry: { attempts: 5, first: "1ms", most: "1ms" } }, () => call(job)),
+      job.step("call", { retry: { attempts: 5, initial: "1ms", max: "1ms" } }, () => call(job)),
     "an optional step": (call) => (job) => job.optional("call", () => call(job)),
     "an optional step that swallows": (call) => (job) => job.optional("call", () => call(job).catch(() => "swallowed")),
     "a loop that tries for ever": (call) => async (job) => {

@@ -1,9 +1,9 @@
 // The live view when what it talks to misbehaves: proxies that answer for the server, tokens that run out or never come, pages that nobody looks at, components
 // that come and go. The answers are scripted, since a real server gives none of them on request.
 import { describe, expect, it, onTestFinished, vi } from "vitest";
-import { hold, renew, sharedStory } from "../../src/react/shared.ts";
+import { hold, renew, sharedStore } from "../../src/react/shared.ts";
 import { waitFor } from "../../src/testing/index.ts";
-import { Story, type StoryOptions } from "../../src/view/job-store.ts";
+import { JobStore, type JobStoreOptions } from "../../src/view/job-store.ts";
 import { headline } from "../../src/view/words.ts";
 
 const ID = "0198c0de-0000-7000-8000-00000000cafe";
@@ -52,19 +52,19 @@ function script(...answers: Answer[]) {
   return { asked, fetch: ask as typeof fetch };
 }
 
-function follow(options: Partial<StoryOptions>): Story {
-  const story = new Story({ id: ID, token: "t", patience, ...options });
-  const leave = story.subscribe(() => {});
+function follow(options: Partial<JobStoreOptions>): JobStore {
+  const store = new JobStore({ id: ID, token: "t", patience, ...options });
+  const leave = store.subscribe(() => {});
   onTestFinished(() => {
     leave();
-    story.close();
+    store.close();
   });
-  return story;
+  return store;
 }
 
-const reaches = (story: Story, connection: string) =>
-  waitFor(() => story.getSnapshot().connection === connection, { what: connection, interval: 5 });
-const messages = (story: Story) => story.getSnapshot().lines.map(({ message }) => message);
+const reaches = (store: JobStore, connection: string) =>
+  waitFor(() => store.getSnapshot().connection === connection, { what: connection, interval: 5 });
+const messages = (store: JobStore) => store.getSnapshot().lines.map(({ message }) => message);
 
 /** A page that is there for as long as the test is. */
 function pageAround(visibilityState = "visible") {
@@ -80,16 +80,16 @@ function pageAround(visibilityState = "visible") {
 describe("a refusal", () => {
   it("is what the page says, in place of what was true when it was last told", async () => {
     const { fetch } = script(says(running + line(1)), problem(403));
-    const story = follow({ fetch });
-    await reaches(story, "refused");
-    expect(messages(story)).toEqual(["line 1"]);
-    expect(headline(story.getSnapshot())).toBe("This page is not allowed to show the job.");
+    const store = follow({ fetch });
+    await reaches(store, "refused");
+    expect(messages(store)).toEqual(["line 1"]);
+    expect(headline(store.getSnapshot())).toBe("This page is not allowed to show the job.");
   });
 
   it("shows what the server says of it as text that cannot hide or turn around", async () => {
-    const story = follow({ fetch: script(problem(400, "not\u202egnp.exe\nforged")).fetch });
-    await reaches(story, "refused");
-    expect(story.getSnapshot().problem).toBe("not\\u{202e}gnp.exe ⏎ forged");
+    const store = follow({ fetch: script(problem(400, "not\u202egnp.exe\nforged")).fetch });
+    await reaches(store, "refused");
+    expect(store.getSnapshot().problem).toBe("not\\u{202e}gnp.exe ⏎ forged");
   });
 
   it("comes from the server alone: what stands between may answer anything for a while", async () => {
@@ -108,9 +108,9 @@ describe("a refusal", () => {
     ];
     const { asked, fetch } = script(...between, says(running + line(1), { stays: true }));
     const said: string[] = [];
-    const story = follow({ fetch });
-    story.subscribe(() => said.push(story.getSnapshot().connection));
-    await waitFor(() => messages(story).length === 1, { what: "the line" });
+    const store = follow({ fetch });
+    store.subscribe(() => said.push(store.getSnapshot().connection));
+    await waitFor(() => messages(store).length === 1, { what: "the line" });
     expect(asked).toHaveLength(between.length + 1);
     expect(said).not.toContain("refused");
   });
@@ -130,15 +130,15 @@ describe("a refusal", () => {
   it("is asked about once more when somebody comes back to the page", async () => {
     const turn = pageAround();
     const { asked, fetch } = script(problem(403), problem(403), says(running + line(1), { stays: true }));
-    const story = follow({ fetch });
-    await reaches(story, "refused");
+    const store = follow({ fetch });
+    await reaches(store, "refused");
     turn("hidden");
     expect(asked).toHaveLength(1);
     turn("visible");
     await waitFor(() => asked.length === 2, { what: "the second time" });
-    await waitFor(() => story.getSnapshot().connection === "refused" && asked.length === 2);
+    await waitFor(() => store.getSnapshot().connection === "refused" && asked.length === 2);
     turn("visible");
-    await reaches(story, "live");
+    await reaches(store, "live");
     expect(asked).toHaveLength(3);
   });
 });
@@ -147,8 +147,8 @@ describe("a function that gives tokens", () => {
   it("is asked again after a 401, whatever went wrong before", async () => {
     const { asked, fetch } = script(away, page(502), away, page(500), problem(401), says(line(1), { stays: true }));
     let given = 0;
-    const story = follow({ fetch, token: () => `token-${++given}` });
-    await waitFor(() => messages(story).length === 1, { what: "the line" });
+    const store = follow({ fetch, token: () => `token-${++given}` });
+    await waitFor(() => messages(store).length === 1, { what: "the line" });
     expect(asked.map(({ headers }) => headers.authorization)).toEqual([
       ...Array(5).fill("Bearer token-1"),
       "Bearer token-2",
@@ -158,8 +158,8 @@ describe("a function that gives tokens", () => {
   it("is not asked for ever when none of its tokens opens anything", async () => {
     const { fetch } = script(problem(401));
     let given = 0;
-    const story = follow({ fetch, token: () => `token-${++given}` });
-    await reaches(story, "refused");
+    const store = follow({ fetch, token: () => `token-${++given}` });
+    await reaches(store, "refused");
     expect(given).toBe(3);
   });
 
@@ -167,8 +167,8 @@ describe("a function that gives tokens", () => {
     const { fetch } = script(says(line(1), { stays: true }));
     let given = 0;
     const token = () => (++given === 1 ? new Promise<string>(() => {}) : "t");
-    const story = follow({ fetch, token, patience: { ...patience, silence: 60 } });
-    await waitFor(() => messages(story).length === 1, { what: "the line" });
+    const store = follow({ fetch, token, patience: { ...patience, silence: 60 } });
+    await waitFor(() => messages(store).length === 1, { what: "the line" });
     expect(given).toBeGreaterThanOrEqual(2);
   });
 });
@@ -187,9 +187,9 @@ describe("a stream", () => {
       says(gap(1, 5)),
       says(gap(1, 5) + line(5) + gap(5, 8) + line(8), { stays: true }),
     );
-    const story = follow({ fetch });
-    await waitFor(() => messages(story).includes("line 8"), { what: "the last line" });
-    expect(messages(story)).toEqual([
+    const store = follow({ fetch });
+    await waitFor(() => messages(store).includes("line 8"), { what: "the last line" });
+    expect(messages(store)).toEqual([
       "line 1",
       "3 lines of this place are no longer kept.",
       "line 5",
@@ -203,7 +203,7 @@ describe("a stream", () => {
     onTestFinished(() => void vi.useRealTimers());
     const turn = pageAround();
     const { asked, fetch } = script(says(running, { stays: true }));
-    const story = follow({ fetch, patience: {} });
+    const store = follow({ fetch, patience: {} });
     await vi.advanceTimersByTimeAsync(10_000);
     turn("hidden");
     await vi.advanceTimersByTimeAsync(4000);
@@ -215,36 +215,36 @@ describe("a stream", () => {
     turn("visible");
     await vi.advanceTimersByTimeAsync(300);
     expect(asked).toHaveLength(2);
-    expect(story.getSnapshot().connection).toBe("live");
+    expect(store.getSnapshot().connection).toBe("live");
   });
 
   it("that is over is looked at again by the first who comes after nobody was there", async () => {
     const over = () => new Response(null, { status: 204 });
     const { asked, fetch } = script(says(line(1) + ended + end), over, says(running + line(10), { stays: true }));
-    const story = new Story({ id: ID, token: "t", patience, fetch });
-    onTestFinished(() => story.close());
-    const leave = story.subscribe(() => {});
-    await reaches(story, "over");
-    story.subscribe(() => {})();
+    const store = new JobStore({ id: ID, token: "t", patience, fetch });
+    onTestFinished(() => store.close());
+    const leave = store.subscribe(() => {});
+    await reaches(store, "over");
+    store.subscribe(() => {})();
     expect(asked).toHaveLength(1);
     leave();
-    story.close();
+    store.close();
     const said: string[] = [];
-    const again = story.subscribe(() => said.push(story.getSnapshot().connection));
+    const again = store.subscribe(() => said.push(store.getSnapshot().connection));
     await waitFor(() => asked.length === 2, { what: "the second look" });
     expect(asked[1]!.headers["last-event-id"]).toBe("9-0000cafe-end");
     again();
-    story.close();
+    store.close();
     // It is not said to be connecting meanwhile: most jobs that have ended stay so.
     expect(said.filter((one) => one !== "over")).toEqual([]);
-    story.subscribe(() => {});
-    await waitFor(() => story.getSnapshot().end === null, { what: "the end to be none any more" });
-    expect(messages(story)).toEqual(["line 1", "Completed", "line 10"]);
+    store.subscribe(() => {});
+    await waitFor(() => store.getSnapshot().end === null, { what: "the end to be none any more" });
+    expect(messages(store)).toEqual(["line 1", "Completed", "line 10"]);
   });
 });
 
 describe("stories of a page", () => {
-  const of = (token: StoryOptions["token"], id = ID) => sharedStory({ id, server: "http://127.0.0.1:9", token });
+  const of = (token: JobStoreOptions["token"], id = ID) => sharedStore({ id, server: "http://127.0.0.1:9", token });
 
   it("are shared by those who give the same token or the same function, and by nobody else", () => {
     vi.useFakeTimers();
@@ -262,22 +262,22 @@ describe("stories of a page", () => {
     onTestFinished(() => void vi.useRealTimers());
     pageAround();
     const first = () => "first";
-    const story = of(first);
-    const [one, two] = [hold(story), hold(story)];
-    expect(await (story.token as () => Promise<string>)()).toBe("first");
-    renew(story, () => "second");
-    expect(await (story.token as () => Promise<string>)()).toBe("second");
+    const store = of(first);
+    const [one, two] = [hold(store), hold(store)];
+    expect(await (store.token as () => Promise<string>)()).toBe("first");
+    renew(store, () => "second");
+    expect(await (store.token as () => Promise<string>)()).toBe("second");
     one();
     await vi.advanceTimersByTimeAsync(60_000);
-    expect(of(first)).toBe(story);
+    expect(of(first)).toBe(store);
     two();
     await vi.advanceTimersByTimeAsync(500);
     // Mounted twice, as in a strict mode.
     const again = hold(of(first));
     await vi.advanceTimersByTimeAsync(5000);
-    expect(of(first)).toBe(story);
+    expect(of(first)).toBe(store);
     again();
     await vi.advanceTimersByTimeAsync(1500);
-    expect(of(first)).not.toBe(story);
+    expect(of(first)).not.toBe(store);
   });
 });

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { createServer, type Listening } from "../../src/server/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
-import { Story, type StoryOptions } from "../../src/view/job-store.ts";
+import { JobStore, type JobStoreOptions } from "../../src/view/job-store.ts";
 import type { Snapshot } from "../../src/view/snapshot.ts";
 import { headline } from "../../src/view/words.ts";
 import { freshDatabase } from "../support/database/database.ts";
@@ -26,51 +26,51 @@ beforeAll(async () => {
 });
 afterAll(() => server.close());
 
-/** A story that is followed until the test is over. */
-function follow(options: StoryOptions): Story {
-  const story = new Story({ patience, ...options });
-  const leave = story.subscribe(() => {});
+/** A store that is followed until the test is over. */
+function follow(options: JobStoreOptions): JobStore {
+  const store = new JobStore({ patience, ...options });
+  const leave = store.subscribe(() => {});
   onTestFinished(() => {
     leave();
-    story.close();
+    store.close();
   });
-  return story;
+  return store;
 }
 
 const guest = (job: string) => ({ id: job, server: listening.url, token: server.stillwake.readToken({ job }) });
-const until = (story: Story, what: string, test: (now: Snapshot) => boolean) =>
-  waitFor(() => test(story.getSnapshot()), { what, interval: 10, timeout: 25_000 });
+const until = (store: JobStore, what: string, test: (now: Snapshot) => boolean) =>
+  waitFor(() => test(store.getSnapshot()), { what, interval: 10, timeout: 25_000 });
 function* budgets(): Generator<number, never> {
   for (let size = 250; ; size = (size + 97) % 3000) yield size;
 }
 
 /** How the job ended is written below its lines; the time it took is not the same each time. */
-const lines = (story: Story) =>
-  story.getSnapshot().lines.map(({ message, kind }) => (kind === "end" ? message.replace(/ in .*/, "") : message));
+const lines = (store: JobStore) =>
+  store.getSnapshot().lines.map(({ message, kind }) => (kind === "end" ? message.replace(/ in .*/, "") : message));
 
-describe("a story", () => {
+describe("a store", () => {
   it("is told with a read token: lines, steps, progress and how it ended", async () => {
     const [lease] = await claimJobs(sql, 1);
-    const story = follow(guest(lease!.job));
-    await until(story, "the connection", ({ connection, job }) => connection === "live" && job !== null);
+    const store = follow(guest(lease!.job));
+    await until(store, "the connection", ({ connection, job }) => connection === "live" && job !== null);
     await append(sql, [lease!], [{ message: "Cloning…", step: "clone" }]);
-    await until(story, "the line", ({ version }) => version === 1);
-    expect(headline(story.getSnapshot())).toBe("Working: Cloning…");
+    await until(store, "the line", ({ version }) => version === 1);
+    expect(headline(store.getSnapshot())).toBe("Working: Cloning…");
     await sql.query("select stillwake.save_checkpoints($1)", [
       JSON.stringify([{ ...lease, step: "clone", output: 1, took_ms: 1500 }]),
     ]);
-    await until(story, "the step", ({ steps }) => steps[0]?.state === "kept");
-    expect(story.getSnapshot().steps).toMatchObject([{ name: "clone", tookMs: 1500 }]);
+    await until(store, "the step", ({ steps }) => steps[0]?.state === "kept");
+    expect(store.getSnapshot().steps).toMatchObject([{ name: "clone", tookMs: 1500 }]);
     await complete(sql, lease!, { answer: 42 });
-    await until(story, "the end", ({ connection }) => connection === "over");
-    expect(story.getSnapshot()).toMatchObject({ job: { state: "completed" }, end: { output: { answer: 42 } } });
+    await until(store, "the end", ({ connection }) => connection === "over");
+    expect(store.getSnapshot()).toMatchObject({ job: { state: "completed" }, end: { output: { answer: 42 } } });
   });
 
   it("loses no line and tells none twice when every connection is cut at any byte", async () => {
     const [lease] = await claimJobs(sql, 1);
     const sizes = budgets();
     const proxy = await cuttingProxy(listening.url, () => sizes.next().value);
-    const story = follow({ ...guest(lease!.job), server: proxy.url, patience: { first: 2, most: 5 } });
+    const store = follow({ ...guest(lease!.job), server: proxy.url, patience: { first: 2, most: 5 } });
     for (let from = 1; from <= 1000; from += 100) {
       await append(
         sql,
@@ -81,25 +81,25 @@ describe("a story", () => {
     await waitFor(() => proxy.cuts() > 20, { what: "cuts" });
     proxy.spare();
     await complete(sql, lease!);
-    await until(story, "the end", ({ connection }) => connection === "over");
-    expect(lines(story)).toEqual([...texts(1, 1000).map((text) => `${text} ünï 😀`), "Completed"]);
+    await until(store, "the end", ({ connection }) => connection === "over");
+    expect(lines(store)).toEqual([...texts(1, 1000).map((text) => `${text} ünï 😀`), "Completed"]);
   });
 
   it("goes on in the next server when this one is restarted underneath", async () => {
     const [lease] = await claimJobs(sql, 1);
-    const story = follow(guest(lease!.job));
+    const store = follow(guest(lease!.job));
     await append(sql, [lease!], numbers(1, 50));
-    await until(story, "the first lines", ({ version }) => version === 50);
+    await until(store, "the first lines", ({ version }) => version === 50);
     const { port } = new URL(listening.url);
     await server.close();
     await append(sql, [lease!], numbers(51, 80));
-    await until(story, "the loss", ({ connection }) => connection === "reconnecting");
+    await until(store, "the loss", ({ connection }) => connection === "reconnecting");
     server = open();
     listening = await server.listen({ port: Number(port) });
     await append(sql, [lease!], numbers(81, 100));
     await complete(sql, lease!);
-    await until(story, "the end", ({ connection }) => connection === "over");
-    expect(lines(story)).toEqual([...texts(1, 100), "Completed"]);
+    await until(store, "the end", ({ connection }) => connection === "over");
+    expect(lines(store)).toEqual([...texts(1, 100), "Completed"]);
   });
 
   it("goes on after its end when the job was retried and it is asked to look again", async () => {
@@ -118,17 +118,17 @@ describe("a story", () => {
       answered.push(response.status);
       return response;
     };
-    const story = follow({ ...guest(lease!.job), fetch: noted });
-    await until(story, "the end", ({ connection }) => connection === "over");
-    expect(headline(story.getSnapshot())).toBe("Failed: The disk is full.");
-    story.reopen();
+    const store = follow({ ...guest(lease!.job), fetch: noted });
+    await until(store, "the end", ({ connection }) => connection === "over");
+    expect(headline(store.getSnapshot())).toBe("Failed: The disk is full.");
+    store.reopen();
     await waitFor(() => answered.length === 2, { what: "the same end" });
     expect(answered).toEqual([200, 204]);
     await sql.query("select stillwake.retry($1)", [lease!.job]);
-    story.reopen();
-    await until(story, "the retry", ({ job, end }) => job?.state === "queued" && end === null);
+    store.reopen();
+    await until(store, "the retry", ({ job, end }) => job?.state === "queued" && end === null);
     const ended = "Failed: The disk is full";
-    expect(lines(story)).toEqual(["1", "2", "3", ended, "Retried, from the last step that was kept"]);
+    expect(lines(store)).toEqual(["1", "2", "3", ended, "Retried, from the last step that was kept"]);
   });
 
   it("says in a sentence what it is refused, and stops asking", async () => {
@@ -140,9 +140,9 @@ describe("a story", () => {
     };
     const tokenless = follow({ id: one!.job, server: listening.url, fetch: counted });
     const foreign = follow({ ...guest(one!.job), id: two!.job, fetch: counted });
-    for (const story of [tokenless, foreign]) {
-      await until(story, "the refusal", ({ connection }) => connection === "refused");
-      expect(story.getSnapshot().problem).toMatch(/^This (page|job) is not .*\.$/);
+    for (const store of [tokenless, foreign]) {
+      await until(store, "the refusal", ({ connection }) => connection === "refused");
+      expect(store.getSnapshot().problem).toMatch(/^This (page|job) is not .*\.$/);
     }
     expect(asked).toBe(2);
   });
@@ -150,9 +150,9 @@ describe("a story", () => {
   it("asks for another token when the last one has run out", async () => {
     const [lease] = await claimJobs(sql, 1);
     const tokens = ["swr_old", server.stillwake.readToken({ job: lease!.job })];
-    const story = follow({ ...guest(lease!.job), token: () => tokens.shift()! });
+    const store = follow({ ...guest(lease!.job), token: () => tokens.shift()! });
     await append(sql, [lease!], numbers(1, 2));
-    await until(story, "the lines", ({ version }) => version === 2);
+    await until(store, "the lines", ({ version }) => version === 2);
     expect(tokens).toEqual([]);
   });
 
@@ -170,8 +170,8 @@ describe("a story", () => {
     });
     await waitFor(() => fake.listening);
     const url = `http://127.0.0.1:${(fake.address() as AddressInfo).port}`;
-    const story = follow({ id: "x", server: url, token: "t", patience: { ...patience, silence: 300 } });
-    await until(story, "the end", ({ connection }) => connection === "over");
+    const store = follow({ id: "x", server: url, token: "t", patience: { ...patience, silence: 300 } });
+    await until(store, "the end", ({ connection }) => connection === "over");
     expect(asked[1]! - asked[0]!).toBeGreaterThan(900);
     expect(asked[2]! - asked[1]!).toBeGreaterThan(290);
   });
@@ -181,13 +181,13 @@ describe("a story", () => {
     Object.assign(globalThis, { document: page });
     onTestFinished(() => void Reflect.deleteProperty(globalThis, "document"));
     const [lease] = await claimJobs(sql, 1);
-    const story = follow({ ...guest(lease!.job), patience: { ...patience, silence: 60_000, unseen: 50 } });
-    await until(story, "the rest", ({ connection }) => connection === "reconnecting");
+    const store = follow({ ...guest(lease!.job), patience: { ...patience, silence: 60_000, unseen: 50 } });
+    await until(store, "the rest", ({ connection }) => connection === "reconnecting");
     await append(sql, [lease!], numbers(1, 3));
     page.visibilityState = "visible";
     page.dispatchEvent(new Event("visibilitychange"));
-    await until(story, "the lines", ({ version }) => version === 3);
-    expect(lines(story)).toEqual(texts(1, 3));
+    await until(store, "the lines", ({ version }) => version === 3);
+    expect(lines(store)).toEqual(texts(1, 3));
   });
 
   it("has all lines of a long job that has ended, from the beginning", async () => {
@@ -196,10 +196,10 @@ describe("a story", () => {
     for (let from = 1; from <= count; from += 10_000) await append(sql, [lease!], numbers(from, from + 9999));
     await complete(sql, lease!);
     const began = performance.now();
-    const story = follow(guest(lease!.job));
-    await until(story, "the end", ({ connection }) => connection === "over");
+    const store = follow(guest(lease!.job));
+    await until(store, "the end", ({ connection }) => connection === "over");
     const seconds = (performance.now() - began) / 1000;
     recordFigure("view: lines of an ended job, read by the view's stream", count / seconds, "a second");
-    expect(lines(story)).toEqual([...texts(1, count), "Completed"]);
+    expect(lines(store)).toEqual([...texts(1, count), "Completed"]);
   });
 });

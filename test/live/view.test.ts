@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { z } from "zod";
 import type { EndEvent, FeedEvent, GapEvent, LogEvent, StateEvent, StepEvent } from "../../src/live/job-buffer.ts";
 import type * as shapes from "../../src/server/shapes.ts";
-import { Story } from "../../src/view/job-store.ts";
+import { JobStore } from "../../src/view/job-store.ts";
 import { LineFilter } from "../../src/view/log/line-filter.ts";
 import { textOf } from "../../src/view/log/line-text.ts";
 import { Pace } from "../../src/view/pace.ts";
@@ -29,11 +29,11 @@ const running: wire.StateTold = {
   missing: [],
 };
 
-/** A story that has been told this, one after the other. */
+/** A store that has been told this, one after the other. */
 function told(...events: wire.Told[]): Snapshot {
-  const story = new Story({ id: ID });
-  for (const event of events) story.tell(event);
-  return story.getSnapshot();
+  const store = new JobStore({ id: ID });
+  for (const event of events) store.tell(event);
+  return store.getSnapshot();
 }
 
 const state = (change: Partial<wire.StateTold> = {}): wire.Told => ({
@@ -100,7 +100,7 @@ describe("the wire", () => {
   });
 });
 
-describe("a story", () => {
+describe("a store", () => {
   it("knows steps before they are kept, those that are, and those that were given up", () => {
     const beginning = [state(), log(1, "Cloning…", { step: "clone" })];
     expect(shown(told(...beginning))).toEqual([["clone", "running"]]);
@@ -184,22 +184,22 @@ describe("a story", () => {
   });
 
   it("tells its subscribers once for much that comes at once, and grows one list", async () => {
-    const story = new Story({ id: ID, fetch: () => new Promise(() => {}) });
+    const store = new JobStore({ id: ID, fetch: () => new Promise(() => {}) });
     let calls = 0;
-    const next = () => new Promise<void>((resolve) => void story.subscribe(() => resolve(void calls++)));
+    const next = () => new Promise<void>((resolve) => void store.subscribe(() => resolve(void calls++)));
     const heard = next();
-    const before = story.getSnapshot();
-    for (let n = 1; n <= 10_000; n++) story.tell(log(n, `${n}`));
-    expect(story.getSnapshot()).toBe(before);
+    const before = store.getSnapshot();
+    for (let n = 1; n <= 10_000; n++) store.tell(log(n, `${n}`));
+    expect(store.getSnapshot()).toBe(before);
     await heard;
     expect(calls).toBe(1);
-    const { lines, version } = story.getSnapshot();
+    const { lines, version } = store.getSnapshot();
     expect([lines.length, version]).toEqual([10_000, 10_000]);
     const again = next();
-    story.tell(log(10_001, "more"));
+    store.tell(log(10_001, "more"));
     await again;
-    expect(story.getSnapshot().lines).toBe(lines);
-    story.close();
+    expect(store.getSnapshot().lines).toBe(lines);
+    store.close();
   });
 });
 

@@ -92,9 +92,9 @@ export const outcomes = {
 
 /** Every write of a worker that is not a settlement, with what it answers when the fence refuses it. */
 export const writes: Record<string, { send(client: pg.ClientBase, held: Held): Promise<unknown>; refused: unknown }> = {
-  beat: {
+  heartbeat: {
     send: (client, { job, epoch, lease }) =>
-      first(client, "select verdict from stillwake.beat($1, $2, $3)", [[job], [epoch], [lease]]),
+      first(client, "select verdict from stillwake.heartbeat($1, $2, $3)", [[job], [epoch], [lease]]),
     refused: "lost",
   },
   checkpoint: {

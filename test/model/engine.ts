@@ -31,8 +31,8 @@ export class Engine {
           priority: settings.priority,
           max_attempts: settings.maxAttempts,
           crash_limit: settings.crashLimit,
-          backoff_first: milliseconds(settings.backoffFirst),
-          backoff_most: milliseconds(settings.backoffMost),
+          backoff_initial: milliseconds(settings.backoffFirst),
+          backoff_max: milliseconds(settings.backoffMost),
           key_limit: settings.keyLimit,
           on_conflict: settings.onConflict,
         },
@@ -111,9 +111,9 @@ export class Engine {
     ]);
   }
 
-  beat(handles: Handle[]) {
+  heartbeat(handles: Handle[]) {
     return this.call<{ job_id: string; verdict: string; reason: string | null }>(
-      "select * from stillwake.beat($1, $2, $3)",
+      "select * from stillwake.heartbeat($1, $2, $3)",
       [handles.map(({ job }) => job), handles.map(({ epoch }) => epoch), handles.map(({ lease }) => lease)],
     );
   }

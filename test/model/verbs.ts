@@ -109,7 +109,7 @@ export interface Verdict {
   reason: string | null;
 }
 
-export function beat(world: World, handles: Handle[]): Verdict[] {
+export function heartbeat(world: World, handles: Handle[]): Verdict[] {
   for (const { lease: id } of handles) {
     const lease = world.leases.get(id);
     if (lease) lease.until = world.now + lease.span;

@@ -1,4 +1,4 @@
-// The moves of workers: claim, beat, write, settle; with their own handles, with old ones, with forged ones.
+// The moves of workers: claim, heartbeat, write, settle; with their own handles, with old ones, with forged ones.
 import fc from "fast-check";
 import type { Settlement } from "./engine.ts";
 import { chooseHandle, commandOf, countingEnds, countShot, type Pick, pick, type Real, withHandle } from "./move.ts";
@@ -118,18 +118,18 @@ const settleAndClaim = commandOf({
   },
 });
 
-const beat = commandOf({
-  name: "beat",
+const heartbeat = commandOf({
+  name: "heartbeat",
   args: fc.array(pick, { minLength: 1, maxLength: 3 }),
   ready: (world) => world.handles.length > 0,
   async make(world, real, chosen) {
     const handles = chosen.map((which) => chooseHandle(world, which));
     for (const handle of handles) countShot(world, real, handle);
-    const rows = (await real.engine.beat(handles)) as { job_id: string; verdict: string; reason: string | null }[];
+    const rows = (await real.engine.heartbeat(handles)) as { job_id: string; verdict: string; reason: string | null }[];
     return {
       said: rows.map((row) => `${row.job_id} ${row.verdict} ${row.reason}`).sort(),
       should: verbs
-        .beat(world, handles)
+        .heartbeat(world, handles)
         .map((told) => `${told.job} ${told.verdict} ${told.reason}`)
         .sort(),
       what: handles,
@@ -168,5 +168,5 @@ const progress = withHandle("progress", fc.constantFrom(0.25, 0.5), async (world
 // How often each is named is how likely it is. More claims than settlements, so that leases are left to run out.
 export const workerMoves = [
   ...[claim, claim, claim, claim, claim, settle, settle, settleMany, settleAndClaim],
-  ...[beat, beat, checkpoint, checkpoint, readCheckpoints, appendLogs, progress],
+  ...[heartbeat, heartbeat, checkpoint, checkpoint, readCheckpoints, appendLogs, progress],
 ];

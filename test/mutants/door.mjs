@@ -384,7 +384,7 @@ export const door = [
     name: "door: a body that does not say its length has no end",
     killedBy: GUARDS,
     only: "a body of more than a megabyte",
-    edits: [limits("    if (size > MOST_BYTES) throw tooLarge();\n", "")],
+    edits: [limits("    if (size > MAX_BYTES) throw tooLarge();\n", "")],
   },
   {
     name: "door: a body may be as deep as it likes",

@@ -99,7 +99,7 @@ export const machinesMutants = [
         old: "create unique index machine_lives_slot",
         new: "create index machine_lives_slot",
       },
-      machines("l.ended_at is null) >= p_most then", "l.ended_at is null) >= 1000 then"),
+      machines("l.ended_at is null) >= p_max then", "l.ended_at is null) >= 1000 then"),
     ],
   },
   {

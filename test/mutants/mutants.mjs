@@ -284,7 +284,7 @@ export const mutants = [
     edits: [settle("if v_job.pause is not null or exists", "if exists")],
   },
   {
-    name: "a beat tells nobody that the lease is lost",
+    name: "a heartbeat tells nobody that the lease is lost",
     killedBy: MODEL,
     edits: [
       lease(
@@ -294,7 +294,7 @@ export const mutants = [
     ],
   },
   {
-    name: "a beat brings a lost lease back",
+    name: "a heartbeat brings a lost lease back",
     killedBy: LEASE,
     edits: [
       lease(
@@ -443,7 +443,7 @@ export const mutants = [
     edits: [lease("elsif v_lease.absent_since <= v_now - p_grace then", "else")],
   },
   {
-    name: "a worker that beats after its session broke is taken for dead",
+    name: "a worker that heartbeats after its session broke is taken for dead",
     killedBy: WORKER,
     edits: [lease("presence = p_presence, absent_since = null", "presence = coalesce(p_presence, l.presence)")],
   },
@@ -494,7 +494,7 @@ export const mutants = [
     ],
   },
   {
-    name: "a beat waits for a lease that somebody holds",
+    name: "a heartbeat waits for a lease that somebody holds",
     killedBy: "test/attempt/step-limits.test.ts",
     only: "lingering",
     edits: [lease("set lock_timeout = '500ms' as", "set lock_timeout = '20s' as")],
@@ -665,8 +665,8 @@ export const mutants = [
     killedBy: FLOW,
     edits: [
       breakers(
-        "v_breaker.pause_first * power(v_breaker.growth::double precision, least(v_breaker.probes, 60))",
-        "v_breaker.pause_first",
+        "v_breaker.pause_initial * power(v_breaker.growth::double precision, least(v_breaker.probes, 60))",
+        "v_breaker.pause_initial",
       ),
     ],
   },
@@ -1038,7 +1038,7 @@ export const mutants = [
     name: "webhooks: an answer is read to its end",
     killedBy: RECEIVERS,
     only: "cut off",
-    edits: [inFile("src/webhooks/request.ts")("if (size > MOST_RESPONSE) end(false);", "")],
+    edits: [inFile("src/webhooks/request.ts")("if (size > MAX_RESPONSE) end(false);", "")],
   },
   {
     name: "webhooks: only the first address of a name is judged",

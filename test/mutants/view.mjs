@@ -110,7 +110,7 @@ export const view = [
     name: "view: a token that ran out after an outage is kept",
     killedBy: FOLLOW,
     only: "whatever went wrong before",
-    edits: [stream("++this.#unauthorized < MOST_TOKENS", "this.#failures < MOST_TOKENS")],
+    edits: [stream("++this.#unauthorized < MAX_TOKENS", "this.#failures < MAX_TOKENS")],
   },
   {
     name: "view: a token that never comes holds up everything",

@@ -72,7 +72,7 @@ const clock: Clock = { now, sleep: (ms, signal) => realClock.sleep(ms / 50, sign
 /** `frail`: the first machine's worker takes a job and does nothing more, as one does that dies without a word. */
 async function open({ name, open: openCloud }: (typeof clouds)[0], what: string, { frail = false } = {}) {
   const pool = `${name}-${what}`;
-  const work = pipeline<{ n: number }>(pool, { pool, retry: { attempts: 3, first: "10ms" } });
+  const work = pipeline<{ n: number }>(pool, { pool, retry: { attempts: 3, initial: "10ms" } });
   const begun: string[] = [];
   let free: () => void = () => {};
   const freed = new Promise<void>((resolve) => {

@@ -72,7 +72,7 @@ async function open(options: FakeCloudRunOptions = {}): Promise<Stage> {
 
 function order(slot: number, serial = slot): Order {
   const name = `${machineName(FLEET, POOL, slot)}-${serial}`;
-  return { name, burst: true, env: { STILLWAKE_MACHINE: name, STILLWAKE_POOL: POOL, STILLWAKE_STAY: "55000ms" } };
+  return { name, burst: true, env: { STILLWAKE_MACHINE: name, STILLWAKE_POOL: POOL, STILLWAKE_MIN_UPTIME: "55000ms" } };
 }
 
 async function failure(work: Promise<unknown>): Promise<ProviderError> {

@@ -22,7 +22,7 @@ async function poolOf(pipelines: string[] = []): Promise<string> {
   const pool = `pool-${number++}`;
   for (const name of [pool, ...pipelines.map((suffix) => `${pool}-${suffix}`)])
     await sql.query(
-      "select stillwake.register_pipeline($1, jsonb_build_object('pool', $2::text, 'backoff_first', '0'))",
+      "select stillwake.register_pipeline($1, jsonb_build_object('pool', $2::text, 'backoff_initial', '0'))",
       [name, pool],
     );
   return pool;

@@ -26,7 +26,7 @@ import { type LocalFleet, localFleet, startingBy, timeless } from "../support/pr
 import { startWitness, type Witness } from "../support/processes/witness.ts";
 
 const database = await freshDatabase();
-const script = pipeline("script", { retry: { attempts: 10, crashes: 1000, first: "10ms", most: "100ms" } });
+const script = pipeline("script", { retry: { attempts: 10, crashes: 1000, initial: "10ms", max: "100ms" } });
 const TIME = 60_000;
 let stillwake: Stillwake;
 let witness: Witness;

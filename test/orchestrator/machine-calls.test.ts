@@ -39,7 +39,8 @@ const end = async (life: string, exit: object = {}) =>
 const enqueue = async (of: string) => (await one("select stillwake.enqueue($1, '{}') as id", [of])).id as string;
 const claim = async (machine: string, of: string) =>
   one("select * from stillwake.claim($1, $2, array[$2])", [machine, of]);
-const vain = async (of: string) => (await one("select vain from stillwake.pools where name = $1", [of])).vain;
+const wastedStarts = async (of: string) =>
+  (await one("select wasted_starts from stillwake.pools where name = $1", [of])).wasted_starts;
 
 describe("a place", () => {
   it("is reserved once, up to the most, and in no paused pool; a burst machine's name never comes again", async () => {
@@ -112,26 +113,26 @@ describe("a machine that was of no use", () => {
     await arrive(idle.machine, name);
     await leaves(idle.machine, name);
     await end(idle.life);
-    expect(await vain(name), "there was nothing to do").toBe(0);
+    expect(await wastedStarts(name), "there was nothing to do").toBe(0);
     await end((await reserve(name, 1)).life, { code: 1 });
-    expect(await vain(name), "it broke down").toBe(1);
+    expect(await wastedStarts(name), "it broke down").toBe(1);
     await enqueue(name);
     const blind = await reserve(name, 1);
     await arrive(blind.machine, name);
     await leaves(blind.machine, name, null, ["another"]);
     await end(blind.life);
-    expect(await vain(name), "it could not do what there was").toBe(2);
+    expect(await wastedStarts(name), "it could not do what there was").toBe(2);
     const good = await reserve(name, 1);
     await arrive(good.machine, name);
     await claim(good.machine, name);
     await end(good.life);
-    expect(await vain(name), "the next did something").toBe(0);
+    expect(await wastedStarts(name), "the next did something").toBe(0);
     await end((await reserve(name, 1)).life, { code: 1 });
     await client.query("select stillwake.set_machines($1, $2)", [name, { provider: "memory", slots: 2 }]);
-    expect(await vain(name), "it is made of something else now").toBe(0);
+    expect(await wastedStarts(name), "it is made of something else now").toBe(0);
     await end((await reserve(name, 1)).life, { code: 1 });
     await client.query("select stillwake.resume_pool($1)", [name]);
-    expect(await vain(name), "somebody says that it is mended").toBe(0);
+    expect(await wastedStarts(name), "somebody says that it is mended").toBe(0);
   });
 
   it("is not one that never ran, however long it was waited for", async () => {
@@ -139,11 +140,11 @@ describe("a machine that was of no use", () => {
     await enqueue(name);
     for (let slot = 1; slot <= 3; slot++)
       await end((await reserve(name, slot)).life, { reason: "its worker never came" });
-    expect(await vain(name)).toBe(0);
+    expect(await wastedStarts(name)).toBe(0);
     const { life } = await reserve(name, 1);
     await client.query("select stillwake.machine_started($1, 'x')", [life]);
     await end(life, { reason: "its worker never came" });
-    expect(await vain(name)).toBe(1);
+    expect(await wastedStarts(name)).toBe(1);
   });
 
   it("is forgotten altogether when it was never started", async () => {
@@ -153,7 +154,7 @@ describe("a machine that was of no use", () => {
     expect(await one("select count(*)::int as n from stillwake.machine_lives where pool = $1", [name])).toEqual({
       n: 0,
     });
-    expect(await vain(name)).toBe(0);
+    expect(await wastedStarts(name)).toBe(0);
   });
 });
 

@@ -213,10 +213,10 @@ describe("an orchestrator", () => {
     await orchestrator.settled();
     expect(cloud.calls.filter(({ verb }) => verb === "start").length).toBe(3);
     const { rows } = await client.query(
-      "select vain, (select state from stillwake.jobs where id = $2) as state from stillwake.pools where name = $1",
+      "select wasted_starts, (select state from stillwake.jobs where id = $2) as state from stillwake.pools where name = $1",
       [pool, ids[0]],
     );
-    expect(rows[0]).toEqual({ vain: 3, state: "queued" });
+    expect(rows[0]).toEqual({ wasted_starts: 3, state: "queued" });
     recordFigure("machines per job when none is of use", 3, "", "until the first pause of ten minutes");
     const mended = createOrchestrator({ url, pools: { [pool]: { provider: cloud.provider, max: 6 } } });
     await mended.once();

@@ -5,7 +5,7 @@ import type { Life, Look } from "../../src/db/calls/machines.ts";
 import { machineName, poolPrefix, slotOf } from "../../src/orchestrator/names.ts";
 import {
   blockedMs,
-  MOST_VAIN,
+  MAX_WASTED_STARTS,
   type PlanInput,
   plan,
   SKEW_MS,
@@ -27,7 +27,7 @@ const settings: PoolSettings = {
   max: 5,
   burst: 2,
   idleExitMs: 60_000,
-  stayMs: 0,
+  minUptimeMs: 0,
   graceMs: 30_000,
   bootMs: 120_000,
   price: undefined,
@@ -69,8 +69,8 @@ function input(look: Partial<Look> = {}, more: Partial<PlanInput> = {}): PlanInp
       running: 0,
       oldest: null,
       nextDue: null,
-      vain: 0,
-      vainAt: null,
+      wastedStarts: 0,
+      wastedStartsAt: null,
       trouble: null,
       lives: [],
       working: [],
@@ -158,13 +158,13 @@ describe("the plan", () => {
   });
 
   it("T45: tries one machine at a time after one was of no use, three in a row, and then pauses for longer and longer", () => {
-    expect(acts(input({ claimable: 5, vain: 1, vainAt: ago(10) }))).toEqual(["start"]);
+    expect(acts(input({ claimable: 5, wastedStarts: 1, wastedStartsAt: ago(10) }))).toEqual(["start"]);
     expect(
       acts(
         input({
           claimable: 5,
-          vain: 2,
-          vainAt: ago(10),
+          wastedStarts: 2,
+          wastedStartsAt: ago(10),
           lives: [life(1, { arrivedAt: null, startedAt: ago(1000), askedAt: ago(2000) })],
         }),
       ),
@@ -172,7 +172,7 @@ describe("the plan", () => {
     const over = life(1, { idleSince: ago(600_000) });
     const ending = plan(
       input(
-        { claimable: 1, vain: 1, vainAt: ago(10), lives: [over] },
+        { claimable: 1, wastedStarts: 1, wastedStartsAt: ago(10), lives: [over] },
         { seen: seen(stopped(1, { state: "running" }), stopped(2), stopped(3)) },
       ),
     );
@@ -180,12 +180,14 @@ describe("the plan", () => {
       ending.actions.map((action) => action.do),
       "what ends now may have been of no use too",
     ).toEqual(["retire"]);
-    const pauses = [MOST_VAIN, MOST_VAIN + 1, MOST_VAIN + 2, MOST_VAIN + 20].map((vain) =>
-      blockedMs(input({ vain, vainAt: ago(0) }).look),
+    const pauses = [MAX_WASTED_STARTS, MAX_WASTED_STARTS + 1, MAX_WASTED_STARTS + 2, MAX_WASTED_STARTS + 20].map(
+      (wastedStarts) => blockedMs(input({ wastedStarts, wastedStartsAt: ago(0) }).look),
     );
     expect(pauses).toEqual([600_000, 1_200_000, 2_400_000, 6 * 3_600_000]);
-    expect(acts(input({ claimable: 1, vain: MOST_VAIN, vainAt: ago(599_000) }))).toEqual([]);
-    expect(acts(input({ claimable: 1, vain: MOST_VAIN, vainAt: ago(601_000) }))).toEqual(["start"]);
+    expect(acts(input({ claimable: 1, wastedStarts: MAX_WASTED_STARTS, wastedStartsAt: ago(599_000) }))).toEqual([]);
+    expect(acts(input({ claimable: 1, wastedStarts: MAX_WASTED_STARTS, wastedStartsAt: ago(601_000) }))).toEqual([
+      "start",
+    ]);
   });
 
   it("takes another place when a machine could not be started", () => {
@@ -332,8 +334,8 @@ const someInput = fc
     lives: fc.uniqueArray(fc.integer({ min: 1, max: 5 })).chain((slots) => fc.tuple(...slots.map(someLife))),
     claimable: fc.nat({ max: 12 }),
     paused: fc.option(fc.constant("somebody said so")),
-    vain: fc.nat({ max: 5 }),
-    vainAgo: fc.nat({ max: 3_600_000 }),
+    wastedStarts: fc.nat({ max: 5 }),
+    wastedAgo: fc.nat({ max: 3_600_000 }),
     trouble: fc.option(fc.integer({ min: -60_000, max: 300_000 })),
     machines: fc.option(fc.uniqueArray(someMachine, { selector: ({ id }) => id, maxLength: 8 })),
     shunned: fc.uniqueArray(fc.integer({ min: 1, max: 5 }), { maxLength: 3 }),
@@ -342,15 +344,15 @@ const someInput = fc
     max: fc.integer({ min: 1, max: 5 }),
     slots: fc.constantFrom(1, 2, 4),
   })
-  .map(({ lives, claimable, paused, vain, vainAgo, trouble, machines, shunned, stray, warm, max, slots }) => {
+  .map(({ lives, claimable, paused, wastedStarts, wastedAgo, trouble, machines, shunned, stray, warm, max, slots }) => {
     const kept = Math.min(warm, max);
     return input(
       {
         lives,
         claimable,
         paused,
-        vain,
-        vainAt: vain > 0 ? ago(vainAgo) : null,
+        wastedStarts,
+        wastedStartsAt: wastedStarts > 0 ? ago(wastedAgo) : null,
         trouble: trouble === null ? null : { code: "X", message: "x", until: new Date(NOW + trouble).toISOString() },
       },
       {
@@ -392,13 +394,13 @@ describe("in every situation the plan", () => {
     always(({ look }, { actions }) => {
       const starts = actions.filter((action) => action.do === "start");
       if (look.claimable === 0 || look.paused !== null || blockedMs(look) > 0) expect(starts).toEqual([]);
-      if (look.vain > 0) expect(starts.length).toBeLessThanOrEqual(1);
+      if (look.wastedStarts > 0) expect(starts.length).toBeLessThanOrEqual(1);
     });
   });
 
   it("starts enough: there is room for every job, or no more machines may be had", () => {
     always(({ settings, look, shunned }, { actions, wanted, current }) => {
-      if (look.paused !== null || blockedMs(look) > 0 || look.vain > 0) return;
+      if (look.paused !== null || blockedMs(look) > 0 || look.wastedStarts > 0) return;
       const gone = new Set(
         actions.flatMap((action) =>
           "life" in action && action.do !== "confirm" && action.do !== "repeat" ? [action.life.id] : [],

@@ -24,7 +24,7 @@ describe("the configuration", () => {
       STILLWAKE_POOL: "scan",
       STILLWAKE_SLOTS: "2",
       STILLWAKE_IDLE_EXIT: "60s",
-      STILLWAKE_STAY: "55s",
+      STILLWAKE_MIN_UPTIME: "55s",
       STILLWAKE_GRACE: "30s",
     };
     expect(readConfig(env).machine).toEqual({
@@ -32,7 +32,7 @@ describe("the configuration", () => {
       pool: "scan",
       slots: 2,
       idleExit: "60s",
-      stay: "55s",
+      minUptime: "55s",
       grace: "30s",
     });
   });

@@ -45,7 +45,7 @@ describe("runJob", () => {
   it("skips the waiting: sleep, rate limits and back-off take no time", async () => {
     let limited = false;
     let failed = false;
-    const slow = implement(pipeline("slow", { retry: { first: "1h", most: "2h" } }), async (job) => {
+    const slow = implement(pipeline("slow", { retry: { initial: "1h", max: "2h" } }), async (job) => {
       await job.sleep("a day", "1d");
       if (!limited) {
         limited = true;

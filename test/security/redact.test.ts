@@ -218,7 +218,7 @@ describe("a job that has registered a secret", async () => {
     [
       "the warning of a try within a step",
       (job, secret) =>
-        job.optional("o", { retry: { attempts: 2, first: "1ms" } }, () => Promise.reject(new Error(secret))),
+        job.optional("o", { retry: { attempts: 2, initial: "1ms" } }, () => Promise.reject(new Error(secret))),
     ],
     [
       "failures: message, stack, code and cause",

@@ -39,7 +39,7 @@ const allowed: Record<Role, string[]> = {
     " ",
   ),
   worker:
-    "adopt append_logs ask_breaker be_present beat claim claim_webhooks complete demand expire fail listen load_artifacts load_checkpoints load_children look_for_signal machine_arrived machine_leaves next_due now progress recover recover_absent register_breaker register_limit register_pipeline release save_artifact save_checkpoint save_checkpoints save_place schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal tell_breaker tend_schedules unlisten use_limit watchdog webhooks_due".split(
+    "adopt append_logs ask_breaker be_present heartbeat claim claim_webhooks complete demand expire fail listen load_artifacts load_checkpoints load_children look_for_signal machine_arrived machine_leaves next_due now progress recover recover_absent register_breaker register_limit register_pipeline release save_artifact save_checkpoint save_checkpoints save_place schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal tell_breaker tend_schedules unlisten use_limit watchdog webhooks_due".split(
       " ",
     ),
   reader:
@@ -159,7 +159,7 @@ describe("S43: through the client", () => {
     const lease = { job: job_id, epoch, lease: lease_id };
     const fence = [job_id, epoch, lease_id];
     const worker = clients.worker;
-    await worker.query("select stillwake.beat(array[$1]::uuid[], array[$2]::bigint[], array[$3]::uuid[])", fence);
+    await worker.query("select stillwake.heartbeat(array[$1]::uuid[], array[$2]::bigint[], array[$3]::uuid[])", fence);
     await worker.query("select stillwake.save_checkpoints($1)", [
       JSON.stringify([{ ...lease, step: "one", output: 1 }]),
     ]);

@@ -4,7 +4,7 @@ import { randomBytes, randomUUID } from "node:crypto";
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { writeCursor } from "../../src/client/pagination.ts";
-import { Reading } from "../../src/client/reader.ts";
+import { Reader } from "../../src/client/reader.ts";
 import { Database } from "../../src/db/database.ts";
 import { migrate } from "../../src/db/migrate.ts";
 import { scopedTo } from "../../src/db/tenant-database.ts";
@@ -259,7 +259,7 @@ describe("T59: the catalogue", () => {
 });
 
 describe("T59: reads of the library for a tenant", () => {
-  const readingOf = (tenant: string) => new Reading(scopedTo(app, tenant), undefined);
+  const readingOf = (tenant: string) => new Reader(scopedTo(app, tenant), undefined);
 
   it("are those of the whole, over that tenant's rows", async () => {
     const reading = readingOf(globex);
@@ -362,7 +362,7 @@ describe("T59: reads of the library for a tenant", () => {
       acme.toUpperCase(),
       ` ${acme}`,
     ]) {
-      expect((await new Reading(scopedTo(app, tenant), undefined).list()).jobs).toEqual([]);
+      expect((await new Reader(scopedTo(app, tenant), undefined).list()).jobs).toEqual([]);
     }
     expect(() => scopedTo(app, "")).toThrow(InvalidInput);
     expect(() => scopedTo(app, undefined as never)).toThrow(InvalidInput);
@@ -386,7 +386,7 @@ describe("T59: reads of the library for a tenant", () => {
     });
     const readings = [ours, theirs].map((rows) => ({
       rows,
-      reading: new Reading(scopedTo(shared, rows.tenant), undefined),
+      reading: new Reader(scopedTo(shared, rows.tenant), undefined),
     }));
     let foreign = 0;
     const rounds = Array.from({ length: 60 }, async (_, round) => {
@@ -415,11 +415,11 @@ describe("T59: reads of the library for a tenant", () => {
     await using reader = Object.assign(new Database({ url: logins.reader.url }), {
       [Symbol.asyncDispose]: () => reader.close(),
     });
-    await expect(new Reading(scopedTo(reader, globex), undefined).list()).rejects.toMatchObject({
+    await expect(new Reader(scopedTo(reader, globex), undefined).list()).rejects.toMatchObject({
       code: "TENANT_WALL_MISSING",
       remedy: expect.stringContaining("stillwake_app"),
     });
-    expect((await new Reading(reader, undefined).list({ limit: 200 })).jobs.length).toBeGreaterThan(ours.ids.length);
+    expect((await new Reader(reader, undefined).list({ limit: 200 })).jobs.length).toBeGreaterThan(ours.ids.length);
   });
 
   it("stand where the owner is no superuser, in a schema of another name", async () => {
@@ -432,9 +432,9 @@ describe("T59: reads of the library for a tenant", () => {
     try {
       await own.query(`select ${schema}.register_pipeline('report')`);
       for (const tenant of [acme, globex]) await own.query(`select ${schema}.enqueue('report', '1', $1)`, [{ tenant }]);
-      const { jobs } = await new Reading(scopedTo(own, globex), undefined).list();
+      const { jobs } = await new Reader(scopedTo(own, globex), undefined).list();
       expect(jobs.map(({ tenant }) => tenant)).toEqual([globex]);
-      expect((await new Reading(own, undefined).list()).jobs).toHaveLength(2);
+      expect((await new Reader(own, undefined).list()).jobs).toHaveLength(2);
     } finally {
       await own.close();
       for (const role of ["app", "worker", "reader", "tenant"].map((one) => `${schema}_${one}`)) {
@@ -459,7 +459,7 @@ describe("T59: reads of the library for a tenant", () => {
     await Promise.all(
       Array.from({ length: 40 }, async (_, round) => {
         const rows = round % 2 ? ours : theirs;
-        const { jobs } = await new Reading(scopedTo(pooled, rows.tenant), undefined).list({ limit: 200 });
+        const { jobs } = await new Reader(scopedTo(pooled, rows.tenant), undefined).list({ limit: 200 });
         expect(jobs.map(({ id }) => id).sort()).toEqual([...rows.ids].sort());
         const [left] = await pooled.query<{ tenant: string | null }>(
           "select nullif(current_setting('stillwake.tenant', true), '') as tenant",
@@ -479,7 +479,7 @@ describe("T59: reads of the library for a tenant", () => {
     const { rows } = await owner.query(
       "select count(*)::integer as count from pg_inherits where inhparent = 'stillwake.ended_jobs'::regclass",
     );
-    const cost = async (reading: Reading) => {
+    const cost = async (reading: Reader) => {
       const times: number[] = [];
       for (let round = 0; round < 12; round++) {
         const began = performance.now();
@@ -488,7 +488,7 @@ describe("T59: reads of the library for a tenant", () => {
       }
       return times.sort((a, b) => a - b)[5]!;
     };
-    const whole = await cost(new Reading(app, undefined));
+    const whole = await cost(new Reader(app, undefined));
     const tenant = await cost(readingOf(globex));
     recordFigure(
       "rows: 1,000 lines for a tenant",

@@ -40,7 +40,7 @@ async function stored(id: string): Promise<Record<string, unknown>> {
 
 /** One job of a pipeline with these paths sealed, seen to its end by a worker with these options. */
 async function run(input: Record<string, unknown>, sealed: string[], options: Partial<WorkerOptions> = keys) {
-  const contract = pipeline(name(), { sealed, retry: { attempts: 2, first: "1ms" } });
+  const contract = pipeline(name(), { sealed, retry: { attempts: 2, initial: "1ms" } });
   const seen: unknown[] = [];
   const { id } = await client(keys.sealKeys).enqueue(contract, input);
   await start([implement(contract, (_, given) => void seen.push(given))], options);

@@ -385,7 +385,7 @@ describe("the numbers for Prometheus", () => {
         `stillwake_machines{pool="${pool}",state="idle"} 0`,
         `stillwake_pool_wanted{pool="${pool}"} 2`,
         `stillwake_pool_trouble{pool="${pool}",code="PROVIDER_RATE"} 1`,
-        `stillwake_pool_vain_machines{pool="${pool}"} 1`,
+        `stillwake_pool_wasted_starts{pool="${pool}"} 1`,
         `stillwake_machines_started_5m{pool="${pool}"} 3`,
         `stillwake_machines_ended_5m{pool="${pool}",well="false"} 1`,
       ]),

@@ -20,15 +20,18 @@ describe("the pages", () => {
   it("say what keeps machines from starting, and of what somebody has to mend so in red", () => {
     const machines = {} as NonNullable<Parameters<typeof heldBack>[0]["machines"]>;
     const trouble = { code: "PROVIDER_AUTH", message: "No", remedy: "Make one", since: null, until: null };
-    expect(heldBack({ name: "scan", machines: null, trouble, vain: 9 })).toBeUndefined();
-    expect(heldBack({ name: "scan", machines, trouble: null, vain: 2 })).toBeUndefined();
-    expect(heldBack({ name: "scan", machines, trouble, vain: 0 })).toMatchObject({ tone: "bad", why: "No: Make one" });
+    expect(heldBack({ name: "scan", machines: null, trouble, wastedStarts: 9 })).toBeUndefined();
+    expect(heldBack({ name: "scan", machines, trouble: null, wastedStarts: 2 })).toBeUndefined();
+    expect(heldBack({ name: "scan", machines, trouble, wastedStarts: 0 })).toMatchObject({
+      tone: "bad",
+      why: "No: Make one",
+    });
     const rate = { ...trouble, code: "PROVIDER_RATE", message: "Wait. Make one" };
-    expect(heldBack({ name: "scan", machines, trouble: rate, vain: 0 })).toMatchObject({
+    expect(heldBack({ name: "scan", machines, trouble: rate, wastedStarts: 0 })).toMatchObject({
       tone: "amber",
       why: rate.message,
     });
-    expect(heldBack({ name: "scan", machines, trouble: null, vain: 3 })).toMatchObject({
+    expect(heldBack({ name: "scan", machines, trouble: null, wastedStarts: 3 })).toMatchObject({
       tone: "bad",
       what: expect.stringMatching(/last 3/),
       why: expect.stringMatching(/how they ended.*stillwake resume --pool scan/),
@@ -37,13 +40,21 @@ describe("the pages", () => {
 
   it("look by the second while a machine starts or should, not while it is kept from it", () => {
     const of = (now: number, starting: number) => ({ now, starting }) as Parameters<typeof isStarting>[0]["machines"];
-    const pool = { name: "scan", paused: null, claimable: 1, wanted: 1, machines: of(0, 0), trouble: null, vain: 0 };
+    const pool = {
+      name: "scan",
+      paused: null,
+      claimable: 1,
+      wanted: 1,
+      machines: of(0, 0),
+      trouble: null,
+      wastedStarts: 0,
+    };
     expect(isStarting(pool)).toBe(true);
     expect(isStarting({ ...pool, machines: null })).toBe(false);
     expect(isStarting({ ...pool, machines: of(1, 0) })).toBe(false);
     expect(isStarting({ ...pool, claimable: 0, machines: of(1, 1) })).toBe(true);
     expect(isStarting({ ...pool, paused: { at: "2026-05-04T12:00:00Z", by: null, reason: null } })).toBe(false);
-    expect(isStarting({ ...pool, vain: 3 })).toBe(false);
+    expect(isStarting({ ...pool, wastedStarts: 3 })).toBe(false);
   });
 
   it("want attention for a pool whose machines do not start, once there was time for it", () => {

@@ -1,4 +1,4 @@
-// The timeline of a job page as numbers: what lies where, what was kept, what was in vain; and the figures beside it. Drawing it is for the browser's tests.
+// The timeline of a job page as numbers: what lies where, what was kept, what was in wastedStarts; and the figures beside it. Drawing it is for the browser's tests.
 import { describe, expect, it } from "vitest";
 import { waitedToStart } from "../../web/src/pages/job/waited.ts";
 import { readCap } from "../../web/src/pages/pools/cap.ts";
@@ -192,7 +192,7 @@ describe("the timeline of a job", () => {
     expect(row("pictures")).toMatchObject({ state: "skipped", pieces: [], tookMs: null });
   });
 
-  it("does not call the part of a list in vain that was done before a worker was lost", () => {
+  it("does not call the part of a list in wastedStarts that was done before a worker was lost", () => {
     const lines = [line("miles", 1, 2), line("miles", 1, 18), line("miles", 2, 22), line("miles", 2, 38)];
     const attempts = [attempt(1, 0, 20, "lost"), attempt(2, 21, null)];
     const half = drawn({ attempts, kept: [step("miles", 2, 5, 38)], open: new Set(["miles"]), lines });
@@ -305,7 +305,7 @@ describe("the axis", () => {
 });
 
 describe("what a job cost", () => {
-  it("is the time of all attempts, and in vain what was done after the last result that was kept", () => {
+  it("is the time of all attempts, and in wastedStarts what was done after the last result that was kept", () => {
     const attempts = [attempt(1, 0, 30, "lost"), attempt(2, 40, 50, "slept"), attempt(3, 60, null)];
     const kept = [step("clone", 1, 0, 12), step("scan", 2, 41, 49)];
     expect(costOf(attempts, kept, START + 65_000)).toEqual({ workedMs: 45_000, vainMs: 18_000 });

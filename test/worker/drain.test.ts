@@ -78,7 +78,7 @@ describe("SIGTERM", () => {
   });
 
   it("past the limit tells the job to stop and hands it back: no attempt is charged and kept steps are not run again", async () => {
-    const { process, enqueue, pool } = await worker(["--drain-limit", "100ms"]);
+    const { process, enqueue, pool } = await worker(["--drain-timeout", "100ms"]);
     const id = await enqueue([
       { name: "one", act: "nothing" },
       { name: "two", act: "gate", gate: "after-the-drain" },
@@ -107,7 +107,7 @@ describe("SIGTERM", () => {
   });
 
   it("past the limit kills a job that does not listen, and hands it back all the same", async () => {
-    const { process, enqueue } = await worker(["--drain-limit", "100ms"]);
+    const { process, enqueue } = await worker(["--drain-timeout", "100ms"]);
     const deaf = await enqueue([{ name: "deaf", act: "hang" }]);
     const busy = await enqueue([{ name: "busy", act: "block", ms: 60_000 }]);
     await stepOf(deaf, "deaf");
@@ -121,7 +121,7 @@ describe("SIGTERM", () => {
   });
 
   it("a second signal hurries; SIGINT and SIGHUP are the same", async () => {
-    const { process, enqueue } = await worker(["--drain-limit", "10m"]);
+    const { process, enqueue } = await worker(["--drain-timeout", "10m"]);
     const id = await enqueue([{ name: "long", act: "gate", gate: "never" }]);
     await stepOf(id, "long");
     process.signal("SIGINT");
@@ -142,7 +142,7 @@ describe("SIGTERM", () => {
 
   it("leaves no process behind: no runner, no command, no daemon of one", async () => {
     const name = `tidy-${process.pid}`;
-    const { process: one, enqueue } = await worker(["--drain-limit", "1ms", "--name", name]);
+    const { process: one, enqueue } = await worker(["--drain-timeout", "1ms", "--name", name]);
     const script = "trap '' TERM; setsid sleep 1000 & sleep 1000 & echo started; sleep 1000";
     const id = await enqueue([{ name: "tree", act: "exec", command: "sh", args: ["-c", script] }]);
     await waitFor(async () => (await readLogs(id)).some(({ message }) => message === "started"));

@@ -1,4 +1,4 @@
-// Signs of life. The keeper beats, whatever its runners are busy with; what it does not put up with is a runner that shows nothing at all.
+// Signs of life. The keeper heartbeats, whatever its runners are busy with; what it does not put up with is a runner that shows nothing at all.
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, type Stillwake } from "../../src/index.ts";

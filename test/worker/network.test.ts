@@ -150,7 +150,7 @@ async function throughHole(hole: Hole): Promise<Result> {
 }
 
 describe("the flows of a worker are forgotten by a firewall", () => {
-  it("T15: a beat that nobody answers goes over a fresh connection before the lease is over", async () => {
+  it("T15: a heartbeat that nobody answers goes over a fresh connection before the lease is over", async () => {
     await using proxy = await faultProxy(database.url);
     let finish: () => void = () => {};
     const until = new Promise<void>((resolve) => {
@@ -170,14 +170,14 @@ describe("the flows of a worker are forgotten by a firewall", () => {
     worker.worker.poke();
     await worker.hears("attempt.started");
     const rival = await ownWorker({ url: database.url, name: "held-rival", poll: "100ms", ...options });
-    await worker.hears("beat");
+    await worker.hears("heartbeat");
     const frozen = performance.now();
     proxy.freeze();
     // Longer than the lease, over new connections.
-    await worker.hears("beat", { after: frozen, times: 4, timeout: 25_000 });
+    await worker.hears("heartbeat", { after: frozen, times: 4, timeout: 25_000 });
     recordFigure(
-      "T15: a beat gets through after the flows were forgotten",
-      worker.of("beat").find(({ at }) => at > frozen)!.at - frozen,
+      "T15: a heartbeat gets through after the flows were forgotten",
+      worker.of("heartbeat").find(({ at }) => at > frozen)!.at - frozen,
       "ms",
       "lease 3 s",
     );
@@ -193,7 +193,7 @@ describe("the flows of a worker are forgotten by a firewall", () => {
   }, async () => {
     // One after the other: a worker that sees the lease of another watches it, and is not silent.
     await lateClaim();
-    await lateBeat();
+    await lateHeartbeat();
   });
 });
 
@@ -238,8 +238,8 @@ async function lateClaim(): Promise<void> {
   await worker.worker.stop();
 }
 
-/** A beat is on the way when the flows are forgotten. It names the session of then; when it arrives that session is gone. */
-async function lateBeat(): Promise<void> {
+/** A heartbeat is on the way when the flows are forgotten. It names the session of then; when it arrives that session is gone. */
+async function lateHeartbeat(): Promise<void> {
   await using proxy = await faultProxy(database.url);
   let finish: () => void = () => {};
   const until = new Promise<void>((resolve) => {
@@ -254,16 +254,16 @@ async function lateBeat(): Promise<void> {
   const { id } = await stillwake.enqueue("long", {});
   await worker.hears("attempt.started");
   const rival = await ownWorker({ url: database.url, name: "long-rival", ...options });
-  await worker.hears("beat");
+  await worker.hears("heartbeat");
   const frozen = performance.now();
   proxy.freeze();
-  const slow = await worker.hears("beat", { after: frozen });
-  expect(slow.tookMs, "the beat was not on a forgotten flow").toBeGreaterThan(1_000);
+  const slow = await worker.hears("heartbeat", { after: frozen });
+  expect(slow.tookMs, "the heartbeat was not on a forgotten flow").toBeGreaterThan(1_000);
   await worker.hears("push.ready", { after: frozen, timeout: 30_000 });
-  await worker.hears("beat", { after: frozen, times: 2, timeout: 30_000 });
+  await worker.hears("heartbeat", { after: frozen, times: 2, timeout: 30_000 });
   const thawed = performance.now();
   proxy.thaw();
-  await worker.hears("beat", { after: thawed, times: 2, timeout: 30_000 });
+  await worker.hears("heartbeat", { after: thawed, times: 2, timeout: 30_000 });
   finish();
   const job = await stillwake.wait(id, { timeout: "20s" });
   expect(rival.of("recovered"), "a worker that lives was taken for dead").toEqual([]);

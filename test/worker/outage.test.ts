@@ -227,7 +227,7 @@ describe("the database stays away for long", () => {
     proxy.mode = "pass";
     await Promise.all(workers.map(({ own }) => own.hears("database.back")));
     const after = performance.now();
-    await Promise.all(workers.map(({ own }) => own.hears("beat", { after })));
+    await Promise.all(workers.map(({ own }) => own.hears("heartbeat", { after })));
     for (const { finish } of workers) finish();
     const jobs = await Promise.all(workers.map(({ id }) => stillwake.wait(id, { timeout: "20s" })));
     expect(jobs.map(({ attempt, crashes }) => ({ attempt, crashes }))).toEqual(
@@ -265,7 +265,7 @@ describe("the database stays away for long", () => {
     await rival.hears("claim.empty", { after: performance.now(), times: 20 });
     slow.mode = "pass";
     await holder.hears("database.back");
-    await holder.hears("beat", { after: holder.of("database.back")[0]!.at });
+    await holder.hears("heartbeat", { after: holder.of("database.back")[0]!.at });
     finish();
     expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ attempt: 1, crashes: 0, worker: "slow" });
     expect(rival.of("recovered")).toEqual([]);

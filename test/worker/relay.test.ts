@@ -33,7 +33,7 @@ beforeAll(async () => {
 afterAll(() => client.end());
 
 const slow = (pipelineName: string) =>
-  implement(pipeline<{ count: number }>(pipelineName, { retry: { first: "1ms", most: "1ms" } }), (job, { count }) =>
+  implement(pipeline<{ count: number }>(pipelineName, { retry: { initial: "1ms", max: "1ms" } }), (job, { count }) =>
     job.each(
       "items",
       Array.from({ length: count }, (_, n) => n),
@@ -136,7 +136,7 @@ describe("a relay", () => {
   });
 
   it("charges work that does not fit into its time and has kept nothing, so that it ends", async () => {
-    const long = pipeline(name(), { retry: { attempts: 2, first: "1ms", most: "1ms" } });
+    const long = pipeline(name(), { retry: { attempts: 2, initial: "1ms", max: "1ms" } });
     const handler = make([
       implement(long, (job) => job.step("long", () => new Promise((done) => setTimeout(done, 3000)))),
     ]);

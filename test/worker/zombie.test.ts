@@ -105,7 +105,7 @@ describe("a worker that wakes up after its lease", () => {
         });
 
       const refused = await refusedWrites(zombie);
-      expect(Object.keys(refused).sort()).toEqual(["append_logs", "beat", "save_checkpoints", "settle"]);
+      expect(Object.keys(refused).sort()).toEqual(["append_logs", "heartbeat", "save_checkpoints", "settle"]);
       const lines = zombie.lines.filter(({ event }) => event === "write.refused");
       expect(lines).toHaveLength(Object.values(refused).reduce((sum, count) => sum + count, 0));
       expect(successor.lines.filter(({ event }) => event === "write.refused")).toEqual([]);
@@ -144,7 +144,7 @@ describe("a worker that wakes up after its lease", () => {
   }, 600_000);
 
   it("T11: goes on as if nothing had been when nobody has taken its job meanwhile", async () => {
-    // It looks for work more often than it beats, so that the first thing it does when it wakes may be to look for leases that have run out.
+    // It looks for work more often than it heartbeats, so that the first thing it does when it wakes may be to look for leases that have run out.
     const config = path.join(os.tmpdir(), `stillwake-eager-${process.pid}.config.mjs`);
     fs.writeFileSync(config, 'export default { poll: "100ms", pollWithHints: "100ms" };');
     onTestFinished(() => fs.rmSync(config, { force: true }));

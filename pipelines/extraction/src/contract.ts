@@ -67,8 +67,8 @@ export const extraction = pipeline("extraction", {
   retry: {
     attempts: ATTEMPTS,
     crashes: ATTEMPTS,
-    first: "5s",
-    most: "2m",
+    initial: "5s",
+    max: "2m",
     exhausted: "Extraction failed after {attempts} attempts (machine crash or timeout)",
   },
   // More than the time limits of its steps together, an hour one after the other: a step that is slow is told as what it is.

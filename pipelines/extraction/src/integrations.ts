@@ -17,7 +17,7 @@ export interface Integration {
 
 const SHOWN = `id, provider, name, created_at as "createdAt"`;
 /** So many projects are named to whoever would take their integration away. */
-const MOST_NAMED = 3;
+const MAX_NAMED = 3;
 
 export async function createIntegration(
   pool: pg.Pool,
@@ -82,7 +82,7 @@ export async function deleteIntegration(tx: pg.PoolClient, organization: string,
   if (rowCount === 0) throw notFound("integration");
   const { rows } = await tx.query(
     `select p.name, count(*) over ()::integer as number from extraction.repositories r join extraction.projects p on p.id = r.project_id
-     where r.integration_id = $1 order by p.name, p.id limit ${MOST_NAMED}`,
+     where r.integration_id = $1 order by p.name, p.id limit ${MAX_NAMED}`,
     [id],
   );
   if (rows.length > 0) throw inUse(rows);

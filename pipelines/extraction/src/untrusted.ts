@@ -1,6 +1,6 @@
 // Reading what others wrote: reports of tools, advisories, feeds. A value is what it should be or it is nothing, and lists and texts have an end.
 
-const LONGEST_PURL = 2000;
+const MAX_PURL = 2000;
 
 export type Fields = Record<string, unknown>;
 
@@ -37,9 +37,8 @@ export function textOf(value: unknown, longest: number): string | undefined {
 
 /** A package URL is part of a key, and a key of a B-tree has at most 2,704 bytes. One that would have to be cut names another package, so it is none. */
 export function packageUrlOf(value: unknown): string | undefined {
-  if (typeof value !== "string" || !value.startsWith("pkg:") || Buffer.byteLength(value) > LONGEST_PURL)
-    return undefined;
-  return textOf(value, LONGEST_PURL) === value ? value : undefined;
+  if (typeof value !== "string" || !value.startsWith("pkg:") || Buffer.byteLength(value) > MAX_PURL) return undefined;
+  return textOf(value, MAX_PURL) === value ? value : undefined;
 }
 
 /** Text on one line, cut with a sign that it was. */

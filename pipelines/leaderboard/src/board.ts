@@ -122,7 +122,7 @@ export async function readBudgets(stillwake: Stillwake): Promise<{ search: Budge
   const limits = await stillwake.flow.limits();
   const budgetOf = (name: string): Budget => {
     const state = limits.find((one) => one.name === name);
-    const told = state?.told && state.told.resetAt > new Date() ? state.told : null;
+    const told = state?.reported && state.reported.resetAt > new Date() ? state.reported : null;
     return {
       remaining: told?.remaining ?? null,
       limit: told?.max ?? null,

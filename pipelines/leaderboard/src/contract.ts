@@ -30,8 +30,8 @@ export const commits = pipeline("leaderboard-commits", {
   pool: "commits",
   retry: {
     attempts: 3,
-    first: "5s",
-    most: "2m",
+    initial: "5s",
+    max: "2m",
     exhausted: "Reading the commits failed after {attempts} attempts (machine crash or timeout)",
   },
   timeout: "2h",
@@ -51,8 +51,8 @@ export const users = pipeline("leaderboard-users", {
   needs: [searches, github],
   retry: {
     attempts: 5,
-    first: "30s",
-    most: "15m",
+    initial: "30s",
+    max: "15m",
     exhausted: "Looking up contributors failed after {attempts} attempts (machine crash or timeout)",
   },
   timeout: "1h",

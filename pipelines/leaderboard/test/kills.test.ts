@@ -91,7 +91,7 @@ it(`${RUNS} repositories are completed once each, whoever dies`, { timeout: RUNS
   // More crashes than the contracts allow, and no pauses: neither is what is tested.
   await pool.query(
     `create function public.patient() returns trigger language plpgsql as
-       'begin new.crash_limit := 100; new.backoff_first := ''10 ms''; new.backoff_most := ''20 ms''; return new; end';
+       'begin new.crash_limit := 100; new.backoff_initial := ''10 ms''; new.backoff_max := ''20 ms''; return new; end';
      create trigger patient before insert or update on stillwake.pipelines for each row execute function public.patient()`,
   );
   await start("commits");

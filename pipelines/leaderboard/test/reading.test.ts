@@ -26,7 +26,7 @@ async function counts(id: string): Promise<Record<string, number>> {
 async function read(repository: string, { refresh = false, env = {} }: { refresh?: boolean; env?: Env } = {}) {
   const worker = place.worker("commits", { env });
   await worker.start();
-  await pool.query("update stillwake.pipelines set backoff_first = '10ms', backoff_most = '20ms'");
+  await pool.query("update stillwake.pipelines set backoff_initial = '10ms', backoff_max = '20ms'");
   try {
     const { id, reading } = await place.ask(repository, refresh);
     return { id, ...(await place.ended(reading)) };

@@ -36,7 +36,7 @@ async function working<T>(work: () => Promise<T>, options: Parameters<typeof pla
   const worker = place.worker("users", { ...options, env: { LEADERBOARD_GITHUB_TOKEN: TOKEN, ...options.env } });
   await worker.start();
   // Its pauses are not what is tested, and take their time.
-  await pool.query("update stillwake.pipelines set backoff_first = '10ms', backoff_most = '20ms'");
+  await pool.query("update stillwake.pipelines set backoff_initial = '10ms', backoff_max = '20ms'");
   try {
     return await work();
   } finally {

@@ -82,7 +82,7 @@ exception when invalid_datetime_format or datetime_field_overflow or invalid_par
 end
 $$;
 
-create or replace function stillwake.read_integer(p_options jsonb, p_field text, p_least integer, p_most integer) returns integer
+create or replace function stillwake.read_integer(p_options jsonb, p_field text, p_least integer, p_max integer) returns integer
 language plpgsql immutable as $$
 declare
   v_value jsonb := p_options -> p_field;
@@ -90,8 +90,8 @@ begin
   if v_value is null or v_value = 'null' then
     return null;
   end if;
-  if jsonb_typeof(v_value) <> 'number' or v_value::numeric % 1 <> 0 or v_value::numeric not between p_least and p_most then
-    perform stillwake.refuse('SW001', format('%s must be a whole number from %s to %s, not %s', p_field, p_least, p_most, v_value), p_field, 'Choose a value within that range.');
+  if jsonb_typeof(v_value) <> 'number' or v_value::numeric % 1 <> 0 or v_value::numeric not between p_least and p_max then
+    perform stillwake.refuse('SW001', format('%s must be a whole number from %s to %s, not %s', p_field, p_least, p_max, v_value), p_field, 'Choose a value within that range.');
   end if;
   return v_value::integer;
 end

@@ -4,30 +4,30 @@
 -- Jobs of pipelines that name it in `breakers` are not started while it is open: their gate is shut (lanes.sql) and the view shows them as
 -- paused, with the reason and the time, without a row having been touched. Others find out when they ask, and are set aside one by one.
 
--- Makes a breaker known or changes its settings: failures (5), pause (30 s), growth (2), most (15 min). Raises SW001.
+-- Makes a breaker known or changes its settings: failures (5), pause (30 s), growth (2), max (15 min). Raises SW001.
 create or replace function stillwake.register_breaker(p_name text, p_settings jsonb default '{}') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_old    stillwake.breakers;
   v_first  interval := coalesce(stillwake.read_duration(p_settings, 'pause'), '30 seconds');
-  v_most   interval := coalesce(stillwake.read_duration(p_settings, 'most'), greatest(v_first, interval '15 minutes'));
+  v_max   interval := coalesce(stillwake.read_duration(p_settings, 'max'), greatest(v_first, interval '15 minutes'));
   v_times  integer := coalesce(stillwake.read_integer(p_settings, 'failures', 1, 1000000), 5);
   v_growth real := coalesce((p_settings ->> 'growth')::real, 2);
 begin
-  perform stillwake.check_options(p_settings, array['failures', 'pause', 'growth', 'most']);
+  perform stillwake.check_options(p_settings, array['failures', 'pause', 'growth', 'max']);
   if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
     perform stillwake.refuse('SW001', format('"%s" cannot name a breaker', coalesce(p_name, 'null')), 'breaker',
       'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
-  elsif v_first < '10 milliseconds' or v_most < v_first or v_growth not between 1 and 100 then
-    perform stillwake.refuse('SW001', format('Breaker "%s" has a pause of %s, growth %s, at most %s', p_name, v_first, v_growth, v_most), 'pause',
-      'The pause is at least 10 ms, growth from 1 to 100, most not shorter than the pause.');
+  elsif v_first < '10 milliseconds' or v_max < v_first or v_growth not between 1 and 100 then
+    perform stillwake.refuse('SW001', format('Breaker "%s" has a pause of %s, growth %s, at most %s', p_name, v_first, v_growth, v_max), 'pause',
+      'The pause is at least 10 ms, growth from 1 to 100, max not shorter than the pause.');
   end if;
   select * into v_old from stillwake.breakers where name = p_name;
-  if (v_old.name, v_old.threshold, v_old.pause_first, v_old.growth, v_old.pause_most) is not distinct from (p_name, v_times, v_first, v_growth, v_most) then
+  if (v_old.name, v_old.threshold, v_old.pause_initial, v_old.growth, v_old.pause_max) is not distinct from (p_name, v_times, v_first, v_growth, v_max) then
     return;
   end if;
-  insert into stillwake.breakers (name, threshold, pause_first, growth, pause_most) values (p_name, v_times, v_first, v_growth, v_most)
-  on conflict (name) do update set threshold = excluded.threshold, pause_first = excluded.pause_first, growth = excluded.growth, pause_most = excluded.pause_most,
+  insert into stillwake.breakers (name, threshold, pause_initial, growth, pause_max) values (p_name, v_times, v_first, v_growth, v_max)
+  on conflict (name) do update set threshold = excluded.threshold, pause_initial = excluded.pause_initial, growth = excluded.growth, pause_max = excluded.pause_max,
     updated_at = stillwake.now();
 end
 $$;
@@ -60,7 +60,7 @@ begin
     return next;
     return;
   elsif v_breaker.resume_at > v_now or stillwake.is_probing(v_breaker) then
-    resume_at := greatest(v_breaker.resume_at, v_now + interval '1 second', case when v_breaker.resume_at <= v_now then v_now + v_breaker.pause_first end);
+    resume_at := greatest(v_breaker.resume_at, v_now + interval '1 second', case when v_breaker.resume_at <= v_now then v_now + v_breaker.pause_initial end);
     reason := stillwake.breaker_words(v_breaker);
     return next;
     return;
@@ -104,12 +104,12 @@ begin
     v_breaker.failures := v_breaker.failures + 1;
     if v_breaker.failures >= v_breaker.threshold then
       v_breaker.opened_at := v_now;
-      v_breaker.resume_at := v_now + v_breaker.pause_first;
+      v_breaker.resume_at := v_now + v_breaker.pause_initial;
     end if;
     v_breaker.reason := left(p_reason, 1000);
   elsif (v_breaker.probe_job, v_breaker.probe_lease) = (p_job, p_lease) then
     v_breaker.probes := v_breaker.probes + 1;
-    v_breaker.resume_at := greatest(v_breaker.resume_at, v_now + least(v_breaker.pause_first * power(v_breaker.growth::double precision, least(v_breaker.probes, 60)), v_breaker.pause_most));
+    v_breaker.resume_at := greatest(v_breaker.resume_at, v_now + least(v_breaker.pause_initial * power(v_breaker.growth::double precision, least(v_breaker.probes, 60)), v_breaker.pause_max));
     v_breaker.probe_job := null;
     v_breaker.probe_lease := null;
     v_breaker.reason := left(p_reason, 1000);

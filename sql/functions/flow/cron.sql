@@ -38,7 +38,7 @@ begin
 end
 $$;
 
-create or replace function stillwake.read_cron_field(p_cron text, p_field text, p_text text, p_least integer, p_most integer, p_names text[] default '{}') returns integer[]
+create or replace function stillwake.read_cron_field(p_cron text, p_field text, p_text text, p_least integer, p_max integer, p_names text[] default '{}') returns integer[]
 language plpgsql immutable as $$
 declare
   v_part   text;
@@ -53,12 +53,12 @@ begin
   foreach v_part in array string_to_array(p_text, ',') loop
     v_why := null;
     v_match := regexp_match(v_part, '^(\*|[a-z0-9]+)(?:-([a-z0-9]+))?(?:/([0-9]{1,9}))?$');
-    v_low := case when v_match[1] = '*' then p_least else stillwake.read_cron_value(v_match[1], p_least, p_most, p_names) end;
+    v_low := case when v_match[1] = '*' then p_least else stillwake.read_cron_value(v_match[1], p_least, p_max, p_names) end;
     -- To Sunday is to the end of the week.
-    v_high := case when v_match[1] = '*' then p_most when v_match[2] is null then v_low when p_most = 7 and v_match[2] in ('sun', '0') and v_low > 0 then 7
-      else stillwake.read_cron_value(v_match[2], p_least, p_most, p_names) end;
+    v_high := case when v_match[1] = '*' then p_max when v_match[2] is null then v_low when p_max = 7 and v_match[2] in ('sun', '0') and v_low > 0 then 7
+      else stillwake.read_cron_value(v_match[2], p_least, p_max, p_names) end;
     v_step := coalesce(v_match[3]::integer, 1);
-    v_remedy := format('Use *, values from %s to %s%s, ranges such as %s-%s, steps such as */2, and lists of them.', p_least, p_most,
+    v_remedy := format('Use *, values from %s to %s%s, ranges such as %s-%s, steps such as */2, and lists of them.', p_least, p_max,
       case when p_names <> '{}' then format(' or %s to %s', p_names[1], p_names[cardinality(p_names)]) end, p_least, p_least + 4);
     if v_part ~ '#|^[0-9]*[lw]+(-[0-9]+)?$|^[a-z]{3}l$' then
       v_why := 'L, W and # are not known';
@@ -71,13 +71,13 @@ begin
     elsif v_match[1] = '*' and v_match[2] is not null then
       v_why := format('"%s" is a range from everything', v_part);
     elsif v_low is null or v_high is null then
-      v_why := format('"%s" is not within %s to %s', v_part, p_least, p_most);
+      v_why := format('"%s" is not within %s to %s', v_part, p_least, p_max);
     elsif v_low > v_high then
       v_why := format('"%s" runs backwards', v_part);
-      v_remedy := format('Write two ranges: %s-%s,%s-%s.', v_match[1], p_most, p_least, v_match[2]);
+      v_remedy := format('Write two ranges: %s-%s,%s-%s.', v_match[1], p_max, p_least, v_match[2]);
     elsif v_match[3] is not null and v_match[1] <> '*' and v_match[2] is null then
       v_why := format('"%s" has a step but no range', v_part);
-      v_remedy := format('Write %s-%s/%s.', v_match[1], p_most, v_match[3]);
+      v_remedy := format('Write %s-%s/%s.', v_match[1], p_max, v_match[3]);
     elsif v_step not between 1 and greatest(v_high - v_low, 1) then
       v_why := format('the step of "%s" is not within 1 to %s', v_part, greatest(v_high - v_low, 1));
       v_remedy := 'A step counts within the field and begins anew with it: an interval that does not fit into one cannot be written as cron.';
@@ -90,15 +90,15 @@ begin
   if cardinality(v_values) = 0 then
     perform stillwake.refuse('SW001', format('The %s of cron "%s" is empty', p_field, p_cron), 'cron', 'Write * for every one.');
   end if;
-  return array(select distinct case when p_most = 7 then v % 7 else v end from unnest(v_values) v order by 1);
+  return array(select distinct case when p_max = 7 then v % 7 else v end from unnest(v_values) v order by 1);
 end
 $$;
 
 -- Null for what is no value.
-create or replace function stillwake.read_cron_value(p_text text, p_least integer, p_most integer, p_names text[]) returns integer
+create or replace function stillwake.read_cron_value(p_text text, p_least integer, p_max integer, p_names text[]) returns integer
 language sql immutable as $$
   select v.value from (select case when p_text ~ '^[0-9]{1,4}$' then p_text::integer else array_position(p_names, p_text) - 1 + p_least end as value) v
-  where v.value between p_least and p_most
+  where v.value between p_least and p_max
 $$;
 
 -- The first day on which there are slots, from p_from on. Null when there is none in fifty years: Sunday 29 February is rarer than one in 28 years.

@@ -443,8 +443,8 @@ begin
 end
 $$;
 
--- demand() for a pool with lanes: what may start now, counted up to p_most. Along the line, if that goes; otherwise lane by lane.
-create or replace function stillwake.lanes_demand(p_pool text, p_most integer, out claimable integer, out oldest timestamptz)
+-- demand() for a pool with lanes: what may start now, counted up to p_max. Along the line, if that goes; otherwise lane by lane.
+create or replace function stillwake.lanes_demand(p_pool text, p_max integer, out claimable integer, out oldest timestamptz)
 language plpgsql stable set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
 declare
   v_now      timestamptz := stillwake.now();
@@ -463,25 +463,25 @@ begin
   claimable := 0;
   loop
     select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
-    exit when v_priority is null or claimable >= p_most;
+    exit when v_priority is null or claimable >= p_max;
     with line as materialized (
       select coalesce(split_part(j.lane, chr(31), 1), '') as name, j.pipeline, j.run_at, j.lease_id is null and (j.tenant is null or j.tenant <> all (v_held)) and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now) as free
-      from stillwake.live_jobs j where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now order by j.run_at, j.id limit p_most + 1000
+      from stillwake.live_jobs j where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now order by j.run_at, j.id limit p_max + 1000
     ), mine as (
       select l.name, least(count(*), (v_quotas ->> l.name)::integer) as jobs, min(l.run_at) as first
       from line l where l.free and l.name = case when l.pipeline = any (v_plain) then '' else l.pipeline end and (v_quotas ->> l.name)::integer is distinct from 0 group by l.name
     )
-    select coalesce(sum(s.jobs), 0), min(s.first), (select count(*) < p_most + 1000 from line),
+    select coalesce(sum(s.jobs), 0), min(s.first), (select count(*) < p_max + 1000 from line),
       v_quotas || coalesce(jsonb_object_agg(s.name, (v_quotas ->> s.name)::integer - s.jobs) filter (where v_quotas ->> s.name is not null), '{}')
     into v_count, v_first, v_all, v_left from mine s;
-    if v_all or claimable + v_count >= p_most then
-      claimable := least(p_most, claimable + v_count);
+    if v_all or claimable + v_count >= p_max then
+      claimable := least(p_max, claimable + v_count);
       oldest := least(oldest, v_first);
       v_quotas := v_left;
       continue;
     end if;
     v_at := '';
-    while claimable < p_most loop
+    while claimable < p_max loop
       select j.lane, j.run_at into v_lane, v_first from stillwake.live_jobs j
       where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) > (v_at, timestamptz 'infinity') order by j.lane, j.run_at, j.id limit 1;
       exit when not found;
@@ -493,7 +493,7 @@ begin
         where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) >= (v_lane, v_first) and (j.lane, j.run_at) <= (v_lane, v_now)
           and j.lease_id is null and j.pipeline = any (case when v_name = '' then v_plain else array[v_name] end)
           and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
-        order by j.lane, j.run_at, j.id limit least(p_most - claimable, (v_quotas ->> v_name)::integer)
+        order by j.lane, j.run_at, j.id limit least(p_max - claimable, (v_quotas ->> v_name)::integer)
       ) w;
       if v_quotas ->> v_name is not null then
         v_quotas := v_quotas || jsonb_build_object(v_name, (v_quotas ->> v_name)::integer - v_count);

@@ -100,11 +100,11 @@ $$;
 
 -- Every limit and what is free of it, for people.
 create or replace function stillwake.limit_budgets() returns table (
-  name text, max integer, period_ms numeric, concurrency integer, learn boolean, told_max integer, remaining integer, reset_at timestamptz, blocked_until timestamptz,
+  name text, max integer, period_ms numeric, concurrency integer, learn boolean, reported_max integer, remaining integer, reset_at timestamptz, blocked_until timestamptz,
   free integer, until timestamptz, reason text
 )
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-  select l.name, l.max, extract(epoch from l.period) * 1000, l.concurrency, l.learn, l.told_max, l.remaining, l.reset_at, l.blocked_until, b.free, b.until, b.reason
+  select l.name, l.max, extract(epoch from l.period) * 1000, l.concurrency, l.learn, l.reported_max, l.remaining, l.reset_at, l.blocked_until, b.free, b.until, b.reason
   from stillwake.limits l cross join lateral stillwake.budget(l) b
 $$;
 
@@ -202,7 +202,7 @@ begin
       delete from stillwake.limit_holds h where h.name = p_limit and not exists (select from stillwake.live_jobs j where j.id = h.job_id and j.lease_id = h.lease_id);
     end if;
   end if;
-  update stillwake.limits l set marks = v_limit.marks, counts = v_limit.counts, told_max = v_limit.told_max, remaining = v_limit.remaining, reset_at = v_limit.reset_at,
+  update stillwake.limits l set marks = v_limit.marks, counts = v_limit.counts, reported_max = v_limit.reported_max, remaining = v_limit.remaining, reset_at = v_limit.reset_at,
     turn_at = v_limit.turn_at, blocked_until = v_limit.blocked_until, updated_at = v_now
   where l.name = p_limit and (granted > 0 and v_limit.max is not null or p_told is not null or p_unused > 0);
   -- Half of the time is for the way to whom it calls. What was waited for here does not count.
@@ -227,7 +227,7 @@ declare
   v_reset timestamptz := case when p_told ->> 'reset_ms' is not null then
     p_now + least(greatest((p_told ->> 'reset_ms')::numeric, 100), 86400000) * interval '1 millisecond' end;
 begin
-  p_limit.told_max := coalesce(v_max, p_limit.told_max);
+  p_limit.reported_max := coalesce(v_max, p_limit.reported_max);
   if v_left is null then
     -- It tells nothing, so nothing is counted; asked again in a minute.
     if coalesce(p_limit.reset_at <= p_now, true) then

@@ -39,7 +39,7 @@ begin
 end
 $$;
 
--- Ends a waiting job at once; asks a running one to stop, which its worker learns with the next beat. So with all it has spawned. Answers the state of the job:
+-- Ends a waiting job at once; asks a running one to stop, which its worker learns with the next heartbeat. So with all it has spawned. Answers the state of the job:
 -- 'cancelled', 'running' (asked) or, when it had ended before, the state it ended in. Locks: lease, job. Raises SW004.
 create or replace function stillwake.cancel(p_id uuid, p_reason text default null, p_by text default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -241,7 +241,7 @@ create or replace function stillwake.resume_pool(p_pool text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   -- Machines are tried again at once, however the last ones fared: somebody says that it is mended.
-  update stillwake.pools set paused_at = null, paused_by = null, pause_reason = null, resume_at = null, vain = 0, vain_at = null, trouble = null where name = p_pool;
+  update stillwake.pools set paused_at = null, paused_by = null, pause_reason = null, resume_at = null, wasted_starts = 0, wasted_starts_at = null, trouble = null where name = p_pool;
   if not found then
     perform stillwake.refuse_unknown_pool(p_pool);
   end if;

@@ -1,7 +1,7 @@
 -- Pipelines become known, jobs come in. Called by the client, by psql, by any language.
 
 -- Makes a pipeline known or changes its settings; absent settings keep their value. Writes nothing when nothing changes.
--- Settings: pool, priority, max_attempts, crash_limit, backoff_first, backoff_most, keep_completed, keep_failed, keep_cancelled,
+-- Settings: pool, priority, max_attempts, crash_limit, backoff_initial, backoff_max, keep_completed, keep_failed, keep_cancelled,
 -- key_limit and on_conflict (see keys.sql), concurrency (jobs that may run at once on all workers; 0 for no cap), limits and breakers (arrays of
 -- names: what its jobs need before they start), ghosts (see the watchdog), sealed (paths of the
 -- input that are stored sealed; see sealed.sql), input_schema (JSON Schema, for forms and other programs; null for none), exhausted (what is said of a job
@@ -12,7 +12,7 @@ declare
   v_old stillwake.pipelines;
   v_new stillwake.pipelines;
 begin
-  perform stillwake.check_options(p_settings, array['pool', 'priority', 'max_attempts', 'crash_limit', 'backoff_first', 'backoff_most',
+  perform stillwake.check_options(p_settings, array['pool', 'priority', 'max_attempts', 'crash_limit', 'backoff_initial', 'backoff_max',
     'keep_completed', 'keep_failed', 'keep_cancelled', 'key_limit', 'on_conflict', 'concurrency', 'limits', 'breakers', 'ghosts', 'sealed', 'input_schema', 'exhausted']);
   if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
     perform stillwake.refuse('SW001', format('"%s" cannot name a pipeline', coalesce(p_name, 'null')), 'pipeline',
@@ -31,8 +31,8 @@ begin
   v_new.priority := coalesce(stillwake.read_integer(p_settings, 'priority', -1000, 1000), v_old.priority, 0);
   v_new.max_attempts := coalesce(stillwake.read_integer(p_settings, 'max_attempts', 1, 1000), v_old.max_attempts, 3);
   v_new.crash_limit := coalesce(stillwake.read_integer(p_settings, 'crash_limit', 1, 1000), v_old.crash_limit, 3);
-  v_new.backoff_first := coalesce(stillwake.read_duration(p_settings, 'backoff_first'), v_old.backoff_first, '2 seconds');
-  v_new.backoff_most := coalesce(stillwake.read_duration(p_settings, 'backoff_most'), v_old.backoff_most, '15 minutes');
+  v_new.backoff_initial := coalesce(stillwake.read_duration(p_settings, 'backoff_initial'), v_old.backoff_initial, '2 seconds');
+  v_new.backoff_max := coalesce(stillwake.read_duration(p_settings, 'backoff_max'), v_old.backoff_max, '15 minutes');
   v_new.keep_completed := coalesce(stillwake.read_duration(p_settings, 'keep_completed'), v_old.keep_completed, '14 days');
   v_new.keep_failed := coalesce(stillwake.read_duration(p_settings, 'keep_failed'), v_old.keep_failed, '30 days');
   v_new.keep_cancelled := coalesce(stillwake.read_duration(p_settings, 'keep_cancelled'), v_old.keep_cancelled, '14 days');
@@ -52,20 +52,20 @@ begin
     or replace(v_new.exhausted, '{attempts}', '') ~ '[{}]' then
     perform stillwake.refuse('SW001', 'exhausted is not a sentence', 'exhausted', 'Use 1 to 300 characters; the only placeholder is {attempts}.');
   end if;
-  if v_new.backoff_most < v_new.backoff_first then
-    perform stillwake.refuse('SW001', 'backoff_most is shorter than backoff_first', 'backoff_most', 'Make it at least as long.');
+  if v_new.backoff_max < v_new.backoff_initial then
+    perform stillwake.refuse('SW001', 'backoff_max is shorter than backoff_initial', 'backoff_max', 'Make it at least as long.');
   end if;
   if v_new is not distinct from v_old then
     return;
   end if;
 
   insert into stillwake.pools (name) values (v_new.pool) on conflict do nothing;
-  insert into stillwake.pipelines (name, pool, priority, max_attempts, crash_limit, backoff_first, backoff_most, keep_completed, keep_failed, keep_cancelled,
+  insert into stillwake.pipelines (name, pool, priority, max_attempts, crash_limit, backoff_initial, backoff_max, keep_completed, keep_failed, keep_cancelled,
     key_limit, on_conflict, concurrency, limits, breakers, ghosts, sealed, input_schema, exhausted)
-  values (v_new.name, v_new.pool, v_new.priority, v_new.max_attempts, v_new.crash_limit, v_new.backoff_first, v_new.backoff_most,
+  values (v_new.name, v_new.pool, v_new.priority, v_new.max_attempts, v_new.crash_limit, v_new.backoff_initial, v_new.backoff_max,
     v_new.keep_completed, v_new.keep_failed, v_new.keep_cancelled, v_new.key_limit, v_new.on_conflict, v_new.concurrency, v_new.limits, v_new.breakers, v_new.ghosts, v_new.sealed, v_new.input_schema, v_new.exhausted)
   on conflict (name) do update set pool = excluded.pool, priority = excluded.priority, max_attempts = excluded.max_attempts,
-    crash_limit = excluded.crash_limit, backoff_first = excluded.backoff_first, backoff_most = excluded.backoff_most,
+    crash_limit = excluded.crash_limit, backoff_initial = excluded.backoff_initial, backoff_max = excluded.backoff_max,
     keep_completed = excluded.keep_completed, keep_failed = excluded.keep_failed, keep_cancelled = excluded.keep_cancelled,
     key_limit = excluded.key_limit, on_conflict = excluded.on_conflict, concurrency = excluded.concurrency, limits = excluded.limits,
     breakers = excluded.breakers, ghosts = excluded.ghosts, sealed = excluded.sealed, input_schema = excluded.input_schema, exhausted = excluded.exhausted, updated_at = stillwake.now();

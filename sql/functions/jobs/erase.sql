@@ -8,7 +8,7 @@
 -- One batch of it: call it until `over`. Answers how many jobs are live still (they were asked to stop), how many were erased in this call, and which prefixes of the store
 -- are to be removed before the next call, which names them in p_removed: no row goes before its objects. Children without a tenant belong to their parent's.
 -- Locks: schedules, leases with their jobs as cancel(), ended rows by id. Raises SW001.
-create or replace function stillwake.erase_tenant(p_tenant text, p_most integer default 500, p_removed text[] default '{}')
+create or replace function stillwake.erase_tenant(p_tenant text, p_max integer default 500, p_removed text[] default '{}')
 returns table (live bigint, erased bigint, objects text[], artifacts bigint, over boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -18,8 +18,8 @@ declare
 begin
   if coalesce(length(p_tenant), 0) = 0 then
     perform stillwake.refuse('SW001', 'No tenant is named', 'tenant', 'Name the tenant whose jobs are to go.');
-  elsif p_most is null or p_most not between 1 and 10000 then
-    perform stillwake.refuse('SW001', format('A batch cannot have %s jobs', coalesce(p_most::text, 'null')), 'most', 'Use 1 to 10000.');
+  elsif p_max is null or p_max not between 1 and 10000 then
+    perform stillwake.refuse('SW001', format('A batch cannot have %s jobs', coalesce(p_max::text, 'null')), 'max', 'Use 1 to 10000.');
   end if;
   live := 0;
   erased := 0;
@@ -36,7 +36,7 @@ begin
   update stillwake.machine_costs c set tenant = null where c.tenant = p_tenant;
   update stillwake.machine_jobs w set tenant = null where w.tenant = p_tenant;
 
-  for v_id in select j.id from stillwake.live_jobs j where j.tenant = p_tenant and j.cancel is null order by j.lease_id nulls last, j.id limit p_most loop
+  for v_id in select j.id from stillwake.live_jobs j where j.tenant = p_tenant and j.cancel is null order by j.lease_id nulls last, j.id limit p_max loop
     if stillwake.job_is_live(v_id) then
       perform stillwake.cancel(v_id, 'Its tenant is being erased', 'stillwake');
     end if;
@@ -47,7 +47,7 @@ begin
     return;
   end if;
 
-  v_ids := array(select e.id from stillwake.ended_jobs e where e.tenant = p_tenant order by e.id limit p_most for update);
+  v_ids := array(select e.id from stillwake.ended_jobs e where e.tenant = p_tenant order by e.id limit p_max for update);
   if v_ids <> '{}' then
     v_ids := array(
       with recursive family as (

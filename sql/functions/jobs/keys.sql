@@ -22,7 +22,7 @@ $$;
 -- The SET clauses pin the plan: one look-up per key. Of arrays the planner knows nothing, and a join with one may compare each with each; so it is
 -- `(id in (select …)) is true`, which is no join but a hash table, and subqueries that cannot be turned into joins (an aggregate, offset 0).
 create or replace function stillwake.enqueue_keyed(
-  p_row stillwake.live_jobs, p_ids uuid[], p_keys text[], p_inputs jsonb, p_tenants text[], p_idempotency text[], p_traces jsonb, p_on_conflict text, p_most integer,
+  p_row stillwake.live_jobs, p_ids uuid[], p_keys text[], p_inputs jsonb, p_tenants text[], p_idempotency text[], p_traces jsonb, p_on_conflict text, p_max integer,
   p_again boolean
 ) returns uuid[]
 language plpgsql
@@ -57,11 +57,11 @@ begin
       from unnest(v_ids, p_keys) with ordinality as i (id, key, n)
       where i.id = p_ids[i.n] and (v_left is null or i.id in (select l from unnest(v_left) l))
     ), placed as materialized (
-      select w.id, w.key, w.n, case when w.key is null then null when p_most = 1 and w.turn = 1 then 1 else f.slot end as slot
+      select w.id, w.key, w.n, case when w.key is null then null when p_max = 1 and w.turn = 1 then 1 else f.slot end as slot
       from wanted w left join lateral (
         select s.slot
-        from (select where p_most > 1 and (select count(*) from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = w.key and j.key_slot is not null) < p_most) room
-        cross join generate_series(1, p_most) s (slot)
+        from (select where p_max > 1 and (select count(*) from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = w.key and j.key_slot is not null) < p_max) room
+        cross join generate_series(1, p_max) s (slot)
         where not exists (select from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = w.key and j.key_slot = s.slot)
         order by s.slot offset w.turn - 1 limit 1
       ) f on w.key is not null
@@ -80,9 +80,9 @@ begin
     exit when v_left is null;
     -- Somebody took the same place or came to be replaced, and there is another place, or him to replace.
     continue when v_try < 20 and (
-      p_most > 1 and exists (
+      p_max > 1 and exists (
         select from unnest(v_ids, p_keys) i (id, key) where (i.id in (select l from unnest(v_left) l)) is true
-          and (select count(*) from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot between 1 and p_most) < p_most)
+          and (select count(*) from stillwake.live_jobs j where j.pipeline = p_row.pipeline and j.key = i.key and j.key_slot between 1 and p_max) < p_max)
       or p_on_conflict = 'replace' and exists (select from stillwake.others_of_keys(p_row.pipeline, p_ids, p_keys)));
 
     if p_on_conflict = 'reject' then

@@ -6,7 +6,7 @@
 -- A lease past its time that nobody recovered is simply prolonged. One whose row stays locked is left as it is ('busy'): whoever holds it, such
 -- as the user's own transaction in job.tx, keeps it from being recovered, and the other leases must not wait for that. p_presence: see
 -- be_present(). Locks: leases by id; after half a second without those that are locked.
-create or replace function stillwake.beat(p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_presence bigint default null)
+create or replace function stillwake.heartbeat(p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_presence bigint default null)
 returns table (job_id uuid, verdict text, reason text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $$
 declare
@@ -17,7 +17,7 @@ begin
   exception when lock_not_available then
     v_leases := array(select l.id from stillwake.leases l where l.id = any (p_leases) order by l.id for update skip locked);
   end;
-  -- A beat that was so long on its way that its worker has another session by now: nobody waits for the answer.
+  -- A heartbeat that was so long on its way that its worker has another session by now: nobody waits for the answer.
   if exists (select from stillwake.leases l where l.id = any (v_leases) and (abs(l.presence), l.presence < 0) > (abs(p_presence), p_presence < 0)) then
     return;
   end if;
@@ -92,8 +92,8 @@ end
 $$;
 
 -- A worker with a direct connection holds an advisory lock there for as long as the session lives and names its key with every claim and
--- beat. Whoever finds the lock free has a hint, seconds before the lease runs out, that the worker is gone. Only a hint: a session that
--- broke and a worker that died look alike, so the worker has p_grace to beat again, with the key of its next session, which is higher, or
+-- heartbeat. Whoever finds the lock free has a hint, seconds before the lease runs out, that the worker is gone. Only a hint: a session that
+-- broke and a worker that died look alike, so the worker has p_grace to heartbeat again, with the key of its next session, which is higher, or
 -- with that of the last and a minus when it has none. The
 -- fence keeps what a wrong guess would harm. Answers how many jobs were recovered, and how many others there are to watch.
 -- Locks: leases of absent workers, skipping locked ones; then their jobs.

@@ -177,7 +177,7 @@ begin
   end if;
   if v_wait is null then
     select * into v_pipeline from stillwake.pipelines where name = p_job.pipeline;
-    v_wait := least(v_pipeline.backoff_first * power(2, least(p_job.attempt - 1, 30)), v_pipeline.backoff_most) * (0.5 + random() / 2);
+    v_wait := least(v_pipeline.backoff_initial * power(2, least(p_job.attempt - 1, 30)), v_pipeline.backoff_max) * (0.5 + random() / 2);
   end if;
   return stillwake.requeue(p_job, 'failed', stillwake.now() + v_wait, 'retry', false, p_failure);
 end

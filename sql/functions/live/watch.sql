@@ -67,10 +67,10 @@ $$;
 -- What is new about many jobs, all of one moment. Per job up to four kinds of rows:
 --   state  how it stands (data) and the last number of its feed (seq); none when there is no such job
 --   end    what came of it, when it has ended and p_ends; of the first ones, up to about 4 MB: ask again for the rest
---   feed   lines and events after p_afters, at most p_most and about 256 kB; the last 100 where that is null
+--   feed   lines and events after p_afters, at most p_max and about 256 kB; the last 100 where that is null
 --   step   checkpoints saved after the moment of p_marks (microseconds since 1970), at most the latest 500; none where that is null
 -- The SET clauses pin the plan: look-ups by primary key, planned once per session. Stable, so that all its statements see one snapshot.
-create or replace function stillwake.read_feeds(p_jobs uuid[], p_afters bigint[], p_marks bigint[], p_most integer default 500, p_ends boolean default true)
+create or replace function stillwake.read_feeds(p_jobs uuid[], p_afters bigint[], p_marks bigint[], p_max integer default 500, p_ends boolean default true)
 returns table (job_id uuid, what text, seq bigint, at timestamptz, epoch bigint, kind text, level text, step text, message text, data jsonb, size integer)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
@@ -101,7 +101,7 @@ begin
       select o.seq, o.at, o.epoch, o.kind, o.level, o.step, o.message, o.data,
         -- Not pg_column_size(): that of a value that compresses well says nothing.
         coalesce(octet_length(o.message), 0) + coalesce(octet_length(o.data::text), 0) as size
-      from stillwake.feed o where o.job_id = a.id and o.seq > a.after order by o.seq limit p_most
+      from stillwake.feed o where o.job_id = a.id and o.seq > a.after order by o.seq limit p_max
     ) l
   ) f where f.before < 262144 order by a.n, f.seq;
   return query

@@ -46,9 +46,9 @@ begin
 end
 $$;
 
--- The work of each pool (all when null): jobs claimable now, counted up to p_most so that the answer costs the same at any backlog;
+-- The work of each pool (all when null): jobs claimable now, counted up to p_max so that the answer costs the same at any backlog;
 -- jobs running; how long the first has been waiting; when the next one is due, or the next slot of a schedule.
-create or replace function stillwake.demand(p_pools text[] default null, p_most integer default 1000)
+create or replace function stillwake.demand(p_pools text[] default null, p_max integer default 1000)
 returns table (pool text, paused boolean, claimable integer, running integer, oldest timestamptz, next_due timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
@@ -64,11 +64,11 @@ begin
       select j.run_at from stillwake.live_jobs j
       where j.pool = p.name and not p.laned and j.run_at <= v_now and j.lease_id is null
         and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
-      order by j.priority desc, j.run_at limit p_most
+      order by j.priority desc, j.run_at limit p_max
     ) w
     where not p.laned
     union all
-    select n.claimable, n.oldest from stillwake.lanes_demand(p.name, p_most) n where p.laned
+    select n.claimable, n.oldest from stillwake.lanes_demand(p.name, p_max) n where p.laned
     order by 1 desc limit 1
   ) l
   cross join lateral (
@@ -101,7 +101,7 @@ begin
 end
 $$;
 
--- Tells the worker of a running job that somebody changed his mind about it; it learns the rest from its next beat.
+-- Tells the worker of a running job that somebody changed his mind about it; it learns the rest from its next heartbeat.
 create or replace function stillwake.hint_worker(p_worker text) returns void
 language plpgsql as $$
 begin

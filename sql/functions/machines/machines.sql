@@ -49,7 +49,7 @@ begin
     addresses = case when not p_same then array[coalesce(p_address, 'local')] when coalesce(p_address, 'local') = any (f.addresses) then f.addresses else f.addresses || coalesce(p_address, 'local') end;
   if not p_same then
     update stillwake.machine_lives set ended_at = v_now, left_reason = 'belongs to the fleet this database was copied from', paid_seconds = 0, busy_seconds = 0, work_seconds = 0 where ended_at is null;
-    update stillwake.pools set vain = 0, vain_at = null, trouble = null;
+    update stillwake.pools set wasted_starts = 0, wasted_starts_at = null, trouble = null;
   end if;
   return (select f.id from stillwake.fleet f);
 end
@@ -60,7 +60,7 @@ create or replace function stillwake.set_machines(p_pool text, p_machines jsonb)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   insert into stillwake.pools (name, machines) values (p_pool, p_machines)
-  on conflict (name) do update set machines = excluded.machines, vain = 0, vain_at = null, trouble = null where pools.machines is distinct from excluded.machines;
+  on conflict (name) do update set machines = excluded.machines, wasted_starts = 0, wasted_starts_at = null, trouble = null where pools.machines is distinct from excluded.machines;
 end
 $$;
 
@@ -68,7 +68,7 @@ $$;
 -- lives: those that have not ended, with the jobs each has. working: whoever has jobs of the pool, machine or not. Locks: as run_schedules(), recover(), expire(), check_budgets(); lives whose idleness changed.
 create or replace function stillwake.look(p_pools text[])
 returns table (
-  pool text, at timestamptz, paused text, claimable integer, running integer, oldest timestamptz, next_due timestamptz, vain integer, vain_at timestamptz, trouble jsonb, lives jsonb, working text[]
+  pool text, at timestamptz, paused text, claimable integer, running integer, oldest timestamptz, next_due timestamptz, wasted_starts integer, wasted_starts_at timestamptz, trouble jsonb, lives jsonb, working text[]
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -88,7 +88,7 @@ begin
     order by m.id for update skip locked));
   return query
   select p.name, v_now, case when p.paused_at is not null then coalesce(p.pause_reason, 'paused') end, d.claimable, d.running, d.oldest, d.next_due,
-    p.vain, p.vain_at, p.trouble, coalesce(m.lives, '[]'), array(select distinct s.worker from stillwake.leases s where s.pool = p.name)
+    p.wasted_starts, p.wasted_starts_at, p.trouble, coalesce(m.lives, '[]'), array(select distinct s.worker from stillwake.leases s where s.pool = p.name)
   from stillwake.demand(p_pools) d
   join stillwake.pools p on p.name = d.pool
   left join lateral (
@@ -100,17 +100,17 @@ begin
 end
 $$;
 
--- Takes a place for a machine that is about to be started. Answers the life and the name of the machine, or nothing when the place is taken or there are p_most
+-- Takes a place for a machine that is about to be started. Answers the life and the name of the machine, or nothing when the place is taken or there are p_max
 -- machines already. p_life: slot, machine (the name; a burst machine gets a number behind it that never comes again), burst, provider, region, size, slots,
 -- price, prices, least_seconds, by, why. Locks: the pool's row.
-create or replace function stillwake.reserve_machine(p_pool text, p_most integer, p_life jsonb) returns table (life uuid, machine text)
+create or replace function stillwake.reserve_machine(p_pool text, p_max integer, p_life jsonb) returns table (life uuid, machine text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now    timestamptz := stillwake.now();
   v_serial bigint;
 begin
   update stillwake.pools p set machine_serial = p.machine_serial + 1 where p.name = p_pool and p.paused_at is null returning p.machine_serial into v_serial;
-  if not found or (select count(*) from stillwake.machine_lives l where l.pool = p_pool and l.ended_at is null) >= p_most then
+  if not found or (select count(*) from stillwake.machine_lives l where l.pool = p_pool and l.ended_at is null) >= p_max then
     return;
   end if;
   return query
@@ -235,9 +235,9 @@ begin
   perform stillwake.share_out(p_life);
   -- It was of no use though there was work, or broke down before it could be. One that never ran says nothing about the next.
   if v_jobs > 0 then
-    update stillwake.pools p set vain = 0, vain_at = null where p.name = v_life.pool and p.vain > 0;
+    update stillwake.pools p set wasted_starts = 0, wasted_starts_at = null where p.name = v_life.pool and p.wasted_starts > 0;
   elsif v_ran and (v_life.left_at is null or exists (select from stillwake.demand(array[v_life.pool], 1) d where d.claimable > 0)) then
-    update stillwake.pools p set vain = p.vain + 1, vain_at = v_now where p.name = v_life.pool;
+    update stillwake.pools p set wasted_starts = p.wasted_starts + 1, wasted_starts_at = v_now where p.name = v_life.pool;
   end if;
   return v_count;
 end

@@ -89,8 +89,8 @@ begin
 end
 $$;
 
--- Live jobs by state and reason, counted up to p_most of them.
-create or replace function stillwake.live_counts(p_most integer default 100000)
+-- Live jobs by state and reason, counted up to p_max of them.
+create or replace function stillwake.live_counts(p_max integer default 100000)
 returns table (state text, waiting_for text, count bigint, oldest timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -102,7 +102,7 @@ begin
     -- One whose time has come waits for a worker, whatever it waited for before.
     select j.state, case when j.state = 'queued' and (j.waiting_for is distinct from 'key') and j.run_at <= v_now then 'machine' when j.state = 'queued' then coalesce(j.waiting_for, 'time') end as waiting_for,
       j.created_at
-    from stillwake.live_jobs j limit p_most
+    from stillwake.live_jobs j limit p_max
   ) l
   group by l.state, l.waiting_for order by l.state, l.waiting_for;
 end

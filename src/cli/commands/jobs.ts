@@ -7,7 +7,7 @@ import { colourOfState, failureText, reasonOf } from "../output/follow.ts";
 import { ago, between, momentOf } from "../output/moments.ts";
 import { type Column, printTable } from "../output/table.ts";
 
-const MOST_PAGE = 200;
+const MAX_PAGE = 200;
 
 export async function jobsCommand({ flags, door, screen }: Call): Promise<number> {
   const { pipeline, pool, state, key, tenant, text } = flags;
@@ -21,12 +21,12 @@ export async function jobsCommand({ flags, door, screen }: Call): Promise<number
   do {
     const query = { pipeline, pool, state, key, tenant, text, since, until, cursor: cursor ?? undefined };
     const page: { jobs: ListedJob[]; cursor: string | null } = await api.call("GET", "/v1/jobs", {
-      query: { ...query, limit: Math.min(MOST_PAGE, limit - jobs.length) },
+      query: { ...query, limit: Math.min(MAX_PAGE, limit - jobs.length) },
     });
     jobs.push(...page.jobs);
     cursor = page.cursor;
     // A page may be short although there is more; without --all one look is enough, unless it found nothing at all.
-  } while (cursor !== null && jobs.length < limit && (flags.all || limit > MOST_PAGE || jobs.length === 0));
+  } while (cursor !== null && jobs.length < limit && (flags.all || limit > MAX_PAGE || jobs.length === 0));
   if (flags.json) {
     screen.json({ jobs, cursor });
     return 0;

@@ -97,9 +97,10 @@ function needName(noun: string, act: string, name: string | undefined, extra?: s
 }
 
 /** From three on nothing is started for a while. */
-function vainWords(pool: string, vain: number): string {
-  if (vain < 3) return `the last ${vain === 1 ? "machine was" : `${vain} machines were`} of no use`;
-  return `the last ${vain} machines were of no use: see stillwake machines --ended; stillwake resume --pool ${pool} tries again`;
+function wastedStartsText(pool: string, wastedStarts: number): string {
+  if (wastedStarts < 3)
+    return `the last ${wastedStarts === 1 ? "machine was" : `${wastedStarts} machines were`} of no use`;
+  return `the last ${wastedStarts} machines were of no use: see stillwake machines --ended; stillwake resume --pool ${pool} tries again`;
 }
 
 const poolColumns: Columns = [
@@ -116,7 +117,8 @@ const poolColumns: Columns = [
   { title: "NEXT DUE", of: ({ nextDue }) => ago(nextDue), right: true, spare: true },
   {
     title: "TROUBLE",
-    of: ({ name, trouble, vain }) => trouble?.message ?? (vain > 0 ? vainWords(name, vain) : ""),
+    of: ({ name, trouble, wastedStarts }) =>
+      trouble?.message ?? (wastedStarts > 0 ? wastedStartsText(name, wastedStarts) : ""),
     colour: () => "red",
     elastic: true,
   },

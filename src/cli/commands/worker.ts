@@ -103,9 +103,9 @@ function fromEnvironment({
 }
 
 /** From being asked to end to being killed by whoever runs the machine: jobs that have not ended shortly before that are handed back. */
-function graceWithin(totalMs: number): { grace: string; drainLimit: string } {
+function graceWithin(totalMs: number): { grace: string; drainTimeout: string } {
   const graceMs = Math.min(5000, totalMs / 4);
-  return { grace: `${graceMs}ms`, drainLimit: `${Math.max(0, totalMs - 2 * graceMs - 2000)}ms` };
+  return { grace: `${graceMs}ms`, drainTimeout: `${Math.max(0, totalMs - 2 * graceMs - 2000)}ms` };
 }
 
 function fromFlags(flags: Flags): WorkerOptions {
@@ -126,7 +126,7 @@ function fromFlags(flags: Flags): WorkerOptions {
     ...(flags.lease && { lease: flags.lease }),
     ...(flags.grace && { grace: flags.grace }),
     ...(flags.cancelGrace && { cancelGrace: flags.cancelGrace }),
-    ...(flags.drainLimit && { drainLimit: flags.drainLimit }),
+    ...(flags.drainTimeout && { drainTimeout: flags.drainTimeout }),
     ...(flags.idleExit && { idleExit: flags.idleExit }),
     ...(flags.drain && { until: "empty" as const }),
     ...(flags.once && { until: "once" as const }),

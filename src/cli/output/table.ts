@@ -63,7 +63,7 @@ export function printFacts(
   const width = Math.max(...shown.map(({ name }) => name.length));
   for (const { name, text, colour } of shown) {
     const room =
-      screen.columns === undefined ? Number.POSITIVE_INFINITY : Math.max(LEAST_FACT, screen.columns - width - 2);
+      screen.columns === undefined ? Number.POSITIVE_INFINITY : Math.max(MIN_FACT, screen.columns - width - 2);
     screen.print(`${screen.paint(name.padEnd(width), "dim")}  ${screen.paint(cutTo(text, room), colour)}`);
   }
 }
@@ -74,9 +74,9 @@ function cell(value: unknown): string {
 }
 
 /** An id is shown whole, whatever the terminal. */
-const LEAST_FACT = 36;
+const MIN_FACT = 36;
 /** A text that is cut further says nothing. */
-const LEAST_TEXT = 10;
+const MIN_TEXT = 10;
 
 interface Fitted {
   column: { title: string; elastic?: boolean; spare?: boolean };
@@ -86,7 +86,7 @@ interface Fitted {
 /** Cuts the widest of what may be cut; when that is not enough, leaves a column out and begins again. The first one always stays. */
 function fit<Cell extends Fitted>(cells: readonly Cell[], most: number): Cell[] {
   const fitted = cells.map((one) => ({ ...one }));
-  const least = ({ column, width }: Fitted) => Math.min(width, Math.max(LEAST_TEXT, widthOf(column.title)));
+  const least = ({ column, width }: Fitted) => Math.min(width, Math.max(MIN_TEXT, widthOf(column.title)));
   let over = cells.reduce((sum, { width }) => sum + width + 2, -2) - most;
   while (over > 0) {
     const soft = fitted.filter((one) => one.column.elastic && one.width > least(one));

@@ -137,7 +137,7 @@ export interface LimitRow {
   period_ms: string | null;
   concurrency: number | null;
   learn: boolean;
-  told_max: number | null;
+  reported_max: number | null;
   remaining: number | null;
   reset_at: Date | null;
   blocked_until: Date | null;
@@ -148,7 +148,7 @@ export interface LimitRow {
 
 export async function readLimits(database: Database): Promise<LimitRow[]> {
   return database.query<LimitRow>(
-    `select name, max, period_ms, concurrency, learn, told_max, remaining, reset_at, blocked_until, free, until, reason
+    `select name, max, period_ms, concurrency, learn, reported_max, remaining, reset_at, blocked_until, free, until, reason
     from ${database.schema}.limit_budgets() order by name`,
   );
 }

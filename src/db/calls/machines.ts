@@ -95,8 +95,8 @@ export interface Look {
   running: number;
   oldest: Date | null;
   nextDue: Date | null;
-  vain: number;
-  vainAt: Date | null;
+  wastedStarts: number;
+  wastedStartsAt: Date | null;
   trouble: Trouble | null;
   lives: Life[];
   /** Whoever has jobs of the pool, machine or not. */
@@ -111,8 +111,8 @@ interface LookRow {
   running: number;
   oldest: Date | null;
   next_due: Date | number | null;
-  vain: number;
-  vain_at: Date | null;
+  wastedStarts: number;
+  wasted_starts_at: Date | null;
   trouble: Trouble | null;
   lives: Record<string, string | number | boolean | null>[];
   working: string[];
@@ -120,10 +120,10 @@ interface LookRow {
 
 export async function look(database: Database, pools: readonly string[]): Promise<Look[]> {
   const rows = await database.query<LookRow>(`select * from ${database.schema}.look($1)`, [pools]);
-  return rows.map(({ next_due, vain_at, lives, ...row }) => ({
+  return rows.map(({ next_due, wasted_starts_at, lives, ...row }) => ({
     ...row,
     nextDue: next_due instanceof Date ? next_due : null,
-    vainAt: vain_at,
+    wastedStartsAt: wasted_starts_at,
     lives: lives.map((life) => ({
       id: life.id as string,
       machine: life.machine as string,

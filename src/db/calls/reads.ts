@@ -116,7 +116,7 @@ export interface StepRow {
 }
 
 /** Of the results of a job's steps together, in bytes. */
-const MOST_OUTPUT = 2_000_000;
+const MAX_OUTPUT = 2_000_000;
 
 export async function readSteps(
   database: Queries,
@@ -125,8 +125,8 @@ export async function readSteps(
 ): Promise<StepRow[]> {
   return database.query<StepRow>(
     outputs
-      ? `select step, epoch, started_at, saved_at, case when size <= ${MOST_OUTPUT} then output end as output, size > ${MOST_OUTPUT} as omitted from (
-        select *, case when stored <= ${MOST_OUTPUT} then sum(case when stored <= ${MOST_OUTPUT} then octet_length(output::text) end) over (order by saved_at, step) else stored end as size from (
+      ? `select step, epoch, started_at, saved_at, case when size <= ${MAX_OUTPUT} then output end as output, size > ${MAX_OUTPUT} as omitted from (
+        select *, case when stored <= ${MAX_OUTPUT} then sum(case when stored <= ${MAX_OUTPUT} then octet_length(output::text) end) over (order by saved_at, step) else stored end as size from (
           select *, sum(pg_column_size(output)) over (order by saved_at, step) as stored from ${database.schema}.checkpoints where job_id = $1
         ) b
       ) c order by saved_at, step limit $2`
@@ -210,7 +210,7 @@ export interface PoolRow {
   starting: number;
   wanted: number | null;
   trouble: { code: string; message: string; remedy?: string; since?: string; until?: string } | null;
-  vain: number;
+  wastedStarts: number;
 }
 
 /** What is wanted is counted as the view wanted_workers does. */
@@ -219,7 +219,7 @@ export async function readPools(database: Queries): Promise<PoolRow[]> {
     `select p.name, p.paused_at, p.paused_by, p.pause_reason, p.concurrency, d.claimable, d.running, d.oldest, d.next_due, p.machines, coalesce(m.alive, 0) as alive, coalesce(m.starting, 0) as starting,
       case when p.machines is null then null when p.paused_at is not null then 0
         else least(ceil((d.claimable + d.running)::numeric / greatest(coalesce((p.machines ->> 'slots')::integer, 1), 1)), coalesce((p.machines ->> 'max')::integer, 1000))::integer end as wanted,
-      p.trouble, p.vain
+      p.trouble, p.wasted_starts
     from ${database.schema}.pools p join ${database.schema}.demand() d on d.pool = p.name
     left join (
       select pool, count(*)::integer as alive, (count(*) filter (where state = 'starting'))::integer as starting from ${database.schema}.machines() where life is not null group by pool

@@ -115,7 +115,7 @@ export interface Verdict {
   reason: string | null;
 }
 
-export async function beat(
+export async function heartbeat(
   database: Database,
   leases: Lease[],
   presence: string | null,
@@ -127,7 +127,7 @@ export async function beat(
     leases.map(({ lease }) => lease),
     presence,
   ];
-  const text = `select job_id, verdict, reason from ${database.schema}.beat($1, $2, $3, $4)`;
+  const text = `select job_id, verdict, reason from ${database.schema}.heartbeat($1, $2, $3, $4)`;
   return database.query<Verdict>(text, values, patienceMs);
 }
 
@@ -273,7 +273,7 @@ export async function tendSchedules(database: Database, pool: string): Promise<n
 }
 
 export async function recoverStale(database: Database, pool: string): Promise<number> {
-  // Not after an outage: one that was longer than a lease has made the caller's own leases look like those of the dead, until it beats.
+  // Not after an outage: one that was longer than a lease has made the caller's own leases look like those of the dead, until it heartbeats.
   const [row] = await database.repeat<{ count: number }>(`select ${database.schema}.recover($1, $2, 1000) as count`, {
     values: (again) => [again ? 0 : 100, pool],
   });

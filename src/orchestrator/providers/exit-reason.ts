@@ -1,6 +1,6 @@
 // The last words of a machine, as a reason of its end that people read and the database keeps: nothing in it lets anybody in anywhere.
 
-const MOST_WORDS = 500;
+const MAX_WORDS = 500;
 const SECRET_NAME = /PASS|PWD|SECRET|TOKEN|CREDENTIAL|(?:^|_)KEY/i;
 
 /** The last lines; of those that are meant for machines, what they say. None of `secrets`, and nothing that looks like one. */
@@ -11,7 +11,7 @@ export function lastWords(text: string, secrets: readonly string[]): string | un
     .filter(Boolean)
     .slice(-3)
     .map((line) => /^\{.*"msg":"((?:[^"\\]|\\.)*)"/.exec(line)?.[1] ?? line);
-  return masked(lines.join(" | "), secrets).slice(-MOST_WORDS) || undefined;
+  return masked(lines.join(" | "), secrets).slice(-MAX_WORDS) || undefined;
 }
 
 /** What in an environment is secret: values under a name that says so, and passwords of URLs, in every form in which they may be said again. */

@@ -46,7 +46,7 @@ export interface Ask {
 const WAITS_MS = [1000, 2000, 4000];
 const RATE_WAIT_MS = 2000;
 /** Longer is no longer a wait but a trouble: it is said, and the watchdog comes back. */
-const MOST_WAIT_MS = 30_000;
+const MAX_WAIT_MS = 30_000;
 
 export class Api {
   readonly #options: ApiOptions;
@@ -83,7 +83,7 @@ export class Api {
       if (status !== 429) mayHaveActed ||= sent && method !== "GET";
       const stop = mayHaveActed && ask.repeatable === false;
       const waitMs = status === 429 ? (answer!.retryAfterMs ?? RATE_WAIT_MS) : WAITS_MS[tried]!;
-      if (tried >= (ask.retries ?? WAITS_MS.length) || waitMs > MOST_WAIT_MS || stop) {
+      if (tried >= (ask.retries ?? WAITS_MS.length) || waitMs > MAX_WAIT_MS || stop) {
         const trouble = status === 429 ? "rate" : "unreachable";
         throw new ProviderError(
           trouble,

@@ -11,7 +11,7 @@ export function isOwn(origin: string, host: string): boolean {
 
 export const COOKIE = "stillwake";
 const REMEMBERED_MS = 5000;
-const MOST_REMEMBERED = 10_000;
+const MAX_REMEMBERED = 10_000;
 
 /** A credential that was given, and how. */
 export interface Credential {
@@ -56,7 +56,7 @@ export class Identifier {
       id: row.id,
       expiresAt: row.expiresAt,
     };
-    if (this.#remembered.size >= MOST_REMEMBERED) this.#remembered.clear();
+    if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
     this.#remembered.set(hash, { identity, until: performance.now() + REMEMBERED_MS });
     return inTime(identity);
   }

@@ -1,12 +1,12 @@
 // Pages of other sites: what they may read (nothing, unless their origin is listed) and what they may make a browser do (nothing).
-import type { House } from "../context.ts";
+import type { ServerContext } from "../context.ts";
 import { isOwn } from "./identify.ts";
 import { refusal } from "./problem.ts";
 
 const safe = new Set(["GET", "HEAD", "OPTIONS"]);
 const loopback = /^(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])(:\d+)?$/i;
 
-export function refuseForeign(house: House, request: Request): void {
+export function refuseForeign(house: ServerContext, request: Request): void {
   const host = request.headers.get("host") ?? new URL(request.url).host;
   // Without tokens whoever reaches the server may do everything, so a name that was made to lead here is refused.
   if (house.options.auth === "none" && !loopback.test(host)) {
@@ -26,7 +26,7 @@ export function refuseForeign(house: House, request: Request): void {
 }
 
 /** Headers for a page of a listed origin; cookies are never for those. */
-export function* crossOrigin(house: House, request: Request): Generator<[string, string]> {
+export function* crossOrigin(house: ServerContext, request: Request): Generator<[string, string]> {
   const origin = request.headers.get("origin");
   if (origin === null || !house.options.origins?.includes(origin)) return;
   yield ["access-control-allow-origin", origin];

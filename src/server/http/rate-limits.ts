@@ -1,16 +1,16 @@
 // How much one caller may ask: sizes of bodies, requests a second, streams at once. Counted in this process; nothing is asked of the database.
 import { refusal } from "./problem.ts";
 
-const MOST_BYTES = 1024 * 1024;
+const MAX_BYTES = 1024 * 1024;
 const DEEPEST = 64;
-const MOST_KEYS = 10_000;
-const MOST_BUCKETS = 20_000;
+const MAX_KEYS = 10_000;
+const MAX_BUCKETS = 20_000;
 
 /** The body of a request as JSON. Refused while it is read, so a body without end is never held. */
 export async function readJson(request: Request): Promise<unknown> {
   const type = request.headers.get("content-type") ?? "";
   const isJson = /^application\/(json|[\w.+-]+\+json)\s*(;|$)/i.test(type);
-  if (Number(request.headers.get("content-length") ?? 0) > MOST_BYTES) throw tooLarge();
+  if (Number(request.headers.get("content-length") ?? 0) > MAX_BYTES) throw tooLarge();
   const chunks: Uint8Array[] = [];
   let size = 0;
   for await (const chunk of whole(request)) {
@@ -18,7 +18,7 @@ export async function readJson(request: Request): Promise<unknown> {
     if (size > 0 && !isJson) {
       throw refusal("NOT_JSON", "The body is not said to be JSON", { remedy: "Send content-type: application/json" });
     }
-    if (size > MOST_BYTES) throw tooLarge();
+    if (size > MAX_BYTES) throw tooLarge();
     chunks.push(chunk);
   }
   // A request that may have a body and says nothing of its length looks like one that has.
@@ -45,7 +45,7 @@ async function* whole(request: Request): AsyncGenerator<Uint8Array> {
 }
 
 function tooLarge(): Error {
-  return refusal("TOO_LARGE", `The body is larger than ${MOST_BYTES} bytes`, {
+  return refusal("TOO_LARGE", `The body is larger than ${MAX_BYTES} bytes`, {
     remedy: "Send fewer jobs at once, or store large inputs elsewhere and send a reference",
   });
 }
@@ -67,8 +67,8 @@ function checkShape(root: unknown): void {
   for (let next = open.pop(); next; next = open.pop()) {
     const children = Object.values(next.value);
     keys += children.length;
-    if (keys > MOST_KEYS)
-      throw refusal("INVALID_INPUT", `The body has more than ${MOST_KEYS} values`, {
+    if (keys > MAX_KEYS)
+      throw refusal("INVALID_INPUT", `The body has more than ${MAX_KEYS} values`, {
         field: "body",
         remedy: "Store it elsewhere and send a reference",
       });
@@ -100,7 +100,7 @@ export class Rate {
     const now = performance.now();
     let bucket = this.#buckets.get(name);
     if (!bucket) {
-      if (this.#buckets.size >= MOST_BUCKETS) this.#forgetFull(now);
+      if (this.#buckets.size >= MAX_BUCKETS) this.#forgetFull(now);
       bucket = { left: this.#burst, at: now };
       this.#buckets.set(name, bucket);
     }
@@ -116,7 +116,7 @@ export class Rate {
     for (const [name, { left, at }] of this.#buckets) {
       if (left + ((now - at) / 1000) * this.#perSecond >= this.#burst) this.#buckets.delete(name);
     }
-    if (this.#buckets.size >= MOST_BUCKETS) this.#buckets.clear();
+    if (this.#buckets.size >= MAX_BUCKETS) this.#buckets.clear();
   }
 }
 

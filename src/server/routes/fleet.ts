@@ -1,20 +1,20 @@
 // Machines and whoever starts them: what there is, what there was, and the poke that says there is work.
 import { z } from "zod";
-import type { House } from "../context.ts";
+import type { ServerContext } from "../context.ts";
 import { refusal } from "../http/problem.ts";
 import { operation } from "../operation.ts";
 import * as shapes from "../shapes.ts";
 
 /** Of those that have ended. */
-const MOST_ENDED = 200;
+const MAX_ENDED = 200;
 
 export const machines = operation({
   summary: "The machines, and the workers that are awake on none",
-  about: `A machine carries the name of its worker. With ended=true the last ${MOST_ENDED} that have ended follow, the latest first, with how they ended.`,
+  about: `A machine carries the name of its worker. With ended=true the last ${MAX_ENDED} that have ended follow, the latest first, with how they ended.`,
   query: z.strictObject({ ended: z.enum(["true", "false"]).optional() }),
   answer: z.object({ machines: z.array(shapes.Machine) }),
   handle: async ({ stillwake, query: { ended } }) => ({
-    machines: await stillwake.machines({ ended: ended === "true" ? MOST_ENDED : 0 }),
+    machines: await stillwake.machines({ ended: ended === "true" ? MAX_ENDED : 0 }),
   }),
 });
 
@@ -39,7 +39,7 @@ export const poke = operation({
 });
 
 /** Whatever the listener does with it is not the caller's concern. */
-export function pokeHouse(house: House, request: Request, pool?: string): void {
+export function pokeHouse(house: ServerContext, request: Request, pool?: string): void {
   try {
     house.options.onPoke?.(pool);
   } catch (error) {

@@ -12,7 +12,7 @@ import { type Call, operation } from "../operation.ts";
 import * as shapes from "../shapes.ts";
 
 const LOG_PAGE = 500;
-const MOST_TEXT = 2_000_000;
+const MAX_TEXT = 2_000_000;
 const pageSize = z.coerce.number().int().min(1).max(200).optional();
 const cursor = z.string().max(100).optional();
 const text = z.string().min(1).max(200).optional();
@@ -146,7 +146,7 @@ export const logs = operation({
     const { id } = await jobOf(call);
     const lines: LogLine[] = [];
     // Page by page: lines may be long, and one answer holds no more than this many characters of them.
-    for (let left = MOST_TEXT, over = false; !over && left > 0 && lines.length < limit; ) {
+    for (let left = MAX_TEXT, over = false; !over && left > 0 && lines.length < limit; ) {
       const most = Math.min(LOG_PAGE, limit - lines.length);
       const page = await call.reading.logs(id, { after: lines.at(-1)?.seq ?? after, limit: most });
       lines.push(...page);

@@ -17,7 +17,7 @@ const NEAR_PX = 24;
 const ROW_PX = 22;
 const CHARACTER_PX = 7.8;
 /** Rows that were never seen may turn out taller than thought, and those that come in for it too. */
-const MOST_ROUNDS = 4;
+const MAX_ROUNDS = 4;
 
 export class LineList {
   readonly element: HTMLElement;
@@ -157,7 +157,7 @@ export class LineList {
     }
     this.#drawing = true;
     try {
-      for (let round = 0; round < MOST_ROUNDS; round++) {
+      for (let round = 0; round < MAX_ROUNDS; round++) {
         this.#moved = false;
         this.#render();
         if (this.following && this.#stick()) this.#moved = true;

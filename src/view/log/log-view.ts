@@ -3,7 +3,7 @@
 
 import { copyText, saveText } from "../clipboard.ts";
 import { make, mount, say } from "../dom.ts";
-import type { Story } from "../job-store.ts";
+import type { JobStore } from "../job-store.ts";
 import { isHidden, onReturn } from "../page-visibility.ts";
 import { plainLine, veiled } from "../plain.ts";
 import type { Snapshot } from "../snapshot.ts";
@@ -15,7 +15,7 @@ import { LOG_STYLE } from "./log-style.ts";
 import { button, LogToolbar, type Run } from "./log-toolbar.ts";
 
 export interface LogViewOptions {
-  story: Story;
+  store: JobStore;
   /** Jobs to choose from, such as earlier ones of the same key. */
   runs?: readonly Run[] | undefined;
   onRun?: ((id: string) => void) | undefined;
@@ -26,7 +26,7 @@ const PARTS =
   "panel, toolbar, level, level-info, level-success, level-warning, level-error, steps, runs, search, connection, wrap, copy, download, lines, line, line-info, line-success, line-warning, line-error, line-log, line-event, line-gap, time, mark, message, badge, step, toggle, details, payload, stack, mask, jump, empty, status, refused, again";
 
 export class LogView {
-  readonly #story: Story;
+  readonly #store: JobStore;
   readonly #host: HTMLElement;
   readonly #panel: HTMLElement;
   readonly #empty = make("div", { class: "empty", part: "empty" });
@@ -44,14 +44,14 @@ export class LogView {
   #announced = { version: -1, at: 0 };
   #announcing: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(container: Element, { story, runs = [], onRun }: LogViewOptions) {
-    this.#story = story;
+  constructor(container: Element, { store, runs = [], onRun }: LogViewOptions) {
+    this.#store = store;
     const { host, root } = mount(container, "log", LOG_STYLE, PARTS);
     this.#host = host;
     this.#toolbar = new LogToolbar({
       ask: (question) => {
         this.#filter.ask(question);
-        this.#show(story.getSnapshot());
+        this.#show(store.getSnapshot());
       },
       wrap: (on) => {
         this.#panel.classList.toggle("nowrap", !on);
@@ -60,13 +60,13 @@ export class LogView {
       copy: () => copyText(textOf(this.#filter.all())),
       download: () =>
         saveText(
-          `job-${story.id}.log`,
-          textOf(story.getSnapshot().lines, (at) => at),
+          `job-${store.id}.log`,
+          textOf(store.getSnapshot().lines, (at) => at),
         ),
       run: (id) => this.#onRun?.(id),
     });
     const stage = make("div", { class: "stage" }, this.#list.element, this.#empty, this.#jump);
-    this.#refused.append(button("Try again", "again", () => story.reopen()));
+    this.#refused.append(button("Try again", "again", () => store.reopen()));
     this.#panel = make(
       "div",
       { class: "panel", part: "panel" },
@@ -80,7 +80,7 @@ export class LogView {
     this.#list.start();
     this.setRuns(runs, onRun);
     // What nobody sees is not drawn: browsers lay out nothing there, and rows would pile up.
-    this.#unsubscribe = story.subscribe(() => {
+    this.#unsubscribe = store.subscribe(() => {
       if (!isHidden()) this.update();
     });
     this.#stopListening = onReturn(() => this.update());
@@ -106,9 +106,9 @@ export class LogView {
     this.#host.remove();
   }
 
-  /** Shows what the story has now; also for a panel that was moved within its page and has lost its place there. */
+  /** Shows what the store has now; also for a panel that was moved within its page and has lost its place there. */
   update(): void {
-    const snapshot = this.#story.getSnapshot();
+    const snapshot = this.#store.getSnapshot();
     if (this.#filter.take(snapshot.lines)) this.#list.forget();
     const steps = snapshot.steps.map(({ name }) => name);
     this.#toolbar.show(snapshot.counts, steps, connectionWords(snapshot));
@@ -163,7 +163,7 @@ export class LogView {
     const wait = Math.max(0, this.#announced.at + ANNOUNCE_MS - Date.now());
     this.#announcing = setTimeout(() => {
       this.#announcing = undefined;
-      const now = this.#story.getSnapshot();
+      const now = this.#store.getSnapshot();
       const fresh = now.version - this.#announced.version;
       this.#announced = { version: now.version, at: Date.now() };
       const latest = plainLine(veiled(now.lines.at(-1)?.message ?? ""));

@@ -51,8 +51,8 @@ export class ChildFailed extends StillwakeError {
 
 /** Children are counted in parts of this many: see children.sql. */
 const PART = 128;
-const MOST_PARTS = 80;
-const MOST_JSON = 4 * 1024 * 1024;
+const MAX_PARTS = 80;
+const MAX_JSON = 4 * 1024 * 1024;
 const PAGE = 500;
 
 export class Children<Found = unknown[]> {
@@ -185,7 +185,7 @@ async function nextPart<Input, Output>(
   const part = { inputs: [] as string[], keys: [] as (string | null)[], tenants: [] as (string | null)[] };
   let size = 0;
   for (let at = from; at < inputs.length; at++) {
-    if (part.inputs.length % PART === 0 && (part.inputs.length >= PART * MOST_PARTS || size >= MOST_JSON)) break;
+    if (part.inputs.length % PART === 0 && (part.inputs.length >= PART * MAX_PARTS || size >= MAX_JSON)) break;
     const place = `inputs[${at}]`;
     const value = pipeline.options.input ? await validateInput(pipeline, inputs[at], place) : inputs[at];
     const json = toJson(value, place);

@@ -54,7 +54,7 @@ class DoneBefore extends Error {}
 
 const known = "start end batch parallel total cursor tx timeout silence retry".split(" ");
 /** Batches side by side write one place: under REPEATABLE READ they collide, and are undone as a whole. */
-const MOST_CONFLICTS = 20;
+const MAX_CONFLICTS = 20;
 
 export async function workOff<Item, Tx>(
   host: LastingHost,
@@ -180,7 +180,7 @@ class Work<Item, Tx> {
       try {
         return await this.#once(batch, first, scope);
       } catch (error) {
-        if (attempt >= MOST_CONFLICTS || !hasConflict(error)) throw error;
+        if (attempt >= MAX_CONFLICTS || !hasConflict(error)) throw error;
         await delay(backoffMs(Math.min(attempt, 6), 5, 200));
         this.#host.check();
       }

@@ -24,8 +24,8 @@ export interface Judge {
   explain?(error: unknown): string | undefined;
 }
 
-const MOST_MESSAGE = 4000;
-const MOST_STACK = 8000;
+const MAX_MESSAGE = 4000;
+const MAX_STACK = 8000;
 
 /** How the attempt ends whose code threw this. */
 export function outcomeOfError(error: unknown, judge: Judge, step?: string): Outcome {
@@ -76,24 +76,24 @@ export function classify(error: unknown, judge: Judge): Classification {
 export function failureOf(error: unknown, judge?: Judge, step?: string): Failure {
   const failure = describe(error, 0);
   const sentence = judge && guarded(() => judge.explain?.(error));
-  if (sentence) failure.sentence = clean(String(sentence), MOST_MESSAGE);
+  if (sentence) failure.sentence = clean(String(sentence), MAX_MESSAGE);
   if (step !== undefined) failure.step = step;
   return failure;
 }
 
 function describe(error: unknown, depth: number): Failure {
   if (typeof error !== "object" || error === null) {
-    return { name: "Error", message: clean(String(error), MOST_MESSAGE), code: "THROWN" };
+    return { name: "Error", message: clean(String(error), MAX_MESSAGE), code: "THROWN" };
   }
   const [name, message, code, stack, cause] = ["name", "message", "code", "stack", "cause"].map((key) =>
     guarded(() => (error as Record<string, unknown>)[key]),
   );
   const failure: Failure = {
     name: clean(typeof name === "string" ? name : "Error", 200),
-    message: clean(typeof message === "string" ? message : safeJson(error), MOST_MESSAGE),
+    message: clean(typeof message === "string" ? message : safeJson(error), MAX_MESSAGE),
   };
   if (typeof code === "string" || typeof code === "number") failure.code = clean(String(code), 200);
-  if (typeof stack === "string") failure.stack = clean(stack, MOST_STACK);
+  if (typeof stack === "string") failure.stack = clean(stack, MAX_STACK);
   if (cause !== undefined && cause !== null && depth < 3) failure.cause = describe(cause, depth + 1);
   return failure;
 }
@@ -112,7 +112,7 @@ export function clean(text: string, most: number): string {
 }
 
 function asClassification(kind: FailureKind, error: unknown): Classification {
-  return kind === "pause" ? { pause: clean(String((error as Error)?.message ?? error), MOST_MESSAGE) } : kind;
+  return kind === "pause" ? { pause: clean(String((error as Error)?.message ?? error), MAX_MESSAGE) } : kind;
 }
 
 function limited(until: Date | Duration): Outcome {
@@ -128,7 +128,7 @@ function limited(until: Date | Duration): Outcome {
 }
 
 function paused(reason: string, resumeIn: Duration | undefined): Outcome {
-  const outcome: Outcome = { kind: "paused", reason: clean(reason, MOST_MESSAGE) };
+  const outcome: Outcome = { kind: "paused", reason: clean(reason, MAX_MESSAGE) };
   if (resumeIn !== undefined) outcome.resumeInMs = durationMs(resumeIn, "resumeIn");
   return outcome;
 }

@@ -34,7 +34,7 @@ interface Stock {
 
 /** A budget that comes back sooner than this is waited for where we are. */
 const PATIENCE_MS = 2000;
-const MOST_AHEAD = 16;
+const MAX_AHEAD = 16;
 /** For so long a breaker that was closed is not asked again. */
 const CLOSED_MS = 1000;
 
@@ -146,7 +146,7 @@ export class Dependencies {
         const plain =
           limit.options.max !== undefined && !limit.options.learn && limit.options.concurrency === undefined;
         const often = now - stock.askedAt < (withinMs ?? 0);
-        stock.ahead = plain && often ? Math.min(stock.ahead * 2 || 1, MOST_AHEAD) : 0;
+        stock.ahead = plain && often ? Math.min(stock.ahead * 2 || 1, MAX_AHEAD) : 0;
         stock.askedAt = now;
         return;
       }

@@ -16,10 +16,10 @@ export interface JournalOptions {
 }
 
 /** What SQL stores of a message. */
-const MOST_LINE = 16 * 1024;
+const MAX_LINE = 16 * 1024;
 /** The words "… (123 more)" must be within. */
-const MOST_MESSAGE = MOST_LINE - 32;
-const MOST_SENTENCE = 1000;
+const MAX_MESSAGE = MAX_LINE - 32;
+const MAX_SENTENCE = 1000;
 const BATCH_BYTES = 64 * 1024;
 const TAIL_LINES = 200;
 const PROGRESS_MS = 500;
@@ -48,7 +48,7 @@ export class Journal {
     if (this.#closed) return;
     const line: LogLine = {
       level,
-      message: clean(this.#options.redactor.hide(String(message)), MOST_MESSAGE),
+      message: clean(this.#options.redactor.hide(String(message)), MAX_MESSAGE),
       at: performance.now(),
     };
     if (step !== undefined) line.step = step;
@@ -95,7 +95,7 @@ export class Journal {
     this.#progress =
       sentence === undefined
         ? progress
-        : { ...progress, sentence: clean(this.redactor.hide(String(sentence)), MOST_SENTENCE) };
+        : { ...progress, sentence: clean(this.redactor.hide(String(sentence)), MAX_SENTENCE) };
     const fraction = fractionOf(progress);
     const waitMs = this.#sentAt + PROGRESS_MS - performance.now();
     if (Math.abs(fraction - this.#sentFraction) >= PROGRESS_STEP || waitMs <= 0) {
@@ -162,9 +162,9 @@ export class Journal {
       return { unreadable: clean(this.redactor.hide(String(data)), 200) };
     }
     if (json === undefined) return undefined;
-    if (json.length > MOST_LINE) return { dropped: `larger than ${MOST_LINE} bytes`, bytes: json.length };
+    if (json.length > MAX_LINE) return { dropped: `larger than ${MAX_LINE} bytes`, bytes: json.length };
     // Text by text: in the JSON itself a mask could stand where none is allowed, and an escape be taken for what it escapes.
-    const said = (text: string) => clean(this.#options.redactor.hide(text), MOST_LINE);
+    const said = (text: string) => clean(this.#options.redactor.hide(text), MAX_LINE);
     return JSON.parse(json, (_, value) => {
       if (typeof value === "string") return said(value);
       if (typeof value === "number") return said(String(value)) === String(value) ? value : said(String(value));

@@ -25,7 +25,7 @@ export interface StepOptions<Result = unknown> {
   /** How long it may go without a log line, progress or output of a command. */
   silence?: Duration;
   /** Tries within this attempt, before the attempt fails. Default: one. */
-  retry?: { attempts: number; first?: Duration; most?: Duration };
+  retry?: { attempts: number; initial?: Duration; max?: Duration };
 }
 
 /** Which step, and the tokens for effects outside: what a step function is told. */
@@ -280,7 +280,7 @@ export class Steps {
   }
 
   async #tries<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
-    const { attempts = 1, first = "1s", most = "1m" } = options.retry ?? {};
+    const { attempts = 1, initial = "1s", max = "1m" } = options.retry ?? {};
     for (let attempt = 1; ; attempt++) {
       try {
         return await this.#once(name, options, run);
@@ -292,7 +292,7 @@ export class Steps {
         const pauseMs =
           typeof verdict === "object" && "retryIn" in verdict
             ? durationMs(verdict.retryIn, "retryIn")
-            : backoffMs(attempt - 1, durationMs(first, "retry.first"), durationMs(most, "retry.most"));
+            : backoffMs(attempt - 1, durationMs(initial, "retry.initial"), durationMs(max, "retry.max"));
         const failure = failureOf(error, this.#judge, name);
         // A sentence of the author's own is said as it is; the figures are beside it.
         const words =

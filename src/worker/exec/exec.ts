@@ -14,7 +14,7 @@ import { durationMs } from "../../time.ts";
 import { GUARD, killTree } from "../runner/process-tree.ts";
 import { type ExecFailure, type FailureOptions, failed, isSentenceKey, kindOfExit, unstartable } from "./failure.ts";
 import { type LineQueue, lineQueue } from "./lines.ts";
-import { LONGEST_MS, type OutputHost, type OutputOptions, type Reader, watchOutput } from "./output.ts";
+import { MAX_MS, type OutputHost, type OutputOptions, type Reader, watchOutput } from "./output.ts";
 
 export { ExecError } from "./failure.ts";
 
@@ -129,7 +129,7 @@ async function run(
   const { signal } = done;
   const output = watchOutput(child, host, options, reader, (thrown) => stop({ thrown }));
   let result: ReturnType<typeof output.close>;
-  const timer = timeoutMs ? setTimeout(stop, Math.min(timeoutMs, LONGEST_MS), { kind: "timeout" }) : undefined;
+  const timer = timeoutMs ? setTimeout(stop, Math.min(timeoutMs, MAX_MS), { kind: "timeout" }) : undefined;
   if (silenceMs) output.whenQuiet(silenceMs, () => stop({ kind: "silence" }));
   host.signal.addEventListener("abort", () => stop({ thrown: host.signal.reason }), { signal });
   left.addEventListener("abort", () => stop({ kind: "aborted" }), { signal });

@@ -49,7 +49,7 @@ const SAY_LEFT_OUT_MS = 1000;
 const LINGER_MS = 250;
 const LINGER_BYTES = 1024 * 1024;
 /** The longest a timer can wait, 24 days. */
-export const LONGEST_MS = 2 ** 31 - 1;
+export const MAX_MS = 2 ** 31 - 1;
 
 export function watchOutput(
   child: ChildProcess,
@@ -167,7 +167,7 @@ function quietWatch() {
   let heard = 0;
   const arm = () => {
     clearTimeout(timer);
-    if (current && !held) timer = setTimeout(check, Math.min(current.ms, LONGEST_MS));
+    if (current && !held) timer = setTimeout(check, Math.min(current.ms, MAX_MS));
   };
   // When this process was busy for longer than the limit, the timer comes first although there is something to read: it is read before
   // the immediate runs.

@@ -23,7 +23,7 @@ export interface TurnsOptions {
   presence(): string | null;
   /** Jobs whose code runs. */
   active(): number;
-  /** Something to wait for before a claim, which takes back leases that have run out: see Beats.fresh(). */
+  /** Something to wait for before a claim, which takes back leases that have run out: see Heartbeat.fresh(). */
   prove(): Promise<void> | undefined;
   begin(job: ClaimedJob, claimedAt: number): void;
   /** The session that a claim named broke while it was on its way: others would take the lease for that of a dead worker. */
@@ -43,7 +43,7 @@ export interface Ended {
 }
 
 const LANES = 2;
-const MOST_IN_TURN = 500;
+const MAX_IN_TURN = 500;
 
 export class Turns {
   readonly #options: TurnsOptions;
@@ -124,8 +124,8 @@ export class Turns {
   }
 
   async #turn(): Promise<void> {
-    const ended = this.#ended.splice(0, MOST_IN_TURN);
-    const room = Math.min(this.#free, Math.ceil(this.#options.slots / LANES), MOST_IN_TURN);
+    const ended = this.#ended.splice(0, MAX_IN_TURN);
+    const room = Math.min(this.#free, Math.ceil(this.#options.slots / LANES), MAX_IN_TURN);
     const limit = this.#claiming ? Math.max(0, room) : 0;
     this.#lanes += 1;
     this.#reserved += limit;

@@ -1,7 +1,7 @@
-// Proof of life: one statement prolongs the leases of all jobs of this worker and brings back what others have decided about them. A beat that
+// Proof of life: one statement prolongs the leases of all jobs of this worker and brings back what others have decided about them. A heartbeat that
 // fails is counted and followed by the next; the lease decides what a missed one means.
 import { setTimeout as delay } from "node:timers/promises";
-import { beat, type Lease, type Verdict } from "../../db/calls/worker.ts";
+import { heartbeat, type Lease, type Verdict } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
 import { backoffMs } from "../../time.ts";
 import type { Announcer } from "../observe/events.ts";
@@ -14,11 +14,11 @@ export interface BeatsOptions {
   leases(): Lease[];
   presence(): string | null;
   onVerdict(verdict: Verdict, lease: string | undefined): void;
-  /** These leases held at the moment the beat was sent. */
+  /** These leases held at the moment the heartbeat was sent. */
   onProof(leases: Lease[], sentAt: number): void;
 }
 
-export class Beats {
+export class Heartbeat {
   readonly #options: BeatsOptions;
   readonly #everyMs: number;
   #timer: NodeJS.Timeout | undefined;
@@ -40,7 +40,7 @@ export class Beats {
     this.#arm();
   }
 
-  /** No job is left: no beat. */
+  /** No job is left: no heartbeat. */
   stop(): void {
     this.#stopped = true;
     clearTimeout(this.#timer);
@@ -50,10 +50,10 @@ export class Beats {
   now(): void {
     if (this.#stopped) return;
     if (this.#beating) this.#again = true;
-    else void this.#beat();
+    else void this.#heartbeat();
   }
 
-  /** Undefined while the last beat is fresh. Otherwise resolves after one of now: who was stopped himself must not look for the dead first. */
+  /** Undefined while the last heartbeat is fresh. Otherwise resolves after one of now: who was stopped himself must not look for the dead first. */
   fresh(): Promise<void> | undefined {
     return this.#isFresh() ? undefined : this.#untilFresh();
   }
@@ -65,7 +65,7 @@ export class Beats {
   async #untilFresh(): Promise<void> {
     for (let failures = 0; !this.#isFresh(); failures++) {
       if (failures > 0) await delay(backoffMs(failures, 20, 1000));
-      await this.#beat();
+      await this.#heartbeat();
     }
   }
 
@@ -75,16 +75,16 @@ export class Beats {
 
   #arm(): void {
     clearTimeout(this.#timer);
-    if (!this.#stopped) this.#timer = setTimeout(() => void this.#beat(), this.#everyMs);
+    if (!this.#stopped) this.#timer = setTimeout(() => void this.#heartbeat(), this.#everyMs);
   }
 
-  #beat(): Promise<void> {
+  #heartbeat(): Promise<void> {
     clearTimeout(this.#timer);
     this.#beating ??= this.#once().finally(() => {
       this.#beating = undefined;
       if (this.#again) {
         this.#again = false;
-        void this.#beat();
+        void this.#heartbeat();
       } else {
         this.#arm();
       }
@@ -101,7 +101,7 @@ export class Beats {
       return;
     }
     try {
-      const verdicts = await beat(database, held, presence(), this.#everyMs);
+      const verdicts = await heartbeat(database, held, presence(), this.#everyMs);
       // The same job may be under another lease by now.
       const leaseOf = new Map(held.map(({ job, lease }) => [job, lease]));
       const unproven = verdicts.filter(({ verdict }) => verdict === "lost" || verdict === "busy");
@@ -111,10 +111,10 @@ export class Beats {
         held.filter(({ job }) => !lost.has(job)),
         sentAt,
       );
-      announcer.announce({ kind: "beat", jobs: held.length, tookMs: this.#lastAt - sentAt });
+      announcer.announce({ kind: "heartbeat", jobs: held.length, tookMs: this.#lastAt - sentAt });
       for (const verdict of verdicts) onVerdict(verdict, leaseOf.get(verdict.job_id));
     } catch (error) {
-      announcer.announce({ kind: "beat.failed", message: (error as Error).message });
+      announcer.announce({ kind: "heartbeat.failed", message: (error as Error).message });
     }
   }
 }

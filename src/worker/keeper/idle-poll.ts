@@ -18,7 +18,7 @@ export interface WakeOptions {
   /** The floor without hints, and with them. */
   pollMs: number;
   pushedPollMs: number;
-  /** Something to wait for before leases are looked at that have run out: see Beats.fresh(). */
+  /** Something to wait for before leases are looked at that have run out: see Heartbeat.fresh(). */
   prove(): Promise<void> | undefined;
   /** There may be work. */
   onDue(): void;

@@ -1,4 +1,4 @@
-// The keeper: has claimed jobs run and sees to their end. Everything that talks to Postgres is here or in what it owns (turns, beats, ledger,
+// The keeper: has claimed jobs run and sees to their end. Everything that talks to Postgres is here or in what it owns (turns, heartbeats, ledger,
 // wake); what runs user code is the crew, in this process or in runners.
 //
 //   turns: settle what is finished + claim for the free slots, one statement     -> begin each claimed job
@@ -19,7 +19,7 @@ import { type Outcome, outcomeOfStop, type StopReason, settlementOf } from "../a
 import type { Announcer, EventOf } from "../observe/events.ts";
 import { assignmentOf, type Crew, type PipelineFacts } from "../runner/port.ts";
 import { type Ended, Turns } from "./claim-loop.ts";
-import { Beats } from "./heartbeat.ts";
+import { Heartbeat } from "./heartbeat.ts";
 import { Wake } from "./idle-poll.ts";
 import { Running, type RunningHost } from "./leased-job.ts";
 import { Tender } from "./schedule-ticker.ts";
@@ -65,7 +65,7 @@ export class Keeper {
   readonly #jobs = new Map<string, Running>();
   readonly #host: RunningHost;
   readonly #turns: Turns;
-  readonly #beats: Beats;
+  readonly #heartbeats: Heartbeat;
   readonly #ledger: Ledger;
   readonly #wake: Wake;
   readonly #tender: Tender;
@@ -101,19 +101,19 @@ export class Keeper {
       versions: pipelines.map(({ version }) => version),
       oldest: pipelines.map(({ version, onOlder }) => (onOlder === "wait" ? version : 1)),
     };
-    const prove = () => this.#beats.fresh();
+    const prove = () => this.#heartbeats.fresh();
     this.#turns = new Turns({
       ...options,
       prove,
       request: { ...question, worker, lease: `${spanMs} milliseconds` },
       active: () => this.#active,
       begin: (job, claimedAt) => this.#begin(job, claimedAt),
-      misnamed: () => this.#beats.now(),
+      misnamed: () => this.#heartbeats.now(),
       settled: (ended, refused) => this.#settled(ended, refused),
       rest: (found) => this.#wake.rest(found),
       turned: (idle) => this.#turned(idle),
     });
-    this.#beats = new Beats({
+    this.#heartbeats = new Heartbeat({
       database,
       announcer,
       spanMs,
@@ -135,8 +135,8 @@ export class Keeper {
     return this.#jobs.size;
   }
 
-  get lastBeatAt(): number {
-    return this.#beats.lastAt;
+  get lastHeartbeatAt(): number {
+    return this.#heartbeats.lastAt;
   }
 
   start(): void {
@@ -149,8 +149,8 @@ export class Keeper {
   }
 
   /** The session behind presence broke or came back, or somebody changed his mind about a job. */
-  beat(): void {
-    this.#beats.now();
+  heartbeat(): void {
+    this.#heartbeats.now();
   }
 
   /** Claims no more. */
@@ -175,7 +175,7 @@ export class Keeper {
   close(): void {
     this.retire();
     this.#turns.close();
-    this.#beats.stop();
+    this.#heartbeats.stop();
     this.#ledger.close();
   }
 
@@ -205,7 +205,7 @@ export class Keeper {
     const running = new Running(assignment, this.#facts.get(job.pipeline)!, claimedAt, this.#host);
     this.#jobs.set(running.job, running);
     this.#active += 1;
-    this.#beats.start();
+    this.#heartbeats.start();
     onBusy();
     const { pipeline, attempt, epoch } = assignment;
     announcer.announce({ kind: "attempt.started", job: running.job, pipeline, attempt, epoch });
@@ -253,7 +253,7 @@ export class Keeper {
       this.#jobs.delete(job);
       this.#ledger.forget(job);
     }
-    if (this.#jobs.size === 0) this.#beats.stop();
+    if (this.#jobs.size === 0) this.#heartbeats.stop();
     const failure = outcome.kind === "failed" || outcome.kind === "lost" ? outcome.failure : undefined;
     const state = stateAfter(outcome, assignment.attempt >= assignment.maxAttempts);
     const event: EventOf<"attempt.ended"> = {
@@ -313,7 +313,7 @@ export class Keeper {
   #judge({ job_id, verdict, reason }: Verdict, lease: string | undefined): void {
     const running = this.#jobs.get(job_id);
     if (!running || running.ended || running.lease !== lease) return;
-    if (verdict === "lost") this.#refused(running, "beat");
+    if (verdict === "lost") this.#refused(running, "heartbeat");
     else if (verdict === "cancel") this.#stop(running, { kind: "cancel", reason });
   }
 

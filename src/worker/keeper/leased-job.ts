@@ -54,7 +54,7 @@ export interface RunningHost {
   /** The user that runners run as, if it is another. */
   runAs: { uid: number; gid: number } | undefined;
   opener: Opener;
-  /** Resolves at the next beat that proves leases. */
+  /** Resolves at the next heartbeat that proves leases. */
   proof(): Promise<void>;
   onRefused(lease: Lease, verb: string): void;
   /** Limits and breakers that this process has made known. */

@@ -14,9 +14,9 @@ export interface TenderOptions {
 /** How long a worker has been full before it asks. */
 const PATIENCE_MS = 1000;
 /** A schedule that is made in the meantime is seen in time for its first slot: what is looked at within a minute is on time. */
-const MOST_MS = 30_000;
+const MAX_MS = 30_000;
 /** What is due still is being seen to by somebody else, or is more than one call does. */
-const LEAST_MS = 200;
+const MIN_MS = 200;
 
 export class Tender {
   readonly #options: TenderOptions;
@@ -48,10 +48,10 @@ export class Tender {
     this.#timer = undefined;
     if (!full()) return;
     this.#asking = true;
-    let waitMs = MOST_MS;
+    let waitMs = MAX_MS;
     try {
       const inMs = await tendSchedules(database, pool);
-      waitMs = Math.min(MOST_MS * (0.9 + Math.random() / 10), Math.max(LEAST_MS, inMs ?? MOST_MS));
+      waitMs = Math.min(MAX_MS * (0.9 + Math.random() / 10), Math.max(MIN_MS, inMs ?? MAX_MS));
     } catch {
       // Nothing is known: it asks again in its time.
     }

@@ -36,12 +36,12 @@ interface Pending {
 }
 
 /** A job that is further ahead of the database than this loses lines, but for the last ones, and the log says so. */
-const MOST_BYTES = 4 * 1024 * 1024;
+const MAX_BYTES = 4 * 1024 * 1024;
 /** More than a journal keeps of its own, so that its last words come through whole. */
 const TAIL_LINES = 250;
 /** What one statement takes of all jobs, and of one at least: its length is what the lines, and under one lease the steps, of others wait. */
 const STATEMENT_BYTES = 256 * 1024;
-const LEAST_BYTES = 16 * 1024;
+const MIN_BYTES = 16 * 1024;
 const SEND_AT_BYTES = 64 * 1024;
 
 export class Ledger {
@@ -86,7 +86,7 @@ export class Ledger {
     for (const line of lines) {
       const size = line.message.length + 100 + (line.data === undefined ? 0 : (JSON.stringify(line.data)?.length ?? 0));
       const sized = Object.assign(line, { size });
-      if (pending.tail.length === 0 && pending.bytes + size <= MOST_BYTES) {
+      if (pending.tail.length === 0 && pending.bytes + size <= MAX_BYTES) {
         pending.lines.push(sized);
         pending.bytes += size;
       } else if (pending.tail.push(sized) > TAIL_LINES) {
@@ -143,8 +143,8 @@ export class Ledger {
   async #sendAll(): Promise<void> {
     const batches: LogBatch[] = [];
     const taken: Pending[] = [];
-    const share = Math.max(STATEMENT_BYTES / this.#dirty.size, LEAST_BYTES);
-    for (const pending of [...this.#dirty].slice(0, MOST_BYTES / LEAST_BYTES)) {
+    const share = Math.max(STATEMENT_BYTES / this.#dirty.size, MIN_BYTES);
+    for (const pending of [...this.#dirty].slice(0, MAX_BYTES / MIN_BYTES)) {
       this.#dirty.delete(pending);
       batches.push(takeBatch(pending, share, this.#options.onDropped));
       if (pending.lines.length > 0) this.#dirty.add(pending);
@@ -192,7 +192,7 @@ function takeBatch(pending: Pending, share: number, onDropped: LedgerOptions["on
   }));
   pending.bytes -= bytes;
   pending.taken += count;
-  if (pending.tail.length > 0 && pending.bytes <= MOST_BYTES / 2) catchUp(pending, onDropped);
+  if (pending.tail.length > 0 && pending.bytes <= MAX_BYTES / 2) catchUp(pending, onDropped);
   const batch: LogBatch = { ...pending.lease, batch: ++pending.batch, lines };
   if (pending.progress) batch.progress = pending.progress;
   pending.progress = undefined;

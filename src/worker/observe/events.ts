@@ -27,8 +27,8 @@ export type WorkerEvent =
   // A claim that a push called for and that found nothing has lost a race: an acquire conflict.
   | { kind: "claim.empty"; hinted: boolean }
   | { kind: "claim.failed"; message: string }
-  | { kind: "beat"; jobs: number; tookMs: number }
-  | { kind: "beat.failed"; message: string }
+  | { kind: "heartbeat"; jobs: number; tookMs: number }
+  | { kind: "heartbeat.failed"; message: string }
   | { kind: "recovered"; count: number; reason: "stale" | "absent" }
   | {
       kind: "attempt.started";

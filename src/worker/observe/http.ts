@@ -13,8 +13,8 @@ export interface Health {
   database: "up" | "down";
   push: "ready" | "lost" | "unavailable";
   draining: boolean;
-  /** Null before the first beat. */
-  lastBeatAgoMs: number | null;
+  /** Null before the first heartbeat. */
+  lastHeartbeatAgoMs: number | null;
 }
 
 export interface WorkerHttpOptions {
@@ -35,7 +35,7 @@ export interface WorkerHttp {
 }
 
 /** A wake needs no body at all; what is sent is read and forgotten up to here, so that a connection can be used again. */
-const MOST_BODY_BYTES = 16 * 1024;
+const MAX_BODY_BYTES = 16 * 1024;
 
 export async function serveWorker(options: WorkerHttpOptions): Promise<WorkerHttp> {
   const { port, host = "127.0.0.1", allowRemote = false } = options;
@@ -88,9 +88,9 @@ function routesOf({ metrics, health, wake }: WorkerHttpOptions): Routes {
 }
 
 /** 503 says that this worker takes no jobs now. Whether to restart it is what /live is for. */
-function healthReply({ worker, pool, active, slots, database, push, draining, lastBeatAgoMs }: Health): Reply {
+function healthReply({ worker, pool, active, slots, database, push, draining, lastHeartbeatAgoMs }: Health): Reply {
   const status = database === "down" ? "database down" : draining ? "draining" : "ok";
-  const facts = { status, worker, pool, active, slots, database, push, draining, lastBeatAgoMs };
+  const facts = { status, worker, pool, active, slots, database, push, draining, lastHeartbeatAgoMs };
   return { status: status === "ok" ? 200 : 503, type: "application/json", body: JSON.stringify(facts) };
 }
 
@@ -98,11 +98,11 @@ async function answer(routes: Routes, request: http.IncomingMessage, response: h
   const path = (request.url ?? "").split("?", 1)[0]!;
   const route = routes[path];
   const method = request.method === "HEAD" ? "GET" : request.method;
-  if (Number(request.headers["content-length"]) > MOST_BODY_BYTES) {
+  if (Number(request.headers["content-length"]) > MAX_BODY_BYTES) {
     response.setHeader("connection", "close");
     return send(response, {
       status: 413,
-      body: `a body may have ${MOST_BODY_BYTES} bytes at most, and none is needed`,
+      body: `a body may have ${MAX_BODY_BYTES} bytes at most, and none is needed`,
     });
   }
   forgetBody(request);
@@ -132,7 +132,7 @@ function forgetBody(request: http.IncomingMessage): void {
   let bytes = 0;
   request.on("data", (chunk: Buffer) => {
     bytes += chunk.length;
-    if (bytes > MOST_BODY_BYTES) request.destroy();
+    if (bytes > MAX_BODY_BYTES) request.destroy();
   });
   request.on("error", () => {});
 }

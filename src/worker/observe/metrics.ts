@@ -26,9 +26,9 @@ const BOUNDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 3
 
 // Names that users make up are limited, so that a step named after its page cannot fill the memory of Prometheus. Steps are limited
 // within each pipeline, so that one pipeline cannot hide the steps of the others.
-const MOST_NAMES = 200;
-const MOST_STEPS = 50;
-const LONGEST_NAME = 120;
+const MAX_NAMES = 200;
+const MAX_STEPS = 50;
+const MAX_NAME = 120;
 const OTHER = "other";
 
 export function createMetrics(
@@ -39,8 +39,8 @@ export function createMetrics(
   if (labels) registry.setDefaultLabels(labels);
   const named = (name: string, help: string) => ({ name: `${prefix}${name}`, help, registers: [registry] });
 
-  const beats = new Counter(named("worker_heartbeats_total", "Beats that reached the database."));
-  const failedBeats = new Counter(named("worker_heartbeat_failures_total", "Beats that failed."));
+  const heartbeats = new Counter(named("worker_heartbeats_total", "Beats that reached the database."));
+  const failedHeartbeats = new Counter(named("worker_heartbeat_failures_total", "Beats that failed."));
   const recovered = new Counter({
     ...named("worker_recovered_jobs_total", "Jobs taken back from workers that were gone."),
     labelNames: ["reason"],
@@ -87,9 +87,9 @@ export function createMetrics(
 
   const attempts: Tally[] = [];
   const steps: Tally[] = [];
-  const pipelines = limited(MOST_NAMES, (pipeline) => ({
-    outcome: limited(MOST_NAMES, (outcome) => newTally({ pipeline, outcome }, attempts)),
-    step: limited(MOST_STEPS, (step) => newTally({ pipeline, step }, steps)),
+  const pipelines = limited(MAX_NAMES, (pipeline) => ({
+    outcome: limited(MAX_NAMES, (outcome) => newTally({ pipeline, outcome }, attempts)),
+    step: limited(MAX_STEPS, (step) => newTally({ pipeline, step }, steps)),
   }));
   new Counter({
     ...named("stillwake_attempts_total", "Attempts that ended, by outcome."),
@@ -102,9 +102,9 @@ export function createMetrics(
   registerHistogram(registry, named("stillwake_attempt_seconds", "How long attempts took."), attempts);
   registerHistogram(registry, named("stillwake_step_seconds", "How long steps took that were not kept."), steps);
 
-  const code = limited(MOST_NAMES, (name) => ({ code: name }));
-  const verb = limited(MOST_NAMES, (name) => ({ verb: name }));
-  const cause = limited(MOST_NAMES, (name) => ({ cause: name }));
+  const code = limited(MAX_NAMES, (name) => ({ code: name }));
+  const verb = limited(MAX_NAMES, (name) => ({ verb: name }));
+  const cause = limited(MAX_NAMES, (name) => ({ cause: name }));
   // A rate is only seen from the second sample on, so what is known beforehand begins at zero.
   recovered.inc({ reason: "stale" }, 0);
   recovered.inc({ reason: "absent" }, 0);
@@ -124,8 +124,8 @@ export function createMetrics(
       if (event.outcome === "kept" || event.outcome === "skipped") return;
       add(pipelines(event.pipeline).step(event.step), event.tookMs);
     },
-    beat: () => beats.inc(),
-    "beat.failed": () => failedBeats.inc(),
+    heartbeat: () => heartbeats.inc(),
+    "heartbeat.failed": () => failedHeartbeats.inc(),
     recovered: (event) => recovered.inc({ reason: event.reason }, event.count),
     "claim.empty": (event) => event.hinted && conflicts.inc(),
     demand: (event) => {
@@ -174,7 +174,7 @@ function limited<T>(most: number, make: (name: string) => T): (name: string) => 
   return (name) => known.get(name) ?? learn(name);
 
   function learn(given: string): T {
-    const cut = given.slice(0, LONGEST_NAME);
+    const cut = given.slice(0, MAX_NAME);
     const name = known.has(cut) || known.size < most ? cut : OTHER;
     const made = known.get(name) ?? make(name);
     known.set(name, made);

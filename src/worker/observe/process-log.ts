@@ -48,7 +48,7 @@ interface Line<Event> {
   say: (event: Event) => string;
 }
 
-/** One table for each subscription, because a row of failed beats is told once. */
+/** One table for each subscription, because a row of failed heartbeats is told once. */
 function describeEvents(): { [Kind in WorkerEvent["kind"]]: Line<EventOf<Kind>> } {
   let beating = true;
   return {
@@ -79,20 +79,20 @@ function describeEvents(): { [Kind in WorkerEvent["kind"]]: Line<EventOf<Kind>> 
       say: (e) => (e.hinted ? "another worker was faster" : "nothing to claim"),
     },
     "claim.failed": { level: "error", say: (e) => `a claim failed, trying again: ${e.message}` },
-    beat: {
+    heartbeat: {
       level: () => {
         beating = true;
         return "trace";
       },
-      say: (e) => `beat for ${count(e.jobs, "job")} in ${inWords(e.tookMs)}`,
+      say: (e) => `heartbeat for ${count(e.jobs, "job")} in ${inWords(e.tookMs)}`,
     },
-    "beat.failed": {
+    "heartbeat.failed": {
       level: () => {
         const level = beating ? "warn" : "debug";
         beating = false;
         return level;
       },
-      say: (e) => `a beat failed, trying again: ${e.message}`,
+      say: (e) => `a heartbeat failed, trying again: ${e.message}`,
     },
     recovered: {
       level: "warn",

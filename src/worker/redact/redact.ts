@@ -9,7 +9,7 @@ import { formsOf, LEAST, SecretForms, textsOf } from "./secret-forms.ts";
 
 const MASK = "***";
 /** Characters of forms beyond which nothing more is taken: user code can register without end, and the keeper would search for it all. */
-const MOST_SIZE = 16 * 1024 * 1024;
+const MAX_SIZE = 16 * 1024 * 1024;
 
 export class Redactor {
   /** Made when there is something to hide: most jobs have no secrets. */
@@ -42,7 +42,7 @@ export class Redactor {
   /** The same of what nobody has written with redaction in mind: what is too short to be looked for is passed over. */
   register(secret: unknown): void {
     for (const text of textsOf(secret)) {
-      if (text.length < LEAST || (this.#forms?.size ?? 0) > MOST_SIZE) continue;
+      if (text.length < LEAST || (this.#forms?.size ?? 0) > MAX_SIZE) continue;
       this.#forms ??= new SecretForms();
       for (const form of formsOf(text)) this.#forms.add(form);
     }

@@ -1,5 +1,5 @@
 // Attempts in this very process: for tests, small apps and small jobs at a high rate. The same attempt as in a runner, without the pipe. What it
-// cannot do is kill: code that does not stop is given up, and a blocked event loop blocks the beats as well.
+// cannot do is kill: code that does not stop is given up, and a blocked event loop blocks the heartbeats as well.
 import type { Tracing } from "../../tracing.ts";
 import { factsOf, runAttempt } from "../attempt/attempt.ts";
 import { markOf } from "../attempt/context-host.ts";

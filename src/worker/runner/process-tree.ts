@@ -20,7 +20,7 @@ export interface KillTreeOptions {
 }
 
 // A look costs a few milliseconds. Only processes that cannot be killed, such as those in an uninterruptible wait, use up all rounds.
-const MOST_ROUNDS = 100;
+const MAX_ROUNDS = 100;
 /** A process that is just being replaced by exec shows no environment for a moment, so one look that finds nobody is not enough. */
 const QUIET_ROUNDS = 3;
 
@@ -36,7 +36,7 @@ export async function killTree(mark: string, { except = [], roots = [] }: KillTr
   const spared = new Set([0, 1, process.pid, ...except]);
   const found = new Map<string, number>();
   const killed = new Set<string>();
-  for (let round = 0, quiet = 0; round < MOST_ROUNDS; round++) {
+  for (let round = 0, quiet = 0; round < MAX_ROUNDS; round++) {
     const family = relatives(await look({ mark, spared }), mark, spared, roots);
     const fresh = family.filter(({ key }) => !found.has(key));
     for (const { key, pid, group } of fresh) {
@@ -234,13 +234,13 @@ function relatives(all: Process[], mark: string, spared: ReadonlySet<number>, ro
 
 // A process that hops to a new number may be gone from the list before it is read, with a successor that is not in the list. Whoever looks
 // once more at what has changed since finds it; the bound is for machines on which others fork without end.
-const MOST_LISTINGS = 10;
+const MAX_LISTINGS = 10;
 
 /** Everyone alive. Synchronous on Linux, because what forks meanwhile is missed, and newest first, because those are the ones that fork. */
 async function processes(searches: Search[]): Promise<Process[]> {
   if (!fs.existsSync("/proc/self/environ")) return listed();
   const seen = new Map<number, Process | undefined>();
-  for (let listing = 0, settled = false; listing < MOST_LISTINGS && !settled; listing++) {
+  for (let listing = 0, settled = false; listing < MAX_LISTINGS && !settled; listing++) {
     const pids = fs.readdirSync("/proc").map(Number).filter(Number.isInteger);
     const unread = pids.filter((pid) => !seen.has(pid)).sort((a, b) => b - a);
     for (const pid of unread) seen.set(pid, read(pid, searches));

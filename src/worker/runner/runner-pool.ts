@@ -32,7 +32,7 @@ export interface RunnersOptions {
   /** Megabytes of JavaScript heap per runner. */
   heapMb: number | undefined;
   /** After so many jobs a runner is replaced by a fresh one. */
-  mostJobs: number;
+  maxJobs: number;
 }
 
 interface Task {
@@ -64,7 +64,7 @@ interface Runner {
 
 /** From the death of a runner to the start of its replacement, as long as a spare is ready. */
 const FILL_MS = 250;
-const MOST_WORDS = 8000;
+const MAX_WORDS = 8000;
 const RUNNER_FILE = fileURLToPath(new URL("runner.js", import.meta.url));
 
 export class Runners implements Crew {
@@ -272,7 +272,7 @@ export class Runners implements Crew {
     const { task } = runner;
     if (!task) return;
     runner.task = undefined;
-    if (stray || runner.jobs >= this.#options.mostJobs) {
+    if (stray || runner.jobs >= this.#options.maxJobs) {
       // Code that did not stop must not go on beside the next job, nor beside the next attempt of this one.
       runner.dismissed = true;
       void this.#kill(runner)
@@ -371,8 +371,8 @@ export class Runners implements Crew {
       runner.child[stream]?.on("data", (chunk: Buffer) => {
         // Also of what is left out: the end of a flood may be the cause of death.
         if (stream === "stderr")
-          runner.lastWords = (runner.lastWords + chunk.toString("utf8", Math.max(0, chunk.length - MOST_WORDS))).slice(
-            -MOST_WORDS,
+          runner.lastWords = (runner.lastWords + chunk.toString("utf8", Math.max(0, chunk.length - MAX_WORDS))).slice(
+            -MAX_WORDS,
           );
         lines.write(chunk);
       });

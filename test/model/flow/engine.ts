@@ -138,7 +138,7 @@ const snapshotText = `
 select json_build_object(
   'bins', (select coalesce(json_agg(json_build_array(since_start(m.mark), m.count) order by m.mark), '[]') from unnest(l.marks, l.counts) m (mark, count)
     where m.count > 0 and m.mark > stillwake.now() - l.period - stillwake.use_within(l.period)),
-  'remaining', l.remaining, 'resetAt', since_start(l.reset_at), 'turnAt', since_start(l.turn_at), 'blockedUntil', since_start(l.blocked_until), 'toldMax', l.told_max,
+  'remaining', l.remaining, 'resetAt', since_start(l.reset_at), 'turnAt', since_start(l.turn_at), 'blockedUntil', since_start(l.blocked_until), 'toldMax', l.reported_max,
   'free', (select b.free from stillwake.budget(l) b),
   'holds', (select coalesce(json_agg(h.job_id || '/' || h.lease_id || '=' || h.count order by h.job_id, h.lease_id), '[]') from stillwake.limit_holds h
     where exists (select from stillwake.live_jobs j where j.id = h.job_id and j.lease_id = h.lease_id)),

@@ -35,7 +35,7 @@ export function countedEffects(name: string, options: EffectsOptions = {}): Effe
   const effects: Effect[] = [];
   const finished = new Map<string, number>();
   const late: Effect[] = [];
-  const contract = pipeline(name, { pool, retry: { attempts, crashes: 1000, first: "10ms", most: "100ms" } });
+  const contract = pipeline(name, { pool, retry: { attempts, crashes: 1000, initial: "10ms", max: "100ms" } });
   const implementation = implement(contract, async (job) => {
     await before?.(job);
     for (let number = 1; number <= steps; number++) {

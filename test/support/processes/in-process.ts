@@ -92,7 +92,7 @@ export function rig(database: TestDatabase): Rig {
       return { worker, events };
     },
     async run(code, options = {}) {
-      const contract = pipeline(made.name(), { retry: { first: "1ms", most: "1ms" }, ...options.pipeline });
+      const contract = pipeline(made.name(), { retry: { initial: "1ms", max: "1ms" }, ...options.pipeline });
       const { id } = await stillwake.enqueue(contract as never, (options.input ?? null) as never);
       const started = await made.start([implement(contract as never, code as never, options.code)], options.worker);
       const job = await made.until(id, options.until);

@@ -20,7 +20,7 @@ const aside = pipeline("aside", { pool: "side", needs: [limit("api", { max: 5, p
 const part = pipeline<{ n: number }>("part");
 const work = pipeline("work", {
   input: z.object({ mode: z.enum(["good", "bad", "long"]).default("good"), note: z.string().max(100).optional() }),
-  retry: { attempts: 2, first: "1ms", most: "1ms" },
+  retry: { attempts: 2, initial: "1ms", max: "1ms" },
 });
 
 export interface Furnished {

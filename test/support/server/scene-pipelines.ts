@@ -32,7 +32,7 @@ export const transcribe = pipeline("transcribe", { pool: "gpu" });
 export const digest = pipeline<{ readers: number }>("digest");
 export const contacts = pipeline("contacts", {
   input: z.object({ mode: z.enum(["good", "bad", "never"]).default("good"), file: z.string().default("contacts.csv") }),
-  retry: { attempts: 2, first: "10m", most: "10m" },
+  retry: { attempts: 2, initial: "10m", max: "10m" },
 });
 const summary = pipeline<{ of: string }>("summary");
 export const invoice = pipeline<{ number: string }>("invoice");

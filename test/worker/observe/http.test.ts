@@ -14,7 +14,7 @@ const healthy: Health = {
   database: "up",
   push: "ready",
   draining: false,
-  lastBeatAgoMs: 1200,
+  lastHeartbeatAgoMs: 1200,
 };
 const metrics = createMetrics(createAnnouncer(), { labels: { pool: "gpu", worker: "w1" } });
 const open: WorkerHttp[] = [];
@@ -53,10 +53,10 @@ describe("reading", () => {
   });
 
   it("lost pushes are told, and are no reason to be unhealthy", async () => {
-    const { url } = await serve({ health: () => ({ ...healthy, push: "lost", lastBeatAgoMs: null }) });
+    const { url } = await serve({ health: () => ({ ...healthy, push: "lost", lastHeartbeatAgoMs: null }) });
     const response = await fetch(`${url}/health`);
     expect(response.status).toBe(200);
-    expect(await response.json()).toMatchObject({ status: "ok", push: "lost", lastBeatAgoMs: null });
+    expect(await response.json()).toMatchObject({ status: "ok", push: "lost", lastHeartbeatAgoMs: null });
   });
 
   it("HEAD is answered like GET, without the body", async () => {

@@ -86,11 +86,11 @@ describe("the metrics", () => {
 
   const cases: [string, WorkerEvent[], Record<string, number>][] = [
     [
-      "beats and failed beats",
+      "heartbeats and failed heartbeats",
       [
-        { kind: "beat", jobs: 3, tookMs: 2 },
-        { kind: "beat", jobs: 3, tookMs: 2 },
-        { kind: "beat.failed", message: "" },
+        { kind: "heartbeat", jobs: 3, tookMs: 2 },
+        { kind: "heartbeat", jobs: 3, tookMs: 2 },
+        { kind: "heartbeat.failed", message: "" },
       ],
       { worker_heartbeats_total: 2, worker_heartbeat_failures_total: 1 },
     ],
@@ -247,9 +247,9 @@ describe("the metrics", () => {
   it("count no more once stopped, and can still be read", async () => {
     const announcer = createAnnouncer();
     const metrics = createMetrics(announcer);
-    announcer.announce({ kind: "beat", jobs: 1, tookMs: 1 });
+    announcer.announce({ kind: "heartbeat", jobs: 1, tookMs: 1 });
     metrics.stop();
-    announcer.announce({ kind: "beat", jobs: 1, tookMs: 1 });
+    announcer.announce({ kind: "heartbeat", jobs: 1, tookMs: 1 });
     expect(await metrics.text()).toMatch(/^worker_heartbeats_total 1$/m);
   });
 

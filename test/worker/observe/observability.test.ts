@@ -156,7 +156,7 @@ describe("the health of a worker", () => {
       status: "ok",
       database: "up",
       active: 0,
-      lastBeatAgoMs: null,
+      lastHeartbeatAgoMs: null,
     });
     proxy.mode = "refuse";
     proxy.reset();
@@ -179,7 +179,7 @@ describe("the health of a worker", () => {
     const { worker, url } = await startObserved();
     const id = await enqueue({ name: "last", act: "gate", gate: "drain" });
     await witness.see(({ job, step }) => job === id && step === "last");
-    expect(await healthOf(url)).toMatchObject({ code: 200, active: 1, lastBeatAgoMs: expect.any(Number) });
+    expect(await healthOf(url)).toMatchObject({ code: 200, active: 1, lastHeartbeatAgoMs: expect.any(Number) });
     worker.signal("SIGTERM");
     await worker.says("worker.draining");
     expect(await healthOf(url)).toMatchObject({ code: 503, status: "draining", draining: true, active: 1 });
@@ -220,7 +220,7 @@ describe("the process log", () => {
   /** What others have built filters and alerts on. To change one is to break them. */
   const names =
     `worker.started worker.draining worker.stopped database.lost database.back push.lost push.ready push.unavailable
-    claimed claim.empty claim.failed beat beat.failed recovered attempt.started attempt.ended step.started step.ended write.refused
+    claimed claim.empty claim.failed heartbeat heartbeat.failed recovered attempt.started attempt.ended step.started step.ended write.refused
     runner.started runner.died runner.output memory.high demand logs.dropped http`.split(/\s+/);
 
   it("is one JSON object per line, each with its time, its level, a sentence and the name of its event", async () => {
@@ -343,7 +343,7 @@ describe("traces", () => {
     exporter.getFinishedSpans().filter(({ attributes }) => attributes["stillwake.job.id"] === id);
 
   it("go from the enqueuer through the database to the attempts, their steps and what these call", async () => {
-    const contract = pipeline("traced", { pool: "traced", retry: { attempts: 2, first: "1ms", most: "1ms" } });
+    const contract = pipeline("traced", { pool: "traced", retry: { attempts: 2, initial: "1ms", max: "1ms" } });
     const implementation = implement(contract, async (job) => {
       await job.step("kept", () => {
         app.startSpan("a call of the user").end();

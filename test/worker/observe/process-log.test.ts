@@ -61,7 +61,7 @@ describe("an announcement", () => {
     [{ kind: "claimed", count: 3, tookMs: 4 }, "debug"],
     [{ kind: "claim.empty", hinted: true }, "debug"],
     [{ kind: "claim.empty", hinted: false }, "trace"],
-    [{ kind: "beat", jobs: 1, tookMs: 1 }, "trace"],
+    [{ kind: "heartbeat", jobs: 1, tookMs: 1 }, "trace"],
     [{ kind: "recovered", count: 1, reason: "stale" }, "warn"],
     [started, "debug"],
     [ended, "debug"],
@@ -83,9 +83,9 @@ describe("an announcement", () => {
     expect(line.msg).not.toMatch(/undefined|NaN|\[object/);
   });
 
-  it("that a beat failed is told once, and again after a beat that did not", () => {
-    const broken = { kind: "beat.failed", message: "timeout" } as const;
-    const lines = announced([broken, broken, broken, { kind: "beat", jobs: 1, tookMs: 1 }, broken]);
+  it("that a heartbeat failed is told once, and again after a heartbeat that did not", () => {
+    const broken = { kind: "heartbeat.failed", message: "timeout" } as const;
+    const lines = announced([broken, broken, broken, { kind: "heartbeat", jobs: 1, tookMs: 1 }, broken]);
     expect(lines.map(({ level }) => level)).toEqual(["warn", "warn"]);
   });
 

@@ -229,7 +229,7 @@ describe("a deploy", () => {
       deaf: [{ name: "long", act: "wait", ms: 600_000, deaf: true }],
       blocked: [{ name: "long", act: "block", ms: 600_000 }],
     };
-    const args = ["--slots", "3", "--drain-limit", "0s", "--grace", "500ms"];
+    const args = ["--slots", "3", "--drain-timeout", "0s", "--grace", "500ms"];
     const ids: string[] = [];
     for (let deploy = 1; deploy <= deploys; deploy++) {
       const worker = await startWorker({ url: database.url, args });

@@ -149,7 +149,7 @@ describe.skipIf(!fs.existsSync("/proc/self/environ"))(
     );
 
     it("T50: is gone when its worker was told to end, and the worker ends with 0", async () => {
-      const worker = await start(["--drain-limit", "100ms"]);
+      const worker = await start(["--drain-timeout", "100ms"]);
       const { id, pids } = await plant(worker, { how: "exec", end: "hang" });
       worker.signal("SIGTERM");
       expect(await worker.ended).toBe(0);

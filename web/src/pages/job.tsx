@@ -24,13 +24,13 @@ import { Artifacts, Facts, FailurePanel, InOut, Webhooks } from "./job/sides.tsx
 import {
   standing,
   useAttemptsOf,
+  useFollowedJob,
   useFreshness,
   useJobAnswer,
   useReasons,
   useRevival,
   useSiblings,
   useStepsOf,
-  useStory,
   useTimeline,
 } from "./job/use-job-data.ts";
 import { waitedToStart } from "./job/waited.ts";
@@ -98,28 +98,28 @@ function Known({
 }) {
   const { id } = asked;
   const resting = useIsResting();
-  const story = useStory(id);
-  useFreshness(id, story);
-  useRevival(asked, askedAt, story);
-  const job = standing(asked, story);
+  const store = useFollowedJob(id);
+  useFreshness(id, store);
+  useRevival(asked, askedAt, store);
+  const job = standing(asked, store);
   const siblings = useSiblings(asked).data?.jobs ?? [];
   const reasons = useReasons(job, siblings);
-  const given = useTimeline({ job, story, attempts, steps });
+  const given = useTimeline({ job, store, attempts, steps });
   const running = attempts?.findLast(({ endedAt }) => endedAt === null);
   const over = isOver(job.state);
   useTitle(`${inert(job.pipeline)} ${job.state}`);
   const tries = attempts?.filter(({ outcome }) => outcome === "failed" || outcome === "lost").length ?? 0;
-  const forgotten = story.end !== null && story.end.state === null;
+  const forgotten = store.end !== null && store.end.state === null;
   // An event is waited for in a step that is called as the event is, unless its code says otherwise.
   const awaited = steps?.findLast(({ name }) => given.open?.has(name))?.name ?? "";
   // Whoever watches a job to its end sees nothing jump: what can come has its place from the beginning.
   const [watched] = useState(!isOver(asked.state));
   const isFar =
-    job.state === "running" || (over ? watched && job.state === "completed" : (story.progress?.fraction ?? 0) > 0);
+    job.state === "running" || (over ? watched && job.state === "completed" : (store.progress?.fraction ?? 0) > 0);
   return (
     <div className="job" data-watched={watched || undefined}>
       <PageHead title={<span className="foreign">{inert(job.pipeline)}</span>} note={<StateMark state={job.state} />}>
-        <Acts job={job} awaited={awaited} onActed={() => story.story.reopen()} />
+        <Acts job={job} awaited={awaited} onActed={() => store.store.reopen()} />
       </PageHead>
       <p className="job-note soft small">
         <span className="mono" title={id}>
@@ -156,13 +156,13 @@ function Known({
       <Spoken job={job} />
       <NowSentence
         job={job}
-        story={story}
+        store={store}
         since={running?.claimedAt ?? null}
         tries={tries}
         awaited={awaited}
         reasons={reasons}
       >
-        {isFar && <JobProgress story={story.story} className="job-progress" />}
+        {isFar && <JobProgress store={store.store} className="job-progress" />}
         <Figures job={job} attempts={attempts ?? []} kept={steps ?? []} />
       </NowSentence>
       <div className="job-time">
@@ -170,7 +170,7 @@ function Known({
       </div>
       <div className="job-columns">
         <div className="job-main">
-          <LogPanel job={job} story={story.story} siblings={siblings} />
+          <LogPanel job={job} store={store.store} siblings={siblings} />
           <Attempts attempts={attempts ?? []} />
           <Children job={asked} />
         </div>
@@ -232,7 +232,7 @@ function Figures({
   const figures: [string, string, string?][] = [
     [waited.whole ? "From enqueue to start" : "Waited to start", waited.ms === null ? "–" : span(waited.ms)],
     [isOver(state) ? "From start to end" : "Since it started", whole === null ? "–" : span(Number(whole))],
-    ["Worker time", span(workedMs), vainMs > 500 ? `${span(vainMs)} of it in vain` : undefined],
+    ["Worker time", span(workedMs), vainMs > 500 ? `${span(vainMs)} of it in wastedStarts` : undefined],
     attempts.length > attempt && attempts.length > 0
       ? ["Attempts", count(attempts.length), `${charged} counted`]
       : ["Attempts", charged],

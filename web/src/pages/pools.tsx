@@ -72,7 +72,9 @@ const comings = (pools: readonly nouns.Pool[] | undefined) =>
   pools?.map(({ machines }) => machines && `${machines.now} ${machines.starting}`).join();
 
 const goings = (pools: readonly nouns.Pool[] | undefined, machines: readonly nouns.Machine[] | undefined) =>
-  pools && machines && [...pools.map(({ vain }) => vain), ...machines.map(({ machine }) => machine?.life)].join();
+  pools &&
+  machines &&
+  [...pools.map(({ wastedStarts }) => wastedStarts), ...machines.map(({ machine }) => machine?.life)].join();
 
 function NoPools() {
   return (

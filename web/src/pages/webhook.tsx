@@ -142,14 +142,14 @@ function bodyOf(text: string): unknown {
 type Delivery = nouns.Webhook["deliveries"][number];
 type Try = { n: number; delivery: Delivery | undefined };
 
-const MOST_TRIES = 200;
+const MAX_TRIES = 200;
 
 /** Latest first. A number that is missing is a try whose sender died before it could tell. */
 function triesOf({ deliveries }: nouns.Webhook): Try[] {
   const known = new Map(deliveries.map((one) => [Number(one.n), one]));
   const numbers = [...known.keys()];
   const [least, last] = [Math.min(...numbers), Math.max(...numbers)];
-  const first = Math.max(least, last - MOST_TRIES + 1);
+  const first = Math.max(least, last - MAX_TRIES + 1);
   return Array.from({ length: last - first + 1 }, (_, place) => ({
     n: last - place,
     delivery: known.get(last - place),

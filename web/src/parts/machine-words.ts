@@ -5,7 +5,7 @@ import type { nouns } from "../api/nouns.ts";
 type State = nouns.Machine["state"];
 
 /** How often machines may be of no use in a row before the orchestrator waits longer and longer. */
-const MOST_VAIN = 3;
+const MAX_WASTED_STARTS = 3;
 
 /** Troubles that pass by themselves are amber; for these somebody has to come. */
 const grave = /^PROVIDER_(AUTH|REFUSED)$/;
@@ -18,18 +18,18 @@ export interface Held {
   until: string | null;
 }
 
-type Fleet = Pick<nouns.Pool, "name" | "machines" | "trouble" | "vain">;
+type Fleet = Pick<nouns.Pool, "name" | "machines" | "trouble" | "wastedStarts">;
 
 /** What keeps machines of a pool from being started; undefined where nothing is known to. */
-export function heldBack({ name, machines, trouble, vain }: Fleet): Held | undefined {
+export function heldBack({ name, machines, trouble, wastedStarts }: Fleet): Held | undefined {
   if (machines === null) return undefined;
   if (trouble) {
     const { code, message, remedy, until } = trouble;
     const why = remedy !== null && !message.includes(remedy) ? `${message}: ${remedy}` : message;
     return { tone: grave.test(code) ? "bad" : "amber", what: "No machine can be started", why, until };
   }
-  if (vain < MOST_VAIN) return undefined;
-  const what = `The last ${vain} machines ended without having done a job`;
+  if (wastedStarts < MAX_WASTED_STARTS) return undefined;
+  const what = `The last ${wastedStarts} machines ended without having done a job`;
   const why = `Look at how they ended. The next is tried after a while; at once with “stillwake resume --pool ${name}”, or when the settings of the pool change.`;
   return { tone: "bad", what, why, until: null };
 }

@@ -8,7 +8,7 @@ import { SEVERITIES, type Severity } from "../model.ts";
 import type { Settings } from "../settings.ts";
 import { packagedTool } from "../tools.ts";
 import { inBatches, TooMuch } from "./batches.ts";
-import { type Match, MOST_FINDINGS } from "./collect.ts";
+import { MAX_FINDINGS, type Match } from "./collect.ts";
 import { analysisFailed } from "./failed.ts";
 import {
   isMinified,
@@ -27,7 +27,7 @@ const RULES = fileURLToPath(new URL("../../rules", import.meta.url));
 const CODE = /\.(?:[cm]?[jt]s|[jt]sx|py3?|pyi|bzl|go)$/;
 const BATCH = { files: 1_000, bytes: 64 * 2 ** 20 };
 /** About 25,000 matches. Each carries the lines it stands in, so that code of long lines says far more than it is. */
-const MOST_OUTPUT = 32 * 2 ** 20;
+const MAX_OUTPUT = 32 * 2 ** 20;
 /** Ignore files of the repository would decide what is looked at. */
 const IGNORE_FILES = ["hidden", "dot", "exclude", "global", "parent", "vcs"];
 
@@ -46,7 +46,7 @@ export async function lookWithAstGrep(step: StepHandle, directory: string, setti
     "--color=never",
   ];
   args.push(...IGNORE_FILES.flatMap((one) => ["--no-ignore", one]));
-  args.push("--max-results", String(4 * MOST_FINDINGS), "--");
+  args.push("--max-results", String(4 * MAX_FINDINGS), "--");
 
   const deadline = performance.now() + settings.limits.analysisMs;
   const passedOver = nothingPassedOver();
@@ -56,10 +56,10 @@ export async function lookWithAstGrep(step: StepHandle, directory: string, setti
   const look = async (batch: readonly SourceFile[]) => {
     const { stdout, bytesOut } = await step.exec(program, [...args, ...batch.map(({ file }) => file)], {
       log: "none",
-      maxOutput: MOST_OUTPUT,
+      maxOutput: MAX_OUTPUT,
       timeout: `${Math.max(Math.round(deadline - performance.now()), 1)}ms`,
     });
-    if (bytesOut > MOST_OUTPUT) throw new TooMuch("ast-grep said more than is read of it");
+    if (bytesOut > MAX_OUTPUT) throw new TooMuch("ast-grep said more than is read of it");
     const matches: Match[] = [];
     for (const line of stdout.split("\n")) {
       const match = read(line, directory);
@@ -71,7 +71,7 @@ export async function lookWithAstGrep(step: StepHandle, directory: string, setti
   const matches = await inBatches(written(files, minified), {
     step,
     most: BATCH,
-    enough: 4 * MOST_FINDINGS,
+    enough: 4 * MAX_FINDINGS,
     look,
   }).catch((error) => Promise.reject(analysisFailed(error)));
   if (minified.files > 0)

@@ -19,7 +19,7 @@ interface InBatches<Found> {
 /** A single argument may be longer, all of them together not by much. */
 const ARGUMENT_BYTES = 256 * 1024;
 /** To find one file in a thousand takes ten calls that fail. A program that fails on everything is not asked again and again. */
-const MOST_FAILURES = 50;
+const MAX_FAILURES = 50;
 
 /** What a program says is more than is read of it. */
 export class TooMuch extends Error {}
@@ -41,7 +41,7 @@ export async function inBatches<Found>(
         worked = true;
       } catch (error) {
         failures += 1;
-        if (!isOfAFile(error) || failures > MOST_FAILURES) throw error;
+        if (!isOfAFile(error) || failures > MAX_FAILURES) throw error;
         last = error;
         const middle = Math.ceil(part.length / 2);
         if (part.length > 1) open.push(part.slice(middle), part.slice(0, middle));

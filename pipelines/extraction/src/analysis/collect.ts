@@ -17,11 +17,11 @@ export interface Match {
   text?: string;
 }
 
-export const MOST_FINDINGS = 5_000;
-const LONGEST_MESSAGE = 1_000;
-const LONGEST_PATH = 1_000;
-const LONGEST_RULE = 200;
-const LONGEST_TEXT = 10_000;
+export const MAX_FINDINGS = 5_000;
+const MAX_MESSAGE = 1_000;
+const MAX_PATH = 1_000;
+const MAX_RULE = 200;
+const MAX_TEXT = 10_000;
 const LAST_LINE = 2 ** 31 - 1;
 /** Credentials in code, on their way or at rest. */
 const ABOUT_SECRETS = /^CWE-(?:256|257|259|260|312|321|522|540|798)\b/i;
@@ -37,8 +37,8 @@ export function collect(
   const found: Finding[] = [];
   for (const match of [...matches].sort(byPlace)) {
     const { severity, cwe } = match;
-    const rule = storable(match.rule, LONGEST_RULE);
-    const path = storable(match.path, LONGEST_PATH);
+    const rule = storable(match.rule, MAX_RULE);
+    const path = storable(match.path, MAX_PATH);
     const line = lineNumber(match.line);
     const endLine = Math.max(line, lineNumber(match.endLine));
     const text = hash(essence(match));
@@ -49,15 +49,15 @@ export function collect(
     const same = `${kind}\n${rule}\n${path}\n${text}`;
     const number = (numbers.get(same) ?? 0) + 1;
     numbers.set(same, number);
-    const message = storable(match.message, LONGEST_MESSAGE);
+    const message = storable(match.message, MAX_MESSAGE);
     const fingerprint = hash(`${same}\n${number}`);
     found.push({ kind, rule, severity, path, line, endLine, message, cwe: cweNumbers(cwe), engine, fingerprint });
   }
-  if (found.length <= MOST_FINDINGS) return found;
-  step.log.warn(`Too many findings - only the ${MOST_FINDINGS} most severe are kept`, { found: found.length });
+  if (found.length <= MAX_FINDINGS) return found;
+  step.log.warn(`Too many findings - only the ${MAX_FINDINGS} most severe are kept`, { found: found.length });
   return found
     .sort((a, b) => rank(a.severity) - rank(b.severity))
-    .slice(0, MOST_FINDINGS)
+    .slice(0, MAX_FINDINGS)
     .sort(byPlace);
 }
 
@@ -76,7 +76,7 @@ function essence({ text = "", cwe }: Match): string {
   if (cwe.some((one) => ABOUT_SECRETS.test(one))) return "";
   let kept = "";
   let quote = "";
-  for (let at = 0; at < Math.min(text.length, LONGEST_TEXT); at++) {
+  for (let at = 0; at < Math.min(text.length, MAX_TEXT); at++) {
     const character = text[at]!;
     if (quote !== "" && character === "\\") at += 1;
     else if (quote === "") {

@@ -5,7 +5,7 @@ import { tell } from "@stillwake/kit/user-error";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import type { Severity } from "../model.ts";
 import type { Settings } from "../settings.ts";
-import { type Match, MOST_FINDINGS, storable } from "./collect.ts";
+import { MAX_FINDINGS, type Match, storable } from "./collect.ts";
 import { analysisFailed, firstLine } from "./failed.ts";
 import { isMinified, LARGEST_FILE, SKIPPED_FOLDERS, sayLargeFiles, textOf, within } from "./source-files.ts";
 
@@ -105,7 +105,7 @@ interface Result {
 async function read(step: StepHandle, { results }: Report, directory: string): Promise<Match[]> {
   const matches: Match[] = [];
   const texts = new Map<string, string[] | undefined>();
-  for (const result of results.slice(0, 4 * MOST_FINDINGS) as Result[]) {
+  for (const result of results.slice(0, 4 * MAX_FINDINGS) as Result[]) {
     step.signal.throwIfAborted();
     const { check_id: rule, path: file, start, end, extra } = isObject(result) ? result : {};
     if (typeof rule !== "string" || typeof file !== "string" || !isObject(extra) || extra.is_ignored === true) continue;

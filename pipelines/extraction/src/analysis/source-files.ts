@@ -24,8 +24,8 @@ export const SKIPPED_FOR_SECRETS = [".git", "node_modules"];
 
 /** Beyond these it is data or the work of a tool, and no code that a person wrote. */
 export const LARGEST_FILE = 2_000_000;
-const MOST_FILES = 200_000;
-const LONGEST_LINE = 2_000;
+const MAX_FILES = 200_000;
+const MAX_LINE = 2_000;
 
 export interface SourceFile {
   /** Seen from the checkout, with "/". */
@@ -74,7 +74,7 @@ export async function* sourceFiles(directory: string, looking: Looking): AsyncGe
         continue;
       }
       seen += 1;
-      if (seen > MOST_FILES) {
+      if (seen > MAX_FILES) {
         passedOver.beyond = true;
         return;
       }
@@ -93,7 +93,7 @@ export function sayPassedOver({ log }: Pick<StepHandle, "log">, { large, unread,
   if (large > 0) log.info(`${were(large, "file over 2 MB", "files over 2 MB")} not searched`);
   if (unread > 0)
     log.info(`${were(unread, "file or folder", "files and folders")} not searched: the name cannot be read`);
-  if (beyond) log.warn(`Only the first ${MOST_FILES.toLocaleString("en-US")} files were searched`);
+  if (beyond) log.warn(`Only the first ${MAX_FILES.toLocaleString("en-US")} files were searched`);
 }
 
 /** For a program that walks the folders itself, and passes over large files without a word. */
@@ -129,7 +129,7 @@ export async function textOf(directory: string, relative: string): Promise<strin
 
 /** No person reads a line of this length: a tool has pressed the program into it. */
 export function isMinified(line: string): boolean {
-  return line.length > LONGEST_LINE;
+  return line.length > MAX_LINE;
 }
 
 /** Lines of that length are half of it or more. One of them alone, such as a picture in the form of text, makes no program of a tool. */
@@ -139,7 +139,7 @@ export async function isMinifiedFile({ file, bytes }: SourceFile): Promise<boole
   for (let from = 0, to = 0; content && from < content.length; from = to + 1) {
     to = content.indexOf("\n", from);
     if (to < 0) to = content.length;
-    if (to - from > LONGEST_LINE && isMinified(content.toString("utf8", from, to))) long += to - from;
+    if (to - from > MAX_LINE && isMinified(content.toString("utf8", from, to))) long += to - from;
   }
   return long * 2 >= bytes;
 }

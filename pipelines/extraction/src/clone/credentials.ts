@@ -29,7 +29,7 @@ const USERS: Record<Input["provider"], string> = {
 };
 const ANSWER_MS = 20_000;
 /** GitHub's answer names one repository and is of a few kilobytes. */
-const MOST_ANSWER = 256 * 1024;
+const MAX_ANSWER = 256 * 1024;
 
 export function credentialsOf(
   settings: Pick<Settings, "githubApiUrl" | "githubApp">,
@@ -162,7 +162,7 @@ async function objectOf(response: Response): Promise<object> {
   for await (const part of response.body ?? []) {
     parts.push(part as Uint8Array);
     size += part.length;
-    if (size > MOST_ANSWER) break;
+    if (size > MAX_ANSWER) break;
   }
   try {
     const value: unknown = JSON.parse(Buffer.concat(parts).toString("utf8"));

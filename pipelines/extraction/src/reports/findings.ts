@@ -5,7 +5,7 @@ import { countBySeverity, exploitationOf, orderFindings } from "./order.ts";
 import type { Content } from "./reports.ts";
 
 const FORMAT = 1;
-const LONGEST_TEXT = 4_000;
+const MAX_TEXT = 4_000;
 
 export function* writeFindings(content: Content): Generator<string> {
   const { input, checkout, dependencies, vulnerabilities, code, secrets, exploited, origins, extractionId, at } =
@@ -31,7 +31,7 @@ export function* writeFindings(content: Content): Generator<string> {
     const { direct = null, manifest = null } = origins.get(one.purl) ?? {};
     return {
       ...one,
-      summary: storable(one.summary, LONGEST_TEXT),
+      summary: storable(one.summary, MAX_TEXT),
       direct,
       manifest: manifest ?? null,
       epss,
@@ -58,5 +58,5 @@ function* list<One>(name: string, all: readonly One[] | undefined, show: (one: O
 }
 
 function finding(one: Finding): Finding {
-  return { ...one, path: storable(one.path, LONGEST_TEXT), message: storable(one.message, LONGEST_TEXT) };
+  return { ...one, path: storable(one.path, MAX_TEXT), message: storable(one.message, MAX_TEXT) };
 }

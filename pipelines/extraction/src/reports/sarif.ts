@@ -22,9 +22,9 @@ const SCORES: Record<Severity, number | undefined> = {
 };
 
 /** What GitHub takes of one run, of results as of rules, of which there are no more than results. A file with more is refused as a whole. */
-export const MOST_RESULTS = 25_000;
+export const MAX_RESULTS = 25_000;
 /** Of a rule; GitHub shows no more. */
-const MOST_TAGS = 10;
+const MAX_TAGS = 10;
 
 interface Rule {
   id: string;
@@ -98,10 +98,10 @@ export function missing({
 
 /** As many as may be shown, in the same order. What is known to be attacked is the worst, of whatever severity. */
 function worstOf(content: Content, all: (Vulnerability | Finding)[]): (Vulnerability | Finding)[] {
-  if (all.length <= MOST_RESULTS) return all;
+  if (all.length <= MAX_RESULTS) return all;
   const badness = (one: Vulnerability | Finding) =>
     "purl" in one && exploitationOf(one, content.exploited)?.kev ? -1 : rank(one.severity);
-  const worst = new Set(all.toSorted((one, other) => badness(one) - badness(other)).slice(0, MOST_RESULTS));
+  const worst = new Set(all.toSorted((one, other) => badness(one) - badness(other)).slice(0, MAX_RESULTS));
   return all.filter((one) => worst.has(one));
 }
 
@@ -191,7 +191,7 @@ function securityOf(severity: Severity, score: number | null, tags: string[]) {
   return {
     defaultConfiguration: { level: LEVELS[severity] },
     properties: {
-      tags: ["security", ...tags].slice(0, MOST_TAGS),
+      tags: ["security", ...tags].slice(0, MAX_TAGS),
       ...(number !== undefined && { "security-severity": number.toFixed(1) }),
     },
   };

@@ -8,7 +8,7 @@ import { STYLE } from "./summary-style.ts";
 import { linkTo, visible } from "./words.ts";
 
 /** Rows of each table. More than that nobody reads here, and findings.json has them all. */
-const MOST_ROWS = 500;
+const MAX_ROWS = 500;
 /** The page may show and style itself, and nothing else. */
 const POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
@@ -86,7 +86,7 @@ function severityBar(found: readonly { severity: Severity }[]): string {
 }
 
 function tableOfVulnerabilities({ exploited, origins }: Content, found: readonly Vulnerability[]): string {
-  const rows = found.slice(0, MOST_ROWS).map((one) => {
+  const rows = found.slice(0, MAX_ROWS).map((one) => {
     const known = exploitationOf(one, exploited);
     const origin = origins.get(one.purl);
     const from = origin
@@ -111,7 +111,7 @@ function tableOfVulnerabilities({ exploited, origins }: Content, found: readonly
 }
 
 function tableOfFindings(title: string, none: string, found: readonly Finding[]): string {
-  const rows = found.slice(0, MOST_ROWS).map(
+  const rows = found.slice(0, MAX_ROWS).map(
     (one) => `<tr>
 <td>${badge(one.severity)}</td>
 <td class="wide">${text(one.message, 300)}<p class="quiet">${[one.rule, ...one.cwe, one.engine].map((part) => text(part, 200)).join(" · ")}</p></td>

@@ -5,7 +5,7 @@ import { stripVTControlCharacters } from "node:util";
 import { sentenceOf } from "../untrusted.ts";
 
 /** Longer than any path. Expressions may take the square of a line's length, and the names in it are a stranger's. */
-const LONGEST_LINE = 8 * 1024;
+const MAX_LINE = 8 * 1024;
 
 const COMPLAINTS = [
   /^Unable to parse (?:the pnpm lock file )?(.+?)(?: in legacy and non-legacy mode\b.*| with utf-8 encoding!| \{.*| [A-Z]\w*Error\b.*|\.)?$/s,
@@ -47,6 +47,6 @@ function withoutPaths(line: string, scratch: string): string {
 function linesOf(output: string): string[] {
   const lines = output.slice(0, 4 * 2 ** 20).split("\n");
   return lines
-    .filter((line) => line.length <= LONGEST_LINE)
+    .filter((line) => line.length <= MAX_LINE)
     .map((line) => stripVTControlCharacters(line.replace(/\r$/, "")));
 }

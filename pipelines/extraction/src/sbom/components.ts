@@ -12,9 +12,9 @@ export interface Bom {
 }
 
 /** Of components, and of edges between them. The file itself is at most 256 MB (sbom.ts). */
-const MOST_COMPONENTS = 250_000;
-const MOST_EDGES = 5_000_000;
-const LONGEST_REF = 5000;
+const MAX_COMPONENTS = 250_000;
+const MAX_EDGES = 5_000_000;
+const MAX_REF = 5000;
 
 export async function* dependenciesOf(file: string): AsyncGenerator<Dependency> {
   yield* (await readBom(file)).dependencies;
@@ -47,7 +47,7 @@ export async function readBom(file: string): Promise<Bom> {
         const { purl } = part.dependency;
         const same = found.get(purl);
         found.set(purl, same ? merged(same, part) : part);
-        if (found.size > MOST_COMPONENTS) throw new NotJson(`it has more than ${MOST_COMPONENTS} components`);
+        if (found.size > MAX_COMPONENTS) throw new NotJson(`it has more than ${MAX_COMPONENTS} components`);
       }
     }
   }
@@ -87,15 +87,15 @@ class Graph {
     if (!fields || level > 5) return;
     const ref = refOf(fields);
     if (ref) this.own.add(ref);
-    for (const inner of objectsIn(fields.components, MOST_COMPONENTS)) this.addRoot(inner, level + 1);
+    for (const inner of objectsIn(fields.components, MAX_COMPONENTS)) this.addRoot(inner, level + 1);
   }
 
   addEdges(fields: Fields): void {
-    const ref = textOf(fields.ref, LONGEST_REF);
+    const ref = textOf(fields.ref, MAX_REF);
     if (ref === undefined) return;
-    const on = textsIn(fields.dependsOn, MOST_COMPONENTS, LONGEST_REF).filter((other) => other !== ref);
+    const on = textsIn(fields.dependsOn, MAX_COMPONENTS, MAX_REF).filter((other) => other !== ref);
     this.#edges += on.length;
-    if (this.#edges > MOST_EDGES) throw new NotJson(`it has more than ${MOST_EDGES} edges`);
+    if (this.#edges > MAX_EDGES) throw new NotJson(`it has more than ${MAX_EDGES} edges`);
     if (!this.parts.has(ref) || this.own.has(ref) || this.applications.has(ref)) this.#lists.set(ref, on);
     else for (const other of on) this.#needed.add(other);
   }
@@ -119,7 +119,7 @@ class Graph {
 }
 
 function refOf(fields: Fields): string | undefined {
-  return textOf(fields["bom-ref"], LONGEST_REF) ?? textOf(fields.purl, LONGEST_REF);
+  return textOf(fields["bom-ref"], MAX_REF) ?? textOf(fields.purl, MAX_REF);
 }
 
 /** "pkg:npm" */

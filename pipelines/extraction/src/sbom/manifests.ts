@@ -16,8 +16,8 @@ const ENDINGS = /(?:\.(?:csproj|fsproj|vbproj|sln|gemspec|cabal|nimble)|requirem
 /** Other people's manifests, and git's own files. */
 const PASSED_OVER = new Set(["node_modules", ".git", "vendor", "bower_components", ".venv", "venv"]);
 
-const MOST_FOLDERS = 20_000;
-const MOST_FOUND = 1000;
+const MAX_FOLDERS = 20_000;
+const MAX_FOUND = 1000;
 const DEEPEST = 20;
 
 /** As seen from the folder, the nearest first. Links are not followed. */
@@ -28,7 +28,7 @@ export async function findManifests(place: string): Promise<string[]> {
   for (let depth = 0; depth <= DEEPEST && level.length > 0; depth++) {
     const below: string[] = [];
     for (const folder of level) {
-      if (++folders > MOST_FOLDERS || found.length >= MOST_FOUND) return found;
+      if (++folders > MAX_FOLDERS || found.length >= MAX_FOUND) return found;
       for (const entry of await entriesOf(path.join(place, folder))) {
         const name = path.join(folder, entry.name);
         if (entry.isDirectory() && !PASSED_OVER.has(entry.name)) below.push(name);

@@ -23,8 +23,8 @@ export interface SbomSource {
 /** A component is a little over 1 KB of it: room for about 200,000. */
 const LARGEST = 256 * 2 ** 20;
 const MB = 2 ** 20;
-const MOST_MANIFESTS = 300;
-const LONGEST_MANIFEST = 500;
+const MAX_MANIFESTS = 300;
+const MAX_MANIFEST = 500;
 
 export interface Made {
   file: string;
@@ -52,8 +52,8 @@ export async function makeSbom(step: StepHandle, { directory, packagePath, setti
   const root = await fs.realpath(directory);
   const manifests = (await findManifests(place))
     .map((name) => path.relative(root, path.join(place, name)))
-    .filter((name) => textOf(name, LONGEST_MANIFEST) === name)
-    .slice(0, MOST_MANIFESTS);
+    .filter((name) => textOf(name, MAX_MANIFEST) === name)
+    .slice(0, MAX_MANIFESTS);
   return { file, components: dependencies.length, manifests };
 }
 

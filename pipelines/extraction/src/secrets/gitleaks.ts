@@ -5,7 +5,7 @@ import fs from "node:fs/promises";
 import path from "node:path";
 import { tell } from "@stillwake/kit/user-error";
 import type { StepHandle } from "stillwake/worker";
-import { MOST_FINDINGS } from "../analysis/collect.ts";
+import { MAX_FINDINGS } from "../analysis/collect.ts";
 import { isSkipped, LARGEST_FILE, SKIPPED_FOR_SECRETS, sayLargeFiles, within } from "../analysis/source-files.ts";
 import type { Place } from "./place.ts";
 
@@ -79,7 +79,7 @@ async function read(report: string, directory: string): Promise<Place[]> {
   if (!Array.isArray(leaks))
     throw tell("Secret scan failed: Gitleaks wrote no report that can be read", { code: "SECRETS_REPORT" });
   const places: Place[] = [];
-  for (const leak of leaks.slice(0, 4 * MOST_FINDINGS) as (Leak | null)[]) {
+  for (const leak of leaks.slice(0, 4 * MAX_FINDINGS) as (Leak | null)[]) {
     const { RuleID: rule, File: file, SymlinkFile: link, StartLine: line, EndLine: endLine } = leak ?? {};
     const place = typeof file === "string" ? within(directory, file) : undefined;
     if (typeof rule !== "string" || place === undefined || link || isSkipped(place, SKIPPED_FOR_SECRETS)) continue;

@@ -7,7 +7,7 @@ import { pathToFileURL } from "node:url";
 import { tell } from "@stillwake/kit/user-error";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import { inBatches } from "../analysis/batches.ts";
-import { MOST_FINDINGS } from "../analysis/collect.ts";
+import { MAX_FINDINGS } from "../analysis/collect.ts";
 import {
   nothingPassedOver,
   SKIPPED_FOR_SECRETS,
@@ -56,7 +56,7 @@ export async function lookWithSecretlint(step: StepHandle, directory: string, ti
       .catch((error) => (hadNothing(error) ? undefined : Promise.reject(error)));
     return ran ? read(report, (file) => within(directory, named.get(file) ?? file)) : [];
   };
-  const places = await inBatches(files, { step, most: BATCH, enough: 4 * MOST_FINDINGS, look });
+  const places = await inBatches(files, { step, most: BATCH, enough: 4 * MAX_FINDINGS, look });
   await fs.rm(folder, { recursive: true, force: true });
   sayPassedOver(step, passedOver);
   return places;

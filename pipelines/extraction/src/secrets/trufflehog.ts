@@ -4,13 +4,13 @@ import fs from "node:fs/promises";
 import path from "node:path";
 import { tell } from "@stillwake/kit/user-error";
 import type { StepHandle } from "stillwake/worker";
-import { MOST_FINDINGS } from "../analysis/collect.ts";
+import { MAX_FINDINGS } from "../analysis/collect.ts";
 import { isSkipped, SKIPPED_FOR_SECRETS, textOf, within } from "../analysis/source-files.ts";
 import type { Place } from "./place.ts";
 
 /** With --fail. Without it, 0 says nothing. */
 const FOUND = 183;
-const MOST_OUTPUT = 32 * 2 ** 20;
+const MAX_OUTPUT = 32 * 2 ** 20;
 /** It passes over lines with the mark "trufflehog:ignore", and can be told otherwise only since September 2026. */
 const NO_MARKS = "--no-ignore-tag";
 
@@ -42,7 +42,7 @@ export async function lookWithTrufflehog(
     cwd: folder,
     log: "none",
     okCodes: [0, FOUND],
-    maxOutput: MOST_OUTPUT,
+    maxOutput: MAX_OUTPUT,
     timeout: `${timeoutMs}ms`,
   });
   const places = await read(step, stdout, directory);
@@ -79,7 +79,7 @@ async function read(step: StepHandle, output: string, directory: string): Promis
       continue;
     const { from, to } = await linesOf(directory, place, line.Raw, number);
     places.push({ rule: line.DetectorName, path: place, line: from, endLine: to });
-    if (places.length >= 4 * MOST_FINDINGS) break;
+    if (places.length >= 4 * MAX_FINDINGS) break;
   }
   return places;
 }

@@ -19,7 +19,7 @@ export interface ScanOptions {
   settings: Pick<Settings, "advisories" | "cache" | "limits" | "toolPath">;
 }
 
-const MOST_FINDINGS = 50_000;
+const MAX_FINDINGS = 50_000;
 
 export async function scanVulnerabilities(step: StepHandle, options: ScanOptions): Promise<Vulnerability[]> {
   const program = await findTool("depscan", options.settings.toolPath);
@@ -73,9 +73,9 @@ async function standIn(step: StepHandle, { sbom, settings }: ScanOptions, why: E
       { components: unversioned.slice(0, 50) },
     );
   }
-  if (vulnerabilities.length > MOST_FINDINGS)
-    step.log.warn(`Only the ${MOST_FINDINGS} worst of ${vulnerabilities.length} vulnerabilities are kept`);
-  return vulnerabilities.slice(0, MOST_FINDINGS);
+  if (vulnerabilities.length > MAX_FINDINGS)
+    step.log.warn(`Only the ${MAX_FINDINGS} worst of ${vulnerabilities.length} vulnerabilities are kept`);
+  return vulnerabilities.slice(0, MAX_FINDINGS);
 }
 
 async function componentsOf(sbom: string): Promise<Component[]> {

@@ -123,7 +123,7 @@ function below(compare: Order, version: string, comparators: string): Verdict {
 /** Undefined when one of the two is not understood, or what tells them apart is not. */
 type Order = (one: string, other: string) => number | undefined;
 
-const MOST_KNOWN = 50_000;
+const MAX_KNOWN = 50_000;
 const semantic = order(semanticVersion, (one, other) => one.compare(other));
 const python = order((text) => pep440.valid(text) ?? undefined, pep440.compare);
 const dotted = order(numbers, compareNumbers);
@@ -151,7 +151,7 @@ function order<Read>(
   const known = new Map<string, Read | undefined>();
   const understood = (version: string) => {
     if (known.has(version)) return known.get(version);
-    if (known.size >= MOST_KNOWN) known.clear();
+    if (known.size >= MAX_KNOWN) known.clear();
     const value = version.length <= 200 ? read(version) : undefined;
     known.set(version, value);
     return value;

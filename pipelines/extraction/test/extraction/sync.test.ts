@@ -173,7 +173,7 @@ describe("trouble with the database", () => {
           {
             start: "Syncing dependencies to database...",
             end: (done: Synced) => `Dependencies synced (${done.direct} direct, ${done.transitive} transitive)`,
-            retry: { attempts: 3, first: "50ms" },
+            retry: { attempts: 3, initial: "50ms" },
           },
           reaching(pool),
           async (tx: pg.PoolClient) => {

@@ -4,7 +4,7 @@ import os from "node:os";
 import path from "node:path";
 import { afterAll, expect, test } from "vitest";
 import { originsOf } from "../../src/reports/origins.ts";
-import { MOST_RESULTS, writeSarif } from "../../src/reports/sarif.ts";
+import { MAX_RESULTS, writeSarif } from "../../src/reports/sarif.ts";
 import { component, someContent } from "../support/report-content.ts";
 import { expectSarif, type SarifRun } from "../support/sarif.ts";
 
@@ -77,20 +77,20 @@ test("what has no place in the repository stands at its manifest, its folder or 
 test("the SARIF has no more than GitHub takes: the worst, and a note of the rest", () => {
   const base = someContent();
   const [attacked, one] = base.vulnerabilities!;
-  const low = Array.from({ length: MOST_RESULTS }, (_, at) => ({
+  const low = Array.from({ length: MAX_RESULTS }, (_, at) => ({
     ...one!,
     id: `LOW-${at}`,
     severity: "low" as const,
-    cve: at === MOST_RESULTS - 1 ? attacked!.cve : null,
+    cve: at === MAX_RESULTS - 1 ? attacked!.cve : null,
   }));
   const { results, tool, invocations } = (
     JSON.parse(writeSarif({ ...base, vulnerabilities: low })) as { runs: [SarifRun] }
   ).runs[0];
-  expect([results.length, tool.driver.rules.length]).toEqual([MOST_RESULTS, MOST_RESULTS]);
+  expect([results.length, tool.driver.rules.length]).toEqual([MAX_RESULTS, MAX_RESULTS]);
   const ids = new Set(results.map(({ ruleId }) => ruleId));
-  for (const kept of ["code/js-eval", "secret/aws-access-token", `LOW-${MOST_RESULTS - 1}`, "LOW-0"])
+  for (const kept of ["code/js-eval", "secret/aws-access-token", `LOW-${MAX_RESULTS - 1}`, "LOW-0"])
     expect(ids).toContain(kept);
-  expect(ids).not.toContain(`LOW-${MOST_RESULTS - 2}`);
+  expect(ids).not.toContain(`LOW-${MAX_RESULTS - 2}`);
   expect(invocations[0]?.toolExecutionNotifications.map(({ message }) => message.text)).toEqual([
     "Only the 25000 worst of 25002 findings are in this file; findings.json has them all",
   ]);

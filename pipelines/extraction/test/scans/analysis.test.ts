@@ -4,7 +4,7 @@ import path from "node:path";
 import { expect, test } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
 import { analyseCode } from "../../src/analysis/analyse.ts";
-import { MOST_FINDINGS } from "../../src/analysis/collect.ts";
+import { MAX_FINDINGS } from "../../src/analysis/collect.ts";
 import { RULE_SAMPLES } from "../support/rule-samples.ts";
 import { script, searching } from "../support/scan-job.ts";
 import { shared } from "../support/shared-data.ts";
@@ -105,7 +105,7 @@ test("names with line ends, quotes and other scripts are kept as they are, and t
     "ms",
     "ast-grep, a whole job",
   );
-  expect(found).toHaveLength(MOST_FINDINGS);
+  expect(found).toHaveLength(MAX_FINDINGS);
   expect(found?.[0]?.path).toBe(odd);
   expect(found?.filter(({ severity }) => severity === "high")).toHaveLength(3_001);
   expect(lines).toContain("warning Too many findings - only the 5000 most severe are kept");

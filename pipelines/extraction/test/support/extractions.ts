@@ -121,7 +121,7 @@ export async function stage(): Promise<Stage> {
       const worker = self.worker(options);
       await worker.start();
       // Its pauses are not what is tested, and take their time.
-      await pool.query("update stillwake.pipelines set backoff_first = '10ms', backoff_most = '20ms'");
+      await pool.query("update stillwake.pipelines set backoff_initial = '10ms', backoff_max = '20ms'");
       try {
         const { id } = await stillwake.enqueue(extraction, await self.input(given));
         return await self.ended(id);

@@ -7,7 +7,7 @@ import { gzipSync } from "node:zlib";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
 import type { Exploited, Severity, Vulnerability } from "../../src/model.ts";
-import { exploitationOf, MOST_CVES, readEpss, readKev } from "../../src/vulnerabilities/exploitation.ts";
+import { exploitationOf, MAX_CVES, readEpss, readKev } from "../../src/vulnerabilities/exploitation.ts";
 import { searching } from "../support/scan-job.ts";
 import { shared } from "../support/shared-data.ts";
 
@@ -93,17 +93,15 @@ describe("exploitation", () => {
     ]);
   });
 
-  it(`is looked up for ${MOST_CVES} CVEs, those of the worst findings, because its result is a checkpoint`, async () => {
-    const rows = Array.from({ length: MOST_CVES + 10 }, (_, at) => `CVE-1900-${10_000 + at},0.1234567,0.1234567`);
+  it(`is looked up for ${MAX_CVES} CVEs, those of the worst findings, because its result is a checkpoint`, async () => {
+    const rows = Array.from({ length: MAX_CVES + 10 }, (_, at) => `CVE-1900-${10_000 + at},0.1234567,0.1234567`);
     const epss = path.join(root, "many.csv");
     fs.writeFileSync(epss, `cve,epss,percentile\n${rows.join("\n")}\n`);
     const cves = rows.map((row) => row.split(",")[0]!);
     const { known, lines } = await exploitation(cves, { epss, kev: "" }, (at) => (at < 10 ? "low" : "high"));
-    expect(Object.keys(known)).toHaveLength(MOST_CVES);
+    expect(Object.keys(known)).toHaveLength(MAX_CVES);
     expect(known[cves[0]!]).toBeUndefined();
-    expect(lines[0]).toBe(
-      `warning Only the ${MOST_CVES} worst of ${MOST_CVES + 10} CVEs are looked up in EPSS and KEV`,
-    );
+    expect(lines[0]).toBe(`warning Only the ${MAX_CVES} worst of ${MAX_CVES + 10} CVEs are looked up in EPSS and KEV`);
   });
 });
 

@@ -12,7 +12,7 @@ export interface Access {
   signOut(): string;
 }
 
-export const LEAST_TOKEN = 20;
+export const MIN_TOKEN = 20;
 const SESSION_MS = 12 * 3600_000;
 const safe = new Set(["GET", "HEAD", "OPTIONS"]);
 const ownNames = /^(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])(:\d+)?$/i;

@@ -3,7 +3,7 @@
 import { z } from "zod";
 import { invalid, Refusal } from "./problems.ts";
 
-const MOST_BYTES = 64 * 1024;
+const MAX_BYTES = 64 * 1024;
 
 export const storable = (text: string) => !/\p{Cc}/u.test(text);
 export const line = (most: number) =>
@@ -43,14 +43,14 @@ export function checkId(id: string, what: string): string {
 
 /** The body of a request as JSON, refused while it is read: one without end is never held. */
 export async function body<Shape extends z.ZodType>(shape: Shape, request: Request): Promise<z.output<Shape>> {
-  const tooLarge = () => new Refusal(413, "TOO_LARGE", `The body is larger than ${MOST_BYTES} bytes`);
-  if (Number(request.headers.get("content-length") ?? 0) > MOST_BYTES) throw tooLarge();
+  const tooLarge = () => new Refusal(413, "TOO_LARGE", `The body is larger than ${MAX_BYTES} bytes`);
+  if (Number(request.headers.get("content-length") ?? 0) > MAX_BYTES) throw tooLarge();
   const chunks: Uint8Array[] = [];
   let size = 0;
   try {
     for await (const chunk of (request.body ?? []) as AsyncIterable<Uint8Array>) {
       size += chunk.length;
-      if (size > MOST_BYTES) throw tooLarge();
+      if (size > MAX_BYTES) throw tooLarge();
       chunks.push(chunk);
     }
   } catch (error) {

@@ -2,7 +2,7 @@
 // server-settings of each, which alone read the environment.
 import type { Credentials } from "stillwake/worker";
 import type { Environment } from "../settings.ts";
-import { isLoopback, LEAST_TOKEN } from "./access.ts";
+import { isLoopback, MIN_TOKEN } from "./access.ts";
 
 export interface WebSettings {
   databaseUrl: string;
@@ -71,10 +71,8 @@ function tokenOf(env: Environment, prefix: string, host: string): string | undef
       `Without ${name} it cannot listen on ${host}: everybody there could do everything. Set it (openssl rand -base64 32 makes one), or ${prefix}_HOST=127.0.0.1`,
     );
   }
-  if (token.length < LEAST_TOKEN) {
-    throw new Error(
-      `${name} has ${token.length} characters and needs ${LEAST_TOKEN} at least: openssl rand -base64 32`,
-    );
+  if (token.length < MIN_TOKEN) {
+    throw new Error(`${name} has ${token.length} characters and needs ${MIN_TOKEN} at least: openssl rand -base64 32`);
   }
   if (!/^[!-~]+$/.test(token)) {
     throw new Error(`${name} has characters that no header can carry: openssl rand -base64 32 makes one without`);

@@ -21,11 +21,11 @@ interface Counting {
 }
 
 /** Of one portion. */
-const MOST_AUTHORS = 20_000;
+const MAX_AUTHORS = 20_000;
 const PROGRESS_EVERY = 5000;
 /** A key of a B-tree has at most 2,704 bytes; an address that is longer is known by its beginning and its hash. */
-const LONGEST_EMAIL = 1000;
-const LONGEST_NAME = 200;
+const MAX_EMAIL = 1000;
+const MAX_NAME = 200;
 
 const BETWEEN = "\u0001";
 
@@ -54,7 +54,7 @@ export async function countCommits(
     const known = counts.get(key);
     if (known) known.commits += 1;
     else counts.set(key, { email: key, name: nameOf(name), login: namedBy(key) ?? null, commits: 1 });
-    if (counts.size >= MOST_AUTHORS) {
+    if (counts.size >= MAX_AUTHORS) {
       await flush([...counts.values()]);
       counts.clear();
     }
@@ -67,13 +67,13 @@ export async function countCommits(
 /** In small letters, as nobody has two mailboxes that differ in them, and as Postgres can keep it. */
 function emailOf(written: string): string {
   const email = storable(written).trim().toLowerCase();
-  if (Buffer.byteLength(email) <= LONGEST_EMAIL) return email;
+  if (Buffer.byteLength(email) <= MAX_EMAIL) return email;
   return `${[...email].slice(0, 100).join("")}…${createHash("sha256").update(email).digest("hex")}`;
 }
 
 function nameOf(written: string): string {
   const name = storable(written).replace(/\s+/g, " ").trim();
-  return name.length > LONGEST_NAME ? `${[...name].slice(0, LONGEST_NAME - 1).join("")}…` : name;
+  return name.length > MAX_NAME ? `${[...name].slice(0, MAX_NAME - 1).join("")}…` : name;
 }
 
 /** Without control characters; halves of a pair cannot come out of UTF-8. */

@@ -16,7 +16,7 @@ export interface Answer {
 const DOCS = "https://docs.github.com/rest";
 const RATE_LIMITS = `${DOCS}/using-the-rest-api/rate-limits-for-the-rest-api`;
 /** Of what is searched for, without its qualifiers. */
-const LONGEST_SEARCH = 256;
+const MAX_SEARCH = 256;
 
 export function findUsers(
   users: readonly SampleUser[],
@@ -25,8 +25,8 @@ export function findUsers(
   url: string,
 ): Answer {
   if (!query.get("q")) return invalidSearch("missing");
-  if ((email ?? "").length > LONGEST_SEARCH) {
-    return invalidSearch("invalid", `The search is longer than ${LONGEST_SEARCH} characters.`);
+  if ((email ?? "").length > MAX_SEARCH) {
+    return invalidSearch("invalid", `The search is longer than ${MAX_SEARCH} characters.`);
   }
   const wanted = email?.toLowerCase();
   const found = users.filter((user) => user.email !== null && user.email.toLowerCase() === wanted);

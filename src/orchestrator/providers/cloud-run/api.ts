@@ -17,7 +17,7 @@ const PAGE = 100;
 /** An execution may show up in lists a little after one that was made later. */
 const LATE_MS = 60_000;
 /** How long a job resource may take to be as it should be. */
-const MOST_SECONDS = 30;
+const MAX_SECONDS = 30;
 
 export class CloudRunApi {
   readonly #auth: GoogleAuth;
@@ -91,7 +91,7 @@ export class CloudRunApi {
 
   async finished(operation: Operation): Promise<void> {
     let { done, error } = operation;
-    for (let waited = 0; !done && waited < MOST_SECONDS; waited++) {
+    for (let waited = 0; !done && waited < MAX_SECONDS; waited++) {
       await this.#clock.sleep(1000);
       const id = operation.name.slice(operation.name.lastIndexOf("/") + 1);
       ({ done, error } = (await this.ask("GET", `/operations/${id}`)).body as Operation);

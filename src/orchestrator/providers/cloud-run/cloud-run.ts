@@ -39,7 +39,7 @@ import {
   readCloudRunOptions,
 } from "./options.ts";
 
-const LEAST_SECONDS = 60;
+const MIN_SECONDS = 60;
 /** After an answer was lost. */
 const WAITS_MS = [1000, 2000, 4000];
 
@@ -74,7 +74,7 @@ class CloudRun implements Provider {
       ...(cpu !== undefined && { size: `${cpu} vCPU`, cpus: cpu }),
       ...(memoryMb !== undefined && { memoryMb }),
       made: [job, jobOf(settings, context).labels["stillwake-spec"]].join(" ").trim(),
-      leastSeconds: LEAST_SECONDS,
+      leastSeconds: MIN_SECONDS,
       bootMs: 180_000,
     };
   }

@@ -17,7 +17,7 @@ export interface FlyApiOptions {
 /** Per action and machine, or app where there is no machine yet; as documented. */
 const LIMIT = { everyMs: 1000, burst: 3 };
 const GET_LIMIT = { everyMs: 200, burst: 10 };
-const MOST_BUCKETS = 2000;
+const MAX_BUCKETS = 2000;
 
 export class FlyApi {
   readonly #options: FlyApiOptions;
@@ -108,7 +108,7 @@ function bucketOf(clock: Clock, key: string, limit: typeof LIMIT): Bucket {
   // The one that was used last stands last: the first is the one to forget.
   all.delete(key);
   all.set(key, bucket);
-  if (all.size > MOST_BUCKETS) all.delete(all.keys().next().value!);
+  if (all.size > MAX_BUCKETS) all.delete(all.keys().next().value!);
   return bucket;
 }
 

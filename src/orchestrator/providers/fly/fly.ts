@@ -57,7 +57,7 @@ export function fly(options: FlyOptions): ProviderFactory {
 }
 
 /** Fly gives a machine no longer than this to end by itself. */
-const MOST_GRACE_MS = 300_000;
+const MAX_GRACE_MS = 300_000;
 /** A machine that has been made and not launched for so long was made by half. */
 const HALF_MADE_MS = 60_000;
 /** For so long is told how a machine has ended that is not listed any more. */
@@ -191,7 +191,7 @@ class Fly implements Provider {
       const facts = await this.#calls.token();
       warnings.push(...tokenWarnings({ token: this.#token, app: this.#options.app, ownApp: this.#ownApp, facts }));
     }
-    if (graceMs > MOST_GRACE_MS) {
+    if (graceMs > MAX_GRACE_MS) {
       warnings.push(
         `Pool "${pool}" gives machines ${graceMs / 1000} s to end, of which Fly grants 300: jobs have to keep what they have done before`,
       );
@@ -345,7 +345,7 @@ class Fly implements Provider {
       restart: { policy: "no" },
       stop_config: {
         signal: "SIGTERM",
-        timeout: `${Math.max(1, Math.ceil(Math.min(graceMs, MOST_GRACE_MS) / 1000))}s`,
+        timeout: `${Math.max(1, Math.ceil(Math.min(graceMs, MAX_GRACE_MS) / 1000))}s`,
       },
       ...(command && { init: { cmd: command } }),
       ...(name !== "" && { metadata: { stillwake_fleet: fleet, stillwake_pool: pool, stillwake_made: this.#made } }),

@@ -30,7 +30,7 @@ import {
 import { type KubernetesOptions, type KubernetesSettings, readKubernetesOptions } from "./options.ts";
 
 const PAGE = 250;
-const MOST_EXPIRED = 3;
+const MAX_EXPIRED = 3;
 
 export type { KubernetesOptions } from "./options.ts";
 
@@ -180,7 +180,7 @@ class Kubernetes implements Provider {
       const { status, body } = await this.#api.ask("GET", `${path}?${query}`, { expect: [410] });
       if (status === 410) {
         // The rest of the list is too old to be had: from the beginning, unless that happens each time.
-        if (++expired > MOST_EXPIRED) {
+        if (++expired > MAX_EXPIRED) {
           throw new ProviderError("unreachable", `Kubernetes has no whole list of ${path}: 410, ${expired} times`, {
             certain: true,
           });

@@ -31,7 +31,7 @@ export function FailureWords({ failure }: { failure: Failure }) {
   );
 }
 
-export function FailureStory({ failure }: { failure: Failure }) {
+export function FailureDetails({ failure }: { failure: Failure }) {
   const chain = telling(chainOf(failure));
   return (
     <ol className="job-failure-chain">

@@ -1,12 +1,20 @@
 // The live log, and the jobs of the same key before it: one is chosen in the panel and read there, or opened as a page of its own.
 import { useEffect, useMemo, useState } from "react";
-import { JobLog, type Run, type Story } from "stillwake/react";
+import { JobLog, type JobStore, type Run } from "stillwake/react";
 import { Link } from "wouter";
 import type { nouns } from "../../api/nouns.ts";
 import { dayTime, inert, shortId } from "../../parts/words.ts";
-import { useRestfulStory } from "./use-job-data.ts";
+import { useJobStore } from "./use-job-data.ts";
 
-export function LogPanel({ job, story, siblings }: { job: nouns.Job; story: Story; siblings: readonly nouns.Job[] }) {
+export function LogPanel({
+  job,
+  store,
+  siblings,
+}: {
+  job: nouns.Job;
+  store: JobStore;
+  siblings: readonly nouns.Job[];
+}) {
   const [chosen, setChosen] = useState(job.id);
   useEffect(() => setChosen(job.id), [job.id]);
   const runs = useMemo<Run[]>(() => {
@@ -40,12 +48,12 @@ export function LogPanel({ job, story, siblings }: { job: nouns.Job; story: Stor
       {other ? (
         <OtherLog key={other.id} id={other.id} runs={runs} onRun={setChosen} />
       ) : (
-        <JobLog story={story} runs={runs} onRun={setChosen} className="job-log-view" />
+        <JobLog store={store} runs={runs} onRun={setChosen} className="job-log-view" />
       )}
     </section>
   );
 }
 
 function OtherLog({ id, runs, onRun }: { id: string; runs: readonly Run[]; onRun: (id: string) => void }) {
-  return <JobLog story={useRestfulStory(id)} runs={runs} onRun={onRun} className="job-log-view" />;
+  return <JobLog store={useJobStore(id)} runs={runs} onRun={onRun} className="job-log-view" />;
 }

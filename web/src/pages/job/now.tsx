@@ -11,7 +11,7 @@ import type { Reasons } from "./use-job-data.ts";
 
 export function NowSentence({
   job,
-  story,
+  store,
   since,
   tries,
   awaited,
@@ -19,7 +19,7 @@ export function NowSentence({
   children,
 }: {
   job: nouns.Job;
-  story: FollowedJob;
+  store: FollowedJob;
   /** When the attempt that runs began. */
   since: string | null;
   /** How many attempts have failed or were lost, those before a retry by hand among them. */
@@ -31,7 +31,7 @@ export function NowSentence({
   children: ReactNode;
 }) {
   const now = useNow();
-  const { tone, text, more } = sentence(job, story, since ?? job.startedAt, { ...reasons, awaited, tries }, now);
+  const { tone, text, more } = sentence(job, store, since ?? job.startedAt, { ...reasons, awaited, tries }, now);
   return (
     <div className="job-now callout foreign" data-tone={tone} data-state={job.state}>
       <p className="job-now-text">{text}</p>
@@ -52,10 +52,10 @@ interface Why extends Reasons {
   tries: number;
 }
 
-function sentence(job: nouns.Job, story: FollowedJob, since: string | null, reasons: Why, now: number): Said {
+function sentence(job: nouns.Job, store: FollowedJob, since: string | null, reasons: Why, now: number): Said {
   switch (job.state) {
     case "running":
-      return runs(job, story, since, now);
+      return runs(job, store, since, now);
     case "queued":
       return waits(job, reasons, now);
     case "paused":
@@ -69,11 +69,11 @@ function sentence(job: nouns.Job, story: FollowedJob, since: string | null, reas
   }
 }
 
-function runs({ worker, cancel, pause }: nouns.Job, story: FollowedJob, since: string | null, now: number): Said {
+function runs({ worker, cancel, pause }: nouns.Job, store: FollowedJob, since: string | null, now: number): Said {
   const length = since === null ? "" : ` for ${going(now - Date.parse(since))}`;
   const on = worker === null ? "" : ` on worker ${inert(worker)}`;
-  const step = story.steps.findLast(({ state }) => state === "running");
-  const doing = story.progress?.sentence ?? step?.sentence ?? step?.name ?? story.latest;
+  const step = store.steps.findLast(({ state }) => state === "running");
+  const doing = store.progress?.sentence ?? step?.sentence ?? step?.name ?? store.latest;
   if (cancel) {
     const by = cancel.by ? ` by ${inert(cancel.by)}` : "";
     return { tone: "amber", text: `Was asked to stop${by}, and is being given a moment to do so` };

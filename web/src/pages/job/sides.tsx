@@ -9,14 +9,14 @@ import { Panel } from "../../parts/panel.tsx";
 import { Payload } from "../../parts/payload.tsx";
 import { dayTime, inert, several, shortId, size, wholeTime } from "../../parts/words.ts";
 import { WebhookMark } from "../webhooks/mark.tsx";
-import { FailureStory } from "./failure.tsx";
+import { FailureDetails } from "./failure.tsx";
 import { useArtifactsOf } from "./use-job-data.ts";
 
 export function FailurePanel({ failure }: { failure: nouns.Job["failure"] }) {
   if (!failure) return null;
   return (
     <Panel title="What went wrong">
-      <FailureStory failure={failure} />
+      <FailureDetails failure={failure} />
     </Panel>
   );
 }

@@ -2,7 +2,7 @@
 // happened. Nothing is polled, except how far children are, which the stream of their parent does not tell.
 import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef, useSyncExternalStore } from "react";
-import { type FollowedJob, Story } from "stillwake/react";
+import { type FollowedJob, JobStore } from "stillwake/react";
 import { useAnswer } from "../../api/ask.ts";
 import { addressOf } from "../../api/call.ts";
 import { isOver, type nouns, ofJob, useLimits, useMachines, usePools } from "../../api/nouns.ts";
@@ -11,7 +11,7 @@ import { useMay } from "../../api/who.ts";
 import { type Given, Heard } from "../../parts/timeline/timeline-model.ts";
 
 /** The stream tells at most so many steps that were kept before. */
-const MOST_TOLD = 500;
+const MAX_TOLD = 500;
 const SETTLE_MS = 250;
 const CALM_MS = 200;
 const SAME_MS = 1500;
@@ -21,7 +21,7 @@ const isMoving = ({ state, children }: nouns.Job) =>
 
 export interface JobKnown {
   job: nouns.Job;
-  story: FollowedJob;
+  store: FollowedJob;
   attempts: nouns.Attempt[] | undefined;
   steps: nouns.Step[] | undefined;
 }
@@ -29,21 +29,21 @@ export interface JobKnown {
 /** The server is where the page came from, also when it is mounted below a path. */
 const serverHere = () => addressOf("").replace(/\/$/, "");
 
-/** A story that rests when the page does: it lets its stream go, and goes on where it was when somebody is back. */
-export function useRestfulStory(id: string): Story {
-  const story = useMemo(() => new Story({ id, server: serverHere() }), [id]);
+/** A store that rests when the page does: it lets its stream go, and goes on where it was when somebody is back. */
+export function useJobStore(id: string): JobStore {
+  const store = useMemo(() => new JobStore({ id, server: serverHere() }), [id]);
   const resting = useIsResting();
   useEffect(() => {
-    // Whoever shows the story stays subscribed meanwhile; one more subscriber opens it again.
-    if (!resting) return story.subscribe(() => {});
-    story.close();
-  }, [story, resting]);
-  return story;
+    // Whoever shows the store stays subscribed meanwhile; one more subscriber opens it again.
+    if (!resting) return store.subscribe(() => {});
+    store.close();
+  }, [store, resting]);
+  return store;
 }
 
-/** The story of the job. Its log follows it line by line; the page around the log is drawn a few times a second, however much is said. */
-export function useStory(id: string): FollowedJob {
-  const story = useRestfulStory(id);
+/** The store of the job. Its log follows it line by line; the page around the log is drawn a few times a second, however much is said. */
+export function useFollowedJob(id: string): FollowedJob {
+  const store = useJobStore(id);
   const subscribe = useCallback(
     (call: () => void) => {
       let timer: ReturnType<typeof setTimeout> | undefined;
@@ -53,7 +53,7 @@ export function useStory(id: string): FollowedJob {
         last = performance.now();
         call();
       };
-      const leave = story.subscribe(() => {
+      const leave = store.subscribe(() => {
         timer ??= setTimeout(tell, Math.max(0, last + CALM_MS - performance.now()));
       });
       return () => {
@@ -61,10 +61,10 @@ export function useStory(id: string): FollowedJob {
         leave();
       };
     },
-    [story],
+    [store],
   );
-  const snapshot = useSyncExternalStore(subscribe, story.getSnapshot);
-  return useMemo(() => ({ ...snapshot, story }), [snapshot, story]);
+  const snapshot = useSyncExternalStore(subscribe, store.getSnapshot);
+  return useMemo(() => ({ ...snapshot, store }), [snapshot, store]);
 }
 
 export function useJobAnswer(id: string) {
@@ -87,9 +87,9 @@ export function useSiblings(job: nouns.Job | undefined) {
 }
 
 /** Asks anew what HTTP knows when the stream tells of a new state, a step that was kept, or an event. */
-export function useFreshness(id: string, story: FollowedJob): void {
+export function useFreshness(id: string, store: FollowedJob): void {
   const known = useQueryClient();
-  const { job, steps, lines, version, end } = story;
+  const { job, steps, lines, version, end } = store;
   const seen = useRef({ lines, at: 0, events: 0 });
   const events = useMemo(() => {
     const { current } = seen;
@@ -117,11 +117,11 @@ export function useFreshness(id: string, story: FollowedJob): void {
   }, [mark, id, known]);
 }
 
-/** A story that has ended begins again when the job has been retried, by whomever. */
-export function useRevival(asked: nouns.Job, askedAt: number, { connection, story }: FollowedJob): void {
+/** A store that has ended begins again when the job has been retried, by whomever. */
+export function useRevival(asked: nouns.Job, askedAt: number, { connection, store }: FollowedJob): void {
   // Only a new answer may say so: one from before the end would open it for nothing, again and again.
   useEffect(() => {
-    if (connection === "over" && !isOver(asked.state)) story.reopen();
+    if (connection === "over" && !isOver(asked.state)) store.reopen();
   }, [askedAt]);
 }
 
@@ -134,20 +134,20 @@ export function standing(job: nouns.Job, { job: told, end }: FollowedJob): nouns
 }
 
 /** All that the timeline is drawn from. A list that is half done and a wait are kept by the server, but the stream does not tell them as results. */
-export function useTimeline({ job, story, attempts = [], steps = [] }: JobKnown): Omit<Given, "now"> {
+export function useTimeline({ job, store, attempts = [], steps = [] }: JobKnown): Omit<Given, "now"> {
   const heard = useRef(new Heard());
-  const { steps: seen, lines, version, job: told } = story;
+  const { steps: seen, lines, version, job: told } = store;
   return useMemo(() => {
     const names = new Map(steps.map((step) => [step.name, step]));
     const results = new Set<string>();
     for (const { name, state, savedAt, startedAt, tookMs, epoch } of seen) {
       if (state !== "kept" || savedAt === null || epoch === null) continue;
       results.add(name);
-      // What HTTP has told of the same result is exact; a story may know it from its last line alone.
+      // What HTTP has told of the same result is exact; a store may know it from its last line alone.
       if (names.get(name)?.epoch !== epoch) names.set(name, { name, epoch, startedAt, savedAt, tookMs });
     }
     const all = [...names.values()];
-    const whole = told !== null && all.length < MOST_TOLD;
+    const whole = told !== null && all.length < MAX_TOLD;
     const open = new Set(whole ? all.map(({ name }) => name).filter((name) => !results.has(name)) : []);
     return {
       job,

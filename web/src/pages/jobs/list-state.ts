@@ -51,7 +51,7 @@ export const nothing: Held<never> = {
 /** Marks stand at least so far apart: each one that is passed is a page asked for again. */
 const MARK_EVERY = 50;
 /** So many come in at the top of a list that is only followed before it is cut, and so many are left then. What somebody has read down to stays until then. */
-const MOST_PUSHED = 1_000;
+const MAX_PUSHED = 1_000;
 const LEFT_FOLLOWED = 500;
 
 export function takeFirst<Row extends Known>(of: string, page: FirstPage<Row>): Held<Row> {
@@ -134,7 +134,7 @@ function marked<Row extends Known>(held: Held<Row>, page: FirstPage<Row>, older:
 
 /** Nobody looks at what has gone down so far: it is read again by whoever goes there. */
 function trimmed<Row extends Known>(held: Held<Row>): Held<Row> {
-  if (held.pushed <= MOST_PUSHED || held.rows.length <= LEFT_FOLLOWED) return held;
+  if (held.pushed <= MAX_PUSHED || held.rows.length <= LEFT_FOLLOWED) return held;
   const enough = held.rows[LEFT_FOLLOWED]!.id;
   const at = held.pages.findIndex(({ first }) => first <= enough);
   const cut = held.pages[at];

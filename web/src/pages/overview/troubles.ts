@@ -15,7 +15,7 @@ export interface Matter {
 interface Known {
   breakers: readonly Pick<nouns.Breaker, "name" | "state" | "reason" | "resumeAt">[];
   pools: readonly (Pick<nouns.Pool, "name" | "paused" | "claimable"> &
-    Partial<Pick<nouns.Pool, "machines" | "trouble" | "vain" | "oldest">>)[];
+    Partial<Pick<nouns.Pool, "machines" | "trouble" | "wastedStarts" | "oldest">>)[];
   machines: readonly Pick<nouns.Machine, "pool">[];
   schedules: readonly Pick<nouns.Schedule, "name" | "lateMs" | "paused" | "lastError">[];
   endpoints: readonly Pick<nouns.Endpoint, "name" | "disabledAt" | "disabledReason">[];
@@ -44,32 +44,34 @@ const ASKED_WITHIN_MS = 90_000;
 
 function ofPools({ pools, machines: awake }: Known, now: number, { several, distance }: Words): Matter[] {
   const served = new Set(awake.map(({ pool }) => pool));
-  return pools.flatMap(({ name, paused, claimable, machines = null, trouble = null, vain = 0, oldest = null }) => {
-    const href = "/pools";
-    const held = heldBack({ name, machines, trouble, vain });
-    if (paused) {
-      const by = paused.by ? ` by ${paused.by}` : "";
-      return [{ href, what: `Pool ${name} is paused${by}`, why: sentences(paused.reason) }];
-    }
-    if (held) {
-      const again = held.until && Date.parse(held.until) > now ? `Tried again ${distance(held.until, now)}` : null;
-      return [
-        {
-          href,
-          what: `Pool ${name}: ${held.what.charAt(0).toLowerCase()}${held.what.slice(1)}`,
-          why: sentences(held.why, again),
-        },
-      ];
-    }
-    if (claimable === 0 || served.has(name)) return [];
-    if (machines) {
-      if (oldest === null || now - Date.parse(oldest) < ASKED_WITHIN_MS) return [];
-      const what = `No machine was started for pool ${name}: ${several(claimable, "job waits", "jobs wait")}`;
-      return [{ href, what, why: "Is the orchestrator running? npx stillwake orchestrator" }];
-    }
-    const what = `No worker serves pool ${name}: ${several(claimable, "job waits", "jobs wait")}`;
-    return [{ href, what, why: `Start one: npx stillwake worker --pool ${name}` }];
-  });
+  return pools.flatMap(
+    ({ name, paused, claimable, machines = null, trouble = null, wastedStarts = 0, oldest = null }) => {
+      const href = "/pools";
+      const held = heldBack({ name, machines, trouble, wastedStarts });
+      if (paused) {
+        const by = paused.by ? ` by ${paused.by}` : "";
+        return [{ href, what: `Pool ${name} is paused${by}`, why: sentences(paused.reason) }];
+      }
+      if (held) {
+        const again = held.until && Date.parse(held.until) > now ? `Tried again ${distance(held.until, now)}` : null;
+        return [
+          {
+            href,
+            what: `Pool ${name}: ${held.what.charAt(0).toLowerCase()}${held.what.slice(1)}`,
+            why: sentences(held.why, again),
+          },
+        ];
+      }
+      if (claimable === 0 || served.has(name)) return [];
+      if (machines) {
+        if (oldest === null || now - Date.parse(oldest) < ASKED_WITHIN_MS) return [];
+        const what = `No machine was started for pool ${name}: ${several(claimable, "job waits", "jobs wait")}`;
+        return [{ href, what, why: "Is the orchestrator running? npx stillwake orchestrator" }];
+      }
+      const what = `No worker serves pool ${name}: ${several(claimable, "job waits", "jobs wait")}`;
+      return [{ href, what, why: `Start one: npx stillwake worker --pool ${name}` }];
+    },
+  );
 }
 
 function ofEnds({ ended: { completed, failed, cancelled }, word }: Known, { count, several }: Words): Matter[] {

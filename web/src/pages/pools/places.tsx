@@ -4,7 +4,7 @@ import { placesOf, placeWords, tally } from "../../parts/machine-words.ts";
 import { count, inert, several, span } from "../../parts/words.ts";
 
 /** More say nothing that the words beside them do not. */
-const MOST_SHOWN = 40;
+const MAX_SHOWN = 40;
 
 export function Places({
   of,
@@ -19,10 +19,10 @@ export function Places({
   return (
     <div className="places">
       <div className="places-row" aria-hidden="true">
-        {places.slice(0, MOST_SHOWN).map((place, index) => (
+        {places.slice(0, MAX_SHOWN).map((place, index) => (
           <span key={index} className="place" data-place={place} title={placeWords[place]} />
         ))}
-        {places.length > MOST_SHOWN && <span className="soft small">+{count(places.length - MOST_SHOWN)}</span>}
+        {places.length > MAX_SHOWN && <span className="soft small">+{count(places.length - MAX_SHOWN)}</span>}
       </div>
       <p className="places-words small">
         {tally(places).map(([place, many]) => (

@@ -56,7 +56,7 @@ export function PoolPanel({ pool, machines, ended = [], month, budget }: PoolPro
       ) : (
         <p className="no-machine soft small">{machines ? noneWords(pool) : "One moment…"}</p>
       )}
-      <EndedMachines ended={ended} telling={pool.vain > 0} />
+      <EndedMachines ended={ended} telling={pool.wastedStarts > 0} />
     </Panel>
   );
 }

@@ -179,7 +179,7 @@ export function lostRunner({ outcome, failure }: Pick<AttemptGiven, "outcome" | 
   return outcome === "lost" && (failure?.code?.startsWith("RUNNER_") === true || failure?.name === "RunnerDied");
 }
 
-/** What the attempts took together, and how much of that was done in vain: after the last result that an attempt kept before it was lost or failed. */
+/** What the attempts took together, and how much of that was done in wastedStarts: after the last result that an attempt kept before it was lost or failed. */
 export function costOf(attempts: readonly AttemptGiven[], kept: readonly StepGiven[], now: number) {
   let workedMs = 0;
   let vainMs = 0;
@@ -213,7 +213,7 @@ interface Sheet extends Given {
   /** The epoch under which it runs now. */
   running: string | undefined;
   results: ReadonlyMap<string, StepGiven>;
-  /** Steps that keep a place: what an earlier attempt did of one was not in vain. */
+  /** Steps that keep a place: what an earlier attempt did of one was not in wastedStarts. */
   lists: ReadonlySet<string>;
   rowOf(name: string): Row;
 }

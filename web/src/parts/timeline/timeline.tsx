@@ -28,7 +28,7 @@ import {
 } from "./timeline-model.ts";
 
 /** More than fit on a screen say less, not more. */
-const MOST_ROWS = 30;
+const MAX_ROWS = 30;
 /** So many are shown without a scroll bar. */
 const AT_ONCE = 14;
 /** One that is watched keeps room for rows to come: what is below it moves twice at most, however many steps there are. */
@@ -44,7 +44,7 @@ export function Timeline({ given, empty }: { given: Omit<Given, "now">; empty: s
   const [all, setAll] = useState(false);
   const [pointed, setPointed] = useState<string>();
   const [reached, setReached] = useState(0);
-  const rows = !drawn ? [] : all ? drawn.rows : mostTelling(drawn.rows, MOST_ROWS);
+  const rows = !drawn ? [] : all ? drawn.rows : mostTelling(drawn.rows, MAX_ROWS);
   const isMany = rows.length > AT_ONCE;
   const room = grows ? (ROOMS.find((one) => one >= rows.length) ?? AT_ONCE) : 0;
   const scroller = useLatestInView(rows.length, isMany && grows && !still);
@@ -104,10 +104,10 @@ export function Timeline({ given, empty }: { given: Omit<Given, "now">; empty: s
         </div>
         <div className="timeline-foot">
           <Legend />
-          {drawn.rows.length > MOST_ROWS && (
+          {drawn.rows.length > MAX_ROWS && (
             <Button kind="plain" aria-expanded={all} onClick={() => setAll(!all)}>
               {all
-                ? `Show ${MOST_ROWS} of ${count(drawn.rows.length)} steps`
+                ? `Show ${MAX_ROWS} of ${count(drawn.rows.length)} steps`
                 : `Show all ${count(drawn.rows.length)} steps`}
             </Button>
           )}
@@ -120,7 +120,7 @@ export function Timeline({ given, empty }: { given: Omit<Given, "now">; empty: s
 const legend: [RowState, string, earlier?: true][] = [
   ["kept", "worked"],
   ["kept", "kept from an earlier attempt", true],
-  ["interrupted", "tried in vain"],
+  ["interrupted", "tried in wastedStarts"],
   ["waiting", "waited"],
   ["skipped", "skipped"],
 ];

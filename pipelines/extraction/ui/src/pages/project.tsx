@@ -131,7 +131,7 @@ function Watched({
     () => async () => (await call<{ token: string | null }>("GET", `extractions/${id}/token`)).token ?? "",
     [id],
   );
-  const { story, job } = useJob(id, token, { server: addressOf("stillwake") });
+  const { store, job } = useJob(id, token, { server: addressOf("stillwake") });
   const { reload } = detail;
   // The stream knows first that something has happened.
   const state = job?.state;
@@ -161,8 +161,8 @@ function Watched({
             </Empty>
           ) : (
             <>
-              <JobProgress story={story} className="progress" />
-              <JobLog story={story} runs={runs} onRun={onChoose} className="log" />
+              <JobProgress store={store} className="progress" />
+              <JobLog store={store} runs={runs} onRun={onChoose} className="log" />
             </>
           )}
           {old && detail.data?.error && (

@@ -37,7 +37,7 @@ function Lines({ board, job, onEnd }: { board: string; job: string; onEnd: () =>
 }
 
 function Followed({ job: id, token, onEnd }: { job: string; token: () => Promise<string>; onEnd: () => void }) {
-  const { story, job } = useJob(id, token, { server: addressOf("stillwake") });
+  const { store, job } = useJob(id, token, { server: addressOf("stillwake") });
   // The stream knows first that something has happened.
   const state = job?.state;
   const before = useRef(state);
@@ -47,8 +47,8 @@ function Followed({ job: id, token, onEnd }: { job: string; token: () => Promise
   }, [state, onEnd]);
   return (
     <div className="watched">
-      <JobProgress story={story} className="progress" />
-      <JobLog story={story} className="log" />
+      <JobProgress store={store} className="progress" />
+      <JobLog store={store} className="log" />
     </div>
   );
 }
