@@ -1,4 +1,4 @@
-// One peer in a process of its own: enqueues or works as the parent says, and reports what it did and what CPU it took.
+// One peer in a separate process: enqueues or works on commands of the parent, and reports results and CPU time.
 import { nowMs, ownCpu } from "./machine.mjs";
 import { loadPeer } from "./peers/index.mjs";
 
@@ -14,17 +14,17 @@ const verbs = {
     opened = await peer.producer(url);
   },
 
-  /** Enqueues for a while, so that what follows is measured in a process that has found its pace. Answers how many. */
+  /** Enqueues for a while to warm up. Returns the number of jobs. */
   async warmUp({ ms, callers }) {
     const end = nowMs() + ms;
-    let made = 0;
+    let enqueued = 0;
     await callAtOnce(callers, async () => {
-      while (nowMs() < end) await opened.one({ id: made++ });
+      while (nowMs() < end) await opened.one({ id: enqueued++ });
     });
-    return made;
+    return enqueued;
   },
 
-  /** Every caller waits for its own answer before it sends the next. */
+  /** Each caller waits for its response before it sends the next job. */
   enqueue({ jobs, callers }) {
     let next = 0;
     const caller = async () => {
@@ -43,27 +43,27 @@ const verbs = {
     return { firstMs: await work(url, jobs), cpuBefore };
   },
 
-  /** Counts the results in the store after every step, before the next one begins. Answers how often fewer were there than steps done. */
+  /** Counts the results in the store after every step. Returns how often there were fewer results than finished steps. */
   async prove({ url, jobs }) {
     const judge = peer.judge(url);
     let done = 0;
     let early = 0;
     const between = async () => {
-      const least = ++done;
-      if (!((await judge.kept()) >= least)) early += 1;
+      const expected = ++done;
+      if (!((await judge.kept()) >= expected)) early += 1;
     };
     await work(url, jobs, { between });
     await judge.close();
     return early;
   },
 
-  /** Begins to work and answers at once: for jobs that are done elsewhere. */
+  /** Starts the worker and returns at once: for jobs that run in other processes. */
   async start({ url }) {
     const worker = await peer.worker(url);
     opened = { close: () => worker.stop() };
   },
 
-  /** How often each job was handled, and the CPU so far. */
+  /** Number of handled jobs, of jobs handled exactly once, and the CPU time so far. */
   handled: () => ({ handled, once: seen.reduce((sum, times) => sum + (times === 1 ? 1 : 0), 0), cpu: ownCpu() }),
 
   async close() {
@@ -72,7 +72,7 @@ const verbs = {
   },
 };
 
-/** Works until the last job has been handled, which is before the store knows. Answers when the first began. */
+/** Works until the last job has been handled, which is before the store knows. Returns the start time of the first job. */
 function work(url, jobs, hooks) {
   seen = new Uint8Array(jobs);
   let firstMs = 0;

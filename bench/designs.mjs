@@ -1,9 +1,9 @@
 #!/usr/bin/env node
-// What does each table design cost? Hand-written SQL, one Node process, 2 connections.
+// Measures the cost of table designs with hand-written SQL, one Node process, 2 connections.
 //   node bench/designs.mjs drain   [--jobs 100000] [--rounds 3] [--batch 500] [--only D1,D3]
 //   node bench/designs.mjs claim   [--rounds 3] [--calls 400] [--only D1]      latency of small batches at depth
 //   node bench/designs.mjs enqueue [--jobs 100000] [--rounds 3] [--chunk 10000]
-// Rounds are interleaved over the designs; the table shows medians. BENCH_JSON=file keeps every single run.
+// Rounds are interleaved over the designs; the table shows medians. BENCH_JSON=file appends every run.
 import { randomUUID } from "node:crypto";
 import fs from "node:fs";
 import { parseArgs } from "node:util";
@@ -68,7 +68,7 @@ const designs = {
   "D3 move": move(),
   "D3 ctid": move({ join: "ctid" }),
   "D4 lease_until per job, indexed": leasePerJob(),
-  // forms of what goes in and out, all on the best D1
+  // forms of input and output, all on the best D1
   "F0 rows out, arrays in": form(),
   "F0 rows out, arrays in, join on id": form({ join: "id" }),
   "F1 out json_agg(json_build_object)": form({ claims: claimForms.json }),
@@ -99,7 +99,7 @@ function stepCall(design) {
   const args = `$1, $2, $3, $4, $5, ${extra}`;
   return design.claims.scalar ? `select step(${args}) as jobs` : `select * from step(${args})`;
 }
-/** Settle what was claimed, claim the next, until nothing is left (or `calls` are used up). Returns what was done. */
+/** Settles the last batch and claims the next until no job is left or `calls` are used up. Returns the number of jobs. */
 async function work(client, design, { limit, calls = Infinity, latencies }) {
   const text = stepCall(design);
   let old = null;
@@ -159,7 +159,7 @@ async function drainOnce(server, design) {
   const pgCpu = serverCpu(server.pid) - cpu;
   const nodeCpu = (used.user + used.system) / 1e6;
   const foreign = (machineCpu() - machine - pgCpu - nodeCpu) / seconds / 2;
-  for (const c of clients) await c.end(); // a backend reports its counters at the latest when it ends
+  for (const c of clients) await c.end(); // a backend reports its counters when it exits at the latest
   await sleep(300);
   const after = await workCounters(admin, DB);
   const [left] = await within(DB, design.left);
@@ -189,7 +189,7 @@ async function claimOnce(server, design, depth) {
   const client = await connect(DB);
   const reader = await connect(DB);
   if (depth.readerOver) {
-    // somebody reads since before these were done: their dead rows and index entries must stay
+    // an old snapshot: dead rows and index entries of these jobs must stay
     await reader.query("begin isolation level repeatable read; select 1");
     await work(client, design, { limit: 500, calls: depth.readerOver / 500 });
   }
@@ -287,7 +287,7 @@ try {
     if (command === "claim") {
       for (const [depth, how] of Object.entries(depths)) {
         if (option.depth && !option.depth.split(",").some((d) => depth.startsWith(d))) continue;
-        if (how.past && round > 0) continue; // building a million takes long; once is enough
+        if (how.past && round > 0) continue; // building a million rows takes long; once is enough
         for (const [name, design] of selected) {
           if (design.past || !how.past) note(`${name}; ${depth}`, await claimOnce(server, design, how));
         }

@@ -1,5 +1,5 @@
-// The peers are installed on demand into .stillwake/bench, so that nobody who only wants Stillwake downloads them. Two of them need
-// Node 22.18: when this Node is older, that one is installed beside them and everything measured runs under it.
+// Installs the peers on demand into .stillwake/bench, so that they are not part of the normal install. Two of them need Node
+// 22.18: if this Node is older, a newer one is installed there too and runs everything that is measured.
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
@@ -30,7 +30,7 @@ export function versionOf(name) {
   return JSON.parse(fs.readFileSync(file, "utf8")).version;
 }
 
-// The loader is written last, so an interrupted install is begun again.
+// The loader is written last, so an interrupted install is repeated.
 function isInstalled(manifest) {
   const file = path.join(HOME, "package.json");
   return fs.existsSync(LOADER) && fs.existsSync(file) && fs.readFileSync(file, "utf8") === manifest;
@@ -41,7 +41,7 @@ function install(manifest, names) {
   fs.mkdirSync(HOME, { recursive: true });
   fs.rmSync(LOADER, { force: true });
   fs.writeFileSync(path.join(HOME, "package.json"), manifest);
-  // The outer command's own flags (--workspace, --silent) must not shape this install.
+  // Flags of the outer npm command (--workspace, --silent) must not affect this install.
   const kept = /^npm_config_(registry|cache|cafile|userconfig|globalconfig|.*proxy|.*offline|strict_ssl)$/i;
   const env = Object.fromEntries(Object.entries(process.env).filter(([key]) => !/^npm_/i.test(key) || kept.test(key)));
   const args = ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", HOME];

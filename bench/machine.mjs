@@ -1,10 +1,10 @@
-// What the machine is doing: CPU time of processes, and how much of it others take meanwhile. Without /proc every figure is NaN.
+// CPU time of processes, and the share of the machine that other processes use. Without /proc every value is NaN.
 import fs from "node:fs";
 import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 
 export const CORES = os.availableParallelism();
-// The kernel counts in hundredths of a second.
+// Unit of /proc/<pid>/stat.
 const TICKS_PER_SECOND = 100;
 
 /** A clock that all processes of this machine share, in milliseconds. */
@@ -12,7 +12,7 @@ export function nowMs() {
   return Number(process.hrtime.bigint()) / 1e6;
 }
 
-/** CPU seconds of a process and all its children, ended ones included. */
+/** CPU seconds of a process and its children, including exited ones. */
 export function treeCpu(pid) {
   try {
     const root = readStat(pid);
@@ -50,7 +50,7 @@ function busySeconds() {
   }
 }
 
-/** Starts to watch. The returned function takes the CPU seconds that were ours and answers the share of the machine others used. */
+/** Starts to measure. The returned function takes our own CPU seconds and returns the share of the machine that others used. */
 export function watchOthers() {
   const busy = busySeconds();
   const began = nowMs();

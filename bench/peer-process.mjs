@@ -1,4 +1,4 @@
-// The parent's end of child.mjs: one peer in a process of its own, asked one thing at a time.
+// The parent's side of child.mjs: starts one peer in a separate process and sends it one command at a time.
 import { fork } from "node:child_process";
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
@@ -20,33 +20,33 @@ export async function startChild({ peer, workload }) {
     stdio: ["ignore", "inherit", "inherit", "ipc"],
     execArgv: ["--no-deprecation"],
   });
-  const ended = once(child, "exit");
-  async function answer(verb) {
-    const impatient = new AbortController();
-    const late = delay(TIME_LIMIT_MS, undefined, { signal: impatient.signal }).then(
-      () => [{ failure: `no answer to ${verb} in ${TIME_LIMIT_MS} ms` }],
+  const exited = once(child, "exit");
+  async function receive(verb) {
+    const timer = new AbortController();
+    const timeout = delay(TIME_LIMIT_MS, undefined, { signal: timer.signal }).then(
+      () => [{ failure: `no response to ${verb} in ${TIME_LIMIT_MS} ms` }],
       () => {},
     );
-    const gone = ended.then(() => [{ failure: `the process ended during ${verb}` }]);
-    const [message] = await Promise.race([once(child, "message"), late, gone]);
-    impatient.abort();
+    const gone = exited.then(() => [{ failure: `the process exited during ${verb}` }]);
+    const [message] = await Promise.race([once(child, "message"), timeout, gone]);
+    timer.abort();
     if (message.failure) throw new Error(`${peer}: ${message.failure}`);
     return message.answer;
   }
-  await answer("start");
+  await receive("start");
   return {
     pid: child.pid,
     call(verb, values) {
-      const answered = answer(verb);
+      const response = receive(verb);
       child.send({ verb, values });
-      return answered;
+      return response;
     },
     async close() {
       if (child.exitCode !== null || child.signalCode !== null) return;
       if (child.connected) child.send({ verb: "close" });
-      const impatient = setTimeout(() => child.kill("SIGKILL"), 10_000);
-      await ended;
-      clearTimeout(impatient);
+      const timer = setTimeout(() => child.kill("SIGKILL"), 10_000);
+      await exited;
+      clearTimeout(timer);
     },
   };
 }

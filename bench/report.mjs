@@ -1,4 +1,4 @@
-// Tables for people, lines of JSON for later, and the verdict against the targets.
+// Prints tables, appends JSON lines to results/bench.jsonl, and compares with the targets.
 import fs from "node:fs";
 import { median } from "./machine.mjs";
 import { ISOLATION_SLOTS, peers, STEPS } from "./peers/index.mjs";
@@ -16,7 +16,7 @@ export function summarise(rounds) {
   const names = ["rate", "nodeUs", "storeUs", "walBytes", "commits", "pages", "foreign"];
   const medians = names.map((name) => [name, median(rounds.map((round) => round[name] ?? Number.NaN))]);
   const rates = rounds.map((round) => round.rate);
-  return { ...Object.fromEntries(medians), least: Math.min(...rates), most: Math.max(...rates), rounds: rounds.length };
+  return { ...Object.fromEntries(medians), min: Math.min(...rates), max: Math.max(...rates), rounds: rounds.length };
 }
 
 export function printWorkload(workload, jobs, summaries) {
@@ -34,7 +34,7 @@ export function printWorkload(workload, jobs, summaries) {
   const rows = Object.entries(summaries).map(([peer, s]) => [
     peers[peer].title,
     whole(s.rate),
-    `${whole(s.least)}–${whole(s.most)}`,
+    `${whole(s.min)}–${whole(s.max)}`,
     comparison(peer, summaries),
     short(s.nodeUs),
     short(s.storeUs),
@@ -54,13 +54,13 @@ export function printScale(states) {
     state.p99.toFixed(2),
     state.p50Ratio.toFixed(2),
     state.p99Ratio.toFixed(2),
-    `${state.p99RatioLeast.toFixed(2)}–${state.p99RatioMost.toFixed(2)}`,
+    `${state.p99RatioMin.toFixed(2)}–${state.p99RatioMax.toFixed(2)}`,
     percent(state.foreign),
   ]);
-  print("claim of 10 jobs by what else there is", [head, ...rows]);
+  print("claim of 10 jobs by database state", [head, ...rows]);
 }
 
-/** Each target with the figure it was met or missed by; one without figures is not judged. */
+/** Targets without figures are omitted. */
 export function printVerdict(results, scale) {
   const rate = (workload, peer) => results[workload]?.[peer]?.rate;
   const ratio = (workload, ...others) => {
@@ -70,7 +70,7 @@ export function printVerdict(results, scale) {
   const targets = [
     ["drain, × graphile", ratio("drain", "graphile"), ">=", 1.5],
     ["drain, × pg-boss", ratio("drain", "pg-boss"), ">=", 2],
-    ["drain, the worker ÷ the bare verbs", ratio("drain", "stillwake-verbs"), ">=", 0.85],
+    ["drain, with the worker ÷ without", ratio("drain", "stillwake-verbs"), ">=", 0.85],
     [`${STEPS} durable steps, × DBOS`, ratio("steps", "dbos"), ">=", 20],
     ["bulk enqueue, × the best Postgres peer", ratio("bulk", "graphile", "pg-boss"), ">=", 2],
     ["single enqueues, × BullMQ", ratio("enqueue", "bullmq"), ">=", 1.5],
@@ -102,7 +102,7 @@ export function printVerdict(results, scale) {
   keep({ kind: "verdict", targets: targets.map(([name, value, , target]) => ({ name, value, target })) });
 }
 
-/** At most a quarter more time than without. To take of a limit is a statement of its own, which nobody can hide. */
+/** At most a quarter more time than without flow control. No target for taking from a limit, which is a separate statement. */
 function flowTargets(rate) {
   const users = Object.keys(peers).filter((peer) => peers[peer].of);
   return Object.entries({ flow: "drain", "flow-bulk": "bulk enqueue" }).flatMap(([workload, verb]) =>
@@ -116,7 +116,7 @@ function flowTargets(rate) {
   );
 }
 
-/** How much longer a job holds its slot when its handler runs in a process of its own. */
+/** How much longer a job holds its slot if its handler runs in a separate process. */
 function isolationMs(rate) {
   const [none, process] = ["stillwake-none", "stillwake-process"].map((peer) => rate("isolation", peer));
   return none && process ? 1000 * ISOLATION_SLOTS * (1 / process - 1 / none) : undefined;

@@ -1,4 +1,4 @@
-// Stillwake side by side with its peers. Started by `npm run bench`, which installs what is missing and chooses the Node.
+// Compares Stillwake with its peers. Started by `npm run bench`, which installs the peers and chooses the Node version.
 import os from "node:os";
 import { parseArgs } from "node:util";
 import { versionOf } from "./install.mjs";
@@ -20,7 +20,7 @@ const HELP = `npm run bench -- [options]
   --singles    jobs enqueued one by one (20000)
   --deep       waiting and finished jobs of scale (1000000)
   --samples    claims of scale from the shallow and the deep state (10000)
-  --tries      measurements at most, as long as other processes take more than a fifth of the machine (2)
+  --tries      maximum of measurements while other processes use more than a fifth of the machine (2)
   --patience   seconds to wait for a quiet moment before each measurement (10)`;
 const DISTURBED = 0.2;
 
@@ -46,7 +46,7 @@ async function measurePeers() {
   const rounds = {};
   for (let round = 1; round <= options.rounds; round++) {
     for (const workload of options.only.filter((name) => name in workloads)) {
-      // Every other round goes through the peers backwards.
+      // Every other round runs the peers in reverse order.
       const order = round % 2 === 1 ? peersOf(workload) : peersOf(workload).toReversed();
       for (const peer of order) {
         const jobs = jobsOf(workload);
@@ -70,21 +70,21 @@ async function measurePeers() {
   return results;
 }
 
-/** Repeats what others disturbed and keeps the calmest; the outcome plays no part in the choice. */
+/** Repeats a disturbed measurement and keeps the least disturbed one, whatever its result. */
 async function leastDisturbed(measure) {
-  let calmest;
+  let best;
   for (let attempt = 0; attempt < options.tries; attempt++) {
     const figures = await measure();
-    if (!calmest || figures.foreign < calmest.foreign) calmest = figures;
+    if (!best || figures.foreign < best.foreign) best = figures;
     if (!(figures.foreign > DISTURBED)) break;
   }
-  return calmest;
+  return best;
 }
 
 async function measureScaleAlone() {
   const { deep, samples, patience } = options;
   console.log("  scale");
-  const setting = { postgres: servers.postgres, deep, samples, patienceMs: patience * 1000, say: console.log };
+  const setting = { postgres: servers.postgres, deep, samples, patienceMs: patience * 1000, log: console.log };
   const states = await measureScale(setting);
   for (const state of states) keep({ kind: "scale", ...state });
   printScale(states);
@@ -99,16 +99,16 @@ function peersOf(workload) {
   return options.peers.filter((peer) => workloads[workload].peers.includes(peer));
 }
 
-/** Those that take part in what was asked for. */
+/** Peers of the selected workloads. */
 function chosenPeers() {
-  const asked = options.only.filter((name) => name in workloads);
-  return options.peers.filter((peer) => asked.some((workload) => peersOf(workload).includes(peer)));
+  const selected = options.only.filter((name) => name in workloads);
+  return options.peers.filter((peer) => selected.some((workload) => peersOf(workload).includes(peer)));
 }
 
 async function addRedis() {
   servers.redis = await openRedis();
   if (servers.redis) return;
-  console.log("BullMQ left out: no redis-server; apt-get install redis-server");
+  console.log("BullMQ skipped: redis-server is not installed (apt-get install redis-server)");
   options.peers = options.peers.filter((peer) => !needsRedis(peer));
 }
 
@@ -156,7 +156,7 @@ function readOptions() {
       help: { type: "boolean", default: false },
     },
   });
-  if (values.help) leave(HELP, 0);
+  if (values.help) exit(HELP, 0);
   if (values.before) process.env.BENCH_BEFORE = values.before;
   else
     values.peers = list(values.peers)
@@ -167,17 +167,17 @@ function readOptions() {
     ...read.only.filter((name) => !(name in workloads) && name !== "scale"),
     ...read.peers.filter((name) => !(name in peers)),
   ];
-  if (unknown.length > 0) leave(`Unknown: ${unknown.join(", ")}\n${HELP}`, 1);
+  if (unknown.length > 0) exit(`Unknown: ${unknown.join(", ")}\n${HELP}`, 1);
   for (const workload of read.only.filter((name) => name in workloads)) {
     const able = workloads[workload].peers;
     const none = !able.some((peer) => read.peers.includes(peer));
-    if (none) leave(`None of these peers takes part in ${workload}; those who do: ${able.join(", ")}`, 1);
+    if (none) exit(`None of these peers supports ${workload}; use ${able.join(", ")}`, 1);
   }
   for (const name of ["rounds", "jobs", "step-jobs", "flow-jobs", "singles", "deep", "samples", "tries", "patience"]) {
     read[name] = Number(values[name]);
-    const least = name === "patience" ? 0 : 1;
-    if (!Number.isInteger(read[name]) || read[name] < least) {
-      leave(`--${name} must be a whole number, at least ${least}\n${HELP}`, 1);
+    const min = name === "patience" ? 0 : 1;
+    if (!Number.isInteger(read[name]) || read[name] < min) {
+      exit(`--${name} must be an integer of at least ${min}\n${HELP}`, 1);
     }
   }
   return read;
@@ -187,7 +187,7 @@ function list(text) {
   return text.split(",").map((part) => part.trim());
 }
 
-function leave(message, status) {
+function exit(message, status) {
   console.log(message);
   process.exit(status);
 }

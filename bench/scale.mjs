@@ -1,5 +1,5 @@
-// Does a claim cost the same whatever else there is? Claims of ten from several databases in turn, one sample from each at a time, so
-// that a slow moment of the machine meets all of them. Every claim is settled and replaced by new jobs: the backlog keeps its length.
+// Measures whether the cost of a claim depends on the size of the database: claims of ten jobs from several databases in turn, so
+// that a slow moment affects all of them. Claimed jobs are settled and replaced, so the backlog keeps its length.
 import pg from "pg";
 import { migrate } from "../dist/index.js";
 import { median, nowMs, ownCpu, quantile, quietMoment, watchOthers } from "./machine.mjs";
@@ -15,14 +15,14 @@ const BLOCKS = 5;
 const WAITING = `
   insert into stillwake.live_jobs (id, created_at, run_at, max_attempts, priority, pipeline, pool, input)
   select stillwake.new_id(t, (n % 33554432)::integer), t, t, 3, 0, 'bench', 'default', jsonb_build_object('id', n)
-  from (select n, now() - interval '1 hour' + n * interval '1 millisecond' as t from generate_series($1::bigint, $2::bigint) n) made`;
+  from (select n, now() - interval '1 hour' + n * interval '1 millisecond' as t from generate_series($1::bigint, $2::bigint) n) rows`;
 const FINISHED = `
   insert into stillwake.ended_jobs (id, forget_on, state, created_at, run_at, started_at, claimed_at, ended_at, epoch, seq, attempt,
     max_attempts, crashes, priority, pipeline, pool, worker, input)
   select stillwake.new_id(t, (n % 33554432)::integer), stillwake.forget_on(now(), '14 days'), 'completed', t, t, t, t, t, 1, 0, 1, 3, 0, 0,
     'bench', 'default', 'before', jsonb_build_object('id', n)
-  from (select n, now() - interval '1 day' + n * interval '1 millisecond' as t from generate_series($1::bigint, $2::bigint) n) made`;
-// The oldest jobs run, fifty to a lease, and their worker is alive: a claim must step over them.
+  from (select n, now() - interval '1 day' + n * interval '1 millisecond' as t from generate_series($1::bigint, $2::bigint) n) rows`;
+// The oldest jobs are running, fifty per lease: a claim must skip them.
 const LEASE = `
   with front as (
     select id, (row_number() over (order by run_at, id) - 1) / 50 as part from stillwake.live_jobs order by run_at, id limit $1
@@ -34,14 +34,14 @@ const LEASE = `
   update stillwake.live_jobs j
   set state = 'running', lease_id = lease.id, epoch = 1, attempt = 1, worker = 'busy', claimed_at = now(), started_at = now()
   from lease where j.id = any (lease.job_ids)`;
-// What a busy minute leaves until autovacuum comes by: the front of the line is gone, its index entries are not.
+// The state after a busy minute before autovacuum: the first jobs are deleted, their index entries remain.
 const FORGET =
   "delete from stillwake.live_jobs where id in (select id from stillwake.live_jobs order by run_at, id limit $1)";
 const CLAIM = "select * from stillwake.claim('bench', 'default', array['bench'], $1, '15 seconds')";
 const SETTLE = "select count(*) filter (where state = 'lost')::integer as lost from stillwake.settle($1)";
 const REFILL = "select stillwake.enqueue_many('bench', $1)";
 
-export async function measureScale({ postgres, deep, samples, patienceMs, say }) {
+export async function measureScale({ postgres, deep, samples, patienceMs, log }) {
   const number = (value) => value.toLocaleString("en");
   const states = [
     { name: `${number(SMALL)} waiting`, waiting: SMALL },
@@ -51,7 +51,7 @@ export async function measureScale({ postgres, deep, samples, patienceMs, say })
   ];
   try {
     for (const state of states) {
-      say(`  building ${state.name}`);
+      log(`  building ${state.name}`);
       await build(postgres, state);
     }
     for (let sample = 0; sample < WARM; sample++) for (const state of states) await claimOnce(state);
@@ -80,12 +80,12 @@ export async function measureScale({ postgres, deep, samples, patienceMs, say })
   }
 }
 
-/** One sample from each state at a time, each going first as often as the others; from the lesser states only every fifth time. */
+/** One sample from each state in turn, with rotating order; from the lesser states only every fifth time. */
 async function claimInTurn(states, block, samples) {
   for (let sample = 0; sample < samples; sample++) {
-    const asked = sample % 5 === 0 ? states : states.filter((state) => !state.lesser);
-    for (let turn = 0; turn < asked.length; turn++) {
-      const state = asked[(sample + turn) % asked.length];
+    const sampled = sample % 5 === 0 ? states : states.filter((state) => !state.lesser);
+    for (let turn = 0; turn < sampled.length; turn++) {
+      const state = sampled[(sample + turn) % sampled.length];
       state.times[block].push(await claimOnce(state));
     }
   }
@@ -117,7 +117,7 @@ async function insert(client, statement, rows) {
   }
 }
 
-/** Milliseconds from asking to having the jobs, the commit included. */
+/** Milliseconds from the call to its result, including the commit. */
 async function claimOnce({ client }) {
   const began = nowMs();
   const { rows } = await client.query(CLAIM, [LIMIT]);
@@ -143,10 +143,10 @@ async function checkState({ client, name, times, waiting, finished = 0, leased =
       (select count(*) from stillwake.ended_jobs)::integer as finished`);
   const wanted = { waiting, leased, finished: finished + claimed };
   if (JSON.stringify(rows[0]) === JSON.stringify(wanted)) return;
-  throw new Error(`${name}: found ${JSON.stringify(rows[0])} and should have found ${JSON.stringify(wanted)}`);
+  throw new Error(`${name}: found ${JSON.stringify(rows[0])}, expected ${JSON.stringify(wanted)}`);
 }
 
-/** The ratios are those of all samples; their range is that of the blocks. */
+/** Ratios of all samples; the range is that of the blocks. */
 function summary(times, reference) {
   const ratios = times.map((block, index) => quantile(block, 0.99) / quantile(reference[index], 0.99));
   const p50 = quantile(times.flat(), 0.5);
@@ -157,7 +157,7 @@ function summary(times, reference) {
     p99,
     p50Ratio: p50 / quantile(reference.flat(), 0.5),
     p99Ratio: p99 / quantile(reference.flat(), 0.99),
-    p99RatioLeast: Math.min(...ratios),
-    p99RatioMost: Math.max(...ratios),
+    p99RatioMin: Math.min(...ratios),
+    p99RatioMax: Math.max(...ratios),
   };
 }

@@ -1,4 +1,4 @@
-// The two servers of a run, both on 127.0.0.1 and both gone with it: our own Postgres and, where it is installed, Redis.
+// The servers of a run, on 127.0.0.1: Stillwake's embedded Postgres and, if installed, Redis. Both stop with the run.
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -11,7 +11,7 @@ import { HOME } from "./install.mjs";
 import { treeCpu } from "./machine.mjs";
 
 const REDIS = "redis-server";
-// fsync, full_page_writes and synchronous_commit are on. No checkpoint by the clock, which would hit one peer and not the other.
+// fsync, full_page_writes and synchronous_commit are on. No timed checkpoints, which would affect only some peers.
 const SETTINGS = {
   shared_buffers: "256MB",
   synchronous_commit: "on",
@@ -23,18 +23,18 @@ const SETTINGS = {
 export async function openPostgres() {
   const dir = path.join(HOME, "postgres");
   const server = await startPostgres({ dir, settings: SETTINGS });
-  if (!server.owner) throw new Error("Another bench is running; two at a time would measure each other.");
+  if (!server.owner) throw new Error("Another benchmark is running; two at a time would disturb each other.");
   const admin = new pg.Pool({ connectionString: server.url, max: 2 });
   admin.on("error", () => {});
   const sql = async (text, values) => (await admin.query(text, values)).rows;
-  let made = 0;
+  let count = 0;
   return {
     version: server.version,
     sql,
     cpu: () => treeCpu(server.pid),
-    /** An empty database of its own for every measurement. */
+    /** An empty database for each measurement. */
     async database(name) {
-      const database = `${name.replaceAll("-", "_")}_${++made}`;
+      const database = `${name.replaceAll("-", "_")}_${++count}`;
       await sql(`create database ${database}`);
       const url = new URL(server.url);
       url.pathname = `/${database}`;
@@ -61,7 +61,7 @@ export async function openPostgres() {
   };
 }
 
-/** Undefined when no redis-server is installed. */
+/** Undefined if redis-server is not installed. */
 export async function openRedis() {
   const found = spawnSync(REDIS, ["--version"], { encoding: "utf8" });
   if (found.status !== 0) return undefined;
@@ -71,7 +71,7 @@ export async function openRedis() {
   const port = await freePort();
   const settings = { bind: "127.0.0.1", port, dir, save: "", appendonly: "yes", appendfsync: "everysec" };
   const args = Object.entries({ ...settings, "maxmemory-policy": "noeviction", logfile: path.join(dir, "log") });
-  // The shell's input ends with this process, however that ends, and Redis with the shell.
+  // The shell's stdin closes with this process, however it exits, and then the shell stops Redis.
   const script = `${REDIS} "$@" & echo $!; cat >/dev/null; kill $!; wait`;
   const shell = spawn(
     "/bin/sh",
@@ -89,9 +89,9 @@ export async function openRedis() {
     version: /v=([\d.]+)/.exec(found.stdout)?.[1] ?? "",
     cpu: () => treeCpu(pid),
     async stop() {
-      const ended = once(shell, "exit");
+      const exited = once(shell, "exit");
       shell.stdin.end();
-      await ended;
+      await exited;
       fs.rmSync(dir, { recursive: true, force: true });
     },
   };
@@ -109,12 +109,12 @@ async function freePort() {
 async function listening(port) {
   for (let attempt = 0; attempt < 200; attempt++) {
     const socket = net.connect(port, "127.0.0.1");
-    const answered = await once(socket, "connect").then(
+    const connected = await once(socket, "connect").then(
       () => true,
       () => false,
     );
     socket.destroy();
-    if (answered) return;
+    if (connected) return;
     await delay(25);
   }
   throw new Error("redis-server did not start");

@@ -1,4 +1,4 @@
-// A fresh database (or an emptied Redis) with the tables of one peer, and what is counted while the peer works on it.
+// A fresh database (or an emptied Redis) with the tables of one peer, and its counters during a measurement.
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import { ownCpu, watchOthers } from "./machine.mjs";
@@ -9,7 +9,7 @@ export async function freshStore({ peer, workload, servers }) {
   const postgres = peers[peer].store === "postgres" ? servers.postgres : undefined;
   const database = postgres ? await postgres.database(peer) : { url: servers.redis.url, drop: async () => {} };
   await inChild({ peer, workload }, (child) => child.call("install", { url: database.url }));
-  // No measurement pays for the pages of the one before.
+  // So that no measurement writes pages of the previous one.
   await servers.postgres.sql("checkpoint");
   const judge = async () => (await loadPeer(peer, workload)).judge(database.url);
   return {
@@ -19,13 +19,13 @@ export async function freshStore({ peer, workload, servers }) {
     server: postgres ?? servers.redis,
     judge,
     drop: database.drop,
-    /** Jobs with the ids 0, 1, 2 and so on, through the peer's own bulk call. */
+    /** Adds jobs with the ids 0, 1, 2, … with the peer's bulk call. */
     fill: (jobs) =>
       inChild({ peer, workload }, async (child) => {
         await child.call("open", { url: database.url });
         await child.call("bulk", { jobs });
       }),
-    /** After filling: nothing left to write, and fresh statistics for everybody's plans. */
+    /** After filling: a checkpoint, and fresh statistics for the planner. */
     async settle() {
       if (!postgres) return;
       const client = new pg.Client({ connectionString: database.url });
@@ -43,14 +43,14 @@ export async function freshStore({ peer, workload, servers }) {
     async check(expected) {
       const open = await judge();
       const found = await open.counts().finally(() => open.close());
-      // Not every peer keeps what has ended.
+      // Not every peer keeps ended jobs.
       if (Object.entries(expected).every(([name, count]) => (found[name] ?? count) === count)) return;
-      throw new Error(`${peer}: the store has ${JSON.stringify(found)} and should have ${JSON.stringify(expected)}`);
+      throw new Error(`${peer}: the store has ${JSON.stringify(found)}, expected ${JSON.stringify(expected)}`);
     },
   };
 }
 
-/** Everything counted between now and stop(), per job. */
+/** Counters per job between now and stop(). */
 export async function startMeter({ postgres, server }) {
   const wal = await postgres?.walBytes();
   const others = watchOthers();
@@ -66,7 +66,7 @@ export async function startMeter({ postgres, server }) {
   };
 }
 
-/** Commits per job. A connection reports them at the latest when it ends: to be read after the peer has closed. */
+/** Commits per job. A connection reports them when it closes at the latest: read them after the peer has closed. */
 export async function countCommits({ postgres, name }) {
   const before = await postgres?.counters(name);
   return async (jobs) => {

@@ -1,4 +1,4 @@
-// What is measured, and how: each on a fresh database, each checked against what the store says afterwards.
+// The workloads: each runs on a fresh database, and its result is checked in the store afterwards.
 import { setTimeout as delay } from "node:timers/promises";
 import { nowMs, quietMoment, treeCpu } from "./machine.mjs";
 import { inChild, startChild } from "./peer-process.mjs";
@@ -10,7 +10,7 @@ const PROOF_JOBS = 10;
 const QUEUES = ["stillwake", "before", "graphile", "pg-boss", "bullmq", "bullmq-synced", "bare"];
 const FLOW = Object.keys(peers).filter((peer) => peer.startsWith("flow-"));
 
-/** `jobs` names the option that says how many. */
+/** `jobs`: the option with the number of jobs. */
 export const workloads = {
   enqueue: {
     title: "enqueue one by one, 20 callers",
@@ -91,7 +91,7 @@ async function measureDrain(setting) {
   }
 }
 
-/** A drain of jobs with steps. First a few that are not timed show that no step begins before the result of the last is in the store. */
+/** A drain of jobs with steps. A few untimed jobs first prove that no step starts before the previous result is in the store. */
 async function measureSteps(setting) {
   const { peer, workload, jobs } = setting;
   const store = await freshStore(setting);
@@ -99,7 +99,7 @@ async function measureSteps(setting) {
     await store.fill(PROOF_JOBS);
     await inChild({ peer, workload }, async (child) => {
       const early = await child.call("prove", { url: store.url, jobs: PROOF_JOBS });
-      if (early > 0) throw new Error(`${peer} went on ${early} times before the result of a step was in the store`);
+      if (early > 0) throw new Error(`${peer} continued ${early} times before the result of a step was in the store`);
       await store.idle();
     });
     await store.check({ open: 0, ended: PROOF_JOBS, kept: PROOF_JOBS * STEPS });
@@ -112,7 +112,7 @@ async function measureSteps(setting) {
   }
 }
 
-/** The clock runs from the first handler until the store has nothing waiting or running, so completing late is paid for. */
+/** Measured from the first handler until no job waits or runs in the store, so late completion counts. */
 async function drain(store, { peer, workload, jobs, patienceMs }) {
   await store.fill(jobs);
   await store.settle();
@@ -129,9 +129,7 @@ async function drain(store, { peer, workload, jobs, patienceMs }) {
     const { handled, once: handledOnce, cpu } = await child.call("handled");
     const figures = await meter.stop(cpu - cpuBefore, jobs);
     if (handled !== jobs || handledOnce !== jobs) {
-      throw new Error(
-        `${peer} handled ${handled} jobs, ${handledOnce} of them exactly once, and should have handled ${jobs}`,
-      );
+      throw new Error(`${peer} handled ${handled} jobs, ${handledOnce} of them exactly once, expected ${jobs}`);
     }
     await child.close();
     return { rate: jobs / seconds, seconds, ...figures, ...(await commits(jobs)) };
@@ -141,7 +139,7 @@ async function drain(store, { peer, workload, jobs, patienceMs }) {
   }
 }
 
-/** The handlers may run in processes of the worker, so the store tells when the first began, and its looks are fewer: nobody says when. */
+/** Handlers may run in runner processes, so the start time comes from the store, and the end is polled. */
 async function measureIsolation({ workload, peer, jobs, servers, patienceMs }) {
   const store = await freshStore({ peer, workload, servers });
   const judge = await store.judge();

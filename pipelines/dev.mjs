@@ -1,4 +1,4 @@
-// The web side of the example systems under `npm start`, on one port: each has its API and its page below a path of its own.
+// The web side of the example systems under `npm start`, on one port: each has its API and its page below a path.
 import { serve } from "@hono/node-server";
 import { Hono } from "hono";
 import { startExtraction } from "./extraction/dist/demo/start.js";
@@ -6,19 +6,19 @@ import { startLeaderboard } from "./leaderboard/dist/demo/start.js";
 
 const FIRST_PORT = 4710;
 
-/** The project's own part of `stillwake dev`. */
-export async function startApplications(place) {
-  if (!place.embedded) {
-    return { lines: ["The example systems make tables of their own, and so run on the embedded Postgres alone."] };
+/** Called by `stillwake dev` through the `dev` option of the configuration. */
+export async function startApplications(dev) {
+  if (!dev.embedded) {
+    return { lines: ["The example systems create their own tables, so they run only with the embedded Postgres."] };
   }
   const applications = {
-    extraction: await startExtraction({ ...place, base: "/extraction" }),
-    leaderboard: await startLeaderboard({ ...place, base: "/leaderboard" }),
+    extraction: await startExtraction({ ...dev, base: "/extraction" }),
+    leaderboard: await startLeaderboard({ ...dev, base: "/leaderboard" }),
   };
   const site = new Hono();
   for (const [name, application] of Object.entries(applications)) {
-    const answer = (context) => application.fetch(context.req.raw);
-    site.all(`/${name}`, answer).all(`/${name}/*`, answer);
+    const handle = (context) => application.fetch(context.req.raw);
+    site.all(`/${name}`, handle).all(`/${name}/*`, handle);
   }
   const links = Object.keys(applications).map((name) => `<li><a href="/${name}/">${name}</a></li>`);
   site.get("/", (context) =>
@@ -35,7 +35,7 @@ export async function startApplications(place) {
   };
 }
 
-/** A taken port is passed over, twenty times. */
+/** Tries up to twenty ports after the first one if they are in use. */
 async function listen(site, first) {
   for (let port = first; ; port++) {
     try {

@@ -1,4 +1,4 @@
-// The example systems under `npm start`: their pipelines, their machines, and the web pages of each. Made as a project of one's own would be.
+// The example systems under `npm start`: pipelines, pools and web pages, configured like any Stillwake project.
 import { defineConfig } from "stillwake";
 import { local } from "stillwake/orchestrator";
 
@@ -10,12 +10,12 @@ export default defineConfig({
     "./leaderboard/dist/commits/pipeline.js",
     "./leaderboard/dist/users/pipeline.js",
   ],
-  // Elsewhere a pool has machines of a cloud: see the deploy/ of each. Here they are processes.
+  // Local processes instead of cloud machines; for those see deploy/ of each system.
   pools: {
     scan: { provider: local(), max: 3, idleExit },
     commits: { provider: local(), max: 2, idleExit },
     users: { provider: local(), max: 2, slots: 2, idleExit },
   },
-  // Loaded when it is needed: workers read this file too.
-  dev: async (place) => (await import("./dev.mjs")).startApplications(place),
+  // Imported on demand, because workers read this file too.
+  dev: async (dev) => (await import("./dev.mjs")).startApplications(dev),
 });

@@ -1,4 +1,4 @@
-// npm run check: everything that can be said about the code without running it.
+// npm run check: the static checks, without running any test.
 import { fileURLToPath } from "node:url";
 import { ensure, runNode } from "./ensure.mjs";
 
@@ -11,14 +11,17 @@ const CHECKS = {
   ],
   types: ["node_modules/typescript/bin/tsc", "-p", "tsconfig.json"],
   "types of the live view": ["node_modules/typescript/bin/tsc", "-p", "tsconfig.browser.json", "--noEmit"],
+  "types of the shared UI": ["node_modules/typescript/bin/tsc", "-p", "ui"],
   "types of the dashboard": ["node_modules/typescript/bin/tsc", "-p", "web/tsconfig.json"],
   "types of the extraction's page": ["node_modules/typescript/bin/tsc", "-p", "pipelines/extraction/ui"],
   "types of the leaderboard's page": ["node_modules/typescript/bin/tsc", "-p", "pipelines/leaderboard/ui"],
   "unused code": ["node_modules/knip/bin/knip.js", "--no-progress"],
+  "mutants apply": ["scripts/mutants.mjs", "--check"],
+  licences: ["scripts/licences.mjs"],
   package: ["node_modules/publint/src/cli.js", "--strict"],
 };
 
-/** Runs every check, so that one report names everything there is to mend. Returns whether all passed. */
+/** Runs every check, so that one report names all failures. Returns whether all passed. */
 export function check() {
   const failed = [];
   for (const [name, [file, ...args]] of Object.entries(CHECKS)) {

@@ -1,7 +1,8 @@
-// npm test: the static checks and then the tests. With arguments (npm test -- test/claim) only the named tests run.
+// npm test: the static checks, then all tests. npm test -- test/claim: only the named files, without the checks.
+// npm run test:quick: the checks and the tests that start no processes and no browser. npm run test:long: the large forms of the tests that have one.
 //
-// The tests kill processes and watch clocks, two files beside one another on whatever processors there are. When a few files have failed in a whole run they are
-// run once more, alone: what fails then has failed. What passes then is named at the end, with its first failure, because it wants looking after.
+// The tests kill real processes and measure time on a machine that may be busy. Up to MAX_REPEATED files that failed in a whole run are run once more, alone. A file that
+// fails again has failed; one that passes is listed at the end with its first failure, because it needs attention.
 import { spawn } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
@@ -9,32 +10,50 @@ import path from "node:path";
 import { check } from "./check.mjs";
 import { ensure, inRoot, root } from "./ensure.mjs";
 
-/** More than these is no accident. */
-const MAX_AGAIN = 3;
+/** More failures than this are not a coincidence. */
+const MAX_REPEATED = 3;
+
+/** The folders of test:quick: everything in one process, on a real Postgres. */
+const QUICK = [
+  ...["enqueue", "claim", "flow", "live", "server", "db", "web", "model/flow"].map((folder) => `test/${folder}/`),
+  ...["attempt/steps", "attempt/tx-steps", "attempt/failures", "attempt/checkpoint-codec"].map(
+    (file) => `test/${file}`,
+  ),
+  ...["orchestrator/plan.test", "orchestrator/prices", "package/boundaries", "security/redact"].map(
+    (file) => `test/${file}`,
+  ),
+];
+
+const [mode] = process.argv.slice(2).filter((arg) => arg === "--quick" || arg === "--long");
+const chosen = process.argv.slice(2).filter((arg) => arg !== mode);
+if (mode === "--quick") chosen.push(...QUICK);
+if (mode === "--long" && chosen.length === 0) chosen.push(...longFiles());
 
 await ensure();
-const chosen = process.argv.slice(2);
-const sound = chosen.length > 0 || check();
-// In a pipe or a log the closing lines are plain text.
-const plain = process.stdout.isTTY || process.env.FORCE_COLOR ? {} : { NO_COLOR: "1" };
-const found = path.join(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-tests-")), "failed.json");
-const env = { ...process.env, ...plain, STILLWAKE_FAILED_FILES: found };
+const whole = chosen.length === 0;
+const checked = whole || mode === "--quick" ? check() : true;
+const failedFiles = path.join(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-tests-")), "failed.json");
+const env = {
+  ...process.env,
+  // In a pipe or a log file the summary is plain text.
+  ...(process.stdout.isTTY || process.env.FORCE_COLOR ? {} : { NO_COLOR: "1" }),
+  ...(mode === "--long" && { STILLWAKE_FULL: "1" }),
+  STILLWAKE_FAILED_FILES: failedFiles,
+};
 
-let status = await run(
-  chosen.length > 0 ? chosen : ["--reporter=default", `--reporter=${inRoot("scripts/failed-files.mjs")}`],
-);
-const first = status === 1 && chosen.length === 0 ? failures() : {};
-const again = Object.keys(first);
-if (again.length > 0 && again.length <= MAX_AGAIN && !again.includes("")) {
-  console.error(`\nOnce more, alone: ${again.join(", ")}\n`);
-  status = await run(["--maxWorkers=1", ...again]);
+let status = await run(whole ? ["--reporter=default", `--reporter=${inRoot("scripts/failed-files.mjs")}`] : chosen);
+const failures = status === 1 && whole ? readFailures() : {};
+const repeated = Object.keys(failures);
+if (repeated.length > 0 && repeated.length <= MAX_REPEATED && !repeated.includes("")) {
+  console.error(`\nRunning again, alone: ${repeated.join(", ")}\n`);
+  status = await run(["--maxWorkers=1", ...repeated]);
   if (status === 0) console.error("\nFailed beside other tests and passed alone:");
 }
-// At the end, where whoever reads the end of a log finds them.
-for (const [file, errors] of Object.entries(first)) console.error(`\n${[file, ...errors].join("\n")}`);
-fs.rmSync(path.dirname(found), { recursive: true, force: true });
-if (!sound) console.error("The tests ran, but a check before them failed; see above.");
-process.exit(status === 0 && sound ? 0 : status || 1);
+// Printed last, where readers of a long log look first.
+for (const [file, errors] of Object.entries(failures)) console.error(`\n${[file, ...errors].join("\n")}`);
+fs.rmSync(path.dirname(failedFiles), { recursive: true, force: true });
+if (!checked) console.error("The tests ran, but a static check failed; see above.");
+process.exit(status === 0 && checked ? 0 : status || 1);
 
 function run(args) {
   return new Promise((resolve) => {
@@ -43,21 +62,34 @@ function run(args) {
       env,
       stdio: "inherit",
     });
-    // The servers of a run end with vitest, so this process only passes a signal on and waits.
-    const pass = (signal) => vitest.kill(signal);
-    for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, pass);
+    // Vitest stops the servers of a run, so this process forwards signals and waits.
+    const forward = (signal) => vitest.kill(signal);
+    for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, forward);
     vitest.on("exit", (code, signal) => {
-      for (const one of ["SIGINT", "SIGTERM", "SIGHUP"]) process.off(one, pass);
+      for (const one of ["SIGINT", "SIGTERM", "SIGHUP"]) process.off(one, forward);
       resolve(signal ? 130 : code);
     });
   });
 }
 
-/** What went wrong in which file; under "" what went wrong in none of them. */
-function failures() {
+/** Errors by file; those that belong to no file are under "". */
+function readFailures() {
   try {
-    return JSON.parse(fs.readFileSync(found, "utf8"));
+    return JSON.parse(fs.readFileSync(failedFiles, "utf8"));
   } catch {
     return {};
   }
+}
+
+/** The test files that have a long form: they read FULL. */
+function longFiles() {
+  const folders = ["test", ...fs.readdirSync(inRoot("pipelines")).map((name) => `pipelines/${name}/test`)];
+  return folders
+    .filter((folder) => fs.existsSync(inRoot(folder)))
+    .flatMap((folder) =>
+      fs
+        .readdirSync(inRoot(folder), { recursive: true, encoding: "utf8" })
+        .map((name) => `${folder}/${name}`)
+        .filter((name) => name.endsWith(".test.ts") && /\bFULL\b/.test(fs.readFileSync(inRoot(name), "utf8"))),
+    );
 }

@@ -1,7 +1,8 @@
--- Supabase Realtime may show the feed of a tenant's jobs to those who are signed in for that tenant. Applied by `stillwake migrate --realtime`, after everything else; safe to run again.
--- src/db/realtime.ts puts in the names of the publication and of the claim.
+-- Publishes the feed of a tenant's jobs through Supabase Realtime to users of that tenant. Applied by
+-- `stillwake migrate --realtime`, after everything else; safe to run again. src/db/realtime.ts inserts the names of the
+-- publication and of the token claim.
 --
--- `authenticated` sees the copy of the feed and nothing besides: no job, no function. `anon` sees nothing.
+-- `authenticated` can read the copy of the feed and nothing else: no jobs, no functions. `anon` can read nothing.
 
 do $realtime$
 begin
@@ -10,17 +11,19 @@ begin
     using hint = 'Leave --realtime out, or create the role: create role authenticated nologin.';
   end if;
   if current_setting('wal_level') <> 'logical' then
-    raise warning 'wal_level is %, and nothing is published before it is logical', current_setting('wal_level');
+    raise warning 'wal_level is %: nothing is published until it is logical', current_setting('wal_level');
   end if;
   if not exists (select from pg_publication p where p.pubname = ':publication') then
     create publication ":publication" for table stillwake.realtime_feed with (publish = 'insert');
-  elsif not exists (select from pg_publication_tables t where t.pubname = ':publication' and t.schemaname = 'stillwake' and t.tablename = 'realtime_feed') then
+  elsif not exists (select from pg_publication_tables t
+    where t.pubname = ':publication' and t.schemaname = 'stillwake' and t.tablename = 'realtime_feed') then
     alter publication ":publication" add table stillwake.realtime_feed;
   end if;
 end
 $realtime$;
 
-create or replace trigger mirror_feed after insert on stillwake.feed referencing new table as new_lines for each statement execute function stillwake.mirror_feed();
+create or replace trigger mirror_feed after insert on stillwake.feed referencing new table
+  as new_lines for each statement execute function stillwake.mirror_feed();
 
 drop policy if exists realtime on stillwake.realtime_feed;
 create policy realtime on stillwake.realtime_feed for select to authenticated

@@ -1,40 +1,40 @@
-// The only place that reads the environment. Everything else is given plain values.
+// Reads the environment: the only file that does. Everything else receives plain values.
 import { InvalidInput } from "./errors.ts";
 
 export interface Config {
-  /** DATABASE_URL or STILLWAKE_DATABASE_URL; without one, `stillwake dev` starts a Postgres of its own. */
+  /** DATABASE_URL or STILLWAKE_DATABASE_URL; without one, `stillwake dev` starts an embedded Postgres. */
   databaseUrl: string | undefined;
-  /** STILLWAKE_DIRECT_URL: past the pooler, for hints and presence; the database's own without one. */
+  /** STILLWAKE_DIRECT_URL: bypasses the pooler, for hints and presence. Default: the database URL. */
   directUrl: string | undefined;
-  /** STILLWAKE_STORE: where artifacts are kept, file:… or s3://…; in `dir` without one. */
+  /** STILLWAKE_STORE: the artifact store, file:… or s3://…. Default: in `dir`. */
   store: string | undefined;
-  /** STILLWAKE_STORE_ACCESS_KEY_ID, STILLWAKE_STORE_SECRET_ACCESS_KEY, STILLWAKE_STORE_SESSION_TOKEN, or those of AWS. */
+  /** STILLWAKE_STORE_ACCESS_KEY_ID, _SECRET_ACCESS_KEY and _SESSION_TOKEN, or the AWS variables. */
   storeCredentials: { accessKeyId: string; secretAccessKey: string; sessionToken?: string } | undefined;
-  /** STILLWAKE_SEAL_KEYS: "k2:base64,k1:base64", the first seals and all open. For enqueuers and workers, never for the server. */
+  /** STILLWAKE_SEAL_KEYS: "k2:base64,k1:base64"; the first key seals, all unseal. For clients and workers, not the server. */
   sealKeys: string | undefined;
-  /** STILLWAKE_SECRET: signs and checks read tokens; several separated by commas, of which the first signs. */
+  /** STILLWAKE_SECRET: signs and verifies read tokens; separated by commas, the first signs. */
   secret: string | undefined;
-  /** STILLWAKE_SERVER: the server that commands ask instead of the database. */
+  /** STILLWAKE_SERVER: the server that commands call instead of the database. */
   server: string | undefined;
-  /** STILLWAKE_TOKEN: what they come in with. */
+  /** STILLWAKE_TOKEN: the token for that server. */
   token: string | undefined;
   /** STILLWAKE_SCHEMA. */
   schema: string;
-  /** STILLWAKE_HOST: where `stillwake server` listens; this machine's own address without one. */
+  /** STILLWAKE_HOST: the address `stillwake server` listens on. Default: loopback. */
   host: string | undefined;
-  /** STILLWAKE_PORT: where `stillwake server` and `stillwake dev` answer; the latter takes the next free port if it is taken. */
+  /** STILLWAKE_PORT of `stillwake server` and `stillwake dev`; the latter uses the next free port if it is taken. */
   port: number;
-  /** STILLWAKE_MACHINE, _POOL, _SLOTS, _IDLE_EXIT, _STAY, _GRACE: what the orchestrator tells the worker of a machine. */
+  /** STILLWAKE_MACHINE, _POOL, _SLOTS, _IDLE_EXIT, _MIN_UPTIME, _GRACE: set by the orchestrator for a machine's worker. */
   machine: { name?: string; pool?: string; slots?: number; idleExit?: string; minUptime?: string; grace?: string };
-  /** STILLWAKE_POKE_URL: who is told by HTTP that there is work, such as https://jobs.example.com/v1/poke. */
+  /** STILLWAKE_POKE_URL: receives an HTTP request when there is new work, such as https://jobs.example.com/v1/poke. */
   pokeUrl: string | undefined;
-  /** STILLWAKE_PRICES: a JSON file with price tables of your own. */
+  /** STILLWAKE_PRICES: a JSON file with custom price tables. */
   prices: string | undefined;
-  /** STILLWAKE_DIR: where `stillwake dev` keeps its data. */
+  /** STILLWAKE_DIR: the data directory of `stillwake dev`. */
   dir: string;
-  /** NO_COLOR, or a terminal that can do nothing. */
+  /** NO_COLOR is set, or TERM is "dumb". */
   plain: true | undefined;
-  /** A script of npm's started this. */
+  /** The process was started by an npm script. */
   underNpm: true | undefined;
 }
 
@@ -43,7 +43,7 @@ export function readConfig(env: NodeJS.ProcessEnv = process.env): Config {
   if (!Number.isInteger(port) || port < 0 || port > 65535) {
     throw new InvalidInput(`STILLWAKE_PORT ${JSON.stringify(env.STILLWAKE_PORT)} is not a port`, {
       field: "STILLWAKE_PORT",
-      remedy: "Use a whole number from 0 to 65535; 0 takes any free port",
+      remedy: "Use a whole number from 0 to 65535; 0 selects any free port",
     });
   }
   return Object.freeze({
@@ -90,11 +90,11 @@ function readCredentials(env: NodeJS.ProcessEnv): Config["storeCredentials"] {
   return { accessKeyId, secretAccessKey, ...(sessionToken && { sessionToken }) };
 }
 
-/** What starts machines, for the process that does: the orchestrator. */
+/** Provider settings, for the orchestrator's process. */
 export interface ProviderConfig {
   /** GOOGLE_APPLICATION_CREDENTIALS: the path of a service account's key file. */
   googleCredentials: string | undefined;
-  /** KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT: the API of the cluster that this process runs in. */
+  /** KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT: the API of the cluster this process runs in. */
   kubernetesHost: string | undefined;
   kubernetesPort: string | undefined;
 }
@@ -107,21 +107,21 @@ export function readProviderConfig(env: NodeJS.ProcessEnv = process.env): Provid
   });
 }
 
-/** What a reference in an input stands for: STILLWAKE_SECRET_<NAME>, in capitals and with _ for what is no letter or digit. */
-export function secretFrom(env: Readonly<Record<string, string | undefined>>, name: string): string | undefined {
+/** The value of a secret reference: STILLWAKE_SECRET_<NAME>, in capitals, with _ for all but letters and digits. */
+export function readSecret(env: Readonly<Record<string, string | undefined>>, name: string): string | undefined {
   return env[`STILLWAKE_SECRET_${name.toUpperCase().replaceAll(/[^A-Z0-9]/g, "_")}`] || undefined;
 }
 
 export interface FlyConfig {
-  /** FLY_API_TOKEN, or FLY_ACCESS_TOKEN as their own tools call it. */
+  /** FLY_API_TOKEN, or FLY_ACCESS_TOKEN as Fly's tools name it. */
   token: string | undefined;
-  /** FLY_APP_NAME: the app that this process itself runs in. */
+  /** FLY_APP_NAME: the app this process runs in. */
   ownApp: string | undefined;
-  /** FLY_IMAGE_REF: the image that this process itself was started from. */
+  /** STILLWAKE_IMAGE or FLY_IMAGE_REF: the image this process was started from. */
   ownImage: string | undefined;
 }
 
-/** For machines on Fly, in the orchestrator's process. */
+/** Fly settings, for the orchestrator's process. */
 export function readFlyConfig(env: NodeJS.ProcessEnv = process.env): FlyConfig {
   return {
     token: env.FLY_API_TOKEN || env.FLY_ACCESS_TOKEN || undefined,
@@ -130,58 +130,61 @@ export function readFlyConfig(env: NodeJS.ProcessEnv = process.env): FlyConfig {
   };
 }
 
-/** What this process was started with: commands of jobs are given a few named parts of it. */
+/** The environment of this process, from which commands of jobs get selected variables. */
 export function processEnvironment(): Readonly<Record<string, string | undefined>> {
   return process.env;
 }
 
-/** What starts machines: for the orchestrator's process alone. */
-const starting =
+/** Provider credentials: for the orchestrator's process alone. */
+const providerVariables =
   "FLY_(API|ACCESS)_TOKEN|FLY_API_HOSTNAME|GOOGLE_APPLICATION_CREDENTIALS|CLOUDSDK_.*|KUBECONFIG|KUBERNETES_.*";
 
-/** Not for user code: the runtime's database and stores, and what starts machines. */
-const kept = new RegExp(
-  `^(STILLWAKE_(?!CRASH$).*|PG[A-Z]+|${starting}|AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|WEB_IDENTITY_TOKEN_FILE|CONTAINER_.*))$`,
+/** Hidden from pipeline code: credentials of the runtime's database and stores, and of providers. */
+const runtimeVariables = new RegExp(
+  `^(STILLWAKE_(?!CRASH$).*|PG[A-Z]+|${providerVariables}|AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|WEB_IDENTITY_TOKEN_FILE|CONTAINER_.*))$`,
 );
 
-/** Not for machines: what starts them, what lets into the server, and who this process is if it is on a machine itself. */
-const own = new RegExp(
-  `^(${starting}|STILLWAKE_(SECRET|TOKEN|SERVER|HOST|PORT|GUARD|MACHINE|POOL|SLOTS|IDLE_EXIT|STAY|GRACE))$`,
+/** Not passed to machines: provider credentials, server credentials, and the identity of the machine this runs on. */
+const orchestratorVariables = new RegExp(
+  `^(${providerVariables}|STILLWAKE_(SECRET|TOKEN|SERVER|HOST|PORT|GUARD|MACHINE|POOL|SLOTS|IDLE_EXIT|MIN_UPTIME|GRACE))$`,
 );
 
-/** The environment of a machine that is a process on this one: what its worker needs, and nothing that starts another. */
+/** The environment of a local machine (a child process): what its worker needs, without provider credentials. */
 export function machineEnvironment(
   env: Readonly<Record<string, string | undefined>> = process.env,
 ): Record<string, string> {
-  const shown = Object.entries(env).filter(
-    (entry): entry is [string, string] => !own.test(entry[0]) && entry[1] !== undefined,
+  const passed = Object.entries(env).filter(
+    (entry): entry is [string, string] => !orchestratorVariables.test(entry[0]) && entry[1] !== undefined,
   );
-  return Object.fromEntries(shown);
+  return Object.fromEntries(passed);
 }
 
-/** The names of what runners must not see: known by name, or by a value that carries one of `secrets`, DATABASE_URL too when that is the runtime's. */
+/**
+ * Names of variables that runners must not see: by name, or because the value contains one of `secrets`. DATABASE_URL
+ * is among them when it is the runtime's.
+ */
 export function withheldNames(
   secrets: readonly string[],
   env: Readonly<Record<string, string | undefined>> = process.env,
 ): string[] {
-  const carries = (value = "") =>
+  const containsSecret = (value = "") =>
     secrets.some((secret) => (secret.length >= 8 ? value.includes(secret) : value === secret));
-  return Object.keys(env).filter((name) => kept.test(name) || carries(env[name]));
+  return Object.keys(env).filter((name) => runtimeVariables.test(name) || containsSecret(env[name]));
 }
 
-/** The environment of runners: all of this process's but for the runtime's own credentials. */
+/** The environment of runners: this process's, without the runtime's credentials. */
 export function runnerEnvironment(
   secrets: readonly string[],
   env: Readonly<Record<string, string | undefined>> = process.env,
 ): Record<string, string> {
   const withheld = new Set(withheldNames(secrets, env));
-  const shown = Object.entries(env).filter(
+  const passed = Object.entries(env).filter(
     (entry): entry is [string, string] => !withheld.has(entry[0]) && entry[1] !== undefined,
   );
-  return Object.fromEntries(shown);
+  return Object.fromEntries(passed);
 }
 
-/** What a module that was loaded before us may have brought back. */
-export function forgetEnvironment(names: readonly string[]): void {
+/** Removes variables that another module (a .env loader, for example) may have set again. */
+export function deleteEnvironment(names: readonly string[]): void {
   for (const name of names) delete process.env[name];
 }

@@ -1,13 +1,13 @@
-// The errors a caller can meet. Every one carries a code for programs, a message that names the thing and the limit, and a remedy.
-// SQLSTATEs SW001… become these classes in one place: `fromDatabase`.
+// Errors that callers receive. Each has a code for programs, a message that names the thing and the limit, and a
+// remedy. `fromDatabase` maps SQLSTATEs SW001… to these classes.
 
 export interface StillwakeErrorOptions {
   cause?: unknown;
-  /** What to do about it, as a sentence. */
+  /** How to fix it, as a sentence. */
   remedy?: string;
   /** Whether the same call may succeed later without any change. */
   retryable?: boolean;
-  /** The field that is wrong, as a path such as `input.repo` or `options.delay`. */
+  /** Path of the invalid field, such as `input.repo` or `options.delay`. */
   field?: string;
 }
 
@@ -35,7 +35,7 @@ export interface Issue {
   message: string;
 }
 
-/** Input, options or filters that cannot be accepted. Nothing was stored. */
+/** Input, options or filters are invalid. Nothing was stored. */
 export class InvalidInput extends StillwakeError {
   readonly issues: readonly Issue[];
 
@@ -63,21 +63,28 @@ export class JobNotFound extends StillwakeError {
   }
 }
 
-/** The job is in a state that does not allow the act. */
+export function jobNotFound(id: string): JobNotFound {
+  return new JobNotFound(`Job ${id} does not exist`, {
+    field: "id",
+    remedy: "It was never enqueued here, or it was pruned after its retention",
+  });
+}
+
+/** The job's state does not allow the operation. */
 export class NotAllowed extends StillwakeError {
   constructor(message: string, options?: StillwakeErrorOptions) {
     super("NOT_ALLOWED", message, options);
   }
 }
 
-/** The attempt was replaced: it must stop, nothing it writes is accepted. */
+/** The attempt lost its lease: it must stop, and none of its writes is accepted. */
 export class LeaseLost extends StillwakeError {
   constructor(message: string, options?: StillwakeErrorOptions) {
     super("LEASE_LOST", message, options);
   }
 }
 
-/** The job that was waited for failed or was cancelled; `failure` is what it stored. */
+/** Thrown by wait(): the job failed or was cancelled. `failure` is the stored failure. */
 export class JobFailed extends StillwakeError {
   readonly jobId: string;
   readonly state: "failed" | "cancelled";
@@ -95,9 +102,9 @@ export class JobFailed extends StillwakeError {
   }
 }
 
-/** Another job has the key, and the caller did not want to wait, join or replace. */
+/** Another active job has the key, and onConflict is "reject". */
 export class KeyTaken extends StillwakeError {
-  /** The job that has it. */
+  /** The job that has the key. */
   readonly jobId: string | undefined;
 
   constructor(message: string, options: StillwakeErrorOptions = {}) {
@@ -118,10 +125,10 @@ export class UnknownBreaker extends StillwakeError {
   }
 }
 
-/** The tables in the database are not those this version of Stillwake needs. */
+/** The schema in the database does not match this version of Stillwake. */
 export class SchemaMismatch extends StillwakeError {}
 
-/** Postgres could not be reached, or went away, for longer than the client retries. */
+/** Postgres was unreachable for longer than the client retries. */
 export class DatabaseUnavailable extends StillwakeError {
   constructor(message: string, options: StillwakeErrorOptions = {}) {
     super("DATABASE_UNAVAILABLE", message, { retryable: true, ...options });
@@ -145,12 +152,12 @@ interface PostgresError {
   message?: string;
   detail?: string;
   hint?: string;
-  /** Prisma wraps the driver's error: its own engine in code and message, a driver adapter as a whole. */
+  /** Prisma wraps the driver's error: its own engine copies code and message, a driver adapter nests the error. */
   meta?: { code?: string; message?: string; driverAdapterError?: unknown };
   cause?: unknown;
 }
 
-/** Turns what a driver threw into one of the classes above; anything else is handed back as it is. */
+/** Converts a driver's error into one of the classes above; returns any other error unchanged. */
 export function fromDatabase(thrown: unknown): unknown {
   for (
     let error = thrown as PostgresError | undefined, depth = 0;
@@ -166,17 +173,17 @@ export function fromDatabase(thrown: unknown): unknown {
         ...(error.hint && { remedy: error.hint.replace(/\.$/, ".") }),
       });
     }
-    // The last one is said of halves of surrogate pairs in JSON, and whatever we send is JSON otherwise.
+    // 22P02 means an unpaired surrogate: everything else about the JSON we send is valid.
     if (state === "22021" || state === "22P05" || (state === "22P02" && /type json/.test(error.message ?? ""))) {
-      return new InvalidInput(`A text contains what Postgres cannot store: ${error.message}`, {
+      return new InvalidInput(`A text contains characters that Postgres cannot store: ${error.message}`, {
         cause: thrown,
-        remedy: "Remove NUL characters and halves of surrogate pairs",
+        remedy: "Remove NUL characters and unpaired surrogates",
       });
     }
     if (state === "42883" || state === "3F000" || state === "42P01") {
       return new SchemaMismatch(
         "SCHEMA_MISSING",
-        `The database has no Stillwake as this version knows it: ${error.message}`,
+        `The database does not have the Stillwake schema of this version: ${error.message}`,
         {
           cause: thrown,
           remedy: "Run `stillwake migrate` with the owner's URL, or check the schema setting.",
@@ -189,13 +196,13 @@ export function fromDatabase(thrown: unknown): unknown {
 
 const lostConnection = new Set([
   ..."ECONNREFUSED ECONNRESET ECONNABORTED EPIPE ETIMEDOUT EHOSTUNREACH ENETUNREACH EAI_AGAIN ENOTFOUND".split(" "),
-  // read_only_sql_transaction: this server has become, or still is, a standby; the next connection finds the primary.
+  // read_only_sql_transaction: this server is a standby; the next connection finds the primary.
   "25006",
   // admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout, too_many_connections, connection exceptions
   ..."57P01 57P02 57P03 57P05 53300 08000 08001 08003 08004 08006 08P01".split(" "),
 ]);
 
-/** True when the connection was lost or refused: the statement may or may not have been carried out. */
+/** True when the connection was lost or refused: the statement may or may not have been executed. */
 export function isConnectionLoss(thrown: unknown): boolean {
   const error = thrown as { code?: string; message?: string; errors?: unknown[] };
   if (error?.errors?.some(isConnectionLoss)) return true;
@@ -205,23 +212,23 @@ export function isConnectionLoss(thrown: unknown): boolean {
   );
 }
 
-/** The server is there and has no room for another connection: to knock again soon takes the place of those who are within. */
-export function isFull(thrown: unknown): boolean {
+/** Postgres has no free connection slot. Retrying too soon would starve connected clients. */
+export function isTooManyConnections(thrown: unknown): boolean {
   return (thrown as { code?: string })?.code === "53300";
 }
 
-/** Deadlock and serialization failure: the transaction was undone as a whole and may simply be repeated. */
+/** Deadlock or serialization failure: the transaction was rolled back and can be repeated. */
 export function isConflict(thrown: unknown): boolean {
   const code = (thrown as { code?: string })?.code;
   return code === "40P01" || code === "40001";
 }
 
-const passing = new Set(
+const transient = new Set(
   // query_canceled, lock_not_available; insufficient_resources, disk_full, out_of_memory, configuration_limit_exceeded; io_error
   "57014 55P03 53000 53100 53200 53400 58030".split(" "),
 );
 
-/** The statement was undone as a whole, and the same one may well be carried out when the reason has passed. */
-export function isPassing(thrown: unknown): boolean {
-  return passing.has((thrown as { code?: string })?.code ?? "");
+/** The statement was rolled back for a temporary reason and can succeed later. */
+export function isTransient(thrown: unknown): boolean {
+  return transient.has((thrown as { code?: string })?.code ?? "");
 }

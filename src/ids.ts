@@ -1,5 +1,5 @@
-// Job ids are made by the caller, so that a call whose answer was lost can be repeated without making a second job. The layout is that of
-// stillwake.new_id(): UUIDv7 with 26 bits of counter behind the milliseconds, which keeps the ids of one process in order.
+// Generates job ids. The client generates them, so that repeating a call whose response was lost does not create a second job. Same layout
+// as stillwake.new_id(): UUIDv7 with a 26-bit counter after the milliseconds, which keeps the ids of one process in order.
 import { randomFillSync } from "node:crypto";
 import { InvalidInput } from "./errors.ts";
 
@@ -9,7 +9,7 @@ let tails = "";
 let used = 0;
 let counter = -1;
 let lastMs = 0;
-// The milliseconds and the upper half of the counter as text: thousands of ids in a row have them in common.
+// The formatted milliseconds and upper half of the counter, cached: thousands of consecutive ids share them.
 let front = "";
 let frontMs = 0;
 let frontHigh = -1;
@@ -18,11 +18,11 @@ export function newId(): string {
   if (used === tails.length) {
     tails = randomFillSync(random).toString("hex");
     used = 0;
-    // A fresh start keeps the counters of two processes apart.
+    // A random start keeps the counters of two processes apart.
     if (counter < 0) counter = random.readUInt32BE(0) & 0x1ffffff;
   }
   const now = Date.now();
-  // The wall clock may step back; ids of one process never do.
+  // The wall clock can step back; the ids of one process must not.
   lastMs = now > lastMs ? now : lastMs;
   counter = (counter + 1) & 0x3ffffff;
   if (counter === 0) lastMs += 1;
@@ -43,6 +43,6 @@ export function checkId(id: unknown, field = "id"): string {
   if (typeof id === "string" && /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i.test(id)) return id;
   throw new InvalidInput(`${JSON.stringify(id)} is not a job id`, {
     field,
-    remedy: "A job id is a UUID, as enqueue returned it",
+    remedy: "Pass the UUID that enqueue returned",
   });
 }

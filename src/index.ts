@@ -1,8 +1,9 @@
-// stillwake: durable pipelines on Postgres. The client and the contracts; workers, servers and machines have entries of their own.
+// Package entry `stillwake`: the client and the contracts. Workers, server and orchestrator have separate entries.
 
-export { type Actor, createStillwake, type Enqueued, Stillwake, type StillwakeOptions } from "./client/client.ts";
+export { type Actor, createStillwake, Stillwake, type StillwakeOptions } from "./client/client.ts";
 export type { Budget, CostOptions, CostReport, CostSum, Costs, JobCost, JobCostPart } from "./client/costs.ts";
 export { type DevPart, type DevPlace, defineConfig, type StillwakeConfig } from "./client/define-config.ts";
+export type { Enqueued } from "./client/enqueue.ts";
 export type { EnqueueManyOptions, EnqueueOptions } from "./client/enqueue-options.ts";
 export type { BreakerState, Flow, LimitState } from "./client/flow.ts";
 export type { Job, ScheduledFor } from "./client/job.ts";
@@ -20,9 +21,16 @@ export type {
   Step,
 } from "./client/reader.ts";
 export type { ScheduleState, Schedules, Slot } from "./client/schedules.ts";
-export type { EndCounts, Stats, StatsOptions } from "./client/stats.ts";
+export type { OutcomeCounts as EndCounts, Stats, StatsOptions } from "./client/stats.ts";
 export type { Act, Role, TokenInfo, TokenOptions, Tokens } from "./client/tokens.ts";
-export type { Delivery, Endpoint, EndpointOptions, EndState, Webhook, Webhooks } from "./client/webhooks.ts";
+export type {
+  Delivery,
+  Endpoint,
+  EndpointOptions,
+  FinalState as EndState,
+  Webhook,
+  Webhooks,
+} from "./client/webhooks.ts";
 export { type Breaker, type BreakerOptions, type BreakerUser, breaker } from "./contract/breaker.ts";
 export { Fatal, Pause, RateLimited, Retry } from "./contract/job-errors.ts";
 export { type Limit, type LimitOptions, type LimitUser, limit } from "./contract/limit.ts";
@@ -46,7 +54,7 @@ export {
 } from "./contract/schedule.ts";
 export { secret } from "./contract/sealed-paths.ts";
 export type { BudgetScope, CostGroup } from "./db/calls/costs.ts";
-export type { Failure, JobFilter, JobState, WaitingFor, WatchdogAct } from "./db/calls/jobs.ts";
+export type { Failure, JobFilter, JobState, WaitingFor, WatchdogAction as WatchdogAct } from "./db/calls/jobs.ts";
 export type { WebhookFilter, WebhookState } from "./db/calls/webhooks.ts";
 export type { DatabaseOptions } from "./db/database.ts";
 export type { Erased, EraseOptions } from "./db/erase.ts";

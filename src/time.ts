@@ -1,11 +1,11 @@
-// Durations are written as strings ("30s", "5m", "1h30m") and converted once; inside, names end in Ms.
+// Durations: strings such as "30s", "5m", "1h30m" in the API, numbers with names ending in Ms inside.
 import { InvalidInput } from "./errors.ts";
 
 export type Duration = string;
 
 const unitMs: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 
-/** `field` names the setting in the error. A year is the longest duration anything here needs. */
+/** `field` names the setting in the error. The longest duration is 366 days. */
 export function durationMs(value: Duration, field: string): number {
   const parts = typeof value === "string" ? [...value.trim().matchAll(/(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*/gy)] : [];
   const read = parts.reduce((length, part) => length + part[0].length, 0);
@@ -19,28 +19,45 @@ export function durationMs(value: Duration, field: string): number {
   if (ms > 366 * unitMs.d!) {
     throw new InvalidInput(`${field} ${JSON.stringify(value)} is longer than the limit of 366 days`, {
       field,
-      remedy: 'Use a shorter duration, or "forever" where a retention is asked for',
+      remedy: 'Use a shorter duration, or "forever" for a retention',
     });
   }
   return ms;
 }
 
-/** The same where an absent one means that there is no limit. */
+/** Like durationMs; undefined means no limit. */
 export function limitMs(value: Duration | undefined, field: string): number {
   return value === undefined ? Number.POSITIVE_INFINITY : durationMs(value, field);
 }
 
-/** For SQL, which reads "1500 milliseconds" as an interval. */
+/** A Postgres interval such as "1500 milliseconds". */
 export function toInterval(value: Duration, field: string): string {
   return `${durationMs(value, field)} milliseconds`;
 }
 
-/** Exponential from `firstMs` to `mostMs`, the upper half of each step random, so that many clients do not come back together. */
+/** Exponential from `initialMs` to `maxMs`. The upper half of each wait is random, so that clients do not retry together. */
 export function backoffMs(
   attempt: number,
-  firstMs: number,
-  mostMs: number,
+  initialMs: number,
+  maxMs: number,
   random: () => number = Math.random,
 ): number {
-  return Math.min(firstMs * 2 ** Math.min(attempt, 30), mostMs) * (0.5 + random() / 2);
+  return Math.min(initialMs * 2 ** Math.min(attempt, 30), maxMs) * (0.5 + random() / 2);
+}
+
+/** Milliseconds since 1970 of an RFC 3339 time or an HTTP date. Only these two formats: Date.parse accepts almost any text. */
+export function parseTimestamp(text: string): number | undefined {
+  const known =
+    /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/.test(text) ||
+    /^\w{3,9}, \d\d[ -]\w{3}[ -]\d{2,4} \d\d:\d\d:\d\d GMT$/.test(text);
+  const ms = known ? Date.parse(text) : Number.NaN;
+  return Number.isNaN(ms) ? undefined : ms;
+}
+
+/** The wait in milliseconds that a Retry-After header requests: seconds, or a date relative to `now`. Undefined if invalid. */
+export function parseRetryAfter(header: string | null | undefined, now: number = Date.now()): number | undefined {
+  const text = header?.trim() ?? "";
+  if (/^\d{1,9}(\.\d+)?$/.test(text)) return Number(text) * 1000;
+  const date = parseTimestamp(text);
+  return date === undefined ? undefined : Math.max(0, date - now);
 }

@@ -1,6 +1,6 @@
-// OpenTelemetry spans around claims, attempts and steps, if the program that runs the worker has @opentelemetry/api; without it everything
-// here only calls through. The keeper and each runner load this module for themselves. The trace of the enqueuer travels with the job as the
-// two strings of W3C Trace Context, written and read here, so that it does not matter which propagator the program has set.
+// OpenTelemetry spans around claims, attempts and steps, if @opentelemetry/api is installed; otherwise no-ops.
+// The keeper and each runner load this module separately. The enqueuer's trace is stored with the job as the two
+// strings of W3C Trace Context, written and parsed here, so that the program's propagator does not matter.
 import type * as OpenTelemetry from "@opentelemetry/api";
 import { version } from "./version.ts";
 
@@ -13,26 +13,26 @@ interface AttemptInfo {
   attempt: number;
   epoch: string;
   pool: string;
-  /** What `inject` answered when the job was enqueued. */
+  /** The result of `inject` when the job was enqueued. */
   carrier?: TraceCarrier | null | undefined;
 }
 
 /**
- * Says how the work ended. A span is in error when an error is noted, or when its function throws without having noted anything: a signal such as
- * a drain is noted by its outcome alone, and then thrown.
+ * Records the outcome of the work. A span has error status when an error is recorded, or when its function throws
+ * without having recorded an outcome. A drain, for example, records its outcome without an error and then throws.
  */
 type NoteOutcome = (outcome: string, error?: unknown) => void;
 
 export interface Tracing {
   claim<T>(fn: () => Promise<T>): Promise<T>;
   attempt<T>(info: AttemptInfo, fn: (note: NoteOutcome) => Promise<T>): Promise<T>;
-  /** A child of the attempt it is called in. */
+  /** A child span of the current attempt. */
   step<T>(name: string, fn: (note: NoteOutcome) => Promise<T>): Promise<T>;
-  /** The active trace, to be stored with a job; undefined where there is none. */
+  /** The active trace, to be stored with a job; undefined without one. */
   inject(): TraceCarrier | undefined;
 }
 
-/** `importApi` is there for tests. */
+/** `importApi` is for tests. */
 export async function loadTracing(
   importApi: () => Promise<unknown> = () => import("@opentelemetry/api"),
 ): Promise<Tracing> {
@@ -52,18 +52,21 @@ const noSpans: Tracing = {
   inject: () => undefined,
 };
 
-// The W3C limit is 512 characters at least; a longer state is left behind rather than stored with every job.
+// W3C requires support for at least 512 characters; a longer state is dropped rather than stored with every job.
 const MAX_STATE = 512;
 
 function spans(api: typeof OpenTelemetry): Tracing {
   const { trace, context, ROOT_CONTEXT, SpanKind, SpanStatusCode } = api;
   const tracer = trace.getTracer("stillwake", version);
   const provider = trace.getTracerProvider();
-  /** The API is often there without an SDK behind it, and one may come later. A span that nobody reads still costs as much as a small job. */
-  const unread = () =>
+  /**
+   * True while no SDK is registered. The API is often installed without one, and one may be registered later. A span
+   * that is never exported still costs as much as a small job.
+   */
+  const hasNoSdk = () =>
     provider instanceof api.ProxyTracerProvider && provider.getDelegate().constructor.name === "NoopTracerProvider";
 
-  /** Runs `fn` within the span, and ends the span with what came of it. */
+  /** Runs `fn` within the span, and ends the span with its outcome. */
   async function within<T>(
     span: OpenTelemetry.Span,
     around: OpenTelemetry.Context,
@@ -90,12 +93,12 @@ function spans(api: typeof OpenTelemetry): Tracing {
   }
 
   return {
-    // Claims and attempts begin at the root: the loop may have been started within a trace that has long ended.
+    // Claims and attempts start at the root: the loop may have been started within a trace that ended long ago.
     claim: (fn) =>
-      unread() ? fn() : within(tracer.startSpan("stillwake claim", { root: true }, ROOT_CONTEXT), ROOT_CONTEXT, fn),
+      hasNoSdk() ? fn() : within(tracer.startSpan("stillwake claim", { root: true }, ROOT_CONTEXT), ROOT_CONTEXT, fn),
 
     attempt({ job, pipeline, attempt, epoch, pool, carrier }, fn) {
-      if (unread()) return fn(noNote);
+      if (hasNoSdk()) return fn(noNote);
       const enqueuer = carrier ? readCarrier(api, carrier) : undefined;
       const parent = enqueuer ? trace.setSpanContext(ROOT_CONTEXT, enqueuer) : ROOT_CONTEXT;
       const attributes = {
@@ -110,7 +113,7 @@ function spans(api: typeof OpenTelemetry): Tracing {
     },
 
     step(name, fn) {
-      if (unread()) return fn(noNote);
+      if (hasNoSdk()) return fn(noNote);
       const around = context.active();
       return within(tracer.startSpan(`stillwake step ${name}`, {}, around), around, fn);
     },
@@ -128,12 +131,12 @@ function spans(api: typeof OpenTelemetry): Tracing {
   };
 }
 
-/** The carrier comes from the database, where any client may have written it: what is not a trace is no trace. */
+/** The carrier comes from the database, where any client can write it: anything malformed is ignored. */
 function readCarrier(
   api: typeof OpenTelemetry,
   { traceparent, tracestate }: TraceCarrier,
 ): OpenTelemetry.SpanContext | undefined {
-  // Versions after 00 may add fields; ff is none.
+  // Versions after 00 may add fields; ff is invalid.
   const [, traceId, spanId, flags] =
     /^(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?$/.exec(String(traceparent)) ?? [];
   const found = { traceId: traceId ?? "", spanId: spanId ?? "", traceFlags: Number.parseInt(flags ?? "0", 16) };

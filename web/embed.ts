@@ -1,2 +1,2 @@
-// The custom element as one file, served at /embed.js for pages that have no bundler.
+// The custom element as one file, served at /embed.js for pages without a bundler.
 import "stillwake/element";

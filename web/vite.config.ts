@@ -1,14 +1,14 @@
-// Two builds into the package: the dashboard with the page for those who wait, and, with `--mode embed`, the custom element as one file for pages
-// of others. `npx vite web` beside a running `npm start` shows changes as they are made.
+// Two builds: the dashboard with the watch page, and with `--mode embed` the custom element as one file for other
+// pages. `npx vite web` beside a running `npm start` reloads on changes.
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
 
-const from = (place: string) => fileURLToPath(new URL(place, import.meta.url));
+const from = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
 export default defineConfig(({ mode }) => ({
-  // Addresses of assets are relative to the document's <base>, which says where the server is mounted.
+  // Asset URLs are relative to the document's <base>, which is the path under which the server is mounted.
   base: "./",
-  // A library is built for other bundlers, which would say this themselves; behind this file comes none.
+  // Vite leaves this to the bundler that uses a library. The embed file is used without one.
   ...(mode === "embed" && { define: { "process.env.NODE_ENV": '"production"' } }),
   resolve: {
     alias: {
@@ -28,10 +28,10 @@ export default defineConfig(({ mode }) => ({
         }
       : { rollupOptions: { input: { index: from("index.html"), watch: from("watch.html") } } }),
   },
-  // For `npx vite web`: the server that is asked, and addresses of pages that are no files.
+  // For `npx vite web`: requests to the API go to a running server.
   server: {
     proxy: {
-      // The host stays that of the page: the server refuses writes from pages of other origins.
+      // The host stays that of the page: the server rejects writes from other origins.
       "^/(v1|docs|openapi)": { target: process.env.STILLWAKE_SERVER ?? "http://127.0.0.1:4700", changeOrigin: false },
     },
   },

@@ -1,19 +1,20 @@
-// The page for the person who waits: /watch#job=<id>&token=<read token>. What stands behind the # is never sent to a server, so the token is in no log.
+// The page behind a share link: /watch#job=<id>&token=<read token>. Browsers do not send the part after the #, so the
+// token is in no server log.
 import "stillwake/element";
-import "./src/look/tokens.css";
-import "./src/look/base.css";
+import "@stillwake/ui/css/tokens.css";
+import "@stillwake/ui/css/base.css";
 import "./watch.css";
 
 const view = document.getElementById("view")!;
 
 function show(): void {
-  const given = new URLSearchParams(location.hash.slice(1));
-  const job = given.get("job");
-  const token = given.get("token");
+  const parameters = new URLSearchParams(location.hash.slice(1));
+  const job = parameters.get("job");
+  const token = parameters.get("token");
   if (!job) {
     view.replaceChildren(
       paragraph(
-        "This page follows one job. Its address ends with #job=… and usually with &token=…, as the one who sent it to you wrote it.",
+        "This page shows one job. Its URL must end with #job=… and usually &token=…. Ask for the complete link.",
       ),
     );
     return;
@@ -26,9 +27,9 @@ function show(): void {
 }
 
 function paragraph(text: string): HTMLElement {
-  const made = document.createElement("p");
-  made.textContent = text;
-  return made;
+  const element = document.createElement("p");
+  element.textContent = text;
+  return element;
 }
 
 addEventListener("hashchange", show);

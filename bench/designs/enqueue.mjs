@@ -1,8 +1,8 @@
-// Ways to get many jobs in, one connection, one statement per chunk.
+// Ways to enqueue many jobs: one connection, one statement per chunk.
 import { randomFillSync } from "node:crypto";
 
 const HEX = Array.from({ length: 256 }, (_, i) => i.toString(16).padStart(2, "0"));
-/** n uuid v7: one block of random bytes, a counter in rand_a keeps the order within the call. */
+/** n UUIDv7 from one block of random bytes; a counter in rand_a keeps the order within the call. */
 export function id7s(n) {
   const random = randomFillSync(Buffer.allocUnsafe(n * 8));
   const out = new Array(n);

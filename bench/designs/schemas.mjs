@@ -14,7 +14,7 @@ const line = `pool text not null, priority smallint not null default 0, run_at t
 const lease = "lease_id uuid, worker text, claimed_at timestamptz";
 const failure = "failure jsonb";
 
-// job_ids stored external: compressing random uuids is wasted time
+// job_ids are stored uncompressed: random UUIDs do not compress
 const leases = `create table leases (id uuid primary key, worker text not null, until timestamptz not null, job_ids uuid[])
   with (fillfactor = 50); alter table leases alter column job_ids set storage external;`;
 const claimIndex = (table, where = "") => `create index on ${table} (pool, priority, run_at, id) ${where};`;
@@ -34,10 +34,10 @@ const toHistory = (from) => `insert into history (${historyColumns})
     select id, 'completed', output, claimed_at, v_now, worker, v_now + interval '29 days', pipeline, input, created_at, key, tenant, expires_at,
       parent_id, pool, priority, run_at, attempt, epoch, failure from ${from}`;
 
-// The fence compares with columns of the materialized settlements, never with a parameter: from `lease_id = parameter` the planner
-// concludes "one row", starts from the jobs and reads their whole index once for every settle.
+// The fence compares with columns of the materialized settlements, never with a parameter: with `lease_id = parameter` the
+// planner expects one row, starts from the jobs and reads their whole index for every settle.
 
-// ---- how settlements come in -------------------------------------------------------------------------------------
+// ---- input of settlements -------------------------------------------------------------------------------------
 export const settlementForms = {
   arrays: {
     params: "p_ids uuid[], p_epochs bigint[], p_outputs jsonb",
@@ -46,7 +46,7 @@ export const settlementForms = {
     pack: (jobs) => [jobs.map((j) => j.id), jobs.map((j) => j.epoch), `[${jobs.map((j) => j.output).join(",")}]`],
     none: [null, null, null],
   },
-  // the array literals written by hand: uuids and integers never need quoting
+  // array literals built here: UUIDs and integers need no quoting
   literals: {
     params: "p_ids uuid[], p_epochs bigint[], p_outputs jsonb",
     given: "p_ids is not null",
@@ -78,7 +78,7 @@ export const settlementForms = {
     pack: (jobs) => [JSON.stringify(jobs.map((j) => ({ id: j.id, epoch: j.epoch, output: null })))],
     none: [null],
   },
-  // every job of the lease completed: name the lease, the ids are in its row
+  // all jobs of the lease completed: only the lease id, the job ids are in its row
   lease: {
     params: "p_outputs jsonb",
     given: "p_old is not null",
@@ -88,7 +88,7 @@ export const settlementForms = {
     none: [null],
   },
 };
-// ---- how claimed jobs go out --------------------------------------------------------------------------------------
+// ---- output of claimed jobs --------------------------------------------------------------------------------------
 export const claimForms = {
   rows: {
     returns: "table (id uuid, epoch bigint, pipeline text, attempt smallint, input jsonb)",
@@ -110,7 +110,7 @@ export const claimForms = {
       `${from.with} select json_agg(t) into v_jobs from (select ${from.columns} from ${from.table}) t; return v_jobs`,
     unpack: (result) => result.rows[0].jobs ?? [],
   },
-  // arrays of arrays: the names are not repeated
+  // arrays of arrays: field names are not repeated
   tuples: {
     returns: "json",
     scalar: true,
@@ -127,8 +127,8 @@ export const claimForms = {
   },
 };
 
-// One plan for every size of table: left to itself the planner switches to hash joins over the whole table when that is small,
-// and plans each call anew because of it.
+// Pins one plan for every table size: otherwise the planner uses hash joins over the whole table while it is small, and plans
+// each call again.
 const pinned = `set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
   set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set jit = off`;
 function stepFunction({ settle, claim, settlements, claims, pin = true }) {
@@ -197,7 +197,7 @@ export function oneHotRow({
   };
 }
 
-// ---- D2: cold facts stay where enqueue put them; a narrow queue row; a narrow result row -------------------------------
+// ---- D2: cold columns stay in the row of enqueue; narrow queue and result rows -------------------------------
 export function split({ settlements = settlementForms.arrays, claims = claimForms.rows } = {}) {
   return {
     settlements,
@@ -279,7 +279,7 @@ export function move({ settlements = settlementForms.arrays, claims = claimForms
   };
 }
 
-// ---- D4: the lease's end in every job row, indexed: the claim is not HOT ------------------------------------------------
+// ---- D4: lease expiry in every job row, indexed: the claim is not a HOT update ------------------------------------------------
 export function leasePerJob({ settlements = settlementForms.arrays, claims = claimForms.rows } = {}) {
   const d1 = oneHotRow({ settlements, claims });
   return {
@@ -307,7 +307,7 @@ export function leasePerJob({ settlements = settlementForms.arrays, claims = cla
   };
 }
 
-// ---- D0: the bare limit: no fence, no history ------------------------------------------------------------------------------
+// ---- D0: upper bound: no fence, no history ------------------------------------------------------------------------------
 export function bare({ settlements = settlementForms.arrays, claims = claimForms.rows } = {}) {
   return {
     ...oneHotRow(),

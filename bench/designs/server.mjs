@@ -62,12 +62,12 @@ export function serverCpu(pid) {
       const child = cpuTicks(entry);
       if (child.parent === pid) ticks += child.ticks;
     } catch {
-      /* it ended meanwhile */
+      /* it has exited */
     }
   }
   return ticks / TICKS_PER_SECOND;
 }
-/** CPU seconds the whole machine was busy: what is neither ours nor the server's was somebody else's. */
+/** CPU seconds that the whole machine was busy, including other processes. */
 export function machineCpu() {
   const [user, nice, system, , , irq, soft, steal] = fs
     .readFileSync("/proc/stat", "utf8")
@@ -95,7 +95,7 @@ export function quantile(xs, q) {
   const s = [...xs].filter((x) => x != null).sort((a, b) => a - b);
   return s.length ? s[Math.min(s.length - 1, Math.max(0, Math.ceil(q * s.length) - 1))] : NaN;
 }
-/** Wait for a second in which the machine was mostly idle; give up after maxMs, the run then says how disturbed it was. */
+/** Waits until the machine is mostly idle, at most maxMs; the run reports how disturbed it was. */
 export async function quiet(maxMs = Number(process.env.BENCH_QUIET_MS ?? 8000)) {
   const end = nowMs() + maxMs;
   for (;;) {

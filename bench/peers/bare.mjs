@@ -1,5 +1,5 @@
-// The least that is still a queue in Postgres: one update takes a batch, one delete ends it. No fence, no history, no retries, nothing
-// to recover a dead worker by. What the others reach of this is the price of what they add.
+// The minimal queue in Postgres, as an upper bound: one update takes a batch, one delete ends it. No fence, no history, no
+// retries, no recovery of a dead worker.
 import pg from "pg";
 import { sqlJudge } from "./index.mjs";
 

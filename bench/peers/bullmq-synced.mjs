@@ -1,4 +1,4 @@
-// BullMQ with Redis syncing its file before it answers.
+// BullMQ with a Redis that syncs its file before each response.
 import * as bullmq from "./bullmq.mjs";
 
 export const { judge, producer, worker } = bullmq;

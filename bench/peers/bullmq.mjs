@@ -1,5 +1,5 @@
-// BullMQ on Redis with an append-only file. 100 jobs at a time; completed jobs are kept, as is its default. The file is synced every
-// second, so that an answered enqueue may be lost with the machine; as bullmq-synced before every answer, which is what the others promise.
+// BullMQ on Redis with an append-only file, 100 concurrent jobs; completed jobs are kept, its default. The file is synced every
+// second, so a machine crash may lose acknowledged enqueues. bullmq-synced syncs before every response, like the other peers.
 import { load } from "../install.mjs";
 
 const { Queue, Worker } = await load("bullmq");

@@ -1,10 +1,10 @@
-// What keys, tenants, limits and caps cost those who use them: the same jobs that do nothing, the same worker, and one thing that differs.
+// The cost of keys, tenants, limits and caps: the same no-op jobs and worker, with one difference.
 import { createStillwake, limit, migrate, pipeline } from "../../dist/index.js";
 import { createWorker, implement } from "../../dist/worker/index.js";
 import { judge } from "./stillwake-verbs.mjs";
 
 const SLOTS = 1000;
-/** So many keys that wait let no more jobs run at once; they are compared with as many slots. */
+/** With this number of waiting keys as many jobs run at once; compared with a worker of as many slots. */
 const FEW = 100;
 const calls = limit("calls", { max: 1e9, per: "1m" });
 

@@ -1,4 +1,4 @@
-// graphile-worker with the settings of its own performance page: a local queue of 500, completions in batches, 24 jobs at a time.
+// graphile-worker with the settings of its performance page: a local queue of 500, batched completions, 24 concurrent jobs.
 import pg from "pg";
 import { load } from "../install.mjs";
 import { sqlJudge } from "./index.mjs";

@@ -1,15 +1,15 @@
-// One file per peer, all with the same few functions; those of the workload "steps" are in steps/.
-//   install(url)                 the peer's tables in an empty database
+// One file per peer, all with the same functions; those of the workload "steps" are in steps/.
+//   install(url)                 creates the peer's tables in an empty database
 //   producer(url)                one(data), many(list), close()
-//   worker(url, handle, hooks)   begins to work; handle(data) is the job and answers nothing. stop()
+//   worker(url, handle, hooks)   starts to work; handle(data) is the job and returns nothing. stop()
 //                                steps/: hooks.begin() before the first step, await hooks.between?.() after each, handle(data) last
-//   judge(url)                   what the store itself says: busy() while a job waits or runs, counts() of jobs open and ended, close();
-//                                steps/: kept() results of steps
+//   judge(url)                   reads the store: busy() while a job waits or runs, counts() of open and ended jobs, close();
+//                                steps/: kept() counts results of steps
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 import pg from "pg";
 
-/** How many steps a job of the workload "steps" has, and how many such jobs are done at a time. Step i is named si and answers i. */
+/** Steps per job of the workload "steps", and concurrent jobs. Step i is named si and returns i. */
 export const STEPS = 5;
 export const STEP_SLOTS = 100;
 export const ISOLATION_SLOTS = 4;
@@ -19,13 +19,13 @@ export const peers = {
   "stillwake-verbs": { title: "Stillwake, verbs", store: "postgres", package: undefined },
   "stillwake-none": { title: "isolation none", store: "postgres", package: undefined },
   "stillwake-process": { title: "isolation process", store: "postgres", package: undefined },
-  // `of`: what it is compared with.
+  // `of`: the peer it is compared with.
   "flow-plain": { title: "plain", store: "postgres", package: undefined },
   "flow-keys": { title: "a key each", store: "postgres", package: undefined, of: "flow-plain" },
   "flow-tenants": { title: "100 tenants", store: "postgres", package: undefined, of: "flow-plain" },
   "flow-cap": { title: "a cap of 1,000", store: "postgres", package: undefined, of: "flow-plain" },
   "flow-limit": { title: "needs a limit", store: "postgres", package: undefined, of: "flow-plain" },
-  "flow-take": { title: "and takes of it", store: "postgres", package: undefined, of: "flow-plain" },
+  "flow-take": { title: "and takes from it", store: "postgres", package: undefined, of: "flow-plain" },
   "flow-plain-few": { title: "plain, 100 slots", store: "postgres", package: undefined },
   "flow-keys-wait": { title: "100 keys that wait", store: "postgres", package: undefined, of: "flow-plain-few" },
   graphile: { title: "graphile", store: "postgres", package: "graphile-worker" },
@@ -34,7 +34,7 @@ export const peers = {
   "bullmq-synced": { title: "BullMQ, synced", store: "redis", package: "bullmq" },
   dbos: { title: "DBOS", store: "postgres", package: "@dbos-inc/dbos-sdk" },
   bare: { title: "bare SQL", store: "postgres", package: undefined },
-  // Stillwake as it is in another checkout: see --before.
+  // Stillwake of another checkout: see --before.
   before: { title: "before", store: "postgres", package: undefined },
 };
 
@@ -45,7 +45,7 @@ export async function loadPeer(name, workload) {
   return import(new URL(workload === "steps" ? `steps/${name}.mjs` : `${name}.mjs`, import.meta.url));
 }
 
-/** A judge of SQL: the jobs that wait or run, those that ended where a peer keeps them, the step results where there are steps. */
+/** A judge by SQL. `open`: jobs that wait or run; `ended`: ended jobs if the peer keeps them; `kept`: results of steps. */
 export function sqlJudge(url, open, ended, kept) {
   const pool = new pg.Pool({ connectionString: url, max: 1 });
   pool.on("error", () => {});

@@ -1,4 +1,4 @@
-// pg-boss tuned for throughput: two loops fetch batches of 500 without a pause as long as batches come back full.
+// pg-boss tuned for throughput: two loops fetch batches of 500 without a pause while batches are full.
 import { load } from "../install.mjs";
 import { sqlJudge } from "./index.mjs";
 

@@ -1,4 +1,4 @@
-// The pipeline of pipelines/noop.mjs inside the worker's own process: what stillwake-process is compared with.
+// The pipeline of pipelines/noop.mjs inside the worker process: the baseline of stillwake-process.
 import { createWorker } from "../../dist/worker/index.js";
 import { noop } from "../pipelines/noop.mjs";
 import { ISOLATION_SLOTS, sqlJudge } from "./index.mjs";
@@ -11,7 +11,7 @@ export async function worker(url) {
   return worker;
 }
 
-/** Runners cannot call the bench, so the jobs say in their outputs that they were done, and when they began. */
+/** Runners cannot call the bench, so the outputs of the jobs have their ids and start times. */
 export function judge(url) {
   const done =
     "from stillwake.ended_jobs where state = 'completed' and attempt = 1 and crashes = 0 and output -> 'id' = input -> 'id'";

@@ -1,5 +1,5 @@
-// Stillwake's ground floor: the public client, and instead of a worker two lanes that call the verb a busy worker calls, which settles
-// the last batch and claims the next in one commit. What the worker reaches of this is the price of everything it adds.
+// Stillwake without a worker, as an upper bound for it: the public client, and two lanes that call the SQL function of a busy
+// worker, which settles the last batch and claims the next one in one commit.
 
 import { settleAndClaim } from "../../dist/db/calls/worker.js";
 import { createStillwake, migrate, pipeline } from "../../dist/index.js";

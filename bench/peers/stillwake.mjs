@@ -1,4 +1,4 @@
-// Stillwake as it is: jobs fenced by epoch and lease, every ended job kept. The worker does the jobs in its own process.
+// Stillwake with its worker: jobs are fenced by epoch and lease, and ended jobs are kept. Jobs run in the worker process.
 import { createWorker, implement } from "../../dist/worker/index.js";
 import { bench } from "./stillwake-verbs.mjs";
 

@@ -1,4 +1,4 @@
-// A job that does nothing but say when it began, for the workload "isolation". Runners import this file, so it imports little.
+// A no-op job that returns its start time, for the workload "isolation". Runners import this file, so it imports little.
 import { pipeline } from "../../dist/index.js";
 import { implement } from "../../dist/worker/index.js";
 import { nowMs } from "../machine.mjs";

@@ -1,5 +1,5 @@
--- The tables of the application. They stand in the database that Stillwake is in, so that a project and its extraction are stored, and ended, in one transaction.
--- Applied by migrate() of src/tables.ts at each start: every statement can be repeated.
+-- The tables of the extraction, in the same database as Stillwake, so that a project and its job are stored in one transaction.
+-- migrate() of src/app.ts applies this file when its text has changed: every statement must be repeatable.
 create schema if not exists extraction;
 
 create table if not exists extraction.projects (
@@ -10,7 +10,7 @@ create table if not exists extraction.projects (
 );
 create index if not exists projects_of_organization on extraction.projects (organization_id, created_at desc, id desc);
 
--- The credential of a GitLab or Bitbucket account, sealed: this database cannot read it.
+-- Credentials of GitLab and Bitbucket accounts. `credential` is sealed: the database cannot read it.
 create table if not exists extraction.integrations (
   id              uuid primary key default gen_random_uuid(),
   organization_id uuid not null,
@@ -20,7 +20,7 @@ create table if not exists extraction.integrations (
   created_at      timestamptz not null default now()
 );
 
--- `status` and `error` are those of its last extraction; record_ends() brings what ended without any code of ours.
+-- `status` and `error` are those of the last extraction. record_outcomes() updates them for jobs that ended without pipeline code.
 create table if not exists extraction.repositories (
   project_id      uuid primary key references extraction.projects (id) on delete cascade,
   provider        text not null check (provider in ('github', 'gitlab', 'bitbucket')),
@@ -36,12 +36,12 @@ create table if not exists extraction.repositories (
   commit          text,
   updated_at      timestamptz not null default now()
 );
--- Which extraction each of its lists is of, and since when: {"code": {"extraction": "…", "at": "…"}}. What is not in there nobody has looked for.
+-- The extraction and time of each list: {"code": {"extraction": "…", "at": "…"}}. A list that is absent was never scanned.
 alter table extraction.repositories add column if not exists looked jsonb not null default '{}';
 
 create index if not exists repositories_extracting on extraction.repositories (extraction_id) where status = 'extracting';
 
--- One row for each job. It outlives the job, which the engine forgets some weeks after its end.
+-- One row per job. It outlives the job, which Stillwake deletes some weeks after its end.
 create table if not exists extraction.extractions (
   id              uuid primary key,
   project_id      uuid not null references extraction.projects (id) on delete cascade,
@@ -55,7 +55,7 @@ create table if not exists extraction.extractions (
   ended_at        timestamptz,
   machine         text,
   attempts        integer not null default 0,
-  -- When record_ends() has seen how its job ended. Until then the job may still change what stands here.
+  -- When record_outcomes() recorded the end of the job. Until then the job may still change this row.
   recorded_at     timestamptz
 );
 create index if not exists extractions_of_project on extraction.extractions (project_id, created_at desc, id desc);
@@ -75,7 +75,7 @@ create table if not exists extraction.dependencies (
   primary key (project_id, purl)
 );
 
--- The findings of the last extraction that had any to tell: replaced as a whole, in the transaction that completes it.
+-- Vulnerabilities and findings of the last extraction that scanned for them: replaced as a whole in the transaction that completes it.
 create table if not exists extraction.vulnerabilities (
   project_id      uuid not null references extraction.projects (id) on delete cascade,
   id              text not null,
@@ -124,16 +124,16 @@ create table if not exists extraction.reports (
   primary key (extraction_id, name)
 );
 
--- Brings what the engine knows of extractions whose job has ended: whatever killed it, and also when no code of ours was there to say so. Answers how many. Called by
--- the API before it reads; with nothing open it is two looks at empty indexes. Whoever calls it may read stillwake.jobs. A row that another call records at this
--- moment is left to that one.
-create or replace function extraction.record_ends() returns integer
+-- Records the outcome of extractions whose job has ended, also if it crashed before pipeline code could do so. Returns their number.
+-- The API calls it before it reads; without open extractions it reads two empty indexes. The caller needs to read stillwake.jobs.
+-- Rows that a concurrent call is recording are skipped.
+create or replace function extraction.record_outcomes() returns integer
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   v_open uuid[];
   v_ids  uuid[];
 begin
-  -- A job that somebody retried after its end was recorded says "extracting" again.
+  -- A job that was retried after its outcome was recorded has the status "extracting" again.
   select array_agg(o.id) into v_open from (
     select e.id from extraction.extractions e where e.recorded_at is null
     union
@@ -142,9 +142,10 @@ begin
   if v_open is null then
     return 0;
   end if;
-  -- All of them in one question: what the view asks once for a statement, such as which gates are shut, it would else ask for each of them.
+  -- One query for all of them: the view computes some values once per statement, such as the closed gates.
   with known as materialized (
-    select s.id, s.state, s.failure, s.missing, s.worker, s.attempt, s.started_at, s.ended_at from stillwake.jobs s where s.id = any (v_open)
+    select s.id, s.state, s.failure, s.missing, s.worker, s.attempt, s.started_at, s.ended_at
+    from stillwake.jobs s where s.id = any (v_open)
   ), ended as (
     select e.id, k.state, k.failure, k.missing, k.worker, k.attempt, k.started_at, k.ended_at
     from extraction.extractions e
@@ -154,11 +155,12 @@ begin
     for update of e skip locked
   ), recorded as (
     update extraction.extractions e set
-      -- A job that is gone ended long ago; of what its code has not closed nobody knows more.
+      -- A deleted job ended long ago. If pipeline code has not recorded its end, the outcome is unknown.
       status = case when n.state is not null then n.state when e.ended_at is null then 'failed' else e.status end,
       error = case
-        when n.state = 'failed' then regexp_replace(left(coalesce(n.failure ->> 'sentence', n.failure ->> 'message', 'It failed without a word'), 2000), '^Extraction failed: ', '')
-        when n.state is null and e.ended_at is null then 'Its job is no longer there, and nobody has seen how it ended'
+        when n.state = 'failed' then regexp_replace(
+          left(coalesce(n.failure ->> 'sentence', n.failure ->> 'message', 'Failed without a message'), 2000), '^Extraction failed: ', '')
+        when n.state is null and e.ended_at is null then 'The job was deleted before its outcome was recorded'
         when n.state is null then e.error
       end,
       missing = coalesce(n.missing, e.missing),
@@ -171,18 +173,20 @@ begin
     returning e.id
   )
   select array_agg(r.id) into v_ids from recorded r;
-  -- The repository stands as the extraction does that it shows: the newest, or an older one that completed when the newest had not.
-  update extraction.repositories r set status = case e.status when 'completed' then 'ready' else e.status end, error = e.error, updated_at = now()
+  -- The repository has the status of the extraction that it shows: the newest one, or an older one that completed later.
+  update extraction.repositories r set
+    status = case e.status when 'completed' then 'ready' else e.status end, error = e.error, updated_at = now()
   from extraction.extractions e
   where e.id = any (v_ids) and r.extraction_id = e.id and r.project_id = e.project_id
-    and (r.status, coalesce(r.error, '')) is distinct from (case e.status when 'completed' then 'ready' else e.status end, coalesce(e.error, ''));
+    and (r.status, coalesce(r.error, ''))
+      is distinct from (case e.status when 'completed' then 'ready' else e.status end, coalesce(e.error, ''));
   return coalesce(cardinality(v_ids), 0);
 end
 $$;
 
--- Two roles without login, to be granted to the logins of an installation:
---   extraction_api       what the API does, beside stillwake_app
---   extraction_pipeline  what the pipeline's code does, beside stillwake_worker: it sees neither credentials nor who owns what
+-- Two roles without login, which kit/deploy/login.sql grants to the logins of an installation:
+--   extraction_api       for the API, in addition to stillwake_app
+--   extraction_pipeline  for pipeline code, in addition to stillwake_worker: it can read neither credentials nor organizations
 do $$
 declare
   v_role text;
@@ -195,14 +199,14 @@ begin
     exception
       when duplicate_object or unique_violation then null;
       when insufficient_privilege then
-        raise notice 'Role % was not created: % may not create roles. The owner can do everything.', v_role, current_user;
+        raise notice 'Role % was not created because % may not create roles. The owner of the tables has all rights.', v_role, current_user;
     end;
   end loop;
 end
 $$;
 
 revoke all on schema extraction from public;
-revoke all on function extraction.record_ends() from public;
+revoke all on function extraction.record_outcomes() from public;
 
 do $$
 begin
@@ -211,8 +215,9 @@ begin
   end if;
   grant usage on schema extraction to extraction_api, extraction_pipeline;
   grant select, insert, update, delete on all tables in schema extraction to extraction_api;
-  grant execute on function extraction.record_ends() to extraction_api;
-  grant select, insert, update, delete on extraction.dependencies, extraction.vulnerabilities, extraction.findings, extraction.reports to extraction_pipeline;
+  grant execute on function extraction.record_outcomes() to extraction_api;
+  grant select, insert, update, delete on extraction.dependencies, extraction.vulnerabilities, extraction.findings, extraction.reports
+    to extraction_pipeline;
   grant select, insert, update on extraction.extractions to extraction_pipeline;
   grant select on extraction.repositories to extraction_pipeline;
   grant update (status, error, extraction_id, commit, looked, updated_at) on extraction.repositories to extraction_pipeline;

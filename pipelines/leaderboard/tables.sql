@@ -1,26 +1,28 @@
--- The tables of the leaderboard, and every change of a repository's status. Applied whenever its text has changed; what is there already stays.
+-- The tables of the leaderboard and all changes of a repository's status. migrate() applies this file when its text has changed:
+-- every statement must be repeatable. A "reading" is a job of the pipeline leaderboard-commits.
 --
---   repositories   one for each address: its status, and what its commits add up to
---   commit_data    how many commits each e-mail address has in it, and whether somebody has been looked up for it
---   contributors   people, of all repositories; contributor_emails says by which addresses they are known
---   contributions  who has how many commits in which repository: the board
---   counted        what a reading has counted so far, by attempt, until it is stored
---   transitions    every change of a status, once
+--   repositories   one row per URL: status and number of commits
+--   commit_data    number of commits per e-mail address of a repository, and whether the address was looked up
+--   contributors   people of all repositories; contributor_emails maps addresses to them
+--   contributions  number of commits per contributor and repository: the board
+--   counted        counts of a running reading, per attempt, until they are stored
+--   transitions    history of status changes
 --
--- Locks are taken in one order: the repository, then a contributor, then the rest. Whatever marks an e-mail as processed holds the repository's row, so that the last of
--- them, and no other, finds none left and completes the repository.
+-- Lock order: the repository, then contributors, then the rest. A transaction that marks an address as processed holds the row of the
+-- repository, so exactly one transaction finds none left and completes the repository.
 create schema if not exists leaderboard;
 
 create table if not exists leaderboard.repositories (
   id                  uuid primary key default gen_random_uuid(),
   url                 text not null unique,
   name                text not null,
-  status              text not null default 'pending' check (status in ('pending', 'commits_processing', 'users_processing', 'completed', 'failed')),
+  status              text not null default 'pending'
+                      check (status in ('pending', 'commits_processing', 'users_processing', 'completed', 'failed')),
   status_since        timestamptz not null default now(),
   error               text,
-  -- The job that reads its commits, or has read them last.
+  -- The current or last reading.
   reading             uuid,
-  -- As far as its commits are counted, and under which .mailmap.
+  -- The last counted commit, and the .mailmap that was used.
   head                text,
   mailmap             text,
   commits             bigint,
@@ -32,10 +34,11 @@ create table if not exists leaderboard.repositories (
   updated_at          timestamptz not null default now()
 );
 create index if not exists repositories_newest on leaderboard.repositories (created_at desc, id desc);
-create index if not exists repositories_in_work on leaderboard.repositories (status_since) where status in ('pending', 'commits_processing', 'users_processing');
+create index if not exists repositories_in_work on leaderboard.repositories (status_since)
+  where status in ('pending', 'commits_processing', 'users_processing');
 
--- With a login: a user of GitHub. Without: an address that nobody there is known by. The name is that of a user's own page: what stands in commits anybody can write, and
--- is shown on the board of its own repository alone.
+-- With a login: a GitHub user. Without: an address that GitHub does not know. `name` comes from the user's profile only: names in commits
+-- are not trusted and are shown only on the board of their own repository.
 create table if not exists leaderboard.contributors (
   id           uuid primary key default gen_random_uuid(),
   login        text,
@@ -52,7 +55,7 @@ create unique index if not exists contributors_login on leaderboard.contributors
 create table if not exists leaderboard.contributor_emails (
   email           text primary key,
   contributor_id  uuid not null references leaderboard.contributors (id) on delete cascade,
-  -- How it became known: GitHub's own address, its search, or not at all.
+  -- How it was resolved: a noreply address, a search, or not at all.
   source          text not null check (source in ('noreply', 'search', 'email')),
   checked_at      timestamptz not null default now()
 );
@@ -64,13 +67,13 @@ create table if not exists leaderboard.commit_data (
   commit_count    bigint not null check (commit_count > 0),
   processed       boolean not null default false,
   contributor_id  uuid references leaderboard.contributors (id),
-  -- The batch that looks it up: its number among those that a reading, or an asking again, has made.
+  -- The batch that looks it up: its number among the batches of a reading or of a manual look-up.
   reading         uuid,
   batch           integer,
   trouble         text,
   primary key (repository_id, author_email)
 );
--- The last reading that met it; and what it is called outside, where no address is.
+-- The last reading that counted it, and its public id, which replaces the address in the API.
 alter table leaderboard.commit_data add column if not exists counted_by uuid;
 alter table leaderboard.commit_data add column if not exists id uuid not null default gen_random_uuid();
 create index if not exists commit_data_unprocessed on leaderboard.commit_data (repository_id, reading, batch) where not processed;
@@ -85,7 +88,7 @@ create table if not exists leaderboard.contributions (
 
 create table if not exists leaderboard.counted (
   job_id        uuid not null,
-  -- Of the attempt: what one that was given up still writes is not added to what its successor counts.
+  -- Fencing token of the attempt: late writes of a lost attempt are not added to the counts of its successor.
   fence         bigint not null,
   author_email  text not null,
   author_name   text not null,
@@ -93,7 +96,7 @@ create table if not exists leaderboard.counted (
   primary key (job_id, fence, author_email)
 );
 
--- Whom the address names itself, where it is one of GitHub's own.
+-- Login in a GitHub noreply address.
 alter table leaderboard.counted add column if not exists login text;
 
 create table if not exists leaderboard.transitions (
@@ -110,12 +113,13 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   if (old.status, new.status) not in (
     ('pending', 'commits_processing'), ('pending', 'users_processing'), ('pending', 'failed'),
-    ('commits_processing', 'pending'), ('commits_processing', 'users_processing'), ('commits_processing', 'completed'), ('commits_processing', 'failed'),
+    ('commits_processing', 'pending'), ('commits_processing', 'users_processing'), ('commits_processing', 'completed'),
+    ('commits_processing', 'failed'),
     ('users_processing', 'completed'), ('users_processing', 'pending'), ('users_processing', 'failed'),
     ('completed', 'pending'), ('completed', 'users_processing'),
     ('failed', 'pending'), ('failed', 'commits_processing'), ('failed', 'users_processing')
   ) then
-    raise exception 'A repository that is % cannot become %', old.status, new.status using errcode = 'check_violation';
+    raise exception 'A repository cannot change from % to %', old.status, new.status using errcode = 'check_violation';
   end if;
   new.status_since := now();
   return new;
@@ -139,11 +143,12 @@ create or replace trigger status_changed after update on leaderboard.repositorie
 create or replace trigger repository_made after insert on leaderboard.repositories
   for each row execute function leaderboard.record_transition();
 
--- A reading begins, in its first attempt or a later one. Answers how far an earlier one has counted; no row: another reading has taken its place, or the record is gone.
+-- Starts a reading, in each of its attempts. Returns how far an earlier reading has counted. Returns no row if another reading has
+-- replaced it or the record was deleted.
 create or replace function leaderboard.begin_reading(p_repository uuid, p_job uuid) returns table (head text, mailmap text)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-  -- Of readings that failed and whose place another one has taken.
+  -- Counts of failed readings that were replaced.
   delete from leaderboard.counted c where not exists (select from leaderboard.repositories r where r.reading = c.job_id);
   return query
     update leaderboard.repositories r set
@@ -155,8 +160,9 @@ begin
 end
 $$;
 
--- The end of a reading, in one transaction with its checkpoint: what the attempt has counted becomes the repository's, replacing (p_whole) or adding to what was there; new
--- addresses, and those that were last looked up a day ago, are dealt out in batches, the busiest first. Answers no row when another reading has taken its place.
+-- Stores the counts of an attempt in one transaction with its checkpoint: they replace (p_whole) or increase the stored ones. New
+-- addresses, and those looked up more than a day ago, are assigned to batches, those with the most commits first. Returns no row if
+-- another reading has replaced this one.
 create or replace function leaderboard.end_reading(
   p_repository uuid, p_job uuid, p_fence bigint, p_whole boolean, p_head text, p_mailmap text, p_batch integer
 ) returns table (commits bigint, authors integer, lookups integer, batches integer)
@@ -165,15 +171,17 @@ declare
   v_lookups integer;
 begin
   perform from leaderboard.repositories r
-  where r.id = p_repository and r.reading = p_job and r.status in ('pending', 'commits_processing', 'failed') for no key update;
+  where r.id = p_repository and r.reading = p_job and r.status in ('pending', 'commits_processing', 'failed')
+  for no key update;
   if not found then
     return;
   end if;
   if p_whole and not exists (select from leaderboard.counted c where c.job_id = p_job and c.fence = p_fence) then
-    raise exception 'What reading % has counted is no longer there', p_job using hint = 'Retry it from the start.';
+    raise exception 'The counts of reading % were deleted', p_job using hint = 'Retry it from the start.';
   end if;
-  -- Somebody has retried a job that had failed in this very step.
-  update leaderboard.repositories r set status = 'commits_processing', error = null where r.id = p_repository and r.status <> 'commits_processing';
+  -- The job was retried after it had failed in this step.
+  update leaderboard.repositories r set status = 'commits_processing', error = null
+  where r.id = p_repository and r.status <> 'commits_processing';
   insert into leaderboard.commit_data as d (repository_id, author_email, author_name, commit_count, counted_by)
   select p_repository, c.author_email, c.author_name, c.commits, p_job
   from leaderboard.counted c where c.job_id = p_job and c.fence = p_fence order by c.author_email
@@ -184,14 +192,16 @@ begin
     delete from leaderboard.commit_data d where d.repository_id = p_repository and d.counted_by is distinct from p_job;
   end if;
   insert into leaderboard.contributors (login)
-  select distinct on (lower(c.login)) c.login from leaderboard.counted c where c.job_id = p_job and c.fence = p_fence and c.login is not null order by lower(c.login)
+  select distinct on (lower(c.login)) c.login from leaderboard.counted c
+  where c.job_id = p_job and c.fence = p_fence and c.login is not null order by lower(c.login)
   on conflict (lower(login)) do nothing;
   insert into leaderboard.contributor_emails (email, contributor_id, source)
-  select c.author_email, p.id, 'noreply' from leaderboard.counted c join leaderboard.contributors p on lower(p.login) = lower(c.login)
+  select c.author_email, p.id, 'noreply'
+  from leaderboard.counted c join leaderboard.contributors p on lower(p.login) = lower(c.login)
   where c.job_id = p_job and c.fence = p_fence order by c.author_email
   on conflict (email) do nothing;
   delete from leaderboard.counted c where c.job_id = p_job;
-  v_lookups := leaderboard.deal_out(p_repository, p_job, p_batch, '[]');
+  v_lookups := leaderboard.assign_batches(p_repository, p_job, p_batch, '[]');
   perform leaderboard.rank(p_repository, null);
 
   return query
@@ -199,52 +209,62 @@ begin
       status = case when v_lookups = 0 then 'completed' else 'users_processing' end,
       commits = s.commits, authors = s.authors, head = p_head, mailmap = p_mailmap,
       commits_ended_at = now(), users_ended_at = case when v_lookups = 0 then now() end, updated_at = now()
-    from (select sum(d.commit_count)::bigint as commits, count(*)::integer as authors from leaderboard.commit_data d where d.repository_id = p_repository) s
+    from (
+      select sum(d.commit_count)::bigint as commits, count(*)::integer as authors
+      from leaderboard.commit_data d where d.repository_id = p_repository
+    ) s
     where r.id = p_repository
     returning r.commits, r.authors, v_lookups, (v_lookups + p_batch - 1) / p_batch;
 end
 $$;
 
--- Settles what needs no question, and numbers the rest (what is unprocessed, and what was last looked up a day ago) in batches for jobs to come; what is in a batch of p_underway,
--- [{"reading", "batch"}], is left to it. Answers how many addresses were dealt out. The caller holds the repository's row, and ranks. Tables that have just been filled are thought to be
--- small, and a loop in a loop over 100,000 addresses would take hours: there are none here.
-drop function if exists leaderboard.deal_out(uuid, uuid, integer);
-create or replace function leaderboard.deal_out(p_repository uuid, p_reading uuid, p_batch integer, p_underway jsonb) returns integer
+-- Settles addresses that need no look-up, and assigns the others (unprocessed, or looked up more than a day ago) to numbered batches.
+-- Addresses in the active batches p_underway, [{"reading", "batch"}], are skipped. Returns the number of assigned addresses. The caller
+-- holds the row of the repository and calls rank(). Nested loops are disabled: the planner has no statistics of tables that were just
+-- filled, and a nested loop over 100,000 addresses would take hours.
+create or replace function leaderboard.assign_batches(p_repository uuid, p_reading uuid, p_batch integer, p_underway jsonb) returns integer
 language sql set search_path = pg_catalog, pg_temp set enable_nestloop = off as $$
   update leaderboard.commit_data d set processed = false, reading = null, batch = null
   from leaderboard.contributor_emails e
-  where d.repository_id = p_repository and d.processed and e.email = d.author_email and e.source <> 'noreply' and e.checked_at <= now() - interval '24 hours';
-  -- Another repository's look-up may have found out more of somebody in the meantime.
+  where d.repository_id = p_repository and d.processed and e.email = d.author_email
+    and e.source <> 'noreply' and e.checked_at <= now() - interval '24 hours';
+  -- A look-up of another repository may have resolved the address.
   update leaderboard.commit_data d set processed = true, contributor_id = e.contributor_id, trouble = null
   from leaderboard.contributor_emails e
-  where d.repository_id = p_repository and e.email = d.author_email and (e.source = 'noreply' or e.checked_at > now() - interval '24 hours')
+  where d.repository_id = p_repository and e.email = d.author_email
+    and (e.source = 'noreply' or e.checked_at > now() - interval '24 hours')
     and (not d.processed or d.contributor_id is distinct from e.contributor_id);
-  with dealt as (
+  with assigned as (
     update leaderboard.commit_data d set reading = p_reading, batch = n.batch, trouble = null
     from (
       select u.author_email, ((row_number() over (order by u.commit_count desc, u.author_email) - 1) / p_batch)::integer as batch
       from leaderboard.commit_data u where u.repository_id = p_repository and not u.processed
-        and not exists (select from jsonb_to_recordset(p_underway) w (reading uuid, batch integer) where w.reading = u.reading and w.batch = u.batch)
+        and not exists (
+          select from jsonb_to_recordset(p_underway) w (reading uuid, batch integer) where w.reading = u.reading and w.batch = u.batch
+        )
     ) n
     where d.repository_id = p_repository and d.author_email = n.author_email
     returning 1
   )
-  select count(*)::integer from dealt
+  select count(*)::integer from assigned
 $$;
 
--- Adds up what these contributors have in the repository, or all of them (null). The caller holds the repository's row.
+-- Computes the contributions of these contributors, or of all of them (null). The caller holds the row of the repository.
 create or replace function leaderboard.rank(p_repository uuid, p_contributors uuid[]) returns void
 language sql set search_path = pg_catalog, pg_temp as $$
-  delete from leaderboard.contributions c where c.repository_id = p_repository and (p_contributors is null or c.contributor_id = any (p_contributors))
+  delete from leaderboard.contributions c
+  where c.repository_id = p_repository and (p_contributors is null or c.contributor_id = any (p_contributors))
     and not exists (select from leaderboard.commit_data d where d.repository_id = p_repository and d.contributor_id = c.contributor_id);
   insert into leaderboard.contributions as c (repository_id, contributor_id, commit_count)
   select p_repository, d.contributor_id, sum(d.commit_count) from leaderboard.commit_data d
-  where d.repository_id = p_repository and d.contributor_id is not null and (p_contributors is null or d.contributor_id = any (p_contributors))
+  where d.repository_id = p_repository and d.contributor_id is not null
+    and (p_contributors is null or d.contributor_id = any (p_contributors))
   group by d.contributor_id
-  on conflict (repository_id, contributor_id) do update set commit_count = excluded.commit_count where c.commit_count <> excluded.commit_count;
+  on conflict (repository_id, contributor_id) do update set commit_count = excluded.commit_count
+    where c.commit_count <> excluded.commit_count;
 $$;
 
--- Completes the repository when nothing is left to look up. Answers whether it did. The caller holds its row.
+-- Completes the repository if no address is unprocessed. Returns whether it did. The caller holds its row.
 create or replace function leaderboard.complete(p_repository uuid) returns boolean
 language sql set search_path = pg_catalog, pg_temp as $$
   with done as (
@@ -256,8 +276,8 @@ language sql set search_path = pg_catalog, pg_temp as $$
   select exists (select from done)
 $$;
 
--- Behind the end of a reading, before its batches are made. A reading that died between the two, and was retried by hand, is past its storing: meanwhile its record was taken for failed,
--- or has been asked for again.
+-- Called after end_reading and before the batches are spawned. A reading that failed between the two and was retried has its counts
+-- stored already, but its record may have become "failed", or "pending" by another request.
 create or replace function leaderboard.resume_reading(p_repository uuid, p_job uuid) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -269,8 +289,9 @@ begin
 end
 $$;
 
--- Of a batch, the addresses that have become known since it was dealt out. Answers how many, and whether the repository is complete now.
-create or replace function leaderboard.settle_known(p_repository uuid, p_reading uuid, p_batch integer) returns table (known integer, completed boolean)
+-- Settles the addresses of a batch that were resolved since it was assigned. Returns their number, and whether the repository is complete.
+create or replace function leaderboard.settle_known(p_repository uuid, p_reading uuid, p_batch integer)
+returns table (known integer, completed boolean)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   v_contributors uuid[];
@@ -296,8 +317,8 @@ begin
 end
 $$;
 
--- What has become of one address: a user of GitHub (p_login), or an address and no more. p_name and p_github_id are GitHub's own words, or null. Marks it as processed, in the same transaction. Answers whether the repository is
--- complete now.
+-- Stores the look-up of one address: a GitHub user (p_login), or no user. p_name and p_github_id come from GitHub, or are null. Marks the
+-- address as processed. Returns whether the repository is complete.
 create or replace function leaderboard.settle_email(
   p_repository uuid, p_email text, p_source text, p_login text, p_github_id bigint, p_name text, p_etag text
 ) returns boolean
@@ -321,7 +342,8 @@ begin
   insert into leaderboard.contributor_emails as e (email, contributor_id, source) values (p_email, v_contributor, p_source)
   on conflict (email) do update set contributor_id = excluded.contributor_id, source = excluded.source, checked_at = now();
 
-  select d.contributor_id into v_before from leaderboard.commit_data d where d.repository_id = p_repository and d.author_email = p_email;
+  select d.contributor_id into v_before from leaderboard.commit_data d
+  where d.repository_id = p_repository and d.author_email = p_email;
   update leaderboard.commit_data d set processed = true, contributor_id = v_contributor, trouble = null
   where d.repository_id = p_repository and d.author_email = p_email;
   perform leaderboard.rank(p_repository, array[v_contributor, v_before]);
@@ -329,10 +351,10 @@ begin
 end
 $$;
 
--- Brings what the engine knows of readings that ended without our code: a job that failed, was cancelled, or whose machines died. One that ended so between storing and dealing out
--- leaves addresses that no job will ask for: nobody is its child. Answers how many. Called by the API before it reads. A record whose job is on its way again after it failed is brought
--- back by begin_reading, or by resume_reading.
-create or replace function leaderboard.record_ends() returns integer
+-- Records readings that ended without pipeline code: failed, cancelled, or crashed. This includes readings that ended after storing the
+-- counts but before spawning the look-ups: they have no child jobs. Returns their number. The API calls it before it reads. If a failed
+-- job is retried, begin_reading or resume_reading changes the status back.
+create or replace function leaderboard.record_outcomes() returns integer
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   v_open uuid[];
@@ -349,15 +371,17 @@ begin
     select s.id, s.state, s.failure from stillwake.jobs s where s.id = any (v_open)
   ), ended as (
     update leaderboard.repositories r set status = 'failed', updated_at = now(), error = case
-        when k.state = 'failed' then left(coalesce(k.failure ->> 'sentence', k.failure ->> 'message', 'Reading the commits failed without a word'), 2000)
+        when k.state = 'failed' then
+          left(coalesce(k.failure ->> 'sentence', k.failure ->> 'message', 'Reading the commits failed without a message'), 2000)
         when k.state = 'cancelled' then 'Reading the commits was cancelled'
-        when k.state = 'completed' then 'Its job has ended, and what it has read is not here'
-        else 'Its job is no longer there, and nobody has seen how it ended'
+        when k.state = 'completed' then 'The job completed but its counts are missing'
+        else 'The job was deleted before its outcome was recorded'
       end
     from unnest(v_open) o (id) left join known k on k.id = o.id
     where r.reading = o.id and case
         when r.status in ('pending', 'commits_processing') then k.id is null or k.state in ('failed', 'cancelled', 'completed')
-        when r.status = 'users_processing' then k.state in ('failed', 'cancelled') and not exists (select from stillwake.jobs s where s.parent_id = o.id)
+        when r.status = 'users_processing' then
+          k.state in ('failed', 'cancelled') and not exists (select from stillwake.jobs s where s.parent_id = o.id)
       end
     returning 1
   )
@@ -366,9 +390,9 @@ begin
 end
 $$;
 
--- Two roles without login, to be granted to the logins of an installation:
---   leaderboard_api       what the API does, beside stillwake_app
---   leaderboard_pipeline  what the pipelines' code does, beside stillwake_worker
+-- Two roles without login, which kit/deploy/login.sql grants to the logins of an installation:
+--   leaderboard_api       for the API, in addition to stillwake_app
+--   leaderboard_pipeline  for pipeline code, in addition to stillwake_worker
 do $$
 declare
   v_role text;
@@ -381,7 +405,7 @@ begin
     exception
       when duplicate_object or unique_violation then null;
       when insufficient_privilege then
-        raise notice 'Role % was not created: % may not create roles. The owner can do everything.', v_role, current_user;
+        raise notice 'Role % was not created because % may not create roles. The owner of the tables has all rights.', v_role, current_user;
     end;
   end loop;
 end
@@ -400,7 +424,8 @@ begin
   grant select, insert, update, delete on all tables in schema leaderboard to leaderboard_api;
   grant select, update on leaderboard.repositories to leaderboard_pipeline;
   grant insert on leaderboard.transitions to leaderboard_pipeline;
-  grant select, insert, update, delete on leaderboard.counted, leaderboard.commit_data, leaderboard.contributors, leaderboard.contributor_emails,
-    leaderboard.contributions to leaderboard_pipeline;
+  grant select, insert, update, delete
+    on leaderboard.counted, leaderboard.commit_data, leaderboard.contributors, leaderboard.contributor_emails, leaderboard.contributions
+    to leaderboard_pipeline;
 end
 $$;

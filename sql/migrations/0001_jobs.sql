@@ -1,14 +1,36 @@
--- The tables of one Stillwake.
+-- Stillwake in one page. Read this, then sql/functions/jobs: enqueue, claim, lease, settle.
 --
--- A job lives in live_jobs while it waits or runs and moves, once, to ended_jobs. live_jobs is the hot table: narrow indexes, room on
--- every page, and no index that mentions a column the claim writes, so that a claim is a HOT update. What only grows (ended_jobs,
--- ended_attempts, checkpoints, feed) is partitioned so that forgetting is a DROP.
+-- Tables. live_jobs holds jobs that wait or run, ended_jobs those that have ended; a job moves once, in end_jobs().
+-- ended_attempts holds attempts whose job continued. leases holds one row per claim. checkpoints, feed (log lines and
+-- events), artifacts, spawns and signals belong to jobs. pipelines, pools, limits, breakers, schedules, endpoints and
+-- machine_lives are described in the migrations that create them. Only the functions in sql/functions write here.
 --
---   enqueue -> live_jobs (queued) -> claim -> (running, under a row of leases) -> settle -> ended_jobs
---                   ^                                                               |
---                   +------ retry, sleep, release, lost: back in line --------------+
+-- States.
 --
--- Only the functions in sql/functions write here. Lock order everywhere: leases by id, then live_jobs by id, then the rest.
+--   enqueue -> live_jobs (queued) -> claim -> running, under a lease -> settle -> ended_jobs
+--                   ^                              |                      |       (completed, failed, cancelled)
+--                   +---- retry, sleep, release, lost: requeued ----------+
+--
+-- claim() takes due jobs in queue order (priority, run_at, id), counts the attempt, increments the epoch and inserts
+-- one lease for the batch. heartbeat() extends the lease and reports a requested cancel or pause. settle() ends the
+-- attempt: the job ends, or it is requeued (retry with back-off, sleep, pause, release).
+--
+-- Fence. Every write of a worker names (job, epoch, lease), which must match the job's row while the lease's row is
+-- locked. A worker that lost its lease can therefore write nothing, however late its statement arrives.
+--
+-- Lock order, everywhere: leases by id, then live_jobs by id, then the rest. The lease is the mutex of its jobs:
+-- settling, recovering or cancelling a running job locks its lease first.
+--
+-- Recovery. A lease that is not extended expires; the next claim of its pool, a waiting worker or the watchdog requeues
+-- its jobs and counts a crash. A worker with a direct connection also holds an advisory lock (its presence), so that
+-- its death is noticed within a second. crash_limit stops jobs that kill their worker.
+--
+-- Hints. NOTIFY wakes listening workers and feed readers. Hints may be lost; next_due() and polling find the same work.
+--
+-- Cost. live_jobs is the hot table: narrow indexes, free space on every page, and no index that mentions a column which
+-- claim() writes, so that a claim is a HOT update. History (ended_jobs, ended_attempts, checkpoints, feed …) is
+-- partitioned by week: ended_jobs by the week in which a row may be deleted, the others by the week in the job's id.
+-- Deleting history is dropping partitions. stillwake.now() is the only clock that decisions use.
 
 create table stillwake.pools (
   name         text primary key check (name ~ '^[a-z0-9][a-z0-9_.:-]{0,99}$'),
@@ -24,8 +46,8 @@ create table stillwake.pipelines (
   priority       smallint not null default 0,
   max_attempts   smallint not null default 3 check (max_attempts between 1 and 1000),
   crash_limit    smallint not null default 3 check (crash_limit between 1 and 1000),
-  backoff_initial  interval not null default '2 seconds' check (backoff_initial >= '0'),
-  backoff_max   interval not null default '15 minutes' check (backoff_max >= backoff_initial),
+  backoff_initial interval not null default '2 seconds' check (backoff_initial >= '0'),
+  backoff_max    interval not null default '15 minutes' check (backoff_max >= backoff_initial),
   keep_completed interval not null default '14 days' check (keep_completed >= '0'),
   keep_failed    interval not null default '30 days' check (keep_failed >= '0'),
   keep_cancelled interval not null default '14 days' check (keep_cancelled >= '0'),
@@ -36,10 +58,11 @@ create table stillwake.pipelines (
 create table stillwake.live_jobs (
   id              uuid primary key,
   created_at      timestamptz not null,
-  -- Claimable means run_at <= now() and no lease. A paused job has run_at = infinity or its resume time; its place in line is in pause.
+  -- Claimable means run_at <= now() and no lease. A paused job has run_at = infinity or its resume time; order_at keeps
+  -- its position in the queue order.
   run_at          timestamptz not null,
   expires_at      timestamptz,
-  -- The lease columns: in no index, not even in a predicate.
+  -- Written by claim(): in no index, not even in a predicate.
   lease_id        uuid,
   epoch           bigint not null default 0,
   claimed_at      timestamptz,
@@ -70,11 +93,11 @@ create table stillwake.live_jobs (
   autovacuum_analyze_scale_factor = 0.05,
   autovacuum_vacuum_cost_delay = 0
 );
-create index live_jobs_line on stillwake.live_jobs (pool, priority desc, run_at, id);
+create index live_jobs_queue on stillwake.live_jobs (pool, priority desc, run_at, id);
 create index live_jobs_expiry on stillwake.live_jobs (pool, expires_at) where expires_at is not null;
 
--- One row per claim, whatever the number of jobs it took: heartbeats write here and never touch a job. It is also the mutex of the jobs
--- that run under it: whoever ends, recovers or cancels one of them locks this row first.
+-- One row per claim, whatever the number of its jobs: heartbeats update it and never touch a job. It is also the mutex
+-- of its jobs: ending, recovering or cancelling one of them locks this row first.
 create table stillwake.leases (
   id         uuid primary key,
   pool       text not null,
@@ -86,7 +109,7 @@ create table stillwake.leases (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
 create index leases_until on stillwake.leases (until);
 
--- A row lies in the partition of the week in which it may be forgotten.
+-- Partitioned by the week in which a row may be deleted.
 create table stillwake.ended_jobs (
   id              uuid not null,
   forget_on       date not null,
@@ -97,7 +120,7 @@ create table stillwake.ended_jobs (
   started_at      timestamptz,
   claimed_at      timestamptz,
   ended_at        timestamptz not null,
-  -- Of the last attempt, so that its worker can be told how it ended; null when it ended without one.
+  -- Of the last attempt, to answer a repeated settlement; null when the job ended without one.
   lease_id        uuid,
   epoch           bigint not null,
   seq             bigint not null,
@@ -117,13 +140,14 @@ create table stillwake.ended_jobs (
   cancel          jsonb,
   progress        jsonb,
   missing         text[],
-  -- How the last attempt ended, when its name is not that of the state.
+  -- The outcome of the last attempt, where it differs from the state.
   outcome         text check (outcome in ('failed', 'slept', 'paused', 'released', 'lost')),
   primary key (id, forget_on)
 ) partition by range (forget_on);
 create index ended_jobs_failed on stillwake.ended_jobs (id) where state = 'failed';
 
--- Attempts that ended and left the job alive. The last attempt of an ended job is in its own row: see the view attempts.
+-- Attempts that ended while the job continued. The last attempt of an ended job is in ended_jobs: see the view
+-- attempts.
 create table stillwake.ended_attempts (
   job_id     uuid not null,
   epoch      bigint not null,
@@ -147,7 +171,8 @@ create table stillwake.checkpoints (
   primary key (job_id, step)
 ) partition by range (job_id);
 
--- Log lines and events of a job in one sequence, taken under the job's row: a reader with a cursor never misses one.
+-- Log lines and events of a job in one sequence, assigned under the lock of the job's row: a reader with a cursor never
+-- misses one.
 create table stillwake.feed (
   job_id  uuid not null,
   seq     bigint not null,
@@ -171,7 +196,7 @@ create table stillwake.idempotency_keys (
 );
 create index idempotency_keys_forget on stillwake.idempotency_keys (forget_on) where forget_on is not null;
 
--- Who wants to be told of new work. enqueue sends its hint only when somebody is listed here.
+-- Workers that listen for hints. A hint is sent only when a worker is listed here.
 create table stillwake.listeners (
   pool   text not null,
   worker text not null,
@@ -180,7 +205,7 @@ create table stillwake.listeners (
 );
 
 create table stillwake.ended_jobs_default partition of stillwake.ended_jobs default;
--- Kept for ever. Apart from the default partition, which is looked through whenever a week is added.
+-- Kept for ever. Separate from the default partition, which is scanned whenever a week is added.
 create table stillwake.ended_jobs_forever partition of stillwake.ended_jobs for values from ('infinity') to (maxvalue);
 create table stillwake.ended_attempts_default partition of stillwake.ended_attempts default;
 create table stillwake.checkpoints_default partition of stillwake.checkpoints default;

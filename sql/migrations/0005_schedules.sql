@@ -1,10 +1,10 @@
 -- Schedules: which job is due when.
 
--- What brought a job into being, when that was not somebody's call: { schedule, slot, at }.
+-- The schedule that created a job: { schedule, slot, at }; null for others.
 alter table stillwake.live_jobs add column origin jsonb;
 alter table stillwake.ended_jobs add column origin jsonb;
 
--- A cron as numbers, each field sorted: see read_cron().
+-- A parsed cron expression, each field sorted: see read_cron().
 create type stillwake.cron_fields as (
   minutes  integer[],
   hours    integer[],
@@ -12,7 +12,7 @@ create type stillwake.cron_fields as (
   months   integer[],
   -- Sunday is 0.
   weekdays integer[],
-  -- Both days and weekdays are given: either will do.
+  -- Both days and weekdays are restricted: a day matches if either does.
   either   boolean
 );
 
@@ -22,19 +22,19 @@ create table stillwake.schedules (
   fields     stillwake.cron_fields not null,
   zone       text not null,
   pipeline   text not null,
-  -- The pool whose workers look after it is the one its jobs go to: that of the options, or of the pipeline.
+  -- The pool of its jobs, from the options or the pipeline. Its workers run the schedule.
   pool       text not null,
   input      jsonb not null,
-  -- As enqueue() takes them.
+  -- Options of enqueue().
   options    jsonb not null,
-  -- A slot comes while the job of the last one is live.
+  -- What to do when the job of the previous slot is still live.
   overlap    text not null check (overlap in ('skip', 'queue', 'replace', 'allow')),
-  -- Slots passed while nobody could look.
+  -- What to do with slots that were not processed in time.
   catch_up   text not null check (catch_up in ('one', 'all', 'none')),
-  -- The slot that nobody has seen to yet, and its moment.
+  -- The next slot to process, and its time.
   next_slot  text,
   next_at    timestamptz,
-  -- When to look: at next_at, somewhat later after a failure, never while it is paused.
+  -- When to process it: at next_at, later after a failure, never while paused.
   due_at     timestamptz,
   -- The last slot that became a job.
   last_slot  text,
@@ -52,7 +52,3 @@ create table stillwake.schedules (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
 create index schedules_due on stillwake.schedules (due_at, name) where due_at is not null;
 create index schedules_pool on stillwake.schedules (pool, due_at) where due_at is not null;
-
--- Verbs whose answer has grown.
-drop function if exists stillwake.claim(text, text, text[], integer, interval, uuid, bigint, integer[], integer[], text);
-drop function if exists stillwake.settle_and_claim(jsonb, text, text, text[], integer, interval, uuid, bigint, integer[], integer[], text);

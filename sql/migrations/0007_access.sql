@@ -1,10 +1,10 @@
--- Who may come in by the server's door, what they did there, and what pipelines say of themselves.
+-- Access to the server: tokens and the audit log. Also the input schema and sealed paths of pipelines.
 
--- Only the hash of a token is here: what was handed out cannot be read back.
+-- Only the hash of a token is stored.
 create table stillwake.tokens (
   id           uuid primary key,
   name         text not null check (length(name) between 1 and 200),
-  -- Its first characters, to find it again among those in use.
+  -- The first characters, to recognise the token.
   prefix       text not null,
   hash         bytea not null unique check (octet_length(hash) = 32),
   role         text not null check (role in ('reader', 'operator', 'admin', 'worker')),
@@ -15,11 +15,12 @@ create table stillwake.tokens (
   last_used_at timestamptz,
   revoked_at   timestamptz,
   revoked_by   text,
-  -- An installation has admins and workers, a tenant has not.
+  -- A tenant has no admin or worker tokens.
   check (tenant is null or role in ('reader', 'operator'))
 );
 
--- What people did through the server. Written before the deed; what came of it is added after, and stays null if the server died in between.
+-- The audit log of the server. Written before the action; `after` is added when it is done, and stays null if the
+-- server died in between.
 create table stillwake.audit (
   id      uuid primary key,
   at      timestamptz not null,
@@ -35,12 +36,12 @@ create table stillwake.audit (
 create index audit_target on stillwake.audit (target, id) where target is not null;
 
 alter table stillwake.pipelines
-  -- What its jobs are given, as JSON Schema; for forms and for other programs.
+  -- The JSON Schema of the input, for forms and other programs.
   add column input_schema jsonb,
   -- Paths of the input whose values are sealed before they are stored.
   add column sealed text[] not null default '{}';
 
--- Lists by key and by tenant, and what ended lately.
+-- For lists by key and by tenant, and for recently ended jobs.
 create index ended_jobs_key on stillwake.ended_jobs (key, id) where key is not null;
 create index ended_jobs_tenant on stillwake.ended_jobs (tenant, id) where tenant is not null;
 create index ended_jobs_ended on stillwake.ended_jobs using brin (ended_at) with (autosummarize = on, pages_per_range = 32);

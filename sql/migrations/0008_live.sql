@@ -1,6 +1,6 @@
--- Who watches which job just now. A hint is sent only for these, so that with nobody watching a write costs no more than before.
---
--- Small and often written: a row comes with the first follower a server has for a job and goes with the last. It runs out by itself when its server died.
+-- Jobs that servers are following at the moment. Hints are sent only for these, so that a write without followers costs
+-- nothing extra. Small and often written: a server inserts a row with its first follower of a job and deletes it with
+-- the last. Rows of a dead server expire.
 create table stillwake.watches (
   job_id  uuid not null,
   watcher text not null check (length(watcher) between 1 and 200),

@@ -1,8 +1,9 @@
--- Row-level security: the second wall between tenants. The first is the condition on the tenant that a reader puts into its query; behind this one a
--- query that forgot it shows nothing more.
+-- Row-level security: the second check that separates tenants. The first is the tenant condition of each query; with
+-- this one a query that lacks it still returns no rows of other tenants.
 --
--- It is not forced on the owner: the verbs run as the owner, and their plans stay what they are. Whoever reads for a tenant takes the role
--- stillwake_tenant first, which is never the owner. Without a policy nobody sees a row: who sees which stands in sql/policies.sql.
+-- Not forced on the owner: functions run as the owner, and their plans do not change. Reads for a tenant switch to the
+-- role stillwake_tenant, which is never the owner. Without a policy no row is visible: the policies are in
+-- sql/policies.sql.
 
 alter table stillwake.live_jobs enable row level security;
 alter table stillwake.ended_jobs enable row level security;
@@ -23,9 +24,9 @@ alter table stillwake.watches enable row level security;
 alter table stillwake.tokens enable row level security;
 alter table stillwake.audit enable row level security;
 
--- The lines and events of the last hour or so once more, with the tenant beside them, where somebody has asked for it by `stillwake migrate --realtime`; empty
--- otherwise. Supabase Realtime names a change after the partition it happened in, and checks rights there: it cannot follow the feed itself. Rows
--- go by truncate alone, because the key of a row that is deleted would be told to every subscriber.
+-- A copy of the last hour of the feed, with the tenant, after `stillwake migrate --realtime`; empty otherwise. Supabase
+-- Realtime identifies a change by its partition and checks rights there, so it cannot follow the feed itself. Rows are
+-- removed by truncate only, because the key of a deleted row would be sent to every subscriber.
 create table stillwake.realtime_feed (
   job_id  uuid not null,
   seq     bigint not null,

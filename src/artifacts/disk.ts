@@ -1,15 +1,15 @@
-// What the worker needs of a disk beyond reading and writing: durable directories, files opened without following links, trees that vanish
-// whatever user code has made of them, and a sentence for the day the disk is full. Scratch, artifacts, the file store and unpack use it.
+// File system functions for scratch directories, artifacts, the file store and unpack: synced directories, files opened
+// without following links, removal of trees that user code has created, and an error for a full disk.
 import { constants, existsSync } from "node:fs";
 import fs, { type FileHandle } from "node:fs/promises";
 import path from "node:path";
 import { StillwakeError } from "../errors.ts";
 
-const BLOCK = 256 * 1024;
-/** Linux lets a path begin at an open directory, which is openat(2) in disguise: nobody can swap what lies above. */
-const throughHandles = existsSync("/proc/self/fd");
+const BLOCK_BYTES = 256 * 1024;
+/** On Linux a path can start at an open directory, like openat(2): user code cannot swap a parent directory. */
+const hasHandlePaths = existsSync("/proc/self/fd");
 
-/** Opens a regular file for reading, or answers undefined for anything else. A link at the end of the path is not followed; a pipe does not block. */
+/** Opens a regular file; undefined for anything else. Does not follow a link at the end or block on a pipe. */
 export async function openRegular(file: string): Promise<FileHandle | undefined> {
   let handle: FileHandle;
   try {
@@ -22,17 +22,17 @@ export async function openRegular(file: string): Promise<FileHandle | undefined>
   await handle.close();
 }
 
-/** A file's content from its beginning, wherever the handle stands. */
-export async function* blocksOf(handle: FileHandle): AsyncGenerator<Buffer> {
+/** Reads a file from its beginning, regardless of the position of the handle. */
+export async function* readBlocks(handle: FileHandle): AsyncGenerator<Buffer> {
   for (let position = 0; ; ) {
-    const { bytesRead, buffer } = await handle.read(Buffer.allocUnsafe(BLOCK), 0, BLOCK, position);
+    const { bytesRead, buffer } = await handle.read(Buffer.allocUnsafe(BLOCK_BYTES), 0, BLOCK_BYTES, position);
     if (bytesRead === 0) return;
     position += bytesRead;
     yield buffer.subarray(0, bytesRead);
   }
 }
 
-/** Makes what is missing of a directory, each part known to the disk before it is used. */
+/** Creates a directory and its missing parents, and syncs each before it is used. */
 export async function makeDirectory(directory: string, mode = 0o700): Promise<void> {
   try {
     await fs.mkdir(directory, { mode });
@@ -46,95 +46,97 @@ export async function makeDirectory(directory: string, mode = 0o700): Promise<vo
   await syncDirectory(path.dirname(directory));
 }
 
-/** After this, a name that was made or renamed in the directory survives a power cut. */
+/** Makes created and renamed entries of the directory survive a power failure. */
 export async function syncDirectory(directory: string): Promise<void> {
   const handle = await fs.open(directory, constants.O_RDONLY);
   try {
     await handle.sync();
   } catch (error) {
-    // Some network file systems know no such thing, and have no better to offer.
+    // Some network file systems do not support it and offer no alternative.
     if (!["EINVAL", "ENOTSUP", "EPERM"].includes((error as NodeJS.ErrnoException).code ?? "")) throw error;
   } finally {
     await handle.close();
   }
 }
 
-/** Turns a full disk into an error for people; anything else is handed back as it is. */
-export function fromDisk(thrown: unknown, what: string): unknown {
+/** Converts the error of a full disk into one with a remedy; returns any other error unchanged. */
+export function explainDiskError(thrown: unknown, what: string): unknown {
   if (!["ENOSPC", "EDQUOT", "EFBIG"].includes((thrown as NodeJS.ErrnoException)?.code ?? "")) return thrown;
-  return new StillwakeError("DISK_FULL", `There is no room on the disk for ${what}`, {
+  return new StillwakeError("DISK_FULL", `The disk is full: no room for ${what}`, {
     cause: thrown,
     retryable: true,
-    remedy: "Give the machine a larger disk or a higher limit, or let it do fewer jobs at once.",
+    remedy: "Use a machine with a larger disk or a higher limit, or run fewer jobs at once.",
   });
 }
 
 /**
- * Deletes a file or a tree and answers how many files there were. No link is followed, not even one that is put in place meanwhile;
- * directories without permissions and names that are no UTF-8 are no obstacle. Directories that lie deeper are first moved up, so that
- * neither the length of a path nor the number of open files limits the depth.
+ * Deletes a file or a tree and returns the number of files. Never follows a link, even one created during the removal,
+ * and handles directories without permissions and names that are not UTF-8. Nested directories are first moved to the
+ * top, so that neither path length nor open files limit the depth.
  */
-export async function removeTree(place: string): Promise<number> {
-  const before = await fs.lstat(place).catch(gone);
+export async function removeTree(target: string): Promise<number> {
+  const before = await fs.lstat(target).catch(ignoreMissing);
   if (!before) return 0;
   if (!before.isDirectory()) {
-    await fs.unlink(place).catch(gone);
+    await fs.unlink(target).catch(ignoreMissing);
     return 1;
   }
-  const top = await openDirectory(Buffer.from(place));
+  const root = await openDirectory(Buffer.from(target));
   try {
-    const base = pathOf(top, Buffer.from(place));
+    const base = pathOf(root, Buffer.from(target));
     let files = 0;
-    let lifted = 0;
-    const liftUp = async (directory: Buffer): Promise<Buffer> => {
-      const target = join(base, Buffer.from(`.removed-${process.pid}-${lifted++}`));
-      await fs.rename(directory, target).catch(async (error) => {
-        // Only who may write to a directory can move it elsewhere.
+    let moved = 0;
+    const moveToTop = async (directory: Buffer): Promise<Buffer> => {
+      const top = join(base, Buffer.from(`.removed-${process.pid}-${moved++}`));
+      await fs.rename(directory, top).catch(async (error) => {
+        // Moving a directory requires write permission on it; openDirectory() adds that.
         if (error.code !== "EACCES") throw error;
         await (await openDirectory(directory)).close();
-        await fs.rename(directory, target);
+        await fs.rename(directory, top);
       });
-      return target;
+      return top;
     };
-    // Whoever still writes there is given a few chances to end, not all the time there is.
+    // A process may still be writing there: try a few times, then fail.
     for (let tries = 0; tries < 10; tries++) {
       const waiting: Buffer[] = [];
       files += await clear(base, async (directory) => void waiting.push(directory));
       for (let next = waiting.pop(); next; next = waiting.pop()) {
         const directory = next;
-        const handle = await openDirectory(directory).catch(swapped);
+        const handle = await openDirectory(directory).catch(ignoreChanged);
         if (!handle) continue;
         try {
-          files += await clear(pathOf(handle, directory), async (deeper) => void waiting.push(await liftUp(deeper)));
+          files += await clear(pathOf(handle, directory), async (deeper) => void waiting.push(await moveToTop(deeper)));
         } finally {
           await handle.close();
         }
-        await fs.rmdir(directory).catch(swapped);
+        await fs.rmdir(directory).catch(ignoreChanged);
       }
-      if (await fs.rmdir(place).then(() => true, swapped)) break;
+      if (await fs.rmdir(target).then(() => true, ignoreChanged)) break;
     }
-    if (await fs.lstat(place).catch(gone)) {
+    if (await fs.lstat(target).catch(ignoreMissing)) {
       throw new StillwakeError(
         "DIRECTORY_IN_USE",
-        `${path.basename(place)} cannot be removed: it is still written to`,
+        `${path.basename(target)} cannot be removed: a process is still writing to it`,
         {
           retryable: true,
-          remedy: "End the processes that work in it first",
+          remedy: "Stop the processes that use it first",
         },
       );
     }
     return files;
   } finally {
-    await top.close();
+    await root.close();
   }
 }
 
-/** Unlinks what is no directory and hands over what is one. Answers how many files there were. */
+/** Unlinks all files, calls back for directories, and returns the number of unlinked files. */
 async function clear(directory: Buffer, onDirectory: (found: Buffer) => Promise<void>): Promise<number> {
   const entries = await fs.readdir(directory, { withFileTypes: true, encoding: "buffer" });
   const files = entries.filter((entry) => !entry.isDirectory());
   for (let from = 0; from < files.length; from += 64) {
-    await Promise.all(files.slice(from, from + 64).map(({ name }) => fs.unlink(join(directory, name)).catch(swapped)));
+    await Promise.all(
+      files.slice(from, from + 64).map(({ name }) => fs.unlink(join(directory, name)).catch(ignoreChanged)),
+    );
   }
   for (const entry of entries) if (entry.isDirectory()) await onDirectory(join(directory, entry.name));
   return files.length;
@@ -144,7 +146,7 @@ async function openDirectory(directory: Buffer): Promise<FileHandle> {
   const open = () => fs.open(directory, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
   const handle = await open().catch(async (error) => {
     if (error.code !== "EACCES") throw error;
-    // chmod follows links. It is only reached without root's rights, and then user code has the same rights as we.
+    // chmod follows links. Only reached without root privileges, where user code has the same rights as this process.
     await fs.chmod(directory, 0o700);
     return open();
   });
@@ -152,19 +154,19 @@ async function openDirectory(directory: Buffer): Promise<FileHandle> {
   return handle;
 }
 
-function pathOf(handle: FileHandle, otherwise: Buffer): Buffer {
-  return throughHandles ? Buffer.from(`/proc/self/fd/${handle.fd}`) : otherwise;
+function pathOf(handle: FileHandle, fallback: Buffer): Buffer {
+  return hasHandlePaths ? Buffer.from(`/proc/self/fd/${handle.fd}`) : fallback;
 }
 
 function join(directory: Buffer, name: Buffer): Buffer {
   return Buffer.concat([directory, Buffer.from("/"), name]);
 }
 
-function gone(error: NodeJS.ErrnoException): undefined {
+function ignoreMissing(error: NodeJS.ErrnoException): undefined {
   if (error.code !== "ENOENT") throw error;
 }
 
-/** What was found a moment ago is something else by now; the next look will tell. */
-function swapped(error: NodeJS.ErrnoException): undefined {
+/** Ignores that an entry changed since it was listed: the next round lists again. */
+function ignoreChanged(error: NodeJS.ErrnoException): undefined {
   if (!["ENOENT", "ENOTDIR", "ELOOP", "ENOTEMPTY", "EEXIST", "EISDIR"].includes(error.code ?? "")) throw error;
 }

@@ -1,32 +1,31 @@
-// Which names an artifact may have, and where such a name stands beneath a directory. A name comes from user code and ends in paths, rows,
-// headers and other people's downloads, so it is checked by an allow-list before anything else looks at it. Both halves of the worker call
-// this: the runner to help its user, the keeper because it does not trust the runner.
+// Validates artifact names and resolves them to paths. Names come from user code and end up in paths, rows, headers and downloads, so an
+// allow-list checks them first. The runner calls it for early errors, the keeper because it does not trust the runner.
 import fs from "node:fs/promises";
 import path from "node:path";
 import { InvalidInput, StillwakeError } from "../errors.ts";
 
 const MAX_BYTES = 255;
-/** Letters, marks, numbers, punctuation, symbols and the plain space: no control, no invisible and no direction-changing character. */
-const allowed = /[^\p{L}\p{M}\p{N}\p{P}\p{S} ]/u;
+/** Anything but letters, marks, numbers, punctuation, symbols and the space, such as invisible characters. */
+const forbidden = /[^\p{L}\p{M}\p{N}\p{P}\p{S} ]/u;
 const reservedCharacter = /[<>:"|?*\\]/;
 const reservedName = /^(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³])(\.|$)/i;
 
-/** Returns the name in Unicode's composed form (NFC), or says what is wrong with it. */
-export function checkArtifactName(given: unknown, field = "name"): string {
-  if (typeof given !== "string")
-    refuse(String(given), field, "is not a text", "Name it like a file, such as report.json");
-  const name = given.normalize("NFC");
+/** Returns the name in Unicode normalization form NFC. */
+export function checkArtifactName(rawName: unknown, field = "name"): string {
+  if (typeof rawName !== "string")
+    reject(String(rawName), field, "is not a text", "Name it like a file, such as report.json");
+  const name = rawName.normalize("NFC");
   const bytes = Buffer.byteLength(name);
-  if (bytes === 0) refuse(name, field, "is empty", "Name it like a file, such as report.json");
+  if (bytes === 0) reject(name, field, "is empty", "Name it like a file, such as report.json");
   if (bytes > MAX_BYTES) {
-    refuse(name, field, `has ${bytes} bytes and the limit is ${MAX_BYTES}`, "Choose a shorter name");
+    reject(name, field, `has ${bytes} bytes, the limit is ${MAX_BYTES}`, "Choose a shorter name");
   }
   if (name.startsWith("/"))
-    refuse(name, field, "begins with a slash", "Name it relative to the job, such as reports/a.json");
-  const foreign = allowed.exec(name)?.[0] ?? reservedCharacter.exec(name)?.[0];
-  if (foreign !== undefined) {
-    const point = foreign.codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0");
-    refuse(
+    reject(name, field, "starts with a slash", "Name it relative to the job, such as reports/a.json");
+  const found = forbidden.exec(name)?.[0] ?? reservedCharacter.exec(name)?.[0];
+  if (found !== undefined) {
+    const point = found.codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0");
+    reject(
       name,
       field,
       `contains the character U+${point}`,
@@ -34,46 +33,47 @@ export function checkArtifactName(given: unknown, field = "name"): string {
     );
   }
   for (const part of name.split("/")) {
-    if (part === "") refuse(name, field, "has an empty part", "Separate the parts with one slash, and end with a file");
-    if (part === "." || part === "..") refuse(name, field, `has the part ${part}`, "Name it without . and ..");
+    if (part === "")
+      reject(name, field, "has an empty part", "Separate the parts with single slashes, and end with a file name");
+    if (part === "." || part === "..") reject(name, field, `has the part ${part}`, "Remove . and ..");
     if (/[. ]$/.test(part))
-      refuse(name, field, "has a part that ends in a dot or a space", "Remove the last character");
+      reject(name, field, "has a part that ends in a dot or a space", "Remove the last character");
     if (reservedName.test(part))
-      refuse(name, field, `has the part ${part}, which Windows reserves`, "Choose another name");
+      reject(name, field, `has the part ${part}, which Windows reserves`, "Choose another name");
   }
   return name;
 }
 
 /**
- * The path of a name beneath a directory. Everything on the way that exists already is resolved, so that no link leads elsewhere. Answers
- * for this moment only: whoever opens the path does so without following a link at its end.
+ * The path of a name inside a directory. Rejects names that pass through a link. Valid for this moment only: the caller
+ * must open the path without following a link at its end.
  */
 export async function resolveInside(root: string, name: string): Promise<string> {
   const top = await fs.realpath(root);
-  let place = top;
+  let resolved = top;
   for (const part of checkArtifactName(name).split("/")) {
-    place = path.join(place, part);
-    const there = await fs.lstat(place).catch(absent);
-    // A link to nothing is refused as well: it would be followed by whoever creates the file.
-    if (there && (await fs.realpath(place).catch(absent)) !== place) {
-      throw new StillwakeError("OUTSIDE_SCRATCH", `${JSON.stringify(name)} leads through a link`, {
+    resolved = path.join(resolved, part);
+    const exists = await fs.lstat(resolved).catch(ignoreMissing);
+    // A dangling link is rejected too: creating the file would follow it.
+    if (exists && (await fs.realpath(resolved).catch(ignoreMissing)) !== resolved) {
+      throw new StillwakeError("OUTSIDE_SCRATCH", `The path of artifact ${JSON.stringify(name)} contains a link`, {
         field: "name",
-        remedy: "Write artifacts as files of their own, without links",
+        remedy: "Write artifacts as regular files, without links",
       });
     }
   }
-  return place;
+  return resolved;
 }
 
-/** Whether a resolved path is the directory itself or beneath it. Both are given without links, as realpath returns them. */
-export function isInside(top: string, place: string): boolean {
-  return place === top || place.startsWith(top.endsWith(path.sep) ? top : top + path.sep);
+/** Whether a path is the directory itself or inside it. Both must be resolved by realpath. */
+export function isInside(top: string, file: string): boolean {
+  return file === top || file.startsWith(top.endsWith(path.sep) ? top : top + path.sep);
 }
 
-function absent(error: NodeJS.ErrnoException): undefined {
+function ignoreMissing(error: NodeJS.ErrnoException): undefined {
   if (error.code !== "ENOENT" && error.code !== "ENOTDIR") throw error;
 }
 
-function refuse(name: string, field: string, problem: string, remedy: string): never {
+function reject(name: string, field: string, problem: string, remedy: string): never {
   throw new InvalidInput(`The artifact name ${JSON.stringify(name.slice(0, 300))} ${problem}`, { field, remedy });
 }

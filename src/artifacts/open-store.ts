@@ -1,4 +1,4 @@
-// Where artifacts are kept, chosen by a URL: a directory for one machine or a shared volume, a bucket for everything else.
+// openStore() chooses an artifact store by URL. Apart from store.ts, because the client must not import the S3 store.
 import { InvalidInput } from "../errors.ts";
 import { fileStoreAt } from "./file-store.ts";
 import type { Credentials } from "./s3-request.ts";
@@ -12,8 +12,8 @@ export type { ArtifactStore } from "./store.ts";
 export function openStore(url: string, credentials?: Credentials): ArtifactStore {
   if (url.startsWith("file:")) return fileStoreAt(url);
   if (url.startsWith("s3:")) return s3StoreAt(url, credentials);
-  throw new InvalidInput("The URL of the artifact store begins with neither file: nor s3:", {
+  throw new InvalidInput("The URL of the artifact store must start with file: or s3:", {
     field: "store",
-    remedy: "Write file:///absolute/directory, or s3://bucket/prefix?endpoint=https://…&region=…",
+    remedy: "Use file:///absolute/directory, or s3://bucket/prefix?endpoint=https://…&region=…",
   });
 }

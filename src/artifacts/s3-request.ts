@@ -1,13 +1,14 @@
-// One request to an S3-compatible store: signed, tried again when that can help, and its refusals told in our words. s3-store.ts says what
-// to ask for. The credentials live in this closure alone: no object that is returned, thrown or printed holds them.
+// Sends one request to an S3-compatible store: signs it, retries it when that can help, and converts errors. Called by
+// s3-store.ts. Only this closure holds the credentials: no object that is returned, thrown or printed contains them.
 import { setTimeout as delay } from "node:timers/promises";
 import { AwsV4Signer } from "aws4fetch";
 import { StillwakeError } from "../errors.ts";
+import { parseRetryAfter } from "../time.ts";
 
-const RETRIES = 3;
+const MAX_RETRIES = 3;
 const FIRST_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 30_000;
-const ANSWER_MS = 60_000;
+const RESPONSE_MS = 60_000;
 
 export interface Credentials {
   accessKeyId: string;
@@ -18,12 +19,12 @@ export interface Credentials {
 
 export interface S3Settings {
   bucket: string;
-  /** Empty, or with a slash at its end. */
+  /** Empty, or ends with a slash. */
   prefix: string;
   endpoint: URL;
   region: string;
   style: "path" | "host";
-  /** How a pause is made; replaced in tests that only want to know how long it would be. */
+  /** Waits between retries. Tests replace it. */
   pause?: (ms: number, signal?: AbortSignal) => Promise<unknown>;
 }
 
@@ -33,9 +34,9 @@ interface S3Request {
   key?: string;
   query?: Record<string, string>;
   headers?: Record<string, string>;
-  /** Called for each try. */
+  /** Called for each try of the request. */
   body?: () => AsyncIterable<Uint8Array> | string;
-  /** What the body is: its length, and its hash for the signature. */
+  /** Length and hash of the body, for the signature. */
   size?: number;
   sha256?: string;
   signal?: AbortSignal | undefined;
@@ -62,12 +63,12 @@ export function s3Requests(settings: S3Settings, credentials: Credentials): S3Re
     const { method, key, query = {}, body, size = 0, sha256 = EMPTY_SHA256, signal } = request;
     const headers = new Headers({ ...request.headers, "x-amz-content-sha256": sha256 });
     const signed = await new AwsV4Signer({ ...signing, method, url: urlOf(settings, key, query), headers }).sign();
-    // These two are not signed: a proxy may change the one, and fetch has its own view of the other.
+    // Not signed: a proxy may change accept-encoding, and fetch may change content-length.
     signed.headers.set("accept-encoding", "identity");
     if (body) signed.headers.set("content-length", String(size));
-    // A slow line may take its time, at least 50 bytes per millisecond; a dead one may not.
-    const limit = AbortSignal.timeout(ANSWER_MS + Math.ceil(size / 50));
-    return fetch(plain(signed.url), {
+    // Allows slow connections of at least 50 bytes per millisecond.
+    const limit = AbortSignal.timeout(RESPONSE_MS + Math.ceil(size / 50));
+    return fetch(toStrictUrl(signed.url), {
       method,
       headers: signed.headers,
       redirect: "manual",
@@ -78,86 +79,86 @@ export function s3Requests(settings: S3Settings, credentials: Credentials): S3Re
 
   return {
     async send(request) {
-      for (let tries = 0; ; tries++) {
+      for (let retries = 0; ; retries++) {
         let problem: string;
-        let asked: number | undefined;
+        let retryAfterMs: number | undefined;
         let cause: unknown;
         try {
           const response = await once(request);
-          if (!isPassing(request, response.status)) return response;
-          problem = `it answered ${response.status} ${(await answerOf(response)).code}`.trim();
-          asked = retryAfter(response.headers.get("retry-after"));
+          if (!isRetryable(request, response.status)) return response;
+          problem = `status ${response.status} ${(await readAnswer(response)).code}`.trim();
+          retryAfterMs = parseRetryAfter(response.headers.get("retry-after"));
         } catch (error) {
           request.signal?.throwIfAborted();
-          const ours = ownError(error);
-          if (ours) throw ours;
-          problem = reasonOf(error);
+          const bodyError = findBodyError(error);
+          if (bodyError) throw bodyError;
+          problem = describeError(error);
           cause = error;
         }
-        if (tries === RETRIES) {
+        if (retries === MAX_RETRIES) {
           throw new StillwakeError(
             "STORE_UNAVAILABLE",
             `The artifact store at ${settings.endpoint.host} failed: ${problem}`,
             {
               cause,
               retryable: true,
-              remedy: "See whether the endpoint is right and the provider has no outage",
+              remedy: "Check the endpoint, and whether the provider has an outage",
             },
           );
         }
-        const backoff = FIRST_PAUSE_MS * 2 ** tries * (0.5 + Math.random() / 2);
-        await pause(Math.min(asked ?? backoff, MAX_PAUSE_MS), request.signal);
+        const backoff = FIRST_PAUSE_MS * 2 ** retries * (0.5 + Math.random() / 2);
+        await pause(Math.min(retryAfterMs ?? backoff, MAX_PAUSE_MS), request.signal);
       }
     },
 
     async presign(key, seconds, query) {
       const url = urlOf(settings, key, { ...query, "X-Amz-Expires": String(seconds) });
-      return plain((await new AwsV4Signer({ ...signing, method: "GET", url, signQuery: true }).sign()).url);
+      return toStrictUrl((await new AwsV4Signer({ ...signing, method: "GET", url, signQuery: true }).sign()).url);
     },
   };
 }
 
-/** An answer that is read to its end: a connection with an unread body cannot be used again. */
+/** A response whose body was read: a connection with an unread body cannot be reused. */
 export interface Answer {
   status: number;
-  /** The provider's word for what is wrong, empty if there is none. */
+  /** The error code of the provider, or empty. */
   code: string;
   text: string;
   region: string | null;
 }
 
-export async function answerOf(response: Response): Promise<Answer> {
+export async function readAnswer(response: Response): Promise<Answer> {
   const text = await response.text().catch(() => "");
   const code = /<Code>(\w{1,64})<\/Code>/.exec(text)?.[1] ?? "";
   return { status: response.status, code, text, region: response.headers.get("x-amz-bucket-region") };
 }
 
-/** What a refusal means and what to do about it. Of the answer only its code is told: some providers repeat the key id in it. */
-export function refusal({ status, code, region }: Answer, settings: S3Settings, act: string): StillwakeError {
+/** Converts an error response. The message contains only its code: some providers repeat the key id in the text. */
+export function toStoreError({ status, code, region }: Answer, settings: S3Settings, action: string): StillwakeError {
   const { bucket, endpoint } = settings;
   if (status >= 300 && status < 400) {
     return new StillwakeError("STORE_MISSING", `The bucket ${bucket} is not in the region ${settings.region}`, {
-      remedy: `Add region=${region ?? "<its region>"} to the store's URL, or correct its endpoint`,
+      remedy: `Add region=${region ?? "<its region>"} to the URL of the store, or correct its endpoint`,
     });
   }
   if (status === 404) {
     return new StillwakeError("STORE_MISSING", `The bucket ${bucket} does not exist at ${endpoint.host}`, {
-      remedy: "Create it, or correct the store's URL",
+      remedy: "Create it, or correct the URL of the store",
     });
   }
   if (code === "RequestTimeTooSkewed") {
-    return new StillwakeError("STORE_DENIED", "The artifact store refuses requests with this machine's time", {
+    return new StillwakeError("STORE_DENIED", "The artifact store rejects the clock of this machine", {
       retryable: true,
-      remedy: "Set the machine's clock",
+      remedy: "Correct the time of the machine",
     });
   }
   if (status === 401 || status === 403 || /Token|AccessKeyId/.test(code)) {
-    return new StillwakeError("STORE_DENIED", `The artifact store does not allow ${act} (${code || status})`, {
-      remedy: `Check the access key, and that it may get, put, list and delete in the bucket ${bucket}`,
+    return new StillwakeError("STORE_DENIED", `The artifact store does not allow ${action} (${code || status})`, {
+      remedy: `Check the access key, and that it may get, put, list and delete objects in the bucket ${bucket}`,
     });
   }
-  return new StillwakeError("STORE_REFUSED", `The artifact store answered ${status} ${code} to ${act}`, {
-    remedy: "See what the provider says about this code",
+  return new StillwakeError("STORE_REFUSED", `The artifact store rejected ${action} with status ${status} ${code}`, {
+    remedy: "See the provider's documentation of this code",
   });
 }
 
@@ -176,29 +177,23 @@ function urlOf(
   return url.href;
 }
 
-/** URLSearchParams writes a space as a plus and a star as it is, which not every store reads as it was signed. */
-function plain(url: URL): string {
+/** Percent-encodes spaces and stars, which URLSearchParams does not: some stores would compute another signature. */
+function toStrictUrl(url: URL): string {
   return url.origin + url.pathname + url.search.replaceAll("+", "%20").replaceAll("*", "%2A");
 }
 
-/** 501 says never, and 409 that two conditional requests met. */
-function isPassing({ method }: S3Request, status: number): boolean {
+/** 501 is permanent; 409 means that two conditional requests collided. */
+function isRetryable({ method }: S3Request, status: number): boolean {
   return (status >= 500 && status !== 501) || status === 429 || (status === 409 && method === "PUT");
 }
 
-function retryAfter(header: string | null): number | undefined {
-  if (!header) return undefined;
-  const ms = /^\d+$/.test(header) ? Number(header) * 1000 : Date.parse(header) - Date.now();
-  return Number.isNaN(ms) ? undefined : Math.max(0, ms);
-}
-
-/** What the body's own generator threw comes back wrapped by fetch. */
-function ownError(thrown: unknown): StillwakeError | undefined {
+/** fetch wraps the errors that the generator of the body throws. */
+function findBodyError(thrown: unknown): StillwakeError | undefined {
   for (let error = thrown; error; error = (error as Error).cause) if (error instanceof StillwakeError) return error;
 }
 
-function reasonOf(thrown: unknown): string {
+function describeError(thrown: unknown): string {
   const { cause, name, message } = thrown as Error;
-  if (name === "TimeoutError") return "it did not answer in time";
+  if (name === "TimeoutError") return "no response in time";
   return (cause as NodeJS.ErrnoException)?.code ?? (cause as Error)?.message ?? message;
 }

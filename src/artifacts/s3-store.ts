@@ -1,15 +1,16 @@
-// Artifacts in a bucket of S3 or of one of its relatives (R2, MinIO, Tigris, B2, Spaces). An object comes to be with the one request that
-// carries all of it, under the condition that there is none yet, so a late writer cannot overwrite and a dead one leaves nothing half.
+// Stores artifacts in a bucket of S3 or of a compatible service (R2, MinIO, Tigris, B2, Spaces). One request creates an object, on the
+// condition that none exists yet, so a late writer cannot overwrite and a dead one leaves nothing incomplete.
 import { createHash } from "node:crypto";
 import type { ReadableStream } from "node:stream/web";
 import { InvalidInput, StillwakeError } from "../errors.ts";
-import { type Answer, answerOf, type Credentials, refusal, type S3Settings, s3Requests } from "./s3-request.ts";
-import { type ArtifactStore, artifactChanged, artifactExists, artifactMissing, checkKey, contentOf } from "./store.ts";
+import { type Answer, type Credentials, readAnswer, type S3Settings, s3Requests, toStoreError } from "./s3-request.ts";
+import type { ArtifactStore } from "./store.ts";
+import { artifactChanged, artifactExists, artifactMissing, checkKey, readVerified } from "./verify-content.ts";
 
-const ONE_PIECE = 5 * 1024 ** 3;
+const MAX_PUT_BYTES = 5 * 1024 ** 3;
 const MAX_LINK_SECONDS = 300;
-/** What a put may ask for beyond the plain S3 of old, in the order in which it is given up. */
-const DIALECTS = [
+/** Features of PUT that not every service supports, from the best combination to none. */
+const PUT_FEATURES = [
   { condition: true, checksum: true },
   { condition: false, checksum: true },
   { condition: true, checksum: false },
@@ -18,21 +19,21 @@ const DIALECTS = [
 
 export function s3Store(settings: S3Settings, credentials: Credentials): ArtifactStore {
   const requests = s3Requests(settings, credentials);
-  // Not every relative knows every header. What one has refused is not asked of it again.
-  let dialect = 0;
+  // Index into PUT_FEATURES of the combination that this service accepts.
+  let supported = 0;
 
   const store: ArtifactStore = {
     kind: "s3",
 
     async put(key, file, signal) {
       checkKey(key);
-      if (file.size > ONE_PIECE) throw tooLarge(file.name);
+      if (file.size > MAX_PUT_BYTES) throw tooLarge(file.name);
       const headers = { "content-type": file.contentType, "x-amz-meta-sha256": file.sha256 };
-      const content = { body: () => contentOf(file), size: file.size, sha256: file.sha256 };
-      for (let tried = dialect, losses = 0; ; ) {
-        const { condition, checksum } = DIALECTS[tried]!;
-        // Without the condition there is a moment between look and write. Our keys name their content, so it does no harm there.
-        if (!condition && (await isThere())) return;
+      const content = { body: () => readVerified(file), size: file.size, sha256: file.sha256 };
+      for (let tried = supported, conflicts = 0; ; ) {
+        const { condition, checksum } = PUT_FEATURES[tried]!;
+        // Without the condition, another writer can come in between. It writes the same content, because keys are derived from the content.
+        if (!condition && (await isStored())) return;
         const response = await requests.send({
           method: "PUT",
           key,
@@ -44,24 +45,24 @@ export function s3Store(settings: S3Settings, credentials: Credentials): Artifac
           ...content,
           signal,
         });
-        const answer = await answerOf(response);
+        const answer = await readAnswer(response);
         if (response.ok) {
-          dialect = tried;
+          supported = tried;
           return;
         }
-        if (isUnknownHeader(answer) && tried + 1 < DIALECTS.length) tried++;
-        // Somebody was first: perhaps we ourselves, in a try whose answer was lost.
-        else if (answer.status === 412 && losses++ < 3) {
-          if (await isThere()) return;
+        if (isUnknownHeader(answer) && tried + 1 < PUT_FEATURES.length) tried++;
+        // 412: the object exists, possibly from an earlier request of ours whose response was lost.
+        else if (answer.status === 412 && conflicts++ < 3) {
+          if (await isStored()) return;
         } else if (/SHA256Mismatch|BadDigest/.test(answer.code)) throw artifactChanged(file.name);
         else if (answer.status === 413 || answer.code === "EntityTooLarge") throw tooLarge(file.name);
-        else throw refusal(answer, settings, `storing ${file.name}`);
+        else throw toStoreError(answer, settings, `storing ${file.name}`);
       }
 
-      async function isThere(): Promise<boolean> {
-        const there = await store.stat(key, signal);
-        if (there && (there.size !== file.size || there.sha256 !== file.sha256)) throw artifactExists(key);
-        return there !== undefined;
+      async function isStored(): Promise<boolean> {
+        const stored = await store.stat(key, signal);
+        if (stored && (stored.size !== file.size || stored.sha256 !== file.sha256)) throw artifactExists(key);
+        return stored !== undefined;
       }
     },
 
@@ -69,7 +70,7 @@ export function s3Store(settings: S3Settings, credentials: Credentials): Artifac
       const headers = { "x-amz-checksum-mode": "ENABLED" };
       const response = await requests.send({ method: "HEAD", key: checkKey(key), headers, signal });
       if (response.status === 404) return undefined;
-      if (!response.ok) throw refusal(await answerOf(response), settings, `looking at ${key}`);
+      if (!response.ok) throw toStoreError(await readAnswer(response), settings, `reading the metadata of ${key}`);
       const checksum = response.headers.get("x-amz-checksum-sha256");
       const sha256 = checksum
         ? Buffer.from(checksum, "base64").toString("hex")
@@ -80,9 +81,9 @@ export function s3Store(settings: S3Settings, credentials: Credentials): Artifac
     async get(key, signal) {
       const response = await requests.send({ method: "GET", key: checkKey(key), signal });
       if (response.ok) return response.body as ReadableStream<Uint8Array>;
-      const answer = await answerOf(response);
+      const answer = await readAnswer(response);
       if (answer.status === 404 && answer.code !== "NoSuchBucket") throw artifactMissing(key);
-      throw refusal(answer, settings, `reading ${key}`);
+      throw toStoreError(answer, settings, `reading ${key}`);
     },
 
     async link(key, { fileName, seconds }) {
@@ -99,12 +100,12 @@ export function s3Store(settings: S3Settings, credentials: Credentials): Artifac
           method: "GET",
           query: { "list-type": "2", prefix: start, ...(token && { "continuation-token": token }) },
         });
-        const answer = await answerOf(response);
-        if (!response.ok) throw refusal(answer, settings, `listing ${prefix}`);
+        const answer = await readAnswer(response);
+        if (!response.ok) throw toStoreError(answer, settings, `listing ${prefix}`);
         const page = answer.text;
         const found = [...page.matchAll(/<Key>([^<]*)<\/Key>/g)].map(([, key]) => fromXml(key!));
         const keys = found.filter((key) => key === start || key.startsWith(`${start}/`));
-        // A page has at most as many keys as one request may remove.
+        // A page has at most 1000 keys, which is also the maximum of one delete request.
         if (keys.length > 0) await removeAll(keys, prefix);
         removed += keys.length;
         const more = /<NextContinuationToken>([^<]*)<\/NextContinuationToken>/.exec(page)?.[1];
@@ -113,7 +114,7 @@ export function s3Store(settings: S3Settings, credentials: Credentials): Artifac
       return removed;
     },
 
-    // A request that was cut off left nothing: there is no upload in several parts here.
+    // An interrupted request leaves nothing behind, because there are no multipart uploads.
     async sweep() {
       return 0;
     },
@@ -130,46 +131,46 @@ export function s3Store(settings: S3Settings, credentials: Credentials): Artifac
       size: Buffer.byteLength(body),
       sha256: createHash("sha256").update(body).digest("hex"),
     });
-    const answer = await answerOf(response);
-    if (!response.ok || answer.text.includes("<Error>")) throw refusal(answer, settings, `removing ${prefix}`);
+    const answer = await readAnswer(response);
+    if (!response.ok || answer.text.includes("<Error>")) throw toStoreError(answer, settings, `removing ${prefix}`);
   }
 
   return store;
 }
 
-/** s3://bucket/prefix?endpoint=https://…&region=…&style=path|host. Nothing of a wrong URL is repeated: there may be a secret in it. */
+/** s3://bucket/prefix?endpoint=https://…&region=…&style=path|host. Errors do not show the URL and its secrets. */
 export function s3StoreAt(text: string, credentials?: Credentials): ArtifactStore {
-  const url = URL.canParse(text) ? new URL(text) : refuseUrl("cannot be read");
-  if (url.username || url.password) refuseUrl("contains credentials; give them apart");
+  const url = URL.canParse(text) ? new URL(text) : rejectUrl("cannot be parsed");
+  if (url.username || url.password) rejectUrl("contains credentials; pass them separately");
   const unknown = [...url.searchParams.keys()].find((name) => !["endpoint", "region", "style"].includes(name));
-  if (unknown !== undefined) refuseUrl("has a parameter other than endpoint, region and style");
+  if (unknown !== undefined) rejectUrl("has a parameter other than endpoint, region and style");
   const bucket = url.host;
-  if (!/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/.test(bucket)) refuseUrl("names no valid bucket");
+  if (!/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/.test(bucket)) rejectUrl("has no valid bucket name");
   const prefix = url.pathname.replace(/^\/|\/$/g, "");
   if (prefix && !prefix.split("/").every((part) => /^(?!\.\.?$)[\w.-]+$/.test(part))) {
-    refuseUrl("has a prefix with other characters than letters, digits, dots, dashes and underscores");
+    rejectUrl("has a prefix with characters other than letters, digits, dots, dashes and underscores");
   }
   const region = url.searchParams.get("region") ?? credentials?.region ?? "us-east-1";
-  const given = url.searchParams.get("endpoint");
-  const endpoint = given ?? `https://s3.${region}.amazonaws.com`;
+  const customEndpoint = url.searchParams.get("endpoint");
+  const endpoint = customEndpoint ?? `https://s3.${region}.amazonaws.com`;
   if (!URL.canParse(endpoint) || !/^https?:$/.test(new URL(endpoint).protocol))
-    refuseUrl("has an endpoint without https://");
-  // A bucket with dots in its name has no certificate under its own host name.
-  const style = url.searchParams.get("style") ?? (given || bucket.includes(".") ? "path" : "host");
-  if (style !== "path" && style !== "host") refuseUrl("has a style other than path and host");
+    rejectUrl("has an endpoint that does not start with https:// or http://");
+  // The certificate does not cover a host name with a bucket that contains dots.
+  const style = url.searchParams.get("style") ?? (customEndpoint || bucket.includes(".") ? "path" : "host");
+  if (style !== "path" && style !== "host") rejectUrl("has a style other than path and host");
   if (!credentials?.accessKeyId || !credentials.secretAccessKey) {
     throw new InvalidInput("The artifact store needs an access key id and a secret access key", {
       field: "store",
-      remedy: "Give both beside the URL, not in it",
+      remedy: "Pass both separately, not in the URL",
     });
   }
   return s3Store({ bucket, prefix: prefix && `${prefix}/`, endpoint: new URL(endpoint), region, style }, credentials);
 }
 
-function refuseUrl(problem: string): never {
+function rejectUrl(problem: string): never {
   throw new InvalidInput(`The URL of the artifact store ${problem}`, {
     field: "store",
-    remedy: "Write it as s3://bucket/prefix?endpoint=https://…&region=…&style=path",
+    remedy: "Use s3://bucket/prefix?endpoint=https://…&region=…&style=path",
   });
 }
 
@@ -178,7 +179,7 @@ function isUnknownHeader({ status, code }: Answer): boolean {
 }
 
 function tooLarge(name: string): StillwakeError {
-  return new StillwakeError("ARTIFACT_TOO_LARGE", `${name} is larger than the 5 GB a bucket takes in one piece`, {
+  return new StillwakeError("ARTIFACT_TOO_LARGE", `${name} is larger than 5 GB, the limit of one upload to a bucket`, {
     remedy: "Compress it, or split it into several artifacts",
   });
 }

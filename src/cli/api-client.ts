@@ -1,129 +1,121 @@
-// The way to the API. With a server's address it is HTTP; with a database the server is made in this process and asked without a network. Commands
-// cannot tell them apart: the same paths, the same JSON, the same refusals.
+// The API client of the commands. With a server URL it uses HTTP; with a database URL it creates the server in this
+// process and calls it without a network. Both have the same paths, the same JSON and the same errors.
 import { setTimeout as delay } from "node:timers/promises";
 import type { Config } from "../config.ts";
 import { InvalidInput, StillwakeError } from "../errors.ts";
+import { readEvents, type SseEvent } from "../text/sse.ts";
 import { backoffMs } from "../time.ts";
-import { checkSecretSetting, pokeAt } from "./checks.ts";
 import { readDevAddress } from "./dev/address.ts";
 import type { Flags } from "./flags.ts";
 import type { Screen } from "./output/screen.ts";
-import { readEvents, type Told } from "./sse.ts";
 
-export interface Ask {
+export interface ApiRequest {
   query?: Record<string, string | number | boolean | undefined>;
   body?: unknown;
 }
 
-export interface Door {
-  // biome-ignore lint/suspicious/noExplicitAny: what the API answers is described by its schema, not here.
-  call(method: "GET" | "POST" | "PUT" | "DELETE", path: string, ask?: Ask): Promise<any>;
-  /** Comes back by itself when the connection is cut, without missing a line, until the job has ended. */
-  stream(path: string, options?: { after?: string; signal?: AbortSignal }): AsyncIterable<Told>;
-  close(): Promise<void>;
-}
-
 type Fetch = (request: Request) => Promise<Response>;
 
-/** How long a server that was there may be away. */
-const PATIENCE_MS = 60_000;
-/** A connection that lasted so long was a good one. */
-const STEADY_MS = 5000;
+/** How long a stream tries to reconnect. */
+const RECONNECT_MS = 60_000;
+/** A connection that lasted this long resets the backoff. */
+const STABLE_MS = 5000;
 const DEV_SERVER = "http://127.0.0.1:4700";
+const JSON_BODY = { "content-type": "application/json" };
 
-/** A word of the caller's as a part of a path; two of them would be read as steps in it. */
-export function inPath(word: string): string {
-  if (word !== "." && word !== ".." && word !== "") return encodeURIComponent(word);
-  throw new InvalidInput(`${JSON.stringify(word)} is neither an id nor a name`, { remedy: "Write the id or the name" });
-}
-
-export async function openDoor(flags: Flags, config: Config, screen: Screen): Promise<Door> {
+/** Opens the client that the flags and the environment select: a server, a database, or a running `stillwake dev`. */
+export async function openApiClient(flags: Flags, config: Config, screen: Screen): Promise<ApiClient> {
   const server = flags.server ?? (flags.url ? undefined : config.server);
+  const database = flags.url ?? config.databaseUrl;
   if (server) {
-    if (flags.url ?? config.databaseUrl) screen.mention("Both a server and a database are named; the server is asked.");
-    return serverDoor(server, flags.token ?? config.token, screen);
+    if (database) screen.printVerbose("Both a server and a database are configured; using the server.");
+    return openServer(server, flags.token ?? config.token, screen);
   }
-  const url = flags.url ?? config.databaseUrl;
-  if (url) return databaseDoor(url, flags, config, screen);
+  if (database) return openDatabase(database, flags, config, screen);
   for (const dev of new Set([readDevAddress(config.dir), DEV_SERVER])) {
-    if (dev === undefined || !(await answers(`${dev}/health`))) continue;
-    screen.say(`Asking stillwake dev at ${dev}.`);
-    // It asks for no token, and who has the port may be anybody.
-    return serverDoor(dev, undefined, screen);
+    if (dev === undefined || !(await isHealthy(`${dev}/health`))) continue;
+    screen.printStderr(`Using stillwake dev at ${dev}.`);
+    // It needs no token, and another program may have taken the port: the token is not sent.
+    return openServer(dev, undefined, screen);
   }
-  throw new InvalidInput("Neither a server nor a database is named", {
+  throw new InvalidInput("Neither a server nor a database is configured", {
     field: "server",
     remedy:
       "Pass --server https://… (with STILLWAKE_TOKEN) or --url postgres://…, set STILLWAKE_SERVER or DATABASE_URL, or start `stillwake dev`",
   });
 }
 
-function serverDoor(server: string, token: string | undefined, screen: Screen): Door {
-  const base = addressOf(server);
-  screen.mention(`Asking the server at ${base}${token ? " with a token" : ""}.`);
+function openServer(server: string, token: string | undefined, screen: Screen): ApiClient {
+  const base = parseServerUrl(server);
+  screen.printVerbose(`Using the server at ${base}${token ? " with a token" : ""}.`);
   if (token && base.startsWith("http:") && !/^http:\/\/(localhost|127\.[\d.]+|\[::1\])(:|\/|$)/.test(base)) {
-    screen.say("The token travels unencrypted: the server's address begins with http:");
+    screen.printStderr("The token is sent unencrypted: the server URL starts with http:");
   }
   const send: Fetch = async (request) => {
     try {
       return await fetch(request);
     } catch (error) {
       if (request.signal.aborted) throw error;
-      throw new StillwakeError("SERVER_UNAVAILABLE", troubleWith(base, error), {
+      throw new StillwakeError("SERVER_UNAVAILABLE", formatNetworkError(base, error), {
         cause: error,
         retryable: true,
-        remedy: "Check that it is running and that --server or STILLWAKE_SERVER names it",
+        remedy: "Check that it is running and that --server or STILLWAKE_SERVER is its URL",
       });
     }
   };
-  return new ApiDoor(base, send, token ? { authorization: `Bearer ${token}` } : {}, screen, async () => {});
+  return new ApiClient({ base, send, headers: token ? { authorization: `Bearer ${token}` } : {}, screen });
 }
 
-async function databaseDoor(url: string, flags: Flags, config: Config, screen: Screen): Promise<Door> {
-  const [{ createServer }, { checkUrl }] = await Promise.all([
+async function openDatabase(url: string, flags: Flags, config: Config, screen: Screen): Promise<ApiClient> {
+  const [{ createServer }, { checkUrl }, { checkSecretSetting, pokeOptions }] = await Promise.all([
     import("../server/index.ts"),
     import("../db/database.ts"),
+    import("./connection.ts"),
   ]);
   checkUrl(url);
-  screen.mention("Asking the database itself.");
-  // The server tells strangers little of what went wrong inside. Here nobody is a stranger.
-  let inside: unknown;
+  screen.printVerbose("Using the database directly.");
+  // The server hides the details of internal errors from its callers. Here the caller is the owner of the database.
+  let internalError: unknown;
   const server = createServer({
     url,
     schema: flags.schema ?? config.schema,
     ...(config.directUrl && { directUrl: config.directUrl }),
     ...(config.secret && { secret: checkSecretSetting(config.secret) }),
     auth: "none",
-    ...(config.pokeUrl && { poke: pokeAt(config.pokeUrl, config.token) }),
+    ...(config.pokeUrl && { poke: pokeOptions(config.pokeUrl, config.token) }),
     connections: 3,
-    // Somebody sits there and waits.
+    // A person waits for the result.
     patience: "3s",
     onError: (error) => {
-      inside = error;
+      internalError = error;
     },
   });
   const send: Fetch = async (request) => {
-    inside = undefined;
+    internalError = undefined;
     const response = await server.fetch(request);
-    if (response.status >= 500 && inside !== undefined) throw inside;
+    if (response.status >= 500 && internalError !== undefined) throw internalError;
     return response;
   };
-  return new ApiDoor("http://127.0.0.1", send, {}, screen, () => server.close());
+  return new ApiClient({ send, screen, close: () => server.close() });
 }
 
-/** To a server in this process that somebody else has made, and closes. */
-export function doorTo(fetch: Fetch, screen: Screen): Door {
-  return new ApiDoor("http://127.0.0.1", fetch, {}, screen, async () => {});
+export interface ApiClientOptions {
+  /** Default: a placeholder, for a server in this process. */
+  base?: string;
+  send: Fetch;
+  headers?: Record<string, string>;
+  screen: Screen;
+  close?: () => Promise<void>;
 }
 
-class ApiDoor implements Door {
+export class ApiClient {
   readonly #base: string;
   readonly #send: Fetch;
   readonly #headers: Record<string, string>;
   readonly #screen: Screen;
   readonly #close: () => Promise<void>;
 
-  constructor(base: string, send: Fetch, headers: Record<string, string>, screen: Screen, close: () => Promise<void>) {
+  constructor({ base = "http://127.0.0.1", send, headers = {}, screen, close = async () => {} }: ApiClientOptions) {
     this.#base = base;
     this.#send = send;
     this.#headers = headers;
@@ -131,7 +123,12 @@ class ApiDoor implements Door {
     this.#close = close;
   }
 
-  async call(method: string, path: string, { query = {}, body }: Ask = {}) {
+  async call(
+    method: "GET" | "POST" | "PUT" | "DELETE",
+    path: string,
+    { query = {}, body }: ApiRequest = {},
+    // biome-ignore lint/suspicious/noExplicitAny: the schema of the API describes the JSON.
+  ): Promise<any> {
     const url = new URL(this.#base + path);
     for (const [name, value] of Object.entries(query))
       if (value !== undefined) url.searchParams.set(name, String(value));
@@ -143,48 +140,50 @@ class ApiDoor implements Door {
         ...(body !== undefined && { body: JSON.stringify(body) }),
       }),
     );
-    if (!response.ok) throw await refusalOf(response);
+    if (!response.ok) throw await toError(response);
     if (response.status === 204) return undefined;
-    if (!/^application\/json\b/.test(response.headers.get("content-type") ?? "")) throw await refusalOf(response);
+    if (!/^application\/json\b/.test(response.headers.get("content-type") ?? "")) throw await toError(response);
     return response.json();
   }
 
-  async *stream(path: string, { after, signal }: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<Told> {
-    let last: string | undefined;
+  /** Follows a stream to its `end` event. Reconnects when the connection is lost, without missing an event. */
+  async *stream(
+    path: string,
+    { after, signal }: { after?: string; signal?: AbortSignal } = {},
+  ): AsyncGenerator<SseEvent> {
+    let lastId: string | undefined;
     let lostAt: number | undefined;
-    let reached = false;
-    for (let tries = 0; ; tries++) {
-      const began = performance.now();
+    let wasConnected = false;
+    for (let failures = 0; ; failures++) {
+      const startedAt = performance.now();
       try {
         const url = new URL(this.#base + path);
         if (after !== undefined) url.searchParams.set("after", after);
-        const headers = { ...this.#headers, accept: "text/event-stream", ...(last && { "last-event-id": last }) };
+        const headers = { ...this.#headers, accept: "text/event-stream", ...(lastId && { "last-event-id": lastId }) };
         const response = await this.#send(new Request(url, { headers, redirect: "manual", ...(signal && { signal }) }));
         if (response.status === 204) return;
-        if (!response.ok) throw await refusalOf(response);
-        for await (const told of readEvents(response.body!)) {
-          if (lostAt !== undefined) this.#screen.say("Connected again.");
+        if (!response.ok) throw await toError(response);
+        for await (const event of readEvents(response.body!)) {
+          if (lostAt !== undefined) this.#screen.printStderr("Reconnected.");
           lostAt = undefined;
-          reached = true;
-          last = told.id ?? last;
-          yield told;
-          if (told.event === "end") return;
+          wasConnected = true;
+          lastId = event.id ?? lastId;
+          yield event;
+          if (event.event === "end") return;
         }
       } catch (error) {
         if (signal?.aborted) return;
-        // What is refused now is refused the next time.
         if (error instanceof StillwakeError && !error.retryable) throw error;
         if (lostAt === undefined) {
-          // One that was never reached is said at once.
-          if (!reached && error instanceof StillwakeError) throw error;
-          this.#screen.say("The connection was lost; trying again.");
+          // A server that was never reached is reported at once.
+          if (!wasConnected && error instanceof StillwakeError) throw error;
+          this.#screen.printStderr("Connection lost, reconnecting.");
         }
         lostAt ??= performance.now();
-        if (performance.now() - lostAt > PATIENCE_MS) throw error;
+        if (performance.now() - lostAt > RECONNECT_MS) throw error;
       }
-      // One that is cut again and again is not knocked at again and again.
-      if (performance.now() - began > STEADY_MS) tries = 0;
-      await delay(backoffMs(tries, 200, 5000), undefined, signal && { signal }).catch(() => {});
+      if (performance.now() - startedAt > STABLE_MS) failures = 0;
+      await delay(backoffMs(failures, 200, 5000), undefined, signal && { signal }).catch(() => {});
       if (signal?.aborted) return;
     }
   }
@@ -194,10 +193,8 @@ class ApiDoor implements Door {
   }
 }
 
-const JSON_BODY = { "content-type": "application/json" };
-
-/** What the server says, as an error of the library. Its class is not that of wrong arguments: the call itself was well formed. */
-async function refusalOf(response: Response): Promise<StillwakeError> {
+/** Not an InvalidInput, whatever the status: the arguments of the command were well formed. */
+async function toError(response: Response): Promise<StillwakeError> {
   const text = await response.text().catch(() => "");
   let problem: { code?: string; detail?: string; field?: string; remedy?: string } = {};
   try {
@@ -207,49 +204,45 @@ async function refusalOf(response: Response): Promise<StillwakeError> {
   if (typeof code !== "string" || typeof detail !== "string") {
     return new StillwakeError(
       "SERVER_ERROR",
-      `The server answered ${response.status} ${response.statusText}`.trimEnd(),
-      {
-        retryable: response.status >= 500,
-        remedy: "Check that the address is that of a Stillwake server",
-      },
+      `The server responded with ${response.status} ${response.statusText}`.trimEnd(),
+      { retryable: response.status >= 500, remedy: "Check that the URL is that of a Stillwake server" },
     );
   }
   if (response.status === 401) {
     return new StillwakeError(code, detail.replace(/\. .*$/s, ""), {
-      remedy: "Set STILLWAKE_TOKEN (an admin makes one: stillwake tokens create)",
+      remedy: "Set STILLWAKE_TOKEN (an admin creates one: stillwake tokens create)",
     });
   }
-  const without = remedy && detail.endsWith(`. ${remedy}`) ? detail.slice(0, -remedy.length - 2) : detail;
-  return new StillwakeError(code, without, {
+  const message = remedy && detail.endsWith(`. ${remedy}`) ? detail.slice(0, -remedy.length - 2) : detail;
+  return new StillwakeError(code, message, {
     retryable: response.status === 429 || response.status >= 500,
     ...(remedy && { remedy }),
     ...(field && { field }),
   });
 }
 
-function addressOf(server: string): string {
+function parseServerUrl(server: string): string {
   const url = URL.canParse(server) ? new URL(server) : undefined;
   if (url && /^https?:$/.test(url.protocol) && !url.username && !url.password) {
     return `${url.origin}${url.pathname.replace(/\/+$/, "")}`;
   }
-  throw new InvalidInput("The server's address is not one", {
+  throw new InvalidInput("Invalid server URL", {
     field: "server",
-    remedy: "Write it as https://host or http://127.0.0.1:4700; the token belongs into STILLWAKE_TOKEN",
+    remedy: "Write it as https://host or http://127.0.0.1:4700, and put the token into STILLWAKE_TOKEN",
   });
 }
 
-/** Codes of Node and of its fetch, as people say it. */
-function troubleWith(base: string, error: unknown): string {
+function formatNetworkError(base: string, error: unknown): string {
   const { cause, message } = error as { cause?: { code?: string; message?: string }; message?: string };
   const code = cause?.code ?? "";
-  if (code === "ECONNREFUSED") return `The connection was refused by ${base}`;
-  if (/^(ECONNRESET|EPIPE|UND_ERR_SOCKET|UND_ERR_CLOSED)$/.test(code)) return `The connection was closed by ${base}`;
-  if (/^(ENOTFOUND|EAI_AGAIN)$/.test(code)) return `The name of ${base} is not known here`;
-  if (/TIMEOUT$|^ETIMEDOUT$/.test(code)) return `There was no answer from ${base}`;
-  return `The server at ${base} cannot be reached: ${cause?.message || message || String(error)}`;
+  if (code === "ECONNREFUSED") return `${base} refused the connection`;
+  if (/^(ECONNRESET|EPIPE|UND_ERR_SOCKET|UND_ERR_CLOSED)$/.test(code)) return `${base} closed the connection`;
+  if (/^(ENOTFOUND|EAI_AGAIN)$/.test(code)) return `The host name of ${base} cannot be resolved`;
+  if (/TIMEOUT$|^ETIMEDOUT$/.test(code)) return `${base} did not respond in time`;
+  return `${base} cannot be reached: ${cause?.message || message || String(error)}`;
 }
 
-async function answers(url: string): Promise<boolean> {
+async function isHealthy(url: string): Promise<boolean> {
   try {
     const response = await fetch(url, { signal: AbortSignal.timeout(1000) });
     const { status, version } = (await response.json()) as { status?: string; version?: string };

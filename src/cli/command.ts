@@ -1,53 +1,58 @@
-// What a command is: a row of a table. Its code is loaded when it is called, so that `stillwake --version` and completions stay quick.
+// The type of a command, and the flags that commands share. Each file in commands/ declares its commands beside their
+// code; commands.ts collects them.
 import type { Config } from "../config.ts";
-import type { Door } from "./api-client.ts";
-import type { Flags, Taken } from "./flags.ts";
+import type { ApiClient } from "./api-client.ts";
+import type { FlagHelp, Flags } from "./flags.ts";
 import type { Screen } from "./output/screen.ts";
 
-/** One call of a command. */
-export interface Call {
+/** What a command runs with. */
+export interface CommandContext {
   flags: Flags;
-  /** What stands after the command. */
-  words: string[];
+  /** Positional arguments after the command name. */
+  args: string[];
   config: Config;
   screen: Screen;
-  /** The whole table, for what is made of it. */
+  /** All commands, for completion. */
   commands: readonly Command[];
-  /** The way to the API, opened when it is asked for and closed after the command. */
-  door(): Promise<Door>;
+  /** Opens the API client on the first call; main.ts closes it after the command. */
+  api(): Promise<ApiClient>;
 }
-
-/** Answers the exit code. */
-export type Runner = (call: Call) => Promise<number>;
 
 export interface Command {
   name: string;
-  /** Under which heading of the help it stands. */
-  group: "Run" | "Jobs" | "Look" | "Steer" | "Access" | "Start";
+  /** The heading of the help that lists it. */
+  group: "Get started" | "Run" | "Jobs" | "Inspect" | "Control" | "Access";
   summary: string;
-  /** What follows its name, one line for each way to call it. */
+  /** What follows the name, one entry per form of the call. */
   usage: readonly string[];
-  /** How many words it takes. */
-  words: readonly [least: number, most: number];
-  /** Words that may come first, such as "pause" of schedules. */
-  acts?: readonly string[];
-  flags: Taken;
-  /** The arguments after `stillwake`, and what they do. */
-  examples: readonly (readonly [args: string, does: string])[];
-  load(): Promise<Runner>;
+  /** The number of positional arguments. */
+  args: readonly [min: number, max: number];
+  /** Allowed values of the first argument, such as "pause" of schedules. */
+  subcommands?: readonly string[];
+  flags: FlagHelp;
+  /** Arguments after `stillwake`, with an explanation. */
+  examples: readonly (readonly [args: string, explanation: string])[];
+  /** Returns the exit code. Imports heavy modules (database, server, worker, orchestrator) when called, not before. */
+  run(context: CommandContext): Promise<number>;
 }
 
-/** Of every command that speaks to the database itself. */
+/** Flags of every command that connects to the database. */
 export const databaseFlags = {
   url: "<url> the database (default: STILLWAKE_DATABASE_URL or DATABASE_URL)",
   schema: '<name> the schema (default: STILLWAKE_SCHEMA or "stillwake")',
-} as const satisfies Taken;
+} as const satisfies FlagHelp;
 
-/** Of every command that speaks to the API, at a server or in this process. */
-export const doorFlags = {
-  server: "<url> a Stillwake server (default: STILLWAKE_SERVER); without one the database is asked itself",
-  token: "<token> for the server; better STILLWAKE_TOKEN: others on this machine can read arguments",
+/** Flags of every command that calls the API, on a server or in this process. */
+export const apiFlags = {
+  server: "<url> a Stillwake server (default: STILLWAKE_SERVER); without one, the database is used directly",
+  token: "<token> for the server; prefer STILLWAKE_TOKEN: other users of this machine can read arguments",
   ...databaseFlags,
-  json: "what the API answers, for programs",
-  verbose: "say whom it asks, on the standard error output",
-} as const satisfies Taken;
+  json: "print the JSON of the API",
+  verbose: "print which server or database is used, on stderr",
+} as const satisfies FlagHelp;
+
+export const configHelp = "<file> instead of ./stillwake.config.{ts,mts,js,mjs}";
+export const pipelinesHelp = "<path> a module, or a directory of modules, that export implement(…); repeatable";
+export const storeHelp =
+  "<url> artifacts: file:<dir> or s3://<bucket>/<prefix>?endpoint=<url> (default: STILLWAKE_STORE)";
+export const directUrlHelp = "<url> bypasses the pooler (default: STILLWAKE_DIRECT_URL, or the database URL)";

@@ -1,12 +1,64 @@
-// The table of all commands: the help, the completions and docs/reference/cli.md are made of it, and nothing else is accepted.
+// The table of all commands. The help, the completions and docs/reference/cli.md are generated from it.
 import type { Command } from "./command.ts";
-import { costCommands } from "./cost-commands.ts";
-import { flowCommands } from "./flow-commands.ts";
-import { jobCommands } from "./job-commands.ts";
-import { processCommands } from "./process-commands.ts";
+import { auditCommand, readTokenCommand, tokensCommand } from "./commands/access.ts";
+import { cancelCommand, pauseCommand, resumeCommand, retryCommand, signalCommand } from "./commands/control.ts";
+import { budgetCommand, costCommand } from "./commands/cost.ts";
+import { deployCommand } from "./commands/deploy.ts";
+import { devCommand } from "./commands/dev.ts";
+import { doctorCommand } from "./commands/doctor.ts";
+import { enqueueCommand } from "./commands/enqueue.ts";
+import { initCommand } from "./commands/init.ts";
+import { jobCommand, jobsCommand } from "./commands/jobs.ts";
+import { breakersCommand, limitsCommand } from "./commands/limits.ts";
+import { migrateCommand } from "./commands/migrate.ts";
+import { fleetCommand, orchestratorCommand } from "./commands/orchestrator.ts";
+import { machinesCommand, poolsCommand } from "./commands/pools.ts";
+import { registerCommand } from "./commands/register.ts";
+import { schedulesCommand } from "./commands/schedules.ts";
+import { serverCommand } from "./commands/server.ts";
+import { pipelinesCommand, statsCommand } from "./commands/stats.ts";
+import { watchdogCommand } from "./commands/watchdog.ts";
+import { webhooksCommand } from "./commands/webhooks.ts";
+import { workerCommand } from "./commands/worker.ts";
+import { completionCommand } from "./completion.ts";
 
-export const commands: readonly Command[] = [...processCommands, ...jobCommands, ...costCommands, ...flowCommands];
+/** In the order of the help. */
+export const commands: readonly Command[] = [
+  initCommand,
+  devCommand,
+  deployCommand,
+  completionCommand,
+  workerCommand,
+  serverCommand,
+  orchestratorCommand,
+  fleetCommand,
+  migrateCommand,
+  registerCommand,
+  doctorCommand,
+  watchdogCommand,
+  enqueueCommand,
+  jobsCommand,
+  jobCommand,
+  cancelCommand,
+  retryCommand,
+  pauseCommand,
+  resumeCommand,
+  signalCommand,
+  statsCommand,
+  pipelinesCommand,
+  poolsCommand,
+  machinesCommand,
+  costCommand,
+  limitsCommand,
+  breakersCommand,
+  schedulesCommand,
+  webhooksCommand,
+  budgetCommand,
+  tokensCommand,
+  readTokenCommand,
+  auditCommand,
+];
 
-export function commandOf(name: string): Command | undefined {
+export function findCommand(name: string): Command | undefined {
   return commands.find((command) => command.name === name);
 }

@@ -1,25 +1,26 @@
-// stillwake.config.ts (or .mts, .js, .mjs) in the working directory: what a worker is to be like, without its secrets.
+// Loads stillwake.config.{ts,mts,js,mjs} from the working directory, and price tables.
 import fs from "node:fs";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 import { InvalidInput } from "../errors.ts";
+import { checkPrices, type PriceTable } from "../orchestrator/prices.ts";
 
-const names = ["stillwake.config.ts", "stillwake.config.mts", "stillwake.config.js", "stillwake.config.mjs"];
+const NAMES = ["stillwake.config.ts", "stillwake.config.mts", "stillwake.config.js", "stillwake.config.mjs"];
 
-/** An empty object when there is none and none was asked for. */
-export async function loadConfigFile(given: string | undefined): Promise<Record<string, unknown>> {
-  const file = given ?? names.find((name) => fs.existsSync(name));
-  if (file === undefined) return {};
-  const full = path.resolve(file);
+/** `file` is the value of --config. Without it, and without a file of a default name, returns an empty object. */
+export async function loadConfigFile(file: string | undefined): Promise<Record<string, unknown>> {
+  const found = file ?? NAMES.find((name) => fs.existsSync(name));
+  if (found === undefined) return {};
+  const full = path.resolve(found);
   if (!fs.existsSync(full)) {
-    throw new InvalidInput(`There is no ${full}`, { field: "config", remedy: "Check --config" });
+    throw new InvalidInput(`${full} does not exist`, { field: "config", remedy: "Check --config" });
   }
   let loaded: { default?: unknown };
   try {
     loaded = await import(pathToFileURL(full).href);
   } catch (error) {
-    if ((error as { code?: string }).code !== "ERR_UNKNOWN_FILE_EXTENSION") throw broken(full, error);
-    throw new InvalidInput(`This Node (${process.version}) cannot read TypeScript: ${full}`, {
+    if ((error as { code?: string }).code !== "ERR_UNKNOWN_FILE_EXTENSION") throw toLoadError(full, error);
+    throw new InvalidInput(`This Node (${process.version}) cannot run TypeScript: ${full}`, {
       cause: error,
       field: "config",
       remedy: 'Use Node 22.18 or later, start with NODE_OPTIONS="--import tsx", or write stillwake.config.mjs',
@@ -31,29 +32,54 @@ export async function loadConfigFile(given: string | undefined): Promise<Record<
       remedy: "export default defineConfig({ … })",
     });
   }
-  return fromHere(loaded.default as Record<string, unknown>, path.dirname(full));
+  return resolvePaths(loaded.default as Record<string, unknown>, path.dirname(full));
 }
 
-/** The stack of what the file throws names it; that of what cannot be read does not. */
-function broken(file: string, error: unknown): unknown {
+/** The stack of an error that the file throws names the file; a syntax error does not. */
+function toLoadError(file: string, error: unknown): unknown {
   if (!(error instanceof SyntaxError)) return error;
-  return new InvalidInput(`${file} cannot be read: ${error.message}`, {
+  return new InvalidInput(`${file} cannot be parsed: ${error.message}`, {
     cause: error,
     field: "config",
-    remedy: `node --check ${file} says where`,
+    remedy: `node --check ${file} shows where`,
   });
 }
 
 /** Paths in the file are relative to the file. */
-function fromHere(config: Record<string, unknown>, dir: string): Record<string, unknown> {
+function resolvePaths(config: Record<string, unknown>, dir: string): Record<string, unknown> {
   const { pipelines, scratch, store } = config;
-  const here = (one: unknown) => (typeof one === "string" ? path.resolve(dir, one) : one);
+  const resolve = (value: unknown) => (typeof value === "string" ? path.resolve(dir, value) : value);
   return {
     ...config,
-    ...(pipelines !== undefined && { pipelines: Array.isArray(pipelines) ? pipelines.map(here) : here(pipelines) }),
-    ...(scratch !== undefined && { scratch: here(scratch) }),
+    ...(pipelines !== undefined && {
+      pipelines: Array.isArray(pipelines) ? pipelines.map(resolve) : resolve(pipelines),
+    }),
+    ...(scratch !== undefined && { scratch: resolve(scratch) }),
     ...(/^file:(?!\/)/.test(String(store)) && {
       store: pathToFileURL(path.resolve(dir, decodeURIComponent(String(store).slice(5)))).href,
     }),
   };
+}
+
+/** The price tables of a JSON file (--prices or STILLWAKE_PRICES), or else those of the configuration. */
+export function readPrices(file: string | undefined, configured: unknown): PriceTable | undefined {
+  if (file === undefined) return configured === undefined ? undefined : checkPrices(configured);
+  let text: string;
+  try {
+    text = fs.readFileSync(file, "utf8");
+  } catch (error) {
+    throw new InvalidInput(`The prices cannot be read from ${file}: ${(error as { code?: string }).code}`, {
+      field: "prices",
+      remedy: "Check --prices and STILLWAKE_PRICES",
+    });
+  }
+  try {
+    return checkPrices(JSON.parse(text));
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+    throw new InvalidInput(`${file} is not JSON: ${error.message}`, {
+      field: "prices",
+      remedy: "See docs/run/cost.md",
+    });
+  }
 }

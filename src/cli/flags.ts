@@ -1,36 +1,36 @@
-// Every flag there is, and how the arguments of one command are read. Which command takes which, and what for, stands in the tables of commands.
+// All flags of the program, and the parser of a command's arguments. The commands declare which flags they take.
 import { parseArgs } from "node:util";
 import { InvalidInput } from "../errors.ts";
-import { nearest } from "../text/suggest.ts";
+import { findClosest } from "../text/suggest.ts";
 
 const text = { type: "string" } as const;
-const many = { type: "string", multiple: true } as const;
-const yes = { type: "boolean" } as const;
+const list = { type: "string", multiple: true } as const;
+const flag = { type: "boolean" } as const;
 
-/** A flag is of one kind wherever it is taken. */
+/** A flag has the same type in every command. */
 const options = {
-  // where
+  // connection
   server: text,
   token: text,
   url: text,
   "direct-url": text,
   schema: text,
   config: text,
-  // how it is said
-  json: yes,
-  verbose: yes,
+  // output
+  json: flag,
+  verbose: flag,
   help: { type: "boolean", short: "h" },
   version: { type: "boolean", short: "v" },
-  // the worker, the server, dev
-  pipelines: many,
+  // worker, server, dev
+  pipelines: list,
   slots: text,
   lease: text,
   grace: text,
   "cancel-grace": text,
   "drain-timeout": text,
   "idle-exit": text,
-  drain: many,
-  once: yes,
+  drain: list,
+  once: flag,
   store: text,
   scratch: text,
   "metrics-port": text,
@@ -38,16 +38,16 @@ const options = {
   "log-level": text,
   port: text,
   host: text,
-  origin: many,
-  "no-auth": yes,
+  origin: list,
+  "no-auth": flag,
   enqueue: text,
   input: text,
-  demo: yes,
+  demo: flag,
   // machines
-  "no-orchestrator": yes,
-  same: yes,
+  "no-orchestrator": flag,
+  same: flag,
   by: text,
-  // the files of a deployment
+  // deploy
   out: text,
   region: text,
   size: text,
@@ -57,7 +57,7 @@ const options = {
   project: text,
   namespace: text,
   image: text,
-  // what it costs
+  // cost
   month: text,
   jobs: text,
   minutes: text,
@@ -66,12 +66,12 @@ const options = {
   price: text,
   reuse: text,
   disk: text,
-  free: yes,
+  free: flag,
   prices: text,
   period: text,
-  // the database
-  print: yes,
-  realtime: yes,
+  // migrate
+  print: flag,
+  realtime: flag,
   "realtime-claim": text,
   // jobs
   pipeline: text,
@@ -84,7 +84,7 @@ const options = {
   text: text,
   limit: text,
   cursor: text,
-  all: yes,
+  all: flag,
   "idempotency-key": text,
   "on-conflict": text,
   delay: text,
@@ -92,24 +92,24 @@ const options = {
   priority: text,
   attempts: text,
   webhook: text,
-  wait: yes,
+  wait: flag,
   follow: { type: "boolean", short: "f" },
-  steps: yes,
-  logs: yes,
-  artifacts: yes,
-  "from-start": yes,
+  steps: flag,
+  logs: flag,
+  artifacts: flag,
+  "from-start": flag,
   reason: text,
-  // the rest
+  // others
   for: text,
   count: text,
   span: text,
-  ended: yes,
+  ended: flag,
   endpoint: text,
   job: text,
   target: text,
   name: text,
   role: text,
-  force: yes,
+  force: flag,
 } as const;
 
 export type FlagName = keyof typeof options;
@@ -125,58 +125,58 @@ type ValueOf<Option> = Option extends { multiple: true }
 
 export type Flags = { [Name in FlagName as Camel<Name>]?: ValueOf<(typeof options)[Name]> };
 
-/** What a command takes, and the words of its help: "<n> about it" for one with a value. */
-export type Taken = { readonly [Name in FlagName]?: string };
+/** The flags of a command with their help: "<n> description" for one with a value, "description" for one without. */
+export type FlagHelp = { readonly [Name in FlagName]?: string };
 
-/** A flag that has a value elsewhere may be taken without one: its help then names none. */
-export function takesValue(name: FlagName, about: string): boolean {
-  return options[name].type === "string" && about.startsWith("<");
+/** A string flag takes no value in a command whose help names none, such as --attempts of `job`. */
+export function takesValue(name: FlagName, help: string): boolean {
+  return options[name].type === "string" && help.startsWith("<");
 }
 
-export function shortOf(name: FlagName): string | undefined {
+export function shortFlag(name: FlagName): string | undefined {
   return (options[name] as { short?: string }).short;
 }
 
-/** The first word that is no flag and no value of one. */
-export function findCommand(args: readonly string[]): string | undefined {
-  const { tokens } = parseArgs({ args: [...args], options, strict: false, allowPositionals: true, tokens: true });
+/** The first positional argument. */
+export function findCommandName(argv: readonly string[]): string | undefined {
+  const { tokens } = parseArgs({ args: [...argv], options, strict: false, allowPositionals: true, tokens: true });
   return tokens.find((token) => token.kind === "positional")?.value;
 }
 
-/** What was given to a command that takes these flags. */
-export function readFlags(args: readonly string[], command: string, taken: Taken): { flags: Flags; words: string[] } {
-  const see = `See stillwake ${command ? `${command} ` : ""}--help`;
+/** Parses the arguments of a command that takes these flags. */
+export function readFlags(argv: readonly string[], command: string, taken: FlagHelp): { flags: Flags; args: string[] } {
+  const seeHelp = `See stillwake ${command ? `${command} ` : ""}--help`;
   const names = Object.keys(taken) as FlagName[];
   const known: FlagName[] = [...names, "help", "version"];
-  const kind = (name: FlagName) =>
-    name in taken && options[name].type === "string" && !takesValue(name, taken[name]!) ? yes : options[name];
-  const given = Object.fromEntries(known.map((name) => [name, kind(name)]));
+  const typeOf = (name: FlagName) =>
+    name in taken && options[name].type === "string" && !takesValue(name, taken[name]!) ? flag : options[name];
+  const accepted = Object.fromEntries(known.map((name) => [name, typeOf(name)]));
   const { tokens } = parseArgs({
-    args: [...args],
-    options: given,
+    args: [...argv],
+    options: accepted,
     strict: false,
     allowPositionals: true,
     tokens: true,
   });
   for (const token of tokens) {
     if (token.kind !== "option" || known.includes(token.name as FlagName)) continue;
-    const near = token.name.length > 1 ? nearest(token.name, known) : undefined;
-    const list = names.map((name) => `--${name}`).join(", ") || "none";
-    const takes = command ? `${command} takes ${list}` : "Give the command first";
+    const closest = token.name.length > 1 ? findClosest(token.name, known) : undefined;
+    const allowed = names.map((name) => `--${name}`).join(", ") || "none";
+    const takes = command ? `${command} takes ${allowed}` : "Put the command first";
     throw new InvalidInput(`Unknown option '${token.rawName}'${command && ` for ${command}`}`, {
       field: token.name,
-      remedy: `${near ? `Did you mean --${near}?` : `${takes}.`} ${see}`,
+      remedy: `${closest ? `Did you mean --${closest}?` : `${takes}.`} ${seeHelp}`,
     });
   }
   try {
-    const { values, positionals } = parseArgs({ args: [...args], options: given, allowPositionals: true });
-    const named = Object.entries(values).map(([name, value]) => [camel(name), value]);
-    return { flags: Object.fromEntries(named) as Flags, words: command ? positionals.slice(1) : positionals };
+    const { values, positionals } = parseArgs({ args: [...argv], options: accepted, allowPositionals: true });
+    const flags = Object.entries(values).map(([name, value]) => [toCamelCase(name), value]);
+    return { flags: Object.fromEntries(flags) as Flags, args: command ? positionals.slice(1) : positionals };
   } catch (error) {
-    throw new InvalidInput((error as Error).message.replaceAll("\n", " "), { remedy: see });
+    throw new InvalidInput((error as Error).message.replaceAll("\n", " "), { remedy: seeHelp });
   }
 }
 
-function camel(name: string): string {
+function toCamelCase(name: string): string {
   return name.replaceAll(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-// The program. Everything else is in main.ts, so that it can be called without a process.
+// Entry point of the `stillwake` program. main.ts does the work, so that tests can call it without a process.
 import { main } from "./main.ts";
-import { surviveLostOutputs } from "./output/screen.ts";
+import { handleOutputErrors } from "./output/screen.ts";
 
-surviveLostOutputs();
+handleOutputErrors();
 process.exitCode = await main(process.argv.slice(2));

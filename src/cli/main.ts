@@ -1,111 +1,111 @@
-// One call of `stillwake`: finds the command, reads what was given to it, runs it, and says errors as people need them.
+// One call of `stillwake`: finds the command, parses its arguments, runs it and prints errors.
 import { inspect } from "node:util";
 import { readConfig } from "../config.ts";
 import { InvalidInput, StillwakeError } from "../errors.ts";
-import { nearest } from "../text/suggest.ts";
-import type { Door } from "./api-client.ts";
-import type { Call, Command } from "./command.ts";
-import { commandOf, commands } from "./commands.ts";
-import { findCommand, readFlags } from "./flags.ts";
+import { findClosest } from "../text/suggest.ts";
+import type { ApiClient } from "./api-client.ts";
+import type { Command, CommandContext } from "./command.ts";
+import { findCommandName, readFlags } from "./flags.ts";
 import { Screen, type ScreenOptions } from "./output/screen.ts";
 
-/** Given by tests; everybody else has the environment and the outputs of the process. */
-export interface Around extends Pick<ScreenOptions, "out" | "talk"> {
+/** Set by tests. Default: the environment and the standard streams of the process. */
+export interface MainOptions extends Pick<ScreenOptions, "stdout" | "stderr"> {
   env?: NodeJS.ProcessEnv;
 }
 
-/** Answers the exit code: 0, 1 (it failed) or 2 (it was called wrongly). */
-export async function main(args: readonly string[], around: Around = {}): Promise<number> {
+/** Returns the exit code: 0, 1 (failed) or 2 (invalid arguments). */
+export async function main(argv: readonly string[], options: MainOptions = {}): Promise<number> {
   try {
-    return await run(args, around);
+    return await run(argv, options);
   } catch (error) {
-    new Screen(around).say(forPeople(error));
+    new Screen(options).printStderr(formatError(error));
     return error instanceof InvalidInput ? 2 : 1;
   }
 }
 
-async function run(args: readonly string[], around: Around): Promise<number> {
-  const print = (text: string) => new Screen(around).print(text);
-  const name = findCommand(args);
+async function run(argv: readonly string[], options: MainOptions): Promise<number> {
+  const print = (text: string) => new Screen(options).print(text);
+  const name = findCommandName(argv);
   if (name === undefined) {
-    const { flags } = readFlags(args, "", {});
-    print(flags.version ? await ownVersion() : await help([]));
+    const { flags } = readFlags(argv, "", {});
+    print(flags.version ? await readVersion() : await help());
     return flags.help || flags.version ? 0 : 2;
   }
   if (name === "help") {
-    print(await help(readFlags(args, "help", {}).words));
+    print(await help(readFlags(argv, "help", {}).args[0]));
     return 0;
   }
-  const command = known(name);
-  const { flags, words } = readFlags(args, command.name, command.flags);
+  const command = await requireCommand(name);
+  const { flags, args } = readFlags(argv, command.name, command.flags);
   if (flags.version || flags.help) {
-    print(flags.version ? await ownVersion() : await help([command.name]));
+    print(flags.version ? await readVersion() : await help(command.name));
     return 0;
   }
-  checkWords(command, words);
-  // Arguments can be read by everyone on the machine.
+  checkArgs(command, args);
+  // Other users of this machine can read the arguments of a process.
   if (flags.url || flags.directUrl || flags.token) process.title = `stillwake ${command.name}`;
 
-  const config = readConfig(around.env);
-  const screen = new Screen({ ...around, plain: Boolean(config.plain), verbose: Boolean(flags.verbose) });
-  let door: Promise<Door> | undefined;
-  const call: Call = {
+  const config = readConfig(options.env);
+  const screen = new Screen({ ...options, plain: Boolean(config.plain), verbose: Boolean(flags.verbose) });
+  let client: Promise<ApiClient> | undefined;
+  const { commands } = await import("./commands.ts");
+  const context: CommandContext = {
     flags,
-    words,
+    args,
     config,
     screen,
     commands,
-    door: () => (door ??= import("./api-client.ts").then(({ openDoor }) => openDoor(flags, config, screen))),
+    api: () => (client ??= import("./api-client.ts").then(({ openApiClient }) => openApiClient(flags, config, screen))),
   };
-  const runner = await command.load();
   try {
-    return await runner(call);
+    return await command.run(context);
   } finally {
-    await door?.then(
+    await client?.then(
       (opened) => opened.close(),
       () => {},
     );
   }
 }
 
-function known(name: string): Command {
-  const command = commandOf(name);
+async function requireCommand(name: string): Promise<Command> {
+  const { commands, findCommand } = await import("./commands.ts");
+  const command = findCommand(name);
   if (command) return command;
-  const names = commands.map((one) => one.name);
-  const near = nearest(name, names);
+  const names = commands.map((known) => known.name);
+  const closest = findClosest(name, names);
   throw new InvalidInput(`Unknown command "${name}"`, {
-    remedy: `${near ? `Did you mean ${near}?` : `Commands: ${names.join(", ")}.`} See stillwake --help`,
+    remedy: `${closest ? `Did you mean ${closest}?` : `Commands: ${names.join(", ")}.`} See stillwake --help`,
   });
 }
 
-function checkWords({ name, words: [least, most], usage, acts }: Command, words: readonly string[]): void {
-  const see = `See stillwake ${name} --help`;
-  if (acts && words[0] !== undefined && least === 0 && !acts.includes(words[0])) {
-    const near = nearest(words[0], acts);
-    throw new InvalidInput(`Unexpected "${words[0]}" after ${name}`, {
-      remedy: `${near ? `Did you mean ${near}?` : `There is: ${acts.join(", ")}.`} ${see}`,
+function checkArgs({ name, args: [min, max], usage, subcommands }: Command, args: readonly string[]): void {
+  const seeHelp = `See stillwake ${name} --help`;
+  if (subcommands && args[0] !== undefined && min === 0 && !subcommands.includes(args[0])) {
+    const closest = findClosest(args[0], subcommands);
+    throw new InvalidInput(`Unexpected "${args[0]}" after ${name}`, {
+      remedy: `${closest ? `Did you mean ${closest}?` : `Allowed: ${subcommands.join(", ")}.`} ${seeHelp}`,
     });
   }
-  if (words.length > most)
-    throw new InvalidInput(`Unexpected "${words[most]}" after ${[name, ...words.slice(0, most)].join(" ")}`, {
-      remedy: see,
+  if (args.length > max)
+    throw new InvalidInput(`Unexpected "${args[max]}" after ${[name, ...args.slice(0, max)].join(" ")}`, {
+      remedy: seeHelp,
     });
-  if (words.length >= least) return;
-  throw new InvalidInput(`${name} needs more: stillwake ${name} ${usage[0]}`, { remedy: see });
+  if (args.length < min)
+    throw new InvalidInput(`${name} needs more arguments: stillwake ${name} ${usage[0]}`, { remedy: seeHelp });
 }
 
-async function help(words: readonly string[]): Promise<string> {
-  const { helpOf, overview } = await import("./help.ts");
-  return words[0] === undefined ? overview() : helpOf(known(words[0]));
+async function help(name?: string): Promise<string> {
+  const { commandHelp, overview } = await import("./help.ts");
+  return name === undefined ? overview() : commandHelp(await requireCommand(name));
 }
 
-async function ownVersion(): Promise<string> {
+async function readVersion(): Promise<string> {
   return (await import("../version.ts")).version;
 }
 
-/** Our errors and those of Postgres say what is wrong; of any other the stack is needed. */
-function forPeople(error: unknown): string {
+/** Errors of Stillwake and of Postgres explain themselves; any other error needs its stack. */
+function formatError(error: unknown): string {
   const { code, message } = error as { code?: string; message?: string };
-  const told = error instanceof StillwakeError || /^[0-9A-Z]{5}$/.test(code ?? "");
-  return told ? `${code}: ${message}` : inspect(error);
+  const isExpected = error instanceof StillwakeError || /^[0-9A-Z]{5}$/.test(code ?? "");
+  return isExpected ? `${code}: ${message}` : inspect(error);
 }

@@ -1,4 +1,5 @@
-// What machines cost, for people: by month or days, by job, and the budgets that hold pools and tenants back. Amounts are dollars unless the price table says otherwise.
+// `sw.costs`: machine costs by month, by day and by job, and budgets of pools and tenants. Amounts are in dollars
+// unless the price table has another currency.
 import {
   type BudgetRow,
   type BudgetScope,
@@ -18,20 +19,21 @@ import { checkId } from "../ids.ts";
 export interface CostOptions {
   /** Such as "2026-11". Default: this month. */
   month?: string;
-  /** Days (UTC) instead of a month, the second not included: "2026-11-01", or a moment of it. */
+  /** Days (UTC) instead of a month, `until` excluded: "2026-11-01", or a timestamp of that day. */
   since?: string;
   until?: string;
   /** Default: pool. */
   by?: CostGroup;
-  /** The part of this tenant alone. */
+  /** Only the share of this tenant. */
   tenant?: string;
 }
 
 export interface CostSum {
-  /** Machines that were started; jobs, each where it ran first. */
+  /** Started machines. */
   machines: number;
+  /** Each job is counted where it ran first. */
   jobs: number;
-  /** Of the time that was paid for: with a job, and without one. */
+  /** Paid time with a job, and without one. */
   busySeconds: number;
   idleSeconds: number;
   amount: number;
@@ -42,13 +44,13 @@ export interface CostReport {
   until: Date;
   by: CostGroup;
   total: CostSum;
-  /** The dearest first. The name is null for machines without a job, or jobs without a tenant. */
+  /** Sorted by amount, highest first. The name is null for machines without a job, or jobs without a tenant. */
   rows: (CostSum & { name: string | null })[];
-  /** What pools of stopped machines cost in a month of 30 days, whether they are used or not. Not in the total. */
+  /** The cost of stopped machines per month of 30 days. Not included in the total. */
   idlePools: { pool: string; machines: number; diskGb: number | null; perMonth: number }[];
 }
 
-/** What a job cost on one machine. */
+/** The cost of a job on one machine. */
 export interface JobCostPart {
   machine: string;
   pool: string;
@@ -59,15 +61,15 @@ export interface JobCostPart {
   claimedAt: Date;
   /** How long it ran there. */
   workedSeconds: number;
-  /** Its share of the machine's time with jobs; less than it ran where others ran beside it. */
+  /** Its share of the machine's busy time; less than workedSeconds where other jobs ran at the same time. */
   busySeconds: number;
-  /** Its share of starting up and of waiting for more. */
+  /** Its share of the machine's start-up and idle time. */
   idleSeconds: number;
   pricePerSecond: number;
   amount: number;
-  /** The price table; null where no price was known. */
+  /** The price table; null if no price was known. */
   prices: string | null;
-  /** The machine runs on, and other jobs may come to share it. */
+  /** The machine still runs, so that later jobs may share its cost. */
   provisional: boolean;
 }
 
@@ -83,9 +85,9 @@ export interface Budget {
   amount: number;
   period: "day" | "month";
   spent: number;
-  /** When the next period begins. */
+  /** When the next period starts. */
   resetsAt: Date;
-  /** It is used up: the pool is paused, or the tenant's jobs wait. */
+  /** It is exhausted: the pool is paused, or the tenant's jobs wait. */
   held: boolean;
   updatedAt: Date;
   updatedBy: string | null;
@@ -95,28 +97,28 @@ const MONTH_SECONDS = 30 * 86_400;
 
 export class Costs {
   readonly #database: Database;
-  readonly #onRoom: () => Promise<void>;
+  readonly #onBudgetChange: () => Promise<void>;
 
-  /** `onRoom`: a budget has changed, and what it held may start. */
-  constructor(database: Database, onRoom: () => Promise<void> = async () => {}) {
+  /** `onBudgetChange`: jobs that waited for the budget may start. */
+  constructor(database: Database, onBudgetChange: () => Promise<void> = async () => {}) {
     this.#database = database;
-    this.#onRoom = onRoom;
+    this.#onBudgetChange = onBudgetChange;
   }
 
   async of({ by = "pool", tenant, ...span }: CostOptions = {}): Promise<CostReport> {
     const { since, until } = await this.#span(span);
-    const ask = { since, until, tenant: tenant ?? null };
+    const filter = { since, until, tenant: tenant ?? null };
     const [rows, [total], idle] = await Promise.all([
-      readCosts(this.#database, { ...ask, by }),
-      readCosts(this.#database, { ...ask, by: null }),
+      readCosts(this.#database, { ...filter, by }),
+      readCosts(this.#database, { ...filter, by: null }),
       tenant === undefined ? readIdlePools(this.#database) : [],
     ]);
     return {
       since,
       until,
       by,
-      total: total ? sumOf(total) : { machines: 0, jobs: 0, busySeconds: 0, idleSeconds: 0, amount: 0 },
-      rows: rows.map((row) => ({ name: row.name, ...sumOf(row) })),
+      total: total ? toSum(total) : { machines: 0, jobs: 0, busySeconds: 0, idleSeconds: 0, amount: 0 },
+      rows: rows.map((row) => ({ name: row.name, ...toSum(row) })),
       idlePools: idle.map(({ pool, machines, disk, idle_price }) => ({
         pool,
         machines,
@@ -160,7 +162,10 @@ export class Costs {
     return row && toBudget(row);
   }
 
-  /** At most so much in a day or month of the calendar (UTC); then the pool is paused, or the tenant's jobs wait, until the next. What is under way is finished. */
+  /**
+   * Sets the maximum cost per calendar day or month (UTC). When it is exhausted the pool is paused, or the tenant's
+   * jobs wait, until the next period. Running jobs finish.
+   */
   async setBudget(
     scope: BudgetScope,
     name: string,
@@ -168,27 +173,27 @@ export class Costs {
     { period = "month", by }: { period?: "day" | "month"; by?: string } = {},
   ): Promise<void> {
     await setBudget(this.#database, { scope, name, amount, period, by: by ?? null });
-    await this.#onRoom();
+    await this.#onBudgetChange();
   }
 
   async clearBudget(scope: BudgetScope, name: string): Promise<void> {
     await setBudget(this.#database, { scope, name, amount: null, period: "month", by: null });
-    await this.#onRoom();
+    await this.#onBudgetChange();
   }
 
   async #span({ month, since, until }: CostOptions): Promise<{ since: Date; until: Date }> {
     if (month !== undefined) {
       if ((since ?? until) !== undefined)
-        refuse("month", "month does not go with since and until", "Give one or the other");
+        reject("month", "month cannot be combined with since and until", "Pass one or the other");
       const [, year, number] = /^(\d{4})-(0[1-9]|1[0-2])$/.exec(month) ?? [];
-      if (!year) refuse("month", `${JSON.stringify(month)} is not a month`, 'Write it as "2026-11"');
+      if (!year) reject("month", `${JSON.stringify(month)} is not a month`, 'Write it as "2026-11"');
       return { since: utc(Number(year), Number(number) - 1), until: utc(Number(year), Number(number)) };
     }
     const now = await readMonth(this.#database);
-    const from = since === undefined ? now.since : dayOf(since, "since");
-    const to = until === undefined ? (from < now.until ? now.until : from) : dayOf(until, "until");
+    const from = since === undefined ? now.since : parseDay(since, "since");
+    const to = until === undefined ? (from < now.until ? now.until : from) : parseDay(until, "until");
     if (to < from)
-      refuse("until", `until ${to.toISOString()} is before since ${from.toISOString()}`, "Give a later day");
+      reject("until", `until ${to.toISOString()} is before since ${from.toISOString()}`, "Use a later day");
     return { since: from, until: to };
   }
 }
@@ -197,19 +202,19 @@ function utc(year: number, month: number): Date {
   return new Date(Date.UTC(year, month, 1));
 }
 
-/** The beginning of its day: costs are kept by days. */
-function dayOf(text: string, field: string): Date {
+/** The start of the day: costs are stored per day. */
+function parseDay(text: string, field: string): Date {
   const at = Date.parse(text);
   if (!/^\d{4}-\d\d-\d\d/.test(text) || Number.isNaN(at))
-    refuse(field, `${field} ${JSON.stringify(text)} is not a day`, 'Write it as "2026-11-01"');
+    reject(field, `${field} ${JSON.stringify(text)} is not a day`, 'Write it as "2026-11-01"');
   return new Date(Math.floor(at / 86_400_000) * 86_400_000);
 }
 
-function refuse(field: string, message: string, remedy: string): never {
+function reject(field: string, message: string, remedy: string): never {
   throw new InvalidInput(message, { field, remedy });
 }
 
-function sumOf(row: CostRow): CostSum {
+function toSum(row: CostRow): CostSum {
   return {
     machines: Number(row.machines),
     jobs: Number(row.jobs),

@@ -1,17 +1,16 @@
-// stillwake.config.ts: typed, checked for unknown keys with the nearest known one as a suggestion.
-
+// defineConfig(): the typed content of stillwake.config.ts, checked for unknown keys.
 import { InvalidInput } from "../errors.ts";
 import type { SealKeys } from "../secrets/seal.ts";
-import { nearest } from "../text/suggest.ts";
+import { findClosest } from "../text/suggest.ts";
 import type { Duration } from "../time.ts";
 import type { Stillwake } from "./client.ts";
 
 export interface StillwakeConfig {
-  /** The database; STILLWAKE_DATABASE_URL and --url go before it. */
+  /** The database; STILLWAKE_DATABASE_URL and --url take precedence. */
   url?: string;
   directUrl?: string;
   schema?: string;
-  /** Modules, or directories of modules, that export what implement() returned. Relative to the file. */
+  /** Modules, or directories of modules, that export results of implement(). Relative to the file. */
   pipelines?: string | string[];
   pool?: string;
   slots?: number;
@@ -23,11 +22,11 @@ export interface StillwakeConfig {
   idleExit?: Duration;
   poll?: Duration;
   pollWithHints?: Duration;
-  /** Where artifacts are kept: file:… or s3://bucket/prefix?endpoint=…. */
+  /** The artifact store: file:… or s3://bucket/prefix?endpoint=…. */
   store?: string;
-  /** What opens, and for children seals, the sealed parts of inputs; STILLWAKE_SEAL_KEYS goes before it. */
+  /** Unseals inputs, and seals those of children; STILLWAKE_SEAL_KEYS takes precedence. */
   sealKeys?: SealKeys | string;
-  /** Looks up what references in inputs stand for. Default: STILLWAKE_SECRET_<NAME>. */
+  /** Looks up the values of secret references in inputs. Default: STILLWAKE_SECRET_<NAME>. */
   secrets?: (name: string, use: { pipeline: string; tenant: string | null; job: string }) => unknown;
   scratch?: string;
   runAs?: { uid: number; gid: number };
@@ -35,7 +34,7 @@ export interface StillwakeConfig {
   spares?: number;
   maxJobs?: number;
   connections?: number;
-  /** How webhooks are sent, and where to; false leaves that to others. */
+  /** How this worker sends webhooks; false to send none. */
   webhooks?:
     | false
     | {
@@ -47,36 +46,36 @@ export interface StillwakeConfig {
         ca?: string;
       };
   metricsPort?: number;
-  /** An address that is not this machine's own opens metrics and health to others. */
+  /** An address other than loopback exposes metrics and health to the network. */
   metricsHost?: string;
   logLevel?: string;
-  /** The machines of each pool, for whoever starts them: see stillwake/orchestrator. */
+  /** The machines of each pool, for the orchestrator: see stillwake/orchestrator. */
   pools?: Readonly<Record<string, PoolConfig>>;
-  /** Prices instead of those that come with this version: a table as in the documentation of costs. */
+  /** A price table that replaces the built-in one: see the documentation of costs. */
   prices?: object;
-  /** The project's own part of `stillwake dev`, such as its tables and its web server: called before the workers start, closed with the rest. */
+  /** The project's part of `stillwake dev`, such as its tables and its web server. Called before the workers start, closed at exit. */
   dev?: (place: DevPlace) => DevPart | undefined | Promise<DevPart | undefined>;
 }
 
-/** What `stillwake dev` has when the project's own part is started. */
+/** What `stillwake dev` passes to the project's part. */
 export interface DevPlace {
-  /** The database, by the login that owns it. */
+  /** The database URL, with the owner's login. */
   url: string;
   schema: string;
-  /** The Postgres is the one that `stillwake dev` has started, and holds nothing but what was made here. */
+  /** Whether Postgres is the embedded one, which contains only data of `stillwake dev`. */
   embedded: boolean;
-  /** Where `stillwake dev` keeps its data; a project may have a folder of its own in there. */
+  /** The data directory of `stillwake dev`; a project may create a subdirectory. */
   dir: string;
-  /** Enqueues, and wakes the machines. */
+  /** A client that also pokes the local machines. */
   stillwake: Stillwake;
-  /** The API and the dashboard as a handler, for a web server that passes requests on. */
+  /** The API and the dashboard as a handler, for a web server that forwards requests. */
   fetch: (request: Request) => Response | Promise<Response>;
 }
 
 export interface DevPart {
-  /** Added to the environment of the workers, and so of the pipelines' code. */
+  /** Added to the environment of the workers and so of the pipelines' code. */
   env?: Readonly<Record<string, string>>;
-  /** Said when all is up: where the project is to be found, say. */
+  /** Printed when everything is up, such as the project's URL. */
   lines?: readonly string[];
   close?: () => void | Promise<void>;
 }
@@ -106,7 +105,7 @@ const known: (keyof StillwakeConfig)[] = [
 export function defineConfig(config: StillwakeConfig): StillwakeConfig {
   const unknown = Object.keys(config).find((key) => !known.includes(key as keyof StillwakeConfig));
   if (unknown) {
-    const near = nearest(unknown, known);
+    const near = findClosest(unknown, known);
     throw new InvalidInput(`The configuration has an unknown key "${unknown}"`, {
       field: unknown,
       remedy: near ? `Did you mean "${near}"?` : `Keys: ${known.join(", ")}`,

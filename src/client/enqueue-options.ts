@@ -1,40 +1,40 @@
-// What can be said about a job when it is enqueued. Judged here, before the call shares a statement with others: what the database would
-// refuse must not take its neighbours along.
-
+// The options of enqueue() and enqueueMany(). They are checked here, before the call shares a statement with others: an
+// option that the database rejects would fail the whole statement.
 import { conflicts, type OnConflict, type Pipeline, type PipelineOptions } from "../contract/pipeline.ts";
 import type { Transaction } from "../db/transaction.ts";
 import { InvalidInput } from "../errors.ts";
-import { checkLabel, unstorable } from "../payload.ts";
+import { checkLabel, findUnstorable } from "../payload.ts";
 import { type Duration, toInterval } from "../time.ts";
+import { checkInteger, rejectUnknownOptions, withoutUndefined } from "../validate.ts";
 
 export interface EnqueueOptions {
-  /** Start not before this long from now. */
+  /** Start after this delay at the earliest. */
   delay?: Duration;
-  /** Start not before this moment. */
+  /** Start at this time at the earliest. */
   runAt?: Date;
-  /** End the job as failed (EXPIRED) if no worker has started it by then. */
+  /** Fail the job (EXPIRED) if no worker has started it by then. */
   expiresIn?: Duration;
   expiresAt?: Date;
   /** Higher runs first, -1000 to 1000. */
   priority?: number;
   pool?: string;
   attempts?: number;
-  /** At most so many active jobs of the pipeline have one key, one unless the contract says more. Default: what the contract makes of the input. */
+  /** At most `keyLimit` active jobs of the pipeline have the same key. Default: the contract's key of the input. */
   key?: string;
-  /** What becomes of a job whose key is taken. Default: what the contract says. */
+  /** What happens if the key is taken. Default: the contract's. */
   onConflict?: OnConflict;
-  /** Whose job it is. Tenants take turns. Default: what the contract makes of the input. */
+  /** The tenant of the job. Tenants take turns. Default: the contract's tenant of the input. */
   tenant?: string;
   /**
-   * The tenant that the call is made for: a job of somebody else is neither joined, replaced nor answered, whatever the keys say. KEY_TAKEN instead,
-   * and nothing of the call has happened.
+   * The tenant the call is made for. Jobs of other tenants are neither joined, replaced nor returned, whatever their
+   * keys: the whole call fails with KEY_TAKEN instead.
    */
   boundTo?: string;
-  /** A second call with the same key and pipeline answers the first call's job. */
+  /** A second call with the same key and pipeline returns the first call's job. */
   idempotencyKey?: string;
-  /** Who is told when the job ends: a URL, or an endpoint of `sw.webhooks`, with or without a URL of the job's own. */
+  /** Receives a webhook when the job ends: a URL, or an endpoint of `sw.webhooks`, optionally with a URL. */
   webhook?: string | { endpoint?: string; url?: string };
-  /** Enqueue inside your own transaction: pg, postgres.js, Drizzle, Kysely, Prisma or Knex. */
+  /** Enqueue in your transaction: pg, postgres.js, Drizzle, Kysely, Prisma or Knex. */
   tx?: Transaction;
 }
 
@@ -43,68 +43,61 @@ export interface EnqueueManyOptions extends Omit<EnqueueOptions, "idempotencyKey
   idempotencyKeys?: readonly (string | null)[];
 }
 
-/** What is said of one job of a statement, and not of all. */
+/** Options that differ between the jobs of a statement. */
 export interface Labels {
   key: string | null;
   tenant: string | null;
 }
 
-/** From the options, or from what the contract makes of the input. */
-export function labelsOf(
+/** Key and tenant from the options, or else computed from the input by the contract. */
+export function resolveLabels(
   pipeline: Pipeline | string,
   input: unknown,
   { key, tenant }: Pick<EnqueueOptions, "key" | "tenant">,
   at: string,
 ): Labels {
   const contract = typeof pipeline === "string" ? {} : pipeline.options;
-  const of = (given: string | undefined, make: PipelineOptions<unknown, unknown>["key"], field: string) => {
-    const value = given ?? make?.(input) ?? null;
-    return value === null ? null : checkLabel(value, given === undefined ? `${field} of ${at}` : field);
+  const resolve = (option: string | undefined, compute: PipelineOptions<unknown, unknown>["key"], field: string) => {
+    const value = option ?? compute?.(input) ?? null;
+    return value === null ? null : checkLabel(value, option === undefined ? `${field} of ${at}` : field);
   };
-  return { key: of(key, contract.key, "key"), tenant: of(tenant, contract.tenant, "tenant") };
+  return { key: resolve(key, contract.key, "key"), tenant: resolve(tenant, contract.tenant, "tenant") };
 }
 
 type Write = (sql: Record<string, unknown>, value: unknown) => void;
 
-const shared: Record<string, Write> = {
+const sharedWriters: Record<string, Write> = {
   delay: (sql, value) => (sql.delay = toInterval(value as Duration, "delay")),
   runAt: (sql, value) => (sql.run_at = isoTime(value, "runAt")),
   expiresIn: (sql, value) => (sql.expires_in = toInterval(value as Duration, "expiresIn")),
   expiresAt: (sql, value) => (sql.expires_at = isoTime(value, "expiresAt")),
-  priority: (sql, value) => (sql.priority = wholeNumber(value, "priority", -1000, 1000)),
+  priority: (sql, value) => (sql.priority = checkInteger(value, "priority", -1000, 1000)),
   pool: (sql, value) => (sql.pool = checkLabel(value, "pool")),
-  attempts: (sql, value) => (sql.max_attempts = wholeNumber(value, "attempts", 1, 1000)),
+  attempts: (sql, value) => (sql.max_attempts = checkInteger(value, "attempts", 1, 1000)),
   key: () => {},
-  onConflict: (sql, value) => (sql.on_conflict = conflict(value)),
+  onConflict: (sql, value) => (sql.on_conflict = checkConflict(value)),
   tenant: () => {},
-  webhook: (sql, value) => (sql.webhook = webhook(value)),
+  webhook: (sql, value) => (sql.webhook = checkWebhook(value)),
   boundTo: (sql, value) => (sql.bound_to = checkLabel(value, "boundTo")),
 };
-const forOne: Record<string, Write> = { ...shared, idempotencyKey: () => {}, tx: () => {} };
-const forMany: Record<string, Write> = { ...shared, idempotencyKeys: () => {}, tx: () => {} };
+const enqueueWriters: Record<string, Write> = { ...sharedWriters, idempotencyKey: () => {}, tx: () => {} };
+const enqueueManyWriters: Record<string, Write> = { ...sharedWriters, idempotencyKeys: () => {}, tx: () => {} };
 
-/** The options as `stillwake.enqueue_many` takes them, without the keys. */
-export function sqlOptions(options: EnqueueOptions | EnqueueManyOptions, many = false): Record<string, unknown> {
+/** The options as `stillwake.enqueue_many` takes them, except keys, tenants and idempotency keys. */
+export function toSqlOptions(options: EnqueueOptions | EnqueueManyOptions, many = false): Record<string, unknown> {
   if (typeof options !== "object" || options === null) {
     throw new InvalidInput("options is not an object", { field: "options", remedy: "Pass options by name, or none" });
   }
-  const writers = many ? forMany : forOne;
+  const writers = many ? enqueueManyWriters : enqueueWriters;
+  const defined = withoutUndefined(options);
+  rejectUnknownOptions(defined, Object.keys(writers));
   const sql: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(options)) {
-    if (value === undefined) continue;
-    if (!Object.hasOwn(writers, name)) {
-      throw new InvalidInput(`Unknown option "${name}"`, {
-        field: name,
-        remedy: `Known options: ${Object.keys(writers).join(", ")}`,
-      });
-    }
-    writers[name]!(sql, value);
-  }
+  for (const [name, value] of Object.entries(defined)) writers[name]!(sql, value);
   return sql;
 }
 
-/** Whether it may be connected to is decided when it is. */
-function webhook(value: unknown): unknown {
+/** Whether the address may be connected to is checked when the webhook is sent. */
+function checkWebhook(value: unknown): unknown {
   const { endpoint, url, ...rest } = (typeof value === "object" && value !== null ? value : { url: value }) as Record<
     string,
     unknown
@@ -116,7 +109,7 @@ function webhook(value: unknown): unknown {
     (endpoint !== undefined && (typeof endpoint !== "string" || !/^[a-z0-9][a-z0-9_.:-]{0,99}$/.test(endpoint))) ||
     (url !== undefined && !isReceiver(url));
   if (!bad) return endpoint === undefined ? url : { endpoint, ...(url !== undefined && { url }) };
-  throw new InvalidInput("webhook is neither the URL of a receiver nor an endpoint", {
+  throw new InvalidInput("webhook is neither a URL nor an endpoint", {
     field: unknown === undefined ? "webhook" : `webhook.${unknown}`,
     remedy: 'Write "https://host/path", without a user and password, or { endpoint: "name", url: "https://…" }',
   });
@@ -125,22 +118,14 @@ function webhook(value: unknown): unknown {
 function isReceiver(url: unknown): boolean {
   if (typeof url !== "string" || Buffer.byteLength(url) > 2000 || !/^https?:\/\/[^\s/?#@\\]+([/?#]\S*)?$/i.test(url))
     return false;
-  return URL.canParse(url) && unstorable(url) === undefined;
+  return URL.canParse(url) && findUnstorable(url) === undefined;
 }
 
-function conflict(value: unknown): OnConflict {
+function checkConflict(value: unknown): OnConflict {
   if (conflicts.includes(value as OnConflict)) return value as OnConflict;
   throw new InvalidInput(`onConflict cannot be ${JSON.stringify(value)}`, {
     field: "onConflict",
     remedy: `Use one of ${conflicts.join(", ")}`,
-  });
-}
-
-function wholeNumber(value: unknown, field: string, least: number, most: number): number {
-  if (Number.isInteger(value) && (value as number) >= least && (value as number) <= most) return value as number;
-  throw new InvalidInput(`${field} must be a whole number from ${least} to ${most}, not ${String(value)}`, {
-    field,
-    remedy: "Choose a value within that range",
   });
 }
 

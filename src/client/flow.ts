@@ -1,5 +1,4 @@
-// What people do about flow: see the budgets and breakers, open and close by hand, weigh tenants, cap pools.
-
+// `sw.flow`: limits and breakers, tenant weights and pool caps.
 import { controlFlow, readBreakers, readLimits } from "../db/calls/flow.ts";
 import type { Database } from "../db/database.ts";
 import { type Duration, toInterval } from "../time.ts";
@@ -9,27 +8,27 @@ export interface LimitState {
   max: number | null;
   perMs: number | null;
   concurrency: number | null;
-  /** Uses that are free now. */
+  /** Uses that are available now. */
   free: number;
-  /** When there will be some, if there are none. */
+  /** When uses become available, if there are none now. */
   until: Date | null;
   reason: string | null;
-  /** What the other side has told, where the limit learns. */
+  /** The budget that the service reported, for a limit with `learn`. */
   reported: { max: number | null; remaining: number; resetAt: Date } | null;
-  /** A call was refused: nobody calls before. */
+  /** The service rejected a call: no calls before this time. */
   blockedUntil: Date | null;
 }
 
 export interface BreakerState {
   name: string;
   state: "closed" | "open";
-  /** Failures in a row, of so many that open it. */
+  /** Consecutive failures; `threshold` of them open it. */
   failures: number;
   threshold: number;
   openedAt: Date | null;
-  /** When one job may try; null in an open one: when somebody closes it. */
+  /** When one job may probe the dependency; null in an open breaker: only when an operator closes it. */
   resumeAt: Date | null;
-  /** Tries that failed since it opened. */
+  /** Failed probes since it opened. */
   probes: number;
   reason: string | null;
   openedBy: string | null;
@@ -65,7 +64,7 @@ export class Flow {
       failures: row.failures,
       threshold: row.threshold,
       openedAt: row.opened_at,
-      // The driver reads infinity as a number.
+      // pg parses infinity as a number.
       resumeAt: row.resume_at instanceof Date ? row.resume_at : null,
       probes: row.probes,
       reason: row.reason,
@@ -73,7 +72,7 @@ export class Flow {
     }));
   }
 
-  /** Sets aside what a breaker stands before, for a time or until somebody closes it. */
+  /** Opens a breaker, for the given time or until it is closed: jobs that need it are paused. */
   async open(breaker: string, options: { for?: Duration; reason?: string; by?: string } = {}): Promise<void> {
     const time = options.for === undefined ? null : toInterval(options.for, "for");
     await controlFlow(this.#database, "open_breaker", [breaker, time, options.reason ?? null, options.by ?? null]);
@@ -83,17 +82,17 @@ export class Flow {
     await controlFlow(this.#database, "close_breaker", [breaker]);
   }
 
-  /** Forgets what a limit has learned, and a refusal. */
+  /** Deletes the reported budget of a limit, and its block after a rejected call. */
   async reset(limit: string): Promise<void> {
     await controlFlow(this.#database, "reset_limit", [limit]);
   }
 
-  /** The share of a tenant beside the others, 1 to 100. */
+  /** Sets a tenant's share relative to other tenants, 1 to 100. */
   async weigh(tenant: string, weight: number): Promise<void> {
     await controlFlow(this.#database, "set_weight", [tenant, weight]);
   }
 
-  /** How many jobs of a pool may run at once on all workers; null for as many as there are slots. */
+  /** Limits the jobs of a pool that run concurrently, over all workers; null removes the cap. */
   async cap(pool: string, concurrency: number | null): Promise<void> {
     await controlFlow(this.#database, "cap_pool", [pool, concurrency]);
   }

@@ -1,16 +1,16 @@
-// A job as the client shows it: the row of the view under the names of TypeScript.
-import type * as verbs from "../db/calls/jobs.ts";
+// The Job type of the client, and its conversion from a row.
+import type * as calls from "../db/calls/jobs.ts";
 
-/** Where a job stands. Times are the database's. */
+/** A job and its current state. Times are the database's. */
 export interface Job {
   id: string;
   pipeline: string;
   pool: string;
-  state: verbs.JobState;
-  /** Why a queued job waits; null when it could start now. */
-  waitingFor: verbs.WaitingFor | null;
+  state: calls.JobState;
+  /** Why a queued job waits; null when it is ready to start. */
+  waitingFor: calls.WaitingFor | null;
   priority: number;
-  /** Null while it is set aside with no time to resume. */
+  /** Null while it is paused without a time to resume. */
   runAt: Date | null;
   createdAt: Date;
   startedAt: Date | null;
@@ -19,29 +19,29 @@ export interface Job {
   attempt: number;
   maxAttempts: number;
   crashes: number;
-  /** The fencing token of the latest attempt, a whole number as text. */
+  /** The fencing token of the latest attempt, a whole number as a string. */
   epoch: string;
   worker: string | null;
   key: string | null;
   tenant: string | null;
   idempotencyKey: string | null;
-  /** The slot it is for, when a schedule made it. */
+  /** The slot it is for, if a schedule created it. */
   schedule: ScheduledFor | null;
   input: unknown;
   output: unknown;
-  failure: verbs.Failure | null;
-  cancel: verbs.JobRow["cancel"];
-  pause: verbs.JobRow["pause"];
-  progress: verbs.JobRow["progress"];
+  failure: calls.Failure | null;
+  cancel: calls.JobRow["cancel"];
+  pause: calls.JobRow["pause"];
+  progress: calls.JobRow["progress"];
   /** Optional steps of a completed job that have no result. */
   missing: string[];
-  /** The job that has spawned it, in which of its spawns, and its place among the inputs. */
+  /** The job that spawned it, the name of the spawn, and the index of its input. */
   parent: { id: string; spawn: string; index: number } | null;
-  /** How far the jobs are that it has spawned; null when it has spawned none. */
-  children: verbs.JobRow["children"];
-  /** The place of the last line or event in its log, a whole number as text. */
+  /** Counts of the jobs it spawned, by state; null without any. */
+  children: calls.JobRow["children"];
+  /** The seq of the last line or event in its feed, a whole number as a string. */
   lastSeq: string;
-  /** In a brief list: what is too large for it. */
+  /** In a brief list: fields that were left out because they are too large. */
   omitted?: string[];
 }
 
@@ -50,15 +50,15 @@ export interface ScheduledFor {
   name: string;
   /** The local time, such as "2030-03-31T02:30". */
   slot: string;
-  /** The moment it was due. */
+  /** The time it was due. */
   at: Date;
 }
 
-export function scheduledFor(origin: verbs.JobOrigin | null): ScheduledFor | null {
+export function scheduledFor(origin: calls.JobOrigin | null): ScheduledFor | null {
   return origin && { name: origin.schedule, slot: origin.slot, at: new Date(origin.at) };
 }
 
-export function toJob(row: verbs.JobRow): Job {
+export function toJob(row: calls.JobRow): Job {
   return {
     id: row.id,
     pipeline: row.pipeline,
@@ -66,7 +66,7 @@ export function toJob(row: verbs.JobRow): Job {
     state: row.state,
     waitingFor: row.waiting_for,
     priority: row.priority,
-    // The driver reads infinity as a number.
+    // pg parses infinity as a number.
     runAt: row.run_at instanceof Date ? row.run_at : null,
     createdAt: row.created_at,
     startedAt: row.started_at,

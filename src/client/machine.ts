@@ -1,50 +1,51 @@
-// Pools and machines as the client shows them: rows of SQL under the names of TypeScript.
+// The types of pools and machines, and their conversion from rows.
 import type { MachineRow, PoolRow } from "../db/calls/reads.ts";
 
 export interface PoolInfo {
   name: string;
   paused: { at: Date; by: string | null; reason: string | null } | null;
-  /** Jobs that may run at once on all workers; null for as many as there are slots. */
+  /** Jobs that can run concurrently, over all workers; null for no cap. */
   concurrency: number | null;
-  /** Jobs that a worker could take now, counted up to 1000. */
+  /** Jobs that a worker could claim now, counted up to 1000. */
   claimable: number;
   running: number;
-  /** Since when the first of them waits. */
+  /** When the oldest claimable job became claimable. */
   oldest: Date | null;
-  /** When something happens next; in the past when there is work now, null when everybody may sleep. */
+  /** When the next work is due; in the past when there is work now, null without any. */
   nextDue: Date | null;
-  /** The machines that an orchestrator starts for it; null for a pool that has none. */
+  /** The machines that an orchestrator starts for it; null for a pool without an orchestrator. */
   machines: PoolMachines | null;
-  /** Machines that its work needs now, at most as many as may be; null as above. */
+  /** Machines that its work needs now, at most `max`; null as above. */
   wanted: number | null;
-  /** What keeps machines from being started, as the orchestrator said last. */
+  /** Why machines cannot be started, as last reported by the orchestrator. */
   trouble: PoolTrouble | null;
-  /** Machines in a row that ended without a job while there was one. */
+  /** Consecutive machines that ended without a job although there was one. */
   wastedStarts: number;
 }
 
-/** What the machines of a pool are, and how many there are now. */
+/** The settings of a pool's machines, and their current number. */
 export interface PoolMachines {
   /** "fly", "cloud-run", "kubernetes", "local". */
   provider: string;
   size: string | null;
   region: string | null;
-  /** Jobs at once on one machine. */
+  /** Concurrent jobs per machine. */
   slots: number;
-  /** Made beforehand and stopped; at once at most; of these beyond the warm ones. */
+  /** Machines created in advance and stopped. */
   warm: number;
+  /** The maximum number of machines, and how many of them may be beyond the warm ones. */
   max: number;
   burst: number;
   idleExitMs: number;
-  /** Per second: of a machine that runs, and of one that is stopped. Null where no price is known. */
+  /** Per second, of a running and of a stopped machine. Null if no price is known. */
   price: number | null;
   idlePrice: number | null;
-  /** Of which price table, in which currency. */
+  /** The price table and its currency. */
   prices: string | null;
   currency: string | null;
-  /** The pool of the next size, where a job that ran out of memory goes on. */
+  /** The pool of the next size, to which a job that ran out of memory moves. */
   larger: string | null;
-  /** Those that are not stopped, and of these the ones whose worker has not arrived yet. */
+  /** Machines that are not stopped, and those of them whose worker has not arrived yet. */
   now: number;
   starting: number;
 }
@@ -54,61 +55,63 @@ export interface PoolTrouble {
   message: string;
   remedy: string | null;
   since: Date | null;
-  /** Nothing is started before. */
+  /** No machine is started before. */
   until: Date | null;
 }
 
-/** A machine, or a worker that is on none of ours and holds leases or listens for work. */
+/** A machine, or a worker without a machine that has leases or listens for work. */
 export interface Machine {
-  /** The name of its worker, which is that of the machine. */
+  /** The name of the worker, which is also the machine's name. */
   worker: string;
   pool: string;
   running: number;
-  /** Since when it has had work without a pause; null when it has none. */
+  /** Since when it has had work without interruption; null without work. */
   since: Date | null;
   leaseUntil: Date | null;
-  /** Whether it hears of new work at once. */
+  /** Whether it receives hints of new work. */
   listening: boolean;
-  /** "leaving": its worker has left. "retiring": it gets no job any more and is about to be stopped. */
+  /** "leaving": its worker has exited. "retiring": it gets no more jobs and will be stopped. */
   state: MachineRow["state"];
-  /** Null for a worker that no orchestrator knows a machine of. */
+  /** Null for a worker that was not started by an orchestrator. */
   machine: MachineLife | null;
-  /** How it ended; null while it has not. */
+  /** How it ended; null until then. */
   end: { at: Date; how: string; well: boolean } | null;
 }
 
-/** A machine from its start to its end. */
+/** One start-to-end period of a machine. */
 export interface MachineLife {
   life: string;
-  /** Its place in the pool. */
+  /** Its slot number in the pool. */
   slot: number;
-  /** Made for this life alone. */
+  /** Created for this life only. */
   burst: boolean;
   provider: string;
   providerId: string | null;
   region: string | null;
   size: string | null;
   slots: number;
-  /** How many jobs it has had, counted among its first 1000 attempts. */
+  /** The number of its jobs, counted among its first 1000 attempts. */
   jobs: number;
-  /** Why it was asked for, and by which orchestrator. */
+  /** Why it was requested, and by which orchestrator. */
   why: string | null;
   askedBy: string | null;
   askedAt: Date;
   startedAt: Date | null;
   arrivedAt: Date | null;
   idleSince: Date | null;
-  /** Per second; of which table. */
+  /** Per second, and the price table. */
   price: number;
   prices: string | null;
 }
 
 export function toPool(row: PoolRow): PoolInfo {
-  const { paused_at, paused_by, pause_reason, next_due, machines, alive, starting, trouble, ...same } = row;
+  const { paused_at, paused_by, pause_reason, next_due, machines, alive, starting, trouble, wasted_starts, ...same } =
+    row;
   return {
     ...same,
+    wastedStarts: wasted_starts,
     paused: paused_at && { at: paused_at, by: paused_by, reason: pause_reason },
-    // The driver reads infinity as a number.
+    // pg parses infinity as a number.
     nextDue: next_due instanceof Date ? next_due : null,
     machines: machines && {
       provider: machines.provider,
@@ -131,8 +134,8 @@ export function toPool(row: PoolRow): PoolInfo {
       code: trouble.code,
       message: trouble.message,
       remedy: trouble.remedy ?? null,
-      since: timeOf(trouble.since),
-      until: timeOf(trouble.until),
+      since: toDate(trouble.since),
+      until: toDate(trouble.until),
     },
   };
 }
@@ -173,6 +176,6 @@ export function toMachine(row: MachineRow): Machine {
   };
 }
 
-function timeOf(text: string | undefined): Date | null {
+function toDate(text: string | undefined): Date | null {
   return text === undefined ? null : new Date(text);
 }

@@ -1,17 +1,17 @@
-// Which jobs, how many, and from where: what a list can be asked.
-
+// Filters, page sizes and cursors of lists.
 import type { JobFilter } from "../db/calls/jobs.ts";
 import { InvalidInput } from "../errors.ts";
 import { checkId } from "../ids.ts";
 import { checkLabel } from "../payload.ts";
+import { checkInteger, withoutUndefined } from "../validate.ts";
 
 const states = ["queued", "running", "paused", "completed", "failed", "cancelled"];
 
 const filters = ["pipeline", "pool", "state", "key", "tenant", "parent", "since", "until", "text"];
 
 export function checkFilter(filter: JobFilter): JobFilter {
-  const given = Object.entries(filter).filter(([, value]) => value !== undefined);
-  for (const [field, value] of given) {
+  const defined = withoutUndefined(filter) as JobFilter;
+  for (const [field, value] of Object.entries(defined)) {
     if (!filters.includes(field)) {
       throw new InvalidInput(`Unknown filter "${field}"`, { field, remedy: `Filters: ${filters.join(", ")}` });
     }
@@ -22,23 +22,19 @@ export function checkFilter(filter: JobFilter): JobFilter {
       });
     }
     if (field === "parent") checkId(value);
-    else if (field === "since" || field === "until") checkMoment(value, field);
+    else if (field === "since" || field === "until") checkDate(value, field);
     else checkLabel(value, field);
   }
-  return Object.fromEntries(given);
+  return defined;
 }
 
-function checkMoment(value: unknown, field: string): void {
+function checkDate(value: unknown, field: string): void {
   if (value instanceof Date && Math.abs(value.getTime()) < 2 ** 47) return;
-  throw new InvalidInput(`${field} is not a moment`, { field, remedy: "Pass a Date" });
+  throw new InvalidInput(`${field} is not a valid Date`, { field, remedy: "Pass a Date" });
 }
 
-export function checkLimit(limit: number, most: number): number {
-  if (Number.isInteger(limit) && limit >= 1 && limit <= most) return limit;
-  throw new InvalidInput(`limit ${limit} is not a whole number from 1 to ${most}`, {
-    field: "limit",
-    remedy: "Ask for a page of that size and read on from its end",
-  });
+export function checkLimit(limit: number, max: number): number {
+  return checkInteger(limit, "limit", 1, max);
 }
 
 export function writeCursor(id: string): string {
@@ -51,7 +47,7 @@ export function readCursor(cursor: string): string {
   if (hex.length !== 32) {
     throw new InvalidInput(`${JSON.stringify(cursor)} is not a cursor`, {
       field: "cursor",
-      remedy: "Pass the cursor of the page before, unchanged, or none for the first page",
+      remedy: "Pass the cursor of the previous page unchanged, or none for the first page",
     });
   }
   return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");

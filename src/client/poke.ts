@@ -1,21 +1,22 @@
-// Says that there is work, to whoever starts machines: a function in this process, or a server by HTTP. Only ever a hint: the job is safe in Postgres before, and a
-// poke that is lost is made up for by the watchdog. So it fails nobody, and nobody waits longer for it than its limit.
+// Pokes the orchestrator when there is new work: a function in this process, or a server over HTTP. It is only a hint: the job is durable
+// before, and the watchdog makes up for a lost poke. So a poke fails no call, and no call waits for it longer than `limit`.
 import { InvalidInput } from "../errors.ts";
 import { type Duration, durationMs } from "../time.ts";
+import { withTimeout } from "../timeout.ts";
 
-/** An orchestrator's poke(), or the address of a server that has one: https://jobs.example.com/v1/poke. */
+/** An orchestrator's poke(), or the poke URL of a server with an orchestrator: https://jobs.example.com/v1/poke. */
 export type PokeTarget = string | PokeOptions | (() => unknown);
 
 export interface PokeOptions {
   url: string;
   token?: string;
-  /** How long an enqueue waits for it at most. Default: 250ms. */
+  /** How long an enqueue waits for the poke at most. Default: 250ms. */
   limit?: Duration;
 }
 
-/** How long the request itself may take: nobody waits for it by then. */
+/** Timeout of the request itself, which may outlast the wait of the enqueue. */
 const REQUEST_MS = 10_000;
-/** After an enqueue in a transaction of the caller's, whose commit is not seen here: it is looked for in this time. */
+/** After an enqueue in the caller's transaction, whose commit is not visible here: poke after these delays. */
 const LATER_MS = [100, 1000, 5000];
 
 export class Poker {
@@ -33,9 +34,9 @@ export class Poker {
     }
     const { url, token, limit = "250ms" } = typeof target === "string" ? { url: target } : target;
     if (typeof url !== "string" || !URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
-      throw new InvalidInput(`poke ${JSON.stringify(url)} is not an address`, {
+      throw new InvalidInput(`poke ${JSON.stringify(url)} is not a URL`, {
         field: "poke",
-        remedy: "Use the address of a server, such as https://jobs.example.com/v1/poke, or a function",
+        remedy: "Use a server's URL, such as https://jobs.example.com/v1/poke, or a function",
       });
     }
     this.#limitMs = durationMs(limit, "poke.limit");
@@ -48,20 +49,18 @@ export class Poker {
       }).then((response) => response.body?.cancel());
   }
 
-  /** Something was committed. Calls while one is under way share the next: it is sent after their commit. */
+  /** Call after a commit. Calls while a request is in flight share the next one, which is sent after their commits. */
   async poke(): Promise<void> {
     if (this.#underway) this.#next ??= this.#underway.then(() => this.#begin());
     const sent = this.#next ?? this.#begin();
     if (this.#limitMs === 0) return;
-    let timer: NodeJS.Timeout | undefined;
-    await Promise.race([sent, new Promise((resolve) => (timer = setTimeout(resolve, this.#limitMs)))]);
-    clearTimeout(timer);
+    await withTimeout(sent, this.#limitMs, undefined);
   }
 
-  /** Something will be committed, by somebody else. The first of these moments is kept, those after it move with the last call. */
+  /** Call when the caller will commit. The first delay runs from the first call, the others from the latest. */
   pokeLater(): void {
-    for (const [place, ms] of LATER_MS.entries()) {
-      if (place === 0 && this.#later.has(ms)) continue;
+    for (const [index, ms] of LATER_MS.entries()) {
+      if (index === 0 && this.#later.has(ms)) continue;
       clearTimeout(this.#later.get(ms));
       const timer = setTimeout(() => {
         this.#later.delete(ms);

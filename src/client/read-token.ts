@@ -1,5 +1,5 @@
-// A signed word that opens one job, or all jobs of one key, for reading and for a short time: what a customer's browser follows its own job with.
-// Nothing of it is stored: it is checked by its signature, and whoever has the secret can make one without asking anybody.
+// Read tokens: signed, short-lived tokens that let a customer's browser follow one job, or all jobs of one key.
+// They are not stored: the server verifies the signature, and any process with the secret can sign one.
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { InvalidInput } from "../errors.ts";
 import { checkId } from "../ids.ts";
@@ -7,18 +7,18 @@ import { checkLabel } from "../payload.ts";
 import { type Duration, durationMs } from "../time.ts";
 
 export interface ReadTokenOptions {
-  /** The one job it opens, */
+  /** Gives access to this job, */
   job?: string;
-  /** or all jobs of one key of a pipeline, past ones too. */
+  /** or to all jobs of one key of a pipeline, past ones included. */
   pipeline?: string;
   key?: string;
-  /** Whose jobs of that key: keys are one space for all tenants. Without one, those that have no tenant. */
+  /** The tenant of those jobs: tenants share the key space. Without one, jobs without a tenant. */
   tenant?: string;
-  /** How long it is good for, at most "24h". Default "1h". */
+  /** At most "24h". Default "1h". */
   expiresIn?: Duration;
 }
 
-/** What a read token opens. */
+/** What a read token gives access to. */
 export interface ReadScope {
   job?: string;
   pipeline?: string;
@@ -27,7 +27,7 @@ export interface ReadScope {
   expiresAt: Date;
 }
 
-const MARK = "swr_";
+const PREFIX = "swr_";
 const MAX_MS = 24 * 3600 * 1000;
 
 export function signReadToken(secrets: readonly string[], options: ReadTokenOptions): string {
@@ -42,7 +42,7 @@ export function signReadToken(secrets: readonly string[], options: ReadTokenOpti
   if (ms < 1000 || ms > MAX_MS) {
     throw new InvalidInput(`expiresIn ${expiresIn} is not from 1s to 24h`, {
       field: "expiresIn",
-      remedy: "Make another when it is over: it costs nothing",
+      remedy: "Use a shorter time, and sign a new token when it expires",
     });
   }
   const scope =
@@ -56,16 +56,16 @@ export function signReadToken(secrets: readonly string[], options: ReadTokenOpti
   const payload = Buffer.from(JSON.stringify({ ...scope, e: Math.floor((Date.now() + ms) / 1000) })).toString(
     "base64url",
   );
-  return `${MARK}${payload}.${signature(secrets[0]!, payload)}`;
+  return `${PREFIX}${payload}.${sign(secrets[0]!, payload)}`;
 }
 
-/** Undefined when nobody here signed it, or its time is over. */
+/** Undefined when the signature is invalid or the token has expired. */
 export function checkReadToken(secrets: readonly string[], token: string): ReadScope | undefined {
   const match = /^swr_([\w-]{1,8000})\.([\w-]{43})$/.exec(token);
   if (!match) return undefined;
-  const [, payload, given] = match as unknown as [string, string, string];
-  const ours = secrets.some((secret) => timingSafeEqual(Buffer.from(signature(secret, payload)), Buffer.from(given)));
-  if (!ours) return undefined;
+  const [, payload, signed] = match as unknown as [string, string, string];
+  const valid = secrets.some((secret) => timingSafeEqual(Buffer.from(sign(secret, payload)), Buffer.from(signed)));
+  if (!valid) return undefined;
   const { j, p, k, t, e } = JSON.parse(Buffer.from(payload, "base64url").toString()) as Record<string, string> & {
     e: number;
   };
@@ -75,16 +75,17 @@ export function checkReadToken(secrets: readonly string[], token: string): ReadS
   return { pipeline: p!, key: k!, ...(t !== undefined && { tenant: t }), expiresAt };
 }
 
-/** Several where one takes the place of another: the first signs, all are accepted. */
+/** Several during a rotation: the first signs, all are accepted. */
 export function checkSecrets(secret: string | readonly string[] | undefined): readonly string[] {
-  const secrets = typeof secret === "string" ? secret.split(",").map((one) => one.trim()) : (secret ?? []);
-  if (secrets.every((one) => typeof one === "string" && one.length >= 32)) return secrets;
+  const secrets = typeof secret === "string" ? secret.split(",").map((part) => part.trim()) : (secret ?? []);
+  if (secrets.every((part) => typeof part === "string" && part.length >= 32)) return secrets;
   throw new InvalidInput("secret is shorter than 32 characters", {
     field: "secret",
-    remedy: "Make one with `openssl rand -base64 32` and give it to the server and to whoever signs read tokens",
+    remedy:
+      "Generate one with `openssl rand -base64 32` and pass it to the server and to clients that sign read tokens",
   });
 }
 
-function signature(secret: string, payload: string): string {
+function sign(secret: string, payload: string): string {
   return createHmac("sha256", secret).update(`stillwake read token.${payload}`).digest("base64url");
 }

@@ -1,23 +1,23 @@
-// Everything that can be read: jobs and what hangs on them, pipelines, pools, machines, and what the whole installation does. The client is one
-// of these that can also act; the server makes one for each tenant, over a database that shows that tenant's rows alone.
+// All reads: jobs with their logs, attempts, steps and artifacts, pipelines, pools, machines, statistics. The client
+// extends it; the server creates one per tenant, over a database that shows only that tenant's rows.
 import type { Readable } from "node:stream";
 import type { ReadableStream } from "node:stream/web";
-import { verified } from "../artifacts/verify-stream.ts";
+import { verifyContent } from "../artifacts/verify-content.ts";
 import type { Failure, JobFilter } from "../db/calls/jobs.ts";
 import * as reads from "../db/calls/reads.ts";
 import type { Queries } from "../db/database.ts";
-import { InvalidInput, JobNotFound, StillwakeError, UnknownPipeline } from "../errors.ts";
+import { InvalidInput, jobNotFound, StillwakeError, UnknownPipeline } from "../errors.ts";
 import { checkId } from "../ids.ts";
 import { checkLabel } from "../payload.ts";
 import { type Duration, durationMs } from "../time.ts";
 import { type Job, toJob } from "./job.ts";
 import { type Machine, type PoolInfo, toMachine, toPool } from "./machine.ts";
 import { checkFilter, checkLimit, readCursor, writeCursor } from "./pagination.ts";
-import { type Stats, type StatsOptions, summarise } from "./stats.ts";
+import { type Stats, type StatsOptions, summarize } from "./stats.ts";
 
 export type LogLine = reads.LogRow;
 
-/** A file a job has made. */
+/** A file that a job stored. */
 export interface ArtifactInfo {
   name: string;
   size: number;
@@ -26,7 +26,7 @@ export interface ArtifactInfo {
   savedAt: Date;
 }
 
-/** Where artifacts are read from: what openStore() of stillwake/worker returns. */
+/** Where artifacts are read from: the result of openStore() of stillwake/worker. */
 export interface ArtifactSource {
   get(key: string): Promise<ReadableStream<Uint8Array> | Readable>;
   link(key: string, options: { fileName: string; seconds: number }): Promise<string | undefined>;
@@ -35,16 +35,16 @@ export interface ArtifactSource {
 export interface ListOptions extends JobFilter {
   /** 1 to 200. Default 50. */
   limit?: number;
-  /** From the page before. */
+  /** From the previous page. */
   cursor?: string;
-  /** Inputs and outputs of more than some kilobytes are left out: null, and named in `omitted`. */
+  /** Leaves out inputs and outputs over 8 KB: they are null, and named in `omitted`. */
   brief?: boolean;
 }
 
-/** One try at a job under one lease. */
+/** One execution of a job under one lease. */
 export interface Attempt {
   epoch: string;
-  /** Which try it was charged as. One that was given back has the number of the next. */
+  /** The number it was charged as. An attempt that was released has the same number as the next one. */
   attempt: number;
   worker: string | null;
   claimedAt: Date;
@@ -54,17 +54,17 @@ export interface Attempt {
   failure: Failure | null;
 }
 
-/** A step whose result is kept. */
+/** A step with a checkpoint. */
 export interface Step {
   name: string;
-  /** Of the attempt that saved it. */
+  /** The epoch of the attempt that saved it. */
   epoch: string;
   startedAt: Date | null;
   savedAt: Date;
   tookMs: number | null;
-  /** Where it was asked for. */
+  /** With the option `outputs`. */
   output?: unknown;
-  /** The results of those before are 2 MB already: this one was left out. */
+  /** The output was left out, because those before it exceed 2 MB. */
   omitted?: true;
 }
 
@@ -81,7 +81,7 @@ export interface PipelineInfo {
   breakers: string[];
   /** Paths of the input whose values are stored sealed. */
   sealed: string[];
-  /** What its jobs are given, as JSON Schema; null where the contract has none, or one that cannot say. */
+  /** The JSON Schema of the input; null if the contract has no schema, or one without a JSON form. */
   inputSchema: unknown;
   updatedAt: Date;
 }
@@ -99,17 +99,13 @@ export class Reader {
 
   async get(id: string): Promise<Job> {
     const [row] = await reads.readJobs(this.#queries, [checkId(id)]);
-    if (!row)
-      throw new JobNotFound(`Job ${id} does not exist`, {
-        field: "id",
-        remedy: "It was never enqueued here, or its retention is over and it was pruned",
-      });
+    if (!row) throw jobNotFound(id);
     return toJob(row);
   }
 
   /**
-   * Newest first. A page may be shorter than asked for and yet not the last: one request looks through a bounded number of jobs. The cursor is
-   * null at the end.
+   * Newest first. A page may have fewer jobs than `limit` and still not be the last, because one request scans a
+   * bounded number of jobs. The cursor is null at the end.
    */
   async list(options: ListOptions = {}): Promise<{ jobs: Job[]; cursor: string | null }> {
     const { limit = 50, cursor, brief = false, ...filter } = options;
@@ -118,19 +114,19 @@ export class Reader {
     return { jobs: rows.map(toJob), cursor: next && writeCursor(next) };
   }
 
-  /** The lines of a job in order, those after `after`; ask again with the last `seq` to read on. */
+  /** The log lines of a job after `after`, in order; pass the last `seq` to read the next page. */
   async logs(id: string, options: { after?: string; limit?: number } = {}): Promise<LogLine[]> {
     const { after = "0", limit = 1000 } = options;
     if (!/^\d{1,18}$/.test(after)) {
-      throw new InvalidInput(`${JSON.stringify(after)} is not a place in a log`, {
+      throw new InvalidInput(`after ${JSON.stringify(after)} is not a seq`, {
         field: "after",
-        remedy: "Pass the seq of the last line you have",
+        remedy: "Pass the seq of the last line you have read",
       });
     }
     return reads.readLogs(this.#queries, checkId(id), after, checkLimit(limit, 10_000));
   }
 
-  /** Every try at a job, the first first. */
+  /** All attempts of a job, oldest first. */
   async attempts(id: string, options: { limit?: number } = {}): Promise<Attempt[]> {
     const rows = await reads.readAttempts(this.#queries, checkId(id), checkLimit(options.limit ?? 1000, 1000));
     return rows.map(({ claimed_at, ended_at, outcome, ...row }) => ({
@@ -141,7 +137,7 @@ export class Reader {
     }));
   }
 
-  /** The steps of a job whose results are kept, in the order they were saved, 10,000 at most. */
+  /** The steps of a job that have a checkpoint, in the order they were saved, at most 10,000. */
   async steps(id: string, options: { outputs?: boolean } = {}): Promise<Step[]> {
     const outputs = options.outputs ?? false;
     const rows = await reads.readSteps(this.#queries, checkId(id), { outputs, limit: MAX_STEPS });
@@ -155,7 +151,7 @@ export class Reader {
     }));
   }
 
-  /** The files a job has made so far. */
+  /** The artifacts that a job has stored so far. */
   async artifacts(id: string): Promise<ArtifactInfo[]> {
     const rows = await reads.listArtifacts(this.#queries, checkId(id));
     return rows.map(({ name, size, sha256, content_type, saved_at }) => {
@@ -163,19 +159,19 @@ export class Reader {
     });
   }
 
-  /** The content of one of them. It is compared with its hash on the way: a stream that ends without an error was whole. */
+  /** The content of an artifact. The stream is checked against its hash: if it ends without an error, it is complete. */
   async download(id: string, name: string): Promise<Readable> {
     const { store, row } = await this.#artifact(id, name);
-    return verified(await store.get(row.key), name, row);
+    return verifyContent(await store.get(row.key), name, row);
   }
 
-  /** A link to it that is good for some minutes, where the store has such links. */
+  /** A link to an artifact that expires after some minutes; undefined if the store has no links. */
   async link(id: string, name: string, options: { seconds?: number } = {}): Promise<string | undefined> {
     const { store, row } = await this.#artifact(id, name);
     return store.link(row.key, { fileName: name, seconds: options.seconds ?? 300 });
   }
 
-  /** Those that were made known to the database. */
+  /** All registered pipelines. */
   async pipelines(): Promise<PipelineInfo[]> {
     return (await reads.readPipelines(this.#queries, null)).map(toPipeline);
   }
@@ -189,19 +185,19 @@ export class Reader {
     });
   }
 
-  /** The pools and the work in them. */
+  /** All pools with their demand. */
   async pools(): Promise<PoolInfo[]> {
     const rows = await reads.readPools(this.#queries);
     return rows.map(toPool);
   }
 
-  /** Machines, and workers that are awake on none; with `ended`, so many of those that have ended, too. */
+  /** Machines, and active workers without a machine; with `ended`, also up to that many that have ended. */
   async machines(options: { ended?: number } = {}): Promise<Machine[]> {
     const { ended = 0 } = options;
     return (await reads.readMachines(this.#queries, ended === 0 ? 0 : checkLimit(ended, 1000))).map(toMachine);
   }
 
-  /** By pool, machines that were asked for and that ended lately; `ill`: of those that ended, how many not as they should. */
+  /** Machines requested and ended in the last `span`, by pool; `ill`: those that ended abnormally. */
   async machineCounts(
     options: { span?: Duration } = {},
   ): Promise<{ pool: string; started: number; ended: number; ill: number }[]> {
@@ -214,23 +210,23 @@ export class Reader {
     }));
   }
 
-  /** What waits and why, what runs, what ended lately and how. */
+  /** Counts of waiting jobs by reason, running jobs, and recently ended jobs by outcome. */
   async stats(options: StatsOptions = {}): Promise<Stats> {
-    return summarise(this.#queries, options);
+    return summarize(this.#queries, options);
   }
 
   async #artifact(id: string, name: string): Promise<{ store: ArtifactSource; row: reads.ArtifactRow }> {
     if (!this.#store) {
       throw new InvalidInput("This client has no artifact store", {
         field: "store",
-        remedy: "Create it with one: createStillwake({ url, store: openStore(url) }), openStore from stillwake/worker",
+        remedy: "Pass one: createStillwake({ url, store: openStore(url) }), with openStore from stillwake/worker",
       });
     }
-    const row = (await reads.listArtifacts(this.#queries, checkId(id))).find((one) => one.name === name);
+    const row = (await reads.listArtifacts(this.#queries, checkId(id))).find((artifact) => artifact.name === name);
     if (row) return { store: this.#store, row };
     throw new StillwakeError("ARTIFACT_MISSING", `Job ${id} has no artifact ${JSON.stringify(name)}`, {
       field: "name",
-      remedy: "See artifacts(id) for those it has",
+      remedy: "List its artifacts with artifacts(id)",
     });
   }
 }

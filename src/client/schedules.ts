@@ -1,5 +1,4 @@
-// Schedules as people and programs see and steer them: `sw.schedules`. The rules are in sql/functions/flow/schedules.sql.
-
+// `sw.schedules`: set, list, pause, resume and remove schedules. The rules are in sql/functions/flow/schedules.sql.
 import { checkName } from "../contract/limit.ts";
 import { type Pipeline, validateInput } from "../contract/pipeline.ts";
 import type { CatchUp, Overlap, Schedule } from "../contract/schedule.ts";
@@ -8,7 +7,7 @@ import type { Database } from "../db/database.ts";
 import { InvalidInput } from "../errors.ts";
 import { toJson } from "../payload.ts";
 import { type KeyRing, sealInput } from "../secrets/seal.ts";
-import { labelsOf, sqlOptions } from "./enqueue-options.ts";
+import { resolveLabels, toSqlOptions } from "./enqueue-options.ts";
 import { checkLimit } from "./pagination.ts";
 
 export interface Slot {
@@ -17,7 +16,7 @@ export interface Slot {
   at: Date;
 }
 
-/** Where a schedule stands. Times are the database's. */
+/** A schedule and its current state. Times are the database's. */
 export interface ScheduleState {
   name: string;
   cron: string;
@@ -26,18 +25,18 @@ export interface ScheduleState {
   input: unknown;
   overlap: Overlap;
   catchUp: CatchUp;
-  /** The slot that nobody has seen to yet. */
+  /** The next slot that has not been fired. */
   next: Slot | null;
-  /** How long ago it should have been seen to. More than a minute: no worker of its pool is awake and nobody calls the watchdog. */
+  /** How long it is overdue. More than a minute: no worker of its pool is running and the watchdog is not called. */
   lateMs: number;
-  /** The last slot that became a job. */
+  /** The last slot for which a job was enqueued. */
   last: (Slot & { job: string }) | null;
-  /** Why the next slot could not become a job; it is tried again every minute. */
+  /** Why the next slot's job could not be enqueued; retried every minute. */
   lastError: string | null;
   fired: number;
-  /** Slots without a job because the one before was still live. */
+  /** Slots without a job because the previous job was still live. */
   skipped: number;
-  /** Slots that passed while nobody looked and were not made up for. */
+  /** Slots that passed while nothing fired schedules, and were not caught up. */
   missed: number;
   paused: { at: Date; by: string | null } | null;
 }
@@ -45,32 +44,32 @@ export interface ScheduleState {
 export class Schedules {
   readonly #database: Database;
   readonly #register: (pipeline: Pipeline) => Promise<void>;
-  readonly #ring: KeyRing | undefined;
+  readonly #keyRing: KeyRing | undefined;
   readonly #onChange: () => Promise<void>;
 
   constructor(
     database: Database,
     register: (pipeline: Pipeline) => Promise<void>,
-    ring?: KeyRing,
+    keyRing?: KeyRing,
     onChange: () => Promise<void> = async () => {},
   ) {
     this.#database = database;
     this.#register = register;
-    this.#ring = ring;
+    this.#keyRing = keyRing;
     this.#onChange = onChange;
   }
 
   /**
-   * Makes a schedule known or changes it; answers whether anything changed. The same definition again changes nothing, so every process may say it
-   * when it starts. A new cron or zone begins with its first slot from now.
+   * Creates or changes a schedule; returns whether anything changed. Setting the same definition again changes nothing,
+   * so every process may call it at start. A new cron or zone starts with its first slot from now.
    */
-  // biome-ignore lint/suspicious/noExplicitAny: a schedule of whatever input.
+  // biome-ignore lint/suspicious/noExplicitAny: schedules of any input type.
   async set(schedule: Schedule<any, any>): Promise<boolean> {
-    const settings = await settingsOf(schedule, this.#ring);
+    const settings = await toSettings(schedule, this.#keyRing);
     const { pipeline } = schedule.options;
     if (typeof pipeline !== "string") await this.#register(pipeline);
     const changed = await setSchedule(this.#database, schedule.name, settings);
-    // Whoever sleeps until something is due must hear of an earlier time.
+    // An orchestrator that sleeps until the next due time must learn of an earlier one.
     if (changed) await this.#onChange();
     return changed;
   }
@@ -96,39 +95,39 @@ export class Schedules {
     }));
   }
 
-  /** No slot runs until it is resumed. */
+  /** Fires no slot until it is resumed. */
   async pause(name: string, actor: { by?: string } = {}): Promise<void> {
     await controlSchedule(this.#database, "pause_schedule", [name, actor.by ?? null]);
   }
 
-  /** Goes on with the first slot from now: what was paused is not made up for. */
+  /** Continues with the first slot from now; slots that passed during the pause are not caught up. */
   async resume(name: string): Promise<void> {
     await controlSchedule(this.#database, "resume_schedule", [name]);
     await this.#onChange();
   }
 
-  /** Its jobs stay. Answers false when there is no such schedule. */
+  /** Its jobs remain. Returns false if the schedule does not exist. */
   async remove(name: string): Promise<boolean> {
     return removeSchedule(this.#database, name);
   }
 
-  /** The next slots: of one that the database has, by its name, or of any you have written, without storing it. */
-  // biome-ignore lint/suspicious/noExplicitAny: a schedule of whatever input.
+  /** The next slots of a stored schedule (by name), or of a schedule that is not stored. */
+  // biome-ignore lint/suspicious/noExplicitAny: schedules of any input type.
   async upcoming(schedule: string | Schedule<any, any>, count = 10): Promise<Slot[]> {
     checkLimit(count, 10_000);
     if (typeof schedule === "string") return readUpcoming(this.#database, schedule, count);
-    const { cron, zone = "UTC" } = optionsOf(schedule);
+    const { cron, zone = "UTC" } = checkSchedule(schedule);
     return readUpcoming(this.#database, { cron, zone }, count);
   }
 }
 
-/** As `stillwake.set_schedule` takes them, in JSON. */
-// biome-ignore lint/suspicious/noExplicitAny: a schedule of whatever input.
-async function settingsOf(schedule: Schedule<any, any>, ring: KeyRing | undefined): Promise<string> {
-  const { cron, zone, pipeline, input = {}, overlap, catchUp, options = {} } = optionsOf(schedule);
+/** The JSON that `stillwake.set_schedule` takes. */
+// biome-ignore lint/suspicious/noExplicitAny: schedules of any input type.
+async function toSettings(schedule: Schedule<any, any>, keyRing: KeyRing | undefined): Promise<string> {
+  const { cron, zone, pipeline, input = {}, overlap, catchUp, options = {} } = checkSchedule(schedule);
   checkName(schedule.name, "schedule");
   const value = typeof pipeline === "string" ? input : await validateInput(pipeline, input);
-  const { key, tenant } = labelsOf(pipeline, value, options, "input");
+  const { key, tenant } = resolveLabels(pipeline, value, options, "input");
   const labels = { ...(key !== null && { key }), ...(tenant !== null && { tenant }) };
   const settings = {
     cron,
@@ -136,21 +135,21 @@ async function settingsOf(schedule: Schedule<any, any>, ring: KeyRing | undefine
     pipeline: typeof pipeline === "string" ? pipeline : pipeline.name,
     overlap,
     catch_up: catchUp,
-    options: { ...sqlOptions(options), ...labels },
+    options: { ...toSqlOptions(options), ...labels },
   };
-  // Its jobs do not exist yet, so that it is bound to the pipeline.
+  // The jobs do not exist yet, so the sealed values are bound to the pipeline.
   const { sealed = [] } = typeof pipeline === "string" ? {} : pipeline.options;
   const owner = { pipeline: settings.pipeline, tenant, job: null };
   const stored =
-    sealed.length > 0 ? sealInput(ring, sealed, JSON.parse(toJson(value, "input")), owner, [key, tenant]) : value;
+    sealed.length > 0 ? sealInput(keyRing, sealed, JSON.parse(toJson(value, "input")), owner, [key, tenant]) : value;
   return `${JSON.stringify(settings).slice(0, -1)},"input":${toJson(stored, "input")}}`;
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: a schedule of whatever input.
-function optionsOf(schedule: Schedule<any, any>): Schedule<any, any>["options"] {
+// biome-ignore lint/suspicious/noExplicitAny: schedules of any input type.
+function checkSchedule(schedule: Schedule<any, any>): Schedule<any, any>["options"] {
   if (schedule?.kind === "schedule" && schedule.options) return schedule.options;
-  throw new InvalidInput("That is not a schedule", {
+  throw new InvalidInput("The argument is not a schedule", {
     field: "schedule",
-    remedy: 'Pass what schedule("name", { … }) returned',
+    remedy: 'Pass the result of schedule("name", { … })',
   });
 }

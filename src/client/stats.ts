@@ -1,18 +1,18 @@
-// What the installation does as a whole: one answer for dashboards, metrics and people who ask how things are.
-
+// Statistics of the whole installation, for dashboards and metrics.
 import { countEnded, countLive } from "../db/calls/reads.ts";
 import type { Queries } from "../db/database.ts";
 import { InvalidInput } from "../errors.ts";
 import { type Duration, durationMs } from "../time.ts";
+import { checkInteger } from "../validate.ts";
 
 export interface StatsOptions {
   /** How far back, at most "24h". Default "1h". */
   span?: Duration;
-  /** In how many parts that is divided, 1 to 200. Default 60. */
+  /** The number of equal parts of the span, 1 to 200. Default 60. */
   parts?: number;
 }
 
-export interface EndCounts {
+export interface OutcomeCounts {
   completed: number;
   failed: number;
   cancelled: number;
@@ -23,18 +23,18 @@ export interface Stats {
   live: { queued: number; running: number; paused: number };
   /** There are more live jobs than were counted. */
   more: boolean;
-  /** Why those wait that are queued; "machine" means that a worker could take them now. */
+  /** Queued jobs by the reason they wait; "machine" means that a worker could claim them now. */
   waiting: Record<string, number>;
-  /** Since when the oldest job that is queued exists. */
+  /** When the oldest queued job was created. */
   oldest: Date | null;
-  /** The same of those that a worker could take now. */
+  /** The same for jobs that a worker could claim now. */
   oldestReady: Date | null;
   spanMs: number;
-  ended: EndCounts;
-  /** The same in equal parts, the oldest first. */
-  parts: (EndCounts & { at: Date })[];
-  /** From the first start to the end, of those that were started: in all, on average, at most. */
-  pipelines: (EndCounts & {
+  ended: OutcomeCounts;
+  /** The same per part of the span, oldest first. */
+  parts: (OutcomeCounts & { at: Date })[];
+  /** By pipeline, with the total, mean and longest time from first start to end. */
+  pipelines: (OutcomeCounts & {
     name: string;
     totalSeconds: number;
     meanSeconds: number | null;
@@ -44,15 +44,13 @@ export interface Stats {
 
 const MAX_LIVE = 100_000;
 
-export async function summarise(queries: Queries, options: StatsOptions): Promise<Stats> {
+export async function summarize(queries: Queries, options: StatsOptions): Promise<Stats> {
   const { span = "1h", parts = 60 } = options;
   const spanMs = durationMs(span, "span");
   if (spanMs < 1000 || spanMs > 86_400_000) {
-    throw new InvalidInput(`span ${span} is not from 1s to 24h`, { field: "span", remedy: "Ask for a part of a day" });
+    throw new InvalidInput(`span ${span} is not from 1s to 24h`, { field: "span", remedy: "Use a shorter span" });
   }
-  if (!Number.isInteger(parts) || parts < 1 || parts > 200) {
-    throw new InvalidInput(`parts ${parts} is not a whole number from 1 to 200`, { field: "parts", remedy: "Use 60" });
-  }
+  checkInteger(parts, "parts", 1, 200);
   const [live, ended] = await Promise.all([
     countLive(queries, MAX_LIVE),
     countEnded(queries, `${spanMs} milliseconds`, parts),
@@ -100,10 +98,12 @@ export async function summarise(queries: Queries, options: StatsOptions): Promis
     all.meanSeconds = all.totalSeconds / all.timed;
     all.longestSeconds = Math.max(all.longestSeconds ?? 0, longest ?? 0);
   }
-  stats.pipelines = [...byName.values()].map(({ timed, ...kept }) => kept).sort((a, b) => (a.name < b.name ? -1 : 1));
+  stats.pipelines = [...byName.values()]
+    .map(({ timed, ...pipeline }) => pipeline)
+    .sort((a, b) => (a.name < b.name ? -1 : 1));
   return stats;
 }
 
-function none(): EndCounts {
+function none(): OutcomeCounts {
   return { completed: 0, failed: 0, cancelled: 0 };
 }

@@ -1,6 +1,6 @@
-// Tokens for the server: made here, shown once, kept as hashes. And the record of what people did with them.
+// `sw.tokens`: access tokens of the server, returned once and stored as hashes, and the audit log.
 import { createHash, randomBytes } from "node:crypto";
-import * as verbs from "../db/calls/access.ts";
+import * as calls from "../db/calls/access.ts";
 import type { Database } from "../db/database.ts";
 import { StillwakeError } from "../errors.ts";
 import { checkId, newId } from "../ids.ts";
@@ -8,24 +8,24 @@ import { checkLabel } from "../payload.ts";
 import { type Duration, toInterval } from "../time.ts";
 import { checkLimit, readCursor, writeCursor } from "./pagination.ts";
 
-export type { Act, Role } from "../db/calls/access.ts";
+export type { AuditEntry as Act, Role } from "../db/calls/access.ts";
 
 export interface TokenOptions {
-  /** Who or what will use it. */
+  /** The user or program it is for. */
   name: string;
-  role: verbs.Role;
-  /** Whose jobs it may see and steer; without one, everybody's. For readers and operators. */
+  role: calls.Role;
+  /** Restricts a reader or operator to the jobs of one tenant. */
   tenant?: string;
-  /** Such as "90d". Without one it lasts until it is revoked. */
+  /** Such as "90d". Default: valid until revoked. */
   expiresIn?: Duration;
 }
 
 export interface TokenInfo {
   id: string;
   name: string;
-  /** How it begins. */
+  /** The first characters of the token. */
   prefix: string;
-  role: verbs.Role;
+  role: calls.Role;
   tenant: string | null;
   createdAt: Date;
   createdBy: string | null;
@@ -36,8 +36,8 @@ export interface TokenInfo {
   revokedBy: string | null;
 }
 
-/** So that scanners find one that was published. */
-const MARK = "swt_";
+/** A fixed prefix, so that secret scanners find published tokens. */
+const PREFIX = "swt_";
 
 export class Tokens {
   readonly #database: Database;
@@ -46,15 +46,15 @@ export class Tokens {
     this.#database = database;
   }
 
-  /** Makes a token of 256 bits. It is answered this once; the database has its hash alone. */
+  /** Creates a token of 256 random bits. It is returned only here; the database stores its hash. */
   async create(options: TokenOptions, actor: { by?: string } = {}): Promise<{ id: string; token: string }> {
     const { name, role, tenant, expiresIn } = options;
-    const token = `${MARK}${randomBytes(32).toString("base64url")}`;
+    const token = `${PREFIX}${randomBytes(32).toString("base64url")}`;
     const id = newId();
-    await verbs.createToken(this.#database, {
+    await calls.createToken(this.#database, {
       id,
       name: checkLabel(name, "name"),
-      prefix: token.slice(0, MARK.length + 4),
+      prefix: token.slice(0, PREFIX.length + 4),
       hash: hashOf(token),
       role,
       tenant: tenant === undefined ? null : checkLabel(tenant, "tenant"),
@@ -65,7 +65,7 @@ export class Tokens {
   }
 
   async list(): Promise<TokenInfo[]> {
-    return (await verbs.listTokens(this.#database)).map((row) => ({
+    return (await calls.listTokens(this.#database)).map((row) => ({
       id: row.id,
       name: row.name,
       prefix: row.prefix,
@@ -80,35 +80,35 @@ export class Tokens {
     }));
   }
 
-  /** It opens nothing any more; servers notice within seconds. */
+  /** Invalidates a token; servers notice within seconds. */
   async revoke(id: string, actor: { by?: string } = {}): Promise<void> {
-    if (await verbs.revokeToken(this.#database, checkId(id), actor.by ?? null)) return;
+    if (await calls.revokeToken(this.#database, checkId(id), actor.by ?? null)) return;
     throw new StillwakeError("TOKEN_NOT_FOUND", `There is no token ${id}`, {
       field: "id",
-      remedy: "See the list of tokens for its id, which is not the token itself",
+      remedy: "Find the id in the list of tokens; it is not the token itself",
     });
   }
 
-  /** Whose token is this? Undefined when it is nobody's, has expired or was revoked. */
+  /** Looks up a token. Undefined if it is unknown, expired or revoked. */
   async check(
     token: string,
   ): Promise<
-    { id: string; name: string; role: verbs.Role; tenant: string | null; expiresAt: Date | null } | undefined
+    { id: string; name: string; role: calls.Role; tenant: string | null; expiresAt: Date | null } | undefined
   > {
     if (!/^swt_[\w-]{43}$/.test(token)) return undefined;
-    const row = await verbs.checkToken(this.#database, hashOf(token));
+    const row = await calls.checkToken(this.#database, hashOf(token));
     return row && { id: row.id, name: row.name, role: row.role, tenant: row.tenant, expiresAt: row.expires_at };
   }
 
-  /** What was done through the server, newest first. */
-  async acts(
+  /** Operations performed through the server, newest first. */
+  async audit(
     options: { target?: string; limit?: number; cursor?: string } = {},
-  ): Promise<{ acts: verbs.Act[]; cursor: string | null }> {
+  ): Promise<{ entries: calls.AuditEntry[]; cursor: string | null }> {
     const { target, limit = 50, cursor } = options;
     const before = cursor === undefined ? null : readCursor(cursor);
-    const rows = await verbs.listActs(this.#database, target ?? null, before, checkLimit(limit, 200) + 1);
-    const acts = rows.slice(0, limit);
-    return { acts, cursor: rows.length > limit ? writeCursor(acts.at(-1)!.id) : null };
+    const rows = await calls.listAuditEntries(this.#database, target ?? null, before, checkLimit(limit, 200) + 1);
+    const entries = rows.slice(0, limit);
+    return { entries, cursor: rows.length > limit ? writeCursor(entries.at(-1)!.id) : null };
   }
 }
 

@@ -1,4 +1,4 @@
-// What user code throws to say how its job goes on. Anything else that is thrown is a failure, and retried by policy.
+// Errors that pipeline code throws to decide what happens to its job. Any other error is a failure, retried by policy.
 import { StillwakeError } from "../errors.ts";
 import type { Duration } from "../time.ts";
 
@@ -8,14 +8,14 @@ export interface ThrowOptions {
   cause?: unknown;
 }
 
-/** Do not try again, whatever attempts remain. */
+/** Fail the job without retry, even if attempts remain. */
 export class Fatal extends StillwakeError {
   constructor(message: string, options: ThrowOptions = {}) {
     super(options.code ?? "FATAL", message, { cause: options.cause });
   }
 }
 
-/** Try again, after `in` or after the pipeline's back-off; counted as a failed attempt. */
+/** Retry after `in`, or after the pipeline's back-off. Counts as a failed attempt. */
 export class Retry extends StillwakeError {
   readonly in: Duration | undefined;
 
@@ -25,12 +25,12 @@ export class Retry extends StillwakeError {
   }
 }
 
-/** Go back to the line until then: no slot is held and no attempt is counted. */
+/** Requeue the job until the given time. It occupies no slot, and no attempt is charged. */
 export class RateLimited extends StillwakeError {
   readonly until: Date | Duration;
 
   constructor(until: Date | Duration, options: ThrowOptions & { message?: string } = {}) {
-    super(options.code ?? "RATE_LIMITED", options.message ?? "The rate limit is used up", {
+    super(options.code ?? "RATE_LIMITED", options.message ?? "Rate limit reached", {
       cause: options.cause,
       retryable: true,
     });
@@ -38,7 +38,7 @@ export class RateLimited extends StillwakeError {
   }
 }
 
-/** Set the job aside with a reason that everybody can see, until `resumeIn` or until somebody resumes it. */
+/** Pause the job with a visible reason, for `resumeIn` or until an operator resumes it. */
 export class Pause extends StillwakeError {
   readonly resumeIn: Duration | undefined;
 

@@ -1,95 +1,92 @@
-// A pipeline's contract: its name, the shape of its input and its policies. Safe to import from a web bundle: no Node, no database.
-
+// The contract of a pipeline: its name, its input schema and its policies. Safe to import in a web bundle.
 import { InvalidInput, type Issue } from "../errors.ts";
 import { type Duration, limitMs, toInterval } from "../time.ts";
+import { isInteger, rejectUnknownOptions } from "../validate.ts";
 import type { Breaker } from "./breaker.ts";
 import { checkName, type Limit } from "./limit.ts";
-import { checkPaths, withPlaceholders } from "./sealed-paths.ts";
+import { checkSealedPaths, withPlaceholders } from "./sealed-paths.ts";
 
-/** What zod, valibot, arktype and others implement (Standard Schema v1): the part of it that is used here. */
+/** The part of Standard Schema v1 (zod, valibot, arktype and others) that is used here. */
 export interface Schema<Input = unknown, Output = Input> {
   readonly "~standard": {
     readonly version: 1;
     readonly validate: (value: unknown) => SchemaResult<Output> | Promise<SchemaResult<Output>>;
     readonly types?: { readonly input: Input; readonly output: Output } | undefined;
-    /** Those that can describe themselves (Standard JSON Schema). */
+    /** For libraries that implement Standard JSON Schema. */
     readonly jsonSchema?: { readonly input: (options: { target: string }) => unknown } | undefined;
   };
 }
 
-type SchemaResult<Output> =
-  | { readonly value: Output; readonly issues?: undefined }
-  | { readonly issues: readonly { readonly message: string; readonly path?: readonly unknown[] | undefined }[] };
+type SchemaResult<Output> = { readonly value: Output; readonly issues?: undefined } | { readonly issues: SchemaIssues };
 
 export interface PipelineOptions<Input, Output, Result = unknown> {
   /** Any Standard Schema. Input is checked before it is stored; without one, any JSON value is accepted. */
   input?: Schema<Input, Output>;
   /**
-   * Paths of the input, as it is stored, whose values only workers may see: "githubToken", "auth.password", "accounts.*.token". They are sealed
-   * before they are stored, with the sealKeys of whoever enqueues, or are references: secret("name").
+   * Paths of the stored input whose values only workers can read: "githubToken", "auth.password", "accounts.*.token".
+   * The enqueuing client seals them with its sealKeys, or they are references: secret("name").
    */
   sealed?: readonly string[];
-  /** What its jobs return, for those who spawn them. Checked before a job completes. */
+  /** Schema of the job's return value, checked before a job completes. Types the results of spawned jobs. */
   output?: Schema<unknown, Result>;
-  /** Whose machines run it. Default "default". */
+  /** The pool whose workers run it. Default "default". */
   pool?: string;
   /** Higher runs first, -1000 to 1000. Default 0. */
   priority?: number;
   retry?: {
-    /** Attempts in all, the first included. Default 3. */
+    /** Total attempts, including the first. Default 3. */
     attempts?: number;
-    /** A job that takes its runner or worker with it this many times is ended as POISONED. Default 3. */
+    /** A job that crashes its runner or worker this many times fails as POISONED. Default 3. */
     crashes?: number;
-    /** The pause after the first failure; it doubles with each further one. Default "2s". */
+    /** The pause after the first failure; it doubles with each further failure. Default "2s". */
     initial?: Duration;
     /** The longest pause. Default "15m". */
     max?: Duration;
     /**
-     * What a person reads when the job ends because its machine crashed or its time ran out once too often, and no code could say so: at most 300
-     * characters, with {attempts} for how often. Default: what the runtime says of it.
+     * The sentence shown when the job fails because its worker crashed or its attempt timed out too often, where no
+     * pipeline code can report it: at most 300 characters, with {attempts} as placeholder. Default: the runtime's text.
      */
     exhausted?: string;
   };
-  /**
-   * At most one active job has the same key, one that is queued, running, sleeping or paused. Undefined or null: this one has none.
-   */
+  /** At most `keyLimit` active jobs (queued, running, sleeping or paused) have the same key. Undefined or null: no key. */
   key?(input: Output): string | null | undefined;
-  /** How many active jobs may have the same key. Default 1. */
+  /** Active jobs that can have the same key. Default 1. */
   keyLimit?: number;
   /**
-   * What becomes of a job whose key is taken: it joins the active one (the call answers that one's id), waits until it has ended, first come
-   * first served, replaces it (cancels it, and all that wait), or is refused with KEY_TAKEN. Default "join".
+   * What happens to a job whose key is taken: it joins the active job (the call returns that job's id), waits until that job ends (first
+   * in, first out), replaces it (cancels it and all that wait), or is rejected with KEY_TAKEN. Default "join".
    */
   onConflict?: OnConflict;
-  /** Whose job it is. Tenants take turns: the jobs of one do not wait behind those of another. */
+  /** The tenant of the job. Tenants take turns: the jobs of one do not wait behind those of another. */
   tenant?(input: Output): string | null | undefined;
-  /** Jobs that may run at once, on all workers together. Default: as many as there are slots. */
+  /** Jobs that can run concurrently, over all workers. Default: limited by slots only. */
   concurrency?: number;
-  /** Limits and breakers without which its jobs cannot do anything: they are not started while one of them is used up or open. */
+  /** Limits and breakers that its jobs depend on. No job starts while one of them is exhausted or open. */
   needs?: readonly (Limit | Breaker)[];
-  /** The watchdog completes waiting jobs whose progress says that nothing is left to do (done of total). Default false. */
+  /** The watchdog completes waiting jobs whose progress reports that all work is done (done = total). Default false. */
   ghosts?: boolean;
-  /** How long one attempt may take. Default: as long as it lives. */
+  /** The longest duration of one attempt. Default: unlimited. */
   timeout?: Duration;
   /**
-   * After this long an attempt hands its job on, uncharged, where it is between two steps or two batches of job.each(): for platforms that end a
-   * process after a fixed time. Default: never.
+   * After this long an attempt releases its job, uncharged, between two steps or two batches of job.each(): for
+   * platforms that stop a process after a fixed time. Default: never.
    */
   budget?: Duration;
-  /** An attempt whose runner gives no sign of life for this long (a tick, a log line, progress, output of a command) is ended. Default "10m". */
+  /** An attempt without a sign of life for this long (a tick, a log line, progress, output of a command) is ended. Default "10m". */
   silence?: Duration;
   /**
-   * What a failure means, by its code: "retry" by policy, "fatal" at once, "pause" until somebody resumes it. "*" is for all other codes;
-   * default "retry".
+   * How a failure is handled, by its code: "retry" by policy, "fatal" without retry, "pause" until an operator resumes
+   * it. "*" is for all other codes; default "retry".
    */
   failures?: Record<string, FailureKind>;
-  /**
-   * The version of the code, a whole number from 1. A worker takes no job begun under a newer version than its own. Default 1.
-   */
+  /** The version of the code, a whole number from 1. A worker claims no job started under a newer version. Default 1. */
   version?: number;
-  /** A job begun under an older version goes on with its checkpoints, starts again without them, or waits for its own code. Default "continue". */
+  /**
+   * What happens to a job started under an older version: it continues from its checkpoints, restarts without them, or
+   * waits for a worker of its version. Default "continue".
+   */
   onOlder?: "continue" | "restart" | "wait";
-  /** How long an ended job is kept at least, by how it ended; "forever" is allowed. Default 14 days, failed 30 days. */
+  /** The minimum retention of an ended job, by its final state; "forever" is allowed. Default 14 days, failed 30 days. */
   keep?: { completed?: Duration; failed?: Duration; cancelled?: Duration };
 }
 
@@ -106,21 +103,15 @@ export interface Pipeline<Input = unknown, Output = Input, Result = unknown> {
   readonly settings: PipelineSettings;
 }
 
-/** Runs the pipeline's schema over what a job has returned. */
+/** Validates a job's return value with the pipeline's output schema. */
 export async function validateOutput(pipeline: Pipeline, value: unknown): Promise<unknown> {
   const result = await pipeline.options.output!["~standard"].validate(value);
   if (!result.issues) return result.value;
-  const issues: Issue[] = result.issues.map((issue) => ({
-    path: pathOf("output", issue.path),
-    message: issue.message,
-  }));
-  throw new InvalidInput(
-    `What pipeline "${pipeline.name}" returned is not valid: ${issues.map(({ path, message }) => `${path}: ${message}`).join("; ")}`,
-    { issues, field: issues[0]?.path ?? "output", remedy: "Return what its output schema says, or change the schema" },
-  );
+  const remedy = "Return a value that fits the output schema";
+  throw issuesError(`Output of pipeline "${pipeline.name}"`, "output", result.issues, remedy);
 }
 
-/** The type a job of this pipeline is enqueued with. */
+/** The input type of a pipeline. */
 export type InputOf<P> = P extends Pipeline<infer Input, infer _> ? Input : never;
 
 export function pipeline<Input = unknown, Output = Input, Result = unknown>(
@@ -132,48 +123,39 @@ export function pipeline<Input = unknown, Output = Input, Result = unknown>(
     "input sealed output pool priority retry key keyLimit onConflict tenant concurrency needs ghosts timeout budget silence failures version onOlder keep".split(
       " ",
     );
-  refuseUnknown(name, "", options, known);
-  refuseUnknown(name, "retry", options.retry, ["attempts", "crashes", "initial", "max", "exhausted"]);
-  refuseUnknown(name, "keep", options.keep, ["completed", "failed", "cancelled"]);
+  const owner = `Pipeline "${name}"`;
+  rejectUnknownOptions(options, known, owner);
+  rejectUnknownOptions(options.retry, ["attempts", "crashes", "initial", "max", "exhausted"], owner, "retry");
+  rejectUnknownOptions(options.keep, ["completed", "failed", "cancelled"], owner, "keep");
   checkPolicies(name, options);
-  if (options.sealed !== undefined) checkPaths(name, options.sealed);
-  const settings = settingsOf(options);
-  let whole: PipelineSettings | undefined;
+  if (options.sealed !== undefined) checkSealedPaths(name, options.sealed);
+  const settings = toSettings(options);
+  let complete: PipelineSettings | undefined;
   return Object.freeze({
     name,
     options: Object.freeze(options),
-    // Asked for when it is registered: to describe a schema takes longer than to make the contract.
+    // Computed when the contract is registered: converting the schema takes longer than creating the contract.
     get settings() {
-      whole ??= Object.freeze({ ...settings, input_schema: describe(options.input) });
-      return whole;
+      complete ??= Object.freeze({ ...settings, input_schema: toJsonSchema(options.input) });
+      return complete;
     },
   });
 }
 
-function refuseUnknown(name: string, part: string, given: object | undefined, known: readonly string[]): void {
-  const unknown = Object.keys(given ?? {}).find((key) => !known.includes(key));
-  if (unknown === undefined) return;
-  const field = part === "" ? unknown : `${part}.${unknown}`;
-  throw new InvalidInput(`Pipeline "${name}" has an unknown option "${field}"`, {
-    field,
-    remedy: `Known options${part && ` of ${part}`}: ${known.join(", ")}`,
-  });
-}
-
-// biome-ignore lint/suspicious/noExplicitAny: what the functions of a contract take is of no concern here.
+// biome-ignore lint/suspicious/noExplicitAny: the parameter types of a contract's functions do not matter here.
 function checkPolicies(name: string, options: PipelineOptions<any, any, any>): void {
-  const refuse = (field: string, value: unknown, remedy: string) => {
+  const reject = (field: string, value: unknown, remedy: string) => {
     throw new InvalidInput(`${field} ${JSON.stringify(value)} of pipeline "${name}" is not valid`, { field, remedy });
   };
   const { timeout, silence, failures, version = 1, onOlder = "continue" } = options;
   limitMs(timeout, "timeout");
   limitMs(options.budget, "budget");
   limitMs(silence, "silence");
-  if (!Number.isInteger(version) || version < 1 || version > 2_147_483_647) {
-    refuse("version", version, "Use a whole number from 1 and raise it by one when the steps change their meaning");
+  if (!isInteger(version, 1, 2_147_483_647)) {
+    reject("version", version, "Use a whole number from 1 and raise it by one when the steps change their meaning");
   }
   if (!["continue", "restart", "wait"].includes(onOlder)) {
-    refuse("onOlder", onOlder, 'Use "continue", "restart" or "wait"');
+    reject("onOlder", onOlder, 'Use "continue", "restart" or "wait"');
   }
   const exhausted = options.retry?.exhausted ?? "none";
   if (
@@ -181,34 +163,33 @@ function checkPolicies(name: string, options: PipelineOptions<any, any, any>): v
     !/^[^\0\p{Cs}]{1,300}$/u.test(exhausted) ||
     /[{}]/.test(exhausted.replaceAll("{attempts}", ""))
   ) {
-    refuse(
+    reject(
       "retry.exhausted",
       exhausted,
       "Use a sentence of at most 300 characters; its only placeholder is {attempts}",
     );
   }
   const { key, keyLimit = 1, onConflict = "join", tenant, concurrency = 1, needs = [] } = options;
-  const whole = (value: number, most: number) => Number.isInteger(value) && value >= 1 && value <= most;
   for (const [field, value] of Object.entries({ key, tenant })) {
-    if (value !== undefined && typeof value !== "function") refuse(field, value, "Pass a function of the input");
+    if (value !== undefined && typeof value !== "function") reject(field, value, "Pass a function of the input");
   }
-  if (!whole(keyLimit, 1000)) refuse("keyLimit", keyLimit, "Use a whole number from 1 to 1000");
-  if (!whole(concurrency, 1_000_000)) refuse("concurrency", concurrency, "Use a whole number from 1");
-  if (!conflicts.includes(onConflict)) refuse("onConflict", onConflict, `Use one of ${conflicts.join(", ")}`);
+  if (!isInteger(keyLimit, 1, 1000)) reject("keyLimit", keyLimit, "Use a whole number from 1 to 1000");
+  if (!isInteger(concurrency, 1, 1_000_000)) reject("concurrency", concurrency, "Use a whole number from 1");
+  if (!conflicts.includes(onConflict)) reject("onConflict", onConflict, `Use one of ${conflicts.join(", ")}`);
   if (!Array.isArray(needs) || needs.some((need) => need?.kind !== "limit" && need?.kind !== "breaker")) {
-    refuse("needs", needs, 'Pass what limit("name", { … }) and breaker("name", { … }) returned, in an array');
+    reject("needs", needs, 'Pass an array of the results of limit("name", { … }) and breaker("name", { … })');
   }
   for (const [code, kind] of Object.entries(failures ?? {})) {
     if (!["retry", "fatal", "pause"].includes(kind)) {
-      refuse(`failures.${code}`, kind, 'A code means "retry", "fatal" or "pause"');
+      reject(`failures.${code}`, kind, 'Use "retry", "fatal" or "pause"');
     }
   }
 }
 
 export const conflicts: readonly OnConflict[] = ["join", "wait", "replace", "reject"];
 
-// biome-ignore lint/suspicious/noExplicitAny: what the functions of a contract take is of no concern here.
-function settingsOf(options: PipelineOptions<any, any, any>): PipelineSettings {
+// biome-ignore lint/suspicious/noExplicitAny: the parameter types of a contract's functions do not matter here.
+function toSettings(options: PipelineOptions<any, any, any>): PipelineSettings {
   const { pool, priority, retry, keep, needs = [] } = options;
   const settings: Record<string, string | number | boolean | readonly string[] | null> = {};
   const set = (key: string, value: string | number | boolean | undefined) => {
@@ -230,7 +211,7 @@ function settingsOf(options: PipelineOptions<any, any, any>): PipelineSettings {
   set("key_limit", options.keyLimit);
   set("on_conflict", options.onConflict);
   set("ghosts", options.ghosts);
-  // Always said: a gate that is no longer named must not stay shut, a path that is no longer sealed must not stay so, nor a sentence that is not meant any more.
+  // Always sent, so that registering a contract without them removes what an earlier version had set.
   set("concurrency", options.concurrency ?? 0);
   settings.exhausted = retry?.exhausted ?? null;
   settings.sealed = options.sealed ?? [];
@@ -239,19 +220,20 @@ function settingsOf(options: PipelineOptions<any, any, any>): PipelineSettings {
   return settings;
 }
 
-const MAX_DESCRIPTION = 60_000;
+/** In characters of JSON. */
+const MAX_SCHEMA = 60_000;
 
-/** The schema as JSON Schema; null where it has none, cannot say (a Date has no JSON form) or would say too much. */
-function describe(schema: Schema | undefined): object | null {
+/** The JSON Schema of the input; null without a schema, if it has no JSON form (a Date, for example), or if too large. */
+function toJsonSchema(schema: Schema | undefined): object | null {
   try {
-    const described = schema?.["~standard"].jsonSchema?.input({ target: "draft-2020-12" });
-    return described && JSON.stringify(described).length < MAX_DESCRIPTION ? described : null;
+    const converted = schema?.["~standard"].jsonSchema?.input({ target: "draft-2020-12" });
+    return converted && JSON.stringify(converted).length < MAX_SCHEMA ? converted : null;
   } catch {
     return null;
   }
 }
 
-/** Runs the pipeline's schema over an input. Says every place that is wrong, with its path. */
+/** Validates an input with the pipeline's schema. The error has one issue per invalid path. */
 export async function validateInput<Input, Output>(
   pipeline: Pipeline<Input, Output>,
   input: unknown,
@@ -260,14 +242,22 @@ export async function validateInput<Input, Output>(
   const schema = pipeline.options.input;
   if (!schema) return input;
   const { sealed = [] } = pipeline.options;
-  const shown = sealed.length > 0 ? withPlaceholders(input, sealed) : undefined;
-  const result = await schema["~standard"].validate(shown ? shown.input : input);
-  if (!result.issues) return shown ? shown.back(result.value) : result.value;
-  const issues: Issue[] = result.issues.map((issue) => ({ path: pathOf(at, issue.path), message: issue.message }));
-  throw new InvalidInput(
-    `Input for pipeline "${pipeline.name}" is not valid: ${issues.map(({ path, message }) => `${path}: ${message}`).join("; ")}`,
-    { issues, field: issues[0]?.path ?? at, remedy: "Change the input to fit the pipeline's schema" },
-  );
+  const replaced = sealed.length > 0 ? withPlaceholders(input, sealed) : undefined;
+  const result = await schema["~standard"].validate(replaced ? replaced.input : input);
+  if (!result.issues) return replaced ? replaced.restore(result.value) : result.value;
+  throw inputError(pipeline.name, at, result.issues);
+}
+
+type SchemaIssues = readonly { readonly message: string; readonly path?: readonly unknown[] | undefined }[];
+
+export function inputError(pipeline: string, at: string, issues: SchemaIssues): InvalidInput {
+  return issuesError(`Input for pipeline "${pipeline}"`, at, issues, "Change the input to fit the pipeline's schema");
+}
+
+function issuesError(subject: string, at: string, found: SchemaIssues, remedy: string): InvalidInput {
+  const issues: Issue[] = found.map(({ path, message }) => ({ path: pathOf(at, path), message }));
+  const list = issues.map(({ path, message }) => `${path}: ${message}`).join("; ");
+  return new InvalidInput(`${subject} is not valid: ${list}`, { issues, field: issues[0]?.path ?? at, remedy });
 }
 
 function pathOf(at: string, path: readonly unknown[] = []): string {

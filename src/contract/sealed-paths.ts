@@ -1,28 +1,28 @@
-// Which parts of an input are nobody's business but the worker's. A contract names their paths; what is stored there is sealed with a key that
-// neither Postgres nor the server has, or is the name of a secret that the worker looks up. Safe to import from a web bundle: sealing.ts has the keys.
+// Sealed paths: parts of an input that only workers can read. The stored value is either encrypted with a key that neither Postgres nor the
+// server has, or the name of a secret that the worker looks up. Safe to import in a web bundle; secrets/seal.ts has the keys.
 import { InvalidInput } from "../errors.ts";
 
-/** What is stored at a sealed path: { "$sealed": "…" } or { "$secret": "name" }. */
-type StandIn = { readonly $sealed: string } | { readonly $secret: string };
+/** The stored value at a sealed path: { "$sealed": "…" } or { "$secret": "name" }. */
+type SealedValue = { readonly $sealed: string } | { readonly $secret: string };
 
 /**
- * The name of a secret instead of its value, at a sealed path of an input. The worker looks it up when the job runs; it is never stored. Its type
- * is that of the value it stands for.
+ * A reference to a secret, for a sealed path of an input. The worker looks up the value when the job runs; the value
+ * is never stored. Typed as the value it refers to.
  */
 export function secret<Value = string>(name: string): Value {
   if (typeof name === "string" && secretName.test(name)) return Object.freeze({ $secret: name }) as Value;
-  throw new InvalidInput(`${JSON.stringify(name)} cannot name a secret`, {
+  throw new InvalidInput(`${JSON.stringify(name)} is not a valid secret name`, {
     field: "name",
-    remedy: "Use 1 to 100 letters, digits and _ . - beginning with a letter",
+    remedy: "Use 1 to 100 letters, digits and _ . - starting with a letter",
   });
 }
 
 const secretName = /^[A-Za-z][\w.-]{0,99}$/;
-/** How it is bound, the id of the key, the nonce, and the ciphertext with its tag. stillwake.stands_in() knows the same form. */
+/** Binding, key id, nonce, and ciphertext with its tag. stillwake.is_sealed_or_reference() checks the same form. */
 const sealedText = /^[jp]\.[\w-]{1,64}\.[\w-]{16}\.[\w-]{22,}$/;
 
-/** True for what may stand at a sealed path. */
-export function isStandIn(value: unknown): value is StandIn {
+/** Whether the value may be stored at a sealed path. */
+export function isSealedValue(value: unknown): value is SealedValue {
   if (typeof value !== "object" || value === null || Object.keys(value).length !== 1) return false;
   const { $sealed, $secret } = value as { $sealed?: unknown; $secret?: unknown };
   return (
@@ -31,28 +31,31 @@ export function isStandIn(value: unknown): value is StandIn {
   );
 }
 
-/** Paths are keys joined by dots; * stands for every element of an array. stillwake.register_pipeline() knows the same rule. */
-export function checkPaths(pipeline: string, paths: unknown): void {
-  const right = (path: unknown) => typeof path === "string" && path.length <= 200 && pathRule.test(path);
-  if (Array.isArray(paths) && paths.length <= 50 && paths.every(right)) return;
+/** Paths are keys joined by dots; * matches every element of an array. stillwake.register_pipeline() has the same rule. */
+export function checkSealedPaths(pipeline: string, paths: unknown): void {
+  const isPath = (path: unknown) => typeof path === "string" && path.length <= 200 && pathRule.test(path);
+  if (Array.isArray(paths) && paths.length <= 50 && paths.every(isPath)) return;
   throw new InvalidInput(`sealed ${JSON.stringify(paths)} of pipeline "${pipeline}" is not valid`, {
     field: "sealed",
-    remedy: 'Give paths of the input in an array: ["githubToken", "auth.password", "accounts.*.token"]',
+    remedy: 'Pass an array of input paths: ["githubToken", "auth.password", "accounts.*.token"]',
   });
 }
 
 const pathRule = /^(?!.*__proto__)[A-Za-z_][\w-]*(\.([A-Za-z_][\w-]*|\d{1,9}|\*))*$/;
 
-/** A copy of the input with what stands at the paths changed. Nothing is done where nothing or null stands. `at` is the place, such as accounts.0.token. */
-export function changeAt(
+/**
+ * A copy of the input with the values at the paths replaced by `change`. Missing and null values are left alone.
+ * `at` is the path of one value, such as accounts.0.token.
+ */
+export function mapPaths(
   input: unknown,
   paths: readonly string[],
   change: (value: unknown, at: string) => unknown,
 ): unknown {
-  return paths.reduce((value, path) => changed(value, path.split("."), 0, "", change), input);
+  return paths.reduce((value, path) => mapPath(value, path.split("."), 0, "", change), input);
 }
 
-function changed(
+function mapPath(
   value: unknown,
   path: string[],
   depth: number,
@@ -63,7 +66,7 @@ function changed(
   if (depth === path.length) return change(value, at);
   const key = path[depth]!;
   const inside = (child: unknown, name: string | number) =>
-    changed(child, path, depth + 1, at === "" ? String(name) : `${at}.${name}`, change);
+    mapPath(child, path, depth + 1, at === "" ? String(name) : `${at}.${name}`, change);
   if (key === "*" && Array.isArray(value)) return value.map(inside);
   if (key === "*" && typeof value === "object") {
     return Object.fromEntries(Object.entries(value).map(([name, child]) => [name, inside(child, name)]));
@@ -75,21 +78,21 @@ function changed(
   return Array.isArray(value) ? value.with(Number(key), next) : { ...value, [key]: next };
 }
 
-/** For those who enqueue without keys, to say which field it is. Whoever does not ask is refused by stillwake.enqueue_many(). */
-export function refusePlain(paths: readonly string[], input: unknown, at = "input"): void {
-  changeAt(input, paths, (value, place) => {
-    if (isStandIn(value)) return value;
-    throw new InvalidInput(`${at}.${place} is stored sealed, and a plain value was given`, {
-      field: `${at}.${place}`,
-      remedy: 'Pass {"$secret": "name"}, or a value that was sealed where the keys are: {"$sealed": "…"}',
+/** For callers without seal keys: names the field. stillwake.enqueue_many() rejects plain values in any case. */
+export function rejectPlainValues(paths: readonly string[], input: unknown, at = "input"): void {
+  mapPaths(input, paths, (value, path) => {
+    if (isSealedValue(value)) return value;
+    throw new InvalidInput(`${at}.${path} must be sealed, but a plain value was passed`, {
+      field: `${at}.${path}`,
+      remedy: 'Pass {"$secret": "name"}, or a value sealed by a client with keys: {"$sealed": "…"}',
     });
   });
 }
 
-/** Every value that stands at one of the paths. */
-export function valuesAt(input: unknown, paths: readonly string[]): unknown[] {
+/** All values at the paths. */
+export function readPaths(input: unknown, paths: readonly string[]): unknown[] {
   const found: unknown[] = [];
-  changeAt(input, paths, (value) => {
+  mapPaths(input, paths, (value) => {
     found.push(value);
     return value;
   });
@@ -97,32 +100,32 @@ export function valuesAt(input: unknown, paths: readonly string[]): unknown[] {
 }
 
 /**
- * A schema knows what it is given, not what stands in for it: each stand-in is a text of 36 characters while the schema looks. `back` puts them
- * where the schema has left them.
+ * A schema describes the plain values, not sealed ones: replaces each sealed value by a text of 36 characters for
+ * validation. `restore` puts the sealed values back into the schema's result.
  */
 export function withPlaceholders(
   input: unknown,
   paths: readonly string[],
-): { input: unknown; back(value: unknown): unknown } {
-  const standIns = new Map<string, StandIn>();
-  const shown = changeAt(input, paths, (value) => {
-    if (!isStandIn(value)) return value;
+): { input: unknown; restore(value: unknown): unknown } {
+  const sealedValues = new Map<string, SealedValue>();
+  const replaced = mapPaths(input, paths, (value) => {
+    if (!isSealedValue(value)) return value;
     const placeholder = crypto.randomUUID();
-    standIns.set(placeholder, value);
+    sealedValues.set(placeholder, value);
     return placeholder;
   });
-  const back = (value: unknown) => {
-    let left = standIns.size;
-    const whole = changeAt(value, paths, (found) => {
-      const standIn = typeof found === "string" ? standIns.get(found) : undefined;
-      if (standIn) left -= 1;
-      return standIn ?? found;
+  const restore = (value: unknown) => {
+    let remaining = sealedValues.size;
+    const restored = mapPaths(value, paths, (found) => {
+      const sealedValue = typeof found === "string" ? sealedValues.get(found) : undefined;
+      if (sealedValue) remaining -= 1;
+      return sealedValue ?? found;
     });
-    if (left === 0) return whole;
-    throw new InvalidInput("The pipeline's schema changes or moves what stands at a sealed path", {
+    if (remaining === 0) return restored;
+    throw new InvalidInput("The pipeline's schema changes or moves a value at a sealed path", {
       field: "input",
-      remedy: "Let the schema leave it as it is, or pass the value itself instead of a reference",
+      remedy: "Let the schema return it unchanged, or pass the value itself instead of a reference",
     });
   };
-  return { input: shown, back };
+  return { input: replaced, restore };
 }

@@ -1,38 +1,36 @@
-// Calls of the same moment share one statement, and so one commit; each still resolves only when its own row is durable. While a
-// statement is in flight the next calls gather, so the busier it gets the larger the batches become, with no timer and no added delay.
+// Concurrent calls share one statement and so one commit; each resolves only when its own row is durable. Calls gather
+// while a statement is in flight, so batches grow with the load, without a timer and without added delay.
 
-export interface SharedCommitOptions<Call, Answer> {
+export interface BatcherOptions<Call, Result> {
   /** Only calls with the same group go into one statement. */
   groupOf(call: Call): string;
   /** How much a call adds to its statement. */
   sizeOf(call: Call): number;
-  /** Sends one batch; answers in the order of the calls. */
-  send(calls: Call[]): Promise<Answer[]>;
+  /** Sends one batch; returns results in the order of the calls. */
+  send(calls: Call[]): Promise<Result[]>;
   /** The largest batch, in calls. */
-  most: number;
-  /** A batch that has grown to this size takes no further call. */
-  mostSize: number;
+  maxCalls: number;
+  /** A batch that has reached this size takes no further call. */
+  maxSize: number;
   /** How many statements may be in flight. Two keep Postgres busy while Node prepares the next. */
   lanes: number;
 }
 
-interface Waiting<Call, Answer> {
+interface PendingCall<Call, Result> {
   call: Call;
-  resolve(answer: Answer): void;
+  resolve(result: Result): void;
   reject(reason: unknown): void;
 }
 
-export function sharedCommit<Call, Answer>(
-  options: SharedCommitOptions<Call, Answer>,
-): (call: Call) => Promise<Answer> {
-  const groups = new Map<string, Waiting<Call, Answer>[]>();
+export function createBatcher<Call, Result>(options: BatcherOptions<Call, Result>): (call: Call) => Promise<Result> {
+  const groups = new Map<string, PendingCall<Call, Result>[]>();
   let inFlight = 0;
   let armed = false;
 
   function arm(): void {
     if (armed || inFlight >= options.lanes || groups.size === 0) return;
     armed = true;
-    // After the callbacks of this turn: everything they ask for joins the same batch.
+    // After the callbacks of this event loop turn: their calls join the same batch.
     setImmediate(flush);
   }
 
@@ -47,17 +45,17 @@ export function sharedCommit<Call, Answer>(
     }
   }
 
-  function take(calls: Waiting<Call, Answer>[]): Waiting<Call, Answer>[] {
-    const most = Math.min(calls.length, options.most);
+  function take(calls: PendingCall<Call, Result>[]): PendingCall<Call, Result>[] {
+    const max = Math.min(calls.length, options.maxCalls);
     let count = 0;
-    for (let size = 0; count < most && size < options.mostSize; count++) size += options.sizeOf(calls[count]!.call);
+    for (let size = 0; count < max && size < options.maxSize; count++) size += options.sizeOf(calls[count]!.call);
     return calls.splice(0, count);
   }
 
-  async function send(batch: Waiting<Call, Answer>[]): Promise<void> {
+  async function send(batch: PendingCall<Call, Result>[]): Promise<void> {
     try {
-      const answers = await options.send(batch.map(({ call }) => call));
-      for (const [index, { resolve }] of batch.entries()) resolve(answers[index]!);
+      const results = await options.send(batch.map(({ call }) => call));
+      for (const [index, { resolve }] of batch.entries()) resolve(results[index]!);
     } catch (error) {
       for (const { reject } of batch) reject(error);
     } finally {
@@ -69,10 +67,10 @@ export function sharedCommit<Call, Answer>(
   return (call) =>
     new Promise((resolve, reject) => {
       const group = options.groupOf(call);
-      const waiting = { call, resolve, reject };
+      const pending = { call, resolve, reject };
       const calls = groups.get(group);
-      if (calls) calls.push(waiting);
-      else groups.set(group, [waiting]);
+      if (calls) calls.push(pending);
+      else groups.set(group, [pending]);
       arm();
     });
 }

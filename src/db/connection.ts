@@ -1,39 +1,40 @@
-// The end of a connection of our own: that it broke, and how to leave one that is no longer wanted. A network that drops packets swallows the goodbye
-// too, so it is waited for only briefly.
+// Opening and closing single connections: loss detection, close with a timeout, checkout from a pool.
 import type pg from "pg";
+import { withTimeout } from "../timeout.ts";
 
-const GOODBYE_MS = 1000;
+const CLOSE_TIMEOUT_MS = 1000;
 
-/** Rejects when the connection breaks or ends; to be raced with whatever waits on it. */
-export function breakOf(client: pg.Client): Promise<never> {
-  const broken = new Promise<never>((_, reject) => {
+/** A promise that rejects when the connection is lost or closed; race it against waits on the connection. */
+export function connectionLost(client: pg.Client): Promise<never> {
+  const lost = new Promise<never>((_, reject) => {
     client.on("error", reject);
     client.on("end", () => reject(new Error("The connection ended")));
   });
-  broken.catch(() => {});
-  return broken;
+  lost.catch(() => {});
+  return lost;
 }
 
-export async function hangUp(client: pg.Client): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const unanswered = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, GOODBYE_MS);
-  });
-  await Promise.race([client.end().catch(() => {}), unanswered]);
-  clearTimeout(timer);
-  destroy(client);
+/** Closes gracefully, but for at most a second: a network that drops packets also drops the close message. */
+export async function closeConnection(client: pg.Client): Promise<void> {
+  await withTimeout(
+    client.end().catch(() => {}),
+    CLOSE_TIMEOUT_MS,
+    undefined,
+  );
+  destroyConnection(client);
 }
 
-/** Without a word: what does not answer would not answer to a goodbye either. */
-export function destroy(client: pg.Client): void {
+/** Destroys the socket; a peer that does not respond cannot complete a graceful close. */
+export function destroyConnection(client: pg.Client): void {
   (client as unknown as { connection?: { stream?: { destroy(): void } } }).connection?.stream?.destroy();
 }
 
 /**
- * A connection of a pool, listened to from the moment it is taken. A server that accepts and ends it in one breath says both in one packet: whoever
- * waited for the connection is called after the second, and an error without a listener ends the process.
+ * Takes a client from the pool with the error listener attached synchronously. A server that accepts and terminates a
+ * connection at once may send both in one packet; a listener attached after an await would be too late, and an error
+ * event without a listener terminates the process.
  */
-export function taken(pool: pg.Pool, onError: (error: Error) => void): Promise<pg.PoolClient> {
+export function checkoutClient(pool: pg.Pool, onError: (error: Error) => void): Promise<pg.PoolClient> {
   return new Promise((resolve, reject) => {
     pool.connect((error, client) => {
       if (!client) return reject(error);

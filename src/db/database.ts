@@ -1,6 +1,7 @@
-// The way to Postgres: one pool, statements that are repeated when the connection is lost, errors turned into our own. In a pool
-// opened here time limits end in a destroyed socket, so nothing waits for ever on a connection that is half open. A user's own pool has the
-// limits the user gave it: without a `query_timeout` of theirs a statement on a half-open connection waits as long as the kernel does.
+// Access to Postgres: one connection pool, statements that are repeated when the connection is lost, and database
+// errors mapped to Stillwake errors. In a pool opened here every timeout destroys its socket, so no call waits for ever
+// on a half-open connection. A pool passed by the user keeps its own timeouts: without a `query_timeout`, a statement
+// on a half-open connection waits until the kernel gives up.
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import {
@@ -9,65 +10,67 @@ import {
   InvalidInput,
   isConflict,
   isConnectionLoss,
-  isFull,
-  isPassing,
+  isTooManyConnections,
+  isTransient,
   StillwakeError,
 } from "../errors.ts";
 import { backoffMs, type Duration, durationMs } from "../time.ts";
-import { taken } from "./connection.ts";
+import { withTimeout } from "../timeout.ts";
+import { checkoutClient } from "./connection.ts";
 import { checkSchema, schemaName } from "./schema-check.ts";
 
 export interface DatabaseOptions {
   /** postgres://user:password@host:port/database */
   url?: string;
-  /** A pool of yours, instead of a URL. It stays yours: close() leaves it open, and its size and time limits are what you set. */
+  /** A pool of yours, instead of a URL. close() leaves it open, and its size and timeouts are the ones you set. */
   pool?: pg.Pool;
-  /** The schema this Stillwake lives in. Default "stillwake". */
+  /** The schema of this Stillwake. Default "stillwake". */
   schema?: string;
-  /** Connections at most. Default 10. */
+  /** The maximum number of connections. Default 10. */
   connections?: number;
-  /** How long a call goes on trying while Postgres cannot be reached; "forever" is allowed. Default "30s". */
+  /** How long a call retries while Postgres cannot be reached; "forever" is allowed. Default "30s". */
   patience?: Duration;
-  /** How long one statement may take before its connection is given up. Default "10s". */
+  /** How long one statement may take before its connection is destroyed. Default "10s". */
   statementTimeout?: Duration;
-  /** How long a connection that nobody uses is kept. Default "5s". */
+  /** How long an unused connection is kept. Default "5s". */
   idleTimeout?: Duration;
-  /** Told once when Postgres cannot be reached, and once when it is back. */
+  /** Called once when Postgres cannot be reached, and once when it is back. */
   onOutage?: (outage: { lost: unknown } | { awayMs: number }) => void;
 }
 
-/** How a statement behaves when it is repeated after its answer was lost. */
-export interface Repeat {
-  /** Called before each try with true from the second on; returns the values to send. */
+/** How a statement is repeated after its response was lost. */
+export interface RepeatOptions {
+  /** Called before each try, from the second one on with true; returns the values to send. */
   values(again: boolean): unknown[];
-  /** Instead of the patience of the whole. */
+  /** Overrides the patience of the database. */
   patienceMs?: number;
-  /** How one try is made, where it takes more than the statement: see scoped-database.ts. */
-  through?: Through;
+  /** How one try is executed, where it takes more than the statement: see tenant-database.ts. */
+  execute?: Execute;
 }
 
-export type Through = <Row extends pg.QueryResultRow>(
+export type Execute = <Row extends pg.QueryResultRow>(
   pool: pg.Pool,
   text: string,
   values: unknown[],
 ) => Promise<pg.QueryResult<Row>>;
 
-/** What reads need of a database: the whole one has it, and one that shows the rows of a tenant alone. */
+/** What read calls need: implemented by Database, and by a database limited to one tenant. */
 export type Queries = Pick<Database, "query" | "schema">;
 
-/** What the driver says when a statement's time is over. */
-const SILENT = "Query read timeout";
+/** The driver's message when query_timeout is over. */
+const QUERY_TIMEOUT = "Query read timeout";
 
 export class Database {
   readonly schema: string;
   readonly #open: (() => pg.Pool) | undefined;
   #pool: pg.Pool;
-  #former: Promise<void> | undefined;
+  /** The replaced pool, while statements in it are still running. */
+  #previousPool: Promise<void> | undefined;
   readonly #patienceMs: number;
   readonly #stopping = new AbortController();
   readonly #onIdleError = () => {};
   readonly #onOutage: DatabaseOptions["onOutage"];
-  /** While Postgres is away one probe of this process asks for it, and every call waits for that one. */
+  /** While Postgres is unreachable, one probe of this process tries to reach it, and every call waits for that probe. */
   #returning: Promise<void> | undefined;
   #waiting = 0;
   #backAt = Number.NEGATIVE_INFINITY;
@@ -85,12 +88,12 @@ export class Database {
     this.#pool = options.pool?.on("error", this.#onIdleError) ?? open();
   }
 
-  /** How long Postgres has been within reach since it was last out of it; for ever when it never was. */
-  get steadyMs(): number {
+  /** How long Postgres has been reachable since the last outage; Infinity without one. */
+  get reachableForMs(): number {
     return this.#returning ? 0 : performance.now() - this.#backAt;
   }
 
-  /** Reads, and writes that are the same when repeated. */
+  /** For reads, and for writes that are idempotent. */
   async query<Row extends pg.QueryResultRow>(
     text: string,
     values: unknown[] = [],
@@ -99,39 +102,39 @@ export class Database {
     return this.repeat<Row>(text, { values: () => values, ...(patienceMs !== undefined && { patienceMs }) });
   }
 
-  /** query(), and what passes is waited out too, such as a statement that was cancelled or a full disk: for the results of work that is done. */
-  async insist<Row extends pg.QueryResultRow>(text: string, values: unknown[]): Promise<Row[]> {
+  /** query() that also waits out passing errors, such as a full disk or a cancelled statement: for results of finished work. */
+  async queryUntilDone<Row extends pg.QueryResultRow>(text: string, values: unknown[]): Promise<Row[]> {
     for (let attempt = 0; ; attempt++) {
       try {
         return await this.query<Row>(text, values);
       } catch (error) {
-        if (!isPassing(error)) throw error;
+        if (!isTransient(error)) throw error;
         await this.#sleep(backoffMs(attempt, 20, 2000), error);
       }
     }
   }
 
   /**
-   * Sends a statement until it is answered or patience ends; after the first lost answer once more in any case. A conflict with others was
-   * undone as a whole and is simply repeated.
+   * Sends a statement until a response arrives or patience runs out, and at least once more after the first lost
+   * response. A serialization conflict or deadlock was rolled back as a whole and is simply repeated.
    */
-  async repeat<Row extends pg.QueryResultRow>(text: string, repeat: Repeat): Promise<Row[]> {
+  async repeat<Row extends pg.QueryResultRow>(text: string, repeat: RepeatOptions): Promise<Row[]> {
     if (this.#stopping.signal.aborted) throw closed();
     await this.#check();
     const deadline = performance.now() + (repeat.patienceMs ?? this.#patienceMs);
     let unknown = false;
     for (let attempt = 0; ; attempt++) {
       try {
-        return (await this.#send<Row>(text, repeat.values(unknown), repeat.patienceMs, repeat.through)).rows;
+        return (await this.#send<Row>(text, repeat.values(unknown), repeat.patienceMs, repeat.execute)).rows;
       } catch (error) {
         const lost = isConnectionLoss(error);
-        // An id that a lost try of ours is about to commit: the next try sees it.
-        const ours = unknown && (error as { code?: string }).code === "23505";
-        if (!lost && !ours && !isConflict(error)) throw this.#explain(error);
-        // Most often only a connection broke: the first repetition is soon and in any case. From then on all calls wait for one probe.
+        // An earlier try whose response was lost is committing this id: the next try sees it.
+        const ownDuplicate = unknown && (error as { code?: string }).code === "23505";
+        if (!lost && !ownDuplicate && !isConflict(error)) throw this.#explain(error);
+        // Most often only one connection broke: the first repeat is immediate and unconditional. After that, wait for the probe.
         if (lost && unknown) {
           await this.#untilBack(error, deadline);
-          // A server may answer the probe and refuse the statement for ever.
+          // A server may accept the probe and reject the statement every time.
           if (attempt > 1) await this.#pauseOrGiveUp(error, attempt, deadline);
         } else await this.#pauseOrGiveUp(error, attempt, lost ? Number.POSITIVE_INFINITY : deadline);
         unknown ||= lost;
@@ -139,7 +142,7 @@ export class Database {
     }
   }
 
-  /** Lets statements in flight finish; calls that wait for Postgres to come back end at once. */
+  /** Lets statements in flight finish; calls that wait for Postgres fail at once. */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;
@@ -147,40 +150,42 @@ export class Database {
 
   async #close(): Promise<void> {
     this.#stopping.abort();
-    if (this.#open) await Promise.all([this.#former, this.#pool.end()]);
+    if (this.#open) await Promise.all([this.#previousPool, this.#pool.end()]);
     else this.#pool.off("error", this.#onIdleError);
   }
 
-  /** One try. Who has little patience waits no longer than that, for a connection and an answer together, and a second at least. */
+  /** One try. A short patience also limits the wait for a connection and a response, to no less than a second. */
   async #send<Row extends pg.QueryResultRow>(
     text: string,
     values: unknown[] = [],
     patienceMs?: number,
-    through?: Through,
+    execute: Execute = executeStatement,
   ) {
     const pool = this.#pool;
-    const answer = (through ?? oneStatement)<Row>(pool, text, values);
+    const response = execute<Row>(pool, text, values);
     try {
-      return await (patienceMs === undefined ? answer : within(Math.max(patienceMs, 1000), answer));
+      return await (patienceMs === undefined
+        ? response
+        : withTimeout(response, Math.max(patienceMs, 1000), throwQueryTimeout));
     } catch (error) {
-      if ((error as Error).message === SILENT && pool === this.#pool) this.#renew();
+      if ((error as Error).message === QUERY_TIMEOUT && pool === this.#pool) this.#replacePool();
       throw error;
     }
   }
 
   /**
-   * Where one connection has fallen silent those beside it have too, most often: what is open is not used again. Not while statements of
-   * the pool before are under way: a database that is slow must not be met with ever more connections.
+   * When one connection stops responding, the others usually have too: none of them is used again. Not while statements
+   * of the previous pool are still running: a slow database must not receive ever more connections.
    */
-  #renew(): void {
-    if (!this.#open || this.#former || this.#stopping.signal.aborted) return;
-    this.#former = this.#pool.end().finally(() => {
-      this.#former = undefined;
+  #replacePool(): void {
+    if (!this.#open || this.#previousPool || this.#stopping.signal.aborted) return;
+    this.#previousPool = this.#pool.end().finally(() => {
+      this.#previousPool = undefined;
     });
     this.#pool = this.#open();
   }
 
-  /** Once per process, before the first statement: is the schema one this version can work with? */
+  /** Once per process, before the first statement: checks that this version supports the schema. */
   #check(): Promise<void> {
     this.#checked ??= this.#checkPatiently().catch((error) => {
       this.#checked = undefined;
@@ -201,7 +206,7 @@ export class Database {
     }
   }
 
-  /** An own pool that has been ended refuses in words of its own. */
+  /** A pool that has been ended rejects with its own message. */
   #explain(error: unknown): unknown {
     const explained = fromDatabase(error);
     return this.#stopping.signal.aborted && explained === error ? closed(error) : explained;
@@ -210,7 +215,7 @@ export class Database {
   async #pauseOrGiveUp(error: unknown, attempt: number, deadline: number): Promise<void> {
     const pauseMs = reconnectMs(error, attempt, 2000);
     if (performance.now() + pauseMs > deadline) {
-      throw unavailable(error, this.#patienceMs);
+      throw unavailableError(error, this.#patienceMs);
     }
     await this.#sleep(pauseMs, error);
   }
@@ -221,7 +226,7 @@ export class Database {
     });
   }
 
-  /** Waits until the probe was answered, as long as patience lasts. */
+  /** Waits until the probe succeeds or patience runs out. */
   async #untilBack(error: unknown, deadline: number): Promise<void> {
     this.#waiting += 1;
     this.#returning ??= this.#probe(error).finally(() => {
@@ -231,40 +236,40 @@ export class Database {
     try {
       for (const { signal } = this.#stopping; this.#returning; ) {
         const leftMs = deadline - performance.now();
-        if (leftMs <= 0) throw unavailable(error, this.#patienceMs);
+        if (leftMs <= 0) throw unavailableError(error, this.#patienceMs);
         if (signal.aborted) throw closed(error);
         const over = new AbortController();
         const limit = delay(Math.min(leftMs, 2 ** 30), undefined, { signal: AbortSignal.any([signal, over.signal]) });
         await Promise.race([this.#returning, limit.catch(() => {})]);
         over.abort();
       }
-      // Not all at once, each over a connection of its own: the one that the probe has opened serves them all.
+      // Not all at once, each on a new connection: the one that the probe opened serves them all.
       if (this.#waiting > 1) await this.#sleep(Math.random() * Math.min(25 * this.#waiting, 1000), error);
     } finally {
       this.#waiting -= 1;
     }
   }
 
-  /** Goes on as long as somebody waits for it. */
+  /** Runs as long as a call waits for it. */
   async #probe(error: unknown): Promise<void> {
-    const began = performance.now();
-    let said = false;
+    const startedAt = performance.now();
+    let reported = false;
     let last = error;
     for (let attempt = 1; !this.#stopping.signal.aborted && this.#waiting > 0; attempt++) {
       await delay(reconnectMs(last, attempt, 2000), undefined, { signal: this.#stopping.signal }).catch(() => {});
-      if (attempt > 1 && !said) {
-        said = true;
+      if (attempt > 1 && !reported) {
+        reported = true;
         this.#onOutage?.({ lost: error });
       }
       try {
-        // A standby answers too, and takes no write.
+        // A standby responds too, but is read-only.
         const { rows } = await this.#send<{ off: string }>("select current_setting('transaction_read_only') as off");
         if (rows[0]?.off === "on") {
-          // It may have been the primary once: only a new connection finds the one that is it now.
-          this.#renew();
+          // After a failover only a new connection reaches the current primary.
+          this.#replacePool();
           continue;
         }
-        if (said) this.#onOutage?.({ awayMs: performance.now() - began });
+        if (reported) this.#onOutage?.({ awayMs: performance.now() - startedAt });
         return;
       } catch (again) {
         last = again;
@@ -273,14 +278,14 @@ export class Database {
   }
 }
 
-/** How long to wait after a connection was lost or refused; longer where there is no room for another. */
-export function reconnectMs(error: unknown, attempt: number, mostMs: number): number {
-  return backoffMs(attempt, isFull(error) ? 500 : 20, mostMs);
+/** The delay after a connection was lost or refused; longer when the server has no free connection slots. */
+export function reconnectMs(error: unknown, attempt: number, maxMs: number): number {
+  return backoffMs(attempt, isTooManyConnections(error) ? 500 : 20, maxMs);
 }
 
-/** As pool.query(), which gives up the connection with every refusal: a verb that says no would cost a new one each time. */
-async function oneStatement<Row extends pg.QueryResultRow>(pool: pg.Pool, text: string, values: unknown[]) {
-  const client = await taken(pool, ignore);
+/** Like pool.query(), but keeps the connection after an error raised by SQL; pool.query() would discard it. */
+async function executeStatement<Row extends pg.QueryResultRow>(pool: pg.Pool, text: string, values: unknown[]) {
+  const client = await checkoutClient(pool, ignoreError);
   let broken: Error | undefined;
   try {
     return await client.query<Row>(text, values);
@@ -288,53 +293,54 @@ async function oneStatement<Row extends pg.QueryResultRow>(pool: pg.Pool, text: 
     if (isConnectionLoss(error)) broken = error as Error;
     throw error;
   } finally {
-    client.off("error", ignore);
+    client.off("error", ignoreError);
     client.release(broken);
   }
 }
 
-export function ignore(): void {}
+export function ignoreError(): void {}
 
-async function within<T>(ms: number, answer: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const over = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(SILENT)), ms);
-  });
-  answer.catch(() => {});
-  return Promise.race([answer, over]).finally(() => clearTimeout(timer));
+function throwQueryTimeout(): never {
+  throw new Error(QUERY_TIMEOUT);
 }
 
-export function unavailable(cause: unknown, patienceMs: number): DatabaseUnavailable {
+/** "$1, $2, …" for the arguments of a function call. */
+export function placeholders(values: readonly unknown[]): string {
+  return values.map((_, index) => `$${index + 1}`).join(", ");
+}
+
+export function unavailableError(cause: unknown, patienceMs: number): DatabaseUnavailable {
   return new DatabaseUnavailable(
     `Postgres could not be reached ${Number.isFinite(patienceMs) ? `for ${patienceMs} ms` : "in time"}: ${(cause as Error).message || "connection refused"}`,
     {
       cause,
-      remedy: "Check that it is running and the URL is right; whether the last try was carried out is not known",
+      remedy: "Check that it is running and that the URL is right; the last try may or may not have been committed",
     },
   );
 }
 
 function closed(cause?: unknown): StillwakeError {
-  return new StillwakeError("CLOSED", "This Stillwake is closed", {
+  return new StillwakeError("CLOSED", "The client is closed", {
     cause,
     remedy: cause
-      ? "Close it after its calls have ended; whether the last try was carried out is not known"
+      ? "Close it after its calls have finished; the last try may or may not have been committed"
       : "Close it after its last call, or create another",
   });
 }
 
-/** The error does not repeat the URL: there is a password in it. */
+/** The error message omits the URL because it contains a password. */
 export function checkUrl(url: string): string {
   if (URL.canParse(url) && ["postgres:", "postgresql:", "socket:"].includes(new URL(url).protocol)) return url;
-  throw new InvalidInput("url is not the URL of a Postgres", {
+  throw new InvalidInput("url is not a Postgres URL", {
     field: "url",
-    remedy: "Write it as postgres://user:password@host:5432/database, special characters in the password as %40",
+    remedy:
+      "Use postgres://user:password@host:5432/database, with special characters in the password escaped as in %40",
   });
 }
 
 function openPool(options: DatabaseOptions): pg.Pool {
   if (!options.url) {
-    throw new InvalidInput("Neither url nor pool is given", {
+    throw new InvalidInput("Neither url nor pool is set", {
       field: "url",
       remedy: "Pass the URL of your Postgres, as in createStillwake({ url: process.env.DATABASE_URL })",
     });
@@ -345,8 +351,7 @@ function openPool(options: DatabaseOptions): pg.Pool {
     max: options.connections ?? 10,
     query_timeout: durationMs(options.statementTimeout ?? "10s", "statementTimeout"),
     connectionTimeoutMillis: 5000,
-    // Idle means silent: with nothing to do the pool holds no connection and the database may sleep.
-    // Nothing at all would mean for ever to the driver.
+    // Without work the pool closes all connections, so that the database may suspend. The driver reads 0 as never.
     idleTimeoutMillis: Math.max(1, durationMs(options.idleTimeout ?? "5s", "idleTimeout")),
     allowExitOnIdle: true,
     keepAlive: true,

@@ -1,7 +1,8 @@
-// Looks at a database as an experienced operator would: is Stillwake in it, is what is durable really durable, will hints arrive?
+// `stillwake doctor`: checks a database for installation, durability, connections, hints, and neglected work.
 import pg from "pg";
+import { isPooled } from "./listener.ts";
 import { NEWEST_MIGRATION, schemaName } from "./schema-check.ts";
-import { holding, type Waiting } from "./unclaimed-work.ts";
+import { explainUnclaimed, type UnclaimedPool } from "./unclaimed-work.ts";
 
 export interface Finding {
   check: string;
@@ -10,10 +11,16 @@ export interface Finding {
   remedy?: string;
 }
 
-type Ask = (text: string, values?: unknown[]) => Promise<Record<string, string | null>>;
+type QueryRow = (text: string, values?: unknown[]) => Promise<Record<string, string | null>>;
 
-/** `address`: where the database is reached, as told to an orchestrator; null or absent where that tells nothing. */
-export async function examine(options: { url: string; schema?: string; address?: string | null }): Promise<Finding[]> {
+export interface DoctorOptions {
+  url: string;
+  schema?: string;
+  /** The database's address as the orchestrator sees it; null or absent for a local one. */
+  address?: string | null;
+}
+
+export async function runDoctor(options: DoctorOptions): Promise<Finding[]> {
   const schema = schemaName(options.schema);
   const client = new pg.Client({
     connectionString: options.url,
@@ -35,53 +42,65 @@ export async function examine(options: { url: string; schema?: string; address?:
       },
     ];
   }
-  const ask: Ask = async (text, values) => (await client.query(text, values)).rows[0] ?? {};
+  const queryRow: QueryRow = async (text, values) => (await client.query(text, values)).rows[0] ?? {};
   try {
     const findings: Finding[] = [
       { check: "connection", level: "ok", found: `${client.host}:${client.port}/${client.database} as ${client.user}` },
     ];
-    for (const check of [serverVersion, durability, commitDurability, readOnly, clock, connections, pooler])
-      findings.push(await check(ask, client));
-    const installed = await ifAllowed("schema", () => schemaState(ask, schema));
+    for (const check of [
+      checkVersion,
+      checkFsync,
+      checkSynchronousCommit,
+      checkWritable,
+      checkClock,
+      checkConnections,
+      checkPooler,
+    ])
+      findings.push(await check(queryRow, client));
+    const installed = await ifAllowed("schema", () => checkSchemaState(queryRow, schema));
     findings.push(installed);
     if (installed.level !== "ok") return findings;
-    findings.push(await roles(ask, schema), await tenantWall(ask, schema), await oldSnapshots(ask));
-    findings.push(await ifAllowed("upkeep", () => partitions(ask, schema)));
-    findings.push(await ifAllowed("leases", () => deadLeases(ask, schema)));
-    findings.push(await ifAllowed("schedules", () => lateSchedules(ask, schema)));
-    findings.push(await ifAllowed("fleet", () => fleet(ask, schema, options.address ?? null)));
-    findings.push(await ifAllowed("pools", () => unservedPools(ask, schema)));
+    findings.push(
+      await checkRoles(queryRow, schema),
+      await checkTenantIsolation(queryRow, schema),
+      await checkOldTransactions(queryRow),
+    );
+    findings.push(await ifAllowed("upkeep", () => checkPartitions(queryRow, schema)));
+    findings.push(await ifAllowed("leases", () => checkExpiredLeases(queryRow, schema)));
+    findings.push(await ifAllowed("schedules", () => checkSchedules(queryRow, schema)));
+    findings.push(await ifAllowed("fleet", () => checkFleet(queryRow, schema, options.address ?? null)));
+    findings.push(await ifAllowed("pools", () => checkUnclaimedWork(queryRow, schema)));
     return findings;
   } finally {
     await client.end();
   }
 }
 
-/** What only the owner may look at is not an illness. */
-async function ifAllowed(check: string, look: () => Promise<Finding>): Promise<Finding> {
+/** A check that only the owner may run is reported as a warning. */
+async function ifAllowed(check: string, run: () => Promise<Finding>): Promise<Finding> {
   try {
-    return await look();
+    return await run();
   } catch (error) {
     if ((error as { code?: string }).code !== "42501") throw error;
     return {
       check,
       level: "warning",
       found: (error as Error).message,
-      remedy: "Run the doctor as the owner, the user that migrates.",
+      remedy: "Run the doctor as the owner: the user that runs migrations.",
     };
   }
 }
 
-async function serverVersion(ask: Ask): Promise<Finding> {
-  const { number, text } = await ask(
+async function checkVersion(queryRow: QueryRow): Promise<Finding> {
+  const { number, text } = await queryRow(
     "select current_setting('server_version_num') as number, current_setting('server_version') as text",
   );
   if (Number(number) >= 150_000) return { check: "version", level: "ok", found: `Postgres ${text}` };
   return { check: "version", level: "error", found: `Postgres ${text}`, remedy: "Upgrade to Postgres 15 or later." };
 }
 
-async function durability(ask: Ask): Promise<Finding> {
-  const { fsync, pages } = await ask(
+async function checkFsync(queryRow: QueryRow): Promise<Finding> {
+  const { fsync, pages } = await queryRow(
     "select current_setting('fsync') as fsync, current_setting('full_page_writes') as pages",
   );
   if (fsync === "on" && pages === "on") return { check: "fsync", level: "ok", found: "on" };
@@ -93,15 +112,15 @@ async function durability(ask: Ask): Promise<Finding> {
   };
 }
 
-async function commitDurability(ask: Ask): Promise<Finding> {
-  const { commit, standbys } = await ask(
+async function checkSynchronousCommit(queryRow: QueryRow): Promise<Finding> {
+  const { commit, standbys } = await queryRow(
     "select current_setting('synchronous_commit') as commit, current_setting('synchronous_standby_names') as standbys",
   );
   if (commit === "off")
     return {
       check: "synchronous_commit",
       level: "warning",
-      found: "off: the last moments before a crash are lost though they were acknowledged",
+      found: "off: a crash loses the last acknowledged commits",
       remedy: "alter role <user> set synchronous_commit = on.",
     };
   return {
@@ -111,8 +130,8 @@ async function commitDurability(ask: Ask): Promise<Finding> {
   };
 }
 
-async function readOnly(ask: Ask): Promise<Finding> {
-  const { standby, only } = await ask(
+async function checkWritable(queryRow: QueryRow): Promise<Finding> {
+  const { standby, only } = await queryRow(
     "select pg_is_in_recovery()::text as standby, current_setting('default_transaction_read_only') as only",
   );
   if (standby === "false" && only === "off")
@@ -121,30 +140,31 @@ async function readOnly(ask: Ask): Promise<Finding> {
     check: "writable",
     level: "error",
     found: standby === "true" ? "a standby" : "default_transaction_read_only is on",
-    remedy: "Connect to the primary; Stillwake never works on a replica.",
+    remedy: "Connect to the primary; Stillwake does not work on a replica.",
   };
 }
 
-async function clock(ask: Ask): Promise<Finding> {
+async function checkClock(queryRow: QueryRow): Promise<Finding> {
   const before = Date.now();
-  const { ms } = await ask("select (extract(epoch from clock_timestamp()) * 1000)::bigint::text as ms");
+  const { ms } = await queryRow("select (extract(epoch from clock_timestamp()) * 1000)::bigint::text as ms");
   const skewMs = Math.round(Number(ms) - (before + Date.now()) / 2);
   const found = `this machine is ${Math.abs(skewMs)} ms ${skewMs >= 0 ? "behind" : "ahead of"} the database`;
   if (Math.abs(skewMs) < 5000) return { check: "clock", level: "ok", found };
   return {
     check: "clock",
     level: "warning",
-    found: `${found}; leases are not affected, only what people read`,
+    found: `${found}; leases are not affected, only displayed times`,
     remedy: "Synchronise the clock (NTP).",
   };
 }
 
-async function connections(ask: Ask): Promise<Finding> {
-  const { used, most } = await ask(
-    "select (select count(*) from pg_stat_activity where backend_type = 'client backend')::text as used, current_setting('max_connections') as most",
+async function checkConnections(queryRow: QueryRow): Promise<Finding> {
+  const { used, max } = await queryRow(
+    `select (select count(*) from pg_stat_activity where backend_type = 'client backend')::text as used,
+      current_setting('max_connections') as max`,
   );
-  const found = `${used} of ${most} in use`;
-  if (Number(used) < Number(most) * 0.8) return { check: "connections", level: "ok", found };
+  const found = `${used} of ${max} in use`;
+  if (Number(used) < Number(max) * 0.8) return { check: "connections", level: "ok", found };
   return {
     check: "connections",
     level: "warning",
@@ -153,22 +173,19 @@ async function connections(ask: Ask): Promise<Finding> {
   };
 }
 
-/** Behind a pooler in transaction mode two statements may meet two servers, and LISTEN is accepted but delivers nothing. */
-async function pooler(ask: Ask, client: pg.Client): Promise<Finding> {
-  const { pid } = await ask("select pg_backend_pid()::text as pid");
-  // processID is what the server named at connect; a pooler invents its own.
-  if (Number(pid) === (client as unknown as { processID: number }).processID)
-    return { check: "pooler", level: "ok", found: "a direct connection" };
+/** Behind a pooler in transaction mode LISTEN is accepted but delivers nothing. */
+async function checkPooler(_queryRow: QueryRow, client: pg.Client): Promise<Finding> {
+  if (!(await isPooled(client))) return { check: "pooler", level: "ok", found: "a direct connection" };
   return {
     check: "pooler",
     level: "warning",
     found: "a pooler: statements work, hints (LISTEN) do not arrive and workers poll instead",
-    remedy: "Give workers a direct URL beside the pooled one.",
+    remedy: "Give workers a direct URL in addition to the pooled one.",
   };
 }
 
-async function schemaState(ask: Ask, schema: string): Promise<Finding> {
-  const { found } = await ask("select to_regprocedure($1)::text as found", [`${schema}.schema_state()`]);
+async function checkSchemaState(queryRow: QueryRow, schema: string): Promise<Finding> {
+  const { found } = await queryRow("select to_regprocedure($1)::text as found", [`${schema}.schema_state()`]);
   if (!found)
     return {
       check: "schema",
@@ -176,7 +193,7 @@ async function schemaState(ask: Ask, schema: string): Promise<Finding> {
       found: `"${schema}" does not exist`,
       remedy: "Run `stillwake migrate`, or name the schema with --schema.",
     };
-  const { newest, breaking } = await ask(`select newest::text, breaking::text from ${schema}.schema_state()`);
+  const { newest, breaking } = await queryRow(`select newest::text, breaking::text from ${schema}.schema_state()`);
   if (Number(breaking) > NEWEST_MIGRATION)
     return {
       check: "schema",
@@ -194,8 +211,8 @@ async function schemaState(ask: Ask, schema: string): Promise<Finding> {
   return { check: "schema", level: "ok", found: `"${schema}" at migration ${newest}` };
 }
 
-async function roles(ask: Ask, schema: string): Promise<Finding> {
-  const { missing } = await ask(
+async function checkRoles(queryRow: QueryRow, schema: string): Promise<Finding> {
+  const { missing } = await queryRow(
     "select string_agg(r, ', ') as missing from unnest($1::text[]) r where to_regrole(r) is null",
     [["app", "worker", "reader", "tenant"].map((role) => `${schema}_${role}`)],
   );
@@ -208,23 +225,25 @@ async function roles(ask: Ask, schema: string): Promise<Finding> {
   };
 }
 
-/** Row-level security holds for the role of tenants, and this user may take it. */
-async function tenantWall(ask: Ask, schema: string): Promise<Finding> {
-  const check = "tenant wall";
+/** Row-level security applies to the tenant role, and this user may switch to it. */
+async function checkTenantIsolation(queryRow: QueryRow, schema: string): Promise<Finding> {
+  const check = "tenant isolation";
   const role = `${schema}_tenant`;
-  const { above, open, may } = await ask(
-    `select (select (rolsuper or rolbypassrls)::text from pg_roles where rolname = $1) as above,
-      (select string_agg(c.relname, ', ' order by 1) from pg_class c where c.relnamespace = to_regnamespace($2) and c.relkind in ('r', 'p') and not c.relrowsecurity and not c.relispartition
+  const { bypasses, open, may } = await queryRow(
+    `select (select (rolsuper or rolbypassrls)::text from pg_roles where rolname = $1) as bypasses,
+      (select string_agg(c.relname, ', ' order by 1) from pg_class c
+        where c.relnamespace = to_regnamespace($2) and c.relkind in ('r', 'p') and not c.relrowsecurity and not c.relispartition
         and has_any_column_privilege(to_regrole($1), c.oid, 'select')) as open,
-      case when to_regrole($1) is null then 'false' when current_setting('server_version_num')::integer < 160000 then pg_has_role(to_regrole($1), 'member')::text
+      case when to_regrole($1) is null then 'false'
+        when current_setting('server_version_num')::integer < 160000 then pg_has_role(to_regrole($1), 'member')::text
         else pg_has_role(to_regrole($1), 'set')::text end as may`,
     [role, schema],
   );
-  if (above === "true" || open)
+  if (bypasses === "true" || open)
     return {
       check,
       level: "error",
-      found: open ? `row-level security is off: ${open}` : `${role} stands above row-level security`,
+      found: open ? `row-level security is off: ${open}` : `${role} bypasses row-level security`,
       remedy: open
         ? `alter table ${schema}.<name> enable row level security.`
         : `alter role ${role} nosuperuser nobypassrls.`,
@@ -233,14 +252,15 @@ async function tenantWall(ask: Ask, schema: string): Promise<Finding> {
   return {
     check,
     level: "warning",
-    found: `this user may not read as ${role}: a server that connects like this refuses tokens of one tenant`,
+    found: `this user may not read as ${role}: a server that connects as this user rejects tenant tokens`,
     remedy: `Connect as the owner or a member of ${schema}_app, or: grant ${role} to <user>.`,
   };
 }
 
-async function partitions(ask: Ask, schema: string): Promise<Finding> {
-  const { ahead } = await ask(
-    `select count(*)::text as ahead from ${schema}.partitions() where parent = 'feed' and week > (${schema}.now() at time zone 'UTC')::date`,
+async function checkPartitions(queryRow: QueryRow, schema: string): Promise<Finding> {
+  const { ahead } = await queryRow(
+    `select count(*)::text as ahead from ${schema}.partitions()
+      where parent = 'feed' and week > (${schema}.now() at time zone 'UTC')::date`,
   );
   if (Number(ahead) > 0)
     return {
@@ -252,111 +272,125 @@ async function partitions(ask: Ask, schema: string): Promise<Finding> {
     check: "upkeep",
     level: "warning",
     found: "no partition for the coming week",
-    remedy: `Call select ${schema}.watchdog() once a minute to a day: pg_cron, a scheduler, or a running worker.`,
+    remedy: `Call select ${schema}.watchdog() at least once a day, better once a minute: pg_cron, a scheduler,
+      or a running worker.`,
   };
 }
 
-async function oldSnapshots(ask: Ask): Promise<Finding> {
-  const { minutes, pid } = await ask(
-    "select floor(extract(epoch from clock_timestamp() - xact_start) / 60)::text as minutes, pid::text from pg_stat_activity where backend_xmin is not null or backend_xid is not null order by xact_start limit 1",
+async function checkOldTransactions(queryRow: QueryRow): Promise<Finding> {
+  const { minutes, pid } = await queryRow(
+    `select floor(extract(epoch from clock_timestamp() - xact_start) / 60)::text as minutes, pid::text from pg_stat_activity
+    where backend_xmin is not null or backend_xid is not null order by xact_start limit 1`,
   );
   if (Number(minutes ?? 0) < 10) return { check: "old transactions", level: "ok", found: "none older than 10 minutes" };
   return {
     check: "old transactions",
     level: "warning",
-    found: `process ${pid} has had a transaction open for ${minutes} minutes: dead rows cannot be cleaned and claims slow down`,
-    remedy: `End it: select pg_terminate_backend(${pid}).`,
+    found: `process ${pid} has had a transaction open for ${minutes} minutes: dead rows cannot be vacuumed and claims slow down`,
+    remedy: `Terminate it: select pg_terminate_backend(${pid}).`,
   };
 }
 
-async function deadLeases(ask: Ask, schema: string): Promise<Finding> {
-  const { late } = await ask(
+async function checkExpiredLeases(queryRow: QueryRow, schema: string): Promise<Finding> {
+  const { late } = await queryRow(
     `select count(*)::text as late from ${schema}.leases where until < ${schema}.now() - interval '1 minute'`,
   );
-  if (late === "0") return { check: "leases", level: "ok", found: "none is waiting to be recovered" };
+  if (late === "0") return { check: "leases", level: "ok", found: "none to recover" };
   return {
     check: "leases",
     level: "warning",
-    found: `${late} lapsed more than a minute ago and nobody recovered them`,
+    found: `${late} expired more than a minute ago and were not recovered`,
     remedy: `Start a worker of that pool, or call select * from ${schema}.watchdog().`,
   };
 }
 
-async function lateSchedules(ask: Ask, schema: string): Promise<Finding> {
-  const { late, failing, all } = await ask(
-    `select string_agg(name, ', ' order by name) filter (where due_at is not null and next_at < ${schema}.now() - interval '2 minutes') as late,
-      string_agg(format('%s (%s)', name, last_error), ', ' order by name) filter (where last_error is not null) as failing, count(*)::text as all
+async function checkSchedules(queryRow: QueryRow, schema: string): Promise<Finding> {
+  const { late, failing, all } = await queryRow(
+    `select string_agg(name, ', ' order by name)
+      filter (where due_at is not null and next_at < ${schema}.now() - interval '2 minutes') as late,
+      string_agg(format('%s (%s)', name, last_error), ', ' order by name) filter (where last_error is not null) as failing,
+        count(*)::text as all
     from ${schema}.schedules`,
   );
   if (failing)
     return {
       check: "schedules",
       level: "warning",
-      found: `cannot make their jobs: ${failing}`,
-      remedy: "Mend what the error says; each is tried again every minute.",
+      found: `cannot enqueue: ${failing}`,
+      remedy: "Fix the cause named in the error; each is retried every minute.",
     };
   if (!late) return { check: "schedules", level: "ok", found: `${all}, none is late` };
   return {
     check: "schedules",
     level: "warning",
     found: `late by more than two minutes: ${late}`,
-    remedy: `Start a worker of their pool, or have select ${schema}.watchdog() called once a minute.`,
+    remedy: `Start a worker of their pool, or call select ${schema}.watchdog() once a minute.`,
   };
 }
 
-/** The row is only read: stillwake.fleet() would make one, and keep the address. */
-async function fleet(ask: Ask, schema: string, address: string | null): Promise<Finding> {
-  const { id, copied, lives, troubles } = await ask(
+/** Reads the table: stillwake.fleet() would insert the row and store the address. */
+async function checkFleet(queryRow: QueryRow, schema: string, address: string | null): Promise<Finding> {
+  const { id, copied, lives, troubles } = await queryRow(
     `select f.id, case when f.cluster <> ${schema}.cluster_id() then 'of cluster ' || f.cluster
-        when f.database <> (select d.oid::bigint from pg_database d where d.datname = current_database()) then 'of this cluster with number ' || f.database
+        when f.database <> (select d.oid::bigint from pg_database d where d.datname = current_database())
+          then 'of this cluster with oid ' || f.database
         when coalesce($1, 'local') <> all (f.addresses) then 'at ' || array_to_string(f.addresses, ', ') end as copied,
       (select count(*) from ${schema}.machine_lives l where l.ended_at is null)::text as lives,
-      (select string_agg(format('%s: %s', p.name, p.trouble ->> 'message'), '; ' order by p.name) from ${schema}.pools p where p.trouble is not null) as troubles
+      (select string_agg(format('%s: %s', p.name, p.trouble ->> 'message'), '; ' order by p.name)
+        from ${schema}.pools p where p.trouble is not null) as troubles
     from (select 1) one left join ${schema}.fleet f on true`,
     [address],
   );
   const check = "fleet";
-  if (!id) return { check, level: "ok", found: "no orchestrator has started machines from here" };
+  if (!id) return { check, level: "ok", found: "no orchestrator uses this database" };
   if (copied)
     return {
       check,
       level: "warning",
       found: `this database looks like a copy: its machines belong to the database ${copied}. No machine is started`,
-      remedy: "Run `stillwake fleet adopt`; or, if it is the same one at a new place, `stillwake fleet adopt --same`.",
+      remedy:
+        "Run `stillwake fleet adopt`; or, if it is the same database at a new address, `stillwake fleet adopt --same`.",
     };
   if (troubles)
-    return { check, level: "warning", found: troubles, remedy: "Mend what it says; it is tried again after a pause." };
+    return {
+      check,
+      level: "warning",
+      found: troubles,
+      remedy: "Fix the cause named above; starts are retried after a pause.",
+    };
   return { check, level: "ok", found: `${id}, ${lives === "1" ? "1 machine is" : `${lives} machines are`} up` };
 }
 
-async function unservedPools(ask: Ask, schema: string): Promise<Finding> {
-  // A minute is more than whoever sleeps needs to wake.
-  const { waiting } = await ask(
+async function checkUnclaimedWork(queryRow: QueryRow, schema: string): Promise<Finding> {
+  // A minute is longer than a sleeping worker or machine needs to start.
+  const { waiting } = await queryRow(
     `select json_agg(w order by w.pool)::text as waiting from (
-      select d.pool, p.machines is not null as machines, p.paused_at is not null as paused, p.resume_at is not null as budget, p.pause_reason as reason,
-        p.trouble ->> 'message' as trouble, p.trouble ->> 'remedy' as remedy, p.wasted_starts, d.oldest < ${schema}.now() - interval '1 minute' as long
+      select d.pool, p.machines is not null as machines, p.paused_at is not null as paused,
+        p.resume_at is not null as "budgetPause",
+        p.pause_reason as reason, p.trouble ->> 'message' as trouble, p.trouble ->> 'remedy' as remedy,
+        p.wasted_starts as "wastedStarts", d.oldest < ${schema}.now() - interval '1 minute' as overdue
       from ${schema}.demand() d join ${schema}.pools p on p.name = d.pool
       where d.claimable > 0 and not exists (select from ${schema}.machines() m where m.pool = d.pool)) w`,
   );
   const check = "pools";
-  const pools = JSON.parse(waiting ?? "[]") as Waiting[];
-  const held = pools.flatMap((one) => holding(one) ?? []);
-  if (held.length > 0)
+  const pools = JSON.parse(waiting ?? "[]") as UnclaimedPool[];
+  const blocked = pools.flatMap((pool) => explainUnclaimed(pool) ?? []);
+  if (blocked.length > 0)
     return {
       check,
       level: "warning",
-      found: `jobs wait and nobody does them: ${held.map(({ found }) => found).join("; ")}`,
-      remedy: [...new Set(held.map(({ remedy }) => remedy))].join(" "),
+      found: `jobs are waiting and no worker claims them: ${blocked.map(({ found }) => found).join("; ")}`,
+      remedy: [...new Set(blocked.map(({ remedy }) => remedy))].join(" "),
     };
-  const paused = pools.filter((one) => one.paused).map(({ pool }) => pool);
+  const paused = pools.filter((pool) => pool.paused).map(({ pool }) => pool);
   if (paused.length > 0)
-    return { check, level: "ok", found: `jobs wait only where somebody paused: ${paused.join(", ")}` };
+    return { check, level: "ok", found: `jobs are waiting in paused pools only: ${paused.join(", ")}` };
   const soon = pools.map(({ pool }) => pool);
   if (soon.length > 0)
     return {
       check,
       level: "ok",
-      found: `jobs have waited for less than a minute, without a worker yet: ${soon.join(", ")}`,
+      found: `jobs have been waiting for less than a minute, no worker yet: ${soon.join(", ")}`,
     };
-  return { check, level: "ok", found: "wherever a job waits somebody serves" };
+  return { check, level: "ok", found: "every pool with waiting jobs has a worker" };
 }

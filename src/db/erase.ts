@@ -1,5 +1,6 @@
-// A tenant leaves, and everything of it goes: jobs, what hangs on them, the objects of the store. Batch by batch, each in a transaction of its own, so that it may be broken
-// off anywhere and called again. Objects go before the rows that name them, because nothing would find them afterwards.
+// Deletes everything of one tenant: its jobs with all their rows, and the objects in the store. Works in batches, one
+// transaction each, so that it may be interrupted and called again. Objects are removed before the rows that name them,
+// because without these rows they could not be found.
 import { setTimeout as delay } from "node:timers/promises";
 import { InvalidInput, StillwakeError } from "../errors.ts";
 import { checkLabel } from "../payload.ts";
@@ -13,19 +14,19 @@ export interface Erased {
 }
 
 export interface EraseOptions {
-  /** Where artifacts are kept: what openStore() of stillwake/worker returns. Needed when the tenant has any. */
+  /** The artifact store, from openStore() of stillwake/worker. Required when the tenant has artifacts. */
   store?: { remove(prefix: string): Promise<number> };
   /** How long to wait for running jobs to stop. Default "5m". */
   timeout?: Duration;
   signal?: AbortSignal;
-  /** Told after each batch, and while running jobs are waited for. */
+  /** Called after each batch, and while waiting for running jobs. */
   onProgress?: (progress: Erased & { live: number }) => void;
 }
 
-const MOST = 500;
-const AT_ONCE = 8;
+const BATCH_JOBS = 500;
+const CONCURRENT_REMOVALS = 8;
 
-/** Stop enqueueing for the tenant first: what comes meanwhile is cancelled and erased too, and so it would not end. */
+/** Stop enqueueing for the tenant first: jobs that arrive during the call are cancelled and erased too, so it might not finish. */
 export async function erase(database: Database, tenant: string, options: EraseOptions = {}): Promise<Erased> {
   const name = checkLabel(tenant, "tenant");
   const { store, signal, onProgress, timeout = "5m" } = options;
@@ -56,20 +57,20 @@ export async function erase(database: Database, tenant: string, options: EraseOp
 }
 
 interface EraseRow {
-  /** Jobs that were asked to stop and have not yet. */
+  /** Jobs that were cancelled and have not stopped yet. */
   live: string;
   erased: string;
-  /** What the store has of the next batch of jobs. */
+  /** Store prefixes of the next batch of jobs. */
   objects: string[];
-  /** How many artifacts these jobs have, by their rows. */
+  /** The number of artifact rows of these jobs. */
   artifacts: string;
   over: boolean;
 }
 
 async function eraseBatch(database: Database, tenant: string, removed: string[]): Promise<EraseRow> {
-  const [row] = await database.insist<EraseRow>(
+  const [row] = await database.queryUntilDone<EraseRow>(
     `select live, erased, objects, artifacts, over from ${database.schema}.erase_tenant($1, $2, $3)`,
-    [tenant, MOST, removed],
+    [tenant, BATCH_JOBS, removed],
   );
   return row!;
 }
@@ -80,9 +81,9 @@ async function removeAll(
   signal?: AbortSignal,
 ): Promise<number> {
   let count = 0;
-  for (let from = 0; from < prefixes.length; from += AT_ONCE) {
+  for (let from = 0; from < prefixes.length; from += CONCURRENT_REMOVALS) {
     signal?.throwIfAborted();
-    const batch = prefixes.slice(from, from + AT_ONCE).map((prefix) => store.remove(prefix));
+    const batch = prefixes.slice(from, from + CONCURRENT_REMOVALS).map((prefix) => store.remove(prefix));
     for (const removed of await Promise.all(batch)) count += removed;
   }
   return count;
@@ -90,11 +91,10 @@ async function removeAll(
 
 function needsStore(tenant: string, artifacts: string): InvalidInput {
   return new InvalidInput(
-    `Tenant ${JSON.stringify(tenant)} has ${artifacts} artifacts or more, and no store is given`,
+    `Tenant ${JSON.stringify(tenant)} has ${artifacts} or more artifacts, and no store was passed`,
     {
       field: "store",
-      remedy:
-        "Pass the store they are in, as in erase(tenant, { store: openStore(url) }); their rows are not erased before",
+      remedy: "Pass their store, as in erase(tenant, { store: openStore(url) }); rows are erased after their objects",
     },
   );
 }
@@ -107,7 +107,7 @@ function stillRunning(tenant: string, live: string, timeout: Duration): Stillwak
       field: "timeout",
       retryable: true,
       remedy:
-        "Nothing of what was erased comes back; call it again. Jobs of workers that are dead end once a worker of their pool or the watchdog has looked after them",
+        "Call it again to erase the rest. Jobs of dead workers stop once a worker of their pool or the watchdog has recovered them",
     },
   );
 }

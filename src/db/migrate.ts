@@ -1,6 +1,6 @@
-// Brings the tables and functions of one Stillwake into a database. Everything happens in one transaction under one advisory lock, so
-// several starters race safely and a killed one leaves nothing behind. Migrations only go forward and are frozen once released; functions
-// are applied again whenever their text differs.
+// Installs the tables and functions of one Stillwake in a database, in one transaction under one advisory lock: several
+// processes may start it at once, and an interrupted run leaves nothing behind. Migrations only go forward and are
+// frozen once released; functions are applied again whenever their text differs.
 import { createHash } from "node:crypto";
 import fs from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
@@ -8,17 +8,17 @@ import pg from "pg";
 import { isConflict, isConnectionLoss } from "../errors.ts";
 import { backoffMs } from "../time.ts";
 import { version } from "../version.ts";
-import { checkUrl, unavailable } from "./database.ts";
+import { checkUrl, unavailableError } from "./database.ts";
 import { type RealtimeOptions, realtimeSql } from "./realtime.ts";
 import { NEWEST_MIGRATION, schemaName, schemaTooNew } from "./schema-check.ts";
 
 export interface MigrateOptions {
   url: string;
-  /** The schema that holds this Stillwake; several live apart in one database. Default "stillwake". */
+  /** The schema of this Stillwake; a database may hold several. Default "stillwake". */
   schema?: string;
-  /** How long to wait for other starters and for locks held by others before giving up. Default 60 s. */
+  /** How long to wait for concurrent migrations and for locks before giving up. Default 60 s. */
   patienceMs?: number;
-  /** Also lets Supabase Realtime show tenants their feed. */
+  /** Also publishes the feed to tenants through Supabase Realtime. */
   realtime?: RealtimeOptions;
 }
 
@@ -33,7 +33,7 @@ export interface MigrateResult {
 interface Migration {
   id: number;
   name: string;
-  /** An older client cannot work with the database after it. Marked by a first line `--! breaking`. */
+  /** Older clients cannot use the database after it. Declared by a first line `--! breaking`. */
   breaking: boolean;
   sql: string;
 }
@@ -42,13 +42,13 @@ interface Source {
   migrations: Migration[];
   functions: string;
   fingerprint: string;
-  /** Empty when nobody asked for it. */
+  /** Empty unless requested. */
   realtime: string;
 }
 
 const root = new URL("../../", import.meta.url);
 
-/** In SQL, over a row of installation: was it a later release than this one? A prerelease counts as its release. */
+/** SQL condition over a row of installation: is its version later than this one? A prerelease counts as its release. */
 const isLater = `coalesce(string_to_array(substring(version from '^[0-9]+[.][0-9]+[.][0-9]+'), '.')::bigint[] > '{${version.replace(/[-+].*/, "").replaceAll(".", ",")}}', false)`;
 
 export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
@@ -64,13 +64,13 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
       const lost = isConnectionLoss(error);
       const locked = (error as { code?: string }).code === "55P03";
       if (!lost && !locked && !isConflict(error)) throw error;
-      if (performance.now() > deadline) throw lost ? unavailable(error, patienceMs) : error;
+      if (performance.now() > deadline) throw lost ? unavailableError(error, patienceMs) : error;
       await delay(backoffMs(attempt, 100, 2000));
     }
   }
 }
 
-/** The whole of it as one script, for people who apply SQL themselves. */
+/** All statements as one script, for operators who apply SQL themselves. */
 export function printMigrations(schema?: string, realtime?: RealtimeOptions): string {
   const name = schemaName(schema);
   const source = readSource(name, realtime);
@@ -87,12 +87,12 @@ end $migrate$;
 `,
   );
   return [
-    `-- Stillwake ${version}, schema ${name}. Safe to run again: what is there stays.`,
+    `-- Stillwake ${version}, schema ${name}. Safe to run again: existing objects and data are kept.`,
     "begin;",
     "set local lock_timeout = '10s';",
     `${lockStatement(name)};`,
     foundation(name),
-    refuseToGoBack(name),
+    refuseDowngrade(name),
     ...migrations,
     source.functions,
     `select ${name}.make_partitions();`,
@@ -108,7 +108,7 @@ async function migrateOnce(url: string, schema: string, source: Source): Promise
   await client.connect();
   try {
     await client.query("begin");
-    // A migration waits at most this long for a lock, so that it never queues up the whole application behind it.
+    // Waits at most this long for a lock, so that the application never queues up behind a migration for long.
     await client.query("set local lock_timeout = '2s'");
     await client.query("set local client_min_messages = 'warning'");
     await client.query(lockStatement(schema));
@@ -133,13 +133,15 @@ async function migrateOnce(url: string, schema: string, source: Source): Promise
       applied.push(migration.name);
     }
     const installed = await client.query(
-      // Roles that were missing then and have been made since are waiting for their rights.
-      `select functions, ${isLater} as later, coalesce(not has_schema_privilege(to_regrole('${schema}_tenant'), '${schema}', 'usage'), false) as waiting from ${schema}.installation`,
+      // Roles that were created after the last migration still lack their grants.
+      `select functions, ${isLater} as later,
+        coalesce(not has_schema_privilege(to_regrole('${schema}_tenant'), '${schema}', 'usage'), false) as ungranted
+      from ${schema}.installation`,
     );
-    // A database that is ahead has functions of a later release: leave them.
+    // A database that is ahead has the functions of a later release: keep them.
     const later = ahead.length > 0 || installed.rows[0]?.later;
-    const { functions: there, waiting } = installed.rows[0] ?? {};
-    const functions = !later && (there !== source.fingerprint || waiting);
+    const { functions: installedFunctions, ungranted } = installed.rows[0] ?? {};
+    const functions = !later && (installedFunctions !== source.fingerprint || ungranted);
     if (functions) {
       await client.query(source.functions);
       await client.query(recordFunctions(schema, source));
@@ -175,7 +177,7 @@ function readSource(schema: string, options?: RealtimeOptions): Source {
   return { migrations, functions, fingerprint: createHash("sha256").update(functions).digest("hex"), realtime };
 }
 
-/** The files are written for the schema `stillwake`, so that they run as they are; another name is put in its place. */
+/** The files use the schema name `stillwake`, so that they run unchanged; any other name is substituted here. */
 function withSchema(sql: string, schema: string): string {
   return sql.replaceAll(/\bstillwake(?=\b|_(?:app|worker|reader|tenant)\b)/g, schema);
 }
@@ -188,24 +190,28 @@ function foundation(schema: string): string {
   return `
 create schema if not exists ${schema};
 create table if not exists ${schema}.migrations (
-  id integer primary key, name text not null, breaking boolean not null, applied_at timestamptz not null default clock_timestamp()
+  id integer primary key, name text not null, breaking boolean not null,
+  applied_at timestamptz not null default clock_timestamp()
 );
 create table if not exists ${schema}.installation (
   singleton boolean primary key default true check (singleton),
-  id uuid not null default gen_random_uuid(), version text not null, functions text not null, migrated_at timestamptz not null default clock_timestamp()
+  id uuid not null default gen_random_uuid(), version text not null, functions text not null,
+  migrated_at timestamptz not null default clock_timestamp()
 );`;
 }
 
-/** A script does not know what the database holds: one that is ahead keeps its later functions. */
-function refuseToGoBack(schema: string): string {
+/** Part of the printed script: aborts when the database is ahead, so that later functions are not overwritten. */
+function refuseDowngrade(schema: string): string {
   return `
 do $ahead$ begin
 if exists (select from ${schema}.migrations where id > ${NEWEST_MIGRATION}) then
-raise exception 'Schema "${schema}" has migration %, this script knows only up to ${NEWEST_MIGRATION}', (select max(id) from ${schema}.migrations)
+raise exception 'Schema "${schema}" has migration %, this script knows only up to ${NEWEST_MIGRATION}',
+  (select max(id) from ${schema}.migrations)
 using hint = 'Print the script with a newer stillwake.';
 end if;
 if exists (select from ${schema}.installation where ${isLater}) then
-raise exception 'Schema "${schema}" has the functions of stillwake %, this script is of ${version}', (select version from ${schema}.installation)
+raise exception 'Schema "${schema}" has the functions of stillwake %, this script has those of ${version}',
+  (select version from ${schema}.installation)
 using hint = 'Print the script with a newer stillwake.';
 end if;
 end $ahead$;
@@ -214,5 +220,6 @@ end $ahead$;
 
 function recordFunctions(schema: string, source: Source): string {
   return `insert into ${schema}.installation (version, functions) values ('${version}', '${source.fingerprint}')
-on conflict (singleton) do update set version = excluded.version, functions = excluded.functions, migrated_at = clock_timestamp();`;
+on conflict (singleton) do update set version = excluded.version, functions = excluded.functions,
+  migrated_at = clock_timestamp();`;
 }

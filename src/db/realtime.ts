@@ -1,27 +1,27 @@
-// What `stillwake migrate --realtime` adds: Supabase Realtime shows the feed of a tenant's jobs to those whose token names that tenant. The SQL is sql/realtime.sql; here the
-// names that an installation chooses are checked and put in.
+// Prepares sql/realtime.sql, which `stillwake migrate --realtime` applies: Supabase Realtime sends the feed of a
+// tenant's jobs to users whose token names that tenant. Checks and inserts the names that an installation chooses.
 import { InvalidInput } from "../errors.ts";
 
 export interface RealtimeOptions {
-  /** Made when it is missing. Default "supabase_realtime", the one that Realtime follows. */
+  /** The publication that Realtime follows; created when missing. Default "supabase_realtime". */
   publication?: string;
-  /** The claim of a signed-in user's token that names the tenant; dots lead inwards, as in "app_metadata.tenant". Default "tenant". */
+  /** The token claim that names the tenant; dots select nested values, as in "app_metadata.tenant". Default "tenant". */
   claim?: string;
 }
 
-/** The statements with the names in their places. */
+/** Returns the statements with the names inserted. */
 export function realtimeSql(
   template: string,
   { publication = "supabase_realtime", claim = "tenant" }: RealtimeOptions,
 ): string {
   if (!/^[A-Za-z_][A-Za-z0-9_]{0,62}$/.test(publication)) {
-    throw new InvalidInput(`${JSON.stringify(publication)} cannot name a publication`, {
+    throw new InvalidInput(`${JSON.stringify(publication)} is not a valid publication name`, {
       field: "realtime.publication",
       remedy: "Use up to 63 letters, digits and _, not beginning with a digit",
     });
   }
   if (!/^[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,4}$/.test(claim)) {
-    throw new InvalidInput(`${JSON.stringify(claim)} cannot name a claim`, {
+    throw new InvalidInput(`${JSON.stringify(claim)} is not a valid claim name`, {
       field: "realtime.claim",
       remedy: "Use letters, digits, _ and -, with dots between where it is nested, as in app_metadata.tenant",
     });

@@ -1,10 +1,10 @@
-// Which schema, and is it one this version can work with? Free of files, so that a bundled client can ask.
+// Validates the schema name and the schema version. Does not read files, so that a bundled client can use it.
 import { InvalidInput, SchemaMismatch } from "../errors.ts";
 
-/** The newest migration this version knows; a test holds it to sql/migrations. */
+/** The newest migration of this version; a test compares it with sql/migrations. */
 export const NEWEST_MIGRATION = 11;
 
-/** Words that cannot stand before a dot unquoted: the keywords of Postgres but for the unreserved ones, and the reserved of PL/pgSQL. */
+/** Words that cannot precede a dot unquoted: the keywords of Postgres except the unreserved ones, and those of PL/pgSQL. */
 const reserved = new Set(
   `all analyse analyze and any array as asc asymmetric authorization begin between bigint binary bit boolean both by case cast char character
   check coalesce collate collation column concurrently constraint create cross current_catalog current_date current_role current_schema
@@ -21,16 +21,16 @@ const reserved = new Set(
 );
 
 export function schemaName(schema = "stillwake"): string {
-  // A schema that others use too would be closed to them: it is revoked from public.
+  // Access of PUBLIC to the schema is revoked, so a schema shared with other objects is refused.
   if (!/^[a-z_][a-z0-9_]{0,39}$/.test(schema) || /^(pg_.*|public|information_schema)$/.test(schema)) {
-    throw new InvalidInput(`${JSON.stringify(schema)} cannot name a schema`, {
+    throw new InvalidInput(`${JSON.stringify(schema)} is not a valid schema name`, {
       field: "schema",
       remedy:
-        "Use 1 to 40 lower-case letters, digits and _, not beginning with a digit or pg_, and one of its own: not public",
+        "Use 1 to 40 lower-case letters, digits and _, not beginning with a digit or pg_, and a dedicated schema: not public",
     });
   }
   if (reserved.has(schema)) {
-    throw new InvalidInput(`"${schema}" cannot name a schema: the word is reserved in SQL`, {
+    throw new InvalidInput(`"${schema}" is not a valid schema name: the word is reserved in SQL`, {
       field: "schema",
       remedy: `Use another, such as "${schema}_jobs"`,
     });
@@ -38,7 +38,7 @@ export function schemaName(schema = "stillwake"): string {
   return schema;
 }
 
-/** Throws when this client must not work with the database: the schema is older than it needs, or a breaking version ahead. */
+/** Throws when this client cannot use the database: the schema is too old, or has an unknown breaking migration. */
 export async function checkSchema(
   query: (text: string) => Promise<{ rows: Record<string, unknown>[] }>,
   schema: string,

@@ -1,7 +1,7 @@
-// The caller's own transaction, whatever library opened it. Each library is recognised by its shape, so none of them is a dependency.
+// Runs statements in the caller's transaction. Each library is recognised by its shape, so none is a dependency.
 import { InvalidInput } from "../errors.ts";
 
-/** Sends one statement with text parameters and answers its rows. */
+/** Sends one statement with text parameters and returns its rows. */
 export type Send = (text: string, values: (string | null)[]) => Promise<Record<string, unknown>[]>;
 
 /** node-postgres: a client or a pool. */
@@ -31,7 +31,7 @@ interface Knex {
 
 export type Transaction = PgClient | PostgresJs | Drizzle | Kysely | Prisma | Knex;
 
-export function sendThrough(tx: Transaction): Send {
+export function sendThroughTransaction(tx: Transaction): Send {
   if (tx === null || (typeof tx !== "object" && typeof tx !== "function")) throw notATransaction(tx);
   if ("$queryRawUnsafe" in tx) {
     return async (text, values) => (await tx.$queryRawUnsafe(text, ...values)) as Record<string, unknown>[];
@@ -56,8 +56,8 @@ export function sendThrough(tx: Transaction): Send {
   if ("raw" in tx) {
     return async (text, values) => {
       const bindings: (string | null)[] = [];
-      const positional = text.replaceAll(/\$(\d+)/g, (_, place) => {
-        bindings.push(values[Number(place) - 1] ?? null);
+      const positional = text.replaceAll(/\$(\d+)/g, (_, number) => {
+        bindings.push(values[Number(number) - 1] ?? null);
         return "?";
       });
       try {
@@ -71,10 +71,10 @@ export function sendThrough(tx: Transaction): Send {
   throw notATransaction(tx);
 }
 
-/** Knex writes the statement, its places numbered anew, in front of the database's message. */
+/** Knex prepends the statement, with renumbered parameters, to the database's message. */
 function withoutStatement(error: unknown, positional: string): unknown {
-  let place = 0;
-  const statement = `${positional.replaceAll("?", () => `$${++place}`)} - `;
+  let number = 0;
+  const statement = `${positional.replaceAll("?", () => `$${++number}`)} - `;
   if (error instanceof Error && error.message.startsWith(statement)) {
     error.message = error.message.slice(statement.length);
   }
@@ -82,7 +82,7 @@ function withoutStatement(error: unknown, positional: string): unknown {
 }
 
 function notATransaction(tx: unknown): InvalidInput {
-  return new InvalidInput(`tx is ${tx === null ? "null" : typeof tx}, not a transaction Stillwake knows`, {
+  return new InvalidInput(`tx is ${tx === null ? "null" : typeof tx}, not a supported transaction`, {
     field: "tx",
     remedy: "Pass the transaction object of pg, postgres.js, Drizzle, Kysely, Prisma or Knex",
   });

@@ -1,40 +1,42 @@
-// Jobs that could be claimed, and nobody who would: what keeps them waiting, and what to do about it. The doctor says it.
+// Why jobs of a pool are not claimed, and the remedy. The doctor reports it.
 
-/** A pool with jobs that could be claimed, and neither a worker nor a machine that is up or on its way. */
-export interface Waiting {
+/** A pool with claimable jobs that has neither a worker nor a machine that is up or starting. */
+export interface UnclaimedPool {
   pool: string;
   machines: boolean;
   paused: boolean;
-  budget: boolean;
+  /** Paused because its budget is used up, until the next period. */
+  budgetPause: boolean;
   reason: string | null;
   trouble: string | null;
   remedy: string | null;
   wastedStarts: number;
-  long: boolean;
+  /** Its oldest job has been waiting for more than a minute. */
+  overdue: boolean;
 }
 
-/** What keeps its jobs from being done. Undefined where a person wants it so, or nothing is late. */
-export function holding(one: Waiting): { found: string; remedy: string } | undefined {
-  const { pool, machines, trouble, wastedStarts } = one;
-  if (one.paused && !one.budget) return undefined;
-  if (one.paused)
+/** Undefined when an operator paused the pool, or its jobs have not been waiting for long. */
+export function explainUnclaimed(state: UnclaimedPool): { found: string; remedy: string } | undefined {
+  const { pool, machines, paused, budgetPause, reason, trouble, remedy, wastedStarts, overdue } = state;
+  if (paused && !budgetPause) return undefined;
+  if (paused)
     return {
-      found: `${pool} (${one.reason ?? "its budget is used up"})`,
+      found: `${pool} (${reason ?? "its budget is used up"})`,
       remedy: "Raise it with `stillwake budget`, or wait for the next day or month.",
     };
   if (trouble !== null)
     return {
       found: `${pool} (no machine can be started: ${trouble})`,
-      remedy: one.remedy ? `${one.remedy.replace(/\.$/, "")}.` : "Mend what it says; it is tried again after a pause.",
+      remedy: remedy ? `${remedy.replace(/\.$/, "")}.` : "Fix the cause named above; starts are retried after a pause.",
     };
-  // From three on the orchestrator makes a pause.
+  // From the third on the orchestrator pauses between starts.
   if (wastedStarts >= 3)
     return {
-      found: `${pool} (the last ${wastedStarts} machines were of no use)`,
+      found: `${pool} (the last ${wastedStarts} machines ended without doing a job)`,
       remedy:
-        "`stillwake machines --ended` tells how they ended; once that is mended, `stillwake resume --pool <name>` ends the pause.",
+        "`stillwake machines --ended` shows how they ended; once that is fixed, `stillwake resume --pool <name>` starts machines again.",
     };
-  if (!one.long) return undefined;
+  if (!overdue) return undefined;
   if (!machines)
     return {
       found: `${pool} (no worker serves it)`,
@@ -44,6 +46,6 @@ export function holding(one: Waiting): { found: string; remedy: string } | undef
   return {
     found: `${pool} (no machine was started)`,
     remedy:
-      "Run `stillwake orchestrator`, or `stillwake server`, and let it hear of work: a poke at each enqueue (STILLWAKE_POKE_URL), or POST /v1/watchdog once a minute.",
+      "Run `stillwake orchestrator` or `stillwake server`, and notify it of work: a poke at each enqueue (STILLWAKE_POKE_URL), or POST /v1/watchdog once a minute.",
   };
 }

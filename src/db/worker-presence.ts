@@ -1,163 +1,88 @@
-// The direct connection of a long-lived process: hints of new work come in over it, and its session is the sign that the process lives.
-// Only a convenience: everything it brings is also found by looking. It is pinged, because a half-open socket looks like a quiet one, and
-// replaced when it breaks. Behind a pooler that shares sessions neither works, so that is noticed and said.
+// The direct connection of a worker: hints of new work arrive on it, and an advisory lock held by its session shows
+// that the worker is alive. A lock that disappears lets other workers recover its jobs before their leases expire.
 import { randomBytes } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
-import pg from "pg";
-import { directStatements } from "./calls/worker.ts";
-import { breakOf, destroy, hangUp } from "./connection.ts";
-import { reconnectMs } from "./database.ts";
+import type pg from "pg";
+import { presenceStatements } from "./calls/worker.ts";
+import { Listener } from "./listener.ts";
 
-export interface DirectOptions {
+export interface WorkerPresenceOptions {
   url: string;
   schema: string;
   worker: string;
   pool: string;
-  /** A pool with new work, or "@worker" when somebody changed his mind about one of its jobs. */
+  /** A pool with new work, "@worker" when a cancel or pause of one of its jobs was requested, or "#webhooks". */
   onHint(payload: string): void;
   onReady(): void;
   onLost(error: Error): void;
-  /** It will never work over this URL. */
-  onUnavailable(why: string): void;
+  /** This URL cannot carry hints: a pooler shares its sessions. */
+  onUnavailable(reason: string): void;
   pingMs?: number;
 }
 
-const ANSWER_MS = 3000;
-/** The worker stays listed this long after it was last heard of; hints to nobody cost little. */
-const LISTED = "2 minutes";
+/** How long the worker stays listed as a listener after its last renewal; a hint without a listener costs little. */
+const LISTED_FOR = "2 minutes";
 const RENEW_MS = 60_000;
 
-export class DirectLine {
-  readonly #options: DirectOptions;
-  readonly #stopping = new AbortController();
-  #presence = 0n;
-  #loop: Promise<void> | undefined;
+export class WorkerPresence {
+  readonly #options: WorkerPresenceOptions;
+  readonly #listener: Listener;
+  #key = 0n;
+  #nextKey = 0n;
+  #renewedAt = 0;
 
-  constructor(options: DirectOptions) {
+  constructor(options: WorkerPresenceOptions) {
     this.#options = options;
-  }
-
-  /**
-   * The key of the lock this session holds, with a minus when the session is over; null before the first. It grows with every session: a
-   * heartbeat that was long on its way is told from a new one by it.
-   */
-  get presence(): string | null {
-    return this.#presence === 0n ? null : String(this.#presence);
-  }
-
-  get ready(): boolean {
-    return this.#presence > 0n;
-  }
-
-  open(): void {
-    this.#loop ??= this.#keepOpen();
-  }
-
-  async close(): Promise<void> {
-    this.#stopping.abort();
-    if (this.ready) this.#presence = -this.#presence;
-    await this.#loop;
-  }
-
-  async #keepOpen(): Promise<void> {
-    for (let failures = 0; !this.#stopping.signal.aborted; failures++) {
-      const began = performance.now();
-      try {
-        if (!(await this.#session())) return;
-      } catch (error) {
-        const wasReady = this.ready;
-        if (wasReady) this.#presence = -this.#presence;
-        if (this.#stopping.signal.aborted) return;
-        if (wasReady) this.#options.onLost(error as Error);
-        if (performance.now() - began > 10_000) failures = 0;
-        await this.#pause(wasReady && failures === 0 ? 5 : reconnectMs(error, failures, 5000));
-      }
-    }
-  }
-
-  /** One session from its beginning to its break, which it throws. Answers false when there will never be one. */
-  async #session(): Promise<boolean> {
-    const { schema, worker, pool, onHint, onReady, onUnavailable, pingMs = 5000 } = this.#options;
-    const { listen, present, renew, leave } = directStatements(schema);
-    const client = this.#connect();
-    let listed = false;
-    const broken = breakOf(client);
-    client.on("notification", ({ payload }) => onHint(payload ?? ""));
-    try {
-      await client.connect();
-      if (this.#stopping.signal.aborted) return false;
-      if (await this.#shared(client)) {
-        onUnavailable("A pooler that shares sessions stands between: give directUrl for hints and quick recovery");
-        return false;
-      }
-      const key = this.#presence < 0n ? 1n - this.#presence : randomBytes(8).readBigUInt64BE() >> 2n;
-      await client.query(listen);
-      listed = true;
-      await client.query(renew, [worker, pool, LISTED]);
-      await client.query(present, [String(key)]);
-      if (this.#stopping.signal.aborted) return false;
-      this.#presence = key;
-      onReady();
-      for (let renewedAt = performance.now(); ; ) {
-        await Promise.race([this.#pause(pingMs), broken]);
-        if (this.#stopping.signal.aborted) return false;
-        if (performance.now() - renewedAt > RENEW_MS) {
-          await client.query(renew, [worker, pool, LISTED]);
-          renewedAt = performance.now();
-        } else {
-          await client.query("select 1");
-        }
-      }
-    } finally {
-      if (!this.#stopping.signal.aborted) destroy(client);
-      else {
-        // One after the other: an end with a statement under way would cut it off, and hints would be sent to nobody for minutes.
-        if (listed) await client.query(leave, [worker]).catch(() => {});
-        await hangUp(client);
-      }
-    }
-  }
-
-  #connect(): pg.Client {
-    return new pg.Client({
-      connectionString: this.#options.url,
-      application_name: "stillwake direct",
-      connectionTimeoutMillis: 5000,
-      query_timeout: ANSWER_MS,
-      keepAlive: true,
+    const { url, schema, worker, onHint, onReady, onLost, onUnavailable, pingMs } = options;
+    this.#listener = new Listener({
+      url,
+      applicationName: "stillwake direct",
+      channel: `${schema}.hint`,
+      pooler: "probe",
+      onHint,
+      onReady: () => {
+        this.#key = this.#nextKey;
+        onReady();
+      },
+      onLost,
+      onUnavailable,
+      onListening: (client) => this.#register(client),
+      ping: (client) =>
+        performance.now() - this.#renewedAt > RENEW_MS ? this.#renew(client) : client.query("select 1"),
+      onClosing: (client) => client.query(presenceStatements(schema).leave, [worker]),
+      ...(pingMs !== undefined && { pingMs }),
     });
   }
 
   /**
-   * A pooler invents the process id it gives to clients. One that keeps a session per client is as good as none. One that shares shows what
-   * another client has set, if the two meet in one session; under load they seldom do, so what counts in the end is whether a hint arrives.
+   * The key of the lock that this session holds; negative once the session is over, null before the first. It grows
+   * with every session, which tells a delayed heartbeat from a new one.
    */
-  async #shared(client: pg.Client): Promise<boolean> {
-    const { rows } = await client.query("select pg_backend_pid() as pid, set_config('stillwake.probe', $1, false)", [
-      this.#options.worker,
-    ]);
-    if (rows[0].pid === (client as unknown as { processID: number }).processID) return false;
-    const other = this.#connect();
-    other.on("error", () => {});
-    try {
-      await other.connect();
-      const seen = await other.query("select current_setting('stillwake.probe', true) as probe");
-      if (seen.rows[0].probe === this.#options.worker) return true;
-      const channel = `stillwake_probe_${randomBytes(8).toString("hex")}`;
-      const heard = new Promise<boolean>((resolve) => {
-        client.on("notification", (hint) => hint.channel === channel && resolve(true));
-      });
-      await client.query(`listen ${channel}`);
-      await other.query(`notify ${channel}`);
-      const arrived = await Promise.race([heard, this.#pause(ANSWER_MS).then(() => false)]);
-      await client.query(`unlisten ${channel}`);
-      return !arrived;
-    } finally {
-      destroy(other);
-    }
+  get presence(): string | null {
+    if (this.#key === 0n) return null;
+    return String(this.ready ? this.#key : -this.#key);
   }
 
-  async #pause(ms: number): Promise<void> {
-    await delay(ms, undefined, { signal: this.#stopping.signal }).catch(() => {});
+  get ready(): boolean {
+    return this.#listener.ready;
+  }
+
+  open(): void {
+    this.#listener.open();
+  }
+
+  close(): Promise<void> {
+    return this.#listener.close();
+  }
+
+  async #register(client: pg.Client): Promise<void> {
+    this.#nextKey = this.#key === 0n ? randomBytes(8).readBigUInt64BE() >> 2n : this.#key + 1n;
+    await this.#renew(client);
+    await client.query(presenceStatements(this.#options.schema).hold, [String(this.#nextKey)]);
+  }
+
+  async #renew(client: pg.Client): Promise<void> {
+    const { schema, worker, pool } = this.#options;
+    await client.query(presenceStatements(schema).renew, [worker, pool, LISTED_FOR]);
+    this.#renewedAt = performance.now();
   }
 }

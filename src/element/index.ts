@@ -1,7 +1,7 @@
-// stillwake/element: <stillwake-job>, for pages without a framework. It says what is happening in a sentence, shows how far it is, the lines, and the files that were
-// made. Importing it registers it; while a server renders there is nothing to register with, and it does nothing.
+// stillwake/element: <stillwake-job>, for pages without a framework. Shows the progress, the log and the artifacts of a
+// job. Importing it registers the element; without customElements, as during server rendering, it does nothing.
 import { ArtifactsView } from "../view/artifacts-view.ts";
-import { dress, make } from "../view/dom.ts";
+import { adoptStyles, createElement } from "../view/dom.ts";
 import { JobStore } from "../view/job-store.ts";
 import { LogView } from "../view/log/log-view.ts";
 import { ProgressView } from "../view/progress-view.ts";
@@ -16,21 +16,21 @@ export class StillwakeJob extends Base {
   #views: { destroy(): void; update?(): void }[] = [];
   #shown = "";
   #token: TokenSource | undefined;
-  #planned = false;
+  #isUpdateQueued = false;
 
-  /** The job whose store is shown, for pages that want to know more. Undefined while it shows none. */
+  /** The store of the job; undefined while no job is shown. */
   get store(): JobStore | undefined {
     return this.#store;
   }
 
-  /** A read token, or a function that gives one. The property wins over the attribute. */
+  /** A read token, or a function that returns one. The property takes precedence over the attribute. */
   get token(): TokenSource | undefined {
     return this.#token ?? this.getAttribute("token") ?? undefined;
   }
 
   set token(token: TokenSource | undefined) {
     this.#token = token;
-    this.#plan();
+    this.#queueUpdate();
   }
 
   get job(): string {
@@ -50,63 +50,63 @@ export class StillwakeJob extends Base {
   }
 
   connectedCallback(): void {
-    // What a page has set before this was loaded hides what is here for it.
+    // A property that the page set before this module was loaded hides the accessor.
     for (const name of ["token", "job", "server"] as const) {
       if (!Object.hasOwn(this, name)) continue;
       const value = this[name];
       delete (this as Partial<StillwakeJob>)[name];
       Object.assign(this, { [name]: value });
     }
-    this.#plan();
+    this.#queueUpdate();
   }
 
   disconnectedCallback(): void {
-    this.#plan();
+    this.#queueUpdate();
   }
 
   attributeChangedCallback(_name: string, before: string | null, now: string | null): void {
-    if (before !== now) this.#plan();
+    if (before !== now) this.#queueUpdate();
   }
 
-  /** Several changes of one moment, or a move within the page, are one. */
-  #plan(): void {
-    if (this.#planned) return;
-    this.#planned = true;
+  /** Several changes in a row, or a move within the page, cause one update. */
+  #queueUpdate(): void {
+    if (this.#isUpdateQueued) return;
+    this.#isUpdateQueued = true;
     queueMicrotask(() => {
-      this.#planned = false;
-      this.#build();
+      this.#isUpdateQueued = false;
+      this.#update();
     });
   }
 
-  #build(): void {
+  #update(): void {
     const { job, server, token } = this;
     if (!this.isConnected || job === "") {
       this.#clear();
       return;
     }
-    const same = this.#store?.id === job && this.#store.server === server && this.#store.token === token;
-    const wanted = this.getAttribute("show") ?? PARTS.join(" ");
-    if (same && this.#shown === wanted) {
-      // It was moved within the page: what somebody has searched for stays.
+    const isSameJob = this.#store?.id === job && this.#store.server === server && this.#store.token === token;
+    const show = this.getAttribute("show") ?? PARTS.join(" ");
+    if (isSameJob && this.#shown === show) {
+      // The element was moved within the page: filters and search are kept.
       for (const view of this.#views) view.update?.();
       return;
     }
-    this.#shown = wanted;
+    this.#shown = show;
     for (const view of this.#views.splice(0)) view.destroy();
-    if (!same) this.#store?.close();
-    const store = same ? this.#store! : new JobStore({ id: job, server, token });
+    if (!isSameJob) this.#store?.close();
+    const store = isSameJob ? this.#store! : new JobStore({ id: job, server, token });
     this.#store = store;
     const root = this.shadowRoot ?? this.attachShadow({ mode: "open" });
-    dress(root, "job", STYLE);
-    const shown = wanted.split(/\s+/);
-    const places = PARTS.filter((part) => shown.includes(part)).map((part) => {
-      return [part, make("section", { class: part, part: `section-${part}` })] as const;
+    adoptStyles(root, "job", STYLE);
+    const parts = show.split(/\s+/);
+    const sections = PARTS.filter((part) => parts.includes(part)).map((part) => {
+      return [part, createElement("section", { class: part, part: `section-${part}` })] as const;
     });
-    root.replaceChildren(...places.map(([, place]) => place));
-    for (const [part, place] of places) {
-      if (part === "progress") this.#views.push(new ProgressView(place, store, { alone: !shown.includes("log") }));
-      else if (part === "log") this.#views.push(new LogView(place, { store }));
-      else this.#views.push(new ArtifactsView(place, store));
+    root.replaceChildren(...sections.map(([, section]) => section));
+    for (const [part, section] of sections) {
+      if (part === "progress") this.#views.push(new ProgressView(section, store, { alone: !parts.includes("log") }));
+      else if (part === "log") this.#views.push(new LogView(section, { store }));
+      else this.#views.push(new ArtifactsView(section, store));
     }
   }
 

@@ -1,68 +1,68 @@
-// The one reader of a process for all the jobs that somebody in it follows. Hints say which jobs have news; those of one moment are read together, in
-// one statement, and shared by all who follow. Hints get lost, so every followed job is also looked at now and then. It begins with the first
-// follower and is over a moment after the last: with nobody following there is no statement, no connection and no timer.
+// Reads the feeds of all jobs that are followed in this process, into one JobBuffer per job. Hints name the jobs with changes; jobs that
+// change at the same time are read in one statement. Hints can be lost, so every followed job is also polled. It starts with the first
+// follower and stops shortly after the last: without followers there is no statement, no connection and no timer.
 import { randomUUID } from "node:crypto";
 import { type LiveRow, readFeeds, unwatch, watch } from "../db/calls/feed.ts";
 import type { Database } from "../db/database.ts";
-import { FeedLine } from "../db/feed-listener.ts";
+import { Listener } from "../db/listener.ts";
 import { StillwakeError } from "../errors.ts";
-import { FollowedJob, type Line, toLine, wasCut } from "./job-buffer.ts";
+import { type FeedLine, JobBuffer, toLine, wasCut } from "./job-buffer.ts";
 
 export interface FeedReaderOptions {
-  /** The URL over which hints come: not that of a pooler. Without one the reader polls. */
+  /** The URL for LISTEN, not a pooler's. Without one the reader only polls. */
   directUrl?: string;
-  /** The floors under hints, and without them. */
+  /** Poll interval with hints, and without. */
   pollWithHintsMs?: number;
   pollMs?: number;
-  /** Between two reads, so that hints gather. */
+  /** Minimum time between two reads, so that hints accumulate. */
   gatherMs?: number;
-  /** How long it stays ready after the last follower has left, most often to come back: a stream that was cut is resumed in a second or two. */
+  /** How long a buffer is kept after its last follower left: an interrupted stream reconnects in a second or two. */
   lingerMs?: number;
 }
 
 export interface FeedPage {
-  lines: Line[];
-  /** The page has every line up to this one. */
+  lines: FeedLine[];
+  /** The page has every line up to this seq. */
   through: bigint;
-  /** There is no such job any more. */
+  /** The job no longer exists. */
   gone: boolean;
 }
 
 const WATCH_SPAN = "2 minutes";
 const RENEW_MS = 60_000;
-/** Jobs per statement. With the bounds of read_feeds() an answer stays below some 25 MB, whatever they wrote. */
+/** Jobs per statement. Together with the bounds of read_feeds() a result stays below about 25 MB. */
 const MAX_JOBS = 64;
 const MAX_ROWS = 500;
-/** What is held of the lines of one job, and of all together unless there are thousands of jobs. */
-const RING_SIZE = 512 * 1024;
-const ALL_RINGS_SIZE = 64 * 1024 * 1024;
-/** Followers that lie far behind read pages of their own, so many at a time. Small ones: who was cut once is often cut again. */
-const PAGES_AT_ONCE = 4;
+/** Buffered bytes of lines per job, and in total unless there are thousands of jobs. */
+const BUFFER_SIZE = 512 * 1024;
+const TOTAL_BUFFER_SIZE = 64 * 1024 * 1024;
+/** Followers that are far behind read separate pages. Small pages, because such a follower is often interrupted again. */
+const MAX_CONCURRENT_PAGES = 4;
 const PAGE_ROWS = 200;
-/** A write that began before its job was watched, and was committed after the first look, sends no hint. */
-const SECOND_LOOK_MS = 300;
-/** Jobs that are said to be watched in one statement; watch() refuses more than ten times as many. */
-const WATCHED_AT_ONCE = 1000;
+/** A write that started before watch() and committed after the first read sends no hint: read once more after this time. */
+const SECOND_READ_MS = 300;
+/** Jobs per call of watch(), which accepts ten times as many. */
+const MAX_WATCHED = 1000;
 
 export class FeedReader {
   readonly database: Database;
   readonly #options: Required<Omit<FeedReaderOptions, "directUrl">> & { directUrl: string | undefined };
   readonly #watcher = randomUUID();
-  readonly #jobs = new Map<string, FollowedJob>();
-  readonly #dirty = new Set<FollowedJob>();
+  readonly #jobs = new Map<string, JobBuffer>();
+  readonly #dirty = new Set<JobBuffer>();
   readonly #pages = new Map<string, Promise<FeedPage>>();
-  readonly #pageTurns: (() => void)[] = [];
-  #pagesOpen = 0;
-  #line: FeedLine | undefined;
-  /** Watching and its end go out one after the other: a job that is left may be followed again a moment later. */
-  #saying: Promise<unknown> = Promise.resolve();
+  readonly #pageQueue: (() => void)[] = [];
+  #openPages = 0;
+  #listener: Listener | undefined;
+  /** Serializes watch() and unwatch(): a job may be followed again right after its last follower left. */
+  #watchQueue: Promise<unknown> = Promise.resolve();
   #closing: Promise<unknown> = Promise.resolve();
   #reading = false;
   #roundTimer: NodeJS.Timeout | undefined;
   #roundAt = Number.NEGATIVE_INFINITY;
   #pollTimer: NodeJS.Timeout | undefined;
   #lingerTimer: NodeJS.Timeout | undefined;
-  /** How long the last look at everything took. */
+  /** How long the last read of most jobs took. */
   #costMs = 0;
   #closed = false;
 
@@ -72,39 +72,39 @@ export class FeedReader {
     this.#options = { directUrl, pollWithHintsMs, pollMs, gatherMs, lingerMs };
   }
 
-  /** How many jobs are followed, and whether hints come in. */
+  /** Followed jobs, followers, and whether hints are received. */
   get status(): { jobs: number; followers: number; hints: boolean } {
     const followers = [...this.#jobs.values()].reduce((sum, job) => sum + job.followers, 0);
-    return { jobs: this.#jobs.size, followers, hints: this.#line?.ready ?? false };
+    return { jobs: this.#jobs.size, followers, hints: this.#listener?.ready ?? false };
   }
 
-  /** Every join() is followed by a leave(). The job is looked at once more: see FollowedJob.settled(). */
-  join(id: string): FollowedJob {
+  /** Every join() needs a leave(). Reads the job again: see JobBuffer.refreshed(). */
+  join(id: string): JobBuffer {
     this.checkOpen();
     const key = id.toLowerCase();
     let job = this.#jobs.get(key);
     if (!job) {
-      job = new FollowedJob(key);
+      job = new JobBuffer(key);
       this.#jobs.set(key, job);
     }
     job.followers += 1;
     clearTimeout(this.#lingerTimer);
     this.#lingerTimer = undefined;
     this.#open();
-    this.look(job);
+    this.refresh(job);
     return job;
   }
 
-  leave(job: FollowedJob): void {
+  leave(job: JobBuffer): void {
     job.followers -= 1;
     if (job.followers > 0 || this.#closed) return;
     job.leftAt = performance.now();
-    if (!job.loaded || job.gone) this.#forget([job]);
+    if (!job.loaded || job.gone) this.#remove([job]);
     this.#lingerTimer ??= setTimeout(() => this.#sweep(), this.#options.lingerMs);
   }
 
-  /** There may be news about this job. */
-  look(job: FollowedJob): void {
+  /** Reads the job in the next round. */
+  refresh(job: JobBuffer): void {
     this.#dirty.add(job);
     this.#schedule();
   }
@@ -113,7 +113,7 @@ export class FeedReader {
     if (this.#closed) throw closedError();
   }
 
-  /** What follows a place in the feed that the ring no longer holds. Those who ask for the same at one moment share the answer. */
+  /** Reads lines that the buffer no longer has. Concurrent calls with the same arguments share the result. */
   page(id: string, after: bigint): Promise<FeedPage> {
     const key = `${id} ${after}`;
     const pending = this.#pages.get(key) ?? this.#readPage(id, after).finally(() => this.#pages.delete(key));
@@ -121,76 +121,79 @@ export class FeedReader {
     return pending;
   }
 
-  /** Followers that wait are told, and throw. */
+  /** Waiting followers throw. */
   async close(): Promise<void> {
-    if (!this.#closed) this.#end();
+    if (!this.#closed) this.#closeNow();
     await this.#closing;
   }
 
-  #end(): void {
+  #closeNow(): void {
     this.#closed = true;
     clearTimeout(this.#lingerTimer);
-    this.#shut();
+    this.#stop();
     for (const job of this.#jobs.values()) job.fail(closedError(), true);
     this.#jobs.clear();
   }
 
   #open(): void {
     this.#pollTimer ??= this.#poll();
-    if (this.#line || this.#options.directUrl === undefined) return;
-    this.#line = new FeedLine({
+    if (this.#listener || this.#options.directUrl === undefined) return;
+    this.#listener = new Listener({
       url: this.#options.directUrl,
-      schema: this.database.schema,
-      onHint: (payload) => this.#hear(payload),
-      // What was said before nobody has heard.
-      onReady: () => this.#lookAtAll(true),
-      onLost: () => this.#lookAtAll(true),
+      applicationName: "stillwake feed",
+      channel: `${this.database.schema}.feed`,
+      pooler: "refuse",
+      onHint: (payload) => this.#onHint(payload),
+      // Hints sent while the listener was not connected are lost.
+      onReady: () => this.#refreshAll(true),
+      onLost: () => this.#refreshAll(true),
     });
+    this.#listener.open();
   }
 
-  /** Nobody follows: nothing of this reader is left in the database. */
-  #shut(): void {
+  /** Stops reading, and removes this reader's watches from the database. */
+  #stop(): void {
     clearTimeout(this.#pollTimer);
     clearTimeout(this.#roundTimer);
     this.#pollTimer = this.#roundTimer = undefined;
     this.#dirty.clear();
-    const line = this.#line;
-    this.#line = undefined;
+    const listener = this.#listener;
+    this.#listener = undefined;
     const watched = [...this.#jobs.values()].some((job) => job.watchedUntil > 0);
     for (const job of this.#jobs.values()) job.watchedUntil = 0;
     if (watched) this.#unwatch(null);
-    this.#closing = Promise.all([this.#closing, this.#saying.then(() => line?.close())]);
+    this.#closing = Promise.all([this.#closing, this.#watchQueue.then(() => listener?.close())]);
   }
 
-  /** Whatever is not taken back runs out by itself. */
+  /** A watch that is not removed expires. */
   #unwatch(jobs: string[] | null): void {
-    void this.#say(() => unwatch(this.database, this.#watcher, jobs)).catch(() => {});
+    void this.#enqueueWatch(() => unwatch(this.database, this.#watcher, jobs)).catch(() => {});
   }
 
-  #say(what: () => Promise<void>): Promise<void> {
-    const said = this.#saying.then(what);
-    this.#saying = said.catch(() => {});
-    return said;
+  #enqueueWatch(call: () => Promise<void>): Promise<void> {
+    const result = this.#watchQueue.then(call);
+    this.#watchQueue = result.catch(() => {});
+    return result;
   }
 
   #sweep(): void {
     this.#lingerTimer = undefined;
     const now = performance.now();
     const idle = [...this.#jobs.values()].filter((job) => job.followers === 0);
-    const over = idle.filter((job) => now - job.leftAt >= this.#options.lingerMs - 1);
-    if (over.length === this.#jobs.size) {
-      this.#shut();
+    const expired = idle.filter((job) => now - job.leftAt >= this.#options.lingerMs - 1);
+    if (expired.length === this.#jobs.size) {
+      this.#stop();
       this.#jobs.clear();
       return;
     }
-    this.#forget(over);
-    const next = Math.min(...idle.filter((job) => !over.includes(job)).map((job) => job.leftAt));
+    this.#remove(expired);
+    const next = Math.min(...idle.filter((job) => !expired.includes(job)).map((job) => job.leftAt));
     if (Number.isFinite(next)) {
       this.#lingerTimer = setTimeout(() => this.#sweep(), Math.max(1, next + this.#options.lingerMs - now));
     }
   }
 
-  #forget(jobs: FollowedJob[]): void {
+  #remove(jobs: JobBuffer[]): void {
     for (const job of jobs) {
       this.#jobs.delete(job.id);
       this.#dirty.delete(job);
@@ -199,15 +202,15 @@ export class FeedReader {
     if (watched.length > 0) this.#unwatch(watched);
   }
 
-  #hear(payload: string): void {
-    if (payload === "*") this.#lookAtAll(false);
+  #onHint(payload: string): void {
+    if (payload === "*") this.#refreshAll(false);
     for (const id of payload.split(",")) {
       const job = this.#jobs.get(id);
-      if (job && job.followers > 0) this.look(job);
+      if (job && job.followers > 0) this.refresh(job);
     }
   }
 
-  #lookAtAll(watchAgain: boolean): void {
+  #refreshAll(watchAgain: boolean): void {
     for (const job of this.#jobs.values()) {
       if (watchAgain) job.watchedUntil = 0;
       if (job.followers > 0) this.#dirty.add(job);
@@ -215,12 +218,12 @@ export class FeedReader {
     if (this.#dirty.size > 0) this.#schedule();
   }
 
-  /** Hints are lost with connections; this floor is the truth. What has ended has no news, unless somebody retries it. */
+  /** Makes up for lost hints. Ended jobs are not polled; a follower at the end checks whether the job was retried. */
   #poll(): NodeJS.Timeout {
     const { pollMs, pollWithHintsMs } = this.#options;
-    const floorMs = this.#line?.ready ? pollWithHintsMs : pollMs;
-    // No more than a quarter of the time goes into looking.
-    const waitMs = Math.max(floorMs, 4 * this.#costMs) * (0.9 + Math.random() / 5);
+    const intervalMs = this.#listener?.ready ? pollWithHintsMs : pollMs;
+    // At most about a quarter of the time is spent on polling.
+    const waitMs = Math.max(intervalMs, 4 * this.#costMs) * (0.9 + Math.random() / 5);
     return setTimeout(() => {
       for (const job of this.#jobs.values()) if (job.followers > 0 && !job.isOver) this.#dirty.add(job);
       if (this.#dirty.size > 0) this.#schedule();
@@ -234,19 +237,19 @@ export class FeedReader {
     this.#roundTimer = setTimeout(() => void this.#round(), waitMs);
   }
 
-  /** Everything that has news, read together. */
+  /** Reads all changed jobs. */
   async #round(): Promise<void> {
     this.#roundTimer = undefined;
     this.#reading = true;
-    const began = performance.now();
-    this.#roundAt = began;
+    const startedAt = performance.now();
+    this.#roundAt = startedAt;
     const jobs = [...this.#dirty].filter((job) => job.followers > 0);
     this.#dirty.clear();
-    for (const job of jobs) job.begun += 1;
+    for (const job of jobs) job.startedReads += 1;
     try {
       await this.#watch(jobs);
       for (let at = 0; at < jobs.length; at += MAX_JOBS) await this.#read(jobs.slice(at, at + MAX_JOBS));
-      if (jobs.length * 2 > this.#jobs.size) this.#costMs = performance.now() - began;
+      if (jobs.length * 2 > this.#jobs.size) this.#costMs = performance.now() - startedAt;
     } catch (error) {
       for (const job of jobs) {
         job.fail(error);
@@ -259,75 +262,79 @@ export class FeedReader {
     }
   }
 
-  async #read(jobs: FollowedJob[]): Promise<void> {
+  async #read(jobs: JobBuffer[]): Promise<void> {
     const now = performance.now();
-    const asked = jobs.map((job) => {
+    const positions = jobs.map((job) => {
       const stepsInMs = job.stepsInMs(now);
       if (stepsInMs === 0) job.stepsAt = now;
-      const mark = stepsInMs === 0 ? String(job.mark) : null;
-      return { job: job.id, after: job.loaded ? String(job.through) : null, mark, stepsInMs };
+      const stepsAfter = stepsInMs === 0 ? String(job.stepsCursor) : null;
+      return { job: job.id, after: job.loaded ? String(job.through) : null, stepsAfter, stepsInMs };
     });
-    const room = Math.min(RING_SIZE, Math.max(RING_SIZE / 16, ALL_RINGS_SIZE / this.#jobs.size));
+    const maxSize = Math.min(BUFFER_SIZE, Math.max(BUFFER_SIZE / 16, TOTAL_BUFFER_SIZE / this.#jobs.size));
     const rows = new Map<string, LiveRow[]>(jobs.map(({ id }) => [id, []]));
-    for (const row of await readFeeds(this.database, asked, MAX_ROWS)) rows.get(row.job_id)?.push(row);
-    for (const [at, job] of jobs.entries()) {
+    for (const row of await readFeeds(this.database, positions, MAX_ROWS)) rows.get(row.job_id)?.push(row);
+    for (const [index, job] of jobs.entries()) {
       const first = !job.loaded;
-      const { stepsInMs } = asked[at]!;
-      job.apply(rows.get(job.id)!, { most: MAX_ROWS, room, withSteps: stepsInMs === 0 });
+      const { stepsInMs } = positions[index]!;
+      job.apply(rows.get(job.id)!, { maxRows: MAX_ROWS, maxSize, withSteps: stepsInMs === 0 });
       if (job.followers === 0) continue;
       if (!job.gone && !job.complete) this.#dirty.add(job);
-      else if (first && !job.isOver) this.#lookIn(SECOND_LOOK_MS, job);
+      else if (first && !job.isOver) this.#refreshIn(SECOND_READ_MS, job);
       else if (stepsInMs > 0 && !job.isOver && !job.stepsPlanned) {
         job.stepsPlanned = true;
-        this.#lookIn(stepsInMs, job);
+        this.#refreshIn(stepsInMs, job);
       }
     }
   }
 
-  #lookIn(waitMs: number, job: FollowedJob): void {
+  #refreshIn(waitMs: number, job: JobBuffer): void {
     setTimeout(() => {
       job.stepsPlanned = false;
-      if (job.followers > 0) this.look(job);
+      if (job.followers > 0) this.refresh(job);
     }, waitMs).unref();
   }
 
-  /** Before they are read: what is written from then on is told. Without a line nobody would hear of it. */
-  async #watch(jobs: FollowedJob[]): Promise<void> {
-    if (!this.#line?.ready) return;
+  /** Called before the jobs are read: writes after it send hints. Pointless without a connected listener. */
+  async #watch(jobs: JobBuffer[]): Promise<void> {
+    if (!this.#listener?.ready) return;
     const now = performance.now();
     const due = jobs.filter((job) => job.watchedUntil < now + RENEW_MS && !job.isOver);
-    for (let at = 0; at < due.length; at += WATCHED_AT_ONCE) {
-      const some = due.slice(at, at + WATCHED_AT_ONCE);
-      for (const job of some) job.watchedUntil = now + 2 * RENEW_MS;
+    for (let at = 0; at < due.length; at += MAX_WATCHED) {
+      const batch = due.slice(at, at + MAX_WATCHED);
+      for (const job of batch) job.watchedUntil = now + 2 * RENEW_MS;
       try {
-        const ids = some.map(({ id }) => id);
-        await this.#say(() => watch(this.database, this.#watcher, ids, WATCH_SPAN));
+        const ids = batch.map(({ id }) => id);
+        await this.#enqueueWatch(() => watch(this.database, this.#watcher, ids, WATCH_SPAN));
       } catch {
-        // Without hints the floor finds what is new; the next round tries again.
-        for (const job of some) job.watchedUntil = 0;
+        // Polling finds the changes; the next round calls watch() again.
+        for (const job of batch) job.watchedUntil = 0;
       }
     }
   }
 
   async #readPage(id: string, after: bigint): Promise<FeedPage> {
-    if (this.#pagesOpen >= PAGES_AT_ONCE) await new Promise<void>((turn) => this.#pageTurns.push(turn));
-    else this.#pagesOpen += 1;
+    if (this.#openPages >= MAX_CONCURRENT_PAGES) await new Promise<void>((start) => this.#pageQueue.push(start));
+    else this.#openPages += 1;
     try {
-      const rows = await readFeeds(this.database, [{ job: id, after: String(after), mark: null }], PAGE_ROWS, false);
+      const rows = await readFeeds(
+        this.database,
+        [{ job: id, after: String(after), stepsAfter: null }],
+        PAGE_ROWS,
+        false,
+      );
       const feed = rows.filter((row) => row.what === "feed");
       const head = rows.find((row) => row.what === "state");
       const last = head ? BigInt(head.seq) : after;
       const through = wasCut(feed, PAGE_ROWS) ? BigInt(feed.at(-1)!.seq) : last;
       return { lines: feed.map(toLine), through, gone: !head };
     } finally {
-      // The turn goes to the next who waits, or is free.
-      const next = this.#pageTurns.shift();
+      const next = this.#pageQueue.shift();
       if (next) next();
-      else this.#pagesOpen -= 1;
+      else this.#openPages -= 1;
     }
   }
 }
 
 function closedError(): StillwakeError {
-  return new StillwakeError("CLOSED", "This Stillwake is closed", { remedy: "Follow again, with another" });
+  return new StillwakeError("CLOSED", "The client is closed", { remedy: "Follow with another client" });
 }

@@ -1,28 +1,28 @@
-// A follower of one job: how it stands, then every line after a place, once and in order, and what came of it. It holds its place and nothing else,
-// and takes from what the process shares (followed-job.ts) when it is asked for more; far behind, it reads pages of its own.
+// A follower of one job. It has only a cursor and takes events from the job's shared buffer (job-buffer.ts) when next()
+// is called; when it is far behind, it reads separate pages. Lines come once and in order:
 //
-//   state -> steps kept so far -> lines after the place -> state, step and progress as they change, lines as they come -> end
-import { InvalidInput, JobNotFound } from "../errors.ts";
+//   state -> checkpoints so far -> lines after the cursor -> changes of state, steps and progress, new lines -> end
+import { InvalidInput, jobNotFound } from "../errors.ts";
 import { checkId } from "../ids.ts";
 import type { FeedReader } from "./feed-reader.ts";
-import type { FollowEvent, FollowedJob, GapEvent, Line } from "./job-buffer.ts";
+import type { FeedLine, FollowEvent, GapEvent, JobBuffer } from "./job-buffer.ts";
 
 export interface FollowOptions {
-  /** Only what comes after this `seq`. Default "0": everything. */
+  /** Only lines after this `seq`. Default "0": all. */
   after?: string;
   signal?: AbortSignal;
 }
 
-/** What one call of next() brings at most. */
+/** Per call of next(). */
 const MAX_LINES = 256;
 const MAX_SIZE = 128 * 1024;
 const MAX_SEQ = 2n ** 63n - 1n;
-/** An end that was read longer ago than this is read again before it is told: the job may have been retried. */
+/** An end that was read longer ago is read again before it is sent: the job may have been retried. */
 const FRESH_MS = 1000;
 
 /**
- * Ends with the job; throws when the signal is given, when the Stillwake is closed, or when there is no such job. A generator alone would let return()
- * wait behind a next() that waits for news, perhaps for ever: here it ends that wait.
+ * Finishes with the job. Throws when the signal is aborted, when the client is closed, or JobNotFound. Not a plain
+ * generator: its return() would wait for a pending next(), perhaps forever; this one ends that wait.
  */
 export function follow(
   reader: FeedReader,
@@ -30,7 +30,7 @@ export function follow(
   options: FollowOptions = {},
 ): AsyncGenerator<FollowEvent, void, undefined> {
   const leaving = new AbortController();
-  const events = tell(reader, id, options, leaving.signal);
+  const events = iterate(reader, id, options, leaving.signal);
   const leave = () => {
     leaving.abort();
     events.return().catch(() => {});
@@ -61,14 +61,14 @@ export function follow(
   };
 }
 
-async function* tell(
+async function* iterate(
   reader: FeedReader,
   id: string,
   { after = "0", signal }: FollowOptions,
   leaving: AbortSignal,
 ): AsyncGenerator<FollowEvent, void, undefined> {
-  const given = signal ? AbortSignal.any([signal, leaving]) : leaving;
-  const follower = await Follower.open(reader, id, checkAfter(after), given);
+  const stopped = signal ? AbortSignal.any([signal, leaving]) : leaving;
+  const follower = await Follower.open(reader, id, parseSeq(after), stopped);
   const close = () => follower.close();
   leaving.addEventListener("abort", close);
   try {
@@ -82,30 +82,30 @@ async function* tell(
   }
 }
 
-export function checkAfter(after: unknown, field = "after"): bigint {
-  if (typeof after === "string" && /^\d{1,19}$/.test(after) && BigInt(after) <= MAX_SEQ) return BigInt(after);
-  throw new InvalidInput(`${JSON.stringify(String(after).slice(0, 60))} is not a place in a feed`, {
+export function parseSeq(text: unknown, field = "after"): bigint {
+  if (typeof text === "string" && /^\d{1,19}$/.test(text) && BigInt(text) <= MAX_SEQ) return BigInt(text);
+  throw new InvalidInput(`${field} ${JSON.stringify(String(text).slice(0, 60))} is not a seq`, {
     field,
-    remedy: "Pass the seq of the last line you have, or nothing to begin at the first",
+    remedy: "Pass the seq of the last line you have, or nothing to start at the first line",
   });
 }
 
 export class Follower {
-  readonly job: FollowedJob;
+  readonly job: JobBuffer;
   readonly #reader: FeedReader;
   readonly #signal: AbortSignal | undefined;
   #cursor: bigint;
-  /** The generation of the job to which its place belongs. */
+  /** The buffer's generation that the cursor belongs to. */
   #generation = 0;
-  /** The place it was to begin after and which the feed has not reached: to be told. */
+  /** A requested cursor beyond the end of the feed, to be reported as a gap. */
   #beyond: bigint | undefined;
   #stateNo = 0;
   #progressNo = 0;
   #stepNo = 0;
-  #over = false;
-  #left = false;
+  #finished = false;
+  #closed = false;
 
-  private constructor(reader: FeedReader, job: FollowedJob, after: bigint, signal: AbortSignal | undefined) {
+  private constructor(reader: FeedReader, job: JobBuffer, after: bigint, signal: AbortSignal | undefined) {
     this.#reader = reader;
     this.job = job;
     this.#signal = signal;
@@ -117,17 +117,12 @@ export class Follower {
     const job = reader.join(checkId(id));
     const follower = new Follower(reader, job, after, signal);
     try {
-      await job.settled(signal);
+      await job.refreshed(signal);
       signal?.throwIfAborted();
       reader.checkOpen();
-      if (job.gone) {
-        throw new JobNotFound(`Job ${id} does not exist`, {
-          field: "id",
-          remedy: "It was never enqueued here, or its retention is over and it was pruned",
-        });
-      }
+      if (job.gone) throw jobNotFound(id);
       follower.#generation = job.generation;
-      if (after > job.head) follower.#beginAgain();
+      if (after > job.head) follower.#restart();
       return follower;
     } catch (error) {
       follower.close();
@@ -135,33 +130,33 @@ export class Follower {
     }
   }
 
-  /** Whether there is nothing to come after this place, now: the job has ended and this was its last line. */
+  /** Whether the job has ended and the cursor is at its last line. */
   get isAtEnd(): boolean {
     const { job } = this;
     return job.end !== undefined && job.complete && this.#beyond === undefined && this.#cursor === job.through;
   }
 
-  /** What is new, in order; an empty list when nothing came for so long; undefined when all is told. */
+  /** New events, in order; an empty list after `waitMs` without any; undefined after the end. */
   async next(waitMs?: number): Promise<FollowEvent[] | undefined> {
     const { job } = this;
-    if (this.#over) return undefined;
+    if (this.#finished) return undefined;
     const until = waitMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + waitMs;
-    let looked = false;
+    let confirmed = false;
     for (;;) {
       this.#signal?.throwIfAborted();
       this.#reader.checkOpen();
-      if (this.#generation !== job.generation) this.#beginAgain();
-      const events: FollowEvent[] = this.#stateNo === 0 ? this.#news() : [];
+      if (this.#generation !== job.generation) this.#restart();
+      const events: FollowEvent[] = this.#stateNo === 0 ? this.#takeChanges() : [];
       if (events.length === 0) {
         if (this.#cursor < job.from && !job.gone) await this.#takePage(events);
         else this.#takeLines(events);
         if (this.#generation !== job.generation) continue;
-        events.push(...this.#news());
-        if (!looked && job.end && this.#isAtHead && performance.now() - job.readAt > FRESH_MS) {
+        events.push(...this.#takeChanges());
+        if (!confirmed && job.end && this.#isAtHead && performance.now() - job.readAt > FRESH_MS) {
           if (events.length > 0) return events;
-          looked = true;
-          this.#reader.look(job);
-          await job.settled(this.#signal);
+          confirmed = true;
+          this.#reader.refresh(job);
+          await job.refreshed(this.#signal);
           continue;
         }
         this.#takeEnd(events);
@@ -173,13 +168,13 @@ export class Follower {
   }
 
   close(): void {
-    if (this.#left) return;
-    this.#left = this.#over = true;
+    if (this.#closed) return;
+    this.#closed = this.#finished = true;
     this.#reader.leave(this.job);
   }
 
-  /** Its place is none: it is told so, and then everything there is. */
-  #beginAgain(): void {
+  /** The cursor is invalid: sends a gap, and then the whole feed. */
+  #restart(): void {
     this.#generation = this.job.generation;
     if (this.#cursor > 0n) this.#beyond = this.#cursor;
     this.#cursor = 0n;
@@ -199,23 +194,23 @@ export class Follower {
   async #takePage(events: FollowEvent[]): Promise<void> {
     const { lines, through, gone } = await this.#reader.page(this.job.id, this.#cursor);
     if (gone) {
-      this.#reader.look(this.job);
-      return this.job.settled(this.#signal);
+      this.#reader.refresh(this.job);
+      return this.job.refreshed(this.#signal);
     }
     if (this.#generation !== this.job.generation) return;
-    // The page is newer than what the process knows of the job: it may have gone on after its end.
-    if (through > this.job.through || through < this.#cursor) this.#reader.look(this.job);
+    // The page is newer than the buffer: the job may have been retried after its end.
+    if (through > this.job.through || through < this.#cursor) this.#reader.refresh(this.job);
     for (const line of lines) this.#take(line, events);
     this.#reach(through, events);
   }
 
-  #take(line: Line, events: FollowEvent[]): void {
+  #take(line: FeedLine, events: FollowEvent[]): void {
     if (line.seq > this.#cursor + 1n || this.#beyond !== undefined) events.push(this.#gap(line.seq));
     events.push(line.event);
     this.#cursor = line.seq;
   }
 
-  /** There is nothing more up to this place. */
+  /** Advances the cursor over seqs that have no line. */
   #reach(through: bigint, events: FollowEvent[]): void {
     if (through > this.#cursor || this.#beyond !== undefined) events.push(this.#gap(through + 1n));
     if (through > this.#cursor) this.#cursor = through;
@@ -231,8 +226,8 @@ export class Follower {
     return this.job.indexAfter(this.#cursor) >= this.job.lines.length;
   }
 
-  /** What has changed but for the lines. The state a job ended in comes after its last line, but to one who has just come. */
-  #news(): FollowEvent[] {
+  /** Changes of steps, state and progress. The final state comes after the last line, except to a new follower. */
+  #takeChanges(): FollowEvent[] {
     const { job } = this;
     const events: FollowEvent[] = [];
     const first = this.#stateNo === 0;
@@ -263,6 +258,6 @@ export class Follower {
       const id = `${this.#cursor}-${job.id.slice(-8)}-end`;
       events.push({ kind: "end", id, state: null, output: null, failure: null });
     } else return;
-    this.#over = true;
+    this.#finished = true;
   }
 }

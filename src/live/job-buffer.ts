@@ -1,10 +1,9 @@
-// What a process knows of one job that somebody follows: a ring of the latest lines, how the job stands, the steps it has kept. Filled by the
-// one reader of the process (feed-reader.ts), read by any number of followers (follow.ts), each of which holds no more than its own place.
-// Every event is one object for all followers, so that whoever encodes it does so once.
-import type { FeedRow, LiveRow, StateFacts } from "../db/calls/feed.ts";
+// The shared buffer of one followed job: its latest lines, its state and its checkpoints. FeedReader fills it, any number of followers read
+// it, each with its own cursor. All followers get the same event objects, so that an event is encoded once for all.
+import type { FeedRow, JobStatus, LiveRow } from "../db/calls/feed.ts";
 import type { Failure, JobState, WaitingFor } from "../db/calls/jobs.ts";
 
-/** How a job stands. */
+/** The current state of a job. */
 export interface StateEvent {
   kind: "state";
   state: JobState;
@@ -14,14 +13,14 @@ export interface StateEvent {
   runAt: Date | null;
   startedAt: Date | null;
   endedAt: Date | null;
-  progress: StateFacts["progress"];
+  progress: JobStatus["progress"];
   missing: string[];
 }
 
-/** A line for people. */
+/** A log line. Continue after it with `follow(id, { after: seq })`. */
 export interface LogEvent {
   kind: "log";
-  /** To go on after it: `follow(id, { after: seq })`. */
+  /** The event id of the stream. */
   id: string;
   seq: string;
   at: Date;
@@ -32,19 +31,19 @@ export interface LogEvent {
   data: unknown;
 }
 
-/** A change of state, as the feed keeps it. */
+/** A change of state, as stored in the feed. */
 export interface FeedEvent {
   kind: "event";
   id: string;
   seq: string;
   at: Date;
   epoch: string;
-  /** What happened, such as "slept" or "retried". */
+  /** The kind of change, such as "slept" or "retried". */
   event: string;
   data: unknown;
 }
 
-/** The result of a step was kept. */
+/** A checkpoint was saved. */
 export interface StepEvent {
   kind: "step";
   name: string;
@@ -56,17 +55,17 @@ export interface StepEvent {
 
 export interface ProgressEvent {
   kind: "progress";
-  progress: NonNullable<StateFacts["progress"]>;
+  progress: NonNullable<JobStatus["progress"]>;
 }
 
-/** What lay between these two places is gone. */
+/** Lines between these two seqs were deleted. */
 export interface GapEvent {
   kind: "gap";
   after: string;
   next: string;
 }
 
-/** The last one. The state is null when the job was forgotten while it was followed. */
+/** The last event. The state is null if the job was deleted while it was followed. */
 export interface EndEvent {
   kind: "end";
   id: string;
@@ -77,82 +76,82 @@ export interface EndEvent {
 
 export type FollowEvent = StateEvent | LogEvent | FeedEvent | StepEvent | ProgressEvent | GapEvent | EndEvent;
 
-export interface Line {
+export interface FeedLine {
   seq: bigint;
   event: LogEvent | FeedEvent;
   size: number;
 }
 
-/** The ring of a job holds no more lines than this. */
+/** Buffered lines per job. */
 const MAX_LINES = 1000;
-/** What a line takes besides its text, about. */
+/** Approximate memory of a line besides its text, in bytes. */
 const LINE_SIZE = 600;
-/** What a first look brings: see read_feeds(). */
+/** Lines of a first read: see read_feeds(). */
 const TAIL = 100n;
 const MAX_STEPS = 500;
-/** A job with many steps is asked for them less often: all of them are looked through. */
+/** The steps of a job with many of them are read less often, because each read scans them all. */
 const PER_STEP_MS = 0.2;
 const ENDED: ReadonlySet<string> = new Set(["completed", "failed", "cancelled"]);
 
 export interface ReadBounds {
-  /** Lines that were asked for. */
-  most: number;
-  /** What the ring may take, in bytes. */
-  room: number;
-  /** Its steps were asked for. */
+  /** The row limit of the read. */
+  maxRows: number;
+  /** The maximum size of the buffered lines, in bytes. */
+  maxSize: number;
+  /** Whether the read included steps. */
   withSteps: boolean;
 }
 
-export class FollowedJob {
+export class JobBuffer {
   readonly id: string;
-  /** How many follow it now. */
   followers = 0;
-  /** When it was last followed, once nobody does. */
+  /** When the last follower left (performance.now()). */
   leftAt = 0;
-  /** Something was read about it. */
+  /** At least one read has succeeded. */
   loaded = false;
-  /** Reads that were begun, and the last of them that has been answered or has failed. */
-  begun = 0;
-  #answered = 0;
+  /** The numbers of the last started, completed and failed read. */
+  startedReads = 0;
+  #completedReads = 0;
   #failed: { no: number; error: unknown } | undefined;
   /** When it was last read (performance.now()). */
   readAt = Number.NEGATIVE_INFINITY;
-  /** There is no such job, or no longer. */
+  /** The job does not exist, or no longer. */
   gone = false;
-  /** Grows when the database has lost lines that were read, as after a failover: places in what was known before mean nothing. */
+  /** Incremented when the database has lost lines that were read, as after a failover: earlier cursors are invalid. */
   generation = 0;
-  /** The ring has every line after this one… */
+  /** The buffer has every line after this seq… */
   from = 0n;
   /** …up to this one, */
   through = 0n;
-  /** and this is the last there is. */
+  /** and this is the last seq in the database. */
   head = 0n;
-  lines: Line[] = [];
+  lines: FeedLine[] = [];
   #size = 0;
   state: StateEvent | undefined;
   stateNo = 0;
   progress: ProgressEvent | undefined;
   progressNo = 0;
-  /** The steps it has kept, numbered as they came in. */
+  /** Its checkpoints, numbered in the order they were read. */
   steps: { no: number; event: StepEvent }[] = [];
   stepNo = 0;
-  /** It has ended, as far as is known; what came of it is in `end` once that was read. */
+  /** The job has ended as of the last read; the result is in `end` once that was read. */
   hasEnded = false;
   end: EndEvent | undefined;
-  /** Its steps are to be read before its end is told. */
+  /** Its steps must be read before its end is sent. */
   #lacksSteps = false;
-  /** The moment of the newest of its steps, in microseconds. */
-  mark = 0n;
-  /** Until when hints are sent for it, and when its steps were last asked for (performance.now()). */
+  /** The time of its newest checkpoint, in microseconds. */
+  stepsCursor = 0n;
+  /** Until when hints are sent for it, and when its steps were last read (performance.now()). */
   watchedUntil = 0;
   stepsAt = Number.NEGATIVE_INFINITY;
-  /** A look is planned for the steps that the last read has left out. */
+  /** A read is planned for the steps that the last read left out. */
   stepsPlanned = false;
-  /** What a server made of the latest lines, for all of its clients: those of the house, and guests. */
+  /** The server's encoding of the latest events: [0] complete, [1] redacted for external callers. */
   readonly encoded: { events: readonly FollowEvent[]; bytes: Uint8Array }[] = [];
   readonly #waiting = new Set<() => void>();
-  #opening = 0;
-  #facts = "";
+  /** Calls of refreshed() that wait. */
+  #refreshing = 0;
+  #statusText = "";
   #progressText = "";
 
   constructor(id: string) {
@@ -168,89 +167,89 @@ export class FollowedJob {
     return this.gone || this.end !== undefined;
   }
 
-  tell(): void {
+  notify(): void {
     for (const call of [...this.#waiting]) call();
   }
 
-  /** What one read of at most so many lines has brought about this job, all of one moment. */
-  apply(rows: LiveRow[], { most, room, withSteps }: ReadBounds): void {
+  /** Applies the rows of one read, which are of one database snapshot. */
+  apply(rows: LiveRow[], { maxRows, maxSize, withSteps }: ReadBounds): void {
     const before = this.#summary;
     const first = !this.loaded;
     const head = rows.find((row) => row.what === "state");
     const last = head ? BigInt(head.seq) : 0n;
     if (head && last < this.through) {
-      this.#beginAnew(last);
+      this.#reset(last);
       return;
     }
     this.loaded = true;
     this.readAt = performance.now();
-    this.#answered = this.begun;
+    this.#completedReads = this.startedReads;
     this.gone = head === undefined;
     if (head) {
-      if (first) this.#beginNear(last);
+      if (first) this.#startNear(last);
       const feed = rows.filter((row) => row.what === "feed");
       this.#append(
         feed.map(toLine).filter(({ seq }) => seq > this.through),
-        room,
+        maxSize,
       );
-      this.through = wasCut(feed, most) ? BigInt(feed.at(-1)!.seq) : last;
+      this.through = wasCut(feed, maxRows) ? BigInt(feed.at(-1)!.seq) : last;
       this.hasEnded = ENDED.has(head.data.state);
-      // Of an end that is known all is known: a job that is retried has a new line.
+      // A known end is final unless the feed has a new line: a retry writes one.
       const known = this.hasEnded && last === this.head && !this.#lacksSteps ? this.end : undefined;
       this.head = last;
       this.#setState(head.data);
       for (const row of rows) if (row.what === "step") this.#addStep(row);
       const end = rows.find((row) => row.what === "end");
       this.#lacksSteps = this.hasEnded && !withSteps && !known;
-      this.end = end ? { kind: "end", id: `${last}-${tailOf(this.id)}-end`, ...end.data } : known;
+      this.end = end ? { kind: "end", id: `${last}-${idSuffix(this.id)}-end`, ...end.data } : known;
     }
-    if (before !== this.#summary || this.#opening > 0) this.tell();
+    if (before !== this.#summary || this.#refreshing > 0) this.notify();
   }
 
-  /** Whether its steps are asked for in a read at this moment; otherwise, after how long they may be. */
+  /** 0 if a read now includes its steps; otherwise after how long a read may include them. */
   stepsInMs(now: number): number {
     return this.#lacksSteps ? 0 : Math.max(0, this.stepsAt + Math.min(2000, this.stepNo * PER_STEP_MS) - now);
   }
 
-  /** A read has failed; for good, when there will be no other. */
-  fail(error: unknown, forGood = false): void {
-    this.#failed = { no: forGood ? Number.POSITIVE_INFINITY : this.begun, error };
-    if (this.#opening > 0 || forGood) this.tell();
+  /** A read has failed; `final` if there will be no other. */
+  fail(error: unknown, final = false): void {
+    this.#failed = { no: final ? Number.POSITIVE_INFINITY : this.startedReads, error };
+    if (this.#refreshing > 0 || final) this.notify();
   }
 
-  /** Resolves when it has been read as it is now or later; what was known before may be old. */
-  async settled(signal?: AbortSignal): Promise<void> {
-    const wanted = this.begun + 1;
-    this.#opening += 1;
+  /** Resolves when a read that started after this call has completed; what is buffered may be outdated. */
+  async refreshed(signal?: AbortSignal): Promise<void> {
+    const wanted = this.startedReads + 1;
+    this.#refreshing += 1;
     try {
-      while (this.#answered < wanted) {
+      while (this.#completedReads < wanted) {
         signal?.throwIfAborted();
         if (this.#failed && this.#failed.no >= wanted) throw this.#failed.error;
         await this.changed(signal);
       }
     } finally {
-      this.#opening -= 1;
+      this.#refreshing -= 1;
     }
   }
 
-  /** Resolves at the next change, after so long at the latest, or when the signal is given. */
+  /** Resolves at the next change, after `waitMs`, or when the signal is aborted. */
   async changed(signal?: AbortSignal, waitMs?: number): Promise<void> {
     if (signal?.aborted) return;
     let timer: NodeJS.Timeout | undefined;
     await new Promise<void>((resolve) => {
-      const over = () => {
-        this.#waiting.delete(over);
+      const wakeUp = () => {
+        this.#waiting.delete(wakeUp);
         clearTimeout(timer);
-        signal?.removeEventListener("abort", over);
+        signal?.removeEventListener("abort", wakeUp);
         resolve();
       };
-      this.#waiting.add(over);
-      signal?.addEventListener("abort", over);
-      if (waitMs !== undefined) timer = setTimeout(over, waitMs);
+      this.#waiting.add(wakeUp);
+      signal?.addEventListener("abort", wakeUp);
+      if (waitMs !== undefined) timer = setTimeout(wakeUp, waitMs);
     });
   }
 
-  /** The first line of the ring after this place, as an index. */
+  /** The index of the first buffered line after this seq. */
   indexAfter(seq: bigint): number {
     let low = 0;
     let high = this.lines.length;
@@ -266,37 +265,37 @@ export class FollowedJob {
     return `${this.generation} ${this.through} ${this.stateNo} ${this.progressNo} ${this.stepNo} ${this.isOver} ${this.complete}`;
   }
 
-  /** A first look begins near the end. */
-  #beginNear(last: bigint): void {
+  /** A first read starts near the end. */
+  #startNear(last: bigint): void {
     this.from = this.through = last > TAIL ? last - TAIL : 0n;
   }
 
-  /** The feed ends before what was read of it, so that nothing known is sure. The next read, which is due at once, brings what there is. */
-  #beginAnew(last: bigint): void {
+  /** The feed ends before a line that was read: discards everything. The next read, which follows at once, loads it anew. */
+  #reset(last: bigint): void {
     this.generation += 1;
-    this.#beginNear(last);
+    this.#startNear(last);
     this.head = last;
     this.lines = [];
     this.#size = 0;
     this.steps = [];
-    this.mark = 0n;
+    this.stepsCursor = 0n;
     this.end = undefined;
     this.#lacksSteps = true;
-    this.tell();
+    this.notify();
   }
 
-  #append(lines: Line[], room: number): void {
+  #append(lines: FeedLine[], maxSize: number): void {
     for (const line of lines) {
       this.lines.push(line);
       this.#size += line.size;
-      // Its new steps may be known already: lines come in parts, steps all at once.
-      if (line.event.kind === "event" && startsAgain(line.event)) {
+      // Steps saved after the restart may be buffered already: lines are read in parts, steps all at once.
+      if (line.event.kind === "event" && deletesCheckpoints(line.event)) {
         const { at } = line.event;
         this.steps = this.steps.filter(({ event }) => event.savedAt >= at);
       }
     }
     let drop = 0;
-    while (this.lines.length - drop > MAX_LINES || (this.#size > room && drop < this.lines.length - 1)) {
+    while (this.lines.length - drop > MAX_LINES || (this.#size > maxSize && drop < this.lines.length - 1)) {
       this.#size -= this.lines[drop]!.size;
       drop += 1;
     }
@@ -305,13 +304,13 @@ export class FollowedJob {
     this.lines.splice(0, drop);
   }
 
-  #setState(facts: StateFacts): void {
-    const { progress, ...rest } = facts;
+  #setState(status: JobStatus): void {
+    const { progress, ...rest } = status;
     const text = JSON.stringify(rest);
     const progressText = JSON.stringify(progress);
-    if (text !== this.#facts) {
+    if (text !== this.#statusText) {
       this.stateNo += 1;
-      this.#facts = text;
+      this.#statusText = text;
     } else if (progressText === this.#progressText) {
       return;
     } else if (progress) {
@@ -322,21 +321,21 @@ export class FollowedJob {
     const date = (iso: string | null) => (iso === null ? null : new Date(iso));
     this.state = {
       kind: "state",
-      state: facts.state,
-      waitingFor: facts.waiting_for,
-      attempt: facts.attempt,
-      maxAttempts: facts.max_attempts,
-      runAt: date(facts.run_at),
-      startedAt: date(facts.started_at),
-      endedAt: date(facts.ended_at),
+      state: status.state,
+      waitingFor: status.waiting_for,
+      attempt: status.attempt,
+      maxAttempts: status.max_attempts,
+      runAt: date(status.run_at),
+      startedAt: date(status.started_at),
+      endedAt: date(status.ended_at),
       progress,
-      missing: facts.missing ?? [],
+      missing: status.missing ?? [],
     };
   }
 
   #addStep(row: Extract<LiveRow, { what: "step" }>): void {
-    const mark = BigInt(row.data.mark);
-    if (mark > this.mark) this.mark = mark;
+    const savedUs = BigInt(row.data.saved_us);
+    if (savedUs > this.stepsCursor) this.stepsCursor = savedUs;
     const startedAt = row.data.started_at === null ? null : new Date(row.data.started_at);
     const tookMs = startedAt && row.at.getTime() - startedAt.getTime();
     const event: StepEvent = { kind: "step", name: row.step, startedAt, savedAt: row.at, tookMs, epoch: row.epoch };
@@ -346,29 +345,28 @@ export class FollowedJob {
   }
 }
 
-export function toLine(row: FeedRow): Line {
+export function toLine(row: FeedRow): FeedLine {
   const { seq, at, epoch, data } = row;
-  const id = `${seq}-${tailOf(row.job_id)}`;
-  const event: Line["event"] =
+  const id = `${seq}-${idSuffix(row.job_id)}`;
+  const event: FeedLine["event"] =
     row.kind === "log"
       ? { kind: "log", id, seq, at, epoch, level: row.level!, step: row.step, message: row.message ?? "", data }
       : { kind: "event", id, seq, at, epoch, event: row.kind, data };
   return { seq: BigInt(seq), event, size: row.size + LINE_SIZE };
 }
 
-/** Whether a read has stopped at one of its bounds, so that there may be more. The second is that of read_feeds(). */
-export function wasCut(feed: FeedRow[], most: number): boolean {
-  return feed.length > 0 && (feed.length >= most || feed.reduce((sum, { size }) => sum + size, 0) >= 262_144);
+/** Whether a read stopped at one of its bounds, so that there may be more. The size bound is that of read_feeds(). */
+export function wasCut(feed: FeedRow[], maxRows: number): boolean {
+  return feed.length > 0 && (feed.length >= maxRows || feed.reduce((sum, { size }) => sum + size, 0) >= 262_144);
 }
 
-/** What it had kept before is kept no longer. */
-function startsAgain({ event, data }: FeedEvent): boolean {
+function deletesCheckpoints({ event, data }: FeedEvent): boolean {
   return (
     event === "restarted" || (event === "retried" && (data as { from_start?: boolean } | null)?.from_start === true)
   );
 }
 
-/** Part of every id of a line, so that the place in one job is never taken for a place in another. */
-export function tailOf(job: string): string {
+/** Part of every event id, so that an event id of one job is not accepted for another. */
+export function idSuffix(job: string): string {
   return job.slice(-8).toLowerCase();
 }

@@ -1,35 +1,36 @@
-// "What would N jobs of M minutes cost?" Pure arithmetic with every product spelled out, so that a person can check it by hand: the machines' time with jobs,
-// what they idle before they leave, what is paid for at least, what is free, and what a pool of stopped machines keeps costing.
+// Estimates what N jobs of M minutes cost. Every product is listed, so that the result can be checked by hand: machine
+// time with jobs, idle time, minimum billed time, free tier, and the cost of stopped machines.
 import { InvalidInput } from "../errors.ts";
-import { MONTH_SECONDS, type PriceTable, plain, priceOf } from "./prices.ts";
+import { findPrice, formatDecimal, MONTH_SECONDS, type PriceTable } from "./prices.ts";
 
 export interface Estimate {
   jobs: number;
-  /** Of each job, on its machine. */
+  /** Duration of each job on its machine. */
   minutes: number;
-  /** Per second; instead of provider and size. */
+  /** Price per second; replaces provider and size. */
   perSecond?: number;
   provider?: string;
   size?: string;
   cpus?: number;
   memoryMb?: number;
   region?: string;
-  /** Jobs at once on one machine. Default: 1. */
+  /** Concurrent jobs per machine. Default: 1. */
   slots?: number;
-  /** How many jobs one after the other a machine does before it leaves. Default: 1, so that each pays for a start and an idle time. */
+  /** Jobs that a machine runs in sequence before it exits. Default: 1. */
   jobsPerMachine?: number;
-  /** Seconds from the start until the worker is there. Default: 0. */
+  /** Seconds from the start until the worker registers. Default: 0. */
   bootSeconds?: number;
-  /** Seconds without a job before it leaves. Default: 0. */
+  /** Seconds without a job before a machine exits. Default: 0. */
   idleSeconds?: number;
-  /** Paid for at least, for each machine that is started; the price table's without one. */
+  /** Minimum billed seconds of each start. Default: from the price table. */
   leastSeconds?: number;
-  /** Machines that are kept stopped, with so many GB each. Default: 0, 1. */
+  /** Machines that are kept stopped. Default: 0. */
   warm?: number;
+  /** Disk of each stopped machine. Default: 1. */
   diskGb?: number;
-  /** Per GB of a stopped machine and month; the price table's without one. */
+  /** Per GB of a stopped machine and month. Default: from the price table. */
   stoppedGbMonth?: number;
-  /** Counts what the provider gives away in a month. Default: false, because it is given once per account. */
+  /** Subtracts the monthly free tier. Default: false, because it applies once per account. */
   freeTier?: boolean;
   at?: Date;
   prices?: PriceTable;
@@ -37,7 +38,7 @@ export interface Estimate {
 
 export interface EstimateLine {
   what: string;
-  /** The product or sum, with its numbers. */
+  /** The arithmetic, with its numbers. */
   reckoning: string;
   value: number;
   unit: "machines" | "s" | "vCPU-s" | "GB-s" | "$" | "$ a month";
@@ -45,95 +46,112 @@ export interface EstimateLine {
 
 export interface Estimated {
   lines: EstimateLine[];
-  /** Per second of a machine. */
+  /** Price of a machine per second. */
   perSecond: number;
-  /** The price table's name; "own" for a price that was given. */
+  /** The name of the price table; "own" for a price from the input. */
   table: string;
   machines: number;
-  /** That are paid for, of all machines. */
+  /** Billed seconds of all machines. */
   seconds: number;
-  /** For the jobs; for the stopped machines in a month of 30 days. */
+  /** For all jobs. */
   amount: number;
   perJob: number;
+  /** For the stopped machines, in a month of 30 days. */
   monthly: number;
-  /** vCPU-seconds that are billed, where the size is known. */
+  /** Billed vCPU-seconds, if the size is known. */
   vcpuSeconds: number | undefined;
 }
 
 export function estimate(input: Estimate): Estimated {
-  const jobs = amount("jobs", input.jobs);
-  const minutes = amount("minutes", input.minutes);
-  const slots = amount("slots", input.slots ?? 1, 1);
-  const jobsPerMachine = amount("jobsPerMachine", input.jobsPerMachine ?? 1, 1);
-  const warm = amount("warm", input.warm ?? 0);
-  const diskGb = amount("diskGb", input.diskGb ?? 1);
-  const boot = amount("bootSeconds", input.bootSeconds ?? 0);
-  const idle = amount("idleSeconds", input.idleSeconds ?? 0);
-  const { price, perSecond, table, formula, leastSeconds, stoppedGbMonth } = pricesOf(input);
+  const jobs = checkAmount("jobs", input.jobs);
+  const minutes = checkAmount("minutes", input.minutes);
+  const slots = checkAmount("slots", input.slots ?? 1, 1);
+  const jobsPerMachine = checkAmount("jobsPerMachine", input.jobsPerMachine ?? 1, 1);
+  const warm = checkAmount("warm", input.warm ?? 0);
+  const diskGb = checkAmount("diskGb", input.diskGb ?? 1);
+  const boot = checkAmount("bootSeconds", input.bootSeconds ?? 0);
+  const idle = checkAmount("idleSeconds", input.idleSeconds ?? 0);
+  const { price, perSecond, table, formula, leastSeconds, stoppedGbMonth } = resolvePrice(input);
 
   const lines: EstimateLine[] = [];
-  const line = (what: string, reckoning: string, value: number, unit: EstimateLine["unit"]) => {
+  const addLine = (what: string, reckoning: string, value: number, unit: EstimateLine["unit"]) => {
     lines.push({ what, reckoning, value, unit });
     return value;
   };
-  line(`a second of a machine (${table})`, formula, perSecond, "$");
-  const machines = line(
+  addLine(`a second of a machine (${table})`, formula, perSecond, "$");
+  const machines = addLine(
     "machines started",
     slots * jobsPerMachine === 1
-      ? `one for each of ${plain(jobs)} jobs`
-      : `${plain(jobs)} jobs ÷ (${plain(slots)} at once × ${plain(jobsPerMachine)} one after the other)`,
+      ? `one for each of ${formatDecimal(jobs)} jobs`
+      : `${formatDecimal(jobs)} jobs ÷ (${formatDecimal(slots)} concurrent × ${formatDecimal(jobsPerMachine)} in sequence)`,
     Math.ceil(jobs / (slots * jobsPerMachine)),
     "machines",
   );
-  const turns = Math.min(jobsPerMachine, Math.max(1, jobs));
-  const each = line(
+  const perMachine = Math.min(jobsPerMachine, Math.max(1, jobs));
+  const upSeconds = addLine(
     "each is up for",
-    [`${plain(turns)} × ${plain(minutes)} min × 60`, boot && `${plain(boot)} to start`, idle && `${plain(idle)} idle`]
+    [
+      `${formatDecimal(perMachine)} × ${formatDecimal(minutes)} min × 60`,
+      boot && `${formatDecimal(boot)} to start`,
+      idle && `${formatDecimal(idle)} idle`,
+    ]
       .filter(Boolean)
       .join(" + "),
-    turns * minutes * 60 + boot + idle,
+    perMachine * minutes * 60 + boot + idle,
     "s",
   );
-  const paidEach = Math.max(each, leastSeconds);
-  if (paidEach > each) line("each is paid for", `at least ${plain(leastSeconds)} s`, paidEach, "s");
-  const seconds = line("machine time", `${plain(machines)} × ${plain(paidEach)} s`, machines * paidEach, "s");
+  const billedEach = Math.max(upSeconds, leastSeconds);
+  if (billedEach > upSeconds)
+    addLine("each is billed for", `at least ${formatDecimal(leastSeconds)} s`, billedEach, "s");
+  const seconds = addLine(
+    "machine time",
+    `${formatDecimal(machines)} × ${formatDecimal(billedEach)} s`,
+    machines * billedEach,
+    "s",
+  );
 
-  let cost = line("all jobs", `${plain(seconds)} s × $${plain(perSecond)}`, seconds * perSecond, "$");
+  let cost = addLine(
+    "all jobs",
+    `${formatDecimal(seconds)} s × $${formatDecimal(perSecond)}`,
+    seconds * perSecond,
+    "$",
+  );
   const { cpus, memoryMb } = input;
   const vcpuSeconds =
     cpus === undefined
       ? undefined
-      : line("billed", `${plain(seconds)} s × ${plain(cpus)} vCPU`, seconds * cpus, "vCPU-s");
+      : addLine("billed", `${formatDecimal(seconds)} s × ${formatDecimal(cpus)} vCPU`, seconds * cpus, "vCPU-s");
   if (input.freeTier && price?.free && cpus !== undefined && memoryMb !== undefined) {
     const gb = memoryMb / 1024;
-    line("billed", `${plain(seconds)} s × ${plain(gb)} GB`, seconds * gb, "GB-s");
+    addLine("billed", `${formatDecimal(seconds)} s × ${formatDecimal(gb)} GB`, seconds * gb, "GB-s");
     const { vcpuSeconds: freeCpu = 0, gbSeconds: freeGb = 0 } = price.free;
-    const overCpu = line(
-      "beyond what is free",
-      `${plain(seconds * cpus)} − ${plain(freeCpu)} free in a month`,
+    const overCpu = addLine(
+      "beyond the free tier",
+      `${formatDecimal(seconds * cpus)} − ${formatDecimal(freeCpu)} free in a month`,
       Math.max(0, seconds * cpus - freeCpu),
       "vCPU-s",
     );
-    const overGb = line(
-      "beyond what is free",
-      `${plain(seconds * gb)} − ${plain(freeGb)} free in a month`,
+    const overGb = addLine(
+      "beyond the free tier",
+      `${formatDecimal(seconds * gb)} − ${formatDecimal(freeGb)} free in a month`,
       Math.max(0, seconds * gb - freeGb),
       "GB-s",
     );
     const { vcpuSecond = 0, gbSecond = 0 } = price;
-    cost = line(
-      "all jobs, after what is free",
-      `${plain(overCpu)} × $${plain(vcpuSecond)} + ${plain(overGb)} × $${plain(gbSecond)}`,
+    cost = addLine(
+      "all jobs, after the free tier",
+      `${formatDecimal(overCpu)} × $${formatDecimal(vcpuSecond)} + ${formatDecimal(overGb)} × $${formatDecimal(gbSecond)}`,
       overCpu * vcpuSecond + overGb * gbSecond,
       "$",
     );
   }
-  const perJob = jobs > 0 ? line("each job", `$${plain(cost)} ÷ ${plain(jobs)}`, cost / jobs, "$") : 0;
+  const perJob =
+    jobs > 0 ? addLine("each job", `$${formatDecimal(cost)} ÷ ${formatDecimal(jobs)}`, cost / jobs, "$") : 0;
   const monthly =
     warm > 0
-      ? line(
+      ? addLine(
           "stopped machines",
-          `${plain(warm)} × ${plain(diskGb)} GB × $${plain(stoppedGbMonth)} per GB and month`,
+          `${formatDecimal(warm)} × ${formatDecimal(diskGb)} GB × $${formatDecimal(stoppedGbMonth)} per GB and month`,
           warm * diskGb * stoppedGbMonth,
           "$ a month",
         )
@@ -141,7 +159,7 @@ export function estimate(input: Estimate): Estimated {
   return { lines, perSecond, table, machines, seconds, amount: cost, perJob, monthly, vcpuSeconds };
 }
 
-function pricesOf(input: Estimate) {
+function resolvePrice(input: Estimate) {
   const { perSecond, provider, size, cpus, memoryMb, region, at, prices } = input;
   const facts = {
     ...(size !== undefined && { size }),
@@ -150,29 +168,32 @@ function pricesOf(input: Estimate) {
     ...(region !== undefined && { region }),
   };
   const found =
-    provider === undefined ? undefined : priceOf(provider, facts, { ...(at && { at }), ...(prices && { prices }) });
+    provider === undefined ? undefined : findPrice(provider, facts, { ...(at && { at }), ...(prices && { prices }) });
   if (perSecond === undefined && !found) {
     throw new InvalidInput(
       provider === undefined
-        ? "Neither a price nor a provider is given"
+        ? "Neither a price nor a provider is set"
         : `There is no price for ${[provider, size, cpus && `${cpus} vCPU`, memoryMb && `${memoryMb} MB`, region && `in ${region}`].filter(Boolean).join(" ")}`,
-      { field: "provider", remedy: "Give a provider, size and region of the price tables, or a price per second" },
+      { field: "provider", remedy: "Use a provider, size and region of the price tables, or a price per second" },
     );
   }
   return {
     price: found?.price,
-    perSecond: perSecond === undefined ? found!.perSecond : amount("perSecond", perSecond),
+    perSecond: perSecond === undefined ? found!.perSecond : checkAmount("perSecond", perSecond),
     table: perSecond === undefined ? found!.table : "own",
-    formula: perSecond === undefined ? found!.formula : "as given",
-    leastSeconds: amount("leastSeconds", input.leastSeconds ?? (perSecond === undefined ? found!.leastSeconds : 0)),
-    stoppedGbMonth: amount(
+    formula: perSecond === undefined ? found!.formula : "from the input",
+    leastSeconds: checkAmount(
+      "leastSeconds",
+      input.leastSeconds ?? (perSecond === undefined ? found!.leastSeconds : 0),
+    ),
+    stoppedGbMonth: checkAmount(
       "stoppedGbMonth",
       input.stoppedGbMonth ?? (found ? found.idlePerSecond(1) * MONTH_SECONDS : 0),
     ),
   };
 }
 
-function amount(field: string, value: number, least = 0): number {
-  if (Number.isFinite(value) && value >= least && value <= 1e12) return value;
-  throw new InvalidInput(`${field} ${value} cannot be`, { field, remedy: `Use a number from ${least} on` });
+function checkAmount(field: string, value: number, min = 0): number {
+  if (Number.isFinite(value) && value >= min && value <= 1e12) return value;
+  throw new InvalidInput(`${field} cannot be ${value}`, { field, remedy: `Use a number of at least ${min}` });
 }

@@ -1,40 +1,53 @@
-// Does what was planned for one pool, each thing once at a time. What goes wrong becomes a trouble that the database keeps, so that every orchestrator waits and
-// people see why; it never throws.
-
+// Executes the planned actions of one pool, one at a time per slot. An error is stored in the database as the pool's
+// trouble, so that every orchestrator waits and operators see the cause. Nothing here throws.
 import {
-  type Life,
-  type Look,
+  type MachineLife,
   machineEnded,
   machineStarted,
+  type PoolSnapshot,
   reportTrouble,
   reserveMachine,
   retireMachine,
   type Trouble,
 } from "../db/calls/machines.ts";
 import type { Database } from "../db/database.ts";
-import { actWords, type OrchestratorEvent } from "./event.ts";
-import type { Action } from "./plan.ts";
-import { type Order, type Provider, ProviderError, type ProviderTrouble, type SeenMachine } from "./provider.ts";
+import { type Action, describeAction } from "./plan.ts";
+import {
+  type ListedMachine,
+  type MachineRequest,
+  type Provider,
+  ProviderError,
+  type ProviderTrouble,
+} from "./provider.ts";
 import type { PoolSettings } from "./settings.ts";
 
-export interface ActorOptions {
+/** An event for logs and alerts. `level` "error" needs an operator. */
+export interface OrchestratorEvent {
+  kind: "decision" | "machine" | "trouble" | "provider" | "database";
+  level: "info" | "warn" | "error";
+  pool?: string;
+  message: string;
+  facts?: Record<string, unknown>;
+}
+
+export interface ExecutorOptions {
   database: Database;
   provider: Provider;
   settings: PoolSettings;
   pool: string;
-  /** Per second, of which table, and how many are paid for at least. */
+  /** Per second; the name of the price table; minimum billed seconds. */
   price: number | undefined;
   prices: string | undefined;
   leastSeconds: number;
   by: string;
   nameOf(slot: number): string;
-  say(event: OrchestratorEvent): void;
-  /** Something has changed: look again. */
+  report(event: OrchestratorEvent): void;
+  /** Something has changed: poll again. */
   onDone(): void;
   now(): number;
 }
 
-/** How long nothing is started after a trouble. A token that is refused, or settings that make no sense, are for a person to mend: no storm. */
+/** Pause of starts after an error. A rejected token or invalid settings need an operator: no retry storm. */
 const PAUSES_MS: Record<ProviderTrouble, number> = {
   auth: 5 * 60_000,
   refused: 5 * 60_000,
@@ -43,31 +56,32 @@ const PAUSES_MS: Record<ProviderTrouble, number> = {
   unreachable: 15_000,
   unstartable: 0,
 };
-/** When somebody else has taken a place it is seen in the next look. */
+/** After another orchestrator took the slot, which the next snapshot shows. */
 const TAKEN_MS = 5000;
-/** After something could not be done. */
+/** Delay before the provider is queried again after a failed action. */
 const UNFINISHED_MS = 15_000;
-/** How long what became of it is looked for after a start had no answer. */
-const DOUBT_MS = 5 * 60_000;
-/** How long a start that had no answer is left alone. */
+/** How long the provider is polled for a machine after a start without a response. */
+const UNCERTAIN_MS = 5 * 60_000;
+/** Delay before a start without a response is repeated. */
 const REPEAT_MS = 10_000;
-/** How long another place is preferred after a machine could not be started. */
-const SHUN_MS = 60_000;
+/** How long a slot is skipped after its machine could not be started. */
+const UNAVAILABLE_MS = 60_000;
 
-export class Actor {
-  readonly #options: ActorOptions;
+export class Executor {
+  readonly #options: ExecutorOptions;
   readonly #busy = new Map<string, Promise<void>>();
-  readonly #shunned = new Map<number, number>();
-  /** Ends that the provider told of by itself, of machines whose life was not in the last look. */
-  readonly #ended = new Map<string, SeenMachine>();
-  /** Lives whose start had no answer, and from when on they may be asked for again: something may have been started, or not. */
+  /** Slots, and until when they are skipped. */
+  readonly #unavailable = new Map<number, number>();
+  /** Exits reported by the provider whose life has not been in a snapshot yet. */
+  readonly #ended = new Map<string, ListedMachine>();
+  /** Lives whose start got no response, and when it may be repeated. The machine may or may not exist. */
   readonly #unanswered = new Map<string, number>();
   #hasTrouble = false;
   #unfinishedAt = Number.NEGATIVE_INFINITY;
-  #doubtedAt = Number.NEGATIVE_INFINITY;
+  #uncertainAt = Number.NEGATIVE_INFINITY;
   #preparedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(options: ActorOptions) {
+  constructor(options: ExecutorOptions) {
     this.#options = options;
   }
 
@@ -75,24 +89,24 @@ export class Actor {
     return this.#busy.size > 0;
   }
 
-  /** A machine that was made just now may run for a moment: its worker arrives and leaves again, of which nobody tells. */
+  /** A machine created just now may run for a moment: its worker registers and exits again, which no event reports. */
   get hasPrepared(): boolean {
     return this.#options.now() - this.#preparedAt < Math.min(this.#options.settings.bootMs, 60_000);
   }
 
-  /** A start had no answer not long ago: it may still come to something, when nobody expects it any more. */
-  get isInDoubt(): boolean {
-    return this.#options.now() - this.#doubtedAt < DOUBT_MS;
+  /** A recent start got no response: its machine may still appear. */
+  get hasUncertainStart(): boolean {
+    return this.#options.now() - this.#uncertainAt < UNCERTAIN_MS;
   }
 
-  /** Something could not be done a while ago: the provider is to be asked how things stand. Undefined when there is nothing of the kind. */
+  /** Time until the provider has to be queried because an action failed; undefined when none did. */
   get unfinishedMs(): number | undefined {
     if (this.#unfinishedAt === Number.NEGATIVE_INFINITY) return undefined;
     return Math.max(0, this.#unfinishedAt + UNFINISHED_MS - this.#options.now());
   }
 
-  /** It is being asked. */
-  askedAgain(): void {
+  /** The provider is being queried. */
+  clearUnfinished(): void {
     this.#unfinishedAt = Number.NEGATIVE_INFINITY;
   }
 
@@ -100,52 +114,52 @@ export class Actor {
     await Promise.all(this.#busy.values());
   }
 
-  shunned(now: number): ReadonlySet<number> {
-    for (const [slot, until] of this.#shunned) if (until <= now) this.#shunned.delete(slot);
-    return new Set(this.#shunned.keys());
+  unavailableSlots(now: number): ReadonlySet<number> {
+    for (const [slot, until] of this.#unavailable) if (until <= now) this.#unavailable.delete(slot);
+    return new Set(this.#unavailable.keys());
   }
 
-  unanswered(now: number): ReadonlySet<string> {
+  unansweredStarts(now: number): ReadonlySet<string> {
     return new Set([...this.#unanswered].filter(([, from]) => from <= now).map(([life]) => life));
   }
 
-  /** The provider tells of an end: kept until a look has the life. */
-  ended(machine: SeenMachine): void {
+  /** The provider reported an exit: kept until a snapshot contains the life. */
+  noteEnded(machine: ListedMachine): void {
     this.#ended.set(machine.name, machine);
   }
 
-  get hasEndings(): boolean {
+  get hasEnded(): boolean {
     return this.#ended.size > 0;
   }
 
-  /** What the provider told of by itself since the last look, as if it had been asked. */
-  endings(look: Look): Extract<Action, { do: "end" }>[] {
-    return look.lives.flatMap((life) => {
+  /** Actions for the exits that the provider reported since the last snapshot. */
+  endActions(snapshot: PoolSnapshot): Extract<Action, { do: "end" }>[] {
+    return snapshot.lives.flatMap((life) => {
       const machine = this.#ended.get(life.machine);
       if (!machine || (machine.endedAt && machine.endedAt < life.askedAt)) return [];
       return [{ do: "end" as const, life, machine, exit: machine.exit ?? {} }];
     });
   }
 
-  act(action: Action, look: Look): void {
-    const key = keyOf(action);
+  execute(action: Action, snapshot: PoolSnapshot): void {
+    const key = slotKey(action);
     if (this.#busy.has(key)) return;
-    const done = this.#do(action, look)
+    const done = this.#do(action, snapshot)
       .catch((error: Error) => {
-        // The database is away or refuses, or the provider does: the next look finds things as they are.
-        this.#say("warn", `${actWords(action)}: ${error.message}`);
+        // The database or the provider failed; the next snapshot shows the actual state.
+        this.#report("warn", `${describeAction(action)}: ${error.message}`);
         return false;
       })
       .then((isDone) => {
         this.#busy.delete(key);
-        // What could not be done is not tried again at once; but where one machine could not be started, another may.
+        // A failed action is not retried at once; but after a failed start another slot may be tried.
         if (isDone || action.do === "start") this.#options.onDone();
         else this.#unfinishedAt = this.#options.now();
       });
     this.#busy.set(key, done);
   }
 
-  troubleOf(error: unknown, at: Date = new Date()): Trouble {
+  toTrouble(error: unknown, at: Date = new Date()): Trouble {
     const { message } = error as Error;
     if (!(error instanceof ProviderError))
       return { code: "PROVIDER_FAILED", message, until: after(at, PAUSES_MS.unreachable) };
@@ -153,19 +167,19 @@ export class Actor {
     return { code: error.code, message, ...(pauseMs > 0 && { until: after(at, pauseMs) }) };
   }
 
-  /** Answers false when it could not be done. */
-  async #do(action: Action, look: Look): Promise<boolean> {
+  /** Returns false when the action failed. */
+  async #do(action: Action, snapshot: PoolSnapshot): Promise<boolean> {
     const { database, provider } = this.#options;
     switch (action.do) {
       case "start":
-        return this.#start(action, look);
+        return this.#start(action, snapshot);
       case "repeat":
-        return this.#repeat(action.life, look);
+        return this.#repeat(action.life, snapshot);
       case "confirm":
         await machineStarted(database, action.life.id, action.machine.id, action.machine.startedAt);
         return true;
       case "prepare":
-        return this.#prepare(action.slot, look);
+        return this.#prepare(action.slot, snapshot);
       case "end":
         await this.#end(action.life, action.machine, action.exit);
         return true;
@@ -173,12 +187,12 @@ export class Actor {
         return this.#retire(action);
       case "remove":
         await provider.remove(action.machine);
-        this.#say("info", `${action.machine.name} is removed: ${action.why}`, action.machine.name);
+        this.#report("info", `${action.machine.name} removed: ${action.why}`, action.machine.name);
         return true;
     }
   }
 
-  async #start({ slot, burst, why }: Extract<Action, { do: "start" }>, look: Look): Promise<boolean> {
+  async #start({ slot, burst, why }: Extract<Action, { do: "start" }>, snapshot: PoolSnapshot): Promise<boolean> {
     const { database, provider, settings, pool, price, prices, leastSeconds, by, nameOf } = this.#options;
     const { region, size } = provider.facts;
     const reserved = await reserveMachine(database, pool, settings.max, {
@@ -195,63 +209,73 @@ export class Actor {
       by,
       why,
     });
-    if (reserved) return this.#call(reserved.life, this.#order(reserved.machine, burst), slot, look);
-    // Somebody else was quicker.
-    this.#shunned.set(slot, this.#options.now() + TAKEN_MS);
+    if (reserved) return this.#requestStart(reserved.life, this.#request(reserved.machine, burst), slot, snapshot);
+    // Another orchestrator took the slot.
+    this.#unavailable.set(slot, this.#options.now() + TAKEN_MS);
     return true;
   }
 
-  #repeat({ id, machine, burst, slot }: Life, look: Look): Promise<boolean> {
-    return this.#call(id, this.#order(machine, burst), slot, look, true);
+  #repeat({ id, machine, burst, slot }: MachineLife, snapshot: PoolSnapshot): Promise<boolean> {
+    return this.#requestStart(id, this.#request(machine, burst), slot, snapshot, true);
   }
 
-  /** Asks the provider to start what is reserved. */
-  async #call(life: string, order: Order, slot: number, look: Look, again = false): Promise<boolean> {
+  /** Requests the start of a reserved machine. */
+  async #requestStart(
+    life: string,
+    request: MachineRequest,
+    slot: number,
+    snapshot: PoolSnapshot,
+    again = false,
+  ): Promise<boolean> {
     const { database, provider, pool } = this.#options;
     const began = performance.now();
-    this.#ended.delete(order.name);
+    this.#ended.delete(request.name);
     try {
-      const { id, startedAt } = await provider.start(order);
+      const { id, startedAt } = await provider.start(request);
       this.#unanswered.delete(life);
       await machineStarted(database, life, id, startedAt);
       const seconds = ((performance.now() - began) / 1000).toFixed(1);
-      this.#say("info", `${order.name} is started (${seconds} s)`, order.name, { id });
-      if (look.trouble || this.#hasTrouble) await reportTrouble(database, pool, null);
+      this.#report("info", `${request.name} started (${seconds} s)`, request.name, { id });
+      if (snapshot.trouble || this.#hasTrouble) await reportTrouble(database, pool, null);
       this.#hasTrouble = false;
       return true;
     } catch (error) {
-      // Of a call that is repeated only the second is certain: the first may have started something.
-      const never = !again && error instanceof ProviderError && error.certain;
-      this.#shunned.set(slot, this.#options.now() + SHUN_MS);
-      // The trouble first: whoever looks while the place is free again must know why.
-      await this.#report(error, look, `${order.name} could not be started${never ? "" : ", as far as is known"}`);
-      if (never) await machineEnded(database, life, { exit: { never: true } });
+      // For a repeated call only the second one is certain: the first may have started the machine.
+      const isCertain = !again && error instanceof ProviderError && error.certain;
+      this.#unavailable.set(slot, this.#options.now() + UNAVAILABLE_MS);
+      // Report first: an orchestrator that finds the slot free again must see the trouble.
+      await this.#reportTrouble(
+        error,
+        snapshot,
+        `${request.name} ${isCertain ? "could not be started" : "may not have been started"}`,
+      );
+      if (isCertain) await machineEnded(database, life, { exit: { never: true } });
       else this.#unanswered.set(life, this.#options.now() + REPEAT_MS);
-      if (!never) this.#doubtedAt = this.#options.now();
+      if (!isCertain) this.#uncertainAt = this.#options.now();
       return false;
     }
   }
 
-  async #prepare(slot: number, look: Look): Promise<boolean> {
+  async #prepare(slot: number, snapshot: PoolSnapshot): Promise<boolean> {
     const { provider, nameOf } = this.#options;
-    const order = this.#order(nameOf(slot), false);
+    const request = this.#request(nameOf(slot), false);
     try {
-      await provider.prepare!(order);
+      await provider.prepare!(request);
       this.#preparedAt = this.#options.now();
-      this.#say("info", `${order.name} is made, to be started when there is work`, order.name);
+      this.#report("info", `${request.name} created; it starts when there is work`, request.name);
       return true;
     } catch (error) {
-      await this.#report(error, look, `${order.name} could not be made`);
+      await this.#reportTrouble(error, snapshot, `${request.name} could not be created`);
       return false;
     }
   }
 
-  async #end(life: Life, machine: SeenMachine | undefined, found: object): Promise<void> {
+  async #end(life: MachineLife, machine: ListedMachine | undefined, listedExit: object): Promise<void> {
     const { database, provider } = this.#options;
-    let exit = found;
-    const body = machine ?? (life.providerId === null ? undefined : { name: life.machine, id: life.providerId });
-    if (body && !machine?.exit && provider.autopsy)
-      exit = (await provider.autopsy(body).catch(() => undefined)) ?? found;
+    let exit = listedExit;
+    const identity = machine ?? (life.providerId === null ? undefined : { name: life.machine, id: life.providerId });
+    if (identity && !machine?.exit && provider.getExitReason)
+      exit = (await provider.getExitReason(identity).catch(() => undefined)) ?? listedExit;
     const jobs = await machineEnded(database, life.id, {
       exit,
       startedAt: machine?.startedAt,
@@ -266,33 +290,33 @@ export class Actor {
       reason?: string;
       memory?: string;
     };
-    const how = oom
+    const cause = oom
       ? `out of memory${memory ? ` at ${memory}` : ""}`
       : signal
-        ? `ended by ${signal}`
+        ? `killed by ${signal}`
         : code
           ? `exit code ${code}`
           : reason;
-    const back = jobs > 0 ? `; ${jobs === 1 ? "its job goes" : `its ${jobs} jobs go`} back to the line` : "";
-    this.#say(
+    const requeued = jobs > 0 ? `; ${jobs === 1 ? "its job is" : `its ${jobs} jobs are`} queued again` : "";
+    this.#report(
       jobs > 0 || oom ? "warn" : "info",
-      `${life.machine} has ended${how ? `: ${how}` : ""}${back}`,
+      `${life.machine} has ended${cause ? `: ${cause}` : ""}${requeued}`,
       life.machine,
       { exit },
     );
   }
 
-  /** The database says whether it may be ended: not while it has a job. */
+  /** The database refuses to retire a machine that has a job. */
   async #retire({ life, machine, why }: Extract<Action, { do: "retire" }>): Promise<boolean> {
     const { database, provider } = this.#options;
     if (!(await retireMachine(database, life.id))) return false;
     if (machine) await provider.remove(machine);
     await machineEnded(database, life.id, { exit: { reason: why }, startedAt: machine?.startedAt });
-    this.#say("warn", `${life.machine} was ended: ${why}`, life.machine);
+    this.#report("warn", `${life.machine} was stopped: ${why}`, life.machine);
     return true;
   }
 
-  #order(name: string, burst: boolean): Order {
+  #request(name: string, burst: boolean): MachineRequest {
     const { pool, settings } = this.#options;
     return {
       name,
@@ -308,13 +332,13 @@ export class Actor {
     };
   }
 
-  async #report(error: unknown, look: Look, what: string): Promise<void> {
+  async #reportTrouble(error: unknown, snapshot: PoolSnapshot, what: string): Promise<void> {
     const { database, pool } = this.#options;
-    const trouble = this.troubleOf(error, look.at);
-    const grave = !(error instanceof ProviderError) || error.trouble === "auth" || error.trouble === "refused";
-    this.#options.say({
+    const trouble = this.toTrouble(error, snapshot.at);
+    const isSevere = !(error instanceof ProviderError) || error.trouble === "auth" || error.trouble === "refused";
+    this.#options.report({
       kind: "trouble",
-      level: grave ? "error" : "warn",
+      level: isSevere ? "error" : "warn",
       message: `${what}: ${trouble.message}`,
       facts: { code: trouble.code },
     });
@@ -323,8 +347,8 @@ export class Actor {
     await reportTrouble(database, pool, trouble);
   }
 
-  #say(level: OrchestratorEvent["level"], message: string, machine?: string, facts?: Record<string, unknown>): void {
-    this.#options.say({ kind: "machine", level, message, facts: { ...(machine && { machine }), ...facts } });
+  #report(level: OrchestratorEvent["level"], message: string, machine?: string, facts?: Record<string, unknown>): void {
+    this.#options.report({ kind: "machine", level, message, facts: { ...(machine && { machine }), ...facts } });
   }
 }
 
@@ -332,8 +356,7 @@ function after(at: Date, ms: number): string {
   return new Date(at.getTime() + ms).toISOString();
 }
 
-/** What is done about one place is done one after another. */
-function keyOf(action: Action): string {
-  if (action.do === "start" || action.do === "prepare") return `place ${action.slot}`;
-  return `place ${action.do === "remove" ? action.place : action.life.slot}`;
+/** Actions on one slot run one after another. */
+function slotKey(action: Action): string {
+  return `slot ${"life" in action ? action.life.slot : action.slot}`;
 }

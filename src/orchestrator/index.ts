@@ -1,25 +1,26 @@
-// stillwake/orchestrator: machines that start when there is work and end when there is none.
+// stillwake/orchestrator: machines that start when there is work and exit when there is none.
 //
-//   const orchestrator = await createOrchestrator({ url, pools: { scan: { provider: fly({ app: "scan-workers", … }), warm: 3, max: 5 } } }).start();
+//   const pools = { scan: { provider: fly({ app: "scan-workers", … }), warm: 3, max: 5 } };
+//   const orchestrator = await createOrchestrator({ url, pools }).start();
 //   const sw = createStillwake({ url, poke: () => orchestrator.poke() });
 import { Orchestrator, type OrchestratorOptions } from "./orchestrator.ts";
 
 export { type Estimate, type Estimated, type EstimateLine, estimate } from "./cost-estimate.ts";
-export type { OrchestratorEvent } from "./event.ts";
+export type { OrchestratorEvent } from "./executor.ts";
 export type { Orchestrator, OrchestratorOptions } from "./orchestrator.ts";
 export { type Plan, type PlanInput, plan } from "./plan.ts";
 export type { Price, PriceTable } from "./prices.ts";
 export type {
   Clock,
   Exit,
-  Order,
+  ListedMachine,
+  MachineRequest,
   Provider,
   ProviderContext,
   ProviderFactory,
   ProviderFacts,
   ProviderTrouble,
-  SeenMachine,
-  Started,
+  StartedMachine,
 } from "./provider.ts";
 export { ProviderError } from "./provider.ts";
 export { type CloudRunOptions, cloudRun } from "./providers/cloud-run/cloud-run.ts";

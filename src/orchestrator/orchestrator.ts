@@ -1,13 +1,15 @@
-// Turns demand into machines. One round is: look (the database does what is due without a worker and answers demand and lives), ask the provider where that is
-// needed, plan, act. Between rounds it sleeps until it is poked or something is due; with no work and no machine there is no timer, no query and no call.
+// Turns demand into machines. One round: poll the database (which runs what is due and returns demand and lives), list
+// the provider's machines if needed, plan, execute. Between rounds it sleeps until a poke or until something is due;
+// with no work and no machine there is no timer, no query and no call.
 //
-// Several may run at once: each start is reserved in the database first, where a place can be taken once.
+// Several orchestrators may run at once: each start is first reserved in the database, where a slot can be taken once.
 import { randomBytes } from "node:crypto";
 import os from "node:os";
 import {
+  databaseAddress,
   type Fleet,
-  type Look,
-  look,
+  type PoolSnapshot,
+  pollPools,
   readFleet,
   reportTrouble,
   setMachines,
@@ -15,43 +17,48 @@ import {
 } from "../db/calls/machines.ts";
 import { Database, type DatabaseOptions } from "../db/database.ts";
 import { StillwakeError } from "../errors.ts";
-import { databaseAddress } from "./database-address.ts";
-import { actWords, type OrchestratorEvent } from "./event.ts";
-import { Actor } from "./executor.ts";
-import { machineName, slotOf } from "./names.ts";
-import { type Plan, plan } from "./plan.ts";
-import { type PriceTable, priceOf } from "./prices.ts";
-import { type Clock, type Provider, ProviderError, realClock, type SeenMachine } from "./provider.ts";
-import { Listing } from "./provider-listing.ts";
+import { Executor, type OrchestratorEvent } from "./executor.ts";
+import { describeAction, type Plan, plan } from "./plan.ts";
+import { findPrice, type PriceTable } from "./prices.ts";
+import {
+  type Clock,
+  type ListedMachine,
+  machineName,
+  type Provider,
+  ProviderError,
+  realClock,
+  slotOf,
+} from "./provider.ts";
+import { ProviderListing } from "./provider-listing.ts";
 import { checkPools, type PoolOptions, type PoolSettings, readPoolOptions } from "./settings.ts";
 
 export interface OrchestratorOptions extends DatabaseOptions {
-  /** What machines each pool has. */
+  /** The machines of each pool, by pool name. */
   pools: Readonly<Record<string, PoolOptions>>;
-  /** Prices instead of those that come with this version. */
+  /** Take precedence over the bundled price tables. */
   prices?: PriceTable;
   onEvent?: (event: OrchestratorEvent) => void;
-  /** How it is called in the database and in logs. */
+  /** Its name in the database and in logs. */
   name?: string;
-  /** For tests. */
+  /** Replaced in tests. */
   clock?: Clock;
 }
 
-/** One pool: its settings, its provider, and what this process knows of it. */
+/** The settings, provider and in-process state of one pool. */
 export interface Pool {
   name: string;
   settings: PoolSettings;
   provider: Provider;
-  price: ReturnType<typeof priceOf>;
-  actor: Actor;
-  listing: Listing;
-  /** The last decision that was said. */
-  said: string;
+  price: ReturnType<typeof findPrice>;
+  executor: Executor;
+  listing: ProviderListing;
+  /** The last decision that was reported. */
+  lastDecision: string;
 }
 
-/** How often the provider is asked about machines that run, unless it tells of their ends by itself. */
+/** How often a provider that does not report exits itself is polled while machines run. */
 const LIST_EVERY_MS = 30_000;
-const FIRST_BACKOFF_MS = 1000;
+const INITIAL_BACKOFF_MS = 1000;
 const MAX_BACKOFF_MS = 60_000;
 
 export class Orchestrator {
@@ -62,15 +69,15 @@ export class Orchestrator {
   readonly #address: string | null;
   #fleet: Fleet | undefined;
   #pools: Pool[] = [];
-  /** Ends the sleep. */
+  /** Aborting it ends the sleep. */
   #sleeping: AbortController | undefined;
   #round: Promise<void> | undefined;
   #again = false;
-  /** What was decided last, by pool. */
+  /** The last plan of each pool. */
   #plans: Record<string, Plan> = {};
   #failures = 0;
-  /** How often in a row a round found nothing to do though something was due. */
-  #vainRounds = 0;
+  /** Rounds in a row that found nothing to do although something was due. */
+  #idleRounds = 0;
   #stopped = false;
 
   constructor(options: OrchestratorOptions) {
@@ -86,14 +93,14 @@ export class Orchestrator {
     return this.#fleet!.id;
   }
 
-  /** Resolves when the fleet is known to be ours and every provider is ready; the first round follows at once. */
+  /** Resolves when the fleet is verified and every provider is ready; the first round follows at once. */
   async start(): Promise<this> {
     await this.#open();
     this.poke();
     return this;
   }
 
-  /** One round with everything that follows from it, and no more: for a cron, or to make the warm machines of a new pool. Answers what was decided. */
+  /** Runs one round and its actions, for cron or to create warm machines. Returns the plans. */
   async once(): Promise<Record<string, Plan>> {
     await this.#open();
     for (const { listing } of this.#pools) listing.wanted = true;
@@ -102,40 +109,43 @@ export class Orchestrator {
     return this.#plans;
   }
 
-  /** There may be work. Costs nothing here; calls of one moment are one look. */
+  /** Announces possible work. Cheap; concurrent calls cause one round. */
   poke(_pool?: string): void {
-    this.#vainRounds = 0;
+    this.#idleRounds = 0;
     this.#kick();
   }
 
-  /** Resolves when no round and no call to a provider is under way. */
+  /** Resolves when no round and no provider call is in progress. */
   async settled(): Promise<void> {
-    while (this.#round || this.#pools.some(({ actor, listing }) => actor.busy || listing.busy)) {
+    while (this.#round || this.#pools.some(({ executor, listing }) => executor.busy || listing.busy)) {
       await this.#round;
-      await Promise.all(this.#pools.flatMap(({ actor, listing }) => [actor.settled(), listing.settled()]));
+      await Promise.all(this.#pools.flatMap(({ executor, listing }) => [executor.settled(), listing.settled()]));
     }
   }
 
-  /** Lets calls under way end. Machines go on; those that are children of this process hand back their jobs and are waited for, unless they are to be left. */
+  /**
+   * Waits for calls in progress. Remote machines keep running; child processes hand back their jobs and are waited for,
+   * unless `leave` is set.
+   */
   async stop(options: { leave?: boolean } = {}): Promise<void> {
     this.#stopped = true;
     this.#sleeping?.abort();
     await this.settled();
     await Promise.all(this.#pools.map(({ provider }) => provider.close?.(options)));
-    // The ends of those that were children of this process.
-    if (this.#pools.some(({ actor }) => actor.hasEndings)) await this.#closeLives().catch(() => {});
+    // Record the exits of child processes.
+    if (this.#pools.some(({ executor }) => executor.hasEnded)) await this.#closeLives().catch(() => {});
     await this.settled();
     await this.#database.close();
   }
 
   async #closeLives(): Promise<void> {
-    const looks = await look(
+    const snapshots = await pollPools(
       this.#database,
       this.#pools.map(({ name }) => name),
     );
-    for (const one of looks) {
-      const { actor } = this.#pools.find(({ name }) => name === one.pool)!;
-      for (const action of actor.endings(one)) actor.act(action, one);
+    for (const snapshot of snapshots) {
+      const { executor } = this.#pools.find(({ name }) => name === snapshot.pool)!;
+      for (const action of executor.endActions(snapshot)) executor.execute(action, snapshot);
     }
   }
 
@@ -149,7 +159,7 @@ export class Orchestrator {
     if (!fleet.fits) {
       throw new StillwakeError("FLEET_COPIED", `This database looks like a copy: ${fleet.why}`, {
         remedy:
-          "Decide once: `stillwake fleet adopt` gives it a fleet of its own and leaves the machines to the original; `stillwake fleet adopt --same` says that it is the original, moved",
+          "Run `stillwake fleet adopt` to give a copy its own fleet id and leave the machines to the original, or `stillwake fleet adopt --same` if this is the original at a new address",
       });
     }
     this.#fleet = fleet;
@@ -168,22 +178,22 @@ export class Orchestrator {
       slots: options.slots ?? 1,
       graceMs,
       clock,
-      say: (level, message, facts) =>
-        this.#say({ kind: "provider", level, pool: name, message, ...(facts && { facts }) }),
+      report: (level, message, facts) =>
+        this.#emit({ kind: "provider", level, pool: name, message, ...(facts && { facts }) }),
     });
     const settings = readPoolOptions(name, options, provider.facts);
     if (settings.warm > 0 && !provider.prepare) {
       throw new StillwakeError(
         "INVALID_INPUT",
-        `Pool "${name}" keeps ${settings.warm} machines warm, which ${provider.kind} does not offer`,
+        `Pool "${name}" has warm ${settings.warm}, but ${provider.kind} does not support warm machines`,
         {
-          remedy: "Leave warm out: its machines are made when there is work",
+          remedy: "Remove warm: machines are created when there is work",
           field: `pools.${name}.warm`,
         },
       );
     }
-    const price = priceOf(provider.kind, provider.facts, prices && { prices });
-    const actor = new Actor({
+    const price = findPrice(provider.kind, provider.facts, prices && { prices });
+    const executor = new Executor({
       database: this.#database,
       provider,
       settings,
@@ -193,12 +203,12 @@ export class Orchestrator {
       leastSeconds: price?.leastSeconds ?? provider.facts.leastSeconds ?? 0,
       by: this.name,
       nameOf: (slot) => machineName(this.fleet, name, slot),
-      say: (event) => this.#say({ ...event, pool: name }),
+      report: (event) => this.#emit({ ...event, pool: name }),
       onDone: () => this.#kick(),
       now: () => this.#clock.now(),
     });
     provider.onEnded?.((machine) => {
-      actor.ended(machine);
+      executor.noteEnded(machine);
       this.#kick();
     });
     const pool: Pool = {
@@ -206,26 +216,26 @@ export class Orchestrator {
       settings,
       provider,
       price,
-      actor,
-      listing: new Listing({
+      executor,
+      listing: new ProviderListing({
         provider,
         clock,
-        onAnswer: () => this.#kick(),
-        onTrouble: (error) => void this.#trouble(pool, error),
+        onListed: () => this.#kick(),
+        onFailed: (error) => void this.#listingFailed(pool, error),
       }),
-      said: "",
+      lastDecision: "",
     };
     return pool;
   }
 
   async #register({ name, settings, provider, price }: Pool): Promise<void> {
-    const { size, region, made } = provider.facts;
+    const { size, region, fingerprint } = provider.facts;
     const perSecond = settings.price ?? price?.perSecond;
     await setMachines(this.#database, name, {
       provider: provider.kind,
       ...(size !== undefined && { size }),
       ...(region !== undefined && { region }),
-      ...(made !== undefined && { made }),
+      ...(fingerprint !== undefined && { made: fingerprint }),
       slots: settings.slots,
       warm: settings.warm,
       max: settings.max,
@@ -240,10 +250,10 @@ export class Orchestrator {
       disk: settings.disk,
       ...(settings.larger !== undefined && { larger: settings.larger }),
     });
-    // Whoever starts anew may have another token.
+    // The token may have been replaced since the last start.
     await reportTrouble(this.#database, name, null);
     const warnings = await provider.check?.().catch((error: Error) => [error.message]);
-    for (const message of warnings ?? []) this.#say({ kind: "provider", level: "warn", pool: name, message });
+    for (const message of warnings ?? []) this.#emit({ kind: "provider", level: "warn", pool: name, message });
   }
 
   #kick(): void {
@@ -259,95 +269,99 @@ export class Orchestrator {
   async #rounds(): Promise<void> {
     while (this.#again && !this.#stopped) {
       this.#again = false;
-      // Pokes of this moment are one.
+      // Coalesce concurrent pokes.
       await new Promise(setImmediate);
-      await this.#look();
+      await this.#poll();
     }
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     try {
       const began = this.#clock.now();
       const names = this.#pools.map(({ name }) => name);
-      const looks = await look(this.#database, names);
-      if (this.#failures > 0) this.#say({ kind: "database", level: "info", message: "The database is back" });
+      const snapshots = await pollPools(this.#database, names);
+      if (this.#failures > 0)
+        this.#emit({ kind: "database", level: "info", message: "The database is reachable again" });
       this.#failures = 0;
-      for (const one of looks) this.#plans[one.pool] = this.#decide(one, began);
-      this.#rest(looks);
+      for (const snapshot of snapshots) this.#plans[snapshot.pool] = this.#decide(snapshot, began);
+      this.#scheduleNext(snapshots);
     } catch (error) {
       if (this.#stopped) return;
       if (this.#failures === 0) {
-        const message = `The database cannot be asked: ${(error as Error).message}`;
-        this.#say({ kind: "database", level: "warn", message });
+        const message = `Cannot query the database: ${(error as Error).message}`;
+        this.#emit({ kind: "database", level: "warn", message });
       }
-      this.#sleep(Math.min(FIRST_BACKOFF_MS * 2 ** Math.min(this.#failures++, 10), MAX_BACKOFF_MS));
+      this.#sleep(Math.min(INITIAL_BACKOFF_MS * 2 ** Math.min(this.#failures++, 10), MAX_BACKOFF_MS));
     }
   }
 
-  /** Plans for one pool and acts, with the provider's word if there is a fresh one; where one is needed it is asked for, and a round follows. */
-  #decide(one: Look, began: number): Plan {
-    const pool = this.#pools.find(({ name }) => name === one.pool)!;
-    const { provider, actor, listing } = pool;
-    const seen = listing.take(began);
-    if (seen) {
-      listing.note(seen.machines, new Set([...one.lives.map(({ machine }) => machine), ...one.working]));
-      if (isRefused(one)) void reportTrouble(this.#database, pool.name, null).catch(() => {});
+  /** Plans one pool and executes. If the plan needs a list, it is requested, and another round follows. */
+  #decide(snapshot: PoolSnapshot, began: number): Plan {
+    const pool = this.#pools.find(({ name }) => name === snapshot.pool)!;
+    const { provider, executor, listing } = pool;
+    const listed = listing.take(began);
+    if (listed) {
+      listing.noteStrays(
+        listed.machines,
+        new Set([...snapshot.lives.map(({ machine }) => machine), ...snapshot.working]),
+      );
+      if (isTokenRejected(snapshot)) void reportTrouble(this.#database, pool.name, null).catch(() => {});
     }
-    const decided = this.#plan(pool, one, seen);
-    const isWatched = (one.lives.length > 0 && !provider.onEnded) || actor.isInDoubt;
+    const decided = this.#plan(pool, snapshot, listed);
+    const isWatched = (snapshot.lives.length > 0 && !provider.onEnded) || executor.hasUncertainStart;
     const isDue = isWatched && this.#clock.now() - listing.askedAt >= LIST_EVERY_MS;
-    const wants = listing.wanted || isDue || listing.isDue || decided.ask || actor.unfinishedMs === 0;
-    if (!seen && wants && !isRefused(one)) {
-      listing.ask();
-      actor.askedAgain();
+    const isNeeded = listing.wanted || isDue || listing.isDue || decided.needsListing || executor.unfinishedMs === 0;
+    if (!listed && isNeeded && !isTokenRejected(snapshot)) {
+      listing.request();
+      executor.clearUnfinished();
     }
-    const told = actor.endings(one);
-    const isTold = (action: Plan["actions"][number]) =>
-      "life" in action && told.some(({ life }) => life === action.life);
-    decided.actions = [...told, ...decided.actions.filter((action) => !isTold(action))];
-    this.#tell(pool, decided);
-    for (const action of decided.actions) actor.act(action, one);
+    const ends = executor.endActions(snapshot);
+    const hasEnded = (action: Plan["actions"][number]) =>
+      "life" in action && ends.some(({ life }) => life === action.life);
+    decided.actions = [...ends, ...decided.actions.filter((action) => !hasEnded(action))];
+    this.#reportDecision(pool, decided);
+    for (const action of decided.actions) executor.execute(action, snapshot);
     return decided;
   }
 
-  #plan(pool: Pool, one: Look, seen?: { machines: readonly SeenMachine[]; agoMs: number }): Plan {
+  #plan(pool: Pool, snapshot: PoolSnapshot, listing?: { machines: readonly ListedMachine[]; agoMs: number }): Plan {
     return plan({
       settings: pool.settings,
-      look: one,
-      ...(seen && { seen }),
-      placeOf: (name) => slotOf(this.fleet, pool.name, name),
-      shunned: pool.actor.shunned(this.#clock.now()),
-      unanswered: pool.actor.unanswered(this.#clock.now()),
+      snapshot,
+      ...(listing && { listing }),
+      slotOf: (name) => slotOf(this.fleet, pool.name, name),
+      unavailableSlots: pool.executor.unavailableSlots(this.#clock.now()),
+      unanswered: pool.executor.unansweredStarts(this.#clock.now()),
       strayMs: (name) => pool.listing.strayMs(name),
-      prepares: pool.provider.prepare !== undefined,
+      canPrepare: pool.provider.prepare !== undefined,
     });
   }
 
-  /** Nobody says which machines there are: nothing is known, and nothing is concluded. */
-  async #trouble(pool: Pool, error: unknown): Promise<void> {
-    const refused = error instanceof ProviderError && error.trouble === "auth";
-    const trouble: Trouble = pool.actor.troubleOf(error);
-    this.#say({
+  /** The provider's list failed: the state of its machines is unknown. */
+  async #listingFailed(pool: Pool, error: unknown): Promise<void> {
+    const isRejected = error instanceof ProviderError && error.trouble === "auth";
+    const trouble: Trouble = pool.executor.toTrouble(error);
+    this.#emit({
       kind: "trouble",
-      level: refused || (error instanceof ProviderError && error.trouble === "refused") ? "error" : "warn",
+      level: isRejected || (error instanceof ProviderError && error.trouble === "refused") ? "error" : "warn",
       pool: pool.name,
-      message: `Machines cannot be looked at: ${trouble.message}`,
+      message: `Cannot list machines: ${trouble.message}`,
     });
-    // A look that failed keeps nothing from being started, but for a token that is refused.
-    if (refused) await reportTrouble(this.#database, pool.name, trouble).catch(() => {});
+    // A failed list does not block starts, except for a rejected token.
+    if (isRejected) await reportTrouble(this.#database, pool.name, trouble).catch(() => {});
     this.#kick();
   }
 
-  /** One line per decision, and none when nothing has changed. */
-  #tell(pool: Pool, { current, wanted, why, actions }: Plan): void {
-    const acts = actions.map((action) => actWords(action));
-    const message = `${pool.name}: has ${current}, wants ${wanted}: ${why}${acts.length > 0 ? ` → ${acts.join(", ")}` : ""}`;
-    if (message === pool.said) return;
-    const quiet = pool.said === "" && acts.length === 0 && current === wanted;
-    pool.said = message;
-    if (quiet) return;
+  /** One event per decision; none when nothing has changed. */
+  #reportDecision(pool: Pool, { current, wanted, why, actions }: Plan): void {
+    const steps = actions.map(describeAction);
+    const message = `${pool.name}: ${current} of ${wanted} machines, ${why}${steps.length > 0 ? ` → ${steps.join(", ")}` : ""}`;
+    if (message === pool.lastDecision) return;
+    const isQuiet = pool.lastDecision === "" && steps.length === 0 && current === wanted;
+    pool.lastDecision = message;
+    if (isQuiet) return;
     const burst = actions.some((action) => action.do === "start" && action.burst) && pool.settings.warm > 0;
-    this.#say({
+    this.#emit({
       kind: "decision",
       level: burst ? "warn" : "info",
       pool: pool.name,
@@ -356,25 +370,27 @@ export class Orchestrator {
     });
   }
 
-  /** Sleeps until something is due, or for as long as the plans say. */
-  #rest(looks: Look[]): void {
-    const times = Object.values(this.#plans).flatMap(({ againMs }) => (againMs === undefined ? [] : [againMs]));
-    for (const one of looks) {
-      const { nextDue, at, trouble } = one;
-      const { actor, listing } = this.#pools.find(({ name }) => name === one.pool)!;
-      if (actor.hasPrepared) times.push(5000);
-      if (actor.isInDoubt) times.push(LIST_EVERY_MS);
-      const asking = isRefused(one)
+  /** Sleeps until the next time that is due or that a plan requests. */
+  #scheduleNext(snapshots: PoolSnapshot[]): void {
+    const times = Object.values(this.#plans).flatMap(({ checkAgainMs: againMs }) =>
+      againMs === undefined ? [] : [againMs],
+    );
+    for (const snapshot of snapshots) {
+      const { nextDue, at, trouble } = snapshot;
+      const { executor, listing } = this.#pools.find(({ name }) => name === snapshot.pool)!;
+      if (executor.hasPrepared) times.push(5000);
+      if (executor.hasUncertainStart) times.push(LIST_EVERY_MS);
+      const queries = isTokenRejected(snapshot)
         ? [Date.parse(trouble!.until!) - at.getTime()]
-        : [listing.againMs(), actor.unfinishedMs];
-      times.push(...asking.filter((ms) => ms !== undefined));
-      // A paused pool has none, but for the moment at which its budget begins anew.
+        : [listing.checkAgainMs(), executor.unfinishedMs];
+      times.push(...queries.filter((ms) => ms !== undefined));
+      // A pool paused by its budget is due when the next period begins; any other paused pool is never due.
       if (nextDue === null) continue;
       const inMs = nextDue.getTime() - at.getTime();
-      // Due, and yet nothing was to be done about it: somebody else is at it, or it cannot be done. The waits grow.
-      times.push(inMs > 0 ? inMs + 5 : Math.min(1000 * 2 ** Math.min(this.#vainRounds++, 6), MAX_BACKOFF_MS));
+      // Something is due but nothing could be done: another process is at work, or it is impossible. Back off.
+      times.push(inMs > 0 ? inMs + 5 : Math.min(1000 * 2 ** Math.min(this.#idleRounds++, 6), MAX_BACKOFF_MS));
     }
-    if (looks.every(({ nextDue, at }) => nextDue === null || nextDue > at)) this.#vainRounds = 0;
+    if (snapshots.every(({ nextDue, at }) => nextDue === null || nextDue > at)) this.#idleRounds = 0;
     if (times.length > 0) this.#sleep(Math.min(...times));
   }
 
@@ -388,12 +404,12 @@ export class Orchestrator {
     });
   }
 
-  #say(event: OrchestratorEvent): void {
+  #emit(event: OrchestratorEvent): void {
     this.#options.onEvent?.(event);
   }
 }
 
-/** The token was refused, and nobody is to be asked with it for a while. */
-function isRefused({ trouble, at }: Look): boolean {
+/** The provider rejected the token, and the pause after that has not passed. */
+function isTokenRejected({ trouble, at }: PoolSnapshot): boolean {
   return trouble?.code === "PROVIDER_AUTH" && trouble.until !== undefined && Date.parse(trouble.until) > at.getTime();
 }

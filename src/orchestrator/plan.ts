@@ -1,215 +1,226 @@
-// Which machines to start, to end and to leave alone: a pure function of what the database and the provider say. Nothing here asks, waits or remembers.
+// Decides which machines to start, to stop and to leave alone: a pure function of a snapshot of the database and the
+// provider's list. Nothing here does I/O, waits or keeps state.
 //
-// A life is a machine from its start to its end, as the database has it:
+// A life is one start-to-end period of a machine, a row of machine_lives:
 //
-//   asked --confirmed--> starting --its worker arrives--> up --nothing to do--> left --the provider says so--> ended
-//     |                     |                              |
-//     | not confirmed:      | not arrived in time:         | idle for far too long:
-//     v asked again         v retired, removed             v retired, removed
+//   asked --confirmed--> starting --worker registers--> up --idle--> left --provider confirms--> ended
+//     |                     |                            |
+//     | not confirmed:      | not registered in time:    | idle for far too long:
+//     v requested again     v retired, removed           v retired, removed
 //
-// Machines end by themselves. From outside only those are ended that never came, that are stuck, or that have left and are still there; and none that has a
-// job, which the database decides (retire_machine). Each life has a place in its pool, so that there are never more machines than places.
-import type { Life, Look } from "../db/calls/machines.ts";
-import type { Exit, SeenMachine } from "./provider.ts";
+// Machines exit by themselves. The orchestrator stops only those that never registered, are stuck, or are still running
+// after their worker left; never one that has a job, which the database checks (retire_machine). Each life takes a slot
+// of its pool, so that there are never more machines than slots.
+import type { MachineLife, PoolSnapshot } from "../db/calls/machines.ts";
+import type { Exit, ListedMachine } from "./provider.ts";
 import type { PoolSettings } from "./settings.ts";
 
 export type Action =
   | { do: "start"; slot: number; burst: boolean; why: string }
-  /** Ask for it again: the answer to the first call never came. */
-  | { do: "repeat"; life: Life }
-  | { do: "confirm"; life: Life; machine: SeenMachine }
+  /** Request it again: the first call got no response. */
+  | { do: "repeat"; life: MachineLife }
+  | { do: "confirm"; life: MachineLife; machine: ListedMachine }
   | { do: "prepare"; slot: number }
   /** It has ended: close its life. */
-  | { do: "end"; life: Life; machine?: SeenMachine; exit: Exit }
-  /** End it, if it has no job. */
-  | { do: "retire"; life: Life; machine?: SeenMachine; why: string }
-  /** At the provider alone: there is no life to it. */
-  | { do: "remove"; machine: SeenMachine; place: number; why: string };
+  | { do: "end"; life: MachineLife; machine?: ListedMachine; exit: Exit }
+  /** Stop it, if it has no job. */
+  | { do: "retire"; life: MachineLife; machine?: ListedMachine; why: string }
+  /** Remove it at the provider; the database has no life of it. */
+  | { do: "remove"; machine: ListedMachine; slot: number; why: string };
 
 export interface PlanInput {
   settings: PoolSettings;
-  look: Look;
-  /** What the provider says, and how long before the look it was asked; undefined when it was not asked. */
-  seen?: { machines: readonly SeenMachine[]; agoMs: number };
-  /** The place of a machine by its name, undefined when it has none in this pool. */
-  placeOf(name: string): number | undefined;
-  /** Places whose machine could not be started lately. */
-  shunned: ReadonlySet<number>;
-  /** For how long this process has seen a machine that has no life, by its name. */
+  snapshot: PoolSnapshot;
+  /** The provider's list, and how long before the snapshot it was requested; undefined when it was not requested. */
+  listing?: { machines: readonly ListedMachine[]; agoMs: number };
+  /** The slot of a machine by its name; undefined for a name of another pool. */
+  slotOf(name: string): number | undefined;
+  /** Slots whose machine could not be started recently. */
+  unavailableSlots: ReadonlySet<number>;
+  /** For how long this process has listed a machine without a life, by its name. */
   strayMs(name: string): number;
-  /** Lives whose start was asked for by this process and had no answer, after every try. */
+  /** Lives whose start this process requested without a response, after every retry. */
   unanswered: ReadonlySet<string>;
-  /** Whether the provider can make machines beforehand. */
-  prepares: boolean;
+  /** Whether the provider can create stopped machines. */
+  canPrepare: boolean;
 }
 
 export interface Plan {
-  /** Machines there are or that are coming, and machines there should be. */
+  /** Machines that are up or starting. */
   current: number;
   wanted: number;
   why: string;
   actions: Action[];
-  /** Nothing can be decided about some lives before the provider has been asked. */
-  ask: boolean;
-  /** Look again after this time even if nothing becomes due; undefined: not before something does. */
-  againMs: number | undefined;
+  /** Some lives cannot be decided on without the provider's list. */
+  needsListing: boolean;
+  /** Poll again after this time even if nothing becomes due; undefined: only when something becomes due. */
+  checkAgainMs: number | undefined;
 }
 
-/** How far the clocks of a provider and of the database may be apart, and how old an answer of the provider may be. */
+/** Tolerance for clock differences between provider and database, and for the age of a list. */
 export const SKEW_MS = 10_000;
-/** A state that should pass, such as "starting", and does not. */
+/** Longest time in a temporary state, such as "starting". */
 export const STUCK_MS = 5 * 60_000;
-/** A machine that has left, or should have, is given this long on top of its own times. */
+/** Extra time for a machine that has left, or should have. */
 const PATIENCE_MS = 60_000;
-/** A start by somebody else that was not confirmed is asked for again after this time: the call itself, with all its tries, is shorter. */
+/** After this time, longer than a call with all retries, an unconfirmed start is requested again. */
 export const UNCONFIRMED_MS = 120_000;
-/** So many machines in a row may be of no use; then there is a pause that doubles. */
+/** After this many wasted starts in a row, starts pause; the pause doubles. */
 export const MAX_WASTED_STARTS = 3;
-const VAIN_FIRST_MS = 10 * 60_000;
-const VAIN_MOST_MS = 6 * 3_600_000;
+const INITIAL_PAUSE_MS = 10 * 60_000;
+const MAX_PAUSE_MS = 6 * 3_600_000;
 
 export function plan(input: PlanInput): Plan {
-  const { settings, look } = input;
-  const actions = [...tidy(input), ...strays(input), ...warmth(input)];
+  const { settings, snapshot } = input;
+  const actions = [...reconcileLives(input), ...removeStrays(input), ...prepareWarmMachines(input)];
   const ending = new Set(
     actions.flatMap((action) =>
       "life" in action && action.do !== "confirm" && action.do !== "repeat" ? [action.life.id] : [],
     ),
   );
   const ended = new Set(actions.flatMap((action) => (action.do === "end" ? [action.life.id] : [])));
-  const open = look.lives.filter(({ id }) => !ended.has(id));
+  const open = snapshot.lives.filter(({ id }) => !ended.has(id));
   const present = open.filter((life) => !ending.has(life.id) && !life.leftAt && !life.retiredAt && !life.silentSince);
   const room = present.reduce((sum, { slots, running }) => sum + Math.max(0, slots - running), 0);
-  const missing = Math.max(0, look.claimable - room);
+  const missing = Math.max(0, snapshot.claimable - room);
   const needed = Math.ceil(missing / settings.slots);
   const wanted = Math.min(settings.max, present.length + needed);
-  const { most, held } = allowance(input, present, ending.size > 0);
-  const free = places(input, open);
-  const starting = Math.min(needed, most, free.length, Math.max(0, settings.max - open.length));
-  const full = open.length + starting >= settings.max;
-  const short =
-    held ?? (full ? `as many machines as may be (${settings.max})` : "no other machine could be started lately");
-  const why = whyOf(look.claimable, room, starting < needed ? short : undefined);
+  const { max, reason } = startLimit(input, present, ending.size > 0);
+  const free = freeSlots(input, open);
+  const starting = Math.min(needed, max, free.length, Math.max(0, settings.max - open.length));
+  const isFull = open.length + starting >= settings.max;
+  const shortage =
+    reason ??
+    (isFull
+      ? `the pool is at its maximum of ${settings.max} machines`
+      : "the remaining slots failed to start recently");
+  const why = explain(snapshot.claimable, room, starting < needed ? shortage : undefined);
   for (const { slot, burst } of free.slice(0, starting)) actions.push({ do: "start", slot, burst, why });
-  const ask = input.seen === undefined && look.lives.some((life) => inDoubt(input, life));
   return {
     current: present.length,
-    wanted: look.paused ? present.length : wanted,
+    wanted: snapshot.paused ? present.length : wanted,
     why,
     actions,
-    ask,
-    againMs: againMs(input, open, needed > 0),
+    needsListing: input.listing === undefined && snapshot.lives.some((life) => needsListing(input, life)),
+    checkAgainMs: nextCheckMs(input, open, needed > 0),
   };
 }
 
-function whyOf(claimable: number, room: number, short: string | undefined): string {
-  if (claimable === 0) return "no job waits";
-  const jobs = claimable === 1 ? "1 job waits" : `${claimable} jobs wait`;
-  return `${jobs}, there is room for ${room}${short ? `; ${short}` : ""}`;
+function explain(claimable: number, room: number, shortage: string | undefined): string {
+  if (claimable === 0) return "no job is waiting";
+  const jobs = claimable === 1 ? "1 job is waiting" : `${claimable} jobs are waiting`;
+  return `${jobs}, room for ${room}${shortage ? `; ${shortage}` : ""}`;
 }
 
 /** How many machines may be started now, and why not more. */
-function allowance({ look, settings }: PlanInput, present: Life[], isEnding: boolean): { most: number; held?: string } {
-  if (look.paused !== null) return { most: 0, held: `the pool is paused: ${look.paused}` };
-  const waitMs = blockedMs(look);
+function startLimit(
+  { snapshot, settings }: PlanInput,
+  present: MachineLife[],
+  isEnding: boolean,
+): { max: number; reason?: string } {
+  if (snapshot.paused !== null) return { max: 0, reason: `the pool is paused: ${snapshot.paused}` };
+  const { trouble, wastedStarts, at } = snapshot;
+  const wasted = `the last ${wastedStarts === 1 ? "machine" : `${wastedStarts} machines`} ended without running a job`;
+  const waitMs = blockedMs(snapshot);
   if (waitMs > 0) {
-    const what =
-      look.trouble?.until && Date.parse(look.trouble.until) > look.at.getTime()
-        ? look.trouble.message
-        : `the last ${look.wastedStarts} machines were of no use`;
-    return { most: 0, held: `nothing is started for ${Math.ceil(waitMs / 1000)} s: ${what}` };
+    const cause = trouble?.until && Date.parse(trouble.until) > at.getTime() ? trouble.message : wasted;
+    return { max: 0, reason: `starts are paused for ${Math.ceil(waitMs / 1000)} s: ${cause}` };
   }
-  // After one that was of no use the next has to prove itself.
-  if (look.wastedStarts > 0) {
-    // What ends in this round may have been of no use as well: that is known in the next.
-    const unproven = isEnding || present.some((life) => life.running === 0);
-    return {
-      most: unproven ? 0 : 1,
-      held: `the last ${look.wastedStarts === 1 ? "machine was" : `${look.wastedStarts} machines were`} of no use, one is tried at a time`,
-    };
+  // After a wasted start, the next machine has to run a job before another one is started.
+  if (wastedStarts > 0) {
+    // A machine that ends in this round may be wasted too, which is known only in the next one.
+    const isUnproven = isEnding || present.some((life) => life.running === 0);
+    return { max: isUnproven ? 0 : 1, reason: `${wasted}, so machines start one at a time` };
   }
-  return { most: settings.max };
+  return { max: settings.max };
 }
 
-/** For how long nothing may be started: a trouble with the provider, or machines that were of no use. */
-export function blockedMs({ at, trouble, wastedStarts, wastedStartsAt }: Look): number {
+/** For how long no machine may be started: because of a provider error, or of wasted starts. */
+export function blockedMs({ at, trouble, wastedStarts, wastedStartsAt }: PoolSnapshot): number {
   const troubleMs = trouble?.until ? Date.parse(trouble.until) - at.getTime() : 0;
   const pauseMs =
     wastedStarts < MAX_WASTED_STARTS
       ? 0
-      : Math.min(VAIN_FIRST_MS * 2 ** Math.min(wastedStarts - MAX_WASTED_STARTS, 20), VAIN_MOST_MS);
-  const vainMs = wastedStartsAt ? wastedStartsAt.getTime() + pauseMs - at.getTime() : 0;
-  return Math.max(0, troubleMs, pauseMs > 0 ? vainMs : 0);
+      : Math.min(INITIAL_PAUSE_MS * 2 ** Math.min(wastedStarts - MAX_WASTED_STARTS, 20), MAX_PAUSE_MS);
+  const wastedMs = wastedStartsAt ? wastedStartsAt.getTime() + pauseMs - at.getTime() : 0;
+  return Math.max(0, troubleMs, pauseMs > 0 ? wastedMs : 0);
 }
 
-/** Free places, the warm ones first: to start what is there is sooner than to make something. */
-function places({ settings, shunned }: PlanInput, open: Life[]): { slot: number; burst: boolean }[] {
+/** Warm slots first: starting a stopped machine is faster than creating one. */
+function freeSlots({ settings, unavailableSlots }: PlanInput, open: MachineLife[]): { slot: number; burst: boolean }[] {
   const taken = new Set(open.map(({ slot }) => slot));
   const all = Array.from({ length: Math.min(settings.max, settings.warm + settings.burst) }, (_, index) => ({
     slot: index + 1,
     burst: index >= settings.warm,
   }));
-  return all.filter(({ slot }) => !taken.has(slot) && !shunned.has(slot));
+  return all.filter(({ slot }) => !taken.has(slot) && !unavailableSlots.has(slot));
 }
 
-function msSince(look: Look, date: Date | null): number {
-  return date === null ? 0 : look.at.getTime() - date.getTime();
+function msSince(snapshot: PoolSnapshot, date: Date | null): number {
+  return date === null ? 0 : snapshot.at.getTime() - date.getTime();
 }
 
-/** Its fate is known to the provider alone. */
-function inDoubt(input: PlanInput, life: Life): boolean {
+/** Only the provider knows what became of it. */
+function needsListing(input: PlanInput, life: MachineLife): boolean {
   return (
-    life.leftAt !== null || life.retiredAt !== null || isUnconfirmed(input, life) || overdue(input, life) !== undefined
+    life.leftAt !== null ||
+    life.retiredAt !== null ||
+    isUnconfirmed(input, life) ||
+    overdueReason(input, life) !== undefined
   );
 }
 
-function isUnconfirmed({ look, unanswered }: PlanInput, life: Life): boolean {
+function isUnconfirmed({ snapshot, unanswered }: PlanInput, life: MachineLife): boolean {
   if (life.startedAt !== null) return false;
-  return msSince(look, life.askedAt) > UNCONFIRMED_MS || (unanswered.has(life.id) && blockedMs(look) === 0);
+  return msSince(snapshot, life.askedAt) > UNCONFIRMED_MS || (unanswered.has(life.id) && blockedMs(snapshot) === 0);
 }
 
-/** What it should have done by now and has not. */
-function overdue({ look, settings }: PlanInput, life: Life): string | undefined {
-  const { idleExitMs, minUptimeMs: stayMs, bootMs, graceMs } = settings;
+/** What the machine should have done by now; undefined when it is on time. */
+function overdueReason({ snapshot, settings }: PlanInput, life: MachineLife): string | undefined {
+  const { idleExitMs, minUptimeMs, bootMs, graceMs } = settings;
   if (life.running > 0) return undefined;
   if (life.leftAt)
-    return msSince(look, life.leftAt) > graceMs + PATIENCE_MS ? "its worker has left and it is still there" : undefined;
+    return msSince(snapshot, life.leftAt) > graceMs + PATIENCE_MS
+      ? "its worker has exited, but the machine still runs"
+      : undefined;
   if (!life.arrivedAt) {
     const limitMs = life.startedAt ? bootMs : bootMs + UNCONFIRMED_MS;
-    return msSince(look, life.startedAt ?? life.askedAt) > limitMs ? "its worker never came" : undefined;
+    return msSince(snapshot, life.startedAt ?? life.askedAt) > limitMs ? "its worker never registered" : undefined;
   }
-  if (life.silentSince && msSince(look, life.silentSince) > graceMs + PATIENCE_MS)
-    return "its worker has not been heard of since its lease ran out";
-  const idleMs = life.idleSince ? msSince(look, life.idleSince) : 0;
-  return idleMs > Math.max(idleExitMs, stayMs) + graceMs + PATIENCE_MS
-    ? "it has nothing to do and does not leave"
+  if (life.silentSince && msSince(snapshot, life.silentSince) > graceMs + PATIENCE_MS)
+    return "no heartbeat since its lease expired";
+  const idleMs = life.idleSince ? msSince(snapshot, life.idleSince) : 0;
+  return idleMs > Math.max(idleExitMs, minUptimeMs) + graceMs + PATIENCE_MS
+    ? "it is idle and does not exit"
     : undefined;
 }
 
-/** Lives against what is there. */
-function tidy(input: PlanInput): Action[] {
-  const { look, seen } = input;
-  const byName = new Map((seen?.machines ?? []).map((machine) => [machine.name, machine]));
+/** Compares lives with the provider's list. */
+function reconcileLives(input: PlanInput): Action[] {
+  const { snapshot, listing } = input;
+  const byName = new Map((listing?.machines ?? []).map((machine) => [machine.name, machine]));
   const actions: Action[] = [];
-  for (const life of look.lives) {
+  for (const life of snapshot.lives) {
     const machine = byName.get(life.machine);
-    const late = overdue(input, life);
-    // An answer from before the machine was asked for says nothing about it, nor does one from while it was being started.
+    const overdue = overdueReason(input, life);
+    // A list requested before the start, or while it was in progress, proves nothing about the machine.
     const isSettled = life.startedAt !== null || isUnconfirmed(input, life);
-    const tells =
-      seen !== undefined && isSettled && msSince(look, later(life.askedAt, life.startedAt)) > seen.agoMs + SKEW_MS;
-    if (seen && machine && isOver(machine) && (tells || belongs(machine, life))) {
+    const isConclusive =
+      listing !== undefined &&
+      isSettled &&
+      msSince(snapshot, later(life.askedAt, life.startedAt)) > listing.agoMs + SKEW_MS;
+    if (listing && machine && isOver(machine) && (isConclusive || isEndOf(machine, life))) {
       actions.push({ do: "end", life, machine, exit: machine.exit ?? {} });
-    } else if (seen && !machine && tells && life.running === 0 && (life.startedAt !== null || late)) {
-      // One with a job is alive, whatever list it is missing from: if it is not, its lease runs out.
-      actions.push({ do: "end", life, exit: { reason: late ?? "it is not there any more" } });
-    } else if (life.retiredAt || (late && seen)) {
-      if (seen) actions.push({ do: "retire", life, ...(machine && { machine }), why: late ?? "it was to be ended" });
+    } else if (listing && !machine && isConclusive && life.running === 0 && (life.startedAt !== null || overdue)) {
+      // A machine with a job is alive, even if it is missing from a list; if it is dead, its lease expires.
+      actions.push({ do: "end", life, exit: { reason: overdue ?? "the provider no longer lists it" } });
+    } else if (life.retiredAt || (overdue && listing)) {
+      if (listing) actions.push({ do: "retire", life, ...(machine && { machine }), why: overdue ?? "it was retired" });
     } else if (machine && life.running === 0 && isStuck(input, machine)) {
       actions.push({ do: "retire", life, machine, why: `it has been ${machine.state} for too long` });
     } else if (machine && life.startedAt === null && !isOver(machine)) {
       actions.push({ do: "confirm", life, machine });
-    } else if (seen && isUnconfirmed(input, life)) {
+    } else if (listing && isUnconfirmed(input, life)) {
       actions.push({ do: "repeat", life });
     }
   }
@@ -220,71 +231,89 @@ function later(a: Date, b: Date | null): Date {
   return b && b > a ? b : a;
 }
 
-function isOver({ state }: SeenMachine): boolean {
+function isOver({ state }: ListedMachine): boolean {
   return state === "stopped" || state === "gone";
 }
 
-/** The end that the provider tells of is the end of this life, and not of one before. */
-function belongs({ state, startedAt, endedAt }: SeenMachine, life: Life): boolean {
+/** The listed exit belongs to this life and not to an earlier one. */
+function isEndOf({ state, startedAt, endedAt }: ListedMachine, life: MachineLife): boolean {
   if (life.burst && state === "gone") return true;
   const since = life.askedAt.getTime();
   return startedAt !== undefined && endedAt !== undefined && startedAt.getTime() >= since && endedAt.getTime() > since;
 }
 
-function isStuck({ look }: PlanInput, { state, since }: SeenMachine): boolean {
+function isStuck({ snapshot }: PlanInput, { state, since }: ListedMachine): boolean {
   return (
     (state === "starting" || state === "stopping") &&
     since !== undefined &&
-    look.at.getTime() - since.getTime() > STUCK_MS
+    snapshot.at.getTime() - since.getTime() > STUCK_MS
   );
 }
 
-/** Machines of ours without a life: what is left of a start whose answer was lost, of older settings, or somebody has started one by hand. */
-function strays(input: PlanInput): Action[] {
-  const { look, seen, settings, placeOf, strayMs } = input;
-  // Whoever has a job is alive, whether there is a life to it or not.
-  const known = new Set([...look.lives.map(({ machine }) => machine), ...look.working]);
+/** Machines without a life: from a lost response, from older settings, or started by hand. */
+function removeStrays(input: PlanInput): Action[] {
+  const { snapshot, listing, settings, slotOf, strayMs } = input;
+  // A worker with a job is alive, with or without a life.
+  const known = new Set([...snapshot.lives.map(({ machine }) => machine), ...snapshot.working]);
   const actions: Action[] = [];
-  for (const machine of seen?.machines ?? []) {
-    const place = placeOf(machine.name);
-    if (known.has(machine.name) || machine.state === "gone" || place === undefined) continue;
-    const isWarm = place <= settings.warm && isWarmName(machine.name);
+  for (const machine of listing?.machines ?? []) {
+    const slot = slotOf(machine.name);
+    if (known.has(machine.name) || machine.state === "gone" || slot === undefined) continue;
+    const isWarm = slot <= settings.warm && isWarmName(machine.name);
     if (machine.state === "stopped") {
-      if (!isWarm) actions.push({ do: "remove", machine, place, why: "it is stopped and not of those that are kept" });
-      else if (machine.stale) actions.push({ do: "remove", machine, place, why: "it was made with other settings" });
+      if (!isWarm) actions.push({ do: "remove", machine, slot, why: "it is stopped and not a warm machine" });
+      else if (machine.stale) actions.push({ do: "remove", machine, slot, why: "it was created with other settings" });
     } else if (strayMs(machine.name) > settings.bootMs + PATIENCE_MS) {
-      // Its worker, if it had one, would have said so by now.
-      actions.push({ do: "remove", machine, place, why: "it runs and has no worker that we know of" });
+      // Its worker, if it has one, would have registered by now.
+      actions.push({ do: "remove", machine, slot, why: "it runs without a registered worker" });
     }
   }
   return actions;
 }
 
-/** A burst machine's name ends in a number of its own. */
+/** The name of a burst machine has a number after the slot. */
 function isWarmName(name: string): boolean {
   return /-m\d+$/.test(name);
 }
 
-/** Warm machines that are missing. */
-function warmth({ look, seen, settings, placeOf, prepares }: PlanInput): Action[] {
-  if (!seen || !prepares || look.paused !== null || blockedMs(look) > 0) return [];
-  const there = new Set(
-    seen.machines.filter(({ name, state }) => state !== "gone" && isWarmName(name)).map(({ name }) => placeOf(name)),
+function prepareWarmMachines({ snapshot, listing, settings, slotOf, canPrepare }: PlanInput): Action[] {
+  if (!listing || !canPrepare || snapshot.paused !== null || blockedMs(snapshot) > 0) return [];
+  const listed = new Set(
+    listing.machines.filter(({ name, state }) => state !== "gone" && isWarmName(name)).map(({ name }) => slotOf(name)),
   );
-  const used = new Set(look.lives.map(({ slot }) => slot));
+  const used = new Set(snapshot.lives.map(({ slot }) => slot));
   const slots = Array.from({ length: settings.warm }, (_, index) => index + 1);
-  return slots.filter((slot) => !there.has(slot) && !used.has(slot)).map((slot) => ({ do: "prepare", slot }));
+  return slots.filter((slot) => !listed.has(slot) && !used.has(slot)).map((slot) => ({ do: "prepare", slot }));
 }
 
-function againMs(input: PlanInput, open: Life[], wants: boolean): number | undefined {
-  const { look } = input;
-  const blocked = blockedMs(look);
-  if (wants && look.paused === null && blocked > 0) return Math.min(blocked, 60_000);
-  const isOnItsWay = (life: Life) =>
-    !life.retiredAt && (!life.arrivedAt || (life.leftAt && msSince(look, life.leftAt) < 30_000));
-  if (open.some(isOnItsWay)) return 2000;
+function nextCheckMs(input: PlanInput, open: MachineLife[], isShort: boolean): number | undefined {
+  const { snapshot } = input;
+  const blocked = blockedMs(snapshot);
+  if (isShort && snapshot.paused === null && blocked > 0) return Math.min(blocked, 60_000);
+  const isChanging = (life: MachineLife) =>
+    !life.retiredAt && (!life.arrivedAt || (life.leftAt && msSince(snapshot, life.leftAt) < 30_000));
+  if (open.some(isChanging)) return 2000;
   if (open.some((life) => life.leftAt || life.retiredAt)) return 10_000;
-  if (wants && look.paused === null) return 5000;
+  if (isShort && snapshot.paused === null) return 5000;
   if (open.length > 0) return 15_000;
   return undefined;
+}
+
+export function describeAction(action: Action): string {
+  switch (action.do) {
+    case "start":
+      return `start ${action.burst ? "burst " : ""}machine ${action.slot}`;
+    case "prepare":
+      return `prepare machine ${action.slot}`;
+    case "remove":
+      return `remove ${action.machine.name} (${action.why})`;
+    case "retire":
+      return `stop ${action.life.machine} (${action.why})`;
+    case "repeat":
+      return `request ${action.life.machine} again`;
+    case "confirm":
+      return `${action.life.machine} is running`;
+    case "end":
+      return `${action.life.machine} has ended`;
+  }
 }

@@ -1,12 +1,12 @@
-// The small HTTP server of an orchestrator that is a process of its own: POST /v1/poke, as at a Stillwake server, and GET /health for the platform it runs on.
-// A poke costs a look at the database, so beyond this machine it wants a token.
+// The HTTP server of `stillwake orchestrator`: POST /v1/poke, as on a Stillwake server, and GET /health for the
+// platform. A poke costs a database query, so any address but loopback requires a token.
 import { createHash, timingSafeEqual } from "node:crypto";
 import http from "node:http";
 import net, { type AddressInfo } from "node:net";
 import { InvalidInput, StillwakeError } from "../errors.ts";
 
 export interface PokeHttpOptions {
-  /** 0 takes any free port. */
+  /** 0 selects a free port. */
   port: number;
   host?: string;
   token?: string | undefined;
@@ -26,27 +26,27 @@ export async function servePokes({
   poke,
   health,
 }: PokeHttpOptions): Promise<PokeHttp> {
-  if (token === undefined && !isOwn(host)) {
-    throw new InvalidInput(`The orchestrator would listen on ${host}, where others can reach it`, {
+  if (token === undefined && !isLoopback(host)) {
+    throw new InvalidInput(`Listening on ${host} requires a token, because other hosts can reach it`, {
       field: "host",
-      remedy: "Set STILLWAKE_TOKEN, which those who poke it send along, or listen on 127.0.0.1",
+      remedy: "Set STILLWAKE_TOKEN, which clients send with each poke, or listen on 127.0.0.1",
     });
   }
   const server = http.createServer((request, response) => {
     request.resume();
-    const answer = (status: number, body: object) => {
+    const respond = (status: number, body: object) => {
       response.writeHead(status, { "content-type": "application/json", "cache-control": "no-store" });
       response.end(`${JSON.stringify(body)}\n`);
     };
     const path = request.url?.split("?")[0];
-    if (path === "/health" && request.method === "GET") return answer(200, health());
+    if (path === "/health" && request.method === "GET") return respond(200, health());
     if (path !== "/v1/poke" && path !== "/poke")
-      return answer(404, { code: "NOT_FOUND", remedy: "POST /v1/poke, GET /health" });
-    if (request.method !== "POST") return answer(405, { code: "METHOD_NOT_ALLOWED", remedy: "POST it" });
-    if (token !== undefined && !same(request.headers.authorization, `Bearer ${token}`))
-      return answer(401, { code: "UNAUTHORIZED", remedy: "Send Authorization: Bearer <STILLWAKE_TOKEN>" });
+      return respond(404, { code: "NOT_FOUND", remedy: "POST /v1/poke, GET /health" });
+    if (request.method !== "POST") return respond(405, { code: "METHOD_NOT_ALLOWED", remedy: "Use POST" });
+    if (token !== undefined && !isEqual(request.headers.authorization, `Bearer ${token}`))
+      return respond(401, { code: "UNAUTHORIZED", remedy: "Send Authorization: Bearer <STILLWAKE_TOKEN>" });
     poke();
-    return answer(202, { poked: true });
+    return respond(202, { poked: true });
   });
   server.requestTimeout = 10_000;
   await new Promise<void>((resolve, reject) => {
@@ -54,15 +54,15 @@ export async function servePokes({
       reject(
         new StillwakeError("LISTEN_FAILED", `Cannot listen on ${host}:${port}: ${cause.message}`, {
           cause,
-          remedy: "Give another --port",
+          remedy: "Choose another --port",
         }),
       ),
     );
     server.listen(port, host, resolve);
   });
-  const { address, family, port: taken } = server.address() as AddressInfo;
+  const { address, family, port: boundPort } = server.address() as AddressInfo;
   return {
-    url: `http://${family === "IPv6" ? `[${address}]` : address}:${taken}`,
+    url: `http://${family === "IPv6" ? `[${address}]` : address}:${boundPort}`,
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve());
@@ -71,11 +71,11 @@ export async function servePokes({
   };
 }
 
-function isOwn(host: string): boolean {
+function isLoopback(host: string): boolean {
   return host === "localhost" || host === "::1" || (net.isIPv4(host) && host.startsWith("127."));
 }
 
-function same(given: string | undefined, wanted: string): boolean {
+function isEqual(value: string | undefined, expected: string): boolean {
   const hash = (text: string) => createHash("sha256").update(text).digest();
-  return timingSafeEqual(hash(given ?? ""), hash(wanted));
+  return timingSafeEqual(hash(value ?? ""), hash(expected));
 }

@@ -1,14 +1,14 @@
-// What a machine costs per second: dated tables, of which the newest one in force counts. They are data (prices.json), because they change more often than
-// code does, and a user's own come before them. A machine whose price nobody knows has none: it is never taken for free.
+// What a machine costs per second, from dated price tables: the newest table in force applies. The bundled tables are
+// data (prices.json); a user's tables take precedence. A machine in no table has no price: it is never treated as free.
 import fs from "node:fs";
 import { InvalidInput } from "../errors.ts";
-import { nearest } from "../text/suggest.ts";
+import { findClosest } from "../text/suggest.ts";
 import type { ProviderFacts } from "./provider.ts";
 
-/** The prices of one provider from a day on. How they are made up is told by which of them are given. */
+/** The prices of one provider from a day on. The fields that are set define how the price is computed. */
 export interface Price {
   provider: string;
-  /** Kept with every cost, to tell by which prices it was worked out. */
+  /** Stored with every cost. */
   name: string;
   /** The first day (UTC), such as "2026-10-01". */
   from: string;
@@ -17,17 +17,17 @@ export interface Price {
   perSecond?: number;
   /** By the size of the machine. */
   sizes?: Readonly<Record<string, number>>;
-  /** By the class that a size begins with, such as "performance": per vCPU, with so much memory included in each. */
+  /** By the class a size begins with, such as "performance": price per vCPU, and the memory included with each. */
   classes?: Readonly<Record<string, { vcpu: number; includedGb: number }>>;
   vcpuSecond?: number;
   gbSecond?: number;
-  /** Times so much there. A region that is not named has no price. */
+  /** Factor per region. A region that is not listed has no price. */
   regions?: Readonly<Record<string, number>>;
-  /** Paid for at least, for each machine that is started. */
+  /** Minimum billed time of each start. */
   leastSeconds?: number;
-  /** Of the root file system of a machine that is stopped. */
+  /** Per GB of root file system of a stopped machine. */
   stoppedGbMonth?: number;
-  /** Not charged for in a month. */
+  /** Monthly free tier. */
   free?: { vcpuSeconds?: number; gbSeconds?: number };
 }
 
@@ -42,23 +42,26 @@ export interface MachinePrice {
   /** The name of the table. */
   table: string;
   leastSeconds: number;
-  /** Of a stopped machine that keeps so many GB. */
+  /** Cost per second of a stopped machine with that much disk. */
   idlePerSecond(diskGb: number): number;
-  /** What perSecond is made of, for those who explain it. */
+  /** How perSecond is computed, as text. */
   formula: string;
   price: Price;
 }
 
-/** Months of prices have 30 days, as in the price lists. */
+/** A month has 30 days, as in the price lists. */
 export const MONTH_SECONDS = 30 * 86_400;
 
-/** Undefined where nobody knows: no table, or a size or region that it does not have. */
-export function priceOf(
+/** Undefined if there is no table for the provider, or the table lacks the size or region. */
+export function findPrice(
   provider: string,
   facts: ProviderFacts,
   { at = new Date(), prices }: { at?: Date; prices?: PriceTable } = {},
 ): MachinePrice | undefined {
-  for (const price of [...inForce(prices?.tables ?? [], provider, at), ...inForce(ownPrices().tables, provider, at)]) {
+  for (const price of [
+    ...tableInForce(prices?.tables ?? [], provider, at),
+    ...tableInForce(bundledPrices().tables, provider, at),
+  ]) {
     const found = perSecondOf(price, facts);
     if (!found) continue;
     return {
@@ -72,19 +75,19 @@ export function priceOf(
   return undefined;
 }
 
-let own: PriceTable | undefined;
+let bundled: PriceTable | undefined;
 
-/** The tables that come with this version. Read from src/ in both forms of the code: nothing is copied when it is built. */
-export function ownPrices(): PriceTable {
-  own ??= JSON.parse(fs.readFileSync(new URL("./prices.json", import.meta.url), "utf8"));
-  return own!;
+/** The bundled tables, read from src/ by the sources and by the build. */
+export function bundledPrices(): PriceTable {
+  bundled ??= JSON.parse(fs.readFileSync(new URL("../../src/orchestrator/prices.json", import.meta.url), "utf8"));
+  return bundled!;
 }
 
-/** Checks tables of a user's own; `field` names where they stand. */
-export function checkPrices(given: unknown, field = "prices"): PriceTable {
-  const table = given as PriceTable;
-  if (typeof given !== "object" || given === null || !Array.isArray(table.tables)) {
-    throw refused(
+/** Checks the tables of a user; `field` names their origin in messages. */
+export function checkPrices(value: unknown, field = "prices"): PriceTable {
+  const table = value as PriceTable;
+  if (typeof value !== "object" || value === null || !Array.isArray(table.tables)) {
+    throw invalidPrice(
       field,
       "has no tables",
       'Write { "tables": [{ "provider": "kubernetes", "name": "…", "from": "2026-01-01", … }] }',
@@ -94,32 +97,36 @@ export function checkPrices(given: unknown, field = "prices"): PriceTable {
   return table;
 }
 
-const known =
+const KEYS =
   "provider name from note perSecond sizes classes vcpuSecond gbSecond regions leastSeconds stoppedGbMonth free".split(
     " ",
   );
-const amounts = ["perSecond", "vcpuSecond", "gbSecond", "leastSeconds", "stoppedGbMonth"] as const;
+const AMOUNTS = ["perSecond", "vcpuSecond", "gbSecond", "leastSeconds", "stoppedGbMonth"] as const;
 
 function checkPrice(price: Price, field: string): void {
-  if (typeof price !== "object" || price === null) throw refused(field, "is no table", "Use an object");
-  const unknown = Object.keys(price).find((key) => !known.includes(key));
+  if (typeof price !== "object" || price === null) throw invalidPrice(field, "is not a price table", "Use an object");
+  const unknown = Object.keys(price).find((key) => !KEYS.includes(key));
   if (unknown) {
-    const near = nearest(unknown, known);
-    throw refused(`${field}.${unknown}`, "is unknown", near ? `Did you mean "${near}"?` : `Known: ${known.join(", ")}`);
+    const near = findClosest(unknown, KEYS);
+    throw invalidPrice(
+      `${field}.${unknown}`,
+      "is unknown",
+      near ? `Did you mean "${near}"?` : `Known: ${KEYS.join(", ")}`,
+    );
   }
   for (const key of ["provider", "name"] as const) {
     if (typeof price[key] !== "string" || price[key] === "")
-      throw refused(`${field}.${key}`, "is missing", "Use a text");
+      throw invalidPrice(`${field}.${key}`, "is missing", "Use a string");
   }
   if (!/^\d{4}-\d\d-\d\d$/.test(price.from) || Number.isNaN(Date.parse(price.from))) {
-    throw refused(
+    throw invalidPrice(
       `${field}.from`,
       `is ${JSON.stringify(price.from)}`,
       'Use the first day of these prices, such as "2026-10-01"',
     );
   }
   const numbers: [string, unknown][] = [
-    ...amounts.flatMap((key): [string, unknown][] => (price[key] === undefined ? [] : [[key, price[key]]])),
+    ...AMOUNTS.flatMap((key): [string, unknown][] => (price[key] === undefined ? [] : [[key, price[key]]])),
     ...Object.entries(price.sizes ?? {}).map(([key, value]): [string, unknown] => [`sizes.${key}`, value]),
     ...Object.entries(price.regions ?? {}).map(([key, value]): [string, unknown] => [`regions.${key}`, value]),
     ...Object.entries(price.free ?? {}).map(([key, value]): [string, unknown] => [`free.${key}`, value]),
@@ -130,49 +137,49 @@ function checkPrice(price: Price, field: string): void {
   ];
   for (const [key, value] of numbers) {
     if (typeof value !== "number" || !Number.isFinite(value) || value < 0) {
-      throw refused(`${field}.${key}`, `is ${JSON.stringify(value)}`, "Use a number, 0 or more");
+      throw invalidPrice(`${field}.${key}`, `is ${JSON.stringify(value)}`, "Use a number, 0 or more");
     }
   }
   if (numbers.length === 0)
-    throw refused(field, "has no price", "Give perSecond, sizes, classes, or vcpuSecond and gbSecond");
+    throw invalidPrice(field, "has no price", "Set perSecond, sizes, classes, or vcpuSecond and gbSecond");
 }
 
-function refused(field: string, what: string, remedy: string): InvalidInput {
-  return new InvalidInput(`${field} ${what}`, { field, remedy });
+function invalidPrice(field: string, problem: string, remedy: string): InvalidInput {
+  return new InvalidInput(`${field} ${problem}`, { field, remedy });
 }
 
-/** The newest first. */
-function inForce(tables: readonly Price[], provider: string, at: Date): Price[] {
+/** At most one: the newest. */
+function tableInForce(tables: readonly Price[], provider: string, at: Date): Price[] {
   return tables
     .filter((table) => table.provider === provider && Date.parse(table.from) <= at.getTime())
-    .sort((one, two) => Date.parse(two.from) - Date.parse(one.from))
+    .sort((a, b) => Date.parse(b.from) - Date.parse(a.from))
     .slice(0, 1);
 }
 
 function perSecondOf(price: Price, facts: ProviderFacts): { perSecond: number; formula: string } | undefined {
-  const base = baseOf(price, facts);
+  const base = basePrice(price, facts);
   const markup = facts.region === undefined ? 1 : (price.regions ?? { [facts.region]: 1 })[facts.region];
   if (!base || markup === undefined) return undefined;
   const times = markup === 1 ? "" : ` × ${markup} in ${facts.region}`;
   return { perSecond: base.perSecond * markup, formula: times ? `(${base.formula})${times}` : base.formula };
 }
 
-function baseOf(
+function basePrice(
   price: Price,
   { size, cpus, memoryMb }: ProviderFacts,
 ): { perSecond: number; formula: string } | undefined {
   const bySize = size === undefined ? undefined : price.sizes?.[size];
-  if (bySize !== undefined) return { perSecond: bySize, formula: `${size} at $${plain(bySize)}` };
+  if (bySize !== undefined) return { perSecond: bySize, formula: `${size} at $${formatDecimal(bySize)}` };
   if (price.classes) {
-    const [, word, count] = /^([a-z]+)(?:-[a-z]+)?-(\d+)x$/.exec(size ?? "") ?? [];
-    const kind = price.classes[word ?? ""];
-    if (!kind) return undefined;
+    const [, className, count] = /^([a-z]+)(?:-[a-z]+)?-(\d+)x$/.exec(size ?? "") ?? [];
+    const rate = price.classes[className ?? ""];
+    if (!rate) return undefined;
     const vcpus = cpus ?? Number(count);
-    const included = vcpus * kind.includedGb;
-    const more = Math.max(0, (memoryMb === undefined ? included : memoryMb / 1024) - included);
+    const included = vcpus * rate.includedGb;
+    const extraGb = Math.max(0, (memoryMb === undefined ? included : memoryMb / 1024) - included);
     return {
-      perSecond: vcpus * kind.vcpu + more * (price.gbSecond ?? 0),
-      formula: `${vcpus} vCPU × $${plain(kind.vcpu)}${more > 0 ? ` + ${plain(more)} GB beyond ${plain(included)} × $${plain(price.gbSecond ?? 0)}` : ""}`,
+      perSecond: vcpus * rate.vcpu + extraGb * (price.gbSecond ?? 0),
+      formula: `${vcpus} vCPU × $${formatDecimal(rate.vcpu)}${extraGb > 0 ? ` + ${formatDecimal(extraGb)} GB beyond ${formatDecimal(included)} × $${formatDecimal(price.gbSecond ?? 0)}` : ""}`,
     };
   }
   if (price.vcpuSecond !== undefined || price.gbSecond !== undefined) {
@@ -181,15 +188,15 @@ function baseOf(
     const { vcpuSecond = 0, gbSecond = 0 } = price;
     return {
       perSecond: cpus * vcpuSecond + gb * gbSecond,
-      formula: `${plain(cpus)} vCPU × $${plain(vcpuSecond)} + ${plain(gb)} GB × $${plain(gbSecond)}`,
+      formula: `${formatDecimal(cpus)} vCPU × $${formatDecimal(vcpuSecond)} + ${formatDecimal(gb)} GB × $${formatDecimal(gbSecond)}`,
     };
   }
   if (price.perSecond === undefined) return undefined;
-  return { perSecond: price.perSecond, formula: `$${plain(price.perSecond)}` };
+  return { perSecond: price.perSecond, formula: `$${formatDecimal(price.perSecond)}` };
 }
 
 /** Without an exponent: 0.0000008465. */
-export function plain(value: number): string {
+export function formatDecimal(value: number): string {
   const text = value.toFixed(12);
   return text.includes(".") ? text.replace(/0+$/, "").replace(/\.$/, "") : text;
 }

@@ -1,97 +1,97 @@
-// What a provider says there is. It is asked beside the rounds, so that one that is slow to answer holds up no other pool; an answer is used once, by a look that was
-// taken after it: what is in the list and has no life then was reserved by nobody.
-import type { Clock, Provider, SeenMachine } from "./provider.ts";
+// Lists the machines of a provider outside the orchestrator's rounds, so that a slow provider does not delay other pools. A list is used
+// once, with a snapshot taken after it: a listed machine without a life in that snapshot is a stray.
+import type { Clock, ListedMachine, Provider } from "./provider.ts";
 
-export interface ListingOptions {
+export interface ProviderListingOptions {
   provider: Provider;
   clock: Clock;
-  onAnswer(): void;
-  onTrouble(error: unknown): void;
+  onListed(): void;
+  onFailed(error: unknown): void;
 }
 
-/** After a provider did not answer, with all its tries. */
+/** Pause after list() failed with all its retries. */
 const PAUSE_MS = 15_000;
-/** How often a machine is looked at that runs and has no life: its worker may arrive any moment. */
+/** How often the list is repeated while a machine runs without a life: its worker may register at any moment. */
 const STRAY_MS = 30_000;
 
-export class Listing {
-  readonly #options: ListingOptions;
-  #underway: Promise<void> | undefined;
-  #answer: { machines: SeenMachine[]; askedAt: number; answeredAt: number } | undefined;
-  #askAgainAt = Number.NEGATIVE_INFINITY;
-  /** Since when machines have been seen without a life, by their name. */
+export class ProviderListing {
+  readonly #options: ProviderListingOptions;
+  #pending: Promise<void> | undefined;
+  #listed: { machines: ListedMachine[]; askedAt: number; listedAt: number } | undefined;
+  #retryAt = Number.NEGATIVE_INFINITY;
+  /** Since when a machine is listed without a life, by its name. */
   readonly #strays = new Map<string, number>();
-  /** Somebody wants to know, whatever was known before. */
+  /** A new list is needed in any case. */
   wanted = true;
-  /** When it was asked last. */
+  /** Time of the last request. */
   askedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(options: ListingOptions) {
+  constructor(options: ProviderListingOptions) {
     this.#options = options;
   }
 
   get busy(): boolean {
-    return this.#underway !== undefined;
+    return this.#pending !== undefined;
   }
 
   async settled(): Promise<void> {
-    await this.#underway;
+    await this.#pending;
   }
 
-  /** Unless it is being asked already, or gave no answer a moment ago. */
-  ask(): void {
+  /** Requests a list, unless a request is pending or has just failed. */
+  request(): void {
     const { clock } = this.#options;
-    if (this.#underway || clock.now() < this.#askAgainAt) return;
+    if (this.#pending || clock.now() < this.#retryAt) return;
     this.askedAt = clock.now();
-    this.#underway = this.#ask().finally(() => {
-      this.#underway = undefined;
-      if (this.#answer) this.#options.onAnswer();
+    this.#pending = this.#list().finally(() => {
+      this.#pending = undefined;
+      if (this.#listed) this.#options.onListed();
     });
   }
 
-  /** The answer, once, if it came before this moment; and how long ago it was asked for. */
-  take(before: number): { machines: SeenMachine[]; agoMs: number } | undefined {
-    const answer = this.#answer;
-    if (!answer || answer.answeredAt > before) return undefined;
-    this.#answer = undefined;
-    return { machines: answer.machines, agoMs: this.#options.clock.now() - answer.askedAt };
+  /** Returns the list once, if it arrived before the given time, and how long ago it was requested. */
+  take(before: number): { machines: ListedMachine[]; agoMs: number } | undefined {
+    const listed = this.#listed;
+    if (!listed || listed.listedAt > before) return undefined;
+    this.#listed = undefined;
+    return { machines: listed.machines, agoMs: this.#options.clock.now() - listed.askedAt };
   }
 
-  /** Which of them have no life, or a job without one, as of the same moment. */
-  note(machines: readonly SeenMachine[], known: ReadonlySet<string>): void {
+  /** `known`: machines with a life or a job, from a snapshot taken after the list. */
+  noteStrays(machines: readonly ListedMachine[], known: ReadonlySet<string>): void {
     const strays = machines.filter(({ name, state }) => state !== "gone" && state !== "stopped" && !known.has(name));
     const names = new Set(strays.map(({ name }) => name));
     for (const name of this.#strays.keys()) if (!names.has(name)) this.#strays.delete(name);
     for (const name of names) if (!this.#strays.has(name)) this.#strays.set(name, this.#options.clock.now());
   }
 
-  /** For how long a machine has been seen without a life. */
+  /** For how long a machine has been listed without a life. */
   strayMs(name: string): number {
     return this.#options.clock.now() - (this.#strays.get(name) ?? this.#options.clock.now());
   }
 
-  /** It is time to ask again about machines without a life. */
+  /** Machines without a life need a new list. */
   get isDue(): boolean {
     return this.#strays.size > 0 && this.#options.clock.now() - this.askedAt >= STRAY_MS;
   }
 
-  /** When somebody has to come back because of it. */
-  againMs(): number | undefined {
+  /** When the orchestrator has to run a round for the list. */
+  checkAgainMs(): number | undefined {
     const now = this.#options.clock.now();
-    if (this.#underway) return undefined;
-    if (this.wanted) return Math.max(this.#askAgainAt - now, 1000);
+    if (this.#pending) return undefined;
+    if (this.wanted) return Math.max(this.#retryAt - now, 1000);
     return this.#strays.size > 0 ? Math.max(this.askedAt + STRAY_MS - now, 1000) : undefined;
   }
 
-  async #ask(): Promise<void> {
-    const { provider, clock, onTrouble } = this.#options;
+  async #list(): Promise<void> {
+    const { provider, clock, onFailed } = this.#options;
     try {
       const machines = await provider.list();
-      this.#answer = { machines, askedAt: this.askedAt, answeredAt: clock.now() };
+      this.#listed = { machines, askedAt: this.askedAt, listedAt: clock.now() };
       this.wanted = false;
     } catch (error) {
-      this.#askAgainAt = clock.now() + PAUSE_MS;
-      onTrouble(error);
+      this.#retryAt = clock.now() + PAUSE_MS;
+      onFailed(error);
     }
   }
 }

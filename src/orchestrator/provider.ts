@@ -1,14 +1,16 @@
-// What starts and stops machines, as the orchestrator sees it: five verbs, which every provider answers alike (test/orchestrator/providers.test.ts holds all of them to it).
-// A provider knows no database and no jobs. It is made for one pool of one fleet, and touches only what carries both names.
+// The contract between the orchestrator and a provider, which starts and stops machines.
+// test/orchestrator/providers.test.ts runs the same cases against every provider. A provider knows no database and no
+// jobs. It is created for one pool of one fleet and touches only machines that carry both names.
 //
-// What no answer means: list() that cannot be answered throws, and is never taken for "there are none". start() that cannot be answered may or may
-// not have started something: it throws an error that is not `certain`, and is called again with the same name, which adopts what is there.
+// When a provider gets no response: list() throws and never returns an empty list instead. start() may or may not have
+// started a machine: it throws an error that is not `certain`, and the next start() of that name adopts the machine.
+import { createHash } from "node:crypto";
 import { StillwakeError } from "../errors.ts";
 
 /**
- *   stopped   made, costs next to nothing, can be started          running    as far as the provider knows
- *   starting  asked for; not running yet                           stopping   on its way out
- *   gone      it ran once and can never be started again
+ *   stopped   created, costs next to nothing, can be started       running    as far as the provider knows
+ *   starting  requested, not running yet                           stopping   shutting down
+ *   gone      it has run and can never be started again
  */
 export type MachineState = "stopped" | "starting" | "running" | "stopping" | "gone";
 
@@ -16,123 +18,126 @@ export type MachineState = "stopped" | "starting" | "running" | "stopping" | "go
 export interface Exit {
   code?: number;
   signal?: string;
-  /** For want of memory. */
+  /** Killed because it ran out of memory. */
   oom?: boolean;
-  /** What memory it had, in words such as "64 GB". */
+  /** Its memory size as text, such as "64 GB". */
   memory?: string;
-  /** Somebody asked it to. */
+  /** A stop was requested. */
   requested?: boolean;
-  /** Anything else the provider says. */
+  /** Anything else the provider reports. */
   reason?: string;
 }
 
-/** A machine of this fleet and pool at its provider. Times are the provider's. */
-export interface SeenMachine {
+/** A machine of this fleet and pool, as its provider lists it. Times are the provider's. */
+export interface ListedMachine {
   name: string;
-  /** What the provider calls it. */
+  /** The provider's id. */
   id: string;
   state: MachineState;
-  /** Since when it is in a state that should pass (starting, stopping): one that lasts too long is stuck. */
+  /** Since when it is in a temporary state (starting, stopping); one that lasts too long is stuck. */
   since?: Date;
-  /** Of its present life or, if it is stopped or gone, of its last. */
+  /** Of its current life or, if it is stopped or gone, of its last one. */
   startedAt?: Date;
   endedAt?: Date;
   exit?: Exit;
-  /** It was made with other settings (image, size, region) than those of now. */
+  /** Created with other settings (image, size, region) than the current ones. */
   stale?: boolean;
 }
 
-/** A machine that is wanted. */
-export interface Order {
-  /** Its name, which no other machine has or had, but for one that is stopped and started again. */
+/** A machine to start. */
+export interface MachineRequest {
+  /** Unique for all time, except that a stopped machine is started again under its name. */
   name: string;
-  /** Made for one life: it goes when it ends. Otherwise it is stopped then and can be started again. */
+  /** Created for one life and removed when it ends. Otherwise it is stopped and can be started again. */
   burst: boolean;
-  /** For its worker: who it is, whose jobs it does, when it leaves. No secret. */
+  /** Environment of its worker: its name, its pool, when it exits. No secrets. */
   env: Readonly<Record<string, string>>;
 }
 
-export interface Started {
+export interface StartedMachine {
   id: string;
   startedAt?: Date;
-  /** Where, if not in the first region. */
+  /** Its region, if that is not the first one of the settings. */
   region?: string;
 }
 
 export interface Provider {
   /** "fly", "local", … */
   readonly kind: string;
-  /** What its machines are, for prices and for people. */
+  /** Properties of its machines, for prices and display. */
   readonly facts: ProviderFacts;
-  list(): Promise<SeenMachine[]>;
-  /** Starts the machine of this name: the stopped one, or a new one. To ask again is harmless. Throws ProviderError. */
-  start(order: Order): Promise<Started>;
-  /** Makes a machine that can be started later, where that can be had; it may run for a moment first. To ask again is harmless. */
-  prepare?(order: Order): Promise<{ id: string }>;
-  /** Ends it if it runs, and leaves nothing of it. One that is gone already is no error. One that was seen as stopped and has been started since is left alone. */
+  list(): Promise<ListedMachine[]>;
+  /** Starts the machine of this name: the stopped one, or a new one. Idempotent. Throws ProviderError. */
+  start(request: MachineRequest): Promise<StartedMachine>;
+  /** Creates a machine that can be started later; it may run for a moment first. Idempotent. */
+  prepare?(request: MachineRequest): Promise<{ id: string }>;
+  /**
+   * Stops the machine if it runs, and deletes it. A machine that is gone already is no error. One that was listed as
+   * stopped and has been started since is left alone.
+   */
   remove(machine: { name: string; id: string; state?: MachineState }): Promise<void>;
-  /** Providers that learn of an end by themselves say so at once; of others list() is asked. */
-  onEnded?(listener: (machine: SeenMachine) => void): void;
-  /** How a machine has ended, where list() does not tell. */
-  autopsy?(machine: { name: string; id: string }): Promise<Exit | undefined>;
-  /** Checks that can be made before anything is started, such as what a token may do; answers warnings. */
+  /** For providers that notice an exit themselves. For the others the orchestrator polls list(). */
+  onEnded?(listener: (machine: ListedMachine) => void): void;
+  /** How a machine ended, where list() does not include it. */
+  getExitReason?(machine: { name: string; id: string }): Promise<Exit | undefined>;
+  /** Checks before anything is started, such as the scope of a token. Returns warnings. */
   check?(): Promise<string[]>;
   /**
-   * Lets go of everything in this process. Machines elsewhere go on; those that are children of this process are told to hand back their jobs and are waited
-   * for, unless they are to be left: then they go on too.
+   * Releases everything in this process. Remote machines keep running. Child processes hand back their jobs and are
+   * waited for; with `leave` they keep running too.
    */
   close?(options?: { leave?: boolean }): Promise<void>;
 }
 
 export interface ProviderFacts {
-  /** As the price table calls it: "performance-8x", "1 vCPU". */
+  /** As in the price table: "performance-8x", "1 vCPU". */
   size?: string;
   region?: string;
   cpus?: number;
   memoryMb?: number;
-  /** Of what its machines are made, in short (image, environment …): when that changes, how earlier ones fared counts no more. */
-  made?: string;
-  /** Seconds that are paid for at least. */
+  /** Hash of the settings (image, environment …). When it changes, earlier wasted starts are forgotten. */
+  fingerprint?: string;
+  /** Minimum billed seconds. */
   leastSeconds?: number;
-  /** How long from start() until its worker is expected to arrive, at most; default 2 minutes. */
+  /** Longest expected time from start() until the worker registers. Default: 2 minutes. */
   bootMs?: number;
 }
 
-/** What a provider is made with. */
+/** What the orchestrator passes to a provider. */
 export interface ProviderContext {
   fleet: string;
   pool: string;
   slots: number;
-  /** From being asked to end to being killed. */
+  /** Time between the stop request and the kill. */
   graceMs: number;
-  /** Said to people, once per happening. */
-  say(level: "info" | "warn" | "error", message: string, facts?: Record<string, unknown>): void;
-  /** Time and chance, for tests. */
+  /** Reports an event to the operator, once per occurrence. */
+  report(level: "info" | "warn" | "error", message: string, facts?: Record<string, unknown>): void;
   clock: Clock;
 }
 
+/** Replaced in tests. */
 export interface Clock {
   now(): number;
-  /** Ends early, without an error, when the signal does. */
+  /** Resolves early, without an error, when the signal is aborted. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
 }
 
-/** What `fly({ … })`, `local({ … })` and the others answer: the pool that it stands under makes a provider of it. */
+/** What `fly({ … })`, `local({ … })` and the others return; the orchestrator calls it once per pool. */
 export type ProviderFactory = (context: ProviderContext) => Provider;
 
 /**
- *   auth         the token is refused: somebody has to mend it; nothing is tried again for a while
- *   rate         asked too often; retryAfterMs says when
- *   capacity     there is no room, or a quota is used up
- *   unreachable  no answer, or an error on their side, after every try
- *   refused      what was asked makes no sense to them: it will be refused again
+ *   auth         the token is rejected: the operator has to fix it; no retry for a while
+ *   rate         rate limited; see retryAfterMs
+ *   capacity     no capacity, or a quota is used up
+ *   unreachable  no response, or a server error, after every retry
+ *   refused      the request is invalid for the provider: a retry fails as well
  *   unstartable  this one machine cannot be started; another one may
  */
 export type ProviderTrouble = "auth" | "rate" | "capacity" | "unreachable" | "refused" | "unstartable";
 
 export class ProviderError extends StillwakeError {
   readonly trouble: ProviderTrouble;
-  /** Nothing has been started, and nothing will be, by what was asked. */
+  /** The call has started nothing, and will start nothing. */
   readonly certain: boolean;
   readonly retryAfterMs: number | undefined;
 
@@ -166,3 +171,26 @@ export const realClock: Clock = {
       signal?.addEventListener("abort", done);
     }),
 };
+
+/**
+ * A machine's name: fleet, pool and slot, such as "sw-1a2b3c4d-scan-m3". SQL appends a number for a burst machine. Providers allow
+ * lower-case letters, digits and dashes, 63 at most: a pool name that does not fit is shortened and extended by part of its hash.
+ */
+export function machineName(fleet: string, pool: string, slot: number): string {
+  return `${poolPrefix(fleet, pool)}m${slot}`;
+}
+
+/** The prefix of all machine names of a pool. It may also be a prefix of another pool's names: slotOf() is exact. */
+export function poolPrefix(fleet: string, pool: string): string {
+  const slug = pool.replaceAll(/[^a-z0-9]+/g, "-").replaceAll(/^-+|-+$/g, "");
+  const fits = slug === pool && pool.length <= 24;
+  const label = fits ? pool : `${slug.slice(0, 16)}-x${createHash("sha256").update(pool).digest("hex").slice(0, 7)}`;
+  return `sw-${fleet}-${label}-`;
+}
+
+/** The slot in the pool; undefined for a name that no machine of this pool can have. */
+export function slotOf(fleet: string, pool: string, name: string): number | undefined {
+  const prefix = poolPrefix(fleet, pool);
+  const rest = name.startsWith(prefix) ? /^m(\d{1,6})(-\d+)?$/.exec(name.slice(prefix.length)) : null;
+  return rest ? Number(rest[1]) : undefined;
+}

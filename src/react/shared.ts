@@ -1,79 +1,79 @@
-// One store per job, server and token of a page, however many components show it. It is let go soon after the last of them has gone.
+// One store per job, server and token of a page, shared by all components. Closed soon after the last one unmounts.
 import { JobStore, type JobStoreOptions } from "../view/job-store.ts";
 import type { TokenSource } from "../view/stream.ts";
 
-type Wanted = Pick<JobStoreOptions, "id" | "server" | "token">;
+type StoreSource = Pick<JobStoreOptions, "id" | "server" | "token">;
 
-interface Shared {
+interface SharedStore {
   key: string;
   store: JobStore;
   users: number;
-  leaving: ReturnType<typeof setTimeout> | undefined;
-  /** What its holders have given last: a function that gives tokens is often another one each time a component is drawn. */
+  closing: ReturnType<typeof setTimeout> | undefined;
+  /** The latest token source: a token function is often a new one in each render. */
   token: TokenSource | undefined;
 }
 
-/** A framework that mounts twice, or a walk from one view to the next, keeps it for so long. */
+/** A store outlives its last component by this time: frameworks mount twice, and users switch between views. */
 const LINGER_MS = 1000;
-/** One that was drawn and not shown yet has no connection, and may still be shown. */
-const UNSHOWN_MS = 30_000;
+/** For a store of a component that was rendered but not mounted; it has no connection yet. */
+const UNMOUNTED_MS = 30_000;
 
-const shared = new Map<string, Shared>();
-const owners = new WeakMap<JobStore, Shared>();
-const numbers = new WeakMap<object, number>();
-let given = 0;
+const stores = new Map<string, SharedStore>();
+const entries = new WeakMap<JobStore, SharedStore>();
+const functionIds = new WeakMap<object, number>();
+let lastFunctionId = 0;
 
-/** The store of this job, made when there is none. It is held from `hold` on. */
-export function sharedStore({ id, server, token }: Wanted): JobStore {
-  // What a server renders is for one request, and shared with none.
+/** Returns the store of this job, creating it if necessary. retainStore() keeps it. */
+export function getSharedStore({ id, server, token }: StoreSource): JobStore {
+  // Server rendering: a store per request, never shared.
   if (!("document" in globalThis)) return new JobStore({ id, server, token });
   const key = keyOf({ id, server, token });
-  const known = shared.get(key);
+  const known = stores.get(key);
   if (known) return known.store;
-  const latest = async () => {
-    const source = made.token;
+  const latestToken = async () => {
+    const source = entry.token;
     return typeof source === "function" ? source() : (source ?? "");
   };
-  const store = new JobStore({ id, server, token: typeof token === "function" ? latest : token });
-  const made: Shared = { key, store, users: 0, leaving: undefined, token };
-  shared.set(key, made);
-  owners.set(store, made);
-  letGo(made, UNSHOWN_MS);
+  const store = new JobStore({ id, server, token: typeof token === "function" ? latestToken : token });
+  const entry: SharedStore = { key, store, users: 0, closing: undefined, token };
+  stores.set(key, entry);
+  entries.set(store, entry);
+  closeLater(entry, UNMOUNTED_MS);
   return store;
 }
 
-/** Answers how to let it go. A store that was given by the page is the page's own. */
-export function hold(store: JobStore): () => void {
-  const held = owners.get(store);
-  if (!held) return () => {};
-  // One that was let go between the drawing and the holding of it is shared again.
-  if (!shared.has(held.key)) shared.set(held.key, held);
-  clearTimeout(held.leaving);
-  held.users += 1;
+/** Returns a function that releases it. A store that the page created itself is left alone. */
+export function retainStore(store: JobStore): () => void {
+  const entry = entries.get(store);
+  if (!entry) return () => {};
+  // A store that was closed between rendering and mounting is shared again.
+  if (!stores.has(entry.key)) stores.set(entry.key, entry);
+  clearTimeout(entry.closing);
+  entry.users += 1;
   return () => {
-    held.users -= 1;
-    if (held.users === 0) letGo(held, LINGER_MS);
+    entry.users -= 1;
+    if (entry.users === 0) closeLater(entry, LINGER_MS);
   };
 }
 
-/** Tokens come from this function from now on. */
-export function renew(store: JobStore, token: TokenSource | undefined): void {
-  const held = owners.get(store);
-  if (held && typeof token === "function") held.token = token;
+/** Makes the store use this token function from now on. */
+export function updateToken(store: JobStore, token: TokenSource | undefined): void {
+  const entry = entries.get(store);
+  if (entry && typeof token === "function") entry.token = token;
 }
 
-function letGo(one: Shared, afterMs: number): void {
-  clearTimeout(one.leaving);
-  one.leaving = setTimeout(() => {
-    if (one.users > 0) return;
-    one.store.close();
-    if (shared.get(one.key) === one) shared.delete(one.key);
+function closeLater(entry: SharedStore, afterMs: number): void {
+  clearTimeout(entry.closing);
+  entry.closing = setTimeout(() => {
+    if (entry.users > 0) return;
+    entry.store.close();
+    if (stores.get(entry.key) === entry) stores.delete(entry.key);
   }, afterMs);
 }
 
-/** Two functions that give tokens may give those of two people: only one and the same is shared. */
-function keyOf({ id, server = "", token }: Wanted): string {
+/** Two token functions may return the tokens of two users: a store is shared only for the same function. */
+function keyOf({ id, server = "", token }: StoreSource): string {
   if (typeof token !== "function") return JSON.stringify([server, id, token ?? null]);
-  if (!numbers.has(token)) numbers.set(token, ++given);
-  return JSON.stringify([server, id, numbers.get(token)]);
+  if (!functionIds.has(token)) functionIds.set(token, ++lastFunctionId);
+  return JSON.stringify([server, id, functionIds.get(token)]);
 }

@@ -1,8 +1,8 @@
-// Sealing and opening: AES-256-GCM with keys that only enqueuers and workers have. What is sealed is bound to where it stands, so that a value that
-// somebody copies into another job, another tenant's or another field does not open there.
+// Seals and opens values of inputs: AES-256-GCM with keys that only enqueuers and workers have. A sealed value is bound
+// to its job or pipeline, its tenant and its path, so that a copy in another job, tenant or field cannot be opened.
 //
 //   j.<key>.<nonce>.<ciphertext and tag>   bound to the job, its tenant and the path
-//   p.<key>.<nonce>.<ciphertext and tag>   bound to the pipeline, the tenant and the path: for schedules, whose jobs do not exist yet
+//   p.<key>.<nonce>.<ciphertext and tag>   bound to the pipeline, its tenant and the path: for schedules
 import {
   createCipheriv,
   createDecipheriv,
@@ -11,10 +11,10 @@ import {
   type KeyObject,
   randomBytes,
 } from "node:crypto";
-import { changeAt, isStandIn } from "../contract/sealed-paths.ts";
+import { isSealedValue, mapPaths } from "../contract/sealed-paths.ts";
 import { InvalidInput, StillwakeError } from "../errors.ts";
 
-/** Keys by their ids: one seals, all open. Each is 32 bytes in base64; see newSealKey(). */
+/** Keys by id: `current` seals, all open. Each is 32 bytes in base64; see newSealKey(). */
 export interface SealKeys {
   current: string;
   keys: Readonly<Record<string, string>>;
@@ -25,29 +25,29 @@ export interface KeyRing {
   keys: ReadonlyMap<string, KeyObject>;
 }
 
-/** Whose input it is. Without a job, what is sealed is bound to the pipeline. */
+/** The owner of the input. Without a job, the value is bound to the pipeline. */
 interface InputOwner {
   pipeline: string;
   tenant: string | null;
   job: string | null;
 }
 
-/** A new key for sealing, in base64. */
+/** A new random key for sealing, in base64. */
 export function newSealKey(): string {
   return randomBytes(32).toString("base64");
 }
 
-/** From an object, or from "k2:base64,k1:base64", of which the first seals. Says nothing of a key that is wrong but its id. */
-export function readSealKeys(given: SealKeys | string | undefined): KeyRing | undefined {
-  if (given === undefined || given === "") return undefined;
-  const { current, keys } = typeof given === "string" ? fromText(given) : (given ?? {});
+/** Parses an object, or "k2:base64,k1:base64" where the first key seals. Errors name only the id of a key. */
+export function readSealKeys(source: SealKeys | string | undefined): KeyRing | undefined {
+  if (source === undefined || source === "") return undefined;
+  const { current, keys } = typeof source === "string" ? parseKeys(source) : (source ?? {});
   const entries = typeof keys === "object" && keys !== null ? Object.entries(keys) : [];
   const ring = new Map(entries.map(([id, key]) => [id, readKey(id, key)]));
   if (typeof current === "string" && ring.has(current)) return { current, keys: ring };
-  throw wrongKeys("The keys for sealing have none that is current");
+  throw invalidKeys("The current key is not among the sealKeys");
 }
 
-function fromText(text: string): SealKeys {
+function parseKeys(text: string): SealKeys {
   const pairs = text.split(",").map((pair) => {
     const [id = "", key = ""] = pair.trim().split(/:(.*)/s);
     return [id, key] as const;
@@ -56,24 +56,25 @@ function fromText(text: string): SealKeys {
 }
 
 function readKey(id: string, key: unknown): KeyObject {
-  const named = /^[\w-]{1,64}$/.test(id);
-  // A text without an id may be nothing but a key, and must not be shown.
-  if (!named) throw wrongKeys("A key for sealing has no id of letters, digits, _ and -");
+  const hasId = /^[\w-]{1,64}$/.test(id);
+  // A text without an id may be the key itself and must not be shown.
+  if (!hasId) throw invalidKeys("A seal key has no valid id: use letters, digits, _ and -");
   const bytes = typeof key === "string" ? Buffer.from(key, "base64") : Buffer.alloc(0);
   if (bytes.length === 32) return createSecretKey(bytes);
-  throw wrongKeys(`Key "${id}" for sealing is not 32 bytes in base64`);
+  throw invalidKeys(`Seal key "${id}" is not 32 bytes in base64`);
 }
 
-function wrongKeys(message: string): InvalidInput {
+function invalidKeys(message: string): InvalidInput {
   return new InvalidInput(message, {
     field: "sealKeys",
-    remedy: 'Pass { current: "k1", keys: { k1: newSealKey() } }, or "k1:" and what `openssl rand -base64 32` prints',
+    remedy:
+      'Pass { current: "k1", keys: { k1: newSealKey() } }, or "k1:" followed by the output of `openssl rand -base64 32`',
   });
 }
 
 /**
- * The input for those who enqueue it where no contract and no key is, such as over HTTP. It is bound to the pipeline, the tenant and the path, and
- * not checked by the schema.
+ * Seals an input for a client that has neither the contract nor the keys, such as one that enqueues over HTTP. Binds
+ * the values to pipeline, tenant and path. Does not validate the input.
  */
 export function seal<Input>(
   pipeline: { readonly name: string; readonly options: { readonly sealed?: readonly string[] } },
@@ -86,8 +87,8 @@ export function seal<Input>(
 }
 
 /**
- * The input with what stands at the paths sealed; what is sealed or a reference already stays as it is. `labels` are stored beside it for all to
- * see: one that carries what is to be sealed is refused.
+ * Seals the values at the paths; values that are already sealed or references stay unchanged. Rejects a label that
+ * contains a value to be sealed, because labels are stored in plain text.
  */
 export function sealInput(
   ring: KeyRing | undefined,
@@ -96,81 +97,83 @@ export function sealInput(
   owner: InputOwner,
   labels: readonly (string | null)[],
 ): unknown {
-  return changeAt(input, paths, (value, at) => {
-    if (isStandIn(value)) return value;
+  return mapPaths(input, paths, (value, at) => {
+    if (isSealedValue(value)) return value;
     if (!ring) {
-      throw new InvalidInput(
-        `Pipeline "${owner.pipeline}" has input.${at} sealed, and there is no key to seal it with`,
-        {
-          field: `input.${at}`,
-          remedy: 'Give sealKeys (STILLWAKE_SEAL_KEYS for commands), or a reference: secret("name")',
-        },
-      );
+      throw new InvalidInput(`Pipeline "${owner.pipeline}" seals input.${at}, but there is no key to seal it with`, {
+        field: `input.${at}`,
+        remedy: 'Pass sealKeys (STILLWAKE_SEAL_KEYS for commands), or a reference: secret("name")',
+      });
     }
-    for (const label of labels) if (label !== null) refuseLabel(label, value, at);
+    for (const label of labels) if (label !== null) rejectLabel(label, value, at);
     return { $sealed: sealText(ring, JSON.stringify(value), owner, at) };
   });
 }
 
-function refuseLabel(label: string, value: unknown, at: string): void {
+function rejectLabel(label: string, value: unknown, at: string): void {
   if (typeof value === "object" && value !== null) {
-    for (const child of Object.values(value)) refuseLabel(label, child, at);
+    for (const child of Object.values(value)) rejectLabel(label, child, at);
     return;
   }
   const text = String(value);
   if (text.length >= 8 ? !label.includes(text) : label !== text || typeof value !== "string") return;
-  throw new InvalidInput(`The key, tenant or idempotency key carries what is sealed at input.${at}`, {
+  throw new InvalidInput(`The key, tenant or idempotency key contains the sealed value of input.${at}`, {
     field: `input.${at}`,
-    remedy: "Make it of something else, or of a hash: everybody who sees the job sees it",
+    remedy: "Use another value or a hash: labels are visible to everyone who can see the job",
   });
 }
 
 function sealText({ current, keys }: KeyRing, text: string, owner: InputOwner, at: string): string {
   const key = keys.get(current)!;
-  const bound = boundTo(owner, at);
-  // What is bound to a pipeline is sealed the same way each time: a schedule that is said again has not changed.
-  const nonce = owner.job === null ? nonceOf(key, bound, text) : randomBytes(12);
+  const binding = bindingOf(owner, at);
+  // Deterministic for pipelines, so that registering an unchanged schedule again does not look like a change.
+  const nonce = owner.job === null ? deriveNonce(key, binding, text) : randomBytes(12);
   const cipher = createCipheriv("aes-256-gcm", key, nonce);
-  cipher.setAAD(bound);
+  cipher.setAAD(binding);
   const sealed = Buffer.concat([cipher.update(text, "utf8"), cipher.final(), cipher.getAuthTag()]);
   return [owner.job === null ? "p" : "j", current, nonce.toString("base64url"), sealed.toString("base64url")].join(".");
 }
 
-/** Different for all that differs, so that no nonce is used for two texts. */
-function nonceOf(key: KeyObject, bound: Buffer, text: string): Buffer {
-  const own = createHmac("sha256", key).update("stillwake nonce").digest();
-  return createHmac("sha256", own).update(`${bound.length}.`).update(bound).update(text).digest().subarray(0, 12);
+/** Depends on key, binding and text, so that no nonce is used for two texts. */
+function deriveNonce(key: KeyObject, binding: Buffer, text: string): Buffer {
+  const nonceKey = createHmac("sha256", key).update("stillwake nonce").digest();
+  return createHmac("sha256", nonceKey)
+    .update(`${binding.length}.`)
+    .update(binding)
+    .update(text)
+    .digest()
+    .subarray(0, 12);
 }
 
-function boundTo({ pipeline, tenant, job }: InputOwner, at: string): Buffer {
+function bindingOf({ pipeline, tenant, job }: InputOwner, at: string): Buffer {
   return Buffer.from(JSON.stringify(job === null ? ["p", pipeline, tenant, at] : ["j", job, tenant, at]));
 }
 
-/** What was sealed. Throws SEALED, with the id of the key and never a value. */
+/** Opens a sealed value. Throws SEALED with the id of the key, never with a value. */
 export function openSealed(ring: KeyRing | undefined, sealed: string, owner: InputOwner, at: string): unknown {
-  const [bond, id = "", nonce = "", text = ""] = sealed.split(".");
+  const [scope, id = "", nonce = "", text = ""] = sealed.split(".");
   const key = ring?.keys.get(id);
   if (!key) {
-    const known = ring ? `it has ${[...ring.keys.keys()].join(", ")}` : "it has none";
+    const available = ring ? `it has ${[...ring.keys.keys()].join(", ")}` : "it has none";
     throw new StillwakeError(
       "SEALED",
-      `input.${at} is sealed with key "${id}", which this worker does not have (${known})`,
+      `input.${at} is sealed with key "${id}", which this worker does not have (${available})`,
       {
         field: `input.${at}`,
-        remedy: `Give the worker key "${id}" among its sealKeys (STILLWAKE_SEAL_KEYS) and retry the job`,
+        remedy: `Add key "${id}" to the sealKeys of the worker (STILLWAKE_SEAL_KEYS) and retry the job`,
       },
     );
   }
   try {
     const bytes = Buffer.from(text, "base64url");
     const decipher = createDecipheriv("aes-256-gcm", key, Buffer.from(nonce, "base64url"), { authTagLength: 16 });
-    decipher.setAAD(boundTo(bond === "p" ? { ...owner, job: null } : owner, at));
+    decipher.setAAD(bindingOf(scope === "p" ? { ...owner, job: null } : owner, at));
     decipher.setAuthTag(bytes.subarray(-16));
     return JSON.parse(Buffer.concat([decipher.update(bytes.subarray(0, -16)), decipher.final()]).toString());
   } catch {
-    throw new StillwakeError("SEALED", `input.${at} does not open with key "${id}"`, {
+    throw new StillwakeError("SEALED", `input.${at} cannot be opened with key "${id}"`, {
       field: `input.${at}`,
-      remedy: `It was sealed for another job, tenant or field, or with another key of that id. Check key "${id}", and enqueue the job again`,
+      remedy: `It was sealed for another job, tenant or field, or with another key of the same id. Check key "${id}", and enqueue the job again`,
     });
   }
 }

@@ -1,83 +1,152 @@
-// What a server holds while it is open: the client, who may come in, the counters, the streams. Handlers are given it.
+// The options of a server, and its state while it is open: client, authentication, rate limits, streams. Handlers
+// receive the ServerContext with every call.
+import { z } from "zod";
 import type { Stillwake } from "../client/client.ts";
+import type { PokeTarget } from "../client/poke.ts";
 import { checkSecrets } from "../client/read-token.ts";
-import type { PipelineInfo, Reader } from "../client/reader.ts";
+import type { ArtifactSource, PipelineInfo, Reader } from "../client/reader.ts";
+import { inputError } from "../contract/pipeline.ts";
+import { withPlaceholders } from "../contract/sealed-paths.ts";
+import type { DatabaseOptions } from "../db/database.ts";
 import { InvalidInput } from "../errors.ts";
-import { durationMs } from "../time.ts";
+import { type Duration, durationMs } from "../time.ts";
 import type { Identity } from "./http/access.ts";
-import { credentialOf, Identifier } from "./http/identify.ts";
-import { OpenStreams, Rate } from "./http/rate-limits.ts";
-import type { KnownSchemas } from "./http/validate-input.ts";
-import type { ServerOptions } from "./options.ts";
+import { Authenticator, readToken } from "./http/identify.ts";
+import { RateLimiter, StreamLimiter } from "./http/rate-limits.ts";
 
-const PIPELINE_MS = 2000;
+export interface ServerOptions extends DatabaseOptions {
+  /** Notified of new work, if another process starts the machines: see the client's option. */
+  poke?: PokeTarget;
+  /** A URL that bypasses the pooler, for hints of new log lines. Default: the database URL. */
+  directUrl?: string;
+  /** For downloading artifacts: the result of openStore() of stillwake/worker. */
+  store?: ArtifactSource;
+  /**
+   * Signs and verifies read tokens, at least 32 characters. The first of several signs, all are accepted. Without a
+   * secret there are no read tokens.
+   */
+  secret?: string | readonly string[];
+  /** "tokens": callers need a token. "none": every caller is an admin; on loopback addresses only. Default "tokens". */
+  auth?: "tokens" | "none";
+  /** Called first, for a server mounted in an application with its own sign-in. Undefined: use the token. */
+  authenticate?: (request: Request) => Identity | undefined | Promise<Identity | undefined>;
+  /**
+   * The client's address, for rate limits and audit entries: behind a proxy, the forwarded address. Default: the remote
+   * address of the connection.
+   */
+  clientAddress?: (request: Request) => string | null;
+  /** Other origins whose pages may call the server, such as "https://app.example.com". Default: none. */
+  origins?: readonly string[];
+  /** The mount path, such as "/stillwake": for the dashboard's URLs and the path of its cookie. Default "/". */
+  path?: string;
+  /** Requests per token: sustained rate and burst. Default 100 and 400. */
+  rate?: { perSecond: number; burst: number };
+  /**
+   * Open streams: per token, and in total. Default 100 and 10,000. `recheck`: how often an open stream's token is
+   * checked again, because another server may have revoked it. Default "60s".
+   */
+  streams?: { perToken?: number; total?: number; recheck?: Duration };
+  /**
+   * Called when new machines may be needed: by POST /v1/poke with its pool, and by POST /v1/watchdog. For an orchestrator in this process.
+   */
+  onPoke?: (pool?: string) => void;
+  /** Receives internal errors, whose details the response hides. Default: prints them to stderr. */
+  onError?: (error: unknown, request: { method: string; path: string }) => void;
+}
+
+const PIPELINE_CACHE_MS = 2000;
 const DEFAULT_RATE = { perSecond: 100, burst: 400 };
 const DEFAULT_STREAMS = { perToken: 100, total: 10_000, recheck: "60s" };
-/** Words that open nothing, from one address. */
+/** Invalid tokens from one address. */
 const FAILED_RATE = { perSecond: 5, burst: 50 };
 
 export class ServerContext {
   readonly stillwake: Stillwake;
   readonly options: ServerOptions;
   readonly secrets: readonly string[];
-  readonly identifier: Identifier;
-  readonly rate: Rate;
-  readonly failures: Rate;
-  readonly streams: OpenStreams;
+  readonly authenticator: Authenticator;
+  readonly requestLimiter: RateLimiter;
+  readonly failureLimiter: RateLimiter;
+  readonly streams: StreamLimiter;
   readonly recheckMs: number;
-  /** The path it is mounted at, with a slash at both ends. */
+  /** The mount path, with a slash at both ends. */
   readonly base: string;
-  readonly schemas: KnownSchemas = new Map();
   readonly #pipelines = new Map<string, { info: PipelineInfo; until: number }>();
-  /** Ends every stream when the server closes. */
+  readonly #schemas = new Map<string, { updatedAt: number; schema: z.ZodType | undefined }>();
+  /** Aborted when the server closes; ends every stream. */
   readonly closing = new AbortController();
 
   constructor(stillwake: Stillwake, options: ServerOptions) {
     this.stillwake = stillwake;
     this.options = options;
     this.secrets = checkSecrets(options.secret);
-    this.identifier = new Identifier(stillwake.tokens, this.secrets);
-    this.rate = new Rate(options.rate ?? DEFAULT_RATE);
-    this.failures = new Rate(FAILED_RATE);
+    this.authenticator = new Authenticator(stillwake.tokens, this.secrets);
+    this.requestLimiter = new RateLimiter(options.rate ?? DEFAULT_RATE);
+    this.failureLimiter = new RateLimiter(FAILED_RATE);
     const streams = { ...DEFAULT_STREAMS, ...options.streams };
-    this.streams = new OpenStreams(streams);
+    this.streams = new StreamLimiter(streams);
     this.recheckMs = durationMs(streams.recheck, "streams.recheck");
     this.base = checkPath(options.path ?? "/");
   }
 
-  /** What somebody may see. For a tenant the database itself shows no more than that. */
-  readingOf(who: Identity): Reader {
-    if (who.tenant === null) return this.stillwake;
-    return this.stillwake.tenant(who.tenant);
+  /** For a tenant's caller the database itself shows only that tenant's rows. */
+  readerFor(caller: Identity): Reader {
+    if (caller.tenant === null) return this.stillwake;
+    return this.stillwake.tenant(caller.tenant);
   }
 
-  /** Whether somebody who has come in may stay. */
-  async stillMay(request: Request, who: Identity): Promise<boolean> {
+  /** Whether the caller of an open stream still has the same access. */
+  async isStillAllowed(request: Request, caller: Identity): Promise<boolean> {
     if (this.options.auth === "none") return true;
-    const own = await this.options.authenticate?.(request);
-    const credential = credentialOf(request);
-    const now = own ?? (credential && (await this.identifier.identify(credential.token, { fresh: true })));
-    return now !== undefined && now.id === who.id && now.role === who.role && now.tenant === who.tenant;
+    const identity = await this.options.authenticate?.(request);
+    const token = readToken(request);
+    const now =
+      identity ?? (token === undefined ? undefined : await this.authenticator.identify(token, { fresh: true }));
+    return now !== undefined && now.id === caller.id && now.role === caller.role && now.tenant === caller.tenant;
   }
 
-  /** Remembered for a moment: who enqueues much asks for it each time. */
+  /** Cached briefly, because every enqueue needs it. */
   async pipeline(name: string): Promise<PipelineInfo> {
-    const known = this.#pipelines.get(name);
-    if (known && known.until > performance.now()) return known.info;
+    const cached = this.#pipelines.get(name);
+    if (cached && cached.until > performance.now()) return cached.info;
     const info = await this.stillwake.pipeline(name);
-    this.#pipelines.set(name, { info, until: performance.now() + PIPELINE_MS });
+    this.#pipelines.set(name, { info, until: performance.now() + PIPELINE_CACHE_MS });
     return info;
+  }
+
+  /**
+   * Validates an input with the JSON Schema that the pipeline was registered with, as the client does with the
+   * contract; applies defaults too. An input is accepted as it is if zod cannot read the schema.
+   */
+  validateInput(info: PipelineInfo, input: unknown, at: string): unknown {
+    const schema = this.#inputSchema(info);
+    if (!schema) return input;
+    const replaced = withPlaceholders(input, info.sealed);
+    const result = schema.safeParse(replaced.input);
+    if (result.success) return replaced.restore(result.data);
+    throw inputError(info.name, at, result.error.issues);
   }
 
   onError(error: unknown, request: { method: string; path: string }): void {
     if (this.options.onError) this.options.onError(error, request);
     else console.error(`${request.method} ${request.path}:`, error);
   }
+
+  #inputSchema({ name, inputSchema, updatedAt }: PipelineInfo): z.ZodType | undefined {
+    const cached = this.#schemas.get(name);
+    if (cached?.updatedAt === updatedAt.getTime()) return cached.schema;
+    let schema: z.ZodType | undefined;
+    try {
+      if (inputSchema) schema = z.fromJSONSchema(inputSchema as Parameters<typeof z.fromJSONSchema>[0]);
+    } catch {}
+    this.#schemas.set(name, { updatedAt: updatedAt.getTime(), schema });
+    return schema;
+  }
 }
 
 function checkPath(path: string): string {
   if (/^(\/[\w.~-]+)*\/?$/.test(path) && path !== "") return path.endsWith("/") ? path : `${path}/`;
-  throw new InvalidInput(`The path ${JSON.stringify(path)} is none that a server can be mounted at`, {
+  throw new InvalidInput(`path ${JSON.stringify(path)} is not a valid mount path`, {
     field: "path",
     remedy: 'Write it as "/stillwake"',
   });

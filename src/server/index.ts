@@ -1,25 +1,24 @@
-// stillwake/server: the door for other programs and for people. As a server of its own, or as a fetch handler to mount in an application.
+// Package entry `stillwake/server`: the HTTP API and the dashboard, as a standalone server or as a fetch handler to mount.
 import { createStillwake, type Stillwake } from "../client/client.ts";
 import { InvalidInput } from "../errors.ts";
-import { makeApp } from "./app.ts";
-import { ServerContext } from "./context.ts";
+import { rejectUnknownOptions } from "../validate.ts";
+import { createApp } from "./app.ts";
+import { ServerContext, type ServerOptions } from "./context.ts";
 import { type Listening, type ListenOptions, listen } from "./http/listen.ts";
-import type { ServerOptions } from "./options.ts";
 import { routes } from "./routes.ts";
 
+export type { ServerOptions } from "./context.ts";
 export type { Access, Identity } from "./http/access.ts";
 export type { Listening, ListenOptions } from "./http/listen.ts";
-export type * as nouns from "./nouns.ts";
-export type { ServerOptions } from "./options.ts";
+export type * as api from "./schemas.ts";
 
 export interface StillwakeServer extends AsyncDisposable {
-  /** Answers one request. To be mounted: `app.mount("/stillwake", server.fetch)`. */
+  /** Handles one request. To mount it: `app.mount("/stillwake", server.fetch)`. */
   fetch(request: Request, env?: unknown): Promise<Response>;
-  /** Opens a port. */
   listen(options?: ListenOptions): Promise<Listening>;
-  /** What it speaks to the database with. */
+  /** The client that it uses. */
   readonly stillwake: Stillwake;
-  /** Ends streams, closes ports and lets requests under way finish. */
+  /** Ends streams, closes ports and waits for requests in flight. */
   close(): Promise<void>;
 }
 
@@ -30,26 +29,26 @@ const known =
 
 export function createServer(options: ServerOptions): StillwakeServer {
   checkOptions(options);
-  // A request that cannot be answered soon is better refused: who asks has a patience of its own.
+  // Fail soon during an outage: HTTP clients have their own timeouts.
   const { onPoke } = options;
   const stillwake = createStillwake({ patience: "5s", ...options, ...(onPoke && { poke: () => onPoke() }) });
-  const house = new ServerContext(stillwake, options);
-  const app = makeApp(house, routes);
-  const open = new Set<Listening>();
+  const context = new ServerContext(stillwake, options);
+  const app = createApp(context, routes);
+  const ports = new Set<Listening>();
   let closing: Promise<void> | undefined;
 
   async function close(): Promise<void> {
-    house.closing.abort();
-    await Promise.all([...open].map((one) => one.close()));
+    context.closing.abort();
+    await Promise.all([...ports].map((port) => port.close()));
     await stillwake.close();
   }
 
   const server: StillwakeServer = {
     stillwake,
     fetch: async (request, env) => app.fetch(request, env as object),
-    async listen(where = {}) {
-      const listening = await listen(server.fetch, where, options.auth ?? "tokens");
-      open.add(listening);
+    async listen(listenOptions = {}) {
+      const listening = await listen(server.fetch, listenOptions, options.auth ?? "tokens");
+      ports.add(listening);
       return listening;
     },
     close: () => (closing ??= close()),
@@ -59,13 +58,7 @@ export function createServer(options: ServerOptions): StillwakeServer {
 }
 
 function checkOptions(options: ServerOptions): void {
-  const unknown = Object.keys(options).find((key) => !known.includes(key));
-  if (unknown) {
-    throw new InvalidInput(`The server has no option "${unknown}"`, {
-      field: unknown,
-      remedy: `Known options: ${known.join(", ")}`,
-    });
-  }
+  rejectUnknownOptions(options, known, "The server");
   if (!["tokens", "none", undefined].includes(options.auth)) {
     throw new InvalidInput(`auth ${JSON.stringify(options.auth)} is neither "tokens" nor "none"`, {
       field: "auth",
@@ -76,7 +69,7 @@ function checkOptions(options: ServerOptions): void {
     if (URL.canParse(origin) && new URL(origin).origin === origin) continue;
     throw new InvalidInput(`${JSON.stringify(origin)} is not an origin`, {
       field: "origins",
-      remedy: "Write scheme, host and port alone, such as https://app.example.com",
+      remedy: "Write only scheme, host and port, such as https://app.example.com",
     });
   }
 }

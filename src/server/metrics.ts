@@ -1,4 +1,4 @@
-// The installation's numbers for Prometheus, read when somebody asks. What a worker counts is at the worker's own /metrics.
+// Prometheus metrics of the installation, read from the database at each scrape. Workers have separate metrics.
 import { Gauge, Registry } from "prom-client";
 import type { Stillwake } from "../client/client.ts";
 import type { Machine, PoolInfo } from "../client/machine.ts";
@@ -19,9 +19,9 @@ export async function metricsText(stillwake: Stillwake): Promise<string> {
     new Gauge({ name: `stillwake_${name}`, help, labelNames, registers: [registry] });
   const now = Date.now();
 
-  const claimable = gauge("pool_claimable_jobs", "Jobs that a worker could take now, counted up to 1000.", ["pool"]);
-  const running = gauge("pool_running_jobs", "Jobs that run.", ["pool"]);
-  const age = gauge("pool_oldest_seconds", "How long the first of the claimable jobs has waited.", ["pool"]);
+  const claimable = gauge("pool_claimable_jobs", "Jobs that a worker could claim now, counted up to 1000.", ["pool"]);
+  const running = gauge("pool_running_jobs", "Running jobs.", ["pool"]);
+  const age = gauge("pool_oldest_seconds", "How long the oldest claimable job has waited.", ["pool"]);
   const paused = gauge("pool_paused", "1 while the pool is paused, else 0.", ["pool"]);
   for (const pool of pools) {
     const labels = { pool: pool.name };
@@ -32,7 +32,7 @@ export async function metricsText(stillwake: Stillwake): Promise<string> {
   }
   const live = gauge("live_jobs", "Jobs that have not ended, by state.", ["state"]);
   for (const [state, count] of Object.entries(stats.live)) live.set({ state }, count);
-  const waiting = gauge("waiting_jobs", "Queued jobs by what they wait for.", ["for"]);
+  const waiting = gauge("waiting_jobs", "Queued jobs by the reason they wait.", ["for"]);
   for (const [reason, count] of Object.entries(stats.waiting)) waiting.set({ for: reason }, count);
   const ended = gauge("ended_jobs_5m", "Jobs that ended in the last five minutes, by pipeline and state.", [
     "pipeline",
@@ -43,12 +43,12 @@ export async function metricsText(stillwake: Stillwake): Promise<string> {
     ended.set({ pipeline: name, state: "failed" }, failed);
     ended.set({ pipeline: name, state: "cancelled" }, cancelled);
   }
-  const awake = machines.filter(({ state }) => state !== "starting" && state !== "leaving");
-  gauge("workers", "Workers that are awake: they hold leases, listen for work, or are there on their machine.").set(
-    new Set(awake.map(({ worker }) => worker)).size,
+  const active = machines.filter(({ state }) => state !== "starting" && state !== "leaving");
+  gauge("workers", "Active workers: they have leases, listen for work, or are present on their machine.").set(
+    new Set(active.map(({ worker }) => worker)).size,
   );
-  fleetGauges(gauge, { pools, machines, lives });
-  const free = gauge("limit_free", "Uses of a limit that are free now.", ["limit"]);
+  setMachineGauges(gauge, { pools, machines, lives });
+  const free = gauge("limit_free", "Uses of a limit that are available now.", ["limit"]);
   for (const { name, free: left } of limits) free.set({ limit: name }, left);
   const open = gauge("breaker_open", "1 while the breaker is open, else 0.", ["breaker"]);
   for (const { name, state } of breakers) open.set({ breaker: name }, state === "open" ? 1 : 0);
@@ -57,8 +57,8 @@ export async function metricsText(stillwake: Stillwake): Promise<string> {
 
 const machineStates = ["starting", "up", "idle", "leaving", "retiring"] as const;
 
-/** For pools whose machines an orchestrator starts. What is zero is said too, so that an alert has something to compare with. */
-function fleetGauges(
+/** For pools with an orchestrator. Zeros are exported too, so that alerts have a series to compare with. */
+function setMachineGauges(
   gauge: MakeGauge,
   {
     pools,
@@ -67,29 +67,32 @@ function fleetGauges(
   }: { pools: PoolInfo[]; machines: Machine[]; lives: Awaited<ReturnType<Stillwake["machineCounts"]>> },
 ): void {
   const alive = gauge("machines", "Machines that have not ended, by state.", ["pool", "state"]);
-  const wanted = gauge("pool_wanted", "Machines that the work of a pool needs, at most as many as it may have.", [
-    "pool",
-  ]);
-  const trouble = gauge("pool_trouble", "1 while something keeps machines from being started, with its code.", [
+  const wanted = gauge("pool_wanted", "Machines that the work of a pool needs, at most its maximum.", ["pool"]);
+  const trouble = gauge("pool_trouble", "1 while machines cannot be started, with the code of the cause.", [
     "pool",
     "code",
   ]);
-  const wastedStarts = gauge("pool_wasted_starts", "Machines in a row that ended without a job while there was one.", [
-    "pool",
-  ]);
-  const started = gauge("machines_started_5m", "Machines that were asked for in the last five minutes.", ["pool"]);
-  const ended = gauge("machines_ended_5m", "Machines that ended in the last five minutes, and whether they should.", [
+  const wastedStarts = gauge(
+    "pool_wasted_starts",
+    "Consecutive machines that ended without a job although there was one.",
+    ["pool"],
+  );
+  const started = gauge("machines_started_5m", "Machines that were requested in the last five minutes.", ["pool"]);
+  const ended = gauge("machines_ended_5m", "Machines that ended in the last five minutes, and whether normally.", [
     "pool",
     "well",
   ]);
-  for (const { name: pool, machines: kept, wanted: needed, trouble: now, wastedStarts: lost } of pools) {
-    const own = machines.filter((one) => one.machine !== null && one.pool === pool);
-    if (kept === null && own.length === 0) continue;
-    for (const state of machineStates) alive.set({ pool, state }, own.filter((one) => one.state === state).length);
-    wanted.set({ pool }, needed ?? 0);
-    wastedStarts.set({ pool }, lost);
-    if (now) trouble.set({ pool, code: now.code }, 1);
-    const counts = lives.find((one) => one.pool === pool) ?? { started: 0, ended: 0, ill: 0 };
+  for (const info of pools) {
+    const pool = info.name;
+    const ofPool = machines.filter((machine) => machine.machine !== null && machine.pool === pool);
+    if (info.machines === null && ofPool.length === 0) continue;
+    for (const state of machineStates) {
+      alive.set({ pool, state }, ofPool.filter((machine) => machine.state === state).length);
+    }
+    wanted.set({ pool }, info.wanted ?? 0);
+    wastedStarts.set({ pool }, info.wastedStarts);
+    if (info.trouble) trouble.set({ pool, code: info.trouble.code }, 1);
+    const counts = lives.find((life) => life.pool === pool) ?? { started: 0, ended: 0, ill: 0 };
     started.set({ pool }, counts.started);
     ended.set({ pool, well: "true" }, counts.ended - counts.ill);
     ended.set({ pool, well: "false" }, counts.ill);

@@ -1,15 +1,15 @@
-// The API in OpenAPI 3.1, made from the table of routes and the shapes that check what comes in: it cannot say anything else than the server does.
+// Generates the OpenAPI 3.1 description from the route table and the schemas that validate requests.
 import { z } from "zod";
 import { version } from "../version.ts";
 import type { Access } from "./http/access.ts";
 import type { Route } from "./operation.ts";
-import { named, Problem } from "./shapes.ts";
+import { namedSchemas, Problem } from "./schemas.ts";
 
-const allowed: Record<Access, string> = {
-  public: "Everybody.",
+const accessTexts: Record<Access, string> = {
+  public: "Everyone.",
   follow: "Readers, operators and admins; or a read token for that job or key.",
-  read: "Readers, operators and admins; those of a tenant see its jobs.",
-  operate: "Operators and admins; those of a tenant steer its jobs.",
+  read: "Readers, operators and admins; those of a tenant see only its jobs.",
+  operate: "Operators and admins; those of a tenant control only its jobs.",
   oversee: "Readers, operators and admins of the whole installation.",
   manage: "Operators and admins of the whole installation.",
   admin: "Admins.",
@@ -26,16 +26,16 @@ const tags: [string, RegExp][] = [
   ["System", /^/],
 ];
 
-export type Described = ReturnType<typeof describe>;
+export type ApiDescription = ReturnType<typeof describeApi>;
 
-export function describe(routes: readonly Route[]) {
+export function describeApi(routes: readonly Route[]) {
   const paths: Record<string, Record<string, unknown>> = {};
   for (const route of routes) {
     const path = route.path.replaceAll(/:(\w+)(\{[^}]*\})?/g, "{$1}");
     paths[path] ??= {};
-    paths[path][route.method.toLowerCase()] = operationOf(route, path);
+    paths[path][route.method.toLowerCase()] = describeOperation(route, path);
   }
-  const { schemas } = z.toJSONSchema(named, { io: "input", unrepresentable: "any", uri: refOf });
+  const { schemas } = z.toJSONSchema(namedSchemas, { io: "input", unrepresentable: "any", uri: refOf });
   return {
     openapi: "3.1.0",
     info: {
@@ -43,7 +43,7 @@ export function describe(routes: readonly Route[]) {
       version,
       summary: "Durable pipelines on Postgres",
       description:
-        'Moments are ISO 8601 in UTC, durations are texts such as "30s", numbers that may grow large are texts. Every refusal is application/problem+json with a code and what to do about it.',
+        'Timestamps are ISO 8601 in UTC. Durations are strings such as "30s". Numbers that can become large are strings. Every error is application/problem+json with a code and a remedy.',
       license: { name: "MIT", identifier: "MIT" },
     },
     servers: [{ url: "/" }],
@@ -55,30 +55,32 @@ export function describe(routes: readonly Route[]) {
         token: {
           type: "http",
           scheme: "bearer",
-          description: "A token (swt_…), or a read token (swr_…) where those are allowed.",
+          description: "A token (swt_…), or a read token (swr_…) where allowed.",
         },
       },
       schemas: {
-        ...Object.fromEntries(Object.entries(schemas).map(([id, schema]) => [id, plain(schema)])),
-        // A shape that is made of itself is more than generators of clients can take.
-        Json: { description: "Any JSON: null, a boolean, a number, a text, an array or an object." },
+        ...Object.fromEntries(Object.entries(schemas).map(([id, schema]) => [id, embed(schema)])),
+        // Not recursive: client generators cannot handle a recursive schema.
+        Json: { description: "Any JSON: null, a boolean, a number, a string, an array or an object." },
       },
     },
   };
 }
 
-function operationOf({ path: pattern, access, name, operation }: Route, path: string) {
-  const { summary, about, query, body, answer, status = answer === undefined ? 204 : 200 } = operation;
-  const names = [...path.matchAll(/\{(\w+)\}/g)].map(([, one]) => one!);
-  const parameters: object[] = names.map((one) => ({
-    name: one,
+function describeOperation({ path: pattern, access, name, operation }: Route, path: string) {
+  const { summary, description, query, body, response, status = response === undefined ? 204 : 200 } = operation;
+  const pathNames = [...path.matchAll(/\{(\w+)\}/g)].map(([, parameter]) => parameter!);
+  const parameters: object[] = pathNames.map((parameter) => ({
+    name: parameter,
     in: "path",
     required: true,
-    schema: one === "id" && pattern.startsWith("/v1/jobs") ? { type: "string", format: "uuid" } : { type: "string" },
+    schema:
+      parameter === "id" && pattern.startsWith("/v1/jobs") ? { type: "string", format: "uuid" } : { type: "string" },
   }));
-  const asked = query ? (schemaOf(query) as { properties?: Record<string, object>; required?: string[] }) : {};
-  for (const [one, schema] of Object.entries(asked.properties ?? {})) {
-    parameters.push({ name: one, in: "query", required: asked.required?.includes(one) ?? false, schema });
+  const querySchema = query ? (toSchema(query) as { properties?: Record<string, object>; required?: string[] }) : {};
+  for (const [parameter, schema] of Object.entries(querySchema.properties ?? {})) {
+    const required = querySchema.required?.includes(parameter) ?? false;
+    parameters.push({ name: parameter, in: "query", required, schema });
   }
   if (name === "followJob") {
     parameters.push({ name: "last-event-id", in: "header", required: false, schema: { type: "string" } });
@@ -86,49 +88,49 @@ function operationOf({ path: pattern, access, name, operation }: Route, path: st
   if (name === "enqueue") {
     parameters.push({ name: "idempotency-key", in: "header", required: false, schema: { type: "string" } });
   }
-  const problem = { description: "Refused", content: { "application/problem+json": { schema: schemaOf(Problem) } } };
-  const good =
-    answer === undefined
+  const problem = { description: "Error", content: { "application/problem+json": { schema: toSchema(Problem) } } };
+  const success =
+    response === undefined
       ? { description: "Done" }
-      : typeof answer === "string"
-        ? { description: summary, content: { [answer.split(";")[0]!]: { schema: { type: "string" } } } }
-        : { description: summary, content: { "application/json": { schema: schemaOf(answer) } } };
+      : typeof response === "string"
+        ? { description: summary, content: { [response.split(";")[0]!]: { schema: { type: "string" } } } }
+        : { description: summary, content: { "application/json": { schema: toSchema(response) } } };
   return {
     operationId: name,
-    tags: [tags.find(([, where]) => where.test(pattern))![0]],
+    tags: [tags.find(([, paths]) => paths.test(pattern))![0]],
     summary,
-    description: `${about ? `${about}\n\n` : ""}Who may: ${allowed[access]}`,
+    description: `${description ? `${description}\n\n` : ""}Access: ${accessTexts[access]}`,
     ...(access === "public" && { security: [] }),
     ...(parameters.length > 0 && { parameters }),
     ...(body && {
       requestBody: {
         required: !body.safeParse(undefined).success,
-        content: { "application/json": { schema: schemaOf(body) } },
+        content: { "application/json": { schema: toSchema(body) } },
       },
     }),
     responses: {
-      [status]: good,
-      ...(name === "followJob" && { 204: { description: "The client has seen the end" } }),
-      // By class: what is answered "by default" is taken by generators of clients for something that may come instead of the good answer.
+      [status]: success,
+      ...(name === "followJob" && { 204: { description: "The client has received the end" } }),
+      // By class: client generators treat a "default" response as an alternative success response.
       "4XX": problem,
       "5XX": problem,
     },
   };
 }
 
-/** A schema where it is used; what has a name is referred to by it. */
-function schemaOf(schema: z.ZodType): object {
-  const id = named.get(schema)?.id;
+/** A reference for a named schema, otherwise the JSON Schema itself. */
+function toSchema(schema: z.ZodType): object {
+  const id = namedSchemas.get(schema)?.id;
   if (id) return { $ref: refOf(id) };
-  return plain(z.toJSONSchema(schema, { io: "input", unrepresentable: "any", metadata: named }));
+  return embed(z.toJSONSchema(schema, { io: "input", unrepresentable: "any", metadata: namedSchemas }));
 }
 
 function refOf(id: string): string {
   return `#/components/schemas/${id}`;
 }
 
-/** Without the marks of a document of its own. */
-function plain(schema: object): object {
+/** Removes the keywords of a standalone schema document. */
+function embed(schema: object): object {
   const { $schema: _schema, $id: _id, id: _name, $defs: _defs, ...rest } = schema as Record<string, unknown>;
   return JSON.parse(JSON.stringify(rest).replaceAll("#/$defs/", refOf("")));
 }

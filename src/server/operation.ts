@@ -1,4 +1,5 @@
-// What a route does: what it takes, what it answers, and the function between. The table in routes.ts gives each a method, a path and who may.
+// An operation: the schemas of its query, body and response, and its handler. The table in routes.ts gives each
+// operation a method, a path and an access class.
 import type { z } from "zod";
 import type { Stillwake } from "../client/client.ts";
 import type { Reader } from "../client/reader.ts";
@@ -9,33 +10,31 @@ export interface Call<Query = unknown, Body = unknown> {
   params: Record<string, string>;
   query: Query;
   body: Body;
-  who: Identity;
-  /** Shows what the caller may see: all, or the rows of a tenant. */
-  reading: Reader;
+  caller: Identity;
+  /** Reads what the caller may see: all rows, or those of a tenant. */
+  reader: Reader;
   stillwake: Stillwake;
-  house: ServerContext;
-  /** All of them, for those who describe them. */
+  context: ServerContext;
+  /** All routes, for the API description. */
   routes: readonly Route[];
   request: Request;
-  /** Where it comes from; null where that is not known. */
+  /** The client's address; null if unknown. */
   address: string | null;
-  /** Breaks the connection. */
-  hangUp(): void;
-  /** Says, before the deed, how things were: the act is on record from then on. What cannot be recorded is not done. */
-  before(state: unknown): Promise<void>;
+  destroyConnection(): void;
+  /** Stores the audit entry with the state before the operation. If that fails, the operation must not run. */
+  recordBefore(state: unknown): Promise<void>;
 }
 
 export interface Operation<Query extends z.ZodType = z.ZodType, Body extends z.ZodType = z.ZodType> {
   summary: string;
-  /** More than a line, for the description. */
-  about?: string;
+  description?: string;
   query?: Query;
   body?: Body;
-  /** Without one there is nothing in the answer. A text is the content type of what is no JSON. */
-  answer?: z.ZodType | string;
+  /** The schema of a JSON response, or another content type. Undefined for an empty response. */
+  response?: z.ZodType | string;
   status?: 200 | 201 | 202 | 204;
-  /** What is kept in the record of acts as what came of it; secrets do not belong there. Null: this is no act. Default: all of the answer. */
-  record?: ((answer: unknown, body: unknown) => unknown) | null;
+  /** The `after` of the audit entry, without secrets. Null: the operation is not audited. Default: the response. */
+  audit?: ((response: unknown, body: unknown) => unknown) | null;
   handle(call: Call<z.output<Query>, z.output<Body>>): Promise<unknown>;
 }
 
@@ -45,22 +44,24 @@ export interface Route {
   /** Such as /v1/jobs/:id. */
   path: string;
   access: Access;
-  /** Its name in descriptions, in generated clients and in the record of acts. */
+  /** The operation id in OpenAPI, and the name in audit entries. */
   name: string;
   operation: Operation;
 }
 
-/** Keeps the types of query and body together with the function that is given them. */
-export function operation<Query extends z.ZodType, Body extends z.ZodType>(made: Operation<Query, Body>): Operation {
-  return made as unknown as Operation;
+/** Infers the types of query and body for the handler. */
+export function operation<Query extends z.ZodType, Body extends z.ZodType>(
+  definition: Operation<Query, Body>,
+): Operation {
+  return definition as unknown as Operation;
 }
 
-/** For a record that says not only that something was set, but to what. */
-export function withBody(answer: unknown, body: unknown): unknown {
-  return { ...(body as object), ...(answer as object) };
+/** For audit entries that also contain the request's body. */
+export function mergeBody(response: unknown, body: unknown): unknown {
+  return { ...(body as object), ...(response as object) };
 }
 
-/** The one of a list that has this name: for a record of how things were. */
-export function named<T extends { name: string }>(list: T[], name: string | undefined): T | null {
-  return list.find((one) => one.name === name) ?? null;
+/** For the state before an operation on a named thing. */
+export function findByName<T extends { name: string }>(list: T[], name: string | undefined): T | null {
+  return list.find((item) => item.name === name) ?? null;
 }

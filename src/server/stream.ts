@@ -1,55 +1,55 @@
-// One job as Server-Sent Events. Lines and events of the feed carry an id, everything else does not, so that a client that lost its connection comes
-// back with the place of the last line it has and misses nothing. The body is pulled: a client that does not read is asked for nothing more, holds
-// its place and a socket, and is dropped after a minute.
+// Streams one job as Server-Sent Events. Only lines and events of the feed have an id, so that a client that reconnects
+// sends the cursor of its last line and misses nothing. The body is pulled: for a client that does not read, no further
+// data is produced, and its connection is destroyed after a minute.
 import { InvalidInput } from "../errors.ts";
 import type { FeedReader } from "../live/feed-reader.ts";
-import { checkAfter, Follower } from "../live/follower.ts";
-import { type FollowEvent, tailOf } from "../live/job-buffer.ts";
-import { failureForGuest } from "./http/redact-failure.ts";
+import { Follower, parseSeq } from "../live/follower.ts";
+import { type FollowEvent, idSuffix } from "../live/job-buffer.ts";
+import { redactEvent } from "./http/redact.ts";
 
 export interface StreamOptions {
   reader: FeedReader;
-  /** The job. Whoever calls has seen to it that the client may follow it. */
+  /** The job. The caller of streamJob has checked the client's access. */
   id: string;
-  /** The header of a client that comes back. It wins over `after`, which is part of an address that stays the same. */
+  /** The header of a client that reconnects. Takes precedence over `after`, which stays in the URL. */
   lastEventId?: string | null | undefined;
-  /** The seq after which to begin. */
+  /** The seq after which to start. */
   after?: string | null | undefined;
-  /** Given when the client has gone. */
+  /** Aborted when the client has disconnected. */
   signal?: AbortSignal;
-  /** Asked now and then whether the client still may: false ends the stream. */
+  /** Called regularly: false (the client has lost access) ends the stream. */
   recheck?: () => Promise<boolean>;
-  /** When what the client came in with runs out. */
+  /** When the client's token expires. */
   until?: Date | null;
-  /** Breaks the connection of a client that does not read. Without it the body ends in an error, which most servers answer in the same way. */
-  drop?: () => void;
-  /** Called once, when it is over, however that comes about. */
-  onOver?: () => void;
-  /** For somebody outside the house: how the job fares and what it says, without who did what to it and where in the code it failed. */
-  guest?: boolean;
+  /** Destroys the connection of a client that does not read. Without it the body ends in an error. */
+  destroyConnection?: () => void;
+  /** Called once, however the stream ends. */
+  onFinish?: () => void;
+  /** For an external caller (read token): see redactEvent. */
+  redacted?: boolean;
   keepAliveMs?: number;
   recheckMs?: number;
-  /** How long a client may leave what was sent lying. */
+  /** How long a client may not read. */
   stallMs?: number;
-  /** How long a client is to wait before it comes back. */
+  /** The reconnection delay sent to the client. */
   retryMs?: number;
 }
 
 const encoder = new TextEncoder();
 
-/** Answers 204, at which an EventSource stops, to one that has seen the end. Throws InvalidInput for a place that is none, JobNotFound. */
+/** Responds with 204, at which an EventSource stops, if the client has received the end. Throws InvalidInput, JobNotFound. */
 export async function streamJob(options: StreamOptions): Promise<Response> {
   const { reader, id, signal } = options;
-  const place = readPlace(id, options.lastEventId || undefined, options.after ?? undefined);
+  const cursor = parseCursor(id, options.lastEventId || undefined, options.after ?? undefined);
   const stopping = new AbortController();
-  const given = signal ? AbortSignal.any([signal, stopping.signal]) : stopping.signal;
-  const follower = await Follower.open(reader, id, place.after, given);
-  if (place.ended && follower.isAtEnd) {
+  const stopped = signal ? AbortSignal.any([signal, stopping.signal]) : stopping.signal;
+  const follower = await Follower.open(reader, id, cursor.after, stopped);
+  if (cursor.ended && follower.isAtEnd) {
     follower.close();
-    options.onOver?.();
+    options.onFinish?.();
     return new Response(null, { status: 204, headers: { "cache-control": "no-store" } });
   }
-  return new Response(bodyOf(follower, stopping, options), {
+  return new Response(createBody(follower, stopping, options), {
     headers: {
       "content-type": "text/event-stream; charset=utf-8",
       "cache-control": "no-store",
@@ -58,81 +58,81 @@ export async function streamJob(options: StreamOptions): Promise<Response> {
   });
 }
 
-/** An id is that of a line of this job: its seq, the end of the job's id, and a word when it was the last. */
-function readPlace(
+/** An event id has the line's seq, the suffix of the job's id, and "-end" for the end event. */
+function parseCursor(
   id: string,
   lastEventId: string | undefined,
   after: string | undefined,
 ): { after: bigint; ended: boolean } {
-  if (lastEventId === undefined) return { after: checkAfter(after ?? "0"), ended: false };
-  const [, seq, tail, end] = (lastEventId.length < 60 && /^(\d{1,19})-([0-9a-f]{8})(-end)?$/.exec(lastEventId)) || [];
-  if (seq === undefined || tail !== tailOf(id)) {
-    throw new InvalidInput(`${JSON.stringify(lastEventId.slice(0, 60))} is not an id of a line of this job`, {
+  if (lastEventId === undefined) return { after: parseSeq(after ?? "0"), ended: false };
+  const [, seq, suffix, end] = (lastEventId.length < 60 && /^(\d{1,19})-([0-9a-f]{8})(-end)?$/.exec(lastEventId)) || [];
+  if (seq === undefined || suffix !== idSuffix(id)) {
+    throw new InvalidInput(`${JSON.stringify(lastEventId.slice(0, 60))} is not an event id of this job`, {
       field: "last-event-id",
-      remedy: "Send back the last id this stream gave, or none to begin at the first line",
+      remedy: "Send the last id that this stream sent, or none to start at the first line",
     });
   }
-  return { after: checkAfter(seq, "last-event-id"), ended: end !== undefined };
+  return { after: parseSeq(seq, "last-event-id"), ended: end !== undefined };
 }
 
-function bodyOf(follower: Follower, stopping: AbortController, options: StreamOptions): ReadableStream<Uint8Array> {
-  const { signal, recheck, until, drop, onOver, guest = false } = options;
+function createBody(follower: Follower, stopping: AbortController, options: StreamOptions): ReadableStream<Uint8Array> {
+  const { signal, recheck, until, destroyConnection, onFinish, redacted = false } = options;
   const { keepAliveMs = 15_000, recheckMs = 60_000, stallMs = 60_000, retryMs = 1000 } = options;
-  const over = until ? until.getTime() : Number.POSITIVE_INFINITY;
+  const expiresAt = until ? until.getTime() : Number.POSITIVE_INFINITY;
   let recheckAt = recheck ? performance.now() + recheckMs : Number.POSITIVE_INFINITY;
   let first = true;
-  let isOver = false;
-  let stalled: NodeJS.Timeout | undefined;
+  let finished = false;
+  let stallTimer: NodeJS.Timeout | undefined;
 
   const finish = () => {
-    if (isOver) return;
-    isOver = true;
-    clearTimeout(stalled);
+    if (finished) return;
+    finished = true;
+    clearTimeout(stallTimer);
     signal?.removeEventListener("abort", finish);
     follower.close();
     stopping.abort();
-    onOver?.();
+    onFinish?.();
   };
 
-  // Also when nobody asks for the body: there would be no one to notice.
+  // Needed for a body that is never read: neither pull nor cancel would be called.
   signal?.addEventListener("abort", finish);
   if (signal?.aborted) finish();
 
-  /** From now on it is the client's turn: a body that nobody asks for is given up, like one that nobody reads on. */
-  const awaitClient = (controller: ReadableStreamDefaultController) => {
-    if (isOver) return;
-    stalled = setTimeout(() => {
+  /** Ends the stream if the client does not read, from the first byte on. */
+  const startStallTimer = (controller: ReadableStreamDefaultController) => {
+    if (finished) return;
+    stallTimer = setTimeout(() => {
       finish();
-      if (drop) drop();
+      if (destroyConnection) destroyConnection();
       else controller.error(new Error("The client has not read for too long"));
     }, stallMs);
-    stalled.unref();
+    stallTimer.unref();
   };
 
-  /** What is sent next; undefined when there is no more to send. */
+  /** The next bytes to send; undefined at the end. */
   const next = async (): Promise<Uint8Array | undefined> => {
-    const aliveAt = performance.now() + keepAliveMs;
+    const keepAliveAt = performance.now() + keepAliveMs;
     for (;;) {
-      if (Date.now() >= over) return undefined;
+      if (Date.now() >= expiresAt) return undefined;
       if (performance.now() >= recheckAt) {
         if (!(await recheck!())) return undefined;
         recheckAt = performance.now() + recheckMs;
       }
-      const waitMs = Math.min(aliveAt, recheckAt) - performance.now();
-      const events = await follower.next(Math.max(0, Math.min(waitMs, over - Date.now(), 2 ** 31 - 1)));
+      const waitMs = Math.min(keepAliveAt, recheckAt) - performance.now();
+      const events = await follower.next(Math.max(0, Math.min(waitMs, expiresAt - Date.now(), 2 ** 31 - 1)));
       if (!events) return undefined;
-      // The wait may have been long enough for either to run out.
-      if (Date.now() >= over) return undefined;
-      if (events.length > 0) return encodeAll(follower, events, guest);
-      if (performance.now() >= aliveAt) return encoder.encode(":\n\n");
+      // The token may have expired during the wait.
+      if (Date.now() >= expiresAt) return undefined;
+      if (events.length > 0) return encodeAll(follower, events, redacted);
+      if (performance.now() >= keepAliveAt) return encoder.encode(":\n\n");
     }
   };
 
   return new ReadableStream<Uint8Array>(
     {
-      start: awaitClient,
+      start: startStallTimer,
       async pull(controller) {
-        clearTimeout(stalled);
+        clearTimeout(stallTimer);
         try {
           const bytes = first ? encoder.encode(`retry: ${retryMs}\n\n`) : await next();
           first = false;
@@ -142,9 +142,9 @@ function bodyOf(follower: Follower, stopping: AbortController, options: StreamOp
             return;
           }
           controller.enqueue(bytes);
-          awaitClient(controller);
+          startStallTimer(controller);
         } catch {
-          // The reader was closed, or the client has gone. Whoever is still there comes back.
+          // The reader was closed, or the client has disconnected. A connected client reconnects.
           finish();
           try {
             controller.close();
@@ -157,31 +157,26 @@ function bodyOf(follower: Follower, stopping: AbortController, options: StreamOp
   );
 }
 
-/** Those who follow one job closely are sent the same bytes. */
-function encodeAll({ job }: Follower, events: FollowEvent[], guest: boolean): Uint8Array {
-  const known = job.encoded[guest ? 1 : 0];
-  if (known && known.events.length === events.length && known.events.every((event, at) => event === events[at])) {
-    return known.bytes;
+/** Followers of one job at the same position share the encoded bytes. */
+function encodeAll({ job }: Follower, events: FollowEvent[], redacted: boolean): Uint8Array {
+  const cached = job.encoded[redacted ? 1 : 0];
+  if (
+    cached &&
+    cached.events.length === events.length &&
+    cached.events.every((event, index) => event === events[index])
+  ) {
+    return cached.bytes;
   }
-  const bytes = encoder.encode(events.map((event) => encode(guest ? forGuest(event) : event)).join(""));
-  job.encoded[guest ? 1 : 0] = { events, bytes };
+  const bytes = encoder.encode(events.map((event) => encode(redacted ? redactEvent(event) : event)).join(""));
+  job.encoded[redacted ? 1 : 0] = { events, bytes };
   return bytes;
 }
 
-function forGuest(event: FollowEvent): FollowEvent {
-  // That what was kept is gone is for everybody to know; by whom and why is not.
-  if (event.kind === "event") {
-    const { from_start } = (event.data ?? {}) as { from_start?: unknown };
-    return { ...event, data: from_start === true ? { from_start } : null };
-  }
-  return event.kind === "end" ? { ...event, failure: failureForGuest(event.failure) } : event;
-}
-
-/** JSON has no line break in it, so that nothing in a message can look like a field. */
+/** The JSON contains no line break, so that a message cannot inject a field. */
 function encode(event: FollowEvent): string {
   const { kind, ...rest } = event;
   const id = "id" in rest ? `id: ${rest.id}\n` : "";
-  const { id: _, event: what, ...data } = rest as { id?: string; event?: string };
-  const body = what === undefined ? data : { ...data, kind: what };
+  const { id: _, event: eventKind, ...data } = rest as { id?: string; event?: string };
+  const body = eventKind === undefined ? data : { ...data, kind: eventKind };
   return `${id}event: ${kind}\ndata: ${JSON.stringify(kind === "progress" ? event.progress : body)}\n\n`;
 }

@@ -1,7 +1,7 @@
-// Moving time in a test. Every decision of a Stillwake asks stillwake.now(), so the first call here replaces that one function, in that one
-// database, by a clock that reads a row. The row is shared: each connection and each process of the database travels along, the worker
-// you started as a child included, and no code of the product knows about it. Transactions in flight see the new time at their next
-// statement. A migration that brings new functions puts the real clock back, until the next call.
+// Controls the database's time in tests. All SQL functions use stillwake.now(); the first call here replaces that
+// function, in one database, by a clock that reads a row. All connections and processes of that database see the new
+// time, including workers in other processes; transactions in flight see it at their next statement. A migration that
+// applies the functions again restores the real clock until the next call.
 import pg from "pg";
 import { schemaName } from "../db/schema-check.ts";
 import { type Duration, toInterval } from "../time.ts";
@@ -9,19 +9,19 @@ import { type Duration, toInterval } from "../time.ts";
 /** A connection, a pool, or the URL of the database. Its user must own the schema. */
 export type ClockOwner = string | pg.ClientBase | pg.Pool;
 
-/** Moves the database's time forward by a duration such as "5m", or back by "-5s", as a corrected clock may. It then runs on from there. */
+/** Moves the database's time forward by a duration such as "5m", or back by "-5s". The clock keeps running. */
 export async function travel(where: ClockOwner, by: Duration, schema?: string): Promise<void> {
   const back = by.startsWith("-");
   const interval = `${back ? "-" : ""}${toInterval(back ? by.slice(1) : by, "by")}`;
   await onClock(where, schema, (table) => `update ${table} set shift = shift + interval '${interval}'`);
 }
 
-/** Stops the database's time where it is. It moves by `travel` alone until `startClock`, so that a test can name exact moments. */
+/** Stops the database's time. Until `startClock` only `travel` moves it, so that a test can use exact times. */
 export async function stopClock(where: ClockOwner, schema?: string): Promise<void> {
   await onClock(where, schema, (table) => `update ${table} set stopped_at = coalesce(stopped_at, clock_timestamp())`);
 }
 
-/** Lets time run on from where it stood. */
+/** Starts the clock again from where it stopped. */
 export async function startClock(where: ClockOwner, schema?: string): Promise<void> {
   await onClock(
     where,
@@ -46,12 +46,12 @@ async function changeClock(client: pg.ClientBase | pg.Pool, schema: string, chan
   const { rows } = await client.query(
     `select from pg_proc where oid = to_regprocedure('${schema}.now()') and prosrc like '%${table}%'`,
   );
-  if (rows.length === 0) await client.query(installation(schema, table));
+  if (rows.length === 0) await client.query(installationSql(schema, table));
   await client.query(change(table));
 }
 
-// One query text of several statements is one transaction. The lock lets two processes arrive at once.
-function installation(schema: string, table: string): string {
+// A query with several statements is one transaction. The lock allows two processes to install it at the same time.
+function installationSql(schema: string, table: string): string {
   return `
 select pg_advisory_xact_lock(hashtextextended('stillwake test clock ${schema}', 0));
 create table if not exists ${table} (

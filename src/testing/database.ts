@@ -1,5 +1,5 @@
-// One database for each test file, cloned from a template in a few dozen milliseconds. NOTIFY is per database, so
-// files that run side by side cannot wake one another.
+// Creates a database per test file by cloning a template, in a few dozen milliseconds. NOTIFY is per database, so
+// concurrent test files cannot wake each other's workers.
 import { randomBytes } from "node:crypto";
 import pg from "pg";
 
@@ -8,16 +8,16 @@ const IN_USE = "55006";
 export interface TestDatabaseOptions {
   /** A connection string whose user may create databases. */
   server: string;
-  /** The database to clone; nobody may be connected to it. */
+  /** The database to clone; it must have no connections. */
   template?: string;
-  /** How the new database's name begins. */
+  /** The prefix of the new database's name. */
   prefix?: string;
 }
 
 export interface TestDatabase extends AsyncDisposable {
   name: string;
   url: string;
-  /** Removes the database. Connections that are being closed have five seconds to go; what is connected then is ended. */
+  /** Drops the database. Closing connections have five seconds; then Postgres terminates the remaining ones. */
   drop(): Promise<void>;
 }
 
@@ -27,12 +27,13 @@ export async function testDatabase(options: TestDatabaseOptions): Promise<TestDa
   await runOn(server, `create database ${pg.escapeIdentifier(name)} template ${pg.escapeIdentifier(template)}`);
   const url = new URL(server);
   url.pathname = `/${name}`;
-  const removal = `drop database if exists ${pg.escapeIdentifier(name)}`;
-  // A pool of pg's has ended before its connections have: one that is ended by force then throws where nobody catches it. Without force Postgres itself waits.
+  const dropSql = `drop database if exists ${pg.escapeIdentifier(name)}`;
+  // pool.end() of pg resolves before its connections are closed, and one that is terminated by force then throws an
+  // uncaught error. Without force Postgres itself waits up to five seconds.
   const drop = () =>
-    runOn(server, removal).catch((error) => {
+    runOn(server, dropSql).catch((error) => {
       if (error.code !== IN_USE) throw error;
-      return runOn(server, `${removal} with (force)`);
+      return runOn(server, `${dropSql} with (force)`);
     });
   return { name, url: url.href, drop, [Symbol.asyncDispose]: drop };
 }

@@ -1,4 +1,4 @@
-// stillwake/testing: what our own tests stand on, and what a user's tests can stand on too.
+// stillwake/testing: helpers for tests, used by Stillwake's own tests and by users.
 export { type ClockOwner, startClock, stopClock, travel } from "./clock.ts";
 export { type TestDatabase, type TestDatabaseOptions, testDatabase } from "./database.ts";
 export { type FaultProxy, type FaultProxyMode, faultProxy } from "./proxy.ts";

@@ -1,39 +1,39 @@
-// A TCP proxy that misbehaves on request. Tests put it between a client and Postgres to see what the client does when
-// the network resets, goes silent, refuses, slows down, or loses exactly the answer to a COMMIT.
+// A TCP proxy with injectable faults. Tests put it between a client and Postgres to reset, silence, refuse or slow down
+// connections, or to lose exactly the response to a COMMIT.
 import { once } from "node:events";
 import net from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 
 /**
  * pass          bytes flow
- * refuse        new connections are reset at once; open ones go on
+ * refuse        new connections are reset at once; open ones continue
  * silent        open connections stay open and no byte arrives, in either direction
- * deaf          what clients send never reaches the server; its answers still arrive
- * mute          what the server answers never reaches clients; their requests still arrive
+ * deaf          data of clients never reaches the server; its responses still arrive
+ * mute          responses of the server never reach clients; their requests still arrive
  */
 export type FaultProxyMode = "pass" | "refuse" | "silent" | "deaf" | "mute";
 
 export interface FaultProxy extends AsyncDisposable {
-  /** The target's address with the proxy's host and port in place of its own. */
+  /** The target's URL with the proxy's host and port. */
   url: string;
   port: number;
   /** Bytes withheld by a mode are delivered when the mode ends. */
   mode: FaultProxyMode;
-  /** Milliseconds every piece of data is held, each way. */
+  /** Milliseconds that every chunk is delayed, in each direction. */
   latencyMs: number;
-  /** How many connections are open now. */
+  /** The number of open connections. */
   connections(): number;
-  /** How many connections clients have asked for so far, those that were refused among them. */
+  /** The number of connections that clients have opened so far, including refused ones. */
   asked(): number;
-  /** Breaks every open connection with a TCP reset. */
+  /** Closes every open connection with a TCP reset. */
   reset(): void;
-  /** The connections that are open now go silent, new ones pass: a firewall has forgotten their flows. */
+  /** Silences the open connections; new ones pass. As when a firewall has dropped the state of its flows. */
   freeze(): void;
-  /** What was on the way in frozen connections arrives after all, even when whoever sent it has given up. */
+  /** Delivers the withheld data of frozen connections, even if their sender has closed them. */
   thaw(): void;
   /**
-   * Waits for a client's data that matches, lets the server have it, and breaks that connection before the answer
-   * gets back: the server has acted, and the client cannot know. Resolves when the server has closed its side too.
+   * Waits for matching data of a client, forwards it to the server, and resets the client's connection before the
+   * response: the server has acted, and the client cannot know. Resolves when the server has closed its side too.
    */
   cutAfterServerReceives(matches: (sent: Buffer) => boolean): Promise<void>;
   close(): Promise<void>;
@@ -49,7 +49,7 @@ interface Pair {
   server: net.Socket;
 }
 
-/** Starts a proxy before `target`, a URL such as postgres://user:password@host:port/database. */
+/** Starts a proxy in front of `target`, a URL such as postgres://user:password@host:port/database. */
 export async function faultProxy(target: string): Promise<FaultProxy> {
   const url = new URL(target);
   const host = url.hostname;
@@ -58,9 +58,9 @@ export async function faultProxy(target: string): Promise<FaultProxy> {
   const frozen = new Set<Pair>();
   const cuts = new Set<Cut>();
 
-  let asked = 0;
+  let opened = 0;
   const listener = net.createServer((client) => {
-    asked += 1;
+    opened += 1;
     client.on("error", () => {});
     if (proxy.mode === "refuse") {
       client.resetAndDestroy();
@@ -87,19 +87,19 @@ export async function faultProxy(target: string): Promise<FaultProxy> {
     server.destroy();
   };
 
-  /** Moves data one way, a piece at a time, so that a held piece holds everything behind it. */
+  /** Forwards data in one direction, chunk by chunk, so that a withheld chunk withholds everything after it. */
   async function pump(
     from: net.Socket,
     to: net.Socket,
     pair: Pair,
-    stops: FaultProxyMode,
+    blockedBy: FaultProxyMode,
     findCut?: (data: Buffer) => Cut | undefined,
   ): Promise<void> {
     try {
       for await (const data of from as AsyncIterable<Buffer>) {
         if (proxy.latencyMs > 0) await delay(proxy.latencyMs);
-        const isHeld = () => proxy.mode === "silent" || proxy.mode === stops;
-        while (frozen.has(pair) || (isHeld() && !from.destroyed)) await delay(5);
+        const isBlocked = () => proxy.mode === "silent" || proxy.mode === blockedBy;
+        while (frozen.has(pair) || (isBlocked() && !from.destroyed)) await delay(5);
         const cut = findCut?.(data);
         if (cut) return cutAfter(from, to, data, cut);
         if (!to.destroyed) to.write(data);
@@ -110,7 +110,7 @@ export async function faultProxy(target: string): Promise<FaultProxy> {
     }
   }
 
-  /** The server gets the data and an orderly end of input: it acts, answers nobody, and closes. */
+  /** Sends the data and the end of input to the server: it acts, its response is lost, and it closes. */
   function cutAfter(client: net.Socket, server: net.Socket, data: Buffer, cut: Cut): void {
     server.once("close", cut.done);
     server.end(data);
@@ -123,7 +123,7 @@ export async function faultProxy(target: string): Promise<FaultProxy> {
     mode: "pass",
     latencyMs: 0,
     connections: () => pairs.size,
-    asked: () => asked,
+    asked: () => opened,
     reset() {
       for (const pair of pairs) breakPair(pair);
     },

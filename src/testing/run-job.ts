@@ -1,5 +1,5 @@
-// A user's pipeline under test: one job through the real engine, in this process. Waiting (back-off, sleep, rate limits) is skipped by moving
-// the database's clock, and the attempt can be made to die at a step, as if its runner had been killed there.
+// Runs one job of a pipeline in a test, with the real engine, in this process. Waits (back-off, sleep, rate limits) are
+// skipped by moving the database's clock. The attempt can be made to die at a step, as if its runner had been killed.
 import { createStillwake } from "../client/client.ts";
 import type { EnqueueOptions } from "../client/enqueue-options.ts";
 import type { Job } from "../client/job.ts";
@@ -14,16 +14,16 @@ export interface RunJobOptions {
   /** A migrated database, such as that of testDatabase(); the user must own the schema. */
   url: string;
   schema?: string;
-  /** Dies once, right after this step's result is kept: the next attempt must not run it again. */
+  /** Dies once, right after this step's checkpoint: the next attempt does not run the step again. */
   crashAfter?: string;
-  /** Dies once, right before this step's result is kept: the next attempt runs it again. */
+  /** Dies once, right before this step's checkpoint: the next attempt runs the step again. */
   crashBefore?: string;
-  /** Milliseconds until the test is given up. Default 20,000. */
+  /** Time limit in milliseconds. Default 20,000. */
   timeout?: number;
   enqueue?: EnqueueOptions;
   /** The pipelines it spawns. */
   children?: readonly AnyImplementation[];
-  /** What is said to it when it waits for an event, by the event's name. */
+  /** Signals to send when the job waits for an event, by the event's name. */
   signals?: Readonly<Record<string, unknown>>;
   worker?: Pick<WorkerOptions, "store" | "storeCredentials" | "sealKeys" | "secrets" | "scratch" | "grace" | "env">;
 }
@@ -31,12 +31,12 @@ export interface RunJobOptions {
 export interface RanJob {
   job: Job;
   logs: LogRow[];
-  /** How often each step's code was run, over all attempts. */
+  /** How often each step's code ran, over all attempts. */
   runs: Record<string, number>;
   attempts: number;
 }
 
-/** Runs one job of this pipeline to its end, whatever end that is. */
+/** Runs one job of this pipeline until it ends or pauses, with any outcome. */
 export async function runJob<Code extends AnyImplementation>(
   implementation: Code,
   input: Parameters<Code["run"]>[1],
@@ -50,8 +50,8 @@ export async function runJob<Code extends AnyImplementation>(
   let crashed = false;
   const shared = { ...options.worker, url, ...(schema && { schema }), directUrl: false as const, poll: "20ms" };
   const children = options.children ?? [];
-  const helpers = [...new Set(children.map(poolOf))].map(
-    (pool) => new Worker({ ...shared, pool, pipelines: children.filter((one) => poolOf(one) === pool), slots: 4 }),
+  const childWorkers = [...new Set(children.map(poolOf))].map(
+    (pool) => new Worker({ ...shared, pool, pipelines: children.filter((child) => poolOf(child) === pool), slots: 4 }),
   );
   const worker = new Worker({
     ...shared,
@@ -59,33 +59,33 @@ export async function runJob<Code extends AnyImplementation>(
     pipelines: [implementation],
     slots: 1,
     crash: (point, step) => {
-      const here = !crashed && step === (point === "before" ? options.crashBefore : options.crashAfter);
-      crashed ||= here;
-      return here;
+      const crashNow = !crashed && step === (point === "before" ? options.crashBefore : options.crashAfter);
+      crashed ||= crashNow;
+      return crashNow;
     },
   });
-  worker.announcer.subscribe((event) => {
+  worker.events.subscribe((event) => {
     if (event.kind === "attempt.started") attempts += 1;
     if (event.kind === "step.started") runs[event.step] = (runs[event.step] ?? 0) + 1;
   });
   try {
-    for (const one of [...helpers, worker]) await one.start();
+    for (const starting of [...childWorkers, worker]) await starting.start();
     const { id } = await stillwake.enqueue(implementation.pipeline, input, options.enqueue);
-    const job = await toItsEnd(stillwake, id, options, performance.now() + timeout);
+    const job = await waitForEnd(stillwake, id, options, performance.now() + timeout);
     return { job, logs: await stillwake.logs(id), runs, attempts };
   } finally {
-    for (const one of [worker, ...helpers]) await one.stop();
+    for (const running of [worker, ...childWorkers]) await running.stop();
     await stillwake.close();
   }
 }
 
-async function toItsEnd(
+async function waitForEnd(
   stillwake: ReturnType<typeof createStillwake>,
   id: string,
   { url, schema, signals = {} }: RunJobOptions,
   deadline: number,
 ): Promise<Job> {
-  const said = new Set<string>();
+  const sent = new Set<string>();
   for (let travelledMs = 0; ; ) {
     try {
       return await stillwake.wait(id, { timeout: "50ms" });
@@ -93,10 +93,10 @@ async function toItsEnd(
       const job = await stillwake.get(id);
       if (error instanceof JobFailed || job.state === "paused") return job;
       if (performance.now() > deadline) throw error;
-      if (job.state === "queued" && job.waitingFor === "event" && said.size < Object.keys(signals).length) {
+      if (job.state === "queued" && job.waitingFor === "event" && sent.size < Object.keys(signals).length) {
         for (const [event, data] of Object.entries(signals)) {
-          if (!said.has(event)) await stillwake.signal(id, event, data);
-          said.add(event);
+          if (!sent.has(event)) await stillwake.signal(id, event, data);
+          sent.add(event);
         }
         continue;
       }

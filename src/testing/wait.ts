@@ -1,35 +1,35 @@
-// Waiting for a condition in a test: one timeout, and a message that says what was awaited and what was seen last.
+// Waits for a condition in a test. The error names the condition and its last value.
 import { setTimeout as delay } from "node:timers/promises";
 
 export interface WaitForOptions {
-  /** Milliseconds until the wait is given up. */
+  /** Time limit in milliseconds. */
   timeout?: number;
-  /** Milliseconds between two looks. */
+  /** Milliseconds between two checks. */
   interval?: number;
-  /** What is awaited, for the message. */
+  /** The name of the condition, for the error. */
   what?: string;
 }
 
 type Falsy = false | 0 | "" | null | undefined;
 
-/** Calls `condition` until it returns something truthy, and returns that. An error it throws counts as not yet. */
+/** Calls `condition` until it returns something truthy, and returns that. An error counts as not yet true. */
 export async function waitFor<T>(
   condition: () => T | Promise<T>,
   { timeout = 10_000, interval = 10, what = "the condition" }: WaitForOptions = {},
 ): Promise<Exclude<T, Falsy>> {
   const deadline = Date.now() + timeout;
-  let seen: unknown;
+  let last: unknown;
   do {
     try {
       const value = await condition();
       if (value) return value as Exclude<T, Falsy>;
-      seen = value;
+      last = value;
     } catch (error) {
-      seen = error;
+      last = error;
     }
     await delay(interval);
   } while (Date.now() < deadline);
-  const cause = seen instanceof Error ? seen : undefined;
-  const last = cause ? cause.message : String(seen);
-  throw new Error(`Waited ${timeout} ms for ${what}; the last answer was: ${last}`, cause && { cause });
+  const cause = last instanceof Error ? last : undefined;
+  const value = cause ? cause.message : String(last);
+  throw new Error(`Waited ${timeout} ms for ${what}; the last value was: ${value}`, cause && { cause });
 }

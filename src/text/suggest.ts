@@ -1,15 +1,17 @@
-// "Did you mean …?": the known word that is nearest to one that was written.
+// Finds the known name that a misspelled one was probably meant to be: "Did you mean …?".
 
-/** Undefined when none is so near that it could have been meant. */
-export function nearest(word: string, known: readonly string[]): string | undefined {
-  const [first] = known.map((one) => ({ one, far: distance(one, word) })).sort((a, b) => a.far - b.far);
-  // Of a short word nearly every other one is three letters away.
-  return first && first.far <= Math.min(3, Math.max(1, Math.floor(word.length / 2))) ? first.one : undefined;
+/** Undefined when no known name is close enough. */
+export function findClosest(name: string, known: readonly string[]): string | undefined {
+  const [best] = known
+    .map((candidate) => ({ candidate, edits: editDistance(candidate, name) }))
+    .sort((a, b) => a.edits - b.edits);
+  // For a short name nearly every other one is within three edits.
+  return best && best.edits <= Math.min(3, Math.max(1, Math.floor(name.length / 2))) ? best.candidate : undefined;
 }
 
-/** How many letters have to change; two neighbours that changed places are one. */
-function distance(given: string, other: string): number {
-  const [a, b] = [given.toLowerCase(), other.toLowerCase()];
+/** Damerau-Levenshtein distance, ignoring case: swapping two neighbours is one edit. */
+function editDistance(left: string, right: string): number {
+  const [a, b] = [left.toLowerCase(), right.toLowerCase()];
   const rows = [Array.from({ length: b.length + 1 }, (_, index) => index)];
   for (let i = 1; i <= a.length; i++) {
     const [row, before] = [rows[i - 1]!, rows[i - 2]];

@@ -1,28 +1,29 @@
-// The files a job has made, each with a button that fetches it: a link could not carry the token. Asked for when steps are kept and when the job has ended.
+// The artifacts of a job, each with a download button: a link could not carry the token. The list is fetched when a step
+// is saved and when the job settles.
 
+import { formatBytes } from "../text/format.ts";
 import { saveFile } from "./clipboard.ts";
-import { make, mount, say } from "./dom.ts";
+import { createElement, mount, setText } from "./dom.ts";
 import type { JobStore } from "./job-store.ts";
-import { isHidden, onReturn } from "./page-visibility.ts";
-import { plainLine } from "./plain.ts";
-import { addressOf } from "./stream.ts";
+import { isHidden, onVisible } from "./page-visibility.ts";
+import { escapeTextLine } from "./safe-text.ts";
+import { jobUrl } from "./stream.ts";
 import type { Artifact } from "./wire.ts";
-import { count } from "./words.ts";
 
-const FIRST_MS = 1000;
-const MAX_MS = 30_000;
+const INITIAL_RETRY_MS = 1000;
+const MAX_RETRY_MS = 30_000;
 
 export class ArtifactsView {
   readonly #store: JobStore;
   readonly #host: HTMLElement;
-  readonly #list = make("ul", { part: "artifacts" });
+  readonly #list = createElement("ul", { part: "artifacts" });
   readonly #unsubscribe: () => void;
   readonly #stopListening: () => void;
-  readonly #leaving = new AbortController();
-  #askedFor = "";
-  #asked = 0;
+  readonly #destroyed = new AbortController();
+  #loadedState = "";
+  #requests = 0;
   #failures = 0;
-  #again: ReturnType<typeof setTimeout> | undefined;
+  #retry: ReturnType<typeof setTimeout> | undefined;
 
   constructor(container: Element, store: JobStore) {
     this.#store = store;
@@ -30,89 +31,84 @@ export class ArtifactsView {
     this.#host = host;
     root.append(this.#list);
     this.#list.hidden = true;
-    this.#unsubscribe = store.subscribe(() => void this.#look());
-    this.#stopListening = onReturn(() => void this.#look());
-    void this.#look();
+    this.#unsubscribe = store.subscribe(() => void this.#load());
+    this.#stopListening = onVisible(() => void this.#load());
+    void this.#load();
   }
 
   destroy(): void {
-    this.#leaving.abort();
-    clearTimeout(this.#again);
+    this.#destroyed.abort();
+    clearTimeout(this.#retry);
     this.#stopListening();
     this.#unsubscribe();
     this.#host.remove();
   }
 
-  async #look(): Promise<void> {
+  async #load(): Promise<void> {
     const { job, steps } = this.#store.getSnapshot();
     if (!job || isHidden()) return;
     const kept = steps.filter(({ state }) => state === "kept").length;
     const state = `${kept} ${job.state} ${job.attempt}`;
-    if (state === this.#askedFor) return;
-    this.#askedFor = state;
-    clearTimeout(this.#again);
-    const asked = ++this.#asked;
-    const artifacts = await this.#ask().catch(() => null);
-    // A later ask knows better.
-    if (asked !== this.#asked || this.#leaving.signal.aborted || artifacts === undefined) return;
+    if (state === this.#loadedState) return;
+    this.#loadedState = state;
+    clearTimeout(this.#retry);
+    const request = ++this.#requests;
+    const artifacts = await this.#fetchList().catch(() => null);
+    // A later request has newer data.
+    if (request !== this.#requests || this.#destroyed.signal.aborted || artifacts === undefined) return;
     if (artifacts === null) {
-      const wait = Math.min(MAX_MS, FIRST_MS * 2 ** this.#failures) * (0.5 + Math.random() / 2);
+      const wait = Math.min(MAX_RETRY_MS, INITIAL_RETRY_MS * 2 ** this.#failures) * (0.5 + Math.random() / 2);
       this.#failures += 1;
-      this.#again = setTimeout(() => {
-        this.#askedFor = "";
-        void this.#look();
+      this.#retry = setTimeout(() => {
+        this.#loadedState = "";
+        void this.#load();
       }, wait);
       return;
     }
     this.#failures = 0;
     this.#list.hidden = artifacts.length === 0;
-    this.#list.replaceChildren(...artifacts.map((artifact) => this.#itemOf(artifact)));
+    this.#list.replaceChildren(...artifacts.map((artifact) => this.#createItem(artifact)));
   }
 
-  /** Undefined for one who may not see them. Throws when it is worth asking again. */
-  async #ask(): Promise<Artifact[] | undefined> {
+  /** Undefined when the token may not see the artifacts. Throws on an error that is worth a retry. */
+  async #fetchList(): Promise<Artifact[] | undefined> {
     const response = await this.#fetch("/artifacts");
     const { status } = response;
-    const isFixed = typeof this.#store.token !== "function";
-    if (status === 403 || status === 404 || (status === 401 && isFixed)) return undefined;
+    const isFixedToken = typeof this.#store.token !== "function";
+    if (status === 403 || status === 404 || (status === 401 && isFixedToken)) return undefined;
     if (!response.ok) throw new Error(String(status));
     return ((await response.json()) as { artifacts: Artifact[] }).artifacts;
   }
 
-  #itemOf({ name, size }: Artifact): HTMLElement {
-    const save = make("button", { type: "button", part: "artifact" }, plainLine(name));
-    const note = make("span", { class: "size", role: "status" }, sizeOf(size));
+  #createItem({ name, size }: Artifact): HTMLElement {
+    const save = createElement("button", { type: "button", part: "artifact" }, escapeTextLine(name));
+    const note = createElement("span", { class: "size", role: "status" }, formatBytes(size));
     save.addEventListener("click", async () => {
       save.disabled = true;
       try {
         const response = await this.#fetch(`/artifacts/${name.split("/").map(encodeURIComponent).join("/")}`);
         if (!response.ok) throw new Error(String(response.status));
         saveFile(name, await response.blob());
-        say(note, sizeOf(size));
+        setText(note, formatBytes(size));
       } catch {
-        if (!this.#leaving.signal.aborted) say(note, "It could not be fetched. Try again.");
+        if (!this.#destroyed.signal.aborted) setText(note, "Download failed. Try again.");
       } finally {
         save.disabled = false;
       }
     });
-    return make("li", {}, save, " ", note);
+    return createElement("li", {}, save, " ", note);
   }
 
   async #fetch(path: string): Promise<Response> {
     const { id, server, token: source } = this.#store;
     const token = typeof source === "function" ? await source() : source;
-    return fetch(addressOf(server, id, path), {
+    return fetch(jobUrl(server, id, path), {
       headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
       credentials: token === undefined ? "same-origin" : "omit",
       cache: "no-store",
-      signal: this.#leaving.signal,
+      signal: this.#destroyed.signal,
     });
   }
-}
-
-function sizeOf(bytes: number): string {
-  if (bytes < 1000) return `${bytes} bytes`;
-  return bytes < 1_000_000 ? `${count(bytes / 1000)} kB` : `${count(bytes / 1_000_000)} MB`;
 }
 
 const STYLE = `

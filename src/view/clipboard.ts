@@ -1,14 +1,14 @@
-// What leaves the page: text to the clipboard, text and downloads to files.
-import { make } from "./dom.ts";
+// Copies text to the clipboard and saves files.
+import { createElement } from "./dom.ts";
 
-/** False when the page may not. */
+/** Returns false when the page is not allowed to. */
 export async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // Pages without TLS have no clipboard but this old one.
-    const field = make("textarea", { readonly: true, "aria-hidden": "true" });
+    // Pages without TLS have only the old API.
+    const field = createElement("textarea", { readonly: true, "aria-hidden": "true" });
     field.value = text;
     field.style.position = "fixed";
     field.style.opacity = "0";
@@ -25,9 +25,9 @@ export function saveText(name: string, text: string): void {
 }
 
 export function saveFile(name: string, file: Blob): void {
-  const address = URL.createObjectURL(file);
-  const link = make("a", { href: address, download: name.split("/").at(-1) || "file" });
+  const url = URL.createObjectURL(file);
+  const link = createElement("a", { href: url, download: name.split("/").at(-1) || "file" });
   link.click();
-  // The browser has taken hold of it by then.
-  setTimeout(() => URL.revokeObjectURL(address), 60_000);
+  // The download has started by then.
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }

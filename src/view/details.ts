@@ -1,33 +1,34 @@
-// What a line carries besides its words: numbers and names as JSON, the stack of an error as it was written. Fields that look like secrets are masked until somebody
-// asks for each of them.
-import { make } from "./dom.ts";
-import { COVER, type JsonPart, maskedJson, maskedText } from "./plain.ts";
+// The details of a log line: its data as JSON, and the stack of an error. Values that look like secrets are masked until
+// the user reveals each of them.
+import { createElement } from "./dom.ts";
+import { type JsonPart, MASK, maskedJson, maskedText } from "./safe-text.ts";
 
-/** False when there is nothing to show that the line does not show itself. */
+/** False when the data contains nothing that the line does not show. */
 export function hasDetails(data: unknown): boolean {
   if (data === null || data === undefined) return false;
   if (typeof data !== "object") return true;
   return Object.keys(data).some((name) => name !== "took_ms");
 }
 
-export function detailsOf(data: unknown): HTMLElement {
+export function createDetails(data: unknown): HTMLElement {
   const { stack, rest } = withoutStack(data);
-  const shown = make("div", { class: "details", part: "details" });
-  if (hasDetails(rest)) shown.append(make("pre", { class: "payload", part: "payload" }, ...masked(maskedJson(rest))));
+  const shown = createElement("div", { class: "details", part: "details" });
+  if (hasDetails(rest))
+    shown.append(createElement("pre", { class: "payload", part: "payload" }, ...createMaskedNodes(maskedJson(rest))));
   if (stack !== undefined) {
-    shown.append(make("pre", { class: "stack", part: "stack" }, ...masked(maskedText(stack))));
+    shown.append(createElement("pre", { class: "stack", part: "stack" }, ...createMaskedNodes(maskedText(stack))));
   }
   return shown;
 }
 
-/** Text, with a button in the place of each part that is shown when it is asked for. */
-export function masked(parts: readonly JsonPart[]): (string | HTMLElement)[] {
+/** Text nodes, with a button in place of each masked part. */
+export function createMaskedNodes(parts: readonly JsonPart[]): (string | HTMLElement)[] {
   return parts.map((part) => {
     if (typeof part === "string") return part;
-    const reveal = make(
+    const reveal = createElement(
       "button",
-      { type: "button", class: "mask", part: "mask", title: "Show it", "aria-label": "A hidden value. Show it" },
-      COVER,
+      { type: "button", class: "mask", part: "mask", title: "Show", "aria-label": "Hidden value. Show it" },
+      MASK,
     );
     reveal.addEventListener("click", (event) => {
       event.stopPropagation();

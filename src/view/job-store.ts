@@ -1,19 +1,20 @@
-// One job as a page knows it: how it stands, its steps, its pace, its lines. Filled by a stream (stream.ts), read by views and by React. Whoever subscribes is told at
-// most once per picture that is drawn, however much comes in; the stream is open as long as somebody is subscribed.
-import { Pace } from "./pace.ts";
+// The client-side state of one job: status, steps, progress and lines. A stream (stream.ts) fills it; views and React
+// read it. Subscribers are called at most once per animation frame; the stream is open while there is a subscriber.
+import { formatCount } from "../text/format.ts";
+import { ProgressMeter } from "../text/progress-rate.ts";
 import { onNextFrame } from "./page-visibility.ts";
-import { emptySnapshot, type Line, NONE, type Snapshot } from "./snapshot.ts";
+import { formatEvent, formatOutcome } from "./sentences.ts";
+import { emptySnapshot, type Line, NO_LINES, type Snapshot } from "./snapshot.ts";
 import { StepList } from "./steps.ts";
 import { type Connection, JobStream, type StreamOptions, type TokenSource } from "./stream.ts";
-import type { EndTold, EventTold, GapTold, Level, LogTold, StateTold, Told } from "./wire.ts";
-import { count, ending, eventSentence } from "./words.ts";
+import type { EndEvent, FeedEvent, GapEvent, Level, LogEvent, StateEvent, StreamEvent } from "./wire.ts";
 
-export interface JobStoreOptions extends Pick<StreamOptions, "id" | "server" | "token" | "fetch" | "patience"> {}
+export interface JobStoreOptions extends Pick<StreamOptions, "id" | "server" | "token" | "fetch" | "timing"> {}
 
-/** A page that changes hands (a framework that mounts twice, a walk from one view to the next) keeps the connection for so long. */
+/** The connection outlives the last subscriber by this time: frameworks mount twice, and users switch between views. */
 const LINGER_MS = 1000;
-/** Showing may take a quarter of the time; the rest belongs to what comes in, and to whoever scrolls meanwhile. */
-const REST = 3;
+/** Rendering may take a quarter of the time: after a render of 10 ms the next one is at least 30 ms away. */
+const REST_FACTOR = 3;
 const MAX_REST_MS = 250;
 
 export class JobStore {
@@ -22,7 +23,7 @@ export class JobStore {
   readonly token: TokenSource | undefined;
   readonly #stream: JobStream;
   readonly #subscribers = new Set<() => void>();
-  readonly #pace = new Pace();
+  readonly #progress = new ProgressMeter();
   readonly #steps = new StepList();
   #snapshot: Snapshot;
   #connection: Connection = "connecting";
@@ -30,9 +31,9 @@ export class JobStore {
   #job: Snapshot["job"] = null;
   #lines: Line[] = [];
   #version = 0;
-  #counts = { ...NONE };
+  #counts = { ...NO_LINES };
   #latest: string | null = null;
-  #end: EndTold | null = null;
+  #end: EndEvent | null = null;
   #cancelFrame: (() => void) | undefined;
   #restUntil = 0;
   #linger: ReturnType<typeof setTimeout> | undefined;
@@ -45,7 +46,7 @@ export class JobStore {
     this.#snapshot = emptySnapshot(options.id);
     this.#stream = new JobStream({
       ...options,
-      onTold: (told) => this.tell(told),
+      onEvent: (event) => this.receive(event),
       onConnection: (connection, sentence) => {
         this.#connection = connection;
         this.#problem = sentence;
@@ -54,14 +55,14 @@ export class JobStore {
     });
   }
 
-  readonly subscribe = (call: () => void): (() => void) => {
+  readonly subscribe = (listener: () => void): (() => void) => {
     clearTimeout(this.#linger);
-    this.#subscribers.add(call);
-    // Also after an end or a refusal: while nobody looked the job may have been retried, or somebody has signed in.
+    this.#subscribers.add(listener);
+    // Also after an end or a refusal: the job may have been retried, or the user has signed in.
     if (!this.#isOpen) this.#stream.reopen();
     this.#isOpen = true;
     return () => {
-      this.#subscribers.delete(call);
+      this.#subscribers.delete(listener);
       if (this.#subscribers.size > 0) return;
       clearTimeout(this.#linger);
       this.#linger = setTimeout(() => this.close(), LINGER_MS);
@@ -70,12 +71,12 @@ export class JobStore {
 
   readonly getSnapshot = (): Snapshot => this.#snapshot;
 
-  /** Looks again at a job that has ended or was refused: it may have been retried, or somebody has signed in. */
+  /** Connects again after the end or a refusal: the job may have been retried, or the user has signed in. */
   reopen(): void {
     this.#stream.reopen();
   }
 
-  /** Ends the connection. What is known stays, and who subscribes again goes on from there. */
+  /** Closes the connection. The state is kept, and a new subscriber continues from there. */
   close(): void {
     clearTimeout(this.#linger);
     this.#isOpen = false;
@@ -86,122 +87,92 @@ export class JobStore {
     this.#publish();
   }
 
-  /** Takes in one event. The stream calls it. */
-  tell(told: Told): void {
-    switch (told.event) {
+  /** Applies one event; called by the stream. */
+  receive(event: StreamEvent): void {
+    switch (event.event) {
       case "state":
-        this.#takeState(told.data);
+        this.#applyState(event.data);
         break;
       case "progress":
-        this.#pace.tell(told.data);
+        this.#progress.update(event.data);
         break;
       case "step":
-        this.#steps.keep(told.data);
+        this.#steps.addSaved(event.data);
         break;
       case "log":
-        this.#takeLog(told.data);
+        this.#applyLog(event.data);
         break;
       case "event":
-        this.#takeEvent(told.data);
+        this.#applyFeedEvent(event.data);
         break;
       case "gap":
-        this.#takeGap(told.data);
+        this.#applyGap(event.data);
         break;
       case "end":
-        this.#takeEnd(told.data);
+        this.#applyEnd(event.data);
     }
     this.#change();
   }
 
-  #takeState({ progress, ...job }: StateTold): void {
+  #applyState({ progress, ...job }: StateEvent): void {
     this.#job = job;
-    // A job that was retried has an end no longer.
+    // A retried job has no outcome any more.
     if (job.endedAt === null) this.#end = null;
-    if (progress) this.#pace.tell(progress);
-    else this.#pace.forget();
+    if (progress) this.#progress.update(progress);
+    else this.#progress.reset();
   }
 
-  #takeLog({ seq, at, epoch, level, step, message, data }: LogTold): void {
+  #applyLog({ seq, at, epoch, level, step, message, data }: LogEvent): void {
     const { took_ms } = (typeof data === "object" && data !== null ? data : {}) as { took_ms?: unknown };
     const tookMs = typeof took_ms === "number" ? took_ms : null;
-    const line: Line = { no: this.#lines.length, kind: "log", seq, at, epoch, level, step, message, data, tookMs };
-    this.#add(line);
-    this.#steps.hear(line);
+    this.#steps.addLine(this.#addLine("log", level, message, { seq, at, epoch, step, data, tookMs }));
     this.#latest = message;
   }
 
-  #takeEvent(event: EventTold): void {
-    const { level, message } = eventSentence(event);
+  #applyFeedEvent(event: FeedEvent): void {
+    const { level, message } = formatEvent(event);
     const { seq, at, epoch, data, kind } = event;
-    this.#add({
-      no: this.#lines.length,
-      kind: "event",
-      seq,
-      at,
-      epoch,
-      level,
-      step: null,
-      message,
-      data: data ?? null,
-      tookMs: null,
-    });
+    this.#addLine("event", level, message, { seq, at, epoch, data: data ?? null });
     const fromStart = (data as { from_start?: boolean } | null)?.from_start === true;
-    if (kind === "restarted" || (kind === "retried" && fromStart)) this.#steps.forgetBefore(at);
-    else if (!QUIET.has(kind)) this.#steps.interrupt();
+    if (kind === "restarted" || (kind === "retried" && fromStart)) this.#steps.dropBefore(at);
+    else if (!ATTEMPT_CONTINUES.has(kind)) this.#steps.interrupt();
     this.#latest = null;
   }
 
-  #takeGap({ after, next }: GapTold): void {
+  #applyGap({ after, next }: GapEvent): void {
     const last = this.#lines.findLast(({ seq }) => seq !== null)?.seq ?? "0";
-    const anew = BigInt(next) <= BigInt(last);
+    const startsOver = BigInt(next) <= BigInt(last);
     const missing = BigInt(next) - BigInt(after) - 1n;
-    if (anew) {
+    if (startsOver) {
       this.#lines = [];
-      this.#counts = { ...NONE };
-      this.#steps.forget();
+      this.#counts = { ...NO_LINES };
+      this.#steps.dropUnsaved();
     }
-    const message = anew
-      ? "The server has lost lines that were shown here. What follows is what it has."
-      : `${missing > 0n ? `${count(Number(missing))} lines` : "Some lines"} of this place are no longer kept.`;
-    this.#add({
-      no: this.#lines.length,
-      kind: "gap",
-      seq: null,
-      at: null,
-      epoch: null,
-      level: "warning",
-      step: null,
-      message,
-      data: null,
-      tookMs: null,
-    });
+    const message = startsOver
+      ? "The server lost lines that were shown here. The remaining lines follow."
+      : `${missing > 0n ? `${formatCount(Number(missing))} lines` : "Some lines"} are no longer stored.`;
+    this.#addLine("gap", "warning", message);
   }
 
-  /** The end is no line of the feed, but the person who reads the log wants to read it there. */
-  #takeEnd(end: EndTold): void {
+  /** The outcome is not a line of the feed, but is shown as the last line of the log. */
+  #applyEnd(end: EndEvent): void {
     this.#end = end;
     if (!this.#job || !end.state) return;
     this.#job = { ...this.#job, state: end.state };
     const last = this.#lines.at(-1);
     if (last?.kind === "end") return;
-    this.#add({
-      no: this.#lines.length,
-      kind: "end",
-      seq: null,
-      at: this.#job.endedAt,
-      epoch: null,
-      level: ENDS[end.state] ?? "info",
-      step: null,
-      message: ending({ job: this.#job, end }, last?.level === "error" ? last.message : undefined),
-      data: end.failure,
-      tookMs: null,
-    });
+    const message = formatOutcome({ job: this.#job, end }, last?.level === "error" ? last.message : undefined);
+    this.#addLine("end", OUTCOME_LEVELS[end.state] ?? "info", message, { at: this.#job.endedAt, data: end.failure });
   }
 
-  #add(line: Line): void {
+  #addLine(kind: Line["kind"], level: Level, message: string, rest: Partial<Line> = {}): Line {
+    const no = this.#lines.length;
+    const empty = { seq: null, at: null, epoch: null, step: null, data: null, tookMs: null };
+    const line: Line = { ...empty, ...rest, no, kind, level, message };
     this.#lines.push(line);
-    this.#counts[line.level] += 1;
+    this.#counts[level] += 1;
     this.#version += 1;
+    return line;
   }
 
   #change(): void {
@@ -211,10 +182,10 @@ export class JobStore {
     }
     this.#cancelFrame ??= onNextFrame(() => {
       this.#cancelFrame = undefined;
-      const began = performance.now();
+      const startedAt = performance.now();
       this.#publish();
-      const ended = performance.now();
-      this.#restUntil = ended + Math.min(MAX_REST_MS, (ended - began) * REST);
+      const endedAt = performance.now();
+      this.#restUntil = endedAt + Math.min(MAX_REST_MS, (endedAt - startedAt) * REST_FACTOR);
     }, this.#restUntil - performance.now());
   }
 
@@ -224,22 +195,22 @@ export class JobStore {
       connection: this.#connection,
       problem: this.#problem,
       job: this.#job,
-      steps: this.#steps.seen(this.#job),
-      progress: this.#pace.now,
+      steps: this.#steps.list(this.#job),
+      progress: this.#progress.current,
       lines: this.#lines,
       version: this.#version,
       counts: { ...this.#counts },
       latest: this.#latest,
       end: this.#end,
     };
-    for (const call of [...this.#subscribers]) call();
+    for (const listener of [...this.#subscribers]) listener();
   }
 }
 
-const ENDS: Record<string, Level> = { completed: "success", failed: "error", cancelled: "warning" };
+const OUTCOME_LEVELS: Record<string, Level> = { completed: "success", failed: "error", cancelled: "warning" };
 
-/** Events at which the attempt goes on. */
-const QUIET: ReadonlySet<string> = new Set([
+/** Events that do not end the attempt. */
+const ATTEMPT_CONTINUES: ReadonlySet<string> = new Set([
   "signalled",
   "spawned",
   "adopted",

@@ -1,7 +1,6 @@
-// The page around the view, as far as the parts without a DOM of their own need it. Each of these may be missing: the same code runs while a server renders and
-// in tests.
+// Visibility and animation frames of the page. Each global may be missing: the same code runs during server rendering and in tests.
 
-interface Surroundings {
+interface PageGlobals {
   document?: {
     readonly visibilityState: string;
     addEventListener(type: string, listener: () => void): void;
@@ -9,59 +8,59 @@ interface Surroundings {
   };
   addEventListener?(type: string, listener: () => void): void;
   removeEventListener?(type: string, listener: () => void): void;
-  requestAnimationFrame?(call: () => void): number;
+  requestAnimationFrame?(callback: () => void): number;
   cancelAnimationFrame?(handle: number): void;
 }
 
-const around = globalThis as unknown as Surroundings;
+const page = globalThis as unknown as PageGlobals;
 
-/** Whether the page is in a tab that nobody sees. */
+/** Whether the page is in a background tab. */
 export function isHidden(): boolean {
-  return around.document?.visibilityState === "hidden";
+  return page.document?.visibilityState === "hidden";
 }
 
-/** Calls when somebody comes to the page or leaves it, and when the network is back. Answers how to stop that. */
-export function onTurn(call: () => void): () => void {
-  around.document?.addEventListener("visibilitychange", call);
-  around.addEventListener?.("online", call);
-  around.addEventListener?.("pageshow", call);
+/** Calls when the page becomes visible or hidden, and when the network is back. Returns a function that stops it. */
+export function onVisibilityChange(callback: () => void): () => void {
+  page.document?.addEventListener("visibilitychange", callback);
+  page.addEventListener?.("online", callback);
+  page.addEventListener?.("pageshow", callback);
   return () => {
-    around.document?.removeEventListener("visibilitychange", call);
-    around.removeEventListener?.("online", call);
-    around.removeEventListener?.("pageshow", call);
+    page.document?.removeEventListener("visibilitychange", callback);
+    page.removeEventListener?.("online", callback);
+    page.removeEventListener?.("pageshow", callback);
   };
 }
 
-/** Calls when somebody looks at the page again. */
-export function onReturn(call: () => void): () => void {
-  return onTurn(() => {
-    if (!isHidden()) call();
+/** Calls when the page becomes visible. */
+export function onVisible(callback: () => void): () => void {
+  return onVisibilityChange(() => {
+    if (!isHidden()) callback();
   });
 }
 
 /**
- * Calls once, with the next picture that is drawn after so long. A page that nobody looks at draws none, and yet time goes on for its title and for tests: then
- * a quarter of a second later. Answers how to stop it.
+ * Calls once, with the first animation frame after `afterMs`. A hidden page has no frames: it is called 250 ms later
+ * instead, because its title still changes. Returns a function that cancels it.
  */
-export function onNextFrame(call: () => void, afterMs = 0): () => void {
+export function onNextFrame(callback: () => void, afterMs = 0): () => void {
   let frame: number | undefined;
-  let resting: ReturnType<typeof setTimeout> | undefined;
-  const stop = () => {
-    clearTimeout(timer);
-    clearTimeout(resting);
-    if (frame !== undefined) around.cancelAnimationFrame?.(frame);
+  let delay: ReturnType<typeof setTimeout> | undefined;
+  const cancel = () => {
+    clearTimeout(fallback);
+    clearTimeout(delay);
+    if (frame !== undefined) page.cancelAnimationFrame?.(frame);
   };
-  const once = () => {
-    stop();
-    call();
+  const run = () => {
+    cancel();
+    callback();
   };
-  const draw = () => {
-    frame = around.requestAnimationFrame?.(once);
+  const requestFrame = () => {
+    frame = page.requestAnimationFrame?.(run);
   };
-  const rest = Math.max(0, afterMs);
-  const timer = setTimeout(once, rest + (around.requestAnimationFrame ? 250 : 50));
-  // Less than a picture is no rest.
-  if (rest > 16) resting = setTimeout(draw, rest);
-  else draw();
-  return stop;
+  const waitMs = Math.max(0, afterMs);
+  const fallback = setTimeout(run, waitMs + (page.requestAnimationFrame ? 250 : 50));
+  // Less than one frame is not worth a timer.
+  if (waitMs > 16) delay = setTimeout(requestFrame, waitMs);
+  else requestFrame();
+  return cancel;
 }

@@ -1,34 +1,40 @@
-// How far the job is: a bar, what is being done, how fast, how long still; in the end one sentence. Drawn in the colours of the page it stands in.
-import { make, mount, say, set } from "./dom.ts";
+// The progress of a job: a sentence, a bar, the rate and the remaining time. Uses the colours of the page.
+import { createElement, mount, setAttributes, setText } from "./dom.ts";
 import type { JobStore } from "./job-store.ts";
-import { plainLine, veiled } from "./plain.ts";
-import { headline, progressWords, refusal } from "./words.ts";
+import { escapeTextLine, maskSecrets } from "./safe-text.ts";
+import { formatProgress, formatRefusal, headline } from "./sentences.ts";
 
 export class ProgressView {
   readonly #store: JobStore;
   readonly #host: HTMLElement;
   readonly #root: HTMLElement;
-  readonly #sentence = make("div", { class: "sentence", part: "sentence", dir: "auto" });
-  readonly #bar = make("div", {
+  readonly #sentence = createElement("div", { class: "sentence", part: "sentence", dir: "auto" });
+  readonly #bar = createElement("div", {
     class: "bar",
     part: "bar",
     role: "progressbar",
     "aria-valuemin": "0",
     "aria-valuemax": "100",
   });
-  readonly #fill = make("div", { class: "fill", part: "fill" });
-  readonly #figures = make("div", { class: "figures", part: "figures" });
-  readonly #again = make("button", { type: "button", class: "again", part: "again" }, "Try again");
+  readonly #fill = createElement("div", { class: "fill", part: "fill" });
+  readonly #figures = createElement("div", { class: "figures", part: "figures" });
+  readonly #again = createElement("button", { type: "button", class: "again", part: "again" }, "Try again");
   readonly #unsubscribe: () => void;
   readonly #timer: ReturnType<typeof setInterval>;
 
-  /** `alone`: no log stands beside it, which would have the button to try again. */
+  /** `alone`: shown without a log, which has its own button to reconnect. */
   constructor(container: Element, store: JobStore, { alone = false } = {}) {
     this.#store = store;
     const { host, root } = mount(container, "progress", STYLE, "progress, sentence, bar, fill, figures, again");
     this.#host = host;
     this.#bar.append(this.#fill);
-    this.#root = make("div", { class: "progress", part: "progress" }, this.#sentence, this.#bar, this.#figures);
+    this.#root = createElement(
+      "div",
+      { class: "progress", part: "progress" },
+      this.#sentence,
+      this.#bar,
+      this.#figures,
+    );
     root.append(this.#root);
     this.#again.hidden = true;
     this.#again.addEventListener("click", () => store.reopen());
@@ -47,22 +53,25 @@ export class ProgressView {
   #draw(): void {
     const snapshot = this.#store.getSnapshot();
     const { job, progress, connection } = snapshot;
-    const sentence = plainLine(veiled(headline(snapshot)));
-    say(this.#sentence, sentence);
-    const isRefused = refusal(snapshot) !== null;
+    const sentence = escapeTextLine(maskSecrets(headline(snapshot)));
+    setText(this.#sentence, sentence);
+    const isRefused = formatRefusal(snapshot) !== null;
     this.#again.hidden = !isRefused;
-    // How it stood when it was last told is no news.
+    // While the stream is refused the last known state may be outdated.
     const state = isRefused && !job?.endedAt ? "refused" : (job?.state ?? "unknown");
-    set(this.#root, { "data-state": state });
+    setAttributes(this.#root, { "data-state": state });
     const fraction = state === "completed" ? 1 : (progress?.fraction ?? null);
     const percent = fraction === null ? null : Math.floor(fraction * 100);
-    const moves = state === "running" && fraction === null;
-    this.#bar.classList.toggle("moving", moves);
-    this.#bar.hidden = fraction === null && !moves;
+    const isIndeterminate = state === "running" && fraction === null;
+    this.#bar.classList.toggle("moving", isIndeterminate);
+    this.#bar.hidden = fraction === null && !isIndeterminate;
     this.#fill.style.width = fraction === null ? "" : `${fraction * 100}%`;
-    set(this.#bar, { "aria-valuenow": percent === null ? null : String(percent), "aria-label": sentence });
-    const away = connection === "reconnecting" ? "Reconnecting…" : "";
-    say(this.#figures, state === "running" ? [progressWords(snapshot), away].filter(Boolean).join(" · ") : away);
+    setAttributes(this.#bar, { "aria-valuenow": percent === null ? null : String(percent), "aria-label": sentence });
+    const notice = connection === "reconnecting" ? "Reconnecting…" : "";
+    setText(
+      this.#figures,
+      state === "running" ? [formatProgress(snapshot), notice].filter(Boolean).join(" · ") : notice,
+    );
   }
 }
 
@@ -87,7 +96,7 @@ const STYLE = `
 .figures { font-size: 13px; line-height: 20px; min-height: 20px; font-variant-numeric: tabular-nums; opacity: 0.75; }
 @media (prefers-reduced-motion: no-preference) {
   .fill { transition: width 300ms linear; }
-  .moving .fill { animation: wander 1.6s ease-in-out infinite alternate; }
-  @keyframes wander { from { transform: translateX(-20%); } to { transform: translateX(253%); } }
+  .moving .fill { animation: sweep 1.6s ease-in-out infinite alternate; }
+  @keyframes sweep { from { transform: translateX(-20%); } to { transform: translateX(253%); } }
 }
 `;

@@ -1,11 +1,11 @@
-// What is known of a job at one moment: the shape in which a store hands it to views and to React.
-import type { PaceNow } from "./pace.ts";
+// The immutable state of a job at one moment, as a store passes it to views and to React.
+import type { ProgressRate } from "../text/progress-rate.ts";
 import type { Connection } from "./stream.ts";
-import type { EndTold, Level, StateTold } from "./wire.ts";
+import type { EndEvent, Level, StateEvent } from "./wire.ts";
 
-/** A line of the log, a change of state among them, the place where lines are missing, or how the job ended. */
+/** A log line, a state change, a gap of lines that are no longer stored, or the outcome. */
 export interface Line {
-  /** Its place among the lines of this page, from 0. */
+  /** Index in `Snapshot.lines`. */
   no: number;
   kind: "log" | "event" | "gap" | "end";
   seq: string | null;
@@ -15,44 +15,43 @@ export interface Line {
   step: string | null;
   message: string;
   data: unknown;
-  /** How long the step took that this line ends. */
+  /** On the last line of a step: the duration of the step. */
   tookMs: number | null;
 }
 
 export interface Snapshot {
   id: string;
   connection: Connection;
-  /** What there is to say about the connection, as a sentence. */
+  /** A sentence about the connection. */
   problem: string | null;
-  /** How the job stands; null until the server has said it. */
-  job: Omit<StateTold, "progress"> | null;
-  steps: readonly StepSeen[];
-  progress: PaceNow | null;
-  /** All lines so far. The same array grows; it is another one only when everything has begun anew. Go by `version`. */
+  /** Null until the server has sent it. */
+  job: Omit<StateEvent, "progress"> | null;
+  steps: readonly StepView[];
+  progress: ProgressRate | null;
+  /** All lines. The same array grows, and is replaced only when the log starts over. Compare `version`. */
   lines: readonly Line[];
   version: number;
   counts: Readonly<Record<Level, number>>;
-  /** What the job said last, while it runs. */
+  /** The last log message of the running attempt. */
   latest: string | null;
-  end: EndTold | null;
+  end: EndEvent | null;
 }
 
-export interface StepSeen {
+export interface StepView {
   name: string;
   state: "running" | "kept" | "missing" | "interrupted";
-  /** When it began: as the server has it, else the moment of its first line. */
+  /** From the server, or else the time of its first line. */
   startedAt: string | null;
   savedAt: string | null;
   tookMs: number | null;
   epoch: string | null;
-  /** What it said last. */
+  /** Its last log message. */
   sentence: string | null;
 }
 
-/** Of no level any line. */
-export const NONE: Readonly<Record<Level, number>> = { info: 0, success: 0, warning: 0, error: 0 };
+export const NO_LINES: Readonly<Record<Level, number>> = { info: 0, success: 0, warning: 0, error: 0 };
 
-/** Before anything is known, and what a server renders. */
+/** The snapshot before the first event, and during server rendering. */
 export function emptySnapshot(id: string): Snapshot {
   return {
     id,
@@ -63,7 +62,7 @@ export function emptySnapshot(id: string): Snapshot {
     progress: null,
     lines: [],
     version: 0,
-    counts: NONE,
+    counts: NO_LINES,
     latest: null,
     end: null,
   };

@@ -1,20 +1,20 @@
-// The steps of a job as far as a follower can tell: those whose result is kept are told by the server, those under way are known by their lines, optional ones that
-// failed by the warning they leave and, at the end, by the job's own list.
-import type { Line, Snapshot, StepSeen } from "./snapshot.ts";
-import type { StepTold } from "./wire.ts";
+// The steps of a job, as far as a follower can know them: saved steps come from the server, running ones are derived
+// from their log lines, failed optional ones from their warning and from the job's list of missing steps.
+import type { Line, Snapshot, StepView } from "./snapshot.ts";
+import type { StepEvent } from "./wire.ts";
 
 export class StepList {
-  readonly #steps = new Map<string, StepSeen>();
-  #seen: readonly StepSeen[] = [];
-  #seenFor: Snapshot["job"] | undefined;
+  readonly #steps = new Map<string, StepView>();
+  #listed: readonly StepView[] = [];
+  #listedFor: Snapshot["job"] | undefined;
   #changed = true;
 
-  keep({ name, startedAt, savedAt, tookMs, epoch }: StepTold): void {
+  addSaved({ name, startedAt, savedAt, tookMs, epoch }: StepEvent): void {
     const sentence = this.#steps.get(name)?.sentence ?? null;
     this.#set({ name, state: "kept", startedAt, savedAt, tookMs, epoch, sentence });
   }
 
-  hear({ step, epoch, at, level, message, data, tookMs }: Line): void {
+  addLine({ step, epoch, at, level, message, data, tookMs }: Line): void {
     if (step === null) return;
     const known = this.#steps.get(step);
     if (known?.state === "kept") {
@@ -22,22 +22,22 @@ export class StepList {
       return;
     }
     if (level === "success" && tookMs !== null && at !== null) {
-      // Its last words, which come after its result was kept. Of very many steps the server tells only the latest.
+      // The end line of a step is written after its checkpoint. Of very many steps the server sends only the latest.
       const startedAt = new Date(Date.parse(at) - tookMs).toISOString();
       this.#set({ name: step, state: "kept", startedAt, savedAt: at, tookMs, epoch, sentence: message });
       return;
     }
     const missing = level === "warning" && isFailedOptional(data);
-    const goesOn = known?.state === "running" && known.epoch === epoch;
-    if (goesOn && !missing) {
-      // Only the words have changed, which is no reason for a new list a thousand times a second.
+    const isSameRun = known?.state === "running" && known.epoch === epoch;
+    if (isSameRun && !missing) {
+      // Only the sentence changes: no new list for each of a thousand lines per second.
       known.sentence = message;
       return;
     }
     this.#set({
       name: step,
       state: missing ? "missing" : "running",
-      startedAt: goesOn ? known.startedAt : at,
+      startedAt: isSameRun ? known.startedAt : at,
       savedAt: null,
       tookMs: null,
       epoch,
@@ -45,36 +45,36 @@ export class StepList {
     });
   }
 
-  /** The attempt is over: what was under way is so no longer. */
+  /** The attempt is over: running steps are interrupted. */
   interrupt(): void {
     for (const step of this.#steps.values()) if (step.state === "running") this.#set({ ...step, state: "interrupted" });
   }
 
-  /** The job has begun anew at this moment: what was there before is no more. */
-  forgetBefore(moment: string): void {
+  /** The job was restarted from the beginning at this time: drops earlier steps. */
+  dropBefore(moment: string): void {
     for (const { name, savedAt } of this.#steps.values()) {
       if (savedAt === null || Date.parse(savedAt) < Date.parse(moment)) this.#steps.delete(name);
     }
     this.#changed = true;
   }
 
-  forget(): void {
+  dropUnsaved(): void {
     for (const { name, state } of this.#steps.values()) if (state !== "kept") this.#steps.delete(name);
     this.#changed = true;
   }
 
-  /** In the order in which they began. */
-  seen(job: Snapshot["job"]): readonly StepSeen[] {
-    if (!this.#changed && job === this.#seenFor) return this.#seen;
+  /** In the order of their start. */
+  list(job: Snapshot["job"]): readonly StepView[] {
+    if (!this.#changed && job === this.#listedFor) return this.#listed;
     this.#changed = false;
-    this.#seenFor = job;
+    this.#listedFor = job;
     const missing = new Set(job?.missing);
-    const ended = job !== null && job.endedAt !== null;
-    const atLast = job?.state === "completed" ? ("kept" as const) : ("interrupted" as const);
+    const isSettled = job !== null && job.endedAt !== null;
+    const finalState = job?.state === "completed" ? ("kept" as const) : ("interrupted" as const);
     const steps = [...this.#steps.values()].map((step) => {
       if (step.state === "kept") return step;
       if (missing.has(step.name)) return { ...step, state: "missing" as const };
-      return ended && step.state === "running" ? { ...step, state: atLast } : step;
+      return isSettled && step.state === "running" ? { ...step, state: finalState } : step;
     });
     for (const name of missing) {
       if (this.#steps.has(name)) continue;
@@ -88,18 +88,18 @@ export class StepList {
         sentence: null,
       });
     }
-    const began = ({ startedAt, savedAt }: StepSeen) => Date.parse(startedAt ?? savedAt ?? "") || Number.MAX_VALUE;
-    this.#seen = steps.sort((one, two) => began(one) - began(two));
-    return this.#seen;
+    const startOf = ({ startedAt, savedAt }: StepView) => Date.parse(startedAt ?? savedAt ?? "") || Number.MAX_VALUE;
+    this.#listed = steps.sort((a, b) => startOf(a) - startOf(b));
+    return this.#listed;
   }
 
-  #set(step: StepSeen): void {
+  #set(step: StepView): void {
     this.#steps.set(step.name, step);
     this.#changed = true;
   }
 }
 
-/** The line that the worker writes when an optional step is given up. */
+/** Recognizes the line that the worker writes for a failed optional step. */
 function isFailedOptional(data: unknown): boolean {
   if (typeof data !== "object" || data === null || !("error" in data)) return false;
   return Object.keys(data).every((key) => key === "error" || key === "code");

@@ -1,79 +1,82 @@
-// Following one job over HTTP, for as long as somebody looks on. Connections end: servers restart, laptops sleep, phones change networks. The place of the last line
-// is kept, so that the next connection goes on there, and a line that comes twice is dropped by its number.
+// Follows one job over HTTP. Connections end: servers restart, laptops sleep, phones change networks. The id of the last
+// event is kept, so that the next connection continues there; a line that arrives twice is dropped by its number.
 //
-//   connecting -> live -> reconnecting -> live … -> over (the job has ended; reopen() when it was retried)
-//   from anywhere -> refused (the token is none, or the job is not there; asked once more whenever somebody comes back to the page)
-
-import { isHidden, onTurn } from "./page-visibility.ts";
-import { plainLine } from "./plain.ts";
-import { eventReader } from "./sse.ts";
-import type { Problem, Told } from "./wire.ts";
+//   connecting -> live -> reconnecting -> live … -> over (the job has settled; reopen() after a retry)
+//   any state -> refused (invalid token, or no such job; tried again when the page becomes visible)
+import { createEventParser } from "../text/sse.ts";
+import { isHidden, onVisibilityChange } from "./page-visibility.ts";
+import { escapeTextLine } from "./safe-text.ts";
+import type { Problem, StreamEvent } from "./wire.ts";
 
 export type Connection = "connecting" | "live" | "reconnecting" | "over" | "refused";
 
-/** A token, or who gives one: asked again when the last has run out. */
+/** A token, or a function that returns one, called again when the last token has expired. */
 export type TokenSource = string | (() => string | Promise<string>);
 
 export interface StreamOptions {
   id: string;
-  /** Where the server is, such as https://jobs.example.com. Default: where the page came from. */
+  /** URL of the server, such as https://jobs.example.com. Default: the origin of the page. */
   server?: string | undefined;
-  /** Without one the cookie of the page is sent. */
+  /** Default: the cookie of the page. */
   token?: TokenSource | undefined;
-  onTold(told: Told): void;
-  /** With a sentence for people where there is something to say. */
+  onEvent(event: StreamEvent): void;
+  /** `sentence` describes a problem for people. */
   onConnection(connection: Connection, sentence: string | null): void;
   fetch?: typeof globalThis.fetch | undefined;
-  /** For tests: how long to wait, in milliseconds. */
-  patience?: Partial<typeof PATIENCE> | undefined;
+  /** For tests, in milliseconds. */
+  timing?: Partial<typeof TIMING> | undefined;
 }
 
-const PATIENCE = {
-  first: 1000,
-  most: 15_000,
-  /** The server sends a comment every 15 seconds; three missed ones are a dead connection. */
+const TIMING = {
+  initialRetry: 1000,
+  maxRetry: 15_000,
+  /** The server sends a comment every 15 seconds; after three missing ones the connection is considered dead. */
   silence: 45_000,
-  /** A page that nobody has looked at for so long asks for nothing: who follows a job keeps its database awake, and one of the six connections of a browser. */
-  unseen: 20_000,
+  /**
+   * A page that has been hidden for this time disconnects: a follower keeps the database awake, and occupies one of the
+   * browser's six connections to the server.
+   */
+  hidden: 20_000,
 };
 
-/** Tokens that a function gives one after the other and that all open nothing: then it has no better one. */
+/** After this many rejected tokens in a row the token function has no valid one. */
 const MAX_TOKENS = 3;
 
-/** What ends the following until somebody comes back or asks for it, as a sentence. */
+/** Stops the stream until the page becomes visible or reopen() is called. The message is a sentence for people. */
 class Refused extends Error {}
 
 export class JobStream {
   readonly #options: StreamOptions;
-  readonly #patience: typeof PATIENCE;
+  readonly #timing: typeof TIMING;
   #running: AbortController | undefined;
   #lastId: string | undefined;
   #lastSeq = 0n;
-  #said: Connection | undefined;
-  #known = false;
+  #connection: Connection | undefined;
+  #wasFound = false;
   #failures = 0;
   #unauthorized = 0;
-  #missing = 0;
+  #notFound = 0;
   #gapBefore: string | undefined;
   #token: string | undefined;
-  #heardAt = 0;
+  #receivedAt = 0;
   #hiddenSince: number | undefined;
-  #unseenTimer: ReturnType<typeof setTimeout> | undefined;
-  #hurry: (() => void) | undefined;
+  #hiddenTimer: ReturnType<typeof setTimeout> | undefined;
+  /** Ends the current pause, or checks the current connection. */
+  #wake: (() => void) | undefined;
 
   constructor(options: StreamOptions) {
     this.#options = options;
-    this.#patience = { ...PATIENCE, ...options.patience };
+    this.#timing = { ...TIMING, ...options.timing };
   }
 
-  /** Begins, or goes on where it was stopped. */
+  /** Starts, or continues after stop(). */
   start(): void {
     if (this.#running) return;
     const running = new AbortController();
     this.#running = running;
-    const stopListening = onTurn(() => this.#turn());
+    const stopListening = onVisibilityChange(() => this.#updateVisibility());
     running.signal.addEventListener("abort", stopListening);
-    this.#turn();
+    this.#updateVisibility();
     void this.#follow(running.signal).finally(() => {
       stopListening();
       if (this.#running === running) this.stop();
@@ -81,104 +84,105 @@ export class JobStream {
   }
 
   stop(): void {
-    clearTimeout(this.#unseenTimer);
+    clearTimeout(this.#hiddenTimer);
     const running = this.#running;
     this.#running = undefined;
     running?.abort();
   }
 
-  /** Tries again after an end, for a job that was retried, or after a refusal. */
+  /** Connects again after the end, for a job that was retried, or after a refusal. */
   reopen(): void {
     this.stop();
     this.#failures = 0;
     this.#unauthorized = 0;
-    this.#missing = 0;
+    this.#notFound = 0;
     this.#token = undefined;
     this.start();
   }
 
   async #follow(signal: AbortSignal): Promise<void> {
-    // One that was at its end most likely still is.
-    if (this.#said !== "over") this.#say("connecting", null);
+    // A job that was over most likely still is.
+    if (this.#connection !== "over") this.#setConnection("connecting", null);
     while (!signal.aborted) {
-      while (this.#isUnseen() && !signal.aborted) await this.#pause(undefined, signal);
-      let wait: number | undefined;
+      while (this.#isHiddenTooLong() && !signal.aborted) await this.#pause(undefined, signal);
+      let retryMs: number | undefined;
       try {
-        const answer = await this.#once(signal);
+        const result = await this.#connect(signal);
         if (signal.aborted) return;
-        if (answer === "over") {
-          this.#say("over", null);
+        if (result === "over") {
+          this.#setConnection("over", null);
           return;
         }
-        wait = answer;
+        retryMs = result;
       } catch (error) {
         if (signal.aborted) return;
         if (error instanceof Refused) {
-          this.#say("refused", error.message);
+          this.#setConnection("refused", error.message);
           await this.#pause(undefined, signal);
           continue;
         }
       }
-      this.#say("reconnecting", this.#failures > 1 ? "The connection is lost. Trying again…" : null);
-      await this.#pause(wait ?? this.#backoff(), signal);
+      this.#setConnection("reconnecting", this.#failures > 1 ? "Connection lost. Reconnecting…" : null);
+      await this.#pause(retryMs ?? this.#backoffMs(), signal);
     }
   }
 
-  #say(connection: Connection, sentence: string | null): void {
-    this.#said = connection;
+  #setConnection(connection: Connection, sentence: string | null): void {
+    this.#connection = connection;
     this.#options.onConnection(connection, sentence);
   }
 
-  /** One connection. Answers "over", or after how long to come back when the server has said so. */
-  async #once(signal: AbortSignal): Promise<"over" | number | undefined> {
+  /** One connection. Returns "over", or the retry time that the server asked for. */
+  async #connect(signal: AbortSignal): Promise<"over" | number | undefined> {
     const connection = new AbortController();
-    const cut = () => connection.abort();
-    signal.addEventListener("abort", cut);
-    this.#heardAt = Date.now();
-    const look = () => {
-      if (Date.now() - this.#heardAt >= this.#patience.silence || this.#isUnseen()) cut();
+    const disconnect = () => connection.abort();
+    signal.addEventListener("abort", disconnect);
+    this.#receivedAt = Date.now();
+    const check = () => {
+      if (Date.now() - this.#receivedAt >= this.#timing.silence || this.#isHiddenTooLong()) disconnect();
     };
-    const watch = setInterval(look, Math.min(this.#patience.silence / 3, this.#patience.unseen));
-    this.#hurry = look;
+    const timer = setInterval(check, Math.min(this.#timing.silence / 3, this.#timing.hidden));
+    this.#wake = check;
     try {
       this.#failures += 1;
-      const response = await this.#ask(connection.signal);
-      const waits = await this.#judge(response);
-      if (waits === "over" || typeof waits === "number") return waits;
-      if (!waits || !response.body || signal.aborted) return undefined;
-      let over = false;
-      const take = eventReader((told) => {
+      const response = await this.#request(connection.signal);
+      const result = await this.#readResponse(response);
+      if (result === "over" || typeof result === "number") return result;
+      if (!result || !response.body || signal.aborted) return undefined;
+      let isOver = false;
+      const parse = createEventParser((parsed) => {
         if (signal.aborted) return;
-        // One that told something was a good one, whatever comes after it; bytes alone may come from anybody on the way.
+        // Only an event resets the backoff: other bytes may come from a proxy.
         this.#failures = 0;
-        this.#known = true;
-        this.#tell(told);
-        over ||= told.event === "end";
+        this.#wasFound = true;
+        const event = parsed as StreamEvent;
+        this.#handle(event);
+        isOver ||= event.event === "end";
       });
       const reader = response.body.getReader();
-      this.#say("live", null);
+      this.#setConnection("live", null);
       for (;;) {
         const { done, value } = await reader.read();
         if (done || signal.aborted) break;
-        this.#heardAt = Date.now();
-        take(value);
-        if (over) return "over";
+        this.#receivedAt = Date.now();
+        parse(value);
+        if (isOver) return "over";
       }
       return undefined;
     } finally {
-      clearInterval(watch);
-      signal.removeEventListener("abort", cut);
-      // One that was stopped may come to its end after the next has begun.
-      if (this.#hurry === look) this.#hurry = undefined;
-      cut();
+      clearInterval(timer);
+      signal.removeEventListener("abort", disconnect);
+      // A stopped connection may finish after the next one has started.
+      if (this.#wake === check) this.#wake = undefined;
+      disconnect();
     }
   }
 
-  async #ask(signal: AbortSignal): Promise<Response> {
+  async #request(signal: AbortSignal): Promise<Response> {
     const { id, server = "", token } = this.#options;
-    const ask = this.#options.fetch ?? globalThis.fetch;
-    this.#token ??= typeof token === "function" ? await unlessCut(token(), signal) : token;
-    return ask(addressOf(server, id, "/stream"), {
+    const fetch = this.#options.fetch ?? globalThis.fetch;
+    this.#token ??= typeof token === "function" ? await untilAborted(token(), signal) : token;
+    return fetch(jobUrl(server, id, "/stream"), {
       headers: {
         accept: "text/event-stream",
         ...(this.#token !== undefined && { authorization: `Bearer ${this.#token}` }),
@@ -189,112 +193,112 @@ export class JobStream {
     });
   }
 
-  /** True for a stream to be read, false to come back as usual. Only the server itself can refuse: what stands between may answer anything for a while. */
-  async #judge(response: Response): Promise<"over" | number | boolean> {
+  /**
+   * Returns true for a stream, false to reconnect with backoff, or a retry time. Only a problem document of the server
+   * itself is a refusal: a proxy may send any status for a while.
+   */
+  async #readResponse(response: Response): Promise<"over" | number | boolean> {
     const { status } = response;
     const type = response.headers.get("content-type") ?? "";
     if (status === 204) return "over";
     if (status === 200 && type.startsWith("text/event-stream")) {
       this.#unauthorized = 0;
-      this.#missing = 0;
+      this.#notFound = 0;
       return true;
     }
-    if (status === 429 || status === 503) return retryAfterMs(response.headers.get("retry-after")) ?? false;
+    if (status === 429 || status === 503) return parseRetryAfter(response.headers.get("retry-after")) ?? false;
     const isFunction = typeof this.#options.token === "function";
     if (status === 401 && isFunction) this.#token = undefined;
     if (![400, 401, 403, 404].includes(status) || !type.startsWith("application/problem+json")) return false;
     const problem = (await response.json()) as Problem;
     if (status === 401 && isFunction && ++this.#unauthorized < MAX_TOKENS) return 0;
-    // A job that was there a moment ago is asked for once more: another server may have answered, or a replica that lags.
-    if (status === 404 && this.#known && ++this.#missing < 2) return false;
+    // A job that existed is requested once more: the response may come from a lagging replica.
+    if (status === 404 && this.#wasFound && ++this.#notFound < 2) return false;
     if (status === 400 && this.#lastId !== undefined) {
-      // The place is not one of this job, as after the database was set up anew: everything is told again, and what is known is dropped by its number.
+      // The event id is unknown, as after the database was recreated: start over; known lines are dropped by number.
       this.#lastId = undefined;
       return 0;
     }
-    throw new Refused(refusalOf(status, problem));
+    throw new Refused(formatProblem(status, problem));
   }
 
-  #tell(told: Told): void {
-    const { onTold } = this.#options;
-    if (told.event === "gap") {
-      // A connection that was cut before the line behind it tells the same gap again.
-      if (told.data.next === this.#gapBefore) return;
-      this.#gapBefore = told.data.next;
-      // What comes next may lie before what was told: the database has lost lines, and tells all it has.
-      const next = BigInt(told.data.next);
+  #handle(event: StreamEvent): void {
+    if (event.event === "gap") {
+      // A connection that was lost before the next line repeats the gap.
+      if (event.data.next === this.#gapBefore) return;
+      this.#gapBefore = event.data.next;
+      // The next line may be before the last one: the database has lost lines and sends all that it has.
+      const next = BigInt(event.data.next);
       if (next <= this.#lastSeq) this.#lastSeq = next - 1n;
-    } else if (told.event === "log" || told.event === "event") {
-      const seq = BigInt(told.data.seq);
+    } else if (event.event === "log" || event.event === "event") {
+      const seq = BigInt(event.data.seq);
       if (seq <= this.#lastSeq) return;
       this.#lastSeq = seq;
       this.#gapBefore = undefined;
     }
-    if (told.id !== undefined) this.#lastId = told.id;
-    onTold(told);
+    if (event.id !== undefined) this.#lastId = event.id;
+    this.#options.onEvent(event);
   }
 
-  #backoff(): number {
-    const { first, most } = this.#patience;
-    return Math.min(most, first * 2 ** Math.max(0, this.#failures - 1)) * (0.5 + Math.random() / 2);
+  #backoffMs(): number {
+    const { initialRetry, maxRetry } = this.#timing;
+    return Math.min(maxRetry, initialRetry * 2 ** Math.max(0, this.#failures - 1)) * (0.5 + Math.random() / 2);
   }
 
-  /** Over at once when somebody looks at the page again; without a time only then. */
+  /** Ends early when the page becomes visible; without a time only then. */
   #pause(ms: number | undefined, signal: AbortSignal): Promise<void> {
     return new Promise((resolve) => {
-      const over = () => {
+      const finish = () => {
         clearTimeout(timer);
-        signal.removeEventListener("abort", over);
-        if (this.#hurry === over) this.#hurry = undefined;
+        signal.removeEventListener("abort", finish);
+        if (this.#wake === finish) this.#wake = undefined;
         resolve();
       };
-      const timer = ms === undefined ? undefined : setTimeout(over, ms);
-      signal.addEventListener("abort", over);
-      if (signal.aborted) over();
-      else this.#hurry = over;
+      const timer = ms === undefined ? undefined : setTimeout(finish, ms);
+      signal.addEventListener("abort", finish);
+      if (signal.aborted) finish();
+      else this.#wake = finish;
     });
   }
 
-  #isUnseen(): boolean {
-    return this.#hiddenSince !== undefined && Date.now() - this.#hiddenSince >= this.#patience.unseen;
+  #isHiddenTooLong(): boolean {
+    return this.#hiddenSince !== undefined && Date.now() - this.#hiddenSince >= this.#timing.hidden;
   }
 
-  /** Somebody has come to the page, or has left it. */
-  #turn(): void {
-    clearTimeout(this.#unseenTimer);
+  #updateVisibility(): void {
+    clearTimeout(this.#hiddenTimer);
     if (isHidden()) {
       this.#hiddenSince ??= Date.now();
-      // Timers may be a little early, and browsers let those of hidden pages wait.
-      this.#unseenTimer = setTimeout(() => this.#hurry?.(), this.#patience.unseen + 10);
+      // Timers may fire a little early, and browsers throttle those of hidden pages.
+      this.#hiddenTimer = setTimeout(() => this.#wake?.(), this.#timing.hidden + 10);
     } else {
       this.#hiddenSince = undefined;
-      this.#hurry?.();
+      this.#wake?.();
     }
   }
 }
 
-/** The address of a job, or of something of it. */
-export function addressOf(server: string, id: string, rest = ""): string {
+/** The URL of a job, or of a part of it. */
+export function jobUrl(server: string, id: string, rest = ""): string {
   return `${server.replace(/\/+$/, "")}/v1/jobs/${encodeURIComponent(id)}${rest}`;
 }
 
-function refusalOf(status: number, problem: Problem | null): string {
-  if (status === 404) return "This job is not there, or no longer.";
-  if (status === 401)
-    return "This page is not allowed to show the job: its token is missing or has run out. Reload the page.";
-  if (status === 403) return "This page is not allowed to show the job.";
-  return typeof problem?.detail === "string" ? plainLine(problem.detail) : `The server answered ${status}.`;
+function formatProblem(status: number, problem: Problem | null): string {
+  if (status === 404) return "This job does not exist, or is no longer stored.";
+  if (status === 401) return "This page may not show the job: its token is missing or has expired. Reload the page.";
+  if (status === 403) return "This page may not show the job.";
+  return typeof problem?.detail === "string" ? escapeTextLine(problem.detail) : `The server responded with ${status}.`;
 }
 
-/** Whoever gives tokens may never do so: that must not hold up the rest. */
-function unlessCut<T>(given: T | Promise<T>, signal: AbortSignal): Promise<T> {
+/** A token function that never resolves must not block the stream. */
+function untilAborted<T>(value: T | Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-    Promise.resolve(given).then(resolve, reject);
+    Promise.resolve(value).then(resolve, reject);
   });
 }
 
-function retryAfterMs(header: string | null): number | undefined {
+function parseRetryAfter(header: string | null): number | undefined {
   if (header === null) return undefined;
   const ms = /^\d+$/.test(header) ? Number(header) * 1000 : Date.parse(header) - Date.now();
   return Number.isNaN(ms) ? undefined : Math.min(Math.max(ms, 0), 300_000);

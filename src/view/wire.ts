@@ -1,6 +1,8 @@
-// What the server says of a job, as JSON: the part of the API that somebody who follows one job meets. The nouns are those of server/shapes.ts, moments are ISO
-// texts, numbers that may grow large are texts. A test holds these types against the shapes of the server.
+// The JSON of the server that a follower of one job receives. The names are those of server/schemas.ts, timestamps are
+// ISO strings, numbers that may grow large are strings. A test checks these types against the server's.
+import type { Progress } from "../text/progress-rate.ts";
 
+export type { Progress };
 export type JobState = "queued" | "running" | "paused" | "completed" | "failed" | "cancelled";
 export type WaitReason = "time" | "retry" | "key" | "limit" | "children" | "event" | "machine";
 export type Level = "info" | "success" | "warning" | "error";
@@ -15,16 +17,8 @@ export interface Failure {
   step?: string | undefined;
 }
 
-export interface Progress {
-  at?: string | undefined;
-  fraction?: number | undefined;
-  done?: number | undefined;
-  total?: number | undefined;
-  sentence?: string | undefined;
-}
-
-/** How a job stands, as the stream tells it. A job of the API has all of these and more. */
-export interface StateTold {
+/** The status of a job. A job of the API has these fields and more. */
+export interface StateEvent {
   state: JobState;
   waitingFor: WaitReason | null;
   attempt: number;
@@ -36,7 +30,7 @@ export interface StateTold {
   missing: string[];
 }
 
-export interface StepTold {
+export interface StepEvent {
   name: string;
   startedAt: string | null;
   savedAt: string;
@@ -44,7 +38,7 @@ export interface StepTold {
   epoch: string;
 }
 
-export interface LogTold {
+export interface LogEvent {
   seq: string;
   at: string;
   epoch: string;
@@ -54,36 +48,38 @@ export interface LogTold {
   data: unknown;
 }
 
-export interface EventTold {
+/** A state change of the job. */
+export interface FeedEvent {
   seq: string;
   at: string;
   epoch: string;
-  /** What happened, such as "slept" or "retried". */
+  /** Such as "slept" or "retried". */
   kind: string;
   data: unknown;
 }
 
-export interface GapTold {
+/** Lines between two sequence numbers are no longer stored. */
+export interface GapEvent {
   after: string;
   next: string;
 }
 
-/** The state is null when the job was forgotten while it was followed. */
-export interface EndTold {
+export interface EndEvent {
+  /** Null when the job was pruned while it was followed. */
   state: "completed" | "failed" | "cancelled" | null;
   output: unknown;
   failure: Failure | null;
 }
 
 /** One event of the stream. */
-export type Told =
-  | { event: "state"; id?: string; data: StateTold }
-  | { event: "step"; id?: string; data: StepTold }
-  | { event: "log"; id?: string; data: LogTold }
-  | { event: "event"; id?: string; data: EventTold }
+export type StreamEvent =
+  | { event: "state"; id?: string; data: StateEvent }
+  | { event: "step"; id?: string; data: StepEvent }
+  | { event: "log"; id?: string; data: LogEvent }
+  | { event: "event"; id?: string; data: FeedEvent }
   | { event: "progress"; id?: string; data: Progress }
-  | { event: "gap"; id?: string; data: GapTold }
-  | { event: "end"; id?: string; data: EndTold };
+  | { event: "gap"; id?: string; data: GapEvent }
+  | { event: "end"; id?: string; data: EndEvent };
 
 export interface Artifact {
   name: string;

@@ -1,4 +1,4 @@
-// stillwake/webhooks: for those who receive webhooks. Free of Node and of the database.
+// stillwake/webhooks: verification for receivers of webhooks. Free of Node and of the database.
 export {
   InvalidWebhook,
   type SeenIds,

@@ -1,18 +1,19 @@
-// One POST: its bytes, its time limit, and what came of it. Never throws, never follows a redirect, never goes through a proxy of the environment.
+// Sends one webhook by HTTP POST. Never throws, follows no redirect, and ignores proxy settings of the environment.
 import http from "node:http";
 import https from "node:https";
 import type { LookupFunction, Socket } from "node:net";
+import { parseRetryAfter, parseTimestamp } from "../time.ts";
 import { version } from "../version.ts";
 import { type AddressGuard, BlockedAddress } from "./address-guard.ts";
 
-/** What came of one try. */
-export interface Answer {
+/** The result of one delivery attempt. */
+export interface PostResult {
   status?: number;
-  /** Absent when the receiver took it. */
+  /** Absent when the receiver accepted it. */
   error?: string;
-  /** The beginning of what it said. */
+  /** The beginning of the response body. */
   response?: string;
-  /** Seconds it asked to be left alone. */
+  /** The receiver's Retry-After in seconds. */
   retryAfter?: number;
 }
 
@@ -21,23 +22,23 @@ interface PostOptions {
   headers: Readonly<Record<string, string>>;
   body: string;
   timeoutMs: number;
-  /** The whole request has been handed over to the system. */
+  /** The whole request was handed to the operating system. */
   onWritten?(): void;
 }
 
 export interface Poster {
-  post(options: PostOptions): Promise<Answer>;
+  post(options: PostOptions): Promise<PostResult>;
   close(): void;
 }
 
 const MAX_RESPONSE = 1024;
-/** A receiver that has given its status is not waited for much longer. */
+/** How long to wait for the body after the status. */
 const RESPONSE_MS = 1000;
-/** How long a connection is kept for the next webhook to the same host. */
-const KEPT_MS = 4000;
+/** How long an idle connection is kept for the next webhook to the same host. */
+const KEEP_ALIVE_MS = 4000;
 
 export function createPoster(guard: AddressGuard, ca?: string): Poster {
-  const settings = { keepAlive: true, maxFreeSockets: 16, timeout: KEPT_MS };
+  const settings = { keepAlive: true, maxFreeSockets: 16, timeout: KEEP_ALIVE_MS };
   const plain = new http.Agent(settings);
   const secure = new https.Agent({ ...settings, ...(ca && { ca }) });
   const agentOf = (url: URL) => (url.protocol === "http:" ? plain : secure);
@@ -49,12 +50,12 @@ export function createPoster(guard: AddressGuard, ca?: string): Poster {
       } catch {
         return { error: "INVALID_URL" };
       }
-      const began = performance.now();
+      const startedAt = performance.now();
       for (;;) {
-        const leftMs = options.timeoutMs - (performance.now() - began);
-        const { answer, stale } = await once(guard, agentOf(url), url, { ...options, timeoutMs: leftMs });
-        // The receiver closed a connection that was kept, just as it was used again. Should it have read the request: the id is the same.
-        if (!stale) return answer;
+        const leftMs = options.timeoutMs - (performance.now() - startedAt);
+        const { result, stale } = await postOnce(guard, agentOf(url), url, { ...options, timeoutMs: leftMs });
+        // The receiver closed an idle connection while it was being reused. If it did read the request, it sees the same id again.
+        if (!stale) return result;
       }
     },
     close() {
@@ -64,32 +65,32 @@ export function createPoster(guard: AddressGuard, ca?: string): Poster {
   };
 }
 
-function once(
+function postOnce(
   guard: AddressGuard,
   agent: http.Agent,
   url: URL,
   { headers, body, timeoutMs, onWritten }: PostOptions,
-): Promise<{ answer: Answer; stale: boolean }> {
+): Promise<{ result: PostResult; stale: boolean }> {
   return new Promise((resolve) => {
     const { request } = url.protocol === "http:" ? http : https;
     let done = false;
-    let sent: http.ClientRequest | undefined;
-    const end = (answer: Answer, stale = false) => {
+    let pending: http.ClientRequest | undefined;
+    const end = (result: PostResult, stale = false) => {
       if (done) return;
       done = true;
       clearTimeout(timer);
-      resolve({ answer, stale });
+      resolve({ result, stale });
     };
     const timer = setTimeout(
       () => {
         end({ error: "TIMEOUT" });
-        sent?.destroy();
+        pending?.destroy();
       },
       Math.max(timeoutMs, 1),
     );
     try {
       guard.check(url);
-      sent = request(url, {
+      pending = request(url, {
         method: "POST",
         agent,
         lookup: guard.lookup(url) as LookupFunction,
@@ -101,24 +102,26 @@ function once(
         },
       });
     } catch (error) {
-      end({ error: codeOf(error) });
+      end({ error: toErrorCode(error) });
       return;
     }
-    const made = sent;
-    made.on("error", (error) => end({ error: codeOf(error) }, made.reusedSocket && isReset(error)));
-    made.on("socket", (socket) => whenConnected(socket, () => judge(socket, made)));
-    made.on("finish", () => onWritten?.());
-    made.on("response", (response) => {
+    const sent = pending;
+    sent.on("error", (error) => end({ error: toErrorCode(error) }, sent.reusedSocket && isReset(error)));
+    sent.on("socket", (socket) => whenConnected(socket, () => checkAddress(socket, sent)));
+    sent.on("finish", () => onWritten?.());
+    sent.on("response", (response) => {
       const status = response.statusCode ?? 0;
-      const answer: Answer = { status };
-      if (status < 200 || status > 299) answer.error = status > 299 && status < 400 ? "REDIRECT" : "STATUS";
-      const retryAfter = retryAfterOf(response.headers);
-      if (answer.error && retryAfter !== undefined) answer.retryAfter = retryAfter;
-      void beginningOf(response).then((text) => end(text ? { ...answer, response: text } : answer));
+      const result: PostResult = { status };
+      if (status < 200 || status > 299) result.error = status > 299 && status < 400 ? "REDIRECT" : "STATUS";
+      // A date is relative to the receiver's clock.
+      const { date = "", "retry-after": retryAfter } = response.headers;
+      const retryAfterMs = parseRetryAfter(retryAfter, parseTimestamp(date));
+      if (result.error && retryAfterMs !== undefined) result.retryAfter = retryAfterMs / 1000;
+      void readStart(response).then((text) => end(text ? { ...result, response: text } : result));
     });
 
-    /** The lookup has judged every address; this is what the socket came to. The request is not written before it. */
-    function judge(socket: Socket, request: http.ClientRequest): void {
+    /** Checks the address that the socket is really connected to, before the request is written. */
+    function checkAddress(socket: Socket, request: http.ClientRequest): void {
       try {
         guard.connected(url, socket.remoteAddress);
         request.end(body);
@@ -134,18 +137,18 @@ function whenConnected(socket: Socket, then: () => void): void {
   else then();
 }
 
-/** Up to a kilobyte; what is longer or too slow is cut off with its connection. */
-function beginningOf(response: http.IncomingMessage): Promise<string> {
+/** At most a kilobyte; the connection of a longer or slower response is closed. */
+function readStart(response: http.IncomingMessage): Promise<string> {
   return new Promise((resolve) => {
     const parts: Buffer[] = [];
     let size = 0;
     let ended = false;
-    const end = (whole: boolean) => {
+    const end = (complete: boolean) => {
       if (ended) return;
       ended = true;
       clearTimeout(timer);
-      if (!whole) response.destroy();
-      // Postgres stores no NUL.
+      if (!complete) response.destroy();
+      // Postgres text cannot contain NUL.
       resolve(Buffer.concat(parts).subarray(0, MAX_RESPONSE).toString("utf8").replaceAll("\0", ""));
     };
     const timer = setTimeout(() => end(false), RESPONSE_MS);
@@ -160,24 +163,14 @@ function beginningOf(response: http.IncomingMessage): Promise<string> {
   });
 }
 
-/** Seconds, or a date, which is held against the receiver's own clock. */
-export function retryAfterOf(headers: http.IncomingHttpHeaders): number | undefined {
-  const value = headers["retry-after"]?.trim();
-  if (!value) return undefined;
-  if (/^\d{1,9}$/.test(value)) return Number(value);
-  const then = Date.parse(value);
-  const now = headers.date ? Date.parse(headers.date) : Number.NaN;
-  return Number.isNaN(then) ? undefined : Math.max(0, (then - (Number.isNaN(now) ? Date.now() : now)) / 1000);
-}
-
 function isReset(error: Error): boolean {
   return /^(ECONNRESET|EPIPE)$/.test((error as NodeJS.ErrnoException).code ?? "");
 }
 
-/** Words of ours: those of the system tell about the network behind the sender. */
-function codeOf(thrown: unknown): string {
+/** Codes of ours: system error texts would reveal the network of the sender. */
+function toErrorCode(thrown: unknown): string {
   const error = thrown as NodeJS.ErrnoException & { errors?: unknown[] };
-  if (error instanceof BlockedAddress || error.errors?.some((one) => one instanceof BlockedAddress)) {
+  if (error instanceof BlockedAddress || error.errors?.some((cause) => cause instanceof BlockedAddress)) {
     return "BLOCKED_ADDRESS";
   }
   const code = error.code ?? (error.errors?.[0] as NodeJS.ErrnoException | undefined)?.code ?? "";

@@ -1,25 +1,27 @@
-// Sends what is in the outbox: claims webhooks that are due, posts them, records what came of it. Every worker has one, and it can run alone.
+// Sends webhooks: claims those that are due, posts them, records the results. Every worker runs one; createSender()
+// runs one without a worker.
 //
-//   poke, nudge, the next one's time -> look: claim for the free places -> post each -> record those that are done, together -> look again
+//   poke, nudge or the next due time -> claim for the free slots -> post each -> record the results in batches -> claim again
 //
-// Idle means silent: with nothing to send it asks nothing until it is told that there may be something. At least once: a sender that dies between
-// the receiver's answer and its record leaves a claim that runs out, and the next one sends the same bytes under the same id.
+// With nothing to send it sends no queries until it is poked. Delivery is at least once: if a sender dies between the
+// receiver's response and the record, its claim expires and another sender sends the same bytes under the same id.
 import { randomBytes } from "node:crypto";
 import os from "node:os";
 import {
   type ClaimedWebhook,
   claimWebhooks,
   settleWebhooks,
-  type WebhookRecord,
+  type WebhookResult,
   type WebhookState,
-  webhooksDueIn,
+  webhooksDueInMs,
 } from "../db/calls/webhooks.ts";
 import { Database, type DatabaseOptions } from "../db/database.ts";
+import { MAX_TIMER_MS, withTimeout } from "../timeout.ts";
 import { readSenderOptions, type SenderSettings, type WebhookSenderOptions } from "./options.ts";
-import type { Answer } from "./request.ts";
+import type { PostResult } from "./request.ts";
 import { signWebhook } from "./signature.ts";
 
-/** Told of every try that was recorded; "lost" when somebody else has the webhook by now. */
+/** A recorded delivery attempt; "lost" when another sender has claimed the webhook since. */
 export interface SentWebhook {
   id: string;
   endpoint: string;
@@ -34,53 +36,52 @@ export interface SenderHost {
   database: Database;
   name: string;
   onSent?(sent: SentWebhook): void;
-  /** The database refused or could not be asked; it is asked again. */
+  /** A query failed; it is retried. */
   onTrouble?(error: unknown): void;
 }
 
-interface Done {
+interface Delivery {
   claimed: ClaimedWebhook;
-  answer: Answer;
+  result: PostResult;
   tookMs: number;
 }
 
-/** Beyond the time limit of a try: for its record. */
+/** Added to the time limit of a delivery attempt, for its record. */
 const RECORD_MS = 45_000;
-/** How long to wait when something is due and not to be had: its lane is full, or another sender has it. */
-const VAIN_MS = 200;
-const VAIN_MOST_MS = 5000;
+/** Back-off when a webhook is due but cannot be claimed: its lane is full, or another sender has it. */
+const BACKOFF_MS = 200;
+const MAX_BACKOFF_MS = 5000;
 const NUDGE_MS = 250;
-/** The longest a Node timer can be. */
-const FOREVER_MS = 2 ** 31 - 1;
 
 export class Sender {
   readonly #host: SenderHost;
   readonly #settings: SenderSettings;
-  readonly #trying = new Map<string, ClaimedWebhook>();
-  #done: Done[] = [];
+  readonly #inFlight = new Map<string, ClaimedWebhook>();
+  #unrecorded: Delivery[] = [];
   #recording: Promise<void> | undefined;
-  /** One turn at a time, and what is wanted after it: to look for something to send, or only to ask when there will be. */
-  #turning: Promise<void> | undefined;
-  #next: "look" | "ask" | undefined;
+  /** One query round at a time, and the one requested after it: claim, or only query the next due time. */
+  #round: Promise<void> | undefined;
+  #nextRound: "claim" | "check" | undefined;
   #timer: NodeJS.Timeout | undefined;
   #nudge: NodeJS.Timeout | undefined;
-  #vain = 0;
-  /** Claimed since flush() last looked. */
-  #taken = 0;
-  #after = "";
-  /** Something is due that there was no place for. */
+  #emptyClaims = 0;
+  /** The number of webhooks claimed in this iteration of flush(). */
+  #claimed = 0;
+  /** The lane of the last claim; the next claim starts after it. */
+  #afterLane = "";
+  /** More webhooks are due than slots were free. */
   #more = false;
   #stopped = false;
-  #quiet: (() => void)[] = [];
+  #onChange: (() => void)[] = [];
 
   constructor(host: SenderHost, options: WebhookSenderOptions = {}) {
     this.#host = host;
     this.#settings = readSenderOptions(options);
   }
 
-  /** Tries under way or not recorded yet. */
+  /** The number of deliveries in flight or not recorded yet. */
   get active(): number {
-    return this.#trying.size;
+    return this.#inFlight.size;
   }
 
   start(): this {
@@ -88,108 +89,107 @@ export class Sender {
     return this;
   }
 
-  /** There is something to send. */
+  /** There are webhooks to send. */
   poke(): void {
-    void this.#turn("look");
+    void this.#startRound("claim");
   }
 
-  /** There may be something to send: asks, soon and once, however often it is told. */
+  /** There may be webhooks to send. Calls within a short time share one query. */
   nudge(): void {
     if (this.#stopped) return;
     this.#nudge ??= setTimeout(() => {
       this.#nudge = undefined;
-      void this.#turn("ask");
+      void this.#startRound("check");
     }, NUDGE_MS).unref();
   }
 
-  /** Sends everything that is due now, and gives up after the limit. */
+  /** Sends everything that is due now, until the limit. */
   async flush(limitMs: number): Promise<void> {
-    const until = performance.now() + limitMs;
+    const deadline = performance.now() + limitMs;
     do {
-      this.#taken = 0;
-      // A database that went away without a word would be waited for longer than that.
-      await within(until - performance.now(), this.#turn("look"));
-      await this.#becomesQuiet(until - performance.now());
-      // What is due and not to be had is left to whoever has it.
-    } while (this.#taken > 0 && performance.now() < until && !this.#stopped);
+      this.#claimed = 0;
+      // A query to an unreachable database would take longer than the limit.
+      await withTimeout(this.#startRound("claim"), deadline - performance.now(), undefined);
+      await this.#waitUntilIdle(deadline - performance.now());
+      // A due webhook that cannot be claimed is left to the sender that has it.
+    } while (this.#claimed > 0 && performance.now() < deadline && !this.#stopped);
   }
 
-  /** Claims no more; what is under way is finished and recorded, within the limit. */
+  /** Stops claiming; deliveries in flight are finished and recorded, within the limit. */
   async stop(limitMs = this.#settings.timeoutMs + 5000): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
     clearTimeout(this.#nudge);
-    await this.#becomesQuiet(limitMs);
+    await this.#waitUntilIdle(limitMs);
     this.#settings.poster.close();
   }
 
-  /** Whoever comes in the midst of a turn has another one after it: what is being answered may be older than what he knows. */
-  #turn(wanted: "look" | "ask"): Promise<void> {
-    if (this.#turning) {
-      if (this.#next !== "look") this.#next = wanted;
-      return this.#turning;
+  /** A request during a round starts another one after it, because the running query may not see the new webhook. */
+  #startRound(kind: "claim" | "check"): Promise<void> {
+    if (this.#round) {
+      if (this.#nextRound !== "claim") this.#nextRound = kind;
+      return this.#round;
     }
-    this.#turning = (wanted === "look" ? this.#look() : this.#ask()).finally(() => {
-      const next = this.#next;
-      this.#turning = this.#next = undefined;
-      if (next && !this.#stopped) void this.#turn(next);
-      this.#tellQuiet();
+    this.#round = (kind === "claim" ? this.#claim() : this.#check()).finally(() => {
+      const next = this.#nextRound;
+      this.#round = this.#nextRound = undefined;
+      if (next && !this.#stopped) void this.#startRound(next);
+      this.#notifyChange();
     });
-    return this.#turning;
+    return this.#round;
   }
 
-  async #look(): Promise<void> {
+  async #claim(): Promise<void> {
     const { concurrency, timeoutMs, crash } = this.#settings;
     const { database, name } = this.#host;
-    const limit = concurrency - this.#trying.size;
+    const limit = concurrency - this.#inFlight.size;
     this.#more = limit <= 0;
     if (this.#stopped || limit <= 0) return;
-    // Lanes that fail hold at most half of the places: however many receivers are dead, the others have the rest.
-    const slow = [...this.#trying.values()].filter(({ failing }) => failing).length;
+    // Failing lanes get at most half of the slots, so that dead receivers cannot block the others.
+    const failing = [...this.#inFlight.values()].filter(({ failing }) => failing).length;
     crash("claiming");
     try {
       const claimed = await claimWebhooks(database, {
         sender: name,
         limit,
-        failing: Math.max(0, Math.ceil(concurrency / 2) - slow),
+        failing: Math.max(0, Math.ceil(concurrency / 2) - failing),
         spanMs: timeoutMs + RECORD_MS,
-        after: this.#after,
+        after: this.#afterLane,
       });
       if (claimed.length > 0) crash("claimed");
-      this.#after = claimed.at(-1)?.lane ?? "";
-      if (claimed.length > 0) this.#vain = 0;
-      this.#taken += claimed.length;
-      if (this.#stopped) return await this.#giveBack(claimed);
-      for (const one of claimed) void this.#send(one, performance.now());
+      this.#afterLane = claimed.at(-1)?.lane ?? "";
+      if (claimed.length > 0) this.#emptyClaims = 0;
+      this.#claimed += claimed.length;
+      if (this.#stopped) return await this.#release(claimed);
+      for (const webhook of claimed) void this.#send(webhook, performance.now());
       this.#more = claimed.length === limit;
       if (this.#more) return;
-      const inMs = await webhooksDueIn(database);
+      const inMs = await webhooksDueInMs(database);
       this.#more = inMs !== null && inMs <= 0;
-      this.#wakeIn(this.#more ? Math.min(VAIN_MS * 2 ** this.#vain++, VAIN_MOST_MS) : inMs);
+      this.#pokeIn(this.#more ? Math.min(BACKOFF_MS * 2 ** this.#emptyClaims++, MAX_BACKOFF_MS) : inMs);
     } catch (error) {
-      this.#trouble(error);
+      this.#onError(error);
     }
   }
 
-  async #ask(): Promise<void> {
+  async #check(): Promise<void> {
     if (this.#stopped) return;
     try {
-      const inMs = await webhooksDueIn(this.#host.database);
-      if (inMs !== null && inMs <= 0) this.#next = "look";
-      else this.#wakeIn(inMs);
+      const inMs = await webhooksDueInMs(this.#host.database);
+      if (inMs !== null && inMs <= 0) this.#nextRound = "claim";
+      else this.#pokeIn(inMs);
     } catch (error) {
-      this.#trouble(error);
+      this.#onError(error);
     }
   }
 
-  /** Nothing is known: the next question may be answered. */
-  #trouble(error: unknown): void {
+  #onError(error: unknown): void {
     if (!this.#stopped) this.#host.onTrouble?.(error);
-    this.#wakeIn(VAIN_MOST_MS);
+    this.#pokeIn(MAX_BACKOFF_MS);
   }
 
-  /** Claimed while it was told to stop: not tried, so not counted. */
-  async #giveBack(claimed: ClaimedWebhook[]): Promise<void> {
+  /** Claimed while stopping: released without counting an attempt. */
+  async #release(claimed: ClaimedWebhook[]): Promise<void> {
     const { database, name } = this.#host;
     if (claimed.length === 0) return;
     await settleWebhooks(
@@ -198,44 +198,44 @@ export class Sender {
     );
   }
 
-  /** Null: nothing waits, so nothing is asked until somebody says so. */
-  #wakeIn(ms: number | null): void {
+  /** Null: no webhook is waiting, so the next query follows a poke. */
+  #pokeIn(ms: number | null): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     if (ms === null || this.#stopped) return;
-    this.#timer = setTimeout(() => this.poke(), Math.min(Math.max(ms, 1), FOREVER_MS));
+    this.#timer = setTimeout(() => this.poke(), Math.min(Math.max(ms, 1), MAX_TIMER_MS));
   }
 
   async #send(claimed: ClaimedWebhook, claimedAt: number): Promise<void> {
     const { poster, timeoutMs, crash } = this.#settings;
-    this.#trying.set(claimed.id, claimed);
-    const began = performance.now();
-    let answer: Answer;
+    this.#inFlight.set(claimed.id, claimed);
+    const startedAt = performance.now();
+    let result: PostResult;
     try {
       const { id, url, body, headers, secrets, now } = claimed;
-      // The database's clock, which all senders share, and what has passed since it was asked.
-      const timestamp = Math.floor(now + (began - claimedAt) / 1000);
+      // The database's clock at the claim, which all senders share, plus the time since.
+      const timestamp = Math.floor(now + (startedAt - claimedAt) / 1000);
       const signature = await signWebhook(secrets, id, timestamp, body);
       const signed = { "webhook-id": id, "webhook-timestamp": String(timestamp), "webhook-signature": signature };
       const onWritten = () => crash("written");
-      answer = await poster.post({ url, body, headers: { ...headers, ...signed }, timeoutMs, onWritten });
+      result = await poster.post({ url, body, headers: { ...headers, ...signed }, timeoutMs, onWritten });
     } catch {
-      answer = { error: "FAILED" };
+      result = { error: "FAILED" };
     }
     crash("answered");
-    this.#done.push({ claimed, answer, tookMs: performance.now() - began });
+    this.#unrecorded.push({ claimed, result, tookMs: performance.now() - startedAt });
     this.#recording ??= this.#record().finally(() => {
       this.#recording = undefined;
-      this.#tellQuiet();
+      this.#notifyChange();
     });
   }
 
-  /** All that are done by then with one statement. */
+  /** Records all finished deliveries with one statement, until none is left. */
   async #record(): Promise<void> {
     const { database, name, onSent } = this.#host;
-    for (let done = this.#take(); done.length > 0; done = this.#take()) {
-      const records = done.map(({ claimed: { id, epoch }, answer, tookMs }): WebhookRecord => {
-        const { status, error, response, retryAfter } = answer;
+    for (let batch = this.#takeBatch(); batch.length > 0; batch = this.#takeBatch()) {
+      const records = batch.map(({ claimed: { id, epoch }, result, tookMs }): WebhookResult => {
+        const { status, error, response, retryAfter } = result;
         return {
           id,
           epoch,
@@ -252,56 +252,51 @@ export class Sender {
         states = new Map((await settleWebhooks(database, records)).map(({ id, state }) => [id, state]));
         this.#settings.crash("recorded");
       } catch (error) {
-        // Not recorded: the claims run out, and they are sent again.
-        this.#trouble(error);
+        // Not recorded: the claims expire, and the webhooks are sent again.
+        this.#onError(error);
       }
-      for (const { claimed } of done) this.#trying.delete(claimed.id);
-      for (const { claimed, answer, tookMs } of done) {
+      for (const { claimed } of batch) this.#inFlight.delete(claimed.id);
+      for (const { claimed, result, tookMs } of batch) {
         try {
           onSent?.({
             id: claimed.id,
             endpoint: claimed.endpoint,
             attempt: claimed.attempt,
             state: states.get(claimed.id) ?? "lost",
-            status: answer.status ?? null,
-            error: answer.error ?? null,
+            status: result.status ?? null,
+            error: result.error ?? null,
             tookMs,
           });
         } catch (error) {
-          this.#trouble(error);
+          this.#onError(error);
         }
       }
-      // What waited for a place has one now. What failed comes back, and what was delivered no longer runs out.
-      if (this.#more) void this.#turn("look");
-      else if (this.#trying.size === 0 || [...states.values()].includes("pending")) void this.#turn("ask");
+      // Slots are free again. A failed webhook has a new due time, and a delivered one no longer expires.
+      if (this.#more) void this.#startRound("claim");
+      else if (this.#inFlight.size === 0 || [...states.values()].includes("pending")) void this.#startRound("check");
     }
   }
 
-  #take(): Done[] {
-    return this.#done.splice(0, 200);
+  #takeBatch(): Delivery[] {
+    return this.#unrecorded.splice(0, 200);
   }
 
-  async #becomesQuiet(limitMs: number): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const over = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, Math.max(0, limitMs));
-    });
-    const quiet = async () => {
-      while (this.#trying.size > 0 || this.#recording || this.#turning) {
-        await new Promise<void>((resolve) => this.#quiet.push(resolve));
+  async #waitUntilIdle(limitMs: number): Promise<void> {
+    const idle = async () => {
+      while (this.#inFlight.size > 0 || this.#recording || this.#round) {
+        await new Promise<void>((resolve) => this.#onChange.push(resolve));
       }
     };
-    await Promise.race([quiet(), over]);
-    clearTimeout(timer);
+    await withTimeout(idle(), limitMs, undefined);
   }
 
-  #tellQuiet(): void {
-    for (const resolve of this.#quiet.splice(0)) resolve();
+  #notifyChange(): void {
+    for (const resolve of this.#onChange.splice(0)) resolve();
   }
 }
 
 export interface StandaloneSender extends AsyncDisposable {
-  /** There is something to send. */
+  /** There are webhooks to send. */
   poke(): void;
   /** Sends everything that is due now. */
   flush(limitMs?: number): Promise<void>;
@@ -310,14 +305,14 @@ export interface StandaloneSender extends AsyncDisposable {
 
 export type CreateSenderOptions = WebhookSenderOptions &
   Pick<DatabaseOptions, "url" | "pool" | "schema" | "patience"> & {
-    /** How it is called in deliveries. Default: host, pid and a random part. */
+    /** Its name in deliveries. Default: host, pid and a random part. */
     name?: string;
     onSent?: (sent: SentWebhook) => void;
-    /** Told of what keeps it from sending, such as a database that is away. */
+    /** Called with errors that prevent sending, such as an unreachable database. */
     onTrouble?: (error: unknown) => void;
   };
 
-/** A sender without a worker. Poke it when jobs have ended; by itself it only knows what is due later. */
+/** A sender without a worker. Call poke() after jobs have ended: by itself it only sends at known due times. */
 export function createSender(options: CreateSenderOptions): StandaloneSender {
   const { url, pool, schema, patience = "forever", name, onSent, onTrouble, ...settings } = options;
   const database = new Database({
@@ -339,13 +334,4 @@ export function createSender(options: CreateSenderOptions): StandaloneSender {
     stop,
     [Symbol.asyncDispose]: stop,
   };
-}
-
-async function within(ms: number, turn: Promise<void>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, Math.max(ms, 0));
-  });
-  await Promise.race([turn, late]);
-  clearTimeout(timer);
 }

@@ -1,4 +1,4 @@
-// stillwake/worker: code for pipelines, and the process that runs it.
+// stillwake/worker: implement pipelines, and run them in a worker.
 import type { WorkerOptions } from "./options.ts";
 import { Worker } from "./worker.ts";
 
@@ -20,10 +20,10 @@ export type { Each, EachOptions, From, Items } from "./attempt/each.ts";
 export type { Classification } from "./attempt/failure.ts";
 export { type AnyImplementation, type Implementation, type ImplementOptions, implement } from "./attempt/implement.ts";
 export { Stopped, type StopReason } from "./attempt/outcome.ts";
-export type { Begin } from "./attempt/own-transaction.ts";
 export type { Artifact, ArtifactContent, ArtifactProducer } from "./attempt/produce-artifact.ts";
 export type { BatchHandle, Log, StepHandle } from "./attempt/step-handle.ts";
 export type { StepOptions } from "./attempt/steps.ts";
+export type { Begin } from "./attempt/tx-step.ts";
 export { EventTimeout, type WaitOptions } from "./attempt/wait-for.ts";
 export { type Exec, ExecError, type ExecOptions, type ExecResult } from "./exec/exec.ts";
 export type { FindSecret, SecretUse } from "./keeper/unseal.ts";

@@ -1,4 +1,4 @@
-// What a worker can be told, checked and converted once.
+// Options of a worker, checked and converted once into WorkerSettings.
 import os from "node:os";
 import path from "node:path";
 import { type ArtifactStore, type Credentials, openStore } from "../artifacts/open-store.ts";
@@ -7,74 +7,77 @@ import type { DatabaseOptions } from "../db/database.ts";
 import { InvalidInput } from "../errors.ts";
 import type { SealKeys } from "../secrets/seal.ts";
 import { type Duration, durationMs, limitMs } from "../time.ts";
+import { checkInteger, rejectUnknownOptions } from "../validate.ts";
 import type { WebhookSenderOptions } from "../webhooks/options.ts";
 import { type AnyImplementation, type Implementation, isImplementation } from "./attempt/implement.ts";
-import { type FindSecret, Opener } from "./keeper/unseal.ts";
-import type { CrashWish } from "./runner/fault-point.ts";
+import { type FindSecret, Unsealer } from "./keeper/unseal.ts";
+import type { ShouldCrash } from "./runner/fault-point.ts";
 
 export interface WorkerOptions {
-  /** postgres://…; a pooled one is fine. */
+  /** postgres://…; may go through a pooler. */
   url?: string;
-  /** Past the pooler, for hints and for quick recovery after a crash. Default: `url`, if that is direct. False for neither. */
+  /** A URL that bypasses the pooler, for hints and quick recovery. Default: `url`, if that is direct. False disables both. */
   directUrl?: string | false;
   schema?: string;
-  /** Connections at most. Default 4. */
+  /** Maximum number of connections. Default 4. */
   connections?: number;
-  /** Whose jobs. Default "default". */
+  /** The pool whose jobs it claims. Default "default". */
   pool?: string;
-  /** Jobs at once. Default: one per processor. */
+  /** Maximum number of concurrent jobs. Default: one per processor. */
   slots?: number;
-  /** What implement() returned; or, for isolation "process", modules or directories of modules that export it. */
+  /** Results of implement(), or for isolation "process" modules, or directories of modules, that export them. */
   pipelines: readonly AnyImplementation[] | string | readonly string[];
-  /** "process": user code in a process of its own per slot. "none": in this one. Default: "process" for modules, "none" for code. */
+  /** "process": user code runs in a separate process per slot. "none": in this one. Default: "process" for modules, else "none". */
   isolation?: "process" | "none";
-  /** How it is called in the database and in logs. Default: host, pid and a random part. */
+  /** Its name in the database and in logs. Default: host, pid and a random part. */
   name?: string;
   /** How long a claim lasts without a heartbeat. Default "15s". */
   lease?: Duration;
-  /** From being told to stop to being killed. Default "5s". */
+  /** The time between a stop request and the kill of a job. Default "5s". */
   grace?: Duration;
-  /** The same for a job that was cancelled, which nobody waits for any more; never more than `grace`. Default "500ms". */
+  /** The same for a cancelled job; at most `grace`. Default "500ms". */
   cancelGrace?: Duration;
-  /** How long a drain waits for jobs. Default "25s". */
+  /** How long a drain waits for running jobs. Default "25s". */
   drainTimeout?: Duration;
-  /** Ends by itself: after this long without a job. */
+  /** Exit after this long without a job. */
   idleExit?: Duration;
-  /** It does not end for want of work before the process is so old: where a time is paid for at least. */
+  /** No idle exit before the process has this age, for platforms that bill a minimum time. */
   minUptime?: Duration;
-  /** The machine that it is alone on, by its name at the provider, which becomes its own. An orchestrator gives it: STILLWAKE_MACHINE. */
+  /**
+   * The name, at the provider, of the machine it runs on alone; also becomes the worker's name. Set by the orchestrator: STILLWAKE_MACHINE.
+   */
   machine?: string;
-  /** Ends by itself: "empty" when nothing is left to do, "once" after one job, "registered" when the database knows its pipelines, without any job. */
+  /** Exit when: "empty": nothing is left to do; "once": after one job; "registered": its pipelines are registered, without any job. */
   until?: "empty" | "once" | "registered";
-  /** How often to look for work when no hints arrive. Default "1s". */
+  /** Poll interval without hints. Default "1s". */
   poll?: Duration;
-  /** How often to look although hints arrive. Default "5s". */
+  /** Poll interval while hints arrive. Default "5s". */
   pollWithHints?: Duration;
-  /** Where artifacts are kept: file:… or s3://bucket/prefix?endpoint=…. */
+  /** The artifact store: file:… or s3://bucket/prefix?endpoint=…. */
   store?: string;
   storeCredentials?: Credentials;
-  /** Opens the sealed parts of inputs, and seals those of children: "k2:base64,k1:base64", of which the first seals, or by name. */
+  /** Keys that unseal inputs and seal those of children: "k2:base64,k1:base64", where the first one seals, or an object. */
   sealKeys?: SealKeys | string;
-  /** Looks up what references in inputs stand for; undefined for a name it does not know. Default: STILLWAKE_SECRET_<NAME> of `env`. */
+  /** Looks up secret references in inputs; returns undefined for an unknown name. Default: STILLWAKE_SECRET_<NAME> of `env`. */
   secrets?: FindSecret;
-  /** Below it each attempt has a directory of its own. Default: in the system's temporary directory. */
+  /** The parent of the scratch directories. Default: in the system's temporary directory. */
   scratch?: string;
-  /** The user runners run as; needs the right to change to it. */
+  /** The user that runners run as; the worker needs permission to switch to it. */
   runAs?: { uid: number; gid: number };
   /** Megabytes of JavaScript heap per runner. */
   heapMb?: number;
-  /** Runners above the slots that stand in when one dies. Default 1. */
+  /** Extra runners that replace one that dies. Default 1. */
   spares?: number;
-  /** A runner is replaced after so many jobs. Default 1000. */
+  /** A runner is replaced after this number of jobs. Default 1000. */
   maxJobs?: number;
-  /** What runners and commands are filtered from. Default: the environment of this process. */
+  /** The environment that runners and commands get a filtered copy of. Default: that of this process. */
   env?: Readonly<Record<string, string | undefined>>;
-  /** How often the depth of the pool is read for the metrics. Default: never. */
+  /** How often the demand of the pool is read for the metrics. Default: never. */
   demandEvery?: Duration;
-  /** Sends webhooks beside its jobs, and how. False leaves that to others. Default true. */
+  /** Whether it also sends webhooks, and the options for that. Default true. */
   webhooks?: boolean | WebhookSenderOptions;
-  /** For tests, without isolation: whether the attempt dies before or after this step is kept. */
-  crash?: CrashWish;
+  /** For tests with isolation "none": whether the attempt dies before or after this step's checkpoint. */
+  crash?: ShouldCrash;
 }
 
 export interface WorkerSettings {
@@ -86,7 +89,7 @@ export interface WorkerSettings {
   files: string[];
   isolation: "process" | "none";
   name: string | undefined;
-  spanMs: number;
+  leaseMs: number;
   graceMs: number;
   cancelGraceMs: number;
   drainMs: number;
@@ -94,9 +97,9 @@ export interface WorkerSettings {
   minUptimeMs: number;
   machine: string | undefined;
   until: WorkerOptions["until"];
-  most: number;
+  maxClaims: number;
   pollMs: number;
-  pushedPollMs: number;
+  pollWithHintsMs: number;
   store: ArtifactStore | undefined;
   scratchRoot: string;
   runAs: { uid: number; gid: number } | undefined;
@@ -104,12 +107,12 @@ export interface WorkerSettings {
   spares: number;
   maxJobs: number;
   env: Readonly<Record<string, string | undefined>>;
-  opener: Opener;
-  /** Values that user code must not see in its environment. */
+  unsealer: Unsealer;
+  /** Values that are removed from the environment of user code. */
   secrets: string[];
   demandMs: number;
   webhooks: WebhookSenderOptions | undefined;
-  crash: CrashWish | undefined;
+  crash: ShouldCrash | undefined;
 }
 
 const known =
@@ -119,47 +122,50 @@ const known =
   );
 
 export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
-  const unknown = Object.keys(options).find((key) => !known.includes(key));
-  if (unknown) refuse(unknown, `There is no worker option "${unknown}"`, `Options: ${known.join(", ")}`);
+  rejectUnknownOptions(options, known, "Worker");
   const { url, pool = "default", name, machine, until } = options;
-  if (!url) refuse("url", "A worker needs the URL of its Postgres", "Pass url, or set STILLWAKE_DATABASE_URL");
+  if (!url) reject("url", "A worker needs the URL of its Postgres", "Pass url, or set STILLWAKE_DATABASE_URL");
   if (!/^[a-z0-9][a-z0-9_.:-]{0,99}$/.test(pool))
-    refuse("pool", `${JSON.stringify(pool)} cannot name a pool`, "Use lower-case letters, digits and _ . : -");
+    reject("pool", `${JSON.stringify(pool)} is not a valid pool name`, "Use lower-case letters, digits and _ . : -");
   if (name !== undefined && !/^[\w.:@-]{1,100}$/.test(name))
-    refuse("name", `${JSON.stringify(name)} cannot name a worker`, "Use 1 to 100 letters, digits and _ . : @ -");
+    reject("name", `${JSON.stringify(name)} is not a valid worker name`, "Use 1 to 100 letters, digits and _ . : @ -");
   if (machine !== undefined && !/^[\w.:@-]{1,100}$/.test(machine))
-    refuse("machine", `${JSON.stringify(machine)} cannot name a machine`, "Use 1 to 100 letters, digits and _ . : @ -");
+    reject(
+      "machine",
+      `${JSON.stringify(machine)} is not a valid machine name`,
+      "Use 1 to 100 letters, digits and _ . : @ -",
+    );
   if (until !== undefined && !["empty", "once", "registered"].includes(until))
-    refuse("until", `${JSON.stringify(until)} is no end`, 'Use "empty", "once" or "registered"');
+    reject("until", `${JSON.stringify(until)} is not a valid value of until`, 'Use "empty", "once" or "registered"');
   const { implementations, files } = readPipelines(options.pipelines);
   const isolation = options.isolation ?? (files.length > 0 ? "process" : "none");
   if (isolation === "process" && files.length === 0) {
-    refuse(
+    reject(
       "isolation",
-      "Code of this process cannot run in another",
-      "Give pipelines as a module or a directory of modules",
+      'Isolation "process" cannot run code objects of this process',
+      "Pass pipelines as a module or a directory of modules",
     );
   }
   if (isolation === "none" && files.length > 0) {
-    refuse(
+    reject(
       "isolation",
-      'With isolation "none" pipelines are code, not files',
-      "Import them and pass what implement() returned",
+      'Isolation "none" needs code objects, not files',
+      "Import the modules and pass the results of implement()",
     );
   }
   const slots =
     until === "once" || until === "registered"
       ? 1
-      : whole(options.slots ?? os.availableParallelism(), "slots", 1, 10_000);
-  const spanMs = durationMs(options.lease ?? "15s", "lease");
-  if (spanMs < 1000 || spanMs > 86_400_000)
-    refuse("lease", `A lease of ${options.lease} is out of range`, "Use 1s to 1d");
+      : checkInteger(options.slots ?? os.availableParallelism(), "slots", 1, 10_000);
+  const leaseMs = durationMs(options.lease ?? "15s", "lease");
+  if (leaseMs < 1000 || leaseMs > 86_400_000)
+    reject("lease", `A lease of ${options.lease} is out of range`, "Use 1s to 1d");
   const graceMs = durationMs(options.grace ?? "5s", "grace");
   const env = options.env ?? processEnvironment();
   return {
     database: {
       url: url!,
-      connections: whole(options.connections ?? 4, "connections", 1, 1000),
+      connections: checkInteger(options.connections ?? 4, "connections", 1, 1000),
       ...(options.schema && { schema: options.schema }),
     },
     directUrl: options.directUrl === false ? undefined : (options.directUrl ?? url),
@@ -169,7 +175,7 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
     files,
     isolation,
     name,
-    spanMs,
+    leaseMs,
     graceMs,
     cancelGraceMs: Math.min(graceMs, durationMs(options.cancelGrace ?? "500ms", "cancelGrace")),
     drainMs: durationMs(options.drainTimeout ?? "25s", "drainTimeout"),
@@ -177,18 +183,18 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
     minUptimeMs: options.minUptime === undefined ? 0 : durationMs(options.minUptime, "minUptime"),
     machine,
     until,
-    most: until === "once" ? 1 : Number.POSITIVE_INFINITY,
+    maxClaims: until === "once" ? 1 : Number.POSITIVE_INFINITY,
     pollMs: durationMs(options.poll ?? "1s", "poll"),
-    pushedPollMs: durationMs(options.pollWithHints ?? "5s", "pollWithHints"),
+    pollWithHintsMs: durationMs(options.pollWithHints ?? "5s", "pollWithHints"),
     store: options.store === undefined ? undefined : openStore(options.store, options.storeCredentials),
     scratchRoot: path.resolve(options.scratch ?? path.join(os.tmpdir(), `stillwake-${os.userInfo().uid}`)),
     runAs: options.runAs,
-    heapMb: options.heapMb === undefined ? undefined : whole(options.heapMb, "heapMb", 16, 1_000_000),
-    spares: until === "registered" ? 0 : whole(options.spares ?? 1, "spares", 0, 100),
-    maxJobs: whole(options.maxJobs ?? 1000, "maxJobs", 1, 1_000_000_000),
+    heapMb: options.heapMb === undefined ? undefined : checkInteger(options.heapMb, "heapMb", 16, 1_000_000),
+    spares: until === "registered" ? 0 : checkInteger(options.spares ?? 1, "spares", 0, 100),
+    maxJobs: checkInteger(options.maxJobs ?? 1000, "maxJobs", 1, 1_000_000_000),
     env,
-    opener: new Opener(options.sealKeys, options.secrets, env),
-    secrets: secretsOf(url!, options),
+    unsealer: new Unsealer(options.sealKeys, options.secrets, env),
+    secrets: collectSecrets(url!, options),
     demandMs: limitMs(options.demandEvery, "demandEvery"),
     webhooks: readWebhooks(options.webhooks),
     crash: options.crash,
@@ -198,37 +204,37 @@ export function readWorkerOptions(options: WorkerOptions): WorkerSettings {
 function readPipelines(pipelines: WorkerOptions["pipelines"]): { implementations: Implementation[]; files: string[] } {
   const list = (typeof pipelines === "string" ? [pipelines] : (pipelines ?? [])) as readonly unknown[];
   if (!Array.isArray(list) || list.length === 0) {
-    refuse("pipelines", "A worker needs pipelines", "Pass what implement() returned, or modules that export it");
+    reject("pipelines", "A worker needs pipelines", "Pass results of implement(), or modules that export them");
   }
-  if (list.every((one) => typeof one === "string")) return { implementations: [], files: list as string[] };
+  if (list.every((item) => typeof item === "string")) return { implementations: [], files: list as string[] };
   if (!list.every(isImplementation))
-    refuse(
+    reject(
       "pipelines",
-      "pipelines has something that is no implementation",
-      "Pass what implement(contract, function) returned",
+      "pipelines contains a value that is not an implementation",
+      "Pass results of implement(contract, function)",
     );
   const implementations = list as Implementation[];
   const names = implementations.map(({ pipeline }) => pipeline.name);
-  const twice = names.find((one, place) => names.indexOf(one) !== place);
-  if (twice) refuse("pipelines", `Pipeline "${twice}" is there twice`, "Leave one out");
+  const duplicate = names.find((name, index) => names.indexOf(name) !== index);
+  if (duplicate) reject("pipelines", `Pipeline "${duplicate}" is listed twice`, "Remove one of them");
   return { implementations, files: [] };
 }
 
-function readWebhooks(given: WorkerOptions["webhooks"] = true): WebhookSenderOptions | undefined {
-  if (typeof given !== "boolean" && (typeof given !== "object" || given === null))
-    refuse(
+function readWebhooks(webhooks: WorkerOptions["webhooks"] = true): WebhookSenderOptions | undefined {
+  if (typeof webhooks !== "boolean" && (typeof webhooks !== "object" || webhooks === null))
+    reject(
       "webhooks",
-      "webhooks is neither true, false nor options",
+      "webhooks must be true, false or an object of options",
       'Pass { allow: ["10.1.0.0/16"] }, or leave it out',
     );
-  return given === true ? {} : given || undefined;
+  return webhooks === true ? {} : webhooks || undefined;
 }
 
-function secretsOf(url: string, { directUrl, storeCredentials, sealKeys = "" }: WorkerOptions): string[] {
+function collectSecrets(url: string, { directUrl, storeCredentials, sealKeys = "" }: WorkerOptions): string[] {
   const urls = [url, ...(typeof directUrl === "string" ? [directUrl] : [])];
-  // As it is, as it is written in a URL, and with the user before it: a short one cannot be looked for inside of other values.
-  const passwords = urls.flatMap((one) => {
-    const { username, password } = URL.canParse(one) ? new URL(one) : { username: "", password: "" };
+  // Plain, URL-encoded, and with the user in front: a short password alone is not searched for inside other values.
+  const passwords = urls.flatMap((text) => {
+    const { username, password } = URL.canParse(text) ? new URL(text) : { username: "", password: "" };
     return password ? [decodeURIComponent(password), password, `${username}:${password}@`] : [];
   });
   const keys =
@@ -239,13 +245,6 @@ function secretsOf(url: string, { directUrl, storeCredentials, sealKeys = "" }: 
   return [...urls, ...passwords, ...keys, secretAccessKey, sessionToken].filter(Boolean);
 }
 
-function whole(value: number, field: string, least: number, most: number): number {
-  if (!Number.isInteger(value) || value < least || value > most) {
-    refuse(field, `${field} ${JSON.stringify(value)} is not a whole number from ${least} to ${most}`, "Give one");
-  }
-  return value;
-}
-
-function refuse(field: string, message: string, remedy: string): never {
+function reject(field: string, message: string, remedy: string): never {
   throw new InvalidInput(message, { field, remedy });
 }

@@ -1,59 +1,59 @@
-// A worker: keeper and crew put together, from start to drain. The command `stillwake worker` and `createWorker` are both this.
+// A worker: a keeper and its runners, from start to drain. `stillwake worker` and `createWorker` both use it.
 //
-//   start -> working -> draining (claims no more, waits for its jobs up to the limit) -> hurrying (tells them to stop) -> stopped
+//   start -> working -> draining (stops claiming, waits for its jobs up to the limit, then stops them) -> stopped
 //
-// It drains by itself when it was told to end when idle, when nothing is left to do, or after its one job.
+// It drains by itself when it has been idle for `idleExit`, and with `until` when nothing is left to do or after one job.
 import { randomBytes } from "node:crypto";
 import fs from "node:fs/promises";
 import os from "node:os";
 import { runnerEnvironment, withheldNames } from "../config.ts";
-import { registerNeed } from "../db/calls/flow.ts";
+import { registerDependency } from "../db/calls/flow.ts";
 import { readDemand, registerPipeline } from "../db/calls/jobs.ts";
 import { Database } from "../db/database.ts";
-import { DirectLine } from "../db/worker-presence.ts";
-import { loadTracing } from "../tracing.ts";
+import { WorkerPresence } from "../db/worker-presence.ts";
+import { memoryUse, watchMemory } from "../memory.ts";
+import { MAX_TIMER_MS, withTimeout } from "../timeout.ts";
+import { loadTracing, type Tracing } from "../tracing.ts";
 import { version } from "../version.ts";
 import { Keeper } from "./keeper/keeper.ts";
-import { Machine } from "./keeper/machine-registration.ts";
+import { MachineRegistration } from "./keeper/machine-registration.ts";
 import { sweepScratch } from "./keeper/scratch.ts";
-import { Tells } from "./keeper/webhook-pump.ts";
-import { type Announcer, createAnnouncer } from "./observe/events.ts";
+import { WebhookPump } from "./keeper/webhook-pump.ts";
+import { createWorkerEvents, type WorkerEvents } from "./observe/events.ts";
 import type { Health } from "./observe/http.ts";
 import { createMetrics, type Metrics } from "./observe/metrics.ts";
 import { readWorkerOptions, type WorkerOptions, type WorkerSettings } from "./options.ts";
-import { OwnCrew } from "./runner/in-process.ts";
-import { LazyCrew } from "./runner/lazy-crew.ts";
+import { InProcessRunner } from "./runner/in-process.ts";
 import { findModules } from "./runner/load-pipelines.ts";
-import { memoryUse, watchMemory } from "./runner/memory.ts";
-import type { Crew, PipelineFacts } from "./runner/port.ts";
-import { Runners } from "./runner/runner-pool.ts";
+import type { LoadedPipeline, Runners } from "./runner/port.ts";
+import { RunnerPool } from "./runner/runner-pool.ts";
 
 export type WorkerState = "new" | "working" | "draining" | "stopped";
 
-/** How often limits are looked at. */
-const WATCH_MS = 500;
+/** How often time limits of jobs are checked. */
+const LIMITS_MS = 500;
 
 export class Worker {
   readonly name: string;
   readonly pool: string;
-  readonly announcer: Announcer = createAnnouncer();
+  readonly events: WorkerEvents = createWorkerEvents();
   readonly metrics: Metrics;
   readonly #settings: WorkerSettings;
   readonly #database: Database;
-  readonly #crew: Crew;
-  readonly #direct: DirectLine | undefined;
-  readonly #tells: Tells;
-  readonly #machine: Machine | undefined;
+  readonly #presence: WorkerPresence | undefined;
+  readonly #webhookPump: WebhookPump;
+  readonly #machine: MachineRegistration | undefined;
+  #runners: Runners | undefined;
   #keeper: Keeper | undefined;
   #state: WorkerState = "new";
   #databaseUp = true;
-  #pushUnavailable = false;
+  #hintsUnavailable = false;
   #idleTimer: NodeJS.Timeout | undefined;
   #timers: NodeJS.Timeout[] = [];
-  #memory: { stop(): void } | undefined;
+  #memoryWatch: { stop(): void } | undefined;
   #draining: Promise<void> | undefined;
-  #hurry: () => void = () => {};
-  #done: (reason: string) => void = () => {};
+  #forceStop: () => void = () => {};
+  #onDone: (reason: string) => void = () => {};
   #jobs = 0;
   /** Resolves with the reason when the worker has stopped. */
   readonly done: Promise<string>;
@@ -65,109 +65,94 @@ export class Worker {
     this.name =
       settings.machine ?? settings.name ?? `${os.hostname()}-${process.pid}-${randomBytes(3).toString("hex")}`;
     this.done = new Promise((resolve) => {
-      this.#done = resolve;
+      this.#onDone = resolve;
     });
-    this.metrics = createMetrics(this.announcer, { labels: { pool: this.pool, worker: this.name } });
-    this.announcer.subscribe((event) => {
+    this.metrics = createMetrics(this.events, { labels: { pool: this.pool, worker: this.name } });
+    this.events.subscribe((event) => {
       if (event.kind === "attempt.ended") this.#jobs += 1;
     });
     this.#database = new Database({
       ...settings.database,
       patience: "forever",
-      idleTimeout: `${keptMs(settings)}ms`,
-      onOutage: (outage) => this.#outage(outage),
+      idleTimeout: `${connectionIdleMs(settings)}ms`,
+      onOutage: (outage) => this.#onOutage(outage),
     });
     this.#machine =
       settings.machine === undefined
         ? undefined
-        : new Machine(this.#database, { ...settings, machine: settings.machine });
-    this.#crew = this.#makeCrew();
-    this.#direct = settings.directUrl === undefined ? undefined : this.#makeDirect(settings.directUrl);
-    const { announcer, name } = this;
-    const pushed = () => this.#direct?.ready ?? false;
-    this.#tells = new Tells({ ...settings, database: this.#database, announcer, name, pushed });
+        : new MachineRegistration(this.#database, { ...settings, machine: settings.machine });
+    this.#presence = settings.directUrl === undefined ? undefined : this.#createPresence(settings.directUrl);
+    const { events, name } = this;
+    const hintsArrive = () => this.#presence?.ready ?? false;
+    this.#webhookPump = new WebhookPump({ ...settings, database: this.#database, events, name, hintsArrive });
   }
 
   get state(): WorkerState {
     return this.#state;
   }
 
-  /** Resolves when it is at work. It waits for a database that is not there yet; pipelines that cannot be loaded throw. */
+  /** Resolves when the worker claims jobs. Waits for a database that is not reachable yet; throws if pipelines cannot be loaded. */
   async start(): Promise<this> {
     const { pool, slots, isolation, scratchRoot, until } = this.#settings;
-    this.#armIdle();
+    this.#startIdleTimer();
     await fs.mkdir(scratchRoot, { recursive: true, mode: 0o700 });
     await sweepScratch(scratchRoot).catch(() => {});
     const tracing = await loadTracing();
-    const pipelines = await this.#prepare().catch((error) => {
+    const pipelines = await this.#loadPipelines(tracing).catch((error) => {
       if (this.#state === "new") throw error;
     });
-    // Told to stop while it loaded pipelines or waited for the database.
+    // drain() was called while pipelines were loaded or the database was unreachable.
     if (!pipelines || this.#state !== "new") {
-      await this.#crew.stop();
+      await this.#runners?.stop();
       return this;
     }
     const names = pipelines.map(({ name }) => name);
-    if (until === "registered") return this.drain(`its pipelines are known: ${names.join(", ")}`).then(() => this);
+    if (until === "registered") return this.drain(`registered: ${names.join(", ")}`).then(() => this);
     this.#keeper = new Keeper({
       ...this.#settings,
       database: this.#database,
-      announcer: this.announcer,
-      crew: this.#crew,
+      events: this.events,
+      runners: this.#runners!,
       tracing,
       pipelines,
       worker: this.name,
-      presence: () => this.#direct?.presence ?? null,
-      pushed: () => this.#direct?.ready ?? false,
-      onIdle: () => this.#idle(),
-      onBusy: () => this.#busy(),
+      presence: () => this.#presence?.presence ?? null,
+      hintsArrive: () => this.#presence?.ready ?? false,
+      onIdle: () => this.#onIdle(),
+      onBusy: () => this.#stopIdleTimer(),
     });
     this.#state = "working";
-    const welcome = await this.#machine?.arrive(pipelines, () => this.state === "working");
-    // It was told to stop while the database was away.
+    const accepted = await this.#machine?.register(pipelines, () => this.state === "working");
+    // drain() was called while the database was unreachable.
     if (this.state !== "working") return this;
-    if (welcome === false) void this.drain("the machine is to be stopped");
-    this.announcer.announce({
-      kind: "worker.started",
-      worker: this.name,
-      pool,
-      slots,
-      pipelines: names,
-      isolation,
-      version,
-    });
-    this.#direct?.open();
-    this.#keepWatch();
-    this.#busy();
-    this.#armIdle();
+    if (accepted === false) void this.drain("the machine is to be stopped");
+    const { name: worker, events } = this;
+    events.emit({ kind: "worker.started", worker, pool, slots, pipelines: names, isolation, version });
+    this.#presence?.open();
+    this.#startMonitors();
+    this.#stopIdleTimer();
+    this.#startIdleTimer();
     this.#keeper.start();
-    this.#tells.begin();
+    this.#webhookPump.start();
     return this;
-  }
-
-  async #prepare(): Promise<PipelineFacts[]> {
-    const pipelines = await this.#crew.start();
-    for (const { name, settings, needs } of pipelines) {
-      for (const need of needs) await registerNeed(this.#database, need);
-      await registerPipeline(this.#database, name, settings);
-    }
-    return pipelines;
   }
 
   /** There may be work. */
   poke(): void {
     this.#keeper?.poke();
-    this.#tells.ask();
+    this.#webhookPump.check();
   }
 
-  /** Claims no more and waits for its jobs up to the limit; then they are told to stop and go back to the line. A second call hurries. */
-  drain(reason = "asked", limitMsGiven?: number): Promise<void> {
-    if (this.#draining) this.#hurry();
-    this.#draining ??= this.#drain(reason, limitMsGiven ?? this.#settings.drainMs);
+  /**
+   * Stops claiming and waits for running jobs up to the limit; then they are stopped and queued again. A second call stops them at once.
+   */
+  drain(reason = "asked", timeoutMs?: number): Promise<void> {
+    if (this.#draining) this.#forceStop();
+    this.#draining ??= this.#drain(reason, timeoutMs ?? this.#settings.drainMs);
     return this.#draining;
   }
 
-  /** A drain without patience. */
+  /** A drain that does not wait for running jobs. */
   stop(): Promise<void> {
     return this.#draining ? this.drain() : this.drain("stopped", 0);
   }
@@ -183,60 +168,42 @@ export class Worker {
       active: this.#keeper?.active ?? 0,
       slots: this.#settings.slots,
       database: this.#databaseUp ? "up" : "down",
-      push: this.#direct?.ready ? "ready" : this.#pushUnavailable || !this.#direct ? "unavailable" : "lost",
+      push: this.#presence?.ready ? "ready" : this.#hintsUnavailable || !this.#presence ? "unavailable" : "lost",
       draining: this.#state === "draining",
       lastHeartbeatAgoMs:
         this.#keeper && this.#keeper.active > 0 ? performance.now() - this.#keeper.lastHeartbeatAt : null,
     };
   }
 
-  #makeCrew(): Crew {
-    const {
-      isolation,
-      implementations,
-      slots,
-      spares,
-      graceMs,
-      pool,
-      secrets,
-      env,
-      runAs,
-      heapMb,
-      maxJobs,
-      files,
-      crash,
-    } = this.#settings;
-    // Not the name alone: a worker that replaces one of the same name on this machine must not be swept away with it.
-    const own = `${process.pid}-${randomBytes(4).toString("hex")}`;
-    const mark = `${this.name.replaceAll(/[^\w-]/g, "_")}-${own}.`;
-    const { announcer } = this;
-    if (isolation === "none") {
-      return new LazyCrew(
-        async () => new OwnCrew({ implementations, tracing: await loadTracing(), pool, mark, graceMs, env, crash }),
-      );
+  /** Starts the runners, and registers their pipelines in the database. */
+  async #loadPipelines(tracing: Tracing): Promise<LoadedPipeline[]> {
+    this.#runners = await this.#createRunners(tracing);
+    const pipelines = await this.#runners.start();
+    for (const { name, settings, dependencies } of pipelines) {
+      for (const dependency of dependencies) await registerDependency(this.#database, dependency);
+      await registerPipeline(this.#database, name, settings);
     }
-    const shown = runnerEnvironment(secrets, env);
-    return new LazyCrew(
-      async () =>
-        new Runners({
-          announcer,
-          files: await findModules(files),
-          pool,
-          slots,
-          spares,
-          mark,
-          graceMs,
-          env: shown,
-          withheld: withheldNames(secrets, env),
-          runAs,
-          heapMb,
-          maxJobs,
-        }),
-    );
+    return pipelines;
   }
 
-  #makeDirect(url: string): DirectLine {
-    return new DirectLine({
+  async #createRunners(tracing: Tracing): Promise<Runners> {
+    const { isolation, secrets, env, files } = this.#settings;
+    // The name alone is not unique: a worker that replaces one of the same name on this machine must not kill its processes.
+    const unique = `${process.pid}-${randomBytes(4).toString("hex")}`;
+    const processTag = `${this.name.replaceAll(/[^\w-]/g, "_")}-${unique}.`;
+    if (isolation === "none") return new InProcessRunner({ ...this.#settings, tracing, processTag });
+    return new RunnerPool({
+      ...this.#settings,
+      events: this.events,
+      files: await findModules(files),
+      processTag,
+      env: runnerEnvironment(secrets, env),
+      withheld: withheldNames(secrets, env),
+    });
+  }
+
+  #createPresence(url: string): WorkerPresence {
+    return new WorkerPresence({
       url,
       schema: this.#database.schema,
       worker: this.name,
@@ -244,60 +211,58 @@ export class Worker {
       onHint: (payload) => {
         if (payload === this.pool) this.#keeper?.poke();
         else if (payload === `@${this.name}`) this.#keeper?.heartbeat();
-        else if (payload === "#webhooks") this.#tells.poke();
+        else if (payload === "#webhooks") this.#webhookPump.poke();
       },
       onReady: () => {
-        this.announcer.announce({ kind: "push.ready" });
-        // Leases taken before are given the sign of life; hints that went by unheard are made up for by looking once.
+        this.events.emit({ kind: "push.ready" });
+        // Adds the presence to existing leases, and claims once for hints that were missed.
         this.#keeper?.heartbeat();
         this.#keeper?.poke();
-        this.#tells.ask();
+        this.#webhookPump.check();
       },
       onLost: (error) => {
-        this.announcer.announce({ kind: "push.lost", message: error.message });
+        this.events.emit({ kind: "push.lost", message: error.message });
         this.#keeper?.heartbeat();
-        // Hints may have been lost with it, and the floor is a shorter one from now on.
+        // Hints may have been lost, and the poll interval is shorter from now on.
         this.#keeper?.poke();
       },
       onUnavailable: (why) => {
-        this.#pushUnavailable = true;
-        this.announcer.announce({ kind: "push.unavailable", why });
+        this.#hintsUnavailable = true;
+        this.events.emit({ kind: "push.unavailable", why });
       },
     });
   }
 
-  #outage(outage: { lost: unknown } | { awayMs: number }): void {
+  #onOutage(outage: { lost: unknown } | { awayMs: number }): void {
     this.#databaseUp = "awayMs" in outage;
     if ("lost" in outage) {
-      this.announcer.announce({
-        kind: "database.lost",
-        message: (outage.lost as Error).message || "connection refused",
-      });
+      const message = (outage.lost as Error).message || "connection refused";
+      this.events.emit({ kind: "database.lost", message });
     } else {
-      this.announcer.announce({ kind: "database.back", awayMs: outage.awayMs });
+      this.events.emit({ kind: "database.back", awayMs: outage.awayMs });
       this.#keeper?.heartbeat();
     }
   }
 
-  /** Limits, memory, and how much there is to do. */
-  #keepWatch(): void {
-    let lookedAt = performance.now();
-    const look = () => {
+  /** Monitors time limits, memory, and the demand of the pool. */
+  #startMonitors(): void {
+    let checkedAt = performance.now();
+    const checkLimits = () => {
       const now = performance.now();
-      // A process that was stopped or starved itself must not blame its jobs for the silence.
-      const gapMs = now - lookedAt - WATCH_MS;
-      lookedAt = now;
-      this.#keeper?.watch(now, gapMs > WATCH_MS ? gapMs : 0);
+      // While this process itself was suspended or starved, its jobs could not report anything.
+      const gapMs = now - checkedAt - LIMITS_MS;
+      checkedAt = now;
+      this.#keeper?.enforceLimits(now, gapMs > LIMITS_MS ? gapMs : 0);
     };
-    this.#timers.push(setInterval(look, WATCH_MS));
-    this.#memory = watchMemory({
+    this.#timers.push(setInterval(checkLimits, LIMITS_MS));
+    this.#memoryWatch = watchMemory({
       everyMs: 2000,
       above: 0.8,
       read: memoryUse,
       onHigh: ({ fraction, usedBytes, limitBytes }) => {
-        this.announcer.announce({ kind: "memory.high", fraction, usedBytes, limitBytes });
+        this.events.emit({ kind: "memory.high", fraction, usedBytes, limitBytes });
         const gb = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GB`;
-        const message = `Memory is nearly used up: ${Math.round(fraction * 100)} % of ${gb(limitBytes)}`;
+        const message = `Memory is nearly exhausted: ${Math.round(fraction * 100)} % of ${gb(limitBytes)} used`;
         this.#keeper?.warnAll(message, { used_bytes: usedBytes, limit_bytes: limitBytes });
       },
     });
@@ -311,90 +276,90 @@ export class Worker {
     const pools = await readDemand(this.#database).catch(() => []);
     for (const { pool, claimable, running, oldest } of pools.filter(({ pool }) => pool === this.pool)) {
       const oldestSeconds = oldest ? Math.max(0, (Date.now() - oldest.getTime()) / 1000) : 0;
-      this.announcer.announce({ kind: "demand", pool, claimable, running, oldestSeconds });
+      this.events.emit({ kind: "demand", pool, claimable, running, oldestSeconds });
     }
   }
 
-  #idle(): void {
+  #onIdle(): void {
     const { until } = this.#settings;
-    if (until === "empty" || until === "once")
-      void this.drain(until === "once" ? "after one job" : "nothing is left to do");
-    else this.#armIdle();
+    if (until === "once") void this.drain("after one job");
+    else if (until === "empty") void this.drain("nothing is left to do");
+    else this.#startIdleTimer();
   }
 
-  #busy(): void {
+  #stopIdleTimer(): void {
     clearTimeout(this.#idleTimer);
     this.#idleTimer = undefined;
   }
 
-  /** Also while the database is away: a machine that cannot reach it does not wait for ever at somebody's expense. */
-  #armIdle(): void {
-    const { idleExitMs } = this.#settings;
+  /** Also runs while the database is unreachable: a machine that cannot reach it must not wait, and cost, forever. */
+  #startIdleTimer(): void {
+    const { idleExitMs, minUptimeMs } = this.#settings;
     if (!Number.isFinite(idleExitMs) || this.#state === "draining" || this.#state === "stopped") return;
-    // Looking in vain does not start the time anew.
+    const waitMs = Math.max(idleExitMs, minUptimeMs - process.uptime() * 1000);
+    // An empty claim does not restart a running timer.
     this.#idleTimer ??= setTimeout(
       () => {
         this.#idleTimer = undefined;
-        void this.#leave();
+        void this.#exitIdle();
       },
-      Math.min(Math.max(idleExitMs, this.#settings.minUptimeMs - process.uptime() * 1000), 2 ** 31 - 1),
+      Math.min(waitMs, MAX_TIMER_MS),
     );
   }
 
-  /** On a machine the database has the last word: a job that came in this moment would otherwise need another one. */
-  async #leave(): Promise<void> {
-    // To load pipelines is no idleness, however long it takes; whoever started the machine has a limit for that.
-    if (this.#state === "new" && this.#databaseUp) return this.#armIdle();
-    const stays = this.#databaseUp && (await this.#machine?.mayLeave()) === false;
-    if (this.#idleTimer || (this.#keeper?.held ?? 0) > 0) return;
-    if (!stays) return this.drain(this.#databaseUp ? "idle" : "the database cannot be reached");
-    this.#armIdle();
+  /** On a machine the database decides: a job that arrives at this moment would otherwise need another machine. */
+  async #exitIdle(): Promise<void> {
+    // Loading pipelines is not idle time; the orchestrator has its own limit for a start.
+    if (this.#state === "new" && this.#databaseUp) return this.#startIdleTimer();
+    const hasWork = this.#databaseUp && (await this.#machine?.mayLeave()) === false;
+    if (this.#idleTimer || (this.#keeper?.unsettled ?? 0) > 0) return;
+    if (!hasWork) return this.drain(this.#databaseUp ? "idle" : "the database cannot be reached");
+    this.#startIdleTimer();
     this.#keeper?.poke();
   }
 
   async #drain(reason: string, limitMs: number): Promise<void> {
-    const began = performance.now();
+    const startedAt = performance.now();
     this.#state = "draining";
     clearTimeout(this.#idleTimer);
     const keeper = this.#keeper;
     if (keeper) {
-      this.announcer.announce({ kind: "worker.draining", reason, active: keeper.active, limitMs });
+      this.events.emit({ kind: "worker.draining", reason, active: keeper.active, limitMs });
       keeper.retire();
-      const quiet = keeper.quiet();
-      // A claim that waits for a database which is away has nothing to bring.
-      const patience = (ms: number) => (this.#databaseUp || keeper.held > 0 ? ms : 0);
-      await this.#withPatience(quiet, patience(limitMs));
+      const settled = keeper.settled();
+      // Without jobs, only a claim may be in flight, which an unreachable database cannot complete.
+      const unlessDown = (ms: number) => (this.#databaseUp || keeper.unsettled > 0 ? ms : 0);
+      await this.#waitForJobs(settled, unlessDown(limitMs));
       keeper.stopAll({ kind: "shutdown" });
-      // The grace of every job, and as long again for its hand-back. Without the database nothing can be handed back: leases run out.
-      await this.#withPatience(quiet, patience(this.#settings.graceMs * 2 + 5000));
+      // The grace period of every job, and as long again for its settlement. Without a database the leases expire instead.
+      await this.#waitForJobs(settled, unlessDown(this.#settings.graceMs * 2 + 5000));
       keeper.close();
     }
     if (this.#databaseUp) await this.#machine?.leave(reason);
-    await this.#tells.end(reason, this.#databaseUp ? limitMs - (performance.now() - began) : 0);
+    await this.#webhookPump.stop(reason, this.#databaseUp ? limitMs - (performance.now() - startedAt) : 0);
     for (const timer of this.#timers) clearInterval(timer);
-    this.#memory?.stop();
-    await this.#crew.stop();
-    await this.#direct?.close();
+    this.#memoryWatch?.stop();
+    await this.#runners?.stop();
+    await this.#presence?.close();
     await this.#database.close();
     this.#state = "stopped";
-    this.announcer.announce({ kind: "worker.stopped", reason, tookMs: performance.now() - began, jobs: this.#jobs });
+    const tookMs = performance.now() - startedAt;
+    this.events.emit({ kind: "worker.stopped", reason, tookMs, jobs: this.#jobs });
     this.metrics.stop();
-    this.#done(reason);
+    this.#onDone(reason);
   }
 
-  async #withPatience(quiet: Promise<void>, limitMs: number): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const over = new Promise<void>((resolve) => {
-      this.#hurry = resolve;
-      timer = setTimeout(resolve, Math.min(limitMs, 2 ** 31 - 1));
+  /** Until all jobs are settled, the time is over, or drain() is called again. */
+  async #waitForJobs(settled: Promise<void>, limitMs: number): Promise<void> {
+    const forced = new Promise<void>((resolve) => {
+      this.#forceStop = resolve;
     });
-    await Promise.race([quiet, over]);
-    clearTimeout(timer);
+    await withTimeout(Promise.race([settled, forced]), limitMs, undefined);
   }
 }
 
-/** How long a connection stays open without use: from one look to the next, because to open another costs more than all that a look asks. */
-function keptMs({ pollMs, pushedPollMs }: WorkerSettings): number {
-  const floorMs = Math.max(pollMs, pushedPollMs);
-  return floorMs > 10_000 ? 5000 : Math.max(5000, floorMs * 1.5);
+/** How long an unused connection stays open: until the next poll, because a new connection costs more than a poll. */
+function connectionIdleMs({ pollMs, pollWithHintsMs }: WorkerSettings): number {
+  const intervalMs = Math.max(pollMs, pollWithHintsMs);
+  return intervalMs > 10_000 ? 5000 : Math.max(5000, intervalMs * 1.5);
 }

@@ -1,5 +1,5 @@
-// job.artifactFile(): the content of an artifact as a file to read, wherever and by whichever attempt it was made. The keeper fetches it and believes
-// the store no more than it believes a runner. With real workers that die it is tried in job-artifacts.test.ts.
+// job.artifactFile(): a readable copy of an artifact that this or an earlier attempt stored. The keeper fetches and
+// verifies it. job-artifacts.test.ts covers workers that are killed.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -9,22 +9,22 @@ import { implement, type JobContext } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { startS3 } from "../support/fakes/s3-server.ts";
 import { sha256 } from "../support/fakes/stores.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const database = await freshDatabase();
-const { run, start, stillwake, until, name, query, attempts } = rig(database);
+const { run, start, stillwake, until, name, query, attempts } = inProcessFixture(database);
 const root = fs.mkdtempSync(path.join(fs.realpathSync(os.tmpdir()), "stillwake-artifact-files-"));
 const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
 
 afterAll(() => fs.rmSync(root, { recursive: true }));
 
 interface Place {
-  /** Of a worker. */
+  /** The `store` option of a worker. */
   options: { store: string; storeCredentials?: { accessKeyId: string; secretAccessKey: string }; scratch: string };
   read(key: string): Buffer;
   write(key: string, content: string): void;
   remove(key: string): void;
-  /** How often content was read from it; undefined where nobody counts. */
+  /** How often content was read from it; undefined if it is not counted. */
   reads(): number | undefined;
 }
 
@@ -64,7 +64,7 @@ const places: Record<string, () => Promise<Place>> = {
 const keyOf = async (job: string) =>
   (await query<{ key: string }>("select key from stillwake.artifacts where job_id = $1", [job]))[0]!.key;
 
-/** The first attempt makes reports/a.json in a step and fails; the second goes on with what is to be tried. */
+/** The first attempt stores reports/a.json in a step and fails; the second runs `then`. */
 function secondAttempt<T>(place: Place, content: string, then: (job: JobContext) => Promise<T>) {
   return run(
     async (job) => {
@@ -77,7 +77,7 @@ function secondAttempt<T>(place: Place, content: string, then: (job: JobContext)
 }
 
 describe.each(Object.keys(places))("a file of an artifact in %s", (kind) => {
-  it("is the one that this attempt made, and nothing is fetched", async () => {
+  it("is the file that this attempt produced, and nothing is fetched", async () => {
     const place = await places[kind]!();
     const { job } = await run(
       async (context) => {
@@ -94,12 +94,12 @@ describe.each(Object.keys(places))("a file of an artifact in %s", (kind) => {
     expect(place.reads() ?? 0).toBe(0);
   });
 
-  it("is fetched when an earlier attempt made it, once, however many ask at once and again", async () => {
+  it("is fetched once when an earlier attempt stored it, for concurrent and repeated calls", async () => {
     const place = await places[kind]!();
     const content = "x".repeat(3_000_000);
     const { job } = await secondAttempt(place, content, async (context) => {
-      const asked = ["reports/a.json", "reports/a.json", "reports/a.json"].map((one) => context.artifactFile(one));
-      const files = [...(await Promise.all(asked)), await context.artifactFile("reports/a.json")];
+      const fetches = ["reports/a.json", "reports/a.json", "reports/a.json"].map((one) => context.artifactFile(one));
+      const files = [...(await Promise.all(fetches)), await context.artifactFile("reports/a.json")];
       const { mode, ino } = fs.statSync(files[0]!);
       const again = fs.statSync(await context.artifactFile("reports/a.json")).ino;
       const scratch = await context.scratch();
@@ -150,22 +150,22 @@ describe.each(Object.keys(places))("a file of an artifact in %s", (kind) => {
       "was lost by the store",
       (place, key) => place.remove(key),
       "ARTIFACT_MISSING",
-      /^The store has lost reports\/a\.json\. .*from the start/,
+      /^The artifact store no longer has reports\/a\.json\. .*from the start/,
     ],
     [
-      "has other content by now",
+      "has other content now",
       (place, key) => place.write(key, "CONTENT"),
       "ARTIFACT_CHANGED",
-      /^What the store has of reports\/a\.json is not what the job stored/,
+      /^The stored content of reports\/a\.json differs from what the job stored/,
     ],
-    ["was cut short", (place, key) => place.write(key, "con"), "ARTIFACT_CHANGED", /is not what the job stored/],
+    ["was truncated", (place, key) => place.write(key, "con"), "ARTIFACT_CHANGED", /differs from what the job stored/],
     [
       "has grown",
       (place, key) => place.write(key, "content".repeat(100_000)),
       "ARTIFACT_CHANGED",
-      /is not what the job stored/,
+      /differs from what the job stored/,
     ],
-  ])("is refused when it %s, and nothing of it is left", async (_, harm, code, message) => {
+  ])("is rejected when it %s, and nothing of it is left", async (_, harm, code, message) => {
     const place = await places[kind]!();
     const seen: unknown[] = [];
     const { job } = await secondAttempt(place, "content", async (context) => {
@@ -180,7 +180,7 @@ describe.each(Object.keys(places))("a file of an artifact in %s", (kind) => {
 });
 
 describe("a file of an artifact", () => {
-  it("that was never made is an error that names those there are", async () => {
+  it("that was never stored is an error with the existing names", async () => {
     const place = await places["a directory"]!();
     const { job } = await run(
       async (context) => {
@@ -193,22 +193,22 @@ describe("a file of an artifact", () => {
       { worker: place.options },
     );
     expect(job.output).toEqual([
-      'The job has no artifact "a.json". It has none yet; make it with job.artifact first',
+      'The job has no artifact "a.json". It has none yet; produce it with job.artifact first',
       ["ARTIFACT_MISSING", 'The job has no artifact "a.json". It has b.json, c/d.json'],
     ]);
   });
 
-  it.each(["../a.json", "/etc/passwd", ""])("cannot be asked for as %j", async (bad) => {
+  it.each(["../a.json", "/etc/passwd", ""])("is rejected with the name %j", async (bad) => {
     const { job } = await run((context) => context.artifactFile(bad));
     expect(job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "INVALID_INPUT" } });
   });
 
-  it("needs a store, and the worker that has none says how to give it one", async () => {
+  it("needs a store; without one the error has a remedy", async () => {
     const { job } = await run((context) => context.artifactFile("a.json"));
     expect(job).toMatchObject({ state: "failed", failure: { code: "NO_STORE" } });
   });
 
-  it("of many megabytes passes through as a stream", async () => {
+  it("of many megabytes is streamed", async () => {
     const place = await places["a directory"]!();
     const block = Buffer.alloc(1024 * 1024, "x");
     const { job } = await run(
@@ -227,7 +227,7 @@ describe("a file of an artifact", () => {
     expect(job.output).toBe(64 * 1024 * 1024);
   });
 
-  it("is not for an attempt that was replaced", async () => {
+  it("is not fetched for an attempt that was replaced", async () => {
     const place = await places["a directory"]!();
     const contract = pipeline(name(), { retry: { attempts: 3 } });
     const { id } = await stillwake.enqueue(contract, null);
@@ -236,7 +236,7 @@ describe("a file of an artifact", () => {
     const code = implement(contract, async (job) => {
       await job.step("make", async () => (await job.artifact("a.txt", () => "content")).size);
       if (job.fencingToken > 1n) return fs.readFileSync(await job.artifactFile("a.txt"), "utf8");
-      // Its own copy is gone, so it has to ask, and its lease is gone as well.
+      // Its copy is gone, so it must fetch, but its lease is gone too.
       fs.rmSync(await job.artifactFile("a.txt"));
       await query("select stillwake.recover_lease(l, 1000) from stillwake.leases l where $1 = any (l.job_ids)", [
         job.id,

@@ -1,5 +1,5 @@
-// What is left of an artifact when its process is killed at any point, when the disk is full, and who cleans up. Real processes are killed
-// with SIGKILL before, and for writes in the middle of, each thing they do to the disk; the fixture counts.
+// Artifacts when the process is killed at any point or the disk is full, and cleanup. Real processes are killed with
+// SIGKILL before each disk operation, and in the middle of each write; the fixture counts the operations.
 import { execFileSync, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
@@ -12,13 +12,13 @@ import { openStore } from "../../src/artifacts/open-store.ts";
 import { newId } from "../../src/ids.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { unpack } from "../../src/worker/archive/unpack.ts";
-import { produce } from "../../src/worker/attempt/produce-artifact.ts";
+import { produceArtifact } from "../../src/worker/attempt/produce-artifact.ts";
 import { openScratch, scratchName, sweepScratch } from "../../src/worker/keeper/scratch.ts";
 import { artifactKey, storeArtifact } from "../../src/worker/keeper/store-artifact.ts";
 import { startS3 } from "../support/fakes/s3-server.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { noOtherUser } from "../support/processes/other-users.ts";
+import { otherUserUnavailable } from "../support/processes/other-users.ts";
 
 const home = fs.mkdtempSync(path.join(fs.realpathSync(os.tmpdir()), "stillwake-crash-"));
 let numbers = 0;
@@ -60,7 +60,7 @@ function filesIn(dir: string): string[] {
   return entries.filter((entry) => entry.isFile()).map((entry) => path.join(entry.parentPath, entry.name));
 }
 
-/** What somebody who looks for artifacts could find: final names in scratch directories, and keys of the store. */
+/** All visible artifacts: final names in scratch directories, and keys of the store. */
 function visible(scratchRoot: string, storeRoot: string): string[] {
   return [
     ...filesIn(path.join(scratchRoot, "jobs")).filter((file) => file.includes("/artifacts/")),
@@ -70,8 +70,8 @@ function visible(scratchRoot: string, storeRoot: string): string[] {
 
 const hashOf = (file: string) => createHash("sha256").update(fs.readFileSync(file)).digest("hex");
 
-describe("T48: a process that is killed while it makes and stores an artifact", () => {
-  /** One process for each point of the act. Answers what was seen after each death. */
+describe("a process that is killed while it produces and stores an artifact", () => {
+  /** One process per operation. Returns the visible artifacts after each kill. */
   async function killEverywhere(act: "store" | "naive") {
     const places = () => ({ scratchRoot: fresh("root"), storeRoot: fresh("store") });
     const run = ({ scratchRoot, storeRoot }: ReturnType<typeof places>, killAt?: number) =>
@@ -98,14 +98,14 @@ describe("T48: a process that is killed while it makes and stores an artifact", 
     return { ...seen, points: whole.done.length - whole.setUp };
   }
 
-  it("leaves no half file under a final name or key, wherever it dies, and nothing after a sweep", {
+  it("leaves no incomplete file under a final name or key, and nothing after a sweep", {
     timeout: 120_000,
   }, async () => {
     const seen = await killEverywhere("store");
-    recordFigure("T48: half files visible", seen.half, "", `killed at ${seen.points} points`);
-    recordFigure("T48: leftovers after a sweep", seen.left);
+    recordFigure("half files visible", seen.half, "", `killed at ${seen.points} points`);
+    recordFigure("leftovers after a sweep", seen.left);
     expect(seen).toMatchObject({ half: 0, left: 0, deaths: seen.points });
-    // Deaths before and after each of the two moments at which a whole file appears.
+    // Kills before and after each of the two operations that make a complete file visible.
     expect(seen.points).toBeGreaterThan(20);
     expect(seen.inScratch).toBeGreaterThan(0);
     expect(seen.inScratch).toBeLessThan(seen.points);
@@ -113,11 +113,11 @@ describe("T48: a process that is killed while it makes and stores an artifact", 
     expect(seen.inStore).toBeLessThan(seen.inScratch);
   });
 
-  it("would be caught by this test if it wrote in place", { timeout: 60_000 }, async () => {
+  it("is detected by this test if it writes in place", { timeout: 60_000 }, async () => {
     expect((await killEverywhere("naive")).half).toBeGreaterThan(2);
   });
 
-  it("has made the content durable before the name, and the name before it goes on", async () => {
+  it("syncs the content before the name, and the name before it continues", async () => {
     const scratchRoot = fresh("root");
     const storeRoot = fresh("store");
     const job = newId();
@@ -147,11 +147,11 @@ describe("T48: a process that is killed while it makes and stores an artifact", 
     expect(acts.lastIndexOf("writeFile STORE/.incoming/ID")).toBeLessThan(acts.indexOf("sync STORE/.incoming/ID"));
   });
 
-  it("leaves nothing half in a bucket, wherever the request is cut off", async () => {
+  it("leaves nothing incomplete in a bucket, wherever the request is interrupted", async () => {
     const server = await startS3();
     const { credentials } = server;
     const storeUrl = `s3://${server.bucket}/x?endpoint=${server.endpoint}`;
-    // More than the system keeps for a dead sender, so that the first two deaths cannot come too late.
+    // More than the socket buffers, so that the first two kills happen during the request.
     const size = 24_000_000;
     const kept: number[] = [];
     for (const point of [1, size / 2, size - 1]) {
@@ -194,14 +194,14 @@ describe("T48: a process that is killed while it makes and stores an artifact", 
   }
 });
 
-describe("T48: a full disk", () => {
+describe("a full disk", () => {
   const FULL = {
     code: "DISK_FULL",
     retryable: true,
-    message: expect.stringMatching(/^There is no room on the disk for .*\. Give the machine/),
+    message: expect.stringMatching(/^The disk is full: no room for .*\. Use a machine/),
   };
 
-  it("is told with a remedy, and leaves nothing half: produce, store and unpack", async (context) => {
+  it("is an error with a remedy, and leaves nothing incomplete: produce, store and unpack", async (context) => {
     const disk = fresh("tmpfs");
     fs.mkdirSync(disk);
     try {
@@ -212,14 +212,24 @@ describe("T48: a full disk", () => {
     try {
       const small = path.join(disk, "scratch");
       fs.mkdirSync(small);
-      await expect(produce(small, "r.bin", () => Buffer.alloc(400_000, 1), never)).rejects.toMatchObject(FULL);
-      const byItself = produce(small, "r.bin", (file) => fs.writeFileSync(file, Buffer.alloc(400_000, 1)), never);
+      await expect(produceArtifact(small, "r.bin", () => Buffer.alloc(400_000, 1), never)).rejects.toMatchObject(FULL);
+      const byItself = produceArtifact(
+        small,
+        "r.bin",
+        (file) => fs.writeFileSync(file, Buffer.alloc(400_000, 1)),
+        never,
+      );
       await expect(byItself).rejects.toMatchObject(FULL);
       expect(filesIn(small)).toEqual([]);
 
       const scratch = fresh("scratch");
       fs.mkdirSync(scratch);
-      const { path: file, ...expected } = await produce(scratch, "r.bin", () => Buffer.alloc(400_000, 1), never);
+      const { path: file, ...expected } = await produceArtifact(
+        scratch,
+        "r.bin",
+        () => Buffer.alloc(400_000, 1),
+        never,
+      );
       const store = openStore(`file://${disk}/store`);
       const options = { store, job: newId(), epoch: 1, name: "r.bin", path: file, scratch, expected };
       await expect(storeArtifact(options)).rejects.toMatchObject(FULL);
@@ -230,13 +240,13 @@ describe("T48: a full disk", () => {
       await expect(unpack(archive, path.join(disk, "unpacked"))).rejects.toMatchObject(FULL);
       expect(fs.existsSync(path.join(disk, "unpacked"))).toBe(false);
 
-      expect(await produce(small, "r.bin", () => "fits", never)).toMatchObject({ size: 4 });
+      expect(await produceArtifact(small, "r.bin", () => "fits", never)).toMatchObject({ size: 4 });
     } finally {
       execFileSync("umount", [disk]);
     }
   });
 
-  it("is the same when the system limits the size of a file", async (context) => {
+  it("is the same error when the system limits the size of a file", async (context) => {
     if (process.platform !== "linux") return context.skip("prlimit is a tool of Linux");
     const scratchRoot = fresh("root");
     const run = await make({ act: "store", scratchRoot, storeUrl: `file://${fresh("store")}`, job: newId() }, [
@@ -249,7 +259,7 @@ describe("T48: a full disk", () => {
 });
 
 describe("the scratch directory", () => {
-  it("belongs to one attempt and to nobody else", async () => {
+  it("is separate per attempt and private", async () => {
     const root = fresh("root");
     const job = newId();
     const scratch = await openScratch(root, job, 3n);
@@ -263,7 +273,7 @@ describe("the scratch directory", () => {
     expect(filesIn(root)).toEqual([]);
   });
 
-  it("is the runner's when that is another user, who may pass the directories above but not list them", async (context) => {
+  it("is owned by the runner's user, who can traverse the parent directories but not list them", async (context) => {
     if (process.getuid?.() !== 0) return context.skip("only root can give a directory away");
     const root = fresh("root");
     fs.chmodSync(home, 0o711);
@@ -277,7 +287,7 @@ describe("the scratch directory", () => {
     ).toBe("EACCES\n");
   });
 
-  it("goes with all that user code has made of it, and with nothing that its links lead to", async () => {
+  it("is removed with everything in it, but not with the targets of its links", async () => {
     const root = fresh("root");
     const precious = fresh("precious");
     fs.mkdirSync(precious);
@@ -287,7 +297,7 @@ describe("the scratch directory", () => {
       const fs = require("fs"); process.chdir(process.argv[1]);
       fs.symlinkSync(process.argv[2], "link"); fs.symlinkSync(process.argv[2] + "/file", "file");
       fs.mkdirSync("closed/inner", { recursive: true }); fs.writeFileSync("closed/inner/x", "x");
-      fs.writeFileSync(Buffer.from([0xff, 0xfe, 0x41]), "a name that is no UTF-8");
+      fs.writeFileSync(Buffer.from([0xff, 0xfe, 0x41]), "a name that is not UTF-8");
       fs.chmodSync("closed/inner", 0); fs.chmodSync("closed", 0o500);
       for (let depth = 0; depth < 2000; depth++) { fs.mkdirSync("d".repeat(100)); process.chdir("d".repeat(100)); }
       fs.writeFileSync("deepest", "x");`;
@@ -297,8 +307,8 @@ describe("the scratch directory", () => {
     expect(fs.readFileSync(path.join(precious, "file"), "utf8")).toBe("precious");
   });
 
-  it("goes without root's rights too, though directories are closed", (context) => {
-    if (noOtherUser) return context.skip(noOtherUser);
+  it("is removed without root privileges too, although directories have no permissions", (context) => {
+    if (otherUserUnavailable) return context.skip(otherUserUnavailable);
     const root = fresh("root");
     const script = `
       import fs from "node:fs"; import { removeTree } from ${JSON.stringify(path.join(ROOT, "dist/artifacts/disk.js"))};
@@ -316,8 +326,8 @@ describe("the scratch directory", () => {
     expect(output).toBe("1 false\n");
   });
 
-  it("is swept when its process is gone, and by no means before", async (context) => {
-    if (process.platform !== "linux") return context.skip("only Linux tells when a process started");
+  it("is swept when its process is gone, and not before", async (context) => {
+    if (process.platform !== "linux") return context.skip("only Linux reports when a process started");
     const root = fresh("root");
     const mine = newId();
     const scratch = await openScratch(root, mine, 1);

@@ -1,4 +1,4 @@
-// job.artifact() from the code of a pipeline to the store and its row, and back: whole or absent, made once, never overwritten.
+// job.artifact() from pipeline code to the store and its row: complete or absent, produced once, never overwritten.
 import { createHash } from "node:crypto";
 import fs from "node:fs";
 import os from "node:os";
@@ -11,13 +11,13 @@ import { freshDatabase } from "../support/database/database.ts";
 import { startS3 } from "../support/fakes/s3-server.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import { rig } from "../support/processes/in-process.ts";
-import { noOtherUser, skipped } from "../support/processes/other-users.ts";
-import { startWitness } from "../support/processes/witness.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
+import { otherUserUnavailable, skipReason } from "../support/processes/other-users.ts";
+import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
-const { run, start, stillwake, until, name, query, attempts, checkpoints } = rig(database);
+const { run, start, stillwake, until, name, query, attempts, checkpoints } = inProcessFixture(database);
 const root = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-job-artifacts-"));
 const store = path.join(root, "store");
 const worker = { store: `file:${store}`, scratch: path.join(root, "scratch") };
@@ -41,7 +41,7 @@ const rows = (job: string) =>
   );
 const sha256 = (content: string | Buffer) => createHash("sha256").update(content).digest("hex");
 const stored = (key: string) => path.join(store, key);
-/** Every object of a job, by its key. */
+/** All stored objects of a job, by key. */
 const objects = (job: string) =>
   fs.existsSync(store)
     ? (fs.readdirSync(store, { recursive: true }) as string[]).filter(
@@ -50,7 +50,7 @@ const objects = (job: string) =>
     : [];
 
 describe("an artifact", () => {
-  it("is stored whole, and its row says what it is and where", async () => {
+  it("is stored completely, and its row has its metadata and key", async () => {
     const { job, id } = await run((context) => context.artifact("reports/sbom.json", () => '{"components":[]}'), {
       worker,
     });
@@ -76,8 +76,8 @@ describe("an artifact", () => {
   const ways: [string, (job: JobContext) => Promise<unknown>][] = [
     ["a text", (job) => job.artifact("a.txt", () => "content")],
     ["bytes", (job) => job.artifact("a.txt", () => Buffer.from("content"))],
-    ["a stream of Node", (job) => job.artifact("a.txt", () => Readable.from(["con", "tent"]))],
-    ["a stream of the web", (job) => job.artifact("a.txt", () => new Blob(["con", "tent"]).stream() as never)],
+    ["a Node stream", (job) => job.artifact("a.txt", () => Readable.from(["con", "tent"]))],
+    ["a web stream", (job) => job.artifact("a.txt", () => new Blob(["con", "tent"]).stream() as never)],
     [
       "an async generator",
       (job) =>
@@ -86,9 +86,9 @@ describe("an artifact", () => {
           yield Buffer.from("tent");
         } as never),
     ],
-    ["what it wrote to its path", (job) => job.artifact("a.txt", (file) => fs.promises.writeFile(file, "content"))],
+    ["a file written to its path", (job) => job.artifact("a.txt", (file) => fs.promises.writeFile(file, "content"))],
     [
-      "what a command wrote to its path",
+      "a file that a command wrote to its path",
       (job) =>
         job.artifact("a.txt", async (file) => void (await job.exec("sh", ["-c", 'printf content > "$0"', file]))),
     ],
@@ -101,7 +101,7 @@ describe("an artifact", () => {
       },
     ],
   ];
-  it.each(ways)("can be made from %s", async (_, way) => {
+  it.each(ways)("can be produced from %s", async (_, way) => {
     const { job, id } = await run(way, { worker });
     expect(job.failure).toBeNull();
     const [row] = await rows(id);
@@ -109,7 +109,7 @@ describe("an artifact", () => {
     expect(fs.readFileSync(stored(row!.key), "utf8")).toBe("content");
   });
 
-  it("of many megabytes passes through as a stream", async () => {
+  it("of many megabytes is streamed", async () => {
     const block = Buffer.alloc(1024 * 1024, "x");
     const { job, id } = await run(
       (context) =>
@@ -123,7 +123,7 @@ describe("an artifact", () => {
     expect(fs.statSync(stored(row!.key)).size).toBe(64 * 1024 * 1024);
   });
 
-  it("has its row last: while it is made there is none, and one that cannot be stored has none", async () => {
+  it("gets its row last: there is none while it is produced, and none if it cannot be stored", async () => {
     const seen: unknown[] = [];
     const good = await run(
       (context) =>
@@ -161,7 +161,7 @@ describe("an artifact", () => {
     expect([await rows(id), objects(id)]).toEqual([[], []]);
   });
 
-  it("of zero bytes is a failure that is tried again", async () => {
+  it("of zero bytes is a retryable failure", async () => {
     const { job, id } = await run(
       (context) => context.artifact("clip.mp4", () => (context.attempt === 1 ? "" : "frames")),
       { worker, pipeline: twice },
@@ -169,11 +169,11 @@ describe("an artifact", () => {
     expect(job).toMatchObject({ state: "completed", attempt: 2, output: { size: 6 } });
     expect((await attempts(id))[0]!.failure).toMatchObject({
       code: "EMPTY_ARTIFACT",
-      message: expect.stringContaining("clip.mp4 came out empty"),
+      message: expect.stringContaining("clip.mp4 is empty"),
     });
   });
 
-  it("that the producer was to write and did not is said to be missing", async () => {
+  it("that the producer did not write is reported as missing", async () => {
     const { job } = await run((context) => context.artifact("clip.mp4", () => {}), {
       worker,
       pipeline: { retry: { attempts: 1 } },
@@ -183,7 +183,7 @@ describe("an artifact", () => {
     });
   });
 
-  it("asked for twice in one attempt is made once", async () => {
+  it("requested twice in one attempt is produced once", async () => {
     let calls = 0;
     const { job, id } = await run(
       async (context) => {
@@ -200,15 +200,15 @@ describe("an artifact", () => {
     expect(await rows(id)).toHaveLength(1);
   });
 
-  it("needs a store, and the worker that has none says how to give it one, at once", async () => {
+  it("needs a store; without one the job fails at once with a remedy", async () => {
     const { job } = await run((context) => context.artifact("a.txt", () => "x"));
     expect(job).toMatchObject({ state: "failed", attempt: 1 });
-    expect(job.failure!.message).toMatch(/This worker has no artifact store\. .*store: "file:/);
+    expect(job.failure!.message).toMatch(/This worker has no artifact store\. .*store to "file:/);
   });
 });
 
 describe("the next attempt", () => {
-  /** The first attempt makes it and fails; then `between` happens; the second asks for it again. */
+  /** The first attempt stores it and fails; then `between` runs; the second requests it again. */
   async function again(between: (row: Row) => void, contents = ["content", "content"]) {
     let calls = 0;
     const ran = await run(
@@ -224,7 +224,7 @@ describe("the next attempt", () => {
     return { ...ran, calls, row: (await rows(ran.id))[0]! };
   }
 
-  it("does not make it again when the store has it with the right hash", async () => {
+  it("does not produce it again when the store has it with the right hash", async () => {
     const { job, calls, row } = await again(() => {});
     expect(calls).toBe(1);
     expect(job.output).toMatchObject({
@@ -239,7 +239,7 @@ describe("the next attempt", () => {
   it.each<[string, (file: string) => void]>([
     ["is gone", (file) => fs.rmSync(file)],
     ["was changed and has the same size", (file) => fs.writeFileSync(file, "CONTENT")],
-    ["was cut short", (file) => fs.truncateSync(file, 3)],
+    ["was truncated", (file) => fs.truncateSync(file, 3)],
     ["was emptied", (file) => fs.truncateSync(file, 0)],
     [
       "is a directory now",
@@ -267,7 +267,7 @@ describe("the next attempt", () => {
     expect(fs.readFileSync(stored(row.key), "utf8")).toBe("content");
   });
 
-  it("that makes something else replaces the row, and the old object is not overwritten", async () => {
+  it("that produces other content replaces the row, and the old object is not overwritten", async () => {
     let first: Row | undefined;
     const { row, calls } = await again(
       (before) => {
@@ -283,7 +283,7 @@ describe("the next attempt", () => {
     expect(fs.readFileSync(stored(row.key), "utf8")).toBe("new content");
   });
 
-  it("after a retry from the start makes it anew", async () => {
+  it("after a retry from the start produces it again", async () => {
     const contract = pipeline(name(), { retry: { attempts: 1 } });
     let calls = 0;
     const code = implement(contract, async (job) => {
@@ -300,23 +300,23 @@ describe("the next attempt", () => {
     expect(await rows(id)).toMatchObject([{ sha256: sha256("content 2") }]);
   });
 
-  it("after a kill of the runner finds what was stored, and does not make it again", async () => {
-    await using witness = await startWitness();
+  it("after a kill of the runner finds the stored artifact, and does not produce it again", async () => {
+    await using observer = await startStepObserver();
     await startWorker({ url: database.url, args: ["--slots", "1"], env: { STILLWAKE_CRASH: "before:make" } });
     const steps = [{ name: "make", act: "artifact", file: "a.txt", text: "content" }];
-    const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
+    const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
     expect(await until(id)).toMatchObject({ state: "completed", attempt: 2, crashes: 1 });
-    expect(witness.of(id).filter(({ event }) => event === "effect")).toHaveLength(2);
+    expect(observer.reportsOf(id).filter(({ event }) => event === "effect")).toHaveLength(2);
     expect(await checkpoints(id)).toMatchObject([{ step: "make", output: { size: 7, existing: true } }]);
     expect(await rows(id)).toMatchObject([{ epoch: "1", sha256: sha256("content") }]);
   });
 });
 
-describe("the file of an artifact that another attempt made", () => {
-  it("goes from a worker that was killed to the one that goes on", async () => {
+describe("the file of an artifact that another attempt stored", () => {
+  it("is passed from a killed worker to the next one", async () => {
     const server = await startS3();
     onTestFinished(() => server.close());
-    await using witness = await startWitness();
+    await using observer = await startStepObserver();
     const bucket = `s3://${server.bucket}/pre?endpoint=${server.endpoint}`;
     const env = {
       STILLWAKE_STORE_ACCESS_KEY_ID: server.credentials.accessKeyId,
@@ -325,18 +325,18 @@ describe("the file of an artifact that another attempt made", () => {
     const begin = () => startWorker({ url: database.url, args: ["--slots", "1", "--store", bucket], env });
     const first = await begin();
     const { id } = await stillwake.enqueue("script", {
-      witness: witness.url,
+      observer: observer.url,
       steps: [
         { name: "make", act: "artifact", file: "a.txt", text: "from afar" },
         { name: "wait", act: "gate", gate: "dead" },
         { name: "read", act: "readArtifact", file: "a.txt" },
       ],
     });
-    await witness.see((sight) => sight.job === id && sight.step === "wait");
+    await observer.waitForReport((report) => report.job === id && report.step === "wait");
     await begin();
     first.signal("SIGKILL");
-    await first.ended;
-    witness.open("dead");
+    await first.exited;
+    observer.openGate("dead");
     expect(await until(id)).toMatchObject({ state: "completed", crashes: 1 });
     expect(await checkpoints(id)).toMatchObject([
       { step: "make", epoch: "1" },
@@ -345,26 +345,32 @@ describe("the file of an artifact that another attempt made", () => {
     ]);
   });
 
-  it.skipIf(noOtherUser)(`can be read by runners that run as somebody else${skipped(noOtherUser)}`, async () => {
-    await using witness = await startWitness();
-    const config = path.join(root, "as-nobody.mjs");
-    fs.writeFileSync(config, "export default { runAs: { uid: 65534, gid: 65534 } };");
-    const env = { STILLWAKE_CRASH: "after:make" };
-    await startWorker({ url: database.url, args: ["--slots", "1", "--config", config], env });
-    const { id } = await stillwake.enqueue("script", {
-      witness: witness.url,
-      steps: [
-        { name: "make", act: "artifact", file: "a.txt", text: "for nobody" },
-        { name: "read", act: "readArtifact", file: "a.txt" },
-      ],
-    });
-    expect(await until(id)).toMatchObject({ state: "completed", crashes: 1 });
-    expect(await checkpoints(id)).toMatchObject([{ step: "make" }, { step: "read", output: "for nobody", epoch: "2" }]);
-  });
+  it.skipIf(otherUserUnavailable)(
+    `can be read by runners that run as another user${skipReason(otherUserUnavailable)}`,
+    async () => {
+      await using observer = await startStepObserver();
+      const config = path.join(root, "as-nobody.mjs");
+      fs.writeFileSync(config, "export default { runAs: { uid: 65534, gid: 65534 } };");
+      const env = { STILLWAKE_CRASH: "after:make" };
+      await startWorker({ url: database.url, args: ["--slots", "1", "--config", config], env });
+      const { id } = await stillwake.enqueue("script", {
+        observer: observer.url,
+        steps: [
+          { name: "make", act: "artifact", file: "a.txt", text: "for another user" },
+          { name: "read", act: "readArtifact", file: "a.txt" },
+        ],
+      });
+      expect(await until(id)).toMatchObject({ state: "completed", crashes: 1 });
+      expect(await checkpoints(id)).toMatchObject([
+        { step: "make" },
+        { step: "read", output: "for another user", epoch: "2" },
+      ]);
+    },
+  );
 });
 
 describe("an attempt that was replaced", () => {
-  it("cannot put its late artifact in the place of the new one's: the row is refused, and nothing is overwritten", async () => {
+  it("cannot replace the new artifact with its late one: the row is rejected, and nothing is overwritten", async () => {
     let overwritten = 0;
     const late: unknown[] = [];
     let release = () => {};
@@ -401,7 +407,7 @@ describe("an attempt that was replaced", () => {
     if (fs.readFileSync(newObject, "utf8") !== "content of the new attempt") overwritten += 1;
     expect(overwritten).toBe(0);
     expect(events.some((event) => event.kind === "write.refused" && event.job === id)).toBe(true);
-    recordFigure("artifacts overwritten by a replaced attempt (T49)", overwritten);
+    recordFigure("artifacts overwritten by a replaced attempt", overwritten);
   });
 });
 
@@ -415,7 +421,7 @@ describe("the name of an artifact", () => {
     },
   );
 
-  it("is one, however its characters are composed", async () => {
+  it("is the same in every Unicode normalization form", async () => {
     const { job, id } = await run(
       async (context) => [
         await context.artifact("caf\u00e9.txt", () => "x"),
@@ -429,14 +435,14 @@ describe("the name of an artifact", () => {
 
   it.each([
     ["../outside.txt", /has the part \.\./],
-    ["/etc/passwd", /begins with a slash/],
+    ["/etc/passwd", /starts with a slash/],
     ["a//b", /has an empty part/],
     ["", /is empty/],
     ["a\u0000b", /U\+0000/],
     ["a\\b", /U\+005C/],
     ["CON.txt", /which Windows reserves/],
     ["ends.", /ends in a dot or a space/],
-    ["x".repeat(256), /has 256 bytes and the limit is 255/],
+    ["x".repeat(256), /has 256 bytes, the limit is 255/],
     ["\u202egnp.exe", /U\+202E/],
   ])("cannot be %j: the job fails at once and its producer is not called", async (bad, message) => {
     let calls = 0;
@@ -457,7 +463,7 @@ describe("the name of an artifact", () => {
 
 describe("a file for an artifact", () => {
   it.each<[string, (scratch: string) => string]>([
-    ["outside of the scratch directory", () => "/etc/hostname"],
+    ["outside the scratch directory", () => "/etc/hostname"],
     [
       "that is a link",
       (scratch) => {
@@ -472,7 +478,7 @@ describe("a file for an artifact", () => {
         return path.join(scratch, "etc/hostname");
       },
     ],
-  ])("%s is refused, and nothing of it is stored", async (_, place) => {
+  ])("%s is rejected, and nothing of it is stored", async (_, place) => {
     const { job, id } = await run(
       async (context) => {
         const scratch = await context.scratch();

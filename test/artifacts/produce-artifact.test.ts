@@ -1,5 +1,5 @@
-// Artifacts from the producer to the store: their names, what a producer may return, and what the keeper does not believe. What happens to
-// them when a process dies or a disk is full is in artifact-crash.test.ts.
+// Artifacts from the producer to the store: names, results of producers, and what the keeper verifies. crash.test.ts
+// covers kills and full disks.
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import fs from "node:fs";
@@ -8,8 +8,8 @@ import { Readable } from "node:stream";
 import { afterAll, describe, expect, it } from "vitest";
 import { checkArtifactName, resolveInside } from "../../src/artifacts/names.ts";
 import { openStore } from "../../src/artifacts/open-store.ts";
-import { type ArtifactProducer, produce } from "../../src/worker/attempt/produce-artifact.ts";
-import { artifactIsThere, artifactWeek, storeArtifact } from "../../src/worker/keeper/store-artifact.ts";
+import { type ArtifactProducer, produceArtifact } from "../../src/worker/attempt/produce-artifact.ts";
+import { artifactExists, artifactWeek, storeArtifact } from "../../src/worker/keeper/store-artifact.ts";
 
 const home = fs.mkdtempSync(path.join(fs.realpathSync("/tmp"), "stillwake-artifacts-"));
 let numbers = 0;
@@ -25,7 +25,7 @@ function freshScratch(): string {
   return dir;
 }
 
-/** Every file beneath a directory, as relative paths. */
+/** All files in a directory, as relative paths. */
 function filesIn(dir: string): string[] {
   if (!fs.existsSync(dir)) return [];
   const entries = fs.readdirSync(dir, { recursive: true, withFileTypes: true });
@@ -44,14 +44,14 @@ describe("the name of an artifact", () => {
     ["x".repeat(255)],
   ])("may be %s", (name) => expect(checkArtifactName(name)).toBe(name));
 
-  it("is kept in Unicode's composed form", () => expect(checkArtifactName("u\u0308.txt")).toBe("ü.txt"));
+  it("is stored in Unicode form NFC", () => expect(checkArtifactName("u\u0308.txt")).toBe("ü.txt"));
 
   it.each([
     ["", "is empty"],
     [42, "is not a text"],
-    ["x".repeat(256), "has 256 bytes and the limit is 255"],
+    ["x".repeat(256), "has 256 bytes, the limit is 255"],
     ["ü".repeat(128), "has 256 bytes"],
-    ["/etc/passwd", "begins with a slash"],
+    ["/etc/passwd", "starts with a slash"],
     ["a//b", "has an empty part"],
     ["a/", "has an empty part"],
     ["./a", "has the part ."],
@@ -78,7 +78,7 @@ describe("the name of an artifact", () => {
     );
   });
 
-  it("does not lead out of its directory through a link, not even through one that leads to nothing", async () => {
+  it("does not leave its directory through a link, not even a dangling one", async () => {
     const root = freshScratch();
     fs.mkdirSync(path.join(root, "real"));
     fs.symlinkSync("/etc", path.join(root, "out"));
@@ -92,7 +92,7 @@ describe("the name of an artifact", () => {
 describe("produce", () => {
   const long = Buffer.alloc(1_000_000, "0123456789abcdef");
   async function* small() {
-    // One buffer for all pieces, as many readers do it.
+    // One buffer for all pieces, as many readers use.
     const buffer = Buffer.alloc(1000);
     for (let from = 0; from < long.length; from += 1000) {
       long.copy(buffer, 0, from);
@@ -102,15 +102,15 @@ describe("produce", () => {
   it.each<[what: string, producer: ArtifactProducer, content: string | Buffer]>([
     ["text", () => "täxt", "täxt"],
     ["bytes", async () => long, long],
-    ["Node's stream", () => Readable.from([long.subarray(0, 10), long.subarray(10)]), long],
-    ["the web's stream", () => new Response(long).body as AsyncIterable<Uint8Array>, long],
+    ["a Node stream", () => Readable.from([long.subarray(0, 10), long.subarray(10)]), long],
+    ["a web stream", () => new Response(long).body as AsyncIterable<Uint8Array>, long],
     ["an async iterable of small pieces in one buffer", () => small(), long],
     ["an iterable of texts", () => ["a", "b", "c"], "abc"],
-    ["the path it was given", (file) => fs.writeFileSync(file, long), long],
-    ["content, over what it wrote to the path", (file) => fs.writeFileSync(file, "old") ?? "new", "new"],
+    ["a file at its path", (file) => fs.writeFileSync(file, long), long],
+    ["content although it wrote to the path", (file) => fs.writeFileSync(file, "old") ?? "new", "new"],
   ])("takes %s", async (_, producer, content) => {
     const scratch = freshScratch();
-    const made = await produce(scratch, "deep/er/r.bin", producer, never);
+    const made = await produceArtifact(scratch, "deep/er/r.bin", producer, never);
     expect(made).toEqual({
       path: path.join(scratch, "artifacts/deep/er/r.bin"),
       size: Buffer.byteLength(content),
@@ -120,27 +120,32 @@ describe("produce", () => {
     expect(filesIn(scratch)).toEqual(["artifacts/deep/er/r.bin"]);
   });
 
-  it("takes a file of the scratch directory, moves it, and copies it when it has a second name", async () => {
+  it("moves a file of the scratch directory, and copies it when it has a second hard link", async () => {
     const scratch = freshScratch();
     fs.writeFileSync(path.join(scratch, "own.mp4"), "film");
     fs.writeFileSync(path.join(scratch, "first"), "linked");
     fs.linkSync(path.join(scratch, "first"), path.join(scratch, "second"));
-    expect(await produce(scratch, "a.mp4", () => ({ file: "own.mp4" }), never)).toMatchObject({
+    expect(await produceArtifact(scratch, "a.mp4", () => ({ file: "own.mp4" }), never)).toMatchObject({
       size: 4,
       sha256: sha256("film"),
     });
     expect(fs.existsSync(path.join(scratch, "own.mp4"))).toBe(false);
-    const { path: copied } = await produce(scratch, "b.mp4", () => ({ file: path.join(scratch, "second") }), never);
+    const { path: copied } = await produceArtifact(
+      scratch,
+      "b.mp4",
+      () => ({ file: path.join(scratch, "second") }),
+      never,
+    );
     expect(fs.statSync(copied).nlink).toBe(1);
   });
 
-  it("gives the producer a path with the ending of the name, for tools that go by it", async () => {
+  it("gives the producer a path with the extension of the name", async () => {
     let given = "";
-    await produce(freshScratch(), "x/clip.mp4", (file) => (given = file), never);
+    await produceArtifact(freshScratch(), "x/clip.mp4", (file) => (given = file), never);
     expect(path.basename(given)).toBe("clip.mp4");
   });
 
-  it("refuses a file outside, a link, a directory and a pipe", async () => {
+  it("rejects a file outside, a link, a directory and a pipe", async () => {
     const scratch = freshScratch();
     const outside = fresh("outside");
     fs.writeFileSync(outside, "secret");
@@ -155,39 +160,39 @@ describe("produce", () => {
       "pipe",
       `../${path.basename(outside)}`,
     ]) {
-      const refused = produce(scratch, "r.txt", () => ({ file }), never);
-      await expect(refused, file).rejects.toMatchObject({ code: "OUTSIDE_SCRATCH" });
+      const rejected = produceArtifact(scratch, "r.txt", () => ({ file }), never);
+      await expect(rejected, file).rejects.toMatchObject({ code: "OUTSIDE_SCRATCH" });
     }
     expect(fs.existsSync(path.join(scratch, "artifacts"))).toBe(false);
     expect(fs.readFileSync(outside, "utf8")).toBe("secret");
   });
 
-  it.each<[what: string, producer: ArtifactProducer, says: RegExp]>([
-    ["no bytes", () => "", /^report\.json came out empty\./],
-    ["no pieces", () => [], /^report\.json came out empty\./],
-    ["an empty file", (file) => fs.writeFileSync(file, ""), /^report\.json came out empty\./],
-    ["nothing at all", () => {}, /^report\.json was not written\./],
-  ])("treats %s as a failure that may pass", async (_, producer, says) => {
+  it.each<[what: string, producer: ArtifactProducer, message: RegExp]>([
+    ["no bytes", () => "", /^Artifact report\.json is empty\./],
+    ["no pieces", () => [], /^Artifact report\.json is empty\./],
+    ["an empty file", (file) => fs.writeFileSync(file, ""), /^Artifact report\.json is empty\./],
+    ["nothing at all", () => {}, /^Artifact report\.json was not written\./],
+  ])("treats %s as a retryable failure", async (_, producer, message) => {
     const scratch = freshScratch();
-    const failed = produce(scratch, "report.json", producer, never);
+    const failed = produceArtifact(scratch, "report.json", producer, never);
     await expect(failed).rejects.toMatchObject({
       code: "EMPTY_ARTIFACT",
       retryable: true,
-      message: expect.stringMatching(says),
+      message: expect.stringMatching(message),
     });
     expect(filesIn(scratch)).toEqual([]);
   });
 
-  it("says what a producer may return", async () => {
-    const wrong = produce(freshScratch(), "r.json", () => 42 as unknown as string, never);
-    await expect(wrong).rejects.toThrow(/gave a value of type number\. Return text/);
-    const mixed = produce(freshScratch(), "r.json", () => [1, 2] as unknown as string[], never);
+  it("rejects unsupported results with the supported ones", async () => {
+    const wrong = produceArtifact(freshScratch(), "r.json", () => 42 as unknown as string, never);
+    await expect(wrong).rejects.toThrow(/returned a value of type number\. Return text/);
+    const mixed = produceArtifact(freshScratch(), "r.json", () => [1, 2] as unknown as string[], never);
     await expect(mixed).rejects.toMatchObject({ code: "INVALID_INPUT" });
   });
 
-  it("ends with the signal, leaves nothing, and keeps what an earlier call had made", async () => {
+  it("stops with the signal, leaves nothing, and keeps the file of an earlier call", async () => {
     const scratch = freshScratch();
-    await produce(scratch, "r.txt", () => "first", never);
+    await produceArtifact(scratch, "r.txt", () => "first", never);
     const stuck: Record<string, (control: AbortController) => ArtifactProducer> = {
       "a producer that never returns": (control) => () => {
         queueMicrotask(() => control.abort());
@@ -199,11 +204,11 @@ describe("produce", () => {
           queueMicrotask(() => control.abort());
           await new Promise(() => {});
         },
-      "one that finishes nevertheless": (control) => () => control.abort() ?? "second",
+      "one that still finishes": (control) => () => control.abort() ?? "second",
     };
     for (const [what, make] of Object.entries(stuck)) {
       const control = new AbortController();
-      await expect(produce(scratch, "r.txt", make(control), control.signal), what).rejects.toMatchObject({
+      await expect(produceArtifact(scratch, "r.txt", make(control), control.signal), what).rejects.toMatchObject({
         name: "AbortError",
       });
       expect(filesIn(scratch), what).toEqual(["artifacts/r.txt"]);
@@ -211,12 +216,12 @@ describe("produce", () => {
     expect(fs.readFileSync(path.join(scratch, "artifacts/r.txt"), "utf8")).toBe("first");
   });
 
-  it("refuses one name as a file and as a directory", async () => {
+  it("rejects a name that is used as a file and as a directory", async () => {
     const scratch = freshScratch();
-    await produce(scratch, "a", () => "x", never);
-    await produce(scratch, "b/c", () => "x", never);
+    await produceArtifact(scratch, "a", () => "x", never);
+    await produceArtifact(scratch, "b/c", () => "x", never);
     for (const name of ["a/b", "b"]) {
-      await expect(produce(scratch, name, () => "x", never)).rejects.toMatchObject({ code: "INVALID_INPUT" });
+      await expect(produceArtifact(scratch, name, () => "x", never)).rejects.toMatchObject({ code: "INVALID_INPUT" });
     }
   });
 });
@@ -225,23 +230,23 @@ describe("storeArtifact", () => {
   const job = "019a85c3-2b00-7000-8000-000000000001";
   async function handOver(change: (file: string, scratch: string) => void = () => {}) {
     const scratch = freshScratch();
-    const { path: file, ...expected } = await produce(scratch, "r.json", () => '{"a":1}', never);
+    const { path: file, ...expected } = await produceArtifact(scratch, "r.json", () => '{"a":1}', never);
     change(file, scratch);
     const root = fresh("store");
     const store = openStore(`file://${root}`);
     return { root, store, options: { store, job, epoch: 7n, name: "r.json", path: file, scratch, expected } };
   }
 
-  it("answers where it is, by the week of the job, the job, the epoch and the hash", async () => {
+  it("returns a key of the week of the job, the job, the epoch and the hash", async () => {
     const { store, options } = await handOver();
     const stored = await storeArtifact(options);
     const hash = sha256('{"a":1}');
     const key = `${artifactWeek(job)}/${job}/7/${hash}`;
     expect(stored).toEqual({ name: "r.json", size: 7, sha256: hash, key, contentType: "application/json" });
-    expect(await artifactIsThere(store, stored)).toBe(true);
-    expect(await artifactIsThere(store, { ...stored, size: 8 })).toBe(false);
-    expect(await artifactIsThere(store, { ...stored, sha256: sha256("other") })).toBe(false);
-    expect(await artifactIsThere(store, { ...stored, key: `${key}0` })).toBe(false);
+    expect(await artifactExists(store, stored)).toBe(true);
+    expect(await artifactExists(store, { ...stored, size: 8 })).toBe(false);
+    expect(await artifactExists(store, { ...stored, sha256: sha256("other") })).toBe(false);
+    expect(await artifactExists(store, { ...stored, key: `${key}0` })).toBe(false);
   });
 
   it.each([
@@ -263,7 +268,7 @@ describe("storeArtifact", () => {
       (file, scratch) => swap(file, path.join(scratch, "elsewhere"), fs.symlinkSync),
       "OUTSIDE_SCRATCH",
     ],
-    ["a second name of a file elsewhere", (file) => swap(file, fresh("elsewhere"), fs.linkSync), "OUTSIDE_SCRATCH"],
+    ["a hard link to a file elsewhere", (file) => swap(file, fresh("elsewhere"), fs.linkSync), "OUTSIDE_SCRATCH"],
     [
       "a directory that is a link to elsewhere",
       (file) => swap(path.dirname(file), fresh("elsewhere"), fs.symlinkSync),
@@ -275,13 +280,13 @@ describe("storeArtifact", () => {
       "OUTSIDE_SCRATCH",
     ],
     ["a directory", (file) => fs.rmSync(file) ?? fs.mkdirSync(file), "OUTSIDE_SCRATCH"],
-  ])("I8: refuses %s and stores nothing", async (_, change, code) => {
+  ])("rejects %s and stores nothing", async (_, change, code) => {
     const { root, options } = await handOver(change);
     await expect(storeArtifact(options)).rejects.toMatchObject({ code });
     expect(filesIn(root)).toEqual([]);
   });
 
-  it("refuses a path outside and a hash that is none", async () => {
+  it("rejects a path outside and an invalid hash", async () => {
     const { options } = await handOver();
     const outside = fresh("outside");
     fs.writeFileSync(outside, '{"a":1}');

@@ -1,12 +1,12 @@
-// A bucket, against a small server that checks signatures and hashes as the real one does: refusals, retries, dialects, links.
+// The S3 store against a fake server that checks signatures and hashes: errors, retries, unsupported headers, links.
 import { createHash } from "node:crypto";
 import fsp from "node:fs/promises";
 import { inspect } from "node:util";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type ArtifactStore, type Credentials, openStore } from "../../src/artifacts/open-store.ts";
 import { s3Store } from "../../src/artifacts/s3-store.ts";
-import { type S3Server, signatureOf, startS3 } from "../support/fakes/s3-server.ts";
-import { bucketOn, put, sha256, textIn } from "../support/fakes/stores.ts";
+import { computeSignature, type S3Server, startS3 } from "../support/fakes/s3-server.ts";
+import { put, readText, s3StoreOn, sha256 } from "../support/fakes/stores.ts";
 
 let server: S3Server;
 let pauses: number[];
@@ -16,7 +16,7 @@ beforeEach(async () => {
 });
 afterEach(() => server.close());
 
-const bucket = (change: Partial<Credentials> = {}): ArtifactStore => bucketOn(server, pauses, change);
+const bucket = (change: Partial<Credentials> = {}): ArtifactStore => s3StoreOn(server, pauses, change);
 
 describe("a bucket", () => {
   it("is signed as Amazon's documentation shows", () => {
@@ -34,12 +34,12 @@ describe("a bucket", () => {
       amzDate: "20130524T000000Z",
       region: "us-east-1",
     };
-    expect(signatureOf(request, "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")).toBe(
+    expect(computeSignature(request, "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")).toBe(
       "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41",
     );
   });
 
-  it("keeps type, hash and checksum with the object, under the prefix", async () => {
+  it("stores content type, hash and checksum with the object, under the prefix", async () => {
     await put(bucket(), "k/1", "x");
     expect([...server.objects]).toEqual([
       [
@@ -59,7 +59,7 @@ describe("a bucket", () => {
   it.each<[what: string, change: Partial<Credentials>]>([
     ["a wrong secret", { secretAccessKey: "wrong" }],
     ["a wrong key id", { accessKeyId: "wrong" }],
-  ])("refuses %s for good, and tells no secret", async (_, change) => {
+  ])("rejects %s without a retry, and shows no secret", async (_, change) => {
     const store = bucket(change);
     for (const act of [
       () => put(store, "k/1", Buffer.alloc(3_000_000, 1)),
@@ -93,7 +93,7 @@ describe("a bucket", () => {
       expect(printed).not.toContain(secret);
   });
 
-  it("names a bucket that does not exist, and the clock that is wrong", async () => {
+  it("reports a missing bucket and a wrong clock", async () => {
     const elsewhere = openStore(`s3://no-such-bucket?endpoint=${server.endpoint}`, server.credentials);
     const missing = { code: "STORE_MISSING", message: expect.stringContaining("no-such-bucket") };
     await expect(put(elsewhere, "k/1", "x")).rejects.toMatchObject(missing);
@@ -101,11 +101,11 @@ describe("a bucket", () => {
     server.skewMs = 3600_000;
     await expect(put(bucket(), "k/1", "x")).rejects.toMatchObject({
       code: "STORE_DENIED",
-      remedy: "Set the machine's clock",
+      remedy: "Correct the time of the machine",
     });
   });
 
-  it("names the region a bucket is really in", async () => {
+  it("reports the actual region of a bucket", async () => {
     server.failures.push({ method: "PUT", status: 301, headers: { "x-amz-bucket-region": "eu-north-1" } });
     await expect(put(bucket(), "k/1", "x")).rejects.toMatchObject({
       code: "STORE_MISSING",
@@ -113,7 +113,7 @@ describe("a bucket", () => {
     });
   });
 
-  it.each([500, 502, 503, 429, 409])("is asked again after %i, with growing pauses", async (status) => {
+  it.each([500, 502, 503, 429, 409])("is retried after %i, with growing pauses", async (status) => {
     server.failures.push(...Array.from({ length: 3 }, () => ({ method: "PUT", status })));
     await put(bucket(), "k/1", Buffer.alloc(600_000, 7));
     expect(server.objects.get("pre/k/1")?.body.equals(Buffer.alloc(600_000, 7))).toBe(true);
@@ -124,7 +124,7 @@ describe("a bucket", () => {
     }
   });
 
-  it("is asked again as late as it wishes, within reason", async () => {
+  it("is retried after its retry-after, up to a maximum", async () => {
     server.failures.push({ method: "PUT", status: 503, headers: { "retry-after": "7" } });
     server.failures.push({
       method: "PUT",
@@ -139,7 +139,7 @@ describe("a bucket", () => {
     expect(pauses[2]).toBe(30_000);
   });
 
-  it("is given up after three more tries", async () => {
+  it("fails after three retries", async () => {
     server.failures.push(...Array.from({ length: 4 }, () => ({ method: "PUT", status: 503, code: "SlowDown" })));
     await expect(put(bucket(), "k/1", "x")).rejects.toMatchObject({
       code: "STORE_UNAVAILABLE",
@@ -159,7 +159,7 @@ describe("a bucket", () => {
     });
   });
 
-  it("finds its own object when only the answer was lost", async () => {
+  it("finds its own object when only the response was lost", async () => {
     server.failures.push({ method: "PUT", status: 0, cut: true, after: true });
     await put(bucket(), "k/1", "x");
     expect(server.log).toEqual([
@@ -173,7 +173,7 @@ describe("a bucket", () => {
     ["if-none-match", 501, "NotImplemented"],
     ["if-none-match", 400, "NotImplemented"],
     ["x-amz-checksum-sha256", 400, "InvalidArgument"],
-  ])("is asked without %s when it answers %i %s, and not asked for it again", async (header, status, code) => {
+  ])("is used without %s after a response %i %s, also for later requests", async (header, status, code) => {
     server.unknownHeaders.set(header, { status, code });
     const store = bucket();
     await put(store, "k/1", "one");
@@ -182,22 +182,22 @@ describe("a bucket", () => {
     expect(server.log.filter((line) => line.startsWith("PUT"))).toEqual(["PUT /artifacts/pre/k/2 200"]);
     expect(await store.stat("k/2")).toEqual({ size: 3, sha256: sha256("two") });
     await expect(put(store, "k/2", "other")).rejects.toMatchObject({ code: "ARTIFACT_EXISTS" });
-    expect(await textIn(store, "k/2")).toBe("two");
+    expect(await readText(store, "k/2")).toBe("two");
   });
 
-  it("I8: never completes an upload of a changed file, even to a server that would believe it", async () => {
+  it("never completes an upload of a changed file, even to a server that does not verify it", async () => {
     server.careless = true;
     await expect(put(bucket(), "k/1", "xxxxx", "yyyyy")).rejects.toMatchObject({ code: "ARTIFACT_CHANGED" });
     expect(server.objects.size).toBe(0);
   });
 
-  it("is hashed anew when it does not tell hashes", async () => {
+  it("is read and hashed when it returns no hash", async () => {
     await put(bucket(), "k/1", "x");
     server.forgetful = true;
     expect(await bucket().stat("k/1")).toEqual({ size: 1, sha256: sha256("x") });
   });
 
-  it("takes at most 5 GB in one piece", async () => {
+  it("rejects more than 5 GB", async () => {
     const handle = await fsp.open(import.meta.filename, "r");
     const claim = { name: "film.mp4", handle, size: 5 * 1024 ** 3 + 1, sha256: sha256(""), contentType: "video/mp4" };
     await expect(bucket().put("k/1", claim)).rejects.toMatchObject({
@@ -208,7 +208,7 @@ describe("a bucket", () => {
     expect(server.log).toEqual([]);
   });
 
-  it("S33: has links for browsers, which say attachment, last five minutes at most, and open nothing else", async () => {
+  it("has links for browsers that download as attachment, are valid for at most five minutes, and open nothing else", async () => {
     const store = bucket({ sessionToken: "a/session+token=" });
     await put(bucket(), "k/1", "<script>");
     const link = (await store.link("k/1", { fileName: 'Bericht "ü" (1)*.html', seconds: 86_400 }))!;

@@ -1,5 +1,4 @@
-// Where artifacts are kept: one suite for both kinds of store, and what is special about a directory. What only a bucket can do wrong is in
-// stores-s3.test.ts.
+// Artifact stores: one suite for both kinds, and the specifics of a directory. s3-store.test.ts covers the specifics of a bucket.
 import fs from "node:fs";
 import path from "node:path";
 import { buffer } from "node:stream/consumers";
@@ -9,10 +8,10 @@ import { type ArtifactStore, openStore } from "../../src/artifacts/open-store.ts
 import { newId } from "../../src/ids.ts";
 import { artifactKey } from "../../src/worker/keeper/store-artifact.ts";
 import { type S3Server, startS3 } from "../support/fakes/s3-server.ts";
-import { bucketOn, freshPlaces, put, sha256, textIn } from "../support/fakes/stores.ts";
+import { put, readText, s3StoreOn, sha256, tempDirectories } from "../support/fakes/stores.ts";
 import { recordFigure } from "../support/figures.ts";
 
-const fresh = freshPlaces();
+const fresh = tempDirectories();
 let server: S3Server;
 beforeAll(async () => {
   server = await startS3();
@@ -21,7 +20,7 @@ afterAll(() => server.close());
 
 function freshBucket(): ArtifactStore {
   server.objects.clear();
-  return bucketOn(server);
+  return s3StoreOn(server);
 }
 
 describe.each<[kind: string, open: () => ArtifactStore]>([
@@ -30,7 +29,7 @@ describe.each<[kind: string, open: () => ArtifactStore]>([
 ])("%s", (_, open) => {
   const large = Buffer.alloc(900_000, "0123456789");
 
-  it("gives back what was put, and tells its size and hash", async () => {
+  it("returns what was put, with its size and hash", async () => {
     const store = open();
     expect(await store.stat("w/j/1/a")).toBeUndefined();
     await put(store, "w/j/1/a", large);
@@ -38,72 +37,72 @@ describe.each<[kind: string, open: () => ArtifactStore]>([
     expect((await buffer(await store.get("w/j/1/a"))).equals(large)).toBe(true);
   });
 
-  it("takes the same content again, and refuses other content under the same key", async () => {
+  it("accepts the same content again, and rejects other content under the same key", async () => {
     const store = open();
     await put(store, "k/1", "one");
     await put(store, "k/1", "one");
     await expect(put(store, "k/1", "two")).rejects.toMatchObject({ code: "ARTIFACT_EXISTS", retryable: false });
-    expect(await textIn(store, "k/1")).toBe("one");
+    expect(await readText(store, "k/1")).toBe("one");
   });
 
-  it("takes the same content from two at once", async () => {
+  it("accepts the same content from two writers at once", async () => {
     const store = open();
     await Promise.all([put(store, "k/1", large), put(store, "k/1", large), put(store, "k/1", large)]);
     expect(await store.stat("k/1")).toEqual({ size: large.length, sha256: sha256(large) });
   });
 
-  it("takes one of two contents at once, whole, and tells the other", async () => {
+  it("accepts one of two different contents at once, completely, and rejects the other", async () => {
     const store = open();
     const other = Buffer.alloc(large.length, "x");
     const ends = await Promise.allSettled([put(store, "k/1", large), put(store, "k/1", other)]);
-    const refused = ends.flatMap((end) => (end.status === "rejected" ? [end.reason.code] : []));
-    expect(refused).toEqual(["ARTIFACT_EXISTS"]);
+    const rejected = ends.flatMap((end) => (end.status === "rejected" ? [end.reason.code] : []));
+    expect(rejected).toEqual(["ARTIFACT_EXISTS"]);
     const winner = ends[0]?.status === "fulfilled" ? large : other;
     expect(await store.stat("k/1")).toEqual({ size: large.length, sha256: sha256(winner) });
   });
 
-  it("T49: keeps what a newer attempt stored when an old one comes late", async () => {
+  it("keeps the content of a newer attempt when an older one writes late", async () => {
     const store = open();
     const job = newId();
     const newer = artifactKey(job, 2, sha256("newer"));
     await put(store, newer, "newer");
-    // The zombie finishes under its own epoch; and even with the newer one's key it would change nothing.
+    // The old attempt writes under its own epoch; even under the newer key it changes nothing.
     await put(store, artifactKey(job, 1, sha256("older")), "older");
     await expect(put(store, newer, "older")).rejects.toMatchObject({ code: "ARTIFACT_EXISTS" });
-    const overwrites = (await textIn(store, newer)) === "newer" ? 0 : 1;
-    recordFigure("T49: overwrites", overwrites, "", store.kind);
+    const overwrites = (await readText(store, newer)) === "newer" ? 0 : 1;
+    recordFigure("overwrites", overwrites, "", store.kind);
     expect(overwrites).toBe(0);
   });
 
   it.each([
     ["longer", `${large}x`],
     ["shorter", large.subarray(1)],
-    ["as long and different", Buffer.concat([large.subarray(1), Buffer.from("x")])],
-  ])("I8: stores nothing of a file that is %s than it was said to be", async (_, really) => {
+    ["different", Buffer.concat([large.subarray(1), Buffer.from("x")])],
+  ])("stores nothing of a file that is %s than declared", async (_, really) => {
     const store = open();
     await expect(put(store, "k/1", really, large)).rejects.toMatchObject({ code: "ARTIFACT_CHANGED", retryable: true });
     expect(await store.stat("k/1")).toBeUndefined();
   });
 
-  it("says when there is nothing", async () => {
+  it("reports missing content", async () => {
     await expect(open().get("k/none")).rejects.toMatchObject({
       code: "ARTIFACT_MISSING",
       message: expect.stringContaining("k/none"),
     });
   });
 
-  it("removes a key or all that continue it, and nothing that only begins alike", async () => {
+  it("removes a key or all keys that continue it after a slash, and no others", async () => {
     const store = open();
     for (const key of ["2026-11-16/a/1/x", "2026-11-16/a/2/y", "2026-11-16/b/1/z", "2026-11-160/c", "2026-11-09/d"])
       await put(store, key, key);
     expect(await store.remove("2026-11-16")).toBe(3);
     expect(await store.remove("2026-11-16")).toBe(0);
     expect(await store.remove("2026-11-09/d")).toBe(1);
-    expect(await textIn(store, "2026-11-160/c")).toBe("2026-11-160/c");
+    expect(await readText(store, "2026-11-160/c")).toBe("2026-11-160/c");
   });
 
   it.each([[""], ["/"], ["../x"], ["a/../b"], ["a//b"], ["a/"], [".incoming"], ["a\0"], ["a?b"]])(
-    "has no key %j",
+    "rejects the key %j",
     async (key) => {
       const store = open();
       for (const act of [
@@ -117,7 +116,7 @@ describe.each<[kind: string, open: () => ArtifactStore]>([
     },
   );
 
-  it("gives up with the signal and stores nothing", async () => {
+  it("stops with the signal and stores nothing", async () => {
     const store = open();
     const given = put(store, "k/1", large, large, AbortSignal.abort(new Error("enough")));
     await expect(given).rejects.toThrow("enough");
@@ -126,7 +125,7 @@ describe.each<[kind: string, open: () => ArtifactStore]>([
 });
 
 describe("a directory", () => {
-  it("sweeps what dead writers have left for an hour, with its first artifact", async () => {
+  it("sweeps files that dead writers left more than an hour ago, with its first artifact", async () => {
     const root = fresh();
     fs.mkdirSync(path.join(root, ".incoming"), { recursive: true });
     const [old, young] = ["old", "young"].map((name) => path.join(root, ".incoming", name));
@@ -138,7 +137,7 @@ describe("a directory", () => {
     expect(await store.sweep(0)).toBe(1);
   });
 
-  it("notices that a file is no longer what it was", async () => {
+  it("detects that a file has changed", async () => {
     const root = fresh();
     const store = fileStore(root);
     await put(store, "k/1", "sound");
@@ -147,7 +146,7 @@ describe("a directory", () => {
     expect(await store.stat("k/1")).toMatchObject({ size: 5, sha256: sha256("rotte") });
   });
 
-  it("follows no link and tells no path", async () => {
+  it("follows no link and shows no path", async () => {
     const root = fresh();
     const store = fileStore(root);
     await put(store, "k/1", "x");
@@ -215,7 +214,7 @@ describe("the URL of a store", () => {
     );
   });
 
-  it("needs credentials beside it for a bucket", () => {
+  it("of a bucket needs credentials", () => {
     expect(() => openStore("s3://bucket")).toThrow(/needs an access key id/);
   });
 });

@@ -1,5 +1,5 @@
-// Cancel: a job that waits ends at once; one that runs is told, has a short grace to clean up, and is then gone with everything it has started.
-// Code that cannot even hear it is not waited for. Real workers and real processes, looked up in /proc.
+// Cancel: a waiting job ends at once; a running one receives the request, has a short grace to clean up, and is then killed with everything
+// it started, at once if its event loop is blocked. Real workers and real processes, looked up in /proc.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -9,28 +9,28 @@ import { createStillwake, type Stillwake } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, ended, FULL, isAlive, recordTimes, round } from "../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { startWitness, type Witness } from "../support/processes/witness.ts";
+import { connect, FULL, isAlive, recordTimes, round, waitForEnd } from "../support/processes/fault-checks.ts";
+import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
 const TREES = path.join(ROOT, "test/fixtures/pipelines/trees.mjs");
-/** From the answer to cancel() to the end of the last process, the grace of 500 ms within; and what a machine adds that has too much to do. */
+/** From the return of cancel() to the exit of the last process, including the grace of 500 ms; more on a busy machine. */
 const MAX_MS = 1000 + (os.loadavg()[0]! > 2 * os.availableParallelism() ? 1000 : 0);
 let stillwake: Stillwake;
-let witness: Witness;
+let observer: StepObserver;
 let client: pg.Client;
 
 beforeAll(async () => {
   buildPackage();
   stillwake = createStillwake({ url: database.url });
-  witness = await startWitness();
+  observer = await startStepObserver();
   client = await connect(database.url);
 });
 afterAll(async () => {
   await stillwake.close();
-  await witness.close();
+  await observer.close();
   await client.end();
 });
 
@@ -41,13 +41,13 @@ interface Step {
 }
 
 const enqueue = async (steps: Step[], more: object = {}) =>
-  (await stillwake.enqueue("script", { witness: witness.url, steps }, more)).id;
+  (await stillwake.enqueue("script", { observer: observer.url, steps }, more)).id;
 
-/** The pid of the runner in which this step runs. */
+/** The pid of the runner that runs this step. */
 const at = async (id: string, step: string) =>
-  (await witness.see((sight) => sight.job === id && sight.step === step)).pid;
+  (await observer.waitForReport((report) => report.job === id && report.step === step)).pid;
 
-/** A process and all that descend from it. */
+/** A process and all its descendants. */
 function family(pid: number): number[] {
   const threads = isAlive(pid) ? fs.readdirSync(`/proc/${pid}/task`) : [];
   const lists = threads.map((thread) => fs.readFileSync(`/proc/${pid}/task/${thread}/children`, "utf8"));
@@ -55,14 +55,14 @@ function family(pid: number): number[] {
   return [pid, ...children.flatMap(family)];
 }
 
-/** A worker that hears of a cancel at once. */
+/** A worker that receives a cancel at once. */
 async function listening(args: string[] = [], pipelines?: string): Promise<WorkerProcess> {
   const worker = await startWorker({ url: database.url, args, ...(pipelines && { pipelines }) });
-  await worker.says("push.ready");
+  await worker.waitForLine("push.ready");
   return worker;
 }
 
-/** Cancels all at once. Answers for each the milliseconds from the answer to cancel() until none of its processes is in the table. */
+/** Cancels all at once. Returns for each the milliseconds from the return of cancel() until none of its processes exists. */
 async function cancelAndSee(jobs: { id: string; pids: number[] }[]): Promise<number[]> {
   const all = jobs.map(({ pids }) => ({ pids, cancelledAt: Number.NaN, goneAt: Number.NaN }));
   expect(all.flatMap(({ pids }) => pids).filter((pid) => !isAlive(pid))).toEqual([]);
@@ -81,15 +81,20 @@ async function cancelAndSee(jobs: { id: string; pids: number[] }[]): Promise<num
   return all.map(({ cancelledAt, goneAt }) => goneAt - cancelledAt);
 }
 
-describe("a job that runs", () => {
-  it("in an endless loop is gone within a second, and its slot works on", async () => {
+describe("a running job that is cancelled", () => {
+  it("is gone within a second when it is in an endless loop, and its slot keeps working", async () => {
     const worker = await listening(["--slots", "1"]);
     const times: number[] = [];
     for (let n = 0; n < (FULL ? 20 : 3); n++) {
       const id = await enqueue([{ name: "endless", act: "block", ms: 600_000 }]);
       const runner = await at(id, "endless");
       times.push(...(await cancelAndSee([{ id, pids: [runner] }])));
-      expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled", attempt: 1, crashes: 0, failure: null });
+      expect(await waitForEnd(stillwake, id)).toMatchObject({
+        state: "cancelled",
+        attempt: 1,
+        crashes: 0,
+        failure: null,
+      });
       expect(worker.runners()).not.toContain(runner);
     }
     expect(recordTimes("cancel to the end of an endless loop", times).most).toBeLessThan(MAX_MS);
@@ -103,11 +108,11 @@ describe("a job that runs", () => {
     ["processes past job.exec", "spawn", "hang"],
     ["commands, while it blocks its event loop", "exec", "block"],
   ])(
-    "with a tree of %s is gone with all of it within a second: the deaf ones, those in sessions of their own, the orphans",
+    "is gone within a second with its whole tree of %s: processes that ignore SIGTERM, in separate sessions, and orphans",
     async (_, how, end) => {
       const worker = await listening(["--slots", "1"], TREES);
       const file = path.join(worker.scratch, "pids");
-      const { id } = await stillwake.enqueue("planting", { witness: witness.url, file, how, end });
+      const { id } = await stillwake.enqueue("planting", { observer: observer.url, file, how, end });
       const pids = () => fs.readFileSync(file, "utf8").trim().split("\n").map(Number);
       const runner = await at(id, "planted");
       const tree = pids();
@@ -118,24 +123,24 @@ describe("a job that runs", () => {
       const [tookMs = Number.NaN] = await cancelAndSee([{ id, pids: [runner, ...tree] }]);
       recordFigure(`cancel to the end of a tree (${how}, ${end})`, round(tookMs), "ms");
       expect(tookMs).toBeLessThan(MAX_MS);
-      expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled", attempt: 1, crashes: 0 });
+      expect(await waitForEnd(stillwake, id)).toMatchObject({ state: "cancelled", attempt: 1, crashes: 0 });
       expect([runner, ...tree].filter(isAlive)).toEqual([]);
     },
   );
 
-  it("and listens has the grace to clean up, and keeps its runner", async () => {
+  it("has the grace to clean up when it listens to the signal, and its runner is kept", async () => {
     const worker = await listening(["--slots", "1"]);
     const id = await enqueue([{ name: "work", act: "tidy", ms: 200 }]);
     const runner = await at(id, "work");
     await stillwake.cancel(id);
-    expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled", attempt: 1, crashes: 0 });
+    expect(await waitForEnd(stillwake, id)).toMatchObject({ state: "cancelled", attempt: 1, crashes: 0 });
     expect(await at(id, "work, tidied")).toBe(runner);
     expect(worker.runners()).toContain(runner);
   });
 
-  it("and cleans up for longer than the grace is killed at its end; --cancel-grace gives more, and --grace is the most", async () => {
+  it("is killed when it cleans up for longer than the grace; --cancel-grace extends it up to --grace", async () => {
     const cleanUp = [{ name: "work", act: "tidy", ms: 1000 }];
-    const tidied = (id: string) => witness.of(id).some(({ step }) => step === "work, tidied");
+    const tidied = (id: string) => observer.reportsOf(id).some(({ step }) => step === "work, tidied");
     for (const [args, pool, gets] of [
       [["--grace", "5s"], "short", false],
       [["--cancel-grace", "3s"], "long", true],
@@ -146,17 +151,17 @@ describe("a job that runs", () => {
       const id = await enqueue(cleanUp, { pool });
       const runner = await at(id, "work");
       await stillwake.cancel(id);
-      expect(await ended(stillwake, id), pool).toMatchObject({ state: "cancelled" });
+      expect(await waitForEnd(stillwake, id), pool).toMatchObject({ state: "cancelled" });
       expect({ tidied: tidied(id), alive: isAlive(runner) }, pool).toEqual({ tidied: gets, alive: gets });
     }
   });
 
-  it("and finishes although it was told to stop has finished", async () => {
+  it("is completed when it finishes after the cancel", async () => {
     await listening(["--slots", "1"]);
     const id = await enqueue([{ name: "work", act: "tidy", ms: 50, finish: true }]);
     await at(id, "work");
     expect(await stillwake.cancel(id, { reason: "too late", by: "ann" })).toBe("running");
-    expect(await ended(stillwake, id)).toMatchObject({
+    expect(await waitForEnd(stillwake, id)).toMatchObject({
       state: "completed",
       output: "done",
       cancel: { reason: "too late", by: "ann" },
@@ -171,7 +176,7 @@ describe("a cancel", () => {
     const [byHintMs = Number.NaN] = await cancelAndSee([{ id: first, pids: [await at(first, "endless")] }]);
     expect(byHintMs).toBeLessThan(MAX_MS);
     hinted.signal("SIGTERM");
-    await hinted.ended;
+    await hinted.exited;
 
     const config = path.join(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-cancel-")), "stillwake.config.mjs");
     onTestFinished(() => fs.rmSync(path.dirname(config), { recursive: true }));
@@ -180,10 +185,10 @@ describe("a cancel", () => {
     const deaf = await startWorker({ url: database.url, args });
     const second = await enqueue([{ name: "endless", act: "hang" }]);
     const runner = await at(second, "endless");
-    await deaf.says("heartbeat");
+    await deaf.waitForLine("heartbeat");
     const [byHeartbeatMs = Number.NaN] = await cancelAndSee([{ id: second, pids: [runner] }]);
     expect(deaf.lines.filter(({ event }) => event === "push.ready")).toEqual([]);
-    // A third of the lease, less what had passed of it.
+    // At most one heartbeat interval, a third of the lease.
     expect(byHeartbeatMs).toBeGreaterThan(1000);
     expect(byHeartbeatMs).toBeLessThan(2000 + MAX_MS);
     recordFigure("cancel to process gone, by hint", round(byHintMs), "ms");
@@ -195,7 +200,7 @@ describe("a cancel", () => {
     );
   });
 
-  it("ends what waits at once: a queued job, a delayed one, a paused one, with nobody at work", async () => {
+  it("ends waiting jobs at once without a worker: queued, delayed and paused", async () => {
     const queued = await enqueue([], { pool: "short" });
     const delayed = await enqueue([], { pool: "short", delay: "1h" });
     const paused = await enqueue([], { pool: "short" });
@@ -210,27 +215,27 @@ describe("a cancel", () => {
     expect(rows).toEqual([]);
   });
 
-  it("says in the job and in its events who wanted it and why, of one that waited and of one that ran", async () => {
+  it("records who requested it and why in the job and its events, for a waiting and a running job", async () => {
     await listening(["--slots", "1"]);
     const waiting = await enqueue([], { delay: "1h" });
     const running = await enqueue([{ name: "endless", act: "hang" }]);
     await at(running, "endless");
     for (const id of [waiting, running]) {
       await stillwake.cancel(id, { by: "ann", reason: "not needed any more" });
-      // The first word counts.
+      // The first request counts.
       await stillwake.cancel(id, { by: "bob", reason: "me too" });
-      const said = { by: "ann", reason: "not needed any more", at: expect.any(String) };
-      expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled", cancel: said });
+      const cancel = { by: "ann", reason: "not needed any more", at: expect.any(String) };
+      expect(await waitForEnd(stillwake, id)).toMatchObject({ state: "cancelled", cancel });
       const { rows } = await client.query("select kind, data from stillwake.events where job_id = $1 order by seq", [
         id,
       ]);
-      expect(rows).toEqual([{ kind: "cancel_requested", data: said }]);
+      expect(rows).toEqual([{ kind: "cancel_requested", data: cancel }]);
     }
   });
 
-  it("of twenty jobs at once has all of them gone", async () => {
+  it("of twenty jobs at once ends all of them", async () => {
     const worker = await listening(["--slots", "20"]);
-    // Ten turn their event loop and do not listen, two block theirs, eight wait for a command.
+    // Ten do not listen to the signal, two block their event loop, eight wait for a command.
     const acts = (n: number): Step => {
       if (n % 2 === 0) return { name: "work", act: "hang" };
       if (n % 10 === 1) return { name: "work", act: "block", ms: 600_000 };
@@ -246,9 +251,9 @@ describe("a cancel", () => {
     });
     const times = await cancelAndSee(ids.map((id, n) => ({ id, pids: families[n]! })));
     const { most } = recordTimes("cancel to process gone", times, "20 at once in one worker");
-    // Thirty-six processes end while their successors start.
+    // 36 processes exit while their replacements start.
     expect(most).toBeLessThan(MAX_MS + 500);
-    for (const id of ids) expect(await ended(stillwake, id)).toMatchObject({ state: "cancelled", crashes: 0 });
+    for (const id of ids) expect(await waitForEnd(stillwake, id)).toMatchObject({ state: "cancelled", crashes: 0 });
     expect(worker.runners().filter((pid) => runners.includes(pid))).toEqual([]);
     expect(families.flat().filter(isAlive)).toEqual([]);
   }, 120_000);

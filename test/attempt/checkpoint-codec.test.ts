@@ -1,19 +1,19 @@
-// What steps return, on its way into a checkpoint and back: the codec by itself, and then through Postgres.
+// Encoding and decoding the results of steps: the codec alone, and through Postgres.
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { InvalidInput } from "../../src/index.ts";
-import { decode, encode } from "../../src/worker/attempt/checkpoint-codec.ts";
+import { decodeCheckpoint, encodeCheckpoint } from "../../src/worker/attempt/checkpoint-codec.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const database = await freshDatabase();
-const { query } = rig(database);
+const { query } = inProcessFixture(database);
 
-/** As the checkpoint of a first attempt is read by a second one. */
+/** Like a checkpoint of a first attempt that a second one reads. */
 async function throughPostgres(value: unknown): Promise<unknown> {
-  const [row] = await query<{ output: unknown }>("select $1::jsonb as output", [encode(value, "it")]);
-  return decode(row!.output);
+  const [row] = await query<{ output: unknown }>("select $1::jsonb as output", [encodeCheckpoint(value, "it")]);
+  return decodeCheckpoint(row!.output);
 }
 
 const kept: [string, unknown][] = [
@@ -44,12 +44,12 @@ const kept: [string, unknown][] = [
   ["nested", { list: [new Date(0), { deep: [1n, new Uint8Array([1])] }], "key with ünïcödé 🐘": null }],
 ];
 
-describe("a result that can be kept", () => {
-  it.each(kept)("%s comes back as it was", async (_, value) => {
+describe("a supported result", () => {
+  it.each(kept)("%s is decoded unchanged", async (_, value) => {
     expect(await throughPostgres(value)).toStrictEqual(value);
   });
 
-  it("any plain value comes back as it was, from Postgres too", async () => {
+  it("any plain value is decoded unchanged, also from Postgres", async () => {
     const text = fc.string({ unit: "binary" }).filter((one) => !one.includes("\u0000"));
     const leaf = fc.oneof(
       text,
@@ -68,7 +68,7 @@ describe("a result that can be kept", () => {
       fc.asyncProperty(value, async (one) => {
         runs += 1;
         const plain = withoutNullPrototypes(one);
-        expect(decode(JSON.parse(encode(plain, "it")))).toStrictEqual(plain);
+        expect(decodeCheckpoint(JSON.parse(encodeCheckpoint(plain, "it")))).toStrictEqual(plain);
         expect(await throughPostgres(plain)).toStrictEqual(plain);
       }),
       { numRuns: 300 },
@@ -76,7 +76,7 @@ describe("a result that can be kept", () => {
     recordFigure("step results that came back from a checkpoint as they were", runs, "", "generated values");
   });
 
-  it("what cannot come back as it was is the same the first time: undefined within, subclasses, Buffer, -0", async () => {
+  it("a value that cannot be restored exactly is already changed the first time: nested undefined, subclasses, Buffer, -0", async () => {
     class Instant extends Date {}
     for (const value of [
       { gone: undefined, list: [undefined, 1] },
@@ -86,15 +86,17 @@ describe("a result that can be kept", () => {
       [-0],
       new Array(2),
     ]) {
-      const first = decode(JSON.parse(encode(value, "it")));
+      const first = decodeCheckpoint(JSON.parse(encodeCheckpoint(value, "it")));
       expect(await throughPostgres(value)).toStrictEqual(first);
     }
-    expect(decode(JSON.parse(encode({ gone: undefined, list: [undefined] }, "it")))).toStrictEqual({ list: [null] });
+    expect(decodeCheckpoint(JSON.parse(encodeCheckpoint({ gone: undefined, list: [undefined] }, "it")))).toStrictEqual({
+      list: [null],
+    });
   });
 
-  it("the keys of an object stand in the same order the first time as after a crash", async () => {
+  it("the keys of an object have the same order the first time and after a crash", async () => {
     const value = { zebra: 1, apple: { longest: 1, b: 2 }, "10": 1, bb: 2, a: 3, é: 4 };
-    const first = decode(JSON.parse(encode(value, "it")));
+    const first = decodeCheckpoint(JSON.parse(encodeCheckpoint(value, "it")));
     expect(JSON.stringify(await throughPostgres(value))).toBe(JSON.stringify(first));
   });
 });
@@ -106,10 +108,10 @@ const circle: Record<string, unknown> = {};
 circle.list = [{ circle }];
 const shared = { a: 1 };
 
-const refused: [string, unknown, string, RegExp][] = [
+const rejected: [string, unknown, string, RegExp][] = [
   ["a function", { run() {} }, "result.run", /is a function\. Return plain data/],
   ["a symbol", [Symbol("x")], "result[0]", /is a symbol/],
-  ["NaN", { ratio: Number.NaN }, "result.ratio", /is NaN, which JSON does not have\. Return null instead/],
+  ["NaN", { ratio: Number.NaN }, "result.ratio", /is NaN, which JSON cannot represent\. Return null instead/],
   ["Infinity", Number.POSITIVE_INFINITY, "result", /is Infinity/],
   ["an invalid Date", { at: new Date("never") }, "result.at", /is an invalid Date/],
   ["a class instance", { a: [new Account()] }, "result.a[0]", /is a Account\. Return a plain object/],
@@ -117,15 +119,15 @@ const refused: [string, unknown, string, RegExp][] = [
   ["a Set", { seen: new Set() }, "result.seen", /is a Set/],
   ["an Error", { error: new TypeError("no") }, "result.error", /is a TypeError/],
   ["floats as bytes", new Float32Array(2), "result", /is a Float32Array/],
-  ["a promise nobody awaited", [Promise.resolve(1)], "result[0]", /is a Promise/],
+  ["a promise that was not awaited", [Promise.resolve(1)], "result[0]", /is a Promise/],
   ["an object within itself", circle, "result.list[0].circle", /contains itself\. Return a tree/],
   ["a NUL character", { text: "a\u0000b" }, "result.text", /a NUL character.*Remove it, or return a Uint8Array/],
-  ["half a surrogate pair", ["\ud83d"], "result[0]", /half a surrogate pair/],
+  ["an unpaired surrogate", ["\ud83d"], "result[0]", /an unpaired surrogate/],
   ["a key with a NUL character", { "\u0000": 1 }, "result (a key of it)", /a NUL character/],
 ];
 
-describe("a result that cannot be kept", () => {
-  it.each(refused)("%s is refused with its place and a remedy", (_, value, field, message) => {
+describe("an unsupported result", () => {
+  it.each(rejected)("%s is rejected with its path and a remedy", (_, value, field, message) => {
     const error = refusalOf(value);
     expect(error).toBeInstanceOf(InvalidInput);
     expect(error).toMatchObject({ field, retryable: false, remedy: expect.stringMatching(/./) });
@@ -133,13 +135,13 @@ describe("a result that cannot be kept", () => {
     expect(error.message.startsWith(field)).toBe(true);
   });
 
-  it("the same object twice, but not within itself, is kept", async () => {
+  it("the same object twice, but not inside itself, is supported", async () => {
     expect(await throughPostgres([shared, shared])).toStrictEqual([{ a: 1 }, { a: 1 }]);
   });
 
-  it("1 MB of JSON is kept and one byte more is refused, in bytes and not in characters", async () => {
+  it("1 MB of JSON is accepted and one byte more is rejected, in bytes and not in characters", async () => {
     const limit = 1024 * 1024;
-    expect(encode("x".repeat(limit - 2), "it")).toHaveLength(limit);
+    expect(encodeCheckpoint("x".repeat(limit - 2), "it")).toHaveLength(limit);
     expect(refusalOf("x".repeat(limit - 1)).message).toBe(
       "result is 1048577 bytes of JSON, the limit is 1048576. Store it with job.artifact() and return a reference",
     );
@@ -150,14 +152,14 @@ describe("a result that cannot be kept", () => {
 
 function refusalOf(value: unknown): InvalidInput {
   try {
-    encode(value, "result");
+    encodeCheckpoint(value, "result");
   } catch (error) {
     return error as InvalidInput;
   }
   throw new Error("It was kept");
 }
 
-/** fast-check makes dictionaries without a prototype now and then; what comes back has one. */
+/** fast-check sometimes creates dictionaries without a prototype; decoded objects have one. */
 function withoutNullPrototypes(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutNullPrototypes);
   if (typeof value !== "object" || value === null || value instanceof Date || value instanceof Uint8Array) return value;

@@ -1,17 +1,17 @@
-// 18,618 items in slices of time, with workers and runners killed at random: each item's effect is there once, and it takes little longer than in one go.
-// The slices of 50 seconds are 5 here, in the short form 1: everything that belongs to the work is ten times as fast, and recovery is not.
+// 18,618 items in time slices, with workers and runners killed at random: each item takes effect once, in little more time than without
+// interruption. Slices are 5 s instead of 50 s (1 s in the short form): the work is ten times as fast, recovery is not.
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL, round } from "../support/processes/aftermath.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { connect, FULL, round } from "../support/processes/fault-checks.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
-const { stillwake, attempts } = rig(database);
+const { stillwake, attempts } = inProcessFixture(database);
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const LONG = new URL("../fixtures/pipelines/long.mjs", import.meta.url).pathname;
 const COUNT = FULL ? 18_618 : 2_000;
@@ -27,7 +27,7 @@ beforeAll(async () => {
 afterAll(() => client.end());
 
 describe(`${COUNT} items through job.each`, () => {
-  it("in slices and under random kills: each effect once, in little more time than unbroken", async () => {
+  it("in slices and with random kills: each effect once, in little more time than without interruption", async () => {
     let random = SEED;
     const chance = () => {
       random = (Math.imul(random, 1103515245) + 12345) & 0x7fffffff;
@@ -91,7 +91,7 @@ describe(`${COUNT} items through job.each`, () => {
     );
     recordFigure("each: ratio to unbroken", round(broken.seconds / unbroken.seconds), "×");
     recordFigure("each: effects repeated or lost", 0);
-    // On a machine that is busy with other things a killed worker's successor takes its time.
+    // On a busy machine the replacement of a killed worker starts slowly.
     if (FULL) expect(broken.seconds / unbroken.seconds).toBeLessThan(1.3);
   }, 500_000);
 });

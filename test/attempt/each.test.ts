@@ -1,13 +1,13 @@
-// Long lists in batches: nothing twice, nothing left out, whatever fails, dies or runs out of time in between.
+// job.each(): no item is repeated or skipped, whatever fails, dies or runs out of time.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { implement, type JobContext } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const database = await freshDatabase();
-const { stillwake, run, start, until, query, attempts, logs, events } = rig(database);
+const { stillwake, run, start, until, query, attempts, logs, events } = inProcessFixture(database);
 const pool = new pg.Pool({ connectionString: database.url, max: 8 });
 beforeAll(async () => {
   await pool.query("create table effects (list text, item integer)");
@@ -16,7 +16,7 @@ afterAll(() => pool.end());
 const range = (count: number) => Array.from({ length: count }, (_, n) => n);
 
 describe("job.each", () => {
-  it("works off a list in batches, in order, and says how far it is", async () => {
+  it("processes a list in batches, in order, and reports its progress", async () => {
     const seen: number[][] = [];
     const { job, logs: lines } = await run(async (one) =>
       one.each("items", range(25), { batch: 10, end: ({ done }) => `All ${done}` }, (batch) => void seen.push(batch)),
@@ -27,7 +27,7 @@ describe("job.each", () => {
     expect(lines.map(({ message }) => message)).toContain("All 25");
   });
 
-  it("has nothing to do with no items, completes at once and says so", async () => {
+  it("completes at once without items and logs it", async () => {
     const { job, logs: lines } = await run(async (one) =>
       one.each("items", [], {}, () => Promise.reject(new Error("never"))),
     );
@@ -35,7 +35,7 @@ describe("job.each", () => {
     expect(lines.map(({ message }) => message)).toContain('Nothing to do: "items" has no items');
   });
 
-  it("goes on behind the last batch after a failure", async () => {
+  it("resumes after the last batch after a failure", async () => {
     const seen: number[] = [];
     let broken = true;
     const { job } = await run(async (one) =>
@@ -51,7 +51,7 @@ describe("job.each", () => {
     expect(seen).toEqual(range(50));
   });
 
-  it("runs batches side by side, and none of those that were done is done again", async () => {
+  it("runs batches in parallel, and repeats none that was done", async () => {
     const seen: number[] = [];
     let most = 0;
     let now = 0;
@@ -73,14 +73,14 @@ describe("job.each", () => {
     expect(most).toBe(4);
   });
 
-  it("asks a cursor to begin where it is, by what finds the last item again", async () => {
-    const asked: unknown[] = [];
+  it("passes the cursor of the last item to the source", async () => {
+    const starts: unknown[] = [];
     let broken = true;
     const { job } = await run(async (one) =>
       one.each(
         "rows",
         async function* ({ done, after }) {
-          asked.push({ done, after });
+          starts.push({ done, after });
           const from = after === undefined ? 0 : (after as { id: number }).id + 1;
           for (let id = from; id < 30; id++) yield { id };
         },
@@ -94,10 +94,10 @@ describe("job.each", () => {
       ),
     );
     expect(job).toMatchObject({ state: "completed", output: { done: 30 } });
-    expect(asked).toEqual([{ done: 0 }, { done: 14, after: { id: 13 } }]);
+    expect(starts).toEqual([{ done: 0 }, { done: 14, after: { id: 13 } }]);
   });
 
-  it("commits the rows of a batch with its place: a crash between them is not possible", async () => {
+  it("commits the rows of a batch together with its position", async () => {
     let tries = 0;
     const { job } = await run(async (one) =>
       one.each("items", range(40), { batch: 10, tx: pool }, async (batch, { tx, first }) => {
@@ -110,7 +110,7 @@ describe("job.each", () => {
     expect(rows.map(({ item }) => item)).toEqual(range(40));
   });
 
-  it("hands its job on when the time of the attempt is nearly over, with its place and without a charge", async () => {
+  it("hands its job on shortly before the end of the budget, with its position and without counting the attempt", async () => {
     const seen: number[] = [];
     const { job, id } = await run(
       async (one) =>
@@ -126,11 +126,11 @@ describe("job.each", () => {
     expect(outcomes.filter((outcome) => outcome === "released").length).toBeGreaterThan(1);
     expect(await events(id)).toContain("handed_on");
     expect((await logs(id)).map(({ message }) => message)).toContain(
-      "The time of this attempt is over; the job goes on with the next",
+      "The time budget of this attempt is used up; the job continues with the next attempt",
     );
   });
 
-  it("hands on between steps too, and never before it has done something", async () => {
+  it("hands on between steps too, but not before it has saved something", async () => {
     const ran: string[] = [];
     const { job, id } = await run(
       async (one) => {
@@ -148,7 +148,7 @@ describe("job.each", () => {
     expect(await attempts(id)).toHaveLength(3);
   });
 
-  it("gives each batch a handle like that of a step, with tokens that name its items", async () => {
+  it("gives each batch a step handle whose tokens identify its items", async () => {
     const seen: unknown[] = [];
     const {
       job,
@@ -196,7 +196,7 @@ describe("job.each", () => {
     expect(lines.map(({ message }) => message)).toEqual(expect.arrayContaining(["batch 0", "batch 3"]));
   });
 
-  it("keeps a batch that was done when the worker was told to stop", async () => {
+  it("saves a batch that finishes after the worker was told to stop", async () => {
     const seen: number[] = [];
     const code = async (one: JobContext) =>
       one.each("items", range(6), { batch: 1 }, async (batch) => {
@@ -210,7 +210,7 @@ describe("job.each", () => {
     expect(seen).toEqual(range(6));
   });
 
-  it("repeats batches that collide under REPEATABLE READ, and lets none of them count twice", async () => {
+  it("repeats batches that conflict under REPEATABLE READ, and counts none of them twice", async () => {
     const isolated = new pg.Pool({
       connectionString: database.url,
       max: 8,
@@ -227,7 +227,7 @@ describe("job.each", () => {
     expect(rows.map(({ item }) => item)).toEqual(range(40));
   });
 
-  it("keeps of the cursors only those it may need", async () => {
+  it("stores only the cursors it may need", async () => {
     let opened: () => void = () => {};
     const gate = new Promise<void>((resolve) => {
       opened = resolve;
@@ -248,7 +248,7 @@ describe("job.each", () => {
     expect((await until(id)).state).toBe("completed");
   });
 
-  it("tells a list from a step of the same name before anything has an effect", async () => {
+  it("rejects a list that was a step and a step that was a list, before any effect", async () => {
     let tries = 0;
     let effects = 0;
     const { job } = await run(async (one) => {
@@ -258,8 +258,8 @@ describe("job.each", () => {
         await one.each("b", [1], {}, () => {});
         throw new Error("the code changes");
       }
-      await expect(one.each("a", [1], {}, () => void effects++)).rejects.toThrow(/was a step before/);
-      await expect(one.step("b", () => 1)).rejects.toThrow(/was a list before/);
+      await expect(one.each("a", [1], {}, () => void effects++)).rejects.toThrow(/earlier attempt saved it as a step/);
+      await expect(one.step("b", () => 1)).rejects.toThrow(/earlier attempt saved it as a list/);
     });
     expect(job).toMatchObject({ state: "completed" });
     expect(effects).toBe(0);
@@ -282,7 +282,7 @@ describe("job.each", () => {
     expect((await attempts(id)).map(({ outcome }) => outcome)).toEqual(["released", "released", "completed"]);
   });
 
-  it("does not hand on while another step of the attempt is under way", async () => {
+  it("does not hand on while another step of the attempt is running", async () => {
     const ran: string[] = [];
     const { job } = await run(
       async (one) => {
@@ -302,13 +302,13 @@ describe("job.each", () => {
     expect(ran.toSorted()).toEqual(["a0", "a1", "a2", "b0", "b1", "b2"]);
   });
 
-  it("refuses what makes no sense", async () => {
+  it("rejects invalid arguments", async () => {
     const { job } = await run(async (one) => {
       await expect(one.each("a", [1], { batch: 0 }, () => {})).rejects.toThrow(/batch must be a whole number/);
       await expect(one.each("b", [1], { parallel: 1.5 }, () => {})).rejects.toThrow(/parallel/);
       await expect(one.each("b", [1], { total: -1 }, () => {})).rejects.toThrow(/total/);
       await expect(one.each("b", [1], { bach: 5 } as never, () => {})).rejects.toThrow(/Unknown option "bach"/);
-      await expect(one.each("b", 5 as never, {}, () => {})).rejects.toThrow(/no list/);
+      await expect(one.each("b", 5 as never, {}, () => {})).rejects.toThrow(/not iterable/);
       await one.each("c", [1], {}, () => {});
       await expect(one.each("c", [1], {}, () => {})).rejects.toThrow(/already used/);
     });

@@ -1,5 +1,4 @@
-// Lines within limits: the same lines however the stream is cut, constant memory however long they are, and a fast way past those that
-// nobody wants.
+// Splitting output into lines: the same lines however the stream is chunked, constant memory, and fast skipping of unwanted lines.
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import {
@@ -14,7 +13,7 @@ import { recordFigure } from "../support/figures.ts";
 const MB = 1024 * 1024;
 
 describe("the splitter", () => {
-  it("ends lines at \\n, at \\r\\n and at a lone \\r, and keeps empty ones", () => {
+  it("ends lines at \\n, \\r\\n and a single \\r, and keeps empty ones", () => {
     expect(split(["one\ntwo\r\nthree\rfour\n\nsix"])).toEqual(["one", "two", "three", "four", "", "six"]);
     expect(split(["frame=1\r", "frame=2\r", "\ndone\r\n"])).toEqual(["frame=1", "frame=2", "done"]);
     expect(split(["a\r\r\nb"])).toEqual(["a", "", "b"]);
@@ -22,7 +21,7 @@ describe("the splitter", () => {
     expect(split(["\n"])).toEqual([""]);
   });
 
-  it("shows a line that ends with \\r at once, without waiting for what follows", () => {
+  it("delivers a line that ends with \\r at once, without waiting for the next byte", () => {
     const lines: string[] = [];
     const splitter = lineSplitter({ onLine: (text) => lines.push(text) });
     splitter.write(Buffer.from("10%\r"));
@@ -31,7 +30,7 @@ describe("the splitter", () => {
     expect(lines).toEqual(["10%", "20%"]);
   });
 
-  it("gives the same lines wherever the stream is cut, characters of several bytes included", () => {
+  it("delivers the same lines however the stream is chunked, also inside multi-byte characters", () => {
     const pieces = fc.constantFrom("a", "ü", "€", "😀", "\n", "\r", "\r\n", "\0", "xyz");
     fc.assert(
       fc.property(fc.array(pieces, { maxLength: 40 }), fc.array(fc.nat(60), { maxLength: 12 }), (parts, cuts) => {
@@ -46,12 +45,12 @@ describe("the splitter", () => {
     );
   });
 
-  it("T51: turns invalid UTF-8 into U+FFFD and NUL into its picture, so that Postgres can store the line", () => {
+  it("replaces invalid UTF-8 by U+FFFD and NUL by U+2400, so that Postgres can store the line", () => {
     const [line] = split([Buffer.from([0x61, 0xff, 0xc3, 0x28, 0x00, 0xe2, 0x82, 0x0a])]);
     expect(line).toBe("a\ufffd\ufffd(␀\ufffd");
   });
 
-  it("T51: keeps the first bytes of a line of 500 MB, says how many are missing, and needs no memory for them", () => {
+  it("keeps the first bytes of a line of 500 MB, counts the rest, and uses no memory for it", () => {
     const lines: string[] = [];
     const splitter = lineSplitter({ onLine: (text) => lines.push(text) });
     const chunk = Buffer.alloc(62_500, "x");
@@ -68,7 +67,7 @@ describe("the splitter", () => {
     expect(line).toBe("😀😀… (32 bytes left out)");
   });
 
-  it("S38: holds the limit for what is stored, also where a byte becomes three", () => {
+  it("applies the limit to the stored text, also where a byte becomes three", () => {
     for (const byte of [0x00, 0xff]) {
       const [line] = split([Buffer.alloc(16 * 1024, byte)]);
       expect(Buffer.byteLength(line!.replace(/… .*/, ""))).toBeLessThanOrEqual(16 * 1024);
@@ -84,16 +83,16 @@ describe("the splitter", () => {
       fc.property(fc.array(pieces, { maxLength: 40 }), fc.array(fc.nat(40)), answers, (parts, cuts, wanted) => {
         const chunks = cutAt(Buffer.from(parts.join("")), cuts);
         const all = split(chunks);
-        let asked = 0;
+        let calls = 0;
         let skipped = 0;
         const delivered = split(chunks, {
-          wanted: () => wanted[asked++ % wanted.length]!,
+          wanted: () => wanted[calls++ % wanted.length]!,
           onSkipped: (lines) => {
             skipped += lines;
           },
         });
         expect(delivered.length + skipped).toBe(all.length);
-        // Whatever is delivered is a whole line, in order.
+        // Delivered lines are complete and in order.
         let at = -1;
         for (const line of delivered) {
           at = all.indexOf(line, at + 1);
@@ -103,7 +102,7 @@ describe("the splitter", () => {
     );
   });
 
-  it("T51: passes over 1 GB of lines that nobody wants, and counts every one", () => {
+  it("skips 1 GB of unwanted lines and counts every one", () => {
     for (const [name, line] of [
       ["y", "y\n"],
       ["100 bytes", `${"z".repeat(99)}\n`],
@@ -130,15 +129,15 @@ describe("the splitter", () => {
   });
 });
 
-describe("the keeper of output", () => {
-  it("gives back what it was given while it fits, NULs and \\r\\n included", () => {
+describe("the output buffer", () => {
+  it("returns the exact output while it fits, NULs and \\r\\n included", () => {
     const bytes = Buffer.from("a\0b\r\nü€😀\n".repeat(9));
     expect(keep([bytes], bytes.length, 0)).toBe(bytes.toString());
     expect(keep(cutAt(bytes, [3, 11, 12, 40]), 20, bytes.length - 20)).toBe(bytes.toString());
     expect(keep([], 10, 10)).toBe("");
   });
 
-  it("T51, S38: keeps the first and the last lines, and says how many lines and bytes are missing between", () => {
+  it("keeps the first and the last lines, and counts the lines and bytes left out between them", () => {
     const total = 100_000;
     const lines = Array.from({ length: total }, (_, index) => `line ${index}\n`);
     const bytes = Buffer.from(lines.join(""));
@@ -159,7 +158,7 @@ describe("the keeper of output", () => {
     }
   });
 
-  it("cuts one endless line in the middle, between characters", () => {
+  it("cuts one endless line in the middle, between two characters", () => {
     const text = keep([Buffer.from("€".repeat(100_000))], 100, 100);
     expect(text).toBe(`${"€".repeat(33)}\n… (0 lines, 299,802 bytes left out)\n${"€".repeat(33)}`);
   });
@@ -168,7 +167,7 @@ describe("the keeper of output", () => {
     expect(keep([Buffer.from("a\nb\n")], 0, 0)).toBe("… (2 lines, 4 bytes left out)\n");
   });
 
-  it("needs no more memory than it keeps", () => {
+  it("uses no more memory than it keeps", () => {
     const keeper = outputKeeper({ headBytes: MB / 2, tailBytes: MB / 2 });
     const chunk = Buffer.alloc(65_536, "0123456789\n");
     const before = process.memoryUsage().arrayBuffers;
@@ -178,7 +177,7 @@ describe("the keeper of output", () => {
 });
 
 describe("the rate", () => {
-  it("lets a burst pass and then so many lines a second", () => {
+  it("passes a burst and then a fixed number of lines per second", () => {
     const rate = lineRate({ perSecond: 10, burst: 5, bytesPerSecond: 1e9 });
     const passed = (ms: number) => Array.from({ length: 20 }, () => rate.take(1, ms)).filter(Boolean).length;
     expect(passed(1000)).toBe(5);
@@ -188,7 +187,7 @@ describe("the rate", () => {
     expect(passed(9000)).toBe(5);
   });
 
-  it("lets so many bytes a second pass, and lends one long line what it needs", () => {
+  it("passes a fixed number of bytes per second, and lets one long line overdraw", () => {
     const rate = lineRate({ perSecond: 1e9, burst: 1e9, bytesPerSecond: 100 });
     expect(rate.take(250, 0)).toBe(true);
     expect(rate.ready(1000)).toBe(false);
@@ -196,7 +195,7 @@ describe("the rate", () => {
     expect(rate.take(1, 1600)).toBe(true);
   });
 
-  it("is not confused by a clock that goes back", () => {
+  it("tolerates a clock that goes back", () => {
     const rate = lineRate({ perSecond: 1, burst: 1, bytesPerSecond: 100 });
     expect(rate.take(1, 5000)).toBe(true);
     expect(rate.take(1, 1000)).toBe(false);
@@ -205,8 +204,8 @@ describe("the rate", () => {
 });
 
 describe("the queue", () => {
-  it("hands out the lines in order, waits for the next one, and ends", async () => {
-    const queue = lineQueue({ most: 1000, onRoom: () => {} });
+  it("delivers the lines in order, waits for the next one, and ends", async () => {
+    const queue = lineQueue({ maxSize: 1000, onRoom: () => {} });
     queue.push("a");
     queue.push("b");
     expect([await queue.next(), await queue.next()]).toEqual(["a", "b"]);
@@ -219,9 +218,9 @@ describe("the queue", () => {
     expect(await queue.next()).toBeUndefined();
   });
 
-  it("is full at its limit and has room again when half of it is gone", async () => {
+  it("is full at its limit and has room again at half of it", async () => {
     let room = 0;
-    const queue = lineQueue({ most: 330, onRoom: () => room++ });
+    const queue = lineQueue({ maxSize: 330, onRoom: () => room++ });
     for (let index = 0; index < 9; index++) queue.push("x");
     expect(queue.full()).toBe(false);
     queue.push("x");

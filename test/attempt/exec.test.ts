@@ -1,4 +1,4 @@
-// job.exec with real commands: what they are given, how their end is told, what becomes of their lines, and that nothing of them is left.
+// exec() with real commands: arguments and environment, failures, log lines, and that no process is left.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -14,17 +14,17 @@ const MB = 1024 * 1024;
 const LINE = "x".repeat(63);
 const hasProc = fs.existsSync("/proc/self/environ");
 const TREE_SCRIPT = path.join(import.meta.dirname, "../fixtures/exec-tree.sh");
-/** As many as exec-tree.sh starts. */
+/** The number of processes that exec-tree.sh starts. */
 const TREE = 8;
 
-// Everything a test starts or makes is undone after it, the newest first.
+// Cleans up everything a test starts or creates, the newest first.
 const undo: (() => unknown)[] = [];
 afterEach(async () => {
   for (const step of undo.splice(0).reverse()) await step();
 });
 
 describe("a command", () => {
-  it("is given its arguments as they are, and answers with its output, code and time", async () => {
+  it("receives its arguments unchanged, and returns output, exit code and duration", async () => {
     const { host } = newHost();
     const args = ["%s|", "$(id)", "; rm -rf /", "a b", "*", ""];
     const result = await exec(host, "printf", args);
@@ -33,12 +33,12 @@ describe("a command", () => {
     expect(result.tookMs).toBeGreaterThanOrEqual(0);
   });
 
-  it("gives back its output exactly, NULs and line ends included", async () => {
+  it("returns its output exactly, NULs and line ends included", async () => {
     const { stdout, stderr } = await sh("printf 'a\\0b\\r\\n'; printf 'ü\\n\\n' >&2");
     expect([stdout, stderr]).toEqual(["a\0b\r\n", "ü\n\n"]);
   });
 
-  it("S29: sees only the variables on the list, and no secret of the worker", async () => {
+  it("receives only the listed variables, and no secret of the worker", async () => {
     const { host, scratch } = newHost();
     const env = {
       ...host.env,
@@ -57,12 +57,12 @@ describe("a command", () => {
     expect(stdout).not.toContain("canary");
     expect(Object.keys(seen).sort()).toEqual(["EXTRA", "HOME", "LANG", "PATH", GUARD, "TMPDIR", "TZ"]);
     expect(seen).toMatchObject({ HOME: scratch, TMPDIR: scratch, TZ: "UTC", LANG: "C" });
-    expect(seen[GUARD]).toMatch(new RegExp(`^${host.mark}\\d+\\.$`));
+    expect(seen[GUARD]).toMatch(new RegExp(`^${host.processTag}\\d+\\.$`));
     const again = await exec(host, "sh", ["-c", `echo $${GUARD}`]);
     expect(again.stdout.trim()).not.toBe(seen[GUARD]);
   });
 
-  it("runs in the scratch directory, or in one named from there", async () => {
+  it("runs in the scratch directory, or in one relative to it", async () => {
     const { host, scratch } = newHost();
     fs.mkdirSync(path.join(scratch, "repo"));
     expect((await exec(host, "pwd")).stdout).toBe(`${scratch}\n`);
@@ -71,7 +71,7 @@ describe("a command", () => {
   });
 
   it.each<[string, unknown, unknown, unknown, RegExp]>([
-    ["a command that is no text", 7, [], {}, /command must be a text/],
+    ["a command that is not a text", 7, [], {}, /command must be a text/],
     ["an empty command", "", [], {}, /command must be a text/],
     ["a NUL in the command", "ec\0ho", [], {}, /command must be/],
     ["a NUL in an argument", "echo", ["a", "b\0"], {}, /args\[1\] must be a text without NUL/],
@@ -79,8 +79,8 @@ describe("a command", () => {
     ["arguments that are a text", "echo", "a b", {}, /args must be a list/],
     ["an unknown option", "echo", [], { tiemout: "1s" }, /"tiemout".*Known options: timeout, silence, cwd, env, on/],
     ["a timeout that is a number", "echo", [], { timeout: 5 }, /timeout 5 is not a duration/],
-    ["a timeout of nothing", "echo", [], { timeout: "0s" }, /timeout must be longer/],
-    ["a directory that is missing", "echo", [], { cwd: "nowhere" }, /nowhere does not exist. Make it first/],
+    ["a timeout of nothing", "echo", [], { timeout: "0s" }, /timeout must be a positive duration/],
+    ["a directory that is missing", "echo", [], { cwd: "nowhere" }, /nowhere does not exist. Create it first/],
     ["a directory that is a file", "echo", [], { cwd: "/etc/passwd" }, /is not a directory/],
     ["a variable that is undefined", "echo", [], { env: { A: undefined } }, /env must be/],
     ["a variable with = in its name", "echo", [], { env: { "A=B": "" } }, /env must be/],
@@ -88,14 +88,14 @@ describe("a command", () => {
     ["a stdin that is a number", "echo", [], { stdin: 7 }, /stdin must be/],
     ["an unknown level", "echo", [], { level: "debug" }, /level must be/],
     ["arguments that are too long", "echo", ["x".repeat(3 * MB)], {}, /too long for the system/],
-  ])("refuses %s", async (_, command, args, options, message) => {
+  ])("rejects %s", async (_, command, args, options, message) => {
     const { host } = newHost();
-    const refused = exec(host, command as string, args as string[], options as ExecOptions);
-    await expect(refused).rejects.toMatchObject({ code: "INVALID_INPUT", message: expect.stringMatching(message) });
-    await expect(refused).rejects.toHaveProperty("remedy", expect.any(String));
+    const rejected = exec(host, command as string, args as string[], options as ExecOptions);
+    await expect(rejected).rejects.toMatchObject({ code: "INVALID_INPUT", message: expect.stringMatching(message) });
+    await expect(rejected).rejects.toHaveProperty("remedy", expect.any(String));
   });
 
-  it("reads what it is given on stdin: a text, bytes, a stream, or nothing", async () => {
+  it("reads stdin from a text, bytes or a stream, or finds it empty", async () => {
     const { host } = newHost();
     const cat = async (stdin?: ExecOptions["stdin"]) =>
       (await exec(host, "cat", [], { log: "none", ...(stdin !== undefined && { stdin }) })).stdout;
@@ -110,7 +110,7 @@ describe("a command", () => {
     expect(await cat()).toBe("");
   });
 
-  it("may leave its stdin unread, but a source that fails half-way fails it", async () => {
+  it("may leave its stdin unread, but fails when the source of stdin fails", async () => {
     const { host } = newHost();
     const much = "x".repeat(8 * MB);
     expect((await exec(host, "head", ["-c", "3"], { stdin: much })).stdout).toBe("xxx");
@@ -144,11 +144,11 @@ describe("a failure", () => {
     [
       "exit 137",
       { kind: "oom", code: "EXEC_OOM", exitCode: 137 },
-      /^sh was killed \(exit code 137\), most likely because memory ran out\. Give/,
+      /^sh was killed \(exit code 137\), most likely because memory ran out\. Use/,
     ],
     ["kill -9 $$", { kind: "oom", code: "EXEC_OOM", exitCode: null, signal: "SIGKILL" }, /^sh was killed \(SIGKILL\)/],
-    ["kill -SEGV $$", { kind: "signal", code: "EXEC_SIGNAL", signal: "SIGSEGV" }, "sh was ended by SIGSEGV"],
-    ["kill -TERM $$", { kind: "signal", code: "EXEC_SIGNAL", signal: "SIGTERM" }, "sh was ended by SIGTERM"],
+    ["kill -SEGV $$", { kind: "signal", code: "EXEC_SIGNAL", signal: "SIGSEGV" }, "sh was terminated by SIGSEGV"],
+    ["kill -TERM $$", { kind: "signal", code: "EXEC_SIGNAL", signal: "SIGTERM" }, "sh was terminated by SIGTERM"],
     [
       "sleep 600",
       { kind: "timeout", code: "EXEC_TIMEOUT" },
@@ -161,7 +161,7 @@ describe("a failure", () => {
       /^sh wrote nothing for 50ms and was stopped\. /,
       { silence: "50ms" },
     ],
-  ])("of `%s` is told for people and for programs", async (script, expected, message, options) => {
+  ])("of `%s` has a code and a sentence", async (script, expected, message, options) => {
     const error = await failureOf(sh(script, options));
     expect(error).toBeInstanceOf(ExecError);
     expect(error).toMatchObject({ name: "ExecError", retryable: true, ...expected });
@@ -169,15 +169,15 @@ describe("a failure", () => {
     else expect(error.message).toMatch(message);
   });
 
-  it("of a command that is not there, or may not be run, is not worth another attempt", async () => {
+  it("of a command that is missing or not executable is not retryable", async () => {
     const { host, scratch } = newHost();
-    const missing = await failureOf(exec(host, "semgrep-of-nobody"));
+    const missing = await failureOf(exec(host, "semgrep-not-installed"));
     expect(missing).toMatchObject({ kind: "missing", code: "EXEC_NOT_FOUND", retryable: false });
-    expect(missing.message).toMatch(/^semgrep-of-nobody is not installed: not found on PATH\. Install it/);
+    expect(missing.message).toMatch(/^semgrep-not-installed is not installed: not found on PATH\. Install it/);
     fs.writeFileSync(path.join(scratch, "plain"), "#!/bin/sh\n", { mode: 0o644 });
     const plain = await failureOf(exec(host, path.join(scratch, "plain")));
     expect(plain).toMatchObject({ kind: "missing", code: "EXEC_NOT_FOUND", retryable: false });
-    expect(plain.message).toMatch(/may not be run by this user/);
+    expect(plain.message).toMatch(/is not executable by this user/);
   });
 
   it.each<[string, ExecOptions["on"], string, object]>([
@@ -202,40 +202,40 @@ describe("a failure", () => {
     ],
     ["exit 4", () => undefined, "sh failed with exit code 4", {}],
     ["exit 4", { 5: "x", timeout: "x" }, "sh failed with exit code 4", {}],
-  ])("of `%s` is told in the caller's own words %o", async (script, on, message, expected) => {
+  ])("of `%s` has the sentence of %o", async (script, on, message, expected) => {
     const error = await failureOf(sh(script, on && { on }));
     expect(error.message).toBe(message);
     expect(error).toMatchObject(expected);
   });
 
-  it("has own words for what never ended or never began as well", async () => {
+  it("has custom sentences for timeouts and missing commands too", async () => {
     const { host } = newHost();
-    const missing = exec(host, "semgrep-of-nobody", [], { on: { missing: "Skipped (not installed)" } });
+    const missing = exec(host, "semgrep-not-installed", [], { on: { missing: "Skipped (not installed)" } });
     expect(await failureOf(missing)).toMatchObject({ message: "Skipped (not installed)", retryable: false });
-    // Killed by us, so neither 137 nor SIGKILL.
+    // Killed by the timeout, so neither 137 nor SIGKILL matches.
     const on = { timeout: "Too slow", 137: "x", SIGKILL: "x", SIGTERM: "x" };
     expect((await failureOf(sh("trap '' TERM; sleep 600", { timeout: "50ms", on }))).message).toBe("Too slow");
   });
 
-  it("carries the output without showing it whenever the error is printed", async () => {
+  it("contains the output without printing it with the error", async () => {
     const error = await failureOf(sh("echo secret-out; echo secret-err >&2; exit 1", { on: { 1: "No" } }));
     expect([error.stdout, error.stderr]).toEqual(["secret-out\n", "secret-err\n"]);
     expect(inspect(error) + JSON.stringify(error)).not.toContain("secret");
   });
 
-  it("is none for the codes that mean success", async () => {
+  it("does not occur for exit codes in okCodes", async () => {
     expect((await sh("exit 3", { okCodes: [0, 3] })).code).toBe(3);
     await expect(sh("exit 0", { okCodes: [3] })).rejects.toMatchObject({ exitCode: 0 });
   });
 });
 
 describe("silence", () => {
-  it("is broken by any output, also by a part of a line", async () => {
+  it("is reset by any output, also by a part of a line", async () => {
     const { stdout } = await sh("for i in 1 2 3 4 5 6; do sleep 0.2; printf .; done", { silence: "900ms" });
     expect(stdout).toBe("......");
   });
 
-  it("is not blamed on the command when this process was busy", async () => {
+  it("does not count while this process is busy", async () => {
     const { host } = newHost();
     let blocked = false;
     const log = () => {
@@ -248,7 +248,7 @@ describe("silence", () => {
     expect(stdout).toMatch(/10\n$/);
   });
 
-  it("is not blamed on the command while it waits for a slow loop", async () => {
+  it("does not count while the command waits for a slow loop", async () => {
     const { host } = newHost();
     const running = exec(host, "sh", ["-c", `yes ${LINE} | head -n 50000`], { silence: "200ms", log: "none" });
     let lines = 0;
@@ -260,39 +260,39 @@ describe("silence", () => {
   });
 });
 
-describe("the end", () => {
+describe("stopping", () => {
   it.skipIf(!hasProc)(
-    "T50: by an abort leaves nobody, whoever ignores SIGTERM, daemonises or clears its environment (needs /proc)",
+    "by an abort leaves no process, not even those that ignore SIGTERM, daemonize or clear their environment (needs /proc)",
     async () => {
       const { host, scratch, stop } = newHost({ graceMs: 50 });
       const file = path.join(scratch, "pids");
       const running = exec(host, "sh", [TREE_SCRIPT, file]);
       const pids = () => fs.readFileSync(file, "utf8").trim().split("\n").map(Number);
       await waitFor(() => pids().length === TREE, { what: "the whole tree" });
-      // Should the test fail: some of them have no mark to be found by.
+      // Cleanup if the test fails: some of them have no tag.
       const whole = pids();
       undo.push(() => whole.filter(isAlive).forEach((pid) => void process.kill(pid, "SIGKILL")));
       expect(pids().filter(isAlive)).toHaveLength(TREE);
       const reason = new Error("the lease was lost");
       stop.abort(reason);
       await expect(running).rejects.toBe(reason);
-      recordFigure("T50: survivors", pids().filter(isAlive).length, "processes", "after an abort of exec");
+      recordFigure("survivors", pids().filter(isAlive).length, "processes", "after an abort of exec");
       expect(pids().filter(isAlive)).toEqual([]);
     },
   );
 
-  it("by an abort is polite first: the command may clean up, and its last words are kept", async () => {
+  it("by an abort sends SIGTERM first: the command can clean up, and its last output is kept", async () => {
     const { host, lines, stop } = newHost({ graceMs: 20_000 });
     const script = "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
     const running = exec(host, "sh", ["-c", script]);
     await waitFor(() => lines.includes("ready"));
     stop.abort("drain");
     await expect(running).rejects.toBe("drain");
-    // The shell has a word of its own for the sleep that was ended, on another pipe, which may come before or after.
+    // The shell reports the terminated sleep on the other pipe, before or after.
     expect(lines.filter((line) => line !== "Terminated").at(-1)).toBe("bye");
   });
 
-  it("comes before the beginning when the abort does", async () => {
+  it("by an abort before the start does not start the command", async () => {
     const { host, scratch, stop } = newHost();
     const late = exec(host, "touch", ["made"]);
     stop.abort("late");
@@ -301,7 +301,7 @@ describe("the end", () => {
     expect(fs.existsSync(path.join(scratch, "made"))).toBe(false);
   });
 
-  it.each(["exit 0", "exit 1"])("by `%s` takes the leftovers of the group along", async (ending) => {
+  it.each(["exit 0", "exit 1"])("by `%s` kills the rest of its process group", async (ending) => {
     const { host, scratch } = newHost();
     const script = `sh -c 'trap "" TERM; exec sleep 600' & echo $! >pid; ${ending}`;
     await exec(host, "sh", ["-c", script], { okCodes: [0, 1] });
@@ -310,18 +310,18 @@ describe("the end", () => {
   });
 
   it.skipIf(!hasProc)(
-    "does not wait for a daemon that holds the pipes; the daemon is left to the sweep of the attempt (needs /proc)",
+    "does not wait for a daemon that holds the pipes; the end of the attempt kills it (needs /proc)",
     async () => {
-      // The second writes as fast as it can, so that neither quiet nor the end of the stream ever comes.
+      // The second writes as fast as it can, so that neither silence nor the end of the stream occurs.
       for (const daemon of ["sleep 600", "yes"]) {
         const { host, scratch } = newHost();
         const script = `setsid sh -c 'echo $$ >pid; exec ${daemon}' & until [ -s pid ]; do sleep 0.01; done`;
         const { tookMs } = await exec(host, "sh", ["-c", script], { log: "none" });
         const pid = Number(fs.readFileSync(path.join(scratch, "pid"), "utf8"));
         recordFigure("exec: end of a command whose daemon holds the pipes", tookMs, "ms", daemon);
-        // What writes into the closed pipe has ended by itself.
+        // The process that writes into the closed pipe has exited by itself.
         if (daemon !== "yes") expect(isAlive(pid)).toBe(true);
-        await killTree(host.mark);
+        await killTree(host.processTag);
         expect(isAlive(pid)).toBe(false);
       }
     },
@@ -329,7 +329,7 @@ describe("the end", () => {
 });
 
 describe("the log", () => {
-  it("has the lines of both streams in the level asked for, or of one, or none; empty ones are left out", async () => {
+  it("has the lines of both streams, of one, or of none, in the requested level; empty lines are left out", async () => {
     const script = "echo out; echo; printf 'one\\rtwo\\r\\n'; echo err >&2";
     const logged = async (options: ExecOptions) => {
       const { host, log } = newHost();
@@ -341,7 +341,7 @@ describe("the log", () => {
     expect(await logged({ log: "none" })).toEqual([]);
   });
 
-  it("does not have the lines that are progress", async () => {
+  it("does not contain lines that are progress", async () => {
     const { host, lines, progress } = newHost();
     const read = (line: string) => {
       const percent = /^(\d+)%$/.exec(line)?.[1];
@@ -355,7 +355,7 @@ describe("the log", () => {
     ]);
   });
 
-  it("fails the command when the function that reads progress throws", async () => {
+  it("fails the command when the progress function throws", async () => {
     const broken = new Error("no such column");
     const progress = () => {
       throw broken;
@@ -363,7 +363,7 @@ describe("the log", () => {
     await expect(sh("echo $$; sleep 600", { progress })).rejects.toBe(broken);
   });
 
-  it("hears of life with each piece of output", async () => {
+  it("reports activity with each chunk of output", async () => {
     const { host, counts } = newHost();
     await exec(host, "true");
     expect(counts.alive).toBe(0);
@@ -373,24 +373,24 @@ describe("the log", () => {
     expect(counts.alive).toBe(2);
   });
 
-  it("T51, S38: is thinned when there is too much, and says so at most once a second", async () => {
+  it("is rate-limited, and counts the lines left out at most once per second", async () => {
     const { host, lines } = newHost();
     const total = 300_000;
     const result = await exec(host, "sh", ["-c", `yes | head -n ${total}; echo why >&2`]);
     const seconds = result.tookMs / 1000;
     const notices = lines.filter((line) => /^… [\d,]+ lines? left out$/.test(line));
-    const said = notices.reduce((sum, line) => sum + Number(line.replaceAll(/\D/g, "")), 0);
+    const leftOut = notices.reduce((sum, line) => sum + Number(line.replaceAll(/\D/g, "")), 0);
     const shown = lines.filter((line) => line === "y").length;
     expect(shown).toBeGreaterThanOrEqual(1000);
     expect(shown).toBeLessThanOrEqual(1000 + 200 * (seconds + 1));
-    expect(shown + said).toBe(total);
-    expect(result.linesLeftOut).toBe(said);
+    expect(shown + leftOut).toBe(total);
+    expect(result.linesLeftOut).toBe(leftOut);
     expect(notices.length).toBeLessThanOrEqual(seconds + 1);
     // The flood on stdout does not hide the line on stderr.
     expect(lines).toContain("why");
   });
 
-  it("T51: 1 GB on stdout costs no memory to speak of and holds nobody up", { timeout: 120_000 }, async () => {
+  it("1 GB on stdout uses little memory and does not block", { timeout: 120_000 }, async () => {
     const { host, log } = newHost();
     await sh("yes | head -c 30000000", {}, host);
     log.length = 0;
@@ -402,10 +402,10 @@ describe("the log", () => {
     const growth = rss.growth();
     const speed = 1024 / (result.tookMs / 1000);
     const stored = log.reduce((sum, { message }) => sum + Buffer.byteLength(message), 0);
-    recordFigure("T51: 1 GB of stdout", speed, "MB/s");
-    recordFigure("T51: lines stored of 1 GB", log.length, "lines", `${stored} bytes`);
-    recordFigure("T51: growth of memory at 1 GB", growth, "MB");
-    recordFigure("T51: delay of the event loop at 1 GB, p99", delays.percentile(99) / 1e6, "ms");
+    recordFigure("1 GB of stdout", speed, "MB/s");
+    recordFigure("lines stored of 1 GB", log.length, "lines", `${stored} bytes`);
+    recordFigure("growth of memory at 1 GB", growth, "MB");
+    recordFigure("delay of the event loop at 1 GB, p99", delays.percentile(99) / 1e6, "ms");
     expect(result.bytesOut).toBe(1024 * MB);
     expect(log.length).toBeLessThan(1000 + 200 * (result.tookMs / 1000 + 1) + result.tookMs / 1000 + 1);
     expect(result.stdout.length).toBeLessThan(MB + 100);
@@ -414,11 +414,11 @@ describe("the log", () => {
     expect(growth).toBeLessThan(150);
   });
 
-  it("T51, S38: one line of 500 MB is stored within 16 KB, with a marker", { timeout: 120_000 }, async () => {
+  it("one line of 500 MB is stored within 16 KB, with the count of the rest", { timeout: 120_000 }, async () => {
     const { host, lines } = newHost();
     const rss = watchRss();
     const result = await exec(host, "sh", ["-c", "head -c 500000000 /dev/zero | tr '\\0' x; echo; echo next"]);
-    recordFigure("T51: growth of memory at a line of 500 MB", rss.growth(), "MB");
+    recordFigure("growth of memory at a line of 500 MB", rss.growth(), "MB");
     expect(lines).toHaveLength(2);
     expect(lines[0]).toMatch(/^x+… \(499983680 bytes left out\)$/);
     expect(lines[0]!.length).toBeLessThanOrEqual(16 * 1024);
@@ -427,7 +427,7 @@ describe("the log", () => {
     expect(rss.growth()).toBeLessThan(150);
   });
 
-  it("T51: bytes that are no text arrive as text that Postgres can store", async () => {
+  it("invalid UTF-8 arrives as text that Postgres can store", async () => {
     const { host, lines } = newHost();
     await exec(host, "sh", ["-c", "printf 'a\\0b\\377c\\n'; head -c 100000 /dev/zero; head -c 3000000 /dev/urandom"]);
     expect(lines[0]).toBe("a␀b\ufffdc");
@@ -439,14 +439,14 @@ describe("the log", () => {
 });
 
 describe("the loop over the lines", () => {
-  it("sees every line of both streams, and the promise still has the result", async () => {
+  it("receives every line of both streams, and the promise still has the result", async () => {
     const running = sh("echo a; echo b; printf c");
     expect(await collect(running)).toEqual(["a", "b", "c"]);
     expect((await running).stdout).toBe("a\nb\nc");
     expect(await collect(sh("echo e >&2"))).toEqual(["e"]);
   });
 
-  it("throws after the last line what the promise rejects with, and nothing is left unhandled", async () => {
+  it("throws the error of the promise after the last line, and leaves no unhandled rejection", async () => {
     const unhandled: unknown[] = [];
     const note = (error: unknown) => unhandled.push(error);
     process.on("unhandledRejection", note);
@@ -461,7 +461,7 @@ describe("the loop over the lines", () => {
     expect(unhandled).toEqual([]);
   });
 
-  it("ends the command when it is left, by break or by a throw, and waits until it is gone", async () => {
+  it("stops the command when it is left by break or by a throw, and waits until it is gone", async () => {
     const { host } = newHost({ graceMs: 50 });
     const script = "trap '' TERM; echo $$; while :; do echo more; sleep 0.01; done";
     const pids: number[] = [];
@@ -483,7 +483,7 @@ describe("the loop over the lines", () => {
     expect(pids.filter(isAlive)).toEqual([]);
   });
 
-  it("makes the command wait when it is slow, and loses nothing", async () => {
+  it("pauses the command when it is slow, and loses nothing", async () => {
     const { host, scratch } = newHost();
     const rounds = 100;
     const script = `i=0; while [ $i -lt ${rounds} ]; do i=$((i + 1)); yes ${LINE} | head -n 1000; echo $i >count; done`;
@@ -502,9 +502,9 @@ describe("the loop over the lines", () => {
     expect(lines).toBe(rounds * 1000);
   });
 
-  it("that stands still does not keep an aborted command from ending", async () => {
+  it("that is blocked does not keep an aborted command from exiting", async () => {
     const { host, stop } = newHost({ graceMs: 60_000 });
-    // It can only write its last words, and end, when somebody reads.
+    // It can write its last output and exit only while its pipe is read.
     const script = "trap 'head -c 3000000 /dev/zero; exit 0' TERM; echo ready; yes & wait";
     const running = exec(host, "sh", ["-c", script], { log: "none" });
     const loop = running[Symbol.asyncIterator]();
@@ -516,7 +516,7 @@ describe("the loop over the lines", () => {
   it("is the only one", async () => {
     const running = sh("echo a");
     const lines = collect(running);
-    expect(() => running[Symbol.asyncIterator]()).toThrow(/being read already/);
+    expect(() => running[Symbol.asyncIterator]()).toThrow(/already being read/);
     expect(await lines).toEqual(["a"]);
   });
 });
@@ -556,7 +556,7 @@ function newHost({ graceMs = 1000 }: { graceMs?: number } = {}): TestHost {
     alive: () => test.counts.alive++,
     signal: test.stop.signal,
     scratch: async () => scratch,
-    mark,
+    processTag: mark,
     env: { PATH: process.env.PATH },
     graceMs,
   };
@@ -597,7 +597,7 @@ function watchRss(): { growth(): number } {
   };
 }
 
-/** Zombies are dead: nobody can kill them further. */
+/** Zombies count as dead. */
 function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);

@@ -1,4 +1,4 @@
-// What an error means for a job: what user code can throw, what the pipeline says about it, and what is stored for people and programs.
+// What an error means for a job: what user code throws, how the pipeline classifies it, and what is stored.
 import { beforeAll, describe, expect, it } from "vitest";
 import { type Job, pipeline, StillwakeError } from "../../src/index.ts";
 import { startClock, stopClock, travel } from "../../src/testing/index.ts";
@@ -6,16 +6,16 @@ import { Fatal, type ImplementOptions, implement, Pause, RateLimited, Retry } fr
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
-const { run, start, stillwake, until, attempts, events, name, query, logs: readLogs } = rig(database);
+const { run, start, stillwake, until, attempts, events, name, query, logs: readLogs } = inProcessFixture(database);
 
 beforeAll(buildPackage);
 
 const coded = (code: unknown, more: object = {}) => Object.assign(new Error("it failed"), { code, ...more });
-/** After the first attempt, whatever became of it. Retries are an hour away. */
+/** The job after its first attempt. Retries are an hour away. */
 const settled = ({ epoch, state }: Job) => epoch === "1" && state !== "running";
 
 type Failures = Record<string, "retry" | "fatal" | "pause">;
@@ -60,27 +60,27 @@ const cases: Case[] = [
     meant: { failure: { code: "GONE" } },
   },
   {
-    what: "Fatal is fatal whatever the table says",
+    what: "Fatal is fatal whatever the failures say",
     error: new Fatal("no", { code: "E" }),
     failures: { E: "retry", "*": "retry" },
     meant: fatal,
   },
   {
-    what: "Fatal is fatal whatever classify says",
+    what: "Fatal is fatal whatever classify returns",
     error: new Fatal("no"),
     code: { classify: () => "retry" },
     meant: fatal,
   },
-  { what: "Retry is tried again", error: new Retry("later"), meant: retried },
+  { what: "Retry is retried", error: new Retry("later"), meant: retried },
   {
-    what: "Retry is tried again whatever the table says",
+    what: "Retry is retried whatever the failures say",
     error: new Retry("later", { code: "E" }),
     failures: { E: "fatal", "*": "fatal" },
     meant: retried,
   },
   { what: "RateLimited waits without an attempt", error: new RateLimited("5m"), meant: limited },
   {
-    what: "RateLimited waits whatever the table says",
+    what: "RateLimited waits whatever the failures say",
     error: new RateLimited("5m", { code: "E" }),
     failures: { E: "fatal" },
     meant: limited,
@@ -91,34 +91,34 @@ const cases: Case[] = [
     meant: { ...paused, runAt: null, pause: { reason: "provider down" } },
   },
   {
-    what: "classify says retry",
+    what: "classify returns retry",
     error: coded("E"),
     failures: { E: "fatal" },
     code: { classify: () => "retry" },
     meant: retried,
   },
-  { what: "classify says fatal", error: coded("E"), code: { classify: () => "fatal" }, meant: fatal },
+  { what: "classify returns fatal", error: coded("E"), code: { classify: () => "fatal" }, meant: fatal },
   {
-    what: "classify says rate limited",
+    what: "classify returns rate limited",
     error: coded("E"),
     code: { classify: () => ({ rateLimitedUntil: "5m" }) },
     meant: limited,
   },
   {
-    what: "classify says pause",
+    what: "classify returns pause",
     error: coded("E"),
     code: { classify: () => ({ pause: "by hand" }) },
     meant: { ...paused, pause: { reason: "by hand" } },
   },
   {
-    what: "classify says nothing, so the table does",
+    what: "classify returns undefined, so the failures decide",
     error: coded("E"),
     failures: { E: "fatal" },
     code: { classify: () => undefined },
     meant: fatal,
   },
   {
-    what: "classify throws, so the table says it",
+    what: "classify throws, so the failures decide",
     error: coded("E"),
     failures: { E: "fatal" },
     code: {
@@ -175,7 +175,7 @@ const cases: Case[] = [
     meant: fatal,
   },
   {
-    what: "a code that every object has is no entry of the table",
+    what: "a code that is a property of every object is not an entry of the failures",
     error: coded("constructor"),
     failures: { E: "fatal" },
     meant: retried,
@@ -207,10 +207,10 @@ const cases: Case[] = [
     failures: { E: "fatal" },
     meant: { ...fatal, failure: { code: "E" } },
   },
-  { what: "an object that is no error and contains itself", error: circular(), meant: retried },
+  { what: "an object that is not an error and contains itself", error: circular(), meant: retried },
   { what: "an error whose message cannot be read", error: unreadable(), meant: retried },
   {
-    what: "an error with a NUL and half a surrogate pair in it",
+    what: "an error with a NUL and an unpaired surrogate in it",
     error: new Error("a\u0000b\ud83d"),
     meant: { ...retried, failure: { message: "a\u2400b\ufffd" } },
   },
@@ -220,12 +220,12 @@ const cases: Case[] = [
     meant: { failure: { message: expect.stringMatching(/^x{4000}… \(996000 more\)$/) } },
   },
   {
-    what: "RateLimited until an invalid date fails, and says why",
+    what: "RateLimited until an invalid date fails with the reason",
     error: new RateLimited(new Date("never")),
     meant: { ...fatal, failure: { code: "INVALID_INPUT", message: expect.stringContaining("invalid Date") } },
   },
   {
-    what: "a classify whose duration is none fails, and says why",
+    what: "a classify with an invalid duration fails with the reason",
     error: coded("E"),
     code: { classify: () => ({ retryIn: "soon" }) },
     meant: { ...fatal, failure: { message: expect.stringContaining('retryIn "soon" is not a duration') } },
@@ -242,7 +242,7 @@ describe("what an error means", () => {
     expect(new Set(cases.map(({ what }) => what)).size).toBe(cases.length);
   });
 
-  it("is kept in the attempt when the job goes on", async () => {
+  it("is stored in the attempt when the job is retried", async () => {
     const { id, job } = await run(
       (context) => {
         if (context.attempt === 1) throw coded("EFIRST");
@@ -256,7 +256,7 @@ describe("what an error means", () => {
 });
 
 describe("clip's table of codes", () => {
-  // SYSTEMS.md 2: these are tried again, all else ends the job, whatever attempts remain.
+  // Only these codes are retried; all others fail the job, whatever attempts remain.
   const again = ["STORAGE_UPLOAD_FAILED", "YTDLP_TIMEOUT", "CLIP_TIMEOUT", "UPSTREAM_FAILURE", "INTERNAL_TRANSIENT"];
   const failures: Failures = {
     ...Object.fromEntries(again.map((code) => [code, "retry" as const])),
@@ -264,7 +264,7 @@ describe("clip's table of codes", () => {
     "*": "fatal",
   };
 
-  it.each(again)("%s is tried again", async (code) => {
+  it.each(again)("%s is retried", async (code) => {
     expect(await fail(coded(code), failures)).toMatchObject(retried);
   });
 
@@ -275,7 +275,7 @@ describe("clip's table of codes", () => {
     },
   );
 
-  it("an error nobody thought of is fatal, and a 0-byte output is tried again", async () => {
+  it("an unknown error is fatal, and a 0-byte output is retried", async () => {
     expect(await fail(new TypeError("x is not a function"), failures)).toMatchObject(fatal);
     const { job } = await run((context) => context.artifact("clip.mp4", () => ""), {
       pipeline: { retry: { attempts: 3, initial: "1h", max: "1h" }, failures },
@@ -287,7 +287,7 @@ describe("clip's table of codes", () => {
 });
 
 describe("what is stored of an error", () => {
-  it("name, message, code, stack, step, and the causes down to the fourth", async () => {
+  it("is its name, message, code, stack, step, and up to four levels of causes", async () => {
     const deepest = new Error("fifth");
     const chain = ["fourth", "third", "second"].reduce((cause, message) => new Error(message, { cause }), deepest);
     const { job } = await run((context) =>
@@ -304,13 +304,13 @@ describe("what is stored of an error", () => {
     expect(messages).toEqual(["first", "second", "third", "fourth"]);
   });
 
-  it("a cause that is its own cause", async () => {
+  it("ends at a cause that is its own cause", async () => {
     const error = new Error("round and round");
     error.cause = error;
     expect((await fail(error)).failure).toMatchObject({ cause: { message: "round and round" } });
   });
 
-  it("the sentence of explain beside what it explains, in the log too", async () => {
+  it("includes the sentence of explain, in the log too", async () => {
     const explain = (error: unknown) =>
       (error as { code?: string }).code === "E401"
         ? "Authentication failed - reconnect your GitHub integration"
@@ -338,7 +338,7 @@ describe("what is stored of an error", () => {
     ]);
   });
 
-  it("the error's own words where explain has none, or throws", async () => {
+  it("is the error's message if explain returns nothing or throws", async () => {
     for (const explain of [
       () => undefined,
       () => "",
@@ -357,7 +357,7 @@ describe("what is stored of an error", () => {
     }
   });
 
-  it("the log has a line for an error without words", async () => {
+  it("has a log line even for an error without a message", async () => {
     const { logs } = await run(
       () => {
         throw Object.assign(new AggregateError([new Error("inner")]), { code: "ECONNREFUSED" });
@@ -369,7 +369,7 @@ describe("what is stored of an error", () => {
 });
 
 describe("attempts", () => {
-  it("that all fail end the job as RETRIES_EXHAUSTED, with the last failure and its sentence", async () => {
+  it("that all fail, fail the job with RETRIES_EXHAUSTED, the last failure and its sentence", async () => {
     let calls = 0;
     const { job, id } = await run(
       (context) =>
@@ -399,7 +399,7 @@ describe("attempts", () => {
     );
   });
 
-  it("are not charged for rate limits, pauses and sleep: a job with one attempt survives ten of each", async () => {
+  it("are not counted for rate limits, pauses and sleep: a job with one attempt survives ten of each", async () => {
     let calls = 0;
     const contract = pipeline(name(), { retry: { attempts: 1 } });
     const { id } = await stillwake.enqueue(contract, null);
@@ -421,7 +421,7 @@ describe("attempts", () => {
     ]);
   });
 
-  it("begin as late as the error says", async () => {
+  it("start after the delay of the error", async () => {
     const waits: [unknown, ImplementOptions | undefined, number, "run" | "resume"][] = [
       [new Retry("later", { in: "7m" }), undefined, 7 * 60_000, "run"],
       [new RateLimited("5m"), undefined, 5 * 60_000, "run"],
@@ -442,11 +442,11 @@ describe("attempts", () => {
     await startClock(database.url);
   });
 
-  it("begin by themselves when a rate limit or a pause is over", async () => {
+  it("start automatically when a rate limit or a pause is over", async () => {
     const contract = pipeline<string>(name(), { retry: { attempts: 1 } });
     const tried = new Set<string>();
     const code = implement(contract, (_, how) => {
-      if (tried.has(how)) return "went on";
+      if (tried.has(how)) return "continued";
       tried.add(how);
       throw how === "limit" ? new RateLimited("1h") : new Pause("down", { resumeIn: "1h" });
     });
@@ -456,10 +456,10 @@ describe("attempts", () => {
     await until(pause!.id, ({ state }) => state === "paused");
     await travel(database.url, "1h");
     for (const { id } of [limit!, pause!])
-      expect(await until(id)).toMatchObject({ state: "completed", output: "went on", attempt: 1 });
+      expect(await until(id)).toMatchObject({ state: "completed", output: "continued", attempt: 1 });
   });
 
-  it("of a paused job without a time begin when somebody resumes it", async () => {
+  it("of a paused job without a resume time start when it is resumed", async () => {
     const contract = pipeline(name());
     let calls = 0;
     const code = implement(contract, () => {
@@ -475,7 +475,7 @@ describe("attempts", () => {
     expect(await until(id)).toMatchObject({ output: "looked at", attempt: 1 });
   });
 
-  it("wait twice as long each time, up to the limit, and no two jobs alike", async () => {
+  it("wait twice as long each time, up to the maximum, with random jitter", async () => {
     const many = 40;
     const contract = pipeline<number>(name(), { retry: { attempts: 5, initial: "10s", max: "25s" } });
     await stopClock(database.url);
@@ -502,7 +502,7 @@ describe("attempts", () => {
       expect(Math.min(...waits)).toBeGreaterThanOrEqual(longest / 2);
       expect(Math.max(...waits)).toBeLessThanOrEqual(longest);
       expect(new Set(waits).size).toBeGreaterThan(many / 2);
-      // Spread over the upper half, not bunched at one end of it.
+      // Spread over the upper half of the interval.
       const middle = longest * 0.75;
       expect(waits.filter((wait) => wait < middle).length).toBeGreaterThan(many / 10);
       expect(waits.filter((wait) => wait > middle).length).toBeGreaterThan(many / 10);
@@ -515,7 +515,7 @@ describe("attempts", () => {
 });
 
 describe("in a runner", () => {
-  it("every way to fail ends the attempt, with its code and its sentence, and hides registered secrets", async () => {
+  it("every kind of failure ends the attempt with its code and sentence, and redacts registered secrets", async () => {
     const ways: Record<string, object> = {
       "rate limited until an invalid date": {
         failure: { code: "INVALID_INPUT", message: expect.stringContaining("invalid Date") },
@@ -526,7 +526,7 @@ describe("in a runner", () => {
         failure: { code: "ENOPE", message: "from elsewhere", sentence: "It is not allowed" },
       },
       "thrown later": { failure: { code: "ENOPE", message: "later, with ***", sentence: "It is not allowed" } },
-      "rejected with nobody there": { failure: { cause: { code: "UNCAUGHT", message: "unheard, with ***" } } },
+      "unhandled rejection": { failure: { cause: { code: "UNCAUGHT", message: "unhandled, with ***" } } },
     };
     await startWorker({
       url: database.url,

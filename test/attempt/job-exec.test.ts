@@ -1,5 +1,5 @@
-// job.exec() from the code of a pipeline: its lines in the job's log, its failures as failures of the job, what it can see, and what is left of
-// it. How a command itself is run is told in exec.test.ts.
+// job.exec() in a pipeline: its lines in the job's log, its failures as failures of the job, what it can read, and
+// cleanup. exec.test.ts covers the command itself.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -10,12 +10,12 @@ import { ExecError, implement, type JobContext } from "../../src/worker/index.ts
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import { rig } from "../support/processes/in-process.ts";
-import { startWitness } from "../support/processes/witness.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
+import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
-const { run, start, stillwake, until, name, query, events, logs: readLogs } = rig(database);
+const { run, start, stillwake, until, name, query, events, logs: readLogs } = inProcessFixture(database);
 const root = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-job-exec-"));
 const worker = { scratch: path.join(root, "scratch") };
 const once = { retry: { attempts: 1 } };
@@ -32,7 +32,7 @@ const isAlive = (pid: number) =>
   fs.existsSync(`/proc/${pid}`) && !/^State:\s+Z/m.test(fs.readFileSync(`/proc/${pid}/status`, "utf8"));
 
 describe("the lines of a command", () => {
-  it("are in the job's log, in order, with the step they came from and the level they were given", async () => {
+  it("are in the job's log, in order, with their step and level", async () => {
     const { logs } = await run(
       async (job) => {
         await job.exec(...sh("echo outside"));
@@ -54,7 +54,7 @@ describe("the lines of a command", () => {
     ]);
   });
 
-  it("of two concurrent steps are told apart", async () => {
+  it("of two concurrent steps have their own step names", async () => {
     const both = await run(
       (job) =>
         Promise.all(
@@ -87,7 +87,7 @@ describe("the lines of a command", () => {
     expect(logs.map(({ message }) => message)).toEqual(["starting"]);
   });
 
-  it("keep a step alive that has a silence limit", async () => {
+  it("reset the silence limit of a step", async () => {
     const { job } = await run(
       (context) =>
         context.step(
@@ -100,7 +100,7 @@ describe("the lines of a command", () => {
     expect(job.failure).toBeNull();
   });
 
-  it("come from a handle that was taken apart as well", async () => {
+  it("also come from a destructured handle", async () => {
     const { job, logs } = await run(
       (context) =>
         context.step("one", async ({ exec, log, progress, scratch }) => {
@@ -137,7 +137,7 @@ const failing: Failing[] = [
     what: "a signal",
     call: (job) => job.exec(...sh("kill -SEGV $$")),
     code: "EXEC_SIGNAL",
-    message: /^sh was ended by SIGSEGV$/,
+    message: /^sh was terminated by SIGSEGV$/,
   },
   {
     what: "a kill for want of memory",
@@ -165,7 +165,7 @@ const failing: Failing[] = [
   },
   {
     what: "a program that is not installed",
-    call: (job) => job.exec("dep-scan-of-nobody"),
+    call: (job) => job.exec("dep-scan-not-installed"),
     code: "EXEC_NOT_FOUND",
     message: /is not installed: not found on PATH/,
     fatal: true,
@@ -201,7 +201,7 @@ describe("a command that fails", () => {
     },
   );
 
-  it("is judged by the pipeline's table, by its code and by its exit code", async () => {
+  it("is classified by the failures of the pipeline, by code and by exit code", async () => {
     const fail = (script: string, failures: Record<string, "fatal" | "retry" | "pause">) =>
       run((context) => context.exec(...sh(script)), {
         worker,
@@ -214,7 +214,7 @@ describe("a command that fails", () => {
     expect((await fail("exit 137", { EXIT_137: "pause" })).job).toMatchObject({ state: "paused", attempt: 0 });
   });
 
-  it("in an optional step is a warning, and the job is complete without it", async () => {
+  it("in an optional step is a warning, and the job completes without it", async () => {
     const { job, logs } = await run(
       (context) =>
         context.optional("semgrep", (step) =>
@@ -233,7 +233,7 @@ describe("a command that fails", () => {
     ]);
   });
 
-  it("can be caught and looked at", async () => {
+  it("can be caught and inspected", async () => {
     const { job } = await run(
       async (context) => {
         const error = await context.exec(...sh("echo out; echo err >&2; exit 9")).catch((thrown) => thrown);
@@ -245,14 +245,14 @@ describe("a command that fails", () => {
     expect(job.output).toEqual({ kind: "exit", exitCode: 9, stdout: "out\n", stderr: "err\n" });
   });
 
-  it("shows no path of the worker in its failure but those of the scratch directory", async () => {
+  it("shows no path of the worker in its failure except the scratch directory", async () => {
     const { job } = await run((context) => context.exec("cat", ["missing.txt"]), { worker, pipeline: once });
     expect(JSON.stringify(job.failure!.message)).not.toContain(root);
   });
 });
 
-describe("a command of a job that is told to stop", () => {
-  it("is ended with everything it has started, when the job is cancelled", async () => {
+describe("a command of a job that is stopped", () => {
+  it("is killed with everything it started when the job is cancelled", async () => {
     const contract = pipeline(name());
     const { id } = await stillwake.enqueue(contract, null);
     const code = implement(contract, (job) =>
@@ -269,7 +269,7 @@ describe("a command of a job that is told to stop", () => {
     expect(pids.filter(isAlive)).toEqual([]);
   });
 
-  it("is ended by the timeout of its step, which is what is then said", async () => {
+  it("is killed by the timeout of its step, which is the failure", async () => {
     const { job, logs } = await run(
       (context) =>
         context.step(
@@ -286,7 +286,7 @@ describe("a command of a job that is told to stop", () => {
     expect(isAlive(Number(logs[0]!.message))).toBe(false);
   });
 
-  it("that was started and not awaited ends with its job", async () => {
+  it("that was not awaited is killed with its job", async () => {
     const pids: number[] = [];
     const { job } = await run(
       async (context) => {
@@ -305,7 +305,7 @@ describe("a command of a job that is told to stop", () => {
 });
 
 describe("the scratch directory", () => {
-  it("is where commands run, of the attempt alone, for nobody else to read, and gone at its end however it ended", async () => {
+  it("is the cwd of commands, separate per attempt, private, and removed at the end of the attempt, however it ends", async () => {
     const seen: { dir: string; mode: number; cwd: string }[] = [];
     const { job } = await run(
       async (context) => {
@@ -331,7 +331,7 @@ describe("the scratch directory", () => {
     expect(directories()).toEqual([]);
   });
 
-  it("is not made for a job that does not ask for it", async () => {
+  it("is not created for a job that does not use it", async () => {
     const before = fs.existsSync(worker.scratch)
       ? fs.statSync(path.join(worker.scratch, "jobs"), { throwIfNoEntry: false })?.mtimeMs
       : undefined;
@@ -340,31 +340,31 @@ describe("the scratch directory", () => {
     expect(after).toBe(before);
   });
 
-  it("is gone after its runner was killed, and after its worker was killed when the next one starts there", async () => {
-    await using witness = await startWitness();
+  it("is removed after its runner is killed, and by the next worker after its worker is killed", async () => {
+    await using observer = await startStepObserver();
     const steps = [
       { name: "make", act: "exec", command: "sh", args: ["-c", "echo x > file; pwd"] },
       { name: "wait", act: "turnstile", gate: "scratch" },
     ];
     const first = await startWorker({ url: database.url, args: ["--slots", "1"] });
-    const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
-    const one = await witness.see(({ job, step, epoch }) => job === id && step === "wait" && epoch === "1");
+    const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
+    const one = await observer.waitForReport(({ job, step, epoch }) => job === id && step === "wait" && epoch === "1");
     expect(directories(first.scratch)).toEqual([`${id}-1`]);
     process.kill(one.pid, "SIGKILL");
-    await witness.see(({ job, step, epoch }) => job === id && step === "wait" && epoch === "2");
+    await observer.waitForReport(({ job, step, epoch }) => job === id && step === "wait" && epoch === "2");
     await waitFor(() => !directories(first.scratch).includes(`${id}-1`));
 
     const steps2 = [{ ...steps[0]! }, { name: "wait", act: "turnstile", gate: "scratch2" }];
-    witness.open("scratch-2");
+    observer.openGate("scratch-2");
     await until(id);
-    const second = await stillwake.enqueue("script", { witness: witness.url, steps: steps2 });
-    await witness.see(({ job, step }) => job === second.id && step === "wait");
+    const second = await stillwake.enqueue("script", { observer: observer.url, steps: steps2 });
+    await observer.waitForReport(({ job, step }) => job === second.id && step === "wait");
     first.signal("SIGKILL");
-    expect(await first.ended).toBe("SIGKILL");
+    expect(await first.exited).toBe("SIGKILL");
     expect(directories(first.scratch)).toEqual([`${second.id}-1`]);
     const next = await startWorker({ url: database.url, args: ["--slots", "1", "--scratch", first.scratch] });
     expect(directories(first.scratch)).not.toContain(`${second.id}-1`);
-    witness.open("scratch2-2");
+    observer.openGate("scratch2-2");
     expect(await until(second.id)).toMatchObject({ state: "completed", crashes: 1 });
     recordFigure(
       "scratch directories left after a kill and the next start",
@@ -373,8 +373,8 @@ describe("the scratch directory", () => {
   });
 });
 
-describe("what user code can see of its worker", () => {
-  it("is nothing that opens the database, the store or the provider: neither in the runner nor in a command", async () => {
+describe("the environment of user code", () => {
+  it("contains no credentials of the database, the store or the provider, in the runner and in commands", async () => {
     const canaries = {
       STILLWAKE_DATABASE_URL: database.url,
       STILLWAKE_DIRECT_URL: database.url,
@@ -390,7 +390,7 @@ describe("what user code can see of its worker", () => {
       KUBECONFIG: "/canary/kubeconfig",
       PGPASSWORD: "canary-pgpassword",
       PGPASSFILE: "/canary/pgpass",
-      // The same database under a name of the user's own.
+      // The same database in a variable of the user.
       APP_DB: database.url,
       NESTED: JSON.stringify({ url: database.url }),
     };
@@ -413,7 +413,7 @@ describe("what user code can see of its worker", () => {
         expect({ place, seen: text!.includes(value) ? value : null }).toEqual({ place, seen: null });
       }
     }
-    // A command has not even the user's own settings, unless it is given them.
+    // A command does not inherit variables of the user either.
     expect(command).not.toContain("SHOWN_TO_JOBS");
     expect(
       command!
@@ -431,7 +431,7 @@ describe("what user code can see of its worker", () => {
     expect(one.stderr()).toBe("");
   });
 
-  it("a command is given what it is given, and no shell reads its arguments", async () => {
+  it("a command receives exactly its arguments, and no shell interprets them", async () => {
     const { job } = await run(
       async (context) => {
         const { stdout } = await context.exec("sh", ["-c", 'printf "%s|%s" "$TOKEN" "$1"', "sh", "$(id); `id` && id"], {
@@ -446,8 +446,8 @@ describe("what user code can see of its worker", () => {
   });
 });
 
-describe("the log of a flood", () => {
-  it("is thinned, and says so", async () => {
+describe("the log of a command that writes too much", () => {
+  it("is rate-limited and counts the lines left out", async () => {
     const { job, logs, id } = await run(async (context) => void (await context.exec(...sh("seq 1 200000"))), {
       worker,
       pipeline: once,

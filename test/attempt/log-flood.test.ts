@@ -1,5 +1,5 @@
-// T51: a job that says far too much. Its neighbour in the same worker goes on as if nothing were, the keeper does not grow, and the log says
-// what was left out of it.
+// A job that writes far too much log. Another job in the same worker is not slowed down, the keeper's memory does not
+// grow, and the log counts what was left out.
 import fs from "node:fs";
 import path from "node:path";
 import type pg from "pg";
@@ -8,36 +8,36 @@ import { settleAndClaim } from "../../src/db/calls/worker.ts";
 import { Database } from "../../src/db/database.ts";
 import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
-import { Ledger } from "../../src/worker/keeper/write-buffer.ts";
+import { WriteBuffer } from "../../src/worker/keeper/write-buffer.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, ended, FULL, round } from "../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { startWitness, type Witness } from "../support/processes/witness.ts";
+import { connect, FULL, round, waitForEnd } from "../support/processes/fault-checks.ts";
+import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
 const MB = 2 ** 20;
 const NEIGHBOURS = path.join(ROOT, "test/fixtures/pipelines/neighbours.mjs");
 let stillwake: Stillwake;
-let witness: Witness;
+let observer: StepObserver;
 let client: pg.Client;
 
 beforeAll(async () => {
   buildPackage();
   stillwake = createStillwake({ url: database.url });
   for (const name of ["chatting", "ticking"]) await stillwake.register(pipeline(name, { retry: { attempts: 1 } }));
-  witness = await startWitness();
+  observer = await startStepObserver();
   client = await connect(database.url);
 });
 afterAll(async () => {
   await stillwake.close();
-  await witness.close();
+  await observer.close();
   await client.end();
 });
 
 describe("a command that writes without end", { timeout: 180_000 }, () => {
-  it("T51: the steps of a neighbour take as long as without it", async () => {
+  it("does not slow down the steps of another job", async () => {
     const worker = await startWorker({ url: database.url, pipelines: NEIGHBOURS, args: ["--slots", "2"] });
     const bytes = FULL ? 1024 * MB : 128 * MB;
     const line = "0123456789".repeat(10);
@@ -48,14 +48,14 @@ describe("a command that writes without end", { timeout: 180_000 }, () => {
       expect(output).toMatchObject({ code: 0, bytesOut: bytes });
       return output;
     });
-    const name = `T51: a neighbour's step beside ${bytes / MB} MB of output`;
+    const name = `a neighbour's step beside ${bytes / MB} MB of output`;
     const { ratio50, ratio99 } = compare(name, ticks, spans);
-    recordFigure(`T51: keeper beside ${bytes / MB} MB of output`, grewMb, "MB", "growth of its peak");
+    recordFigure(`keeper beside ${bytes / MB} MB of output`, grewMb, "MB", "growth of its peak");
     expect(ratio50).toBeLessThan(10);
     expect(ratio99).toBeLessThan(40);
     expect(grewMb).toBeLessThan(100);
 
-    // What is stored is the beginning, some of the rest, and how much is not there: together as much as was written.
+    // Stored are the beginning, some of the rest, and the count of the missing lines: together all that was written.
     for (const [n, id] of jobs.entries()) {
       const stored = await storedOf(id);
       const seconds = (spans[n]!.to - spans[n]!.from) / 1000;
@@ -65,11 +65,11 @@ describe("a command that writes without end", { timeout: 180_000 }, () => {
       expect(stored.texts[0]).toBe(line);
       expect(stored.markers).toBeGreaterThanOrEqual(1);
       expect(stored.bytes).toBeLessThan((1000 + 200 * (seconds + 1)) * 150);
-      if (n === 0) recordFigure(`T51: stored of ${bytes / MB} MB of output`, round(stored.bytes / 1024), "KB");
+      if (n === 0) recordFigure(`stored of ${bytes / MB} MB of output`, round(stored.bytes / 1024), "KB");
     }
   });
 
-  it("T51: one line without end is one line of the log, cut, with the count of what is missing", async () => {
+  it("as one endless line is one truncated line of the log, with the count of the missing bytes", async () => {
     const worker = await startWorker({ url: database.url, pipelines: NEIGHBOURS, args: ["--slots", "1"] });
     const bytes = FULL ? 500_000_000 : 64_000_000;
     const before = peakMb(worker.pid);
@@ -82,11 +82,11 @@ describe("a command that writes without end", { timeout: 180_000 }, () => {
     expect(texts[0]!.length).toBeLessThanOrEqual(16 * 1024);
     expect(texts[1]).toBe("after");
     const grewMb = round(peakMb(worker.pid) - before);
-    recordFigure(`T51: keeper beside one line of ${bytes / 1e6} MB`, grewMb, "MB", "growth of its peak");
+    recordFigure(`keeper beside one line of ${bytes / 1e6} MB`, grewMb, "MB", "growth of its peak");
     expect(grewMb).toBeLessThan(60);
   });
 
-  it("T51: bytes that are no text, and NULs, are in the log as text", async () => {
+  it("with invalid UTF-8 and NULs is logged as valid text", async () => {
     await startWorker({ url: database.url, pipelines: NEIGHBOURS, args: ["--slots", "1"] });
     const { id, output } = await flood(
       "printf 'a\\377\\376b\\000c \\303\\244\\n'; printf '\\000\\000\\n'; head -c 16777216 /dev/urandom; echo; echo after",
@@ -94,31 +94,31 @@ describe("a command that writes without end", { timeout: 180_000 }, () => {
     expect(output.code).toBe(0);
     const { texts, leftOut } = await storedOf(id);
     expect(texts.slice(0, 2)).toEqual(["a\ufffd\ufffdb\u2400c ä", "\u2400\u2400"]);
-    // 16 MB of noise have an end of line, of one kind or the other, every 128 bytes.
+    // 16 MB of random bytes have a line end of some kind every 128 bytes.
     expect(leftOut + texts.length).toBeGreaterThan(16777216 / 128 / 2);
     expect(texts.join("")).toContain("\ufffd");
   });
 });
 
-describe("user code that says too much itself", { timeout: 180_000 }, () => {
-  it("T51: a flood through console.log: the neighbour works on, the worker's log says what it left out", async () => {
+describe("user code that writes too much", { timeout: 180_000 }, () => {
+  it("through console.log does not slow down another job, and the worker's log counts the lines left out", async () => {
     const worker = await startWorker({ url: database.url, pipelines: NEIGHBOURS, args: ["--slots", "2"] });
     const count = FULL ? 1_000_000 : 120_000;
     const text = "console ".repeat(12);
     const { spans, ticks, grewMb } = await beside(worker, { rounds: 2 }, () => chat({ how: "console", count, text }));
-    const { ratio50, ratio99 } = compare(`T51: a neighbour's step beside ${count} × console.log`, ticks, spans);
-    recordFigure(`T51: keeper beside ${count} × console.log`, grewMb, "MB", "growth of its peak");
+    const { ratio50, ratio99 } = compare(`a neighbour's step beside ${count} × console.log`, ticks, spans);
+    recordFigure(`keeper beside ${count} × console.log`, grewMb, "MB", "growth of its peak");
     expect(ratio50).toBeLessThan(10);
     expect(ratio99).toBeLessThan(40);
     expect(grewMb).toBeLessThan(100);
     const total = () => {
-      const said = worker.lines.filter(({ event }) => event === "runner.output").map(({ line }) => String(line));
-      return said.filter((line) => line.startsWith(text)).length + leftOutIn(said);
+      const output = worker.lines.filter(({ event }) => event === "runner.output").map(({ line }) => String(line));
+      return output.filter((line) => line.startsWith(text)).length + leftOutIn(output);
     };
     await waitFor(() => total() === 2 * count, { timeout: 60_000, what: "every line to be there or counted" });
   });
 
-  it("T51: a flood through job.log: the neighbour works on, the job's log says what it left out", async () => {
+  it("through job.log does not slow down another job, and the job's log counts the lines left out", async () => {
     const worker = await startWorker({ url: database.url, pipelines: NEIGHBOURS, args: ["--slots", "2"] });
     const count = FULL ? 1_000_000 : 60_000;
     const text = "word ".repeat(FULL ? 20 : 180);
@@ -126,15 +126,15 @@ describe("user code that says too much itself", { timeout: 180_000 }, () => {
     const { spans, ticks, grewMb } = await beside(worker, { rounds: 2, words: true }, async () =>
       chat({ how: "log", count, text }, jobs),
     );
-    const { ratio50, ratio99 } = compare(`T51: a neighbour's step beside ${count} × job.log`, ticks, spans);
-    recordFigure(`T51: keeper beside ${count} × job.log`, grewMb, "MB", "growth of its peak");
+    const { ratio50, ratio99 } = compare(`a neighbour's step beside ${count} × job.log`, ticks, spans);
+    recordFigure(`keeper beside ${count} × job.log`, grewMb, "MB", "growth of its peak");
     for (const id of jobs) {
       const { texts, leftOut, bytes } = await storedOf(id);
       expect(texts.filter((line) => line.startsWith(text)).length + leftOut).toBe(count);
       expect(leftOut).toBeGreaterThan(0);
       expect(bytes).toBeLessThan(60 * MB);
       expect(texts.at(-1)).toBe(`${text} ${count - 1}`);
-      // What is written at once is what others wait for, however fast or slow the machine is today.
+      // Other jobs wait for one statement, so its size is bounded, independent of the machine.
       const { rows } = await client.query(
         "select max(bytes)::int as most from (select sum(octet_length(message)) as bytes from stillwake.feed where job_id = $1 group by xmin) one",
         [id],
@@ -146,12 +146,12 @@ describe("user code that says too much itself", { timeout: 180_000 }, () => {
     expect(grewMb).toBeLessThan(100);
   });
 
-  it("T51: also when both were claimed together, under one lease", async () => {
+  it("does not slow down a job that was claimed under the same lease", async () => {
     const gates = ["together-1", "together-2"];
-    const input = { how: "log", count: 50_000, text: "word ".repeat(60), witness: witness.url, gates };
+    const input = { how: "log", count: 50_000, text: "word ".repeat(60), observer: observer.url, gates };
     const over = "together-over";
     const chatting = (await stillwake.enqueue("chatting", input)).id;
-    const ticking = (await stillwake.enqueue("ticking", { witness: witness.url, gate: over })).id;
+    const ticking = (await stillwake.enqueue("ticking", { observer: observer.url, gate: over })).id;
     await startWorker({ url: database.url, pipelines: NEIGHBOURS, args: ["--slots", "4"] });
     const ticked = async () => {
       const before = countOf(ticking);
@@ -163,50 +163,50 @@ describe("user code that says too much itself", { timeout: 180_000 }, () => {
     ]);
     expect(rows).toHaveLength(1);
     for (const gate of gates) {
-      witness.open(gate);
-      await witness.see(({ step }) => step === `behind ${gate}`);
+      observer.openGate(gate);
+      await observer.waitForReport(({ step }) => step === `behind ${gate}`);
       await ticked();
     }
-    witness.open(over);
+    observer.openGate(over);
     const { output } = await stillwake.wait(chatting, { timeout: "20s" });
     await stillwake.wait(ticking, { timeout: "20s" });
     const { spans } = output as { spans: Span[] };
-    const { ratio50, ratio99 } = compare("T51: a neighbour's step under the flood's lease", ticksOf(ticking), spans);
+    const { ratio50, ratio99 } = compare("a neighbour's step under the flood's lease", ticksOf(ticking), spans);
     expect(ratio50).toBeLessThan(20);
     expect(ratio99).toBeLessThan(40);
   });
 
-  it("is waited for to the last line, though one statement takes only a part and others ask in between", async () => {
+  it("is flushed to the last line, although one statement takes only a part and other flushes interleave", async () => {
     const own = new Database({ url: database.url });
     onTestFinished(() => own.close());
-    await stillwake.register(pipeline("ledger", { pool: "ledger" }));
-    await stillwake.enqueueMany("ledger", [null, null]);
-    const request = { worker: "ledger", pool: "ledger", pipelines: ["ledger"], limit: 2, lease: "15 seconds" };
+    await stillwake.register(pipeline("buffer", { pool: "buffer" }));
+    await stillwake.enqueueMany("buffer", [null, null]);
+    const request = { worker: "buffer", pool: "buffer", pipelines: ["buffer"], limit: 2, lease: "15 seconds" };
     const { claimed } = await settleAndClaim(own, [], request);
     const [first, second] = claimed.map(({ job_id, epoch, lease_id }) => ({ job: job_id, epoch, lease: lease_id }));
-    const ledger = new Ledger({ database: own, onRefused: () => {}, onDropped: () => {} });
-    onTestFinished(() => ledger.close());
+    const buffer = new WriteBuffer({ database: own, onRefused: () => {}, onDropped: () => {} });
+    onTestFinished(() => buffer.close());
     const lines = (count: number) =>
       Array.from({ length: count }, () => ({ level: "info" as const, message: "x".repeat(900), at: 0 }));
-    ledger.log(first!, lines(1));
-    ledger.log(second!, lines(60));
-    const asked = [ledger.flush(first!.job)];
-    // A statement is on its way: both say more and ask again, the one with little to say before the one with much.
-    ledger.log(first!, lines(1));
-    ledger.log(second!, lines(700));
-    asked.push(ledger.flush(first!.job));
-    await ledger.flush(second!.job);
+    buffer.log(first!, lines(1));
+    buffer.log(second!, lines(60));
+    const flushes = [buffer.flush(first!.job)];
+    // While a statement is in flight, both write more and flush again, the job with few lines first.
+    buffer.log(first!, lines(1));
+    buffer.log(second!, lines(700));
+    flushes.push(buffer.flush(first!.job));
+    await buffer.flush(second!.job);
     expect((await storedOf(second!.job)).texts).toHaveLength(760);
-    await Promise.all(asked);
+    await Promise.all(flushes);
     expect((await storedOf(first!.job)).texts).toHaveLength(2);
   });
 
-  it("says how it failed after all that, and what is missing before", async () => {
+  it("logs its failure at the end, after the count of the missing lines", async () => {
     await startWorker({ url: database.url, pipelines: NEIGHBOURS, args: ["--slots", "1"] });
     const text = "word ".repeat(180);
     for (const count of [20_000, 60_000]) {
       const { id } = await stillwake.enqueue("chatting", { how: "log", count, text, fails: "it was too much" });
-      expect(await ended(stillwake, id)).toMatchObject({ state: "failed", attempt: 1 });
+      expect(await waitForEnd(stillwake, id)).toMatchObject({ state: "failed", attempt: 1 });
       const { texts, leftOut } = await storedOf(id);
       expect(leftOut).toBeGreaterThan(0);
       expect(texts.at(-1)).toBe("it was too much");
@@ -215,13 +215,13 @@ describe("user code that says too much itself", { timeout: 180_000 }, () => {
     }
   });
 
-  it("T51: what comes as data beside the words counts as well", async () => {
+  it("is limited by the size of the data of lines too", async () => {
     const worker = await startWorker({ url: database.url, pipelines: NEIGHBOURS, args: ["--slots", "1"] });
     const before = peakMb(worker.pid);
     const jobs: string[] = [];
     await chat({ how: "log", count: 4000, text: "with data", data: { filler: "d".repeat(8000) } }, jobs);
     const grewMb = round(peakMb(worker.pid) - before);
-    recordFigure("T51: keeper beside 32 MB of data in log lines", grewMb, "MB", "growth of its peak");
+    recordFigure("keeper beside 32 MB of data in log lines", grewMb, "MB", "growth of its peak");
     const { texts, leftOut, bytes } = await storedOf(jobs[0]!);
     expect(texts.length + leftOut).toBe(4000);
     expect(bytes).toBeLessThan(60 * MB);
@@ -229,9 +229,9 @@ describe("user code that says too much itself", { timeout: 180_000 }, () => {
   });
 });
 
-/** A shell command run by a job, and what became of it. */
+/** Runs a shell command in a job and returns the result. */
 async function flood(script: string): Promise<{ id: string; output: Span & Record<string, number> }> {
-  const input = { witness: witness.url, command: "sh", args: ["-c", script] };
+  const input = { observer: observer.url, command: "sh", args: ["-c", script] };
   const { id } = await stillwake.enqueue("flooding", input);
   const { output } = await stillwake.wait(id, { timeout: "60s" });
   return { id, output: output as Span & Record<string, number> };
@@ -243,7 +243,7 @@ async function chat(input: { how: string; count: number; text: string; data?: un
   return (await stillwake.wait(id, { timeout: "60s" })).output as Span;
 }
 
-/** What the database holds of a job's log. */
+/** The stored log of a job. */
 async function storedOf(id: string): Promise<{ texts: string[]; markers: number; leftOut: number; bytes: number }> {
   const { rows } = await client.query<{ message: string; bytes: number }>(
     "select message, octet_length(message) + coalesce(octet_length(data::text), 0) as bytes from stillwake.feed where job_id = $1 and kind = 'log' order by seq",
@@ -271,14 +271,14 @@ interface Tick {
   tookMs: number;
 }
 
-/** Runs the flood so often, with a job of small steps beside it all the time and some of its steps alone before, between and after. */
+/** Runs the flood several times beside a job of small steps, some of which run without it before, between and after. */
 async function beside(
   worker: WorkerProcess,
   { rounds, words = false }: { rounds: number; words?: boolean },
   flood: () => Promise<Span>,
 ): Promise<{ spans: Span[]; ticks: Tick[]; grewMb: number }> {
   const gate = `over-${Math.random()}`;
-  const { id } = await stillwake.enqueue("ticking", { witness: witness.url, gate, words });
+  const { id } = await stillwake.enqueue("ticking", { observer: observer.url, gate, words });
   const alone = async () => {
     const before = countOf(id);
     await waitFor(() => countOf(id) >= before + 250, { timeout: 60_000 });
@@ -290,22 +290,22 @@ async function beside(
     spans.push(await flood());
     await alone();
   }
-  witness.open(gate);
+  observer.openGate(gate);
   await stillwake.wait(id, { timeout: "20s" });
   return { spans, ticks: ticksOf(id), grewMb: round(peakMb(worker.pid) - peakBefore) };
 }
 
 function ticksOf(id: string): Tick[] {
-  const last = witness.of(id).find(({ step }) => step === "over") as unknown as { ticks: [number, number][] };
+  const last = observer.reportsOf(id).find(({ step }) => step === "over") as unknown as { ticks: [number, number][] };
   return last.ticks.map(([from, tookMs]) => ({ from, tookMs }));
 }
 
 function countOf(id: string): number {
-  const counts = witness.of(id).map((sight) => Number((sight as unknown as { count?: number }).count ?? 0));
+  const counts = observer.reportsOf(id).map((report) => Number((report as unknown as { count?: number }).count ?? 0));
   return Math.max(0, ...counts);
 }
 
-/** Steps that began within a span against those that were clear of all of them. */
+/** Durations of steps that started during a flood, and of those that did not. */
 function compare(name: string, ticks: Tick[], spans: Span[]): { ratio50: number; ratio99: number } {
   const warm = ticks.slice(100);
   const during = warm.filter(({ from }) => spans.some((span) => from > span.from && from < span.to));
@@ -330,7 +330,7 @@ function times(ticks: Tick[]): { p50: number; p99: number } {
   return { p50: at(0.5), p99: at(0.99) };
 }
 
-/** The most memory the process has ever held. */
+/** Peak memory of the process. */
 function peakMb(pid: number): number {
   return Number(/VmHWM:\s+(\d+) kB/.exec(fs.readFileSync(`/proc/${pid}/status`, "utf8"))![1]) / 1024;
 }

@@ -1,20 +1,19 @@
-// What a job says while it works: lines, their data, and progress. The journal by itself where time and amounts matter, and through a worker
-// into Postgres for the rest.
+// Log lines, their data, and progress: the log writer alone where time and size matter, and through a worker into Postgres.
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { pipeline } from "../../src/index.ts";
-import { Journal } from "../../src/worker/attempt/log-writer.ts";
+import { LogWriter } from "../../src/worker/attempt/log-writer.ts";
 import { implement } from "../../src/worker/index.ts";
 import { Redactor } from "../../src/worker/redact/redact.ts";
 import type { LogLine, Port, Progress } from "../../src/worker/runner/port.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const database = await freshDatabase();
-const { run, start, stillwake, until, logs: readLogs } = rig(database);
+const { run, start, stillwake, until, logs: readLogs } = inProcessFixture(database);
 
 describe("a line of the log", () => {
-  it("keeps its level, its data, its step and its place", async () => {
+  it("keeps its level, data, step and order", async () => {
     const { logs } = await run(async (job) => {
       job.log.info("first", { count: 1 });
       await job.step("cloning", (step) => {
@@ -31,7 +30,7 @@ describe("a line of the log", () => {
     ]);
   });
 
-  it("says which of two concurrent steps it came from", async () => {
+  it("has the name of its step, also with two concurrent steps", async () => {
     const { logs } = await run(async (job) => {
       const both = ["a", "b"].map((name) =>
         job.step(name, async (step) => {
@@ -44,7 +43,7 @@ describe("a line of the log", () => {
     expect(logs.map(({ step, message }) => `${step}: ${message}`).sort()).toEqual(["a: from a", "b: from b"]);
   });
 
-  it("stands in order among thousands, and the time it was said at never runs backwards", async () => {
+  it("is in order among thousands, and timestamps do not go back", async () => {
     const many = 5000;
     const { logs, job } = await run(async (context) => {
       for (let n = 0; n < many; n++) {
@@ -54,27 +53,27 @@ describe("a line of the log", () => {
     });
     expect(job.state).toBe("completed");
     expect(logs.map(({ message }) => message)).toEqual(Array.from({ length: many }, (_, n) => `line ${n}`));
-    // Each batch is timed against its own arrival, so neighbours may differ by the time a batch takes; the order is that of seq.
+    // Times are relative to the arrival of the batch, so lines of two batches may differ slightly; seq defines the order.
     expect(logs.at(-1)!.at.getTime()).toBeGreaterThanOrEqual(logs[0]!.at.getTime());
   });
 
-  it("is durable after flush(), while the job goes on", async () => {
+  it("is stored after flush(), while the job continues", async () => {
     let release = () => {};
-    const held = new Promise<void>((resolve) => {
+    const gate = new Promise<void>((resolve) => {
       release = resolve;
     });
     const seen: string[] = [];
     await run(async (job) => {
-      job.log.info("said");
+      job.log.info("written");
       await job.flush();
       seen.push(...(await readLogs(job.id)).map(({ message }) => message));
       release();
-      await held;
+      await gate;
     });
-    expect(seen).toEqual(["said"]);
+    expect(seen).toEqual(["written"]);
   });
 
-  it("of more than 16 KB is cut, says how much is missing, and cuts no character in two", async () => {
+  it("of more than 16 KB is truncated between characters, with the count of the rest", async () => {
     const { logs } = await run((job) => {
       job.log.info("x".repeat(20_000));
       job.log.info("🐘".repeat(10_000));
@@ -85,7 +84,7 @@ describe("a line of the log", () => {
     }
   });
 
-  it("with a NUL or half a surrogate pair is stored, and so is its data", async () => {
+  it("with a NUL or an unpaired surrogate is stored, and so is its data", async () => {
     const { logs } = await run((job) => {
       job.log.info("a\u0000b \ud83d.", { text: "a\u0000b", half: "\ud83d.", ["k\u0000"]: 1 });
       job.log.info("beside it");
@@ -114,7 +113,7 @@ describe("a line of the log", () => {
     expect(logs[0]!.data).toEqual(stored);
   });
 
-  it("has the digits of a secret hidden in data without spoiling the rest", async () => {
+  it("has a numeric secret redacted in its data, and nothing else", async () => {
     const { job, logs } = await run((context) => {
       context.secret("1234567890");
       context.secret("n12345678");
@@ -125,7 +124,7 @@ describe("a line of the log", () => {
     expect(JSON.stringify(logs[0]!.data)).not.toContain("1234567890");
   });
 
-  it("that is no text is written as one", async () => {
+  it("that is not a text is converted", async () => {
     const { logs } = await run((job) => {
       for (const message of [42, null, undefined, { a: 1 }]) job.log.info(message as never);
     });
@@ -134,7 +133,7 @@ describe("a line of the log", () => {
 });
 
 describe("progress", () => {
-  it("is on the job as a fraction or as done of total, with its sentence and its time", async () => {
+  it("is stored in the job as a fraction or as done of total, with its sentence and time", async () => {
     const fraction = await run((job) => job.progress(0.25, "a quarter"));
     expect(fraction.job.progress).toMatchObject({ fraction: 0.25, sentence: "a quarter", at: expect.any(String) });
     const done = await run((job) => job.progress({ done: 3, total: 12 }));
@@ -142,7 +141,7 @@ describe("progress", () => {
     expect(done.job.progress).not.toHaveProperty("sentence");
   });
 
-  it("of a step's handle is that of the job", async () => {
+  it("of a step handle is the progress of the job", async () => {
     const { job } = await run((context) => context.step("one", (step) => step.progress(1, "all")));
     expect(job.progress).toMatchObject({ fraction: 1, sentence: "all" });
   });
@@ -165,14 +164,14 @@ describe("progress", () => {
     expect(job.progress).toMatchObject({ fraction: 0.5 });
   });
 
-  it("said ten thousand times ends with the last one stored", async () => {
+  it("reported ten thousand times ends with the last value stored", async () => {
     const { job } = await run(async (context) => {
       for (let n = 1; n <= 10_000; n++) context.progress({ done: n, total: 10_000 }, `${n} of 10000`);
     });
     expect(job.progress).toMatchObject({ done: 10_000, total: 10_000, sentence: "10000 of 10000" });
   });
 
-  it("is kept when the job goes on in another attempt", async () => {
+  it("is kept in the next attempt", async () => {
     const seen: unknown[] = [];
     const { job } = await run(
       async (context) => {
@@ -189,78 +188,78 @@ describe("progress", () => {
   });
 });
 
-describe("the journal", () => {
+describe("the log writer", () => {
   beforeEach(() => void vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] }));
   afterEach(() => void vi.useRealTimers());
 
-  it("passes progress on when it moved by a hundredth, or when half a second has passed, and the last one at the end", () => {
-    const { journal, said } = open();
-    const progress = () => said.flatMap((one) => (one.progress ? [one.progress.fraction] : []));
-    journal.progress({ fraction: 0 });
-    journal.progress({ fraction: 0.004 });
-    journal.progress({ fraction: 0.008 });
+  it("sends progress when it changed by 1% or after 500 ms, and the last value at the end", () => {
+    const { writer, sent } = open();
+    const progress = () => sent.flatMap((one) => (one.progress ? [one.progress.fraction] : []));
+    writer.progress({ fraction: 0 });
+    writer.progress({ fraction: 0.004 });
+    writer.progress({ fraction: 0.008 });
     expect(progress()).toEqual([0]);
-    journal.progress({ fraction: 0.0101 });
+    writer.progress({ fraction: 0.0101 });
     expect(progress()).toEqual([0, 0.0101]);
-    journal.progress({ fraction: 0.012 });
+    writer.progress({ fraction: 0.012 });
     vi.advanceTimersByTime(499);
     expect(progress()).toEqual([0, 0.0101]);
     vi.advanceTimersByTime(1);
     expect(progress()).toEqual([0, 0.0101, 0.012]);
     vi.advanceTimersByTime(500);
-    journal.progress({ fraction: 0.013 });
+    writer.progress({ fraction: 0.013 });
     expect(progress()).toEqual([0, 0.0101, 0.012, 0.013]);
-    journal.progress({ fraction: 0.014 });
-    journal.close();
+    writer.progress({ fraction: 0.014 });
+    writer.close();
     expect(progress()).toEqual([0, 0.0101, 0.012, 0.013, 0.014]);
     vi.advanceTimersByTime(5000);
     expect(progress()).toHaveLength(5);
   });
 
-  it("passes a step back on as well: a stage that begins anew is no standstill", () => {
-    const { journal, said } = open();
-    journal.progress({ fraction: 0.9 });
-    journal.progress({ fraction: 0.1 });
-    expect(said.map(({ progress }) => progress?.fraction)).toEqual([0.9, 0.1]);
+  it("sends progress that goes back too", () => {
+    const { writer, sent } = open();
+    writer.progress({ fraction: 0.9 });
+    writer.progress({ fraction: 0.1 });
+    expect(sent.map(({ progress }) => progress?.fraction)).toEqual([0.9, 0.1]);
   });
 
-  it("passes ten thousand steps of progress within one moment on as a hundred", () => {
-    const { journal, said } = open();
-    for (let done = 0; done <= 10_000; done++) journal.progress({ done, total: 10_000 });
-    journal.close();
-    expect(said.length).toBeGreaterThanOrEqual(99);
-    expect(said.length).toBeLessThanOrEqual(102);
-    expect(said.at(-1)!.progress).toEqual({ done: 10_000, total: 10_000 });
-    recordFigure("progress writes for 10,000 calls within one moment", said.length);
+  it("sends ten thousand immediate values as a hundred", () => {
+    const { writer, sent } = open();
+    for (let done = 0; done <= 10_000; done++) writer.progress({ done, total: 10_000 });
+    writer.close();
+    expect(sent.length).toBeGreaterThanOrEqual(99);
+    expect(sent.length).toBeLessThanOrEqual(102);
+    expect(sent.at(-1)!.progress).toEqual({ done: 10_000, total: 10_000 });
+    recordFigure("progress writes for 10,000 calls within one moment", sent.length);
   });
 
-  it("gathers lines for a moment, in order, before those of the progress that follows them", () => {
-    const { journal, said } = open({ lingerMs: 20 });
-    journal.write("info", "one");
-    journal.write("info", "two");
-    expect(said).toEqual([]);
+  it("batches lines in order, and sends them before the progress that follows", () => {
+    const { writer, sent } = open({ lingerMs: 20 });
+    writer.write("info", "one");
+    writer.write("info", "two");
+    expect(sent).toEqual([]);
     vi.advanceTimersByTime(20);
-    expect(said.map(({ lines }) => lines.map(({ message }) => message))).toEqual([["one", "two"]]);
-    journal.write("info", "three");
-    journal.progress({ fraction: 0.5 });
-    expect(said[1]).toMatchObject({ lines: [{ message: "three" }], progress: { fraction: 0.5 } });
+    expect(sent.map(({ lines }) => lines.map(({ message }) => message))).toEqual([["one", "two"]]);
+    writer.write("info", "three");
+    writer.progress({ fraction: 0.5 });
+    expect(sent[1]).toMatchObject({ lines: [{ message: "three" }], progress: { fraction: 0.5 } });
     vi.advanceTimersByTime(1000);
-    expect(said).toHaveLength(2);
+    expect(sent).toHaveLength(2);
   });
 
-  it("does not wait with 64 KB in hand", () => {
-    const { journal, said } = open({ lingerMs: 1000 });
-    for (let n = 0; n < 5; n++) journal.write("info", "x".repeat(16_000));
-    expect(said.length).toBeGreaterThanOrEqual(1);
+  it("sends a batch at 64 KB", () => {
+    const { writer, sent } = open({ lingerMs: 1000 });
+    for (let n = 0; n < 5; n++) writer.write("info", "x".repeat(16_000));
+    expect(sent.length).toBeGreaterThanOrEqual(1);
   });
 
-  it("past the job's budget keeps only the last 200 lines, behind a marker that counts the others", () => {
-    const { journal, said } = open({ budget: 10 * 100 });
-    for (let n = 0; n < 1000; n++) journal.write("info", `${n}`.padEnd(36));
-    const before = said.flatMap(({ lines }) => lines).length;
+  it("beyond the log size keeps only the last 200 lines, after a line that counts the dropped ones", () => {
+    const { writer, sent } = open({ budget: 10 * 100 });
+    for (let n = 0; n < 1000; n++) writer.write("info", `${n}`.padEnd(36));
+    const before = sent.flatMap(({ lines }) => lines).length;
     expect(before).toBe(10);
-    journal.close();
-    const lines = said.flatMap((one) => one.lines);
+    writer.close();
+    const lines = sent.flatMap((one) => one.lines);
     expect(lines).toHaveLength(10 + 1 + 200);
     expect(lines[10]).toMatchObject({ level: "warning", message: "… 790 lines left out: the job's log is full" });
     expect(lines.slice(11).map(({ message }) => Number(message))).toEqual(
@@ -268,26 +267,26 @@ describe("the journal", () => {
     );
   });
 
-  it("counts the data of a line as part of the budget", () => {
-    const { journal, said } = open({ budget: 50_000 });
-    for (let n = 0; n < 100; n++) journal.write("info", "small", undefined, { big: "x".repeat(10_000) });
-    expect(said.flatMap(({ lines }) => lines).length).toBeLessThan(10);
+  it("counts the data of a line toward the log size", () => {
+    const { writer, sent } = open({ budget: 50_000 });
+    for (let n = 0; n < 100; n++) writer.write("info", "small", undefined, { big: "x".repeat(10_000) });
+    expect(sent.flatMap(({ lines }) => lines).length).toBeLessThan(10);
   });
 
-  it("says nothing after it was closed", () => {
-    const { journal, said } = open({ lingerMs: 20 });
-    journal.write("info", "last");
-    journal.close();
-    journal.write("info", "late");
-    journal.progress({ fraction: 1 });
-    journal.close();
+  it("writes nothing after close()", () => {
+    const { writer, sent } = open({ lingerMs: 20 });
+    writer.write("info", "last");
+    writer.close();
+    writer.write("info", "late");
+    writer.progress({ fraction: 1 });
+    writer.close();
     vi.advanceTimersByTime(5000);
-    expect(said.map(({ lines }) => lines.map(({ message }) => message))).toEqual([["last"]]);
+    expect(sent.map(({ lines }) => lines.map(({ message }) => message))).toEqual([["last"]]);
   });
 });
 
 describe("lines of many jobs", () => {
-  it("do not mix, and each job's come in its own order", async () => {
+  it("do not mix, and each job's lines are in order", async () => {
     const chatter = pipeline<number>("chatter");
     const ids = await stillwake.enqueueMany(
       chatter,
@@ -309,10 +308,10 @@ describe("lines of many jobs", () => {
   });
 });
 
-/** A journal and what it hands over. */
+/** A log writer and what it sends. */
 function open({ lingerMs = 0, budget }: { lingerMs?: number; budget?: number } = {}) {
-  const said: { lines: LogLine[]; progress?: Progress | undefined }[] = [];
-  const port = { log: (lines: LogLine[], progress?: Progress) => void said.push({ lines, progress }) } as Port;
-  const journal = new Journal({ port, redactor: new Redactor(), lingerMs, ...(budget !== undefined && { budget }) });
-  return { journal, said };
+  const sent: { lines: LogLine[]; progress?: Progress | undefined }[] = [];
+  const port = { log: (lines: LogLine[], progress?: Progress) => void sent.push({ lines, progress }) } as Port;
+  const writer = new LogWriter({ port, redactor: new Redactor(), lingerMs, ...(budget !== undefined && { budget }) });
+  return { writer, sent };
 }

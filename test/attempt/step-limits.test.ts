@@ -1,4 +1,4 @@
-// Limits of steps and leases at the edges: while the database is away, over several tries, beside a transaction that lingers.
+// Limits of steps and leases: during a database outage, over several tries, beside a long transaction.
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import { expect, it, onTestFinished } from "vitest";
@@ -9,7 +9,7 @@ import { freshDatabase } from "../support/database/database.ts";
 
 const database = await freshDatabase();
 
-it("I4: a finished step is kept, and not run again, although its limit passes while the database is away", async () => {
+it("a finished step is saved and not run again, although its timeout passes while the database is unavailable", async () => {
   await using proxy = await faultProxy(database.url);
   let runs = 0;
   const slow = implement(pipeline("kept", { retry: { initial: "10ms", max: "10ms" } }), (job) =>
@@ -22,7 +22,7 @@ it("I4: a finished step is kept, and not run again, although its limit passes wh
   );
   const worker = createWorker({ url: proxy.url, pipelines: [slow], slots: 1, grace: "100ms" });
   let lost = false;
-  worker.announcer.subscribe((event) => {
+  worker.events.subscribe((event) => {
     lost ||= event.kind === "database.lost";
   });
   await worker.start();
@@ -30,7 +30,7 @@ it("I4: a finished step is kept, and not run again, although its limit passes wh
   await using stillwake = createStillwake({ url: database.url });
   const { id } = await stillwake.enqueue("kept", {});
   await waitFor(() => lost);
-  // Longer than the limit, the grace and the keeper's second together.
+  // Longer than the timeout, the grace and the keeper's check interval together.
   const lostAt = performance.now();
   await waitFor(() => performance.now() > lostAt + 2500);
   proxy.mode = "pass";
@@ -38,7 +38,7 @@ it("I4: a finished step is kept, and not run again, although its limit passes wh
   expect(runs).toBe(1);
 });
 
-it("the limit of a step holds for each try, not for all of them together", async () => {
+it("the timeout of a step applies to each try, not to all of them together", async () => {
   let tries = 0;
   const flaky = implement(pipeline("flaky"), (job) =>
     job.step("many", { timeout: "2s", retry: { attempts: 4, initial: "10ms", max: "10ms" } }, async (step) => {
@@ -56,7 +56,7 @@ it("the limit of a step holds for each try, not for all of them together", async
   expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ attempt: 1, output: 4 });
 });
 
-it("a heartbeat does not wait for a lease that a lingering transaction holds, and the others are prolonged", async () => {
+it("a heartbeat skips a lease that a long transaction has locked, and renews the others", async () => {
   const pool = new pg.Pool({ connectionString: database.url });
   onTestFinished(() => pool.end());
   await pool.query("select stillwake.register_pipeline('held'), stillwake.enqueue('held'), stillwake.enqueue('held')");

@@ -1,4 +1,4 @@
-// Steps as the code of a pipeline meets them: what is kept, what runs again, limits, tries, gaps, sleep and the end of an attempt.
+// Steps in pipeline code: checkpoints, limits, retries, optional steps, sleep, and the end of an attempt.
 import { getEventListeners } from "node:events";
 import pg from "pg";
 import { beforeAll, describe, expect, expectTypeOf, it } from "vitest";
@@ -8,12 +8,23 @@ import { Fatal, implement, type JobContext, Pause, RateLimited, Retry, Stopped }
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import { rig } from "../support/processes/in-process.ts";
-import { startWitness } from "../support/processes/witness.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
+import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
-const { run, start, stillwake, until, attempts, checkpoints, events, name, logs: readLogs, query } = rig(database);
+const {
+  run,
+  start,
+  stillwake,
+  until,
+  attempts,
+  checkpoints,
+  events,
+  name,
+  logs: readLogs,
+  query,
+} = inProcessFixture(database);
 
 beforeAll(buildPackage);
 
@@ -21,7 +32,7 @@ const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
 const once = { retry: { attempts: 1 } };
 const lines = (logs: { level: string; message: string }[]) => logs.map(({ level, message }) => `${level}: ${message}`);
 
-/** Something a step waits at until the test lets it go on. */
+/** A step waits here until the test opens it. */
 function gate(): { passed: Promise<void>; open(): void } {
   let open = () => {};
   const passed = new Promise<void>((resolve) => {
@@ -68,7 +79,7 @@ describe("the result of a step", () => {
       expect(JSON.stringify(String(seen[1]))).toBe(JSON.stringify(String(seen[0])));
   });
 
-  it("is kept when the attempt dies the moment after it was stored, and made again when it dies the moment before", async () => {
+  it("is kept when the attempt dies right after it was stored, and computed again when it dies right before", async () => {
     const calls: string[] = [];
     const crashAt = new Set(["after:one", "before:two"]);
     const { job, id } = await run(
@@ -94,19 +105,19 @@ describe("the result of a step", () => {
     ]);
   });
 
-  it("is kept when the runner is killed the moment after it was stored", async () => {
-    await using witness = await startWitness();
+  it("is kept when the runner is killed right after it was stored", async () => {
+    await using observer = await startStepObserver();
     await startWorker({ url: database.url, args: ["--slots", "1"], env: { STILLWAKE_CRASH: "after:one" } });
     const steps = ["one", "two"].map((step) => ({ name: step, act: "nothing" }));
-    const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
+    const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
     const job = await stillwake.wait(id, { timeout: "20s" });
     expect(job).toMatchObject({ output: "done", attempt: 2, crashes: 1 });
-    const effects = witness.of(id).filter(({ event }) => event === "effect");
+    const effects = observer.reportsOf(id).filter(({ event }) => event === "effect");
     expect(effects.map(({ step }) => step)).toEqual(["one", "two"]);
     expect(effects[0]!.pid).not.toBe(effects[1]!.pid);
   });
 
-  it("that is larger than 1 MB fails the job at once and says where it belongs instead", async () => {
+  it("that is larger than 1 MB fails the job without a retry, with a remedy", async () => {
     const { job } = await run((context) => context.step("render", () => "x".repeat(1024 * 1024)));
     expect(job).toMatchObject({
       state: "failed",
@@ -130,7 +141,7 @@ describe("the result of a step", () => {
     expect(job).toMatchObject({ state: "completed", output: "kept" });
   });
 
-  it("that cannot be kept fails the job at once and names the place", async () => {
+  it("that is unsupported fails the job without a retry, with its path", async () => {
     const { job } = await run((context) => context.step("load", () => ({ rows: [{ when: new Map() }] })));
     expect(job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "INVALID_INPUT", step: "load" } });
     expect(job.failure!.message).toMatch(
@@ -155,7 +166,7 @@ describe("the name of a step", () => {
       const { job } = await run(code);
       expect(job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "INVALID_INPUT" } });
       expect(job.failure!.message).toBe(
-        'Step "same" was already used in this job. Give each step a name of its own; in a loop, put the item\'s id into it',
+        'Step "same" was already used in this job. Give each step a unique name; in a loop, include the item\'s id',
       );
     }
   });
@@ -164,15 +175,15 @@ describe("the name of a step", () => {
     ["empty", ""],
     ["longer than 200 characters", "x".repeat(201)],
     ["with a NUL", "a\u0000b"],
-    ["with half a surrogate pair", "a\ud83d"],
+    ["with an unpaired surrogate", "a\ud83d"],
     ["no text", 5 as unknown as string],
   ])("cannot be %s", async (_, bad) => {
     const { job } = await run((context) => context.step(bad, () => 1));
     expect(job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "INVALID_INPUT" } });
-    expect(job.failure!.message).toMatch(/cannot name a step\. Use a text of 1 to 200 characters/);
+    expect(job.failure!.message).toMatch(/is not a valid step name\. Use a text of 1 to 200 characters/);
   });
 
-  it("may be anything else, 200 characters of it", async () => {
+  it("may be any other text of up to 200 characters", async () => {
     const names = ["x".repeat(200), `it's "odd" \\ $1 🐘\n`, "__proto__", "constructor", " "];
     const seen: unknown[] = [];
     const { job } = await run(
@@ -188,7 +199,7 @@ describe("the name of a step", () => {
 });
 
 describe("concurrent steps", () => {
-  it("run at the same time, and each is kept", async () => {
+  it("run at the same time, and each result is saved", async () => {
     const together = gate();
     let here = 0;
     const { job, id } = await run(async (context) => {
@@ -206,7 +217,7 @@ describe("concurrent steps", () => {
     expect(await checkpoints(id)).toHaveLength(50);
   });
 
-  it("of which one fails end the attempt; what was kept by then is not done again", async () => {
+  it("fail the attempt when one of them fails; saved results are not computed again", async () => {
     const calls: string[] = [];
     const { job } = await run(
       (context) =>
@@ -224,7 +235,7 @@ describe("concurrent steps", () => {
     expect(calls).toEqual(["good", "bad", "bad"]);
   });
 
-  it("of which one is left behind by the end of its attempt can write nothing into the next attempt", async () => {
+  it("cannot write into the next attempt after their attempt has ended", async () => {
     const late = gate();
     const over = gate();
     const seen: unknown[] = [];
@@ -256,18 +267,18 @@ describe("concurrent steps", () => {
     expect(announced.filter(({ kind }) => kind === "write.refused")).toEqual([]);
   });
 
-  it("of which one is left behind in a runner can write nothing into the next job of that runner", async () => {
-    await using witness = await startWitness();
+  it("cannot write into the next job of the runner after their attempt has ended", async () => {
+    await using observer = await startStepObserver();
     await startWorker({
       url: database.url,
       pipelines: new URL("../fixtures/pipelines/left-behind.mjs", import.meta.url).pathname,
       args: ["--slots", "1"],
     });
-    const first = await stillwake.enqueue("left.behind", { witness: witness.url, says: "first", leave: true });
+    const first = await stillwake.enqueue("left.behind", { observer: observer.url, text: "first", leave: true });
     await until(first.id);
-    const second = await stillwake.enqueue("left.behind", { witness: witness.url, says: "second", leave: false });
-    await witness.see(({ job, step }) => job === second.id && step === "before");
-    witness.open("late");
+    const second = await stillwake.enqueue("left.behind", { observer: observer.url, text: "second", leave: false });
+    await observer.waitForReport(({ job, step }) => job === second.id && step === "before");
+    observer.openGate("late");
     const job = await until(second.id);
     expect(job).toMatchObject({ state: "completed", output: "second" });
     expect((await checkpoints(second.id)).map(({ step, output }) => [step, output])).toEqual([
@@ -278,7 +289,7 @@ describe("concurrent steps", () => {
 });
 
 describe("the limits of a step", () => {
-  it("its timeout aborts its signal and fails the attempt with a sentence", async () => {
+  it("the timeout aborts the signal and fails the attempt with a sentence", async () => {
     const reasons: unknown[] = [];
     const { job } = await run(
       (context) =>
@@ -299,7 +310,7 @@ describe("the limits of a step", () => {
     expect(reasons).toEqual([expect.objectContaining({ code: "STEP_TIMEOUT" })]);
   });
 
-  it("its timeout ends it after the grace although it does not listen, and what it then returns counts for nothing", async () => {
+  it("the timeout fails a step that ignores the signal after the grace, and its later result is discarded", async () => {
     const held = gate();
     const { job, id } = await run(
       (context) =>
@@ -314,7 +325,7 @@ describe("the limits of a step", () => {
     expect(await checkpoints(id)).toMatchObject([{ step: "deaf", output: 2 }]);
   });
 
-  it("a step that comes to its end in the grace, after its timeout, has failed all the same", async () => {
+  it("a step that returns within the grace after its timeout has failed", async () => {
     const { job } = await run(
       (context) =>
         context.step(
@@ -327,7 +338,7 @@ describe("the limits of a step", () => {
     expect(job.failure).toMatchObject({ cause: { code: "STEP_TIMEOUT" } });
   });
 
-  it("a step within its timeout leaves no timer and no listener behind", async () => {
+  it("a step that finishes in time leaves no timer and no listener", async () => {
     let signal: AbortSignal | undefined;
     const { job } = await run(async (context) => {
       signal = context.signal;
@@ -337,13 +348,13 @@ describe("the limits of a step", () => {
     expect(getEventListeners(signal!, "abort")).toHaveLength(0);
   });
 
-  it("its silence ends it when it says nothing", async () => {
+  it("the silence limit fails a step without activity", async () => {
     const { job } = await run((context) => context.step("quiet", { silence: "50ms" }, () => new Promise(() => {})), {
       pipeline: once,
       worker: { grace: "10ms" },
     });
     expect(job.failure).toMatchObject({
-      cause: { code: "STEP_SILENT", message: 'Step "quiet" gave no sign of life for 50 ms' },
+      cause: { code: "STEP_SILENT", message: 'Step "quiet" was silent for 50 ms' },
     });
   });
 
@@ -369,7 +380,7 @@ describe("the limits of a step", () => {
     ["timeout", { timeout: "soon" }],
     ["silence", { silence: "-1s" }],
     ["retry.initial", { retry: { attempts: 2, initial: "later" } }],
-  ])("%s that is no duration fails the job at once", async (field, options) => {
+  ])("%s that is not a duration fails the job without a retry", async (field, options) => {
     const { job } = await run((context) =>
       context.step("one", options, () => {
         throw new Error("first");
@@ -395,7 +406,7 @@ describe("the limits of a step", () => {
 });
 
 describe("tries within a step", () => {
-  it("are made as often as it says, with a warning line each, and cost no attempt", async () => {
+  it("are made as often as configured, with a warning each, and use no attempt", async () => {
     let tries = 0;
     const { job, logs } = await run((context) =>
       context.step("flaky", { retry: { attempts: 3, initial: "10ms", max: "10ms" } }, () => {
@@ -413,7 +424,7 @@ describe("tries within a step", () => {
     ]);
   });
 
-  it("are said in the author's own words where there are such, with the figures beside them", async () => {
+  it("are logged with the sentence of explain and the numbers in the data", async () => {
     let tries = 0;
     const sentence = "Database sync failed - retrying...";
     const { logs } = await run(
@@ -430,7 +441,7 @@ describe("tries within a step", () => {
     expect(logs[0]!.data!.pause_ms).toEqual(expect.any(Number));
   });
 
-  it("that all fail end the attempt with the last error", async () => {
+  it("that all fail, fail the attempt with the last error", async () => {
     let tries = 0;
     const { job } = await run(
       (context) =>
@@ -465,7 +476,7 @@ describe("tries within a step", () => {
     expect(["failed", "paused", "queued"]).toContain(job.state);
   });
 
-  it("wait as long as Retry says", async () => {
+  it("wait for the delay of Retry", async () => {
     let tries = 0;
     const { logs } = await run((context) =>
       context.step("asked", { retry: { attempts: 2, initial: "1h" } }, () => {
@@ -475,7 +486,7 @@ describe("tries within a step", () => {
     expect(lines(logs)).toEqual(["warning: come back (try 1 of 2, again in 7 ms)"]);
   });
 
-  it("each have the whole timeout", async () => {
+  it("each have the full timeout", async () => {
     let tries = 0;
     const { job, logs } = await run((context) =>
       context.step("slow", { timeout: "50ms", retry: { attempts: 2, initial: "1ms", max: "1ms" } }, (step) => {
@@ -488,7 +499,7 @@ describe("tries within a step", () => {
     expect(logs[0]!.message).toMatch(/^Step "slow" was still running after 50 ms \(try 1 of 2/);
   });
 
-  it("end at once when the job is cancelled between two", async () => {
+  it("end at once when the job is cancelled between two tries", async () => {
     const failed = gate();
     const contract = pipeline(name());
     const { id } = await stillwake.enqueue(contract, null);
@@ -509,7 +520,7 @@ describe("tries within a step", () => {
   });
 });
 
-describe("tokens for the world outside", () => {
+describe("tokens for external systems", () => {
   it("the idempotency key of a step is the same in every attempt, the fencing token grows", async () => {
     const keys: string[] = [];
     const tokens: bigint[] = [];
@@ -529,7 +540,7 @@ describe("tokens for the world outside", () => {
     expect(tokens).toEqual([1n, 1n, 2n, 2n, 3n, 3n]);
   });
 
-  it("the fencing token also grows where the attempt is given back", async () => {
+  it("the fencing token also grows when the attempt is not counted", async () => {
     const tokens: [number, bigint][] = [];
     const { job } = await run(async (context) => {
       tokens.push([context.attempt, context.fencingToken]);
@@ -545,8 +556,8 @@ describe("tokens for the world outside", () => {
   });
 });
 
-describe("the words of a step", () => {
-  it("are said when it begins and when its result is kept, with how long it took", async () => {
+describe("the log lines of a step", () => {
+  it("are written when it starts and when its result is saved, with its duration", async () => {
     const { logs } = await run((context) =>
       context.step(
         "sbom",
@@ -568,7 +579,7 @@ describe("the words of a step", () => {
     ]);
   });
 
-  it("are not said again for a step that is kept, and not at its end when it failed", async () => {
+  it("are not repeated for a saved step, and the end line is not written after a failure", async () => {
     const { logs } = await run(
       async (context) => {
         await context.step("one", { start: "one begins", end: "one is done" }, () => 1);
@@ -592,7 +603,7 @@ describe("the words of a step", () => {
     });
   });
 
-  it("the worker is told of steps that begin, end, fail and are kept", async () => {
+  it("are accompanied by worker events for started, completed, failed and saved steps", async () => {
     const { events: announced } = await run(
       async (context) => {
         await context.step("one", () => 1);
@@ -610,7 +621,7 @@ describe("the words of a step", () => {
 });
 
 describe("an optional step", () => {
-  it("gives the compiler T | undefined", () => {
+  it("has the type T | undefined", () => {
     const typed = async (job: JobContext) => {
       expectTypeOf(await job.optional("scan", () => 12)).toEqualTypeOf<number | undefined>();
       expectTypeOf(await job.optional("scan", { end: (n) => `${n.toFixed()}` }, async () => 12)).toEqualTypeOf<
@@ -622,7 +633,7 @@ describe("an optional step", () => {
     expect(typed).toBeTypeOf("function");
   });
 
-  it("that fails leaves a warning and a gap, and the job completes without it", async () => {
+  it("that fails logs a warning and is listed as missing, and the job completes", async () => {
     const seen: unknown[] = [];
     const { job, logs } = await run(
       async (context) => {
@@ -660,7 +671,7 @@ describe("an optional step", () => {
     ]);
   });
 
-  it("that succeeds is kept, and undefined is a result like any other", async () => {
+  it("that succeeds is saved, also with the result undefined", async () => {
     let calls = 0;
     const { job } = await run(
       async (context) => {
@@ -675,7 +686,7 @@ describe("an optional step", () => {
     expect(job).toMatchObject({ state: "completed", missing: [] });
   });
 
-  it("that failed is tried again by the next attempt, and then is missing no more", async () => {
+  it("that failed is tried again by the next attempt, and is then not missing", async () => {
     const { job } = await run(
       async (context) => {
         await context.optional("scan", () => {
@@ -688,7 +699,7 @@ describe("an optional step", () => {
     expect(job).toMatchObject({ state: "completed", missing: [] });
   });
 
-  it("passes a rate limit, a pause and its own classification on: they are about the job", async () => {
+  it("does not catch a rate limit, a pause or a classification that appforgeries to the job", async () => {
     const seen: string[] = [];
     const limited = await run(async (context) => {
       await context.optional("call", () => {
@@ -720,7 +731,7 @@ describe("an optional step", () => {
     expect(classified.job).toMatchObject({ state: "queued", waitingFor: "limit" });
   });
 
-  it("passes a cancel on", async () => {
+  it("does not catch a cancel", async () => {
     const begun = gate();
     const contract = pipeline(name());
     const { id } = await stillwake.enqueue(contract, null);
@@ -728,11 +739,9 @@ describe("an optional step", () => {
     const code = implement(contract, async (job) => {
       await job.optional("long", (step) => {
         begun.open();
-        return new Promise((_, reject) =>
-          step.signal.addEventListener("abort", () => reject(new Error("told to stop"))),
-        );
+        return new Promise((_, reject) => step.signal.addEventListener("abort", () => reject(new Error("stopped"))));
       });
-      after.push("went on");
+      after.push("continued");
     });
     await start([code], { lease: "1s" });
     await begun.passed;
@@ -742,7 +751,7 @@ describe("an optional step", () => {
     expect(lines(await readLogs(id))).toEqual([]);
   });
 
-  it("that sleeps is not taken for one that failed", async () => {
+  it("that sleeps has not failed", async () => {
     const { job, logs } = await run(async (context) => {
       await context.optional("nap", async () => {
         await context.sleep("inner", "1ms");
@@ -755,11 +764,11 @@ describe("an optional step", () => {
 });
 
 describe("sleep", () => {
-  it("holds no slot, charges no attempt, and is not slept again", async () => {
+  it("occupies no slot, uses no attempt, and is not repeated", async () => {
     const contract = pipeline<string>(name(), { retry: { attempts: 3, initial: "1ms" } });
     const seen: string[] = [];
     const code = implement(contract, async (job, what) => {
-      if (what === "other") return "ran meanwhile";
+      if (what === "other") return "ran during the sleep";
       seen.push(`attempt ${job.attempt}`);
       await job.step("before", () => void seen.push("before"));
       await job.sleep("an hour", "1h");
@@ -774,7 +783,7 @@ describe("sleep", () => {
     expect(asleep.runAt!.getTime() - Date.now()).toBeGreaterThan(3_500_000);
 
     const other = await stillwake.enqueue(contract, "other");
-    expect(await until(other.id)).toMatchObject({ output: "ran meanwhile" });
+    expect(await until(other.id)).toMatchObject({ output: "ran during the sleep" });
     expect(seen).toEqual(["attempt 1", "before"]);
 
     await travel(database.url, "1h");
@@ -798,12 +807,12 @@ describe("sleep", () => {
     expect(await until(id)).toMatchObject({ state: "completed" });
   });
 
-  it("until a Date that is past goes on at once", async () => {
+  it("until a past Date continues at once", async () => {
     const { job } = await run((context) => context.sleep("past", new Date(0)));
     expect(job).toMatchObject({ state: "completed", attempt: 1 });
   });
 
-  it("that user code catches is slept all the same, and nothing more is accepted before it", async () => {
+  it("cannot be prevented by catching its error, and later calls of the attempt are rejected", async () => {
     const seen: unknown[] = [];
     const { job } = await run(async (context) => {
       try {
@@ -873,7 +882,7 @@ describe("the signal of a job", () => {
     expect(seen[1]).toBe(seen[0]);
   });
 
-  it("a job that finishes although it was cancelled has finished", async () => {
+  it("a job that finishes after its cancel is completed", async () => {
     const begun = gate();
     const contract = pipeline(name());
     const { id } = await stillwake.enqueue(contract, null);
@@ -924,7 +933,7 @@ describe("after the end of an attempt", () => {
     expect(await readLogs(id)).toEqual([]);
   });
 
-  it("a transaction under way is rolled back", async () => {
+  it("a running transaction is rolled back", async () => {
     const late = gate();
     const over: Promise<unknown>[] = [];
     const pool = new pg.Pool({ connectionString: database.url, max: 1 });
@@ -964,8 +973,8 @@ describe("the output of a job", () => {
   it.each([
     ["more than 1 MB", "x".repeat(1024 * 1024), /^output is 1048578 bytes of JSON, the limit is 1048576/],
     ["a NUL character", { deep: ["a\u0000b"] }, /^output\.deep\[0\] contains a NUL character/],
-    ["half a surrogate pair", "\ud83d", /^output contains half a surrogate pair/],
-    ["a bigint", { n: 1n }, /^output cannot be written as JSON/],
+    ["an unpaired surrogate", "\ud83d", /^output contains an unpaired surrogate/],
+    ["a bigint", { n: 1n }, /^output cannot be serialized as JSON/],
     ["a function", () => 1, /^output is function/],
   ])("cannot be %s: the job fails at once", async (_, value, message) => {
     const { job } = await run(() => value as never);
@@ -974,55 +983,55 @@ describe("the output of a job", () => {
   });
 });
 
-describe("a runner that says what it likes", () => {
+describe("a runner that sends forged messages", () => {
   // See fixtures/pipelines/forger.mjs.
-  const lies = {
+  const forgeries = {
     "an output that is too large": "failed",
     "an output Postgres cannot store": "failed",
-    "an output with half a surrogate pair": "failed",
+    "an output with an unpaired surrogate": "failed",
     "a failure Postgres cannot store": "failed",
-    "no outcome that there is": "failed",
-    "nothing as outcome": "failed",
+    "an unknown outcome": "failed",
+    "no outcome": "failed",
     "a sleep until never": "failed",
-    "a wait for what is not waited for": "failed",
+    "an unknown waiting reason": "failed",
     "a step name that is too long": "completed",
-    "a result that is no JSON": "completed",
-    "a result without anything": "completed",
-    "an artifact that is none of its own": "completed",
-    "a time that is none": "completed",
-    "verbs that there are not": "completed",
-    "a log that is none": "completed",
+    "a result that is not JSON": "completed",
+    "an empty result": "completed",
+    "an artifact of another job": "completed",
+    "an invalid time": "completed",
+    "unknown calls": "completed",
+    "an invalid log": "completed",
     "a line Postgres cannot store": "completed",
     "data Postgres cannot store": "completed",
-    "progress that is none": "completed",
-    "words that mean nothing": "completed",
+    "invalid progress": "completed",
+    "unknown messages": "completed",
   };
 
-  it("harms its own job at most: honest jobs of the same worker lose no step and no line", async () => {
-    await using witness = await startWitness();
+  it("harms only its own job: other jobs of the same worker lose no step and no line", async () => {
+    await using observer = await startStepObserver();
     const worker = await startWorker({
       url: database.url,
       pipelines: new URL("../fixtures/pipelines/forger.mjs", import.meta.url).pathname,
       args: ["--slots", "3", "--grace", "200ms"],
     });
-    const honest = await stillwake.enqueueMany("honest", new Array(2).fill({ witness: witness.url }));
-    const told = await stillwake.enqueueMany("forger", Object.keys(lies));
+    const honest = await stillwake.enqueueMany("honest", new Array(2).fill({ observer: observer.url }));
+    const sent = await stillwake.enqueueMany("forger", Object.keys(forgeries));
     const states: Record<string, string> = {};
-    for (const { id } of told) {
+    for (const { id } of sent) {
       const { input, state } = await until(id);
       states[input as string] = state;
     }
-    expect(states).toEqual(lies);
-    witness.open("told");
+    expect(states).toEqual(forgeries);
+    observer.openGate("sent");
     for (const { id } of honest) {
       const { output } = await stillwake.wait(id, { timeout: "10s" });
       const steps = output as number;
-      expect(steps).toBeGreaterThan(told.length);
+      expect(steps).toBeGreaterThan(sent.length);
       expect(await checkpoints(id)).toHaveLength(steps);
       expect((await readLogs(id)).map(({ message }) => message)).toEqual(
         Array.from({ length: steps }, (_, n) => `line ${n}`),
       );
-      recordFigure("steps and lines kept beside a runner that lies", steps, "", `${told.length} lies`);
+      recordFigure("steps and lines stored beside a forging runner", steps, "", `${sent.length} forged messages`);
     }
     expect(worker.child.exitCode).toBeNull();
   });

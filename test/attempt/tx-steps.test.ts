@@ -1,4 +1,4 @@
-// Steps inside the user's own transaction: rows and checkpoint commit together or not at all, whatever library opened it, whatever breaks.
+// job.tx(): rows and checkpoint commit together or not at all, with every supported library and every connection failure.
 import { sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/node-postgres";
 import { Kysely, PostgresDialect } from "kysely";
@@ -11,10 +11,10 @@ import type { JobContext, StepHandle } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { type Library, libraries, type Opened } from "../support/database/transaction-libraries.ts";
 import { recordFigure } from "../support/figures.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const database = await freshDatabase();
-const { run, query, checkpoints, attempts, logs: readLogs } = rig(database);
+const { run, query, checkpoints, attempts, logs: readLogs } = inProcessFixture(database);
 const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
 let nextRow = 1;
 
@@ -22,11 +22,11 @@ beforeAll(() => query("create table own_rows (id integer primary key)"));
 
 const rowIsThere = async (id: number) => (await query("select from own_rows where id = $1", [id])).length === 1;
 
-/** The attempt is taken over by nobody yet, but its lease is gone: as after an expiry that somebody else has noticed. */
+/** Removes the lease, as after an expiry that another worker has noticed, before the job is claimed again. */
 const takeLease = (job: string) =>
   query("select stillwake.recover_lease(l, 1000) from stillwake.leases l where $1 = any (l.job_ids)", [job]);
 
-/** As a user writes it: the library's own way to run a function in a transaction, handed to job.tx(). */
+/** Passes the library's own transaction function to job.tx(), as a user would. */
 function insertIn<T>(
   library: Opened,
   job: JobContext,
@@ -52,7 +52,7 @@ describe.each(libraries)("in a transaction of $name", ({ open }) => {
   });
   afterAll(() => library?.close());
 
-  it("the row and the checkpoint commit together, nobody sees either before, and a second attempt finds it done", async () => {
+  it("the row and the checkpoint commit together, neither is visible before, and a second attempt finds the step done", async () => {
     const row = nextRow++;
     const before: unknown[] = [];
     const seen: unknown[] = [];
@@ -77,7 +77,7 @@ describe.each(libraries)("in a transaction of $name", ({ open }) => {
     expect(logs.map(({ message }) => message)).toEqual(["Inserting...", "Inserted", "after the step"]);
   });
 
-  it("a throw rolls both back, and the next attempt does it again", async () => {
+  it("an error rolls both back, and the next attempt runs the step again", async () => {
     const row = nextRow++;
     const left: unknown[] = [];
     const { job, id } = await run(
@@ -95,7 +95,7 @@ describe.each(libraries)("in a transaction of $name", ({ open }) => {
     expect((await attempts(id))[0]!.failure).toMatchObject({ message: "changed my mind", step: "insert" });
   });
 
-  it("an attempt whose lease was taken cannot commit", async () => {
+  it("an attempt without its lease cannot commit", async () => {
     const row = nextRow++;
     let calls = 0;
     const left: unknown[] = [];
@@ -119,7 +119,7 @@ describe.each(libraries)("in a transaction of $name", ({ open }) => {
   });
 });
 
-/** As a careful user opens a pool: a connection that breaks is no reason to die. */
+/** A pool with an error listener: a broken connection must not crash the process. */
 function poolAt(url: string): pg.Pool {
   const pool = new pg.Pool({ connectionString: url });
   pool.on("error", () => {});
@@ -127,7 +127,7 @@ function poolAt(url: string): pg.Pool {
   return pool;
 }
 
-/** Opened so that a broken connection does not end the process. Prisma is not among them: it cannot be closed after one. */
+/** Opened so that a broken connection does not crash the process. Without Prisma, which cannot be closed after one. */
 const breaking: Library[] = [
   ...libraries.filter(({ name }) => name === "Knex"),
   {
@@ -161,7 +161,7 @@ const breaking: Library[] = [
 
 let counted = 0;
 
-describe("when the answer to COMMIT is lost", () => {
+describe("when the response to COMMIT is lost", () => {
   it.each(breaking)("$name: the step is done, in the same attempt, once", async ({ open }) => {
     await using proxy = await faultProxy(database.url);
     const library = await open(proxy.url);
@@ -209,14 +209,14 @@ describe("when the answer to COMMIT is lost", () => {
     expect(await checkpoints(id)).toHaveLength(2);
     counted += 1;
     recordFigure(
-      "transactions counted once although the answer to COMMIT was lost",
+      "transactions counted once although the response to COMMIT was lost",
       counted,
       "",
       "of as many libraries",
     );
   });
 
-  it("and COMMIT never arrived, the step is not done and the next attempt does it", async () => {
+  it("and COMMIT never arrived, the step is not done and the next attempt runs it", async () => {
     await using proxy = await faultProxy(database.url);
     const pool = new pg.Pool({ connectionString: proxy.url, max: 1 });
     pool.on("error", () => {});
@@ -238,7 +238,7 @@ describe("when the answer to COMMIT is lost", () => {
   });
 });
 
-describe("a transaction whose connection breaks while the step thinks", () => {
+describe("a transaction whose connection breaks between two statements", () => {
   it("fails the attempt and not the process", async () => {
     await using proxy = await faultProxy(database.url);
     const pool = new pg.Pool({ connectionString: proxy.url, max: 1 });
@@ -253,7 +253,7 @@ describe("a transaction whose connection breaks while the step thinks", () => {
           if (calls > 1) return;
           proxy.reset();
           await waitFor(async () => proxy.connections() === 0);
-          // No statement is in flight when it breaks: the connection has nobody to tell but its listeners.
+          // No statement is in flight: the connection can only emit an error event.
           await new Promise((resolve) => setImmediate(resolve));
         }),
       { pipeline: twice },
@@ -266,7 +266,7 @@ describe("a transaction whose connection breaks while the step thinks", () => {
 });
 
 describe("a transaction step", () => {
-  it("that is done by another connection meanwhile is not done twice: its own rows are rolled back", async () => {
+  it("whose checkpoint another connection has saved is not done twice: its rows are rolled back", async () => {
     const pool = new pg.Pool({ connectionString: database.url, max: 2 });
     const row = nextRow++;
     const { job, id } = await run((context) =>
@@ -285,7 +285,7 @@ describe("a transaction step", () => {
     expect(await checkpoints(id)).toHaveLength(1);
   });
 
-  it("whose result cannot be kept commits nothing", async () => {
+  it("whose result is unsupported commits nothing", async () => {
     const pool = new pg.Pool({ connectionString: database.url, max: 2 });
     const row = nextRow++;
     const { job } = await run((context) =>
@@ -300,14 +300,14 @@ describe("a transaction step", () => {
     await pool.end();
   });
 
-  it("that is given no transaction is refused with the libraries that can open one", async () => {
+  it("without a transaction is rejected with the list of supported libraries", async () => {
     const { job } = await run((context) =>
       context.tx("insert", {}, (async (work: (tx: unknown) => Promise<unknown>) => work({})) as never, () => 1),
     );
     expect(job.failure).toMatchObject({ code: "INVALID_INPUT", message: expect.stringContaining("Kysely") });
   });
 
-  it("keeps its limits and its tries as any step does", async () => {
+  it("has the limits and retries of a step", async () => {
     const pool = new pg.Pool({ connectionString: database.url, max: 2 });
     const row = nextRow++;
     let tries = 0;

@@ -1,14 +1,14 @@
-// Code changes while jobs are under way: who goes on with a job that older or newer code has begun, and with what.
+// Versions of pipelines: which worker continues a job that older or newer code has started, and from which checkpoints.
 import { describe, expect, it } from "vitest";
 import { type Job, type PipelineOptions, pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { implement, type JobContext, Retry } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const database = await freshDatabase();
-const { start, stillwake, until, checkpoints, attempts, events, name, query } = rig(database);
+const { start, stillwake, until, checkpoints, attempts, events, name, query } = inProcessFixture(database);
 
 type Code = (job: JobContext) => unknown;
 type Policy = Pick<PipelineOptions<unknown, unknown>, "version" | "onOlder">;
@@ -18,7 +18,7 @@ function code(pipelineName: string, policy: Policy, run: Code) {
   return implement(pipeline(pipelineName, { retry: { attempts: 9, initial: "1ms", max: "1ms" }, ...policy }), run);
 }
 
-/** A job that this code has begun and handed back; nobody works on it when this returns. */
+/** A job that this code has started and released; no worker runs it when this returns. */
 async function begun(pipelineName: string, policy: Policy, run: Code): Promise<string> {
   const implementation = code(pipelineName, policy, async (job) => {
     await run(job);
@@ -39,12 +39,12 @@ const eventData = async (id: string, kind: string) =>
     ({ data }) => data,
   );
 
-/** The worker has looked for work and found none it may take, some times over. */
+/** Waits until the worker has polled several times without a job that it may claim. */
 const inVain = (announced: { kind: string }[], times = 3) =>
   waitFor(() => announced.filter(({ kind }) => kind === "claim.empty").length >= times);
 
-describe("a job begun under an older version", () => {
-  it("goes on with its checkpoints by default, and the change is an event", async () => {
+describe("a job started by an older version", () => {
+  it("continues with its checkpoints by default, and the adoption is an event", async () => {
     const one = name();
     const calls: string[] = [];
     const id = await begun(one, {}, (job) => job.step("clone", () => void calls.push("clone of version 1")));
@@ -75,7 +75,7 @@ describe("a job begun under an older version", () => {
     expect((await events(id)).filter((kind) => kind === "adopted")).toHaveLength(1);
   });
 
-  it("starts again without them where the new version says so", async () => {
+  it("starts again without them with onOlder: restart", async () => {
     const one = name();
     const calls: string[] = [];
     const id = await begun(one, {}, async (job) => {
@@ -97,7 +97,7 @@ describe("a job begun under an older version", () => {
     expect(await query("select from stillwake.artifacts where job_id = $1", [id])).toEqual([]);
   });
 
-  it("waits for its own code where the new version says so, and goes on when that comes", async () => {
+  it("waits for a worker of its version with onOlder: wait, and continues there", async () => {
     const one = name();
     const id = await begun(one, { version: 1 }, (job) => job.step("clone", () => "by 1"));
     const { events: announced, worker } = await start([code(one, { version: 2, onOlder: "wait" }, () => "by 2")]);
@@ -114,8 +114,8 @@ describe("a job begun under an older version", () => {
   });
 });
 
-describe("a job begun under a newer version", () => {
-  it("is never taken by an older worker, while fresh jobs are", async () => {
+describe("a job started by a newer version", () => {
+  it("is never claimed by an older worker, while new jobs are", async () => {
     const one = name();
     const id = await begun(one, { version: 2 }, (job) => job.step("clone", () => "by 2"));
     const { events: announced, worker } = await start([code(one, { version: 1 }, () => "by 1")]);
@@ -129,7 +129,7 @@ describe("a job begun under a newer version", () => {
   });
 
   it.each(["continue", "restart", "wait"] as const)(
-    "is not taken by an older worker that says %s about older jobs",
+    "is not claimed by an older worker with onOlder: %s",
     async (onOlder) => {
       const one = name();
       const id = await begun(one, { version: 5 }, () => {});
@@ -139,14 +139,14 @@ describe("a job begun under a newer version", () => {
     },
   );
 
-  it("does not keep an older worker from ending when there is nothing left for it", async () => {
+  it("does not keep an older worker from exiting when it has no other job", async () => {
     const one = name();
     await begun(one, { version: 2 }, () => {});
     const { worker } = await start([code(one, { version: 1 }, () => "by 1")], { until: "empty" });
     expect(await worker.done).toBe("nothing is left to do");
   });
 
-  it("does not make an older worker look again and again", async () => {
+  it("does not make an older worker poll in a loop", async () => {
     const one = name();
     const id = await begun(one, { version: 2 }, () => {});
     const due = async (versions: number[] | null, oldest: number[] | null) => {
@@ -164,15 +164,15 @@ describe("a job begun under a newer version", () => {
 
     const looks: number[] = [];
     const { worker } = await start([code(one, { version: 1 }, () => "by 1")], { poll: "100ms" });
-    worker.announcer.subscribe(({ kind }) => {
+    worker.events.subscribe(({ kind }) => {
       if (kind === "claim.empty") looks.push(performance.now());
     });
     await waitFor(() => looks.length >= 6);
     const gaps = looks.slice(1).map((at, index) => at - looks[index]!);
-    // At the floor of 100 ms, a tenth sooner or later; spinning would be 10 ms.
+    // The poll interval of 100 ms ± 10%; a busy loop would be 10 ms.
     expect(Math.min(...gaps)).toBeGreaterThan(70);
     recordFigure(
-      "shortest pause of a worker beside a job it may not take",
+      "shortest poll interval of a worker with a job it may not claim",
       Math.round(Math.min(...gaps)),
       "ms",
       "poll 100ms",
@@ -182,14 +182,14 @@ describe("a job begun under a newer version", () => {
 });
 
 describe("a rolling deploy", () => {
-  it("of two versions side by side ends every job, none of them backwards", async () => {
+  it("with two versions at once finishes every job, and none goes back to the older version", async () => {
     const one = name();
     const seen = new Map<string, number[]>();
     const at = (version: number) =>
       code(one, { version }, async (job) => {
         seen.set(job.id, [...(seen.get(job.id) ?? []), version]);
         await job.step(`${job.attempt}`, () => version);
-        if (job.attempt < 4) throw new Retry("somebody else may go on");
+        if (job.attempt < 4) throw new Retry("another worker may continue");
       });
     const jobs = await stillwake.enqueueMany(
       pipeline(one, { retry: { attempts: 9, initial: "1ms", max: "1ms" } }),
@@ -205,7 +205,7 @@ describe("a rolling deploy", () => {
   });
 });
 
-describe("a job run again by hand", () => {
+describe("a job that is retried manually", () => {
   const failOnce = (one: string, version: number) =>
     code(one, { version }, async (job) => {
       await job.step("clone", () => `by ${version}`);
@@ -220,7 +220,7 @@ describe("a job run again by hand", () => {
     return job;
   }
 
-  it("goes on under the new version, which adopts it", async () => {
+  it("continues under the new version, which adopts it", async () => {
     const one = name();
     const { id } = await failed(one);
     await stillwake.retry(id);
@@ -233,7 +233,7 @@ describe("a job run again by hand", () => {
     expect(await events(id)).toEqual(["retried", "adopted"]);
   });
 
-  it("from the start belongs to nobody until it is claimed, not even to the version that failed", async () => {
+  it("from the start has no version until it is claimed", async () => {
     const one = name();
     const { id } = await failed(one);
     await stillwake.retry(id, { fromStart: true });
@@ -245,7 +245,7 @@ describe("a job run again by hand", () => {
   });
 });
 
-describe("a change to the steps of a pipeline, for jobs that are under way", () => {
+describe("a change to the steps of a pipeline, for running jobs", () => {
   const steps = (...names: string[]): { run: Code; calls: string[] } => {
     const calls: string[] = [];
     const run: Code = async (job) => {
@@ -265,7 +265,7 @@ describe("a change to the steps of a pipeline, for jobs that are under way", () 
 
   it.each([
     [
-      "an added step is run, before those that are kept or after",
+      "an added step runs, before saved steps or after",
       ["clone", "scan"],
       ["prepare", "clone", "scan", "report"],
       ["prepare", "report"],
@@ -288,7 +288,7 @@ describe("a change to the steps of a pipeline, for jobs that are under way", () 
   });
 });
 
-describe("what is no version", () => {
+describe("an invalid version", () => {
   it.each([
     [{ version: 0 }, /^version 0 of pipeline "p" is not valid\. Use a whole number from 1/],
     [{ version: 1.5 }, /^version 1\.5 of/],
@@ -298,7 +298,7 @@ describe("what is no version", () => {
       { onOlder: "ignore" as never },
       /^onOlder "ignore" of pipeline "p" is not valid\. Use "continue", "restart" or "wait"/,
     ],
-  ])("%j is refused when the pipeline is defined", (options, message) => {
+  ])("%j is rejected when the pipeline is defined", (options, message) => {
     expect(() => pipeline("p", options)).toThrow(message);
   });
 });

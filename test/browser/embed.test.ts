@@ -1,5 +1,5 @@
-// The live view in pages of others: another origin, a policy that allows the server and nothing else, a read token. And what becomes of it when it is refused,
-// when nobody looks, when it is moved about or set up before it was loaded.
+// The embedded live view on a page of another origin with a strict content security policy and a read token: live
+// updates, rejected streams, hidden tabs, moved elements, and properties set before the script has loaded.
 import fs from "node:fs";
 import http from "node:http";
 import type { AddressInfo } from "node:net";
@@ -8,16 +8,16 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { ROOT } from "../support/processes/build.ts";
-import { browserRig, inBrowser, type Visit } from "../support/server/browser.ts";
-import { Hand, openStage, type Stage } from "../support/server/dashboard-server.ts";
+import { describeInBrowser, useBrowser, type Visit } from "../support/server/browser.ts";
+import { type Dashboard, ManualWorker, startDashboard } from "../support/server/dashboard-server.ts";
 
 const database = await freshDatabase();
-const browser = browserRig();
-let stage: Stage;
-/** What the page of somebody else holds. */
+const browser = useBrowser();
+let dashboard: Dashboard;
+/** The content of the embedding page. */
 let body = "";
 const host = http.createServer((_request, response) => {
-  const policy = `default-src 'none'; script-src ${stage.origin}; connect-src ${stage.origin}; img-src data:; base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'`;
+  const policy = `default-src 'none'; script-src ${dashboard.origin}; connect-src ${dashboard.origin}; img-src data:; base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'`;
   response.writeHead(200, { "content-type": "text/html; charset=utf-8", "content-security-policy": policy });
   const icon = '<link rel="icon" href="data:,">';
   response.end(
@@ -25,69 +25,69 @@ const host = http.createServer((_request, response) => {
   );
 });
 
-const script = () => `<script type="module" src="${stage.origin}/embed.js"></script>`;
-const tag = (job: string, token = stage.sw.readToken({ job, expiresIn: "1h" })) =>
-  `<stillwake-job server="${stage.origin}" job="${job}" token="${token}"></stillwake-job>`;
+const script = () => `<script type="module" src="${dashboard.origin}/embed.js"></script>`;
+const tag = (job: string, token = dashboard.sw.readToken({ job, expiresIn: "1h" })) =>
+  `<stillwake-job server="${dashboard.origin}" job="${job}" token="${token}"></stillwake-job>`;
 const line = ({ page }: Visit, text: string) => page.locator(".line .message").getByText(text, { exact: true });
 const elsewhere = () => `http://127.0.0.1:${(host.address() as AddressInfo).port}`;
 
-/** A visit to the page of somebody else, which asks our server and nobody besides. */
+/** Opens the embedding page. Only requests to our server are allowed. */
 async function open(content: string): Promise<Visit> {
   body = content;
   const visit = await browser.visit({ origin: elsewhere() });
-  visit.allow(new RegExp(`asked elsewhere: ${stage.origin}/(embed\\.js|v1/)`));
+  visit.allow(new RegExp(`request to another origin: ${dashboard.origin}/(embed\\.js|v1/)`));
   await visit.goto("/");
   return visit;
 }
 
-inBrowser("a job in a page of somebody else", () => {
+describeInBrowser("an embedded job", () => {
   beforeAll(async () => {
     await new Promise<void>((resolve) => void host.listen(0, "127.0.0.1", resolve));
-    stage = await openStage(database, { origins: [elsewhere()] });
-    await stage.sql.query("select stillwake.register_pipeline('ferry', '{}')");
+    dashboard = await startDashboard(database, { origins: [elsewhere()] });
+    await dashboard.sql.query("select stillwake.register_pipeline('ferry', '{}')");
   });
   afterAll(async () => {
     host.closeAllConnections();
     host.close();
-    await stage?.clear();
+    await dashboard?.close();
   });
 
-  const put = async () => {
-    await stage.sw.enqueue("ferry", null);
-    return Hand.take(stage, "ferry", "quay-1");
+  const claimJob = async () => {
+    await dashboard.sw.enqueue("ferry", null);
+    return ManualWorker.claim(dashboard, "ferry", "quay-1");
   };
-  const keep = async ({ claimed: { job, epoch, lease } }: Hand, name: string) => {
+  const saveArtifact = async ({ claimed: { job, epoch, lease } }: ManualWorker, name: string) => {
     const sha = "0".repeat(64);
     const values = [job, epoch, lease, name, sha, `2026-01-05/${job}/${epoch}/${sha}`];
-    await stage.sql.query("select stillwake.save_artifact($1, $2, $3, $4, 3, $5, 'text/plain', $6)", values);
+    await dashboard.sql.query("select stillwake.save_artifact($1, $2, $3, $4, 3, $5, 'text/plain', $6)", values);
   };
 
-  it("shows its lines, its progress and its files, and goes on as they come, without a word of complaint", async () => {
-    const hand = await put();
-    await keep(hand, "report.txt");
-    await hand.say("Boarding");
-    await hand.progress({ done: 1, total: 4, sentence: "Crossing" });
-    const visit = await open(script() + tag(hand.job));
+  it("shows its log, progress and artifacts live", async () => {
+    const worker = await claimJob();
+    await saveArtifact(worker, "report.txt");
+    await worker.log("Boarding");
+    await worker.reportProgress({ done: 1, total: 4, sentence: "Crossing" });
+    const visit = await open(script() + tag(worker.job));
     await line(visit, "Boarding").waitFor();
     const bar = visit.page.getByRole("progressbar");
-    await visit.page.getByText("Working: Crossing").waitFor();
+    await visit.page.getByText("Running: Crossing").waitFor();
     expect(await bar.getAttribute("aria-valuenow")).toBe("25");
     await visit.page.getByRole("button", { name: "report.txt" }).waitFor();
-    await hand.say("Casting off");
+    await worker.log("Casting off");
     await line(visit, "Casting off").waitFor();
-    await hand.progress({ done: 4, total: 4, sentence: "Mooring" });
-    await visit.page.getByText("Working: Mooring").waitFor();
-    await hand.settle("completed");
+    await worker.reportProgress({ done: 4, total: 4, sentence: "Mooring" });
+    await visit.page.getByText("Running: Mooring").waitFor();
+    await worker.settle("completed");
     await visit.page
       .getByText(/^Completed in/)
       .first()
       .waitFor();
-    visit.expectQuiet();
+    visit.expectNoComplaints();
   });
 
-  it("takes what was set on the element before it was loaded, and keeps a search when it is moved", async () => {
-    const hand = await put();
-    await hand.say("Fog", "Sun");
+  it("uses properties set before the script has loaded, and keeps its search when it is moved", async () => {
+    const worker = await claimJob();
+    await worker.log("Fog", "Sun");
     const visit = await open("");
     const { page } = visit;
     let load = () => {};
@@ -101,10 +101,10 @@ inBrowser("a job in a page of somebody else", () => {
     body = `<section id="one"></section><section id="two"></section>${script()}`;
     await page.goto("/", { waitUntil: "commit" });
     await page.locator("#two").waitFor({ state: "attached" });
-    const token = stage.sw.readToken({ job: hand.job, expiresIn: "1h" });
+    const token = dashboard.sw.readToken({ job: worker.job, expiresIn: "1h" });
     await page.evaluate(`(() => {
       const element = document.createElement("stillwake-job");
-      Object.assign(element, ${JSON.stringify({ server: stage.origin, job: hand.job })}, { token: () => ${JSON.stringify(token)} });
+      Object.assign(element, ${JSON.stringify({ server: dashboard.origin, job: worker.job })}, { token: () => ${JSON.stringify(token)} });
       document.getElementById("one").append(element);
     })()`);
     load();
@@ -112,17 +112,17 @@ inBrowser("a job in a page of somebody else", () => {
     await page.getByRole("searchbox").fill("fog");
     await line(visit, "Sun").waitFor({ state: "detached" });
     await page.evaluate('document.getElementById("two").append(document.querySelector("stillwake-job"))');
-    await hand.say("More fog");
+    await worker.log("More fog");
     await line(visit, "More fog").waitFor();
     expect(await page.getByRole("searchbox").inputValue()).toBe("fog");
     expect(await line(visit, "Sun").count()).toBe(0);
-    visit.expectQuiet();
+    visit.expectNoComplaints();
   });
 
-  it("says so when it is refused, in its headline and above its lines, and goes on when somebody tries again", async () => {
-    const hand = await put();
-    await hand.say("Boarding");
-    const visit = await open(script() + tag(hand.job));
+  it("reports a rejected stream in its headline and above its log, and resumes after a retry", async () => {
+    const worker = await claimJob();
+    await worker.log("Boarding");
+    const visit = await open(script() + tag(worker.job));
     const { page } = visit;
     await line(visit, "Boarding").waitFor();
     visit.allow(/ERR_|Failed to load resource|CORS/);
@@ -133,76 +133,76 @@ inBrowser("a job in a page of somebody else", () => {
         body: JSON.stringify({ code: "UNAUTHORIZED", detail: "No." }),
       }),
     );
-    await stage.restart();
-    const why = page.getByText(/^This page is not allowed to show the job/);
-    await why.nth(1).waitFor();
-    expect(await why.count()).toBe(2);
-    expect(await page.getByText("Working").count()).toBe(0);
+    await dashboard.restart();
+    const message = page.getByText(/^This page may not show the job/);
+    await message.nth(1).waitFor();
+    expect(await message.count()).toBe(2);
+    expect(await page.getByText("Running").count()).toBe(0);
     await line(visit, "Boarding").waitFor();
     await page.unroute("**/stream");
-    await hand.say("Casting off");
+    await worker.log("Casting off");
     await page.getByRole("button", { name: "Try again" }).click();
     await line(visit, "Casting off").waitFor();
-    await why.first().waitFor({ state: "hidden" });
+    await message.first().waitFor({ state: "hidden" });
     expect(await page.getByRole("button", { name: "Try again" }).count()).toBe(0);
-    visit.expectQuiet();
+    visit.expectNoComplaints();
   });
 
-  it("asks again for its files when that has failed", async () => {
-    const hand = await put();
-    await keep(hand, "manifest.csv");
-    await hand.say("Boarding");
+  it("retries a failed request for artifacts", async () => {
+    const worker = await claimJob();
+    await saveArtifact(worker, "manifest.csv");
+    await worker.log("Boarding");
     const visit = await open("");
     visit.allow(/ERR_FAILED|Failed to load resource/);
-    let asked = 0;
-    await visit.page.route("**/artifacts", (route) => (++asked < 3 ? route.abort() : route.continue()));
-    body = script() + tag(hand.job);
+    let requests = 0;
+    await visit.page.route("**/artifacts", (route) => (++requests < 3 ? route.abort() : route.continue()));
+    body = script() + tag(worker.job);
     await visit.goto("/");
     await visit.page.getByRole("button", { name: "manifest.csv" }).waitFor();
-    expect(asked).toBe(3);
-    visit.expectQuiet();
+    expect(requests).toBe(3);
+    visit.expectNoComplaints();
   });
 
-  it("draws nothing while nobody looks, and everything when somebody does", async () => {
-    const hand = await put();
-    await hand.say("Boarding");
-    const visit = await open(script() + tag(hand.job));
+  it("renders nothing in a hidden tab and catches up when it is visible", async () => {
+    const worker = await claimJob();
+    await worker.log("Boarding");
+    const visit = await open(script() + tag(worker.job));
     const { page } = visit;
     await line(visit, "Boarding").waitFor();
-    const look = (state: string) =>
+    const setVisibility = (state: string) =>
       page.evaluate(`(() => {
         Object.defineProperty(document, "visibilityState", { value: ${JSON.stringify(state)}, configurable: true });
         document.dispatchEvent(new Event("visibilitychange"));
       })()`);
-    await look("hidden");
+    await setVisibility("hidden");
     const rows = () => page.locator(".line").count();
     const before = await rows();
-    await hand.say(...Array.from({ length: 50 }, (_, n) => `Wave ${n + 1}`));
+    await worker.log(...Array.from({ length: 50 }, (_, n) => `Wave ${n + 1}`));
     const known = "document.querySelector('stillwake-job').store.getSnapshot().version";
-    await waitFor(async () => (await page.evaluate<number>(known)) > 50, { what: "the lines to be known" });
+    await waitFor(async () => (await page.evaluate<number>(known)) > 50, { what: "the log lines to arrive" });
     expect(await rows()).toBe(before);
-    await look("visible");
+    await setVisibility("visible");
     await line(visit, "Wave 50").waitFor();
-    visit.expectQuiet();
+    visit.expectNoComplaints();
   });
 
-  it("is another job when the address of the page for those who wait is, and bears no title of strangers", async () => {
-    const [one, two] = [await put(), await put()];
-    await one.say("Of the first");
-    await two.say("Of the second");
-    const token = (job: string) => stage.sw.readToken({ job, expiresIn: "1h" });
-    const visit = await browser.visit({ origin: stage.origin });
+  it("changes with the hash of the watch page, which takes no title from it", async () => {
+    const [one, two] = [await claimJob(), await claimJob()];
+    await one.log("Of the first");
+    await two.log("Of the second");
+    const token = (job: string) => dashboard.sw.readToken({ job, expiresIn: "1h" });
+    const visit = await browser.visit({ origin: dashboard.origin });
     await visit.goto(`/watch#job=${one.job}&token=${token(one.job)}&title=Enter+your+password`);
     await line(visit, "Of the first").waitFor();
     expect([await visit.page.title(), await visit.page.locator("h1").textContent()]).toEqual(["Your job", "Your job"]);
     await visit.page.evaluate(`location.hash = "job=${two.job}&token=${token(two.job)}"`);
     await line(visit, "Of the second").waitFor();
     expect(await line(visit, "Of the first").count()).toBe(0);
-    visit.expectQuiet();
+    visit.expectNoComplaints();
   });
 });
 
-it("is marked as a part of the client for those who render on a server", () => {
+it('stillwake/react starts with "use client"', () => {
   const text = fs.readFileSync(path.join(ROOT, "dist/react/index.js"), "utf8");
   expect(text.split("\n")[0]).toBe('"use client";');
 });

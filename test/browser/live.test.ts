@@ -1,52 +1,53 @@
-// A job as people watch it: from the form to its end, through the death of its runner and of the server, on a desk and on a phone.
+// The live page of a job: from the enqueue form to its end, through the death of its runner and a restart of the
+// server, on a desktop and on a phone.
 import fs from "node:fs";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { ended } from "../support/processes/aftermath.ts";
+import { waitForEnd } from "../support/processes/fault-checks.ts";
 import { startWorker } from "../support/processes/workers.ts";
-import { browserRig, inBrowser, layoutShift, settled, type Visit } from "../support/server/browser.ts";
-import { Hand, openStage, type Stage } from "../support/server/dashboard-server.ts";
+import { describeInBrowser, layoutShift, useBrowser, type Visit, waitUntilLoaded } from "../support/server/browser.ts";
+import { type Dashboard, ManualWorker, startDashboard } from "../support/server/dashboard-server.ts";
 
 const database = await freshDatabase();
-const browser = browserRig();
+const browser = useBrowser();
 const VOYAGE = new URL("../fixtures/pipelines/voyage.mjs", import.meta.url).pathname;
-let stage: Stage;
+let dashboard: Dashboard;
 
-const heldAtSea = (ship: string) => ({ ship, miles: 12, pauseMs: 10, cargo: "tea", held: true });
-const startCrew = (slots = 2) =>
-  startWorker({ url: database.url, pipelines: VOYAGE, args: ["--slots", String(slots), "--store", stage.store] });
+const heldVoyage = (ship: string) => ({ ship, miles: 12, pauseMs: 10, cargo: "tea", held: true });
+const startVoyageWorker = (slots = 2) =>
+  startWorker({ url: database.url, pipelines: VOYAGE, args: ["--slots", String(slots), "--store", dashboard.store] });
 const line = ({ page }: Visit, text: string | RegExp) =>
   page.locator(".line .message").getByText(text, { exact: true });
-const open = (options: { token?: string; size?: "phone" } = { token: stage.admin }) =>
-  browser.visit({ origin: stage.origin, ...options });
-/** Numbers of all lines that the page has, drawn or not, in the order in which they came. */
+const open = (options: { token?: string; size?: "phone" } = { token: dashboard.admin }) =>
+  browser.visit({ origin: dashboard.origin, ...options });
+/** The messages of all log lines in the store, rendered or not. */
 const linesOf = ({ page }: Visit): Promise<string[]> =>
   page.evaluate(
     "document.querySelector('stillwake-job').store.getSnapshot().lines.flatMap(({ kind, message }) => kind === 'log' ? message : [])",
   );
 
-inBrowser("a job in the browser", () => {
+describeInBrowser("a job in the browser", () => {
   beforeAll(async () => {
-    stage = await openStage(database);
-    await stage.sql.query("select stillwake.register_pipeline('ferry', $1)", [{ on_conflict: "wait" }]);
+    dashboard = await startDashboard(database);
+    await dashboard.sql.query("select stillwake.register_pipeline('ferry', $1)", [{ on_conflict: "wait" }]);
   });
-  afterAll(() => stage?.clear());
+  afterAll(() => dashboard?.close());
 
-  const put = async (options: object = {}, key = "") => {
-    await stage.sw.enqueue("ferry", null, { ...options, ...(key && { key }) });
-    return Hand.take(stage, "ferry", "quay-1");
+  const claimJob = async (options: object = {}, key = "") => {
+    await dashboard.sw.enqueue("ferry", null, { ...options, ...(key && { key }) });
+    return ManualWorker.claim(dashboard, "ferry", "quay-1");
   };
 
-  it("is put in by the form that is made of its schema, and is followed line by line to its end", async () => {
-    await startCrew();
+  it("is enqueued with the form of its schema and followed to its end", async () => {
+    await startVoyageWorker();
     const visit = await open();
     const { page } = visit;
     await visit.goto("/enqueue");
     await page.getByRole("link", { name: "voyage", exact: true }).click();
     const button = page.getByRole("button", { name: /^Enqueue/ });
-    // The name is wanted, and nothing is put in without it.
+    // The ship is required.
     await button.click();
     expect(new URL(page.url()).pathname).toBe("/enqueue/voyage");
     await page.getByLabel(/ship/i).fill("Albatross");
@@ -56,18 +57,18 @@ inBrowser("a job in the browser", () => {
     await line(visit, "Loading letters onto the Albatross…").waitFor();
     await line(visit, "The Albatross is moored").waitFor();
     await page.getByRole("main").getByText("Completed", { exact: false }).first().waitFor();
-    const job = await stage.sw.get(page.url().split("/").at(-1)!);
+    const job = await dashboard.sw.get(page.url().split("/").at(-1)!);
     expect(job).toMatchObject({ state: "completed", input: { ship: "Albatross", cargo: "letters", miles: 12 } });
-    visit.expectQuiet();
+    visit.expectNoComplaints();
   });
 
-  it("loses its runner to kill -9 and is seen to go on where it was", async () => {
-    const worker = await startCrew(1);
-    const { id } = await stage.sw.enqueue("voyage", heldAtSea("Petrel"));
+  it("resumes from its last checkpoint after its runner was killed", async () => {
+    const worker = await startVoyageWorker(1);
+    const { id } = await dashboard.sw.enqueue("voyage", heldVoyage("Petrel"));
     const visit = await open();
     await visit.goto(`/jobs/${id}`);
     await line(visit, "Mile 12").waitFor();
-    // The one that is at work, and the one that would stand in.
+    // The running runner and the spare one.
     for (const pid of worker.runners()) process.kill(pid, "SIGKILL");
     await visit.page
       .getByText(/killed by SIGKILL/)
@@ -78,12 +79,12 @@ inBrowser("a job in the browser", () => {
     expect(text.split("Casting off…").length - 1).toBe(2);
     expect(text.split("Loading tea onto the Petrel…").length - 1).toBe(1);
     await visit.page.getByRole("main").getByText("Completed", { exact: false }).first().waitFor();
-    visit.expectQuiet();
+    visit.expectNoComplaints();
   });
 
-  it("is cancelled from its page while it runs, and the page says so without being asked again", async () => {
-    await startCrew(1);
-    const { id } = await stage.sw.enqueue("voyage", heldAtSea("Gannet"));
+  it("is cancelled from its page while it runs", async () => {
+    await startVoyageWorker(1);
+    const { id } = await dashboard.sw.enqueue("voyage", heldVoyage("Gannet"));
     const visit = await open();
     const { page } = visit;
     await visit.goto(`/jobs/${id}`);
@@ -92,48 +93,48 @@ inBrowser("a job in the browser", () => {
       .getByRole("button", { name: /^Cancel/ })
       .first()
       .click();
-    await page.getByRole("dialog").getByRole("button", { name: "Cancel the job" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Cancel job" }).click();
     await page.getByRole("main").getByText("Cancelled", { exact: false }).first().waitFor();
-    expect((await ended(stage.sw, id)).state).toBe("cancelled");
-    visit.expectQuiet();
+    expect((await waitForEnd(dashboard.sw, id)).state).toBe("cancelled");
+    visit.expectNoComplaints();
   });
 
-  it("of the same key that ended long ago is read by choosing it from the list", async () => {
+  it("shows the log of an earlier job with the same key", async () => {
     for (const n of [1, 2, 3]) {
-      const hand = await put({}, "line-7");
-      await hand.say(`Crossing number ${n}`);
-      if (n < 3) await hand.settle("completed");
+      const worker = await claimJob({}, "line-7");
+      await worker.log(`Crossing number ${n}`);
+      if (n < 3) await worker.settle("completed");
       else {
         const visit = await open();
-        await visit.goto(`/jobs/${hand.job}`);
+        await visit.goto(`/jobs/${worker.job}`);
         await line(visit, "Crossing number 3").waitFor();
-        const past = visit.page.getByRole("combobox", { name: /which job|past|run/i });
+        const past = visit.page.getByRole("combobox", { name: "Job", exact: true });
         expect(await past.locator("option").count()).toBe(3);
         await past.selectOption({ index: 2 });
         await line(visit, "Crossing number 1").waitFor();
         expect(await line(visit, "Crossing number 3").count()).toBe(0);
-        visit.expectQuiet();
+        visit.expectNoComplaints();
       }
     }
   });
 
-  it("shows what a line carries when it is clicked, and a secret in it when that is asked for", async () => {
-    const hand = await put();
-    await hand.say({ message: "Crates counted", data: { crates: 40, password: "hunter2" } }, "Nothing more");
+  it("shows the data of a log line, with secrets masked until they are revealed", async () => {
+    const worker = await claimJob();
+    await worker.log({ message: "Crates counted", data: { crates: 40, password: "hunter2" } }, "Nothing more");
     const visit = await open();
-    await visit.goto(`/jobs/${hand.job}`);
+    await visit.goto(`/jobs/${worker.job}`);
     const row = visit.page.locator(".line").filter({ hasText: "Crates counted" });
     await row.locator(".message").click();
     await row.getByText('"crates": 40').waitFor();
     expect(await row.textContent()).not.toContain("hunter2");
     await row.getByRole("button", { name: /hidden value/i }).click();
     expect(await row.textContent()).toContain("hunter2");
-    visit.expectQuiet();
+    visit.expectNoComplaints();
   });
 
-  it("is filtered by level, by step and by words, by keyboard alone", async () => {
-    const hand = await put();
-    await hand.say(
+  it("filters its log by level, step and text, by keyboard", async () => {
+    const worker = await claimJob();
+    await worker.log(
       { message: "A calm sea", step: "sail" },
       { message: "Fog", step: "sail", level: "warning" },
       { message: "A crate is wet", step: "load", level: "warning" },
@@ -141,134 +142,133 @@ inBrowser("a job in the browser", () => {
     );
     const visit = await open();
     const { page } = visit;
-    await visit.goto(`/jobs/${hand.job}`);
+    await visit.goto(`/jobs/${worker.job}`);
     await line(visit, "Aground").waitFor();
     const shown = () => page.locator(".line.log .message").allTextContents();
-    const reads = (wanted: string[]) =>
+    const expectLines = (expected: string[]) =>
       waitFor(async () => {
         const now = await shown();
-        if (JSON.stringify(now) !== JSON.stringify(wanted)) throw new Error(JSON.stringify(now));
+        if (JSON.stringify(now) !== JSON.stringify(expected)) throw new Error(JSON.stringify(now));
         return true;
       });
-    await reads(["A calm sea", "Fog", "A crate is wet", "Aground"]);
+    await expectLines(["A calm sea", "Fog", "A crate is wet", "Aground"]);
     const info = page.getByRole("button", { name: /^Info/ });
     await info.focus();
     await page.keyboard.press("Enter");
     expect(await info.getAttribute("aria-pressed")).toBe("false");
-    await reads(["Fog", "A crate is wet", "Aground"]);
+    await expectLines(["Fog", "A crate is wet", "Aground"]);
     await page.getByRole("combobox", { name: "Step" }).selectOption({ label: "sail" });
-    await reads(["Fog", "Aground"]);
+    await expectLines(["Fog", "Aground"]);
     await page.getByRole("log").focus();
     await page.keyboard.press("/");
     await page.keyboard.type("ground");
-    await reads(["Aground"]);
-    // Escape takes the words back, and nothing else that was chosen.
+    await expectLines(["Aground"]);
+    // Escape clears the search but not the other filters.
     await page.keyboard.press("Escape");
-    await reads(["Fog", "Aground"]);
-    visit.expectQuiet();
+    await expectLines(["Fog", "Aground"]);
+    visit.expectNoComplaints();
   });
 
-  it("is followed on a phone: at the end while lines come, left alone when somebody reads above, and back by one press", async () => {
-    const hand = await put();
-    await hand.say(...Array.from({ length: 100 }, (_, n) => `Line ${n + 1}`));
-    const visit = await open({ token: stage.admin, size: "phone" });
+  it("follows the end of the log on a phone, stops when the user scrolls up, and returns with one tap", async () => {
+    const worker = await claimJob();
+    await worker.log(...Array.from({ length: 100 }, (_, n) => `Line ${n + 1}`));
+    const visit = await open({ token: dashboard.admin, size: "phone" });
     const { page } = visit;
-    await visit.goto(`/jobs/${hand.job}`);
+    await visit.goto(`/jobs/${worker.job}`);
     await line(visit, "Line 100").waitFor();
-    await hand.say("Line 101");
+    await worker.log("Line 101");
     await line(visit, "Line 101").waitFor();
     const log = page.getByRole("log");
-    const inSight = (text: string) =>
+    const isVisible = (text: string) =>
       page.evaluate<boolean>(`(() => {
         const find = (root) => root.querySelector(".lines") ?? [...root.querySelectorAll("*")].map((one) => one.shadowRoot && find(one.shadowRoot)).find(Boolean);
         const frame = find(document).getBoundingClientRect();
         const rows = [...find(document).querySelectorAll(".line")].filter((row) => row.querySelector(".message").textContent === ${JSON.stringify(text)});
         return rows.some((row) => { const { top, bottom } = row.getBoundingClientRect(); return bottom <= frame.bottom + 1 && top >= frame.top - 1; });
       })()`);
-    await waitFor(() => inSight("Line 101"), { what: "the end to be in sight" });
-    // The page is as wide as the phone, and nothing sticks out.
+    await waitFor(() => isVisible("Line 101"), { what: "the end to be visible" });
     expect(await page.evaluate("document.documentElement.scrollWidth")).toBeLessThanOrEqual(390);
     await log.focus();
     await page.keyboard.press("Home");
-    await waitFor(() => inSight("Line 1"), { what: "the beginning to be in sight" });
-    await hand.say("Line 102", "Line 103");
+    await waitFor(() => isVisible("Line 1"), { what: "the start to be visible" });
+    await worker.log("Line 102", "Line 103");
     const jump = page.getByRole("button", { name: /Jump to end · 2 new lines/ });
     await jump.waitFor();
-    expect(await inSight("Line 1")).toBe(true);
+    expect(await isVisible("Line 1")).toBe(true);
     await jump.click();
-    await waitFor(() => inSight("Line 103"), { what: "the end to be in sight again" });
-    visit.expectQuiet();
+    await waitFor(() => isVisible("Line 103"), { what: "the end to be visible again" });
+    visit.expectNoComplaints();
   });
 
-  it("goes on when the server under it restarts: no line is missing, none comes twice", async () => {
-    const hand = await put();
+  it("survives restarts of the server without missing or repeated log lines", async () => {
+    const worker = await claimJob();
     const visit = await open({});
-    // The connection breaks, and the browser says so.
+    // The browser reports the broken connection.
     visit.allow(/ERR_|\/stream|Failed to load resource/);
     let streams = 0;
     visit.context.on("request", (request) => {
       if (request.url().includes("/stream")) streams += 1;
     });
-    const token = stage.sw.readToken({ job: hand.job, expiresIn: "1h" });
-    await visit.goto(`/watch#job=${hand.job}&token=${token}`);
-    const said: string[] = [];
-    const say = async (count: number) => {
+    const token = dashboard.sw.readToken({ job: worker.job, expiresIn: "1h" });
+    await visit.goto(`/watch#job=${worker.job}&token=${token}`);
+    const sent: string[] = [];
+    const send = async (count: number) => {
       for (let n = 0; n < count; n++) {
-        said.push(`Wave ${said.length + 1}`);
-        await hand.say(said.at(-1)!);
+        sent.push(`Wave ${sent.length + 1}`);
+        await worker.log(sent.at(-1)!);
       }
     };
-    await say(50);
+    await send(50);
     await waitFor(async () => (await linesOf(visit)).length >= 50, { what: "the first lines" });
     for (let round = 0; round < 2; round++) {
       let open = false;
-      const talking = (async () => {
-        while (!open) await say(5);
+      const sending = (async () => {
+        while (!open) await send(5);
       })();
-      await stage.restart(() => say(20));
-      await say(20);
+      await dashboard.restart(() => send(20));
+      await send(20);
       open = true;
-      await talking;
+      await sending;
     }
-    await hand.settle("completed");
-    await waitFor(async () => (await linesOf(visit)).length >= said.length, {
+    await worker.settle("completed");
+    await waitFor(async () => (await linesOf(visit)).length >= sent.length, {
       timeout: 20_000,
       what: "all lines to be there",
     });
-    expect(await linesOf(visit)).toEqual(said);
+    expect(await linesOf(visit)).toEqual(sent);
     expect(streams).toBeGreaterThanOrEqual(2);
     const text = await downloaded(visit);
-    expect(text.match(/Wave \d+/g)).toEqual(said);
-    visit.expectQuiet();
+    expect(text.match(/Wave \d+/g)).toEqual(sent);
+    visit.expectNoComplaints();
   });
 
-  it("moves nothing else on its page while lines, steps and progress arrive", async () => {
-    const hand = await put();
-    await hand.say("Boarding");
-    await hand.progress({ done: 1, total: 40, sentence: "Crossing" });
+  it("has no layout shift while log lines, steps and progress arrive", async () => {
+    const worker = await claimJob();
+    await worker.log("Boarding");
+    await worker.reportProgress({ done: 1, total: 40, sentence: "Crossing" });
     const visit = await open();
-    await visit.goto(`/jobs/${hand.job}`);
+    await visit.goto(`/jobs/${worker.job}`);
     await line(visit, "Boarding").waitFor();
-    await settled(visit);
+    await waitUntilLoaded(visit);
     const before = await layoutShift(visit.page);
     for (let n = 2; n <= 40; n++) {
-      await hand.say({
+      await worker.log({
         message: `Wave ${n}`,
         step: `leg-${Math.ceil(n / 20)}`,
         ...(n % 10 === 0 && { level: "warning" as const }),
       });
-      await hand.progress({ done: n, total: 40, sentence: "Crossing" });
+      await worker.reportProgress({ done: n, total: 40, sentence: "Crossing" });
     }
     await line(visit, "Wave 40").waitFor();
-    await settled(visit);
+    await waitUntilLoaded(visit);
     const shift = (await layoutShift(visit.page)) - before;
     recordFigure("layout shift of the job page while 40 lines arrive", Math.round(shift * 1e4) / 1e4, "");
     expect(shift).toBeLessThan(0.02);
-    visit.expectQuiet();
+    visit.expectNoComplaints();
   });
 });
 
-/** All lines as the panel gives them away, which are more than those that it has drawn. */
+/** All log lines as the download contains them, rendered or not. */
 async function downloaded({ page }: Visit): Promise<string> {
   const [saved] = await Promise.all([
     page.waitForEvent("download"),

@@ -1,17 +1,24 @@
-// Every page of every ordinary scene: it comes up, complains about nothing, asks for nothing elsewhere, and axe has nothing serious against it. Each scene is looked at
-// in another light and on another screen; `npm run screenshots` looks at all of them in all of it.
+// The pages of the dashboard load without complaints of the browser or axe and within their width. Each scenario is
+// opened in one theme and size; `npm run screenshots` covers all combinations.
 import { afterAll, beforeAll, expect, inject, it } from "vitest";
 import { type TestDatabase, testDatabase } from "../../src/testing/index.ts";
-import { FULL } from "../support/processes/aftermath.ts";
-import { axeIssues, browserRig, inBrowser, type Size, settled, type Theme } from "../support/server/browser.ts";
-import { namesOf, tourOf } from "../support/server/dashboard-pages.ts";
-import { openStage, type Stage } from "../support/server/dashboard-server.ts";
-import { type Jobs, type SceneName, scenes } from "../support/server/scenes.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
+import {
+  axeIssues,
+  describeInBrowser,
+  type Size,
+  type Theme,
+  useBrowser,
+  waitUntilLoaded,
+} from "../support/server/browser.ts";
+import { pageNames, pagesOf } from "../support/server/dashboard-pages.ts";
+import { type Dashboard, startDashboard } from "../support/server/dashboard-server.ts";
+import { type ScenarioIds, type ScenarioName, scenarios } from "../support/server/scenarios.ts";
 
-const browser = browserRig();
+const browser = useBrowser();
 
-/** Which pages are looked at on every change; all of them for a release. */
-const looks: [SceneName, Theme, Size, string][] = [
+/** The pages that are opened on every change; a full run opens all of them. */
+const cases: [ScenarioName, Theme, Size, string][] = [
   ["empty", "light", "desktop", "sign-in overview jobs enqueue nowhere docs"],
   [
     "busy",
@@ -22,39 +29,43 @@ const looks: [SceneName, Theme, Size, string][] = [
   ["failing", "light", "phone", "overview jobs-failed schedules webhooks job-failed job-poisoned"],
 ];
 
-inBrowser.each(looks)("the scene %s, %s, on a %s", (scene, theme, size, short) => {
+describeInBrowser.each(cases)("the scenario %s, %s, on a %s", (scenario, theme, size, short) => {
   let database: TestDatabase;
-  let stage: Stage;
-  let jobs: Jobs;
+  let dashboard: Dashboard;
+  let ids: ScenarioIds;
 
   beforeAll(async () => {
-    database = await testDatabase({ server: inject("server"), template: inject("template"), prefix: `pages_${scene}` });
-    stage = await openStage(database);
-    jobs = await scenes[scene](stage);
+    database = await testDatabase({
+      server: inject("server"),
+      template: inject("template"),
+      prefix: `pages_${scenario}`,
+    });
+    dashboard = await startDashboard(database);
+    ids = await scenarios[scenario](dashboard);
   }, 60_000);
   afterAll(async () => {
-    await stage?.clear();
+    await dashboard?.close();
     await database?.drop();
   });
 
-  it.each(FULL ? namesOf(scene) : short.split(" "))(
-    "has a page %s that is quiet, whole and open to everybody",
+  it.each(FULL ? pageNames(scenario) : short.split(" "))(
+    "has a page %s without complaints, within its width and accessible",
     async (name) => {
-      const { path, stranger } = tourOf(scene, stage, jobs).find((stop) => stop.name === name)!;
+      const { path, signedOut } = pagesOf(scenario, dashboard, ids).find((page) => page.name === name)!;
       const visit = await browser.visit({
-        origin: stage.origin,
+        origin: dashboard.origin,
         theme,
         size,
-        ...(!stranger && { token: stage.admin }),
+        ...(!signedOut && { token: dashboard.admin }),
       });
-      if (stranger) visit.allow(/401/);
+      if (signedOut) visit.allow(/401/);
       if (name === "nowhere") visit.allow(/404/);
       await visit.goto(path);
-      await settled(visit);
+      await waitUntilLoaded(visit);
       expect(await axeIssues(visit.page)).toEqual([]);
-      const wide = await visit.page.evaluate<number>("document.documentElement.scrollWidth - innerWidth");
-      expect(wide, "sticks out").toBeLessThanOrEqual(0);
-      visit.expectQuiet();
+      const excess = await visit.page.evaluate<number>("document.documentElement.scrollWidth - innerWidth");
+      expect(excess, "wider than the screen").toBeLessThanOrEqual(0);
+      visit.expectNoComplaints();
     },
   );
 });

@@ -1,5 +1,5 @@
-// npm run screenshots: goes through every page of every scene, in the dark and in the light, on a desk and on a phone. Keeps a picture of each, asks axe
-// what it has against it, and fails when a page was not quiet. It is no test of the ordinary run: its pictures want to be looked at.
+// npm run screenshots: opens every page of every scenario in both themes and sizes, saves a screenshot, runs axe, and
+// fails if a page has complaints. Not part of the test suite.
 import fs from "node:fs";
 import path from "node:path";
 import type { Browser, Page } from "playwright-core";
@@ -12,24 +12,24 @@ import {
   openVisit,
   SIZES,
   type Size,
-  settled,
   type Theme,
+  waitUntilLoaded,
 } from "../support/server/browser.ts";
-import { type Stop, tourOf } from "../support/server/dashboard-pages.ts";
-import { openStage, type Stage } from "../support/server/dashboard-server.ts";
-import { type SceneName, scenes } from "../support/server/scenes.ts";
+import { type PageVisit, pagesOf } from "../support/server/dashboard-pages.ts";
+import { type Dashboard, startDashboard } from "../support/server/dashboard-server.ts";
+import { type ScenarioName, scenarios } from "../support/server/scenarios.ts";
 
 declare module "vitest" {
   interface ProvidedContext {
-    /** What to look at; all of it where nothing is said. */
-    screenshots: Partial<Record<"scene" | "only" | "theme" | "size", string>>;
+    /** Restricts the run; all if empty. */
+    screenshots: Partial<Record<"scenario" | "only" | "theme" | "size", string>>;
   }
 }
 
 const HOME = path.join(ROOT, "results/screenshots");
-const wanted = inject("screenshots");
-const themes = (["dark", "light"] as Theme[]).filter((one) => !wanted.theme || wanted.theme === one);
-const sizes = (Object.keys(SIZES) as Size[]).filter((one) => !wanted.size || wanted.size === one);
+const filter = inject("screenshots");
+const themes = (["dark", "light"] as Theme[]).filter((theme) => !filter.theme || filter.theme === theme);
+const sizes = (Object.keys(SIZES) as Size[]).filter((size) => !filter.size || filter.size === size);
 let browser: Browser;
 
 beforeAll(async () => {
@@ -37,60 +37,70 @@ beforeAll(async () => {
 }, 60_000);
 afterAll(() => browser?.close());
 
-const chosen = (Object.keys(scenes) as SceneName[]).filter((name) => !wanted.scene || wanted.scene === name);
+const selected = (Object.keys(scenarios) as ScenarioName[]).filter(
+  (name) => !filter.scenario || filter.scenario === name,
+);
 
-it.each(chosen)(
-  "the pages of the scene %s are quiet and open to everybody",
-  async (scene) => {
-    const database = await testDatabase({ server: inject("server"), template: inject("template"), prefix: scene });
-    const stage = await openStage(database);
+it.each(selected)(
+  "the pages of the scenario %s have no complaints and are accessible",
+  async (scenario) => {
+    const database = await testDatabase({ server: inject("server"), template: inject("template"), prefix: scenario });
+    const dashboard = await startDashboard(database);
     try {
-      const stops = tourOf(scene, stage, await scenes[scene](stage)).filter(
-        ({ name }) => !wanted.only || name === wanted.only,
+      const pages = pagesOf(scenario, dashboard, await scenarios[scenario](dashboard)).filter(
+        ({ name }) => !filter.only || name === filter.only,
       );
-      fs.mkdirSync(path.join(HOME, scene), { recursive: true });
-      const wrong: string[] = [];
+      fs.mkdirSync(path.join(HOME, scenario), { recursive: true });
+      const problems: string[] = [];
       for (const size of sizes) {
-        for (const theme of themes) wrong.push(...(await take(stage, scene, stops, size, theme)));
+        for (const theme of themes) problems.push(...(await takeScreenshots(dashboard, scenario, pages, size, theme)));
       }
-      for (const one of wrong) console.error(one);
-      expect(wrong).toEqual([]);
+      for (const problem of problems) console.error(problem);
+      expect(problems).toEqual([]);
     } finally {
-      await stage.clear();
+      await dashboard.close();
       await database.drop();
     }
   },
   900_000,
 );
 
-/** Answers what is wrong. */
-async function take(stage: Stage, scene: SceneName, stops: Stop[], size: Size, theme: Theme): Promise<string[]> {
-  const wrong: string[] = [];
-  for (const { name, path: place, stranger } of stops) {
+/** Returns the problems. */
+async function takeScreenshots(
+  dashboard: Dashboard,
+  scenario: ScenarioName,
+  pages: PageVisit[],
+  size: Size,
+  theme: Theme,
+): Promise<string[]> {
+  const problems: string[] = [];
+  for (const { name, path: url, signedOut } of pages) {
     const title = `${name}-${theme}-${size}`;
-    const token = stranger ? {} : { token: stage.admin };
-    const visit = await openVisit(browser, { origin: stage.origin, size, theme, ...token });
-    if (stranger) visit.allow(/401/);
+    const token = signedOut ? {} : { token: dashboard.admin };
+    const visit = await openVisit(browser, { origin: dashboard.origin, size, theme, ...token });
+    if (signedOut) visit.allow(/401/);
     if (name === "nowhere") visit.allow(/404/);
     try {
-      await visit.goto(place);
-      await settled(visit);
-      await unroll(visit.page, SIZES[size].width);
-      await visit.page.screenshot({ path: path.join(HOME, scene, `${title}.png`), animations: "disabled" });
+      await visit.goto(url);
+      await waitUntilLoaded(visit);
+      await growViewport(visit.page, SIZES[size].width);
+      await visit.page.screenshot({ path: path.join(HOME, scenario, `${title}.png`), animations: "disabled" });
       const issues = await axeIssues(visit.page);
-      wrong.push(...[...visit.loud(), ...issues].map((one) => `${scene}/${title}: ${one}`));
+      problems.push(
+        ...[...visit.unexpectedComplaints(), ...issues].map((problem) => `${scenario}/${title}: ${problem}`),
+      );
     } catch (error) {
-      wrong.push(`${scene}/${title}: ${(error as Error).message.split("\n")[0]}`);
+      problems.push(`${scenario}/${title}: ${(error as Error).message.split("\n")[0]}`);
     } finally {
       await visit.close();
     }
   }
-  return wrong;
+  return problems;
 }
 
-/** As tall as what it shows, so that lists that draw what is in sight draw all of it. Of what goes on without end the beginning is enough. */
-async function unroll(page: Page, width: number): Promise<void> {
-  const tall = await page.evaluate<number>("document.documentElement.scrollHeight");
-  await page.setViewportSize({ width, height: Math.min(Math.max(tall, SIZES.desktop.height), 2400) });
+/** Makes the viewport as tall as the page, up to a maximum, so that virtual lists render all rows. */
+async function growViewport(page: Page, width: number): Promise<void> {
+  const height = await page.evaluate<number>("document.documentElement.scrollHeight");
+  await page.setViewportSize({ width, height: Math.min(Math.max(height, SIZES.desktop.height), 2400) });
   await page.evaluate("new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))");
 }

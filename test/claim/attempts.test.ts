@@ -1,15 +1,15 @@
-// What an attempt costs its job, and what is given back: crashes, failures, releases, sleep, pauses.
+// What an attempt costs its job, and when it is returned: crashes, failures, releases, sleep, pauses.
 import { describe, expect, it } from "vitest";
 import { travel } from "../../src/testing/index.ts";
-import { claim, connect, enqueue, first, oneJob, outcomes, readJob, settle } from "../model/actors.ts";
+import { claim, connect, enqueue, first, outcomes, prepareJobs, readJob, settle } from "../model/actors.ts";
 import { freshDatabase } from "../support/database/database.ts";
 
 const database = await freshDatabase();
 const client = await connect(database.url);
-const { startJob, take, letLeaseRunOut } = await oneJob(client);
+const { startJob, take, letLeaseRunOut } = await prepareJobs(client);
 
-describe("what a lost lease costs", () => {
-  it("I6: the third crash ends a job as POISONED, whether a heartbeat was missed or a keeper said so", async () => {
+describe("the cost of a lost lease", () => {
+  it("the third crash fails a job as POISONED, whether a heartbeat was missed or a keeper reported it", async () => {
     let held = await startJob();
     await letLeaseRunOut();
     held = await take("w2");
@@ -25,7 +25,7 @@ describe("what a lost lease costs", () => {
     });
   });
 
-  it("a poisoned job that is retried and then cancelled was not lost a second time", async () => {
+  it("a poisoned job that is retried and then cancelled does not count as lost again", async () => {
     let held = await startJob("frail");
     await settle(client, held, outcomes.lost);
     await client.query("select stillwake.retry($1)", [held.job]);
@@ -37,7 +37,7 @@ describe("what a lost lease costs", () => {
     expect(rows).toEqual([{ outcome: "lost" }, { outcome: "cancelled" }]);
   });
 
-  it("failures are counted apart from crashes and end a job as RETRIES_EXHAUSTED", async () => {
+  it("failures are counted separately from crashes and fail a job as RETRIES_EXHAUSTED", async () => {
     let held = await startJob("sturdy", { max_attempts: 3 });
     await settle(client, held, { ...outcomes.failed, retry_in: "0 seconds" });
     held = await take("w1");
@@ -52,7 +52,7 @@ describe("what a lost lease costs", () => {
     });
   });
 
-  it("release, sleep and pause give the attempt back, never the epoch, and are no crashes", async () => {
+  it("release, sleep and pause return the attempt, never the epoch, and do not count as crashes", async () => {
     let held = await startJob();
     const epochs = [held.epoch];
     for (const outcome of [
@@ -70,7 +70,7 @@ describe("what a lost lease costs", () => {
     expect(epochs).toEqual(["1", "2", "3", "4", "5"]);
   });
 
-  it("a recovered or released job keeps its place in line", async () => {
+  it("a recovered or released job keeps its position in the queue order", async () => {
     const held = await startJob();
     const { run_at } = await readJob(client, held.job);
     await letLeaseRunOut();
@@ -81,7 +81,7 @@ describe("what a lost lease costs", () => {
     expect((await readJob(client, held.job)).run_at).toEqual(run_at);
   });
 
-  it("the last job of a lease takes the lease with it", async () => {
+  it("the lease is deleted with its last job", async () => {
     const held = await startJob();
     await settle(client, held, outcomes.released);
     await enqueue(client, "sturdy");
@@ -92,7 +92,7 @@ describe("what a lost lease costs", () => {
     expect(await first(client, "select count(*) from stillwake.leases", [])).toBe("0");
   });
 
-  it("recovery takes only what the lease still holds, whatever the lease lists", async () => {
+  it("recovery takes only jobs that the lease still holds, whatever the lease lists", async () => {
     const held = await startJob();
     await client.query(
       `insert into stillwake.leases (id, pool, worker, claimed_at, until, span, job_ids)
@@ -104,8 +104,8 @@ describe("what a lost lease costs", () => {
   });
 });
 
-describe("a running job that somebody asked to pause", () => {
-  it("stays aside until somebody resumes it, even if its own breaker would have resumed it sooner", async () => {
+describe("a running job with a pause request", () => {
+  it("stays paused until it is resumed, even if its breaker would have resumed it earlier", async () => {
     const held = await startJob();
     await client.query("select stillwake.pause($1, 'looking into it')", [held.job]);
     expect(await settle(client, held, { ...outcomes.paused, resume_in: "1 minute" })).toBe("paused");
@@ -117,7 +117,7 @@ describe("a running job that somebody asked to pause", () => {
   });
 });
 
-describe("a settlement that cannot be", () => {
+describe("an invalid settlement", () => {
   const settleText = "select state from stillwake.settle($1)";
   const refused = async (rest: object) => {
     const held = await startJob();
@@ -126,7 +126,7 @@ describe("a settlement that cannot be", () => {
     return answer;
   };
 
-  it("is refused by name: a reason to wait that nobody knows, a time that runs backwards, an output beyond the limit", async () => {
+  it("is refused with the field: an unknown reason to wait, a negative time, an output beyond the limit", async () => {
     expect(await refused({ outcome: "slept", waiting_for: "rain" })).toBe("SW001");
     expect(await refused({ outcome: "slept", for: "-1 year" })).toBe("SW001");
     expect(await refused({ outcome: "completed", output: "x".repeat(1_100_000) })).toBe("SW001");
@@ -135,7 +135,7 @@ describe("a settlement that cannot be", () => {
 });
 
 describe("next_due", () => {
-  it("names nothing to a worker that knows none of the pipelines whose jobs wait", async () => {
+  it("returns null to a worker that knows none of the pipelines with waiting jobs", async () => {
     const held = await startJob();
     await settle(client, held, outcomes.released);
     const due = (pipelines: string[]) => first(client, "select stillwake.next_due(null, $1)", [pipelines]);
@@ -144,8 +144,8 @@ describe("next_due", () => {
   });
 });
 
-describe("two jobs of one lease, each written and completed in a transaction of its own", () => {
-  it("wait for one another and do not deadlock", async () => {
+describe("two jobs of one lease, each written and completed in a separate transaction", () => {
+  it("wait for each other and do not deadlock", async () => {
     await startJob();
     await client.query("select stillwake.enqueue_many('sturdy', '[1, 2]')");
     const [one, two] = await claim(client, "w1", ["sturdy"], { limit: 2 });

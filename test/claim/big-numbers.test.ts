@@ -1,4 +1,4 @@
-// T8: numbers that outgrow 32 bits, and 53: epochs and sequence numbers come back digit by digit on every path.
+// Epochs and sequence numbers beyond 32 and 53 bits are returned exactly on every path.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { settleAndClaim } from "../../src/db/calls/worker.ts";
@@ -16,12 +16,12 @@ const paths = new Set<string>();
 
 beforeAll(() => sql.connect());
 afterAll(async () => {
-  recordFigure("T8: paths that carry numbers above 2^53", paths.size);
+  recordFigure("big numbers: paths that carry numbers above 2^53", paths.size);
   await stillwake.close();
   await sql.end();
 });
 
-describe.each([2n ** 31n - 1n, 2n ** 53n - 1n, 2n ** 62n])("T8: an epoch and a sequence at %s", (start) => {
+describe.each([2n ** 31n - 1n, 2n ** 53n - 1n, 2n ** 62n])("an epoch and a sequence at %s", (start) => {
   it("pass through claim, heartbeat, checkpoints, logs, settle and the client, exact as text", async () => {
     const { id } = await stillwake.enqueue(report, null);
     await sql.query("update stillwake.live_jobs set epoch = $2, seq = $2 where id = $1", [id, String(start)]);
@@ -73,7 +73,7 @@ describe.each([2n ** 31n - 1n, 2n ** 53n - 1n, 2n ** 62n])("T8: an epoch and a s
     expect((await stillwake.get(id)).epoch).toBe(epoch);
     passed("client.get");
 
-    // settle, by a neighbour first: one epoch beside is another attempt
+    // settle, with a neighbouring epoch first, which is another attempt
     const settle = async (settlement: object) =>
       (await sql.query("select state from stillwake.settle($1)", [JSON.stringify([settlement])])).rows[0].state;
     expect(await settle({ ...fence, epoch: grown(0n), outcome: "completed" })).toBe("lost");
@@ -81,7 +81,7 @@ describe.each([2n ** 31n - 1n, 2n ** 53n - 1n, 2n ** 62n])("T8: an epoch and a s
     expect(await settle({ ...fence, outcome: "failed", failure: { message: "x" } })).toBe("queued");
     passed("settle");
 
-    // settle_and_claim, through the typed verb: twice, so that what it answered is what it accepts
+    // settle_and_claim, through the typed call: twice, so that its results are valid arguments
     let next = await settleAndClaim(stillwake.database, [], request);
     expect(next.claimed[0]).toMatchObject({ job_id: id, epoch: grown(2n) });
     expect(next.claimed[0]!.epoch).toBeTypeOf("string");
@@ -105,7 +105,7 @@ describe.each([2n ** 31n - 1n, 2n ** 53n - 1n, 2n ** 62n])("T8: an epoch and a s
     expect(epoch).toBe(grown(4n));
     passed("recover");
 
-    // the end, by hand, and once more
+    // settle by hand, and once more
     await sql.query("select stillwake.fail($1, $2, $3, '{}', true)", [id, epoch, lease_id]);
     await stillwake.retry(id);
     next = await settleAndClaim(stillwake.database, [], request);

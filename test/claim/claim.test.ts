@@ -1,8 +1,8 @@
-// Who gets which job, in what order, how many at once, and at what cost.
+// Which worker gets which jobs, in what order, how many at once, and at what cost.
 import type pg from "pg";
 import { beforeEach, describe, expect, it } from "vitest";
 import { stopClock, travel } from "../../src/testing/index.ts";
-import { claim, connect, enqueue, first, type Held, outcomes, settle } from "../model/actors.ts";
+import { claim, connect, enqueue, first, type HeldJob, outcomes, settle } from "../model/actors.ts";
 import { violations } from "../model/invariants.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
@@ -17,14 +17,14 @@ beforeEach(async () => {
   await client.query("delete from stillwake.leases; delete from stillwake.live_jobs; delete from stillwake.ended_jobs");
 });
 
-describe("a claim whose answer was lost", () => {
+describe("a claim whose response was lost", () => {
   const lease = "00000000-0000-4000-8000-00000000c1a1";
   const repeat = async () => {
     const text = "select job_id, epoch, lease_id from stillwake.claim('w1', 'default', '{plain}', 2, '10 seconds', $1)";
     return (await client.query(text, [lease])).rows;
   };
 
-  it("T14: is repeated with the lease it named and answered the same jobs, no others and no second attempt", async () => {
+  it("can be repeated with the same lease and returns the same jobs, no others and no second attempt", async () => {
     for (let n = 0; n < 4; n++) await enqueue(client, "plain");
     const answer = await repeat();
     expect(answer).toHaveLength(2);
@@ -34,20 +34,20 @@ describe("a claim whose answer was lost", () => {
     expect(await repeat()).toEqual(answer.slice(1));
   });
 
-  it("takes new jobs under that name once the lease was recovered", async () => {
+  it("claims new jobs under that lease once it was recovered", async () => {
     await enqueue(client, "plain");
     const answer = await repeat();
     await travel(client, "11s");
     const second = await repeat();
-    // A lease that is past its time but still there is answered as it is; recover() takes it away.
+    // An expired lease that still exists is returned as it is; recover() removes it.
     expect(second).toEqual(answer);
     await client.query("select stillwake.recover()");
     expect((await repeat()).map((row) => Number(row.epoch))).toEqual([Number(answer[0].epoch) + 1]);
   });
 });
 
-describe("the line", () => {
-  it("is ordered by priority, then by time, then by id", async () => {
+describe("the queue order", () => {
+  it("is by priority, then by time, then by id", async () => {
     const late = await enqueue(client, "plain");
     const low = await enqueue(client, "plain", { priority: -5 });
     const early = await enqueue(client, "plain", { run_at: "2020-01-01T00:00:00Z" });
@@ -60,18 +60,18 @@ describe("the line", () => {
     expect(claimed.map(({ job }) => job)).toEqual([urgent, early, late, low, ...batch]);
   });
 
-  it("is the same line one by one as all at once", async () => {
+  it("is the same for single claims and for one batch", async () => {
     for (const priority of [0, 3, 0, 3, 1]) {
       await enqueue(client, "plain", { priority });
       await travel(client, "1ms");
     }
     const { rows } = await client.query("select id from stillwake.live_jobs order by priority desc, run_at, id");
-    const claimed: Held[] = [];
+    const claimed: HeldJob[] = [];
     for (let n = 0; n < 5; n++) claimed.push(...(await claim(client, "w1", ["plain"])));
     expect(claimed.map(({ job }) => job)).toEqual(rows.map((row) => row.id));
   });
 
-  it("leaves jobs of pipelines the worker does not know, and those of other pools, where they are", async () => {
+  it("skips jobs of pipelines the worker does not know, and of other pools", async () => {
     await enqueue(client, "other", { priority: 9 });
     await enqueue(client, "drawing", { priority: 9 });
     const mine = await enqueue(client, "plain");
@@ -81,7 +81,7 @@ describe("the line", () => {
     expect(await claim(client, "w3", ["drawing"], { pool: "gpu" })).toHaveLength(1);
   });
 
-  it("does not hold what is not due yet, and holds it from that moment on", async () => {
+  it("contains a delayed job from the moment it is due", async () => {
     const job = await enqueue(client, "plain", { delay: "5 minutes", priority: 9 });
     await travel(client, "299999ms");
     expect(await claim(client, "w1", ["plain"])).toEqual([]);
@@ -89,7 +89,7 @@ describe("the line", () => {
     expect((await claim(client, "w1", ["plain"])).map((held) => held.job)).toEqual([job]);
   });
 
-  it("gives out nothing while its pool is paused, and everything after", async () => {
+  it("yields nothing while its pool is paused, and everything afterwards", async () => {
     await enqueue(client, "plain");
     await client.query("select stillwake.pause_pool('default', 'maintenance')");
     expect(await claim(client, "w1", ["plain"])).toEqual([]);
@@ -97,7 +97,7 @@ describe("the line", () => {
     expect(await claim(client, "w1", ["plain"])).toHaveLength(1);
   });
 
-  it("lets a claim pass by a job that somebody else is changing, without waiting", async () => {
+  it("skips a job that is locked by another transaction, without waiting", async () => {
     const changed = await enqueue(client, "plain", { priority: 9 });
     const next = await enqueue(client, "plain");
     const operator = await connect(database.url);
@@ -133,19 +133,19 @@ describe("the cost of a claim", () => {
     expect(read).toBeLessThan(50);
   });
 
-  it("T4: a recovered job is the next one claimed with 10,000 jobs waiting, as fast as with none", async () => {
+  it("a recovered job is the next one claimed with 10,000 jobs waiting, as fast as with none", async () => {
     const alone = await recoverAndClaim(40, () => enqueue(client, "plain"));
     await client.query("delete from stillwake.live_jobs");
     await fill(10_000, {});
     const behind = await recoverAndClaim(40, async () => undefined);
-    recordFigure("T4: claim of a recovered job, nothing else waiting, p50", median(alone), "ms");
-    recordFigure("T4: claim of a recovered job, 10,000 waiting, p50", median(behind), "ms");
-    // Far from the 20 % we aim for, because a busy machine must not fail the test; a walk through the backlog is 20 times slower.
+    recordFigure("claim: claim of a recovered job, nothing else waiting, p50", median(alone), "ms");
+    recordFigure("claim: claim of a recovered job, 10,000 waiting, p50", median(behind), "ms");
+    // Far from the target of 20 %, because a busy machine must not fail the test; a scan of the backlog is 20 times slower.
     expect(median(behind)).toBeLessThan(5 * median(alone) + 5);
   });
 });
 
-/** Claims, lets the lease run out and claims again: the same job must come. Answers how long the second claim took each time. */
+/** Claims, lets the lease expire and claims again: the same job must be returned. Returns the duration of each second claim. */
 async function recoverAndClaim(times: number, prepare: () => Promise<unknown>): Promise<number[]> {
   const took: number[] = [];
   for (let n = 0; n < times; n++) {
@@ -161,8 +161,8 @@ async function recoverAndClaim(times: number, prepare: () => Promise<unknown>): 
   return took;
 }
 
-describe("T5: twenty workers at once", () => {
-  it("never claim more than they asked for, and no job twice, under the plan that is worst for it", async () => {
+describe("twenty concurrent workers", () => {
+  it("never claim more than requested, and no job twice, under the worst possible plan", async () => {
     const worst = ["hashjoin", "mergejoin", "hashagg", "material", "memoize", "indexonlyscan"];
     for (const node of worst) await client.query(`alter database ${database.name} set enable_${node} = off`);
     await fill(600, {});
@@ -178,17 +178,12 @@ describe("T5: twenty workers at once", () => {
     expect(new Set(jobs).size).toBe(600);
     expect(rows).toEqual([{ running: "600", epoch: "1" }]);
     expect(await violations(client)).toEqual([]);
-    recordFigure(
-      "T5: claims by 20 workers under forced nested loops",
-      claims.length,
-      "",
-      `${tooMany} over their limit`,
-    );
+    recordFigure("claims by 20 workers under forced nested loops", claims.length, "", `${tooMany} over their limit`);
   });
 });
 
-async function claimAll(worker: pg.Client, name: string, limit: number): Promise<{ limit: number; held: Held[] }[]> {
-  const claims: { limit: number; held: Held[] }[] = [];
+async function claimAll(worker: pg.Client, name: string, limit: number): Promise<{ limit: number; held: HeldJob[] }[]> {
+  const claims: { limit: number; held: HeldJob[] }[] = [];
   for (;;) {
     const held = await claim(worker, name, ["plain"], { limit });
     if (held.length === 0) return claims;

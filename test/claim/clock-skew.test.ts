@@ -1,5 +1,5 @@
-// Clocks that are wrong. That of a worker decides nothing, so it may be off by any amount; that of the database may be set back, and then
-// everything takes a little longer, but no lease ends early.
+// Wrong clocks. The clock of a worker decides nothing, so it may be off by any amount; the clock of the database may be
+// set back, and then everything takes a little longer, but no lease ends early.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -10,9 +10,16 @@ import { createStillwake, type Stillwake } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, endedAttempts, FULL, leasesCount, pass, round } from "../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { startWitness, type Witness } from "../support/processes/witness.ts";
+import {
+  connect,
+  endedAttempts,
+  FULL,
+  round,
+  waitDatabaseTime,
+  waitForStartupGrace,
+} from "../support/processes/fault-checks.ts";
+import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
@@ -20,20 +27,20 @@ const leaseAlone = path.join(os.tmpdir(), `stillwake-skew-${process.pid}.config.
 const clock = pathToFileURL(path.join(ROOT, "test/fixtures/shifted-clock.mjs")).href;
 const HOUR = 3_600_000;
 let stillwake: Stillwake;
-let witness: Witness;
+let observer: StepObserver;
 let client: pg.Client;
 
 beforeAll(async () => {
   buildPackage();
   fs.writeFileSync(leaseAlone, "export default { directUrl: false };");
   stillwake = createStillwake({ url: database.url });
-  witness = await startWitness();
+  observer = await startStepObserver();
   client = await connect(database.url);
-  await leasesCount(client, "2s");
+  await waitForStartupGrace(client, "2s");
 });
 afterAll(async () => {
   await stillwake.close();
-  await witness.close();
+  await observer.close();
   await client.end();
   fs.rmSync(leaseAlone, { force: true });
 });
@@ -41,14 +48,14 @@ afterAll(async () => {
 const recoveries = (workers: WorkerProcess[]) =>
   workers.flatMap(({ lines }) => lines).filter(({ event }) => event === "recovered");
 
-/** Enqueues a job that stays in its step, and waits until it is there. */
+/** Enqueues a job that stays in its step, and waits until it is running. */
 async function longJob(gate: string): Promise<{ id: string; pid: number }> {
   const steps = [
     { name: "long", act: "turnstile", gate },
     { name: "after", act: "nothing" },
   ];
-  const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
-  const { pid } = await witness.see(({ job, step }) => job === id && step === "long");
+  const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
+  const { pid } = await observer.waitForReport(({ job, step }) => job === id && step === "long");
   return { id, pid };
 }
 
@@ -60,16 +67,16 @@ describe("workers whose clocks are wrong by an hour", () => {
       env: { NODE_OPTIONS: `--import ${clock}?ms=${ms}` },
     });
 
-  it("T12: lose no lease early, take none from one another, and find the dead in time", async () => {
+  it("lose no lease early, recover none of each other, and recover dead workers in time", async () => {
     const workers = [await startWithClock(HOUR), await startWithClock(-HOUR)];
-    // Their logs show that they believe it.
+    // Their logs show the wrong clock.
     const hours = workers.map(({ lines }) =>
       Math.round((new Date(lines[0]!.time as string).getTime() - Date.now()) / HOUR),
     );
     expect(hours).toEqual([1, -1]);
     const jobs = [await longJob("skew-0"), await longJob("skew-1")];
     const idle = [await startWithClock(-HOUR), await startWithClock(HOUR)];
-    await pass(client, FULL ? "20s" : "6s");
+    await waitDatabaseTime(client, FULL ? "20s" : "6s");
     expect(recoveries([...workers, ...idle])).toEqual([]);
     expect(
       await endedAttempts(
@@ -78,40 +85,42 @@ describe("workers whose clocks are wrong by an hour", () => {
       ),
     ).toEqual({});
 
-    // What is due is due by the database's clock.
-    const delayed = await stillwake.enqueue("script", { witness: witness.url, steps: [] }, { delay: "2s" });
+    // Due times follow the database's clock.
+    const delayed = await stillwake.enqueue("script", { observer: observer.url, steps: [] }, { delay: "2s" });
     const enqueuedAt = performance.now();
-    const begun = await witness.see(({ job }) => job === delayed.id);
+    const begun = await observer.waitForReport(({ job }) => job === delayed.id);
     expect(begun.at - enqueuedAt).toBeGreaterThan(1900);
     expect(begun.at - enqueuedAt).toBeLessThan(2000 + 2000);
 
     const victim = workers.find((worker) => worker.runners().includes(jobs[0]!.pid))!;
     const killedAt = performance.now();
     victim.signal("SIGKILL");
-    const next = await witness.see(({ job, step, epoch }) => job === jobs[0]!.id && step === "long" && epoch === "2");
+    const next = await observer.waitForReport(
+      ({ job, step, epoch }) => job === jobs[0]!.id && step === "long" && epoch === "2",
+    );
     expect(next.at - killedAt).toBeGreaterThan(1000);
     expect(next.at - killedAt).toBeLessThan(3000 + 2000);
     recordFigure(
-      "T12: worker killed to its job's next effect, clocks an hour off, lease of 2 s",
+      "worker killed to its job's next effect, clocks an hour off, lease of 2 s",
       round(next.at - killedAt),
       "ms",
     );
 
-    for (const gate of ["skew-0-1", "skew-0-2", "skew-1-1"]) witness.open(gate);
+    for (const gate of ["skew-0-1", "skew-0-2", "skew-1-1"]) observer.openGate(gate);
     expect(await stillwake.wait(jobs[0]!.id, { timeout: "20s" })).toMatchObject({ attempt: 2, crashes: 1 });
     expect(await stillwake.wait(jobs[1]!.id, { timeout: "20s" })).toMatchObject({ attempt: 1, crashes: 0 });
-    // Nothing that was written carries their time.
+    // No stored row has their time.
     const { rows } = await client.query(
       "select from stillwake.feed where abs(extract(epoch from at - stillwake.now())) > 300",
     );
     expect(rows).toEqual([]);
-    recordFigure("T12: leases that ended early, workers' clocks wrong by an hour", 0, "leases");
+    recordFigure("clock skew: leases that ended early, workers' clocks wrong by an hour", 0, "leases");
   }, 300_000);
 });
 
-describe("a database whose clock is set", () => {
-  it("T12: back by five seconds ends no lease early and runs nothing twice", async () => {
-    // Well past the start of Postgres on this clock too: before that nobody is taken for dead anyway.
+describe("a database whose clock is changed", () => {
+  it("back by five seconds ends no lease early and runs nothing twice", async () => {
+    // Well past the start of Postgres on this clock too: before that no worker counts as dead.
     await travel(database.url, "1h");
     const start = () => startWorker({ url: database.url, args: ["--slots", "2", "--lease", "2s"] });
     const workers = [await start()];
@@ -120,31 +129,36 @@ describe("a database whose clock is set", () => {
     const steps = FULL ? 10 : 2;
     for (let n = 0; n < steps; n++) {
       await travel(database.url, "-5s");
-      await pass(client, "3s");
+      await waitDatabaseTime(client, "3s");
     }
     expect(recoveries(workers)).toEqual([]);
     for (const { id, pid } of jobs) {
       expect(await stillwake.get(id)).toMatchObject({ state: "running", attempt: 1, crashes: 0 });
-      expect(new Set(witness.of(id).map((sight) => sight.pid))).toEqual(new Set([pid]));
+      expect(new Set(observer.reportsOf(id).map((report) => report.pid))).toEqual(new Set([pid]));
     }
-    // It would have noticed: the one that is really dead is found.
+    // Recovery works: the worker that is really dead is found.
     const killedAt = performance.now();
     workers[0]!.signal("SIGKILL");
     for (const { id } of jobs)
-      await witness.see(({ job, step, epoch }) => job === id && step === "long" && epoch === "2");
+      await observer.waitForReport(({ job, step, epoch }) => job === id && step === "long" && epoch === "2");
     recordFigure(
-      "T12: worker killed after the clock was set back, to its jobs' next effects",
+      "worker killed after the clock was set back, to its jobs' next effects",
       round(performance.now() - killedAt),
       "ms",
     );
     for (const [n, { id }] of jobs.entries()) {
-      witness.open(`back-${n}-2`);
+      observer.openGate(`back-${n}-2`);
       expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ attempt: 2, crashes: 1 });
     }
-    recordFigure("T12: leases that ended early, the database's clock set back by 5 s", 0, "leases", `${steps} times`);
+    recordFigure(
+      "clock skew: leases that ended early, the database's clock set back by 5 s",
+      0,
+      "leases",
+      `${steps} times`,
+    );
   }, 300_000);
 
-  it("T12: forward and back by five seconds ends no default lease early", async () => {
+  it("forward and back by five seconds ends no default lease early", async () => {
     const workers = [await startWorker({ url: database.url, args: ["--slots", "1"] })];
     const { id } = await longJob("to-and-fro");
     workers.push(await startWorker({ url: database.url, args: ["--slots", "1"] }));
@@ -153,11 +167,11 @@ describe("a database whose clock is set", () => {
         (await client.query("select until from stillwake.leases")).rows[0].until.getTime() as number;
       const before = await heartbeats();
       await travel(database.url, n % 2 === 0 ? "5s" : "-5s");
-      // The lease was prolonged on the new time.
+      // The lease was extended on the new time.
       await waitFor(async () => (await heartbeats()) !== before);
     }
     expect(recoveries(workers)).toEqual([]);
-    witness.open("to-and-fro-1");
+    observer.openGate("to-and-fro-1");
     expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ attempt: 1, crashes: 0 });
   }, 300_000);
 });

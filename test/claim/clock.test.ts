@@ -1,4 +1,4 @@
-// The one clock that decides, and the way tests move it.
+// The clock that all decisions use, and how tests move it.
 import pg from "pg";
 import { afterAll, describe, expect, it } from "vitest";
 import { migrate } from "../../src/db/migrate.ts";
@@ -13,7 +13,7 @@ afterAll(async () => {
 });
 
 describe("the clock of a Stillwake", () => {
-  it("goes on inside a transaction, so that waiting for a lock never makes a decision old", async () => {
+  it("advances inside a transaction, so that a decision after waiting for a lock is not outdated", async () => {
     await first.query("begin");
     const before = await ahead(first);
     const { rows } = await second.query("select clock_timestamp()::text as at");
@@ -23,7 +23,7 @@ describe("the clock of a Stillwake", () => {
     expect(after.rows[0].later).toBe(true);
   });
 
-  it("prolongs a lease from the moment of the heartbeat, however old the transaction of the heartbeat is", async () => {
+  it("extends a lease from the time of the heartbeat, however old its transaction is", async () => {
     await first.query("select stillwake.register_pipeline('steady'); select stillwake.enqueue('steady')");
     const claimed = await first.query("select * from stillwake.claim('w1', 'default', '{steady}', 1, '10 seconds')");
     const { job_id, epoch, lease_id } = claimed.rows[0];
@@ -38,7 +38,7 @@ describe("the clock of a Stillwake", () => {
 });
 
 describe("travel", () => {
-  it("moves the time of every connection, forth and back", async () => {
+  it("moves the time of every connection, forward and back", async () => {
     await travel(first, "5m");
     expect(await ahead(second)).toBeCloseTo(300_000, -3);
     await travel(database.url, "1h30m");
@@ -46,11 +46,11 @@ describe("travel", () => {
     expect(await ahead(second)).toBeCloseTo(5_400_000, -3);
   });
 
-  it("refuses what is not a duration", async () => {
+  it("refuses an invalid duration", async () => {
     await expect(travel(first, "soon")).rejects.toThrow(/is not a duration/);
   });
 
-  it("can be begun by several processes at once, each in a schema of its own or in the same", async () => {
+  it("can be started by several processes at once, each in its own schema or in the same", async () => {
     await migrate({ url: database.url, schema: "other" });
     const travellers = await Promise.all(Array.from({ length: 6 }, connect));
     await Promise.all(travellers.map((client) => travel(client, "10m", "other")));
@@ -62,7 +62,7 @@ describe("travel", () => {
     await Promise.all(travellers.map((client) => client.end()));
   });
 
-  it("stops the clock at a moment and lets it run on from there", async () => {
+  it("stops the clock at a time and lets it continue from there", async () => {
     await stopClock(first);
     const [one, two] = [await now(second), await now(second)];
     expect(two).toBe(one);
@@ -80,7 +80,7 @@ async function connect(): Promise<pg.Client> {
   return client;
 }
 
-/** Milliseconds by which the Stillwake's time is ahead of the server's. */
+/** Milliseconds by which stillwake.now() is ahead of the server's clock. */
 async function ahead(client: pg.Client): Promise<number> {
   const { rows } = await client.query("select extract(epoch from stillwake.now() - clock_timestamp()) * 1000 as ms");
   return Number(rows[0].ms);

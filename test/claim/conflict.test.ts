@@ -1,10 +1,10 @@
-// T6: sixteen clients on the same few jobs, with batches that overlap in every order. Whoever waits, waits in the same order; what Postgres
-// undoes is repeated by the client; and in the end every job that came in has gone out once.
+// Sixteen clients on the same few jobs, with batches that overlap in every order. All wait for locks in the same order;
+// statements that Postgres rolls back are repeated by the client; and in the end every enqueued job has ended once.
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { Database } from "../../src/db/database.ts";
 import { StillwakeError } from "../../src/errors.ts";
 import { travel } from "../../src/testing/index.ts";
-import { connect, type Held, outcomes } from "../model/actors.ts";
+import { connect, type HeldJob, outcomes } from "../model/actors.ts";
 import { violations } from "../model/invariants.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
@@ -27,9 +27,9 @@ beforeAll(async () => {
 });
 afterAll(() => database.close());
 
-/** What all clients know: every job, and the latest handles, whoever claimed them. */
+/** Shared by all clients: every job, and the latest handles, whichever client claimed them. */
 const jobs: string[] = [];
-let handles: Held[] = [];
+let handles: HeldJob[] = [];
 let refused = 0;
 
 interface Dice {
@@ -53,7 +53,7 @@ function diceOf(seed: number): Dice {
 
 const endings = Object.values({ ...outcomes, slept: { ...outcomes.slept, for: "0s" } });
 
-/** One statement each. Batches name jobs of many leases, some of them twice, in no order. */
+/** One statement each. Batches name jobs of many leases, some of them twice, in random order. */
 const acts: Record<string, (dice: Dice, worker: string) => Promise<unknown>> = {
   async enqueue(dice) {
     if (jobs.length > 60 && dice.roll(10) > 0) return;
@@ -65,7 +65,7 @@ const acts: Record<string, (dice: Dice, worker: string) => Promise<unknown>> = {
     for (const id of row!.ids) if (!jobs.includes(id)) jobs.push(id);
   },
   async claim(dice, worker) {
-    const rows = await database.query<Held>(
+    const rows = await database.query<HeldJob>(
       "select job_id as job, epoch, lease_id as lease from stillwake.claim($1, 'default', '{busy}', $2, '1 second')",
       [worker, 1 + dice.roll(6)],
     );
@@ -124,7 +124,7 @@ const acts: Record<string, (dice: Dice, worker: string) => Promise<unknown>> = {
   },
 };
 
-it(`T6: ${CLIENTS} clients with overlapping batches never see a deadlock, and every job ends once`, {
+it(`${CLIENTS} clients with overlapping batches never see a deadlock, and every job ends once`, {
   timeout: 60_000 + SECONDS * 2000,
 }, async () => {
   const deadline = performance.now() + SECONDS * 1000;
@@ -147,16 +147,16 @@ it(`T6: ${CLIENTS} clients with overlapping batches never see a deadlock, and ev
     "select deadlocks::integer from pg_stat_database where datname = current_database()",
   );
   recordFigure(
-    "T6: operations of 16 clients on overlapping jobs",
+    "operations of 16 clients on overlapping jobs",
     operations,
     "",
     `${refused} settlements refused, seed ${SEED}`,
   );
-  recordFigure("T6: deadlocks seen", seen.rows[0].deadlocks, "", "surfaced to a caller: 0");
+  recordFigure("conflicts: deadlocks seen", seen.rows[0].deadlocks, "", "surfaced to a caller: 0");
   expect(seen.rows[0].deadlocks, `seed ${SEED}`).toBe(0);
 });
 
-/** Acts at random until time is up. What is refused by its state is refused; anything else fails the test. */
+/** Acts at random until the time is up. Refusals because of the state are expected; any other error fails the test. */
 async function work(dice: Dice, worker: string, deadline: number): Promise<number> {
   const names = Object.keys(acts);
   let count = 0;
@@ -172,13 +172,13 @@ async function work(dice: Dice, worker: string, deadline: number): Promise<numbe
   return count;
 }
 
-/** Everybody is well again: what waits is run, until nothing is left. */
+/** All faults are over: runs the remaining jobs until none is left. */
 async function drain(): Promise<void> {
   for (const id of jobs)
     await database.query("select stillwake.resume(id) from stillwake.live_jobs where id = $1", [id]);
   for (;;) {
     await travel(watcher, "2m");
-    const rows = await database.query<Held>(
+    const rows = await database.query<HeldJob>(
       "select job_id as job, epoch, lease_id as lease from stillwake.claim('last', 'default', '{busy}', 100, '1 minute')",
     );
     const batch = rows.map((held) => ({ ...held, ...outcomes.completed }));

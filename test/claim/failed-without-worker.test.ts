@@ -1,13 +1,13 @@
-// A job that ends while none of its code runs, because its machine was lost or its time ran out once too often: the sentence of its pipeline is what the
-// person who waits reads, in the failure and as the last line of the log, whoever notices the end.
+// A job that fails while none of its code runs, because its machine was lost or its time ran out too often: the sentence
+// of its pipeline appears in the failure and as the last log line, whichever process notices the end.
 import { describe, expect, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { travel } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const database = await freshDatabase();
-const { run, stillwake, name, query, logs } = rig(database);
+const { run, stillwake, name, query, logs } = inProcessFixture(database);
 const SENTENCE = "Extraction failed after {attempts} attempts (machine crash or timeout)";
 
 const claim = async (contract: string, worker: string) => {
@@ -18,7 +18,7 @@ const claim = async (contract: string, worker: string) => {
   return held!;
 };
 
-/** A job whose machines die as often as it takes, with nobody there but a cron that calls the watchdog. */
+/** A job whose machines die until it fails, with no process but a cron job that calls the watchdog. */
 async function neverHeardOfAgain(settings: object, atEachLoss?: (id: string) => Promise<unknown>) {
   const contract = name();
   await query("select stillwake.register_pipeline($1, $2)", [contract, { pool: contract, ...settings }]);
@@ -39,8 +39,8 @@ async function neverHeardOfAgain(settings: object, atEachLoss?: (id: string) => 
   }
 }
 
-describe("the sentence for a job that is given up", () => {
-  it("is said when the watchdog finds the last of its crashes, with no worker alive", async () => {
+describe("the sentence of a job that fails without its code", () => {
+  it("is set when the watchdog finds the last crash, with no worker alive", async () => {
     const { id, job, losses, lines } = await neverHeardOfAgain({
       crash_limit: 3,
       max_attempts: 10,
@@ -54,7 +54,7 @@ describe("the sentence for a job that is given up", () => {
       failure: {
         code: "POISONED",
         sentence,
-        message: expect.stringMatching(/^Set aside after 3 crashes/),
+        message: expect.stringMatching(/^Failed after 3 crashes/),
         cause: { code: "LEASE_EXPIRED" },
       },
     });
@@ -64,7 +64,7 @@ describe("the sentence for a job that is given up", () => {
       "info: attempt 3 was here",
       `error: ${sentence}`,
     ]);
-    // As whoever follows is told it: a line among the lines, and then the end.
+    // As a follower receives it: a log line, and then the end.
     const told: unknown[] = [];
     for await (const event of stillwake.follow(id)) told.push(event);
     expect(told.at(-1)).toMatchObject({ kind: "end", state: "failed", failure: { sentence } });
@@ -76,14 +76,14 @@ describe("the sentence for a job that is given up", () => {
     });
   });
 
-  it("is said when the last of its attempts is lost, and counts those", async () => {
+  it("is set when its last attempt is lost, and counts the attempts", async () => {
     const { job, lines } = await neverHeardOfAgain({ crash_limit: 9, max_attempts: 2, exhausted: SENTENCE });
     const sentence = "Extraction failed after 2 attempts (machine crash or timeout)";
     expect(job).toMatchObject({ state: "failed", attempt: 2, failure: { code: "RETRIES_EXHAUSTED", sentence } });
     expect(lines.at(-1)).toMatchObject({ level: "error", message: sentence });
   });
 
-  it("is said when its time runs out for the last time", async () => {
+  it("is set when its time runs out for the last time", async () => {
     const { job, logs: lines } = await run(
       (context) =>
         new Promise((_, reject) => context.signal.addEventListener("abort", () => reject(context.signal.reason))),
@@ -100,16 +100,16 @@ describe("the sentence for a job that is given up", () => {
   it.each([
     ["when it gave no sign of life", { name: "Stopped", code: "SILENT", message: "quiet" }, "Given up after 1"],
     [
-      "but not for what its code threw, whatever its code",
+      "but not for an error thrown by its code, whatever its code",
       { name: "Error", code: "TIMEOUT", message: "slow" },
       undefined,
     ],
     [
-      "nor instead of a sentence of that",
+      "and does not replace a sentence of that error",
       { name: "Error", message: "x", sentence: "The disk is full" },
       "The disk is full",
     ],
-  ])("is said %s", async (_, failure, sentence) => {
+  ])("is set %s", async (_, failure, sentence) => {
     const contract = name();
     await query("select stillwake.register_pipeline($1, $2)", [
       contract,
@@ -122,7 +122,7 @@ describe("the sentence for a job that is given up", () => {
     expect(await logs(id)).toHaveLength(failure.name === "Stopped" ? 1 : 0);
   });
 
-  it("is not said of a job that was cancelled, and no line is written without one", async () => {
+  it("is not set on a cancelled job, and no line is written for a pipeline without one", async () => {
     const cancelled = await neverHeardOfAgain({ crash_limit: 9, max_attempts: 9, exhausted: SENTENCE }, (id) =>
       stillwake.cancel(id),
     );
@@ -134,7 +134,7 @@ describe("the sentence for a job that is given up", () => {
     expect(without.lines).toHaveLength(1);
   });
 
-  it("is said once, though a worker that never got its answer settles again", async () => {
+  it("is written once, though a worker that lost the response settles again", async () => {
     const { id, job, held } = await neverHeardOfAgain({ crash_limit: 1, exhausted: "Given up after {attempts}" });
     const again = {
       job: id,
@@ -150,7 +150,7 @@ describe("the sentence for a job that is given up", () => {
     expect((await logs(id)).filter(({ message }) => message === "Given up after 1")).toHaveLength(1);
   });
 
-  it("is that of the contract, and goes with it", async () => {
+  it("comes from the contract, and is removed with it", async () => {
     const sentences = async (contract: string) =>
       (
         await query<{ exhausted: string | null }>("select exhausted from stillwake.pipelines where name = $1", [
@@ -160,7 +160,7 @@ describe("the sentence for a job that is given up", () => {
     const one = name();
     await stillwake.register(pipeline(one, { retry: { exhausted: SENTENCE } }));
     expect(await sentences(one)).toBe(SENTENCE);
-    // Who registers without saying anything of it changes nothing; a contract without one does.
+    // Registering without the setting changes nothing; a contract without a sentence removes it.
     await query(`select stillwake.register_pipeline($1, '{"priority": 3}')`, [one]);
     expect(await sentences(one)).toBe(SENTENCE);
     const { settings } = pipeline(one, { retry: { attempts: 2 } });

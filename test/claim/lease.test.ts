@@ -1,4 +1,4 @@
-// The fence: whoever lost a job writes nothing, whichever way it was lost and whatever the write.
+// The fence: an attempt that lost its job writes nothing, however it was lost and whatever the write.
 import { afterAll, describe, expect, it } from "vitest";
 import { travel } from "../../src/testing/index.ts";
 import {
@@ -7,9 +7,9 @@ import {
   dump,
   enqueue,
   first,
-  type Held,
-  oneJob,
+  type HeldJob,
   outcomes,
+  prepareJobs,
   readJob,
   settle,
   writes,
@@ -20,10 +20,13 @@ import { recordFigure } from "../support/figures.ts";
 
 const database = await freshDatabase();
 const client = await connect(database.url);
-const { startJob, take, letLeaseRunOut } = await oneJob(client);
+const { startJob, take, letLeaseRunOut } = await prepareJobs(client);
 
-/** The ways to lose a job, and the settlements that then say again how the attempt had ended and are told so. */
-const ways: Record<string, { lose(held: Held): Promise<unknown>; pipeline?: string; told?: Record<string, string> }> = {
+/** The ways to lose a job, and the settlements that then repeat how the attempt had ended and return that state. */
+const ways: Record<
+  string,
+  { lose(held: HeldJob): Promise<unknown>; pipeline?: string; told?: Record<string, string> }
+> = {
   "it was recovered and waits": {
     async lose() {
       await letLeaseRunOut();
@@ -102,8 +105,8 @@ const ways: Record<string, { lose(held: Held): Promise<unknown>; pipeline?: stri
   },
 };
 
-describe("a settlement that names no lease", () => {
-  it("is refused, also of a job that never ran", async () => {
+describe("a settlement without a lease", () => {
+  it("is refused, also for a job that never ran", async () => {
     await startJob();
     const waiting = await enqueue(client, "sturdy");
     const before = await dump(client);
@@ -114,7 +117,7 @@ describe("a settlement that names no lease", () => {
     expect(await dump(client)).toEqual(before);
   });
 
-  it("is told nothing when it names another lease than the one the job ended under", async () => {
+  it('returns "lost" when it names another lease than the one the job ended under', async () => {
     const held = await startJob();
     await settle(client, held, outcomes.completed);
     const stranger = { ...held, lease: "00000000-0000-4000-8000-000000000001" };
@@ -133,7 +136,7 @@ describe("a worker that lost its job", () => {
     ),
   );
 
-  it.each(Object.entries(ways))("I2: is refused and changes nothing with any write, because %s", async (_, way) => {
+  it.each(Object.entries(ways))("is refused and changes nothing with any write, because %s", async (_, way) => {
     const held = await startJob(way.pipeline);
     await way.lose(held);
     const before = await dump(client);
@@ -149,7 +152,7 @@ describe("a worker that lost its job", () => {
     expect(await violations(client)).toEqual([]);
   });
 
-  it("is refused by the verbs for one attempt with SW005", async () => {
+  it("is refused by the functions for one attempt with SW005", async () => {
     const { job, epoch, lease } = await startJob();
     await letLeaseRunOut();
     await take("w2");
@@ -160,7 +163,7 @@ describe("a worker that lost its job", () => {
     expect(await dump(client)).toEqual(before);
   });
 
-  it("is named among the refused when it settles and claims in one call", async () => {
+  it("is listed in `refused` when it settles and claims in one call", async () => {
     const held = await startJob();
     await letLeaseRunOut();
     await take("w2");
@@ -171,7 +174,7 @@ describe("a worker that lost its job", () => {
     expect(rows).toEqual([{ job_id: null, refused: [held.job] }]);
   });
 
-  it("cannot come back by the attempt's number: claim(w2), sleep(w2), claim(w1), complete(w2) is refused", async () => {
+  it("is not accepted by the attempt's number: claim(w2), sleep(w2), claim(w1), complete(w2) is refused", async () => {
     await startJob();
     await letLeaseRunOut();
     const stale = await take("w2");
@@ -187,14 +190,17 @@ describe("a worker that lost its job", () => {
     expect(await settle(client, current, outcomes.completed)).toBe("completed");
   });
 
-  it.each(["epoch", "lease"] as const)("is not let through by a handle that is right but for its %s", async (part) => {
-    const held = await startJob();
-    const forged = { ...held, [part]: part === "epoch" ? "0" : "00000000-0000-4000-8000-000000000000" };
-    const before = await dump(client);
-    for (const write of Object.values(writes)) expect(await write.send(client, forged)).toBe(write.refused);
-    for (const outcome of Object.values(outcomes)) expect(await settle(client, forged, outcome)).toBe("lost");
-    expect(await dump(client)).toEqual(before);
-  });
+  it.each(["epoch", "lease"] as const)(
+    "is not accepted with a handle that is right except for its %s",
+    async (part) => {
+      const held = await startJob();
+      const forged = { ...held, [part]: part === "epoch" ? "0" : "00000000-0000-4000-8000-000000000000" };
+      const before = await dump(client);
+      for (const write of Object.values(writes)) expect(await write.send(client, forged)).toBe(write.refused);
+      for (const outcome of Object.values(outcomes)) expect(await settle(client, forged, outcome)).toBe("lost");
+      expect(await dump(client)).toEqual(before);
+    },
+  );
 });
 
 describe("a worker that is late but was not replaced", () => {
@@ -207,7 +213,7 @@ describe("a worker that is late but was not replaced", () => {
     expect(await settle(client, held, outcomes.completed)).toBe("completed");
   });
 
-  it("keeps its lease by a heartbeat, and the next recovery passes it by", async () => {
+  it("keeps its lease by a heartbeat, and the next recovery skips it", async () => {
     const held = await startJob();
     await letLeaseRunOut();
     expect(await writes.heartbeat!.send(client, held)).toBeUndefined();
@@ -215,7 +221,7 @@ describe("a worker that is late but was not replaced", () => {
     expect((await readJob(client, held.job)).state).toBe("running");
   });
 
-  it("learns from its next heartbeat that somebody wants it to stop", async () => {
+  it("learns of a cancel request from its next heartbeat", async () => {
     const held = await startJob();
     await client.query("select stillwake.pause($1)", [held.job]);
     expect(await writes.heartbeat!.send(client, held)).toBe("pause");
@@ -226,9 +232,9 @@ describe("a worker that is late but was not replaced", () => {
   });
 });
 
-describe("a settlement whose answer was lost", () => {
+describe("a settlement whose response was lost", () => {
   it.each(Object.entries(outcomes))(
-    "is told as it was when it is repeated, and written once: %s",
+    "returns the same state when it is repeated, and is written once: %s",
     async (_, outcome) => {
       for (const asked of [false, true]) {
         const held = await startJob();

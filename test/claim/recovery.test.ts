@@ -1,4 +1,4 @@
-// What happens to jobs whose worker is gone, and to jobs nobody started: bounded, in order, and never at the cost of others.
+// Recovery of jobs whose worker is gone, and expiry of jobs that were never started: bounded, in order, and without delaying others.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -7,16 +7,16 @@ import { describe, expect, it } from "vitest";
 import { migrate } from "../../src/db/migrate.ts";
 import { startPostgres } from "../../src/postgres/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
-import { claim, connect, enqueue, first, oneJob, outcomes, readJob, settle } from "../model/actors.ts";
+import { claim, connect, enqueue, first, outcomes, prepareJobs, readJob, settle } from "../model/actors.ts";
 import { violations } from "../model/invariants.ts";
 import { freshDatabase } from "../support/database/database.ts";
 
 const database = await freshDatabase();
 const client = await connect(database.url);
-const { startJob, take, letLeaseRunOut } = await oneJob(client);
+const { startJob, take, letLeaseRunOut } = await prepareJobs(client);
 
 describe("recovery", () => {
-  it("is bounded in jobs too, and goes on where it stopped", async () => {
+  it("is bounded in jobs too, and continues where it stopped", async () => {
     await startJob();
     const inputs = JSON.stringify(Array.from({ length: 299 }, (_, n) => n));
     await client.query("select stillwake.enqueue_many('sturdy', $1)", [inputs]);
@@ -30,7 +30,7 @@ describe("recovery", () => {
     expect(await first(client, "select count(*)::int from stillwake.leases", [])).toBe(0);
   });
 
-  it("passes by a job that cannot be recovered, says so, and the pool works on", async () => {
+  it("skips a job that cannot be recovered, reports it, and the pool continues", async () => {
     const bad = await startJob("frail");
     await client.query(`
       create function pg_temp.refuse() returns trigger language plpgsql as $$ begin raise exception 'no room for it'; end $$`);
@@ -56,7 +56,7 @@ describe("recovery", () => {
     expect((await readJob(client, bad.job)).failure.code).toBe("POISONED");
   });
 
-  it("T19: gives every worker the length of its lease after Postgres was away, before its jobs count as lost", async () => {
+  it("gives every worker the length of its lease after an outage of Postgres, before its jobs count as lost", async () => {
     const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-away-"));
     fs.chmodSync(dir, 0o755);
     let server = await startPostgres({ dir: path.join(dir, "data") });
@@ -75,7 +75,7 @@ describe("recovery", () => {
         await waitFor(lapsed, { timeout: 10_000 });
         const grace = "select stillwake.now() < pg_postmaster_start_time() + interval '2 seconds'";
         const recovered = Number(await first(own, "select stillwake.recover()", []));
-        // On a machine so slow that the grace is over, there is nothing to see.
+        // On a machine so slow that the grace is over, there is nothing to check.
         if ((await first(own, grace, [])) === true) expect(recovered).toBe(0);
         if (recovered === 0) {
           await waitFor(async () => (await first(own, "select stillwake.recover()", [])) === 1, { timeout: 10_000 });
@@ -89,7 +89,7 @@ describe("recovery", () => {
 });
 
 describe("expiry", () => {
-  it("ends a job that nobody started, and never one that was started, whatever brought it back", async () => {
+  it("ends a job that was not started, and never one that was started, however it was requeued", async () => {
     const started = await startJob("sturdy", { expires_in: "1 minute" });
     const never = await enqueue(client, "sturdy", { expires_in: "1 minute", priority: -9 });
     await travel(client, "61s");
@@ -105,7 +105,7 @@ describe("expiry", () => {
 });
 
 describe("a hint", () => {
-  it("is sent for a job that comes back at a later time, to those who listen and to nobody else", async () => {
+  it("is sent for a job that is requeued for a later time, if a worker listens", async () => {
     const held = await startJob();
     const hints: string[] = [];
     client.on("notification", ({ payload }) => hints.push(payload ?? ""));
@@ -123,7 +123,7 @@ describe("a hint", () => {
 });
 
 describe("an id", () => {
-  it("I1: that is enqueued again when its job has ended stays that job", async () => {
+  it("that is enqueued again after its job has ended stays that job", async () => {
     const held = await startJob();
     const again = "select stillwake.enqueue_many('sturdy', '[1]', '{}', array[$1::uuid])";
     await settle(client, held, outcomes.completed);

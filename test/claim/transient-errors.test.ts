@@ -1,5 +1,5 @@
-// T28: errors that pass. Each is raised by Postgres itself, in the midst of a verb: what was undone as a whole is done again, what is the
-// caller's to decide is told to him, and nothing happens twice.
+// Transient errors. Each is raised by Postgres itself, in the middle of a call: what was rolled back as a whole is repeated,
+// errors that the caller must handle are thrown, and nothing happens twice.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
@@ -8,11 +8,11 @@ import { implement } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { type Faults, installFaults } from "../support/database/sql-faults.ts";
 import { recordFigure } from "../support/figures.ts";
-import { FULL } from "../support/processes/aftermath.ts";
 import { countedEffects } from "../support/processes/effects.ts";
-import { ownWorker } from "../support/processes/recorded-worker.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
+import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 
-/** Those that pass, and at the end those that do not. */
+/** Transient errors, and after them permanent ones. */
 const codes = ["40001", "40P01", "57014", "57P01", "53300", "55P03", "53100", "25006"] as const;
 const workerVerbs = [
   "settle_and_claim",
@@ -25,9 +25,9 @@ const workerVerbs = [
   "recover",
   "recover_absent",
   "listen",
-  "be_present",
+  "hold_presence",
 ];
-/** Nothing that would be other at the next try. */
+/** Calls that behave the same when repeated. */
 const lasting = ["XX000", "42501", "22012"] as const;
 
 const database = await freshDatabase();
@@ -45,7 +45,7 @@ afterAll(async () => {
   await sql.end();
 });
 
-describe("T28: one error in one verb of a worker", () => {
+describe("one error in one call of a worker", () => {
   it.each(codes)("%s: the statement is sent again, and the job notices nothing", { timeout: 60_000 }, async (code) => {
     for (const verb of ["settle_and_claim", "save_checkpoints", "append_logs", "load_checkpoints", "heartbeat"]) {
       for (const moment of ["before", "after"] as const) {
@@ -56,7 +56,7 @@ describe("T28: one error in one verb of a worker", () => {
         const run = implement(contract, async (job) => {
           runs += 1;
           await job.step("before", () => "kept");
-          // The second attempt is the one that loads what the first has kept.
+          // The second attempt loads the checkpoints of the first.
           if (verb === "load_checkpoints" && runs === 1) {
             await faults.once(verb, code, moment, 2);
             throw new Error("go again");
@@ -72,7 +72,7 @@ describe("T28: one error in one verb of a worker", () => {
           await job.step("after", () => "kept");
         });
         await faults.none();
-        const worker = await ownWorker({
+        const worker = await startRecordedWorker({
           url: database.url,
           directUrl: false,
           pool,
@@ -104,18 +104,18 @@ describe("T28: one error in one verb of a worker", () => {
         await worker.worker.stop();
       }
     }
-    recordFigure(`T28: ${code} in a worker's verbs`, 1, "", "sent again; repeated effects 0");
+    recordFigure(`transient errors: ${code} in a worker's calls`, 1, "", "sent again; repeated effects 0");
   });
 });
 
-describe("T28: one error in a verb of a client", () => {
+describe("one error in a call of a client", () => {
   const report = pipeline<number>("report", { pool: "nobody" });
   const silent = new Set(["40001", "40P01", "57P01", "53300", "25006"]);
   let number = 0;
   const stored = async (n: number) =>
     (await sql.query("select from stillwake.jobs where input = to_jsonb($1::int)", [n])).rows.length;
 
-  it.each(codes)("%s: is repeated when that is safe and short, and told to the caller otherwise", async (code) => {
+  it.each(codes)("%s: is repeated when that is safe and short, and thrown otherwise", async (code) => {
     await stillwake.register(report);
     for (const moment of ["before", "after"] as const) {
       const n = ++number;
@@ -127,10 +127,15 @@ describe("T28: one error in a verb of a client", () => {
       expect((await faults.raised())[code]).toBe(1);
       expect(await stored(n)).toBe(silent.has(code) ? 1 : 0);
     }
-    recordFigure(`T28: ${code} in enqueue`, 1, "", silent.has(code) ? "repeated, stored once" : "told, nothing stored");
+    recordFigure(
+      `transient errors: ${code} in enqueue`,
+      1,
+      "",
+      silent.has(code) ? "repeated, stored once" : "told, nothing stored",
+    );
   });
 
-  it.each(lasting)("%s is told at once and never repeated", async (code) => {
+  it.each(lasting)("%s is thrown at once and never repeated", async (code) => {
     await stillwake.register(report);
     const n = ++number;
     await faults.none();
@@ -139,23 +144,23 @@ describe("T28: one error in a verb of a client", () => {
     expect((await faults.raised())[code]).toBe(1);
     expect(await stored(n)).toBe(0);
     await faults.none();
-    recordFigure(`T28: ${code} in enqueue`, 1, "", "told, never repeated");
+    recordFigure(`transient errors: ${code} in enqueue`, 1, "", "thrown, never repeated");
   });
 });
 
-describe("T28: what is not to be repeated in a worker", () => {
-  it("an error that lasts costs the attempt and is not waited out", async () => {
+describe("what a worker does not repeat", () => {
+  it("a permanent error costs the attempt and is not waited out", async () => {
     const counted = countedEffects("lasting", { steps: 1 });
-    await ownWorker({ url: database.url, pool: "lasting", pipelines: [counted.implementation], slots: 1 });
+    await startRecordedWorker({ url: database.url, pool: "lasting", pipelines: [counted.implementation], slots: 1 });
     await faults.none();
     await faults.once("save_checkpoints", "XX000");
     const { id } = await stillwake.enqueue("lasting", {});
     expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ attempt: 2, crashes: 0 });
     expect(counted.effects).toHaveLength(2);
-    recordFigure("T28: XX000 in a worker's verbs", 1, "", "fails the attempt");
+    recordFigure("transient errors: XX000 in a worker's calls", 1, "", "fails the attempt");
   });
 
-  it("an error of the user's own database is the user's, whatever its code: the step is not run again behind his back", async () => {
+  it("an error of the user's own database is passed to the user, whatever its code: the step is not run again", async () => {
     let effects = 0;
     const contract = pipeline("own-error", { pool: "own-error", retry: { attempts: 1 } });
     const run = implement(contract, (job) =>
@@ -164,7 +169,7 @@ describe("T28: what is not to be repeated in a worker", () => {
         throw Object.assign(new Error("could not serialize access"), { code: "40001" });
       }),
     );
-    await ownWorker({ url: database.url, pool: "own-error", pipelines: [run], slots: 1 });
+    await startRecordedWorker({ url: database.url, pool: "own-error", pipelines: [run], slots: 1 });
     const { id } = await stillwake.enqueue(contract, {} as never);
     const failed = await stillwake.wait(id, { timeout: "20s" }).catch((error) => error);
     expect(failed).toMatchObject({ state: "failed" });
@@ -172,19 +177,19 @@ describe("T28: what is not to be repeated in a worker", () => {
   });
 });
 
-describe("T28: a server that only reads, as a standby does", () => {
-  it("is asked again with growing pauses until it writes", async () => {
+describe("a read-only server, such as a standby", () => {
+  it("is tried again with growing pauses until it accepts writes", async () => {
     await using proxy = await faultProxy(database.url);
     const counted = countedEffects("reading", { steps: 2 });
-    const worker = await ownWorker({
+    const worker = await startRecordedWorker({
       url: proxy.url,
       pool: "reading",
       pipelines: [counted.implementation],
       slots: 2,
       poll: "50ms",
     });
-    await worker.hears("push.ready");
-    // Due when nothing can be written.
+    await worker.waitForEvent("push.ready");
+    // Due while nothing can be written.
     const { id } = await stillwake.enqueue("reading", {}, { delay: "500ms" });
     await sql.query(`alter database ${database.name} set default_transaction_read_only = on`);
     const terminate = () =>
@@ -202,21 +207,21 @@ describe("T28: a server that only reads, as a standby does", () => {
       );
     }
     const perSecond = (proxy.asked() - from) / ((performance.now() - began) / 1000);
-    recordFigure("T28: connects per second to a server that only reads", perSecond, "/s");
+    recordFigure("transient errors: connects per second to a server that only reads", perSecond, "/s");
     expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ attempt: 1 });
     expect(perSecond).toBeLessThan(20);
     await worker.worker.stop();
   });
 });
 
-describe("T28: all of them at random", () => {
+describe("all of them at random", () => {
   const wanted = FULL ? 1000 : 80;
 
   it(`${wanted} jobs under raised, cancelled, terminated and refused statements: each ends once, none fails, nothing finished is repeated`, {
     timeout: 300_000,
   }, async () => {
     await faults.none();
-    // Not a superuser: those have connections of their own in reserve.
+    // Not a superuser: superusers have reserved connections.
     await sql.query("create role limited login password 'limited' in role stillwake_worker");
     await sql.query("grant execute on all functions in schema stillwake to limited");
     const login = new URL(database.url);
@@ -231,7 +236,7 @@ describe("T28: all of them at random", () => {
     });
     const workers = await Promise.all(
       [1, 2, 3].map((n) =>
-        ownWorker({
+        startRecordedWorker({
           url: login.href,
           name: `storm-${n}`,
           pool: "storm",
@@ -263,7 +268,7 @@ describe("T28: all of them at random", () => {
         );
         return again;
       });
-    // Real ones beside: backends are cancelled and terminated, and the role is refused connections.
+    // Real faults as well: backends are cancelled and terminated, and the role is refused connections.
     const ours = "from pg_stat_activity where usename = 'limited'";
     const struck = { cancelled: 0, terminated: 0, refused: 0 };
     for (let strike = 0; counted.finished.size < wanted * 3; strike++) {
@@ -279,7 +284,7 @@ describe("T28: all of them at random", () => {
         const { rows } = await sql.query(`select pg_terminate_backend(pid) ${ours}`);
         struck.refused += rows.length;
         await waitFor(() =>
-          workers.some((worker) => worker.of("push.lost").length > 0 && worker.worker.state === "working"),
+          workers.some((worker) => worker.eventsOf("push.lost").length > 0 && worker.worker.state === "working"),
         );
         await sql.query("alter role limited connection limit -1");
       }
@@ -307,7 +312,7 @@ describe("T28: all of them at random", () => {
       [ids],
     );
     expect(counted.afterFinish()).toEqual([]);
-    // A worker whose session is gone and who cannot say within the grace that it lives is taken for dead. That is the only way to lose one.
+    // A worker whose session is gone and which cannot heartbeat within the grace is considered dead. Jobs are lost in no other way.
     expect(attempts.rows.filter(({ outcome }) => outcome !== "lost")).toEqual([]);
     const lost = attempts.rows[0]?.count ?? 0;
     expect(lost).toBeLessThan(wanted / 5);
@@ -317,11 +322,17 @@ describe("T28: all of them at random", () => {
       expect(said.slice(-3).map((line) => line.slice(-1))).toEqual(["0", "1", "2"]);
     }
     expect(lines.rows).toHaveLength(wanted);
-    recordFigure("T28: attempts taken for dead in the storm", lost, "", `of ${wanted + lost}`);
+    recordFigure("transient errors: attempts taken for dead in the storm", lost, "", `of ${wanted + lost}`);
     for (const [code, count] of Object.entries(raised))
-      if (count > 0) recordFigure(`T28: ${code} raised in the storm`, count);
-    for (const [kind, count] of Object.entries(struck)) recordFigure(`T28: backends ${kind} in the storm`, count);
-    recordFigure("T28: wrong retries, effects of finished steps repeated, lines twice", 0, "", `${wanted} jobs`);
+      if (count > 0) recordFigure(`transient errors: ${code} raised in the storm`, count);
+    for (const [kind, count] of Object.entries(struck))
+      recordFigure(`transient errors: backends ${kind} in the storm`, count);
+    recordFigure(
+      "transient errors: wrong retries, effects of finished steps repeated, lines twice",
+      0,
+      "",
+      `${wanted} jobs`,
+    );
     await Promise.all(workers.map(({ worker }) => worker.stop()));
     await sql.query("drop owned by limited; drop role limited");
   });

@@ -1,15 +1,22 @@
-// The only worker there is dies without a word, and no other process of ours is alive. A cron that calls the watchdog is enough: the job can be
-// claimed again within one of its periods, and the next worker goes on where the dead one was.
+// The only worker is killed, and no other process of Stillwake runs. A cron job that calls the watchdog is enough: the job can
+// be claimed again within one period, and the next worker resumes it.
 import pg from "pg";
 import { beforeAll, describe, expect, it } from "vitest";
 import { createStillwake } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { cronServer, findPgCron, shortestPeriod } from "../support/database/pg-cron.ts";
+import { findPgCron, shortestPeriod, startCronServer } from "../support/database/pg-cron.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL, isAlive, leasesCount, repeatedSteps, round } from "../support/processes/aftermath.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import { startWitness } from "../support/processes/witness.ts";
+import {
+  connect,
+  FULL,
+  isAlive,
+  repeatedSteps,
+  round,
+  waitForStartupGrace,
+} from "../support/processes/fault-checks.ts";
+import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
@@ -18,34 +25,34 @@ const [lease, leaseMs] = FULL ? ["15s", 15_000] : ["2s", 2000];
 
 beforeAll(buildPackage);
 
-/** What Postgres itself may take for a look and a commit on a busy machine. */
+/** What Postgres itself may take for a check and a commit on a busy machine. */
 const SLACK_MS = 3000;
 
 interface Lone {
   url: string;
   client: pg.Client;
-  /** How often cron calls, which `call` does where no cron is at work. */
+  /** How often cron calls; `call` does it where no cron runs. */
   periodMs: number;
   call?(): Promise<unknown>;
 }
 
-/** A job of three steps whose worker is killed in the second; answers how long it took until it could be claimed again. */
+/** A job of three steps whose worker is killed in the second; returns how long it took until it could be claimed again. */
 async function loseTheOnlyWorker({ url, client, periodMs, call }: Lone): Promise<number> {
-  await using witness = await startWitness();
+  await using observer = await startStepObserver();
   await using stillwake = createStillwake({ url });
-  await leasesCount(client, lease);
+  await waitForStartupGrace(client, lease);
   const worker = await startWorker({ url, args: ["--slots", "1", "--lease", lease] });
   const steps = [
     { name: "one", act: "nothing" },
     { name: "two", act: "turnstile", gate: "two" },
     { name: "three", act: "nothing" },
   ];
-  const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
-  const { pid } = await witness.see(({ job, step }) => job === id && step === "two");
+  const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
+  const { pid } = await observer.waitForReport(({ job, step }) => job === id && step === "two");
   const runners = worker.runners();
   expect(runners).toContain(pid);
   worker.signal("SIGKILL");
-  expect(await worker.ended).toBe("SIGKILL");
+  expect(await worker.exited).toBe("SIGKILL");
   const killedAt = performance.now();
   await waitFor(() => !runners.some(isAlive), { what: "its runners to be gone" });
   const sessions = "select from pg_stat_activity where application_name = 'stillwake direct'";
@@ -66,17 +73,17 @@ async function loseTheOnlyWorker({ url, client, periodMs, call }: Lone): Promise
   const { rows } = await client.query("select state, crashes, lease_id from stillwake.live_jobs where id = $1", [id]);
   expect(rows).toEqual([{ state: "queued", crashes: 1, lease_id: null }]);
 
-  witness.open("two-2");
+  observer.openGate("two-2");
   await startWorker({ url, args: ["--slots", "1"] });
   expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ state: "completed", attempt: 2, crashes: 1 });
-  expect(await repeatedSteps(client, witness, [id])).toEqual([]);
-  const effects = witness.of(id).filter(({ event }) => event === "effect");
+  expect(await repeatedSteps(client, observer, [id])).toEqual([]);
+  const effects = observer.reportsOf(id).filter(({ event }) => event === "effect");
   expect(effects.map(({ step, epoch }) => `${step} ${epoch}`)).toEqual(["one 1", "two 1", "two 2", "three 2"]);
   return tookMs;
 }
 
 describe("the only worker is killed -9", () => {
-  it("and a cron that does nothing but select stillwake.watchdog() has its job claimable within one period", async () => {
+  it("and a cron job that only calls select stillwake.watchdog() makes its job claimable within one period", async () => {
     const client = await connect(database.url);
     const cron = new pg.Client({ connectionString: database.url });
     await cron.connect();
@@ -95,9 +102,9 @@ describe("the only worker is killed -9", () => {
     }
   }, 120_000);
 
-  it("and pg_cron alone has its job claimable within one period", async (context) => {
+  it("and pg_cron alone makes its job claimable within one period", async (context) => {
     if (typeof pgCron === "string") return context.skip(pgCron);
-    await using server = await cronServer(pgCron.build);
+    await using server = await startCronServer(pgCron.build);
     const client = await connect(server.url);
     try {
       await client.query("create extension pg_cron");

@@ -1,4 +1,4 @@
-// The verbs that came with the worker, called as SQL: what they promise whoever calls them.
+// The functions that workers call, as SQL.
 import pg from "pg";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { travel } from "../../src/testing/index.ts";
@@ -10,7 +10,7 @@ await client.query(
   `select stillwake.register_pipeline('scan', '{"pool": "scan", "crash_limit": 100, "max_attempts": 100}')`,
 );
 afterAll(() => client.end());
-// The restart of Postgres is long past for the clock of this file.
+// For the clock of this file the restart of Postgres is long past.
 await travel(database.url, "1h");
 
 interface Held {
@@ -33,7 +33,7 @@ describe("append_logs", () => {
       JSON.stringify([{ ...fence(), batch, lines: messages.map((message) => ({ message })) }]),
     ]);
 
-  it("I7: writes a batch that is sent again only once, and answers the same", async () => {
+  it("writes a batch that is sent again only once, and returns the same", async () => {
     expect(await lines(1, "a", "b")).toBe("2");
     expect(await lines(1, "a", "b")).toBe("2");
     expect(await lines(2, "c")).toBe("3");
@@ -41,7 +41,7 @@ describe("append_logs", () => {
     expect(await messages()).toEqual(["a", "b", "c"]);
   });
 
-  it("I7: begins anew with the numbers of the next attempt", async () => {
+  it("restarts with the batch numbers of the next attempt", async () => {
     await lines(7, "first attempt");
     await settle({ outcome: "released" });
     held = (await claim("w2"))!;
@@ -49,7 +49,7 @@ describe("append_logs", () => {
     expect(await messages()).toEqual(["first attempt", "second attempt"]);
   });
 
-  it("takes progress along, and refuses it with the lines of a replaced attempt", async () => {
+  it("sets the progress too, and refuses it with the lines of a replaced attempt", async () => {
     const progress = { fraction: 0.5, sentence: "half" };
     const batch = { ...fence(), batch: 1, lines: [], progress };
     await client.query("select stillwake.append_logs($1)", [JSON.stringify([batch])]);
@@ -71,9 +71,9 @@ describe("presence", () => {
       presence,
     ]);
 
-  it("a worker whose session lives is left alone", async () => {
+  it("a worker whose session is alive is left alone", async () => {
     const session = await connect();
-    await session.query("select stillwake.be_present(4711)");
+    await session.query("select stillwake.hold_presence(4711)");
     await heartbeat("4711");
     expect(await absent()).toEqual({ recovered: 0, watched: 1 });
     await travel(database.url, "5s");
@@ -81,7 +81,7 @@ describe("presence", () => {
     await session.end();
   });
 
-  it("a session that is gone gives its worker a grace, then its jobs are taken back to their old place", async () => {
+  it("a session that is gone gives its worker a grace period, then its jobs are requeued at their old position", async () => {
     await heartbeat("4712");
     expect(await absent()).toEqual({ recovered: 0, watched: 1 });
     await travel(database.url, "300ms");
@@ -92,7 +92,7 @@ describe("presence", () => {
     expect(job).toEqual({ state: "queued", crashes: 1 });
   });
 
-  it("a worker that heartbeats within the grace, with a new session or without one, is not dead", async () => {
+  it("a worker that heartbeats within the grace period, with a new session or without one, is not dead", async () => {
     await heartbeat("4713");
     await absent();
     await heartbeat("4714");
@@ -108,7 +108,7 @@ describe("presence", () => {
     expect(await absent("w1")).toEqual({ recovered: 0, watched: 0 });
   });
 
-  it("after Postgres was away nobody counts as gone before the length of a lease", async () => {
+  it("after an outage of Postgres no worker counts as gone before the length of a lease", async () => {
     await travel(database.url, "-1h");
     try {
       await heartbeat("4716");
@@ -143,20 +143,20 @@ describe("versions", () => {
     await settle({ outcome: "released" });
   });
 
-  it("a job is not given to code older than the code that began it, and does not wake it", async () => {
+  it("a job is not claimed by code older than the code that started it, and does not wake it", async () => {
     expect(await due(1)).toBe(false);
     expect(await claimAs(1)).toBeUndefined();
     expect(await due(2)).toBe(true);
     expect(await claimAs(2)).toMatchObject({ job_id: held.job_id, version: 2 });
   });
 
-  it("newer code is given it, and told under which version it was begun, unless it leaves it to its own", async () => {
+  it("newer code claims it, with the version that started it, unless its p_oldest excludes it", async () => {
     expect(await due(3, 3)).toBe(false);
     expect(await claimAs(3, 3)).toBeUndefined();
     expect(await claimAs(3)).toMatchObject({ job_id: held.job_id, version: 2 });
   });
 
-  it("a worker that names no version takes any", async () => {
+  it("a worker without versions claims any", async () => {
     expect(await claim("psql")).toMatchObject({ job_id: held.job_id });
   });
 
@@ -195,21 +195,21 @@ describe("a replaced attempt", () => {
 });
 
 describe("save_checkpoint", () => {
-  it("commits and vanishes with the transaction it is called in", async () => {
+  it("commits and rolls back with the transaction it is called in", async () => {
     await client.query("begin");
     await saveStep("clone");
     await client.query("rollback");
     expect(await one("select count(*) from stillwake.checkpoints where job_id = $1", [held.job_id])).toBe("0");
   });
 
-  it("refuses a step that is kept, so that its work is not done twice", async () => {
+  it("refuses a step that was saved, so that its work is not done twice", async () => {
     await saveStep("clone");
     await expect(saveStep("clone")).rejects.toMatchObject({ code: "SW006" });
   });
 });
 
 describe("settle", () => {
-  it("keeps the step a job sleeps in together with the sleep", async () => {
+  it("saves the step a job sleeps in together with the sleep", async () => {
     await settle({ outcome: "slept", for: "1 hour", step: "overnight" });
     expect(await one("select step from stillwake.checkpoints where job_id = $1", [held.job_id])).toBe("overnight");
     expect(await one("select waiting_for from stillwake.jobs where id = $1", [held.job_id])).toBe("time");
@@ -222,7 +222,7 @@ describe("settle", () => {
   });
 });
 
-it("an artifact made again replaces its row, and goes when the job is retried from the start", async () => {
+it("an artifact stored again replaces its row, and is deleted when the job is retried from the start", async () => {
   const save = (digit: string) =>
     client.query("select stillwake.save_artifact($1, $2, $3, 'report', 5, $4, 'text/plain', $5)", [
       held.job_id,
@@ -239,7 +239,7 @@ it("an artifact made again replaces its row, and goes when the job is retried fr
   expect(await one("select count(*) from stillwake.artifacts where job_id = $1", [held.job_id])).toBe("0");
 });
 
-it("a cancel tells the worker that runs the job, if it listens", async () => {
+it("a cancel hints the worker that runs the job, if it listens", async () => {
   const session = await connect();
   const told = new Promise((resolve) => session.on("notification", ({ payload }) => resolve(payload)));
   await session.query('listen "stillwake.hint"');

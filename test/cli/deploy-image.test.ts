@@ -1,5 +1,6 @@
-// The Dockerfile of `stillwake deploy`, built and run for real: a starter project with the packed package, in a stand-in for the base image (Debian's own
-// packages and the Node of this machine, under the base's name), by buildah, which needs no engine. It takes minutes and root: only with STILLWAKE_FULL=1.
+// Builds and runs the Dockerfile of `stillwake deploy`: a starter project with the packed package, on a substitute of the base
+// image (Debian packages and the Node of this host under its name), with buildah, which needs no daemon. It takes minutes and
+// needs root: only with STILLWAKE_FULL=1.
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import http from "node:http";
@@ -11,10 +12,10 @@ import { createStillwake } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { FULL, round } from "../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
 import { Buildah, output } from "../support/processes/buildah.ts";
-import { command } from "../support/processes/cli-in-process.ts";
+import { runCommand } from "../support/processes/cli-in-process.ts";
+import { FULL, round } from "../support/processes/fault-checks.ts";
 
 const MINUTES = 60_000;
 const why = !FULL ? "only with STILLWAKE_FULL=1" : process.getuid?.() !== 0 ? "only as root" : undefined;
@@ -32,11 +33,11 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
   beforeAll(async () => {
     buildah = new Buildah(base);
     buildPackage();
-    await command(["init", project]);
+    await runCommand(["init", project]);
     const packed = JSON.parse(
       execFileSync("npm", ["pack", "--json", "--pack-destination", base], { cwd: ROOT, stdio: "pipe" }).toString(),
     );
-    // npm ci fetches the package as it would from a registry: in the build there is no file of this machine.
+    // npm ci downloads the package like from a registry: the build has no access to files of this host.
     server = http.createServer(
       (_request, response) => void fs.createReadStream(path.join(base, packed[0].filename)).pipe(response),
     );
@@ -44,19 +45,19 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     const manifest = JSON.parse(fs.readFileSync(path.join(project, "package.json"), "utf8"));
     manifest.dependencies.stillwake = `http://127.0.0.1:${(server.address() as AddressInfo).port}/stillwake.tgz`;
     fs.writeFileSync(path.join(project, "package.json"), JSON.stringify(manifest));
-    // Not at once: this process serves the package.
+    // Asynchronously, because this process serves the package.
     await output("npm", ["install", "--package-lock-only", "--ignore-scripts", "--no-audit", "--no-fund"], project);
     fs.writeFileSync(path.join(project, ".env"), "DATABASE_URL=geheim");
     fs.writeFileSync(path.join(project, ".npmrc"), "//registry.example.com/:_authToken=geheim");
     process.chdir(project);
-    await command(["deploy", "fly"]);
+    await runCommand(["deploy", "fly"]);
     const dockerfile = path.join(project, "deploy/Dockerfile");
     const timed = async (what: string, work: Promise<void>, note?: string) => {
       const began = performance.now();
       await work;
       recordFigure(what, round((performance.now() - began) / 1000), "s", note);
     };
-    await timed("deploy: a stand-in base", buildah.standIn(dockerfile));
+    await timed("deploy: a stand-in base", buildah.createBaseImage(dockerfile));
     await timed("deploy: building the image", buildah.build("acme", dockerfile, project), "without the base");
     container = (await buildah.call("from", "--pull-never", "acme")).trim();
     words = JSON.parse(await buildah.call("inspect", container)).OCIv1.config;
@@ -69,7 +70,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     fs.rmSync(base, { recursive: true, force: true, maxRetries: 5 });
   });
 
-  it("starts as a worker under tini, is nobody's, and is told to end by SIGTERM", async () => {
+  it("starts as a worker under tini, as an unprivileged user, with SIGTERM as its stop signal", async () => {
     expect(words).toMatchObject({
       Entrypoint: ["tini", "-s", "--"],
       Cmd: ["stillwake", "worker"],
@@ -81,7 +82,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     await inside(["touch", "/var/lib/stillwake/mine"]);
   });
 
-  it("has the package as it was packed, nothing for development, and no secret of the folder", async () => {
+  it("contains the packed package, no development dependencies, and no secrets of the directory", async () => {
     const { version } = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
     expect((await inside(["stillwake", "--version"])).trim()).toBe(version);
     const files = (await inside(["find", "/app", "-maxdepth", "2", "-not", "-path", "*/node_modules/*/*"])).split("\n");
@@ -101,8 +102,8 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     expect(kb).toBeLessThan(150 * 1024);
   });
 
-  it("drains what there is, and leaves; told to end in the middle, it hands its job back", async () => {
-    // As the orchestrator's machines are: by the image's own command, and with the database in the environment.
+  it("drains the queue and exits; stopped during a job, it hands the job back", async () => {
+    // Like the orchestrator's machines: with the image's command, and the database URL in the environment.
     await inside([...words.Entrypoint, ...words.Cmd, "--drain"], { STILLWAKE_DATABASE_URL: database.url });
     const stillwake = createStillwake({ url: database.url });
     const { id } = await stillwake.enqueue("words", { title: "In a box", text: "One. Two! Three?" });
@@ -125,7 +126,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     await stillwake.close();
   });
 
-  /** In the container, as its user. buildah run has no notion of an entrypoint: the words of the image are given to it. */
+  /** Runs in the container as its user. buildah run ignores the entrypoint, so it is passed explicitly. */
   function inside(args: string[], env: Record<string, string> = {}): Promise<string> {
     return start(args, env).ended.then(({ code, stdout, stderr }) => {
       if (code !== 0) throw new Error(`${args.join(" ")} ended with ${code}: ${stderr}${stdout}`);
@@ -136,7 +137,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
   const start = (args: string[], env: Record<string, string>) => buildah.start(container, args, env);
 });
 
-/** tini below this process: what would be the first process of a container. */
+/** tini below this process, which would be PID 1 of a container. */
 function firstProcess(parent: number): number | undefined {
   const all = fs
     .readdirSync("/proc")

@@ -1,5 +1,5 @@
-// `stillwake deploy`: every file it makes is held to what the platform reads (their own descriptions where they are at hand, a list of the keys we use always),
-// no file has a secret in it, and nothing that somebody has changed is written over.
+// `stillwake deploy`: every generated file is validated against the platform's schema (the official one if available, and
+// always a list of the keys we use), contains no secret, and never overwrites an edited file.
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import { createRequire } from "node:module";
@@ -14,17 +14,17 @@ import { cloudRun, fly, type KubernetesOptions, kubernetes, type PoolOptions } f
 import { realClock } from "../../src/orchestrator/provider.ts";
 import { readPoolOptions } from "../../src/orchestrator/settings.ts";
 import { ROOT } from "../support/processes/build.ts";
-import { command } from "../support/processes/cli-in-process.ts";
+import { runCommand } from "../support/processes/cli-in-process.ts";
 
 const base = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-deploy-")));
 const before = process.cwd();
 const require = createRequire(import.meta.url);
-/** Not everybody has it. */
+/** It is optional. */
 const SHELLCHECK = "shellcheck";
 const hasShellcheck = spawnSync(SHELLCHECK, ["--version"]).status === 0;
 let projects = 0;
 
-/** Each test has a project of its own, and is in it. */
+/** Each test runs in a separate project directory. */
 beforeEach(() => {
   const project = path.join(base, `project-${++projects}`);
   fs.mkdirSync(project);
@@ -57,28 +57,28 @@ const calls: Record<string, string[]> = {
 };
 
 describe.each(Object.entries(calls))("%s:", (_name, args) => {
-  it("the files are made, and say what is to be done next", async () => {
-    const files = await made(args);
+  it("generates the files and prints the next steps", async () => {
+    const files = await generate(args);
     expect(Object.keys(files)).toEqual(expect.arrayContaining(["Dockerfile", "Dockerfile.dockerignore"]));
     expect(Object.values(files).every((text) => text.endsWith("\n") && !/undefined|NaN|\[object/.test(text))).toBe(
       true,
     );
   });
 
-  it(`scripts are such that bash takes them${hasShellcheck ? " and shellcheck finds nothing" : " (shellcheck is not installed)"}, stop at the first error and can be started`, async () => {
-    const files = await made(args);
+  it(`scripts are valid bash${hasShellcheck ? " without shellcheck findings" : " (shellcheck is not installed)"}, stop at the first error and are executable`, async () => {
+    const files = await generate(args);
     for (const [name, text] of Object.entries(files).filter(([name]) => name.endsWith(".sh"))) {
       expect(spawnSync("bash", ["-n"], { input: text }), name).toMatchObject({ status: 0 });
       expect(text).toMatch(/^#!\/usr\/bin\/env bash\n(#.*\n)+set -euo pipefail\n/);
       expect(fs.statSync(path.join("deploy", name)).mode & 0o111, name).toBe(0o111);
       if (hasShellcheck) expect(String(spawnSync(SHELLCHECK, ["-"], { input: text }).stdout), name).toBe("");
-      // No secret is an argument, which everyone on the machine can read.
+      // No secret is an argument, which every user of the host can read.
       expect(text).not.toMatch(/^\s*(fly|gcloud) .*\$\{?(\w+_)?DATABASE_URL/m);
     }
   });
 
-  it("no file has the value of a secret, or tells anybody to make one an argument", async () => {
-    const files = await made(args);
+  it("no file contains a secret, or suggests passing one as an argument", async () => {
+    const files = await generate(args);
     for (const [name, text] of Object.entries(files)) {
       expect(text, name).not.toMatch(/--from-literal|--url/);
       expect(text.replaceAll("postgres://…", ""), name).not.toMatch(
@@ -87,8 +87,8 @@ describe.each(Object.entries(calls))("%s:", (_name, args) => {
     }
   });
 
-  it("the Dockerfile pins its base, is not root's, hears SIGTERM, and the linter finds nothing", async () => {
-    const { Dockerfile = "" } = await made(args);
+  it("the Dockerfile pins its base, does not run as root, handles SIGTERM, and passes the linter", async () => {
+    const { Dockerfile = "" } = await generate(args);
     expect(Dockerfile.match(/^FROM .*$/gm)).toEqual([
       expect.stringMatching(/^FROM node:\d+\.\d+\.\d+-bookworm-slim AS build$/),
       expect.stringMatching(/^FROM node:\d+\.\d+\.\d+-bookworm-slim$/),
@@ -100,7 +100,7 @@ describe.each(Object.entries(calls))("%s:", (_name, args) => {
   });
 });
 
-it("the linter does find what is wrong", () => {
+it("the linter detects mistakes", () => {
   fs.writeFileSync("bad", "FROM node:latest\nRUN sudo apt-get install curl\nEXPOSE 99999\n");
   expect(lint("bad").length).toBeGreaterThan(2);
 });
@@ -124,9 +124,9 @@ describe("fly.toml", () => {
   };
 
   it.each(Object.entries(calls).filter(([, [platform]]) => platform === "fly"))(
-    `%s: has only keys that we know${schema ? ", and is what Fly's schema describes" : " (Fly's schema is not at hand)"}`,
+    `%s: has only known keys${schema ? ", and matches Fly's schema" : " (Fly's schema is not available)"}`,
     async (_name, args) => {
-      const files = await made(args);
+      const files = await generate(args);
       for (const name of ["fly.toml", "fly.worker.toml"]) {
         const toml = parseToml(files[name]!) as unknown as FlyToml;
         expect(
@@ -150,8 +150,8 @@ describe("fly.toml", () => {
     },
   );
 
-  it("describes two apps: one that is asked and may sleep, one of workers without any service", async () => {
-    const files = await made(calls["fly, as large as it gets"]!);
+  it("describes two apps: an API app that may sleep, and a workers' app without a service", async () => {
+    const files = await generate(calls["fly, as large as it gets"]!);
     const asked = parseToml(files["fly.toml"]!) as unknown as FlyToml;
     expect(asked).toMatchObject({
       app: "scans",
@@ -176,8 +176,8 @@ describe("fly.toml", () => {
     expect(workers).not.toHaveProperty("services");
   });
 
-  it("S40, S41: the token is the workers' app's alone, has an end, and is kept in the app that is asked", async () => {
-    const { "deploy.sh": script = "" } = await made(["fly"]);
+  it("the token is limited to the workers' app, expires, and is stored in the API app", async () => {
+    const { "deploy.sh": script = "" } = await generate(["fly"]);
     expect(script.match(/^.*fly tokens create.*$/gm)).toEqual([
       expect.stringMatching(/fly tokens create deploy --app "\$workers" .*--expiry "\$\{TOKEN_EXPIRY:-2160h\}"/),
     ]);
@@ -185,27 +185,27 @@ describe("fly.toml", () => {
     expect(script).not.toMatch(/tokens create org|auth token/);
   });
 
-  it("the script runs from anywhere, makes both apps once, and gives each its own secrets", async () => {
-    await made(calls["fly, as large as it gets"]!);
-    const told = runWithFake("fly", {
+  it("the script runs from any directory, creates both apps once, and sets the secrets of each", async () => {
+    await generate(calls["fly, as large as it gets"]!);
+    const result = runWithFake("fly", {
       DATABASE_URL: "postgres://app:geheim@db/x",
       WORKER_DATABASE_URL: "postgres://worker:geheim2@db/x",
     });
-    expect(told.status, told.stderr).toBe(0);
-    const calls1 = told.calls;
+    expect(result.status, result.stderr).toBe(0);
+    const calls1 = result.calls;
     expect(calls1.filter((call) => call.startsWith("apps create"))).toEqual([
       "apps create scans --org personal",
       "apps create scans-workers --org personal",
     ]);
-    expect(told.inputs).toEqual(
+    expect(result.inputs).toEqual(
       expect.arrayContaining([
         "scans STILLWAKE_DATABASE_URL=postgres://app:geheim@db/x",
         "scans-workers STILLWAKE_DATABASE_URL=postgres://worker:geheim2@db/x",
         "scans FLY_API_TOKEN=a token for scans-workers",
       ]),
     );
-    expect(told.inputs.filter((line) => line.startsWith("scans-workers"))).toHaveLength(1);
-    // No secret is in the words of a call, which others on the machine can read.
+    expect(result.inputs.filter((line) => line.startsWith("scans-workers"))).toHaveLength(1);
+    // No secret is in the arguments of a call, which other users can read.
     expect(calls1.join("\n")).not.toMatch(/geheim|a token/);
     const deployed = calls1.filter((call) => call.startsWith("deploy"));
     expect(deployed).toEqual([
@@ -216,8 +216,8 @@ describe("fly.toml", () => {
       expect.stringMatching(/--rm .*-- stillwake orchestrator --once$/),
       expect.stringMatching(/--schedule hourly .*-- sh -c stillwake watchdog && stillwake orchestrator --once$/),
     ]);
-    // Again: what is there stays, and the token too.
-    const again = runWithFake("fly", { DATABASE_URL: "postgres://app:geheim@db/x" }, told.state);
+    // The second run keeps the existing resources and the token.
+    const again = runWithFake("fly", { DATABASE_URL: "postgres://app:geheim@db/x" }, result.state);
     expect(again.status, again.stderr).toBe(0);
     expect(again.calls.filter((call) => /apps create|tokens create/.test(call))).toEqual([]);
     expect(again.calls.filter((call) => call.startsWith("machine destroy"))).toEqual([
@@ -225,27 +225,27 @@ describe("fly.toml", () => {
     ]);
   });
 
-  it("the script stops where Fly does not answer, rather than taking a secret for missing and making a new one", async () => {
-    await made(["fly"]);
-    const told = runWithFake("fly", { DATABASE_URL: "postgres://x", FAIL: "secrets list" });
-    expect(told.status).not.toBe(0);
-    expect(told.inputs.filter((line) => /STILLWAKE_SECRET|FLY_API_TOKEN/.test(line))).toEqual([]);
-    expect(told.calls.filter((call) => /tokens create|^deploy/.test(call))).toEqual([]);
+  it("the script stops when Fly does not respond, instead of treating a secret as missing", async () => {
+    await generate(["fly"]);
+    const result = runWithFake("fly", { DATABASE_URL: "postgres://x", FAIL: "secrets list" });
+    expect(result.status).not.toBe(0);
+    expect(result.inputs.filter((line) => /STILLWAKE_SECRET|FLY_API_TOKEN/.test(line))).toEqual([]);
+    expect(result.calls.filter((call) => /tokens create|^deploy/.test(call))).toEqual([]);
   });
 
-  it("the script says what is missing", async () => {
-    await made(["fly"]);
-    const told = runWithFake("fly", {});
-    expect(told).toMatchObject({ status: 1, calls: [] });
-    expect(told.stderr).toMatch(/DATABASE_URL: is not set: the URL of the Postgres/);
+  it("the script reports a missing variable", async () => {
+    await generate(["fly"]);
+    const result = runWithFake("fly", {});
+    expect(result).toMatchObject({ status: 1, calls: [] });
+    expect(result.stderr).toMatch(/DATABASE_URL: is not set\. Set it to the URL of a Postgres/);
   });
 });
 
 describe("Cloud Run", () => {
   it.each(Object.entries(calls).filter(([, [platform]]) => platform === "cloud-run"))(
-    "%s: jobs try once, do not run as the account that starts them, and have their secrets from Secret Manager",
+    "%s: jobs have no retries, run as another account than the one that starts them, and use Secret Manager",
     async (_name, args) => {
-      const files = await made(args);
+      const files = await generate(args);
       const jobs = Object.entries(files).filter(([name]) => name.startsWith("job."));
       expect(jobs.length).toBeGreaterThan(1);
       for (const [name, text] of jobs) {
@@ -260,8 +260,8 @@ describe("Cloud Run", () => {
     },
   );
 
-  it("a pool that the orchestrator serves ends by itself when it is started by hand; one that the clock drains needs no service", async () => {
-    const served = await made(["cloud-run", "--project", "acme-prod", "--pool", "scan"]);
+  it("a job of the orchestrator exits by itself when it is started by hand; a scheduled pool needs no service", async () => {
+    const served = await generate(["cloud-run", "--project", "acme-prod", "--pool", "scan"]);
     expect(served["job.scan.yaml"]).toMatch(/STILLWAKE_IDLE_EXIT\n\s+value: 5s/);
     expect(served).toHaveProperty(["service.yaml"]);
     const [service] = documents(served["service.yaml"]!, "service.yaml") as [
@@ -274,7 +274,7 @@ describe("Cloud Run", () => {
         "run.googleapis.com/cpu-throttling": "false",
       },
     });
-    const drained = await made(
+    const drained = await generate(
       ["cloud-run", "--project", "acme-prod", "--pool", "scan", "--drain", "0 */4 * * *", "--out", "drained"],
       "drained",
     );
@@ -284,9 +284,9 @@ describe("Cloud Run", () => {
     expect(drained["deploy.sh"]).not.toContain("stillwakeOrchestrator");
   });
 
-  it("two pools of stillwake.config, each with its own clock", async () => {
+  it("two pools of stillwake.config with separate schedules", async () => {
     pools(`{ commits: { slots: 1 }, users: { slots: 2 } }`);
-    const files = await made([
+    const files = await generate([
       "cloud-run",
       "--project",
       "acme-prod",
@@ -307,32 +307,32 @@ describe("Cloud Run", () => {
     });
   });
 
-  it("a clock names its pool, which stillwake.config need not have: those without one are the orchestrator's", async () => {
+  it("--drain names a pool that need not be in stillwake.config; pools without a schedule use the orchestrator", async () => {
     const clocks = ["--drain", "commits=*/5 * * * *", "--drain", "users=0 */4 * * *"];
-    const alone = await made(["cloud-run", "--project", "acme-prod", ...clocks]);
+    const alone = await generate(["cloud-run", "--project", "acme-prod", ...clocks]);
     expect(Object.keys(alone).filter((name) => name.startsWith("job."))).toEqual([
       "job.commits.yaml",
       "job.users.yaml",
       "job.watchdog.yaml",
     ]);
     expect(alone).not.toHaveProperty(["service.yaml"]);
-    const { stdout, stderr } = await command(["deploy", "cloud-run", "--print", ...clocks, "--drain", "7 * * * *"]);
+    const { stdout, stderr } = await runCommand(["deploy", "cloud-run", "--print", ...clocks, "--drain", "7 * * * *"]);
     expect(stdout.match(/^schedule ".*$/gm)).toEqual([
       'schedule "$name-default" "7 * * * *"',
       'schedule "$name-commits" "*/5 * * * *"',
       'schedule "$name-users" "0 */4 * * *"',
       'schedule "$name-watchdog" "*/15 * * * *"',
     ]);
-    expect(stderr).not.toContain("stillwake.config needs");
+    expect(stderr).not.toContain("Add these pools");
     pools("{ scan: {} }", "with-scan.mjs");
-    const both = await command(["deploy", "cloud-run", "--print", ...clocks, "--config", "with-scan.mjs"]);
+    const both = await runCommand(["deploy", "cloud-run", "--print", ...clocks, "--config", "with-scan.mjs"]);
     expect(both.stdout.match(/^==> .*job\..*$/gm)).toHaveLength(4);
     expect(both.stdout).toContain("service.yaml");
-    expect(both.stderr).toMatch(/needs these pools[\s\S]*"scan": \{[^\n]*\n {4}\},/);
+    expect(both.stderr).toMatch(/Add these pools[\s\S]*"scan": \{[^\n]*\n {4}\},/);
   });
 
-  it("S42: the orchestrator's role is what it does and no more, and is given on its jobs alone; the clock may only start them", async () => {
-    const { "deploy.sh": deploy = "", "schedulers.sh": clock = "" } = await made([
+  it("the orchestrator's role has only the permissions it needs, on its jobs only; the scheduler may only start them", async () => {
+    const { "deploy.sh": deploy = "", "schedulers.sh": clock = "" } = await generate([
       "cloud-run",
       "--project",
       "acme-prod",
@@ -356,20 +356,20 @@ describe("Cloud Run", () => {
     expect(clock).toContain("gcloud run jobs add-iam-policy-binding");
   });
 
-  it("the scripts run: everything is made, from files that name the image as it is", async () => {
-    await made(["cloud-run", "--project", "acme-prod", "--pool", "scan", "--drain", "*/5 * * * *"]);
-    const told = runWithFake("gcloud", { DATABASE_URL: "postgres://app:geheim@db/x" });
-    expect(told.status, told.stderr).toBe(0);
-    expect(told.calls.join("\n")).not.toContain("geheim");
-    expect(told.inputs).toContain("acme-site-scanner-worker-database-url postgres://app:geheim@db/x");
-    const replaced = told.inputs.filter((line) => line.startsWith("replaced"));
+  it("the scripts create everything, with the tagged image in the files", async () => {
+    await generate(["cloud-run", "--project", "acme-prod", "--pool", "scan", "--drain", "*/5 * * * *"]);
+    const result = runWithFake("gcloud", { DATABASE_URL: "postgres://app:geheim@db/x" });
+    expect(result.status, result.stderr).toBe(0);
+    expect(result.calls.join("\n")).not.toContain("geheim");
+    expect(result.inputs).toContain("acme-site-scanner-worker-database-url postgres://app:geheim@db/x");
+    const replaced = result.inputs.filter((line) => line.startsWith("replaced"));
     expect(replaced).toEqual([
       expect.stringMatching(
         /^replaced acme-site-scanner-scan us-central1-docker\.pkg\.dev\/acme-prod\/acme-site-scanner\/acme-site-scanner:v\d{8}-\d{6}$/,
       ),
       expect.stringMatching(/^replaced acme-site-scanner-watchdog us-central1-docker\.pkg\.dev\/.*:v\d{8}-\d{6}$/),
     ]);
-    const clock = runWithFake("gcloud", {}, told.state, "schedulers.sh");
+    const clock = runWithFake("gcloud", {}, result.state, "schedulers.sh");
     expect(clock.status, clock.stderr).toBe(0);
     expect(clock.calls.filter((call) => call.startsWith("scheduler jobs create http"))).toEqual([
       expect.stringMatching(
@@ -379,11 +379,11 @@ describe("Cloud Run", () => {
     ]);
   });
 
-  it("without a project the scripts stop before anything", async () => {
-    await made(["cloud-run"]);
-    const told = runWithFake("gcloud", { DATABASE_URL: "postgres://x" });
-    expect(told).toMatchObject({ status: 2, calls: [] });
-    expect(told.stderr).toContain("make these files again with --project <id>");
+  it("without a project the scripts stop at once", async () => {
+    await generate(["cloud-run"]);
+    const result = runWithFake("gcloud", { DATABASE_URL: "postgres://x" });
+    expect(result).toMatchObject({ status: 2, calls: [] });
+    expect(result.stderr).toContain("generate these files again with --project <id>");
   });
 });
 
@@ -401,33 +401,30 @@ describe("Kubernetes", () => {
 
   const those = Object.entries(calls).filter(([, [platform]]) => platform === "kubernetes");
 
-  it.each(those)(
-    "%s: everything is in one namespace, as nobody, and with images that have a version",
-    async (_name, args) => {
-      const files = await made(args);
-      const all = Object.entries(files)
-        .filter(([name]) => name.endsWith(".yaml"))
-        .flatMap(([name, text]) => documents(text, name));
-      const [namespace, ...rest] = all as KubeObject[];
-      expect(namespace).toMatchObject({ apiVersion: "v1", kind: "Namespace" });
-      for (const one of rest) expect(one.metadata.namespace, one.kind).toBe(namespace!.metadata.name);
-      const pods = rest.flatMap(podsOf);
-      expect(pods).toHaveLength(3);
-      for (const pod of pods) {
-        expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 1000 });
-        for (const { image, securityContext, resources } of pod.containers) {
-          expect(image).toMatch(/:v\d$/);
-          expect(securityContext).toEqual({ allowPrivilegeEscalation: false, capabilities: { drop: ["ALL"] } });
-          expect(resources.limits).toHaveProperty("memory");
-        }
+  it.each(those)("%s: everything is in one namespace, unprivileged, and with versioned images", async (_name, args) => {
+    const files = await generate(args);
+    const all = Object.entries(files)
+      .filter(([name]) => name.endsWith(".yaml"))
+      .flatMap(([name, text]) => documents(text, name));
+    const [namespace, ...rest] = all as KubeObject[];
+    expect(namespace).toMatchObject({ apiVersion: "v1", kind: "Namespace" });
+    for (const one of rest) expect(one.metadata.namespace, one.kind).toBe(namespace!.metadata.name);
+    const pods = rest.flatMap(podsOf);
+    expect(pods).toHaveLength(3);
+    for (const pod of pods) {
+      expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 1000 });
+      for (const { image, securityContext, resources } of pod.containers) {
+        expect(image).toMatch(/:v\d$/);
+        expect(securityContext).toEqual({ allowPrivilegeEscalation: false, capabilities: { drop: ["ALL"] } });
+        expect(resources.limits).toHaveProperty("memory");
       }
-      const secrets = rest.filter(({ kind }) => kind === "Secret");
-      expect(secrets.flatMap(({ stringData }) => Object.values(stringData!))).toEqual(["", "", ""]);
-    },
-  );
+    }
+    const secrets = rest.filter(({ kind }) => kind === "Secret");
+    expect(secrets.flatMap(({ stringData }) => Object.values(stringData!))).toEqual(["", "", ""]);
+  });
 
-  it("S41: the lines of the example make the secrets, and no secret is in the words of a call", async () => {
-    const files = await made(["kubernetes", "--namespace", "jobs"]);
+  it("the commands of the example create the secrets, and no secret is an argument", async () => {
+    const files = await generate(["kubernetes", "--namespace", "jobs"]);
     const lines = `${files["secret.example.yaml"]}${files["scaledjob.yaml"]}`.match(
       /^# {3}( {2})?(printf|kubectl) .*$/gm,
     )!;
@@ -449,8 +446,8 @@ describe("Kubernetes", () => {
     expect(fs.readFileSync(path.join(bin, "calls"), "utf8")).not.toContain("geheim");
   });
 
-  it("S42: the orchestrator may make, see and delete Jobs and see pods, here and nowhere else; workers have no token", async () => {
-    const files = await made(["kubernetes"]);
+  it("the orchestrator may create, read and delete Jobs and read pods in its namespace only; workers have no token", async () => {
+    const files = await generate(["kubernetes"]);
     const all = documents(files["rbac.yaml"]!, "rbac.yaml") as KubeObject[];
     expect(all.map(({ kind }) => kind)).toEqual(["ServiceAccount", "Role", "RoleBinding", "ServiceAccount"]);
     expect(all[1]!.rules).toEqual([
@@ -461,9 +458,9 @@ describe("Kubernetes", () => {
   });
 
   it.each(those)(
-    `%s: the CronJob and the Jobs of KEDA are what we mean${official ? ", and what Kubernetes describes" : " (Kubernetes' description is not at hand)"}`,
+    `%s: the CronJob and KEDA's Jobs have the expected fields${official ? ", and match the Kubernetes schema" : " (the Kubernetes schema is not available)"}`,
     async (_name, args) => {
-      const files = await made(args);
+      const files = await generate(args);
       const [cron] = documents(files["watchdog.yaml"]!, "watchdog.yaml") as KubeObject[];
       expect(cron).toMatchObject({
         apiVersion: "batch/v1",
@@ -508,9 +505,9 @@ describe("Kubernetes", () => {
   );
 
   it.each(["on", "no", "null", "true", "123", "1e3"])(
-    "a namespace may be called %s, and stays a word",
+    "a namespace may be called %s, and stays a string",
     async (name) => {
-      const files = await made(["kubernetes", "--namespace", name]);
+      const files = await generate(["kubernetes", "--namespace", name]);
       const all = Object.entries(files)
         .filter(([file]) => file.endsWith(".yaml"))
         .flatMap(([file, text]) => documents(text, file, "1.1") as KubeObject[]);
@@ -521,8 +518,8 @@ describe("Kubernetes", () => {
     },
   );
 
-  it("the orchestrator is one, answers probes, and hears pokes where the files say so", async () => {
-    const files = await made(["kubernetes", "--namespace", "jobs"]);
+  it("the orchestrator has one replica, responds to probes, and accepts pokes at the documented address", async () => {
+    const files = await generate(["kubernetes", "--namespace", "jobs"]);
     const [deployment, service] = documents(files["orchestrator.yaml"]!, "orchestrator.yaml");
     expect(deployment).toMatchObject({
       kind: "Deployment",
@@ -548,11 +545,11 @@ describe("Kubernetes", () => {
 });
 
 describe("stillwake deploy", () => {
-  it("--print prints what would be written, each file under its name, and writes nothing", async () => {
-    const printed = await command(["deploy", "fly", "--print"]);
+  it("--print prints the files under their names and writes nothing", async () => {
+    const printed = await runCommand(["deploy", "fly", "--print"]);
     expect(printed.code).toBe(0);
     expect(fs.existsSync("deploy")).toBe(false);
-    const written = await made(["fly"]);
+    const written = await generate(["fly"]);
     const parts = printed.stdout.split(/^==> deploy\/(.*) <==\n/m).slice(1);
     const files = Object.fromEntries(
       parts.flatMap((name, at) => (at % 2 === 0 ? [[name, `${parts[at + 1]!.trimEnd()}\n`]] : [])),
@@ -561,28 +558,28 @@ describe("stillwake deploy", () => {
     expect(printed.stderr).toContain("Next, after reading the files:");
   });
 
-  it("writes over nothing that somebody has changed, and then writes nothing at all, unless it is forced", async () => {
-    const first = await made(["fly"]);
-    expect((await command(["deploy", "fly"])).stdout).toMatch(/^(unchanged {2}deploy\/\S+\n){5}$/);
+  it("writes nothing if any file has been edited, unless --force is set", async () => {
+    const first = await generate(["fly"]);
+    expect((await runCommand(["deploy", "fly"])).stdout).toMatch(/^(unchanged {2}deploy\/\S+\n){5}$/);
     fs.appendFileSync("deploy/fly.toml", "# mine\n");
-    const refused = await command(["deploy", "fly", "--region", "fra"]);
+    const refused = await runCommand(["deploy", "fly", "--region", "fra"]);
     expect(refused).toMatchObject({ code: 2, stdout: "" });
     expect(refused.stderr).toMatch(
-      /deploy\/fly\.toml, deploy\/fly\.worker\.toml, deploy\/deploy\.sh are there with another text, so nothing was written\. Compare with --print; --force/,
+      /deploy\/fly\.toml, deploy\/fly\.worker\.toml, deploy\/deploy\.sh exist with different content, so nothing was written\. Compare with --print; use --force/,
     );
     expect(fs.readFileSync("deploy/fly.toml", "utf8")).toBe(`${first["fly.toml"]}# mine\n`);
     expect(fs.readFileSync("deploy/deploy.sh", "utf8")).toBe(first["deploy.sh"]);
-    const forced = await command(["deploy", "fly", "--region", "fra", "--force"]);
+    const forced = await runCommand(["deploy", "fly", "--region", "fra", "--force"]);
     expect(forced.code).toBe(0);
     expect(fs.readFileSync("deploy/fly.toml", "utf8")).toContain('primary_region = "fra"');
   });
 
   it.each(Object.values(calls).filter((args) => !args.includes("--drain")))(
-    "%s …: shows the pools that stillwake.config needs, which the providers take",
+    "%s …: prints the missing pools for stillwake.config, which the providers accept",
     async (...args) => {
-      const { stderr } = await command(["deploy", ...args, "--print"]);
+      const { stderr } = await runCommand(["deploy", ...args, "--print"]);
       const shown = /pools: \{\n([\s\S]*?)\n {4}\},\n/.exec(stderr)![1]!;
-      // In no cluster there is nothing that says where it is.
+      // Outside a cluster kubernetes() needs a server.
       const elsewhere = (options: KubernetesOptions) =>
         kubernetes({ ...options, server: "https://127.0.0.1", token: "of nobody" });
       const used = {
@@ -602,7 +599,7 @@ describe("stillwake deploy", () => {
         pool,
         slots: 1,
         graceMs: 1000,
-        say: () => {},
+        report: () => {},
         clock: realClock,
       });
       expect(provider.kind).toBe(args[0]);
@@ -613,14 +610,14 @@ describe("stillwake deploy", () => {
     },
   );
 
-  it("takes pools, sizes and numbers from stillwake.config, and flags before them", async () => {
+  it("reads pools, sizes and numbers from stillwake.config; flags take precedence", async () => {
     realPools(`{
       scan: { slots: 2, warm: 1, max: 4, grace: "90s", provider: fly({ app: "acme-workers", size: "performance-2x", memoryMb: 8192, region: "ams" }) },
       mail: { provider: local() },
     }`);
-    const first = await command(["deploy", "fly"]);
-    expect(first.stderr).not.toContain("is not known here");
-    expect(first.stderr, "what the file has is not shown").toMatch(
+    const first = await runCommand(["deploy", "fly"]);
+    expect(first.stderr).not.toContain("Cannot read the machine size");
+    expect(first.stderr, "existing pools are not printed").toMatch(
       /pools: \{\n {6}"mail": \{[^\n]*performance-1x[^\n]*\n {4}\},/,
     );
     expect(parseToml(fs.readFileSync("deploy/fly.worker.toml", "utf8"))).toMatchObject({
@@ -632,12 +629,12 @@ describe("stillwake deploy", () => {
         { size: "performance-1x", memory: "2gb", processes: ["mail"] },
       ],
     });
-    const { stdout, stderr } = await command(["deploy", "fly", "--print", "--pool", "scan", "--memory", "4gb"]);
+    const { stdout, stderr } = await runCommand(["deploy", "fly", "--print", "--pool", "scan", "--memory", "4gb"]);
     expect(stdout).toContain('memory = "4gb"');
     expect(stdout).not.toContain("mail");
-    const larger = await command(["deploy", "fly", "--print", "--pool", "scan", "--size", "performance-8x"]);
-    expect(larger.stdout, "the memory of the other size does not go with it").toContain('memory = "16gb"');
-    expect(stderr).not.toContain("stillwake.config needs these pools");
+    const larger = await runCommand(["deploy", "fly", "--print", "--pool", "scan", "--size", "performance-8x"]);
+    expect(larger.stdout, "the memory of the other size does not apply").toContain('memory = "16gb"');
+    expect(stderr).not.toContain("Add these pools to stillwake.config");
   });
 
   it.each([
@@ -656,97 +653,92 @@ describe("stillwake deploy", () => {
       'kubernetes({ namespace: "jobs", image: "registry.example.com/acme:v1", cpu: 0.5, memoryMb: 512, server: "https://127.0.0.1", token: "of nobody" })',
       /cpu: "0\.5"\n\s+memory: 512Mi/,
     ],
-  ])(
-    "%s: its own provider tells what machines are, where neither a token nor an image is at hand",
-    async (platform, provider, told) => {
-      for (const name of [
-        "FLY_API_TOKEN",
-        "FLY_ACCESS_TOKEN",
-        "FLY_IMAGE_REF",
-        "STILLWAKE_IMAGE",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-      ])
-        vi.stubEnv(name, "");
-      onTestFinished(() => void vi.unstubAllEnvs());
-      realPools(`{ scan: { provider: ${provider} } }`);
-      const { stdout, stderr } = await command(["deploy", platform, "--print"]);
-      expect(stdout).toMatch(told);
-      expect(stderr).not.toMatch(/is not known here|needs these pools/);
-      if (platform === "cloud-run") expect(stdout).toContain('region="europe-west1"');
-    },
-  );
-
-  it("goes on without a stillwake.config that cannot be read, and says so; not without one that was named", async () => {
-    fs.writeFileSync("stillwake.config.mjs", "throw new Error('no database here')");
-    const { code, stderr } = await command(["deploy", "fly", "--print"]);
-    expect(code).toBe(0);
-    expect(stderr).toContain(
-      "The pools of stillwake.config are not known, since it cannot be read here: no database here",
-    );
-    expect((await command(["deploy", "fly", "--print", "--config", "stillwake.config.mjs"])).code).toBe(1);
+  ])("%s: reads the machine size from the provider without a token or an image", async (platform, provider, result) => {
+    for (const name of [
+      "FLY_API_TOKEN",
+      "FLY_ACCESS_TOKEN",
+      "FLY_IMAGE_REF",
+      "STILLWAKE_IMAGE",
+      "GOOGLE_APPLICATION_CREDENTIALS",
+    ])
+      vi.stubEnv(name, "");
+    onTestFinished(() => void vi.unstubAllEnvs());
+    realPools(`{ scan: { provider: ${provider} } }`);
+    const { stdout, stderr } = await runCommand(["deploy", platform, "--print"]);
+    expect(stdout).toMatch(result);
+    expect(stderr).not.toMatch(/Cannot read the machine size|Add these pools/);
+    if (platform === "cloud-run") expect(stdout).toContain('region="europe-west1"');
   });
 
-  it("says what a provider cannot tell here, and does not show a pool again that the file has", async () => {
+  it("ignores an unreadable stillwake.config with a warning, but not one named by --config", async () => {
+    fs.writeFileSync("stillwake.config.mjs", "throw new Error('no database here')");
+    const { code, stderr } = await runCommand(["deploy", "fly", "--print"]);
+    expect(code).toBe(0);
+    expect(stderr).toContain("Ignoring the pools of stillwake.config, which cannot be read: no database here");
+    expect((await runCommand(["deploy", "fly", "--print", "--config", "stillwake.config.mjs"])).code).toBe(1);
+  });
+
+  it("warns if the size of a pool cannot be read, and does not print an existing pool again", async () => {
     vi.stubEnv("KUBERNETES_SERVICE_HOST", "");
     onTestFinished(() => void vi.unstubAllEnvs());
     realPools(`{ scan: { provider: kubernetes({ image: "registry.example.com/acme:v1" }) } }`);
-    const { stderr } = await command(["deploy", "kubernetes", "--print"]);
+    const { stderr } = await runCommand(["deploy", "kubernetes", "--print"]);
     expect(stderr).toMatch(
-      /The size of pool scan is not known here, so it is the usual one unless flags tell: kubernetes\(\) is told no server/,
+      /Cannot read the machine size of pool scan, so the default or the flags apply: kubernetes\(\) has no server/,
     );
-    expect(stderr).not.toContain("needs these pools");
+    expect(stderr).not.toContain("Add these pools");
   });
 
-  it("says what the image will miss", async () => {
+  it("warns of a missing lockfile", async () => {
     fs.rmSync("package-lock.json");
-    expect((await command(["deploy", "fly", "--print"])).stderr).toContain(
-      "There is no package-lock.json here, which the image needs: npm install makes one.",
+    expect((await runCommand(["deploy", "fly", "--print"])).stderr).toContain(
+      "No package-lock.json found, which the image needs: run npm install.",
     );
   });
 
   it.each([
-    [["heroku"], /There are no files for "heroku"\. There is: fly, cloud-run, kubernetes/],
+    [["heroku"], /Unknown platform "heroku"\. Use one of: fly, cloud-run, kubernetes/],
     [["flyy"], /Did you mean fly\?/],
-    [["fly", "--name", "A b"], /--name "A b" cannot be used\. Use lower-case letters/],
-    [["fly", "--name", 'x"; rm -rf ~; "'], /--name .* cannot be used/],
+    [["fly", "--name", "A b"], /Invalid --name "A b"\. Use lower-case letters/],
+    [["fly", "--name", 'x"; rm -rf ~; "'], /Invalid --name .*/],
     [["fly", "--size", "huge"], /Fly has no machines of size "huge"\. Use one of shared-cpu-1x.* performance-14x/],
     [
       ["fly", "--size", "performance-8x", "--memory", "8gb"],
-      /Fly has no performance-8x with 8192 MB of memory\. Use from 16384 to 65536/,
+      /Fly has no performance-8x with 8192 MB of memory\. Use 16384 to 65536/,
     ],
-    [["fly", "--memory", "much"], /--memory "much" cannot be used\. Use megabytes or gigabytes/],
-    [["fly", "--warm", "6", "--max", "5"], /keeps 6 machines warm and may have 5\. Raise --max/],
-    [["fly", "--slots", "0"], /--slots "0" cannot be used\. Use a whole number from 1/],
-    [["fly", "--project", "acme"], /--project means nothing on fly\. It is for cloud-run: leave it out/],
-    [["fly", "--out", "/etc"], /--out "\/etc" cannot be used\. Name a folder below that of the project/],
-    [["fly", "--out", ".."], /--out "\.\." cannot be used/],
-    [["fly", "--region", "iad; x"], /--region "iad; x" cannot be used/],
-    [["fly", "--pool", "a'b"], /--pool "a'b" cannot be used/],
-    [["cloud-run", "--warm", "1"], /cloud-run keeps no stopped machines\. Leave --warm out/],
-    [["cloud-run", "--size", "3"], /--size "3" cannot be used\. Use 1, 2, 4, 6, 8 vCPUs/],
-    [["cloud-run", "--memory", "5gb"], /With 1 vCPU it is from 0\.5gb to 4gb/],
-    [["cloud-run", "--drain", "hourly"], /--drain "hourly" cannot be used\. Use a cron of five parts/],
+    [["fly", "--memory", "much"], /Invalid --memory "much"\. Use megabytes or gigabytes/],
+    [["fly", "--warm", "6", "--max", "5"], /has warm 6, above its max of 5\. Raise --max/],
+    [["fly", "--slots", "0"], /Invalid --slots "0"\. Use a whole number from 1/],
+    [["fly", "--project", "acme"], /--project does not apply to fly\. It is for cloud-run: remove it/],
+    [["fly", "--out", "/etc"], /Invalid --out "\/etc"\. Use a directory inside the project/],
+    [["fly", "--out", ".."], /Invalid --out "\.\."/],
+    [["fly", "--region", "iad; x"], /Invalid --region "iad; x"/],
+    [["fly", "--pool", "a'b"], /Invalid --pool "a'b"/],
+    [["cloud-run", "--warm", "1"], /cloud-run does not support warm machines\. Remove --warm/],
+    [["cloud-run", "--size", "3"], /Invalid --size "3"\. Use 1, 2, 4, 6, 8 vCPUs/],
+    [["cloud-run", "--memory", "5gb"], /With 1 vCPU use 0\.5gb to 4gb/],
+    [["cloud-run", "--drain", "hourly"], /Invalid --drain "hourly"\. Use a cron expression with five fields/],
     [
       ["cloud-run", "--pool", "scan", "--drain", "users=0 * * * *"],
-      /--drain names pool "users", and --pool is scan\. Leave one of them out/,
+      /--drain names pool "users", but --pool is scan\. Remove one of them/,
     ],
-    [["cloud-run", "--image", "gcr.io/acme/acme:v1"], /has a tag\. Leave it out/],
-    [["cloud-run", "--pool", "watchdog"], /A pool is called watchdog, as the job/],
-    [["cloud-run", "--name", "a-name-that-is-too-long"], /Use lower-case letters, digits and dashes, 17 at most/],
-    [["kubernetes", "--image", "acme"], /has no tag of its own\. Give it one/],
-    [["kubernetes", "--image", "acme:latest"], /has no tag of its own/],
-    [["kubernetes", "--size", "lots"], /--size "lots" cannot be used\. Use processors/],
-    [[], /deploy needs more: stillwake deploy fly\|cloud-run\|kubernetes/],
-  ])("refuses %j", async (args, message) => {
-    const { code, stdout, stderr } = await command(["deploy", ...args]);
+    [["cloud-run", "--image", "gcr.io/acme/acme:v1"], /has a tag\. Remove it/],
+    [["cloud-run", "--pool", "watchdog"], /The pool name watchdog is reserved/],
+    [["cloud-run", "--name", "a-name-that-is-too-long"], /Use lower-case letters, digits and dashes, at most 17/],
+    [["kubernetes", "--image", "acme"], /has no version tag\. Add one/],
+    [["kubernetes", "--image", "acme:latest"], /has no version tag/],
+    [["kubernetes", "--size", "lots"], /Invalid --size "lots"\. Use a number of CPUs/],
+    [[], /deploy needs more arguments: stillwake deploy fly\|cloud-run\|kubernetes/],
+  ])("rejects %j", async (args, message) => {
+    const { code, stdout, stderr } = await runCommand(["deploy", ...args]);
     expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
     expect(stderr).toMatch(message);
     expect(fs.existsSync("deploy")).toBe(false);
   });
 
-  it("refuses two pools that a platform could not tell apart", async () => {
+  it("rejects two pools with the same short name", async () => {
     pools(`{ "scan.a": {}, "scan-a": {} }`);
-    expect((await command(["deploy", "kubernetes"])).stderr).toMatch(/Two pools would both be called scan-a/);
+    expect((await runCommand(["deploy", "kubernetes"])).stderr).toMatch(/Two pools have the same short name scan-a/);
   });
 });
 
@@ -761,9 +753,9 @@ function atHand<T>(name: string): T | undefined {
   return file && JSON.parse(fs.readFileSync(file, "utf8"));
 }
 
-/** The files of one call, by name. */
-async function made(args: readonly string[], out = "deploy"): Promise<Record<string, string>> {
-  const { code, stderr } = await command(["deploy", ...args]);
+/** Generates the files and returns them by name. */
+async function generate(args: readonly string[], out = "deploy"): Promise<Record<string, string>> {
+  const { code, stderr } = await runCommand(["deploy", ...args]);
   expect(code, stderr).toBe(0);
   expect(stderr).toContain("Next, after reading the files:");
   return Object.fromEntries(fs.readdirSync(out).map((name) => [name, fs.readFileSync(path.join(out, name), "utf8")]));
@@ -773,7 +765,7 @@ function pools(text: string, file = "stillwake.config.mjs"): void {
   fs.writeFileSync(file, `export default { pools: ${text} };`);
 }
 
-/** With the providers themselves, as projects write it. */
+/** Writes a stillwake.config with real providers. */
 function realPools(text: string): void {
   const providers = pathToFileURL(path.join(ROOT, "src/orchestrator/index.ts")).href;
   fs.writeFileSync(
@@ -782,13 +774,13 @@ function realPools(text: string): void {
   );
 }
 
-/** What dockerfilelint complains of. */
+/** Findings of dockerfilelint. */
 function lint(file: string): string[] {
   const { run } = require("dockerfilelint") as { run(dir: string, text: string): { line: string; title: string }[] };
   return run(path.resolve("."), fs.readFileSync(file, "utf8")).map(({ line, title }) => `${line}: ${title}`);
 }
 
-/** By 1.1, as most programs read YAML, "on" is true. */
+/** In YAML 1.1, which most programs use, "on" is true. */
 function documents(text: string, name: string, version: "1.1" | "1.2" = "1.2"): unknown[] {
   return parseAllDocuments(text, { version }).map((document) => {
     expect([...document.errors, ...document.warnings], name).toEqual([]);
@@ -801,7 +793,7 @@ function holds(validate: ValidateFunction, value: unknown, name: string): void {
   expect(validate.errors ?? [], name).toEqual([]);
 }
 
-/** The same description without room for fields that it does not name. */
+/** The same schema without additional fields. */
 function closed<T extends { components: { schemas: Record<string, object> } }>(description: T): T {
   const schemas = Object.entries(description.components.schemas).map(([name, schema]) => [
     name,
@@ -810,7 +802,7 @@ function closed<T extends { components: { schemas: Record<string, object> } }>(d
   return { ...description, components: { schemas: Object.fromEntries(schemas) } };
 }
 
-/** Runs a script of the deployment, from somewhere else, with a program in place of the platform's that writes down how it is called. */
+/** Runs a generated script from another directory, with a fake of the platform's CLI that records its calls. */
 function runWithFake(
   program: "fly" | "gcloud",
   env: Record<string, string>,
@@ -866,7 +858,7 @@ esac
 };
 
 const string = { type: "string", minLength: 1 } as const;
-/** What we use of Cloud Run's Job, v1. */
+/** The fields we use of Cloud Run's Job, v1. */
 const cloudRunJob = object({
   apiVersion: { const: "run.googleapis.com/v1" },
   kind: { const: "Job" },

@@ -1,4 +1,4 @@
-// `stillwake dev` in a project whose pools have machines: here they are processes of this computer, which come and go with the work.
+// `stillwake dev` in a project whose pools have machines: locally they are processes that start and stop with the work.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -6,15 +6,15 @@ import os from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
-import { FULL } from "../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { processesWith } from "../support/providers/provider-cases.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
+import { findProcesses } from "../support/providers/provider-cases.ts";
 
 const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-dev-machines-")));
 const LONG = 60_000;
 const MARK = `DEV_OF_TEST=${dir}`;
 const machines = () =>
-  processesWith(MARK).filter(({ pid, session, variables }) => pid === session && "STILLWAKE_MACHINE" in variables);
+  findProcesses(MARK).filter(({ pid, session, variables }) => pid === session && "STILLWAKE_MACHINE" in variables);
 
 beforeAll(() => {
   buildPackage();
@@ -32,26 +32,26 @@ export const here = implement(pipeline("here"), async () => process.env.PART_OF_
 export const there = implement(pipeline("there", { pool: "heavy" }), async () => process.env.PART_OF_TEST);
 `,
   );
-  // Elsewhere its machines are somebody else's: here nobody asks that provider for anything.
+  // The provider of the configuration is not called in `stillwake dev`.
   fs.writeFileSync(
     path.join(dir, "stillwake.config.mjs"),
-    `const provider = () => { throw new Error("This provider is not for here"); };
+    `const provider = () => { throw new Error("This provider must not be called"); };
 export default { pipelines: "./pipelines.mjs", pools: { heavy: { provider, warm: 1, max: 2, idleExit: "500ms" } },
-  dev: async ({ url, embedded, dir, stillwake, fetch: ask }) => {
-    const answer = await ask(new Request("http://127.0.0.1/health"));
+  dev: async ({ url, embedded, dir, stillwake, fetch: request }) => {
+    const response = await request(new Request("http://127.0.0.1/health"));
     const { jobs } = await stillwake.list();
     const fs = await import("node:fs/promises");
     return {
-      env: { PART_OF_TEST: [new URL(url).protocol, embedded, answer.status, Array.isArray(jobs)].join(" ") },
-      lines: ["The harbour is at its place"],
-      close: () => fs.writeFile(dir + "/closed", "in good order"),
+      env: { PART_OF_TEST: [new URL(url).protocol, embedded, response.status, Array.isArray(jobs)].join(" ") },
+      lines: ["The shop is at http://127.0.0.1:8080"],
+      close: () => fs.writeFile(dir + "/closed", "closed"),
     };
   } };
 `,
   );
 });
 afterAll(() => {
-  for (const { pid } of processesWith(MARK)) process.kill(pid, "SIGKILL");
+  for (const { pid } of findProcesses(MARK)) process.kill(pid, "SIGKILL");
   fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
 });
 
@@ -70,79 +70,82 @@ async function start() {
   return { child, url, output: () => output, closed: once(child, "close") };
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: what the API answers.
-async function ask(url: string, body?: object): Promise<any> {
+// biome-ignore lint/suspicious/noExplicitAny: the JSON of the API.
+async function request(url: string, body?: object): Promise<any> {
   const post = body && { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } };
   return (await fetch(url, post)).json();
 }
 
 describe("dev with machines", { timeout: 3 * LONG }, () => {
-  it("starts them for the pools that have some, does the rest itself, and leaves none at Ctrl-C", async () => {
+  it("starts machines for pools that have them, runs other pools itself, and leaves no process after Ctrl-C", async () => {
     const first = await start();
     expect(machines()).toEqual([]);
     const enqueue = async (pipeline: string, ms: number) =>
-      (await ask(`${first.url}/v1/jobs`, { pipeline, input: { ms } })).id as string;
+      (await request(`${first.url}/v1/jobs`, { pipeline, input: { ms } })).id as string;
     const worker = async (id: string) => {
-      const job = () => ask(`${first.url}/v1/jobs/${id}`);
+      const job = () => request(`${first.url}/v1/jobs/${id}`);
       await waitFor(async () => (await job()).state === "completed", { timeout: LONG, what: `job ${id}` });
-      return (await ask(`${first.url}/v1/jobs/${id}/attempts`)).attempts[0].worker as string;
+      return (await request(`${first.url}/v1/jobs/${id}/attempts`)).attempts[0].worker as string;
     };
     const [small, large] = [await enqueue("small", 1), await enqueue("large", 1)];
     expect(await worker(small)).not.toMatch(/^sw-/);
     expect(await worker(large)).toMatch(/^sw-[a-z0-9]{8}-heavy-m1-/);
-    await waitFor(() => machines().length === 0, { timeout: LONG, what: "the machine to leave" });
+    await waitFor(() => machines().length === 0, { timeout: LONG, what: "the machine to stop" });
 
-    // The project's own part of it is up before the workers, and what it gives them reaches code on machines as well.
-    expect(first.output()).toMatch(/\n {2}The harbour is at its place\n {2}Stop with/);
-    const output = async (id: string) => (await ask(`${first.url}/v1/jobs/${id}`)).output;
+    // The dev function of the configuration runs before the workers; its env reaches machines too.
+    expect(first.output()).toMatch(/\n {2}The shop is at http:\/\/127\.0\.0\.1:8080\n {2}Stop with/);
+    const output = async (id: string) => (await request(`${first.url}/v1/jobs/${id}`)).output;
     const both = [await enqueue("here", 1), await enqueue("there", 1)];
     for (const id of both) {
       await worker(id);
       expect(await output(id)).toBe("postgres: true 200 true");
     }
-    await waitFor(() => machines().length === 0, { timeout: LONG, what: "the machine to leave" });
+    await waitFor(() => machines().length === 0, { timeout: LONG, what: "the machine to stop" });
 
     const long = await enqueue("large", 2000);
-    const isRunning = async () => (await ask(`${first.url}/v1/jobs/${long}`)).state === "running";
+    const isRunning = async () => (await request(`${first.url}/v1/jobs/${long}`)).state === "running";
     await waitFor(isRunning, { timeout: LONG });
     expect(machines()).toHaveLength(1);
     process.kill(-first.child.pid!, "SIGINT");
     expect(await first.closed).toEqual([0, null]);
-    expect(first.output()).toMatch(/Handing back 1 job, which goes on at the next start\.\n$/);
-    expect(fs.readFileSync(path.join(dir, ".stillwake/closed"), "utf8")).toBe("in good order");
-    await waitFor(() => processesWith(MARK).length === 0, { timeout: LONG, what: "everything to end" });
+    expect(first.output()).toMatch(/Releasing 1 job; it resumes at the next start\.\n$/);
+    expect(fs.readFileSync(path.join(dir, ".stillwake/closed"), "utf8")).toBe("closed");
+    await waitFor(() => findProcesses(MARK).length === 0, { timeout: LONG, what: "the end of all processes" });
 
     if (!FULL) return;
     const second = await start();
-    const job = () => ask(`${second.url}/v1/jobs/${long}`);
-    await waitFor(async () => (await job()).state === "completed", { timeout: LONG, what: "the job to go on" });
-    const { attempts } = await ask(`${second.url}/v1/jobs/${long}/attempts`);
+    const job = () => request(`${second.url}/v1/jobs/${long}`);
+    await waitFor(async () => (await job()).state === "completed", { timeout: LONG, what: "the job to resume" });
+    const { attempts } = await request(`${second.url}/v1/jobs/${long}/attempts`);
     expect(attempts).toMatchObject([{ outcome: "released" }, { outcome: "completed" }]);
     process.kill(-second.child.pid!, "SIGINT");
     await second.closed;
-    await waitFor(() => processesWith(MARK).length === 0, { timeout: LONG, what: "everything to end" });
+    await waitFor(() => findProcesses(MARK).length === 0, { timeout: LONG, what: "the end of all processes" });
   });
 
-  it("ends what one that was killed has left, and does its jobs on machines of its own", async () => {
+  it("stops the machines of a killed stillwake dev, and runs its jobs on new machines", async () => {
     const killed = await start();
-    const { id } = await ask(`${killed.url}/v1/jobs`, { pipeline: "large", input: { ms: 3000 } });
-    const job = (url: string) => ask(`${url}/v1/jobs/${id}`);
+    const { id } = await request(`${killed.url}/v1/jobs`, { pipeline: "large", input: { ms: 3000 } });
+    const job = (url: string) => request(`${url}/v1/jobs/${id}`);
     await waitFor(async () => (await job(killed.url)).state === "running", { timeout: LONG });
     killed.child.kill("SIGKILL");
     await killed.closed;
-    // Its own, and perhaps that of the job that was handed back before.
+    // Its machine, and perhaps that of the job that was released before.
     const orphans = machines().map(({ pid }) => pid);
     expect(orphans).not.toEqual([]);
 
     const next = await start();
-    expect(next.output()).toMatch(/Ended (a machine|2 machines) that an earlier start has left\./);
+    expect(next.output()).toMatch(/Stopped (1 machine|2 machines) of an earlier start\./);
     expect(machines().filter(({ pid }) => orphans.includes(pid))).toEqual([]);
-    await waitFor(async () => (await job(next.url)).state === "completed", { timeout: LONG, what: "the job to go on" });
-    const ended = (await ask(`${next.url}/v1/machines?ended=true`)).machines as { end: { how: string } | null }[];
-    // Without a database it could not say good-bye; with one it could.
-    expect(ended.filter(({ end }) => /^(was stopped|told to end)/.test(end?.how ?? ""))).not.toEqual([]);
+    await waitFor(async () => (await job(next.url)).state === "completed", {
+      timeout: LONG,
+      what: "the job to resume",
+    });
+    const ended = (await request(`${next.url}/v1/machines?ended=true`)).machines as { end: { how: string } | null }[];
+    // Without a database a machine cannot report its end; with one it can.
+    expect(ended.filter(({ end }) => /^(was stopped|stopped on request)/.test(end?.how ?? ""))).not.toEqual([]);
     process.kill(-next.child.pid!, "SIGINT");
     await next.closed;
-    await waitFor(() => processesWith(MARK).length === 0, { timeout: LONG, what: "everything to end" });
+    await waitFor(() => findProcesses(MARK).length === 0, { timeout: LONG, what: "the end of all processes" });
   });
 });

@@ -1,4 +1,4 @@
-// The commands that read and steer, against a database and against a server with a token: the same words, the same answers, the same refusals.
+// The commands that call the API, against a database and against a server with a token: same output, same errors.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -13,36 +13,36 @@ import { waitFor } from "../../src/testing/index.ts";
 import { createWorker, Fatal, implement, type Worker } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { type Called, command, startCommand } from "../support/processes/cli-in-process.ts";
+import { type CommandResult, runCommand, startCommand } from "../support/processes/cli-in-process.ts";
 
 const database = await freshDatabase();
-/** What a terminal might obey. */
-const ACTIVE = /(?!\n)\p{Cc}|\p{Cf}/u;
+/** Characters that a terminal interprets. */
+const CONTROL = /(?!\n)\p{Cc}|\p{Cf}/u;
 const secret = "a secret of at least thirty-two letters";
 const stillwake = createStillwake({ url: database.url });
 const server = createServer({ url: database.url, secret });
 const github = limit("github", { max: 100, per: "1h" });
 const upstream = breaker("upstream");
 
-const work = pipeline<{ say?: string; fail?: boolean; gate?: boolean }>("work", {
+const work = pipeline<{ message?: string; fail?: boolean; gate?: boolean }>("work", {
   retry: { attempts: 1 },
   needs: [github, upstream],
 });
-/** Nobody runs these. */
-const waiting = pipeline("waiting", { pool: "nobody", retry: { attempts: 2 } });
+/** No worker runs these. */
+const waiting = pipeline("waiting", { pool: "unserved", retry: { attempts: 2 } });
 let open = () => {};
-const code = implement(work, async (job, { say, fail, gate }) => {
-  job.log.info(say ?? "Nothing special");
+const code = implement(work, async (job, { message, fail, gate }) => {
+  job.log.info(message ?? "Nothing special");
   job.progress({ done: 1, total: 4 }, "a quarter");
   if (gate) await new Promise<void>((resolve) => (open = resolve));
   await job.step("only", { end: "Done with it" }, () => 1);
   job.progress({ done: 4, total: 4 });
   if (fail) throw new Fatal("It is broken", { code: "BROKEN" });
-  return { said: say ?? null };
+  return { echoed: message ?? null };
 });
 
 let worker: Worker;
-let doors: Record<string, Record<string, string>>;
+let connections: Record<string, Record<string, string>>;
 beforeAll(async () => {
   buildPackage();
   await stillwake.register(work, waiting);
@@ -52,7 +52,7 @@ beforeAll(async () => {
   await worker.start();
   const { url } = await server.listen({ port: 0 });
   const { token } = await stillwake.tokens.create({ name: "ann", role: "admin" });
-  doors = {
+  connections = {
     database: { DATABASE_URL: database.url, STILLWAKE_SECRET: secret },
     server: { STILLWAKE_SERVER: url, STILLWAKE_TOKEN: token },
   };
@@ -63,39 +63,40 @@ afterAll(async () => {
   await stillwake.close();
 });
 
-const json = ({ stdout }: Called) => JSON.parse(stdout);
+const json = ({ stdout }: CommandResult) => JSON.parse(stdout);
 const ended = (id: string) =>
   waitFor(async () => /completed|failed|cancelled/.test((await stillwake.get(id)).state), { timeout: 20_000 });
 
 describe.each(["database", "server"])("on a %s", (where) => {
-  const call = (args: string[], extra: Record<string, string> = {}) => command(args, { ...doors[where], ...extra });
+  const call = (args: string[], extra: Record<string, string> = {}) =>
+    runCommand(args, { ...connections[where], ...extra });
 
-  it("enqueue prints the id, and follows to the end with the exit code of it", async () => {
-    const plain = await call(["enqueue", "work", '{"say":"hello"}', "--key", `k-${where}`, "--tenant", "acme"]);
+  it("enqueue prints the id, and with --follow exits with the outcome of the job", async () => {
+    const plain = await call(["enqueue", "work", '{"message":"hello"}', "--key", `k-${where}`, "--tenant", "acme"]);
     expect(plain).toEqual({ code: 0, stdout: expect.stringMatching(/^[0-9a-f-]{36}\n$/), stderr: "" });
     const job = await stillwake.get(plain.stdout.trim());
-    expect(job).toMatchObject({ pipeline: "work", input: { say: "hello" }, key: `k-${where}`, tenant: "acme" });
+    expect(job).toMatchObject({ pipeline: "work", input: { message: "hello" }, key: `k-${where}`, tenant: "acme" });
 
-    const followed = await call(["enqueue", "work", '{"say":"watch me"}', "--follow"]);
+    const followed = await call(["enqueue", "work", '{"message":"watch me"}', "--follow"]);
     expect(followed.code).toBe(0);
     expect(followed.stdout).toMatch(
-      /^[0-9a-f-]{36}\n[\s\S]*\d\d:\d\d:\d\d {4}watch me\n[\s\S]*✓ Done with it\n[\s\S]*completed in \S+\n\{"said":"watch me"\}\n$/,
+      /^[0-9a-f-]{36}\n[\s\S]*\d\d:\d\d:\d\d {4}watch me\n[\s\S]*✓ Done with it\n[\s\S]*completed in \S+\n\{"echoed":"watch me"\}\n$/,
     );
-    // Nobody looks on: nothing is redrawn, nothing is painted.
+    // Not a terminal: no colours, no redrawn line.
     expect(followed.stdout).not.toContain("\x1b");
 
     const failed = await call(["enqueue", "work", '{"fail":true}', "--wait"]);
     expect(failed.code).toBe(1);
     expect(failed.stdout).toMatch(/^[0-9a-f-]{36}\nfailed in \S+: It is broken \(BROKEN\)\n$/);
-    // Looked at later, it begins with what happened then and not with how it stands now.
+    // Followed later, the output starts with the first line and not with the current state.
     const [id = ""] = failed.stdout.split("\n");
     const later = await call(["job", id, "--follow"]);
     expect(later.stdout).toMatch(/^\d\d:\d\d:\d\d {4}Nothing special\n/);
     expect(later.stdout.match(/\bfailed\b/g)).toHaveLength(1);
   });
 
-  it("enqueue tells programs each event on a line, and one document to who only waits", async () => {
-    const followed = await call(["enqueue", "work", '{"say":"for programs"}', "--follow", "--json"]);
+  it("enqueue --json prints one event per line with --follow, and one document with --wait", async () => {
+    const followed = await call(["enqueue", "work", '{"message":"for programs"}', "--follow", "--json"]);
     const lines = followed.stdout
       .trimEnd()
       .split("\n")
@@ -109,16 +110,16 @@ describe.each(["database", "server"])("on a %s", (where) => {
     expect(json(waited)).toMatchObject({ id: expect.any(String), existing: false, state: "failed", output: null });
   });
 
-  it("enqueue takes its input from a file, and says when the job was there before", async () => {
+  it("enqueue reads its input from a file, and reports a job that existed already", async () => {
     const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-cli-jobs-"));
     onTestFinished(() => fs.rmSync(dir, { recursive: true }));
-    fs.writeFileSync(path.join(dir, "input.json"), '{"say":"from a file"}');
+    fs.writeFileSync(path.join(dir, "input.json"), '{"message":"from a file"}');
     const args = ["enqueue", "waiting", `@${dir}/input.json`, "--idempotency-key", `once-${where}`, "--json"];
     const first = json(
       await call([...args, "--priority", "7", "--delay", "1h", "--attempts", "5", "--pool", "default"]),
     );
     expect(await stillwake.get(first.id)).toMatchObject({
-      input: { say: "from a file" },
+      input: { message: "from a file" },
       priority: 7,
       maxAttempts: 5,
       pool: "default",
@@ -126,10 +127,10 @@ describe.each(["database", "server"])("on a %s", (where) => {
     });
     const second = await call(args);
     expect(json(second)).toEqual({ id: first.id, existing: true });
-    expect(second.stderr).toBe("It was there before.\n");
+    expect(second.stderr).toBe("The job existed already.\n");
   });
 
-  it("jobs finds what was asked for, page by page, in a table or as the API says it", async () => {
+  it("jobs filters and pages, as a table or as JSON", async () => {
     const tag = `tag-${where}`;
     for (let n = 0; n < 5; n++) await stillwake.enqueue(waiting, { n }, { key: `${tag}-${n}`, tenant: tag });
     const table = await call(["jobs", "--tenant", tag, "--limit", "3"]);
@@ -148,12 +149,12 @@ describe.each(["database", "server"])("on a %s", (where) => {
     expect(await call(["jobs", "--tenant", tag, "--until", "2h"])).toEqual({
       code: 0,
       stdout: "",
-      stderr: "There are no such jobs.\n",
+      stderr: "No jobs match.\n",
     });
   });
 
-  it("job shows where one stands and what it did", async () => {
-    const { id } = await stillwake.enqueue(work, { say: "look at me" });
+  it("job shows the state, the steps, the attempts and the lines", async () => {
+    const { id } = await stillwake.enqueue(work, { message: "look at me" });
     await ended(id);
     const { stdout } = await call(["job", id, "--steps", "--attempts", "--logs", "--artifacts"]);
     expect(stdout).toMatch(/^job +[0-9a-f-]{36}$/m);
@@ -164,13 +165,13 @@ describe.each(["database", "server"])("on a %s", (where) => {
     const all = json(await call(["job", id, "--steps", "--attempts", "--logs", "--json"]));
     expect(all).toMatchObject({ job: { id }, attempts: [{ outcome: "completed" }], steps: [{ name: "only" }] });
     expect(all.lines.map(({ message }: { message: string }) => message)).toEqual(["look at me", "Done with it"]);
-    expect((await call(["job", id, "--follow"])).stdout).toMatch(/completed in \S+\n\{"said":"look at me"\}\n$/);
+    expect((await call(["job", id, "--follow"])).stdout).toMatch(/completed in \S+\n\{"echoed":"look at me"\}\n$/);
     const events = (await call(["job", id, "--follow", "--json"])).stdout.trimEnd().split("\n");
     expect(events.map((line) => JSON.parse(line).event)).toEqual(expect.arrayContaining(["state", "log", "end"]));
     expect(JSON.parse(events.at(-1)!)).toMatchObject({ event: "end", data: { state: "completed" } });
   });
 
-  it("cancel, retry, pause, resume and signal do it and say the state", async () => {
+  it("cancel, retry, pause, resume and signal print the new state", async () => {
     const ids = await Promise.all([1, 2, 3].map(async () => (await stillwake.enqueue(waiting, {})).id));
     expect((await call(["pause", ids[0]!, "--reason", "lunch"])).stdout).toBe(`${ids[0]}  paused\n`);
     expect((await call(["jobs", "--state", "paused", "--text", ids[0]!])).stdout).toContain("lunch");
@@ -181,31 +182,31 @@ describe.each(["database", "server"])("on a %s", (where) => {
     });
     expect((await call(["cancel", ids[0]!, "--reason", "enough"])).stdout).toBe(`${ids[0]}  cancelled\n`);
     expect((await stillwake.get(ids[0]!)).cancel).toMatchObject({ reason: "enough" });
-    // One that cannot be does not keep the others from it.
-    const nobody = "01a1e107-2508-7182-ae66-db7bbe9aa49e";
-    const many = await call(["cancel", ids[1]!, nobody, ids[2]!]);
+    // An unknown job does not prevent the others.
+    const unknown = "01a1e107-2508-7182-ae66-db7bbe9aa49e";
+    const many = await call(["cancel", ids[1]!, unknown, ids[2]!]);
     expect(many.code).toBe(1);
     expect(many.stdout).toBe(`${ids[1]}  cancelled\n${ids[2]}  cancelled\n`);
-    expect(many.stderr).toMatch(new RegExp(`^JOB_NOT_FOUND: Job ${nobody} does not exist`));
+    expect(many.stderr).toMatch(new RegExp(`^JOB_NOT_FOUND: Job ${unknown} does not exist`));
     expect((await call(["retry", ...ids])).stdout).toBe(ids.map((id) => `${id}  queued\n`).join(""));
     expect((await call(["retry", ids[0]!, "--from-start"])).stderr).toMatch(/^NOT_ALLOWED: /);
     await call(["cancel", ...ids]);
   });
 
-  it("pools, limits, breakers and schedules are seen and steered", async () => {
+  it("pools, limits, breakers and schedules are listed and changed", async () => {
     expect((await call(["pause", "--pool", "default", "--reason", "repairs"])).stdout).toBe(
-      "Pool default is paused; what runs goes on.\n",
+      "Pool default is paused; running jobs finish.\n",
     );
     expect((await call(["pools"])).stdout).toMatch(/^default .*repairs$/m);
-    expect((await call(["resume", "--pool", "default"])).stdout).toBe("Pool default is open.\n");
-    expect((await call(["pools", "cap", "default", "3"])).stdout).toBe("Pool default: at most 3 jobs at once.\n");
+    expect((await call(["resume", "--pool", "default"])).stdout).toBe("Pool default is resumed.\n");
+    expect((await call(["pools", "cap", "default", "3"])).stdout).toBe("Pool default: at most 3 concurrent jobs.\n");
     expect(json(await call(["pools", "--json"])).pools).toContainEqual(
       expect.objectContaining({ name: "default", concurrency: 3, paused: null }),
     );
     expect((await call(["pools", "cap", "default", "none"])).code).toBe(0);
 
     expect((await call(["limits"])).stdout).toMatch(/^github +100 per 1h +100/m);
-    expect((await call(["limits", "reset", "github"])).stdout).toBe("Limit github has forgotten what it learned.\n");
+    expect((await call(["limits", "reset", "github"])).stdout).toBe("Limit github is reset.\n");
     expect((await call(["limits", "reset", "gitlab"])).stderr).toMatch(/^UNKNOWN_LIMIT: /);
 
     expect((await call(["breakers", "open", "upstream", "--for", "30m", "--reason", "storm"])).code).toBe(0);
@@ -227,7 +228,7 @@ describe.each(["database", "server"])("on a %s", (where) => {
     });
   });
 
-  it("webhooks lists what was told and to whom, and sends one again", async () => {
+  it("webhooks lists webhooks and endpoints, and resends one", async () => {
     const { id } = await stillwake.enqueue(waiting, {}, { webhook: { endpoint: "crm" } });
     await stillwake.cancel(id);
     const { webhooks } = json(await call(["webhooks", "--job", id, "--json"]));
@@ -237,40 +238,52 @@ describe.each(["database", "server"])("on a %s", (where) => {
     );
     expect((await call(["webhooks", "resend", webhooks[0].id])).stdout).toMatch(/will be sent again/);
     expect((await call(["webhooks", "endpoints"])).stdout).toMatch(
-      /^crm +https:\/\/crm\.example\.com\/hook +every end/m,
+      /^crm +https:\/\/crm\.example\.com\/hook +all outcomes/m,
     );
   });
 
-  it("tokens are made, listed and revoked; the word is shown once and opens the server", async () => {
-    const made = await call(["tokens", "create", "--name", `bob-${where}`, "--role", "reader", "--expires-in", "1d"]);
-    expect(made).toMatchObject({ code: 0, stdout: expect.stringMatching(/^swt_[\w-]{43}\n$/) });
-    const bob = { ...doors.server, STILLWAKE_TOKEN: made.stdout.trim() };
-    expect((await command(["jobs", "--limit", "1"], bob)).code).toBe(0);
+  it("tokens creates, lists and revokes tokens; a new token is accepted by the server", async () => {
+    const created = await call([
+      "tokens",
+      "create",
+      "--name",
+      `bob-${where}`,
+      "--role",
+      "reader",
+      "--expires-in",
+      "1d",
+    ]);
+    expect(created).toMatchObject({ code: 0, stdout: expect.stringMatching(/^swt_[\w-]{43}\n$/) });
+    const bob = { ...connections.server, STILLWAKE_TOKEN: created.stdout.trim() };
+    expect((await runCommand(["jobs", "--limit", "1"], bob)).code).toBe(0);
     const { tokens } = json(await call(["tokens", "--json"]));
     const { id } = tokens.find(({ name }: { name: string }) => name === `bob-${where}`);
     expect((await call(["tokens"])).stdout).toMatch(new RegExp(`^${id} +bob-${where} +reader +swt_.{4}…`, "m"));
-    // A reader steers nothing.
-    expect(await command(["pause", "--pool", "default"], bob)).toMatchObject({
+    // A reader may not change anything.
+    expect(await runCommand(["pause", "--pool", "default"], bob)).toMatchObject({
       code: 1,
-      stderr: expect.stringMatching(/^FORBIDDEN: A token of role reader may not do this\. Ask an admin/),
+      stderr: expect.stringMatching(/^FORBIDDEN: The role reader is not allowed to do this\. Ask an admin/),
     });
     expect((await call(["tokens", "revoke", id])).code).toBe(0);
     if (where === "server") {
-      expect(await command(["jobs"], bob)).toMatchObject({ code: 1, stderr: expect.stringMatching(/^UNAUTHORIZED: /) });
+      expect(await runCommand(["jobs"], bob)).toMatchObject({
+        code: 1,
+        stderr: expect.stringMatching(/^UNAUTHORIZED: /),
+      });
     }
   });
 
-  it("read-token opens one job and nothing else", async () => {
+  it("read-token can read one job and nothing else", async () => {
     const { id } = await stillwake.enqueue(waiting, {});
     const { stdout } = await call(["read-token", "--job", id, "--expires-in", "5m"]);
     expect(stdout).toMatch(/^swr_/);
-    const follower = { ...doors.server, STILLWAKE_TOKEN: stdout.trim() };
-    expect((await command(["job", id], follower)).stdout).toMatch(/^state +queued/m);
-    expect((await command(["cancel", id], follower)).stderr).toMatch(/^FORBIDDEN: /);
+    const follower = { ...connections.server, STILLWAKE_TOKEN: stdout.trim() };
+    expect((await runCommand(["job", id], follower)).stdout).toMatch(/^state +queued/m);
+    expect((await runCommand(["cancel", id], follower)).stderr).toMatch(/^FORBIDDEN: /);
     await stillwake.cancel(id);
   });
 
-  it("watchdog does its round", async () => {
+  it("watchdog prints its actions", async () => {
     const acts = json(await call(["watchdog", "--json"]));
     expect(acts).toContainEqual({ act: "recovered", count: 0, note: expect.any(String) });
     expect((await call(["watchdog"])).stdout).toMatch(/^recovered +0 /m);
@@ -287,30 +300,30 @@ describe.each(["database", "server"])("on a %s", (where) => {
     [["breakers", "close", "nonsense"], /^UNKNOWN_BREAKER: /],
     [["tokens", "revoke", "01a1e107-2508-7182-ae66-db7bbe9aa49e"], /^TOKEN_NOT_FOUND: /],
     [["stats", "--span", "10y"], /^INVALID_INPUT: /],
-  ])("%j is refused with a code and a remedy, and exit code 1", async (args, says) => {
+  ])("%j is refused with a code and a remedy, and exit code 1", async (args, error) => {
     const { code, stdout, stderr } = await call(args);
-    expect(stderr).toMatch(says);
+    expect(stderr).toMatch(error);
     expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
     expect(stderr.trimEnd().split("\n")).toHaveLength(1);
   });
 });
 
-describe("cancel of a job that runs", () => {
-  it("says that it was asked to stop", async () => {
+describe("cancel of a running job", () => {
+  it("prints that it was asked to stop", async () => {
     const { id } = await stillwake.enqueue(work, { gate: true });
     await waitFor(async () => (await stillwake.get(id)).state === "running", { timeout: 20_000 });
-    const { stdout } = await command(["cancel", id], doors.database);
-    expect(stdout).toBe(`${id}  running, was asked to stop\n`);
+    const { stdout } = await runCommand(["cancel", id], connections.database);
+    expect(stdout).toBe(`${id}  running, asked to stop\n`);
     open();
     await ended(id);
   });
 });
 
-describe("both ways", () => {
+describe("server and database", () => {
   beforeAll(async () => {
-    for (const env of Object.values(doors)) {
-      const { stdout } = await command(["enqueue", "waiting", "--webhook", "crm"], env);
-      expect((await command(["cancel", stdout.trim()], env)).code).toBe(0);
+    for (const env of Object.values(connections)) {
+      const { stdout } = await runCommand(["enqueue", "waiting", "--webhook", "crm"], env);
+      expect((await runCommand(["cancel", stdout.trim()], env)).code).toBe(0);
     }
   });
 
@@ -328,107 +341,107 @@ describe("both ways", () => {
     ["tokens"],
     ["audit"],
     ["stats"],
-  ])("%s %s says the same to people and to programs", async (...args) => {
+  ])("%s %s print the same text and the same JSON", async (...args) => {
     for (const form of [[], ["--json"]]) {
-      const viaServer = await command([...args, ...form], doors.server);
-      const viaDatabase = await command([...args, ...form], doors.database);
+      const viaServer = await runCommand([...args, ...form], connections.server);
+      const viaDatabase = await runCommand([...args, ...form], connections.database);
       expect(viaServer.code).toBe(0);
       expect(viaServer.stdout.length).toBeGreaterThan(10);
-      expect(steady(viaDatabase)).toEqual(steady(viaServer));
+      expect(withoutTimes(viaDatabase)).toEqual(withoutTimes(viaServer));
     }
   });
 
-  /** What moves by itself between two looks. */
-  const steady = ({ code, stdout, stderr }: Called) => ({
+  /** Without what changes between two calls. */
+  const withoutTimes = ({ code, stdout, stderr }: CommandResult) => ({
     code,
     stdout: stdout.replaceAll(/ *\b(in )?\d+[smhd]( ago)?\b| *\bnow\b/g, " T").replaceAll(/"(at|lateMs)": .*/g, ""),
     stderr: stderr.replaceAll(/--cursor \S+/g, ""),
   });
 
-  it("audit tells who it was: by a token its name, on the database itself nobody in particular", async () => {
-    const { stdout } = await command(["audit", "--limit", "200"], doors.database);
+  it("audit names the token, or local for actions directly on the database", async () => {
+    const { stdout } = await runCommand(["audit", "--limit", "200"], connections.database);
     expect(stdout).toMatch(/^ *\S+( ago)? +ann +cancelJob +[0-9a-f-]{36}/m);
     expect(stdout).toMatch(/^ *\S+( ago)? +local +cancelJob +[0-9a-f-]{36}/m);
     expect(stdout).not.toMatch(/swt_[\w-]{10}/);
   });
 
-  it("the server goes before the database, a flag before both, and --verbose says which", async () => {
-    const env = { ...doors.server, DATABASE_URL: "postgres://nobody@127.0.0.1:1/nothing" };
-    const { code, stderr } = await command(["jobs", "--verbose"], env as Record<string, string>);
+  it("a server takes precedence over a database, a flag over both; --verbose prints the choice", async () => {
+    const env = { ...connections.server, DATABASE_URL: "postgres://nobody@127.0.0.1:1/nothing" };
+    const { code, stderr } = await runCommand(["jobs", "--verbose"], env as Record<string, string>);
     expect(code).toBe(0);
     expect(stderr).toMatch(
-      /Both a server and a database are named; the server is asked\.\nAsking the server at http:\/\/127/,
+      /Both a server and a database are configured; using the server\.\nUsing the server at http:\/\/127/,
     );
-    const flag = await command(["jobs", "--url", database.url, "--verbose"], {
+    const flag = await runCommand(["jobs", "--url", database.url, "--verbose"], {
       STILLWAKE_SERVER: "http://127.0.0.1:1",
     });
-    expect(flag).toMatchObject({ code: 0, stderr: expect.stringMatching(/^Asking the database itself\.\n/) });
+    expect(flag).toMatchObject({ code: 0, stderr: expect.stringMatching(/^Using the database directly\.\n/) });
   });
 
   it.each([
     ["pipelines", ".."],
     ["limits", "reset", "."],
     ["schedules", "remove", ""],
-  ])("%s %s takes no step in a path for a name", async (...args) => {
-    expect(await command(args, doors.server)).toMatchObject({
+  ])("%s %s refuses a path segment as a name", async (...args) => {
+    expect(await runCommand(args, connections.server)).toMatchObject({
       code: 2,
       stderr: expect.stringMatching(/is neither an id nor a name/),
     });
   });
 
-  it("says what to do about a server that is not there, that is another, or that knows no such token", async () => {
+  it("prints a remedy for an unreachable server, another program, and an invalid token", async () => {
     const probe = await createServer({ url: database.url }).listen({ port: 0 });
     await probe.close();
-    expect(await command(["jobs", "--server", probe.url])).toMatchObject({
+    expect(await runCommand(["jobs", "--server", probe.url])).toMatchObject({
       code: 1,
       stderr: expect.stringMatching(
-        /^SERVER_UNAVAILABLE: The connection was refused by http:\/\/127\.0\.0\.1:\d+\. Check that it is running/,
+        /^SERVER_UNAVAILABLE: http:\/\/127\.0\.0\.1:\d+ refused the connection\. Check that it is running/,
       ),
     });
-    const { STILLWAKE_SERVER = "" } = doors.server!;
-    const stranger = await command(["jobs", "--server", STILLWAKE_SERVER]);
-    expect(stranger.stderr).toMatch(
-      /^UNAUTHORIZED: This needs a token\. Set STILLWAKE_TOKEN \(.*stillwake tokens create\)\n$/,
+    const { STILLWAKE_SERVER = "" } = connections.server!;
+    const anonymous = await runCommand(["jobs", "--server", STILLWAKE_SERVER]);
+    expect(anonymous.stderr).toMatch(
+      /^UNAUTHORIZED: A token is required\. Set STILLWAKE_TOKEN \(.*stillwake tokens create\)\n$/,
     );
-    const wrong = await command(["jobs", "--server", STILLWAKE_SERVER], { STILLWAKE_TOKEN: "swt_wrong" });
-    expect(wrong.stderr).toMatch(/^UNAUTHORIZED: The token opens nothing\. Set STILLWAKE_TOKEN /);
-    const rude = net.createServer((socket) => socket.destroy());
-    await new Promise<void>((resolve) => rude.listen(0, "127.0.0.1", resolve));
-    onTestFinished(() => void rude.close());
-    const { port } = rude.address() as net.AddressInfo;
-    expect((await command(["jobs", "--server", `http://127.0.0.1:${port}`])).stderr).toMatch(
-      new RegExp(`^SERVER_UNAVAILABLE: The connection was closed by http://127.0.0.1:${port}\\. `),
+    const wrong = await runCommand(["jobs", "--server", STILLWAKE_SERVER], { STILLWAKE_TOKEN: "swt_wrong" });
+    expect(wrong.stderr).toMatch(/^UNAUTHORIZED: Invalid or expired token\. Set STILLWAKE_TOKEN /);
+    const closing = net.createServer((socket) => socket.destroy());
+    await new Promise<void>((resolve) => closing.listen(0, "127.0.0.1", resolve));
+    onTestFinished(() => void closing.close());
+    const { port } = closing.address() as net.AddressInfo;
+    expect((await runCommand(["jobs", "--server", `http://127.0.0.1:${port}`])).stderr).toMatch(
+      new RegExp(`^SERVER_UNAVAILABLE: http://127.0.0.1:${port} closed the connection\\. `),
     );
-    const lost = await command(["jobs", "--server", `${STILLWAKE_SERVER}/elsewhere`]);
-    expect(lost.stderr).toMatch(/^NOT_FOUND: /);
+    const elsewhere = await runCommand(["jobs", "--server", `${STILLWAKE_SERVER}/elsewhere`]);
+    expect(elsewhere.stderr).toMatch(/^NOT_FOUND: /);
   });
 
-  it("says what is wrong with a database inside, where nobody is a stranger", async () => {
-    const away = await command(["jobs", "--url", "postgres://nobody:hidden@127.0.0.1:1/nothing"]);
+  it("prints internal errors of a database that is used directly", async () => {
+    const away = await runCommand(["jobs", "--url", "postgres://nobody:hidden@127.0.0.1:1/nothing"]);
     expect(away).toMatchObject({
       code: 1,
       stdout: "",
       stderr: expect.stringMatching(/^DATABASE_UNAVAILABLE: .*127\.0\.0\.1/),
     });
     expect(away.stderr).not.toContain("hidden");
-    const short = await command(["jobs"], { ...doors.database, STILLWAKE_SECRET: "too short" });
+    const short = await runCommand(["jobs"], { ...connections.database, STILLWAKE_SECRET: "too short" });
     expect(short).toMatchObject({ code: 2, stderr: expect.stringMatching(/: STILLWAKE_SECRET is shorter than 32/) });
-    const elsewhere = await command(["jobs", "--schema", "elsewhere"], doors.database);
+    const elsewhere = await runCommand(["jobs", "--schema", "elsewhere"], connections.database);
     expect(elsewhere.stderr).toMatch(/^SCHEMA_MISSING: .*stillwake migrate/);
   });
 });
 
-describe("for people", () => {
-  it("T58: what strangers wrote reaches the terminal as text: no sequence, no direction, no forged line", async () => {
+describe("text output", () => {
+  it("escapes untrusted text: no control sequence, no direction change, no forged line", async () => {
     const evil =
       "a\x1b[2J\x1b]0;title\x07\x1b]52;c;ZXZpbA==\x07\x1b]8;;http://evil\x1b\\b\rOVER\x9b31m\u202etxt\u2066x\u200b";
     const { id } = await stillwake.enqueue(
       work,
-      { say: `${evil}\n12:00:00  ✓ all is well` },
+      { message: `${evil}\n12:00:00  ✓ all is well` },
       { key: evil.slice(0, 200) },
     );
     await ended(id);
-    for (const [where, env] of Object.entries(doors)) {
+    for (const [where, env] of Object.entries(connections)) {
       for (const args of [
         ["job", id],
         ["job", id, "--logs"],
@@ -436,39 +449,43 @@ describe("for people", () => {
         ["jobs", "--text", id],
       ]) {
         for (const form of [[], ["--json"]]) {
-          const { stdout } = await command([...args, ...form], env);
-          expect(stdout, `${where} ${args}`).not.toMatch(ACTIVE);
-          // It does not look like a line of ours.
+          const { stdout } = await runCommand([...args, ...form], env);
+          expect(stdout, `${where} ${args}`).not.toMatch(CONTROL);
+          // It cannot forge a log line.
           expect(stdout).not.toMatch(/^12:00:00 {2}✓/m);
         }
       }
     }
-    const painted = await command(["job", id, "--follow"], doors.database, { columns: 80 });
-    // Of our own sequences only those that paint and redraw.
-    expect(stripVTControlCharacters(painted.stdout).replaceAll("\r", "")).not.toMatch(ACTIVE);
-    const { lines } = json(await command(["job", id, "--logs", "--json"], doors.database));
+    const painted = await runCommand(["job", id, "--follow"], connections.database, { columns: 80 });
+    // Only the colour and redraw sequences of the program itself.
+    expect(stripVTControlCharacters(painted.stdout).replaceAll("\r", "")).not.toMatch(CONTROL);
+    const { lines } = json(await runCommand(["job", id, "--logs", "--json"], connections.database));
     expect(lines[0].message).toBe(`${evil}\n12:00:00  ✓ all is well`);
   });
 
-  it("a terminal gets colours, a bar that is redrawn, and lines that fit; NO_COLOR and pipes get neither", async () => {
-    const { id } = await stillwake.enqueue(work, { say: "in colour", gate: true });
+  it("has colours, a redrawn bar and fitting lines on a terminal, and none of them with NO_COLOR or in a pipe", async () => {
+    const { id } = await stillwake.enqueue(work, { message: "in colour", gate: true });
     await waitFor(async () => (await stillwake.get(id)).progress !== null, { timeout: 20_000 });
-    const following = startCommand(["job", id, "--follow"], doors.database, { columns: 60 });
+    const following = startCommand(["job", id, "--follow"], connections.database, { columns: 60 });
     await waitFor(() => following.stdout().includes("25%"), { timeout: 20_000 });
     open();
     const { stdout, code } = await following.done;
     expect(code).toBe(0);
     expect(stdout).toContain("\x1b[32mcompleted");
-    const drawn = stripVTControlCharacters(stdout).split(/\r|\n/);
-    expect(drawn.filter((line) => [...line].length > 60)).toEqual([]);
+    const rendered = stripVTControlCharacters(stdout).split(/\r|\n/);
+    expect(rendered.filter((line) => [...line].length > 60)).toEqual([]);
     // The bar is gone at the end.
     expect(stdout.split("\n").some((line) => /░ \d+%/.test(line) && !line.includes("\x1b[2K"))).toBe(false);
 
-    const plain = await command(["job", id, "--follow"], { ...doors.database, NO_COLOR: "1" }, { columns: 60 });
+    const plain = await runCommand(
+      ["job", id, "--follow"],
+      { ...connections.database, NO_COLOR: "1" },
+      { columns: 60 },
+    );
     expect(plain.stdout).toContain("completed");
     expect(plain.stdout).not.toContain("\x1b");
 
-    const table = await command(["jobs", "--limit", "20"], doors.database, { columns: 100 });
+    const table = await runCommand(["jobs", "--limit", "20"], connections.database, { columns: 100 });
     const rows = table.stdout.trimEnd().split("\n").map(stripVTControlCharacters);
     expect(rows.length).toBeGreaterThan(5);
     expect(rows.filter((line) => [...line].length > 100)).toEqual([]);
@@ -479,93 +496,96 @@ describe("for people", () => {
     ["jobs", /^[0-9a-f-]{36}( |$)/],
     ["tokens", /^[0-9a-f-]{36}( |$)/],
     ["webhooks", /^msg_[0-9a-f]{32}( |$)/],
-  ])("%s shows every id whole, however narrow the terminal is", async (noun, id) => {
+  ])("%s never truncates an id, however narrow the terminal is", async (noun, id) => {
     for (const columns of [38, 60, 80, 100, 200]) {
-      const { stdout } = await command([noun], { ...doors.database, NO_COLOR: "1" }, { columns });
+      const { stdout } = await runCommand([noun], { ...connections.database, NO_COLOR: "1" }, { columns });
       const lines = stdout.trimEnd().split("\n");
       expect(lines.length).toBeGreaterThan(1);
       for (const line of lines.slice(1)) expect(line).toMatch(id);
       expect(lines.filter((line) => [...line].length > columns)).toEqual([]);
-      // What is named and may not be cut is there whole.
+      // A column that may not be truncated is dropped instead.
       expect(stdout).not.toMatch(/\b[0-9a-f]{8}-[0-9a-f-]*…/);
     }
   });
 
-  it("in a pipe nothing is cut", async () => {
+  it("in a pipe nothing is truncated", async () => {
     const reason = "because of a reason that is much longer than a terminal is wide, ".repeat(4).trim();
-    await command(["pause", "--pool", "nobody", "--reason", reason], doors.database);
-    await command(["resume", "--pool", "nobody"], doors.database);
-    const { stdout } = await command(["audit", "--target", "nobody"], doors.database);
+    await runCommand(["pause", "--pool", "unserved", "--reason", reason], connections.database);
+    await runCommand(["resume", "--pool", "unserved"], connections.database);
+    const { stdout } = await runCommand(["audit", "--target", "unserved"], connections.database);
     expect(stdout).toContain(reason);
     expect(stdout).not.toContain("…");
   });
 });
 
 describe("as a process", () => {
-  const start = (args: string[], env = doors.database!) => {
+  const start = (args: string[], env = connections.database!) => {
     const { PATH = "", HOME = "" } = process.env;
     const child = spawn(process.execPath, [path.join(ROOT, "dist/cli/index.js"), ...args], {
       env: { PATH, HOME, ...env },
     });
-    const said = { stdout: "", stderr: "" };
-    child.stdout.on("data", (data) => (said.stdout += data));
-    child.stderr.on("data", (data) => (said.stderr += data));
-    return { child, said, closed: once(child, "close") };
+    const output = { stdout: "", stderr: "" };
+    child.stdout.on("data", (data) => (output.stdout += data));
+    child.stderr.on("data", (data) => (output.stderr += data));
+    return { child, output, closed: once(child, "close") };
   };
 
-  it("Ctrl-C leaves a job alone that was followed, with 130 and without a stack", async () => {
+  it("Ctrl-C while following exits 130 without a stack, and does not stop the job", async () => {
     const { id } = await stillwake.enqueue(waiting, {});
-    const { child, said, closed } = start(["job", id, "--follow"]);
-    await waitFor(() => said.stdout.includes("queued"), { timeout: 20_000 });
+    const { child, output, closed } = start(["job", id, "--follow"]);
+    await waitFor(() => output.stdout.includes("queued"), { timeout: 20_000 });
     child.kill("SIGINT");
     expect(await closed).toEqual([130, null]);
-    expect(said.stderr).toBe("");
+    expect(output.stderr).toBe("");
     expect((await stillwake.get(id)).state).toBe("queued");
     await stillwake.cancel(id);
   });
 
-  it("who reads no further is not troubled", async () => {
-    const { child, said, closed } = start(["jobs", "--all", "--json"]);
+  it("exits 0 when the reader of the pipe has exited", async () => {
+    const { child, output, closed } = start(["jobs", "--all", "--json"]);
     child.stdout.destroy();
     const [code] = await closed;
-    expect(said.stderr).toBe("");
+    expect(output.stderr).toBe("");
     expect(code).toBe(0);
   });
 
-  it("server says where it is in one line, answers, and ends with 0 when it is told to", async () => {
-    const { child, said, closed } = start(["server", "--port", "0", "--origin", "https://app.example.com"]);
-    const [, url] = await waitFor(() => /^Stillwake serves (http:\/\/127\.0\.0\.1:\d+)\n$/.exec(said.stdout), {
+  it("server prints its URL in one line, responds, and exits 0 on SIGTERM", async () => {
+    const { child, output, closed } = start(["server", "--port", "0", "--origin", "https://app.example.com"]);
+    const [, url] = await waitFor(() => /^Stillwake serves (http:\/\/127\.0\.0\.1:\d+)\n$/.exec(output.stdout), {
       timeout: 20_000,
     });
     expect((await fetch(`${url}/health`)).status).toBe(200);
     expect((await fetch(`${url}/v1/jobs`)).status).toBe(401);
-    const { stdout } = await command(["jobs", "--limit", "1", "--json"], { ...doors.server, STILLWAKE_SERVER: url! });
+    const { stdout } = await runCommand(["jobs", "--limit", "1", "--json"], {
+      ...connections.server,
+      STILLWAKE_SERVER: url!,
+    });
     expect(JSON.parse(stdout).jobs).toHaveLength(1);
     child.kill("SIGTERM");
     expect(await closed).toEqual([0, null]);
-    expect(said.stderr).toBe("");
+    expect(output.stderr).toBe("");
   });
 
-  it("server on a database without tables says so, and says each trouble inside in one line", async () => {
+  it("server reports a database without tables, and each internal error in one line", async () => {
     const env = { DATABASE_URL: database.url, STILLWAKE_SCHEMA: "elsewhere" };
-    const { child, said, closed } = start(["server", "--port", "0", "--no-auth"], env);
-    const [, url] = await waitFor(() => /^Stillwake serves (\S+),/.exec(said.stdout), { timeout: 20_000 });
-    await waitFor(() => said.stderr.includes("SCHEMA_MISSING"), { timeout: 20_000 });
-    expect(said.stderr).toMatch(/^STILLWAKE_SECRET is not set: .*\nSCHEMA_MISSING: .*stillwake migrate.*\n$/);
-    const before = said.stderr.length;
+    const { child, output, closed } = start(["server", "--port", "0", "--no-auth"], env);
+    const [, url] = await waitFor(() => /^Stillwake serves (\S+),/.exec(output.stdout), { timeout: 20_000 });
+    await waitFor(() => output.stderr.includes("SCHEMA_MISSING"), { timeout: 20_000 });
+    expect(output.stderr).toMatch(/^STILLWAKE_SECRET is not set: .*\nSCHEMA_MISSING: .*stillwake migrate.*\n$/);
+    const before = output.stderr.length;
     expect((await fetch(`${url}/v1/jobs`)).status).toBe(503);
-    await waitFor(() => said.stderr.length > before, { timeout: 20_000 });
-    expect(said.stderr.slice(before)).toMatch(/^SCHEMA_MISSING: .* \(GET \/v1\/jobs\)\n$/);
+    await waitFor(() => output.stderr.length > before, { timeout: 20_000 });
+    expect(output.stderr.slice(before)).toMatch(/^SCHEMA_MISSING: .* \(GET \/v1\/jobs\)\n$/);
     child.kill("SIGTERM");
     expect(await closed).toEqual([0, null]);
   });
 
-  it("a follower comes back when the server was away, and misses no line", async () => {
+  it("a follower reconnects after the server was away, and misses no line", async () => {
     const first = createServer({ url: database.url });
     const listening = await first.listen({ port: 0, graceMs: 100 });
-    const { id } = await stillwake.enqueue(work, { say: "before", gate: true });
+    const { id } = await stillwake.enqueue(work, { message: "before", gate: true });
     await waitFor(async () => (await stillwake.logs(id)).length > 0, { timeout: 20_000 });
-    const env = { ...doors.server, STILLWAKE_SERVER: listening.url };
+    const env = { ...connections.server, STILLWAKE_SERVER: listening.url };
     const following = startCommand(["job", id, "--follow"], env);
     await waitFor(() => following.stdout().includes("before"), { timeout: 20_000 });
     await first.close();

@@ -1,13 +1,14 @@
-// What the command line makes of text, time and streams before it prints them.
+// Text, time, progress and event streams, as the command line formats and parses them.
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { cutTo, inert, inertJson, inLine, widthOf } from "../../src/cli/output/escape.ts";
-import { ago, momentOf, span } from "../../src/cli/output/moments.ts";
 import { ProgressBar } from "../../src/cli/output/progress-bar.ts";
-import { readEvents } from "../../src/cli/sse.ts";
-import { nearest } from "../../src/text/suggest.ts";
+import { displayWidth, truncate } from "../../src/cli/output/table.ts";
+import { formatAgo, formatDuration, parseMoment } from "../../src/cli/output/time.ts";
+import { escapeControls, escapeJson, escapeLine } from "../../src/text/escape.ts";
+import { readEvents } from "../../src/text/sse.ts";
+import { findClosest } from "../../src/text/suggest.ts";
 
-describe("T58: text of strangers", () => {
+describe("untrusted text", () => {
   it.each([
     ["\x1b[31mred\x1b[0m", "␛[31mred␛[0m"],
     ["\x1b]52;c;ZXZpbA==\x07", "␛]52;c;ZXZpbA==␇"],
@@ -23,14 +24,14 @@ describe("T58: text of strangers", () => {
     ["naïve 日本語 👩‍💻 ✓", "naïve 日本語 👩‍💻 ✓"],
     ["two\nlines\tand a tab", "two\nlines\tand a tab"],
   ])("%j is shown as %j", (text, shown) => {
-    expect(inert(text)).toBe(shown);
+    expect(escapeControls(text)).toBe(shown);
   });
 
-  it("stays on its line where it must", () => {
-    expect(inLine("a\r\nb\nc\u2028d\u0085e\tf")).toBe("a⏎b⏎c⏎d⏎e f");
+  it("stays on one line where required", () => {
+    expect(escapeLine("a\r\nb\nc\u2028d\u0085e\tf")).toBe("a⏎b⏎c⏎d⏎e f");
   });
 
-  it("never reaches the terminal as anything but text, whatever it is; and JSON stays the same JSON", () => {
+  it("never contains a control sequence once escaped; escaped JSON keeps its value", () => {
     const active = /(?![\n\t])\p{Cc}|(?!\u200d)\p{Cf}|\p{Cs}|\p{Zl}|\p{Zp}/u;
     const nasty = fc.string({
       unit: fc.oneof(
@@ -40,28 +41,28 @@ describe("T58: text of strangers", () => {
     });
     fc.assert(
       fc.property(nasty, fc.integer({ min: 1, max: 40 }), (text, columns) => {
-        expect(inert(text)).not.toMatch(active);
-        expect(inLine(text)).not.toContain("\n");
-        expect(inertJson(JSON.stringify({ text }, null, 2))).not.toMatch(/(?!\n)\p{Cc}|\p{Cf}/u);
-        expect(JSON.parse(inertJson(JSON.stringify({ text })))).toEqual({ text });
-        expect(widthOf(cutTo(inLine(text), columns))).toBeLessThanOrEqual(columns);
+        expect(escapeControls(text)).not.toMatch(active);
+        expect(escapeLine(text)).not.toContain("\n");
+        expect(escapeJson(JSON.stringify({ text }, null, 2))).not.toMatch(/(?!\n)\p{Cc}|\p{Cf}/u);
+        expect(JSON.parse(escapeJson(JSON.stringify({ text })))).toEqual({ text });
+        expect(displayWidth(truncate(escapeLine(text), columns))).toBeLessThanOrEqual(columns);
       }),
       { numRuns: 2000 },
     );
   });
 
-  it("is as wide as a terminal makes it", () => {
-    expect(["abc", "日本", "é", "e\u0301", "👩‍💻", "…", ""].map(widthOf)).toEqual([3, 4, 1, 1, 2, 1, 0]);
-    expect(cutTo("日本語です", 6)).toBe("日本…");
-    expect(cutTo("short", 5)).toBe("short");
-    expect(cutTo("longer", 5)).toBe("long…");
+  it("is measured and truncated in terminal columns", () => {
+    expect(["abc", "日本", "é", "e\u0301", "👩‍💻", "…", ""].map(displayWidth)).toEqual([3, 4, 1, 1, 2, 1, 0]);
+    expect(truncate("日本語です", 6)).toBe("日本…");
+    expect(truncate("short", 5)).toBe("short");
+    expect(truncate("longer", 5)).toBe("long…");
   });
 });
 
 describe("time", () => {
-  it("is said as people say it", () => {
+  it("is formatted in the short style", () => {
     const now = Date.parse("2030-01-31T12:00:00Z");
-    const at = (ms: number) => ago(new Date(now - ms).toISOString(), now);
+    const at = (ms: number) => formatAgo(new Date(now - ms).toISOString(), now);
     expect([0, 5000, 200_000, 7_300_000, 200_000_000, -90_000].map(at)).toEqual([
       "now",
       "5s ago",
@@ -70,8 +71,8 @@ describe("time", () => {
       "2d ago",
       "in 1m",
     ]);
-    expect(ago(null)).toBe("");
-    expect([0, 850, 4200, 72_000, 7_500_000, 273_600_000].map(span)).toEqual([
+    expect(formatAgo(null)).toBe("");
+    expect([0, 850, 4200, 72_000, 7_500_000, 273_600_000].map(formatDuration)).toEqual([
       "0ms",
       "850ms",
       "4.2s",
@@ -81,50 +82,50 @@ describe("time", () => {
     ]);
   });
 
-  it("is read as so long ago, or as a moment", () => {
+  it("is parsed as a time ago or as a timestamp", () => {
     const now = Date.parse("2030-01-31T12:00:00Z");
-    expect(momentOf("2h", "since", now)).toBe("2030-01-31T10:00:00.000Z");
-    expect(momentOf("1h30m", "since", now)).toBe("2030-01-31T10:30:00.000Z");
-    expect(momentOf("2030-01-30", "since", now)).toBe("2030-01-30T00:00:00.000Z");
-    expect(momentOf("2030-01-30T10:00:00+02:00", "since", now)).toBe("2030-01-30T08:00:00.000Z");
-    expect(momentOf(undefined, "since")).toBeUndefined();
-    expect(() => momentOf("soon", "since")).toThrow(/neither a time ago nor a moment/);
-    expect(() => momentOf("5 apples", "since")).toThrow(/is not a duration/);
+    expect(parseMoment("2h", "since", now)).toBe("2030-01-31T10:00:00.000Z");
+    expect(parseMoment("1h30m", "since", now)).toBe("2030-01-31T10:30:00.000Z");
+    expect(parseMoment("2030-01-30", "since", now)).toBe("2030-01-30T00:00:00.000Z");
+    expect(parseMoment("2030-01-30T10:00:00+02:00", "since", now)).toBe("2030-01-30T08:00:00.000Z");
+    expect(parseMoment(undefined, "since")).toBeUndefined();
+    expect(() => parseMoment("soon", "since")).toThrow(/neither a duration nor a timestamp/);
+    expect(() => parseMoment("5 apples", "since")).toThrow(/is not a duration/);
   });
 });
 
-describe("a bar", () => {
-  it("knows the rate of late and the time left", () => {
+describe("the progress bar", () => {
+  it("shows the recent rate and the remaining time", () => {
     const bar = new ProgressBar();
     expect(bar.text()).toBe("");
-    for (let second = 0; second <= 10; second++) bar.tell({ done: second * 100, total: 4000 }, second * 1000);
+    for (let second = 0; second <= 10; second++) bar.update({ done: second * 100, total: 4000 }, second * 1000);
     expect(bar.text(10_000)).toMatch(/^█{6}░{18} 25% {2}1,000 of 4,000 {2}100\/s {2}30s left$/);
-    // A pause is not forgotten, an old pace is.
+    // The remaining time counts down between two updates.
     expect(bar.text(15_000)).toContain("25s left");
-    bar.tell({ fraction: 1, sentence: "done" }, 20_000);
+    bar.update({ fraction: 1, sentence: "done" }, 20_000);
     expect(bar.text(20_000)).toBe(`${"█".repeat(24)} 100%  done`);
   });
 
-  it("begins anew with a job that begins anew, and takes a sentence without a number", () => {
+  it("starts over when progress goes backwards, and accepts a sentence without a number", () => {
     const bar = new ProgressBar();
-    bar.tell({ fraction: 0.9 }, 0);
-    bar.tell({ fraction: 0.1 }, 1000);
+    bar.update({ fraction: 0.9 }, 0);
+    bar.update({ fraction: 0.1 }, 1000);
     expect(bar.text(1000)).toBe("██░░░░░░░░░░░░░░░░░░░░░░ 10%");
-    bar.tell({ sentence: "Only words" }, 2000);
-    expect(bar.text()).toBe("Only words");
+    bar.update({ sentence: "Only a sentence" }, 2000);
+    expect(bar.text()).toBe("Only a sentence");
   });
 
-  it("is news in a pipe once for each tenth and each sentence", () => {
+  it("deserves a line in a pipe once per tenth and per sentence", () => {
     const bar = new ProgressBar();
     const news = [0, 0.01, 0.05, 0.1, 0.15, 0.2].map((fraction) => {
-      bar.tell({ fraction });
+      bar.update({ fraction });
       return bar.isNews();
     });
     expect(news).toEqual([true, false, false, true, false, true]);
   });
 });
 
-describe("a stream of events", () => {
+describe("the parser of event streams", () => {
   const text = [
     "retry: 1000\n\n",
     ":\n\n",
@@ -133,17 +134,17 @@ describe("a stream of events", () => {
     'id: 9-abcdef01-end\nevent: end\ndata: {"state":"completed"}\n\n',
   ].join("");
 
-  it("is the same however it is cut", async () => {
+  it("returns the same events however the bytes are split", async () => {
     const bytes = new TextEncoder().encode(text);
     const read = async (parts: Uint8Array[]) => {
-      const told = [];
-      for await (const one of readEvents(
+      const events = [];
+      for await (const event of readEvents(
         (async function* () {
           yield* parts;
         })(),
       ))
-        told.push(one);
-      return told;
+        events.push(event);
+      return events;
     };
     const whole = await read([bytes]);
     expect(whole).toEqual([
@@ -153,12 +154,12 @@ describe("a stream of events", () => {
     ]);
     for (let at = 0; at <= bytes.length; at++) expect(await read([bytes.slice(0, at), bytes.slice(at)])).toEqual(whole);
     expect(await read([...bytes].map((byte) => Uint8Array.of(byte)))).toEqual(whole);
-    // What was cut off is no event.
+    // An incomplete event is dropped.
     expect(await read([bytes.slice(0, -1)])).toEqual(whole.slice(0, 2));
   });
 });
 
-describe("did you mean", () => {
+describe("a suggestion", () => {
   it.each([
     ["jbos", "jobs"],
     ["job", "job"],
@@ -168,6 +169,6 @@ describe("did you mean", () => {
     ["xyz", undefined],
     ["dry", undefined],
   ])("%s: %s", (word, meant) => {
-    expect(nearest(word, ["jobs", "job", "schedules", "tokens", "cancel", "url"])).toBe(meant);
+    expect(findClosest(word, ["jobs", "job", "schedules", "tokens", "cancel", "url"])).toBe(meant);
   });
 });

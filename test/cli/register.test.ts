@@ -1,4 +1,4 @@
-// From an empty database to a job that is done on a machine: pipelines are known before anybody has worked, and what keeps work waiting is said. Real processes.
+// Registration of pipelines before the first worker runs, from an empty database to a job on a machine. Real processes.
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -9,7 +9,7 @@ import { createStillwake } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { processesWith } from "../support/providers/provider-cases.ts";
+import { findProcesses } from "../support/providers/provider-cases.ts";
 
 const LONG = 60_000;
 const database = await freshDatabase();
@@ -27,20 +27,20 @@ export const greet = implement(pipeline("greet", { pool: "heavy" }), async () =>
 export const part = implement(pipeline("part"), async () => "done");
 `,
   );
-  write(
+  writeConfig(
     "stillwake.config.mjs",
     `provider: local({ dir: ${JSON.stringify(path.join(dir, "machines"))} }), idleExit: "300ms"`,
   );
-  write("refused.config.mjs", `provider: refusing, max: 1`);
+  writeConfig("refused.config.mjs", `provider: refusing, max: 1`);
 });
 afterAll(async () => {
   await stillwake.close();
-  for (const { pid } of processesWith(MARK)) process.kill(pid, "SIGKILL");
+  for (const { pid } of findProcesses(MARK)) process.kill(pid, "SIGKILL");
   fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
 });
 
-/** A project whose pool has these machines. */
-function write(file: string, pool: string): void {
+/** Writes a configuration whose pool has these options. */
+function writeConfig(file: string, pool: string): void {
   fs.writeFileSync(
     path.join(dir, file),
     `import { local, ProviderError } from "${ROOT}/dist/orchestrator/index.js";
@@ -51,14 +51,14 @@ export default { pipelines: "./pipelines.mjs", pools: { heavy: { ${pool} } } };
   );
 }
 
-interface Started {
+interface StartedProcess {
   child: ChildProcess;
-  /** What it has said, to whichever output. */
-  said(): string;
+  /** stdout and stderr. */
+  output(): string;
   ended: Promise<[number | null, string | null]>;
 }
 
-function start(args: string[], env: Record<string, string> = {}): Started {
+function start(args: string[], env: Record<string, string> = {}): StartedProcess {
   const { PATH = "", HOME = "" } = process.env;
   const child = spawn(process.execPath, [path.join(ROOT, "dist/cli/index.js"), ...args], {
     cwd: dir,
@@ -66,57 +66,59 @@ function start(args: string[], env: Record<string, string> = {}): Started {
   });
   let text = "";
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => (text += data));
-  return { child, said: () => text, ended: once(child, "close") as Started["ended"] };
+  return { child, output: () => text, ended: once(child, "close") as StartedProcess["ended"] };
 }
 
-async function run(args: string[], env?: Record<string, string>): Promise<{ code: number | null; said: string }> {
-  const { said, ended } = start(args, env);
-  return { code: (await ended)[0], said: said() };
+async function run(args: string[], env?: Record<string, string>): Promise<{ code: number | null; output: string }> {
+  const { output, ended } = start(args, env);
+  return { code: (await ended)[0], output: output() };
 }
 
 describe("a project and an empty database", { timeout: 3 * LONG }, () => {
-  it("says which file cannot be read", async () => {
+  it("names a configuration file that cannot be parsed", async () => {
     fs.writeFileSync(path.join(dir, "broken.config.mjs"), "export default {\n  pools: {\n};\n");
-    const { code, said } = await run(["register", "--config", "broken.config.mjs"]);
-    expect(said).toMatch(/^INVALID_INPUT: \S+broken\.config\.mjs cannot be read: .* node --check/);
+    const { code, output } = await run(["register", "--config", "broken.config.mjs"]);
+    expect(output).toMatch(/^INVALID_INPUT: \S+broken\.config\.mjs cannot be parsed: .* node --check/);
     expect(code).toBe(2);
   });
 
-  it("knows its pipelines once the orchestrator has started, and a poke makes a machine for the first job", async () => {
+  it("the orchestrator registers the pipelines at its start, and a poke starts a machine for the first job", async () => {
     const orchestrator = start(["orchestrator", "--port", "0"]);
-    await waitFor(() => /the database knows its pipelines: greet, part/.test(orchestrator.said()), {
+    await waitFor(() => /registered pipelines: greet, part/.test(orchestrator.output()), {
       timeout: LONG,
-      what: "the pipelines to be known",
+      what: "the registration",
     });
-    const poke = await waitFor(() => /STILLWAKE_POKE_URL=([^\s"]+)/.exec(orchestrator.said())?.[1], { timeout: LONG });
+    const poke = await waitFor(() => /STILLWAKE_POKE_URL=([^\s"]+)/.exec(orchestrator.output())?.[1], {
+      timeout: LONG,
+    });
     const enqueued = await run(["enqueue", "greet", "--wait", "--json"], { STILLWAKE_POKE_URL: poke as string });
-    expect(enqueued.said).toContain('"completed"');
+    expect(enqueued.output).toContain('"completed"');
     expect(enqueued.code).toBe(0);
     orchestrator.child.kill("SIGTERM");
     expect(await orchestrator.ended).toEqual([0, null]);
 
-    // Nobody is there to be told, and none of its machines is.
-    await waitFor(() => processesWith(MARK).length === 0, { timeout: LONG, what: "everything to end" });
-    const { code, said } = await run(["enqueue", "greet"]);
-    expect(said).toMatch(
-      /^[0-9a-f-]{36}\nNo machine of pool heavy is up, and nobody was told of the job: set STILLWAKE_POKE_URL/,
+    // Without an orchestrator and without machines, enqueue prints a warning.
+    await waitFor(() => findProcesses(MARK).length === 0, { timeout: LONG, what: "everything to end" });
+    const { code, output } = await run(["enqueue", "greet"]);
+    expect(output).toMatch(
+      /^[0-9a-f-]{36}\nPool heavy has no running machine, and the orchestrator was not notified: set STILLWAKE_POKE_URL/,
     );
     expect(code).toBe(0);
   });
 
-  it("takes one look in vain: what the provider refused is in the last line, and it exits 1", async () => {
-    const { code, said } = await run(["orchestrator", "--once", "--config", "refused.config.mjs"]);
-    expect(said.trimEnd().split("\n").at(-1)).toMatch(/^heavy: has 0, wants 1: .*; .*The token is refused/);
+  it("orchestrator --once prints the refusal of the provider in the last line and exits 1", async () => {
+    const { code, output } = await run(["orchestrator", "--once", "--config", "refused.config.mjs"]);
+    expect(output.trimEnd().split("\n").at(-1)).toMatch(/^heavy: 0 of 1 machines, .*; .*The token is refused/);
     expect(code).toBe(1);
   });
 
-  it("can be told of them by a command, and needs some", async () => {
+  it("register registers pipelines, and fails without any", async () => {
     fs.writeFileSync(
       path.join(dir, "more.mjs"),
       fs.readFileSync(path.join(dir, "pipelines.mjs"), "utf8").replaceAll('("', '("more-'),
     );
-    const { code, said } = await run(["register", "--pipelines", "more.mjs"]);
-    expect(said).toBe("The database knows more-greet, more-part.\n");
+    const { code, output } = await run(["register", "--pipelines", "more.mjs"]);
+    expect(output).toBe("Registered more-greet, more-part.\n");
     expect(code).toBe(0);
     expect((await stillwake.pipelines()).map(({ name }) => name)).toEqual(
       expect.arrayContaining(["more-greet", "more-part"]),
@@ -125,23 +127,23 @@ describe("a project and an empty database", { timeout: 3 * LONG }, () => {
     fs.writeFileSync(path.join(dir, "empty.config.mjs"), "export default {};\n");
     expect(await run(["register", "--config", "empty.config.mjs"])).toMatchObject({
       code: 2,
-      said: expect.stringMatching(/No pipelines are given/),
+      output: expect.stringMatching(/No pipelines are configured/),
     });
   });
 
-  it("has a server that says that it starts machines too", async () => {
-    const { child, said, ended } = start(["server", "--port", "0", "--no-auth", "--verbose"]);
-    const isKnown = () => /starts machines too[\s\S]*the database knows its pipelines: greet, part/.test(said());
-    await waitFor(isKnown, { timeout: LONG, what: "what it says" });
+  it("the server starts machines and registers the pipelines", async () => {
+    const { child, output, ended } = start(["server", "--port", "0", "--no-auth", "--verbose"]);
+    const isRegistered = () => /Starting machines as fleet[\s\S]*registered pipelines: greet, part/.test(output());
+    await waitFor(isRegistered, { timeout: LONG, what: "the registration" });
     child.kill("SIGTERM");
     expect(await ended).toEqual([0, null]);
   });
 
-  it("has an orchestrator that says at once that the database is away, and ends when it is told to", async () => {
-    const { child, said, ended } = start(["orchestrator"], {
+  it("the orchestrator reports at once that the database is away, and a signal stops it", async () => {
+    const { child, output, ended } = start(["orchestrator"], {
       STILLWAKE_DATABASE_URL: "postgres://nobody@127.0.0.1:1/none",
     });
-    await waitFor(() => /The database cannot be reached/.test(said()), { timeout: 20_000, what: "a word" });
+    await waitFor(() => /The database cannot be reached/.test(output()), { timeout: 20_000, what: "the report" });
     child.kill("SIGTERM");
     expect(await ended).toEqual([0, null]);
   });

@@ -1,13 +1,13 @@
-// The watchdog for those who speak no SQL: `stillwake watchdog` as a real process, as cron would start it, and the same call of the client.
+// `stillwake watchdog` as a process, as cron starts it, and the same call of the client.
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
 import { createStillwake, pipeline } from "../../src/index.ts";
 import { type TestDatabase, testDatabase } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect } from "../support/processes/aftermath.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { runCli } from "../support/processes/cli.ts";
+import { connect } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
 const stillwake = createStillwake({ url: database.url });
@@ -26,8 +26,8 @@ afterAll(async () => {
   await empty.drop();
 });
 
-/** A job whose worker has not been heard of for a minute. */
-async function lost(): Promise<string> {
+/** Enqueues a job whose lease expired a minute ago. */
+async function enqueueLostJob(): Promise<string> {
   const { id } = await stillwake.enqueue(contract, null);
   const { rowCount } = await client.query("select from stillwake.claim('gone', 'default', '{watched}', 1, '1 second')");
   expect(rowCount).toBe(1);
@@ -36,63 +36,63 @@ async function lost(): Promise<string> {
 }
 
 describe("stillwake watchdog", () => {
-  it("recovers what a dead worker left, says what it did in aligned lines and ends with 0", async () => {
-    const id = await lost();
+  it("recovers the jobs of a dead worker, prints its actions in aligned columns and exits 0", async () => {
+    const id = await enqueueLostJob();
     const { code, stdout, stderr } = await runCli(["watchdog"], { DATABASE_URL: database.url });
     expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
     const lines = stdout.trimEnd().split("\n");
     expect(lines.length).toBeGreaterThan(3);
     expect(lines.find((line) => line.startsWith("recovered"))).toMatch(/^recovered +1 {2}\S/);
-    // Three columns: the counts end in the same place, the notes begin in the same.
-    const places = lines.map((line) => /^\S.*? +(?=\d)\d+ {2}(?=\S)/.exec(line)?.[0].length);
-    expect(new Set(places).size).toBe(1);
+    // Three columns: the counts are right-aligned, the notes left-aligned.
+    const widths = lines.map((line) => /^\S.*? +(?=\d)\d+ {2}(?=\S)/.exec(line)?.[0].length);
+    expect(new Set(widths).size).toBe(1);
     expect(await stillwake.get(id)).toMatchObject({ state: "queued", crashes: 1 });
   });
 
-  it("--json says the same for programs, and the client answers it too", async () => {
-    await lost();
-    const began = performance.now();
+  it("--json prints what the client returns", async () => {
+    await enqueueLostJob();
+    const startedAt = performance.now();
     const { code, stdout } = await runCli(["watchdog", "--json", "--url", database.url]);
-    recordFigure("stillwake watchdog, start to end", Math.round(performance.now() - began), "ms");
+    recordFigure("stillwake watchdog, start to end", Math.round(performance.now() - startedAt), "ms");
     expect(code).toBe(0);
     const acts = JSON.parse(stdout);
     expect(acts).toContainEqual({ act: "recovered", count: 1, note: expect.any(String) });
     const again = await stillwake.watchdog();
     expect(again.map(({ act }) => act)).toEqual(acts.map(({ act }: { act: string }) => act));
     expect(again).toContainEqual({ act: "recovered", count: 0, note: expect.any(String) });
-    for (const one of again)
-      expect(one).toEqual({ act: expect.any(String), count: expect.any(Number), note: expect.any(String) });
+    for (const action of again)
+      expect(action).toEqual({ act: expect.any(String), count: expect.any(Number), note: expect.any(String) });
   });
 
-  it("ten at once get into nobody's way", async () => {
-    const id = await lost();
+  it("ten concurrent runs recover a job once", async () => {
+    const id = await enqueueLostJob();
     const runs = await Promise.all(Array.from({ length: 10 }, () => stillwake.watchdog()));
     const recovered = runs.flat().filter(({ act }) => act === "recovered");
     expect(recovered.reduce((sum, { count }) => sum + count, 0)).toBe(1);
     expect(await stillwake.get(id)).toMatchObject({ state: "queued" });
   });
 
-  it("looks into the schema it is told", async () => {
+  it("uses the schema of --schema", async () => {
     const { code, stderr } = await runCli(["watchdog", "--url", database.url, "--schema", "billing"]);
     expect(code).toBe(1);
     expect(stderr).toMatch(/"billing".*stillwake migrate/s);
   });
 
-  it("says what to do where there is no Stillwake, no database and no URL, with another exit code than 0", async () => {
+  it("prints a remedy when the schema, the database or the URL is missing, and does not exit 0", async () => {
     const bare = await runCli(["watchdog", "--url", empty.url]);
     expect(bare).toMatchObject({ code: 1, stdout: "", stderr: expect.stringMatching(/stillwake migrate/) });
     const away = await runCli(["watchdog", "--url", "postgres://nobody:hidden@127.0.0.1:1/nothing"]);
     expect(away).toMatchObject({ code: 1, stdout: "", stderr: expect.stringMatching(/Check that it is running/) });
     expect(away.stderr).not.toContain("hidden");
-    const unnamed = await runCli(["watchdog"]);
-    expect(unnamed).toMatchObject({ code: 2, stderr: expect.stringMatching(/Pass --url postgres:/) });
-    for (const { stderr } of [bare, away, unnamed]) expect(stderr).not.toMatch(/\n {4}at /);
+    const withoutUrl = await runCli(["watchdog"]);
+    expect(withoutUrl).toMatchObject({ code: 2, stderr: expect.stringMatching(/Pass --url postgres:/) });
+    for (const { stderr } of [bare, away, withoutUrl]) expect(stderr).not.toMatch(/\n {4}at /);
   });
 
-  it("is in the help, with its option", async () => {
+  it("has a help with its option", async () => {
     const { code, stdout } = await runCli(["watchdog", "--help"]);
     expect(code).toBe(0);
     expect(stdout).toMatch(/stillwake watchdog {2,}recover/);
-    expect(stdout).toMatch(/--json {2,}for programs/);
+    expect(stdout).toMatch(/--json {2,}print JSON/);
   });
 });

@@ -1,4 +1,4 @@
-// What the doctor finds in databases that are ill in one way each.
+// The findings of the doctor in databases with one fault each.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -7,7 +7,7 @@ import os from "node:os";
 import path from "node:path";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { examine, type Finding } from "../../src/db/doctor.ts";
+import { type Finding, runDoctor } from "../../src/db/doctor.ts";
 import { migrate } from "../../src/index.ts";
 import { findBinaries } from "../../src/postgres/binaries.ts";
 import { locateCluster, serverEnvironment } from "../../src/postgres/cluster.ts";
@@ -21,16 +21,16 @@ beforeAll(() => sql.connect());
 afterAll(() => sql.end());
 
 describe("the doctor", () => {
-  it("finds nothing wrong where nothing is", async () => {
-    const findings = await examine({ url: database.url });
+  it("finds nothing wrong in a healthy database", async () => {
+    const findings = await runDoctor({ url: database.url });
     expect(findings.filter(({ level }) => level !== "ok")).toEqual([]);
     expect(new Set(findings.map(({ check }) => check)).size).toBe(findings.length);
   });
 
   it.each<[setting: string, check: string, level: Finding["level"], found: RegExp]>([
-    ["synchronous_commit = off", "synchronous_commit", "warning", /^off: the last moments before a crash are lost/],
+    ["synchronous_commit = off", "synchronous_commit", "warning", /^off: a crash loses the last acknowledged commits/],
     ["default_transaction_read_only = on", "writable", "error", /^default_transaction_read_only is on$/],
-  ])("sees %s", async (setting, check, level, found) => {
+  ])("reports %s", async (setting, check, level, found) => {
     await sql.query(`alter database ${database.name} set ${setting}`);
     const finding = await find(check);
     await sql.query("set default_transaction_read_only = off");
@@ -38,7 +38,7 @@ describe("the doctor", () => {
     expect(finding).toMatchObject({ level, found: expect.stringMatching(found), remedy: expect.any(String) });
   });
 
-  it("sees that the schema is behind, ahead, or missing", async () => {
+  it("reports that the schema is behind, ahead, or missing", async () => {
     await sql.query("insert into stillwake.migrations (id, name, breaking) values (9999, 'later', false)");
     expect(await find("schema")).toMatchObject({ level: "ok", found: '"stillwake" at migration 9999' });
     await sql.query("update stillwake.migrations set breaking = true where id = 9999");
@@ -60,7 +60,7 @@ describe("the doctor", () => {
     });
   });
 
-  it("sees roles that were never made", async () => {
+  it("reports missing roles", async () => {
     await migrate({ url: database.url, schema: "roleless" });
     for (const role of ["app", "worker", "reader", "tenant"])
       await sql.query(`drop owned by roleless_${role}; drop role roleless_${role}`);
@@ -69,35 +69,35 @@ describe("the doctor", () => {
       found:
         "missing: roleless_app, roleless_worker, roleless_reader, roleless_tenant; only the owner can use Stillwake",
     });
-    expect(await find("tenant wall", { schema: "roleless" })).toMatchObject({ level: "warning" });
-    // A DBA makes them, and the next migrate gives them their rights.
+    expect(await find("tenant isolation", { schema: "roleless" })).toMatchObject({ level: "warning" });
+    // A DBA creates them, and the next migrate grants their rights.
     for (const role of ["app", "worker", "reader", "tenant"]) await sql.query(`create role roleless_${role} nologin`);
     expect(await migrate({ url: database.url, schema: "roleless" })).toMatchObject({ functions: true });
     expect(await migrate({ url: database.url, schema: "roleless" })).toMatchObject({ functions: false });
-    for (const check of ["roles", "tenant wall"])
+    for (const check of ["roles", "tenant isolation"])
       expect(await find(check, { schema: "roleless" })).toMatchObject({ level: "ok" });
   });
 
-  it("sees a wall between tenants that has a hole", async () => {
+  it("reports a table without row-level security", async () => {
     await sql.query("alter table stillwake.feed disable row level security");
-    expect(await find("tenant wall")).toMatchObject({ level: "error", found: "row-level security is off: feed" });
+    expect(await find("tenant isolation")).toMatchObject({ level: "error", found: "row-level security is off: feed" });
     await sql.query("alter table stillwake.feed enable row level security");
     await sql.query("alter role roleless_tenant bypassrls");
-    expect(await find("tenant wall", { schema: "roleless" })).toMatchObject({
+    expect(await find("tenant isolation", { schema: "roleless" })).toMatchObject({
       level: "error",
-      found: "roleless_tenant stands above row-level security",
+      found: "roleless_tenant bypasses row-level security",
     });
     for (const role of ["app", "worker", "reader", "tenant"])
       await sql.query(`drop owned by roleless_${role}; drop role roleless_${role}`);
   });
 
-  it("sees leases that nobody recovers, and weeks that nobody prepared", async () => {
+  it("reports leases that were not recovered, and weeks without partitions", async () => {
     await sql.query("select stillwake.register_pipeline('report'); select stillwake.enqueue('report')");
     await sql.query("select stillwake.claim('w', 'default', '{report}')");
     await travel(sql, "30d");
     expect(await find("leases")).toMatchObject({
       level: "warning",
-      found: "1 lapsed more than a minute ago and nobody recovered them",
+      found: "1 expired more than a minute ago and were not recovered",
     });
     expect(await find("upkeep")).toMatchObject({
       level: "warning",
@@ -108,15 +108,15 @@ describe("the doctor", () => {
     expect(await find("upkeep")).toMatchObject({ level: "ok" });
   });
 
-  it("says what it may not see instead of falling over", async () => {
+  it("reports checks that it may not run", async () => {
     const login = `stillwake_test_doctor_${process.pid}`;
     await sql.query(`create role ${login} login password 'x'; grant stillwake_app to ${login}`);
     const url = new URL(database.url);
     url.username = login;
     url.password = "x";
-    const asApp = await examine({ url: url.href });
+    const asApp = await runDoctor({ url: url.href });
     await sql.query(`revoke stillwake_app from ${login}`);
-    const asNobody = await examine({ url: url.href });
+    const asNobody = await runDoctor({ url: url.href });
     await sql.query(`drop role ${login}`);
     expect(asApp.find(({ check }) => check === "schema")).toMatchObject({ level: "ok" });
     expect(asApp.filter(({ level }) => level === "error")).toEqual([]);
@@ -131,14 +131,14 @@ describe("the doctor", () => {
     });
   });
 
-  it("notices a pooler between it and the server", async () => {
+  it("reports a pooler between it and the server", async () => {
     const { hostname, port } = new URL(database.url);
     const pooler = net.createServer((client) => {
       const server = net.connect(Number(port), hostname);
       for (const socket of [client, server]) socket.on("error", () => {});
       client.pipe(server);
       server.on("data", (data) => {
-        // BackendKeyData: a pooler hands out a process number of its own.
+        // BackendKeyData: a pooler sends its own process number.
         const key = data.indexOf(Buffer.from([0x4b, 0, 0, 0, 12]));
         if (key >= 0) data.writeInt32BE(1, key + 5);
         client.write(data);
@@ -155,7 +155,7 @@ describe("the doctor", () => {
     pooler.close();
   });
 
-  it("says what holds jobs for which nobody is there", async () => {
+  it("reports why jobs are not claimed", async () => {
     await sql.query("select stillwake.cancel(id) from stillwake.live_jobs");
     await sql.query(
       'select stillwake.register_pipeline(\'alone\', \'{"pool": "alone"}\'), stillwake.set_machines(\'dark\', \'{"provider": "memory", "max": 1}\')',
@@ -164,12 +164,12 @@ describe("the doctor", () => {
     await sql.query("select stillwake.enqueue('alone'), stillwake.enqueue('dark')");
     expect(await find("pools")).toMatchObject({
       level: "ok",
-      found: "jobs have waited for less than a minute, without a worker yet: alone, dark",
+      found: "jobs have been waiting for less than a minute, no worker yet: alone, dark",
     });
     await travel(sql, "2m");
     expect(await find("pools")).toMatchObject({
       level: "warning",
-      found: "jobs wait and nobody does them: alone (no worker serves it); dark (no machine was started)",
+      found: "jobs are waiting and no worker claims them: alone (no worker serves it); dark (no machine was started)",
       remedy: expect.stringMatching(/stillwake worker --pool.*STILLWAKE_POKE_URL.*POST \/v1\/watchdog/),
     });
     await sql.query("select stillwake.pause_pool('alone', 'a holiday', 'somebody')");
@@ -180,7 +180,7 @@ describe("the doctor", () => {
       return `${found} ${remedy}`;
     };
     expect(await dark("wasted_starts = 3")).toMatch(
-      /dark \(the last 3 machines were of no use\) .*stillwake resume --pool/,
+      /dark \(the last 3 machines ended without doing a job\) .*stillwake resume --pool/,
     );
     expect(
       await dark(`trouble = '{"code": "PROVIDER_AUTH", "message": "refused", "remedy": "Make a new token"}'`),
@@ -190,18 +190,18 @@ describe("the doctor", () => {
     await sql.query("update stillwake.pools set resume_at = null where name = 'dark'");
     expect(await find("pools")).toMatchObject({
       level: "ok",
-      found: "jobs wait only where somebody paused: alone, dark",
+      found: "jobs are waiting in paused pools only: alone, dark",
     });
   });
 
-  it("recognises a standby, and a server that does not keep what it is told", async () => {
+  it("recognises a standby, and a server without fsync", async () => {
     const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-doctor-"));
     fs.chmodSync(dir, 0o755);
     const { STILLWAKE_TEST_POSTGRES } = process.env;
     const primary = await startPostgres({ dir, ...(STILLWAKE_TEST_POSTGRES && { binaries: STILLWAKE_TEST_POSTGRES }) });
     await primary.stop();
 
-    // Our own launcher refuses both, so the server is started by hand.
+    // Our launcher refuses both, so the server is started by hand.
     const cluster = locateCluster(dir);
     fs.writeFileSync(path.join(cluster.data, "standby.signal"), "");
     const settings = { port: primary.port, fsync: "off", listen_addresses: "127.0.0.1", unix_socket_directories: "" };
@@ -215,7 +215,7 @@ describe("the doctor", () => {
     });
     try {
       const findings = await waitFor(async () => {
-        const found = await examine({ url: primary.url });
+        const found = await runDoctor({ url: primary.url });
         return found[0]!.level === "ok" && found;
       });
       expect(findings.find(({ check }) => check === "fsync")).toMatchObject({
@@ -236,5 +236,5 @@ describe("the doctor", () => {
 });
 
 async function find(check: string, options: { url?: string; schema?: string } = {}): Promise<Finding | undefined> {
-  return (await examine({ url: database.url, ...options })).find((finding) => finding.check === check);
+  return (await runDoctor({ url: database.url, ...options })).find((finding) => finding.check === check);
 }

@@ -1,5 +1,5 @@
-// F24: tables change while an application is at work. Whoever changes them waits for a lock for two seconds at most, and lets go of what it
-// holds meanwhile, so that nobody is held up behind it for longer.
+// Schema changes while an application runs. A migration waits for a lock for at most two seconds and holds no other lock
+// while it waits, so that no session is blocked behind it for longer.
 import pg from "pg";
 import { afterEach, describe, expect, inject, it } from "vitest";
 import { migrate } from "../../src/index.ts";
@@ -11,8 +11,8 @@ afterEach(async () => {
   for (const step of undo.splice(0).reverse()) await step();
 });
 
-describe("F24: while somebody reads", () => {
-  it("a migration waits for a lock only so long that nobody is held up behind it, and gets through in the end", async () => {
+describe("while another session reads", () => {
+  it("a migration waits for a lock only briefly, so that no session is blocked behind it, and succeeds in the end", async () => {
     const { url, client } = await migratedDatabase();
     await client.query("update stillwake.installation set functions = 'of an earlier release'");
     const holder = await connect(url);
@@ -27,7 +27,7 @@ describe("F24: while somebody reads", () => {
     recordFigure("locks: longest wait of an application behind a migration", stall, "ms");
   });
 
-  it("make_partitions stops at the first lock it does not get, and makes the rest the next time", async () => {
+  it("make_partitions stops at the first lock it does not get, and creates the rest the next time", async () => {
     const { url, client } = await migratedDatabase();
     const all = await partitions(client);
     await client.query(`do $$ declare v record; begin
@@ -50,8 +50,8 @@ describe("F24: while somebody reads", () => {
   });
 });
 
-describe("F24: when a lock is not to be had at all", () => {
-  it("a migration says so after the time it was given, and leaves nothing behind", async () => {
+describe("when a lock is never available", () => {
+  it("a migration fails after its timeout, and leaves nothing behind", async () => {
     const database = await testDatabase({ server: inject("server"), prefix: "locks" });
     undo.push(() => database.drop());
     const holder = await connect(database.url);
@@ -61,7 +61,7 @@ describe("F24: when a lock is not to be had at all", () => {
   });
 });
 
-/** Runs a statement while somebody reads the feed, and measures how long the rest of the application waits behind it. */
+/** Runs a statement while another session reads the feed, and measures how long a third session waits behind it. */
 async function stallBehind(url: string, client: pg.Client, statement: string): Promise<number> {
   const [holder, worker] = await Promise.all([connect(url), connect(url)]);
   await holder.query("begin; select from stillwake.feed");

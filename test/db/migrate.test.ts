@@ -1,5 +1,4 @@
-// Tables and functions come into a database: by several at once, by one that is killed, under load, next to another Stillwake, and from
-// every earlier state to the same end.
+// Migrations: several at once, killed, under load, next to another Stillwake, and from every earlier state to the same result.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -33,8 +32,8 @@ beforeAll(async () => {
   await database.drop();
 });
 
-describe("T21: migrators in a race", () => {
-  it("five at once: one does the work, all succeed, no lock is left", async () => {
+describe("concurrent migrations", () => {
+  it("of five at once, one does the work, all succeed, and no lock is left", async () => {
     const { url, client } = await emptyDatabase();
     const results = await Promise.all([1, 2, 3, 4, 5].map(() => migrate({ url })));
     expect(results.filter(({ applied }) => applied.length > 0)).toHaveLength(1);
@@ -44,11 +43,11 @@ describe("T21: migrators in a race", () => {
     expect(await migrate({ url })).toEqual({ schema: "stillwake", applied: [], functions: false });
   });
 
-  it("one is killed in the middle: nothing of it stays, and the next one succeeds", async () => {
+  it("a killed one leaves nothing behind, and the next one succeeds", async () => {
     buildPackage();
     const { url, client } = await emptyDatabase();
     const holder = await connect(url);
-    // Tables can be made, functions cannot: the migrator stops half-way.
+    // Tables can be created, functions cannot: the migration stops half-way.
     await holder.query("begin; lock table pg_catalog.pg_proc in share mode");
     const cli = path.join(ROOT, "dist/cli/index.js");
     const migrator = spawn(process.execPath, [cli, "migrate", "--url", url], { stdio: "ignore" });
@@ -63,7 +62,7 @@ describe("T21: migrators in a race", () => {
     recordFigure("migrate: locks left by a killed migrator", await advisoryLocks(client));
   });
 
-  it("one loses its connection in the middle and begins again", async () => {
+  it("one that loses its connection starts again", async () => {
     const { url, client } = await emptyDatabase();
     const holder = await connect(url);
     await using proxy = await faultProxy(url);
@@ -77,8 +76,8 @@ describe("T21: migrators in a race", () => {
   });
 });
 
-describe("no database", () => {
-  it("that answers: DatabaseUnavailable, after the patience it was given", async () => {
+describe("without a database", () => {
+  it("migrate throws DatabaseUnavailable after its patience", async () => {
     await expect(migrate({ url: "postgres://x@127.0.0.1:1/x", patienceMs: 50 })).rejects.toMatchObject({
       code: "DATABASE_UNAVAILABLE",
       retryable: true,
@@ -98,7 +97,7 @@ describe("no database", () => {
 });
 
 describe("the printed script", () => {
-  it("applied once or twice by anybody makes what migrate makes", async () => {
+  it("applied once or twice creates what migrate creates", async () => {
     const { url, client } = await emptyDatabase();
     await client.query(printMigrations());
     expect(await dumpSchema(client, "stillwake")).toBe(fresh);
@@ -126,7 +125,7 @@ describe("functions of a later release", () => {
     [`${version}-rc.1`, "here"],
     ["0.0.99", "here"],
     ["unknown", "here"],
-  ])("installed by %s, then migrate by this one: now() comes from %s", async (installed, from) => {
+  ])("installed by %s, then migrate by this version: now() comes from %s", async (installed, from) => {
     const { url, client } = await migratedDatabase();
     await laterFunctions(client);
     await client.query("update stillwake.installation set version = $1", [installed]);
@@ -136,12 +135,12 @@ describe("functions of a later release", () => {
     expect(rows).toEqual([{ version: from === "here" ? version : installed }]);
   });
 
-  it("are not overwritten by a printed script, which says whose they are", async () => {
+  it("are not overwritten by a printed script, which names their version", async () => {
     const { client } = await migratedDatabase();
     await laterFunctions(client);
     await client.query("update stillwake.installation set version = '9.9.9'");
     await expect(client.query(printMigrations())).rejects.toThrow(
-      `Schema "stillwake" has the functions of stillwake 9.9.9, this script is of ${version}`,
+      `Schema "stillwake" has the functions of stillwake 9.9.9, this script has those of ${version}`,
     );
     await client.query("rollback");
     expect(await nowComesFrom(client)).toBe("future");
@@ -149,7 +148,7 @@ describe("functions of a later release", () => {
 });
 
 describe("from every earlier state", () => {
-  it("the first migrations of each length, then migrate: the same as fresh", async () => {
+  it("the first migrations of each number, then migrate: the same as a fresh database", async () => {
     const blocks = printMigrations().split(/(?=^do \$migrate\$)/m);
     const [head, ...rest] = blocks;
     expect(rest).toHaveLength(NEWEST_MIGRATION);
@@ -163,7 +162,7 @@ describe("from every earlier state", () => {
     }
   });
 
-  it("every release, then migrate: the same as fresh", async () => {
+  it("every release, then migrate: the same as a fresh database", async () => {
     const releases = fs.readdirSync(path.join(ROOT, "test/releases")).filter((file) => file.endsWith(".sql"));
     for (const release of releases) {
       const { url, client } = await emptyDatabase();
@@ -181,7 +180,7 @@ describe("from every earlier state", () => {
 });
 
 describe("another version in the database", () => {
-  it("ahead by a breaking migration: client and migrate refuse, and say what to do", async () => {
+  it("ahead by a breaking migration: client and migrate refuse, with a remedy", async () => {
     const { url, client } = await migratedDatabase();
     await fromTheFuture(client, true);
     await using stillwake = createStillwake({ url });
@@ -198,7 +197,7 @@ describe("another version in the database", () => {
     expect(await nowComesFrom(client)).toBe("future");
   });
 
-  it("ahead by one that breaks nothing: both work, and the newer functions stay", async () => {
+  it("ahead by a compatible migration: both work, and the newer functions stay", async () => {
     const { url, client } = await migratedDatabase();
     await fromTheFuture(client, false);
     await using stillwake = createStillwake({ url });
@@ -207,7 +206,7 @@ describe("another version in the database", () => {
     expect(await nowComesFrom(client)).toBe("future");
   });
 
-  it("too old, or not there at all: the client refuses and names the command", async () => {
+  it("too old, or missing: the client refuses and names the command", async () => {
     const { url, client } = await migratedDatabase();
     await client.query("delete from stillwake.migrations");
     await using stillwake = createStillwake({ url });
@@ -225,14 +224,14 @@ describe("another version in the database", () => {
   });
 });
 
-describe("two in one database", () => {
-  it("are the same but for the name, know nothing of each other, and can go apart", async () => {
+describe("two Stillwakes in one database", () => {
+  it("are equal except for the name, independent of each other, and can be dropped separately", async () => {
     const { url, client } = await migratedDatabase();
-    await migrate({ url, schema: "other" });
-    expect(await dumpSchema(client, "other")).toBe(fresh);
+    await migrate({ url, schema: "schema_two" });
+    expect(await dumpSchema(client, "schema_two")).toBe(fresh);
     for (const [schema, foreign] of [
-      ["stillwake", "other"],
-      ["other", "stillwake"],
+      ["stillwake", "schema_two"],
+      ["schema_two", "stillwake"],
     ]) {
       const definitions = await client.query(
         `select pg_get_functiondef(p.oid) as text from pg_proc p where p.pronamespace = to_regnamespace($1)
@@ -242,33 +241,33 @@ describe("two in one database", () => {
       expect(definitions.rows.length).toBeGreaterThan(40);
       expect(definitions.rows.filter(({ text }) => new RegExp(`\\b${foreign}[._]`).test(text))).toEqual([]);
     }
-    await using stillwake = createStillwake({ url, schema: "other" });
-    await stillwake.database.query("select other.register_pipeline('report')");
+    await using stillwake = createStillwake({ url, schema: "schema_two" });
+    await stillwake.database.query("select schema_two.register_pipeline('report')");
     const { id } = await stillwake.enqueue("report", 1);
     await client.query("drop schema stillwake cascade");
     expect(await stillwake.cancel(id)).toBe("cancelled");
   });
 
   it.each(["public", "information_schema", "pg_toast", "Stillwake", "a b", "a;b", "", "x".repeat(41)])(
-    "%j cannot be the name of one",
+    "%j is not a valid schema name",
     async (schema) => {
-      expect(() => printMigrations(schema)).toThrow(/cannot name a schema/);
+      expect(() => printMigrations(schema)).toThrow(/is not a valid schema name/);
       await expect(migrate({ url: inject("server"), schema })).rejects.toMatchObject({
         code: "INVALID_INPUT",
         field: "schema",
       });
-      expect(() => createStillwake({ url: "postgres://x", schema })).toThrow(/cannot name a schema/);
+      expect(() => createStillwake({ url: "postgres://x", schema })).toThrow(/is not a valid schema name/);
     },
   );
 });
 
-describe("a word that SQL has taken", () => {
-  it("cannot name a schema, whichever of this server's it is", async () => {
+describe("a reserved word of SQL", () => {
+  it("is not a valid schema name, for all reserved words of this server", async () => {
     const { client } = await emptyDatabase();
     const { rows } = await client.query("select word from pg_get_keywords() where catcode in ('R', 'T', 'C')");
     for (const { word } of [...rows, { word: "loop" }]) {
       expect(() => printMigrations(word)).toThrow(
-        `"${word}" cannot name a schema: the word is reserved in SQL. Use another, such as "${word}_jobs"`,
+        `"${word}" is not a valid schema name: the word is reserved in SQL. Use another, such as "${word}_jobs"`,
       );
     }
     expect(printMigrations("user_jobs")).toContain("create schema if not exists user_jobs;");
@@ -297,7 +296,7 @@ async function connect(url: string): Promise<pg.Client> {
   return client;
 }
 
-/** A later release was here: its migration is recorded, its functions are in place. */
+/** A later release was installed: its migration is recorded, its functions are in place. */
 async function fromTheFuture(client: pg.Client, breaking: boolean): Promise<void> {
   await client.query("insert into stillwake.migrations (id, name, breaking) values (9999, '9999_future', $1)", [
     breaking,

@@ -1,5 +1,5 @@
-// T20: a pooler between Stillwake and Postgres. Through one that shares sessions everything works but hints and presence, and that is said
-// once; with a direct URL beside it, or through one that keeps sessions apart, those work too. Nothing of a worker stays in the pool.
+// A pooler between Stillwake and Postgres. Through one that shares sessions everything works except hints and presence,
+// which is reported once; with an additional direct URL, or through one that keeps sessions, those work too. No lock of a worker stays in the pool.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, pipeline } from "../../src/index.ts";
@@ -15,7 +15,7 @@ import {
 } from "../support/database/pgbouncer.ts";
 import { recordFigure } from "../support/figures.ts";
 import { countedEffects } from "../support/processes/effects.ts";
-import { ownWorker } from "../support/processes/recorded-worker.ts";
+import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 
 const found = findPgBouncer();
 const database = await freshDatabase();
@@ -43,7 +43,7 @@ const poolers: {
   { title: "session mode", shared: false, options: { mode: "session" } },
 ];
 
-describe.each(poolers)("T20: PgBouncer in $title", ({ title, shared, since, options }) => {
+describe.each(poolers)("PgBouncer in $title", ({ title, shared, since, options }) => {
   const reason = typeof found === "string" ? found : tooOld(found, since);
   const label = `${title}${typeof found === "string" ? "" : `, ${found.version.join(".")}`}`;
   let pooler: PgBouncer;
@@ -64,7 +64,7 @@ describe.each(poolers)("T20: PgBouncer in $title", ({ title, shared, since, opti
     it(what, { timeout: 40_000 }, async (context) => {
       if (reason !== undefined) context.skip(reason);
       await test();
-      recordFigure(`T20: ${label}: ${what}`, 1, "", "passes");
+      recordFigure(`pooler: ${label}: ${what}`, 1, "", "passes");
     });
 
   passes("a client enqueues, enqueues many, joins a transaction, cancels, pauses and lists", async () => {
@@ -112,7 +112,7 @@ describe.each(poolers)("T20: PgBouncer in $title", ({ title, shared, since, opti
       const pool = `pooled-${options.mode}${options.settings ? "-prepared" : ""}`;
       const counted = countedEffects(pool, { pool, steps: 2 });
       await using stillwake = createStillwake({ url: pooler.url });
-      const worker = await ownWorker({
+      const worker = await startRecordedWorker({
         url: pooler.url,
         pool,
         pipelines: [counted.implementation],
@@ -121,7 +121,7 @@ describe.each(poolers)("T20: PgBouncer in $title", ({ title, shared, since, opti
         poll: "200ms",
         pollWithHints: "5m",
       });
-      await worker.hears(shared ? "push.unavailable" : "push.ready");
+      await worker.waitForEvent(shared ? "push.unavailable" : "push.ready");
       const jobs = await stillwake.enqueueMany(
         pool,
         Array.from({ length: 40 }, () => ({})),
@@ -129,14 +129,14 @@ describe.each(poolers)("T20: PgBouncer in $title", ({ title, shared, since, opti
       await Promise.all(jobs.map(({ id }) => stillwake.wait(id, { timeout: "20s" })));
       expect(counted.repeats()).toBe(0);
       await waitFor(() => worker.worker.health().active === 0);
-      // Idle again: what wakes it now is a look in the one case and a hint in the other.
+      // Idle again: a poll wakes it in the one case and a hint in the other.
       const { id } = await stillwake.enqueue(pool, {});
       await stillwake.wait(id, { timeout: "20s" });
       expect(worker.worker.health().push).toBe(shared ? "unavailable" : "ready");
-      expect(worker.of("push.unavailable")).toHaveLength(shared ? 1 : 0);
-      expect(worker.of("push.lost")).toEqual([]);
+      expect(worker.eventsOf("push.unavailable")).toHaveLength(shared ? 1 : 0);
+      expect(worker.eventsOf("push.lost")).toEqual([]);
       expect(await sessionLocks()).toBe(shared ? 0 : 1);
-      expect(worker.of("claim.failed")).toEqual([]);
+      expect(worker.eventsOf("claim.failed")).toEqual([]);
       await worker.worker.stop();
       await waitFor(async () => (await sessionLocks()) === 0, { what: "the worker's lock to be gone" });
     },
@@ -149,7 +149,7 @@ describe.each(poolers)("T20: PgBouncer in $title", ({ title, shared, since, opti
       finish = resolve;
     });
     const run = implement(pipeline(pool, { pool }), () => until);
-    const worker = await ownWorker({
+    const worker = await startRecordedWorker({
       url: pooler.url,
       directUrl: database.url,
       pool,
@@ -158,11 +158,11 @@ describe.each(poolers)("T20: PgBouncer in $title", ({ title, shared, since, opti
       poll: "5m",
       pollWithHints: "5m",
     });
-    await worker.hears("push.ready");
-    await worker.hears("claim.empty", { after: performance.now() - 500 });
+    await worker.waitForEvent("push.ready");
+    await worker.waitForEvent("claim.empty", { after: performance.now() - 500 });
     await using stillwake = createStillwake({ url: pooler.url });
     const { id } = await stillwake.enqueue(pool, {});
-    await worker.hears("attempt.started");
+    await worker.waitForEvent("attempt.started");
     const { rows } = await sql.query(
       "select presence is not null as named, pg_try_advisory_xact_lock_shared(presence) as free from stillwake.leases where pool = $1",
       [pool],
@@ -171,19 +171,19 @@ describe.each(poolers)("T20: PgBouncer in $title", ({ title, shared, since, opti
     expect(await sessionLocks()).toBe(1);
     finish();
     await stillwake.wait(id, { timeout: "20s" });
-    expect(worker.of("push.unavailable")).toEqual([]);
+    expect(worker.eventsOf("push.unavailable")).toEqual([]);
     await worker.worker.stop();
     await waitFor(async () => (await sessionLocks()) === 0, { what: "the worker's lock to be gone" });
   });
 
   if (shared) {
     passes(
-      "20 workers that start at once all see that sessions are shared, and no lock is left in the pool",
+      "20 workers that start at once all detect that sessions are shared, and no lock is left in the pool",
       async () => {
         const pool = `crowd${options.settings ? "-prepared" : ""}`;
         const counted = countedEffects(pool, { pool, steps: 1 });
         const start = () =>
-          ownWorker(
+          startRecordedWorker(
             {
               url: pooler.url,
               pool,
@@ -203,14 +203,14 @@ describe.each(poolers)("T20: PgBouncer in $title", ({ title, shared, since, opti
         );
         await Promise.all(workers.map(({ worker }) => worker.start()));
         await Promise.all(
-          workers.map((worker) => waitFor(() => worker.heard.find(({ kind }) => kind.startsWith("push.")))),
+          workers.map((worker) => waitFor(() => worker.events.find(({ kind }) => kind.startsWith("push.")))),
         );
         await Promise.all(jobs.map(({ id }) => stillwake.wait(id, { timeout: "30s" })));
         const said = workers.map((worker) =>
-          worker.heard.filter(({ kind }) => kind.startsWith("push.")).map(({ kind }) => kind),
+          worker.events.filter(({ kind }) => kind.startsWith("push.")).map(({ kind }) => kind),
         );
         const locks = await sessionLocks();
-        recordFigure(`T20: ${label}: session locks left in the pool by 20 workers`, locks);
+        recordFigure(`pooler: ${label}: session locks left in the pool by 20 workers`, locks);
         expect({ locks, said }).toEqual({ locks: 0, said: workers.map(() => ["push.unavailable"]) });
         expect(counted.repeats()).toBe(0);
       },

@@ -1,4 +1,4 @@
-// Forgetting: every ended job stays as long as its pipeline says for its outcome, goes within a week after, and goes by DROP.
+// Retention: every ended job is kept as long as its pipeline specifies for its outcome, and is dropped within a week after.
 import { beforeAll, describe, expect, it } from "vitest";
 import { stopClock, travel } from "../../src/testing/index.ts";
 import { claim, connect, enqueue, first, outcomes, settle, writes } from "../model/actors.ts";
@@ -22,7 +22,7 @@ beforeAll(async () => {
   await client.query("select stillwake.watchdog()");
 });
 
-/** Runs a job to its end, with a checkpoint and a line in its feed. */
+/** Runs a job to its end, with a checkpoint and a log line. */
 async function endJob(pipeline: string, outcome: keyof typeof DAYS, options: object = {}): Promise<string> {
   await enqueue(client, pipeline, options);
   const [held] = await claim(client, "w1", [pipeline]);
@@ -46,7 +46,7 @@ const left = async (job: string) =>
     ),
   );
 
-/** A day passes, and the watchdog does its rounds. Answers how many rows it deleted one by one. */
+/** A day passes, and the watchdog runs. Returns how many rows it deleted one by one. */
 async function nextDay(): Promise<number> {
   await travel(client, "1d");
   const { rows } = await client.query("select count from stillwake.watchdog() where act = 'deleted'");
@@ -54,7 +54,7 @@ async function nextDay(): Promise<number> {
 }
 
 describe("retention", () => {
-  it("keeps a job of each outcome as long as its pipeline says, then drops it with its week", async () => {
+  it("keeps a job of each outcome as long as its pipeline specifies, then drops it with its week", async () => {
     const jobs = {
       completed: await endJob("brief", "completed"),
       failed: await endJob("brief", "failed"),
@@ -90,12 +90,12 @@ describe("retention", () => {
     expect(await left(waiting)).toBe(1);
   });
 
-  it("keeps what is kept for ever apart from the partition that is looked through each week", async () => {
+  it("keeps permanent jobs outside the partition that is scanned each week", async () => {
     const job = await endJob("lasting", "completed");
     expect(await first(client, "select id from stillwake.ended_jobs_forever where id = $1", [job])).toBe(job);
   });
 
-  it("moves what was written in weeks nobody prepared into partitions of their own, and then forgets it by DROP", async () => {
+  it("moves rows of weeks without a partition into new partitions, and later drops these", async () => {
     await travel(client, "70d");
     const job = await endJob("brief", "completed");
     const strays = () => first(client, "select count(*)::int from stillwake.feed_default", []);
@@ -123,7 +123,7 @@ describe("retention", () => {
     await client.query("select stillwake.cancel($1)", [young]);
   });
 
-  it("I9: knows an idempotency key as long as the job it made, and not longer", async () => {
+  it("knows an idempotency key as long as the job it created, and not longer", async () => {
     const key = { idempotency_key: "order 7" };
     const job = await endJob("brief", "failed", key);
     for (let day = 1; day <= DAYS.failed; day++) {

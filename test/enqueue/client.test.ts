@@ -1,4 +1,4 @@
-// Watching and steering jobs through the client: get, list, wait, cancel, retry, pause, resume.
+// The client reads and controls jobs: get, list, wait, cancel, retry, pause, resume.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { settleAndClaim } from "../../src/db/calls/worker.ts";
@@ -21,7 +21,7 @@ const stillwake = createStillwake({ url: database.url });
 const sql = new pg.Client({ connectionString: database.url });
 const report = pipeline("report", { pool: "reports", retry: { attempts: 1 } });
 const listed = pipeline("listed", { pool: "shelf" });
-const nobody = "00000000-0000-7000-8000-000000000000";
+const unknownId = "00000000-0000-7000-8000-000000000000";
 
 beforeAll(async () => {
   await sql.connect();
@@ -33,7 +33,7 @@ afterAll(async () => {
 });
 
 describe("get", () => {
-  it("answers times as dates and everything else under its name", async () => {
+  it("returns times as dates and all other fields by name", async () => {
     const { id } = await stillwake.enqueue(report, { month: "2030-01" }, { tenant: "acme" });
     const job = await stillwake.get(id);
     expect(job.createdAt).toBeInstanceOf(Date);
@@ -42,22 +42,22 @@ describe("get", () => {
     expect(await stillwake.get(id.toUpperCase())).toEqual(job);
   });
 
-  it("says JobNotFound for an id nobody has, with the reasons why", async () => {
-    const refused = await caught(stillwake.get(nobody));
+  it("throws JobNotFound with a remedy for an unknown id", async () => {
+    const refused = await caught(stillwake.get(unknownId));
     expect(refused).toBeInstanceOf(JobNotFound);
     expect(refused).toMatchObject({ code: "JOB_NOT_FOUND", field: "id" });
-    expect(refused.message).toContain("never enqueued here, or its retention is over");
+    expect(refused.message).toContain("never enqueued here, or it was pruned after its retention");
   });
 
   const verbs = ["get", "wait", "cancel", "retry", "pause", "resume"] as const;
-  const badIds = ["", "abc", `${nobody}0`, `${nobody}' or true --`, 5, null, undefined, {}];
-  it.each(verbs)("and every other verb (%s) rejects what is not an id", async (verb) => {
+  const badIds = ["", "abc", `${unknownId}0`, `${unknownId}' or true --`, 5, null, undefined, {}];
+  it.each(verbs)("and every other method (%s) rejects an invalid id", async (verb) => {
     for (const id of badIds.filter((bad) => typeof bad === "string" || (verb !== "pause" && verb !== "resume"))) {
       expect(await caught(stillwake[verb](id as never))).toMatchObject({ code: "INVALID_INPUT", field: "id" });
     }
   });
 
-  it.each(["pause", "resume"] as const)("%s rejects what is neither an id nor a pool", async (verb) => {
+  it.each(["pause", "resume"] as const)("%s rejects a target that is neither an id nor a pool", async (verb) => {
     for (const target of [null, undefined, 5, {}, { pool: 5 }, { poool: "reports" }]) {
       expect(await caught(stillwake[verb](target as never))).toBeInstanceOf(InvalidInput);
     }
@@ -78,7 +78,7 @@ describe("list", () => {
     await stillwake.cancel(all[4]!);
   });
 
-  it.each([1, 2, 3, 7, 8, 9, 200])("in pages of %i covers everything once, newest first", async (limit) => {
+  it.each([1, 2, 3, 7, 8, 9, 200])("returns every job once, newest first, in pages of %i", async (limit) => {
     const seen: Job[] = [];
     let cursor: string | null | undefined;
     do {
@@ -90,7 +90,7 @@ describe("list", () => {
     expect(seen.map(({ id }) => id)).toEqual(all);
   });
 
-  it("is not shaken by jobs that arrive between two pages", async () => {
+  it("repeats and skips nothing when jobs arrive between two pages", async () => {
     const first = await stillwake.list({ pool: "shelf", limit: 4 });
     const late = await stillwake.enqueue(listed, "late");
     const second = await stillwake.list({ pool: "shelf", limit: 200, cursor: first.cursor! });
@@ -116,7 +116,7 @@ describe("list", () => {
   });
 
   it.each(["' or '1'='1", "x'; drop table stillwake.live_jobs; --", "$1", "%", "_", "\\", "null", '"', "{}"])(
-    "takes %j for a value and nothing more",
+    "treats %j as a plain value",
     async (value) => {
       await stillwake.enqueue(report, null, { tenant: value, key: value });
       const found = await stillwake.list({ tenant: value, key: value });
@@ -135,7 +135,7 @@ describe("list", () => {
     [{ state: "done" }, "state"],
     [{ state: "" }, "state"],
     [{ state: ["queued"] }, "state"],
-    [{ id: nobody }, "id"],
+    [{ id: unknownId }, "id"],
     [{ "tenant = '' or tenant": "a" }, "tenant = '' or tenant"],
     [{ tenant: 5 }, "tenant"],
     [{ tenant: null }, "tenant"],
@@ -145,7 +145,7 @@ describe("list", () => {
     [{ cursor: "abc" }, "cursor"],
     [{ cursor: "!".repeat(22) }, "cursor"],
     [{ cursor: "a".repeat(10_000) }, "cursor"],
-    [{ cursor: nobody }, "cursor"],
+    [{ cursor: unknownId }, "cursor"],
     [{ cursor: null }, "cursor"],
     [{ cursor: 5 }, "cursor"],
   ])("refuses %j", async (options, field) => {
@@ -163,7 +163,7 @@ describe("wait", () => {
     expect(await waiting).toMatchObject({ id, state: "completed", output: { rows: 7 }, attempt: 1 });
   });
 
-  it("throws JobFailed with what the job stored when it failed", async () => {
+  it("throws JobFailed with the stored failure if the job failed", async () => {
     const { id } = await stillwake.enqueue(report, null, { priority: 5 });
     const waiting = caught(stillwake.wait(id));
     await settleFirst({ outcome: "failed", failure: { message: "no such month", code: "NO_MONTH" }, fatal: true });
@@ -173,24 +173,24 @@ describe("wait", () => {
     expect(failed.message).toBe(`Job ${id} failed: no such month`);
   });
 
-  it("throws JobFailed when it was cancelled", async () => {
+  it("throws JobFailed if the job was cancelled", async () => {
     const { id } = await stillwake.enqueue(report, null);
     await stillwake.cancel(id);
     await expect(stillwake.wait(id)).rejects.toMatchObject({ code: "JOB_FAILED", state: "cancelled" });
   });
 
-  it("gives up after its timeout, not before, and says what the job is doing", async () => {
+  it("throws after its timeout, not before, with the job's state", async () => {
     const { id } = await stillwake.enqueue(report, null);
-    const began = performance.now();
+    const startedAt = performance.now();
     const gaveUp = await caught(stillwake.wait(id, { timeout: "150ms" }));
-    expect(performance.now() - began).toBeGreaterThanOrEqual(149);
+    expect(performance.now() - startedAt).toBeGreaterThanOrEqual(149);
     expect(gaveUp).toMatchObject({ code: "TIMEOUT", field: "timeout" });
     expect(gaveUp.message).toContain(`Job ${id} is still queued after 150ms`);
     expect(await caught(stillwake.wait(id, { timeout: "soon" }))).toBeInstanceOf(InvalidInput);
     expect(await caught(stillwake.wait(id, { timeout: "" }))).toBeInstanceOf(InvalidInput);
   });
 
-  it("ends at once with the signal's own reason", async () => {
+  it("rejects at once with the signal's reason", async () => {
     const { id } = await stillwake.enqueue(report, null);
     const aborting = new AbortController();
     const waiting = caught(stillwake.wait(id, { signal: aborting.signal }));
@@ -203,14 +203,14 @@ describe("wait", () => {
 });
 
 describe("a job", () => {
-  it("that waits is cancelled at once, with who and why; a second cancel changes nothing", async () => {
+  it("that waits is cancelled at once, with actor and reason; a second cancel changes nothing", async () => {
     const { id } = await stillwake.enqueue(report, null);
     expect(await stillwake.cancel(id, { reason: "not needed", by: "ann" })).toBe("cancelled");
     expect(await stillwake.cancel(id, { reason: "again", by: "bob" })).toBe("cancelled");
     expect(await stillwake.get(id)).toMatchObject({ state: "cancelled", cancel: { reason: "not needed", by: "ann" } });
   });
 
-  it("that runs is asked to stop", async () => {
+  it("that runs gets a request to stop", async () => {
     const { id } = await stillwake.enqueue(report, null, { priority: 6 });
     const { job_id, epoch, lease_id } = await claimFirst();
     expect(job_id).toBe(id);
@@ -219,7 +219,7 @@ describe("a job", () => {
     expect(heartbeat.rows).toEqual([{ job_id: id, verdict: "cancel", reason: null }]);
   });
 
-  it("that ended badly can be retried, and one that completed or waits cannot", async () => {
+  it("that failed or was cancelled can be retried; one that completed or waits cannot", async () => {
     const { id } = await stillwake.enqueue(report, null, { priority: 7 });
     expect(await caught(stillwake.retry(id))).toBeInstanceOf(NotAllowed);
     await stillwake.cancel(id);
@@ -230,7 +230,7 @@ describe("a job", () => {
     expect(refused.message).toBe(`Job ${id} is completed. Enqueue a new job to do the work again.`);
   });
 
-  it("can be set aside and put back, and an ended one cannot", async () => {
+  it("can be paused and resumed, unless it has ended", async () => {
     const { id } = await stillwake.enqueue(report, null, { runAt: new Date("2031-01-01T00:00:00Z") });
     expect(await stillwake.pause(id, { reason: "holiday", by: "ann" })).toBe("paused");
     expect(await stillwake.get(id)).toMatchObject({
@@ -250,11 +250,14 @@ describe("a job", () => {
     expect(await caught(stillwake.resume(id))).toBeInstanceOf(NotAllowed);
   });
 
-  it.each(["cancel", "retry", "pause", "resume"] as const)("that nobody has cannot be touched (%s)", async (verb) => {
-    expect(await caught(stillwake[verb](nobody))).toBeInstanceOf(JobNotFound);
-  });
+  it.each(["cancel", "retry", "pause", "resume"] as const)(
+    "that does not exist cannot be controlled (%s)",
+    async (verb) => {
+      expect(await caught(stillwake[verb](unknownId))).toBeInstanceOf(JobNotFound);
+    },
+  );
 
-  it("keeps a reason with every character, and refuses one that Postgres cannot store", async () => {
+  it("stores a reason unchanged, and rejects one that Postgres cannot store", async () => {
     const { id } = await stillwake.enqueue(report, null);
     const reason = `it's "fine" \\ $1 🐘\n`;
     await stillwake.pause(id, { reason });
@@ -264,7 +267,7 @@ describe("a job", () => {
 });
 
 describe("a pool", () => {
-  it("that is paused gives out nothing until it is resumed", async () => {
+  it("that is paused has no claims until it is resumed", async () => {
     await stillwake.enqueue(report, null);
     await stillwake.pause({ pool: "reports" }, { reason: "maintenance", by: "ann" });
     const { rows } = await sql.query("select paused_by, pause_reason from stillwake.pools where name = 'reports'");
@@ -285,7 +288,7 @@ async function claimFirst() {
   return (await settleAndClaim(stillwake.database, [], request)).claimed[0]!;
 }
 
-/** Claims the first job of the pool and ends it. */
+/** Claims the first job of the pool and settles it. */
 async function settleFirst(outcome: object): Promise<void> {
   const { job_id, epoch, lease_id } = await claimFirst();
   const settlement = { job: job_id, epoch, lease: lease_id, ...outcome };

@@ -1,4 +1,4 @@
-// The end of a client: what close() does to calls in flight, to a pool that is not its own, and to the process around it.
+// close(): calls in flight, a pool that was passed in, and the exit of the process.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import path from "node:path";
@@ -20,7 +20,7 @@ beforeAll(async () => {
 afterAll(() => sql.end());
 
 describe("close", () => {
-  it("ends calls that are waiting for Postgres to come back, at once and by name", async () => {
+  it("rejects calls that wait for Postgres with CLOSED, at once", async () => {
     await using proxy = await faultProxy(database.url);
     const stillwake = createStillwake({ url: proxy.url, patience: "1m" });
     await stillwake.enqueue(report, 1);
@@ -33,11 +33,11 @@ describe("close", () => {
     ];
     const endings = Promise.all(calls.map(caught));
     await waitFor(() => proxy.connections() === 0);
-    const began = performance.now();
+    const startedAt = performance.now();
     await stillwake.close();
     for (const ending of await endings)
       expect(ending).toMatchObject({ code: "CLOSED", retryable: false, remedy: expect.any(String) });
-    expect(performance.now() - began).toBeLessThan(1000);
+    expect(performance.now() - startedAt).toBeLessThan(1000);
   });
 
   it("lets statements in flight finish", async () => {
@@ -59,7 +59,7 @@ describe("close", () => {
     expect(rowCount).toBe(1);
   });
 
-  it("may be called twice, also by leaving a block, and nothing can be asked afterwards", async () => {
+  it("may be called twice, also by leaving a block; calls after it are rejected", async () => {
     const stillwake = createStillwake({ url: database.url });
     {
       await using scoped = stillwake;
@@ -75,13 +75,13 @@ describe("close", () => {
     }
   });
 
-  it("of a client that never asked anything is fine", async () => {
+  it("works for a client that was never used", async () => {
     await createStillwake({ url: "postgres://nobody@127.0.0.1:1/nothing" }).close();
   });
 });
 
-describe("a pool of yours", () => {
-  it("is used, stays open and keeps no listener of ours", async () => {
+describe("a pool that was passed in", () => {
+  it("is used, stays open and keeps no listener of the client", async () => {
     const pool = new pg.Pool({ connectionString: database.url });
     const listeners = pool.listenerCount("error");
     const stillwake = createStillwake({ pool });
@@ -94,13 +94,13 @@ describe("a pool of yours", () => {
     await pool.end();
   });
 
-  it("or a URL must be given", () => {
-    expect(() => createStillwake({})).toThrow(/Neither url nor pool is given/);
+  it("or a URL is required", () => {
+    expect(() => createStillwake({})).toThrow(/Neither url nor pool is set/);
   });
 });
 
 describe("an idle client", () => {
-  it("lets the process end by itself", async () => {
+  it("lets the process exit", async () => {
     buildPackage();
     const program = `
       import { createStillwake } from ${JSON.stringify(path.resolve(import.meta.dirname, "../../dist/index.js"))};
@@ -111,13 +111,13 @@ describe("an idle client", () => {
     const child = spawn(process.execPath, ["--input-type=module", "-e", program, database.url], {
       stdio: ["ignore", "pipe", "inherit"],
     });
-    const [said] = await once(child.stdout, "data");
+    const [output] = await once(child.stdout, "data");
     const [code] = await once(child, "exit");
     expect(code).toBe(0);
-    expect(Date.now() - Number(String(said).split(" ")[1])).toBeLessThan(2000);
+    expect(Date.now() - Number(String(output).split(" ")[1])).toBeLessThan(2000);
   });
 
-  it("holds no connection", async () => {
+  it("keeps no connection", async () => {
     await using stillwake = createStillwake({ url: database.url });
     await Promise.all([stillwake.list(), stillwake.list(), stillwake.list()]);
     const open = async () =>

@@ -1,11 +1,11 @@
-// T22: a server that is going down accepts a connection and ends it in one packet. Whoever asked for the connection has it before it can listen to it, unless
-// it listens from the moment it is taken; the process of a worker ended of that.
+// A server that shuts down can accept a connection and end it in the same packet. The client must handle errors of a
+// connection from its creation on; otherwise the error is uncaught and the process exits.
 import { once } from "node:events";
 import net from "node:net";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake } from "../../src/index.ts";
-import { opened } from "../../src/worker/attempt/own-transaction.ts";
+import { inTransaction } from "../../src/worker/attempt/tx-step.ts";
 
 let server: net.Server;
 let url: string;
@@ -39,11 +39,11 @@ function message(type: string, body: Buffer): Buffer {
 
 const AUTHENTICATED = message("R", Buffer.from([0, 0, 0, 0]));
 const READY = message("Z", Buffer.from("I"));
-const words = "SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0";
-const GOING_DOWN = message("E", Buffer.from(words));
+const text = "SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0";
+const GOING_DOWN = message("E", Buffer.from(text));
 
-describe("a server that accepts and ends in one breath", () => {
-  it("is an outage to a client, and not the end of its process", async () => {
+describe("a server that accepts and ends a connection in one packet", () => {
+  it("is an outage for the client and does not crash its process", async () => {
     const stillwake = createStillwake({ url, patience: "500ms" });
     await expect(stillwake.pipelines()).rejects.toMatchObject({ code: "DATABASE_UNAVAILABLE" });
     await expect(stillwake.tenant("acme").pipelines()).rejects.toMatchObject({ code: "DATABASE_UNAVAILABLE" });
@@ -52,10 +52,10 @@ describe("a server that accepts and ends in one breath", () => {
     expect(loose).toEqual([]);
   });
 
-  it("fails a transaction of the user's own, and nothing else", async () => {
+  it("fails the user's transaction, and nothing else", async () => {
     const pool = new pg.Pool({ connectionString: url });
     pool.on("error", () => {});
-    await expect(opened(pool, async () => {})).rejects.toThrow();
+    await expect(inTransaction(pool, async () => {})).rejects.toThrow();
     await pool.end();
     expect(loose).toEqual([]);
   });

@@ -1,4 +1,4 @@
-// Jobs come in: one, many, later, urgent, once. What is refused is in refusals.test.ts; what breaks on the way is in outage.test.ts.
+// Enqueueing: one job, many, delayed, by priority, idempotent. refusals.test.ts has invalid calls, outage.test.ts failures.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, expectTypeOf, it } from "vitest";
 import { z } from "zod";
@@ -22,7 +22,7 @@ afterAll(async () => {
 });
 
 describe("one job", () => {
-  it("is queued and stored with its defaults when enqueue answers", async () => {
+  it("is queued and stored with its defaults when enqueue returns", async () => {
     const { id, existing } = await stillwake.enqueue(report, { n: 1 });
     expect(existing).toBe(false);
     expect(await stillwake.get(id)).toMatchObject({
@@ -44,7 +44,7 @@ describe("one job", () => {
   });
 
   it.each([null, false, 0, "", "text", [], {}, [1, [2, { a: "b" }]], 1.5e300, -5e-324, Number.MAX_SAFE_INTEGER])(
-    "has the input %j exactly as it was given",
+    "stores the input %j unchanged",
     async (input) => {
       const { id } = await stillwake.enqueue("report", input);
       expect((await stillwake.get(id)).input).toEqual(input);
@@ -58,7 +58,7 @@ describe("one job", () => {
 });
 
 describe("many jobs", () => {
-  it("cross the border of a statement in order, and their ids grow", async () => {
+  it("keep their order over several statements, with ascending ids", async () => {
     const inputs = Array.from({ length: 10_001 }, (_, n) => ({ n }));
     const enqueued = await stillwake.enqueueMany(report, inputs, { tenant: "many" });
     const { rows } = await sql.query(
@@ -71,7 +71,7 @@ describe("many jobs", () => {
   it.each([
     ["without a schema", report],
     ["with one", pipeline("checked", { input: z.object({ n: z.number() }) })],
-  ])("of which the last is wrong store nothing, in a pipeline %s", async (_, contract) => {
+  ])("of which the last is invalid store nothing, in a pipeline %s", async (_, contract) => {
     const inputs: unknown[] = Array.from({ length: 10_001 }, (_, n) => ({ n }));
     inputs[10_000] = () => {};
     const refused = await stillwake.enqueueMany(contract, inputs as never, { tenant: "wrong" }).catch((e) => e);
@@ -81,8 +81,8 @@ describe("many jobs", () => {
 
   it.each([
     ["of one call", (inputs: unknown[]) => stillwake.enqueueMany("report", inputs)],
-    ["of as many calls", (inputs: unknown[]) => Promise.all(inputs.map((one) => stillwake.enqueue("report", one)))],
-  ])("%s are cut at about 16 MB into statements", async (_, enqueue) => {
+    ["of as many calls", (inputs: unknown[]) => Promise.all(inputs.map((item) => stillwake.enqueue("report", item)))],
+  ])("%s are split into statements of about 16 MB", async (_, enqueue) => {
     const enqueued = await enqueue(Array.from({ length: 70 }, (_, n) => `${n}${"x".repeat(250_000)}`));
     const { rows } = await sql.query(
       `select count(*)::int as jobs, sum(octet_length(input::text))::int as bytes from stillwake.live_jobs where id = any ($1)
@@ -93,13 +93,13 @@ describe("many jobs", () => {
     expect(rows[1].bytes).toBeLessThan(18_000_000);
   });
 
-  it("none at all is fine", async () => {
+  it("may be none", async () => {
     expect(await stillwake.enqueueMany(report, [])).toEqual([]);
   });
 });
 
-describe("a time to start", () => {
-  it("given as a delay holds the job back until then", async () => {
+describe("a start time", () => {
+  it("given as a delay keeps the job queued until then", async () => {
     const { id } = await stillwake.enqueue(report, { n: 1 }, { delay: "1h30m", priority: 900 });
     const job = await stillwake.get(id);
     expect(job).toMatchObject({ state: "queued", waitingFor: "time" });
@@ -109,19 +109,19 @@ describe("a time to start", () => {
     expect(await claimFirst()).toBe(id);
   });
 
-  it("given as a moment is that moment, to the millisecond", async () => {
+  it("given as a date is exact to the millisecond", async () => {
     const runAt = new Date("2035-05-06T07:08:09.123Z");
     const { id } = await stillwake.enqueue(report, { n: 1 }, { runAt });
     expect((await stillwake.get(id)).runAt).toEqual(runAt);
   });
 
-  it("in the past means now, ahead of those who came meanwhile", async () => {
+  it("in the past means now, before jobs that were enqueued later", async () => {
     const { id } = await stillwake.enqueue(report, { n: 1 }, { runAt: new Date("2020-01-01"), priority: 901 });
     expect(await stillwake.get(id)).toMatchObject({ waitingFor: null });
     expect(await claimFirst()).toBe(id);
   });
 
-  it("loses to priority, and equal priorities run in the order they came", async () => {
+  it("comes after priority; jobs of equal priority run in order", async () => {
     const order = [1, 3, 2, 3].map((priority) => ({ priority: priority + 950 }));
     const ids: string[] = [];
     for (const options of order) ids.push((await stillwake.enqueue(report, { n: 1 }, options)).id);
@@ -131,7 +131,7 @@ describe("a time to start", () => {
 });
 
 describe("a job that expires", () => {
-  it("ends as failed with EXPIRED when no worker started it in time", async () => {
+  it("fails with EXPIRED if no worker started it in time", async () => {
     const { id } = await stillwake.enqueue(report, { n: 1 }, { expiresIn: "1h", priority: 990 });
     await travel(sql, "61m");
     expect(await claimFirst()).not.toBe(id);
@@ -140,7 +140,7 @@ describe("a job that expires", () => {
     await expect(stillwake.wait(id)).rejects.toThrow(/Expired at .* before a worker could start it/);
   });
 
-  it("runs as always when one did", async () => {
+  it("runs normally if a worker did", async () => {
     const { id } = await stillwake.enqueue(
       report,
       { n: 1 },
@@ -154,45 +154,45 @@ describe("a job that expires", () => {
 });
 
 describe("an idempotency key", () => {
-  it("answers the job of the first call, whatever the second one brings", async () => {
-    const one = await stillwake.enqueue(report, { n: 1 }, { idempotencyKey: "first" });
-    const two = await stillwake.enqueue(report, { n: 2 }, { idempotencyKey: "first", priority: 5 });
-    expect(two).toEqual({ id: one.id, existing: true });
-    expect((await stillwake.get(one.id)).input).toEqual({ n: 1 });
+  it("returns the job of the first call, whatever the second call passes", async () => {
+    const first = await stillwake.enqueue(report, { n: 1 }, { idempotencyKey: "first" });
+    const second = await stillwake.enqueue(report, { n: 2 }, { idempotencyKey: "first", priority: 5 });
+    expect(second).toEqual({ id: first.id, existing: true });
+    expect((await stillwake.get(first.id)).input).toEqual({ n: 1 });
   });
 
-  it("gives 20 callers of two processes one job between them", async () => {
+  it("gives 20 callers of two processes the same job", async () => {
     await using other = createStillwake({ url: database.url });
     const callers = Array.from({ length: 20 }, (_, n) => (n % 2 ? stillwake : other));
-    const answers = await Promise.all(
+    const results = await Promise.all(
       callers.map((caller, n) =>
         caller.enqueue(report, { n }, { idempotencyKey: "crowd", ...(n % 3 && { tenant: "t" }) }),
       ),
     );
-    expect(new Set(answers.map(({ id }) => id)).size).toBe(1);
-    expect(answers.filter(({ existing }) => !existing)).toHaveLength(1);
+    expect(new Set(results.map(({ id }) => id)).size).toBe(1);
+    expect(results.filter(({ existing }) => !existing)).toHaveLength(1);
     expect(await countJobs("idempotency_key = 'crowd'")).toBe(1);
   });
 
-  it("still answers the job after it has ended", async () => {
+  it("still returns the job after it has ended", async () => {
     const { id } = await stillwake.enqueue(report, { n: 1 }, { idempotencyKey: "ended" });
     await stillwake.cancel(id);
     expect(await stillwake.enqueue(report, { n: 1 }, { idempotencyKey: "ended" })).toEqual({ id, existing: true });
   });
 
-  it("twice in one batch makes one job, and null makes one each", async () => {
+  it("creates one job if repeated in a batch; null creates one each", async () => {
     const idempotencyKeys = ["twin", null, "twin", null, "single"];
-    const answers = await stillwake.enqueueMany(
+    const results = await stillwake.enqueueMany(
       report,
       idempotencyKeys.map((_, n) => ({ n })),
       { idempotencyKeys },
     );
-    expect(answers.map(({ existing }) => existing)).toEqual([false, false, true, false, false]);
-    expect(answers[2]!.id).toBe(answers[0]!.id);
-    expect(new Set(answers.map(({ id }) => id)).size).toBe(4);
+    expect(results.map(({ existing }) => existing)).toEqual([false, false, true, false, false]);
+    expect(results[2]!.id).toBe(results[0]!.id);
+    expect(new Set(results.map(({ id }) => id)).size).toBe(4);
   });
 
-  it("that is waited for holds up nobody who has none", async () => {
+  it("that is locked by another transaction does not delay calls without a key", async () => {
     const holder = new pg.Client({ connectionString: database.url });
     await holder.connect();
     await holder.query("begin");
@@ -215,12 +215,12 @@ describe("an idempotency key", () => {
     expect((await Promise.all(waiting)).map(({ existing }) => existing)).toEqual([true, true]);
   });
 
-  it("belongs to its pipeline", async () => {
+  it("applies to its pipeline only", async () => {
     const other = pipeline("other");
-    const one = await stillwake.enqueue(report, { n: 1 }, { idempotencyKey: "shared" });
-    const two = await stillwake.enqueue(other, null, { idempotencyKey: "shared" });
-    expect(two).toMatchObject({ existing: false });
-    expect(two.id).not.toBe(one.id);
+    const first = await stillwake.enqueue(report, { n: 1 }, { idempotencyKey: "shared" });
+    const second = await stillwake.enqueue(other, null, { idempotencyKey: "shared" });
+    expect(second).toMatchObject({ existing: false });
+    expect(second.id).not.toBe(first.id);
   });
 });
 
@@ -260,7 +260,7 @@ describe("a contract", () => {
     expect(neverCalled).toBeTypeOf("function");
   });
 
-  it("registers itself with its policies, and stores what its schema made of the input", async () => {
+  it("is registered with its policies; the schema's output is stored", async () => {
     const { id } = await stillwake.enqueue(clip, good);
     expect(await stillwake.get(id)).toMatchObject({
       pool: "video",
@@ -270,7 +270,7 @@ describe("a contract", () => {
     });
   });
 
-  it("names every wrong place by its path, through objects and arrays", async () => {
+  it("reports every invalid path, through objects and arrays", async () => {
     const bad = {
       video: { url: "a.mp4", width: 1.5 },
       cuts: [
@@ -293,29 +293,29 @@ describe("a contract", () => {
   });
 });
 
-describe("calls of the same moment", () => {
-  it("share commits: 200 of them take a few, and every id that was answered is there", async () => {
-    const answers = await Promise.all(
+describe("concurrent calls", () => {
+  it("share commits: 200 of them take a few, and every returned id is stored", async () => {
+    const results = await Promise.all(
       Array.from({ length: 200 }, (_, n) => stillwake.enqueue(report, { n }, { tenant: "burst" })),
     );
     const { rows } = await sql.query(
       "select count(*)::int as jobs, count(distinct xmin::text)::int as commits from stillwake.live_jobs where id = any ($1)",
-      [answers.map(({ id }) => id)],
+      [results.map(({ id }) => id)],
     );
     expect(rows[0].jobs).toBe(200);
     expect(rows[0].commits).toBeLessThanOrEqual(5);
     recordFigure("enqueue: commits for 200 concurrent calls", rows[0].commits);
   });
 
-  it("do not suffer from one another: one that is refused takes nobody with it", async () => {
+  it("are independent: a rejected one does not fail the others", async () => {
     const keys = ["good-1", "x".repeat(501), "good-2", "", "good-3", "nul\u0000", "good-4", "half \ud83d", "good-5", 7];
-    const answers = await Promise.allSettled(
+    const results = await Promise.allSettled(
       keys.map((idempotencyKey, n) => stillwake.enqueue(report, { n }, { idempotencyKey: idempotencyKey as string })),
     );
-    expect(answers.map(({ status }) => status)).toEqual(keys.map((_, n) => (n % 2 ? "rejected" : "fulfilled")));
-    for (const answer of answers) {
-      if (answer.status === "rejected")
-        expect(answer.reason).toMatchObject({ code: "INVALID_INPUT", field: "idempotencyKey" });
+    expect(results.map(({ status }) => status)).toEqual(keys.map((_, n) => (n % 2 ? "rejected" : "fulfilled")));
+    for (const result of results) {
+      if (result.status === "rejected")
+        expect(result.reason).toMatchObject({ code: "INVALID_INPUT", field: "idempotencyKey" });
     }
   });
 });

@@ -1,5 +1,5 @@
-// The network and the server fail while jobs come in. Every input carries a number of its own, so the jobs in the table can be held
-// against the answers one by one: an acknowledged job is there, and no number is there twice.
+// The network and the server fail during enqueues. Every input has a unique number, so that stored jobs can be compared
+// with the returned ids: every acknowledged job is stored, and no number twice.
 import { once } from "node:events";
 import fs from "node:fs";
 import net from "node:net";
@@ -12,7 +12,7 @@ import { createStillwake, migrate, pipeline, type StillwakeError } from "../../s
 import { type EmbeddedPostgres, startPostgres } from "../../src/postgres/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { startLoad } from "../support/database/enqueue-load.ts";
+import { startEnqueueLoad } from "../support/database/enqueue-load.ts";
 import { recordFigure } from "../support/figures.ts";
 
 const database = await freshDatabase();
@@ -26,14 +26,14 @@ beforeAll(async () => {
 });
 afterAll(() => sql.end());
 
-describe("T14: the answer to an enqueue is lost after the server has it", () => {
+describe("the response to an enqueue is lost", () => {
   const isEnqueue = (sent: Buffer) => sent.includes("enqueue_many");
 
-  it("one job, and its id is the one that was answered", async () => {
+  it("one job is stored, with the returned id", async () => {
     await using proxy = await faultProxy(database.url);
     await using stillwake = createStillwake({ url: proxy.url });
     await stillwake.register(report);
-    for (const options of [{}, { idempotencyKey: "lost answer" }, { delay: "1h", tenant: "t" }]) {
+    for (const options of [{}, { idempotencyKey: "lost response" }, { delay: "1h", tenant: "t" }]) {
       const cut = proxy.cutAfterServerReceives(isEnqueue);
       const n = ++number;
       const enqueued = await stillwake.enqueue(report, n, options);
@@ -43,7 +43,7 @@ describe("T14: the answer to an enqueue is lost after the server has it", () => 
     }
   });
 
-  it("a batch of 500, cut four times, arrives once and in order", async () => {
+  it("a batch of 500, interrupted four times, is stored once and in order", async () => {
     await using proxy = await faultProxy(database.url);
     await using stillwake = createStillwake({ url: proxy.url });
     await stillwake.register(report);
@@ -58,7 +58,7 @@ describe("T14: the answer to an enqueue is lost after the server has it", () => 
     expect(rows.map((row) => row.id)).toEqual(enqueued.map(({ id }) => id));
   });
 
-  it("no second job even when the first has ended before the client comes back", async () => {
+  it("no second job, even if the first has ended before the client retries", async () => {
     await using proxy = await faultProxy(database.url);
     await using stillwake = createStillwake({ url: proxy.url });
     await stillwake.register(report);
@@ -76,7 +76,7 @@ describe("T14: the answer to an enqueue is lost after the server has it", () => 
     expect(await idsOf(n)).toEqual([id]);
   });
 
-  it("it is asked for once more even when the patience is over", async () => {
+  it("the client retries once even after its patience is over", async () => {
     await using proxy = await faultProxy(database.url);
     await using stillwake = createStillwake({ url: proxy.url, patience: "0ms" });
     await stillwake.register(report);
@@ -90,7 +90,7 @@ describe("T14: the answer to an enqueue is lost after the server has it", () => 
     await Promise.all(cuts);
   });
 
-  it("cancel, retry, pause and resume answer what they did", async () => {
+  it("cancel, retry, pause and resume return their result", async () => {
     await using proxy = await faultProxy(database.url);
     await using stillwake = createStillwake({ url: proxy.url });
     const { id } = await stillwake.enqueue(report, ++number);
@@ -106,14 +106,14 @@ describe("T14: the answer to an enqueue is lost after the server has it", () => 
       expect((await stillwake.get(id)).state).toBe(state);
     }
     const kinds = await sql.query("select kind from stillwake.events where job_id = $1 order by seq", [id]);
-    // A job may be told twice to pause, and its feed says so; the other acts are done once.
+    // A repeated pause request is recorded twice in the feed; the other operations once.
     expect(kinds.rows.map(({ kind }) => kind)).toEqual(["paused", "paused", "resumed", "cancel_requested", "retried"]);
     await expect(stillwake.retry(id)).rejects.toMatchObject({ code: "NOT_ALLOWED" });
   });
 });
 
-describe("T14: the answer to a claim is lost after the server has it", () => {
-  it("the repeated call answers the jobs of the first, and what it settled stays settled", async () => {
+describe("the response to a claim is lost", () => {
+  it("the repeated call returns the jobs of the first, and settled jobs stay settled", async () => {
     await using proxy = await faultProxy(database.url);
     await using stillwake = createStillwake({ url: proxy.url });
     await stillwake.register(pipeline("claimed", { pool: "claims" }));
@@ -141,13 +141,13 @@ describe("T14: the answer to a claim is lost after the server has it", () => {
   });
 });
 
-describe("the network goes silent", () => {
+describe("the network hangs", () => {
   it.each(["silent", "deaf", "mute"] as const)(
-    "T15, T16: a %s connection is given up at the statement's deadline, and the call goes through once it can",
+    "a %s connection is destroyed at the statement's deadline, and the call succeeds when the network is back",
     async (mode) => {
       await using proxy = await faultProxy(database.url);
       await using stillwake = createStillwake({ url: proxy.url, statementTimeout: "250ms" });
-      // Calls with keys have a statement of their own: both connections are open when the network goes.
+      // Calls with keys use a separate statement: both connections are open when the network fails.
       await Promise.all([{}, { idempotencyKey: mode }].map((options) => stillwake.enqueue(report, ++number, options)));
       proxy.mode = mode;
       const numbers = Array.from({ length: 20 }, () => ++number);
@@ -158,7 +158,7 @@ describe("the network goes silent", () => {
       proxy.mode = "pass";
       const ids = (await Promise.all(enqueueing)).map(({ id }) => id);
       const stall = performance.now() - healed;
-      // Statements that were stuck in the network may still arrive; they change nothing.
+      // Delayed statements may still arrive; they change nothing.
       await waitFor(async () => (await othersAtWork()) === 0);
       for (const [index, n] of numbers.entries()) expect(await idsOf(n)).toEqual([ids[index]]);
       expect(stall).toBeLessThan(6000);
@@ -169,11 +169,11 @@ describe("the network goes silent", () => {
 
 describe("connections are reset", () => {
   it.each([{ keyed: false }, { keyed: true }])(
-    "T14: 20 callers in a storm of resets lose nothing and store nothing twice ($keyed)",
+    "20 callers lose nothing and store nothing twice during many resets ($keyed)",
     async ({ keyed }) => {
       await using proxy = await faultProxy(database.url);
       await using stillwake = createStillwake({ url: proxy.url });
-      const load = startLoad(stillwake, proxy, 20, keyed);
+      const load = startEnqueueLoad(stillwake, proxy, 20, keyed);
       for (let storm = 0; storm < 40; storm++) {
         const progress = load.acknowledged.size;
         await waitFor(() => load.acknowledged.size > progress + 5, { interval: 1 });
@@ -199,19 +199,19 @@ describe("Postgres crashes and comes back", () => {
     fs.rmSync(dir, { recursive: true, force: true });
   });
 
-  it("T14, I9: no acknowledged job is lost, none is there twice, and the callers notice nothing but time", async () => {
+  it("no acknowledged job is lost, none is stored twice, and callers only wait longer", async () => {
     await using proxy = await faultProxy(postgres.url);
     await using stillwake = createStillwake({ url: proxy.url });
     await stillwake.register(report);
-    const loads = [startLoad(stillwake, proxy, 8, false), startLoad(stillwake, proxy, 8, true)];
+    const loads = [startEnqueueLoad(stillwake, proxy, 8, false), startEnqueueLoad(stillwake, proxy, 8, true)];
     for (let crash = 0; crash < 4; crash++) {
       const progress = loads.map(({ acknowledged }) => acknowledged.size);
       await waitFor(() => loads.every(({ acknowledged }, index) => acknowledged.size > progress[index]! + 100), {
         interval: 1,
       });
-      // SIGQUIT to the postmaster is an immediate shutdown: no checkpoint, recovery from the log at the next start.
+      // SIGQUIT is an immediate shutdown: no checkpoint, recovery from the WAL at the next start.
       process.kill(postgres.pid, "SIGQUIT");
-      await waitFor(() => !isAlive(postgres.pid), { what: "Postgres to be gone" });
+      await waitFor(() => !isAlive(postgres.pid), { what: "Postgres to exit" });
       postgres = await startPostgres({ dir, port: postgres.port, ...binaries() });
     }
     await Promise.all(loads.map((load) => load.stop()));
@@ -223,8 +223,8 @@ describe("Postgres crashes and comes back", () => {
   });
 });
 
-describe("a failover leaves the connection at a standby", () => {
-  it("a statement that is refused because the server only reads is sent again over a new connection", async () => {
+describe("after a failover the connection is to a standby", () => {
+  it("a statement rejected by a read-only server is sent again over a new connection", async () => {
     const pool = new pg.Pool({ connectionString: database.url });
     let refused = 0;
     pool.on("remove", () => refused++);
@@ -232,7 +232,7 @@ describe("a failover leaves the connection at a standby", () => {
     await sql.query(`alter database ${database.name} set default_transaction_read_only = on`);
     const n = ++number;
     const enqueueing = stillwake.enqueue(report, n);
-    await waitFor(() => refused > 0, { what: "the server to refuse the job" });
+    await waitFor(() => refused > 0, { what: "the server to reject the job" });
     await sql.query(`alter database ${database.name} reset default_transaction_read_only`);
     const { id } = await enqueueing;
     expect(await idsOf(n)).toEqual([id]);
@@ -240,25 +240,25 @@ describe("a failover leaves the connection at a standby", () => {
   });
 });
 
-describe("Postgres stays away", () => {
-  it("for longer than the patience: DatabaseUnavailable with a remedy, and not much later", async () => {
+describe("Postgres stays unreachable", () => {
+  it("longer than the patience: DatabaseUnavailable with a remedy, without much delay", async () => {
     await using proxy = await faultProxy(database.url);
     await using stillwake = createStillwake({ url: proxy.url, patience: "400ms" });
     await stillwake.enqueue(report, ++number);
     proxy.mode = "refuse";
     proxy.reset();
-    const began = performance.now();
+    const startedAt = performance.now();
     const refused: StillwakeError = await stillwake.enqueue(report, ++number).catch((error) => error);
-    expect(performance.now() - began).toBeLessThan(2000);
+    expect(performance.now() - startedAt).toBeLessThan(2000);
     expect(refused).toMatchObject({ name: "DatabaseUnavailable", code: "DATABASE_UNAVAILABLE", retryable: true });
     expect(refused.message).toMatch(
-      /^Postgres could not be reached for 400 ms: .*\. Check that it is running and the URL is right; whether the last try/,
+      /^Postgres could not be reached for 400 ms: .*\. Check that it is running and that the URL is right; the last try may/,
     );
     proxy.mode = "pass";
     await stillwake.enqueue(report, ++number);
   });
 
-  it("the callers come back with growing pauses, and not all together", async () => {
+  it("callers retry with growing pauses, and not all at once", async () => {
     const connects: number[] = [];
     const listener = net.createServer((socket) => {
       connects.push(performance.now());
@@ -270,25 +270,25 @@ describe("Postgres stays away", () => {
     await Promise.all(clients.map((client) => expect(client.list()).rejects.toThrow(/could not be reached/)));
     listener.close();
     await Promise.all(clients.map((client) => client.close()));
-    // 20, 40, 80 … 640 ms, half of each at random: from 6 to 8 tries fit into the patience.
+    // 20, 40, 80 … 640 ms, half of each random: 6 to 8 attempts fit into the patience.
     expect(connects.length / clients.length).toBeLessThan(9);
     expect(connects.length / clients.length).toBeGreaterThan(5);
     const late = connects.filter((at) => at > connects[0]! + 300).sort((a, b) => a - b);
-    const most = Math.max(...late.map((at) => late.filter((other) => other >= at && other < at + 20).length));
-    expect(most).toBeLessThan(clients.length);
+    const max = Math.max(...late.map((at) => late.filter((other) => other >= at && other < at + 20).length));
+    expect(max).toBeLessThan(clients.length);
     recordFigure("outage: connects per caller in 1.5 s without Postgres", connects.length / clients.length);
   });
 
-  it("and a crowd of calls opens no more connections than it may", async () => {
+  it("many concurrent calls open no more connections than allowed", async () => {
     await using proxy = await faultProxy(database.url);
     await using stillwake = createStillwake({ url: proxy.url, connections: 3 });
     proxy.latencyMs = 5;
-    let most = 0;
+    let max = 0;
     const calls = Array.from({ length: 30 }, () =>
-      stillwake.list({ limit: 1 }).then(() => (most = Math.max(most, proxy.connections()))),
+      stillwake.list({ limit: 1 }).then(() => (max = Math.max(max, proxy.connections()))),
     );
     await Promise.all(calls);
-    expect(most).toBe(3);
+    expect(max).toBe(3);
   });
 });
 

@@ -1,5 +1,5 @@
-// The verbs from plain SQL, as psql, Python or pg_cron call them: every refusal is an SQLSTATE SW00x with the field as detail and the
-// remedy as hint, and leaves nothing behind.
+// The SQL functions called from psql, Python or pg_cron: every rejected call has an SQLSTATE SW00x with the field as
+// detail and the remedy as hint, and leaves nothing behind.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { freshDatabase } from "../support/database/database.ts";
@@ -102,7 +102,7 @@ describe("register_pipeline refuses", () => {
     await refused(`select stillwake.register_pipeline(${name}, ${settings})`, "SW001", field);
   });
 
-  it("nothing that is merely said again, and then writes nothing", async () => {
+  it("no repeated registration, which then writes nothing", async () => {
     const version = async () =>
       (await sql.query("select xmin from stillwake.pipelines where name = 'report'")).rows[0].xmin;
     const before = await version();
@@ -114,12 +114,12 @@ describe("register_pipeline refuses", () => {
 });
 
 describe("control refuses", () => {
-  const nobody = "'00000000-0000-7000-8000-000000000000'";
+  const unknownId = "'00000000-0000-7000-8000-000000000000'";
   it.each([
-    `stillwake.cancel(${nobody})`,
-    `stillwake.retry(${nobody})`,
-    `stillwake.pause(${nobody})`,
-    `stillwake.resume(${nobody})`,
+    `stillwake.cancel(${unknownId})`,
+    `stillwake.retry(${unknownId})`,
+    `stillwake.pause(${unknownId})`,
+    `stillwake.resume(${unknownId})`,
     "stillwake.cancel(null)",
   ])("%s", async (call) => {
     await refused(`select ${call}`, "SW004", "id");
@@ -132,7 +132,7 @@ describe("control refuses", () => {
     },
   );
 
-  it.each(["retry", "pause", "resume"])("to %s what is in no state for it", async (verb) => {
+  it.each(["retry", "pause", "resume"])("to %s a job whose state does not allow it", async (verb) => {
     const { rows } = await sql.query("select stillwake.enqueue('report') as id");
     if (verb === "retry") await refused(`select stillwake.retry('${rows[0].id}')`, "SW006", "id");
     await sql.query("select stillwake.cancel($1)", [rows[0].id]);
@@ -140,7 +140,7 @@ describe("control refuses", () => {
   });
 });
 
-it("a refused batch leaves neither a job nor a key behind", async () => {
+it("a rejected batch leaves neither a job nor a key behind", async () => {
   await refused(
     `select stillwake.enqueue_many('report', '[1, 2]', '{"idempotency_keys": ["fine", ""]}')`,
     "SW001",

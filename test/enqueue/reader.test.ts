@@ -1,16 +1,16 @@
-// What the library reads beyond a job: attempts, steps, pipelines, pools, machines, statistics. The server shows the same.
+// Reads of attempts, steps, pipelines, pools, machines and statistics.
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { breaker, limit, pipeline } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const database = await freshDatabase();
-const { run, stillwake, start, name, query } = rig(database);
+const { run, stillwake, start, name, query } = inProcessFixture(database);
 
-describe("of a job", () => {
-  it("every attempt is told, the one that runs included, with what ended it", async () => {
+describe("a job", () => {
+  it("has all its attempts, the running one included, with their outcomes", async () => {
     let tries = 0;
     const { id } = await run(
       async () => {
@@ -42,7 +42,7 @@ describe("of a job", () => {
     ]);
   });
 
-  it("every step whose result is kept is told in its order, the results only when asked for", async () => {
+  it("has its checkpoints in order, with outputs only on request", async () => {
     const { id } = await run(async (job) => {
       await job.step("first", () => ({ n: 1 }));
       await job.step("second", () => ({ n: 2 }));
@@ -60,8 +60,8 @@ describe("of a job", () => {
   });
 });
 
-describe("of pipelines", () => {
-  it("the schema of the input is known once they are registered, where the schema can say it", async () => {
+describe("pipelines", () => {
+  it("have an input schema once registered, if the schema has a JSON form", async () => {
     const described = pipeline(name(), {
       input: z.object({ repo: z.string().min(1), depth: z.int().default(1) }),
       needs: [limit("reading-limit", { max: 5, per: "1m" }), breaker("reading-breaker", {})],
@@ -78,43 +78,43 @@ describe("of pipelines", () => {
       inputSchema: { type: "object", required: ["repo"], properties: { depth: { default: 1 } } },
     });
     expect((await stillwake.pipeline(silent.name)).inputSchema).toBeNull();
-    expect((await stillwake.pipelines()).map((one) => one.name)).toEqual(
+    expect((await stillwake.pipelines()).map((item) => item.name)).toEqual(
       expect.arrayContaining([described.name, silent.name]),
     );
-    await expect(stillwake.pipeline("nobody")).rejects.toMatchObject({ code: "UNKNOWN_PIPELINE" });
+    await expect(stillwake.pipeline("unknown")).rejects.toMatchObject({ code: "UNKNOWN_PIPELINE" });
   });
 
   it.each([{ pol: "x" }, { retry: { attemps: 3 } }, { keep: { forever: true } }])(
-    "an option that is none is refused, with those that are: %j",
+    "reject an unknown option and list the known ones: %j",
     (options) => {
       expect(() => pipeline("misspelled", options as never)).toThrow(/unknown option.*Known options/);
     },
   );
 
-  it("a schema that is no longer there is forgotten with the next registration", async () => {
-    const one = pipeline(name(), { input: z.object({ a: z.string() }) });
-    await stillwake.register(one);
-    await query("select stillwake.register_pipeline($1, $2)", [one.name, JSON.stringify({ input_schema: null })]);
-    expect((await stillwake.pipeline(one.name)).inputSchema).toBeNull();
+  it("lose a removed schema at the next registration", async () => {
+    const contract = pipeline(name(), { input: z.object({ a: z.string() }) });
+    await stillwake.register(contract);
+    await query("select stillwake.register_pipeline($1, $2)", [contract.name, JSON.stringify({ input_schema: null })]);
+    expect((await stillwake.pipeline(contract.name)).inputSchema).toBeNull();
   });
 });
 
-describe("of pools and machines", () => {
-  it("a worker at work is seen with what it runs, and its pool with what waits", async () => {
+describe("pools and machines", () => {
+  it("show a worker with its running jobs, and its pool with the waiting ones", async () => {
     const pool = name();
     let release = () => {};
-    const held = new Promise<void>((resolve) => (release = resolve));
+    const released = new Promise<void>((resolve) => (release = resolve));
     const contract = pipeline(name(), { pool });
     const { implement } = await import("../../src/worker/index.ts");
-    await start([implement(contract, () => held)], { pool, slots: 1 });
+    await start([implement(contract, () => released)], { pool, slots: 1 });
     await stillwake.enqueueMany(contract, [{}, {}, {}]);
     await waitFor(async () =>
       (await stillwake.machines()).some((machine) => machine.pool === pool && machine.running === 1),
     );
-    const [machine] = (await stillwake.machines()).filter((one) => one.pool === pool);
+    const [machine] = (await stillwake.machines()).filter((item) => item.pool === pool);
     expect(machine).toMatchObject({ running: 1, since: expect.any(Date), leaseUntil: expect.any(Date) });
     await stillwake.pause({ pool }, { reason: "lunch", by: "ann" });
-    expect((await stillwake.pools()).find((one) => one.name === pool)).toMatchObject({
+    expect((await stillwake.pools()).find((item) => item.name === pool)).toMatchObject({
       claimable: 2,
       running: 1,
       oldest: expect.any(Date),
@@ -124,8 +124,8 @@ describe("of pools and machines", () => {
   });
 });
 
-describe("of the installation", () => {
-  it("the statistics say what waits and why, what ended, how and how long it took", async () => {
+describe("statistics", () => {
+  it("count waiting jobs by reason, and ended jobs by outcome and duration", async () => {
     const ended = pipeline(name());
     const { implement } = await import("../../src/worker/index.ts");
     await start(
@@ -140,22 +140,24 @@ describe("of the installation", () => {
       ...(await stillwake.enqueueMany(ended, [{}, {}, { fail: true }], { attempts: 1 })),
       ...(await stillwake.enqueueMany(ended, [{}], { delay: "1h" })),
     ];
-    await waitFor(async () => (await stillwake.stats()).pipelines.find((one) => one.name === ended.name)?.failed === 1);
     await waitFor(
-      async () => (await stillwake.stats()).pipelines.find((one) => one.name === ended.name)?.completed === 2,
+      async () => (await stillwake.stats()).pipelines.find((item) => item.name === ended.name)?.failed === 1,
+    );
+    await waitFor(
+      async () => (await stillwake.stats()).pipelines.find((item) => item.name === ended.name)?.completed === 2,
     );
     const stats = await stillwake.stats({ span: "10m", parts: 10 });
-    expect(stats.pipelines.find((one) => one.name === ended.name)).toMatchObject({
+    expect(stats.pipelines.find((item) => item.name === ended.name)).toMatchObject({
       completed: 2,
       failed: 1,
       cancelled: 0,
       totalSeconds: expect.any(Number),
       meanSeconds: expect.any(Number),
     });
-    // Those that never ran have no part in how long it takes.
-    const mean = stats.pipelines.find((one) => one.name === ended.name)!.meanSeconds!;
+    // Jobs that never ran do not count for the duration.
+    const mean = stats.pipelines.find((item) => item.name === ended.name)!.meanSeconds!;
     await stillwake.cancel((await stillwake.enqueue(ended, {}, { delay: "1h" })).id);
-    const after = (await stillwake.stats({ span: "10m" })).pipelines.find((one) => one.name === ended.name)!;
+    const after = (await stillwake.stats({ span: "10m" })).pipelines.find((item) => item.name === ended.name)!;
     expect(after).toMatchObject({ cancelled: 1, meanSeconds: mean });
     expect(stats.parts).toHaveLength(10);
     expect(stats.parts.reduce((sum, part) => sum + part.completed, 0)).toBe(stats.ended.completed);
@@ -167,7 +169,7 @@ describe("of the installation", () => {
   });
 
   it.each([{ span: "25h" }, { span: "0s" }, { parts: 0 }, { parts: 201 }, { parts: 1.5 }])(
-    "statistics of %j are refused",
+    "reject %j",
     async (options) => {
       await expect(stillwake.stats(options as never)).rejects.toMatchObject({ code: "INVALID_INPUT" });
     },

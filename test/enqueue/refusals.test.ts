@@ -1,4 +1,4 @@
-// What enqueue refuses, and how it says so: the thing, the limit, the field, the remedy. The same through the client and through plain SQL.
+// Invalid calls of enqueue and their errors, through the client and through plain SQL.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
@@ -26,7 +26,7 @@ afterAll(async () => {
   await sql.end();
 });
 
-describe("the client refuses", () => {
+describe("the client rejects", () => {
   const past = new Date(Date.now() - 60_000);
   it.each<[option: string, value: unknown, field?: string]>([
     ["delay", "soon"],
@@ -84,7 +84,7 @@ describe("the client refuses", () => {
     expect(refused.message).toContain(refused.remedy);
   });
 
-  it("500 characters are allowed, counted as people count them", async () => {
+  it("501 characters; 500 are allowed, counted as code points", async () => {
     const elephants = "🐘".repeat(500);
     const { id } = await stillwake.enqueue(
       report,
@@ -124,7 +124,7 @@ describe("the client refuses", () => {
     });
   });
 
-  it("an unknown pipeline, and lists those it knows", async () => {
+  it("an unknown pipeline, and lists the known ones", async () => {
     const refused = await caught(stillwake.enqueue("reprot", {}));
     expect(refused).toBeInstanceOf(UnknownPipeline);
     expect(refused).toMatchObject({ code: "UNKNOWN_PIPELINE", field: "pipeline" });
@@ -134,7 +134,7 @@ describe("the client refuses", () => {
     expect(await caught(stillwake.enqueue("nul\u0000", {}))).toMatchObject({ code: "INVALID_INPUT" });
   });
 
-  it("an unknown pool, and lists those that exist", async () => {
+  it("an unknown pool, and lists the known ones", async () => {
     const refused = await caught(stillwake.enqueue(report, {}, { pool: "gpu" }));
     expect(refused).toBeInstanceOf(UnknownPool);
     expect(refused).toMatchObject({ code: "UNKNOWN_POOL", field: "pool" });
@@ -149,12 +149,12 @@ describe("an input", () => {
   for (let level = 0; level < 100_000; level++) deep = [deep];
 
   it.each<[what: string, input: unknown, field: string, says: RegExp]>([
-    ["undefined", undefined, "input", /^input is undefined, which JSON does not have\. Pass null/],
-    ["a function", () => {}, "input", /^input is function, which JSON does not have/],
-    ["a symbol", Symbol("s"), "input", /^input is symbol, which JSON does not have/],
-    ["a BigInt", { n: 5n }, "input", /^input cannot be written as JSON: .*BigInt/],
-    ["circular", circular, "input", /^input cannot be written as JSON: .*circular/],
-    ["too deep", deep, "input", /^input cannot be written as JSON: .*stack/],
+    ["undefined", undefined, "input", /^input is undefined, which JSON cannot represent\. Pass null/],
+    ["a function", () => {}, "input", /^input is function, which JSON cannot represent/],
+    ["a symbol", Symbol("s"), "input", /^input is symbol, which JSON cannot represent/],
+    ["a BigInt", { n: 5n }, "input", /^input cannot be serialized as JSON: .*BigInt/],
+    ["circular", circular, "input", /^input cannot be serialized as JSON: .*circular/],
+    ["too deep", deep, "input", /^input cannot be serialized as JSON: .*stack/],
     [
       "NUL in a string",
       { a: { b: ["ok", "x\u0000y"] } },
@@ -162,23 +162,23 @@ describe("an input", () => {
       /^input\.a\.b\[1\] contains a NUL character, which Postgres cannot store\. /,
     ],
     ["NUL in a key", { a: { "k\u0000": 1 } }, "input.a (a key of it)", /NUL character/],
-    ["half a surrogate pair", { title: "\ud83d" }, "input.title", /^input\.title contains half a surrogate pair/],
-    ["the other half", ["\udc18"], "input[0]", /half a surrogate pair/],
-    ["a pair the wrong way round", "\udc18\ud83d", "input", /half a surrogate pair/],
-  ])("that is or has %s is refused with its place", async (_what, input, field, says) => {
+    ["an unpaired surrogate", { title: "\ud83d" }, "input.title", /^input\.title contains an unpaired surrogate/],
+    ["the other half", ["\udc18"], "input[0]", /an unpaired surrogate/],
+    ["a pair the wrong way round", "\udc18\ud83d", "input", /an unpaired surrogate/],
+  ])("that is or has %s is rejected with its path", async (_what, input, field, says) => {
     const refused = await caught(stillwake.enqueue("report", input));
     expect(refused).toBeInstanceOf(InvalidInput);
     expect(refused).toMatchObject({ field, remedy: expect.any(String) });
     expect(refused.message).toMatch(says);
   });
 
-  it("that only looks dangerous is stored as it is", async () => {
+  it("that only looks dangerous is stored unchanged", async () => {
     const input = { "\\u0000": "\\ud83d", "'; drop table": "$1 {x}", "🐘": "\u2028\u007f\ufffe" };
     const { id } = await stillwake.enqueue("report", input);
     expect((await stillwake.get(id)).input).toEqual(input);
   });
 
-  // Postgres prints some of these half as long again, and the huge numbers twenty times as long.
+  // Postgres prints some of these 1.5 times as long, and the huge numbers 20 times as long.
   const atLimit: [what: string, input: unknown][] = [
     ["a text", "x".repeat(INPUT_LIMIT - 2)],
     ["a text of three-byte characters", `${"漢".repeat((INPUT_LIMIT - 4) / 3)}xx`],
@@ -190,7 +190,7 @@ describe("an input", () => {
     ["objects", manyOf({ a: 1, b: [] })],
   ];
 
-  it.each(atLimit)("of exactly the limit passes, in the client and in SQL: %s", async (_what, input) => {
+  it.each(atLimit)("of exactly the limit is accepted, in the client and in SQL: %s", async (_what, input) => {
     const json = JSON.stringify(input);
     expect(Buffer.byteLength(json)).toBe(INPUT_LIMIT);
     await stillwake.enqueue("report", input);
@@ -198,7 +198,7 @@ describe("an input", () => {
   });
 
   it.each(["x", "漢", '"'])(
-    "of one byte more is refused by both, with the limit and the remedy (%s)",
+    "of one byte more is rejected by both, with the limit and the remedy (%s)",
     async (character) => {
       const size = Buffer.byteLength(JSON.stringify(character)) - 2;
       const text = character.repeat(Math.floor((INPUT_LIMIT - 2) / size));
@@ -217,7 +217,7 @@ describe("an input", () => {
     },
   );
 
-  it("cannot slip past the limit compressed in a table", async () => {
+  it("cannot bypass the limit by compression in a table", async () => {
     await sql.query("create table parcels (inputs jsonb)");
     await sql.query("insert into parcels select jsonb_build_array(1, repeat('x', 1000000))");
     expect(await sqlError("select stillwake.enqueue_many('report', inputs) from parcels")).toMatchObject({
@@ -227,7 +227,7 @@ describe("an input", () => {
   });
 });
 
-/** An array of copies and one text, exactly as long as the limit. */
+/** An array of copies and one text, exactly of the limit's length. */
 function manyOf(element: unknown): unknown[] {
   const each = JSON.stringify(element).length + 1;
   const copies = Math.floor((INPUT_LIMIT - 4) / each);

@@ -1,4 +1,4 @@
-// { tx }: a job is stored by the caller's own transaction, whatever library opened it. The real packages, against a real Postgres.
+// { tx }: a job is stored in the caller's transaction, with each supported library against a real Postgres.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, InvalidInput, pipeline, UnknownPipeline } from "../../src/index.ts";
@@ -28,7 +28,7 @@ describe.each(libraries)("in a transaction of $name", ({ name, open }) => {
   });
   afterAll(() => library?.close());
 
-  it("a job and a row of yours commit together, and nobody sees them before", async () => {
+  it("a job and a user's row commit together and are invisible before", async () => {
     const id = await library.transaction(async (tx, insert) => {
       await insert(first + 1);
       const enqueued = await stillwake.enqueue(report, { note: "together" }, { tx });
@@ -53,16 +53,16 @@ describe.each(libraries)("in a transaction of $name", ({ name, open }) => {
     expect(again.existing).toBe(false);
   });
 
-  it("an idempotency key answers the job it made in an earlier transaction", async () => {
+  it("an idempotency key returns the job of an earlier transaction", async () => {
     const enqueue = () =>
       library.transaction((tx) => stillwake.enqueue(report, { note: "once" }, { tx, idempotencyKey: name }));
-    const one = await enqueue();
-    const two = await enqueue();
-    expect(two).toEqual({ id: one.id, existing: true });
+    const first = await enqueue();
+    const second = await enqueue();
+    expect(second).toEqual({ id: first.id, existing: true });
     expect((await watcher.query("select from stillwake.jobs where idempotency_key = $1", [name])).rowCount).toBe(1);
   });
 
-  it("many jobs arrive in order, with every character of their inputs", async () => {
+  it("many jobs are stored in order, with unchanged inputs", async () => {
     const notes = [
       "plain",
       `it's "quoted" \\ $1 ? ?? :name {braces} ; -- /* */`,
@@ -82,7 +82,7 @@ describe.each(libraries)("in a transaction of $name", ({ name, open }) => {
     expect(jobs.every((job) => job.tenant === "o'hara ?")).toBe(true);
   });
 
-  it("a contract that nobody registered comes with the job that needs it, and goes with it", async () => {
+  it("an unregistered contract is registered in the transaction, and rolled back with it", async () => {
     await using starting = createStillwake({ url: database.url });
     const contract = pipeline(`new.${first}`, { retry: { attempts: 7 } });
     const rolledBack = library.transaction(async (tx) => {
@@ -91,10 +91,10 @@ describe.each(libraries)("in a transaction of $name", ({ name, open }) => {
     });
     await expect(rolledBack).rejects.toThrow("changed my mind");
     expect((await watcher.query("select from stillwake.pipelines where name = $1", [contract.name])).rowCount).toBe(0);
-    const [one] = await library.transaction((tx) => starting.enqueueMany(contract, [1], { tx }));
-    expect(await starting.get(one!.id)).toMatchObject({ pipeline: contract.name, maxAttempts: 7 });
-    const two = await starting.enqueue(contract, 2);
-    expect(await starting.get(two.id)).toMatchObject({ pipeline: contract.name, maxAttempts: 7 });
+    const [job] = await library.transaction((tx) => starting.enqueueMany(contract, [1], { tx }));
+    expect(await starting.get(job!.id)).toMatchObject({ pipeline: contract.name, maxAttempts: 7 });
+    const second = await starting.enqueue(contract, 2);
+    expect(await starting.get(second.id)).toMatchObject({ pipeline: contract.name, maxAttempts: 7 });
   });
 
   it("an unknown pipeline is an UnknownPipeline that names it, the field and the remedy", async () => {
@@ -110,7 +110,7 @@ describe.each(libraries)("in a transaction of $name", ({ name, open }) => {
     expect((await watcher.query("select from own_rows where id = $1", [first + 3])).rowCount).toBe(0);
   });
 
-  it("an option that only the database can judge is InvalidInput", async () => {
+  it("an option that only the database can check is InvalidInput", async () => {
     const late = { runAt: new Date("2030-01-02T00:00:00Z"), expiresAt: new Date("2030-01-01T00:00:00Z") };
     const refused = await caught(
       library.transaction((tx) => stillwake.enqueue(report, { note: "late" }, { tx, ...late })),
@@ -121,30 +121,30 @@ describe.each(libraries)("in a transaction of $name", ({ name, open }) => {
 });
 
 describe("a pool whose only connection is in the transaction", () => {
-  it("is enough to enqueue a new contract: nothing is asked over the pool", async () => {
+  it("is enough to enqueue a new contract: the pool is not used", async () => {
     const pool = new pg.Pool({ connectionString: database.url, max: 1 });
     await using starting = createStillwake({ pool });
     const client = await pool.connect();
     await client.query("begin");
-    const one = await starting.enqueue(pipeline("lonely"), 1, { tx: client });
+    const first = await starting.enqueue(pipeline("lonely"), 1, { tx: client });
     const [two] = await starting.enqueueMany(pipeline("lonely.too"), [2], { tx: client });
     await client.query("commit");
     client.release();
-    expect(await starting.get(one.id)).toMatchObject({ pipeline: "lonely", input: 1 });
+    expect(await starting.get(first.id)).toMatchObject({ pipeline: "lonely", input: 1 });
     expect(await starting.get(two!.id)).toMatchObject({ pipeline: "lonely.too", input: 2 });
     await pool.end();
   });
 });
 
-describe("what is not a transaction", () => {
-  it.each([null, 5, "tx", {}, [], new Date()])("%j is refused before anything is sent", async (tx) => {
+describe("a value that is not a transaction", () => {
+  it.each([null, 5, "tx", {}, [], new Date()])("%j is rejected before anything is sent", async (tx) => {
     const refused = await caught(stillwake.enqueue(report, { note: "" }, { tx: tx as never }));
     expect(refused).toBeInstanceOf(InvalidInput);
     expect(refused).toMatchObject({ field: "tx", remedy: expect.stringContaining("Kysely") });
   });
 });
 
-/** Whether the job and the row are visible to somebody outside the transaction. */
+/** Whether the job and the row are visible outside the transaction. */
 async function seen(job: string, row: number): Promise<{ job: boolean; row: boolean }> {
   const { rows } = await watcher.query(
     "select exists (select from stillwake.jobs where id = $1) as job, exists (select from own_rows where id = $2) as row",

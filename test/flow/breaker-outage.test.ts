@@ -1,5 +1,5 @@
-// Something many jobs need fails for long: a breaker stops them all after a few calls, lets one go first now and then, and brings all back when it
-// heals. The other side is a fake API that counts every call; the workers are processes of `stillwake worker`, unless a test says otherwise.
+// A long outage of a dependency: the breaker stops all jobs after a few calls, lets one probe at intervals, and resumes all after recovery.
+// The dependency is a fake API that counts every call; the workers are `stillwake worker` processes unless noted.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -10,16 +10,16 @@ import { waitFor } from "../../src/testing/index.ts";
 import { durationMs } from "../../src/time.ts";
 import { type AnyImplementation, implement, type JobContext } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { fakeApi } from "../support/fakes/rate-limited-api.ts";
+import { startRateLimitedApi } from "../support/fakes/rate-limited-api.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL, round } from "../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { rig } from "../support/processes/in-process.ts";
-import { ownWorker } from "../support/processes/recorded-worker.ts";
+import { connect, FULL, round } from "../support/processes/fault-checks.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
+import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
-const { stillwake, start, query, until, attempts, name: fresh } = rig(database);
+const { stillwake, start, query, until, attempts, name: fresh } = inProcessFixture(database);
 const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-dependency-")));
 let client: pg.Client;
 
@@ -36,7 +36,7 @@ interface Needing {
   name: string;
   api: string;
   breaker: BreakerOptions;
-  /** Whether the pipeline names the breaker in `needs`. */
+  /** Whether the pipeline has the breaker in `needs`. */
   needs: boolean;
 }
 
@@ -77,10 +77,10 @@ async function enqueue(name: string, count: number): Promise<string[]> {
 }
 
 async function breakerOf(name: string) {
-  return (await stillwake.flow.breakers()).find((one) => one.name === name)!;
+  return (await stillwake.flow.breakers()).find((breaker) => breaker.name === name)!;
 }
 
-/** As everybody sees them. */
+/** As in the view stillwake.jobs. */
 async function states(pool: string): Promise<Record<string, number>> {
   const rows = await query<{ state: string; n: number }>(
     "select state, count(*)::int as n from stillwake.jobs where pool = $1 group by 1",
@@ -89,22 +89,22 @@ async function states(pool: string): Promise<Record<string, number>> {
   return Object.fromEntries(rows.map(({ state, n }) => [state, n]));
 }
 
-/** The moment of the database, as performance.now(). */
+/** The database's time, as performance.now(). */
 const moment = (date: Date) => date.getTime() - performance.timeOrigin;
 
-/** Until this many milliseconds of performance.now(). */
+/** Waits until performance.now() has this value. */
 async function passTo(at: number): Promise<void> {
   await waitFor(() => performance.now() >= at, { timeout: at - performance.now() + 10_000, interval: 20 });
 }
 
-/** Claims of these workers since a line of each, with jobs or without. */
+/** Claims of these workers since a given log line of each, with or without jobs. */
 function claims(workers: WorkerProcess[], from: number[]): { claimed: number; empty: number } {
   const lines = workers.flatMap((worker, index) => worker.lines.slice(from[index]));
   const of = (event: string) => lines.filter((line) => line.event === event).length;
   return { claimed: of("claimed"), empty: of("claim.empty") };
 }
 
-/** Every job has completed; answers how many of them had a second attempt. */
+/** Checks that every job has completed; returns how many had a second attempt. */
 async function allComplete(ids: string[], timeout: number): Promise<number> {
   const open = () => query("select id from stillwake.live_jobs where id = any ($1)", [ids]);
   await waitFor(async () => (await open()).length === 0, { timeout, interval: 100, what: "all jobs to end" });
@@ -117,8 +117,8 @@ async function allComplete(ids: string[], timeout: number): Promise<number> {
   return rows.find(({ attempt }) => attempt === 2)?.n ?? 0;
 }
 
-describe("a dependency that fails again and again, with 1,000 jobs queued", () => {
-  /** The ordinary breaker over ten minutes, or a quick one over ten seconds. */
+describe("a dependency that keeps failing, with 1,000 queued jobs", () => {
+  /** The default breaker over ten minutes, or a fast one over ten seconds. */
   const settings: Required<Pick<BreakerOptions, "failures" | "pause" | "growth" | "max">> = FULL
     ? { failures: 5, pause: "30s", growth: 2, max: "15m" }
     : { failures: 5, pause: "400ms", growth: 2, max: "2s" };
@@ -126,10 +126,10 @@ describe("a dependency that fails again and again, with 1,000 jobs queued", () =
   const firstMs = durationMs(settings.pause, "pause");
   const pauseMs = (probes: number) => Math.min(firstMs * 2 ** probes, durationMs(settings.max, "max"));
 
-  it("pauses them all after a handful of calls, is probed a handful of times, and all complete when it heals, no attempt lost", {
+  it("pauses all jobs after a few calls, is probed a few times, and all complete after recovery without a lost attempt", {
     timeout: watchedMs * 2 + 120_000,
   }, async () => {
-    await using api = await fakeApi();
+    await using api = await startRateLimitedApi();
     api.fail(503);
     api.latency(20);
     const name = "failing";
@@ -142,7 +142,7 @@ describe("a dependency that fails again and again, with 1,000 jobs queued", () =
     const opened = moment(openedAt!);
     const from = workers.map(({ lines }) => lines.length);
 
-    // All of them, also those that had failed before it opened, once their back-off is over; but for the one that goes first.
+    // All but the probe, including those that failed before it opened, once their back-off is over.
     const seen = await waitFor(
       async () => {
         const rows = await query(
@@ -152,9 +152,9 @@ describe("a dependency that fails again and again, with 1,000 jobs queued", () =
         );
         return rows.length === 1 && rows;
       },
-      { timeout: 20_000, interval: 50, what: "1,000 jobs that are all alike" },
+      { timeout: 20_000, interval: 50, what: "1,000 paused jobs" },
     );
-    const paused = { state: "paused", reason: "It answered 503", breaker: name, later: true, waiting_for: null };
+    const paused = { state: "paused", reason: "HTTP status 503", breaker: name, later: true, waiting_for: null };
     expect(seen).toEqual([{ ...paused, spared: true, n: 1000 }]);
     expect((await stillwake.list({ pool: name, state: "paused", limit: 200 })).jobs).toHaveLength(200);
 
@@ -175,18 +175,18 @@ describe("a dependency that fails again and again, with 1,000 jobs queued", () =
     expect(probes.length).toBeGreaterThanOrEqual(FULL ? 4 : 3);
     expect(probes.length).toBeLessThanOrEqual(FULL ? 4 : 6);
     expect((await breakerOf(name)).probes).toBe(probes.length);
-    // A claim per probe, those of the moment it opened, and two looks per worker for each hint and each floor of 5 s.
+    // A claim per probe, those at the time it opened, and two per worker for each hint and each 5 s poll.
     expect(claimed).toBeLessThanOrEqual(probes.length + 2 * SLOTS);
     expect(empty).toBeLessThanOrEqual(2 * 2 * (probes.length + 5 + watchedMs / 5000));
 
     api.latency(0);
     api.heal();
-    // Nobody looks before its time has come.
+    // No worker claims before the resume time.
     const healed = performance.now();
     const again = await allComplete(ids, watchedMs + 60_000);
     recordFigure("breaker: healed to all 1,000 completed", Math.round(performance.now() - healed), "ms", note);
     recordFigure("breaker: jobs that had an attempt charged", again, "", note);
-    // Those that failed before it opened.
+    // Jobs that failed before it opened.
     expect(again).toBeLessThan(settings.failures);
     expect(api.calls.filter(({ status }) => status === 200)).toHaveLength(1000);
     expect(await breakerOf(name)).toMatchObject({ state: "closed", failures: 0, probes: 0 });
@@ -194,8 +194,8 @@ describe("a dependency that fails again and again, with 1,000 jobs queued", () =
 });
 
 describe("a breaker that the pipeline does not declare", () => {
-  it("sets jobs aside one by one as they ask, lets one go first, and brings all back when it closes", async () => {
-    await using api = await fakeApi();
+  it("pauses jobs one by one at their calls, lets one probe, and resumes all when it closes", async () => {
+    await using api = await startRateLimitedApi();
     api.fail(503);
     const name = fresh();
     const settings = { failures: 3, pause: "1s", growth: 2, max: "2s" };
@@ -209,10 +209,10 @@ describe("a breaker that the pipeline does not declare", () => {
         const still = (await breakerOf(name)).probes === probes && api.calls.length === calls;
         return probes > 0 && jobs.length === 40 && still && { calls, probes, jobs };
       },
-      { timeout: 20_000, what: "40 jobs aside, after a probe" },
+      { timeout: 20_000, what: "40 paused jobs, after a probe" },
     );
     for (const { pause, attempt } of aside.jobs) {
-      expect(pause).toMatchObject({ breaker: name, reason: `${name} fails: It answered 503` });
+      expect(pause).toMatchObject({ breaker: name, reason: `${name} is failing: HTTP status 503` });
       expect(attempt).toBeLessThanOrEqual(1);
     }
     expect(aside.calls - aside.probes).toBeGreaterThanOrEqual(settings.failures);
@@ -222,8 +222,8 @@ describe("a breaker that the pipeline does not declare", () => {
     expect(api.calls.filter(({ status }) => status === 200)).toHaveLength(40);
   });
 
-  it("does not ask each of them again and again while one goes first", async () => {
-    await using api = await fakeApi();
+  it("does not run each of them repeatedly during a probe", async () => {
+    await using api = await startRateLimitedApi();
     api.latency(3000);
     const name = fresh();
     const behind = breaker(name, { pause: "30s" });
@@ -236,18 +236,18 @@ describe("a breaker that the pipeline does not declare", () => {
       await waitFor(async () => (await breakerOf(name)).resumeAt!.getTime() < Date.now());
     });
     await start([code], { pool: name });
-    await waitFor(() => api.calls.length === 1, { what: "the one that goes first" });
+    await waitFor(() => api.calls.length === 1, { what: "the probe" });
     api.latency(0);
     await allComplete(ids, 10_000);
     const outcomes = await Promise.all(
       ids.map(async (id) => (await attempts(id)).map(({ outcome }) => outcome).join()),
     );
-    expect(outcomes.filter((one) => one === "completed")).toHaveLength(1);
-    expect(outcomes.filter((one) => one === "paused,completed")).toHaveLength(19);
+    expect(outcomes.filter((outcome) => outcome === "completed")).toHaveLength(1);
+    expect(outcomes.filter((outcome) => outcome === "paused,completed")).toHaveLength(19);
   });
 });
 
-/** Jobs that are there before anything else happens. */
+/** Enqueues jobs before anything else happens. */
 async function enqueueFor(code: AnyImplementation, count: number, then?: () => Promise<void>): Promise<string[]> {
   await stillwake.register(code.pipeline as never);
   const ids = await enqueue(code.pipeline.name, count);
@@ -255,16 +255,16 @@ async function enqueueFor(code: AnyImplementation, count: number, then?: () => P
   return ids;
 }
 
-describe("the one that goes first", () => {
-  it("is followed by another when its worker is killed -9", async () => {
-    await using api = await fakeApi();
+describe("a probe", () => {
+  it("is followed by another if its worker is killed with SIGKILL", async () => {
+    await using api = await startRateLimitedApi();
     api.fail(503);
     const name = fresh();
     const settings = { failures: 3, pause: "500ms", growth: 1, max: "500ms" };
     const workers = await startWorkers(2, { name, api: api.url, breaker: settings, needs: true });
     const ids = await enqueue(name, 20);
-    // By then no call is under way that began before it opened.
-    await waitFor(async () => (await breakerOf(name)).probes > 0, { what: "a probe that failed" });
+    // By then no call from before it opened is in flight.
+    await waitFor(async () => (await breakerOf(name)).probes > 0, { what: "a failed probe" });
     api.latency(600_000);
     const before = api.calls.length;
     const probing = await waitFor(
@@ -275,24 +275,24 @@ describe("the one that goes first", () => {
         );
         return api.calls.length > before && rows[0];
       },
-      { what: "a probe under way" },
+      { what: "a running probe" },
     );
     expect(await states(name)).toMatchObject({ running: 1 });
     const victim = workers.find(({ lines }) => lines.some(({ worker }) => worker === probing.worker))!;
-    const underWay = api.calls.length;
+    const inFlight = api.calls.length;
     const killedAt = performance.now();
     victim.signal("SIGKILL");
     api.latency(0);
     api.heal();
-    const next = await waitFor(() => api.calls[underWay], { timeout: 20_000, what: "another probe" });
+    const next = await waitFor(() => api.calls[inFlight], { timeout: 20_000, what: "another probe" });
     recordFigure("breaker: kill -9 of the prober to the next probe", round(next.at - killedAt), "ms");
     await allComplete(ids, 20_000);
   });
 });
 
-describe("a breaker in the hands of people", () => {
-  it("holds jobs until somebody closes it, whether their pipeline declares it or not, and lets go of them at once", async () => {
-    await using api = await fakeApi();
+describe("a breaker opened by an operator", () => {
+  it("pauses jobs until it is closed, whether their pipeline declares it or not, and resumes them at once", async () => {
+    await using api = await startRateLimitedApi();
     const pool = fresh();
     const behind = breaker(pool);
     const code = async (job: JobContext) => {
@@ -300,25 +300,25 @@ describe("a breaker in the hands of people", () => {
     };
     const declared = implement(pipeline(`${pool}-declared`, { pool, needs: [behind] }), code);
     const asking = implement(pipeline(`${pool}-asking`, { pool }), code);
-    await ownWorker({ url: database.url, pool, pipelines: [declared, asking], slots: 2 });
+    await startRecordedWorker({ url: database.url, pool, pipelines: [declared, asking], slots: 2 });
     await stillwake.flow.open(pool, { reason: "they move house", by: "ada" });
     expect(await breakerOf(pool)).toMatchObject({ state: "open", openedBy: "ada", resumeAt: null });
     const held = (await stillwake.enqueue(declared.pipeline, 0)).id;
     const aside = (await stillwake.enqueue(asking.pipeline, 0)).id;
     const paused = ({ state }: { state: string }) => state === "paused";
     expect(await until(held, paused)).toMatchObject({ runAt: null, pause: { reason: "they move house" }, attempt: 0 });
-    const reason = `${pool} is set aside by ada: they move house`;
+    const reason = `${pool} was opened by ada: they move house`;
     expect(await until(aside, paused)).toMatchObject({ runAt: null, pause: { reason, breaker: pool }, attempt: 0 });
     expect((await stillwake.get(held)).pause).not.toHaveProperty("resume_at");
-    const began = performance.now();
+    const startedAt = performance.now();
     await stillwake.flow.close(pool);
     await allComplete([held, aside], 5000);
-    recordFigure("breaker: closed by hand to all completed", round(performance.now() - began), "ms");
-    expect(performance.now() - began).toBeLessThan(3000);
+    recordFigure("breaker: closed by hand to all completed", round(performance.now() - startedAt), "ms");
+    expect(performance.now() - startedAt).toBeLessThan(3000);
     expect(api.calls).toHaveLength(2);
   });
 
-  it("that is closed while a job is on its way to be set aside does not keep that one", async () => {
+  it("that is closed while a job is being paused does not pause that job", async () => {
     const name = fresh();
     const behind = breaker(name);
     const contract = pipeline(name, { pool: name });
@@ -328,7 +328,7 @@ describe("a breaker in the hands of people", () => {
       await stillwake.flow.open(name);
     });
     const [taken] = await query("select * from stillwake.claim('w', $1, array[$1])", [name]);
-    const [verdict] = await query("select * from stillwake.ask_breaker($1, $2, $3, $4)", [
+    const [verdict] = await query("select * from stillwake.check_breaker($1, $2, $3, $4)", [
       name,
       taken!.job_id,
       taken!.epoch,
@@ -350,8 +350,8 @@ describe("a breaker in the hands of people", () => {
 });
 
 describe("an optional step behind a breaker", () => {
-  it("is missing when the call fails, and pauses the job when the breaker opens, until it can be had", async () => {
-    await using api = await fakeApi();
+  it("is missing when the call fails, and pauses the job while the breaker is open", async () => {
+    await using api = await startRateLimitedApi();
     api.fail(500);
     const name = fresh();
     const behind = breaker(name, { failures: 2, pause: "1s" });
@@ -369,32 +369,40 @@ describe("an optional step behind a breaker", () => {
     const [first, second] = [await stillwake.enqueue(name, 0), await stillwake.enqueue(name, 0)];
     expect(await until(first.id)).toMatchObject({ output: { extra: "none" }, missing: ["extra"], attempt: 1 });
     const paused = await until(second.id, ({ state }) => state === "paused");
-    expect(paused).toMatchObject({ attempt: 0, pause: { breaker: name, reason: `${name} fails: It answered 500` } });
+    expect(paused).toMatchObject({
+      attempt: 0,
+      pause: { breaker: name, reason: `${name} is failing: It answered 500` },
+    });
     api.heal();
     expect(await until(second.id)).toMatchObject({ output: { extra: 200 }, missing: [], attempt: 1 });
     expect(api.calls.map(({ status }) => status)).toEqual([500, 500, 200]);
   });
 });
 
-describe("a worker whose only jobs are held by a breaker", () => {
-  it("is as quiet as one that has none: until a time, until somebody closes it, while one goes first", async () => {
+describe("a worker whose only jobs are paused by a breaker", () => {
+  it("is as quiet as one without jobs: until the resume time, until it is closed, during a probe", async () => {
     const held = async (open: (name: string) => Promise<unknown>): Promise<{ name: string; claims: number }> => {
       const name = fresh();
       const contract = pipeline(name, { pool: name, needs: [breaker(name)] });
       await stillwake.enqueueMany(contract, [1, 2, 3]);
       await open(name);
       const code = implement(contract, () => expect.unreachable());
-      const { heard, hears } = await ownWorker({ url: database.url, pool: name, pipelines: [code], slots: 4 });
+      const { events: heard, waitForEvent: hears } = await startRecordedWorker({
+        url: database.url,
+        pool: name,
+        pipelines: [code],
+        slots: 4,
+      });
       await hears("push.ready");
       const { at } = await hears("claim.empty");
       await passTo(at + 3000);
-      const looks = heard.filter((one) => one.at > at && ["claimed", "claim.empty"].includes(one.kind));
-      return { name, claims: looks.length };
+      const polls = heard.filter((event) => event.at > at && ["claimed", "claim.empty"].includes(event.kind));
+      return { name, claims: polls.length };
     };
     const probed = async (name: string) => {
       await stillwake.flow.open(name, { for: "10ms" });
       const claim = () => query("select job_id from stillwake.claim('other', $1, array[$1], 3, '1 hour')", [name]);
-      expect(await waitFor(async () => (await claim()).length, { what: "one to go first" })).toBe(1);
+      expect(await waitFor(async () => (await claim()).length, { what: "a probe" })).toBe(1);
     };
     const quiet = await Promise.all([
       held((name) => stillwake.flow.open(name, { for: "1m" })),
@@ -403,14 +411,14 @@ describe("a worker whose only jobs are held by a breaker", () => {
     ]);
     expect(quiet.filter(({ claims: count }) => count > 1)).toEqual([]);
     recordFigure(
-      "claims of a worker in 3 s whose jobs are held by a breaker",
-      Math.max(...quiet.map((one) => one.claims)),
+      "claims of a worker in 3 s whose jobs are paused by a breaker",
+      Math.max(...quiet.map(({ claims }) => claims)),
     );
     const { rows } = await client.query("select claimable, next_due from stillwake.demand($1) order by pool", [
       quiet.map(({ name }) => name),
     ]);
     expect(rows.map(({ claimable }) => claimable)).toEqual([0, 0, 0]);
-    // In a minute, never, and when the lease of the one that goes first runs out.
+    // In a minute, never, and when the lease of the probe expires.
     const dues = rows.map(({ next_due: due }) => due as Date | null);
     expect(dues.filter((due) => due === null)).toHaveLength(1);
     expect(dues.filter((due) => due && due.getTime() > Date.now() + 30_000)).toHaveLength(2);

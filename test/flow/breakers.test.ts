@@ -1,4 +1,4 @@
-// Breakers as the database keeps them: who may go on, who waits, who goes first.
+// Breakers in SQL: which jobs may run, which wait, which probe.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { breaker, createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
@@ -37,7 +37,7 @@ async function own(needed = true) {
       ).rows as { job: string; epoch: string; lease: string }[],
     ask: async ({ job, epoch, lease }: { job: string; epoch: string; lease: string }) =>
       (
-        await sql.query("select resume_at, reason from stillwake.ask_breaker($1, $2, $3, $4)", [
+        await sql.query("select resume_at, reason from stillwake.check_breaker($1, $2, $3, $4)", [
           name,
           job,
           epoch,
@@ -46,7 +46,7 @@ async function own(needed = true) {
       ).rows[0],
     tell: async ({ job, lease }: { job: string; lease: string }, ok: boolean, reason?: string) =>
       (
-        await sql.query("select resume_at, reason from stillwake.tell_breaker($1, $2, $3, $4, $5)", [
+        await sql.query("select resume_at, reason from stillwake.report_breaker_result($1, $2, $3, $4, $5)", [
           name,
           job,
           lease,
@@ -57,12 +57,12 @@ async function own(needed = true) {
     settle: async (held: { job: string; epoch: string; lease: string }, outcome: object) =>
       (await sql.query("select state from stillwake.settle($1)", [JSON.stringify([{ ...held, ...outcome }])])).rows[0]
         .state,
-    state: async () => (await stillwake.flow.breakers()).find((one) => one.name === name)!,
+    state: async () => (await stillwake.flow.breakers()).find((breaker) => breaker.name === name)!,
   };
 }
 
 describe("a breaker", () => {
-  it("opens after so many failures in a row, and a success in between begins anew", async () => {
+  it("opens after N consecutive failures; a success in between resets the count", async () => {
     const { contract, claim, ask, tell, state } = await own();
     await stillwake.enqueue(contract, 1);
     const [held] = await claim();
@@ -78,7 +78,7 @@ describe("a breaker", () => {
     expect(await state()).toMatchObject({ state: "open", reason: "502 Bad Gateway", probes: 0 });
   });
 
-  it("holds every waiting job of the pipelines that need it, shown as paused with reason and time, and touches none", async () => {
+  it("shows every waiting job of the pipelines that need it as paused, with reason and time, without updating them", async () => {
     const { contract, claim, tell, settle, name } = await own();
     const jobs = await stillwake.enqueueMany(
       contract,
@@ -98,7 +98,7 @@ describe("a breaker", () => {
     expect(rows[0].next_due.getTime()).toBeGreaterThan(Date.now() + 10_000);
   });
 
-  it("lets one go first when its time has come; a failure makes the pause grow, a success lets all go", async () => {
+  it("lets one job probe at the resume time; a failure extends the pause, a success resumes all", async () => {
     const { contract, claim, tell, settle, state, name } = await own();
     await stillwake.enqueueMany(
       contract,
@@ -123,7 +123,7 @@ describe("a breaker", () => {
     expect(await claim(10)).toHaveLength(4);
   });
 
-  it("sends another one first when the first has died", async () => {
+  it("lets another job probe if the first has died", async () => {
     const { contract, claim, tell, settle, name } = await own();
     await stillwake.enqueueMany(
       contract,
@@ -138,7 +138,7 @@ describe("a breaker", () => {
     expect(await claim(10)).toHaveLength(1);
   });
 
-  it("sets aside, one by one, jobs of pipelines that do not name it, and they come back when it closes", async () => {
+  it("pauses jobs of pipelines that do not declare it one by one, and resumes them when it closes", async () => {
     const { contract, claim, ask, tell, settle, name } = await own(false);
     await stillwake.enqueueMany(
       contract,
@@ -156,7 +156,7 @@ describe("a breaker", () => {
     expect((await claim(10)).map(({ job }) => job)).toContain(two!.job);
   });
 
-  it("can be opened and closed by hand, and a success does not close what somebody opened for good", async () => {
+  it("can be opened and closed by an operator, and a success does not close one that was opened without an end", async () => {
     const { contract, claim, tell, state, name } = await own();
     await stillwake.enqueueMany(contract, [1, 2]);
     const [held] = await claim();
@@ -166,7 +166,7 @@ describe("a breaker", () => {
     expect(await claim()).toEqual([]);
     const { rows } = await sql.query("select note from stillwake.watchdog() where act = 'skipped'");
     expect(rows.map(({ note }) => note)).toContainEqual(
-      expect.stringContaining(`${name} is open until somebody closes it`),
+      expect.stringContaining(`${name} is open until it is closed by hand`),
     );
     await stillwake.flow.close(name);
     expect(await claim()).toHaveLength(1);

@@ -1,30 +1,30 @@
-// Fan-out and events under real concurrency: two and three transactions about one parent, in every order of their steps. Whatever the order,
-// nobody waits for what is over, the counts are those of the children, and nobody goes on whose parent has failed or was cancelled.
+// Fan-out and events under real concurrency: two and three transactions on one parent, in every order of their steps. In every order no job
+// waits for something that is over, the counts match the children, and no child of a failed or cancelled parent continues.
 import { afterAll, describe, expect, it } from "vitest";
 import { stopClock, travel } from "../../src/testing/index.ts";
-import { connect, type Held } from "../model/actors.ts";
+import { connect, type HeldJob } from "../model/actors.ts";
 import { TABLES } from "../model/children/engine.ts";
 import { longWorkViolations } from "../model/children/invariants.ts";
 import {
-  about,
   claimChild,
   claimParent,
   complete,
+  controlJob,
   type Family,
+  type FamilyOptions,
   fail,
   lose,
   makeFamily,
-  type Setting,
-  say,
   settle,
   settlement,
+  signalParent,
   spawnChildren,
   wait,
-} from "../model/children/scenes.ts";
-import { ordersOf, Stage, type Statement } from "../model/interleave.ts";
+} from "../model/children/setups.ts";
+import { Interleaver, ordersOf, type Statement } from "../model/interleave.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { FULL } from "../support/processes/aftermath.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
 const client = await connect(database.url);
@@ -33,7 +33,7 @@ await client.query(`set synchronous_commit = off;
   select stillwake.register_pipeline('parent', '{"max_attempts": 1}');
   select stillwake.register_pipeline('child', '{"max_attempts": 1, "crash_limit": 1}')`);
 await stopClock(client);
-const stage = await Stage.open(database.url, 3);
+const interleaver = await Interleaver.open(database.url, 3);
 await client.query(`create schema saved;
   ${TABLES.map((table) => `create table saved.${table} (like stillwake.${table});`).join("\n")}
   create function saved.restore() returns void language plpgsql as $$ begin
@@ -46,14 +46,14 @@ let deadlocks = 0;
 
 async function save<Cast>(make: () => Promise<Cast>): Promise<Cast> {
   await client.query(TABLES.map((table) => `delete from stillwake.${table}`).join(";"));
-  const cast = await make();
+  const setup = await make();
   await client.query(
     TABLES.map((table) => `delete from saved.${table}; insert into saved.${table} table stillwake.${table}`).join(";"),
   );
-  return cast;
+  return setup;
 }
 
-/** What is left to deadlock detection is repeated, as src/db/database.ts does; nothing else may go wrong. */
+/** Deadlocks are retried, as src/db/database.ts does; no other error is allowed. */
 async function everyOrder(
   actors: Statement[][],
   {
@@ -65,13 +65,13 @@ async function everyOrder(
   await client.query(`vacuum ${TABLES.map((table) => `stillwake.${table}`).join(", ")}`);
   for (const order of ordersOf(actors.map((statements) => statements.length + 1))) {
     await client.query("select saved.restore()");
-    // Begin goes with the first statement, because alone it does nothing to others.
+    // BEGIN is sent with the first statement, because alone it does not affect others.
     const steps = order.flatMap((actor, step) => (order.indexOf(actor) === step ? [actor, actor] : [actor]));
     const scripts = actors.map((statements) => [{ text: "begin" }, ...statements, { text: "commit" }]);
-    const played = await stage.play(scripts, steps);
-    const story = `order ${order}: ${JSON.stringify(played.answers)}`;
-    for (const [actor, answers] of played.answers.entries()) {
-      const errors = answers.filter((answer) => typeof answer === "string" && !answer.startsWith("SW"));
+    const played = await interleaver.run(scripts, steps);
+    const story = `order ${order}: ${JSON.stringify(played.results)}`;
+    for (const [actor, answers] of played.results.entries()) {
+      const errors = answers.filter((response) => typeof response === "string" && !response.startsWith("SW"));
       if (errors.length === 0) continue;
       expect(deadlock && errors[0] === "40P01", story).toBe(true);
       deadlocks += 1;
@@ -84,10 +84,10 @@ async function everyOrder(
   }
 }
 
-const family = (setting: Setting): Promise<Family> => save(() => makeFamily(client, setting));
+const family = (options: FamilyOptions): Promise<Family> => save(() => makeFamily(client, options));
 const stateOf = async (id: string) =>
   (await client.query("select state, waiting_for, run_at from stillwake.jobs where id = $1", [id])).rows[0];
-/** Back in line, and nothing keeps it from being claimed. */
+/** Queued and claimable. */
 const isDue = async (id: string) => {
   const { rows } = await client.query(
     "select state = 'queued' and run_at <= stillwake.now() as due from stillwake.live_jobs where id = $1",
@@ -104,28 +104,28 @@ describe("a parent that is about to wait while its last two children end", () =>
     ["fail", "fail"],
     ["lose", "complete"],
   ] as const;
-  it.each(FULL ? pairs : pairs.slice(0, 2))("is woken or goes on: %s, %s", async (one, two) => {
+  it.each(FULL ? pairs : pairs.slice(0, 2))("is queued or continues: %s, %s", async (item, second) => {
     const { parent, children } = await family({ total: 4, running: [0, 2] });
-    await everyOrder([[wait(parent, "children")], [ends[one](children[0]!)], [ends[two](children[1]!)]], {
+    await everyOrder([[wait(parent, "children")], [ends[item](children[0]!)], [ends[second](children[1]!)]], {
       after: async () => expect(await isDue(parent.job)).toBe(true),
     });
   });
 
-  it("is woken by the first that fails, although the other goes on", async () => {
+  it("is queued by the first failed child, although the other continues", async () => {
     const { parent, children } = await family({ total: 3, running: [0, 1, 2], onError: "fail" });
     await everyOrder([[wait(parent, "children")], [complete(children[0]!)], [fail(children[1]!)]], {
       after: async () => expect(await isDue(parent.job)).toBe(true),
     });
   });
 
-  it("is woken by the last part, when they end in different ones", async () => {
+  it("is queued by the last part, if children of different parts end", async () => {
     const { parent, children } = await family({ total: 130, running: [5, 129] });
     await everyOrder([[wait(parent, "children")], [complete(children[0]!)], [complete(children[1]!)]], {
       after: async () => expect(await isDue(parent.job)).toBe(true),
     });
   });
 
-  it("is woken when it waits already and both parts end at once, several children each", async () => {
+  it("is queued if it waits and both parts end at the same time, with several children each", async () => {
     const { parent, children } = await family({ total: 130, running: [5, 6, 128, 129], waits: "children" });
     const [a, b, c, d] = children.map((held) => settlement(held, { outcome: "completed" }));
     await everyOrder([[settle(a!, c!)], [settle(d!, b!)]], {
@@ -135,10 +135,10 @@ describe("a parent that is about to wait while its last two children end", () =>
 });
 
 describe("a parent that waits for an event", () => {
-  it("hears what is said while it lies down, and once its time is over", async () => {
+  it("receives a signal sent while it goes to sleep, and one sent at its timeout", async () => {
     const { parent } = await family({ total: 0, running: [] });
     const until = (await client.query("select stillwake.now() + interval '1 second' as until")).rows[0].until;
-    await everyOrder([[wait(parent, "event", { until })], [say(parent.job)], [claimParent]], {
+    await everyOrder([[wait(parent, "event", { until })], [signalParent(parent.job)], [claimParent]], {
       after: async () => {
         const { state, waiting_for } = await stateOf(parent.job);
         expect([state, waiting_for]).toEqual([state === "running" ? "running" : "queued", null]);
@@ -146,16 +146,16 @@ describe("a parent that waits for an event", () => {
     });
   });
 
-  it("is claimed once when it is spoken to in the moment in which its time is over", async () => {
+  it("is claimed once if it receives a signal at its timeout", async () => {
     const { parent } = await save(async () => {
-      const made = await makeFamily(client, { total: 0, running: [] });
+      const created = await makeFamily(client, { total: 0, running: [] });
       const until = (await client.query("select stillwake.now() + interval '1 second' as until")).rows[0].until;
-      const { text, values } = wait(made.parent, "event", { until });
+      const { text, values } = wait(created.parent, "event", { until });
       await client.query(text, values);
-      return made;
+      return created;
     });
     await travel(client, "2s");
-    await everyOrder([[say(parent.job)], [claimParent], [claimParent]], {
+    await everyOrder([[signalParent(parent.job)], [claimParent], [claimParent]], {
       after: async () => {
         const { rows } = await client.query("select count(*)::integer as n from stillwake.leases");
         expect(rows[0].n).toBeLessThanOrEqual(1);
@@ -164,20 +164,20 @@ describe("a parent that waits for an event", () => {
   });
 });
 
-describe("a parent that was set aside while it waited", () => {
+describe("a parent that was paused while it waited", () => {
   it.each(["children", "event"] as const)(
-    "and came back keeps its place in line when it is woken (%s)",
+    "and resumed keeps its queue position when it is queued (%s)",
     async (what) => {
       const { parent, children } = await family({ total: 1, running: [0], waits: what });
       const place = async () =>
         (await client.query("select run_at from stillwake.live_jobs where id = $1", [parent.job])).rows;
       for (const verb of ["pause", "resume"] as const) {
-        const { text, values } = about(verb, parent.job);
+        const { text, values } = controlJob(verb, parent.job);
         await client.query(text, values);
       }
       const before = await place();
       await travel(client, "5s");
-      const { text, values } = what === "children" ? complete(children[0]!) : say(parent.job);
+      const { text, values } = what === "children" ? complete(children[0]!) : signalParent(parent.job);
       await client.query(text, values);
       expect(await place()).toEqual(before);
       expect(await longWorkViolations(client, true)).toEqual([]);
@@ -186,9 +186,9 @@ describe("a parent that was set aside while it waited", () => {
 });
 
 describe("a parent that is cancelled", () => {
-  it("while its last child ends and while it lies down: no child goes on, and it ends", async () => {
+  it("while its last child ends and while it goes to sleep: no child continues, and it ends", async () => {
     const { parent, children } = await family({ total: 2, running: [1] });
-    await everyOrder([[about("cancel", parent.job)], [complete(children[0]!)], [wait(parent, "children")]], {
+    await everyOrder([[controlJob("cancel", parent.job)], [complete(children[0]!)], [wait(parent, "children")]], {
       deadlock: true,
       after: async () => expect(["cancelled", "running"]).toContain((await stateOf(parent.job)).state),
     });
@@ -196,14 +196,14 @@ describe("a parent that is cancelled", () => {
 
   it("while it waits and its last child ends", async () => {
     const { parent, children } = await family({ total: 2, running: [1], waits: "children" });
-    await everyOrder([[about("cancel", parent.job)], [complete(children[0]!)]], {
+    await everyOrder([[controlJob("cancel", parent.job)], [complete(children[0]!)]], {
       deadlock: true,
       after: async () => expect((await stateOf(parent.job)).state).toBe("cancelled"),
     });
   });
 
   it.each(["parent waits", "parent runs"])(
-    "while a child is being claimed: that one is asked to stop too (%s)",
+    "while a child is being claimed: that child gets a stop request too (%s)",
     async (how) => {
       const { parent } = await family({
         total: 2,
@@ -211,7 +211,7 @@ describe("a parent that is cancelled", () => {
         inLine: [0, 1],
         ...(how === "parent waits" && { waits: "children" }),
       });
-      await everyOrder([[about("cancel", parent.job)], [claimChild]], {
+      await everyOrder([[controlJob("cancel", parent.job)], [claimChild]], {
         deadlock: true,
         after: async () => {
           const { rows } = await client.query(
@@ -228,37 +228,37 @@ describe("a parent that is cancelled", () => {
     await everyOrder([[fail(parent)], [claimChild]], { deadlock: true });
   });
 
-  it("while a child comes back to the line", async () => {
+  it("while a child is queued again", async () => {
     const { parent, children } = await family({ total: 2, running: [0], inLine: [1] });
     await everyOrder(
-      [[about("cancel", parent.job)], [settle(settlement(children[0]!, { outcome: "released" }))], [claimChild]],
+      [[controlJob("cancel", parent.job)], [settle(settlement(children[0]!, { outcome: "released" }))], [claimChild]],
       { deadlock: true },
     );
   });
 });
 
 describe("a child that is retried", () => {
-  const withFailed = (setting: Setting) =>
+  const withFailed = (options: FamilyOptions) =>
     save(async () => {
-      const made = await makeFamily(client, setting);
-      const [first] = made.children;
+      const created = await makeFamily(client, options);
+      const [first] = created.children;
       await client.query(fail(first!).text, fail(first!).values);
-      return made;
+      return created;
     });
 
-  it("while its parent lies down: who waits, waits for something", async () => {
+  it("while its parent goes to sleep: the parent waits for a live child or not at all", async () => {
     const { parent, children } = await withFailed({ total: 2, running: [0] });
-    await everyOrder([[about("retry", children[0]!.job)], [wait(parent, "children")]]);
+    await everyOrder([[controlJob("retry", children[0]!.job)], [wait(parent, "children")]]);
   });
 
-  it("while its parent lies down and another one ends", async () => {
+  it("while its parent goes to sleep and another child ends", async () => {
     const { parent, children } = await withFailed({ total: 3, running: [0, 1], onError: "fail" });
-    await everyOrder([[about("retry", children[0]!.job)], [wait(parent, "children")], [complete(children[1]!)]]);
+    await everyOrder([[controlJob("retry", children[0]!.job)], [wait(parent, "children")], [complete(children[1]!)]]);
   });
 
-  it("while one of another part fails: the spawn does not forget that", async () => {
+  it("while a child of another part fails: the spawn keeps that failure", async () => {
     const { parent, children } = await withFailed({ total: 130, running: [0, 1, 128, 129], onError: "fail" });
-    await everyOrder([[about("retry", children[0]!.job)], [fail(children[2]!)], [wait(parent, "children")]], {
+    await everyOrder([[controlJob("retry", children[0]!.job)], [fail(children[2]!)], [wait(parent, "children")]], {
       deadlock: true,
       after: async () => expect(await isDue(parent.job)).toBe(true),
     });
@@ -266,11 +266,11 @@ describe("a child that is retried", () => {
 
   it("while its parent is", async () => {
     const { parent, children } = await save(async () => {
-      const made = await makeFamily(client, { total: 3, running: [0, 1] });
-      for (const held of [...made.children, made.parent]) await client.query(fail(held).text, fail(held).values);
-      return made;
+      const created = await makeFamily(client, { total: 3, running: [0, 1] });
+      for (const held of [...created.children, created.parent]) await client.query(fail(held).text, fail(held).values);
+      return created;
     });
-    await everyOrder([[about("retry", parent.job)], [about("retry", children[1]!.job)]], {
+    await everyOrder([[controlJob("retry", parent.job)], [controlJob("retry", children[1]!.job)]], {
       deadlock: true,
       after: async () => {
         const { rows } = await client.query("select count(*)::integer as n from stillwake.live_jobs");
@@ -281,7 +281,7 @@ describe("a child that is retried", () => {
 });
 
 describe("a spawn", () => {
-  it("takes no idempotency keys: a child that is an older job would never be counted", async () => {
+  it("accepts no idempotency keys: an existing job would never be counted as a child", async () => {
     const { parent } = await family({ total: 0, running: [] });
     const { job, epoch, lease } = parent;
     const spawn = client.query(
@@ -293,13 +293,13 @@ describe("a spawn", () => {
 });
 
 describe("a worker that dies with a parent and its children", () => {
-  it("leaves none of them running: all are recovered, and none that its parent cannot want is back in line", async () => {
+  it("leaves none of them running: all are recovered, and no child of a failed parent is queued", async () => {
     const { parent } = await family({ total: 25, running: [], inLine: Array.from({ length: 25 }, (_, n) => n) });
     const { rows } = await client.query(
       "select job_id from stillwake.claim('c', 'default', '{child}', 25, '1 hour', gen_random_uuid())",
     );
     expect(rows).toHaveLength(25);
-    // One worker has them all; the parent, which is the oldest, is recovered first and fails for good.
+    // One worker has all of them; the parent, the oldest job, is recovered first and fails for good.
     await client.query("update stillwake.leases set job_ids = array_append(job_ids, $1) where id <> $2", [
       parent.job,
       parent.lease,
@@ -316,8 +316,8 @@ describe("a worker that dies with a parent and its children", () => {
   });
 });
 
-describe("two workers that settle several attempts of the same spawns at once", () => {
-  const mixed = (a: Held, b: Held, c: Held) =>
+describe("two workers that settle several attempts of the same spawns at the same time", () => {
+  const mixed = (a: HeldJob, b: HeldJob, c: HeldJob) =>
     settle(
       settlement(a, { outcome: "completed" }),
       settlement(b, { outcome: "failed", fatal: true, failure: {} }),
@@ -332,8 +332,8 @@ describe("two workers that settle several attempts of the same spawns at once", 
 
   it("of two spawns, in opposite order", async () => {
     const { children, more } = await save(async () => {
-      const made = await makeFamily(client, { total: 130, running: [0, 129] });
-      await spawnChildren(client, made.parent, "more", 130, "fail");
+      const created = await makeFamily(client, { total: 130, running: [0, 129] });
+      await spawnChildren(client, created.parent, "more", 130, "fail");
       const { rows } = await client.query(
         "select job_id as job, epoch, lease_id as lease from stillwake.claim('c', 'default', '{child}', 200, '1 hour')",
       );
@@ -344,9 +344,9 @@ describe("two workers that settle several attempts of the same spawns at once", 
       await client.query(settle(...others.map((held) => settlement(held, { outcome: "completed" }))).text, [
         JSON.stringify(others.map((held) => settlement(held, { outcome: "completed" }))),
       ]);
-      return { ...made, more: last.map(find) as Held[] };
+      return { ...created, more: last.map(find) as HeldJob[] };
     });
-    const both = (a: Held, b: Held) =>
+    const both = (a: HeldJob, b: HeldJob) =>
       settle(settlement(a, { outcome: "completed" }), settlement(b, { outcome: "failed", fatal: true, failure: {} }));
     await everyOrder([[both(children[0]!, more[0]!)], [both(more[1]!, children[1]!)]], { deadlock: true });
   });

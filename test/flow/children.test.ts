@@ -1,14 +1,14 @@
-// Fan-out and join: a job spawns others, waits for them without a slot, and goes on with what they returned, whatever dies in between.
+// Fan-out and join: a job spawns others, waits for them without a slot, and continues with their results, whatever crashes.
 import { describe, expect, expectTypeOf, it } from "vitest";
 import { z } from "zod";
 import { pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { type ChildEnd, implement } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const database = await freshDatabase();
-const { stillwake, run, start, until, query, events, attempts, logs, name } = rig(database);
+const { stillwake, run, start, until, query, events, attempts, logs, name } = inProcessFixture(database);
 
 const square = pipeline(name(), {
   input: z.object({ n: z.number() }),
@@ -22,7 +22,7 @@ const squares = implement(square, (_job, { n }) => {
 const numbers = (count: number) => Array.from({ length: count }, (_, n) => ({ n }));
 
 describe("a job that spawns", () => {
-  it("gets what its children returned, typed and in the order of its inputs", async () => {
+  it("gets the results of its children, typed and in the order of its inputs", async () => {
     await start([squares]);
     const { job, id } = await run(async (parent) => {
       const kids = await parent.spawn(square, numbers(300));
@@ -41,7 +41,7 @@ describe("a job that spawns", () => {
     expect(await events(id)).toContain("spawned");
   });
 
-  it("holds no slot while it waits, keeps its place, and is charged no attempt", async () => {
+  it("occupies no slot while it waits, keeps its position, and is not charged an attempt", async () => {
     await start([squares], { slots: 1 });
     const { job, id } = await run(async (parent) => (await (await parent.spawn(square, numbers(5))).done()).length, {
       worker: { slots: 1 },
@@ -50,7 +50,7 @@ describe("a job that spawns", () => {
     expect((await attempts(id)).map(({ outcome }) => outcome)).toEqual(["slept", "completed"]);
   });
 
-  it("goes on at once with no inputs", async () => {
+  it("continues at once without inputs", async () => {
     const { job } = await run(async (parent) => (await parent.spawn(square, [])).done());
     expect(job).toMatchObject({ state: "completed", output: [], children: { total: 0 } });
   });
@@ -76,7 +76,7 @@ describe("a job that spawns", () => {
     );
   });
 
-  it("collects how each ended, or ignores those that failed", async () => {
+  it("collects the outcome of each child, or ignores failed ones", async () => {
     await start([squares]);
     const { job } = await run(async (parent) => {
       const collected = await (
@@ -87,7 +87,7 @@ describe("a job that spawns", () => {
         await parent.spawn(square, [{ n: -1 }, { n: 3 }], { key: "ignore", onError: "ignore" })
       ).done();
       expectTypeOf(ignored).toEqualTypeOf<({ square: number } | undefined)[]>();
-      return { collected, ignored: ignored.map((one) => one ?? null) };
+      return { collected, ignored: ignored.map((result) => result ?? null) };
     });
     expect(job.output).toMatchObject({
       collected: [
@@ -98,7 +98,7 @@ describe("a job that spawns", () => {
     });
   });
 
-  it("is told when it is retried with other inputs than it had spawned", async () => {
+  it("gets an error if it is retried with other inputs than it had spawned", async () => {
     let tries = 0;
     const { job } = await run(async (parent) => {
       tries += 1;
@@ -106,27 +106,27 @@ describe("a job that spawns", () => {
       if (tries === 1) throw new Error("once more");
     });
     expect(job).toMatchObject({ state: "failed", failure: { code: "NOT_ALLOWED" } });
-    expect(job.failure!.message).toContain('Spawn "mine" was begun with 1 inputs');
+    expect(job.failure!.message).toContain('Spawn "mine" was started with 1 inputs');
   });
 
-  it("may change its mind about what a failed child means", async () => {
+  it("may change onError between attempts", async () => {
     await start([squares]);
     let tries = 0;
     const { job } = await run(async (parent) => {
       tries += 1;
       const kids = await parent.spawn(square, [{ n: -1 }, { n: 2 }], { onError: tries === 1 ? "fail" : "collect" });
       if (tries === 1) throw new Error("once more");
-      return (await kids.done()).map((one) => (one as { state?: string }).state);
+      return (await kids.done()).map((result) => (result as { state?: string }).state);
     });
     expect(job).toMatchObject({ state: "completed", output: ["failed", "completed"] });
   });
 
-  it("refuses inputs, results and names that do not fit, and stores nothing", async () => {
+  it("rejects invalid inputs, results and names, and stores nothing", async () => {
     const { job } = await run(async (parent) => {
       await expect(parent.spawn(square, [{ n: "no" } as never], { key: "a" })).rejects.toThrow(/inputs\[0\]\.n/);
       await parent.spawn(square, [{ n: 1 }], { key: "b" });
       await expect(parent.spawn(square, [{ n: 1 }], { key: "b" })).rejects.toThrow(/already used/);
-      await expect(parent.spawn({} as never, [])).rejects.toThrow(/not given a pipeline/);
+      await expect(parent.spawn({} as never, [])).rejects.toThrow(/is not a pipeline/);
     });
     expect(job.state).toBe("completed");
     expect(job.children).toMatchObject({ total: 1 });
@@ -138,7 +138,7 @@ describe("a job that spawns", () => {
 });
 
 describe("cancel", () => {
-  it("goes down the tree: to those that wait, those that run, and their children", async () => {
+  it("applies to the whole tree: waiting and running children, and their children", async () => {
     const leaf = pipeline(name());
     const stem = pipeline(name());
     const root = pipeline(name());
@@ -150,7 +150,7 @@ describe("cancel", () => {
     const { id } = await stillwake.enqueue(root, {});
     await until(id, ({ waitingFor, children }) => waitingFor === "children" && children?.total === 5);
     const stems = (await stillwake.list({ parent: id })).jobs;
-    for (const one of stems) await until(one.id, ({ waitingFor }) => waitingFor === "children");
+    for (const context of stems) await until(context.id, ({ waitingFor }) => waitingFor === "children");
     await stillwake.cancel(id, { reason: "enough" });
     expect((await stillwake.get(id)).state).toBe("cancelled");
     const [left] = await query<{ count: string }>(
@@ -163,17 +163,17 @@ describe("cancel", () => {
 });
 
 describe("a parent that is cancelled while it runs", () => {
-  it("ends as cancelled, though it looks for its children or spawns more before it hears of it", async () => {
+  it("ends as cancelled, even if it joins or spawns children before it notices", async () => {
     for (const act of ["join", "spawn"]) {
       const leaf = pipeline(name());
       let cancelled: () => void = () => {};
-      const told = new Promise<void>((resolve) => {
+      const received = new Promise<void>((resolve) => {
         cancelled = resolve;
       });
       const { id } = await run(
         async (parent) => {
           const kids = await parent.spawn(leaf, numbers(3));
-          await told;
+          await received;
           if (act === "join") await kids.done();
           else await parent.spawn(leaf, numbers(2), { key: "more" });
         },
@@ -187,7 +187,7 @@ describe("a parent that is cancelled while it runs", () => {
 });
 
 describe("keys", () => {
-  it("of children are waited for, by siblings too, and never those of an ancestor, who would wait for the child", async () => {
+  it("of children are waited for, also by siblings, but never those of an ancestor, which would be a deadlock", async () => {
     const keyed = pipeline<{ key: string; n: number }>(name(), { key: ({ key }) => key, onConflict: "replace" });
     const parent = pipeline<{ key: string }>(keyed.name, {
       key: ({ key }) => key,
@@ -219,7 +219,7 @@ describe("keys", () => {
 });
 
 describe("a watchdog", () => {
-  it("does not take a parent for a ghost whose list is done and whose children have just ended", async () => {
+  it("does not treat a parent as a ghost if its list is finished and its children have just ended", async () => {
     const part = pipeline(name());
     const { id, worker } = await run(
       async (parent) => {
@@ -240,7 +240,7 @@ describe("a watchdog", () => {
 });
 
 describe("retry", () => {
-  it("of a parent whose children are still stopping is refused until they have", async () => {
+  it("of a parent whose children are still stopping is rejected until they have stopped", async () => {
     let stop: () => void = () => {};
     const stopped = new Promise<void>((resolve) => {
       stop = resolve;
@@ -277,7 +277,7 @@ describe("retry", () => {
     expect(await until(id)).toMatchObject({ state: "completed", output: ["fine"] });
   });
 
-  it("of the parent brings back the children that have not completed, and only those", async () => {
+  it("of a parent queues the children that had not completed, and only those", async () => {
     let broken = true;
     const runs: number[] = [];
     const part = pipeline<{ n: number }>(name(), { retry: { attempts: 1 } });
@@ -307,7 +307,7 @@ describe("retry", () => {
     expect(runs.toSorted()).toEqual([0, 1, 1, 2]);
   });
 
-  it("from the start spawns anew", async () => {
+  it("from the start spawns new children", async () => {
     const part = pipeline<{ n: number }>(name());
     const whole = pipeline(name(), { retry: { attempts: 1 } });
     let count = 3;

@@ -1,10 +1,10 @@
-// What flow control costs: how many rows a claim reads, whatever stands in its way, and that no statement compares each job with each. Rows
-// where it can be, because times are those of the machine.
+// The cost of flow control: how many rows a claim reads in the worst cases, and that no statement is quadratic in the
+// number of jobs. Rows are counted where possible, because times depend on the machine.
 import type pg from "pg";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, round } from "../support/processes/aftermath.ts";
+import { connect, round } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
 const client = await connect(database.url);
@@ -25,7 +25,7 @@ beforeEach(async () => {
 const register = (name: string, settings: object = {}) =>
   client.query("select stillwake.register_pipeline($1, $2)", [name, settings]);
 
-/** Jobs of one tenant, or one of each of many. */
+/** Jobs of one tenant, or one job each of many tenants. */
 async function fill(pipeline: string, count: number, tenant: string | null, options: object = {}): Promise<void> {
   await client.query(
     `select stillwake.enqueue_many($1, (select jsonb_agg(n) from generate_series(1, $2::integer) n), $3::jsonb
@@ -70,28 +70,28 @@ async function timed<Row extends pg.QueryResultRow>(text: string): Promise<{ row
   const times: number[] = [];
   let rows: Row[] = [];
   for (let n = 0; n < 5; n++) {
-    const began = performance.now();
+    const startedAt = performance.now();
     ({ rows } = await client.query<Row>(text));
-    times.push(performance.now() - began);
+    times.push(performance.now() - startedAt);
   }
   return { rows, ms: round(Math.min(...times)) };
 }
 
 describe("a claim in a pool with lanes", () => {
-  it("reads a few rows per job where each of 10,000 tenants has one", async () => {
+  it("reads a few rows per job if each of 10,000 tenants has one job", async () => {
     await fill("free", MANY, "tenant *");
     await client.query("analyze stillwake.live_jobs");
-    const one = await claim(1);
+    const item = await claim(1);
     const hundred = await claim(100);
-    expect(one.jobs).toHaveLength(1);
+    expect(item.jobs).toHaveLength(1);
     expect(new Set(hundred.jobs.map(({ tenant }) => tenant)).size).toBe(100);
-    recordFigure(`lanes: rows read by a claim of 1 at ${MANY} tenants`, one.read);
+    recordFigure(`lanes: rows read by a claim of 1 at ${MANY} tenants`, item.read);
     recordFigure(`lanes: rows read by a claim of 100 at ${MANY} tenants`, hundred.read);
-    expect(one.read).toBeLessThan(20);
+    expect(item.read).toBeLessThan(20);
     expect(hundred.read).toBeLessThan(1000);
   });
 
-  it("passes by 50,000 jobs that their cap holds back", async () => {
+  it("skips 50,000 jobs of a pipeline at its cap", async () => {
     await register("capped", { concurrency: 1 });
     await fill("capped", BACKLOG, null, { priority: 0 });
     await fill("free", 2, null);
@@ -103,9 +103,9 @@ describe("a claim in a pool with lanes", () => {
     expect(read).toBeLessThan(50);
   });
 
-  it("does not read the backlog of one tenant to find the job of another, whatever the statistics say", async () => {
+  it("does not read the backlog of one tenant to find the job of another, even with wrong statistics", async () => {
     await fill("free", MANY, "hot");
-    // From now on the planner believes that there is one lane.
+    // From now on the planner assumes one lane.
     await client.query("analyze stillwake.live_jobs");
     const fresh = await connect(database.url);
     cursor = "0|\u001fhot";
@@ -116,7 +116,7 @@ describe("a claim in a pool with lanes", () => {
     expect(read).toBeLessThan(20);
   });
 
-  it("reads what is due of a lane and not what comes later", async () => {
+  it("reads only due jobs of a lane", async () => {
     await fill("free", MANY, "busy", { delay: "1 hour" });
     await fill("free", 3, "busy");
     const { jobs, read } = await claim(10);
@@ -124,7 +124,7 @@ describe("a claim in a pool with lanes", () => {
     expect(read).toBeLessThan(50);
   });
 
-  it("does not read jobs of others in a worker that knows only a capped pipeline", async () => {
+  it("does not read other jobs in a worker that knows only a capped pipeline", async () => {
     await register("capped", { concurrency: 5 });
     await fill("free", MANY, "hot");
     await fill("capped", 2, "hot");
@@ -133,14 +133,14 @@ describe("a claim in a pool with lanes", () => {
     expect(read).toBeLessThan(20);
   });
 
-  it("costs the same however many tenants sleep", async () => {
+  it("costs the same with any number of sleeping tenants", async () => {
     await fill("free", MANY, "asleep *", { delay: "1 hour" });
     await fill("free", 2000, "hot");
     await fill("free", 1, "zealous *");
     await client.query("analyze stillwake.live_jobs");
     const reads: number[] = [];
     const tenants: (string | null)[] = [];
-    // As many as it takes to come to everybody with 64 steps each.
+    // As many claims as are needed to visit every tenant with 64 steps each.
     for (let n = 0; n < MANY / 64 + 3; n++) {
       const { jobs, read } = await claim(1);
       expect(read).toBeLessThan(1500);
@@ -151,7 +151,7 @@ describe("a claim in a pool with lanes", () => {
     expect(tenants).toContain("zealous 1");
   });
 
-  it("finds the only job that is due among 10,000 tenants that sleep, and then that there is none", async () => {
+  it("finds the only due job among 10,000 sleeping tenants, and then none", async () => {
     await fill("free", MANY, "asleep *", { delay: "1 hour" });
     await fill("free", 1, "asleep 5000 or *");
     const found = await claim(1);
@@ -162,7 +162,7 @@ describe("a claim in a pool with lanes", () => {
     expect(none.read).toBeLessThan(200);
   });
 
-  it("finds the only job that is due behind 2,000 that are held back, among 10,000 tenants that sleep", async () => {
+  it("finds the only due job behind 2,000 gated ones, among 10,000 sleeping tenants", async () => {
     await register("held", { breakers: ["b"] });
     await client.query("select stillwake.register_breaker('b'), stillwake.open_breaker('b')");
     await fill("held", 2000, null);
@@ -173,12 +173,12 @@ describe("a claim in a pool with lanes", () => {
   });
 });
 
-describe("to know when something is due, and how much", () => {
+describe("next_due() and demand()", () => {
   const due = "select stillwake.lanes_due('default', array(select name from stillwake.pipelines), null, null) as due";
   const demand = "select claimable, oldest from stillwake.lanes_demand('default', 1000)";
   const inAnHour = expect.any(Date);
 
-  it("takes no longer with 10,000 lanes than one may wait for", async () => {
+  it("are fast with 10,000 lanes", async () => {
     await fill("free", MANY, "tenant *");
     await client.query("analyze stillwake.live_jobs");
     const now = { due: await timed<{ due: Date }>(due), demand: await timed(demand) };
@@ -195,7 +195,7 @@ describe("to know when something is due, and how much", () => {
     expect(Math.max(now.due.ms, later.due.ms, now.demand.ms, later.demand.ms)).toBeLessThan(500);
   });
 
-  it("is told right when the first in line cannot start", async () => {
+  it("are correct if the first job in the queue cannot start", async () => {
     await register("held", { breakers: ["b"] });
     await register("capped", { concurrency: 1 });
     await client.query("select stillwake.register_breaker('b'), stillwake.open_breaker('b', '10 minutes')");
@@ -220,22 +220,22 @@ describe("jobs with keys", { timeout: 60_000 }, () => {
     ["join", 10_000],
     ["wait", 10_000],
     ["replace", 3000],
-  ])("take no more time each in a call of ten times as many, all free or all taken (%s)", async (conflict, many) => {
+  ])("take no more time each in a call with ten times as many, all free or all taken (%s)", async (conflict, many) => {
     const perJob = async (count: number, prefix: string) => {
-      const began = performance.now();
+      const startedAt = performance.now();
       await client.query(
         `select stillwake.enqueue_many('free', (select jsonb_agg(n) from generate_series(1, $1::integer) n), jsonb_build_object('on_conflict', $2::text, 'keys',
           (select jsonb_agg($3 || n) from generate_series(1, $1) n)))`,
         [count, conflict, prefix],
       );
-      return (performance.now() - began) / count;
+      return (performance.now() - startedAt) / count;
     };
     const measure = async () => ({ few: await perJob(many / 10, "few"), many: await perJob(many, "many") });
     const free = await measure();
     const taken = await measure();
     recordFigure(`keys: enqueue of ${many} at once, all free (${conflict})`, round(free.many * 1000), "µs");
     recordFigure(`keys: enqueue of ${many} at once, all taken (${conflict})`, round(taken.many * 1000), "µs");
-    // Each compared with each is ten times as much.
+    // A quadratic statement would take ten times as long.
     expect(free.many / free.few).toBeLessThan(5);
     expect(taken.many / taken.few).toBeLessThan(5);
   });

@@ -1,19 +1,19 @@
-// A job waits for a word from outside: before it is said, after it was said, again and again, for days, through crashes, and not for ever.
+// job.waitFor: signals sent before and after the wait, repeatedly, for days, through crashes, and with a timeout.
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { createStillwake, pipeline } from "../../src/index.ts";
 import { travel } from "../../src/testing/index.ts";
 import { EventTimeout, implement } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const database = await freshDatabase();
-const { stillwake, run, start, until, query, attempts, logs, events, name } = rig(database);
+const { stillwake, run, start, until, query, attempts, logs, events, name } = inProcessFixture(database);
 const approval = z.object({ approved: z.boolean() });
 
 describe("a job that waits for an event", () => {
-  it("holds no slot, is charged no attempt, and goes on with the data", async () => {
-    const { id, job } = await run(async (one) => one.waitFor("approval", approval), {
+  it("occupies no slot, is not charged an attempt, and continues with the data", async () => {
+    const { id, job } = await run(async (job) => job.waitFor("approval", approval), {
       until: ({ waitingFor }) => waitingFor === "event",
     });
     expect(job).toMatchObject({ state: "queued", attempt: 0, runAt: null });
@@ -23,7 +23,7 @@ describe("a job that waits for an event", () => {
     expect(await events(id)).toContain("signalled");
   });
 
-  it("finds what was said before it asked, and does not wait at all", async () => {
+  it("finds a signal sent before it waits, and does not wait at all", async () => {
     const contract = pipeline(name());
     const { id } = await stillwake.enqueue(contract, {});
     await stillwake.signal(id, "approval", { approved: false });
@@ -32,21 +32,21 @@ describe("a job that waits for an event", () => {
     expect(await attempts(id)).toHaveLength(1);
   });
 
-  it("takes one word for each wait, in the order they were said", async () => {
+  it("takes one signal for each wait, in the order they were sent", async () => {
     const contract = pipeline(name());
     const { id } = await stillwake.enqueue(contract, {});
     for (const word of ["one", "two", "three"]) await stillwake.signal(id, "word", word);
     await start([
       implement(contract, async (job) => {
-        const heard: string[] = [];
-        for (const step of ["first", "second", "third"]) heard.push(await job.waitFor("word", z.string(), { step }));
-        return heard;
+        const received: string[] = [];
+        for (const step of ["first", "second", "third"]) received.push(await job.waitFor("word", z.string(), { step }));
+        return received;
       }),
     ]);
     expect(await until(id)).toMatchObject({ output: ["one", "two", "three"] });
   });
 
-  it("may wait twice at once for one event: each wait gets a word of its own", async () => {
+  it("may wait twice for one event at the same time: each wait gets its own signal", async () => {
     const contract = pipeline(name());
     const { id } = await stillwake.enqueue(contract, {});
     for (const word of ["one", "two"]) await stillwake.signal(id, "word", word);
@@ -56,8 +56,8 @@ describe("a job that waits for an event", () => {
     expect(((await until(id)).output as string[]).toSorted()).toEqual(["one", "two"]);
   });
 
-  it("is not woken by another word, nor by data that do not fit, of which the log tells", async () => {
-    const { id } = await run(async (one) => one.waitFor("approval", approval), {
+  it("is not resumed by another event, nor by invalid data, which are logged", async () => {
+    const { id } = await run(async (job) => job.waitFor("approval", approval), {
       until: ({ waitingFor }) => waitingFor === "event",
     });
     await stillwake.signal(id, "something else", {});
@@ -65,20 +65,20 @@ describe("a job that waits for an event", () => {
     await stillwake.signal(id, "approval", { approved: "maybe" });
     await until(id, (job) => job.waitingFor === "event" && Number(job.epoch) > 1);
     expect((await logs(id)).map(({ message }) => message).join()).toContain(
-      'What was said of "approval" is not what was asked for',
+      'The data of signal "approval" do not match the schema',
     );
     await stillwake.signal(id, "approval", { approved: true });
     expect(await until(id)).toMatchObject({ output: { approved: true } });
   });
 
-  it("keeps what it heard: an attempt that goes on does not wait again", async () => {
+  it("stores the received data: the next attempt does not wait again", async () => {
     let tries = 0;
     const { id } = await run(
-      async (one) => {
-        const heard = await one.waitFor("approval", approval);
+      async (job) => {
+        const received = await job.waitFor("approval", approval);
         tries += 1;
         if (tries === 1) throw new Error("once more");
-        return heard;
+        return received;
       },
       { until: ({ waitingFor }) => waitingFor === "event" },
     );
@@ -86,12 +86,12 @@ describe("a job that waits for an event", () => {
     expect(await until(id)).toMatchObject({ output: { approved: true }, attempt: 2 });
   });
 
-  it("gives up after its time by the database's clock, counted from the first wait, and an attempt that goes on gives up too", async () => {
+  it("times out by the database's clock, counted from the first wait, also in the next attempt", async () => {
     let tries = 0;
     const { id, job } = await run(
-      async (one) => {
+      async (job) => {
         try {
-          await one.waitFor("approval", approval, { timeout: "3d" });
+          await job.waitFor("approval", approval, { timeout: "3d" });
         } catch (error) {
           if (!(error instanceof EventTimeout)) throw error;
           tries += 1;
@@ -112,8 +112,8 @@ describe("a job that waits for an event", () => {
     expect(tries).toBe(2);
   });
 
-  it("can be paused and resumed, cancelled, and is not spoken to once it has ended", async () => {
-    const { id } = await run(async (one) => one.waitFor("approval"), {
+  it("can be paused, resumed and cancelled, and accepts no signal once it has ended", async () => {
+    const { id } = await run(async (job) => job.waitFor("approval"), {
       until: ({ waitingFor }) => waitingFor === "event",
     });
     await stillwake.pause(id, { reason: "lunch" });
@@ -129,7 +129,7 @@ describe("a job that waits for an event", () => {
     await expect(stillwake.signal(id, "big", "x".repeat(300_000))).rejects.toMatchObject({ code: "INVALID_INPUT" });
   });
 
-  it("hears a word once that was sent twice because its answer was lost", async () => {
+  it("receives a signal once if it was sent twice because its response was lost", async () => {
     const contract = pipeline(name());
     const { id } = await stillwake.enqueue(contract, {});
     const token = "3f0c1d8e-5b0f-4f8e-9d5a-111111111111";
@@ -137,7 +137,7 @@ describe("a job that waits for an event", () => {
     expect(await query("select name from stillwake.signals where job_id = $1", [id])).toHaveLength(1);
   });
 
-  it("and a word that arrives in the moment in which it falls asleep is not lost", async () => {
+  it("does not lose a signal that arrives while it goes to sleep", async () => {
     const contract = pipeline(name());
     const others = Array.from({ length: 4 }, () => createStillwake({ url: database.url }));
     await start([implement(contract, (job) => job.waitFor("go", z.number()))], { slots: 10, poll: "50ms" });
@@ -147,6 +147,6 @@ describe("a job that waits for an event", () => {
     );
     await Promise.all(jobs.map(({ id }, n) => others[n % 4]!.signal(id, "go", n)));
     for (const { id } of jobs) expect((await until(id)).state).toBe("completed");
-    await Promise.all(others.map((one) => one.close()));
+    await Promise.all(others.map((job) => job.close()));
   });
 });

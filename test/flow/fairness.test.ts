@@ -1,5 +1,5 @@
-// T34: one tenant has far more jobs than all others together. The others wait for their turn and not for its backlog. What is held to a bound is
-// how many jobs were started before theirs; times are those of the machine, and only noted.
+// One tenant has far more jobs than all others together. The others wait for their turn and not for its backlog. The
+// bound is the number of jobs started before theirs; times depend on the machine and are only recorded.
 import path from "node:path";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { createStillwake, type PipelineOptions, pipeline } from "../../src/index.ts";
@@ -7,19 +7,19 @@ import { waitFor } from "../../src/testing/index.ts";
 import { implement, type JobContext } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL, recordTimes } from "../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { connect, FULL, recordTimes } from "../support/processes/fault-checks.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
-/** Where nobody else is counted. */
+/** A database in which nothing else runs. */
 const apart = await freshDatabase();
-const { stillwake, name, start, query } = rig(database);
+const { stillwake, name, start, query } = inProcessFixture(database);
 const HOT = FULL ? 100_000 : 20_000;
 const SMALL = 50;
 const SLOTS = 16;
-/** One job of every tenant, and what the two claims that a worker may have under way had taken before. */
+/** One job of every tenant, and the jobs of the two claims that a worker may have in flight. */
 const ROTATION = SMALL + 1 + SLOTS;
 
 interface Labelled {
@@ -35,11 +35,11 @@ interface Scene {
 
 interface Served {
   pool: string;
-  /** For each of the small tenants: how many jobs were started between its job's coming and its start. */
+  /** For each small tenant: how many jobs were started between the enqueue and the start of its job. */
   before: number[];
 }
 
-/** The jobs of one hot tenant, if any, and one job of each small one: ten from the beginning, the others as the work goes on. */
+/** The jobs of one hot tenant, if any, and one job of each small tenant: ten at the start, the others during the run. */
 async function serve({ hot, contract: options = {}, code }: Scene): Promise<Served> {
   const pool = name();
   const contract = pipeline<Labelled>(pool, { tenant: ({ tenant }) => tenant, ...options, pool });
@@ -51,7 +51,7 @@ async function serve({ hot, contract: options = {}, code }: Scene): Promise<Serv
   async function arrive(): Promise<void> {
     const tenant = `small ${++arrived}`;
     await stillwake.enqueue(contract, { tenant });
-    // The claim that brings it may have been quicker than the answer.
+    // The claim may be faster than the response to the enqueue.
     if (started.includes(tenant)) before.push(0);
     else waiting.set(tenant, started.length);
   }
@@ -88,42 +88,42 @@ async function waitsOf(pool: string, hot: boolean): Promise<number[]> {
 }
 
 describe("one hot tenant", { timeout: 300_000 }, () => {
-  it("T34: keeps nobody waiting for longer than one turn of all", async () => {
+  it("delays no other tenant for longer than one turn of all", async () => {
     const alone = await serve({ hot: 0 });
     const beside = await serve({ hot: HOT });
-    recordTimes(`T34: wait of ${SMALL} tenants by themselves`, await waitsOf(alone.pool, false));
-    recordTimes(`T34: wait of ${SMALL} tenants beside ${HOT} jobs of another`, await waitsOf(beside.pool, false));
-    recordTimes(`T34: wait of the hot one's ${HOT} jobs`, await waitsOf(beside.pool, true));
-    const most = Math.max(...beside.before);
+    recordTimes(`wait of ${SMALL} tenants by themselves`, await waitsOf(alone.pool, false));
+    recordTimes(`wait of ${SMALL} tenants beside ${HOT} jobs of another`, await waitsOf(beside.pool, false));
+    recordTimes(`wait of the hot one's ${HOT} jobs`, await waitsOf(beside.pool, true));
+    const maximum = Math.max(...beside.before);
     recordFigure(
-      `T34: jobs started before that of a small tenant, of ${HOT}`,
-      most,
+      `jobs started before that of a small tenant, of ${HOT}`,
+      maximum,
       "",
       `at most; a turn is ${ROTATION}`,
     );
-    expect(most).toBeLessThanOrEqual(ROTATION);
+    expect(maximum).toBeLessThanOrEqual(ROTATION);
   });
 
-  it("T34: with a limit of four has never more than four under way, and keeps nobody waiting", async () => {
+  it("with a key limit of four never has more than four running jobs, and delays no other tenant", async () => {
     let active = 0;
-    let most = 0;
+    let maximum = 0;
     const { pool, before } = await serve({
       hot: HOT / 10,
       contract: { key: ({ tenant }) => tenant, keyLimit: 4, onConflict: "wait" },
       async code(_job, { tenant }) {
         if (tenant !== "hot") return;
         active += 1;
-        most = Math.max(most, active);
+        maximum = Math.max(maximum, active);
         await new Promise(setImmediate);
         active -= 1;
       },
     });
-    recordTimes(`T34: wait of ${SMALL} tenants beside one with a limit`, await waitsOf(pool, false));
-    expect(most).toBe(4);
+    recordTimes(`wait of ${SMALL} tenants beside one with a limit`, await waitsOf(pool, false));
+    expect(maximum).toBe(4);
     expect(Math.max(...before)).toBeLessThanOrEqual(ROTATION);
   });
 
-  it("T34: keeps nobody waiting in a worker of few slots with runners of its own", async () => {
+  it("delays no other tenant in a worker with few slots and separate runners", async () => {
     buildPackage();
     const tenants = 10;
     const slots = 4;
@@ -153,12 +153,12 @@ describe("one hot tenant", { timeout: 300_000 }, () => {
     const [left] = await query<{ count: number }>(
       "select count(*)::integer from stillwake.live_jobs where tenant = 'hot'",
     );
-    recordTimes("T34: wait of 10 tenants in a worker of 4 slots", waits);
+    recordTimes("wait of 10 tenants in a worker of 4 slots", waits);
     expect(left!.count).toBeGreaterThan(0);
     expect(Math.max(...before)).toBeLessThanOrEqual(2 + slots);
   });
 
-  it("does not keep back a job that comes again: after a failure, a sleep or a delay", async () => {
+  it("does not delay a job that is queued again: after a failure, a sleep or a delay", async () => {
     const pool = name();
     const contract = pipeline<Labelled>(pool, {
       pool,
@@ -191,14 +191,14 @@ describe("one hot tenant", { timeout: 300_000 }, () => {
       { timeout: 60_000, interval: 10 },
     );
     expect(rows[0]!.left).toBeGreaterThan(0);
-    // Four tenants, and the claims that had begun before it was due.
+    // Four tenants, and the claims that started before it was due.
     const late = rows.filter(({ before }) => before > 4 + SLOTS);
     expect(late).toEqual([]);
   });
 });
 
 describe("weights", { timeout: 120_000 }, () => {
-  it.each([[SLOTS], [200]])("of 3 and 1 are 3 times the share, in a worker of %i slots", async (slots) => {
+  it.each([[SLOTS], [200]])("of 3 and 1 give 3 times the share, in a worker with %i slots", async (slots) => {
     const pool = name();
     const contract = pipeline<Labelled>(pool, { pool, tenant: ({ tenant }) => tenant });
     const started: string[] = [];
@@ -210,7 +210,7 @@ describe("weights", { timeout: 120_000 }, () => {
       );
     }
     await start([implement(contract, (_job, { tenant }) => void started.push(tenant))], { pool, slots });
-    // So far both have work.
+    // Both have work until here.
     await waitFor(() => started.length >= 4000, { timeout: 60_000, interval: 5 });
     await stillwake.flow.weigh("heavy", 1);
     const heavy = started.slice(0, 4000).filter((tenant) => tenant === "heavy").length;
@@ -222,7 +222,7 @@ describe("weights", { timeout: 120_000 }, () => {
 });
 
 describe("a turn", { timeout: 120_000 }, () => {
-  it("is nobody's row: eight workers drain a pool of tenants and write no row that they share", async () => {
+  it("needs no shared row: eight workers drain a pool of tenants without writing a common row", async () => {
     const pool = name();
     const contract = pipeline<Labelled>(pool, { pool, tenant: ({ tenant }) => tenant });
     const producer = createStillwake({ url: apart.url });
@@ -231,19 +231,19 @@ describe("a turn", { timeout: 120_000 }, () => {
       contract,
       Array.from({ length: 4000 }, (_, n) => ({ tenant: `tenant ${n % 40}` })),
     );
-    // What a session has counted is there at the latest when it has ended.
+    // The statistics of a session are complete when it has ended.
     await producer.close();
     const observer = await connect(apart.url);
     onTestFinished(() => observer.end());
-    const ask = async (text: string, values: unknown[] = []) => (await observer.query(text, values)).rows;
+    const send = async (text: string, values: unknown[] = []) => (await observer.query(text, values)).rows;
     const shared = ["pipelines", "pools", "tenants"];
     const versions = () =>
-      ask(
+      send(
         `${shared.map((table) => `select '${table}', xmin, ctid::text, t::text from stillwake.${table} t`).join(" union all ")} order by 1, 4`,
       );
     const writes = async (): Promise<number[]> => {
       const text = `select n_tup_ins + n_tup_upd + n_tup_del as writes from pg_stat_user_tables where schemaname = 'stillwake' and relname = any ($1) order by relname`;
-      return (await ask(text, [shared])).map((row) => Number(row.writes));
+      return (await send(text, [shared])).map((row) => Number(row.writes));
     };
     await waitFor(async () => (await writes()).every((count) => count > 0));
     const before = { versions: await versions(), writes: await writes() };
@@ -256,10 +256,10 @@ describe("a turn", { timeout: 120_000 }, () => {
     await waitFor(() => done >= 4000, { timeout: 60_000, interval: 10 });
     await Promise.all(crew.map(({ worker }) => worker.stop()));
     const counted = "select n_tup_upd::integer as count from pg_stat_user_tables where relname = 'live_jobs'";
-    await waitFor(async () => (await ask(counted))[0].count >= 4000, { what: "all sessions to have counted" });
+    await waitFor(async () => (await send(counted))[0].count >= 4000, { what: "the statistics of all sessions" });
     expect(await versions()).toEqual(before.versions);
     expect(await writes()).toEqual(before.writes);
-    const takers = await ask("select count(distinct worker)::integer as count from stillwake.ended_jobs");
+    const takers = await send("select count(distinct worker)::integer as count from stillwake.ended_jobs");
     expect(takers[0].count).toBeGreaterThan(1);
   });
 });

@@ -1,15 +1,15 @@
-// The fake API is itself held to its word, because tests of limits believe what it has counted.
+// Tests of the fake API, because the tests of limits rely on its counts.
 import { expect, it } from "vitest";
 import { rateLimitHeaders } from "../../src/contract/rate-limit-headers.ts";
 import { waitFor } from "../../src/testing/index.ts";
-import { type FakeApi, fakeApi } from "../support/fakes/rate-limited-api.ts";
+import { type RateLimitedApi, startRateLimitedApi } from "../support/fakes/rate-limited-api.ts";
 
-it("gives each window its own budget, the last one for ever, and counts who comes too late", async () => {
-  await using api = await fakeApi();
+it("gives each window its own budget, the last one forever, and counts rejected calls", async () => {
+  await using api = await startRateLimitedApi();
   api.latency(20);
   api.windows({ budgets: [3, 1, 2], windowMs: 2000 });
   const windows = new Map<string, { limits: Set<string>; remaining: string[]; refused: number }>();
-  // One call after the other until the fourth window is spent: each of them has a second at least, which is room for fifty.
+  // Sequential calls until the fourth window is exhausted: each window has at least a second, enough for fifty calls.
   while ((api.refusedPerWindow()[3] ?? 0) === 0) {
     const { status, headers } = await fetch(api.url);
     const reset = headers.get("x-ratelimit-reset")!;
@@ -29,8 +29,8 @@ it("gives each window its own budget, the last one for ever, and counts who come
   expect(resets.map((reset) => reset - resets[0]!)).toEqual([0, 2, 4, 6]);
 });
 
-it("tells when its window ends so that whoever waits so long comes into the next one", async () => {
-  await using api = await fakeApi();
+it("reports the end of its window, so that a caller that waits for it reaches the next one", async () => {
+  await using api = await startRateLimitedApi();
   api.windows({ budgets: [0, 5], windowMs: 2000 });
   const refused = rateLimitHeaders(await fetch(api.url))!;
   const from = performance.now();
@@ -41,8 +41,8 @@ it("tells when its window ends so that whoever waits so long comes into the next
   expect(api.refusedPerWindow()[0]).toBe(1);
 });
 
-it("refuses once by the secondary limit, which costs nothing and is no want of budget", async () => {
-  await using api = await fakeApi();
+it("rejects once by the secondary limit, which uses no budget", async () => {
+  await using api = await startRateLimitedApi();
   api.windows({ budgets: [5], windowMs: 60_000 });
   api.refuseOnce(7);
   const refused = await fetch(`${api.url}/search`);
@@ -55,8 +55,8 @@ it("refuses once by the secondary limit, which costs nothing and is no want of b
   expect(api.calls.map(({ path }) => path)).toEqual(["/search", "/search"]);
 });
 
-it("fails until it is healed, with a status or without an answer", async () => {
-  await using api = await fakeApi();
+it("fails until it recovers, with a status or without a response", async () => {
+  await using api = await startRateLimitedApi();
   api.windows({ budgets: [1], windowMs: 60_000 });
   api.fail(502);
   expect((await fetch(api.url)).status).toBe(502);
@@ -69,8 +69,8 @@ it("fails until it is healed, with a status or without an answer", async () => {
   expect(api.refusedPerWindow()).toEqual([0]);
 });
 
-it("knows how many good answers fell into any interval of a length", async () => {
-  await using api = await fakeApi();
+it("returns the maximum number of successful calls in any interval of a length", async () => {
+  await using api = await startRateLimitedApi();
   expect(api.mostIn(1000)).toBe(0);
   const at = [0, 10, 500, 990, 1000, 1005, 1009, 1500];
   api.calls.push(...at.map((time) => ({ at: time, status: 200, path: "/" })));
@@ -79,8 +79,8 @@ it("knows how many good answers fell into any interval of a length", async () =>
   expect(api.mostIn(Number.POSITIVE_INFINITY)).toBe(8);
 });
 
-it("takes its time to answer, counts calls as they arrive, and ends while some are open", async () => {
-  const api = await fakeApi();
+it("responds with a delay, counts calls on arrival, and closes while some are open", async () => {
+  const api = await startRateLimitedApi();
   api.windows({ budgets: [1], windowMs: 60_000 });
   api.latency(600_000);
   const open = [fetch(api.url), fetch(api.url)].map((call) => expect(call).rejects.toThrow("fetch failed"));
@@ -90,12 +90,12 @@ it("takes its time to answer, counts calls as they arrive, and ends while some a
   await Promise.all(open);
 });
 
-it("has windows of whole seconds only", async () => {
-  await using api = await fakeApi();
+it("accepts only windows of whole seconds", async () => {
+  await using api = await startRateLimitedApi();
   expect(() => api.windows({ budgets: [1], windowMs: 1500 })).toThrow("whole seconds");
   expect(api.refusedPerWindow()).toEqual([]);
 });
 
-function statuses(api: FakeApi): number[] {
+function statuses(api: RateLimitedApi): number[] {
   return api.calls.map(({ status }) => status);
 }

@@ -1,4 +1,5 @@
-// Thousands of children: how much one costs beside a plain job, and that a parent which is killed again and again spawns none twice and loses none.
+// Thousands of children: the cost of a child compared with a plain job, and a parent that is killed repeatedly spawns
+// none twice and loses none.
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
@@ -6,13 +7,13 @@ import { waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL, round } from "../support/processes/aftermath.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { connect, FULL, round } from "../support/processes/fault-checks.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
-const { stillwake, start, until, name } = rig(database);
+const { stillwake, start, until, name } = inProcessFixture(database);
 const COUNT = FULL ? 10_000 : 2_000;
 const LONG = new URL("../fixtures/pipelines/long.mjs", import.meta.url).pathname;
 let client: pg.Client;
@@ -23,7 +24,7 @@ beforeAll(async () => {
 afterAll(() => client.end());
 
 describe(`${COUNT} children`, () => {
-  it("are spawned, run and joined, at a cost beside plain jobs that is recorded", async () => {
+  it("are spawned, run and joined; the cost compared with plain jobs is recorded", async () => {
     const plain = pipeline<{ n: number }>(name());
     const child = pipeline<{ n: number }>(name());
     const parent = pipeline(name());
@@ -34,9 +35,9 @@ describe(`${COUNT} children`, () => {
         implement(plain, (_job, { n }) => n),
         implement(child, (_job, { n }) => n),
         implement(parent, async (job) => {
-          const began = performance.now();
+          const startedAt = performance.now();
           const kids = await job.spawn(child, inputs);
-          spawnedMs ||= performance.now() - began;
+          spawnedMs ||= performance.now() - startedAt;
           const found = (await kids.done()) as number[];
           return found.length === COUNT && found.every((value, n) => value === n);
         }),
@@ -44,9 +45,9 @@ describe(`${COUNT} children`, () => {
       { slots: 100, connections: 4 },
     );
     const seconds = async (work: () => Promise<unknown>) => {
-      const began = performance.now();
+      const startedAt = performance.now();
       await work();
-      return (performance.now() - began) / 1000;
+      return (performance.now() - startedAt) / 1000;
     };
     const drained = (of: string) =>
       waitFor(
@@ -102,9 +103,9 @@ describe(`${COUNT} children`, () => {
     const { id } = await stillwake.enqueue(parent, {});
     await until(id, ({ waitingFor }) => waitingFor === "children");
     const timed = async (act: string, work: () => Promise<unknown>) => {
-      const began = performance.now();
+      const startedAt = performance.now();
       await work();
-      recordFigure(`fan-out: ${act}`, Math.round(performance.now() - began), "ms", `with ${COUNT} children`);
+      recordFigure(`fan-out: ${act}`, Math.round(performance.now() - startedAt), "ms", `with ${COUNT} children`);
     };
     await timed("cancel", () => stillwake.cancel(id));
     expect((await stillwake.get(id)).children).toEqual({ total: COUNT, completed: 0, failed: 0, cancelled: COUNT });
@@ -121,7 +122,7 @@ describe(`${COUNT} children`, () => {
     expect(rows[0].left).toBe(0);
   }, 120_000);
 
-  it("of a parent whose workers and runners are killed at any moment: none twice, none lost, none joined too early", async () => {
+  it("of a parent whose workers and runners are killed at any time: none twice, none lost, none joined too early", async () => {
     const kills = FULL ? 40 : 10;
     const child = pipeline<{ n: number }>("child", { pool: "children" });
     const ran = new Map<string, number>();

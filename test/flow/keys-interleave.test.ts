@@ -1,12 +1,21 @@
-// Keys under real concurrency: two and three transactions on one key in every order of their steps. Whatever the order, no place is given
-// twice, nobody waits for what is free once all have committed, and nobody is chosen as the victim of a deadlock.
+// Keys under real concurrency: two and three transactions on one key in every order of their steps. In every order the
+// key limit is respected, no job waits for a free key once all have committed, and there is no deadlock.
 import { afterAll, describe, expect, it } from "vitest";
 import { newId } from "../../src/ids.ts";
 import { stopClock, travel } from "../../src/testing/index.ts";
 import { claim, connect } from "../model/actors.ts";
 import { snapshotText } from "../model/engine.ts";
-import { ordersOf, Stage, type Statement } from "../model/interleave.ts";
-import { type Cast, loose, mayDeadlock, type Scene, scenes, settlement, sweeps, verbs } from "../model/key-scenes.ts";
+import { Interleaver, ordersOf, type Statement } from "../model/interleave.ts";
+import {
+  type KeyJobs,
+  type KeySetup,
+  keyCalls,
+  keySetups,
+  mayDeadlock,
+  nondeterministic,
+  settlement,
+  sweeps,
+} from "../model/key-setups.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 
@@ -19,7 +28,7 @@ await client.query(`set synchronous_commit = off;
 await stopClock(client);
 await client.query(`do $$ begin execute format('create function since_start(timestamptz) returns float8 language sql immutable
   as $f$ select case when $1 = ''infinity'' then -1 else extract(epoch from $1 - %L::timestamptz) * 1000 end $f$', stillwake.now()); end $$`);
-const stage = await Stage.open(database.url, 3);
+const interleaver = await Interleaver.open(database.url, 3);
 
 const tables = ["live_jobs", "leases", "ended_jobs", "ended_attempts", "feed", "idempotency_keys"];
 await client.query(`create schema saved;
@@ -42,12 +51,12 @@ async function clear(): Promise<void> {
   await client.query(tables.map((table) => `delete from stillwake.${table}`).join(";"));
 }
 
-/** Makes a scene and keeps it, to be put back before every play. */
-async function save({ pipeline, holders, waiter }: Scene): Promise<Cast> {
+/** Creates a scenario and saves it, to be restored before every run. */
+async function save({ pipeline, holders, waiter }: KeySetup): Promise<KeyJobs> {
   await clear();
   const ended = await enqueue(pipeline, "wait");
   await client.query("select stillwake.cancel($1)", [ended]);
-  // They come in the order of their arrival, so the paused one is the first in line once it is resumed.
+  // In order of arrival, so that the paused job is first once it is resumed.
   const fillers = [await enqueue(pipeline, "wait"), await enqueue(pipeline, "wait")].slice(
     0,
     pipeline === "one" ? 1 : 2,
@@ -63,7 +72,7 @@ async function save({ pipeline, holders, waiter }: Scene): Promise<Cast> {
   const queued = holders.includes("queued")
     ? fillers.find((id) => id !== runner?.job && !free.includes(id))
     : undefined;
-  const cast = {
+  const keyJobs = {
     pipeline,
     runner,
     queued,
@@ -74,38 +83,38 @@ async function save({ pipeline, holders, waiter }: Scene): Promise<Cast> {
   await client.query(
     tables.map((table) => `delete from saved.${table}; insert into saved.${table} table stillwake.${table}`).join(";"),
   );
-  return cast;
+  return keyJobs;
 }
 
 let explored = 0;
 let waits = 0;
 let deadlocks = 0;
 
-/** Plays the verbs in one order; `null` sits it out. Answers where it ended: the answers and the whole state. */
-async function play(cast: Cast, chosen: (string | null)[], order: number[]): Promise<string> {
+/** Runs the calls in one order; `null` skips one. Returns the final state: the results and all rows. */
+async function runOrder(keyJobs: KeyJobs, chosen: (string | null)[], order: number[]): Promise<string> {
   await client.query("select saved.restore()");
   const scripts = chosen.map((verb, actor): Statement[] => {
-    const statements = verb ? verbs[verb]!(cast, ids.slice(actor * 2)) : [];
+    const statements = verb ? keyCalls[verb]!(keyJobs, ids.slice(actor * 2)) : [];
     return [{ text: "begin" }, ...statements, { text: "commit" }];
   });
-  const played = await stage.play(scripts, order);
-  const story = `${chosen.map((verb, actor) => `${actor}: ${verb} -> ${JSON.stringify(played.answers[actor])}`).join(", ")}; order ${order}`;
+  const played = await interleaver.run(scripts, order);
+  const story = `${chosen.map((verb, actor) => `${actor}: ${verb} -> ${JSON.stringify(played.results[actor])}`).join(", ")}; order ${order}`;
   const { rows } = await client.query({ name: "snapshot", text: snapshotText });
   expect(rows[0].violations ?? [], story).toEqual([]);
-  const errors = played.answers.flat().filter((answer) => typeof answer === "string" && !answer.startsWith("SW"));
+  const errors = played.results.flat().filter((response) => typeof response === "string" && !response.startsWith("SW"));
   if (mayDeadlock(chosen)) deadlocks += errors.filter((error) => error === "40P01").length;
   else expect(errors, `errors: ${story}`).toEqual([]);
   explored += 1;
   waits += played.waits;
-  // The answers as well, because they say who was refused and who joined whom. What a sweep says depends on what it passes by.
-  const said = played.answers.flatMap((answers, actor) =>
-    chosen[actor] && !sweeps.includes(chosen[actor]) ? [answers.slice(1, -1)] : [],
+  // Includes the results, because they tell which job was rejected and which joined. A sweep's result depends on what it skips.
+  const output = played.results.flatMap((responses, actor) =>
+    chosen[actor] && !sweeps.includes(chosen[actor]) ? [responses.slice(1, -1)] : [],
   );
   const jobs = (rows[0].world as { jobs: Seen[] }).jobs.map(
     ({ id, state, waitingFor, slot, cancel, pause }) =>
       `${id} ${state} ${waitingFor} ${slot !== null} ${cancel !== null} ${pause !== null}`,
   );
-  return JSON.stringify({ said, jobs });
+  return JSON.stringify({ said: output, jobs });
 }
 
 interface Seen {
@@ -117,26 +126,26 @@ interface Seen {
   pause: object | null;
 }
 
-/** The steps of each: begin goes with the first statement, because alone it does nothing to others. */
-function stepsOf(cast: Cast, chosen: (string | null)[]): number[] {
-  return chosen.map((verb) => (verb ? verbs[verb]!(cast, ids).length + 1 : 0));
+/** The steps of each: BEGIN is sent with the first statement, because alone it does not affect others. */
+function stepsOf(keyJobs: KeyJobs, chosen: (string | null)[]): number[] {
+  return chosen.map((verb) => (verb ? keyCalls[verb]!(keyJobs, ids).length + 1 : 0));
 }
 
 function withBegin(order: number[]): number[] {
   return order.flatMap((actor, step) => (order.indexOf(actor) === step ? [actor, actor] : [actor]));
 }
 
-/** Where the verbs can end one after the other, in any order, with any sweep passing by what is locked. */
-async function serialEnds(cast: Cast, chosen: string[]): Promise<Set<string>> {
+/** The final states of all serial orders, with any sweep skipping locked rows. */
+async function serialEnds(keyJobs: KeyJobs, chosen: string[]): Promise<Set<string>> {
   const ends = new Set<string>();
   for (let left = 0; left < 2 ** chosen.length; left++) {
     const taking = chosen.map((verb, actor) => ((left >> actor) & 1 ? null : verb));
     if (chosen.some((verb, actor) => !taking[actor] && !sweeps.includes(verb))) continue;
-    const steps = stepsOf(cast, taking);
+    const steps = stepsOf(keyJobs, taking);
     for (const turns of ordersOf(taking.map((verb) => (verb ? 1 : 0))))
       ends.add(
-        await play(
-          cast,
+        await runOrder(
+          keyJobs,
           taking,
           turns.flatMap((actor) => Array.from({ length: steps[actor]! + 1 }, () => actor)),
         ),
@@ -145,22 +154,22 @@ async function serialEnds(cast: Cast, chosen: string[]): Promise<Set<string>> {
   return ends;
 }
 
-async function explore(cast: Cast, chosen: string[]): Promise<void> {
+async function explore(keyJobs: KeyJobs, chosen: string[]): Promise<void> {
   await client.query(`vacuum ${tables.map((table) => `stillwake.${table}`).join(", ")}`);
-  const ends = chosen.some((verb) => loose.includes(verb)) ? undefined : await serialEnds(cast, chosen);
-  for (const order of ordersOf(stepsOf(cast, chosen))) {
-    const end = await play(cast, chosen, withBegin(order));
+  const ends = chosen.some((verb) => nondeterministic.includes(verb)) ? undefined : await serialEnds(keyJobs, chosen);
+  for (const order of ordersOf(stepsOf(keyJobs, chosen))) {
+    const end = await runOrder(keyJobs, chosen, withBegin(order));
     if (ends)
-      expect([...ends], `${chosen.join(", ")} in order ${order} end as in no order of whole verbs`).toContain(end);
+      expect([...ends], `${chosen.join(", ")} in order ${order} end as in no order of whole calls`).toContain(end);
   }
 }
 
-describe.each(scenes.map((scene) => [scene.name, scene] as const))("a key with %s", (_, scene) => {
-  it("two transactions, every pair of verbs, every order of their steps", { timeout: 300_000 }, async () => {
-    const cast = await save(scene);
-    const names = Object.keys(verbs).filter((verb) => verbs[verb]!(cast, ids).length > 0);
+describe.each(keySetups.map((setup) => [setup.name, setup] as const))("a key with %s", (_, setup) => {
+  it("two transactions, every pair of calls, every order of their steps", { timeout: 300_000 }, async () => {
+    const keyJobs = await save(setup);
+    const names = Object.keys(keyCalls).filter((verb) => keyCalls[verb]!(keyJobs, ids).length > 0);
     for (const [index, one] of names.entries()) {
-      for (const two of names.slice(index)) await explore(cast, [one, two]);
+      for (const second of names.slice(index)) await explore(keyJobs, [one, second]);
     }
   });
 });
@@ -176,12 +185,12 @@ describe("three transactions on a key, every order of their steps", () => {
     [6, "enqueue reject", "enqueue join", "enqueue wait"],
   ] as const;
 
-  it.each(triples)("scene %i: %s, %s, %s", { timeout: 120_000 }, async (scene, ...chosen) => {
-    await explore(await save(scenes[scene]!), chosen);
+  it.each(triples)("scenario %i: %s, %s, %s", { timeout: 120_000 }, async (setup, ...chosen) => {
+    await explore(await save(keySetups[setup]!), chosen);
   });
 });
 
-/** Keys that a, b, c … are in the order of their locks, from the last to the first. */
+/** Keys that sort by their locks in descending order. */
 async function keysAgainstTheirLocks(pipeline: string, count: number): Promise<string[]> {
   const { rows } = await client.query(
     `select k as key from (select 'key-' || lpad(n::text, 3, '0') as k from generate_series(1, 400) n) k order by stillwake.key_lock($1, k) desc`,
@@ -193,7 +202,7 @@ async function keysAgainstTheirLocks(pipeline: string, count: number): Promise<s
 }
 
 describe("several keys", () => {
-  // Somebody holds the lock of the second, so that the others meet while each has one lock and wants another.
+  // Another session has the lock of the second key, so that the others each have one lock and wait for another.
   const holding = (key: string): Statement[] => [
     { text: "begin" },
     { text: "select pg_advisory_xact_lock(stillwake.key_lock('one', $1))", values: [key] },
@@ -206,25 +215,25 @@ describe("several keys", () => {
     },
   ];
 
-  it("are waited for by calls that name them in opposite orders, without a deadlock", async () => {
+  it("are locked by calls that name them in opposite orders, without a deadlock", async () => {
     await clear();
     const keys = await keysAgainstTheirLocks("one", 3);
     await client.query(arrivals(keys)[0]!.text, arrivals(keys)[0]!.values);
-    const { answers, waits: waited } = await stage.play(
+    const { results: answers, waits: waited } = await interleaver.run(
       [holding(keys[1]!), arrivals(keys), arrivals(keys.toReversed())],
       [0, 0, 1, 2, 0],
     );
     expect(waited).toBe(2);
-    expect(answers.flat().filter((answer) => typeof answer === "string")).toEqual([]);
+    expect(answers.flat().filter((response) => typeof response === "string")).toEqual([]);
   });
 
-  it("are given on while the watchdog looks at them, without a deadlock", async () => {
+  it("are released while the watchdog checks them, without a deadlock", async () => {
     await clear();
     const keys = await keysAgainstTheirLocks("one", 3);
     for (let turn = 0; turn < 2; turn++) await client.query(arrivals(keys)[0]!.text, arrivals(keys)[0]!.values);
     const held = await claim(client, "w", ["one"], { limit: 3 });
     const ends = JSON.stringify(held.map((each) => ({ ...each, outcome: "completed" })));
-    const { answers } = await stage.play(
+    const { results: answers } = await interleaver.run(
       [
         holding(keys[1]!),
         [{ text: "select act from stillwake.watchdog()" }],
@@ -232,32 +241,32 @@ describe("several keys", () => {
       ],
       [0, 0, 1, 2, 0],
     );
-    expect(answers.flat().filter((answer) => typeof answer === "string")).toEqual([]);
+    expect(answers.flat().filter((response) => typeof response === "string")).toEqual([]);
     expect(await claim(client, "w", ["one"], { limit: 10 })).toHaveLength(3);
   });
 });
 
-describe("a key whose holder ends", () => {
-  /** The holder is completed while another transaction has the waiter's row locked and then commits or rolls back. */
+describe("a key whose job ends", () => {
+  /** Completes the key's job while another transaction has the waiting job's row locked and then commits or rolls back. */
   async function endWhile(locker: Statement, end: "commit" | "rollback", before?: () => Promise<unknown>) {
     await clear();
     const [first, second] = [await enqueue("one", "wait"), await enqueue("one", "wait")];
     const [held] = await claim(client, "w", ["one"]);
     expect(held!.job).toBe(first);
     await before?.();
-    const { answers } = await stage.play(
+    const { results: answers } = await interleaver.run(
       [
         [{ text: "begin" }, { ...locker, values: locker.values ?? [second] }, { text: end }],
         [settlement(held!, { outcome: "completed" })],
       ],
       [0, 0, 1, 0],
     );
-    expect(answers.flat().filter((answer) => typeof answer === "string")).toEqual([]);
+    expect(answers.flat().filter((response) => typeof response === "string")).toEqual([]);
     return second;
   }
   const states = async () => (await client.query("select state from stillwake.live_jobs where key_slot = 1")).rows;
 
-  it("is given to one that has no lane while the watchdog gives out lanes", async () => {
+  it("goes to a job without a lane while the watchdog assigns lanes", async () => {
     await endWhile({ text: "select count(*) from stillwake.watchdog()", values: [] }, "commit", () =>
       client.query("select stillwake.lane_pool('default')"),
     );
@@ -266,7 +275,7 @@ describe("a key whose holder ends", () => {
     await client.query("update stillwake.pools set laned = false, relane_until = null");
   });
 
-  it("is given by the watchdog to one who was passed over because somebody began to cancel it and did not", async () => {
+  it("goes by the watchdog to a job that was skipped because of a cancel that was rolled back", async () => {
     const second = await endWhile({ text: "select stillwake.cancel($1)" }, "rollback");
     expect(await states()).toHaveLength(0);
     await client.query("select stillwake.watchdog()");
@@ -275,7 +284,7 @@ describe("a key whose holder ends", () => {
 });
 
 describe("an idempotency key of a job that joined another", () => {
-  it("is forgotten when that one is", async () => {
+  it("is deleted with that job", async () => {
     await clear();
     const holder = await enqueue("one", "wait");
     const { rows } = await client.query("select stillwake.enqueue('one', '{}', $1) as id", [
@@ -284,10 +293,10 @@ describe("an idempotency key of a job that joined another", () => {
     expect(rows[0].id).toBe(holder);
     const [held] = await claim(client, "w", ["one"]);
     await client.query("select stillwake.complete($1, $2, $3)", [held!.job, held!.epoch, held!.lease]);
-    const kept = await client.query(
+    const stored = await client.query(
       "select k.forget_on >= e.forget_on as kept from stillwake.idempotency_keys k join stillwake.ended_jobs e on e.id = k.job_id",
     );
-    expect(kept.rows).toEqual([{ kept: true }]);
+    expect(stored.rows).toEqual([{ kept: true }]);
   });
 });
 

@@ -1,4 +1,4 @@
-// Keys: at most so many active jobs per pipeline and key, whatever races.
+// Keys: at most N active jobs per pipeline and key, under any race.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, KeyTaken, pipeline, type Stillwake } from "../../src/index.ts";
@@ -19,7 +19,7 @@ afterAll(async () => {
   await stillwake.close();
 });
 
-/** A pipeline and a pool of its own, and the verbs over them. */
+/** A new pipeline and pool, and calls for them. */
 async function own(options: Parameters<typeof pipeline>[1] = {}) {
   const name = `keyed-${number++}`;
   const contract = pipeline(name, { pool: name, ...options });
@@ -41,7 +41,7 @@ async function own(options: Parameters<typeof pipeline>[1] = {}) {
 }
 
 describe("a key that is taken", () => {
-  it("join: answers the active job, queued or running, and makes no other", async () => {
+  it("join: returns the active job, queued or running, and creates no other", async () => {
     const { contract, claim, complete } = await own({ key: (input) => (input as { id: string }).id });
     const first = await stillwake.enqueue(contract, { id: "a" });
     expect(first.existing).toBe(false);
@@ -56,7 +56,7 @@ describe("a key that is taken", () => {
     expect(next.id).not.toBe(first.id);
   });
 
-  it("wait: takes turns in the order of arrival, one at a time", async () => {
+  it("wait: jobs run in order of arrival, one at a time", async () => {
     const { contract, claim, complete } = await own({ key: () => "k", onConflict: "wait" });
     const jobs = await stillwake.enqueueMany(contract, [1, 2, 3, 4]);
     expect(new Set(jobs.map(({ id }) => id)).size).toBe(4);
@@ -69,7 +69,7 @@ describe("a key that is taken", () => {
     }
   });
 
-  it("wait: as many at once as the contract allows", async () => {
+  it("wait: up to keyLimit jobs run at the same time", async () => {
     const { contract, claim, complete } = await own({ key: () => "k", keyLimit: 3, onConflict: "wait" });
     const jobs = await stillwake.enqueueMany(contract, [1, 2, 3, 4, 5]);
     const taken = await claim(10);
@@ -80,7 +80,7 @@ describe("a key that is taken", () => {
     expect((await claim(10)).map(({ job }) => job)).toEqual([jobs[4]!.id]);
   });
 
-  it("replace: cancels the one that waits, and asks the running one to stop before it runs itself", async () => {
+  it("replace: cancels the waiting job, and requests the running one to stop before the new one runs", async () => {
     const { contract, claim } = await own({ key: () => "k", onConflict: "replace" });
     const first = await stillwake.enqueue(contract, 1);
     const second = await stillwake.enqueue(contract, 2);
@@ -96,7 +96,7 @@ describe("a key that is taken", () => {
     expect((await claim()).map(({ job }) => job)).toEqual([third.id]);
   });
 
-  it("reject: is refused with the job that has it", async () => {
+  it("reject: throws with the id of the active job", async () => {
     const { contract } = await own({ key: () => "k", onConflict: "reject" });
     const { id } = await stillwake.enqueue(contract, 1);
     const refusal = await stillwake.enqueue(contract, 2).catch((error) => error);
@@ -105,7 +105,7 @@ describe("a key that is taken", () => {
     expect(refusal.message).toContain(`is taken by job ${id} (queued)`);
   });
 
-  it("a call may want something else than the contract", async () => {
+  it("a call can override the contract", async () => {
     const { contract } = await own({ key: () => "k" });
     const { id } = await stillwake.enqueue(contract, 1);
     expect(await stillwake.enqueue(contract, 2, { onConflict: "wait" })).toMatchObject({ existing: false });
@@ -114,8 +114,8 @@ describe("a key that is taken", () => {
   });
 });
 
-describe("a key is given on", () => {
-  it("whatever becomes of its job: failed, cancelled, expired, poisoned", async () => {
+describe("a key is released", () => {
+  it("at any end of its job: failed, cancelled, expired, poisoned", async () => {
     const { contract, claim, name } = await own({ key: () => "k", onConflict: "wait", retry: { crashes: 1 } });
     const jobs = await stillwake.enqueueMany(contract, [1, 2, 3, 4]);
     const [one] = await claim();
@@ -146,7 +146,7 @@ describe("a key is given on", () => {
     expect((await claim()).map(({ job }) => job)).toEqual([jobs[1]!.id]);
   });
 
-  it("to nobody who is paused; who is resumed takes it if it is free", async () => {
+  it("but not to a paused job; a resumed job takes it if it is free", async () => {
     const { contract, claim, complete } = await own({ key: () => "k", onConflict: "wait" });
     const jobs = await stillwake.enqueueMany(contract, [1, 2, 3]);
     await stillwake.pause(jobs[1]!.id);
@@ -159,7 +159,7 @@ describe("a key is given on", () => {
     expect((await claim()).map(({ job }) => job)).toEqual([jobs[1]!.id]);
   });
 
-  it("also to one that began to wait in a transaction which is committed after the end", async () => {
+  it("also to a job that started to wait in a transaction committed after the end", async () => {
     const { contract, claim, complete } = await own({ key: () => "k", onConflict: "wait" });
     await stillwake.enqueue(contract, 1);
     const [held] = await claim();
@@ -174,7 +174,7 @@ describe("a key is given on", () => {
     expect((await claim()).map(({ job }) => job)).toEqual([second.id]);
   });
 
-  it("to one of an old snapshot by the watchdog, which says so", async () => {
+  it("to a job of an old snapshot by the watchdog, which reports it", async () => {
     const { contract, claim, complete, name } = await own({ key: () => "k", onConflict: "wait" });
     await stillwake.enqueue(contract, 1);
     const [held] = await claim();
@@ -197,7 +197,7 @@ describe("a key is given on", () => {
     expect(third.existing).toBe(false);
   });
 
-  it("and a retried job waits for it like all", async () => {
+  it("and a retried job waits for it like any other", async () => {
     const { contract, claim, complete } = await own({ key: () => "k", onConflict: "wait" });
     const first = await stillwake.enqueue(contract, 1);
     await stillwake.cancel(first.id);
@@ -211,15 +211,15 @@ describe("a key is given on", () => {
   });
 });
 
-describe("calls of the same moment", () => {
-  it("are not refused because a neighbour's key is taken", async () => {
+describe("concurrent calls", () => {
+  it("are not rejected because another call's key is taken", async () => {
     const { contract } = await own({ key: (input) => input as string, onConflict: "reject" });
     await stillwake.enqueue(contract, "a");
     const calls = await Promise.allSettled(["x", "a", "y"].map((key) => stillwake.enqueue(contract, key)));
     expect(calls.map(({ status }) => status)).toEqual(["fulfilled", "rejected", "fulfilled"]);
   });
 
-  it("a call that is repeated after its answer was lost does not replace the one that has replaced it", async () => {
+  it("a call repeated after a lost response does not replace the job that replaced it", async () => {
     const { name } = await own({ key: () => "k", onConflict: "replace" });
     const first = (await sql.query("select stillwake.new_id() as id")).rows[0].id;
     const call = (ids: string[] | null, again: boolean) =>
@@ -235,7 +235,7 @@ describe("calls of the same moment", () => {
     expect(await stillwake.get(second)).toMatchObject({ state: "queued", waitingFor: null });
   });
 
-  it("a job that was asked to stop is not joined: the new one waits until it has", async () => {
+  it("a job with a stop request is not joined: the new job waits until it has stopped", async () => {
     const { contract, claim, complete } = await own({ key: () => "k" });
     const first = await stillwake.enqueue(contract, 1);
     const [held] = await claim();
@@ -247,7 +247,7 @@ describe("calls of the same moment", () => {
     expect((await claim()).map(({ job }) => job)).toEqual([second.id]);
   });
 
-  it("many that wait for a key with many places do not take long", async () => {
+  it("many jobs that wait for a key with a large keyLimit do not take long", async () => {
     const { contract, claim } = await own({ key: () => "k", keyLimit: 500, onConflict: "wait" });
     await stillwake.enqueueMany(
       contract,

@@ -1,4 +1,4 @@
-// Tenants take turns, weights count, gated pipelines are passed over, caps hold on all workers together.
+// Tenants take turns by weight, gated pipelines are skipped, caps apply to all workers together.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
@@ -50,7 +50,7 @@ async function tenantsOf(claims: Taken[][]): Promise<(string | null)[]> {
 }
 
 describe("tenants", () => {
-  it("take turns, one job each, whoever has more or came first", async () => {
+  it("take turns, one job each, whoever has more jobs or was first", async () => {
     const name = fresh();
     const contract = pipeline(name, { pool: name, tenant: (input) => (input as string) || null });
     await stillwake.enqueueMany(
@@ -84,7 +84,7 @@ describe("tenants", () => {
     expect(new Set((await claim(500)).map(({ job_id }) => job_id)).size).toBe(280);
   });
 
-  it("have as many turns as they weigh", async () => {
+  it("have as many turns as their weight", async () => {
     const name = fresh();
     const contract = pipeline(name, { pool: name, tenant: (input) => input as string });
     await stillwake.flow.weigh("heavy", 3);
@@ -99,7 +99,7 @@ describe("tenants", () => {
     await stillwake.flow.weigh("heavy", 1);
   });
 
-  it("whose turn is not over go on with it in the next claim, and no job is in that twice", async () => {
+  it("whose turn is not over continue it in the next claim, and no job is claimed twice", async () => {
     const name = fresh();
     const contract = pipeline(name, { pool: name, tenant: (input) => input as string });
     await stillwake.flow.weigh("heavy", 3);
@@ -119,7 +119,7 @@ describe("tenants", () => {
     expect(rows).toEqual([{ jobs: 60, different: 60 }]);
   });
 
-  it("keep the order of priorities, and of arrival within a tenant", async () => {
+  it("respect priorities, and the order of arrival within a tenant", async () => {
     const name = fresh();
     const contract = pipeline(name, { pool: name, tenant: (input) => (input as string).slice(0, 1) });
     const low = await stillwake.enqueueMany(contract, ["a1", "a2", "b1"]);
@@ -132,7 +132,7 @@ describe("tenants", () => {
     expect(rest.indexOf(low[0]!.id)).toBeLessThan(rest.indexOf(low[1]!.id));
   });
 
-  it("that come to a pool which had none do not lose what was there", async () => {
+  it("that are added to a pool without tenants do not lose its jobs", async () => {
     const name = fresh();
     const contract = pipeline(name, { pool: name });
     await stillwake.enqueueMany(contract, [1, 2, 3]);
@@ -143,7 +143,7 @@ describe("tenants", () => {
 });
 
 describe("a cap", () => {
-  it("of a pipeline holds over all claims, and its jobs do not stand in the way of others", async () => {
+  it("of a pipeline applies to all claims, and its jobs do not block others", async () => {
     const pool = fresh();
     const capped = pipeline(`${pool}-capped`, { pool, concurrency: 2 });
     const free = pipeline(`${pool}-free`, { pool });
@@ -155,17 +155,17 @@ describe("a cap", () => {
     await stillwake.enqueueMany(free, [1, 2]);
     const names = [capped.name, free.name];
     const taken = await worker(pool, names).claim(10);
-    expect(taken.filter((one) => one.pipeline === capped.name)).toHaveLength(2);
-    expect(taken.filter((one) => one.pipeline === free.name)).toHaveLength(2);
+    expect(taken.filter((item) => item.pipeline === capped.name)).toHaveLength(2);
+    expect(taken.filter((item) => item.pipeline === free.name)).toHaveLength(2);
     expect(await worker(pool, names).claim(10)).toEqual([]);
-    const one = taken.find((job) => job.pipeline === capped.name)!;
-    await sql.query("select stillwake.complete($1, $2, $3)", [one.job_id, one.epoch, one.lease_id]);
+    const entry = taken.find((job) => job.pipeline === capped.name)!;
+    await sql.query("select stillwake.complete($1, $2, $3)", [entry.job_id, entry.epoch, entry.lease_id]);
     expect(await worker(pool, names).claim(10)).toHaveLength(1);
     const { rows } = await sql.query("select claimable, next_due from stillwake.demand(array[$1])", [pool]);
     expect(rows[0].claimable).toBe(0);
   });
 
-  it("of a pool holds, and is taken away", async () => {
+  it("of a pool applies until it is removed", async () => {
     const name = fresh();
     const contract = pipeline(name, { pool: name });
     await stillwake.register(contract);
@@ -180,7 +180,7 @@ describe("a cap", () => {
     expect(await worker(name, [name]).claim(10)).toHaveLength(7);
   });
 
-  it("holds when twenty claim at once", async () => {
+  it("applies to twenty concurrent claims", async () => {
     const pool = fresh();
     const capped = pipeline(`${pool}-capped`, { pool, concurrency: 7 });
     await stillwake.register(capped);
@@ -206,7 +206,7 @@ describe("a cap", () => {
 });
 
 describe("a gate", () => {
-  it("holds wherever jobs of its pipeline are enqueued, and whenever it came to be", async () => {
+  it("applies to jobs in every pool, and to jobs enqueued before it", async () => {
     const pool = fresh();
     const plain = pipeline(`${pool}-plain`, { pool });
     const moving = pipeline(`${pool}-moving`, { pool: `${pool}-own` });
@@ -225,12 +225,12 @@ describe("a gate", () => {
 });
 
 describe("the watchdog", () => {
-  it("completes ghosts of pipelines that have them, and is not stopped by progress that counts nothing", async () => {
+  it("completes ghosts of pipelines with `ghosts`, and ignores progress without counts", async () => {
     const name = fresh();
     const contract = pipeline(name, { pool: name, ghosts: true });
     const jobs = await stillwake.enqueueMany(contract, [1, 2, 3, 4]);
-    const told = [{ done: 5, total: 5 }, { done: "three", total: 10 }, { total: 0 }, { done: 1, total: 5 }];
-    for (const [index, progress] of told.entries()) {
+    const received = [{ done: 5, total: 5 }, { done: "three", total: 10 }, { total: 0 }, { done: 1, total: 5 }];
+    for (const [index, progress] of received.entries()) {
       await sql.query("update stillwake.live_jobs set progress = $2 where id = $1", [jobs[index]!.id, progress]);
     }
     await sql.query("select stillwake.watchdog()");

@@ -1,7 +1,7 @@
-// Budgets that many workers share: a limit of so many per time, one that is learned from the answers, calls under way. The other side is a fake
-// API that counts every call as it arrives; what it has counted is what is believed here.
+// Limits shared by many workers: per period, learned from responses, and concurrent calls. The service is a fake API
+// that counts every call on arrival; the tests rely on its counts.
 //
-// The 20 workers of the large tests are 2 processes with 10 workers each, every worker with connections of its own and without isolation.
+// The 20 workers of the large tests are 2 processes with 10 workers each, with separate connections and without isolation.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -21,16 +21,16 @@ import {
 import { waitFor } from "../../src/testing/index.ts";
 import { type AnyImplementation, implement, type JobContext } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { type FakeApi, fakeApi } from "../support/fakes/rate-limited-api.ts";
+import { type RateLimitedApi, startRateLimitedApi } from "../support/fakes/rate-limited-api.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL, round } from "../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { rig } from "../support/processes/in-process.ts";
-import { ownWorker } from "../support/processes/recorded-worker.ts";
+import { connect, FULL, round } from "../support/processes/fault-checks.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
+import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
-const { stillwake, start, run, query, until, attempts, name: fresh } = rig(database);
+const { stillwake, start, run, query, until, attempts, name: fresh } = inProcessFixture(database);
 const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-budgets-")));
 let client: pg.Client;
 
@@ -45,18 +45,18 @@ afterAll(async () => {
   fs.rmSync(dir, { recursive: true });
 });
 
-/** What a job does in another process: a step whose effect is counted, then calls under the limit, each in a step. */
+/** A job in another process: a step with a counted effect, then calls under the limit, each in a step. */
 interface Calling {
   name: string;
-  /** Where calls and effects go. */
+  /** The URLs for calls and effects. */
   api: string;
   effects: string;
   calls: number;
   /** Default: its name. */
   pool?: string;
-  /** Default: it is learned from the answers. */
+  /** Default: learned from the responses. */
   limit?: Omit<LimitOptions, "learn">;
-  /** Whether the pipeline names the limit in `needs`. */
+  /** Whether the pipeline has the limit in `needs`. */
   needs: boolean;
 }
 
@@ -64,7 +64,7 @@ const calling = `
 import { limit, pipeline, rateLimitHeaders } from "${ROOT}/dist/index.js";
 import { implement } from "${ROOT}/dist/worker/index.js";
 
-// Every call has the moment it was made at in its path.
+// Every call has its time in its path.
 const { fetch } = globalThis;
 globalThis.fetch = (url, init) => fetch(url + "/" + (performance.timeOrigin + performance.now()), init);
 
@@ -100,17 +100,17 @@ console.log("ready");
 const PROCESSES = 2;
 const PER_PROCESS = 10;
 
-/** Tests that run side by side have each their own. */
+/** Concurrent tests use separate names. */
 type Finish = TestContext["onTestFinished"];
 
-/** One that starts is no company for one that is measured: they begin together. */
+/** Starting workers would disturb a measurement: they all start together. */
 const crowds: Promise<unknown>[] = [];
 
-/** Starts the 20 workers and answers when they are at work; they end with the test. */
+/** Starts the 20 workers and resolves when they are running; they end with the test. */
 async function startCrowd(options: Calling, finish: Finish): Promise<void> {
   const ready = Array.from({ length: PROCESSES }, (_, number) => {
-    const given = { ...options, url: database.url, worker: `${options.name}-${number}`, workers: PER_PROCESS };
-    const child = spawn(process.execPath, [path.join(dir, "crowd.mjs"), JSON.stringify(given)], {
+    const passed = { ...options, url: database.url, worker: `${options.name}-${number}`, workers: PER_PROCESS };
+    const child = spawn(process.execPath, [path.join(dir, "crowd.mjs"), JSON.stringify(passed)], {
       stdio: ["pipe", "pipe", "inherit"],
     });
     const gone = once(child, "exit");
@@ -125,7 +125,7 @@ async function startCrowd(options: Calling, finish: Finish): Promise<void> {
   await Promise.all(crowds);
 }
 
-/** Jobs of a pipeline whose code is in another process, which has made it known. */
+/** Enqueues jobs of a pipeline that another process has registered. */
 async function enqueue(name: string, count: number): Promise<string[]> {
   const jobs = await stillwake.enqueueMany(
     name,
@@ -134,12 +134,12 @@ async function enqueue(name: string, count: number): Promise<string[]> {
   return jobs.map(({ id }) => id);
 }
 
-/** Until this many milliseconds of performance.now(). */
+/** Waits until performance.now() has this value. */
 async function passTo(moment: number): Promise<void> {
   await waitFor(() => performance.now() >= moment, { timeout: moment - performance.now() + 10_000, interval: 5 });
 }
 
-/** All of them have completed, and the waiting has cost no attempt. */
+/** Checks that all jobs have completed with one attempt. */
 async function allAtFirst(ids: string[], timeout: number): Promise<void> {
   const open = () => query("select id from stillwake.live_jobs where id = any ($1)", [ids]);
   await waitFor(async () => (await open()).length === 0, { timeout, interval: 100, what: "all jobs to end" });
@@ -151,12 +151,12 @@ async function allAtFirst(ids: string[], timeout: number): Promise<void> {
 }
 
 /** How often each effect happened, by job. */
-function repeated(effects: FakeApi): string[] {
+function repeated(effects: RateLimitedApi): string[] {
   const seen = effects.calls.map(({ path: called }) => called.split("/")[1]!);
   return seen.filter((id, index) => seen.indexOf(id) !== index);
 }
 
-/** Transactions of everybody in this database so far; what is counted reaches us up to a second late. */
+/** Transactions in this database so far; the statistics are up to a second late. */
 async function commits(): Promise<number> {
   const { rows } = await client.query(
     "select xact_commit::int as n from pg_stat_database where datname = current_database()",
@@ -169,20 +169,20 @@ describe("20 workers", () => {
   const periods = FULL ? 4 : 3;
   const max = 100;
 
-  /** The share of it that was used: how many calls the last period had, on the average over the time, of those it might have had. */
+  /** The used share: the average number of calls in the last period, divided by the maximum. */
   const share = (times: number[], from: number, to: number) => {
     const within = (at: number) => Math.max(0, Math.min(at + periodMs, to) - Math.max(at, from));
     return times.reduce((sum, at) => sum + within(at), 0) / (to - from) / max;
   };
 
-  const most = (times: number[]) => {
+  const maximum = (times: number[]) => {
     const sorted = [...times].sort((a, b) => a - b);
     return Math.max(...sorted.map((from, index) => sorted.findLastIndex((at) => at < from + periodMs) - index + 1));
   };
 
   async function measure(needs: boolean, finish: Finish) {
-    const api = await fakeApi();
-    const effects = await fakeApi();
+    const api = await startRateLimitedApi();
+    const effects = await startRateLimitedApi();
     finish(() => api[Symbol.asyncDispose]());
     finish(() => effects[Symbol.asyncDispose]());
     const name = `max-${needs ? "declared" : "asked"}`;
@@ -193,18 +193,18 @@ describe("20 workers", () => {
     const end = first + periods * periodMs;
     await passTo(end);
     const arrived = api.calls.filter(({ at }) => at < end);
-    const made = arrived.map((call) => Number(call.path.split("/")[2]) - performance.timeOrigin);
-    const slowestMs = Math.max(...arrived.map(({ at }, index) => at - made[index]!));
+    const created = arrived.map((call) => Number(call.path.split("/")[2]) - performance.timeOrigin);
+    const slowestMs = Math.max(...arrived.map(({ at }, index) => at - created[index]!));
     const times = arrived.map(({ at }) => at);
     const used = times.length / max / periods;
     const mean = share(times, first + periodMs, end);
     const note = `20 workers, ${max} per ${periodMs / 1000} s, ${periods} periods, ${needs ? "declared in needs" : "not declared"}`;
-    recordFigure("limit: most calls made in any period", most(made), "", note);
+    recordFigure("limit: most calls made in any period", maximum(created), "", note);
     recordFigure("limit: most calls that arrived in any period", api.mostIn(periodMs), "", note);
     recordFigure("limit: slowest call from being made to its arrival", round(slowestMs), "ms", note);
     recordFigure("limit: used of what whole periods allow", round(used * 100), "%", note);
     recordFigure("limit: used on the average of all periods", round(mean * 100), "%", note);
-    return { api, made, slowestMs, used, mean };
+    return { api, made: created, slowestMs, used, mean };
   }
 
   it("never exceed a limit of 100 per period in any window and use ≥ 95 % of it, whether declared or not", {
@@ -216,10 +216,10 @@ describe("20 workers", () => {
     const statements = round(((await commits()) - before) / calls);
     recordFigure("limit: transactions per call", statements, "", "of all 60 workers, with their starts and idle looks");
     for (const { api, made, slowestMs, used, mean } of both) {
-      expect(most(made)).toBeLessThanOrEqual(max);
-      // A hundredth of the period is there for the way. What a busy machine takes longer is not the limit's to give.
+      expect(maximum(made)).toBeLessThanOrEqual(max);
+      // Allow a hundredth of the period for the network; delays of a busy machine are not the limit's fault.
       expect(api.mostIn(periodMs - Math.max(0, slowestMs - periodMs / 100))).toBeLessThanOrEqual(max);
-      // Of a minute it is nothing how long a busy machine takes to use what has become free; of 6 s it is much: there the figure tells.
+      // The delays of a busy machine are negligible in a minute, but not in 6 s; there only the figure is recorded.
       expect(used).toBeGreaterThanOrEqual(FULL ? 0.95 : 0.5);
       if (FULL) expect(mean).toBeGreaterThanOrEqual(0.95);
     }
@@ -228,11 +228,11 @@ describe("20 workers", () => {
   const windowMs = FULL ? 10_000 : 5000;
   const budgets = FULL ? [50, 5, 200, 1, 0, 30, 100, 2, 60] : [20, 1, 0, 50];
 
-  it("have at most one call refused per window of a learned budget, whatever the next one is, and repeat no step", {
+  it("have at most one rejected call per window of a learned budget, whatever the next budget is, and repeat no step", {
     timeout: windowMs * budgets.length * 2 + 60_000,
   }, async ({ onTestFinished: finish }) => {
-    await using api = await fakeApi();
-    await using effects = await fakeApi();
+    await using api = await startRateLimitedApi();
+    await using effects = await startRateLimitedApi();
     await startCrowd({ name: "learned", api: api.url, effects: effects.url, calls: 2, needs: false }, finish);
     api.windows({ budgets, windowMs });
     const started = performance.now();
@@ -242,15 +242,15 @@ describe("20 workers", () => {
     const note = `20 workers, budgets of ${budgets.join(", ")}`;
     recordFigure("learned budget: most refused calls in a window", Math.max(...refused), "", note);
     recordFigure(
-      "learned budget: refused calls",
-      refused.reduce((sum, one) => sum + one, 0),
+      "learned budget: rejected calls",
+      refused.reduce((sum, count) => sum + count, 0),
       "",
       note,
     );
     recordFigure("learned budget: good calls", api.mostIn(Number.POSITIVE_INFINITY), "", note);
     recordFigure("learned budget: windows", refused.length, "", `${note}, of ${windowMs} ms`);
     recordFigure("learned budget: time", Math.round(performance.now() - started), "ms", note);
-    // A call that a busy machine holds up until its window is over is refused in the next one: nobody can foresee that.
+    // A call that is delayed into the next window may be rejected there; the limit cannot foresee that.
     const slowestMs = Math.max(
       ...api.calls.map(({ at, path: called }) => at - (Number(called.split("/")[2]) - performance.timeOrigin)),
     );
@@ -261,9 +261,9 @@ describe("20 workers", () => {
   });
 });
 
-describe("a budget that is learned from the answers", () => {
-  it("leaves the slot to others while it waits for the next window, whether the job has asked or is held by its gate", async () => {
-    await using api = await fakeApi();
+describe("a budget learned from responses", () => {
+  it("frees the slot while jobs wait for the next window, whether the job has called or is gated", async () => {
+    await using api = await startRateLimitedApi();
     const pool = fresh();
     const github = limit(pool, { learn: rateLimitHeaders });
     const steps: string[] = [];
@@ -286,9 +286,9 @@ describe("a budget that is learned from the answers", () => {
     const resetAt = (await budgetOf(pool)).reported!.resetAt.getTime();
     expect((await stillwake.get(gated)).runAt!.getTime()).toBe(resetAt);
     expect((await stillwake.get(asked)).runAt!.getTime()).toBeGreaterThanOrEqual(resetAt);
-    const began = performance.now();
+    const startedAt = performance.now();
     await stillwake.wait((await stillwake.enqueue(other.pipeline, 0)).id);
-    recordFigure("a job in the only slot, while others wait for a budget", round(performance.now() - began), "ms");
+    recordFigure("a job in the only slot, while others wait for a budget", round(performance.now() - startedAt), "ms");
     expect(api.calls).toHaveLength(1);
     await allAtFirst([first.id, asked, gated], 10_000);
     expect((await attempts(asked)).map(({ outcome }) => outcome)).toEqual(["slept", "completed"]);
@@ -296,11 +296,11 @@ describe("a budget that is learned from the answers", () => {
     expect(api.refusedPerWindow().every((count) => count === 0)).toBe(true);
   });
 
-  it("needs no worker process while all wait for it: --idle-exit leaves, and demand() says when to start one again", async () => {
-    await using api = await fakeApi();
-    await using second = await fakeApi();
+  it("needs no worker process while all jobs wait: --idle-exit exits, and demand() returns when to start one", async () => {
+    await using api = await startRateLimitedApi();
+    await using second = await startRateLimitedApi();
     const pool = fresh();
-    const effects = (await fakeApi()) as FakeApi;
+    const effects = (await startRateLimitedApi()) as RateLimitedApi;
     onTestFinished(() => effects[Symbol.asyncDispose]());
     const asking: Calling = {
       name: `${pool}-asking`,
@@ -320,11 +320,11 @@ describe("a budget that is learned from the answers", () => {
     );
     const args = ["--pool", pool, "--slots", "2", "--idle-exit", "2s"];
     const worker = await startWorker({ url: database.url, pipelines: file, args });
-    for (const one of [api, second]) one.windows({ budgets: [1, 50], windowMs: 10_000 });
+    for (const fake of [api, second]) fake.windows({ budgets: [1, 50], windowMs: 10_000 });
     const jobs = await Promise.all(
       [asking, held, asking, held].map(({ name }) => stillwake.enqueue(name, 0).then(({ id }) => id)),
     );
-    expect(await worker.ended).toBe(0);
+    expect(await worker.exited).toBe(0);
     const { rows } = await client.query("select * from stillwake.demand(array[$1])", [pool]);
     expect(rows).toEqual([expect.objectContaining({ claimable: 0, running: 0 })]);
     const due = rows[0].next_due.getTime() - performance.timeOrigin;
@@ -338,8 +338,8 @@ describe("a budget that is learned from the answers", () => {
     expect([...api.calls, ...second.calls].map(({ status }) => status)).toEqual([200, 200, 200, 200]);
   }, 60_000);
 
-  it("is left alone by everybody for as long as the secondary limit says, after one refused call", async () => {
-    await using api = await fakeApi();
+  it("blocks all workers for the time of the secondary limit, after one rejected call", async () => {
+    await using api = await startRateLimitedApi();
     api.latency(20);
     api.windows({ budgets: [1000], windowMs: 60_000 });
     const pool = fresh();
@@ -368,17 +368,17 @@ describe("a budget that is learned from the answers", () => {
     await allAtFirst(jobs, 10_000);
     const after = api.calls.filter(({ at }) => at > refused.at);
     recordFigure(
-      "secondary limit of 2 s: calls under way when it was told",
+      "secondary limit of 2 s: calls in flight when it was reported",
       after.filter(({ at }) => at < over).length,
     );
-    // Those that were under way when it was told, one per slot at most, arrive soon.
+    // Calls in flight when it was reported, at most one per slot, arrive soon.
     expect(after.filter(({ at }) => at < over).length).toBeLessThan(12);
     expect(after.filter(({ at }) => at > refused.at + 1000 && at < over)).toEqual([]);
     expect(api.calls.filter(({ status }) => status === 403)).toHaveLength(1);
   });
 
-  it("does not make calls wait for one another for ever when the answers tell nothing", async () => {
-    await using api = await fakeApi();
+  it("does not serialize calls forever when the responses have no headers", async () => {
+    await using api = await startRateLimitedApi();
     api.latency(200);
     const pool = fresh();
     const silent = limit(pool, { learn: rateLimitHeaders });
@@ -394,20 +394,20 @@ describe("a budget that is learned from the answers", () => {
       jobs.map(({ id }) => id),
       10_000,
     );
-    // The first went alone.
+    // The first call was alone.
     expect(api.calls[1]!.at - api.calls[0]!.at).toBeGreaterThanOrEqual(195);
     expect(api.mostIn(200)).toBeGreaterThanOrEqual(5);
   });
 });
 
-/** What everybody can see of a limit. */
+/** A limit as in sw.flow.limits(). */
 async function budgetOf(name: string) {
-  return (await stillwake.flow.limits()).find((one) => one.name === name)!;
+  return (await stillwake.flow.limits()).find((limit) => limit.name === name)!;
 }
 
-describe("calls under way", () => {
-  it("are at most so many on all workers together, and as many", async () => {
-    await using api = await fakeApi();
+describe("concurrent calls", () => {
+  it("are limited over all workers, and reach the limit", async () => {
+    await using api = await startRateLimitedApi();
     api.latency(100);
     const pool = fresh();
     const few = limit(pool, { concurrency: 3 });
@@ -423,14 +423,14 @@ describe("calls under way", () => {
       jobs.map(({ id }) => id),
       20_000,
     );
-    // Each is under way for as long as the answer takes at least.
+    // Each call takes at least the delay of the response.
     expect(api.mostIn(100)).toBe(3);
     expect(await query("select from stillwake.limit_holds where name = $1", [pool])).toEqual([]);
   });
 
-  it("of a worker that is killed -9 no longer count once its lease is gone", async () => {
-    await using api = await fakeApi();
-    await using effects = await fakeApi();
+  it("of a worker killed with SIGKILL no longer count after its lease has expired", async () => {
+    await using api = await startRateLimitedApi();
+    await using effects = await startRateLimitedApi();
     api.latency(600_000);
     const name = fresh();
     const limited = { concurrency: 2 };
@@ -443,15 +443,15 @@ describe("calls under way", () => {
     const args = ["--pool", name, "--slots", "2"];
     const victim = await startWorker({ url: database.url, pipelines: file, args });
     const ids = await enqueue(name, 4);
-    await waitFor(() => api.calls.length === 2, { timeout: 20_000, what: "two calls under way" });
+    await waitFor(() => api.calls.length === 2, { timeout: 20_000, what: "two calls in flight" });
     api.latency(0);
     const few = limit(name, limited);
     const code = implement(pipeline(name, { pool: name }), async (job) => {
       await job.step("before", async () => (await fetch(`${effects.url}/${job.id}`)).status);
       await (await job.fetch(api.url, undefined, { limit: few })).arrayBuffer();
     });
-    await ownWorker({ url: database.url, pool: name, pipelines: [code], slots: 2 });
-    await waitFor(() => effects.calls.length === 4, { timeout: 20_000, what: "the others to come to their call" });
+    await startRecordedWorker({ url: database.url, pool: name, pipelines: [code], slots: 2 });
+    await waitFor(() => effects.calls.length === 4, { timeout: 20_000, what: "the other jobs to reach their call" });
     expect((await budgetOf(name)).free).toBe(0);
     expect(api.calls).toHaveLength(2);
     const killedAt = performance.now();
@@ -469,9 +469,9 @@ describe("calls under way", () => {
   });
 });
 
-describe("uses taken by hand", () => {
-  it("count like those of job.fetch, and observe() says what the answer told and that the call is over", async () => {
-    await using api = await fakeApi();
+describe("uses taken with take()", () => {
+  it("count like those of job.fetch, and observe() updates the budget and ends the call", async () => {
+    await using api = await startRateLimitedApi();
     api.windows({ budgets: [30], windowMs: 60_000 });
     const name = fresh();
     const github = limit(name, { learn: rateLimitHeaders });
@@ -481,17 +481,17 @@ describe("uses taken by hand", () => {
       seen.push((await budgetOf(name)).free);
       await github.observe(context, await fetch(api.url));
       seen.push((await budgetOf(name)).reported?.remaining);
-      // What is taken and not answered yet is taken off.
+      // Uses without a response yet are subtracted.
       await github.take(context, 4);
       seen.push((await budgetOf(name)).free);
     });
     expect(job).toMatchObject({ state: "completed", attempt: 1 });
     expect(seen).toEqual([0, 29, 25]);
-    // The lease of the job held the four.
+    // The four were bound to the job's lease.
     expect((await budgetOf(name)).free).toBe(29);
   });
 
-  it("of which more are wanted than there ever are fail the job at once, and say so", async () => {
+  it("beyond the maximum fail the job at once, with a message", async () => {
     for (const options of [{ max: 5, per: "1m" }, { concurrency: 5 }]) {
       const much = limit(fresh(), options);
       const { job } = await run((context) => much.take(context, 6));
@@ -501,7 +501,7 @@ describe("uses taken by hand", () => {
     }
   });
 
-  it("of which too few are free are waited for until enough are, in one sleep", async () => {
+  it("wait in one sleep until enough are available", async () => {
     const name = fresh();
     const some = limit(name, { max: 5, per: "2500ms" });
     const contract = pipeline<number>(name, { pool: name });
@@ -519,7 +519,7 @@ describe("uses taken by hand", () => {
     expect(taken[1]! - taken[0]!).toBeGreaterThanOrEqual(2500);
   });
 
-  it("may be several before anything was learned", async () => {
+  it("may be several before a budget was learned", async () => {
     const several = limit(fresh(), { learn: rateLimitHeaders });
     const { job } = await run((context) => several.take(context, 3));
     expect(job).toMatchObject({ state: "completed", attempt: 1 });
@@ -529,7 +529,7 @@ describe("uses taken by hand", () => {
 describe("waiting for a budget", () => {
   type Call = (job: JobContext) => Promise<string>;
 
-  /** What code does with a call that is refused at first. */
+  /** Ways in which code handles a call that is rejected at first. */
   const ways: Record<string, (call: Call) => (job: JobContext) => Promise<unknown>> = {
     "a catch-all": (call) => (job) => call(job).catch(() => "swallowed"),
     "a catch-all in a step": (call) => (job) => job.step("call", () => call(job).catch(() => "swallowed")),
@@ -541,17 +541,17 @@ describe("waiting for a budget", () => {
     "an optional step that swallows": (call) => (job) => job.optional("call", () => call(job).catch(() => "swallowed")),
     "a loop that tries for ever": (call) => async (job) => {
       for (let tries = 0; tries < 200; tries++) {
-        const answer = await call(job).catch(() => undefined);
-        if (answer) return answer;
+        const response = await call(job).catch(() => undefined);
+        if (response) return response;
         await delay(50);
       }
     },
   };
 
-  it("ends the attempt as slept whatever its code makes of that", async () => {
+  it("ends the attempt as slept, whatever its code does with the error", async () => {
     await Promise.all(
       Object.entries(ways).map(async ([what, way]) => {
-        await using api = await fakeApi();
+        await using api = await startRateLimitedApi();
         api.windows({ budgets: [100], windowMs: 60_000 });
         api.refuseOnce(1);
         const github = limit(fresh(), { learn: rateLimitHeaders });
@@ -571,22 +571,26 @@ describe("waiting for a budget", () => {
     );
   });
 
-  it("until a date that has passed is no hot loop", async () => {
-    const began: number[] = [];
+  it("until a past date does not cause a busy loop", async () => {
+    const startedAt: number[] = [];
     await run(
       () => {
-        began.push(performance.now());
+        startedAt.push(performance.now());
         throw new RateLimited(new Date(0));
       },
-      { until: () => began.length >= 5 },
+      { until: () => startedAt.length >= 5 },
     );
-    recordFigure("RateLimited until the past: attempts per second", round(4000 / (began[4]! - began[0]!)), "/s");
-    expect(began[4]! - began[0]!).toBeGreaterThanOrEqual(4 * 250);
+    recordFigure(
+      "RateLimited until the past: attempts per second",
+      round(4000 / (startedAt[4]! - startedAt[0]!)),
+      "/s",
+    );
+    expect(startedAt[4]! - startedAt[0]!).toBeGreaterThanOrEqual(4 * 250);
   });
 });
 
-describe("a worker whose only jobs are held", () => {
-  /** Three jobs of a pipeline, of which somebody else has one that never ends. */
+describe("a worker whose only jobs are gated", () => {
+  /** Three jobs of a pipeline, one of which another worker runs forever. */
   async function takenFrom(options: PipelineOptions<unknown, unknown>, cap?: number): Promise<string> {
     const name = fresh();
     const contract = pipeline(name, { ...options, pool: name });
@@ -605,14 +609,19 @@ describe("a worker whose only jobs are held", () => {
   const claims = new Map<string, number>();
 
   async function listen(name: string, code: AnyImplementation): Promise<void> {
-    const { heard, hears } = await ownWorker({ url: database.url, pool: name, pipelines: [code], slots: 4 });
+    const { events: heard, waitForEvent: hears } = await startRecordedWorker({
+      url: database.url,
+      pool: name,
+      pipelines: [code],
+      slots: 4,
+    });
     await hears("push.ready");
     const { at } = await hears("claim.empty");
     await passTo(at + 2500);
-    claims.set(name, heard.filter((one) => one.at > at && ["claimed", "claim.empty"].includes(one.kind)).length);
+    claims.set(name, heard.filter((event) => event.at > at && ["claimed", "claim.empty"].includes(event.kind)).length);
   }
 
-  it("is as quiet as one that has none: by a limit, by a call under way, by a cap", async () => {
+  it("is as quiet as one without jobs: by a limit, by a call in flight, by a cap", async () => {
     const names = await Promise.all([
       takenFrom({ needs: [limit(fresh(), { max: 1, per: "1m" })] }),
       takenFrom({ needs: [limit(fresh(), { learn: rateLimitHeaders })] }),
@@ -621,7 +630,7 @@ describe("a worker whose only jobs are held", () => {
       takenFrom({}, 1),
       takenFrom({ tenant: String }, 1),
     ]);
-    // One for the hint that may have gone by unheard.
+    // One claim for a hint that may have been missed.
     expect(names.map((name) => claims.get(name)).filter((count) => count! > 1)).toEqual([]);
     const { rows } = await client.query(
       "select pool, claimable, running, next_due > stillwake.now() as later from stillwake.demand($1)",

@@ -1,10 +1,10 @@
-// What responses say of the budget of whoever called, as the APIs of this world write it, and as they should not.
+// rateLimitHeaders: the headers of real APIs, and malformed ones.
 import fc from "fast-check";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { type Observation, rateLimitHeaders } from "../../src/contract/rate-limit-headers.ts";
 
 const date = "Thu, 21 Aug 2025 12:40:00 GMT";
-/** The same moment in seconds. */
+/** The same time in seconds. */
 const now = 1_755_780_000;
 const DAY_MS = 86_400_000;
 
@@ -15,13 +15,13 @@ const github = { date, "x-ratelimit-limit": "5000", "x-ratelimit-used": "1", "x-
 describe("GitHub", () => {
   it.each<Case>([
     [
-      "a call within the budget tells what is left, and until when",
+      "a call within the budget reports what is left, and until when",
       200,
       { ...github, "x-ratelimit-remaining": "4999", "x-ratelimit-reset": `${now + 3599}` },
       { limit: 5000, remaining: 4999, resetMs: 3_599_000 },
     ],
     [
-      "a call beyond the budget is refused until the window ends",
+      "a call beyond the budget is rejected until the window ends",
       403,
       { ...github, "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${now + 90}` },
       { limit: 5000, remaining: 0, resetMs: 90_000, refusedMs: 90_000 },
@@ -33,38 +33,38 @@ describe("GitHub", () => {
       { limit: 5000, remaining: 0, resetMs: 90_000, refusedMs: 90_000 },
     ],
     [
-      "a window that ends this very second refuses for one more, not for none",
+      "a window that ends in this second blocks for one more second",
       403,
       { ...github, "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${now}` },
       { limit: 5000, remaining: 0, resetMs: 0, refusedMs: 1000 },
     ],
     [
-      "the secondary limit refuses for as long as it says, whatever is left",
+      "the secondary limit blocks for its retry-after, whatever is left",
       403,
       { ...github, "x-ratelimit-remaining": "4000", "x-ratelimit-reset": `${now + 1800}`, "retry-after": "30" },
       { limit: 5000, remaining: 4000, resetMs: 1_800_000, refusedMs: 30_000 },
     ],
     [
-      "the secondary limit that says nothing refuses for a minute",
+      "the secondary limit without a time blocks for a minute",
       429,
       { ...github, "x-ratelimit-remaining": "4000", "x-ratelimit-reset": `${now + 1800}` },
       { limit: 5000, remaining: 4000, resetMs: 1_800_000, refusedMs: 60_000 },
     ],
     [
-      "a forbidden call with budget left is no refusal",
+      "a forbidden call with budget left is not a rate limit",
       403,
       { ...github, "x-ratelimit-remaining": "4000", "x-ratelimit-reset": `${now + 1800}` },
       { limit: 5000, remaining: 4000, resetMs: 1_800_000 },
     ],
     ["a forbidden call that says nothing tells nothing", 403, { date }, undefined],
     [
-      "an empty budget without its end refuses for a minute",
+      "an empty budget without a reset blocks for a minute",
       403,
       { "x-ratelimit-remaining": "0" },
       { remaining: 0, refusedMs: 60_000 },
     ],
     [
-      "an answer of the last call in the window is not refused",
+      "a response to the last call in the window is not a rejection",
       200,
       { ...github, "x-ratelimit-remaining": "0", "x-ratelimit-reset": `${now + 5}` },
       { limit: 5000, remaining: 0, resetMs: 5000 },
@@ -75,19 +75,19 @@ describe("GitHub", () => {
 describe("the headers of the IETF", () => {
   it.each<Case>([
     [
-      "older drafts tell seconds, and the policies after the limit",
+      "older drafts have seconds, and policies after the limit",
       200,
       { "ratelimit-limit": "100, 100;w=60", "ratelimit-remaining": "50", "ratelimit-reset": "30" },
       { limit: 100, remaining: 50, resetMs: 30_000 },
     ],
     [
-      "a limit may have its policy at once",
+      "a limit may include its policy",
       200,
       { "ratelimit-limit": '10;w=1;name="burst"', "ratelimit-remaining": "9", "ratelimit-reset": "1" },
       { limit: 10, remaining: 9, resetMs: 1000 },
     ],
     [
-      "the draft between has one header for all three",
+      "an intermediate draft has one header for all three",
       200,
       { ratelimit: "limit=100, remaining=50, reset=30", "ratelimit-policy": "100;w=60" },
       { limit: 100, remaining: 50, resetMs: 30_000 },
@@ -99,31 +99,31 @@ describe("the headers of the IETF", () => {
       { limit: 100, remaining: 50, resetMs: 30_000 },
     ],
     [
-      "names without quotes and spaces between are the same",
+      "names without quotes and with spaces are the same",
       200,
       { ratelimit: "default; r=50 ; t=30", "ratelimit-policy": '"default"; q=100; w=60; pk=:cHNk:' },
       { limit: 100, remaining: 50, resetMs: 30_000 },
     ],
     [
-      "of several policies the one with the least left binds",
+      "of several policies the one with the least left applies",
       200,
       { ratelimit: '"day";r=900;t=7200, "burst";r=3;t=1', "ratelimit-policy": '"burst";q=10;w=1,"day";q=1000;w=86400' },
       { limit: 10, remaining: 3, resetMs: 1000 },
     ],
     [
-      "of several empty ones the one that ends last",
+      "of several empty ones the one that ends last applies",
       429,
       { ratelimit: '"burst";r=0;t=1, "day";r=0;t=7200', "ratelimit-policy": '"burst";q=10;w=1,"day";q=1000;w=86400' },
       { limit: 1000, remaining: 0, resetMs: 7_200_000, refusedMs: 7_200_000 },
     ],
     [
-      "a name may contain what separates",
+      "a name may contain separators",
       200,
       { ratelimit: '"a,b;r=0;\\"t=9";r=50;t=30', "ratelimit-policy": '"x";q=1, "a,b;r=0;\\"t=9";q=100;w=60' },
       { limit: 100, remaining: 50, resetMs: 30_000 },
     ],
     [
-      "bytes are not calls while some are left",
+      "a budget in bytes is ignored while some are left",
       200,
       {
         ratelimit: '"bytes";r=5;t=30, "calls";r=50;t=20',
@@ -132,7 +132,7 @@ describe("the headers of the IETF", () => {
       { limit: 60, remaining: 50, resetMs: 20_000 },
     ],
     [
-      "and when none are left nothing can be called",
+      "and blocks calls when none are left",
       200,
       {
         ratelimit: '"bytes";r=0;t=30, "calls";r=50;t=20',
@@ -141,14 +141,14 @@ describe("the headers of the IETF", () => {
       { limit: 60, remaining: 0, resetMs: 30_000 },
     ],
     [
-      "how many calls may be open at once is another matter",
+      "a limit on concurrent calls is ignored",
       200,
       { ratelimit: '"open";r=0', "ratelimit-policy": '"open";q=9;qu="concurrent-requests"' },
       undefined,
     ],
     ["a policy alone says nothing of what is left", 200, { "ratelimit-policy": '"default";q=100;w=60' }, undefined],
     [
-      "next to the older form the one with the least left binds",
+      "next to the older form the one with the least left applies",
       200,
       { "x-ratelimit-remaining": "7", "x-ratelimit-reset": "9", ratelimit: '"default";r=6;t=30' },
       { remaining: 6, resetMs: 30_000 },
@@ -172,19 +172,19 @@ describe("OpenAI", () => {
       { limit: 60, remaining: 59, resetMs: 1000 },
     ],
     [
-      "without tokens there is no budget until there are some",
+      "without tokens there is no budget until the reset",
       200,
       { ...openai, "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s" },
       { limit: 60, remaining: 0, resetMs: 360_000 },
     ],
     [
-      "a refusal tells its length twice, and milliseconds are the better one",
+      "a rejection has its time twice, and milliseconds take precedence",
       429,
       { ...openai, "retry-after": "2", "retry-after-ms": "1203" },
       { limit: 60, remaining: 59, resetMs: 1000, refusedMs: 1203 },
     ],
     [
-      "with both empty the later reset counts",
+      "with both empty the later reset applies",
       429,
       {
         ...openai,
@@ -228,7 +228,7 @@ describe("Anthropic", () => {
   it.each<Case>([
     ["its resets are moments", 200, anthropic, { limit: 1000, remaining: 999, resetMs: 2000 }],
     [
-      "a moment that has passed is now",
+      "a time that has passed is now",
       200,
       { ...anthropic, "anthropic-ratelimit-requests-reset": "2025-08-21T12:39:59Z" },
       { limit: 1000, remaining: 999, resetMs: 0 },
@@ -242,7 +242,7 @@ describe("Anthropic", () => {
       return [`without ${kind} there is no budget`, 200, headers, { limit: 1000, remaining: 0, resetMs: 45_500 }];
     }),
     [
-      "a refusal says how long",
+      "a rejection has a time",
       429,
       { ...anthropic, "anthropic-ratelimit-requests-remaining": "0", "retry-after": "17" },
       { limit: 1000, remaining: 0, resetMs: 2000, refusedMs: 17_000 },
@@ -250,19 +250,14 @@ describe("Anthropic", () => {
   ])("%s", observes);
 });
 
-describe("a refusal", () => {
+describe("a rejection", () => {
   it.each<Case>([
     ["that says nothing is for a minute", 429, {}, { refusedMs: 60_000 }],
     ["tells seconds", 429, { "retry-after": "120" }, { refusedMs: 120_000 }],
     ["tells parts of seconds", 429, { "retry-after": "0.25" }, { refusedMs: 250 }],
     ["may be over at once", 429, { "retry-after": "0" }, { refusedMs: 0 }],
     ["tells a date", 429, { date, "retry-after": "Thu, 21 Aug 2025 12:41:30 GMT" }, { refusedMs: 90_000 }],
-    [
-      "tells a date as in olden times",
-      429,
-      { date, "retry-after": "Thursday, 21-Aug-25 12:41:30 GMT" },
-      { refusedMs: 90_000 },
-    ],
+    ["may have an HTTP date", 429, { date, "retry-after": "Thursday, 21-Aug-25 12:41:30 GMT" }, { refusedMs: 90_000 }],
     ["tells a date that has passed", 503, { date, "retry-after": "Thu, 21 Aug 2025 12:39:00 GMT" }, { refusedMs: 0 }],
     ["lasts a day at most", 429, { "retry-after": "604800" }, { refusedMs: DAY_MS }],
     ["tells only when the window ends", 429, { "ratelimit-reset": "5" }, { resetMs: 5000, refusedMs: 5000 }],
@@ -323,12 +318,12 @@ describe("a reset", () => {
     ["after a far century is ignored", 200, { date, "x-ratelimit-reset": `1${"0".repeat(30)}` }, undefined],
   ])("%s", observes);
 
-  it("is relative to the server's clock, so that a wrong clock here does no harm", () => {
+  it("is relative to the service's clock, so that a wrong local clock does not matter", () => {
     vi.useFakeTimers({ now: new Date("1999-12-31T23:59:59Z"), toFake: ["Date"] });
     expect(learn(200, { date, "x-ratelimit-reset": `${now + 42}` })).toEqual({ resetMs: 42_000 });
   });
 
-  it.each(["", "abc", "yesterday 1"])("is relative to the clock here when the server's date is %j", (unknown) => {
+  it.each(["", "abc", "yesterday 1"])("is relative to the local clock when the service's date is %j", (unknown) => {
     vi.useFakeTimers({ now: now * 1000 + 250, toFake: ["Date"] });
     expect(learn(200, { date: unknown, "x-ratelimit-reset": `${now + 42}` })).toEqual({ resetMs: 41_750 });
   });
@@ -339,27 +334,27 @@ describe("anything else", () => {
     ["an ordinary answer tells nothing", 200, { date, "content-type": "text/plain" }, undefined],
     ["an ordinary failure tells nothing", 500, { date }, undefined],
     [
-      "headers with hyphens more are the same",
+      "headers with additional hyphens are the same",
       200,
       { "x-rate-limit-limit": "900", "x-rate-limit-remaining": "899", "x-rate-limit-reset": "60" },
       { limit: 900, remaining: 899, resetMs: 60_000 },
     ],
     [
-      "a budget of garbage tells nothing",
+      "a malformed budget is ignored",
       200,
       { "x-ratelimit-limit": "unlimited", "x-ratelimit-remaining": "-1", "x-ratelimit-reset": "never" },
       undefined,
     ],
     ["a budget that nobody could spend is not told", 200, { "x-ratelimit-remaining": "4294967295" }, undefined],
     [
-      "what is understood counts, beside garbage",
+      "valid values count beside malformed ones",
       200,
       { "x-ratelimit-limit": "", "x-ratelimit-remaining": "7" },
       { remaining: 7 },
     ],
   ])("%s", observes);
 
-  it("headers that throw, or answer with other things than texts, tell what they can", () => {
+  it("headers that throw, or return other types than strings, are read as far as possible", () => {
     const headers = {
       get(name: string) {
         if (name === "x-ratelimit-remaining") return 7 as unknown as string;
@@ -370,7 +365,7 @@ describe("anything else", () => {
     expect(rateLimitHeaders({ status: 200, headers })).toEqual({ remaining: 7 });
   });
 
-  it("whatever the headers, it answers an observation with finite non-negative numbers, or undefined", () => {
+  it("returns an observation with finite non-negative numbers, or undefined, for any headers", () => {
     const parts = ["limit", "remaining", "reset"];
     const names = [
       ...["date", "retry-after", "retry-after-ms", "ratelimit", "ratelimit-policy"],
@@ -401,8 +396,8 @@ describe("anything else", () => {
         '"'.repeat(1999),
         '"\\'.repeat(9999),
       ),
-      moment.map((one) => one.toISOString()),
-      moment.map((one) => one.toUTCString()),
+      moment.map((item) => item.toISOString()),
+      moment.map((item) => item.toUTCString()),
       fc.array(item).map((all) => all.join(", ")),
       fc.constant(null),
     );
@@ -410,14 +405,14 @@ describe("anything else", () => {
     const status = fc.constantFrom(200, 403, 429, 503, 0, Number.NaN);
     fc.assert(
       fc.property(status, headers, (code, sent) => {
-        const told = rateLimitHeaders({ status: code, headers: { get: (name) => sent[name] ?? null } });
-        if (told === undefined) return code !== 429;
-        expect(Object.keys(told).length).toBeGreaterThan(0);
-        for (const [name, number] of Object.entries(told)) {
+        const received = rateLimitHeaders({ status: code, headers: { get: (name) => sent[name] ?? null } });
+        if (received === undefined) return code !== 429;
+        expect(Object.keys(received).length).toBeGreaterThan(0);
+        for (const [name, number] of Object.entries(received)) {
           expect(["limit", "remaining", "resetMs", "refusedMs"]).toContain(name);
           expect(Number.isInteger(number) && number >= 0 && number <= 1e9, `${name} ${number}`).toBe(true);
         }
-        expect(Math.max(told.resetMs ?? 0, told.refusedMs ?? 0)).toBeLessThanOrEqual(DAY_MS);
+        expect(Math.max(received.resetMs ?? 0, received.refusedMs ?? 0)).toBeLessThanOrEqual(DAY_MS);
         return true;
       }),
       { numRuns: 2000 },
@@ -429,9 +424,9 @@ function learn(status: number, headers: Record<string, string>): Observation | u
   return rateLimitHeaders({ status, headers: { get: (name) => headers[name] ?? null } });
 }
 
-function observes(_: string, status: number, headers: Record<string, string>, told: Observation | undefined): void {
-  expect(learn(status, headers)).toEqual(told);
-  // Real headers know no case.
+function observes(_: string, status: number, headers: Record<string, string>, received: Observation | undefined): void {
+  expect(learn(status, headers)).toEqual(received);
+  // Real headers are case-insensitive.
   const real = new Headers(Object.entries(headers).map(([name, value]) => [name.toUpperCase(), value]));
-  expect(rateLimitHeaders({ status, headers: real })).toEqual(told);
+  expect(rateLimitHeaders({ status, headers: real })).toEqual(received);
 }

@@ -1,15 +1,22 @@
-// T7: cron where the clocks change. Every slot of thirty zones over ten years against an oracle of its own (support/database/cron-oracle.ts), then the same slots
-// as jobs: three schedulers at once look at random moments, with long gaps between, and each local slot becomes one job.
+// Cron and daylight saving time. Compares every slot of thirty zones over ten years with an independent oracle
+// (support/database/cron-oracle.ts), then fires the same slots: three concurrent schedulers run at random times, with
+// long gaps, and each local slot becomes one job.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { stopClock } from "../../src/testing/index.ts";
-import { type ExpectedSlot, type Regime, regimesOf, type Spec, slotsOf } from "../support/database/cron-oracle.ts";
+import {
+  type ExpectedSlot,
+  expectedSlots,
+  type Regime,
+  regimesOf,
+  type Spec,
+} from "../support/database/cron-oracle.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { FULL } from "../support/processes/aftermath.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
-// Thousands of looks, of which none has to survive a crash.
+// Thousands of calls, none of which has to survive a crash.
 const options = "-c synchronous_commit=off";
 const schedulers = [1, 2, 3].map(() => new pg.Client({ connectionString: database.url, options }));
 const sql = schedulers[0]!;
@@ -21,7 +28,7 @@ const years = Array.from({ length: 10 }, (_, n) => 2015 + n);
 const from = Date.UTC(years[0]!, 0, 1);
 const to = Date.UTC(years.at(-1)! + 1, 0, 1);
 
-/** Changes of 30 minutes, an hour, two hours, at midnight, in the small hours, by law and for Ramadan; and zones without any. */
+/** Changes of 30 minutes, one hour and two hours, at midnight and at night, by law and for Ramadan; and zones without any. */
 const wanted =
   `Europe/Berlin Europe/London Europe/Dublin Europe/Lisbon Europe/Istanbul Europe/Moscow Europe/Athens America/New_York America/Los_Angeles
   America/St_Johns America/Sao_Paulo America/Havana America/Santiago America/Asuncion America/Scoresbysund America/Caracas Africa/Casablanca
@@ -54,7 +61,7 @@ beforeAll(async () => {
   await sql.query("select stillwake.register_pipeline('tick')");
   for (const zone of wanted) {
     clocks.set(zone, regimesOf(zone, from - 4 * DAY, to + 4 * DAY));
-    // The names of zones that some schedule has are not looked up.
+    // Postgres does not look up zone names that a schedule already has.
     const settings = { cron: "@yearly", zone, pipeline: "tick" };
     await sql.query("select stillwake.set_schedule($1, $2)", [nameOf("known", zone), JSON.stringify(settings)]);
   }
@@ -69,7 +76,7 @@ async function setClock(at: number): Promise<void> {
   await sql.query("update stillwake.test_clock set stopped_at = $1, shift = '0'", [new Date(at)]);
 }
 
-/** Node and Postgres each have a copy of the zones, and countries change their minds about the clocks: is one of the two out of date? */
+/** Node and Postgres each have a copy of the time zones, and rules change: checks that both have the same version. */
 async function differs(zone: string): Promise<boolean> {
   const moments: number[] = [];
   for (let at = from; at < to; at += DAY) moments.push(at);
@@ -86,9 +93,9 @@ function nameOf(kind: string, zone: string): string {
   return `${kind}-${zone.toLowerCase().replace("/", ".")}`;
 }
 
-/** What the database makes of a cron, for as many slots as are expected and one more, which must lie beyond. */
+/** The database's slots of a cron, as many as expected and one more, which must be after the range. */
 async function compare(spec: Spec, zone: string, after: number, until: number): Promise<number> {
-  const expected = slotsOf(spec, clocks.get(zone)!, after, until);
+  const expected = expectedSlots(spec, clocks.get(zone)!, after, until);
   const { rows } = await sql.query(
     "select slot || ' ' || extract(epoch from at)::bigint as line, at from stillwake.upcoming($1, $2, $3, $4)",
     [spec.cron, zone, expected.length + 1, new Date(after)],
@@ -106,7 +113,7 @@ function lineOf({ slot, at }: ExpectedSlot): string {
   return `${slot} ${at / 1000}`;
 }
 
-/** The moments at which the clocks of a zone are changed. */
+/** The times at which the clocks of a zone change. */
 function changesOf(zone: string): number[] {
   return clocks
     .get(zone)!
@@ -114,13 +121,13 @@ function changesOf(zone: string): number[] {
     .map((regime) => regime.from);
 }
 
-describe("T7: the slots of 30 zones over 10 years", () => {
-  it("are worked out from the same clocks by both", () => {
-    recordFigure("T7: zones of which Node and Postgres have the same clocks", zones.length, "", `of ${wanted.length}`);
+describe("the slots of 30 zones over 10 years", () => {
+  it("are computed from the same time zone rules by both", () => {
+    recordFigure("zones of which Node and Postgres have the same clocks", zones.length, "", `of ${wanted.length}`);
     expect(zones.length).toBeGreaterThanOrEqual(wanted.length - 3);
   });
 
-  it("are those of the oracle, with times of day", async () => {
+  it("match the oracle, for times of day", async () => {
     let slots = 0;
     for (const zone of zones) {
       slots += await compare(night, zone, from, to);
@@ -131,10 +138,10 @@ describe("T7: the slots of 30 zones over 10 years", () => {
         slots += await compare(either, zone, change - 3 * DAY, change + 40 * DAY);
       }
     }
-    recordFigure("T7: slots computed at times of day, all as the oracle has them", slots, "", "30 zones, 10 years");
+    recordFigure("slots computed at times of day, all as the oracle has them", slots, "", "30 zones, 10 years");
   }, 300_000);
 
-  it("are those of the oracle, as strokes of an interval", async () => {
+  it("match the oracle, for intervals", async () => {
     let slots = 0;
     for (const zone of zones) {
       if (FULL) slots += await compare(hourly, zone, from, to);
@@ -144,18 +151,13 @@ describe("T7: the slots of 30 zones over 10 years", () => {
       }
     }
     const changes = zones.reduce((sum, zone) => sum + changesOf(zone).length, 0);
-    recordFigure(
-      "T7: slots computed of intervals, all as the oracle has them",
-      slots,
-      "",
-      `${changes} changes of clocks`,
-    );
+    recordFigure("slots of intervals, all equal to the oracle's", slots, "", `${changes} changes of clocks`);
     expect(changes).toBeGreaterThan(400);
   }, 300_000);
 });
 
-describe("T7: three schedulers replay the years", () => {
-  // For a release every zone has all ten years. On every change of the code each has one of them, and of that the weeks around the changes.
+describe("three schedulers replay the years", () => {
+  // The full run has ten years for every zone; the default run one year each, with the weeks around clock changes.
   const windows = () =>
     zones.flatMap((zone, index) => {
       const year = years[index % years.length]!;
@@ -179,7 +181,8 @@ describe("T7: three schedulers replay the years", () => {
             name,
             JSON.stringify({ cron: spec.cron, zone, pipeline: "tick", overlap: "allow", catch_up: "all" }),
           ]);
-          for (const slot of slotsOf(spec, clocks.get(zone)!, begin, end)) expected.add(`${name} ${lineOf(slot)}`);
+          for (const slot of expectedSlots(spec, clocks.get(zone)!, begin, end))
+            expected.add(`${name} ${lineOf(slot)}`);
         }
       }
       const near = chosen.flatMap(changesOf).filter((at) => at > begin && at < end);
@@ -188,7 +191,7 @@ describe("T7: three schedulers replay the years", () => {
         found.joined += await lookTogether();
         found.ticks += 1;
         if (at === end) break;
-        // Close looks where the clocks change, and outages of up to a week now and then.
+        // Frequent calls around clock changes, and occasional outages of up to a week.
         const close = near.some((change) => change > at - 3 * HOUR && change < at + DAY);
         const length = random() < 0.05 ? 7 * DAY * random() : 4 * DAY * random() ** 2;
         gap = Math.round(close ? HOUR * (0.2 + 3 * random()) : length);
@@ -210,27 +213,27 @@ describe("T7: three schedulers replay the years", () => {
       await sql.query("truncate stillwake.live_jobs, stillwake.idempotency_keys");
     }
     const note = `${found.ticks} looks by 3 schedulers, gaps up to ${Math.round(found.most / HOUR)} h`;
-    recordFigure("T7: slots replayed", found.slots, "", note);
-    recordFigure("T7: slots that became two jobs", found.twice, "", note);
-    recordFigure("T7: slots that became none", found.missing, "", note);
+    recordFigure("slots replayed", found.slots, "", note);
+    recordFigure("slots that became two jobs", found.twice, "", note);
+    recordFigure("slots that became none", found.missing, "", note);
     expect(found).toMatchObject({ twice: 0, missing: 0, joined: 0 });
   }, 3_600_000);
 
-  /** All three look until nothing is due. Answers how often one found that the job of its slot was there already. */
+  /** All three run until nothing is due. Returns how often the job of a slot existed already. */
   async function lookTogether(): Promise<number> {
     let joined = 0;
     for (;;) {
-      const answers = await Promise.all(
+      const responses = await Promise.all(
         schedulers.map((client) => client.query("select act from stillwake.run_schedules(1000)")),
       );
-      const acts = answers.flatMap(({ rows }) => rows.map(({ act }) => act));
+      const acts = responses.flatMap(({ rows }) => rows.map(({ act }) => act));
       joined += acts.filter((act) => act !== "fired").length;
       if (acts.length === 0) return joined;
     }
   }
 });
 
-/** The same throws for the same seed. */
+/** A seeded random generator. */
 function dice(seed: number): () => number {
   let state = seed;
   return () => {

@@ -1,22 +1,22 @@
-// Schedules in a running worker: one that sleeps wakes for the slot without having asked in between, three at once make one job of each, and after an
-// outage of the database cron goes on by itself (T18). On a server of their own, which is stopped and started, and whose log tells who asked what.
+// Schedules in a running worker: a sleeping worker wakes up for the slot without polling, three workers create one job per slot, and
+// schedules continue after a database outage. On a separate server, which is stopped and started, and whose log shows the statements.
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { createStillwake, pipeline, type ScheduledFor, type Stillwake, schedule } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
-import { type OwnServer, ownServer } from "../support/database/postgres-server.ts";
+import { type PostgresServer, startPostgresServer } from "../support/database/postgres-server.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect } from "../support/processes/aftermath.ts";
-import { ownWorker } from "../support/processes/recorded-worker.ts";
+import { connect } from "../support/processes/fault-checks.ts";
+import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 
-let server: OwnServer;
+let server: PostgresServer;
 let client: pg.Client;
 let stillwake: Stillwake;
 
 beforeAll(async () => {
-  // Each line begins with the name that the connection gave itself.
-  server = await ownServer({ log_statement: "all", log_line_prefix: "<%a> " });
+  // Each line starts with the application name.
+  server = await startPostgresServer({ log_statement: "all", log_line_prefix: "<%a> " });
   client = await connect(server.url);
   client.on("error", () => {});
   stillwake = createStillwake({ url: server.url, patience: "forever" });
@@ -27,7 +27,7 @@ afterAll(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-/** Moves the clock of the database to so many seconds before its next full minute, or a little less. */
+/** Moves the database's clock to about `seconds` before its next full minute. */
 async function beforeTheMinute(seconds: number): Promise<void> {
   await travel(server.url, "1ms");
   const { rows } = await client.query("select extract(second from stillwake.now())::float8 as second");
@@ -35,7 +35,7 @@ async function beforeTheMinute(seconds: number): Promise<void> {
   await travel(server.url, `${Math.round(ahead * 1000)}ms`);
 }
 
-/** A pipeline that notes which slots its jobs are for, in a pool of its own, and goes with the test. */
+/** A pipeline that records the slots of its jobs, in a new pool, for one test. */
 function noting(name: string) {
   const seen: ScheduledFor[] = [];
   const contract = pipeline(name, { pool: name });
@@ -47,29 +47,31 @@ function noting(name: string) {
 }
 
 describe("a worker that sleeps", () => {
-  it("wakes for the slot, and has not asked for it in between", async () => {
+  it("wakes up for the slot without polling", async () => {
     const { seen, contract, code } = noting("sleeper");
     await beforeTheMinute(6);
     await stillwake.schedules.set(schedule("sleeper", { cron: "* * * * *", pipeline: contract }));
     const from = server.log().length;
-    const heard = () =>
+    const received = () =>
       server
         .log()
         .slice(from)
         .split("\n")
         .filter((line) => /^<stillwake>.*LOG: {2}(statement|execute)/.test(line));
     const asks = (line: string) => /next_due|settle_and_claim/.test(line);
-    const { worker } = await ownWorker({
+    const { worker } = await startRecordedWorker({
       url: server.url,
       directUrl: false,
       pool: "sleeper",
       pipelines: [code],
       poll: "1h",
     });
-    await waitFor(() => heard().some((line) => line.includes("next_due")), { what: "the worker to ask when to wake" });
-    const asked = heard().filter(asks).length;
+    await waitFor(() => received().some((line) => line.includes("next_due")), {
+      what: "the worker to query the next due time",
+    });
+    const requested = received().filter(asks).length;
     await waitFor(() => seen.length === 1, { timeout: 40_000, interval: 50, what: "the slot to run" });
-    const until = heard().filter(asks).length;
+    const until = received().filter(asks).length;
     const { rows } = await client.query(
       "select extract(epoch from created_at - (origin ->> 'at')::timestamptz) * 1000 as late from stillwake.jobs where pipeline = 'sleeper'",
     );
@@ -80,20 +82,25 @@ describe("a worker that sleeps", () => {
       slot: expect.stringMatching(/^\d{4}-.*\+00:00$/),
       at: expect.any(Date),
     });
-    // The claim that made the job and took it, and one or two of the turn in which it ended: not one for each second it slept.
-    expect(until - asked).toBeLessThanOrEqual(4);
+    // The claim that created and took the job, and one or two when it ended: not one per second of sleep.
+    expect(until - requested).toBeLessThanOrEqual(4);
     recordFigure("a sleeping worker: the job of a slot is there after", Math.round(Number(rows[0].late)), "ms");
-    recordFigure("a sleeping worker: claims and questions while it waits for a slot", until - asked, "", "up to 6 s");
+    recordFigure(
+      "a sleeping worker: claims and questions while it waits for a slot",
+      until - requested,
+      "",
+      "up to 6 s",
+    );
     await worker.stop();
   }, 90_000);
 
-  it("three of them make one job of each slot", async () => {
+  it("three of them create one job per slot", async () => {
     const { seen, contract, code } = noting("three");
     await stillwake.schedules.set(
       schedule("three", { cron: "* * * * *", pipeline: contract, overlap: "allow", catchUp: "all" }),
     );
     const options = { url: server.url, directUrl: false as const, pool: "three", pipelines: [code], poll: "50ms" };
-    for (let n = 0; n < 3; n++) await ownWorker({ ...options, name: `three-${n}` });
+    for (let n = 0; n < 3; n++) await startRecordedWorker({ ...options, name: `three-${n}` });
     for (let minute = 1; minute <= 8; minute++) {
       await travel(server.url, "1m");
       await waitFor(() => seen.length >= minute, { timeout: 30_000, what: `slot ${minute}` });
@@ -106,8 +113,8 @@ describe("a worker that sleeps", () => {
   }, 90_000);
 });
 
-describe("a worker whose slots are all taken", () => {
-  it("makes the jobs of slots in time, and asks once for each", async () => {
+describe("a worker whose slots are all occupied", () => {
+  it("creates the jobs of slots in time, with one query each", async () => {
     const { contract, code } = noting("full");
     const long = pipeline("long", { pool: "full" });
     let release = () => {};
@@ -120,7 +127,7 @@ describe("a worker whose slots are all taken", () => {
     await stillwake.schedules.set(schedule("full-2", { cron: "* * * * *", pipeline: contract, overlap: "queue" }));
     await stillwake.enqueue(long, {});
     const from = server.log().length;
-    const { hears } = await ownWorker({
+    const { waitForEvent: hears } = await startRecordedWorker({
       url: server.url,
       directUrl: false,
       pool: "full",
@@ -128,18 +135,23 @@ describe("a worker whose slots are all taken", () => {
       pipelines: [code, implement(long, () => released)],
     });
     await hears("attempt.started");
-    const made = async () => (await client.query("select origin from stillwake.jobs where pipeline = 'full'")).rowCount;
-    await waitFor(async () => (await made()) === 2, { timeout: 40_000, interval: 50, what: "the jobs of both slots" });
+    const created = async () =>
+      (await client.query("select origin from stillwake.jobs where pipeline = 'full'")).rowCount;
+    await waitFor(async () => (await created()) === 2, {
+      timeout: 40_000,
+      interval: 50,
+      what: "the jobs of both slots",
+    });
     const { rows } = await client.query(
       "select max(extract(epoch from created_at - (origin ->> 'at')::timestamptz)) * 1000 as late from stillwake.jobs where pipeline = 'full'",
     );
-    const asked = server
+    const requested = server
       .log()
       .slice(from)
       .split("\n")
-      .filter((line) => /execute.*tend_schedules/.test(line)).length;
-    expect(asked).toBeGreaterThan(0);
-    expect(asked).toBeLessThanOrEqual(4);
+      .filter((line) => /execute.*run_due_schedules/.test(line)).length;
+    expect(requested).toBeGreaterThan(0);
+    expect(requested).toBeLessThanOrEqual(4);
     const states = (await stillwake.schedules.list()).filter(({ name }) => name.startsWith("full"));
     expect(states).toMatchObject([
       { fired: 1, missed: 0 },
@@ -150,32 +162,35 @@ describe("a worker whose slots are all taken", () => {
   }, 90_000);
 });
 
-describe("T18: the database is down for ten minutes", () => {
-  it("and cron goes on by itself in a running worker, by the rule of each schedule", async () => {
+describe("the database is down for ten minutes", () => {
+  it("and a running worker continues by the catchUp of each schedule", async () => {
     const all = noting("every");
-    const one = noting("latest");
+    const item = noting("latest");
     const options = { url: server.url, directUrl: false as const, poll: "200ms" };
     const workers = [
-      await ownWorker({ ...options, pool: "every", pipelines: [all.code] }),
-      await ownWorker({ ...options, pool: "latest", pipelines: [one.code] }),
+      await startRecordedWorker({ ...options, pool: "every", pipelines: [all.code] }),
+      await startRecordedWorker({ ...options, pool: "latest", pipelines: [item.code] }),
     ];
     await beforeTheMinute(40);
     const nine = { cron: "* * * * *" };
     await stillwake.schedules.set(
       schedule("every", { ...nine, pipeline: all.contract, overlap: "allow", catchUp: "all" }),
     );
-    await stillwake.schedules.set(schedule("latest", { ...nine, pipeline: one.contract }));
+    await stillwake.schedules.set(schedule("latest", { ...nine, pipeline: item.contract }));
     await travel(server.url, "1m");
-    await waitFor(() => all.seen.length >= 1 && one.seen.length >= 1, { timeout: 30_000, what: "the first slots" });
+    await waitFor(() => all.seen.length >= 1 && item.seen.length >= 1, { timeout: 30_000, what: "the first slots" });
 
     await server.kill("SIGINT");
-    for (const worker of workers) await worker.hears("database.lost", { timeout: 30_000 });
+    for (const worker of workers) await worker.waitForEvent("database.lost", { timeout: 30_000 });
     await server.start();
     await travel(server.url, "10m");
-    for (const worker of workers) await worker.hears("database.back", { timeout: 60_000 });
-    await waitFor(() => all.seen.length >= 11 && one.seen.length >= 2, { timeout: 60_000, what: "cron to go on" });
+    for (const worker of workers) await worker.waitForEvent("database.back", { timeout: 60_000 });
+    await waitFor(() => all.seen.length >= 11 && item.seen.length >= 2, {
+      timeout: 60_000,
+      what: "schedules to continue",
+    });
     await travel(server.url, "1m");
-    await waitFor(() => all.seen.length >= 12 && one.seen.length >= 3, { timeout: 60_000, what: "the next slot" });
+    await waitFor(() => all.seen.length >= 12 && item.seen.length >= 3, { timeout: 60_000, what: "the next slot" });
 
     await using fresh = await freshClient();
     const { rows } = await fresh.query(
@@ -185,23 +200,23 @@ describe("T18: the database is down for ten minutes", () => {
       from stillwake.jobs where pipeline in ('every', 'latest') group by 1 order by 1`,
     );
     const [every, latest] = rows;
-    // Each slot one job, in order, though nobody was there when most of them came.
+    // Each slot has one job, in order, although the database was down for most of them.
     expect(every).toMatchObject({ jobs: every.due, slots: every.due });
     expect(every.due).toBeGreaterThanOrEqual(12);
     expect(latest.jobs).toBe(latest.slots);
     const states = Object.fromEntries((await stillwake.schedules.list()).map((state) => [state.name, state]));
     expect(states.every).toMatchObject({ missed: 0, lastError: null });
-    // What ran and what is counted as missed are together all that were due.
+    // Fired and missed slots together are all due slots.
     expect(latest.jobs + states.latest!.missed + states.latest!.skipped).toBe(latest.due);
     expect(states.latest!.missed).toBeGreaterThanOrEqual(8);
-    recordFigure("T18: slots that ran late after 10 minutes without the database", every.late, "", "catchUp all");
-    recordFigure("T18: slots lost", every.due - every.slots, "", "catchUp all");
-    recordFigure("T18: slots counted as missed", states.latest!.missed, "", "catchUp one");
+    recordFigure("slots that ran late after 10 minutes without the database", every.late, "", "catchUp all");
+    recordFigure("slots lost", every.due - every.slots, "", "catchUp all");
+    recordFigure("slots counted as missed", states.latest!.missed, "", "catchUp one");
   }, 180_000);
 });
 
-describe("nobody but pg_cron", () => {
-  it("has the jobs made: select stillwake.watchdog() is enough", async () => {
+describe("without a worker", () => {
+  it("select stillwake.watchdog() from pg_cron creates the jobs", async () => {
     const { contract } = noting("lone");
     await stillwake.schedules.set(schedule("lone", { cron: "* * * * *", pipeline: contract, overlap: "allow" }));
     await using fresh = await freshClient();
@@ -218,6 +233,6 @@ describe("nobody but pg_cron", () => {
 });
 
 async function freshClient(): Promise<pg.Client & AsyncDisposable> {
-  const made = await connect(server.url);
-  return Object.assign(made, { [Symbol.asyncDispose]: () => made.end() });
+  const created = await connect(server.url);
+  return Object.assign(created, { [Symbol.asyncDispose]: () => created.end() });
 }

@@ -1,13 +1,13 @@
-// Schedules: what is refused, which slots there are where the clocks change, what becomes of slots that overlap or were missed, and who makes the jobs.
+// Schedules: validation, slots and daylight saving time, overlap and catchUp, and who creates the jobs.
 import pg from "pg";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { settleAndClaim } from "../../src/db/calls/worker.ts";
-import { examine } from "../../src/db/doctor.ts";
+import { runDoctor } from "../../src/db/doctor.ts";
 import { createStillwake, pipeline, schedule } from "../../src/index.ts";
 import { startClock, stopClock, waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { round } from "../support/processes/aftermath.ts";
+import { round } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
 const sql = new pg.Client({ connectionString: database.url });
@@ -29,7 +29,7 @@ afterAll(async () => {
   await sql.end();
 });
 
-/** Sets the clock of the database, which stands still. */
+/** Sets the database's clock, which is frozen. */
 async function at(time: string): Promise<void> {
   await sql.query("update stillwake.test_clock set stopped_at = $1, shift = '0'", [time]);
 }
@@ -42,8 +42,8 @@ async function set(name: string, settings: Record<string, unknown>): Promise<boo
   return rows[0].changed;
 }
 
-/** What a look did, as "act slot". */
-async function look(): Promise<string[]> {
+/** The result of run_schedules(), as "act slot". */
+async function runSchedules(): Promise<string[]> {
   const { rows } = await sql.query("select act, slot, count::int from stillwake.run_schedules()");
   return rows.map(({ act, slot, count }) => `${act} ${count > 1 ? `${count} to ` : ""}${slot}`);
 }
@@ -60,7 +60,7 @@ async function slots(cron: string, zone: string, after: string, count: number): 
     count,
     after,
   ]);
-  return rows.map((one) => `${one.slot} = ${one.at.toISOString().slice(0, 16)}Z`);
+  return rows.map((item) => `${item.slot} = ${item.at.toISOString().slice(0, 16)}Z`);
 }
 
 async function jobs(): Promise<{ id: string; slot: string; state: string }[]> {
@@ -74,7 +74,7 @@ async function end(id: string): Promise<void> {
   await sql.query("select stillwake.cancel($1)", [id]);
 }
 
-describe("what is refused when it is registered", () => {
+describe("registration rejects", () => {
   it.each([
     ["", "five fields", /minute, hour/],
     ["* * * *", "five fields", /minute, hour/],
@@ -89,18 +89,18 @@ describe("what is refused when it is registered", () => {
     ["-5 * * * *", "minute.*cannot be read", /values/],
     ["1.5 * * * *", "minute.*cannot be read", /values/],
     ["1,,2 * * * *", "minute.*cannot be read", /values/],
-    ["0 0 L * *", "day of the month.*L, W and #", /Name the days/],
-    ["0 0 15W * *", "day of the month.*L, W and #", /Name the days/],
-    ["0 0 * * 5#2", "day of the week.*L, W and #", /Name the days/],
-    ["0 0 * * 5L", "day of the week.*L, W and #", /Name the days/],
-    ["0 0 ? * *", "day of the month.*\\? is not known", /Write \*/],
+    ["0 0 L * *", "day of the month.*L, W and #", /List the days/],
+    ["0 0 15W * *", "day of the month.*L, W and #", /List the days/],
+    ["0 0 * * 5#2", "day of the week.*L, W and #", /List the days/],
+    ["0 0 * * 5L", "day of the week.*L, W and #", /List the days/],
+    ["0 0 ? * *", "day of the month.*\\? is not supported", /Write \*/],
     ["0 22-2 * * *", "hour.*runs backwards", /22-23,0-2/],
-    ["*/0 * * * *", "minute.*step", /begins anew/],
-    ["*/90 * * * *", "minute.*step", /begins anew/],
+    ["*/0 * * * *", "minute.*step", /restarts with each field/],
+    ["*/90 * * * *", "minute.*step", /restarts with each field/],
     ["5/15 * * * *", "minute.*no range", /5-59\/15/],
-    ["*-5 * * * *", "minute.*range from everything", /values/],
-    ["0 0 30 2 *", "never comes", /day of the month that its months have/],
-    ["0 0 31 4,6,9,11 *", "never comes", /months have/],
+    ["*-5 * * * *", "minute.*range that starts with", /values/],
+    ["0 0 30 2 *", "never matches a day", /day of the month that its months have/],
+    ["0 0 31 4,6,9,11 *", "never matches a day", /months have/],
     ["*/99999999999 * * * *", "minute.*cannot be read", /values/],
   ])("cron %j", async (cron, message, hint) => {
     await expect(set("bad", { cron })).rejects.toMatchObject({
@@ -132,15 +132,15 @@ describe("what is refused when it is registered", () => {
     expect((await sql.query("select from stillwake.schedules")).rowCount).toBe(0);
   });
 
-  it("a zone written almost right is answered with the right one", async () => {
+  it("a misspelt zone, and suggests the right one", async () => {
     await expect(set("x", { cron: "@daily", zone: "new york" })).rejects.toMatchObject({
       hint: "Did you mean America/New_York?",
     });
   });
 
-  it("by the contract, what it can see", () => {
+  it("obvious mistakes in the contract itself", () => {
     const bad = (options: object) => () => schedule("nightly", { cron: "@daily", pipeline: tick, ...options } as never);
-    expect(() => schedule("Not A Name", { cron: "@daily", pipeline: tick })).toThrow(/cannot name a schedule/);
+    expect(() => schedule("Not A Name", { cron: "@daily", pipeline: tick })).toThrow(/is not a valid schedule name/);
     expect(bad({ cron: "* * *" })).toThrow(/cron/);
     expect(bad({ cron: 5 })).toThrow(/cron/);
     expect(bad({ zone: "" })).toThrow(/zone/);
@@ -152,7 +152,7 @@ describe("what is refused when it is registered", () => {
   });
 });
 
-describe("what a cron means", () => {
+describe("a cron expression", () => {
   it.each([
     ["0 9-17/4 * * mon-fri", "2030-01-04T10:00Z", ["2030-01-04T13:00", "2030-01-04T17:00", "2030-01-07T09:00"]],
     ["0 0 * * fri-sun", "2030-01-07T00:00Z", ["2030-01-11T00:00", "2030-01-12T00:00", "2030-01-13T00:00"]],
@@ -173,10 +173,10 @@ describe("what a cron means", () => {
   });
 });
 
-describe("T7: where the clocks change", () => {
+describe("daylight saving time", () => {
   it.each([
     [
-      "Berlin skips 02:00 to 03:00: what is due then runs at 03:00",
+      "Berlin skips 02:00 to 03:00: slots in between run at 03:00",
       "0,30 2,3 * * *",
       "Europe/Berlin",
       "2024-03-30T12:00Z",
@@ -207,7 +207,7 @@ describe("T7: where the clocks change", () => {
       ["2024-10-28T02:30 = 2024-10-28T01:30Z"],
     ],
     [
-      "Berlin, an interval: no stroke in the hour that is not, twice as many in the one that is twice",
+      "Berlin, an interval: no slot in the skipped hour",
       "*/30 * * * *",
       "Europe/Berlin",
       "2024-03-31T00:15Z",
@@ -269,7 +269,7 @@ describe("T7: where the clocks change", () => {
       ["2024-04-07T01:45 = 2024-04-06T14:45Z", "2024-04-08T01:45 = 2024-04-07T15:15Z"],
     ],
     [
-      "Apia has no 30 December 2011: its slots run when the 31st begins",
+      "Apia has no 30 December 2011: its slots run at the start of the 31st",
       "0 9 * * *",
       "Pacific/Apia",
       "2011-12-29T12:00Z",
@@ -280,14 +280,14 @@ describe("T7: where the clocks change", () => {
       ],
     ],
     [
-      "Apia, an interval: the day is not there",
+      "Apia, an interval: the day is skipped",
       "0 * * * *",
       "Pacific/Apia",
       "2011-12-30T08:30Z",
       ["2011-12-29T23:00-10:00 = 2011-12-30T09:00Z", "2011-12-31T00:00+14:00 = 2011-12-30T10:00Z"],
     ],
     [
-      "Apia, an interval on a day that is not there",
+      "Apia, an interval on a skipped day",
       "0 * 30 dec *",
       "Pacific/Apia",
       "2011-12-01T00:00Z",
@@ -341,7 +341,7 @@ describe("T7: where the clocks change", () => {
       ],
     ],
     [
-      "Casablanca leaves its time for Ramadan",
+      "Casablanca changes its clocks for Ramadan",
       "30 2 * * *",
       "Africa/Casablanca",
       "2023-03-18T12:00Z",
@@ -351,13 +351,13 @@ describe("T7: where the clocks change", () => {
     expect(await slots(cron, zone, after, expected.length)).toEqual(expected);
   });
 
-  it("a skipped slot becomes a job when the clocks jump, one that comes twice becomes one job", async () => {
+  it("a skipped slot becomes a job when the clocks jump, a repeated one becomes one job", async () => {
     await at("2024-03-30T12:00:00Z");
     await set("skipped", { cron: "30 2 * * *", zone: "Europe/Berlin" });
     await at("2024-03-31T00:59:59Z");
-    expect(await look()).toEqual([]);
+    expect(await runSchedules()).toEqual([]);
     await at("2024-03-31T01:00:00Z");
-    expect(await look()).toEqual(["fired 2024-03-31T02:30"]);
+    expect(await runSchedules()).toEqual(["fired 2024-03-31T02:30"]);
     await at("2024-10-26T12:00:00Z");
     await sql.query("delete from stillwake.schedules");
     await set("twice", { cron: "30 2 * * *", zone: "Europe/Berlin", overlap: "allow" });
@@ -367,50 +367,50 @@ describe("T7: where the clocks change", () => {
       ["2024-10-28T01:30:00Z", ["fired 2024-10-28T02:30"]],
     ] as const) {
       await at(time);
-      expect(await look()).toEqual(acts);
+      expect(await runSchedules()).toEqual(acts);
     }
   });
 });
 
-describe("overlap: the job of the last slot is still live", () => {
-  it('"skip": there is no job for the slot, and that is counted', async () => {
+describe("overlap: the job of the previous slot is still live", () => {
+  it('"skip": the slot has no job, and is counted', async () => {
     await set("x", { cron: "* * * * *" });
     await at("2030-01-07T12:01:00Z");
-    expect(await look()).toEqual(["fired 2030-01-07T12:01+00:00"]);
+    expect(await runSchedules()).toEqual(["fired 2030-01-07T12:01+00:00"]);
     await at("2030-01-07T12:02:00Z");
-    expect(await look()).toEqual(["skipped 2030-01-07T12:02+00:00"]);
+    expect(await runSchedules()).toEqual(["skipped 2030-01-07T12:02+00:00"]);
     expect(await row("x")).toMatchObject({ skipped: "1", fired: "1", last_slot: "2030-01-07T12:01+00:00" });
     await end((await jobs())[0]!.id);
     await at("2030-01-07T12:03:00Z");
-    expect(await look()).toEqual(["fired 2030-01-07T12:03+00:00"]);
+    expect(await runSchedules()).toEqual(["fired 2030-01-07T12:03+00:00"]);
   });
 
-  it('"queue": its job waits for that one', async () => {
+  it('"queue": the new job waits for the previous one', async () => {
     await set("x", { cron: "* * * * *", overlap: "queue" });
     for (const minute of ["01", "02", "03"]) {
       await at(`2030-01-07T12:${minute}:00Z`);
-      expect(await look()).toEqual([`fired 2030-01-07T12:${minute}+00:00`]);
+      expect(await runSchedules()).toEqual([`fired 2030-01-07T12:${minute}+00:00`]);
     }
     expect((await jobs()).map((job) => (job as { waiting_for?: string }).waiting_for)).toEqual([null, "key", "key"]);
     await end((await jobs())[0]!.id);
     const { rows } = await sql.query("select waiting_for from stillwake.live_jobs order by id");
-    expect(rows.map((one) => one.waiting_for)).toEqual([null, "key"]);
+    expect(rows.map((item) => item.waiting_for)).toEqual([null, "key"]);
   });
 
-  it('"replace": that one is cancelled, and the new one runs when it has stopped', async () => {
+  it('"replace": the previous job is cancelled, and the new one runs when it has stopped', async () => {
     await set("x", { cron: "* * * * *", overlap: "replace" });
     await at("2030-01-07T12:01:00Z");
-    await look();
+    await runSchedules();
     const [first] = await jobs();
     const claimed = await sql.query("select * from stillwake.claim('w', 'default', '{tick}', 5)");
     expect(claimed.rows.map(({ job_id }) => job_id)).toEqual([first!.id]);
     await at("2030-01-07T12:02:00Z");
-    expect(await look()).toEqual(["fired 2030-01-07T12:02+00:00"]);
+    expect(await runSchedules()).toEqual(["fired 2030-01-07T12:02+00:00"]);
     const { rows } = await sql.query(
       "select cancel ->> 'reason' as reason, waiting_for from stillwake.live_jobs order by id",
     );
     expect(rows).toEqual([
-      { reason: "Replaced by that of 2030-01-07T12:02+00:00", waiting_for: null },
+      { reason: "Replaced by the job of 2030-01-07T12:02+00:00", waiting_for: null },
       { reason: null, waiting_for: "key" },
     ]);
     const { job_id, epoch, lease_id } = claimed.rows[0];
@@ -424,49 +424,49 @@ describe("overlap: the job of the last slot is still live", () => {
     await set("x", { cron: "* * * * *", overlap: "allow" });
     for (const minute of ["01", "02"]) {
       await at(`2030-01-07T12:${minute}:00Z`);
-      await look();
+      await runSchedules();
     }
     expect((await sql.query("select * from stillwake.claim('w', 'default', '{tick}', 5)")).rowCount).toBe(2);
   });
 });
 
-describe("catch-up: slots that passed while nobody looked", () => {
+describe("catchUp: slots that passed while nothing fired schedules", () => {
   it.each([
     ["one", ["fired 2030-01-07T12:10", "missed 9 to 2030-01-07T12:09"]],
     ["none", ["missed 10 to 2030-01-07T12:10"]],
     ["all", Array.from({ length: 10 }, (_, n) => `fired 2030-01-07T12:${String(n + 1).padStart(2, "0")}`)],
   ])('"%s"', async (catchUp, acts) => {
-    // Minutes of one hour, so that there is no slot which is on time.
+    // Minutes of one hour, so that no slot is on time.
     await set("x", { cron: "1-10 12 * * *", overlap: "allow", catch_up: catchUp });
     await at("2030-01-07T12:31:00Z");
-    expect((await look()).sort()).toEqual(acts);
+    expect((await runSchedules()).sort()).toEqual(acts);
     expect(await row("x")).toMatchObject({
       missed: String({ one: 9, none: 10, all: 0 }[catchUp]),
       next_slot: "2030-01-08T12:01",
       last_slot: catchUp === "none" ? null : "2030-01-07T12:10",
     });
-    expect(await look()).toEqual([]);
+    expect(await runSchedules()).toEqual([]);
   });
 
   it.each(["one", "none"])(
-    '"%s": what is less than a minute late is on time, and nothing older runs besides',
+    '"%s": a slot that is less than a minute late is on time, and no older slot runs with it',
     async (catchUp) => {
       await set("x", { cron: "* * * * *", overlap: "allow", catch_up: catchUp });
       await at("2030-01-07T12:05:40Z");
-      expect(await look()).toEqual(["missed 4 to 2030-01-07T12:04+00:00", "fired 2030-01-07T12:05+00:00"]);
+      expect(await runSchedules()).toEqual(["missed 4 to 2030-01-07T12:04+00:00", "fired 2030-01-07T12:05+00:00"]);
     },
   );
 
-  it("is done in bounded portions, in order, and goes on by itself", async () => {
+  it("is done in bounded portions, in order, until it is finished", async () => {
     await set("x", { cron: "*/4 * * * *", overlap: "allow", catch_up: "all" });
     await set("y", { cron: "* * * * *", overlap: "allow", catch_up: "one" });
     await at("2030-01-09T12:00:30Z");
     let calls = 0;
-    for (let acts = await look(); acts.length > 0; acts = await look()) {
+    for (let acts = await runSchedules(); acts.length > 0; acts = await runSchedules()) {
       expect(acts.filter((act) => act.startsWith("fired")).length).toBeLessThanOrEqual(100);
       calls += 1;
     }
-    // 720 jobs of the one, and 2880 slots of the other.
+    // 720 jobs of one schedule, and 2880 slots of the other.
     expect(calls).toBe(9);
     const found = (await jobs()).map(({ slot }) => slot);
     expect(found).toHaveLength(2 * 24 * 15 + 1);
@@ -474,29 +474,29 @@ describe("catch-up: slots that passed while nobody looked", () => {
     expect(await row("y")).toMatchObject({ missed: String(2 * 24 * 60 - 1), last_slot: "2030-01-09T12:00+00:00" });
   });
 
-  it("what was paused is not made up for", async () => {
+  it("slots of a pause are not caught up", async () => {
     await set("x", { cron: "* * * * *" });
     await sql.query("select stillwake.pause_schedule('x', 'me')");
     expect(await row("x")).toMatchObject({ paused_by: "me", due_at: null });
     await at("2030-01-07T12:10:30Z");
-    expect(await look()).toEqual([]);
+    expect(await runSchedules()).toEqual([]);
     expect(await set("x", { cron: "* * * * *", input: { n: 2 } })).toBe(true);
-    expect(await look()).toEqual([]);
+    expect(await runSchedules()).toEqual([]);
     await sql.query("select stillwake.resume_schedule('x')");
     expect(await row("x")).toMatchObject({ next_slot: "2030-01-07T12:11+00:00", missed: "0", paused_by: null });
     await at("2030-01-07T12:11:00Z");
-    expect(await look()).toEqual(["fired 2030-01-07T12:11+00:00"]);
+    expect(await runSchedules()).toEqual(["fired 2030-01-07T12:11+00:00"]);
   });
 });
 
 describe("a definition", () => {
-  it("that is set again changes nothing; a new cron begins now; other settings keep the next slot", async () => {
+  it("that is set again changes nothing; a new cron starts now; other settings keep the next slot", async () => {
     expect(await set("x", { cron: "0 13 * * *" })).toBe(true);
     const before = await row("x");
     await at("2030-01-07T13:05:00Z");
     expect(await set("x", { cron: "0 13 * * *" })).toBe(false);
     expect(await row("x")).toEqual(before);
-    // The slot of 13:00, which nobody has seen to, is not lost by a new input.
+    // A new input does not lose the slot of 13:00, which has not been fired.
     expect(await set("x", { cron: "0 13 * * *", input: { n: 2 } })).toBe(true);
     expect(await row("x")).toMatchObject({ next_slot: "2030-01-07T13:00" });
     expect(await set("x", { cron: "30 13 * * *", input: { n: 2 } })).toBe(true);
@@ -505,20 +505,20 @@ describe("a definition", () => {
     expect(await row("x")).toMatchObject({ next_slot: "2030-01-08T13:30", created_at: before.created_at });
   });
 
-  it("that goes back and forth makes no second job of a slot", async () => {
+  it("that is set back creates no second job of a slot", async () => {
     await set("x", { cron: "1 12 * * *", overlap: "allow" });
     await at("2030-01-07T12:01:00Z");
-    expect(await look()).toEqual(["fired 2030-01-07T12:01"]);
-    // A restored backup of the table, or a clock that was put back.
+    expect(await runSchedules()).toEqual(["fired 2030-01-07T12:01"]);
+    // A restored backup of the table, or a clock that was set back.
     await sql.query("update stillwake.schedules set next_slot = last_slot, next_at = last_at, due_at = last_at");
-    expect(await look()).toEqual(["joined 2030-01-07T12:01"]);
+    expect(await runSchedules()).toEqual(["joined 2030-01-07T12:01"]);
     expect(await jobs()).toHaveLength(1);
   });
 
-  it("that is removed leaves its jobs", async () => {
+  it("that is removed keeps its jobs", async () => {
     await set("x", { cron: "* * * * *" });
     await at("2030-01-07T12:01:00Z");
-    await look();
+    await runSchedules();
     expect(await stillwake.schedules.remove("x")).toBe(true);
     expect(await stillwake.schedules.remove("x")).toBe(false);
     expect(await jobs()).toHaveLength(1);
@@ -528,8 +528,8 @@ describe("a definition", () => {
   });
 });
 
-describe("who makes the jobs", () => {
-  it("a claim of the pool, which is given the job at once, with its slot", async () => {
+describe("firing slots", () => {
+  it("a claim of the pool creates the job and returns it, with its slot", async () => {
     await set("x", { cron: "* * * * *", input: { n: 7 } });
     await set("y", { cron: "* * * * *", pipeline: "elsewhere" });
     await at("2030-01-07T12:01:10Z");
@@ -539,10 +539,10 @@ describe("who makes the jobs", () => {
     expect(claimed).toMatchObject([{ pipeline: "tick", input: { n: 7 }, origin }]);
     const scheduled = { name: "x", slot: origin.slot, at: new Date("2030-01-07T12:01:00Z") };
     expect((await stillwake.get(claimed[0]!.job_id)).schedule).toEqual(scheduled);
-    // The other pool's is left to its own workers.
+    // The other pool's slot is left to its workers.
     expect(await row("y")).toMatchObject({ fired: "0" });
 
-    // What a job came from stays with it to its end, and when it is run again.
+    // The origin of a job stays with it to its end, and after a retry.
     await sql.query("select stillwake.fail($1, $2, $3, '{}', true)", [
       claimed[0]!.job_id,
       claimed[0]!.epoch,
@@ -553,7 +553,7 @@ describe("who makes the jobs", () => {
     expect(await stillwake.get(claimed[0]!.job_id)).toMatchObject({ state: "queued", schedule: scheduled });
   });
 
-  it("the watchdog, for every pool, and it says so", async () => {
+  it("the watchdog fires slots of every pool, and reports it", async () => {
     await set("x", { cron: "* * * * *" });
     await set("y", { cron: "* * * * *", pipeline: "elsewhere", catch_up: "none" });
     await at("2030-01-07T12:03:10Z");
@@ -561,25 +561,25 @@ describe("who makes the jobs", () => {
     expect(acts).toEqual(
       expect.arrayContaining([
         { act: "fired", count: 1, note: "schedule x: 2030-01-07T12:03+00:00" },
-        { act: "missed", count: 2, note: "schedule y: 2030-01-07T12:02+00:00, passed while nobody looked" },
+        { act: "missed", count: 2, note: "schedule y: 2030-01-07T12:02+00:00, not processed in time" },
         { act: "fired", count: 1, note: "schedule y: 2030-01-07T12:03+00:00" },
       ]),
     );
   });
 
-  it("whoever comes first: a slot that another transaction sees to is left to it", async () => {
+  it("a slot that another transaction fires is skipped", async () => {
     await set("x", { cron: "* * * * *", overlap: "allow" });
     await at("2030-01-07T12:01:00Z");
     const second = new pg.Client({ connectionString: database.url });
     await second.connect();
     try {
       await second.query("begin");
-      // Who waits for the other here would wait for ever.
+      // Waiting for the other transaction here would be a deadlock.
       await sql.query("set lock_timeout = '1s'");
       expect((await second.query("select act from stillwake.run_schedules()")).rows).toEqual([{ act: "fired" }]);
-      expect(await look()).toEqual([]);
+      expect(await runSchedules()).toEqual([]);
       await second.query("commit");
-      expect(await look()).toEqual([]);
+      expect(await runSchedules()).toEqual([]);
       expect(await jobs()).toHaveLength(1);
     } finally {
       await sql.query("reset lock_timeout");
@@ -587,7 +587,7 @@ describe("who makes the jobs", () => {
     }
   });
 
-  it("and one that fails stops neither the others nor claims, says why, and is tried again a minute later", async () => {
+  it("a slot that fails blocks neither others nor claims, stores the error, and is tried again a minute later", async () => {
     await set("a", { cron: "* * * * *", options: { key: "taken", on_conflict: "reject" } });
     await set("b", { cron: "* * * * *" });
     await sql.query("select stillwake.enqueue('tick', '{}', '{\"key\": \"taken\"}')");
@@ -612,51 +612,48 @@ describe("who makes the jobs", () => {
       ),
     ]);
     await at("2030-01-07T12:02:00Z");
-    expect(await look()).toEqual(
+    expect(await runSchedules()).toEqual(
       expect.arrayContaining(["fired 2030-01-07T12:01+00:00", "skipped 2030-01-07T12:02+00:00"]),
     );
     expect(await row("a")).toMatchObject({ last_error: null });
   });
 
-  it.each(["one", "none"])(
-    'a slot that failed in its time is not late when it is tried again: catch-up "%s"',
-    async (catchUp) => {
-      await set("x", {
-        cron: "* * * * *",
-        overlap: "allow",
-        catch_up: catchUp,
-        options: { key: "taken", on_conflict: "reject" },
-      });
-      const { rows } = await sql.query("select stillwake.enqueue('tick', '{}', '{\"key\": \"taken\"}') as id");
-      for (const minute of ["01", "02", "03", "04"]) {
-        await at(`2030-01-07T12:${minute}:01Z`);
-        expect(await look()).toEqual(["failed 2030-01-07T12:01+00:00"]);
-      }
-      // Those that came meanwhile are not counted with each try.
-      expect(await row("x")).toMatchObject({ missed: "0", next_slot: "2030-01-07T12:01+00:00" });
-      await end(rows[0].id);
-      await sql.query("update stillwake.schedules set options = '{}'");
-      await at("2030-01-07T12:05:02Z");
-      expect(await look()).toEqual([
-        "fired 2030-01-07T12:01+00:00",
-        "missed 3 to 2030-01-07T12:04+00:00",
-        "fired 2030-01-07T12:05+00:00",
-      ]);
-      expect(await row("x")).toMatchObject({ missed: "3", fired: "2", last_error: null });
-    },
-  );
+  it.each(["one", "none"])('a failed slot is not late when it is tried again: catchUp "%s"', async (catchUp) => {
+    await set("x", {
+      cron: "* * * * *",
+      overlap: "allow",
+      catch_up: catchUp,
+      options: { key: "taken", on_conflict: "reject" },
+    });
+    const { rows } = await sql.query("select stillwake.enqueue('tick', '{}', '{\"key\": \"taken\"}') as id");
+    for (const minute of ["01", "02", "03", "04"]) {
+      await at(`2030-01-07T12:${minute}:01Z`);
+      expect(await runSchedules()).toEqual(["failed 2030-01-07T12:01+00:00"]);
+    }
+    // Slots in between are not counted with each attempt.
+    expect(await row("x")).toMatchObject({ missed: "0", next_slot: "2030-01-07T12:01+00:00" });
+    await end(rows[0].id);
+    await sql.query("update stillwake.schedules set options = '{}'");
+    await at("2030-01-07T12:05:02Z");
+    expect(await runSchedules()).toEqual([
+      "fired 2030-01-07T12:01+00:00",
+      "missed 3 to 2030-01-07T12:04+00:00",
+      "fired 2030-01-07T12:05+00:00",
+    ]);
+    expect(await row("x")).toMatchObject({ missed: "3", fired: "2", last_error: null });
+  });
 
-  it("a slot that failed is late when nobody came to try it again", async () => {
+  it("a failed slot is late if no call tried it again in time", async () => {
     await set("x", { cron: "1 * * * *", catch_up: "none", options: { key: "taken", on_conflict: "reject" } });
     const { rows } = await sql.query("select stillwake.enqueue('tick', '{}', '{\"key\": \"taken\"}') as id");
     await at("2030-01-07T12:01:00Z");
-    expect(await look()).toEqual(["failed 2030-01-07T12:01+00:00"]);
+    expect(await runSchedules()).toEqual(["failed 2030-01-07T12:01+00:00"]);
     await end(rows[0].id);
     await at("2030-01-07T12:30:00Z");
-    expect(await look()).toEqual(["missed 2030-01-07T12:01+00:00"]);
+    expect(await runSchedules()).toEqual(["missed 2030-01-07T12:01+00:00"]);
   });
 
-  it("one that waits for a lock holds up neither the others nor claims, and is tried again soon", async () => {
+  it("a slot that waits for a lock delays neither others nor claims, and is tried again soon", async () => {
     for (let n = 0; n < 8; n++)
       await set(`a${n}`, { cron: "* * * * *", catch_up: "none", options: { key: "held", on_conflict: "wait" } });
     await set("b", { cron: "* * * * *" });
@@ -671,7 +668,7 @@ describe("who makes the jobs", () => {
       const { rows } = await sql.query("select origin from stillwake.claim('w', 'default', '{tick}', 5)");
       const tookMs = performance.now() - from;
       expect(rows).toMatchObject([{ origin: { schedule: "b" } }]);
-      // Half a second once, not for each of the eight.
+      // Half a second in total, not for each of the eight.
       expect(tookMs).toBeLessThan(3500);
       recordFigure("a claim that finds eight schedules waiting for a held lock takes", Math.round(tookMs), "ms");
       expect((await sql.query("show lock_timeout")).rows).toEqual([{ lock_timeout: "0" }]);
@@ -683,15 +680,15 @@ describe("who makes the jobs", () => {
         });
       await second.query("commit");
       await at("2030-01-07T12:01:15Z");
-      expect(await look()).toEqual(Array.from({ length: 8 }, () => "fired 2030-01-07T12:01+00:00"));
+      expect(await runSchedules()).toEqual(Array.from({ length: 8 }, () => "fired 2030-01-07T12:01+00:00"));
     } finally {
       await sql.query("reset statement_timeout");
       await second.end();
     }
   });
 
-  it("a worker that settles and claims in one call has no lease yet while a schedule waits for that of the job it replaces", {
-    // Half a second to look is little where many tests run: one look in time is enough.
+  it("a worker that settles and claims in one call does not deadlock with a schedule that replaces its job", {
+    // Half a second is short when many tests run: one observation in time is enough.
     retry: 3,
   }, async () => {
     await set("x", { cron: "* * * * *", overlap: "replace" });
@@ -713,12 +710,12 @@ describe("who makes the jobs", () => {
       let ended = false;
       void turn.finally(() => (ended = true)).catch(() => {});
       const waits = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
-      // It gives up after half a second, which a slow machine may not see.
+      // It gives up after half a second, which a slow machine may miss.
       await waitFor(async () => ended || (await second.query(waits)).rowCount === 1, {
-        what: "the schedule to wait",
+        what: "the schedule to wait for the lock",
         interval: 5,
       });
-      // The mirror image of what the first does, and no deadlock.
+      // The opposite lock order of the first call, without a deadlock.
       await second.query("set local lock_timeout = '400ms'");
       await second.query("select from stillwake.leases where id = $1 for update", [own.lease_id]);
       await second.query("commit");
@@ -729,7 +726,7 @@ describe("who makes the jobs", () => {
     }
   });
 
-  it("however much is to be made up for, a claim makes a hundred jobs and the next one goes on with those behind", async () => {
+  it("a claim creates at most a hundred jobs, and the next one continues", async () => {
     for (let n = 0; n < 12; n++) await set(`a${n}`, { cron: `${n}-59/12 * * * *`, overlap: "allow", catch_up: "all" });
     await set("z", { cron: "0 12 9 1 *", catch_up: "none" });
     await at("2030-01-09T12:00:30Z");
@@ -742,13 +739,13 @@ describe("who makes the jobs", () => {
     expect(await count()).toBe(1200);
     const fired = "select distinct fired::int from stillwake.schedules where name like 'a%'";
     expect((await sql.query(fired)).rows).toEqual([{ fired: 100 }]);
-    // One that is on time waits for one turn of the others, not for all that they have to make up for.
+    // A slot that is on time waits for one turn of the others, not for their whole backlog.
     expect(await row("z")).toMatchObject({ fired: "0" });
     await sql.query("select stillwake.claim('w', 'default', '{tick}', 1)");
     expect(await row("z")).toMatchObject({ fired: "1", missed: "0" });
   });
 
-  it("nobody while its pool is paused: by its catch-up when that is resumed", async () => {
+  it("no slot is fired while its pool is paused; catchUp applies when it is resumed", async () => {
     await set("x", { cron: "* * * * *", pipeline: "elsewhere" });
     await set("y", { cron: "* * * * *" });
     await sql.query("select stillwake.pause_pool('elsewhere')");
@@ -756,26 +753,26 @@ describe("who makes the jobs", () => {
     await stillwake.watchdog();
     expect(await row("x")).toMatchObject({ fired: "0", missed: "0" });
     expect(await row("y")).toMatchObject({ fired: "1" });
-    expect((await sql.query("select stillwake.tend_schedules('elsewhere') as at")).rows).toEqual([{ at: null }]);
+    expect((await sql.query("select stillwake.run_due_schedules('elsewhere') as at")).rows).toEqual([{ at: null }]);
     await sql.query("select stillwake.resume_pool('elsewhere')");
     await stillwake.watchdog();
     expect(await row("x")).toMatchObject({ fired: "1", missed: "4" });
   });
 
-  it("the pool that its pipeline has moved to, unless it names one", async () => {
+  it("jobs go to the current pool of the pipeline, unless the schedule names one", async () => {
     await stillwake.register(pipeline("mover"));
     await set("x", { cron: "* * * * *", pipeline: "mover" });
     await set("y", { cron: "* * * * *", pipeline: "mover", options: { pool: "default" } });
     await sql.query("select stillwake.register_pipeline('mover', '{\"pool\": \"elsewhere\"}')");
     expect([(await row("x")).pool, (await row("y")).pool]).toEqual(["elsewhere", "default"]);
     await at("2030-01-07T12:01:00Z");
-    const { rows } = await sql.query("select stillwake.tend_schedules('elsewhere') as at");
+    const { rows } = await sql.query("select stillwake.run_due_schedules('elsewhere') as at");
     expect(rows).toEqual([{ at: new Date("2030-01-07T12:02:00Z") }]);
     expect([(await row("x")).fired, (await row("y")).fired]).toEqual(["1", "0"]);
   });
 
-  it("a worker that is full is told when the next one is, and upcoming() how many it may be", async () => {
-    const tend = async () => (await sql.query("select stillwake.tend_schedules('default') as at")).rows[0].at;
+  it("a full worker gets the next due time; upcoming() is limited", async () => {
+    const tend = async () => (await sql.query("select stillwake.run_due_schedules('default') as at")).rows[0].at;
     expect(await tend()).toBe(null);
     await set("x", { cron: "0 13 * * *" });
     expect(await tend()).toEqual(new Date("2030-01-07T13:00:00Z"));
@@ -783,10 +780,10 @@ describe("who makes the jobs", () => {
       (await sql.query("select from stillwake.upcoming('x', $1::integer)", [count])).rowCount;
     expect(await upcoming(null)).toBe(10);
     expect(await upcoming(20_000)).toBe(10_000);
-    await expect(set("y", { cron: `${"0,".repeat(300)}0 * * * *` })).rejects.toThrow(/609 letters/);
+    await expect(set("y", { cron: `${"0,".repeat(300)}0 * * * *` })).rejects.toThrow(/609 characters/);
   });
 
-  it("costs a claim one page while none is due, however many there are", async () => {
+  it("a claim reads one page while none is due, however many schedules there are", async () => {
     const claims = async () => {
       const found: { us: number; pages: number }[] = [];
       for (let n = 0; n < 5; n++) {
@@ -807,13 +804,13 @@ describe("who makes the jobs", () => {
     const many = await claims();
     recordFigure("what 5,000 schedules that are not due cost a claim", Math.round(many.us - without.us), "µs");
     recordFigure("what 5,000 schedules that are not due cost a claim", round(many.pages - without.pages), "pages");
-    // To go through them would be hundreds.
+    // A full scan would read hundreds.
     expect(many.pages - without.pages).toBeLessThan(5);
   });
 });
 
-describe("when to wake", () => {
-  it("next_due() and demand() know the next slot of a pool, for workers that know its pipeline", async () => {
+describe("waking up", () => {
+  it("next_due() and demand() return the next slot of a pool, for workers that know its pipeline", async () => {
     await set("x", { cron: "30 13 * * *" });
     const due = async (text: string) => (await sql.query(`select ${text} as due`)).rows[0].due?.toISOString() ?? null;
     expect(await due("stillwake.next_due()")).toBe("2030-01-07T13:30:00.000Z");
@@ -830,7 +827,7 @@ describe("when to wake", () => {
     expect(await due(demand)).toBe(null);
   });
 
-  it("a registration and a resumption send a hint to the pool", async () => {
+  it("registering and resuming send a hint to the pool", async () => {
     const listener = new pg.Client({ connectionString: database.url });
     await listener.connect();
     const hints: string[] = [];
@@ -848,8 +845,8 @@ describe("when to wake", () => {
   });
 });
 
-describe("F15: whether they live can be seen", () => {
-  it("sw.schedules.list() tells next, last, late, skipped, missed and the last error; doctor when one is late", async () => {
+describe("monitoring", () => {
+  it("sw.schedules.list() returns next, last, late, skipped, missed and the last error; doctor reports late ones", async () => {
     const nightly = schedule("nightly", {
       cron: "30 2 * * *",
       zone: "Europe/Berlin",
@@ -878,7 +875,7 @@ describe("F15: whether they live can be seen", () => {
         paused: null,
       },
     ]);
-    const found = async () => (await examine({ url: database.url })).find(({ check }) => check === "schedules");
+    const found = async () => (await runDoctor({ url: database.url })).find(({ check }) => check === "schedules");
     expect(await found()).toMatchObject({ level: "ok" });
     await at("2030-01-08T01:32:30Z");
     expect(await stillwake.schedules.list()).toMatchObject([{ lateMs: 150_000 }]);
@@ -901,7 +898,7 @@ describe("F15: whether they live can be seen", () => {
     ]);
   });
 
-  it("key and tenant are what the contract makes of the input, which its schema has checked", async () => {
+  it("the contract computes key and tenant from the validated input", async () => {
     const { z } = await import("zod");
     const keyed = pipeline("keyed", {
       input: z.object({ org: z.string(), n: z.number().default(5) }),
@@ -913,14 +910,14 @@ describe("F15: whether they live can be seen", () => {
     ).rejects.toMatchObject({ code: "INVALID_INPUT", field: "input.org" });
     await stillwake.schedules.set(schedule("k", { cron: "* * * * *", pipeline: keyed, input: { org: "acme" } }));
     await at("2030-01-07T12:01:00Z");
-    await look();
+    await runSchedules();
     const { jobs: found } = await stillwake.list({ pipeline: "keyed" });
     expect(found).toMatchObject([{ key: "acme", tenant: "acme", input: { org: "acme", n: 5 } }]);
   });
 });
 
-describe("three workers at once", () => {
-  it("T7: make each slot one job", async () => {
+describe("three concurrent workers", () => {
+  it("create one job per slot", async () => {
     await startClock(sql);
     await set("x", { cron: "* * * * *", overlap: "allow", catch_up: "all" });
     const workers = await Promise.all(
@@ -936,7 +933,7 @@ describe("three workers at once", () => {
         workers.map((client, n) => client.query("select stillwake.claim($1, 'default', '{tick}', 1)", [`w${n}`])),
       );
     }
-    await look();
+    await runSchedules();
     const { rows } = await sql.query(
       "select count(*)::int as jobs, count(distinct origin ->> 'slot')::int as slots, (select fired::int from stillwake.schedules) as fired from stillwake.jobs",
     );

@@ -1,4 +1,4 @@
-// What an attempt leaves behind while it runs: log lines that a reader with a cursor sees once and in order, checkpoints that are kept.
+// Writes of a running attempt: log lines, which a reader with a cursor sees once and in order, checkpoints, progress.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { freshDatabase } from "../support/database/database.ts";
@@ -22,8 +22,8 @@ interface Lease {
   lease: string;
 }
 
-describe("T36: tails", () => {
-  it("8 writers with delays and roll-backs, 20 readers with cursors: every line once, in order, without a gap", async () => {
+describe("readers with cursors", () => {
+  it("see every line once, in order, without a gap: 8 writers with delays and rollbacks, 20 readers", async () => {
     const leases = await claimJobs(4);
     await sql.query("create table serial_lines (id bigserial primary key, line text)");
     const writers = await connectMany(8);
@@ -91,7 +91,7 @@ describe("T36: tails", () => {
     recordFigure("feed: lines read by 20 tails", lines, "lines");
     recordFigure("feed: lines lost or read twice", lost + duplicated, "lines");
 
-    // The same readers on a sequence of the usual kind, in the same transactions: the delays do hit.
+    // Control: the same readers on a plain sequence in the same transactions do miss lines.
     const committed = (await sql.query("select count(*)::int as count from serial_lines")).rows[0].count;
     const serialLost = tails.reduce((sum, { serial }) => sum + committed - serial.size, 0);
     expect(serialLost).toBeGreaterThan(0);
@@ -100,7 +100,7 @@ describe("T36: tails", () => {
 });
 
 describe("a log line", () => {
-  it("takes its place in the job's feed, with level, step, data and time", async () => {
+  it("is stored in the job's feed, with level, step, data and time", async () => {
     const [lease] = await claimJobs(1);
     const lines = [{ message: "one" }, { message: "two", level: "success", step: "s", data: { n: 1 }, ago_ms: 5000 }];
     expect(await append({ ...lease, lines })).toEqual([{ job_id: lease!.job, last_seq: "2" }]);
@@ -126,12 +126,12 @@ describe("a log line", () => {
     expect(rows[0].at - rows[1].at).toBe(5000);
   });
 
-  it("from an attempt that was replaced is refused, and takes no number", async () => {
+  it("from an attempt that was replaced is rejected, and takes no seq", async () => {
     const [lease, other] = await claimJobs(2);
     const stale = { ...lease, epoch: String(Number(lease!.epoch) - 1), lines: [{ message: "stale" }] };
-    const answers = await append(stale, { ...other, lines: [{ message: "fine" }] });
-    expect(answers.find(({ job_id }) => job_id === lease!.job)!.last_seq).toBeNull();
-    expect(answers.find(({ job_id }) => job_id === other!.job)!.last_seq).toBe("1");
+    const responses = await append(stale, { ...other, lines: [{ message: "fine" }] });
+    expect(responses.find(({ job_id }) => job_id === lease!.job)!.last_seq).toBeNull();
+    expect(responses.find(({ job_id }) => job_id === other!.job)!.last_seq).toBe("1");
   });
 
   it("is cut at 16,384 characters; data that is larger than that leaves only its size", async () => {
@@ -160,12 +160,12 @@ describe("a log line", () => {
     [{ lines: [{ message: "x", level: "debug" }] }, "lines"],
     [{ lines: [{ level: "info" }] }, "lines"],
     [{ lines: [{ message: 5 }] }, "lines"],
-  ])("that nobody could read is refused: %j", async (batch, field) => {
+  ])("with invalid fields is rejected: %j", async (batch, field) => {
     const [lease] = await claimJobs(1);
     await expect(append({ ...lease, ...batch })).rejects.toMatchObject({ code: "SW001", detail: field });
   });
 
-  it.each(["null", "'{}'", "'5'"])("and what is no list is refused as a whole: %s", async (list) => {
+  it.each(["null", "'{}'", "'5'"])("in an argument that is not a list is rejected: %s", async (list) => {
     for (const [verb, detail] of [
       ["append_logs", "batches"],
       ["save_checkpoints", "checkpoints"],
@@ -189,7 +189,7 @@ describe("a checkpoint", () => {
     ]);
   });
 
-  it("is there for the next attempt, and the one before can neither read nor write any more", async () => {
+  it("is available to the next attempt; the previous attempt can neither read nor write", async () => {
     const [lease] = await claimJobs(1);
     await save({ ...lease, step: "one", output: 1 });
     await sql.query("select stillwake.release($1, $2, $3)", [lease!.job, lease!.epoch, lease!.lease]);
@@ -201,7 +201,7 @@ describe("a checkpoint", () => {
     expect(await save({ ...next, step: "two", output: 2 })).toEqual(["saved"]);
   });
 
-  it("holds 1,048,576 bytes and a name of 200 characters, and not one more", async () => {
+  it("may have 1,048,576 bytes and a name of 200 characters, and not one more", async () => {
     const [lease] = await claimJobs(1);
     const output = "x".repeat(1_048_574);
     expect(await save({ ...lease, step: "s".repeat(200), output })).toEqual(["saved"]);
@@ -221,7 +221,7 @@ describe("a checkpoint", () => {
 });
 
 describe("progress", () => {
-  it("is kept with its time, refuses unknown words, and ends with the lease", async () => {
+  it("is stored with its time, rejects unknown fields, and needs the lease", async () => {
     const [lease] = await claimJobs(1);
     const report = (progress: object) =>
       sql.query("select stillwake.progress($1, $2, $3, $4)", [
@@ -239,7 +239,7 @@ describe("progress", () => {
   });
 });
 
-/** Enqueues so many jobs ahead of all others, and claims them. */
+/** Enqueues `count` jobs with the highest priority and claims them. */
 async function claimJobs(count: number): Promise<Lease[]> {
   await sql.query(
     "select stillwake.enqueue_many('report', to_jsonb(array_fill(0, array[$1::int])), '{\"priority\": 5}')",

@@ -1,4 +1,4 @@
-// A follower of one job: everything it is told, once and in order, whatever becomes of the job and of its place.
+// A follower of one job receives every event once and in order, whatever happens to the job and to its cursor.
 import { describe, expect, it } from "vitest";
 import { follow } from "../../src/live/follower.ts";
 import { waitFor } from "../../src/testing/index.ts";
@@ -6,20 +6,20 @@ import { freshDatabase } from "../support/database/database.ts";
 import {
   append,
   claimJobs,
+  collect,
   complete,
-  feedRig,
+  feedFixture,
   followed,
-  hear,
   type Lease,
   numbers,
   texts,
 } from "../support/database/feed-writer.ts";
-import { connect } from "../support/processes/aftermath.ts";
+import { connect } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
-/** A floor that helps nobody within a test. */
+/** A poll interval longer than any test. */
 const NEVER = 600_000;
-const { sql, openReader } = feedRig(database);
+const { sql, openReader } = feedFixture(database);
 const steps = (lease: Lease, names: string[]) =>
   sql.query("select stillwake.save_checkpoints($1)", [
     JSON.stringify(names.map((step) => ({ ...lease, step, output: 1 }))),
@@ -37,13 +37,13 @@ const fail = (lease: Lease) =>
   ]);
 
 describe("a follower", () => {
-  it("is told how the job stands, then every line once and in order, its steps, its progress, and what came of it", async () => {
+  it("receives the job's state, then every line once and in order, its steps, its progress, and its result", async () => {
     const reader = openReader({ directUrl: database.url });
     await sql.query("select stillwake.register_pipeline('life')");
     const { rows } = await sql.query("select stillwake.enqueue('life') as id");
     const id: string = rows[0].id;
-    const heard = hear(follow(reader, id));
-    await heard.has("the first state", ({ kind }) => kind === "state");
+    const received = collect(follow(reader, id));
+    await received.has("the first state", ({ kind }) => kind === "state");
     const claim = async (): Promise<Lease> =>
       (
         await sql.query(
@@ -51,7 +51,7 @@ describe("a follower", () => {
         )
       ).rows[0];
     const first = await claim();
-    await heard.has("running", (event) => event.kind === "state" && event.state === "running");
+    await received.has("running", (event) => event.kind === "state" && event.state === "running");
     await append(
       sql,
       [first],
@@ -60,49 +60,54 @@ describe("a follower", () => {
         { message: "two", level: "warning", data: { n: 2 } },
       ],
     );
-    await heard.has("two", (event) => event.kind === "log" && event.message === "two");
+    await received.has("two", (event) => event.kind === "log" && event.message === "two");
     await sql.query("select stillwake.save_checkpoints($1)", [
       JSON.stringify([{ ...first, step: "s", output: 1, took_ms: 40 }]),
     ]);
-    await heard.has("the step", ({ kind }) => kind === "step");
+    await received.has("the step", ({ kind }) => kind === "step");
     await sql.query('select stillwake.progress($1, $2, $3, \'{"done": 1, "total": 3}\')', [
       first.job,
       first.epoch,
       first.lease,
     ]);
-    await heard.has("progress", ({ kind }) => kind === "progress");
+    await received.has("progress", ({ kind }) => kind === "progress");
     await sql.query("select stillwake.fail($1, $2, $3, '{\"message\": \"oh\"}', false, '0s')", [
       first.job,
       first.epoch,
       first.lease,
     ]);
-    await heard.has("back in line", (event) => event.kind === "event" && event.event === "failed");
+    await received.has("back in line", (event) => event.kind === "event" && event.event === "failed");
     const second = await claim();
     await append(sql, [second], [{ message: "three" }]);
     await complete(sql, second, { answer: 42 });
-    await heard.over;
+    await received.over;
 
-    expect(heard.events[0]).toMatchObject({ kind: "state", state: "queued", attempt: 0, maxAttempts: 3, missing: [] });
-    const told = heard.events.filter(({ kind }) => kind === "log" || kind === "event");
-    expect(told.map((event) => (event.kind === "log" ? event.message : (event as { event: string }).event))).toEqual([
-      "one",
-      "two",
-      "failed",
-      "three",
-    ]);
-    expect(told.map((event) => (event as { seq: string }).seq)).toEqual(["1", "2", "3", "4"]);
-    expect(told[1]).toMatchObject({
+    expect(received.events[0]).toMatchObject({
+      kind: "state",
+      state: "queued",
+      attempt: 0,
+      maxAttempts: 3,
+      missing: [],
+    });
+    const reported = received.events.filter(({ kind }) => kind === "log" || kind === "event");
+    expect(
+      reported.map((event) => (event.kind === "log" ? event.message : (event as { event: string }).event)),
+    ).toEqual(["one", "two", "failed", "three"]);
+    expect(reported.map((event) => (event as { seq: string }).seq)).toEqual(["1", "2", "3", "4"]);
+    expect(reported[1]).toMatchObject({
       level: "warning",
       step: null,
       data: { n: 2 },
       epoch: "1",
       id: `2-${id.slice(-8)}`,
     });
-    expect(heard.events.filter(({ kind }) => kind === "step")).toMatchObject([{ name: "s", tookMs: 40, epoch: "1" }]);
-    expect(heard.events.find(({ kind }) => kind === "progress")).toMatchObject({ progress: { done: 1, total: 3 } });
-    expect(heard.events.filter(({ kind }) => kind === "gap")).toEqual([]);
-    expect(heard.events.at(-2)).toMatchObject({ kind: "state", state: "completed" });
-    expect(heard.events.at(-1)).toEqual({
+    expect(received.events.filter(({ kind }) => kind === "step")).toMatchObject([
+      { name: "s", tookMs: 40, epoch: "1" },
+    ]);
+    expect(received.events.find(({ kind }) => kind === "progress")).toMatchObject({ progress: { done: 1, total: 3 } });
+    expect(received.events.filter(({ kind }) => kind === "gap")).toEqual([]);
+    expect(received.events.at(-2)).toMatchObject({ kind: "state", state: "completed" });
+    expect(received.events.at(-1)).toEqual({
       kind: "end",
       id: `4-${id.slice(-8)}-end`,
       state: "completed",
@@ -111,7 +116,7 @@ describe("a follower", () => {
     });
   });
 
-  it("of a job that has ended is given all of it, and one that comes back only what it lacks", async () => {
+  it("of an ended job receives everything; one that reconnects only what it is missing", async () => {
     const reader = openReader({ directUrl: database.url });
     const [lease] = await claimJobs(sql, 1);
     await append(sql, [lease!], numbers(1, 700));
@@ -125,7 +130,7 @@ describe("a follower", () => {
     expect(none.events.map(({ kind }) => kind)).toEqual(["state", "end"]);
   });
 
-  it("that did not read for long reads what the process no longer holds from the database, every line once", async () => {
+  it("that is behind the buffer reads from the database, every line once", async () => {
     const reader = openReader({ directUrl: database.url });
     const [lease] = await claimJobs(sql, 1);
     const slow = follow(reader, lease!.job)[Symbol.asyncIterator]();
@@ -134,14 +139,14 @@ describe("a follower", () => {
     for (let from = 1; from <= 3001; from += 1000) await append(sql, [lease!], numbers(from, from + 999));
     await complete(sql, lease!);
     await quick.over;
-    const late = hear({ [Symbol.asyncIterator]: () => slow });
+    const late = collect({ [Symbol.asyncIterator]: () => slow });
     await late.over;
     expect(quick.lines()).toEqual(texts(1, 4000));
     expect(late.lines()).toEqual(texts(1, 4000));
     expect([...quick.events, ...late.events].filter(({ kind }) => kind === "gap")).toEqual([]);
   });
 
-  it("goes on when the job is retried, and sees steps begin again", async () => {
+  it("continues when the job is retried, and sees the new steps", async () => {
     const reader = openReader({ directUrl: database.url });
     const [lease] = await claimJobs(sql, 1, "again");
     await sql.query("select stillwake.save_checkpoints($1)", [JSON.stringify([{ ...lease, step: "old", output: 1 }])]);
@@ -149,12 +154,12 @@ describe("a follower", () => {
     await sql.query("select stillwake.cancel($1)", [lease!.job]);
     const slow = follow(reader, lease!.job)[Symbol.asyncIterator]();
     await slow.next();
-    // In one statement: it is never seen as ended.
+    // In one statement: it is never visible as ended.
     await sql.query("begin");
     await sql.query("select stillwake.settle($1)", [JSON.stringify([{ ...lease, outcome: "cancelled" }])]);
     await sql.query("select stillwake.retry($1, true)", [lease!.job]);
     await sql.query("commit");
-    const rest = hear({ [Symbol.asyncIterator]: () => slow });
+    const rest = collect({ [Symbol.asyncIterator]: () => slow });
     await rest.has("the retry", (event) => event.kind === "event" && event.event === "retried");
     const late = followed(reader, lease!);
     await late.has("the retry", (event) => event.kind === "event" && event.event === "retried");
@@ -165,7 +170,7 @@ describe("a follower", () => {
     expect(late.events.filter(({ kind }) => kind === "step")).toEqual([]);
   });
 
-  it("without hints is not told of an end that is over, nor of a line twice", async () => {
+  it("without hints receives no outdated end, and no line twice", async () => {
     const reader = openReader({ pollMs: 50 });
     const [lease] = await claimJobs(sql, 1, "revived");
     await append(sql, [lease!], numbers(1, 299));
@@ -178,50 +183,54 @@ describe("a follower", () => {
     await sql.query("select stillwake.retry($1)", [lease!.job]);
     const again = await claimAgain(lease!);
     await append(sql, [again], numbers(300, 309));
-    const heard = hear(slow);
-    await heard.has("the newest line", (event) => event.kind === "log" && event.message === "309");
-    // It holds what was known when it came; by now that is old.
+    const received = collect(slow);
+    await received.has("the newest line", (event) => event.kind === "log" && event.message === "309");
+    // The buffer is outdated by now.
     await waitFor(() => performance.now() - knownAt > 1100);
-    const late = hear(patient);
+    const late = collect(patient);
     await append(sql, [again], [{ message: "last" }]);
     await complete(sql, again);
-    await Promise.all([heard.over, late.over]);
-    expect(heard.lines()).toEqual([...texts(151, 309), "last"]);
+    await Promise.all([received.over, late.over]);
+    expect(received.lines()).toEqual([...texts(151, 309), "last"]);
     expect(late.lines()).toEqual([...texts(300, 309), "last"]);
-    for (const { events } of [heard, late]) {
+    for (const { events } of [received, late]) {
       expect(events.filter(({ kind }) => kind === "end")).toMatchObject([{ state: "completed" }]);
       expect(events.at(-1)).toMatchObject({ kind: "end" });
       expect(events.filter(({ kind }) => kind === "gap")).toEqual([]);
     }
   });
 
-  it("of a job with many steps is told of the latest, while it runs and before its end", async () => {
+  it("of a job with many steps receives the latest, while it runs and before its end", async () => {
     const reader = openReader({ directUrl: database.url, pollWithHintsMs: NEVER });
     const [lease] = await claimJobs(sql, 1, "stepping");
-    const heard = followed(reader, lease!);
-    await heard.has("its state", ({ kind }) => kind === "state");
+    const received = followed(reader, lease!);
+    await received.has("its state", ({ kind }) => kind === "state");
     await waitFor(() => reader.status.hints);
-    const told = (name: string) => heard.has(name, (event) => event.kind === "step" && event.name === name);
-    // After so many steps they are asked for a third of a second after one another.
+    const reported = (name: string) => received.has(name, (event) => event.kind === "step" && event.name === name);
+    // With this many steps they are read every third of a second.
     for (let batch = 0; batch < 4; batch++) {
       await steps(
         lease!,
         numbers(1, 450).map(({ message }) => `${batch}.${message}`),
       );
-      await told(`${batch}.450`);
+      await reported(`${batch}.450`);
     }
     await steps(lease!, ["in between"]);
-    await told("in between");
+    await reported("in between");
     await sql.query("begin");
     await steps(lease!, ["last"]);
     await complete(sql, lease!);
     await sql.query("commit");
-    await heard.over;
-    expect(heard.events.filter(({ kind }) => kind === "step")).toHaveLength(1802);
-    expect(heard.events.slice(-3)).toMatchObject([{ kind: "step", name: "last" }, { kind: "state" }, { kind: "end" }]);
+    await received.over;
+    expect(received.events.filter(({ kind }) => kind === "step")).toHaveLength(1802);
+    expect(received.events.slice(-3)).toMatchObject([
+      { kind: "step", name: "last" },
+      { kind: "state" },
+      { kind: "end" },
+    ]);
   });
 
-  it("is told of the steps of a new beginning, however much was written before it", async () => {
+  it("receives the steps after a restart, however many lines precede it", async () => {
     const reader = openReader({ directUrl: database.url });
     const [lease] = await claimJobs(sql, 1, "anew");
     await steps(lease!, ["old"]);
@@ -244,11 +253,11 @@ describe("a follower", () => {
     expect(names).toEqual(["new"]);
   });
 
-  it("is told of a step that takes a signal after another was kept, whoever came first", async () => {
+  it("receives a step that takes a signal after another checkpoint, in any order", async () => {
     const [lease] = await claimJobs(sql, 1, "turns");
     const fence = [lease!.job, lease!.epoch, lease!.lease];
     await sql.query("select stillwake.signal($1, 'go')", [lease!.job]);
-    const { rows } = await sql.query("select id from stillwake.look_for_signal($1, $2, $3, 'go', 'taken')", fence);
+    const { rows } = await sql.query("select id from stillwake.find_signal($1, $2, $3, 'go', 'taken')", fence);
     const taker = await connect(database.url);
     await sql.query("begin");
     await sql.query("select from stillwake.leases where id = $1 for no key update", [lease!.lease]);
@@ -260,39 +269,39 @@ describe("a follower", () => {
     await sql.query("commit");
     await taking;
     await taker.end();
-    const kept = await sql.query("select step from stillwake.checkpoints where job_id = $1 order by saved_at", [
+    const stored = await sql.query("select step from stillwake.checkpoints where job_id = $1 order by saved_at", [
       lease!.job,
     ]);
-    expect(kept.rows.map(({ step }) => step)).toEqual(["kept", "taken"]);
+    expect(stored.rows.map(({ step }) => step)).toEqual(["kept", "taken"]);
   });
 
-  it("is told of a gap when the database has lost what was told, and then what there is", async () => {
+  it("receives a gap when the database has lost lines that were sent, and then the whole feed", async () => {
     const reader = openReader({ pollMs: 50 });
     const [lease] = await claimJobs(sql, 1, "lost");
     await append(sql, [lease!], numbers(1, 10));
     await steps(lease!, ["lost"]);
-    const heard = followed(reader, lease!);
-    await heard.has("10", (event) => event.kind === "log" && event.message === "10");
+    const received = followed(reader, lease!);
+    await received.has("10", (event) => event.kind === "log" && event.message === "10");
     await sql.query("begin");
     await sql.query("delete from stillwake.feed where job_id = $1 and seq > 6", [lease!.job]);
     await sql.query("delete from stillwake.checkpoints where job_id = $1", [lease!.job]);
     await sql.query("update stillwake.live_jobs set seq = 6 where id = $1", [lease!.job]);
     await append(sql, [lease!], [{ message: "other 7" }]);
     await sql.query("commit");
-    await heard.has("the other line", (event) => event.kind === "log" && event.message === "other 7");
+    await received.has("the other line", (event) => event.kind === "log" && event.message === "other 7");
     await steps(lease!, ["found"]);
     await append(sql, [lease!], numbers(8, 12));
     await complete(sql, lease!);
-    await heard.over;
-    expect(heard.events.filter(({ kind }) => kind === "gap")).toEqual([{ kind: "gap", after: "10", next: "1" }]);
-    expect(heard.lines()).toEqual([...texts(1, 10), ...texts(1, 6), "other 7", ...texts(8, 12)]);
+    await received.over;
+    expect(received.events.filter(({ kind }) => kind === "gap")).toEqual([{ kind: "gap", after: "10", next: "1" }]);
+    expect(received.lines()).toEqual([...texts(1, 10), ...texts(1, 6), "other 7", ...texts(8, 12)]);
     const late = followed(reader, lease!);
     await late.over;
     expect(late.events.flatMap((event) => (event.kind === "step" ? event.name : []))).toEqual(["found"]);
     expect(late.lines()).toEqual([...texts(1, 6), "other 7", ...texts(8, 12)]);
   });
 
-  it("is told of a gap where lines are gone, and begins at the first when its place was never reached", async () => {
+  it("receives a gap for deleted lines, and starts at the first line if its cursor was never reached", async () => {
     const reader = openReader({ directUrl: database.url });
     const [lease] = await claimJobs(sql, 1);
     await append(sql, [lease!], numbers(1, 900));
@@ -312,7 +321,7 @@ describe("a follower", () => {
     await append(sql, [lease!], numbers(901, 902));
     await complete(sql, lease!);
     await live.over;
-    // What was its end is gone too, for one who comes later and elsewhere.
+    // Its end is deleted too, for a later follower of another process.
     await sql.query("delete from stillwake.feed where job_id = $1 and seq > 900", [lease!.job]);
     const later = openReader({ directUrl: database.url });
     const beyond = followed(later, lease!, { after: "5000" });
@@ -324,23 +333,23 @@ describe("a follower", () => {
     expect(gaps(within.events)).toEqual([{ kind: "gap", after: "105", next: "111" }, expected[2], end]);
   });
 
-  it("of a job that is forgotten meanwhile ends without a state; of none there is it is refused", async () => {
+  it("of a job that is deleted ends without a state; of an unknown job it is rejected", async () => {
     const reader = openReader({ directUrl: database.url, pollWithHintsMs: 50 });
     const [lease] = await claimJobs(sql, 1);
     await append(sql, [lease!], [{ message: "x" }]);
-    const heard = followed(reader, lease!);
-    await heard.has("its line", ({ kind }) => kind === "log");
+    const received = followed(reader, lease!);
+    await received.has("its line", ({ kind }) => kind === "log");
     await sql.query("delete from stillwake.live_jobs where id = $1", [lease!.job]);
-    await heard.over;
-    expect(heard.events.at(-1)).toMatchObject({ kind: "end", state: null });
+    await received.over;
+    expect(received.events.at(-1)).toMatchObject({ kind: "end", state: null });
     await expect(followed(reader, lease!).over).rejects.toMatchObject({ code: "JOB_NOT_FOUND" });
-    await expect(hear(follow(reader, "no id")).over).rejects.toMatchObject({ code: "INVALID_INPUT" });
+    await expect(collect(follow(reader, "no id")).over).rejects.toMatchObject({ code: "INVALID_INPUT" });
     for (const after of ["-1", "x", "1e3", "", "9".repeat(30)]) {
       await expect(followed(reader, lease!, { after }).over, after).rejects.toMatchObject({ code: "INVALID_INPUT" });
     }
   });
 
-  it("that is called off, and one whose reader is closed, end at once and say so", async () => {
+  it("throws at once when its signal is aborted, or when its reader is closed", async () => {
     const reader = openReader({ directUrl: database.url });
     const [lease] = await claimJobs(sql, 1);
     const stop = new AbortController();
@@ -356,7 +365,7 @@ describe("a follower", () => {
     await expect(followed(reader, lease!).over).rejects.toMatchObject({ code: "CLOSED" });
   });
 
-  it("can be left while it waits for news", async () => {
+  it("can be ended while it waits", async () => {
     const reader = openReader({ directUrl: database.url });
     const [lease] = await claimJobs(sql, 1);
     const stream = ReadableStream.from(follow(reader, lease!.job)).getReader();
@@ -376,15 +385,15 @@ describe("a follower", () => {
     expect(reader.status.followers).toBe(0);
   });
 
-  it("carries numbers above 2^53 digit by digit", async () => {
+  it("keeps numbers above 2^53 exactly", async () => {
     const reader = openReader({ directUrl: database.url });
     const [lease] = await claimJobs(sql, 1);
     const start = 2n ** 62n;
     await sql.query("update stillwake.live_jobs set seq = $2 where id = $1", [lease!.job, String(start)]);
     await append(sql, [lease!], numbers(1, 3));
-    const heard = followed(reader, lease!, { after: String(start + 1n) });
-    await heard.has("3", (event) => event.kind === "log" && event.message === "3");
-    expect(heard.events.flatMap((event) => (event.kind === "log" ? event.seq : []))).toEqual([
+    const received = followed(reader, lease!, { after: String(start + 1n) });
+    await received.has("3", (event) => event.kind === "log" && event.message === "3");
+    expect(received.events.flatMap((event) => (event.kind === "log" ? event.seq : []))).toEqual([
       String(start + 2n),
       String(start + 3n),
     ]);

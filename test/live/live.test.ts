@@ -1,4 +1,4 @@
-// The live path below the server: who is told of what, that one reader serves all, and that nobody asks anything when nobody follows.
+// Hints and the feed reader: which hints are sent, one reader for all followers, and no queries without followers.
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import net from "node:net";
@@ -13,39 +13,39 @@ import {
   append,
   claimJobs,
   complete,
-  feedRig,
+  feedFixture,
   followed,
   type Lease,
   numbers,
   texts,
 } from "../support/database/feed-writer.ts";
 import { findPgBouncer, startPgBouncer } from "../support/database/pgbouncer.ts";
-import { ownServer } from "../support/database/postgres-server.ts";
+import { startPostgresServer } from "../support/database/postgres-server.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect } from "../support/processes/aftermath.ts";
+import { connect } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
-/** A floor that helps nobody within a test. */
+/** A poll interval longer than any test. */
 const NEVER = 600_000;
-const { sql, client, openReader } = feedRig(database);
+const { sql, client, openReader } = feedFixture(database);
 
 describe("hints", () => {
-  const heard: string[] = [];
+  const received: string[] = [];
   let listener: pg.Client;
   beforeAll(async () => {
     listener = await connect(database.url);
-    listener.on("notification", ({ payload }) => heard.push(payload ?? ""));
+    listener.on("notification", ({ payload }) => received.push(payload ?? ""));
     await listener.query('listen "stillwake.feed"');
   });
   afterAll(() => listener.end());
 
-  /** What is sent while this runs. A hint of our own marks the end. */
+  /** The hints that are sent while this runs. A hint of the test marks the end. */
   async function hinted(act: () => Promise<unknown>): Promise<string[]> {
-    heard.length = 0;
+    received.length = 0;
     await act();
     await sql.query("select pg_notify('stillwake.feed', 'mark')");
-    await waitFor(() => heard.includes("mark"), { interval: 2 });
-    return heard.filter((payload) => payload !== "mark");
+    await waitFor(() => received.includes("mark"), { interval: 2 });
+    return received.filter((payload) => payload !== "mark");
   }
   const call = (text: string, values: unknown[]) => () => sql.query(`select ${text}`, values);
   const asJson = (value: unknown) => JSON.stringify([value]);
@@ -70,19 +70,19 @@ describe("hints", () => {
     "an end without an attempt": ({ job }) => call("stillwake.cancel($1)", [job]),
   };
 
-  it("name the jobs that somebody watches, at whatever can be seen of them, and no job besides", async () => {
+  it("name watched jobs, at every visible change, and no other jobs", async () => {
     const [watched, unwatched] = await claimJobs(sql, 2, "acts");
     await sql.query("select stillwake.watch('me', array[$1]::uuid[])", [watched!.job]);
     for (const [what, act] of Object.entries(acts)) {
-      const told = await hinted(act(watched!));
-      expect(new Set(told), what).toEqual(new Set([watched!.job]));
+      const received = await hinted(act(watched!));
+      expect(new Set(received), what).toEqual(new Set([watched!.job]));
       if (what !== "a claim") expect(await hinted(act(unwatched!)), `${what}, unwatched`).toEqual([]);
     }
     await sql.query("select stillwake.unwatch('me')");
     expect(await hinted(acts["a retry"]!(watched!))).toEqual([]);
   });
 
-  it("of one statement are one, and say * for more jobs than fit", async () => {
+  it("are one per statement, with * for more jobs than fit", async () => {
     const leases = await claimJobs(sql, 300, "many");
     const ids = leases.map(({ job }) => job);
     await sql.query("select stillwake.watch('me', $1)", [ids.slice(0, 3)]);
@@ -95,22 +95,23 @@ describe("hints", () => {
     await sql.query("select stillwake.unwatch('me')");
   });
 
-  it("tell of a signal that a step takes, of a wait that is over and of a list that is done", async () => {
+  it("are sent when a step takes a signal, a wait ends and a list is finished", async () => {
     const [lease] = await claimJobs(sql, 1, "words");
     const fence = [lease!.job, lease!.epoch, lease!.lease];
     await sql.query("select stillwake.watch('me', array[$1]::uuid[])", [lease!.job]);
     await sql.query("select stillwake.signal($1, 'go')", [lease!.job]);
-    const { rows } = await sql.query("select id from stillwake.look_for_signal($1, $2, $3, 'go', 'one')", fence);
+    const { rows } = await sql.query("select id from stillwake.find_signal($1, $2, $3, 'go', 'one')", fence);
     const take = call("stillwake.take_signal($1, $2, $3, 'one', $4, '1')", [...fence, rows[0].id]);
     expect(await hinted(take)).toEqual([lease!.job]);
-    expect(await hinted(call("stillwake.look_for_signal($1, $2, $3, 'no', 'two', '0s')", fence))).toEqual([lease!.job]);
-    const place = (over: boolean) => call("stillwake.save_place($1, $2, $3, 'list', 0, 0, null, $4)", [...fence, over]);
+    expect(await hinted(call("stillwake.find_signal($1, $2, $3, 'no', 'two', '0s')", fence))).toEqual([lease!.job]);
+    const place = (over: boolean) =>
+      call("stillwake.save_position($1, $2, $3, 'list', 0, 0, null, $4)", [...fence, over]);
     expect(await hinted(place(false))).toEqual([]);
     expect(await hinted(place(true))).toEqual([lease!.job]);
     await sql.query("select stillwake.unwatch('me')");
   });
 
-  it("cost no walk over what is watched no longer while an old snapshot keeps it", async () => {
+  it("do not scan expired watches that an old snapshot keeps", async () => {
     const [lease] = await claimJobs(sql, 1, "piled");
     await using old = await openSnapshot();
     await append(sql, [lease!], [{ message: "x" }]);
@@ -121,7 +122,7 @@ describe("hints", () => {
       return (await sql.query(text)).rows[0]["QUERY PLAN"][0].Plan["Shared Hit Blocks"] as number;
     };
     await pagesRead([lease!.job]);
-    // What is dead lies on some 150 pages.
+    // The dead rows are on about 150 pages.
     expect(await pagesRead([lease!.job])).toBeLessThan(50);
     expect(await pagesRead([lease!.job, ...Array.from({ length: 9 }, () => randomUUID())])).toBeLessThan(100);
     await old.query("rollback");
@@ -134,7 +135,7 @@ describe("hints", () => {
     return Object.assign(own, { [Symbol.asyncDispose]: () => own.end() });
   }
 
-  it("are not sent for those whose watcher has died, and what it left is forgotten", async () => {
+  it("are not sent for a dead watcher, and its rows are deleted", async () => {
     const [lease] = await claimJobs(sql, 1, "dead");
     const left = async () =>
       (await sql.query("select watcher from stillwake.watches order by 1")).rows.map((row) => row.watcher);
@@ -152,40 +153,40 @@ describe("hints", () => {
 });
 
 describe("the reader", () => {
-  it("is one for all: 300 followers of 30 jobs share what is read", async () => {
+  it("is shared: 300 followers of 30 jobs use the same reads", async () => {
     const reader = openReader({ directUrl: database.url, pollWithHintsMs: NEVER });
     const leases = await claimJobs(sql, 30, "shared");
-    const heard = Array.from({ length: 300 }, (_, n) => followed(reader, leases[n % 30]!));
-    await Promise.all(heard.map((one) => one.has("its state", ({ kind }) => kind === "state")));
+    const received = Array.from({ length: 300 }, (_, n) => followed(reader, leases[n % 30]!));
+    await Promise.all(received.map((item) => item.has("its state", ({ kind }) => kind === "state")));
     await waitFor(() => reader.status.hints);
     expect(reader.status).toEqual({ jobs: 30, followers: 300, hints: true });
     await append(sql, leases, numbers(1, 5));
-    await Promise.all(heard.map((one) => one.has("5", (event) => event.kind === "log" && event.message === "5")));
+    await Promise.all(received.map((item) => item.has("5", (event) => event.kind === "log" && event.message === "5")));
     const sameObject = new Set(
-      heard.filter((_, n) => n % 30 === 0).map(({ events }) => events.find(({ kind }) => kind === "log")),
+      received.filter((_, n) => n % 30 === 0).map(({ events }) => events.find(({ kind }) => kind === "log")),
     );
     expect(sameObject.size).toBe(1);
     for (const lease of leases) await complete(sql, lease);
-    await Promise.all(heard.map(({ over }) => over));
-    for (const one of heard) expect(one.lines()).toEqual(texts(1, 5));
+    await Promise.all(received.map(({ over }) => over));
+    for (const entry of received) expect(entry.lines()).toEqual(texts(1, 5));
   });
 
-  it("holds to its bounds, whatever compresses well, and in what came of the jobs", async () => {
+  it("respects its size limits for lines that compress well, and for results", async () => {
     const reader = openReader({ directUrl: database.url });
     const leases = await claimJobs(sql, 8, "large");
     const line = { message: "x", data: { a: "a".repeat(16_000) } };
     await append(sql, leases, Array<object>(50).fill(line));
     const output = "o".repeat(1_000_000);
     for (const lease of leases) await complete(sql, lease, output);
-    const asked = leases.map(({ job }) => ({ job, after: "0", mark: null }));
-    const rows = await readFeeds(client, asked, 500);
+    const requested = leases.map(({ job }) => ({ job, after: "0", stepsAfter: null }));
+    const rows = await readFeeds(client, requested, 500);
     const size = (what: string, job?: string) =>
       JSON.stringify(rows.filter((row) => row.what === what && (job === undefined || row.job_id === job))).length;
     for (const { job } of leases) expect(size("feed", job)).toBeLessThan(300_000);
     expect(size("end")).toBeLessThan(5_500_000);
-    const heard = leases.map((lease) => followed(reader, lease));
-    await Promise.all(heard.map(({ over }) => over));
-    for (const { events } of heard) {
+    const received = leases.map((lease) => followed(reader, lease));
+    await Promise.all(received.map(({ over }) => over));
+    for (const { events } of received) {
       expect(events.filter(({ kind }) => kind === "log")).toHaveLength(50);
       const end = events.at(-1)!;
       expect(end.kind === "end" && end.output === output).toBe(true);
@@ -193,7 +194,7 @@ describe("the reader", () => {
     }
   });
 
-  it("has hints sent for more jobs than can be named in one statement", async () => {
+  it("watches more jobs than one statement can name", async () => {
     const reader = openReader({ directUrl: database.url });
     reader.join(randomUUID());
     await waitFor(() => reader.status.hints);
@@ -201,11 +202,11 @@ describe("the reader", () => {
     for (const id of ids) reader.join(id);
     const watched = async () =>
       (await sql.query("select count(*)::int as count from stillwake.watches where job_id = any ($1)", [ids])).rows[0];
-    await waitFor(async () => (await watched()).count === ids.length, { what: "all of them to be watched" });
+    await waitFor(async () => (await watched()).count === ids.length, { what: "all jobs to be watched" });
   });
 
-  it("is closed in a moment when nothing comes through any more", async () => {
-    // Unlike a server that hangs, such a network swallows the end of a connection too.
+  it("closes quickly when the network hangs", async () => {
+    // Unlike with a hanging server, the end of a connection is lost too.
     const url = new URL(database.url);
     const { port, hostname } = url;
     const sockets: net.Socket[] = [];
@@ -224,7 +225,7 @@ describe("the reader", () => {
     url.port = String((network.address() as net.AddressInfo).port);
     const reader = openReader({ directUrl: url.href });
     const [lease] = await claimJobs(sql, 1);
-    const heard = followed(reader, lease!);
+    const received = followed(reader, lease!);
     await waitFor(() => reader.status.hints);
     drops = true;
     let closed = false;
@@ -232,24 +233,24 @@ describe("the reader", () => {
       closed = true;
     });
     await waitFor(() => closed, { what: "the reader to be closed" });
-    await expect(heard.over).rejects.toMatchObject({ code: "CLOSED" });
+    await expect(received.over).rejects.toMatchObject({ code: "CLOSED" });
   });
 
-  it("without a way for hints looks for itself, and has nobody told", async () => {
+  it("polls without a direct URL, and watches nothing", async () => {
     const reader = openReader({ pollMs: 50 });
     const [lease] = await claimJobs(sql, 1);
-    const heard = followed(reader, lease!);
-    await heard.has("its state", ({ kind }) => kind === "state");
+    const received = followed(reader, lease!);
+    await received.has("its state", ({ kind }) => kind === "state");
     await append(sql, [lease!], numbers(1, 3));
-    await heard.has("3", (event) => event.kind === "log" && event.message === "3");
+    await received.has("3", (event) => event.kind === "log" && event.message === "3");
     expect(reader.status.hints).toBe(false);
     expect((await sql.query("select from stillwake.watches where job_id = $1", [lease!.job])).rowCount).toBe(0);
     await complete(sql, lease!);
-    await heard.over;
+    await received.over;
   });
 
   const pooler = findPgBouncer();
-  it("behind a pooler that shares sessions looks for itself, and leaves no LISTEN in a session of others", async (context) => {
+  it("polls behind a transaction pooler, and leaves no LISTEN in a shared session", async (context) => {
     if (typeof pooler === "string") return context.skip(pooler);
     const options = { program: pooler.program, url: database.url, mode: "transaction", size: 4 } as const;
     await using pgbouncer = await startPgBouncer(options);
@@ -258,11 +259,11 @@ describe("the reader", () => {
     const reader = new FeedReader(pooled, { directUrl: pgbouncer.url });
     onTestFinished(() => reader.close());
     const [lease] = await claimJobs(sql, 1);
-    const heard = followed(reader, lease!);
-    await heard.has("its state", ({ kind }) => kind === "state");
+    const received = followed(reader, lease!);
+    await received.has("its state", ({ kind }) => kind === "state");
     for (const from of [1, 4]) {
       await append(sql, [lease!], numbers(from, from + 2));
-      await heard.has("the last", (event) => event.kind === "log" && event.message === `${from + 2}`);
+      await received.has("the last", (event) => event.kind === "log" && event.message === `${from + 2}`);
     }
     expect(reader.status.hints).toBe(false);
     const client = new pg.Client({ connectionString: pgbouncer.url });
@@ -270,18 +271,18 @@ describe("the reader", () => {
     expect((await client.query("select pg_listening_channels()")).rows).toEqual([]);
     await client.end();
     await complete(sql, lease!);
-    await heard.over;
-    expect(heard.lines()).toEqual(texts(1, 6));
+    await received.over;
+    expect(received.lines()).toEqual(texts(1, 6));
   });
 
-  it("F5: looks once more whenever its connection is back, so that what was written meanwhile is not missed", async () => {
+  it("reads again after each reconnect, so that nothing written before is missed", async () => {
     await using proxy = await faultProxy(database.url);
-    // No floor helps here: it is the look after each return that finds what no hint told of.
+    // Without polling: only the read after a reconnect finds changes without a hint.
     const reader = openReader({ directUrl: proxy.url, pollWithHintsMs: NEVER, pollMs: NEVER });
     const [lease] = await claimJobs(sql, 1);
-    const heard = followed(reader, lease!);
+    const received = followed(reader, lease!);
     await waitFor(() => reader.status.hints);
-    const lookedSince = async (moment: string) =>
+    const readSince = async (moment: string) =>
       (
         await sql.query(
           "select from pg_stat_activity where datname = current_database() and query like '%read_feeds(%' and state = 'idle' and state_change > $1::timestamptz",
@@ -293,56 +294,60 @@ describe("the reader", () => {
       proxy.mode = "refuse";
       proxy.reset();
       await waitFor(() => !reader.status.hints);
-      // The look at the loss is over before this line is there: only the one at the return finds it.
-      await waitFor(() => lookedSince(rows[0].now), { what: "the look at the loss", interval: 5 });
+      // The read after the loss is finished before this line: only the one after the reconnect finds it.
+      await waitFor(() => readSince(rows[0].now), { what: "the read after the loss", interval: 5 });
       await append(sql, [lease!], [{ message: `away ${round}` }]);
       proxy.mode = "pass";
-      await heard.has(
+      await received.has(
         `the line of round ${round}`,
         (event) => event.kind === "log" && event.message === `away ${round}`,
       );
       await waitFor(() => reader.status.hints);
       await append(sql, [lease!], [{ message: `back ${round}` }]);
-      await heard.has(
+      await received.has(
         `the line after round ${round}`,
         (event) => event.kind === "log" && event.message === `back ${round}`,
       );
     }
-    expect(heard.lines()).toEqual(Array.from({ length: 5 }, (_, n) => [`away ${n}`, `back ${n}`]).flat());
+    expect(received.lines()).toEqual(Array.from({ length: 5 }, (_, n) => [`away ${n}`, `back ${n}`]).flat());
   });
 
-  it("F5: finds by its floor what hints over a silent connection would have told", async () => {
+  it("finds by polling what hints over a hanging connection missed", async () => {
     await using proxy = await faultProxy(database.url);
     const reader = openReader({ directUrl: proxy.url, pollWithHintsMs: 200 });
     const [lease] = await claimJobs(sql, 1);
-    const heard = followed(reader, lease!);
+    const received = followed(reader, lease!);
     await waitFor(() => reader.status.hints);
     proxy.mode = "silent";
     proxy.freeze();
     await append(sql, [lease!], numbers(1, 3));
-    await heard.has("3", (event) => event.kind === "log" && event.message === "3");
+    await received.has("3", (event) => event.kind === "log" && event.message === "3");
   });
 
-  it("goes on after Postgres was away", async () => {
+  it("continues after an outage of Postgres", async () => {
     const reader = openReader({ directUrl: database.url });
     const [lease] = await claimJobs(sql, 1);
-    const heard = followed(reader, lease!);
+    const received = followed(reader, lease!);
     await waitFor(() => reader.status.hints);
     await sql.query(
       "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'stillwake%' and datname = current_database()",
     );
     await append(sql, [lease!], numbers(1, 3));
-    await heard.has("3", (event) => event.kind === "log" && event.message === "3");
+    await received.has("3", (event) => event.kind === "log" && event.message === "3");
     await complete(sql, lease!);
-    await heard.over;
+    await received.over;
   });
 });
 
-describe("with nobody following", () => {
-  it("there is no statement, no connection, no watch; and following again begins anew", {
+describe("without followers", () => {
+  it("there is no statement, no connection, no watch; and following works again", {
     timeout: 60_000,
   }, async () => {
-    await using server = await ownServer({ log_statement: "all", log_connections: "on", log_line_prefix: "<%a> " });
+    await using server = await startPostgresServer({
+      log_statement: "all",
+      log_connections: "on",
+      log_line_prefix: "<%a> ",
+    });
     const own = await connect(server.url);
     const quiet = new Database({ url: server.url, idleTimeout: "100ms" });
     const reader = new FeedReader(quiet, { directUrl: server.url, lingerMs: 300 });
@@ -354,25 +359,25 @@ describe("with nobody following", () => {
       ).rows;
     for (let round = 0; round < 2; round++) {
       const [lease] = await claimJobs(own, 1);
-      const heard = followed(reader, lease!);
+      const received = followed(reader, lease!);
       await waitFor(() => reader.status.hints);
       await append(own, [lease!], numbers(1, 3));
       await complete(own, lease!);
-      await heard.over;
-      expect(heard.lines()).toEqual(texts(1, 3));
+      await received.over;
+      expect(received.lines()).toEqual(texts(1, 3));
       await waitFor(async () => (await sessions()).length === 0, { what: "its connections to be closed" });
       expect(reader.status).toEqual({ jobs: 0, followers: 0, hints: false });
       expect((await own.query("select from stillwake.watches")).rowCount).toBe(0);
     }
     const from = server.log().length;
     await new Promise((resolve) => setTimeout(resolve, 3000));
-    const said = server
+    const output = server
       .log()
       .slice(from)
       .split("\n")
       .filter((line) => /^<(?!test>).*LOG: {2}(statement|execute)|connection received/.test(line));
-    expect(said).toEqual([]);
-    recordFigure("live path: statements and connections with nobody following", said.length, "", "over 3 s");
+    expect(output).toEqual([]);
+    recordFigure("live path: statements and connections with nobody following", output.length, "", "over 3 s");
     await reader.close();
     await quiet.close();
     await own.end();

@@ -1,15 +1,15 @@
-// `stillwake migrate --realtime`: Supabase Realtime may show tenants their feed. On a Postgres of its own with logical replication: what a subscriber is sent, and what the roles
-// of a Supabase project see, which Realtime asks row-level security about for each of its clients.
+// `stillwake migrate --realtime`: tenants read their feed through Supabase Realtime. On a Postgres with logical
+// replication: what a subscriber receives, and what the roles of a Supabase project can read under row-level security.
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { migrate, printMigrations } from "../../src/index.ts";
 import { testDatabase, travel } from "../../src/testing/index.ts";
-import { ownServer } from "../support/database/postgres-server.ts";
+import { startPostgresServer } from "../support/database/postgres-server.ts";
 import { dumpSchema } from "../support/database/schema-dump.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect } from "../support/processes/aftermath.ts";
+import { connect } from "../support/processes/fault-checks.ts";
 
-const server = await ownServer({ wal_level: "logical", max_replication_slots: 4 });
+const server = await startPostgresServer({ wal_level: "logical", max_replication_slots: 4 });
 const { url } = server;
 const owner = await connect(url);
 afterAll(async () => {
@@ -19,7 +19,7 @@ afterAll(async () => {
 
 const SLOT = "realtime_test";
 
-/** What a subscriber of the publication would be sent since the last look: the tables, and the rows as texts. */
+/** What a subscriber of the publication received since the last call: the tables, and the rows as texts. */
 async function published(): Promise<{ tables: string[]; rows: (string | null)[][] }> {
   const { rows } = await owner.query<{ data: Buffer }>(
     `select data from pg_logical_slot_get_binary_changes('${SLOT}', null, null, 'proto_version', '1', 'publication_names', 'supabase_realtime')`,
@@ -54,7 +54,7 @@ function tupleAt(data: Buffer, start: number): (string | null)[] {
   return values;
 }
 
-/** A job of the tenant that runs and has written these lines. */
+/** A running job of the tenant with these lines. */
 async function logged(tenant: string | null, ...messages: string[]): Promise<string> {
   await owner.query("select stillwake.enqueue('report', '{}', $1)", [tenant ? { tenant } : {}]);
   const { rows } = await owner.query(
@@ -81,7 +81,7 @@ async function as(role: string, claims: unknown, text: string): Promise<pg.Query
 const messages = "select message from stillwake.realtime_feed where kind = 'log' order by message";
 
 describe("migrate --realtime", () => {
-  it("refuses a database that is not of Supabase, names that are none, and changes nothing then", async () => {
+  it("rejects a database without the Supabase roles, and invalid names, and changes nothing", async () => {
     const before = await dumpSchema(owner, "stillwake");
     await expect(migrate({ url, realtime: {} })).rejects.toThrow('The role "authenticated" does not exist');
     for (const realtime of [
@@ -97,7 +97,7 @@ describe("migrate --realtime", () => {
     expect(await dumpSchema(owner, "stillwake")).toBe(before);
   });
 
-  it("may be repeated, and makes what the printed script makes", async () => {
+  it("may be repeated, and creates the same as the printed script", async () => {
     await owner.query("create role authenticated nologin; create role anon nologin");
     const before = await dumpSchema(owner, "stillwake");
     await migrate({ url, realtime: {} });
@@ -125,7 +125,7 @@ describe("a subscriber", () => {
     await owner.query(`select pg_create_logical_replication_slot('${SLOT}', 'pgoutput')`);
   });
 
-  it("is sent the lines and events of jobs that have a tenant, under one name, in every week", async () => {
+  it("receives the lines and events of jobs with a tenant, under one table name, in every week", async () => {
     const first = await logged("acme", "one", "two");
     await logged(null, "of nobody");
     await travel(owner, "9d");
@@ -154,8 +154,8 @@ describe("a subscriber", () => {
   });
 });
 
-describe("row-level security of it", () => {
-  it("shows those who are signed in the lines of the tenant that their token names", async () => {
+describe("its row-level security", () => {
+  it("shows signed-in users the lines of the tenant in their token", async () => {
     expect(await as("authenticated", { tenant: "acme" }, messages)).toEqual([{ message: "one" }, { message: "two" }]);
     expect(await as("authenticated", { tenant: "globex", role: "authenticated" }, messages)).toEqual([
       { message: "three" },
@@ -179,7 +179,7 @@ describe("row-level security of it", () => {
     expect(await as("authenticated", claims, messages)).toEqual([]);
   });
 
-  it("S5: shows anon nothing, and neither of the two anything else: no table, no view, no function", async () => {
+  it("shows anon nothing, and neither role any other table, view or function", async () => {
     await expect(as("anon", { tenant: "acme" }, messages)).rejects.toMatchObject({ code: "42501" });
     const { rows } = await owner.query(
       `select r.rolname as role, c.relname as name from pg_class c cross join pg_roles r where c.relnamespace = 'stillwake'::regnamespace and c.relkind in ('r', 'p', 'v')
@@ -194,7 +194,7 @@ describe("row-level security of it", () => {
     });
   });
 
-  it("reads a nested claim when it is told to", async () => {
+  it("reads a nested claim if configured", async () => {
     await migrate({ url, realtime: { claim: "app_metadata.tenant" } });
     expect(await as("authenticated", { app_metadata: { tenant: "globex" }, tenant: "acme" }, messages)).toEqual([
       { message: "three" },
@@ -204,7 +204,7 @@ describe("row-level security of it", () => {
 });
 
 describe("the copy", () => {
-  it("is emptied by the watchdog after an hour, without a word about it to subscribers", async () => {
+  it("is emptied by the watchdog after an hour, without a message to subscribers", async () => {
     const count = async () =>
       (await owner.query("select count(*)::integer as count from stillwake.realtime_feed")).rows[0].count;
     await owner.query("select stillwake.watchdog()");
@@ -224,14 +224,14 @@ describe("the copy", () => {
     expect(tables).toEqual(["stillwake.realtime_feed"]);
   });
 
-  it("goes with its tenant when that is erased", async () => {
+  it("is deleted when its tenant is erased", async () => {
     await logged("leaving", "goodbye");
     const { rows } = await owner.query("select objects from stillwake.erase_tenant('leaving')");
     await owner.query("select stillwake.erase_tenant('leaving', 500, $1)", [rows[0].objects]);
     expect((await owner.query("select from stillwake.realtime_feed where tenant = 'leaving'")).rowCount).toBe(0);
   });
 
-  it("costs about as much again as the line itself, and only where it is wanted", async () => {
+  it("costs about as much as the line itself, and only if enabled", async () => {
     const cost = async () => {
       const times: number[] = [];
       for (let round = 0; round < 7; round++) {
@@ -240,9 +240,9 @@ describe("the copy", () => {
           "select job_id as job, epoch, lease_id as lease from stillwake.claim('w', 'default', '{report}', 1)",
         );
         const lines = Array.from({ length: 1000 }, (_, n) => ({ message: `line ${n} of a thousand` }));
-        const began = performance.now();
+        const startedAt = performance.now();
         await owner.query("select stillwake.append_logs($1)", [JSON.stringify([{ ...rows[0], lines }])]);
-        times.push(performance.now() - began);
+        times.push(performance.now() - startedAt);
         await owner.query("select stillwake.complete($1, $2, $3)", Object.values(rows[0]));
       }
       return times.sort((a, b) => a - b)[3]!;

@@ -1,4 +1,4 @@
-// Streams under load: read by many and by some who do not read, and how soon a line is with its reader.
+// Streams under load: many readers, some that do not read, and the latency of a line.
 import http from "node:http";
 import net from "node:net";
 import type pg from "pg";
@@ -11,10 +11,10 @@ import { implement } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { append, claimJobs, complete } from "../support/database/feed-writer.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL, round } from "../support/processes/aftermath.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import { ownWorker } from "../support/processes/recorded-worker.ts";
-import { fetchStream, parser, serveStreams, streamServer, type Told } from "../support/server/streams.ts";
+import { connect, FULL, round } from "../support/processes/fault-checks.ts";
+import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
+import { fetchStream, parser, type StreamEvent, serveStreams, streamServer } from "../support/server/streams.ts";
 
 const database = await freshDatabase();
 let sql: pg.Client;
@@ -30,8 +30,8 @@ afterAll(async () => {
   await sql.end();
 });
 
-describe("T39: many readers, and some who do not read", () => {
-  it("one who does not read costs little, is dropped, and loses nothing when it comes back", {
+describe("many readers, and some that do not read", () => {
+  it("a reader that does not read costs little, is disconnected, and loses nothing when it reconnects", {
     timeout: 60_000,
   }, async () => {
     const reader = new FeedReader(client, { directUrl: database.url });
@@ -43,7 +43,7 @@ describe("T39: many readers, and some who do not read", () => {
     socket.on("error", () => {});
     socket.write(`GET /${lease!.job} HTTP/1.1\r\nhost: x\r\n\r\n`);
     await waitFor(() => reader.status.followers === 1);
-    // More than the kernel takes for a client that leaves it lying.
+    // More than the kernel buffers for a client that does not read.
     const text = "x".repeat(16_000);
     let written = 0;
     while (reader.status.followers === 1 && written < 4000) {
@@ -53,24 +53,28 @@ describe("T39: many readers, and some who do not read", () => {
         Array.from({ length: 50 }, () => ({ message: `${++written} ${text}` })),
       );
     }
-    await waitFor(() => reader.status.followers === 0, { timeout: 20_000, what: "the stream to be dropped" });
+    await waitFor(() => reader.status.followers === 0, { timeout: 20_000, what: "the stream to be closed" });
     await complete(sql, lease!);
     let raw = "";
-    const told: Told[] = [];
+    const received: StreamEvent[] = [];
     socket.on("data", (data) => (raw += data.toString("latin1")));
     socket.resume();
     await waitFor(() => socket.destroyed || socket.readableEnded, { timeout: 20_000 });
     const last = [...raw.matchAll(/^id: (\d+)-[0-9a-f]{8}$/gm)].map(([, seq]) => Number(seq));
     expect(last).toEqual(last.map((_, index) => index + 1));
     expect(last.length).toBeGreaterThan(0);
-    // The last one may have been cut in its middle.
+    // The last one may be incomplete.
     const place = Math.max(0, last.at(-1)! - 1);
-    await fetchStream(`${url}/${lease!.job}`, (one) => told.push(one), place ? `${place}-${lease!.job.slice(-8)}` : "");
-    expect(told.filter(({ event }) => event === "log").map(({ data }) => Number(data.seq))).toEqual(
+    await fetchStream(
+      `${url}/${lease!.job}`,
+      (item) => received.push(item),
+      place ? `${place}-${lease!.job.slice(-8)}` : "",
+    );
+    expect(received.filter(({ event }) => event === "log").map(({ data }) => Number(data.seq))).toEqual(
       Array.from({ length: written - place }, (_, n) => place + 1 + n),
     );
     recordFigure(
-      "T39: written before one who does not read was dropped",
+      "written before a reader that does not read was disconnected",
       round((written * 16) / 1000),
       "MB",
       "1 s allowed; default 60 s",
@@ -80,7 +84,7 @@ describe("T39: many readers, and some who do not read", () => {
   const readers = FULL ? 1000 : 200;
   const asleep = readers / 10;
 
-  it(`${readers} readers of 50 jobs, ${asleep} of whom never read: the rest are served in time, and memory is bounded`, {
+  it(`${readers} readers of 50 jobs, ${asleep} of which never read: the others are served in time, and memory is bounded`, {
     timeout: 120_000,
   }, async () => {
     const server = await streamServer(database.url);
@@ -91,7 +95,7 @@ describe("T39: many readers, and some who do not read", () => {
     for (let n = 0; n < readers; n++) {
       const address = `http://127.0.0.1:${server.port}/${leases[n % 50]!.job}`;
       const request = http.get(address, { agent: false }, (response) => {
-        // One who never reads has no listener for data.
+        // A client that never reads has no data listener.
         if (n < asleep) return;
         const parse = parser(({ event, data }) => {
           if (event !== "log") return;
@@ -112,11 +116,11 @@ describe("T39: many readers, and some who do not read", () => {
     });
     const connected = await server.memory();
     const rounds = FULL ? 100 : 40;
-    const most = { rss: 0 };
+    const maximum = { rss: 0 };
     for (let at = 0; at < rounds; at++) {
       const started = performance.now();
       await append(sql, leases, [{ message: `${Date.now()} ${"y".repeat(400)}` }]);
-      if (at % 20 === 19) most.rss = Math.max(most.rss, (await server.memory()).rss);
+      if (at % 20 === 19) maximum.rss = Math.max(maximum.rss, (await server.memory()).rss);
       await new Promise((resolve) => setTimeout(resolve, Math.max(0, 100 - (performance.now() - started))));
     }
     await waitFor(() => [...counts.values()].filter((count) => count === rounds).length === readers - asleep, {
@@ -127,20 +131,20 @@ describe("T39: many readers, and some who do not read", () => {
     const at = (part: number) => sorted[Math.floor(sorted.length * part)]!;
     expect(delays).toHaveLength(rounds * (readers - asleep));
     expect(at(0.5)).toBeLessThan(5000);
-    // A kilobyte per line and reader would have been kept otherwise.
+    // Otherwise a kilobyte per line and reader would be buffered.
     const perReader = (connected.rss - before.rss) / readers / 1024;
-    expect(most.rss - connected.rss).toBeLessThan(150 * 1024 * 1024);
+    expect(maximum.rss - connected.rss).toBeLessThan(150 * 1024 * 1024);
     const note = `${readers} readers of 50 jobs, ${asleep} never read, about 500 lines/s`;
-    recordFigure("T39: memory per reader (RSS)", round(perReader), "kB", note);
-    recordFigure("T39: heap per reader", round((connected.heapUsed - before.heapUsed) / readers / 1024), "kB", note);
-    recordFigure("T39: memory grown while serving", round((most.rss - connected.rss) / 1024 / 1024), "MB", note);
-    recordFigure("T39: delivery, p50", at(0.5), "ms", note);
-    recordFigure("T39: delivery, p99", at(0.99), "ms", note);
+    recordFigure("memory per reader (RSS)", round(perReader), "kB", note);
+    recordFigure("heap per reader", round((connected.heapUsed - before.heapUsed) / readers / 1024), "kB", note);
+    recordFigure("memory grown while serving", round((maximum.rss - connected.rss) / 1024 / 1024), "MB", note);
+    recordFigure("delivery, p50", at(0.5), "ms", note);
+    recordFigure("delivery, p99", at(0.99), "ms", note);
   });
 });
 
 describe("a line that a job writes", () => {
-  it("1,000 lines/s over 50 jobs: is with its reader in a fraction of a second", { timeout: 120_000 }, async () => {
+  it("1,000 lines/s over 50 jobs: reaches its reader in a fraction of a second", { timeout: 120_000 }, async () => {
     const server = await streamServer(database.url);
     const perJob = FULL ? 400 : 60;
     const writing = implement(pipeline("writing", { pool: "writing" }), async (job) => {
@@ -163,10 +167,10 @@ describe("a line that a job writes", () => {
       }),
     );
     await waitFor(async () => (await server.memory()).followers === 50, { interval: 100, what: "all to be followed" });
-    const began = performance.now();
-    await ownWorker({ url: database.url, pool: "writing", pipelines: [writing], slots: 50 });
+    const startedAt = performance.now();
+    await startRecordedWorker({ url: database.url, pool: "writing", pipelines: [writing], slots: 50 });
     await Promise.all(streams);
-    const rate = delays.length / ((performance.now() - began) / 1000);
+    const rate = delays.length / ((performance.now() - startedAt) / 1000);
     expect(delays).toHaveLength(50 * perJob);
     const sorted = delays.sort((a, b) => a - b);
     const at = (part: number) => sorted[Math.floor(sorted.length * part)]!;

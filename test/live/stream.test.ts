@@ -1,26 +1,26 @@
-// Jobs as Server-Sent Events: cut at any byte and resumed, asked for places that are none, by those who may no longer and by guests.
+// Jobs as Server-Sent Events: interrupted at any byte and resumed, with invalid cursors, with lost access, and redacted.
 import { EventSource } from "eventsource";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { streamJob } from "../../src/server/stream.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { append, claimJobs, complete, feedRig, type Lease } from "../support/database/feed-writer.ts";
+import { append, claimJobs, complete, feedFixture, type Lease } from "../support/database/feed-writer.ts";
 import { recordFigure } from "../support/figures.ts";
-import { FULL } from "../support/processes/aftermath.ts";
-import { cuttingProxy, fetchStream, parser, serveStreams, type Told } from "../support/server/streams.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
+import { cuttingProxy, fetchStream, parser, type StreamEvent, serveStreams } from "../support/server/streams.ts";
 
 const database = await freshDatabase();
-const { sql, openReader } = feedRig(database, { directUrl: database.url });
+const { sql, openReader } = feedFixture(database, { directUrl: database.url });
 
 async function stored({ job }: Lease): Promise<{ seq: string; message: string }[]> {
   return (await sql.query("select seq, message from stillwake.logs where job_id = $1 order by seq", [job])).rows;
 }
 
-const logs = (told: Told[]) =>
-  told.filter(({ event }) => event === "log").map(({ data }) => ({ seq: data.seq, message: data.message }));
+const logs = (received: StreamEvent[]) =>
+  received.filter(({ event }) => event === "log").map(({ data }) => ({ seq: data.seq, message: data.message }));
 
 describe("a stream", () => {
-  it("says how the job stands, tells its lines with ids and all else without, ends with what came of it, and is not asked for again", async () => {
+  it("sends the job's state, lines with ids and other events without, the result, and then 204", async () => {
     const url = await serveStreams({ reader: openReader() });
     const [lease] = await claimJobs(sql, 1);
     const tail = lease!.job.slice(-8);
@@ -33,18 +33,18 @@ describe("a stream", () => {
       "cache-control": "no-store",
       "x-accel-buffering": "no",
     });
-    const told: Told[] = [];
+    const received: StreamEvent[] = [];
     const text = await response.text();
-    parser((one) => told.push(one))(text);
+    parser((event) => received.push(event))(text);
     expect(text.startsWith("retry: 1000\n\n")).toBe(true);
-    expect(told.map(({ event, id }) => [event, id])).toEqual([
+    expect(received.map(({ event, id }) => [event, id])).toEqual([
       ["state", ""],
       ["step", ""],
       ["log", `1-${tail}`],
       ["log", `2-${tail}`],
       ["end", `2-${tail}-end`],
     ]);
-    expect(told[0]!.data).toMatchObject({
+    expect(received[0]!.data).toMatchObject({
       state: "completed",
       waitingFor: null,
       attempt: 1,
@@ -52,8 +52,8 @@ describe("a stream", () => {
       progress: null,
       missing: [],
     });
-    expect(told[1]!.data).toMatchObject({ name: "s", epoch: "1" });
-    expect(told[3]!.data).toEqual({
+    expect(received[1]!.data).toMatchObject({ name: "s", epoch: "1" });
+    expect(received[3]!.data).toEqual({
       seq: "2",
       at: expect.stringMatching(/^\d{4}-.*Z$/),
       epoch: "1",
@@ -62,12 +62,12 @@ describe("a stream", () => {
       message: "two",
       data: { n: 1 },
     });
-    expect(told[4]!.data).toEqual({ state: "completed", output: { answer: 42 }, failure: null });
-    const again = await fetch(`${url}/${lease!.job}`, { headers: { "last-event-id": told[4]!.id } });
+    expect(received[4]!.data).toEqual({ state: "completed", output: { answer: 42 }, failure: null });
+    const again = await fetch(`${url}/${lease!.job}`, { headers: { "last-event-id": received[4]!.id } });
     expect([again.status, await again.text()]).toEqual([204, ""]);
   });
 
-  it("goes on for one who has seen the end of a job that somebody has retried", async () => {
+  it("continues for a client that has received the end if the job was retried", async () => {
     const url = await serveStreams({ reader: openReader() });
     const [lease] = await claimJobs(sql, 1);
     await append(sql, [lease!], [{ message: "one" }]);
@@ -75,19 +75,19 @@ describe("a stream", () => {
       lease!.job,
       JSON.stringify([{ ...lease, outcome: "cancelled" }]),
     ]);
-    const first: Told[] = [];
-    await fetchStream(`${url}/${lease!.job}`, (one) => first.push(one));
+    const first: StreamEvent[] = [];
+    await fetchStream(`${url}/${lease!.job}`, (event) => first.push(event));
     expect(first.at(-1)).toMatchObject({ event: "end", data: { state: "cancelled" } });
     await sql.query("select stillwake.retry($1)", [lease!.job]);
-    const second: Told[] = [];
-    const ended = fetchStream(`${url}/${lease!.job}`, (one) => second.push(one), first.at(-1)!.id);
+    const second: StreamEvent[] = [];
+    const ended = fetchStream(`${url}/${lease!.job}`, (event) => second.push(event), first.at(-1)!.id);
     await waitFor(() => second.some(({ event, data }) => event === "event" && data.kind === "retried"));
     await sql.query("select stillwake.cancel($1)", [lease!.job]);
     await ended;
     expect(logs(second)).toEqual([]);
   });
 
-  it("cannot be forged by what a line says", async () => {
+  it("cannot be forged by the text of a line", async () => {
     const url = await serveStreams({ reader: openReader() });
     const [lease] = await claimJobs(sql, 1);
     const evil = [
@@ -104,14 +104,14 @@ describe("a stream", () => {
       evil.map((message) => ({ message, data: { message }, step: message.slice(0, 50) })),
     );
     await complete(sql, lease!, evil);
-    const told: Told[] = [];
-    await fetchStream(`${url}/${lease!.job}`, (one) => told.push(one));
-    expect(told.map(({ event }) => event)).toEqual(["state", ...evil.map(() => "log"), "end"]);
-    expect(logs(told).map(({ message }) => message)).toEqual(evil);
-    expect(told.at(-1)!.data.output).toEqual(evil);
+    const received: StreamEvent[] = [];
+    await fetchStream(`${url}/${lease!.job}`, (event) => received.push(event));
+    expect(received.map(({ event }) => event)).toEqual(["state", ...evil.map(() => "log"), "end"]);
+    expect(logs(received).map(({ message }) => message)).toEqual(evil);
+    expect(received.at(-1)!.data.output).toEqual(evil);
   });
 
-  it("says now and then that it lives", async () => {
+  it("sends keep-alive comments", async () => {
     const url = await serveStreams({ reader: openReader(), keepAliveMs: 50 });
     const [lease] = await claimJobs(sql, 1);
     const response = await fetch(`${url}/${lease!.job}`);
@@ -123,36 +123,36 @@ describe("a stream", () => {
     expect(text).toMatch(/event: state\n.*\n\n(:\n\n){3}/);
   });
 
-  it("S7: ends when who came in may no longer, and when what he came in with has run out", async () => {
+  it("ends when the client loses access, and when its token expires", async () => {
     const reader = openReader();
     const [lease] = await claimJobs(sql, 1);
     let may = true;
-    let asked = 0;
+    let requested = 0;
     const recheck = async () => {
-      asked += 1;
+      requested += 1;
       return may;
     };
     const url = await serveStreams({ reader, recheck, recheckMs: 50 });
     const stopped = await fetch(`${url}/${lease!.job}`);
-    const told: Told[] = [];
+    const received: StreamEvent[] = [];
     const read = (async () => {
-      const parse = parser((one) => told.push(one));
+      const parse = parser((event) => received.push(event));
       for await (const chunk of stopped.body!) parse(new TextDecoder().decode(chunk));
     })();
-    await waitFor(() => asked >= 2);
+    await waitFor(() => requested >= 2);
     may = false;
     await waitFor(() => reader.status.followers === 0, { what: "the stream to end" });
     await read;
-    expect(told.map(({ event }) => event)).toEqual(["state"]);
+    expect(received.map(({ event }) => event)).toEqual(["state"]);
     const brief = await serveStreams({ reader, until: new Date(Date.now() + 300) });
     expect(await (await fetch(`${brief}/${lease!.job}`)).text()).toMatch(/^retry: 1000\n\nevent: state\n.*\n\n$/);
     await waitFor(() => reader.status.followers === 0);
   });
 
-  it("shows a guest how the job fares, and not who did what to it or where in the code it failed", async () => {
+  it("is redacted for a read token: no actors, and no stack", async () => {
     const reader = openReader();
     const house = await serveStreams({ reader });
-    const outside = await serveStreams({ reader, guest: true });
+    const outside = await serveStreams({ reader, redacted: true });
     const [lease] = await claimJobs(sql, 1);
     await append(sql, [lease!], [{ message: "one" }]);
     await sql.query("select stillwake.pause($1, 'because', 'ann')", [lease!.job]);
@@ -161,9 +161,9 @@ describe("a stream", () => {
       JSON.stringify([{ ...lease, outcome: "failed", failure, fatal: true }]),
     ]);
     const seen = async (url: string) => {
-      const told: Told[] = [];
-      await fetchStream(`${url}/${lease!.job}`, (one) => told.push(one));
-      return { text: JSON.stringify(told), told };
+      const received: StreamEvent[] = [];
+      await fetchStream(`${url}/${lease!.job}`, (event) => received.push(event));
+      return { text: JSON.stringify(received), told: received };
     };
     const [inside, guest] = await Promise.all([seen(house), seen(outside)]);
     for (const secret of ["secret.ts", "deeper", "ann", "because"]) {
@@ -174,11 +174,11 @@ describe("a stream", () => {
     expect(guest.told.at(-1)!.data).toMatchObject({ state: "failed", failure: { message: "oh", code: "E" } });
   });
 
-  it("is given up when nobody asks for its body, and says once that it is over", async () => {
+  it("is closed when its body is not read, and calls onFinish once", async () => {
     const reader = openReader();
     const [lease] = await claimJobs(sql, 1);
     let over = 0;
-    const response = await streamJob({ reader, id: lease!.job, stallMs: 50, onOver: () => (over += 1) });
+    const response = await streamJob({ reader, id: lease!.job, stallMs: 50, onFinish: () => (over += 1) });
     expect(reader.status.followers).toBe(1);
     await waitFor(() => over === 1);
     expect(reader.status.followers).toBe(0);
@@ -186,12 +186,12 @@ describe("a stream", () => {
     expect(over).toBe(1);
   });
 
-  it("is over at once when it is called off, also when nobody asks for its body", async () => {
+  it("ends at once when its signal is aborted, also when its body is not read", async () => {
     const reader = openReader();
     const [lease] = await claimJobs(sql, 1);
     const stop = new AbortController();
     let over = 0;
-    const options = { reader, id: lease!.job, signal: stop.signal, onOver: () => (over += 1) };
+    const options = { reader, id: lease!.job, signal: stop.signal, onFinish: () => (over += 1) };
     const [unread, begun] = await Promise.all([streamJob(options), streamJob(options)]);
     const body = begun.body!.getReader();
     await body.read();
@@ -203,7 +203,7 @@ describe("a stream", () => {
     expect(over).toBe(2);
   });
 
-  it("leaves nothing behind when its client goes", async () => {
+  it("leaves nothing behind when its client disconnects", async () => {
     const reader = openReader({ lingerMs: 50 });
     const url = await serveStreams({ reader });
     const [lease] = await claimJobs(sql, 1);
@@ -218,8 +218,8 @@ describe("a stream", () => {
   });
 });
 
-describe("T38: places that are none", () => {
-  it("are refused, and never show a line of another job", async () => {
+describe("invalid cursors", () => {
+  it("are rejected, and never show a line of another job", async () => {
     const reader = openReader();
     const url = await serveStreams({ reader });
     const [mine, theirs] = await claimJobs(sql, 2);
@@ -248,7 +248,7 @@ describe("T38: places that are none", () => {
       `٣-${tail}`,
     ];
     let leaks = 0;
-    const answers = async (address: string, headers: Record<string, string>) => {
+    const responses = async (address: string, headers: Record<string, string>) => {
       const response = await fetch(address, { headers });
       const text = response.status === 200 ? "" : await response.text();
       if (text.includes("theirs")) leaks += 1;
@@ -257,50 +257,50 @@ describe("T38: places that are none", () => {
     };
     for (const id of bad) {
       if (/^[\x20-\x7e]*$/.test(id)) {
-        expect(await answers(`${url}/${mine!.job}`, { "last-event-id": id }), id).toEqual({
+        expect(await responses(`${url}/${mine!.job}`, { "last-event-id": id }), id).toEqual({
           status: 400,
           code: "INVALID_INPUT",
         });
       }
       if (id === "1") continue;
-      expect(await answers(`${url}/${mine!.job}?after=${encodeURIComponent(id)}`, {}), id).toEqual({
+      expect(await responses(`${url}/${mine!.job}?after=${encodeURIComponent(id)}`, {}), id).toEqual({
         status: 400,
         code: "INVALID_INPUT",
       });
     }
-    // Ten megabytes do not get past the front door; were they to, they would be refused and not repeated.
+    // Node rejects ten megabytes of headers; streamJob itself rejects them without repeating them.
     const huge = `1-${tail}`.padEnd(10_000_000, "0");
-    expect((await answers(`${url}/${mine!.job}`, { "last-event-id": huge })).status).toBe(431);
+    expect((await responses(`${url}/${mine!.job}`, { "last-event-id": huge })).status).toBe(431);
     for (const place of [{ lastEventId: huge }, { after: huge }]) {
       const refusal = await streamJob({ reader, id: mine!.job, ...place }).catch((error) => error);
       expect(refusal).toMatchObject({ code: "INVALID_INPUT" });
       expect(refusal.message.length).toBeLessThan(400);
     }
-    expect((await answers(`${url}/${mine!.job.replace(/.$/, (last) => (last === "0" ? "1" : "0"))}`, {})).status).toBe(
-      404,
-    );
-    expect(await answers(`${url}/nonsense`, {})).toEqual({ status: 400, code: "INVALID_INPUT" });
+    expect(
+      (await responses(`${url}/${mine!.job.replace(/.$/, (last) => (last === "0" ? "1" : "0"))}`, {})).status,
+    ).toBe(404);
+    expect(await responses(`${url}/nonsense`, {})).toEqual({ status: 400, code: "INVALID_INPUT" });
 
-    // A place that the job has not reached: told, and then all there is.
+    // A seq that the job has not reached: a gap, and then the whole feed.
     await complete(sql, mine!);
     for (const [header, query] of [
       [`1000-${tail}`, ""],
       ["", "?after=1000"],
       [`1000-${tail}-end`, ""],
     ]) {
-      const told: Told[] = [];
-      await fetchStream(`${url}/${mine!.job}${query}`, (one) => told.push(one), header);
-      expect(told.map(({ event }) => event)).toEqual(["state", "gap", "log", "log", "end"]);
-      expect(told[1]!.data).toEqual({ after: "1000", next: "1" });
-      expect(logs(told).map(({ message }) => message)).toEqual(["mine 1", "mine 2"]);
+      const received: StreamEvent[] = [];
+      await fetchStream(`${url}/${mine!.job}${query}`, (event) => received.push(event), header);
+      expect(received.map(({ event }) => event)).toEqual(["state", "gap", "log", "log", "end"]);
+      expect(received[1]!.data).toEqual({ after: "1000", next: "1" });
+      expect(logs(received).map(({ message }) => message)).toEqual(["mine 1", "mine 2"]);
     }
     expect(leaks).toBe(0);
-    recordFigure("T38: places refused", 2 * bad.length);
-    recordFigure("T38: lines of another job shown", leaks);
+    recordFigure("places refused", 2 * bad.length);
+    recordFigure("lines of another job shown", leaks);
   });
 });
 
-describe("T37: streams that are cut", () => {
+describe("interrupted streams", () => {
   const clients = FULL ? 10 : 20;
   const cutsEach = FULL ? 1000 : 50;
 
@@ -316,15 +316,15 @@ describe("T37: streams that are cut", () => {
     const proxies = await Promise.all(
       Array.from({ length: clients }, () => cuttingProxy(url, () => 1 + Math.floor(random() * random() * 6000))),
     );
-    const told: Told[][] = proxies.map(() => []);
+    const received: StreamEvent[][] = proxies.map(() => []);
     const ended = proxies.map((proxy, index) => {
       const address = `${proxy.url}/${lease!.job}`;
-      const hear = (one: Told) => void told[index]!.push(one);
-      return index % 2 === 0 ? fetchStream(address, hear) : nativeStream(address, hear);
+      const onEvent = (event: StreamEvent) => void received[index]!.push(event);
+      return index % 2 === 0 ? fetchStream(address, onEvent) : nativeStream(address, onEvent);
     });
-    // The writer waits for the slowest, so that all are cut in what is new as well as in what is old.
+    // The writer waits for the slowest client, so that all are interrupted in old and in new lines.
     let written = 0;
-    const reached = (index: number) => Number(told[index]!.findLast(({ event }) => event === "log")?.data.seq ?? 0);
+    const reached = (index: number) => Number(received[index]!.findLast(({ event }) => event === "log")?.data.seq ?? 0);
     while (proxies.some((proxy) => proxy.cuts() < cutsEach)) {
       const slowest = Math.min(...proxies.map((_, index) => reached(index)));
       if (written - slowest < (FULL ? 2000 : 600)) {
@@ -341,7 +341,7 @@ describe("T37: streams that are cut", () => {
     expect(expected).toHaveLength(written);
     let lost = 0;
     let doubled = 0;
-    for (const [index, events] of told.entries()) {
+    for (const [index, events] of received.entries()) {
       const lines = logs(events);
       const seqs = new Set(lines.map(({ seq }) => seq));
       lost += expected.filter(({ seq }) => !seqs.has(seq)).length;
@@ -361,22 +361,22 @@ describe("T37: streams that are cut", () => {
     }
     expect({ lost, doubled }, note).toEqual({ lost: 0, doubled: 0 });
     recordFigure(
-      "T37: cuts survived",
+      "interruptions survived",
       proxies.reduce((sum, proxy) => sum + proxy.cuts(), 0),
       "",
       `${clients} clients, half of them EventSource`,
     );
-    recordFigure("T37: lines lost or told twice", lost + doubled, "", `of ${written * clients}`);
+    recordFigure("lines lost or told twice", lost + doubled, "", `of ${written * clients}`);
   });
 
-  /** As a browser does it: the EventSource comes back by itself, and stops when it is told that there is nothing. */
-  function nativeStream(url: string, hear: (one: Told) => void): Promise<void> {
+  /** Like a browser: the EventSource reconnects by itself, and stops at 204. */
+  function nativeStream(url: string, onEvent: (one: StreamEvent) => void): Promise<void> {
     return new Promise((resolve) => {
       const source = new EventSource(url);
       onTestFinished(() => source.close());
       for (const event of ["state", "log", "event", "step", "progress", "gap", "end"]) {
         source.addEventListener(event, ({ data, lastEventId }) =>
-          hear({ id: lastEventId, event, data: JSON.parse(data) }),
+          onEvent({ id: lastEventId, event, data: JSON.parse(data) }),
         );
       }
       source.addEventListener("error", () => source.readyState === source.CLOSED && resolve());
@@ -384,7 +384,7 @@ describe("T37: streams that are cut", () => {
   }
 });
 
-/** Text of every sort, with what could be taken for a field of a stream. */
+/** Texts of every kind, with some that look like a field of a stream. */
 function anyText(random: () => number, number: number): string {
   const parts = ["id: 1\n", "data: x\n\n", "\r\n", "😀", "ü", "\t", '"', "\\", "event: end", " ", "word"];
   const text = Array.from({ length: Math.floor(random() * 12) }, () => parts[Math.floor(random() * parts.length)]).join(

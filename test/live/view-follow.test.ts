@@ -1,15 +1,15 @@
-// The live view when what it talks to misbehaves: proxies that answer for the server, tokens that run out or never come, pages that nobody looks at, components
-// that come and go. The answers are scripted, since a real server gives none of them on request.
+// The live view under faults: proxies that respond for the server, expired or missing tokens, hidden pages, components
+// that mount and unmount. The responses are scripted, because a real server does not produce them on request.
 import { describe, expect, it, onTestFinished, vi } from "vitest";
-import { hold, renew, sharedStore } from "../../src/react/shared.ts";
+import { getSharedStore, retainStore, updateToken } from "../../src/react/shared.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { JobStore, type JobStoreOptions } from "../../src/view/job-store.ts";
-import { headline } from "../../src/view/words.ts";
+import { headline } from "../../src/view/sentences.ts";
 
 const ID = "0198c0de-0000-7000-8000-00000000cafe";
-const patience = { first: 2, most: 10 };
+const timing = { initialRetry: 2, maxRetry: 10 };
 
-type Answer = (request: { headers: Record<string, string>; signal: AbortSignal }) => Response | Promise<Response>;
+type Responder = (request: { headers: Record<string, string>; signal: AbortSignal }) => Response | Promise<Response>;
 
 const problem =
   (status: number, detail = "No.") =>
@@ -18,7 +18,7 @@ const problem =
 const page = (status: number) => () =>
   new Response("<h1>Sorry</h1>", { status, headers: { "content-type": "text/html" } });
 const bare = (status: number) => () => Response.json({ error: "blocked" }, { status });
-const away = () => Promise.reject(new TypeError("fetch failed"));
+const networkError = () => Promise.reject(new TypeError("fetch failed"));
 
 const running = 'event: state\ndata: {"state":"running","attempt":1,"maxAttempts":3,"endedAt":null,"missing":[]}\n\n';
 const ended = `event: state\ndata: {"state":"completed","attempt":1,"maxAttempts":3,"endedAt":"2030-01-01T12:00:00Z","missing":[]}\n\n`;
@@ -27,36 +27,36 @@ const line = (seq: number) =>
   `id: ${seq}-0000cafe\nevent: log\ndata: {"seq":"${seq}","at":"2030-01-01T12:00:00Z","epoch":"1","level":"info","step":null,"message":"line ${seq}","data":null}\n\n`;
 const gap = (after: number, next: number) => `event: gap\ndata: {"after":"${after}","next":"${next}"}\n\n`;
 
-/** A stream that says this, and then is over, or silent until it is cut. */
-const says =
-  (text: string, { stays = false } = {}): Answer =>
+/** A stream with this text that then ends, or, with `open`, stays silent until it is aborted. */
+const streams =
+  (text: string, { open = false } = {}): Responder =>
   ({ signal }) => {
     const body = new ReadableStream<Uint8Array>({
       start(controller) {
         controller.enqueue(new TextEncoder().encode(text));
-        if (!stays) controller.close();
+        if (!open) controller.close();
         else signal.addEventListener("abort", () => controller.error(signal.reason));
       },
     });
     return new Response(body, { headers: { "content-type": "text/event-stream; charset=utf-8" } });
   };
 
-/** Gives these answers one after the other, the last one for good. */
-function script(...answers: Answer[]) {
-  const asked: { at: number; headers: Record<string, string>; signal: AbortSignal }[] = [];
-  const ask = async (_address: unknown, init: unknown) => {
+/** Responds with these one after the other, and with the last one from then on. */
+function script(...responders: Responder[]) {
+  const requests: { at: number; headers: Record<string, string>; signal: AbortSignal }[] = [];
+  const send = async (_url: unknown, init: unknown) => {
     const request = init as { headers: Record<string, string>; signal: AbortSignal };
-    asked.push({ at: performance.now(), ...request });
-    return answers[Math.min(asked.length, answers.length) - 1]!(request);
+    requests.push({ at: performance.now(), ...request });
+    return responders[Math.min(requests.length, responders.length) - 1]!(request);
   };
-  return { asked, fetch: ask as typeof fetch };
+  return { requests, fetch: send as typeof fetch };
 }
 
 function follow(options: Partial<JobStoreOptions>): JobStore {
-  const store = new JobStore({ id: ID, token: "t", patience, ...options });
-  const leave = store.subscribe(() => {});
+  const store = new JobStore({ id: ID, token: "t", timing, ...options });
+  const unsubscribe = store.subscribe(() => {});
   onTestFinished(() => {
-    leave();
+    unsubscribe();
     store.close();
   });
   return store;
@@ -66,34 +66,34 @@ const reaches = (store: JobStore, connection: string) =>
   waitFor(() => store.getSnapshot().connection === connection, { what: connection, interval: 5 });
 const messages = (store: JobStore) => store.getSnapshot().lines.map(({ message }) => message);
 
-/** A page that is there for as long as the test is. */
-function pageAround(visibilityState = "visible") {
-  const around = Object.assign(new EventTarget(), { visibilityState });
-  Object.assign(globalThis, { document: around });
+/** Installs a document for the duration of the test. Returns a function that changes its visibility. */
+function installPage(visibilityState = "visible") {
+  const page = Object.assign(new EventTarget(), { visibilityState });
+  Object.assign(globalThis, { document: page });
   onTestFinished(() => void Reflect.deleteProperty(globalThis, "document"));
-  return (now: string) => {
-    around.visibilityState = now;
-    around.dispatchEvent(new Event("visibilitychange"));
+  return (visibility: string) => {
+    page.visibilityState = visibility;
+    page.dispatchEvent(new Event("visibilitychange"));
   };
 }
 
 describe("a refusal", () => {
-  it("is what the page says, in place of what was true when it was last told", async () => {
-    const { fetch } = script(says(running + line(1)), problem(403));
+  it("replaces the last known state in the headline", async () => {
+    const { fetch } = script(streams(running + line(1)), problem(403));
     const store = follow({ fetch });
     await reaches(store, "refused");
     expect(messages(store)).toEqual(["line 1"]);
-    expect(headline(store.getSnapshot())).toBe("This page is not allowed to show the job.");
+    expect(headline(store.getSnapshot())).toBe("This page may not show the job.");
   });
 
-  it("shows what the server says of it as text that cannot hide or turn around", async () => {
+  it("shows the detail of the server as escaped text", async () => {
     const store = follow({ fetch: script(problem(400, "not\u202egnp.exe\nforged")).fetch });
     await reaches(store, "refused");
     expect(store.getSnapshot().problem).toBe("not\\u{202e}gnp.exe ⏎ forged");
   });
 
-  it("comes from the server alone: what stands between may answer anything for a while", async () => {
-    const between = [
+  it("comes only from the server: a proxy may respond with anything for a while", async () => {
+    const faults = [
       page(404),
       bare(404),
       bare(403),
@@ -104,180 +104,201 @@ describe("a refusal", () => {
       problem(408),
       problem(425),
       page(302),
-      away,
+      networkError,
     ];
-    const { asked, fetch } = script(...between, says(running + line(1), { stays: true }));
-    const said: string[] = [];
+    const { requests, fetch } = script(...faults, streams(running + line(1), { open: true }));
+    const connections: string[] = [];
     const store = follow({ fetch });
-    store.subscribe(() => said.push(store.getSnapshot().connection));
+    store.subscribe(() => connections.push(store.getSnapshot().connection));
     await waitFor(() => messages(store).length === 1, { what: "the line" });
-    expect(asked).toHaveLength(between.length + 1);
-    expect(said).not.toContain("refused");
+    expect(requests).toHaveLength(faults.length + 1);
+    expect(connections).not.toContain("refused");
   });
 
-  it("needs two answers that a job is gone which was there a moment ago, and one for a job that never was", async () => {
-    const heard = says(running + line(1));
-    const stray = follow({ fetch: script(heard, problem(404), heard, problem(404), says("", { stays: true })).fetch });
-    await reaches(stray, "live");
-    const gone = script(heard, problem(404));
+  it("needs two 404 responses for a job that existed, and one for a job that never did", async () => {
+    const existing = streams(running + line(1));
+    const flaky = follow({
+      fetch: script(existing, problem(404), existing, problem(404), streams("", { open: true })).fetch,
+    });
+    await reaches(flaky, "live");
+    const gone = script(existing, problem(404));
     await reaches(follow({ fetch: gone.fetch }), "refused");
-    expect(gone.asked).toHaveLength(3);
+    expect(gone.requests).toHaveLength(3);
     const never = script(problem(404));
     await reaches(follow({ fetch: never.fetch }), "refused");
-    expect(never.asked).toHaveLength(1);
+    expect(never.requests).toHaveLength(1);
   });
 
-  it("is asked about once more when somebody comes back to the page", async () => {
-    const turn = pageAround();
-    const { asked, fetch } = script(problem(403), problem(403), says(running + line(1), { stays: true }));
+  it("is checked once more when the page becomes visible", async () => {
+    const setVisibility = installPage();
+    const { requests, fetch } = script(problem(403), problem(403), streams(running + line(1), { open: true }));
     const store = follow({ fetch });
     await reaches(store, "refused");
-    turn("hidden");
-    expect(asked).toHaveLength(1);
-    turn("visible");
-    await waitFor(() => asked.length === 2, { what: "the second time" });
-    await waitFor(() => store.getSnapshot().connection === "refused" && asked.length === 2);
-    turn("visible");
+    setVisibility("hidden");
+    expect(requests).toHaveLength(1);
+    setVisibility("visible");
+    await waitFor(() => requests.length === 2, { what: "the second time" });
+    await waitFor(() => store.getSnapshot().connection === "refused" && requests.length === 2);
+    setVisibility("visible");
     await reaches(store, "live");
-    expect(asked).toHaveLength(3);
+    expect(requests).toHaveLength(3);
   });
 });
 
-describe("a function that gives tokens", () => {
-  it("is asked again after a 401, whatever went wrong before", async () => {
-    const { asked, fetch } = script(away, page(502), away, page(500), problem(401), says(line(1), { stays: true }));
-    let given = 0;
-    const store = follow({ fetch, token: () => `token-${++given}` });
+describe("a token function", () => {
+  it("is called again after a 401, whatever failed before", async () => {
+    const { requests, fetch } = script(
+      networkError,
+      page(502),
+      networkError,
+      page(500),
+      problem(401),
+      streams(line(1), { open: true }),
+    );
+    let calls = 0;
+    const store = follow({ fetch, token: () => `token-${++calls}` });
     await waitFor(() => messages(store).length === 1, { what: "the line" });
-    expect(asked.map(({ headers }) => headers.authorization)).toEqual([
+    expect(requests.map(({ headers }) => headers.authorization)).toEqual([
       ...Array(5).fill("Bearer token-1"),
       "Bearer token-2",
     ]);
   });
 
-  it("is not asked for ever when none of its tokens opens anything", async () => {
+  it("is not called forever when every token is rejected", async () => {
     const { fetch } = script(problem(401));
-    let given = 0;
-    const store = follow({ fetch, token: () => `token-${++given}` });
+    let calls = 0;
+    const store = follow({ fetch, token: () => `token-${++calls}` });
     await reaches(store, "refused");
-    expect(given).toBe(3);
+    expect(calls).toBe(3);
   });
 
-  it("that never answers is asked again when the patience is over", async () => {
-    const { fetch } = script(says(line(1), { stays: true }));
-    let given = 0;
-    const token = () => (++given === 1 ? new Promise<string>(() => {}) : "t");
-    const store = follow({ fetch, token, patience: { ...patience, silence: 60 } });
+  it("that never resolves is called again after the silence timeout", async () => {
+    const { fetch } = script(streams(line(1), { open: true }));
+    let calls = 0;
+    const token = () => (++calls === 1 ? new Promise<string>(() => {}) : "t");
+    const store = follow({ fetch, token, timing: { ...timing, silence: 60 } });
     await waitFor(() => messages(store).length === 1, { what: "the line" });
-    expect(given).toBeGreaterThanOrEqual(2);
+    expect(calls).toBeGreaterThanOrEqual(2);
   });
 });
 
 describe("a stream", () => {
-  it("that brings bytes and tells nothing is asked for less and less often", async () => {
-    const { asked, fetch } = script(says(":\n\n"));
-    follow({ fetch, patience: { first: 10, most: 10_000 } });
-    await waitFor(() => asked.length >= 7, { what: "seven connections", interval: 5 });
-    expect(asked[6]!.at - asked[5]!.at).toBeGreaterThan(150);
+  it("that sends bytes but no event is retried with growing backoff", async () => {
+    const { requests, fetch } = script(streams(":\n\n"));
+    follow({ fetch, timing: { initialRetry: 10, maxRetry: 10_000 } });
+    await waitFor(() => requests.length >= 7, { what: "seven connections", interval: 5 });
+    expect(requests[6]!.at - requests[5]!.at).toBeGreaterThan(150);
   });
 
-  it("that is cut behind a gap tells the gap once", async () => {
+  it("that is cut after a gap reports the gap once", async () => {
     const { fetch } = script(
-      says(line(1) + gap(1, 5)),
-      says(gap(1, 5)),
-      says(gap(1, 5) + line(5) + gap(5, 8) + line(8), { stays: true }),
+      streams(line(1) + gap(1, 5)),
+      streams(gap(1, 5)),
+      streams(gap(1, 5) + line(5) + gap(5, 8) + line(8), { open: true }),
     );
     const store = follow({ fetch });
     await waitFor(() => messages(store).includes("line 8"), { what: "the last line" });
     expect(messages(store)).toEqual([
       "line 1",
-      "3 lines of this place are no longer kept.",
+      "3 lines are no longer stored.",
       "line 5",
-      "2 lines of this place are no longer kept.",
+      "2 lines are no longer stored.",
       "line 8",
     ]);
   });
 
-  it("is let go twenty seconds after the page was last looked at, and asked for at once when it is again", async () => {
+  it("is closed after the page was hidden for 20 seconds, and reopened when it becomes visible", async () => {
     vi.useFakeTimers();
     onTestFinished(() => void vi.useRealTimers());
-    const turn = pageAround();
-    const { asked, fetch } = script(says(running, { stays: true }));
-    const store = follow({ fetch, patience: {} });
+    const setVisibility = installPage();
+    const { requests, fetch } = script(streams(running, { open: true }));
+    const store = follow({ fetch, timing: {} });
     await vi.advanceTimersByTimeAsync(10_000);
-    turn("hidden");
+    setVisibility("hidden");
     await vi.advanceTimersByTimeAsync(4000);
-    expect(asked.map(({ signal }) => signal.aborted)).toEqual([false]);
+    expect(requests.map(({ signal }) => signal.aborted)).toEqual([false]);
     await vi.advanceTimersByTimeAsync(16_500);
-    expect(asked.map(({ signal }) => signal.aborted)).toEqual([true]);
+    expect(requests.map(({ signal }) => signal.aborted)).toEqual([true]);
     await vi.advanceTimersByTimeAsync(3_600_000);
-    expect(asked).toHaveLength(1);
-    turn("visible");
+    expect(requests).toHaveLength(1);
+    setVisibility("visible");
     await vi.advanceTimersByTimeAsync(300);
-    expect(asked).toHaveLength(2);
+    expect(requests).toHaveLength(2);
     expect(store.getSnapshot().connection).toBe("live");
   });
 
-  it("that is over is looked at again by the first who comes after nobody was there", async () => {
+  it("that is over is checked again by the first subscriber after a time without any", async () => {
     const over = () => new Response(null, { status: 204 });
-    const { asked, fetch } = script(says(line(1) + ended + end), over, says(running + line(10), { stays: true }));
-    const store = new JobStore({ id: ID, token: "t", patience, fetch });
+    const { requests, fetch } = script(
+      streams(line(1) + ended + end),
+      over,
+      streams(running + line(10), { open: true }),
+    );
+    const store = new JobStore({ id: ID, token: "t", timing, fetch });
     onTestFinished(() => store.close());
-    const leave = store.subscribe(() => {});
+    const unsubscribe = store.subscribe(() => {});
     await reaches(store, "over");
     store.subscribe(() => {})();
-    expect(asked).toHaveLength(1);
-    leave();
+    expect(requests).toHaveLength(1);
+    unsubscribe();
     store.close();
-    const said: string[] = [];
-    const again = store.subscribe(() => said.push(store.getSnapshot().connection));
-    await waitFor(() => asked.length === 2, { what: "the second look" });
-    expect(asked[1]!.headers["last-event-id"]).toBe("9-0000cafe-end");
+    const connections: string[] = [];
+    const again = store.subscribe(() => connections.push(store.getSnapshot().connection));
+    await waitFor(() => requests.length === 2, { what: "the second request" });
+    expect(requests[1]!.headers["last-event-id"]).toBe("9-0000cafe-end");
     again();
     store.close();
-    // It is not said to be connecting meanwhile: most jobs that have ended stay so.
-    expect(said.filter((one) => one !== "over")).toEqual([]);
+    // It does not show "connecting": most settled jobs stay settled.
+    expect(connections.filter((connection) => connection !== "over")).toEqual([]);
     store.subscribe(() => {});
-    await waitFor(() => store.getSnapshot().end === null, { what: "the end to be none any more" });
+    await waitFor(() => store.getSnapshot().end === null, { what: "no outcome" });
     expect(messages(store)).toEqual(["line 1", "Completed", "line 10"]);
   });
 });
 
-describe("stories of a page", () => {
-  const of = (token: JobStoreOptions["token"], id = ID) => sharedStore({ id, server: "http://127.0.0.1:9", token });
+describe("the shared stores of a page", () => {
+  const storeOf = (token: JobStoreOptions["token"], id = ID) =>
+    getSharedStore({ id, server: "http://127.0.0.1:9", token });
 
-  it("are shared by those who give the same token or the same function, and by nobody else", () => {
+  it("are shared for the same token or the same token function only", () => {
     vi.useFakeTimers();
     onTestFinished(() => void vi.useRealTimers());
-    pageAround();
+    installPage();
     const ada = () => "ada's";
-    expect(of("one")).toBe(of("one"));
-    expect(of(ada)).toBe(of(ada));
-    const all = [of("one"), of("two"), of(undefined), of(ada), of(() => "ada's"), of(ada, "another job")];
+    expect(storeOf("one")).toBe(storeOf("one"));
+    expect(storeOf(ada)).toBe(storeOf(ada));
+    const all = [
+      storeOf("one"),
+      storeOf("two"),
+      storeOf(undefined),
+      storeOf(ada),
+      storeOf(() => "ada's"),
+      storeOf(ada, "another job"),
+    ];
     expect(new Set(all).size).toBe(all.length);
   });
 
-  it("ask the function that was given last, and are gone a second after the last who showed them", async () => {
+  it("call the latest token function, and are closed a second after the last component unmounted", async () => {
     vi.useFakeTimers();
     onTestFinished(() => void vi.useRealTimers());
-    pageAround();
+    installPage();
     const first = () => "first";
-    const store = of(first);
-    const [one, two] = [hold(store), hold(store)];
+    const store = storeOf(first);
+    const [one, two] = [retainStore(store), retainStore(store)];
     expect(await (store.token as () => Promise<string>)()).toBe("first");
-    renew(store, () => "second");
+    updateToken(store, () => "second");
     expect(await (store.token as () => Promise<string>)()).toBe("second");
     one();
     await vi.advanceTimersByTimeAsync(60_000);
-    expect(of(first)).toBe(store);
+    expect(storeOf(first)).toBe(store);
     two();
     await vi.advanceTimersByTimeAsync(500);
-    // Mounted twice, as in a strict mode.
-    const again = hold(of(first));
+    // Mounted twice, as in React's strict mode.
+    const again = retainStore(storeOf(first));
     await vi.advanceTimersByTimeAsync(5000);
-    expect(of(first)).toBe(store);
+    expect(storeOf(first)).toBe(store);
     again();
     await vi.advanceTimersByTimeAsync(1500);
-    expect(of(first)).not.toBe(store);
+    expect(storeOf(first)).not.toBe(store);
   });
 });

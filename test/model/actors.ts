@@ -1,10 +1,10 @@
-// The cast of the tests below the client: connections, jobs, workers and every write a worker can make, as plain SQL.
+// Helpers for tests below the client: connections, jobs, workers and every write a worker can make, as plain SQL.
 import pg from "pg";
 import { afterAll } from "vitest";
 import type { Settlement } from "../../src/db/calls/worker.ts";
 import { stopClock, travel } from "../../src/testing/index.ts";
 
-export interface Held {
+export interface HeldJob {
   job: string;
   epoch: string;
   lease: string;
@@ -29,7 +29,7 @@ export async function claim(
   worker: string,
   pipelines: string[],
   { limit = 1, lease = "10 seconds", pool = "default" } = {},
-): Promise<Held[]> {
+): Promise<HeldJob[]> {
   const { rows } = await client.query(
     "select job_id as job, epoch, lease_id as lease from stillwake.claim($1, $2, $3, $4, $5)",
     [worker, pool, pipelines, limit, lease],
@@ -39,29 +39,29 @@ export async function claim(
 
 export type Outcome = Settlement extends infer Each
   ? Each extends Settlement
-    ? Omit<Each, keyof Held>
+    ? Omit<Each, keyof HeldJob>
     : never
   : never;
 
 /** The state the job went to, or "lost". */
-export async function settle(client: pg.ClientBase, held: Held, outcome: Outcome): Promise<string> {
+export async function settle(client: pg.ClientBase, held: HeldJob, outcome: Outcome): Promise<string> {
   const { rows } = await client.query("select state from stillwake.settle($1)", [
     JSON.stringify([{ ...held, ...outcome }]),
   ]);
   return rows[0].state;
 }
 
-/** For files whose tests have one job each, in a database whose clock stands still; what earlier tests left is out of the way. */
-export async function oneJob(client: pg.ClientBase) {
+/** For files whose tests use one job each, with a stopped clock; deletes what earlier tests left. */
+export async function prepareJobs(client: pg.ClientBase) {
   await stopClock(client);
   await client.query("select stillwake.register_pipeline('sturdy', '{\"max_attempts\": 9, \"crash_limit\": 3}')");
   await client.query("select stillwake.register_pipeline('frail', '{\"crash_limit\": 1}')");
 
-  const take = async (worker: string, pipeline = "sturdy"): Promise<Held> => {
+  const take = async (worker: string, pipeline = "sturdy"): Promise<HeldJob> => {
     const [held] = await claim(client, worker, [pipeline]);
     return held!;
   };
-  const startJob = async (pipeline = "sturdy", options: object = {}): Promise<Held> => {
+  const startJob = async (pipeline = "sturdy", options: object = {}): Promise<HeldJob> => {
     await client.query(
       "delete from stillwake.leases; delete from stillwake.live_jobs; delete from stillwake.ended_jobs",
     );
@@ -90,8 +90,11 @@ export const outcomes = {
   lost: { outcome: "lost", failure },
 } satisfies Record<string, Outcome>;
 
-/** Every write of a worker that is not a settlement, with what it answers when the fence refuses it. */
-export const writes: Record<string, { send(client: pg.ClientBase, held: Held): Promise<unknown>; refused: unknown }> = {
+/** Every write of a worker except settlements, with its result when the fence refuses it. */
+export const writes: Record<
+  string,
+  { send(client: pg.ClientBase, held: HeldJob): Promise<unknown>; refused: unknown }
+> = {
   heartbeat: {
     send: (client, { job, epoch, lease }) =>
       first(client, "select verdict from stillwake.heartbeat($1, $2, $3)", [[job], [epoch], [lease]]),
@@ -176,7 +179,7 @@ const dumpText = `select ${tables
   .map((table) => `(select json_agg(t order by t::text) from stillwake.${table} t) as ${table}`)
   .join(", ")}`;
 
-/** Everything a Stillwake keeps about its jobs. Two equal dumps: nothing was written in between. */
+/** Everything stored about jobs. Two equal dumps mean that nothing was written in between. */
 export async function dump(client: pg.ClientBase): Promise<Record<string, unknown>> {
   const { rows } = await client.query({ name: "dump", text: dumpText });
   return rows[0];

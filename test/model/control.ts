@@ -1,4 +1,4 @@
-// The operator's verbs in the model: what they do to the world and what they answer.
+// The operator's calls in the model: their effect on the world and their results.
 import { fillKey, waitForKey } from "./keys.ts";
 import { end, setAside } from "./transitions.ts";
 import { isLive, type World } from "./world.ts";
@@ -33,8 +33,8 @@ export function resume(world: World, id: string): string {
     job.state = "queued";
     const waits = job.key !== null && job.slot === null;
     if (!waits) {
-      job.runAt = job.place!;
-      job.place = null;
+      job.runAt = job.orderAt!;
+      job.orderAt = null;
     }
     job.waitingFor = job.pause.waitingFor;
     job.pause = null;
@@ -45,7 +45,7 @@ export function resume(world: World, id: string): string {
   return job.state;
 }
 
-/** Attempts and crashes begin again; the epoch, the feed and, unless asked otherwise, the checkpoints go on. */
+/** Attempts and crashes restart at zero; the epoch, the feed and, by default, the checkpoints are kept. */
 export function retry(world: World, id: string, fromStart: boolean): string {
   const job = world.jobs.get(id);
   if (!job) return "SW004";

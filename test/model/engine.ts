@@ -1,10 +1,10 @@
-// The real thing behind the model: one connection, the verbs as SQL, and the whole state read back in one statement.
+// The engine under test: one connection, the calls as SQL, and the whole state read in one statement.
 import pg from "pg";
 import { stopClock } from "../../src/testing/index.ts";
+import type { ClaimOptions } from "./calls.ts";
 import type { EnqueueOptions, Entry } from "./enqueue.ts";
 import { violationsText } from "./invariants.ts";
 import type { Outcome } from "./transitions.ts";
-import type { ClaimOptions } from "./verbs.ts";
 import { type Handle, INFINITY, pipelines } from "./world.ts";
 
 export type Settlement = Handle & Outcome;
@@ -12,7 +12,7 @@ export type Settlement = Handle & Outcome;
 export class Engine {
   readonly #client: pg.Client;
   #resets = 0;
-  /** Statements sent, resets and comparisons aside. */
+  /** Statements sent, without resets and comparisons. */
   calls = 0;
 
   constructor(url: string) {
@@ -21,7 +21,7 @@ export class Engine {
 
   async open(): Promise<void> {
     await this.#client.connect();
-    // Nothing here is about durability, and the commits are many.
+    // Durability is not under test, and there are many commits.
     await this.#client.query("set synchronous_commit = off");
     for (const [name, settings] of Object.entries(pipelines)) {
       await this.#client.query("select stillwake.register_pipeline($1, $2)", [
@@ -47,17 +47,17 @@ export class Engine {
     await this.#client.end();
   }
 
-  /** Back to an empty database at the first moment. Deleting few rows is faster than truncating many partitions. */
+  /** Empties the database and resets the clock. Deleting few rows is faster than truncating many partitions. */
   async reset(): Promise<void> {
     const names = "live_jobs leases ended_jobs ended_attempts checkpoints feed idempotency_keys".split(" ");
     const tables = names.map((name) => `stillwake.${name}`);
-    // The same ids come back in each game, and their dead rows slow every look at them.
+    // The same ids are used in each game, and their dead rows slow down every query.
     if (this.#resets++ % 10 === 9) await this.#client.query(`vacuum ${tables.join(", ")}`);
     await this.#client.query(`${tables.map((table) => `delete from ${table}`).join("; ")};
       update stillwake.pools set paused_at = null; update stillwake.test_clock set shift = '0'; select setseed(0.5)`);
   }
 
-  /** One verb: the rows it answers, or the SQLSTATE of its refusal. Anything else than a refusal is thrown. */
+  /** One call: its rows, or the SQLSTATE of its refusal. Any other error is thrown. */
   async call<Row extends pg.QueryResultRow>(text: string, values: unknown[]): Promise<Row[] | string> {
     this.calls += 1;
     try {
@@ -69,7 +69,7 @@ export class Engine {
     }
   }
 
-  /** A verb that answers one value. */
+  /** A call that returns one value. */
   async ask<Value>(text: string, values: unknown[]): Promise<Value | string> {
     const answer = await this.call<{ value: Value }>(`select ${text} as value`, values);
     return typeof answer === "string" ? answer : answer[0]!.value;
@@ -82,8 +82,8 @@ export class Engine {
       priority: options.priority ?? undefined,
       max_attempts: options.maxAttempts ?? undefined,
       on_conflict: options.onConflict ?? undefined,
-      keys: given(entries.map(({ key }) => key)),
-      idempotency_keys: given(entries.map(({ idempotencyKey }) => idempotencyKey)),
+      keys: withoutNulls(entries.map(({ key }) => key)),
+      idempotency_keys: withoutNulls(entries.map(({ idempotencyKey }) => idempotencyKey)),
     };
     return this.ask<string[]>("stillwake.enqueue_many($1, $2, $3, $4)", [
       pipeline,
@@ -97,7 +97,7 @@ export class Engine {
     return this.call<ClaimedRow>("select * from stillwake.claim($1, $2, $3, $4, $5)", claimValues(options));
   }
 
-  /** Claimed jobs; before them, if settlements were refused, a row without a job that names those. */
+  /** Claimed jobs; before them, if settlements were refused, a row without a job that lists those. */
   settleAndClaim(settlements: Settlement[], options: ClaimOptions) {
     return this.call<ClaimedRow & { refused: string[] | null }>(
       "select * from stillwake.settle_and_claim($1, $2, $3, $4, $5, $6)",
@@ -147,7 +147,7 @@ export class Engine {
     await this.#client.query("update stillwake.test_clock set shift = shift + $1", [milliseconds(ms)]);
   }
 
-  /** The state in the shape of `describeWorld`, and what is wrong with it whatever the model says. */
+  /** The state in the shape of `describeWorld`, and violated invariants, independent of the model. */
   async snapshot() {
     const { rows } = await this.#client.query({ name: "snapshot", text: snapshotText });
     return rows[0] as { world: unknown; violations: string[] | null };
@@ -162,8 +162,8 @@ interface ClaimedRow {
   crashes: number;
 }
 
-/** Left out when no entry has one. */
-function given(labels: (string | null)[]) {
+/** Undefined when no entry has one. */
+function withoutNulls(labels: (string | null)[]) {
   return labels.some((label) => label !== null) ? labels : undefined;
 }
 
@@ -206,7 +206,7 @@ export const snapshotText = `
 select json_build_object(
   'jobs', (select coalesce(json_agg(json_build_object(
       'id', j.id, 'pipeline', j.pipeline, 'pool', j.pool, 'state', j.state, 'waitingFor', j.waiting_for, 'priority', j.priority,
-      'runAt', since_start(j.run_at), 'place', since_start(l.place), 'expiresAt', since_start(j.expires_at), 'startedAt', since_start(j.started_at),
+      'runAt', since_start(j.run_at), 'orderAt', since_start(l.order_at), 'expiresAt', since_start(j.expires_at), 'startedAt', since_start(j.started_at),
       'claimedAt', since_start(j.claimed_at), 'endedAt', since_start(j.ended_at), 'attempt', j.attempt, 'maxAttempts', j.max_attempts,
       'crashes', j.crashes, 'epoch', j.epoch, 'worker', j.worker, 'lease', l.lease_id, 'key', j.key, 'slot', l.key_slot, 'idempotencyKey', j.idempotency_key,
       'failure', j.failure ->> 'code', 'output', j.output, 'cancel', j.cancel ->> 'reason', 'progress', j.progress -> 'fraction', 'seq', j.seq,

@@ -1,4 +1,4 @@
-// What enqueue does to the world: idempotency keys first, then the keys of the jobs.
+// enqueue in the model: idempotency keys first, then the keys of the jobs.
 import { cancel } from "./control.ts";
 import { freeSlots, holdersOf, jobsOfKey, waitForKey } from "./keys.ts";
 import { type OnConflict, pipelines, type World } from "./world.ts";
@@ -18,14 +18,14 @@ export interface Entry {
   idempotencyKey: string | null;
 }
 
-/** Answers the job of each entry, in order: its own, the one of its idempotency key, or the one it joined. */
+/** Returns the job of each entry, in order: a new one, the one of its idempotency key, or the one it joined. */
 export function enqueue(world: World, pipeline: string, entries: Entry[], options: EnqueueOptions): string[] | string {
   const runAt = world.now + (options.delay ?? 0);
   if (options.expiresIn !== null && world.now + options.expiresIn <= runAt) return "SW001";
   const onConflict = options.onConflict ?? pipelines[pipeline]!.onConflict;
   const fresh = entries.filter((entry, index) => {
     const isSame = (other: Entry) => other.idempotencyKey === entry.idempotencyKey;
-    return entry.idempotencyKey === null || (!seen(world, pipeline, entry) && entries.findIndex(isSame) === index);
+    return entry.idempotencyKey === null || (!knownJob(world, pipeline, entry) && entries.findIndex(isSame) === index);
   });
   const keyed = fresh.filter((entry) => entry.key !== null);
   // Refused as a whole.
@@ -38,14 +38,14 @@ export function enqueue(world: World, pipeline: string, entries: Entry[], option
     if (entry.idempotencyKey !== null) world.keys.set(`${pipeline}/${entry.idempotencyKey}`, id);
     entry.id = id;
   }
-  return entries.map((entry) => (fresh.includes(entry) ? entry.id : seen(world, pipeline, entry)!));
+  return entries.map((entry) => (fresh.includes(entry) ? entry.id : knownJob(world, pipeline, entry)!));
 }
 
-function seen(world: World, pipeline: string, entry: Entry): string | undefined {
+function knownJob(world: World, pipeline: string, entry: Entry): string | undefined {
   return world.keys.get(`${pipeline}/${entry.idempotencyKey}`);
 }
 
-/** The newest of a key is the only one that matters: all others are cancelled, whether they wait, run or are paused. */
+/** Only the newest job of a key is kept: all others are cancelled, whether they wait, run or are paused. */
 function replaceAll(world: World, pipeline: string, keyed: Entry[]): void {
   const old = new Set(keyed.flatMap(({ key }) => jobsOfKey(world, { pipeline, key })));
   for (const job of old) {
@@ -64,7 +64,7 @@ function store(
   const runAt = world.now + (options.delay ?? 0);
   const [slot = null] = key === null ? [] : freeSlots(world, { pipeline, key });
   const waits = key !== null && slot === null;
-  // One that is asked to stop is not joined: its work would not be done.
+  // A job that is being cancelled is not joined: its work would not be done.
   const active = holdersOf(world, { pipeline, key }).find((job) => job.cancel === null);
   if (waits && onConflict === "join" && active) return active.id;
   world.jobs.set(id, {
@@ -75,7 +75,7 @@ function store(
     waitingFor: runAt > world.now ? "time" : null,
     priority: options.priority ?? settings.priority,
     runAt,
-    place: null,
+    orderAt: null,
     expiresAt: options.expiresIn === null ? null : world.now + options.expiresIn,
     startedAt: null,
     claimedAt: null,

@@ -1,17 +1,17 @@
-// Random games of one kind against a real Postgres. On failure fast-check prints the seed and the shortest list of moves that still fails;
-// STILLWAKE_SEED=<seed> plays that game again, STILLWAKE_RUNS sets how many.
+// Runs random games against a real Postgres. On failure fast-check prints the seed and the shortest list of moves that
+// still fails; STILLWAKE_SEED=<seed> repeats that game, STILLWAKE_RUNS sets the number of games.
 import fc from "fast-check";
 import { expect } from "vitest";
 import { newId } from "../../src/ids.ts";
 import type { Engine } from "./engine.ts";
-import type { Shots } from "./move.ts";
+import type { Hits } from "./move.ts";
 import { type Arrivals, otherMoves } from "./operator-moves.ts";
 import { workerMoves } from "./worker-moves.ts";
 import { newWorld } from "./world.ts";
 
 const SEED = process.env.STILLWAKE_SEED ? Number(process.env.STILLWAKE_SEED) : undefined;
 
-// For scripts/mutants.mjs, which wants to know that a game was lost and by which assertion, not the shortest such game.
+// For scripts/mutants.mjs, which needs the failed assertion, not the shortest game.
 const BRIEFLY = process.env.STILLWAKE_SHRINK === "off";
 
 /** How a property is checked, here and in other games. */
@@ -22,26 +22,26 @@ export const checking = (runs: number) => ({
   ...(SEED !== undefined && { seed: SEED }),
 });
 
-export interface Played {
+export interface GameResult {
   games: number;
   moves: number;
   longest: number;
-  shots: Shots;
+  shots: Hits;
 }
 
-/** Plays so many games and answers what they have hit. Of what none of them hit nothing is proven, so the goals must have been. */
+/** Runs the given number of games and returns what they have hit. The goals must be hit: a case that no game hit is not tested. */
 export async function playGames(
   engine: Engine,
   runs: number,
   arrivals: Arrivals,
-  goals: (keyof Shots)[],
-): Promise<Played> {
+  goals: (keyof Hits)[],
+): Promise<GameResult> {
   const settings = checking(runs);
-  const shots: Shots = {
+  const shots: Hits = {
     ...{ refused: 0, late: 0, repeated: 0, poisoned: 0, exhausted: 0, recovered: 0 },
     ...{ joined: 0, spared: 0, waited: 0, replaced: 0, rejected: 0, admitted: 0 },
   };
-  const played: Played = { games: settings.numRuns, moves: 0, longest: 0, shots };
+  const played: GameResult = { games: settings.numRuns, moves: 0, longest: 0, shots };
   const prefix = newId().slice(0, 24);
   const idOf = (n: number) => `${prefix}${((n * 7919) % 65_536).toString(16).padStart(12, "0")}`;
   const game = fc.asyncProperty(

@@ -1,5 +1,5 @@
-// Plays the steps of several actors in one given order, each actor on a connection of its own. A step that waits for a lock is noticed in
-// pg_blocking_pids and left to wait, as it would in life; the actor's later steps follow when it has got through.
+// Runs the steps of several actors in one given order, each actor on a separate connection. A step that waits for a lock
+// is detected by pg_blocking_pids and left waiting; the later steps of its actor follow once it has continued.
 import type pg from "pg";
 import { connect } from "./actors.ts";
 
@@ -8,14 +8,14 @@ export interface Statement {
   values?: unknown[];
 }
 
-export interface Played {
-  /** The answer of each actor to each of its statements: rows, or the SQLSTATE. */
-  answers: unknown[][];
+export interface InterleavingResult {
+  /** The result of each statement of each actor: rows, or the SQLSTATE. */
+  results: unknown[][];
   /** How often an actor had to wait. */
   waits: number;
 }
 
-/** Every order in which the steps of actors with so many steps each can happen. */
+/** Every order of the steps of actors with the given numbers of steps. */
 export function ordersOf(counts: number[]): number[][] {
   if (counts.every((count) => count === 0)) return [[]];
   return counts.flatMap((count, actor) =>
@@ -28,7 +28,7 @@ interface Actor {
   pid: number;
 }
 
-export class Stage {
+export class Interleaver {
   readonly #actors: Actor[];
   readonly #watcher: pg.Client;
 
@@ -37,22 +37,22 @@ export class Stage {
     this.#watcher = watcher;
   }
 
-  static async open(url: string, size: number): Promise<Stage> {
+  static async open(url: string, size: number): Promise<Interleaver> {
     const actors: Actor[] = [];
     for (let n = 0; n < size; n++) {
       const client = await connect(url);
       const { rows } = await client.query("set synchronous_commit = off; select pg_backend_pid() as pid").then(last);
       actors.push({ client, pid: rows[0].pid });
     }
-    return new Stage(actors, await connect(url));
+    return new Interleaver(actors, await connect(url));
   }
 
-  /** `before` is called before each step, with the answers that its actor has got so far. */
-  async play(
+  /** `before` is called before each step, with the results of its actor so far. */
+  async run(
     scripts: Statement[][],
     order: number[],
     before?: (actor: number, answers: unknown[]) => Promise<void>,
-  ): Promise<Played> {
+  ): Promise<InterleavingResult> {
     const answers: unknown[][] = scripts.map(() => []);
     const waiting = new Map<number, Promise<void>>();
     const ahead = scripts.map(() => 0);
@@ -69,7 +69,7 @@ export class Stage {
       waiting.set(actor, step);
       if (await this.#isBlocked(actor, waiting)) waits += 1;
     };
-    /** Those whose lock came free go on, and catch up with the steps they owe. */
+    /** Continues actors whose lock became free, with the steps they have missed. */
     const release = async () => {
       for (const actor of [...waiting.keys()]) await this.#isBlocked(actor, waiting);
       const free = held.findIndex((owed, actor) => owed > 0 && !waiting.has(actor));
@@ -85,7 +85,7 @@ export class Stage {
         else await begin(actor);
         await release();
       }
-      // Only a deadlock is left to be waited for here, and Postgres ends it.
+      // Only a deadlock can be left here, and Postgres resolves it.
       while (waiting.size > 0) {
         await Promise.race(waiting.values());
         await release();
@@ -94,10 +94,10 @@ export class Stage {
       await this.#clear(waiting);
       throw error;
     }
-    return { answers, waits };
+    return { results: answers, waits };
   }
 
-  /** A play that was broken off leaves nobody behind in a transaction. */
+  /** An interrupted run leaves no open transaction behind. */
   async #clear(waiting: Map<number, Promise<void>>): Promise<void> {
     for (const actor of waiting.keys()) {
       await this.#watcher.query("select pg_cancel_backend($1)", [this.#actors[actor]!.pid]);
@@ -115,7 +115,7 @@ export class Stage {
     }
   }
 
-  /** Looks until the step is answered or waits for somebody's lock. */
+  /** Polls until the step has a result or waits for a lock. */
   async #isBlocked(actor: number, waiting: Map<number, unknown>): Promise<boolean> {
     const { pid } = this.#actors[actor]!;
     const look = { name: "blocked", text: "select cardinality(pg_blocking_pids($1)) > 0 as blocked", values: [pid] };

@@ -1,8 +1,8 @@
-// The same game as in model.test.ts with many jobs and few keys: places are taken, waited for, given on, refused and replaced all the time.
+// The game of model.test.ts with many jobs and few keys: slots are taken, waited for, passed on, refused and replaced all the time.
 import { afterAll, beforeAll, describe, it } from "vitest";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { FULL } from "../support/processes/aftermath.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
 import { Engine } from "./engine.ts";
 import { playGames } from "./game.ts";
 
@@ -11,13 +11,13 @@ beforeAll(() => engine.open());
 afterAll(() => engine.close());
 
 describe("keys", () => {
-  it("have in every game the jobs that the model says: never more than may, nobody waits for what is free, the first is next", {
+  it("match the model in every game: never more active jobs than allowed, no job waits for a free slot, first come, first served", {
     timeout: 900_000,
   }, async () => {
     const { games, moves, longest, shots } = await playGames(
       engine,
       FULL ? 2000 : 200,
-      { most: 14, atOnce: 3, keys: ["k", "k", "k", "m", null] },
+      { maxJobs: 14, atOnce: 3, keys: ["k", "k", "k", "m", null] },
       ["joined", "waited", "replaced", "rejected", "admitted", "recovered"],
     );
     recordFigure("keys: games against the model", games, "", `${moves} moves, the longest game ${longest}`);

@@ -1,9 +1,9 @@
-// Keys in the model: who has a place of a key, who waits for one, and who is next.
+// Keys in the model: which jobs have a slot of a key, which wait for one, and which is next.
 import { INFINITY, isLive, type Job, pipelines, type World } from "./world.ts";
 
 type Keyed = Pick<Job, "pipeline" | "key">;
 
-/** The live jobs of a key; whoever has no place waits for one, in line or paused. */
+/** The live jobs of a key; a job without a slot waits for one, queued or paused. */
 export function jobsOfKey(world: World, { pipeline, key }: Keyed): Job[] {
   return [...world.jobs.values()].filter((job) => isLive(job) && job.pipeline === pipeline && job.key === key);
 }
@@ -20,25 +20,25 @@ export function freeSlots(world: World, keyed: Keyed): number[] {
   return slots.filter((slot) => !taken.includes(slot));
 }
 
-/** Out of the line, with its place kept. */
+/** Not claimable, with its position kept. */
 export function waitForKey(job: Job): void {
-  job.place = job.runAt;
+  job.orderAt = job.runAt;
   job.runAt = INFINITY;
   job.waitingFor = "key";
 }
 
-/** First come, first served; who is paused is passed over. */
+/** First come, first served; paused jobs are skipped. */
 function nextOf(world: World, keyed: Keyed): Job | undefined {
   return jobsOfKey(world, keyed)
     .filter((job) => job.slot === null && job.state === "queued")
-    .sort((a, b) => a.place! - b.place! || (a.id < b.id ? -1 : 1))[0];
+    .sort((a, b) => a.orderAt! - b.orderAt! || (a.id < b.id ? -1 : 1))[0];
 }
 
 function admit(world: World, job: Job, slot: number): void {
   job.slot = slot;
-  job.waitingFor = job.place! > world.now ? "time" : null;
-  job.runAt = job.place!;
-  job.place = null;
+  job.waitingFor = job.orderAt! > world.now ? "time" : null;
+  job.runAt = job.orderAt!;
+  job.orderAt = null;
   world.admitted += 1;
 }
 
@@ -49,7 +49,7 @@ export function fillKey(world: World, keyed: Keyed): void {
   }
 }
 
-/** An ended job gives up its place, to the next of its key. */
+/** An ended job passes its slot to the next job of its key. */
 export function passKey(world: World, job: Job): void {
   const { slot } = job;
   job.slot = null;

@@ -1,20 +1,20 @@
-// What a move of the game is. Each one does the same thing to the engine and to the model and then holds the two worlds against each other.
-// Actors keep every handle they were ever given, use the old ones at random, and now and then forge one.
+// The moves of a game. Each one does the same to the engine and to the model and then compares the two states. Actors keep
+// every handle they ever got, use old ones at random, and sometimes forge one.
 import assert from "node:assert/strict";
 import fc from "fast-check";
+import { expiredLeases } from "./calls.ts";
 import type { Engine } from "./engine.ts";
-import { expiredLeases } from "./verbs.ts";
 import { describeWorld, type Handle, holds, type World } from "./world.ts";
 
-/** What the moves of all runs have hit; a zero in the test means nothing without these. */
-export interface Shots {
+/** What the moves of all games have hit; without these a passing test proves nothing. */
+export interface Hits {
   refused: number;
   late: number;
   repeated: number;
   poisoned: number;
   exhausted: number;
   recovered: number;
-  /** Jobs that found their key taken, by what became of them. */
+  /** Jobs that found their key taken, by what happened to them. */
   joined: number;
   spared: number;
   waited: number;
@@ -25,8 +25,8 @@ export interface Shots {
 
 export interface Real {
   engine: Engine;
-  shots: Shots;
-  /** The id of the nth job of a run: the same in each run, and not in the order of their making. */
+  shots: Hits;
+  /** The id of the nth job of a game: the same in each game, and not in the order of creation. */
   newId(n: number): string;
 }
 
@@ -35,9 +35,9 @@ type Command = fc.AsyncCommand<World, Real>;
 interface Move<Args> {
   name: string;
   args: fc.Arbitrary<Args>;
-  /** False where the move makes no sense or more than one result would be right. */
+  /** False where the move makes no sense or more than one result would be correct. */
   ready?(world: World, args: Args): boolean;
-  /** Makes the move on both sides and answers what each of them said. */
+  /** Makes the move on both sides and returns both results. */
   make(world: World, real: Real, args: Args): Promise<{ said: unknown; should: unknown; what: unknown }>;
 }
 
@@ -50,7 +50,7 @@ export function commandOf<Args>(move: Move<Args>): fc.Arbitrary<Command> {
         told = "";
         const { said, should, what } = await move.make(world, real, args);
         told = `${JSON.stringify(what)} -> ${JSON.stringify(said)}`;
-        assert.deepEqual(said, should, `${move.name} answered otherwise than the model`);
+        assert.deepEqual(said, should, `${move.name} returned something else than the model`);
         await compareWorlds(world, real.engine);
       },
       toString: () => `${move.name}(${told || JSON.stringify(args)})`,
@@ -62,25 +62,25 @@ async function compareWorlds(world: World, engine: Engine): Promise<void> {
   const actual = await engine.snapshot();
   assert.deepEqual(actual.violations ?? [], [], "an invariant is violated");
   const found = actual.world as ReturnType<typeof describeWorld>;
-  for (const [id, [least, most]] of world.drawn) {
+  for (const [id, [min, max]] of world.drawn) {
     const job = world.jobs.get(id)!;
     const seen = found.jobs.find((candidate) => candidate.id === id);
-    const drawn = (job.state === "paused" ? seen?.place : seen?.runAt) ?? Number.NaN;
-    assert.ok(drawn >= least && drawn <= most, `back-off to ${drawn}, outside ${least}..${most}`);
-    if (job.state === "paused") job.place = drawn;
+    const drawn = (job.state === "paused" ? seen?.orderAt : seen?.runAt) ?? Number.NaN;
+    assert.ok(drawn >= min && drawn <= max, `back-off to ${drawn}, outside ${min}..${max}`);
+    if (job.state === "paused") job.orderAt = drawn;
     else job.runAt = drawn;
   }
   world.drawn.clear();
-  // Who has a place is promised, which of them is not: several that end at once give theirs on in any order, to one that ends then as well.
+  // Which jobs have a slot is specified, which slot is not: several that end at once pass theirs on in any order.
   for (const { id, slot, runAt } of found.jobs) {
     const job = world.jobs.get(id);
     if (job && job.slot !== null && slot !== null) job.slot = slot;
     if (job && job.key !== null && job.endedAt === world.now && job.startedAt === null) job.runAt = runAt;
   }
-  assert.deepEqual(found, describeWorld(world), "the database is not as the model has it");
+  assert.deepEqual(found, describeWorld(world), "the database differs from the model");
 }
 
-// Who acts, on what.
+// Choosing handles and jobs.
 
 export interface Pick {
   kind: "own" | "stale" | "wrong epoch" | "wrong lease";
@@ -111,7 +111,7 @@ export function chooseJob(world: World, index: number): string {
   return index === 30 || ids.length === 0 ? UNKNOWN : ids[index % ids.length]!;
 }
 
-export function countShot(world: World, { shots }: Real, handle: Handle): void {
+export function countHit(world: World, { shots }: Real, handle: Handle): void {
   if (!holds(world, handle)) shots.refused += 1;
   else if (world.leases.get(handle.lease)!.until < world.now) shots.late += 1;
 }
@@ -128,14 +128,14 @@ export function withHandle<Args>(
     ready: (world) => world.handles.length > 0,
     async make(world, real, [which, rest]) {
       const handle = chooseHandle(world, which);
-      countShot(world, real, handle);
+      countHit(world, real, handle);
       return { ...(await make(world, real, handle, rest)), what: { ...handle, kind: which.kind, rest } };
     },
   });
 }
 
-/** With a limit and a tie at it, which lease is recovered or which job expires is nobody's promise. */
-export function isSettledWho(world: World, limit: number, pool: string | null): boolean {
+/** With a limit and a tie at it, which lease is recovered or which job expires is not specified. */
+export function isDeterministic(world: World, limit: number, pool: string | null): boolean {
   const untils = expiredLeases(world, pool).map((lease) => lease.until);
   const ends = [...world.jobs.values()].flatMap((job) =>
     job.expiresAt !== null && job.expiresAt <= world.now ? [job.expiresAt] : [],
@@ -143,7 +143,7 @@ export function isSettledWho(world: World, limit: number, pool: string | null): 
   return [untils, ends].every((times) => times.length <= limit || new Set(times).size === times.length);
 }
 
-/** Counts the jobs that a move ended for good reasons of their own. */
+/** Counts the jobs that a move ended by retry limit, crash limit or expiry. */
 export function countingEnds<Result>(world: World, { shots }: Real, change: () => Result): Result {
   const count = (code: string) => [...world.jobs.values()].filter((job) => job.failure === code).length;
   const before = [count("POISONED"), count("RETRIES_EXHAUSTED")];

@@ -1,22 +1,22 @@
-// The moves of everybody else: clients, operators, the watchdog, and time.
+// The moves of clients, operators, the watchdog, and time.
 import fc from "fast-check";
+import * as calls from "./calls.ts";
 import * as control from "./control.ts";
 import type { EnqueueOptions } from "./enqueue.ts";
 import * as model from "./enqueue.ts";
-import { chooseJob, commandOf, countingEnds, isSettledWho, someJob } from "./move.ts";
-import * as verbs from "./verbs.ts";
+import { chooseJob, commandOf, countingEnds, isDeterministic, someJob } from "./move.ts";
 import { pipelines, type World } from "./world.ts";
 
-/** How many jobs a game may have, how many come at once, and with which keys. */
+/** How many jobs a game may have, how many arrive at once, and with which keys. */
 export interface Arrivals {
-  most: number;
+  maxJobs: number;
   atOnce: number;
   keys: (string | null)[];
 }
 
 const label = (labels: string[]) => fc.option(fc.constantFrom(...labels), { freq: 2 });
 
-const enqueueOf = ({ most, atOnce, keys }: Arrivals) =>
+const enqueueOf = ({ maxJobs, atOnce, keys }: Arrivals) =>
   commandOf({
     name: "enqueue",
     args: fc.record({
@@ -31,7 +31,7 @@ const enqueueOf = ({ most, atOnce, keys }: Arrivals) =>
         maxLength: atOnce,
       }),
     }),
-    ready: (world, { labels }) => world.jobs.size + labels.length <= most,
+    ready: (world, { labels }) => world.jobs.size + labels.length <= maxJobs,
     async make(world, { engine, newId, shots }, { pipeline, labels, ...options }) {
       const entries = labels.map((each) => ({ id: newId(world.ids++), ...each }));
       const ids = entries.map(({ id }) => id);
@@ -41,7 +41,7 @@ const enqueueOf = ({ most, atOnce, keys }: Arrivals) =>
       if (should === "SW007") shots.rejected += 1;
       shots.replaced += countReplaced(world) - before;
       shots.joined += entries.filter(({ id }, index) => id !== ids[index]).length;
-      // Under join only those wait whose key is held by one that is asked to stop.
+      // With join, only jobs whose key is held by a job that is being cancelled wait.
       if ((options.onConflict ?? pipelines[pipeline]!.onConflict) === "join")
         shots.spared += ids.filter((id) => world.jobs.get(id)?.waitingFor === "key").length;
       shots.waited += ids.filter((id) => world.jobs.get(id)?.waitingFor === "key").length;
@@ -114,10 +114,10 @@ const sweep = { limit: fc.integer({ min: 1, max: 4 }), pool: fc.constantFrom(nul
 const recover = commandOf({
   name: "recover",
   args: fc.record(sweep),
-  ready: (world, { limit, pool }) => isSettledWho(world, limit, pool),
+  ready: (world, { limit, pool }) => isDeterministic(world, limit, pool),
   async make(world, real, { limit, pool }) {
     const said = await real.engine.ask("stillwake.recover($1, $2)", [limit, pool]);
-    const should = countingEnds(world, real, () => verbs.recover(world, limit, pool));
+    const should = countingEnds(world, real, () => calls.recover(world, limit, pool));
     real.shots.recovered += should;
     return { said, should, what: { limit, pool } };
   },
@@ -126,10 +126,10 @@ const recover = commandOf({
 const expire = commandOf({
   name: "expire",
   args: fc.record(sweep),
-  ready: (world, { limit, pool }) => isSettledWho(world, limit, pool),
+  ready: (world, { limit, pool }) => isDeterministic(world, limit, pool),
   async make(world, { engine }, { limit, pool }) {
     const said = await engine.ask("stillwake.expire($1, $2)", [limit, pool]);
-    return { said, should: verbs.expire(world, limit, pool), what: { limit, pool } };
+    return { said, should: calls.expire(world, limit, pool), what: { limit, pool } };
   },
 });
 
@@ -142,8 +142,8 @@ const watchdog = commandOf({
       [],
     );
     const acts = (rows as { act: string; count: string; note: string }[]).filter(({ count }) => count !== "0");
-    real.shots.recovered += verbs.expiredLeases(world, null).length;
-    const { recovered, expired } = countingEnds(world, real, () => verbs.watchdog(world));
+    real.shots.recovered += calls.expiredLeases(world, null).length;
+    const { recovered, expired } = countingEnds(world, real, () => calls.watchdog(world));
     const wanted = { recovered, expired, admitted: 0 };
     const counts = Object.keys(wanted).map((act) => [act, Number(acts.find((row) => row.act === act)?.count ?? 0)]);
     return { said: Object.fromEntries(counts), should: wanted, what: null };
@@ -155,11 +155,11 @@ const nextDue = commandOf({
   args: fc.constantFrom(null, "default", "gpu"),
   async make(world, { engine }, pool) {
     const said = await engine.ask("since_start(stillwake.next_due($1))", [pool && [pool]]);
-    return { said, should: verbs.nextDue(world, pool), what: pool };
+    return { said, should: calls.nextDue(world, pool), what: pool };
   },
 });
 
-// The spans of leases, delays and back-offs, exactly and a little more: what is due at a moment is due at that moment.
+// The spans of leases, delays and back-offs, exactly and a little more: boundaries are inclusive.
 const travel = commandOf({
   name: "travel",
   args: fc.constantFrom(1, 1000, 5000, 5001, 5001, 10_000, 10_001, 30_001),

@@ -1,4 +1,4 @@
-// The ways a job changes, once the fence has let the writer through. verbs.ts and control.ts decide which way.
+// The transitions of a job, once the fence has accepted the write. calls.ts and control.ts decide which one.
 import { passKey } from "./keys.ts";
 import { INFINITY, type Job, pipelines, type World } from "./world.ts";
 
@@ -33,7 +33,7 @@ export function settleHeld(world: World, job: Job, outcome: Outcome): string {
     const least = outcome.waitingFor === "limit" ? 250 : 0;
     return requeue(world, job, "slept", world.now + Math.max(outcome.for, least), outcome.waitingFor);
   }
-  // Somebody asked for a pause before the worker did: that one lasts until somebody resumes.
+  // A pause requested by an operator lasts until it is resumed.
   if (job.pause) return requeue(world, job, "paused", job.runAt, null);
   requeue(world, job, "paused", job.runAt, null);
   return setAside(job, outcome.reason, outcome.resumeIn === null ? null : world.now + outcome.resumeIn);
@@ -46,9 +46,9 @@ function settleFailed(world: World, job: Job, outcome: Outcome & { outcome: "fai
   job.failure = outcome.failure;
   if (outcome.retryIn !== null) return requeue(world, job, "failed", world.now + outcome.retryIn, "retry");
   const { backoffFirst, backoffMost } = pipelines[job.pipeline]!;
-  const most = Math.min(backoffFirst * 2 ** (job.attempt - 1), backoffMost);
-  if (most > 0) world.drawn.set(job.id, [world.now + most / 2, world.now + most]);
-  return requeue(world, job, "failed", world.now + most, "retry");
+  const max = Math.min(backoffFirst * 2 ** (job.attempt - 1), backoffMost);
+  if (max > 0) world.drawn.set(job.id, [world.now + max / 2, world.now + max]);
+  return requeue(world, job, "failed", world.now + max, "retry");
 }
 
 function settleLost(world: World, job: Job, failure: string): string {
@@ -60,7 +60,7 @@ function settleLost(world: World, job: Job, failure: string): string {
   return requeue(world, job, "lost", job.runAt, null);
 }
 
-/** Back to the line. The epoch is never given back. */
+/** Requeues a job. The epoch is never decremented. */
 function requeue(world: World, job: Job, outcome: string, runAt: number, waitingFor: string | null): string {
   job.attempts.get(job.epoch)!.outcome = outcome;
   job.feed.push(`${outcome}@${job.epoch}`);
@@ -69,15 +69,15 @@ function requeue(world: World, job: Job, outcome: string, runAt: number, waiting
   job.worker = null;
   job.claimedAt = null;
   job.runAt = runAt;
-  job.place = null;
+  job.orderAt = null;
   job.waitingFor = runAt > world.now || ["limit", "event", "key"].includes(waitingFor!) ? waitingFor : null;
   return job.pause ? setAside(job, job.pause.reason, job.pause.resumeAt) : "queued";
 }
 
-/** Out of the line, with its place kept. */
+/** Not claimable, with its position kept. */
 export function setAside(job: Job, reason: string | null, resumeAt: number | null): string {
   job.pause = { reason, resumeAt, waitingFor: job.pause?.waitingFor ?? job.waitingFor };
-  job.place ??= job.runAt;
+  job.orderAt ??= job.runAt;
   job.state = "paused";
   job.waitingFor = null;
   job.runAt = resumeAt ?? INFINITY;
@@ -98,7 +98,7 @@ export function end(
   job.lease = null;
   job.waitingFor = null;
   job.pause = null;
-  job.place = null;
+  job.orderAt = null;
   job.endedAt = world.now;
   job.failure = state === "completed" ? null : (failure ?? job.failure);
   passKey(world, job);

@@ -1,12 +1,12 @@
-// The moves of workers: claim, heartbeat, write, settle; with their own handles, with old ones, with forged ones.
+// The moves of workers: claim, heartbeat, write, settle; with valid handles, old ones and forged ones.
 import fc from "fast-check";
+import * as calls from "./calls.ts";
 import type { Settlement } from "./engine.ts";
-import { chooseHandle, commandOf, countingEnds, countShot, type Pick, pick, type Real, withHandle } from "./move.ts";
+import { chooseHandle, commandOf, countHit, countingEnds, type Pick, pick, type Real, withHandle } from "./move.ts";
 import type { Outcome } from "./transitions.ts";
-import * as verbs from "./verbs.ts";
 import { holds, type World } from "./world.ts";
 
-const claimOptions: fc.Arbitrary<verbs.ClaimOptions> = fc.record({
+const claimOptions: fc.Arbitrary<calls.ClaimOptions> = fc.record({
   worker: fc.constantFrom("w1", "w2", "w3"),
   pool: fc.constantFrom("default", "default", "default", "gpu"),
   pipelines: fc.constantFrom(
@@ -31,9 +31,9 @@ const claim = commandOf({
 
 type ClaimedRows = { job_id: string; lease_id: string; epoch: string | number; attempt: number; crashes: number }[];
 
-function compareClaim(world: World, real: Real, options: verbs.ClaimOptions, rows: ClaimedRows) {
-  real.shots.recovered += verbs.expiredLeases(world, options.pool).length;
-  const jobs = countingEnds(world, real, () => verbs.claim(world, options, rows[0]?.lease_id ?? "none"));
+function compareClaim(world: World, real: Real, options: calls.ClaimOptions, rows: ClaimedRows) {
+  real.shots.recovered += calls.expiredLeases(world, options.pool).length;
+  const jobs = countingEnds(world, real, () => calls.claim(world, options, rows[0]?.lease_id ?? "none"));
   return {
     said: rows.map((row) => [row.job_id, Number(row.epoch), row.attempt, row.crashes]),
     should: jobs.map((job) => [job.id, job.epoch, job.attempt, job.crashes]),
@@ -66,14 +66,14 @@ const outcome: fc.Arbitrary<Outcome> = fc.oneof(
 const settle = withHandle("settle", outcome, async (world, real, handle, ending) => {
   const held = holds(world, handle) !== undefined;
   const rows = (await real.engine.settle([{ ...handle, ...ending }])) as { state: string }[];
-  const should = countingEnds(world, real, () => verbs.settle(world, handle, ending));
+  const should = countingEnds(world, real, () => calls.settle(world, handle, ending));
   if (!held && should !== "lost") real.shots.repeated += 1;
   return { said: rows.map((row) => row.state), should: [should] };
 });
 
 const picks = fc.uniqueArray(fc.tuple(pick, outcome), { minLength: 1, maxLength: 4, selector: ([{ index }]) => index });
 
-/** Several handles, one per job, as a keeper settles what its slots have finished. */
+/** Several handles, one per job, as a keeper settles the finished jobs of its slots. */
 function chooseSettlements(world: World, chosen: [Pick, Outcome][]): Settlement[] {
   const settlements = chosen.map(([which, ending]) => ({ ...chooseHandle(world, which), ...ending }));
   return settlements.filter(({ job }, index) => settlements.findIndex((other) => other.job === job) === index);
@@ -85,10 +85,10 @@ const settleMany = commandOf({
   ready: (world) => world.handles.length > 0,
   async make(world, real, chosen) {
     const settlements = chooseSettlements(world, chosen);
-    for (const settlement of settlements) countShot(world, real, settlement);
+    for (const settlement of settlements) countHit(world, real, settlement);
     const rows = (await real.engine.settle(settlements)) as { job_id: string; state: string }[];
     const states = countingEnds(world, real, () =>
-      settlements.map((each) => `${each.job} ${verbs.settle(world, each, each)}`),
+      settlements.map((each) => `${each.job} ${calls.settle(world, each, each)}`),
     );
     return { said: rows.map((row) => `${row.job_id} ${row.state}`).sort(), should: states.sort(), what: settlements };
   },
@@ -100,14 +100,14 @@ const settleAndClaim = commandOf({
   ready: (world) => world.handles.length > 0,
   async make(world, real, [chosen, options]) {
     const settlements = chooseSettlements(world, chosen);
-    for (const settlement of settlements) countShot(world, real, settlement);
+    for (const settlement of settlements) countHit(world, real, settlement);
     const rows = (await real.engine.settleAndClaim(settlements, options)) as (ClaimedRows[0] & {
       refused: string[] | null;
     })[];
     const refused = rows.flatMap((row) => row.refused ?? []);
     const claimed = rows.filter((row) => row.job_id !== null);
     const lost = countingEnds(world, real, () =>
-      settlements.filter((each) => verbs.settle(world, each, each) === "lost"),
+      settlements.filter((each) => calls.settle(world, each, each) === "lost"),
     );
     const claims = compareClaim(world, real, options, claimed);
     return {
@@ -124,11 +124,11 @@ const heartbeat = commandOf({
   ready: (world) => world.handles.length > 0,
   async make(world, real, chosen) {
     const handles = chosen.map((which) => chooseHandle(world, which));
-    for (const handle of handles) countShot(world, real, handle);
+    for (const handle of handles) countHit(world, real, handle);
     const rows = (await real.engine.heartbeat(handles)) as { job_id: string; verdict: string; reason: string | null }[];
     return {
       said: rows.map((row) => `${row.job_id} ${row.verdict} ${row.reason}`).sort(),
-      should: verbs
+      should: calls
         .heartbeat(world, handles)
         .map((told) => `${told.job} ${told.verdict} ${told.reason}`)
         .sort(),
@@ -142,13 +142,13 @@ const checkpoint = withHandle(
   fc.tuple(fc.constantFrom("clone", "scan"), fc.constantFrom("x", "y", "z")),
   async (world, { engine }, handle, [step, output]) => ({
     said: await engine.saveCheckpoint(handle, step, output),
-    should: verbs.saveCheckpoint(world, handle, step, output),
+    should: calls.saveCheckpoint(world, handle, step, output),
   }),
 );
 
 const readCheckpoints = withHandle("read checkpoints", fc.constant(null), async (world, { engine }, handle) => ({
   said: await engine.loadCheckpoints(handle),
-  should: verbs.loadCheckpoints(world, handle),
+  should: calls.loadCheckpoints(world, handle),
 }));
 
 const appendLogs = withHandle(
@@ -156,16 +156,16 @@ const appendLogs = withHandle(
   fc.integer({ min: 1, max: 3 }),
   async (world, { engine }, handle, lines) => ({
     said: await engine.appendLogs(handle, lines),
-    should: verbs.appendLogs(world, handle, lines),
+    should: calls.appendLogs(world, handle, lines),
   }),
 );
 
 const progress = withHandle("progress", fc.constantFrom(0.25, 0.5), async (world, { engine }, handle, fraction) => ({
   said: await engine.progress(handle, fraction),
-  should: verbs.progress(world, handle, fraction),
+  should: calls.progress(world, handle, fraction),
 }));
 
-// How often each is named is how likely it is. More claims than settlements, so that leases are left to run out.
+// The number of mentions is the likelihood. More claims than settlements, so that leases expire.
 export const workerMoves = [
   ...[claim, claim, claim, claim, claim, settle, settle, settleMany, settleAndClaim],
   ...[heartbeat, heartbeat, checkpoint, checkpoint, readCheckpoints, appendLogs, progress],

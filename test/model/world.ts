@@ -1,4 +1,4 @@
-// The model's idea of a Stillwake: plain values, no database. rules.ts says how they change, and what each verb answers.
+// The state of the model: plain values, no database. calls.ts, control.ts and transitions.ts change it.
 
 export interface Pipeline {
   pool: string;
@@ -11,10 +11,10 @@ export interface Pipeline {
   onConflict: OnConflict;
 }
 
-/** What becomes of a job whose key is taken. */
+/** What happens to a job whose key is taken. */
 export type OnConflict = "join" | "wait" | "replace" | "reject";
 
-/** What a worker was given by a claim. Actors of the model never forget one. */
+/** What a claim returned to a worker. Actors of the model keep all of them. */
 export interface Handle {
   job: string;
   epoch: number;
@@ -35,8 +35,8 @@ export interface Job {
   waitingFor: string | null;
   priority: number;
   runAt: number;
-  /** Where in line it stands while run_at says otherwise: it is paused, or waits for its key. */
-  place: number | null;
+  /** Its position in the queue order while runAt is only a wake time: it is paused, or waits for its key. */
+  orderAt: number | null;
   expiresAt: number | null;
   startedAt: number | null;
   claimedAt: number | null;
@@ -48,7 +48,7 @@ export interface Job {
   worker: string | null;
   lease: string | null;
   key: string | null;
-  /** Which of the places of its key it has. */
+  /** The slot of its key that it holds. */
   slot: number | null;
   idempotencyKey: string | null;
   failure: string | null;
@@ -74,7 +74,7 @@ export interface Lease {
 }
 
 export interface World {
-  /** Milliseconds since the run began; the database's clock stands still between commands. */
+  /** Milliseconds since the game began; the database's clock is stopped between moves. */
   now: number;
   jobs: Map<string, Job>;
   leases: Map<string, Lease>;
@@ -82,12 +82,12 @@ export interface World {
   keys: Map<string, string>;
   pausedPools: Set<string>;
   handles: Handle[];
-  /** How many ids were given to enqueue, used or not. */
+  /** How many ids were passed to enqueue, used or not. */
   ids: number;
-  /** How often a place of a key was given to one that waited for it. */
+  /** How often a key slot was given to a waiting job. */
   admitted: number;
-  /** Jobs whose back-off is partly random: the bounds of run_at, until the database has told it. */
-  drawn: Map<string, [least: number, most: number]>;
+  /** Jobs whose back-off is partly random: the bounds of runAt, until it is read from the database. */
+  drawn: Map<string, [min: number, max: number]>;
 }
 
 export const INFINITY = -1;
@@ -143,7 +143,7 @@ export function isLive(job: Job): boolean {
   return job.state === "queued" || job.state === "running" || job.state === "paused";
 }
 
-/** The fence: all three must be those of the job at this moment. The lease's time has no part in it. */
+/** The fence: all three must match the job at this time. The expiry of the lease does not matter. */
 export function holds(world: World, handle: Handle): Job | undefined {
   const job = world.jobs.get(handle.job);
   return job && isLive(job) && job.lease === handle.lease && job.epoch === handle.epoch ? job : undefined;

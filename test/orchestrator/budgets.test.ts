@@ -1,15 +1,16 @@
-// Budgets: a pool whose money is used up is paused and a tenant's jobs wait, nobody else does, what is under way is finished, and room lets go.
+// Budgets: an exhausted budget pauses a pool or holds a tenant's jobs, without affecting others or running jobs.
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { startClock, stopClock, travel } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL } from "../support/processes/aftermath.ts";
+import { connect, FULL } from "../support/processes/fault-checks.ts";
+import { seededRandom } from "../support/providers/fake-provider-api.ts";
 
 const database = await freshDatabase();
 const sql = await connect(database.url);
 let number = 0;
 
-// The middle of a day early in a month: what a test spends is spent in one of each.
+// Noon early in a month, so that each test stays within one day and one month.
 beforeAll(async () => {
   await stopClock(sql);
   await untilNext("month");
@@ -36,7 +37,7 @@ const fill = (pipeline: string, count: number, options: object = {}) =>
     [pipeline, count, options],
   );
 const setBudget = (scope: string, name: string, amount: number | null, period = "month") =>
-  sql.query("select stillwake.set_budget($1, $2, $3, $4, 'somebody')", [scope, name, amount, period]);
+  sql.query("select stillwake.set_budget($1, $2, $3, $4, 'operator')", [scope, name, amount, period]);
 const check = async () => (await sql.query("select act, note from stillwake.check_budgets()")).rows;
 const pool = () =>
   one<{ paused_at: Date | null; paused_by: string | null; pause_reason: string | null; resume_at: Date | null }>(
@@ -83,7 +84,7 @@ async function startMachine(): Promise<{ life: string; machine: string } | undef
 }
 const end = (life: string) => sql.query("select stillwake.machine_ended($1)", [life]);
 
-/** One job of the tenant on a machine, for so many seconds at a cent each. */
+/** Runs one job of the tenant on a machine for the given seconds, at one cent each. */
 async function spend(seconds: number, tenant?: string): Promise<void> {
   const { life, machine } = (await startMachine())!;
   await enqueue("p", tenant ? { tenant } : {});
@@ -94,7 +95,7 @@ async function spend(seconds: number, tenant?: string): Promise<void> {
 }
 
 describe("the budget of a pool", () => {
-  it("pauses it once it is used up, by what still runs too, and what is under way is finished", async () => {
+  it("pauses the pool once it is exhausted, also by running machines, and running jobs finish", async () => {
     await register("p");
     await setBudget("pool", "scan", 1);
     const { life, machine } = (await startMachine())!;
@@ -123,7 +124,7 @@ describe("the budget of a pool", () => {
     expect(await one("select wanted from stillwake.wanted_workers where pool = 'scan'")).toEqual({ wanted: 0 });
   });
 
-  it("lets go when it is raised, and when it is taken away", async () => {
+  it("resumes the pool when it is raised or removed", async () => {
     await register("p");
     await spend(200);
     await enqueue("p");
@@ -138,7 +139,7 @@ describe("the budget of a pool", () => {
     expect(await claim()).toHaveLength(1);
   });
 
-  it("lets go in the next period without anybody's doing: whoever sleeps is told the time, and the first claim opens the pool", async () => {
+  it("resumes the pool in the next period: idle polls know the time, and the first claim resumes it", async () => {
     await register("p");
     await spend(200);
     await enqueue("p");
@@ -152,7 +153,7 @@ describe("the budget of a pool", () => {
     expect(await pool()).toMatchObject({ paused_at: null, resume_at: null });
   });
 
-  it("stays paused through periods in which there is no room either, and nobody is woken for a pool without jobs", async () => {
+  it("keeps the pool paused while it stays exhausted, and wakes nothing for a pool without jobs", async () => {
     await register("p");
     await setBudget("pool", "scan", 0, "day");
     expect(await nextDue()).toBeNull();
@@ -163,7 +164,7 @@ describe("the budget of a pool", () => {
     expect((await nextDue())!.getTime()).toBeGreaterThan(now.getTime());
   });
 
-  it("never undoes somebody's own pause, made before it or after", async () => {
+  it("never resumes a pool that an operator paused, before or after", async () => {
     await register("p");
     await sql.query("select stillwake.pause_pool('scan', 'looking into it', 'ann')");
     await spendIn("pool", 2);
@@ -173,7 +174,7 @@ describe("the budget of a pool", () => {
     await sql.query("select stillwake.resume_pool('scan')");
     await setBudget("pool", "scan", 1);
     expect((await pool()).paused_by).toBe("budget");
-    // Also of one whose name is that of the budget's own pauses.
+    // Also if the operator is called like the pauses of budgets.
     await sql.query("select stillwake.pause_pool('scan', 'mine now', 'budget')");
     await setBudget("pool", "scan", null);
     expect(await pool()).toMatchObject({ paused_by: "budget", pause_reason: "mine now" });
@@ -181,7 +182,7 @@ describe("the budget of a pool", () => {
     expect(await claim()).toEqual([]);
   });
 
-  it("counts of a machine that runs over midnight only what it cost since, for the day", async () => {
+  it("of a day counts only the cost since midnight of a machine that runs longer", async () => {
     await register("p");
     await untilNext("day");
     await travel(sql, "23h");
@@ -194,7 +195,7 @@ describe("the budget of a pool", () => {
     expect(Number((await state()).spent)).toBeCloseTo(36, 0);
   });
 
-  it("refuses what makes no sense", async () => {
+  it("rejects invalid values", async () => {
     await register("p");
     for (const [scope, name, amount, period] of [
       ["fleet", "scan", 1, "month"],
@@ -210,16 +211,16 @@ describe("the budget of a pool", () => {
 });
 
 describe("the budget of a tenant", () => {
-  it("holds its jobs, shows them as paused with reason and time, and wants no machine for them; others go on", async () => {
+  it("holds its jobs as paused with reason and time, and needs no machine for them; other tenants continue", async () => {
     await register("p");
     await spend(200, "acme");
-    const held = await enqueue("p", { tenant: "acme" });
+    const heldJob = await enqueue("p", { tenant: "acme" });
     const free = await enqueue("p", { tenant: "globex" });
     const nobodys = await enqueue("p");
     await setBudget("tenant", "acme", 1.5);
     const { state, pause, run_at } = await one<{ state: string; pause: object; run_at: Date }>(
       "select state, pause, run_at from stillwake.jobs where id = $1",
-      [held],
+      [heldJob],
     );
     expect({ state, pause }).toEqual({
       state: "paused",
@@ -235,10 +236,10 @@ describe("the budget of a tenant", () => {
     expect(await nextDue()).toEqual(await monthEnd());
     expect(await one("select wanted from stillwake.wanted_workers where pool = 'scan'")).toEqual({ wanted: 0 });
     await untilNext("month");
-    expect((await claim(10)).map(({ job_id }) => job_id)).toEqual([held]);
+    expect((await claim(10)).map(({ job_id }) => job_id)).toEqual([heldJob]);
   });
 
-  it("lets go when it is raised or taken away, and leaves no mark on a tenant without a weight", async () => {
+  it("releases the jobs when it is raised or removed, and leaves no row for a tenant without a weight", async () => {
     await register("p");
     await spend(200, "acme");
     await enqueue("p", { tenant: "acme" });
@@ -253,7 +254,7 @@ describe("the budget of a tenant", () => {
     expect(await claim()).toHaveLength(1);
   });
 
-  it("keeps its weight through a hold, and a weight that is taken away ends no hold", async () => {
+  it("keeps the tenant's weight during a hold, and removing the weight does not end the hold", async () => {
     await register("p");
     await setBudget("tenant", "acme", 0);
     await sql.query("select stillwake.set_weight('acme', 7)");
@@ -262,7 +263,7 @@ describe("the budget of a tenant", () => {
     expect(await claim()).toEqual([]);
   });
 
-  it("finishes what is under way and counts it", async () => {
+  it("lets running jobs finish and counts them", async () => {
     await register("p");
     const { life, machine } = (await startMachine())!;
     await enqueue("p", { tenant: "acme" });
@@ -298,7 +299,7 @@ describe("the budget of a tenant", () => {
     expect(await claim(10)).toHaveLength(3);
   });
 
-  it("starves nobody behind a long line of its jobs, and wakes those who wait for theirs", async () => {
+  it("does not starve other tenants behind a long queue of held jobs, and notifies their workers", async () => {
     await register("p");
     await fill("p", 2500, { tenant: "acme" });
     await travel(sql, "1s");
@@ -314,11 +315,11 @@ describe("the budget of a tenant", () => {
   });
 });
 
-describe("claims, demand and the next moment, beside what they should be", () => {
+describe("claims, demand and the next due time against an oracle", () => {
   const seed = Number(process.env.SEED ?? Date.now() % 1e9);
 
-  it(`agree whoever is held and whatever stands in line (seed ${seed})`, async () => {
-    const random = generator(seed);
+  it(`agree for random holds and queues (seed ${seed})`, async () => {
+    const random = seededRandom(seed);
     const whole = (most: number) => Math.floor(random() * most);
     const rounds = FULL ? 60 : 8;
     for (let round = 0; round < rounds; round++) {
@@ -328,11 +329,11 @@ describe("claims, demand and the next moment, beside what they should be", () =>
       await register("plain");
       await register("gated", { concurrency: 1000 });
       const tenants = Array.from({ length: 1 + whole(90) }, (_, at) => `t${at}`);
-      const held = new Set(tenants.filter(() => random() < 0.6));
+      const heldTenants = new Set(tenants.filter(() => random() < 0.6));
       const jobs = 1 + whole(round % 4 === 3 ? 3000 : 300);
       const big = tenants[whole(tenants.length)]!;
       await sql.query(`select setseed($1)`, [(seed % 1000) / 1000]);
-      // All at once, by SQL: run_at around now, some priorities, one tenant with most of it.
+      // In one SQL statement: run_at around now, some priorities, one tenant with most jobs.
       for (const pipeline of ["plain", "gated"])
         await sql.query(
           "select stillwake.enqueue_many($1, (select jsonb_agg(n) from generate_series(1, $2::integer) n), jsonb_build_object('tenants', $3::jsonb))",
@@ -351,10 +352,10 @@ describe("claims, demand and the next moment, beside what they should be", () =>
         [whole(2) * 4],
       );
       await sql.query("update stillwake.live_jobs set run_at = run_at + interval '5 seconds' where tenant = any ($1)", [
-        [...held],
+        [...heldTenants],
       ]);
       await sql.query("analyze stillwake.live_jobs");
-      for (const tenant of held)
+      for (const tenant of heldTenants)
         await sql.query(
           "insert into stillwake.tenants (name, held_until, hold_reason) values ($1, stillwake.now() + $2 * interval '1 second', 'x')",
           [tenant, 1 + whole(100)],
@@ -373,9 +374,9 @@ describe("claims, demand and the next moment, beside what they should be", () =>
         const got = await claim(1 + whole(400));
         if (got.length === 0) break;
         taken += got.length;
-        for (const { tenant } of got) expect(held.has(tenant!)).toBe(false);
+        for (const { tenant } of got) expect(heldTenants.has(tenant!)).toBe(false);
       }
-      // The gated one has a cap of its own.
+      // The gated pool has a concurrency limit.
       const { most } = await one<{ most: number }>(
         "select (select count(*) from stillwake.live_jobs where lease_id is not null and pipeline = 'gated')::integer as most",
       );
@@ -384,8 +385,8 @@ describe("claims, demand and the next moment, beside what they should be", () =>
   });
 });
 
-describe("what it takes", () => {
-  it("to look at budgets costs little beside 100,000 rows of cost and 1,000 budgets", async () => {
+describe("performance", () => {
+  it("checking 1,000 budgets with 100,000 cost rows is fast", async () => {
     await register("p");
     await startClock(sql);
     const rows = FULL ? 100_000 : 20_000;
@@ -414,13 +415,13 @@ describe("what it takes", () => {
     recordFigure("budgets: look at 1", few, "ms");
     recordFigure("budgets: look at none", none, "ms");
     recordFigure("costs: a month by tenant", month, "ms", `${rows} rows of cost`);
-    // One is told from the sums, not from the rows.
+    // A budget reads the sums, not the rows.
     expect(few).toBeLessThan(Math.max(20, month));
   });
 });
 
-describe("erasure", () => {
-  it("leaves no name of the tenant in costs, sums or budgets, and the pool's sum as it was", async () => {
+describe("erasing a tenant", () => {
+  it("removes its name from costs, sums and budgets, and keeps the pool's sum", async () => {
     await register("p");
     await spend(100, "acme");
     await setBudget("tenant", "acme", 0.5);
@@ -437,7 +438,7 @@ describe("erasure", () => {
   });
 });
 
-/** To the first moment of the next day or month (UTC). */
+/** Advances the clock to the start of the next day or month (UTC). */
 async function untilNext(period: "day" | "month"): Promise<void> {
   const { left } = await one<{ left: number }>(
     `select extract(epoch from date_trunc($1, n) + ('1 ' || $1)::interval - n)::float as left from (select stillwake.now() at time zone 'UTC' as n) x`,
@@ -461,14 +462,4 @@ async function timed(act: () => Promise<unknown>): Promise<number> {
     times.push(performance.now() - from);
   }
   return Math.round(Math.min(...times) * 100) / 100;
-}
-
-function generator(seed: number): () => number {
-  let state = seed | 0;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let value = Math.imul(state ^ (state >>> 15), 1 | state);
-    value = (value + Math.imul(value ^ (value >>> 7), 61 | value)) ^ value;
-    return ((value ^ (value >>> 14)) >>> 0) / 4294967296;
-  };
 }

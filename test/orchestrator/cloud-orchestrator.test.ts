@@ -1,28 +1,28 @@
-// From end to end on Cloud Run and Kubernetes: an orchestrator on a real database, machines of the fakes of their APIs, and real workers on them.
+// Cloud Run and Kubernetes end to end: an orchestrator on a real database, machines of fake APIs, and real workers on them.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { createStillwake, pipeline } from "../../src/index.ts";
 import {
-  type Clock,
   cloudRun,
   createOrchestrator,
   kubernetes,
   type OrchestratorEvent,
   type ProviderFactory,
 } from "../../src/orchestrator/index.ts";
-import { realClock } from "../../src/orchestrator/provider.ts";
-import { travel, waitFor } from "../../src/testing/index.ts";
-import { createWorker, implement } from "../../src/worker/index.ts";
+import { waitFor } from "../../src/testing/index.ts";
+import { implement } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { startFakeCloudRun } from "../support/providers/fake-cloud-run.ts";
-import type { Body, End } from "../support/providers/fake-fly.ts";
 import { startFakeKubernetes } from "../support/providers/fake-kubernetes.ts";
-import type { Fake } from "../support/providers/fake-provider-api.ts";
+import type { Fake, MachineProcess } from "../support/providers/fake-provider-api.ts";
+import { fastClock, latch, startMachineWorker } from "../support/providers/provider-test.ts";
 
 const { url } = await freshDatabase();
 const client = new pg.Client({ connectionString: url });
 beforeAll(() => client.connect());
 afterAll(() => client.end());
+
+const clock = fastClock(url);
 
 type Env = Record<string, string>;
 
@@ -30,77 +30,50 @@ interface Cloud {
   fake: Fake;
   provider: ProviderFactory;
   alive(): string[];
-  /** The machine ends for want of memory. */
-  exhaust(name: string): void;
+  runOutOfMemory(name: string): void;
 }
 
 const image = "registry.example/worker:v1";
-const clouds: { name: string; open(onStart: (env: Env) => Body): Promise<Cloud> }[] = [
+const clouds: { name: string; open(onStart: (env: Env) => MachineProcess): Promise<Cloud> }[] = [
   {
     name: "cloud-run",
     async open(onStart) {
-      const fake = await startFakeCloudRun({ now, onStart: ({ env }) => onStart(env) });
+      const fake = await startFakeCloudRun({ now: clock.now, onStart: ({ env }) => onStart(env) });
       const { project, region, token } = fake;
       return {
         fake,
         provider: cloudRun({ project, region, token, image, base: fake.url }),
         alive: () => fake.alive().map(({ machine }) => machine),
-        exhaust: (name) => fake.exit(name, { code: 137, oom: true }),
+        runOutOfMemory: (name) => fake.exit(name, { code: 137, oom: true }),
       };
     },
   },
   {
     name: "kubernetes",
     async open(onStart) {
-      const fake = await startFakeKubernetes({ now, onStart: ({ env }) => onStart(env) });
+      const fake = await startFakeKubernetes({ now: clock.now, onStart: ({ env }) => onStart(env) });
       const { namespace, token } = fake;
       return {
         fake,
         provider: kubernetes({ namespace, token, image, memoryMb: 2048, server: fake.url, secretRef: "worker" }),
         alive: () => fake.alive(),
-        exhaust: (name) => fake.exit(name, { code: 137, oom: true }),
+        runOutOfMemory: (name) => fake.exit(name, { code: 137, oom: true }),
       };
     },
   },
 ];
 
-/** How far everybody's time is ahead of the real one. Waits between tries pass fifty times as fast. */
-let aheadMs = 0;
-const now = () => Date.now() + aheadMs;
-const clock: Clock = { now, sleep: (ms, signal) => realClock.sleep(ms / 50, signal) };
-
-/** `frail`: the first machine's worker takes a job and does nothing more, as one does that dies without a word. */
-async function open({ name, open: openCloud }: (typeof clouds)[0], what: string, { frail = false } = {}) {
-  const pool = `${name}-${what}`;
+/** `lost`: the worker of the first machine claims a job and then does nothing, like one on a machine that was lost. */
+async function open({ name, open: openCloud }: (typeof clouds)[0], suffix: string, { lost = false } = {}) {
+  const pool = `${name}-${suffix}`;
   const work = pipeline<{ n: number }>(pool, { pool, retry: { attempts: 3, initial: "10ms" } });
-  const begun: string[] = [];
-  let free: () => void = () => {};
-  const freed = new Promise<void>((resolve) => {
-    free = resolve;
-  });
-  const code = implement(work, () => freed);
+  const started: string[] = [];
+  const { opened, open: release } = latch();
+  const code = implement(work, () => opened);
   const cloud = await openCloud((env) => {
-    begun.push(env.STILLWAKE_MACHINE!);
-    if (frail && begun.length === 1) return { exited: takeOne(env), kill: () => {} };
-    const worker = createWorker({
-      url,
-      directUrl: false,
-      pipelines: [code],
-      machine: env.STILLWAKE_MACHINE!,
-      pool: env.STILLWAKE_POOL!,
-      slots: Number(env.STILLWAKE_SLOTS),
-      // As it was told, but for the minute that is paid anyway: nobody waits for that here.
-      idleExit: env.STILLWAKE_IDLE_EXIT as "1s",
-      poll: "50ms",
-      grace: "100ms",
-      webhooks: false,
-    });
-    const exited = worker
-      .start()
-      .then(() => worker.done)
-      .then((): End => ({ code: 0 }))
-      .catch((): End => ({ code: 1 }));
-    return { exited, kill: () => void worker.stop() };
+    started.push(env.STILLWAKE_MACHINE!);
+    if (lost && started.length === 1) return { exited: claimOne(env), kill: () => {} };
+    return startMachineWorker(env, { url, pipelines: [code] });
   });
   const events: OrchestratorEvent[] = [];
   const orchestrator = createOrchestrator({
@@ -112,7 +85,7 @@ async function open({ name, open: openCloud }: (typeof clouds)[0], what: string,
   const stillwake = createStillwake({ url, poke: () => orchestrator.poke() });
   await stillwake.register(work);
   onTestFinished(async () => {
-    free();
+    release();
     await orchestrator.stop();
     await stillwake.close();
     await cloud.fake.close();
@@ -123,13 +96,11 @@ async function open({ name, open: openCloud }: (typeof clouds)[0], what: string,
   return {
     ...cloud,
     pool,
-    begun,
+    started,
     events,
-    free,
-    /** Such as until the provider is asked again. */
-    pass: async (ms: number) => {
-      await travel(url, `${ms}ms`);
-      aheadMs += ms;
+    release,
+    advance: async (ms: number) => {
+      await clock.advance(ms);
       orchestrator.poke();
     },
     enqueue: (count: number) =>
@@ -150,52 +121,52 @@ async function open({ name, open: openCloud }: (typeof clouds)[0], what: string,
   };
 }
 
-async function takeOne({ STILLWAKE_MACHINE: name, STILLWAKE_POOL: pool }: Env): Promise<never> {
+async function claimOne({ STILLWAKE_MACHINE: name, STILLWAKE_POOL: pool }: Env): Promise<never> {
   await client.query("select stillwake.machine_arrived($1, $2)", [name, pool]);
   await client.query("select stillwake.claim($1, $2, array[$2], 1, '1 hour')", [name, pool]);
   return new Promise(() => {});
 }
 
 describe.each(clouds)("$name", (cloud) => {
-  it("has a machine for each of three jobs, each another one, and none after them", async () => {
-    const stage = await open(cloud, "flow");
-    await stage.enqueue(3);
-    await waitFor(async () => (await stage.running()).length === 3, { timeout: 30_000, what: "three jobs to run" });
-    expect(new Set(await stage.running()).size).toBe(3);
-    expect(stage.alive().toSorted()).toEqual((await stage.running()).toSorted());
-    stage.free();
-    await waitFor(() => stage.alive().length === 0, { timeout: 30_000, what: "the machines to end" });
-    await stage.pass(15_000);
+  it("starts a separate machine for each of three jobs, and all exit afterwards", async () => {
+    const fixture = await open(cloud, "flow");
+    await fixture.enqueue(3);
+    await waitFor(async () => (await fixture.running()).length === 3, { timeout: 30_000, what: "three jobs to run" });
+    expect(new Set(await fixture.running()).size).toBe(3);
+    expect(fixture.alive().toSorted()).toEqual((await fixture.running()).toSorted());
+    fixture.release();
+    await waitFor(() => fixture.alive().length === 0, { timeout: 30_000, what: "the machines to exit" });
+    await fixture.advance(15_000);
     const lives = await waitFor(
       async () => {
-        const all = await stage.lives();
+        const all = await fixture.lives();
         return all.every(({ ended_at }) => ended_at !== null) && all;
       },
       { timeout: 30_000, what: "their lives to be closed" },
     );
     expect(lives.map(({ exit }) => exit)).toEqual([{ code: 0 }, { code: 0 }, { code: 0 }]);
     expect(lives.every(({ provider_id }) => provider_id)).toBe(true);
-    expect(await stage.states()).toEqual(["completed", "completed", "completed"]);
-    expect(stage.begun).toHaveLength(3);
+    expect(await fixture.states()).toEqual(["completed", "completed", "completed"]);
+    expect(fixture.started).toHaveLength(3);
   }, 60_000);
 
-  it("names the want of memory of a machine that dies under a job, which goes on on another", async () => {
-    const stage = await open(cloud, "memory", { frail: true });
-    const [job] = await stage.enqueue(1);
+  it("reports a machine that runs out of memory with a job, which is retried on another machine", async () => {
+    const fixture = await open(cloud, "memory", { lost: true });
+    const [job] = await fixture.enqueue(1);
     const [first] = await waitFor(
       async () => {
-        const names = await stage.running();
+        const names = await fixture.running();
         return names.length === 1 && names;
       },
       { timeout: 30_000, what: "the job to run" },
     );
-    stage.exhaust(first!);
-    await stage.pass(35_000);
-    await waitFor(() => stage.begun.length === 2, { timeout: 60_000, what: "another machine" });
-    stage.free();
-    await waitFor(async () => (await stage.states())[0] === "completed", {
+    fixture.runOutOfMemory(first!);
+    await fixture.advance(35_000);
+    await waitFor(() => fixture.started.length === 2, { timeout: 60_000, what: "another machine" });
+    fixture.release();
+    await waitFor(async () => (await fixture.states())[0] === "completed", {
       timeout: 30_000,
-      what: "the job to be done",
+      what: "the job to complete",
     });
     const { rows } = await client.query(
       "select failure from stillwake.attempts where job_id = $1 order by attempt limit 1",

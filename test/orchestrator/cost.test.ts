@@ -1,9 +1,11 @@
-// What a life costs is shared out exactly: to jobs, pipelines, tenants and days, with the pool's own rest. Against an oracle that works out the same from the attempts.
+// The cost of a life is divided exactly among jobs, pipelines, tenants and days; the rest is the pool's. Compared with an
+// oracle that computes the same from the attempts.
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { stopClock, travel } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL } from "../support/processes/aftermath.ts";
+import { connect, FULL } from "../support/processes/fault-checks.ts";
+import { seededRandom } from "../support/providers/fake-provider-api.ts";
 
 const database = await freshDatabase();
 const sql = await connect(database.url);
@@ -17,7 +19,7 @@ async function one<Row>(text: string, values: unknown[] = []): Promise<Row> {
   return (await sql.query(text, values)).rows[0] as Row;
 }
 
-/** A pool with a pipeline of its own, whose machines cost so much. */
+/** A pool with one pipeline, whose machines have the given price. */
 async function poolOf(pipelines: string[] = []): Promise<string> {
   const pool = `pool-${number++}`;
   for (const name of [pool, ...pipelines.map((suffix) => `${pool}-${suffix}`)])
@@ -86,7 +88,7 @@ const amountOf = (rows: { amount: string }[]) => rows.reduce((sum, row) => sum +
 const costOf = async (by: string, name: string | null) => (await costs(by)).find((row) => row.name === name);
 
 describe("one machine", () => {
-  it("charges a job the whole time of the machine that ran for it alone, start-up and idle time included", async () => {
+  it("charges a job the whole time of a machine that ran only this job, including startup and idle time", async () => {
     const pool = await poolOf();
     const job = await enqueue(pool);
     const { life, machine } = await startMachine(pool);
@@ -106,7 +108,7 @@ describe("one machine", () => {
     expect(Number((await costOf("pool", pool))!.amount)).toBeCloseTo(0.37, NEAR);
   });
 
-  it("shares among jobs that ran side by side by the time of each", async () => {
+  it("divides the time among concurrent jobs in proportion to their run times", async () => {
     const pool = await poolOf(["a", "b"]);
     const names = [`${pool}-a`, `${pool}-b`];
     const { life, machine } = await startMachine(pool);
@@ -120,7 +122,7 @@ describe("one machine", () => {
     await complete(first!);
     await travel(sql, "100s");
     await end(life);
-    // 400 s are paid for, 300 of them busy; of 400 s of work the long job did 300.
+    // 400 s are billed, 300 of them busy; of 400 s of work the long job took 300.
     expect(Number((await jobCost(long))[0].amount)).toBeCloseTo(0.3, NEAR);
     expect(Number((await jobCost(short))[0].amount)).toBeCloseTo(0.1, NEAR);
     const mine = await costOf("pipeline", names[0]!);
@@ -128,7 +130,7 @@ describe("one machine", () => {
     expect(Number(mine!.idle_seconds)).toBeCloseTo(75, NEAR);
   });
 
-  it("leaves with the pool what a machine cost that had no job", async () => {
+  it("charges a machine without a job to the pool", async () => {
     const pool = await poolOf();
     const { life } = await startMachine(pool);
     await travel(sql, "50s");
@@ -141,7 +143,7 @@ describe("one machine", () => {
     expect(Number(row.amount)).toBeCloseTo(0.05, NEAR);
   });
 
-  it("charges nothing for a machine that was never seen to start", async () => {
+  it("charges nothing for a machine that never started", async () => {
     const pool = await poolOf();
     const { life } = await one<Started>("select life from stillwake.reserve_machine($1, 10, $2)", [
       pool,
@@ -164,7 +166,7 @@ describe("one machine", () => {
     });
   });
 
-  it("charges at least the seconds that are paid for at least, from the beginning and no more once they have passed", async () => {
+  it("charges the minimum billed seconds from the start, and the actual time once that is longer", async () => {
     const pool = await poolOf();
     const { life } = await startMachine(pool, { least_seconds: 60 });
     await travel(sql, "20s");
@@ -177,7 +179,7 @@ describe("one machine", () => {
     expect(Number((await costOf("pool", pool))!.amount)).toBeCloseTo(0.15, NEAR);
   });
 
-  it("shares alike among attempts that took no time at all", async () => {
+  it("divides equally among attempts without any run time", async () => {
     const pool = await poolOf();
     const { life, machine } = await startMachine(pool);
     const jobs = [await enqueue(pool), await enqueue(pool)];
@@ -187,7 +189,7 @@ describe("one machine", () => {
     for (const job of jobs) expect(Number((await jobCost(job))[0].amount)).toBeCloseTo(0.005, NEAR);
   });
 
-  it("goes by the provider's times, within what can be", async () => {
+  it("uses the provider's times, within plausible limits", async () => {
     const pool = await poolOf();
     const { at } = await one<{ at: Date }>("select stillwake.now() as at");
     const { life } = await startMachine(pool);
@@ -201,8 +203,8 @@ describe("one machine", () => {
   });
 });
 
-describe("a machine that still runs", () => {
-  it("counts as far as it has come, and its jobs' part is called provisional", async () => {
+describe("a running machine", () => {
+  it("counts up to now, and the cost of its jobs is provisional", async () => {
     const pool = await poolOf();
     const { machine, life } = await startMachine(pool);
     const job = await enqueue(pool);
@@ -218,7 +220,7 @@ describe("a machine that still runs", () => {
 });
 
 describe("a job on several machines", () => {
-  it("pays on each for its part, also where the machine died under it", async () => {
+  it("pays its part of each, also of one that died during the job", async () => {
     const pool = await poolOf();
     const job = await enqueue(pool);
     const first = await startMachine(pool);
@@ -237,7 +239,7 @@ describe("a job on several machines", () => {
     expect(amountOf(rows)).toBeCloseTo(0.055, NEAR);
   });
 
-  it("is told the same after the attempts of its neighbours have been forgotten", async () => {
+  it("has the same cost after the attempts of other jobs were deleted", async () => {
     const pool = await poolOf();
     const { machine, life } = await startMachine(pool);
     const jobs = [await enqueue(pool), await enqueue(pool)];
@@ -252,7 +254,7 @@ describe("a job on several machines", () => {
 });
 
 describe("days", () => {
-  it("a life over midnight counts on each day by its part, and only once as a whole", async () => {
+  it("a life over midnight is divided between the days and counted once in total", async () => {
     const pool = await poolOf();
     const { left } = await one<{ left: number }>(
       "select extract(epoch from date_trunc('day', n at time zone 'UTC') + interval '1 day' - n at time zone 'UTC')::float as left from (select stillwake.now() as n) x",
@@ -285,11 +287,11 @@ describe("days", () => {
   });
 });
 
-describe("the parts add up to the whole", () => {
+describe("the parts add up to the total", () => {
   const seed = Number(process.env.SEED ?? Date.now() % 1e9);
 
-  it(`whatever ran when, on however many machines (seed ${seed})`, async () => {
-    const random = generator(seed);
+  it(`for random jobs on random machines (seed ${seed})`, async () => {
+    const random = seededRandom(seed);
     const whole = (most: number) => Math.floor(random() * most);
     const rounds = FULL ? 30 : 3;
     let lives = 0;
@@ -297,15 +299,18 @@ describe("the parts add up to the whole", () => {
       const pool = await poolOf(["a", "b", "c"]);
       const pipelines = [`${pool}-a`, `${pool}-b`, `${pool}-c`];
       const open: (Started & { from: number; price: number; least: number })[] = [];
-      const held = new Map<string, Claimed & { at: number; life: string; tenant: string | null; pipeline: string }>();
+      const running = new Map<
+        string,
+        Claimed & { at: number; life: string; tenant: string | null; pipeline: string }
+      >();
       const ended: { life: string; seconds: number; price: number; least: number }[] = [];
-      // The oracle: seconds of work by life and job, of life by life.
+      // The oracle: run time by life and job, and duration by life.
       const work = new Map<string, Map<string, { seconds: number; attempts: number }>>();
       const about = new Map<string, { pipeline: string; tenant: string | null }>();
       let now = 0;
       const settle = async (key: string, how: (claimed: Claimed) => Promise<unknown>) => {
-        const claimed = held.get(key)!;
-        held.delete(key);
+        const claimed = running.get(key)!;
+        running.delete(key);
         await how(claimed);
         note(claimed);
       };
@@ -315,9 +320,9 @@ describe("the parts add up to the whole", () => {
         work.set(life, jobs.set(job_id, { seconds: seconds + now - at, attempts: attempts + 1 }));
       };
       const finish = async (machine: (typeof open)[number]) => {
-        for (const [key, claimed] of held) {
+        for (const [key, claimed] of running) {
           if (claimed.life !== machine.life) continue;
-          held.delete(key);
+          running.delete(key);
           note(claimed);
         }
         await end(machine.life);
@@ -337,14 +342,14 @@ describe("the parts add up to the whole", () => {
           const tenant = [null, "t1", "t2"][whole(3)]!;
           about.set(await enqueue(pipeline, tenant ? { tenant } : {}), { pipeline, tenant });
           for (const claimed of await claim(machine.machine, pool, pipelines, 1 + whole(2)))
-            held.set(`${claimed.job_id} ${claimed.epoch}`, {
+            running.set(`${claimed.job_id} ${claimed.epoch}`, {
               ...claimed,
               at: now,
               life: machine.life,
               ...about.get(claimed.job_id)!,
             });
-        } else if (act < 0.75 && held.size > 0) {
-          await settle([...held.keys()][whole(held.size)]!, random() < 0.7 ? complete : release);
+        } else if (act < 0.75 && running.size > 0) {
+          await settle([...running.keys()][whole(running.size)]!, random() < 0.7 ? complete : release);
         } else if (act < 0.82 && open.length > 0) {
           await finish(open[whole(open.length)]!);
         } else {
@@ -393,14 +398,3 @@ describe("the parts add up to the whole", () => {
     recordFigure("cost: lives shared out against the oracle", lives);
   });
 });
-
-/** The same numbers for the same seed. */
-function generator(seed: number): () => number {
-  let state = seed | 0;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let value = Math.imul(state ^ (state >>> 15), 1 | state);
-    value = (value + Math.imul(value ^ (value >>> 7), 61 | value)) ^ value;
-    return ((value ^ (value >>> 14)) >>> 0) / 4294967296;
-  };
-}

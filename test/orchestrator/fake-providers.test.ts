@@ -1,9 +1,8 @@
-// The fakes of the providers' APIs are themselves held to something: what they take and answer is what the official descriptions say, as far as those
-// are at hand, and a request that is not so is really caught.
+// Tests of the provider API fakes: their requests and responses match the official schemas, if available, and a wrong request is detected.
 import { describe, expect, it } from "vitest";
 import { startFakeFly } from "../support/providers/fake-fly.ts";
-import { testTime } from "../support/providers/fake-provider-api.ts";
-import { compare, type Description } from "../support/providers/schemas/check.ts";
+import { createTestTime } from "../support/providers/fake-provider-api.ts";
+import { compareWithOfficial, type Description } from "../support/providers/schemas/check.ts";
 import { cloudRunDescription } from "../support/providers/schemas/cloud-run.ts";
 import { flyDescription } from "../support/providers/schemas/fly.ts";
 import { kubernetesDescription } from "../support/providers/schemas/kubernetes.ts";
@@ -11,14 +10,14 @@ import { kubernetesDescription } from "../support/providers/schemas/kubernetes.t
 const all: Description[] = [flyDescription, cloudRunDescription, kubernetesDescription];
 
 describe.each(all)("$name", (description) => {
-  it("is described by us as its makers describe it", ({ skip }) => {
-    const wrong = compare(description);
-    if (!wrong) skip(`${description.official.file} is not at hand: only our own description is held to`);
+  it("has a condensed schema that matches the official one", ({ skip }) => {
+    const wrong = compareWithOfficial(description);
+    if (!wrong) skip(`${description.official.file} is not available`);
     expect(wrong).toEqual([]);
   });
 });
 
-describe("our description against the official one", () => {
+describe("the comparison with the official schema", () => {
   const config = "create.body.properties.config";
   it.each<[string, string, unknown, RegExp]>([
     ["an operation", "list.path", "/apps/{app}/instances", /^list: there is no GET/],
@@ -30,21 +29,21 @@ describe("our description against the official one", () => {
       {},
       /^create body\.config\.guest: there is no "ram"/,
     ],
-    ["a type", "get.answers.200.properties.events", { type: "string" }, /^get 200\.events: is string here and array/],
+    ["a type", "get.responses.200.properties.events", { type: "string" }, /^get 200\.events: is string here and array/],
     [
       "a value",
-      "get.answers.200.properties.host_status",
+      "get.responses.200.properties.host_status",
       { enum: ["fine"] },
       /^get 200\.host_status: there is no "fine"/,
     ],
-  ])("notices %s that is not there", (_, place, value, notice) => {
+  ])("detects %s that does not exist", (_, place, value, notice) => {
     const description: Description = JSON.parse(JSON.stringify(flyDescription));
     const keys = place.split(".");
     const last = keys.pop()!;
     // biome-ignore lint/suspicious/noExplicitAny: a document of whatever depth.
     const parent = keys.reduce<any>((part, key) => part[key], description.operations);
     parent[last] = value;
-    const wrong = compare(description);
+    const wrong = compareWithOfficial(description);
     if (wrong) expect(wrong).toEqual([expect.stringMatching(notice)]);
   });
 });
@@ -52,7 +51,7 @@ describe("our description against the official one", () => {
 describe("a fake", () => {
   const config = { image: "a", metadata: {} };
 
-  it("catches a wrong request, by operation and property, with our description and with the official one", async () => {
+  it("detects a wrong request by operation and property, with the condensed and the official schema", async () => {
     const fake = await startFakeFly();
     const send = (body: object, query = "") =>
       fetch(`${fake.url}/apps/workers/machines${query}`, {
@@ -62,7 +61,7 @@ describe("a fake", () => {
       });
     await send({ name: "a", config });
     expect(fake.violations.splice(0)).toEqual([]);
-    // The name is taken, so that the fake does not repeat the mistake in its answer.
+    // The name is taken, so that the response does not repeat the mistake.
     await send({ name: "a", config: { ...config, autodestroy: true } });
     await send({ name: "a", config: { ...config, restart: { policy: "never" } } });
     await send({ name: "a", config }, "?dry_run=true");
@@ -77,7 +76,7 @@ describe("a fake", () => {
     expect(caught).toHaveLength(fake.official ? 6 : 3);
   });
 
-  it("catches a wrong answer of its own", async () => {
+  it("detects a wrong response of its own", async () => {
     const fake = await startFakeFly();
     fake.add("a", {}, "snoozing");
     await fetch(`${fake.url}/apps/workers/machines`, { headers: { authorization: `Bearer ${fake.token}` } });
@@ -85,8 +84,8 @@ describe("a fake", () => {
     expect(fake.violations).toEqual(["list 200: /0/state must be equal to one of the allowed values"]);
   });
 
-  it("keeps the limits that are documented, on its own clock", async () => {
-    const time = testTime();
+  it("applies the documented rate limits, on its clock", async () => {
+    const time = createTestTime();
     const fake = await startFakeFly({ now: time.now });
     const list = async () =>
       (await fetch(`${fake.url}/apps/workers/machines`, { headers: { authorization: `Bearer ${fake.token}` } })).status;
@@ -97,6 +96,6 @@ describe("a fake", () => {
     const later = [await list(), await list()];
     await fake.close();
     expect([burst, early, later]).toEqual([[200, 200, 200, 429], 429, [200, 429]]);
-    expect(fake.limited()).toBe(3);
+    expect(fake.countRateLimited()).toBe(3);
   });
 });

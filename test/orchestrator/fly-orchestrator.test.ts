@@ -1,5 +1,5 @@
-// The table of edge cases from end to end: an orchestrator on a real database, machines of a fake Fly, and real workers on them. What a person would see of
-// each row is checked: the job, the machines, what was said. The orchestrator's waits pass fifty times as fast; the database's clock is moved where a pause counts.
+// Edge cases end to end: an orchestrator on a real database, machines of a fake Fly, and real workers on them. Each test checks
+// the job, the machines and the events. The orchestrator's waits advance fifty times as fast; pauses advance the database's clock.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { createStillwake, pipeline } from "../../src/index.ts";
@@ -11,84 +11,64 @@ import {
   type PoolOptions,
   type ProviderFactory,
 } from "../../src/orchestrator/index.ts";
-import { realClock } from "../../src/orchestrator/provider.ts";
-import { travel, waitFor } from "../../src/testing/index.ts";
+import { waitFor } from "../../src/testing/index.ts";
 import type { Duration } from "../../src/time.ts";
-import { createWorker, implement, type WorkerOptions } from "../../src/worker/index.ts";
+import { implement, type WorkerOptions } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { FULL } from "../support/processes/aftermath.ts";
-import { type Body, type End, type FakeMachine, startFakeFly } from "../support/providers/fake-fly.ts";
-import { dice, type Fault } from "../support/providers/fake-provider-api.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
+import { type FakeMachine, startFakeFly } from "../support/providers/fake-fly.ts";
+import {
+  type Fault,
+  type MachineProcess,
+  type ProcessExit,
+  seededRandom,
+} from "../support/providers/fake-provider-api.ts";
+import { fastClock, latch, SEED, startMachineWorker, status } from "../support/providers/provider-test.ts";
 
 const { url } = await freshDatabase();
 const client = new pg.Client({ connectionString: url });
 beforeAll(() => client.connect());
 afterAll(() => client.end());
 
-const SEED = Number(process.env.STILLWAKE_SEED ?? Date.now() % 1_000_000);
-const SPEED = 50;
-const NOWHERE = "postgres://nobody@127.0.0.1:1/nothing";
-/** How far this file's clocks have gone ahead of the real one: the database's by as much as those of the fake and the orchestrator. */
-let aheadMs = 0;
-let made = 0;
+const UNREACHABLE = "postgres://nobody@127.0.0.1:1/nothing";
+/** Shared by the orchestrator, the fake and the database. */
+const clock = fastClock(url);
+let pools = 0;
 
-type MakeBody = (machine: FakeMachine) => Body | "worker";
+type StartProcess = (machine: FakeMachine) => MachineProcess | "worker";
 
 async function open(
   options: Partial<PoolOptions> = {},
-  more: { body?: MakeBody; timeout?: string; lease?: Duration } = {},
+  more: { onStart?: StartProcess; timeout?: string; lease?: Duration } = {},
 ) {
-  const pool = `pool${++made}`;
-  const work = pipeline<{ hold: boolean }>(`work${made}`, { pool });
-  let free: () => void = () => {};
-  const freed = new Promise<void>((resolve) => {
-    free = resolve;
-  });
+  const pool = `pool${++pools}`;
+  const work = pipeline<{ hold: boolean }>(`work${pools}`, { pool });
+  const { opened, open: release } = latch();
   const code = implement(work, async (_, { hold }) => {
-    if (hold) await freed;
+    if (hold) await opened;
   });
-  const now = () => Date.now() + aheadMs;
-  const workerOn = (machine: FakeMachine, own: Partial<WorkerOptions> = {}): Body => {
-    const env = machine.config.env!;
-    const worker = createWorker({
+  const workerOn = (machine: FakeMachine, own: Partial<WorkerOptions> = {}): MachineProcess =>
+    startMachineWorker(machine.config.env!, {
       url,
-      directUrl: false,
       pipelines: [code],
-      machine: env.STILLWAKE_MACHINE!,
-      pool: env.STILLWAKE_POOL!,
-      slots: Number(env.STILLWAKE_SLOTS),
-      idleExit: env.STILLWAKE_IDLE_EXIT as "1s",
-      poll: "50ms",
-      grace: "100ms",
-      webhooks: false,
       ...(more.lease && { lease: more.lease }),
       ...own,
     });
-    const exited = worker
-      .start()
-      .then(() => worker.done)
-      .then(
-        (): End => ({ code: 0 }),
-        (): End => ({ code: 1 }),
-      );
-    return { exited, kill: () => void worker.stop() };
-  };
   const fake = await startFakeFly({
-    now,
-    // Its limits are of its own time, in which nothing goes fifty times as fast.
+    now: clock.now,
+    // Rate limits are in real time, which does not advance fifty times as fast.
     limits: false,
     onStart(machine) {
-      const body = more.body?.(machine) ?? "worker";
-      return body === "worker" ? workerOn(machine) : body;
+      const started = more.onStart?.(machine) ?? "worker";
+      return started === "worker" ? workerOn(machine) : started;
     },
   });
   const events: OrchestratorEvent[] = [];
-  /** Those between tries, and not the orchestrator's own. */
+  /** Waits of the provider between retries. */
   const waits: number[] = [];
-  const clock: Clock = { now, sleep: (ms, signal) => realClock.sleep(ms / SPEED, signal) };
-  const counting: Clock = {
-    now,
+  const providerClock: Clock = {
+    now: clock.now,
     sleep(ms, signal) {
       waits.push(ms);
       return clock.sleep(ms, signal);
@@ -97,7 +77,7 @@ async function open(
   const { app, token } = fake;
   const size = { size: "performance-8x", memoryMb: 65_536, region: ["iad", "ewr"] };
   const machines = fly({ app, token, image: "workers:v1", base: fake.url, timeout: more.timeout ?? "10s", ...size });
-  const provider: ProviderFactory = (context) => machines({ ...context, clock: counting });
+  const provider: ProviderFactory = (context) => machines({ ...context, clock: providerClock });
   const orchestrator = createOrchestrator({
     url,
     pools: { [pool]: { provider, idleExit: "300ms", ...options } },
@@ -106,15 +86,14 @@ async function open(
   });
   const stillwake = createStillwake({ url, poke: () => orchestrator.poke() });
   await stillwake.register(work);
-  const stage = {
+  const fixture = {
     pool,
     fake,
     events,
     waits,
     orchestrator,
     workerOn,
-    free,
-    now,
+    release,
     start: async () => {
       await orchestrator.start();
       await orchestrator.settled();
@@ -134,59 +113,54 @@ async function open(
       return rows.map(({ worker }) => worker as string).toSorted();
     },
     completed: (ids: string[]) =>
-      waitFor(async () => (await stage.states(ids)).every((state) => state === "completed"), {
+      waitFor(async () => (await fixture.states(ids)).every((state) => state === "completed"), {
         timeout: 30_000,
-        what: `${ids.length} jobs of ${pool} to be done: ${fake.alive().map(({ name, state }) => `${name} ${state}`)}`,
+        what: `${ids.length} jobs of ${pool} to complete: ${fake.alive().map(({ name, state }) => `${name} ${state}`)}`,
       }),
-    said: (level: string, text: RegExp) =>
+    waitForEvent: (level: string, text: RegExp) =>
       waitFor(() => events.find((event) => event.level === level && text.test(event.message)), {
         what: `${level} ${text}, of ${JSON.stringify(events.map((event) => `${event.level}: ${event.message}`))}`,
       }),
-    /** Everybody's time, at once. */
-    pass: async (ms: number) => {
-      await travel(url, `${ms}ms`);
-      aheadMs += ms;
+    advance: async (ms: number) => {
+      await clock.advance(ms);
       orchestrator.poke();
     },
-    /** Nothing runs, and no life is open. */
-    atRest: () =>
+    /** Waits until no machine runs and no life is open. */
+    allStopped: () =>
       waitFor(
         async () => {
           const { rows } = await client.query(
             "select machine from stillwake.machine_lives where pool = $1 and ended_at is null",
             [pool],
           );
-          const isStill = fake.alive().every(({ state }) => state === "stopped");
-          // Of a machine that has left by itself nobody need hear at once: it is looked at when there is something to do, or time has passed.
-          if (isStill && rows.length > 0) await stage.pass(15_000);
-          return isStill && rows.length === 0;
+          const isStopped = fake.alive().every(({ state }) => state === "stopped");
+          // The exit of a machine is noticed only at the next poll.
+          if (isStopped && rows.length > 0) await fixture.advance(15_000);
+          return isStopped && rows.length === 0;
         },
-        { timeout: 30_000, what: `the machines of ${pool} to be at rest` },
+        { timeout: 30_000, what: `the machines of ${pool} to stop` },
       ),
   };
   onTestFinished(async () => {
-    free();
-    fake.calm();
+    release();
+    fake.clearFaults();
     await orchestrator.stop();
     await fake.close();
-    await Promise.all(fake.machines.map(({ body }) => body?.exited));
+    await Promise.all(fake.machines.map(({ process: body }) => body?.exited));
     await stillwake.close();
     expect(fake.violations).toEqual([]);
   });
-  return stage;
+  return fixture;
 }
 
-const status = (code: number, more: Partial<Extract<Fault, { kind: "status" }>> = {}): Fault => ({
-  kind: "status",
-  status: code,
-  ...more,
-});
-
-describe("the table of edge cases, from end to end", () => {
-  it("all machines busy: burst machines are made up to the configured total, with a warning; what is beyond waits", async () => {
-    const { start, enqueue, workers, fake, said, free, completed, atRest } = await open({ warm: 3, max: 5 });
+describe("edge cases, end to end", () => {
+  it("all machines busy: burst machines are created up to max, with a warning; further jobs wait", async () => {
+    const { start, enqueue, workers, fake, waitForEvent, release, completed, allStopped } = await open({
+      warm: 3,
+      max: 5,
+    });
     await start();
-    await atRest();
+    await allStopped();
     expect(fake.alive().map(({ state }) => state)).toEqual(["stopped", "stopped", "stopped"]);
     const ids = await enqueue(6, true);
     await waitFor(async () => (await workers()).length === 5, { timeout: 20_000 });
@@ -197,21 +171,21 @@ describe("the table of edge cases, from end to end", () => {
         .toSorted(),
     );
     expect(fake.alive().filter(({ config }) => config.auto_destroy)).toHaveLength(2);
-    await said("warn", /start burst machine/);
-    free();
+    await waitForEvent("warn", /start burst machine/);
+    release();
     await completed(ids);
-    await atRest();
+    await allStopped();
     expect(fake.alive()).toHaveLength(3);
-    expect(fake.most()).toBe(5);
+    expect(fake.maxAlive()).toBe(5);
   });
 
-  it("API unreachable / 5xx: tried again after 1, 2 and 4 s, then said; the enqueue never fails, and the watchdog starts a machine later", async () => {
-    const { start, enqueue, states, fake, said, waits, completed, pass, pool } = await open();
+  it("API unreachable or 5xx: retried after 1, 2 and 4 s, then reported; the enqueue never fails, and a later round starts a machine", async () => {
+    const { start, enqueue, states, fake, waitForEvent, waits, completed, advance, pool } = await open();
     await start();
-    fake.chaos({ random: () => 0, chance: 1, faults: [status(503)] });
+    fake.failRandomly({ random: () => 0, chance: 1, faults: [status(503)] });
     waits.length = 0;
     const ids = await enqueue();
-    await said("warn", /could not be started, as far as is known: Fly gives no answer/);
+    await waitForEvent("warn", /may not have been started: Fly: POST .* failed/);
     expect(waits.slice(0, 3)).toEqual([1000, 2000, 4000]);
     expect(await states(ids)).toEqual(["queued"]);
     await waitFor(async () => {
@@ -220,8 +194,8 @@ describe("the table of edge cases, from end to end", () => {
       ]);
       return rows[0].code === "PROVIDER_UNREACHABLE";
     });
-    fake.calm();
-    await pass(70_000);
+    fake.clearFaults();
+    await advance(70_000);
     await completed(ids);
     expect(fake.machines).toHaveLength(1);
   });
@@ -237,36 +211,39 @@ describe("the table of edge cases, from end to end", () => {
     expect(fake.machines).toHaveLength(1);
   });
 
-  it("a machine fails to start: another from the pool is tried", async () => {
-    const { start, enqueue, fake, said, completed, atRest } = await open({ warm: 2, max: 2 });
+  it("a machine fails to start: another slot is tried", async () => {
+    const { start, enqueue, fake, waitForEvent, completed, allStopped } = await open({ warm: 2, max: 2 });
     await start();
-    await atRest();
+    await allStopped();
     fake.fail("start", status(409, { message: "aborted: insufficient memory available to fulfill request" }));
     await completed(await enqueue());
-    await said("warn", /m1 could not be started: .* cannot be started: 409 aborted: insufficient memory/);
+    await waitForEvent("warn", /m1 could not be started: .* cannot be started: 409 aborted: insufficient memory/);
     expect(fake.machines.map(({ starts }) => starts)).toEqual([1, 2]);
   });
 
-  it("all machines fail to start: it is said, the job stays queued, and the watchdog handles it", async () => {
-    const { start, enqueue, states, fake, said, completed, atRest, pass } = await open({ warm: 1, max: 2 });
+  it("all machines fail to start: a warning is reported, the job stays queued, and a later round starts a machine", async () => {
+    const { start, enqueue, states, fake, waitForEvent, completed, allStopped, advance } = await open({
+      warm: 1,
+      max: 2,
+    });
     await start();
-    await atRest();
-    for (const region of ["iad", "ewr"]) fake.full.add(region);
+    await allStopped();
+    for (const region of ["iad", "ewr"]) fake.fullRegions.add(region);
     const ids = await enqueue();
-    await said("warn", /Fly has no room for .* in iad, ewr/);
+    await waitForEvent("warn", /Fly has no capacity for .* in iad, ewr/);
     expect(await states(ids)).toEqual(["queued"]);
-    fake.full.clear();
-    await pass(70_000);
+    fake.fullRegions.clear();
+    await advance(70_000);
     await completed(ids);
   });
 
-  it("401: critical, for somebody to come; no storm of calls; the job stays queued until the token is mended", async () => {
-    const { start, enqueue, states, fake, said, orchestrator, completed, pass } = await open();
+  it("401: an error is reported, no further calls are made, and the job stays queued until the token works", async () => {
+    const { start, enqueue, states, fake, waitForEvent, orchestrator, completed, advance } = await open();
     await start();
     const before = fake.calls.length;
-    fake.chaos({ random: () => 0, chance: 1, faults: [status(401)] });
+    fake.failRandomly({ random: () => 0, chance: 1, faults: [status(401)] });
     const ids = await enqueue();
-    const event = await said("error", /Fly refuses our token: 401/);
+    const event = await waitForEvent("error", /Fly rejects the token: 401/);
     expect(event.message).not.toContain(fake.token);
     for (let n = 0; n < 10; n++) {
       orchestrator.poke();
@@ -274,17 +251,17 @@ describe("the table of edge cases, from end to end", () => {
     }
     expect(fake.calls.slice(before).map(({ operation }) => operation)).toEqual(["create"]);
     expect(await states(ids)).toEqual(["queued"]);
-    fake.calm();
-    await pass(6 * 60_000);
+    fake.clearFaults();
+    await advance(6 * 60_000);
     await completed(ids);
   });
 
-  it("a machine dies before claiming: the job stays queued, and the next machine does it", async () => {
+  it("a machine dies before its first claim: the job stays queued, and the next machine runs it", async () => {
     const died: FakeMachine[] = [];
-    const { start, enqueue, fake, completed, pass } = await open(
+    const { start, enqueue, fake, completed, advance } = await open(
       {},
       {
-        body(machine) {
+        onStart(machine) {
           if (died.length > 0) return "worker";
           died.push(machine);
           return { exited: Promise.resolve({ code: 1 }), kill: () => {} };
@@ -294,50 +271,53 @@ describe("the table of edge cases, from end to end", () => {
     await start();
     const ids = await enqueue();
     await waitFor(() => died.length > 0);
-    // The provider is asked once nothing has been heard of it for a while.
-    await pass(130_000);
+    // The provider is queried after the boot time has passed.
+    await advance(130_000);
     await completed(ids);
     expect(fake.machines).toHaveLength(2);
     const { rows } = await client.query("select exit from stillwake.machine_lives where machine = $1", [died[0]!.name]);
     expect(rows).toEqual([{ exit: { code: 1 } }]);
   });
 
-  it("a machine cannot reach the database: it polls, gets errors, and exits after the idle time; the job stays queued", async () => {
-    const ends: End[] = [];
-    const stage = await open(
+  it("a machine cannot reach the database: it exits after its idle time, and the job stays queued", async () => {
+    const exits: ProcessExit[] = [];
+    const fixture = await open(
       {},
       {
-        body(machine) {
-          if (ends.length > 0) return "worker";
-          const body = stage.workerOn(machine, { url: NOWHERE });
-          void body.exited.then((end) => ends.push(end));
-          return body;
+        onStart(machine) {
+          if (exits.length > 0) return "worker";
+          const process = fixture.workerOn(machine, { url: UNREACHABLE });
+          void process.exited.then((exit) => exits.push(exit));
+          return process;
         },
       },
     );
-    await stage.start();
-    const ids = await stage.enqueue();
-    await waitFor(() => ends.length > 0, { timeout: 20_000, what: "the machine to give up" });
-    expect(await stage.states(ids)).toEqual(["queued"]);
-    await stage.pass(130_000);
-    await stage.completed(ids);
-    expect(stage.fake.machines).toHaveLength(2);
+    await fixture.start();
+    const ids = await fixture.enqueue();
+    await waitFor(() => exits.length > 0, { timeout: 20_000, what: "the machine to exit" });
+    expect(await fixture.states(ids)).toEqual(["queued"]);
+    await fixture.advance(130_000);
+    await fixture.completed(ids);
+    expect(fixture.fake.machines).toHaveLength(2);
   });
 });
 
-it("a burst machine that ran out of memory is named, and its job goes on at once, without waiting for its lease", async () => {
-  const { start, enqueue, workers, fake, said, free, completed, pool, pass } = await open({}, { lease: "1h" });
+it("a burst machine that ran out of memory is reported, and its job is retried before its lease expires", async () => {
+  const { start, enqueue, workers, fake, waitForEvent, release, completed, pool, advance } = await open(
+    {},
+    { lease: "1h" },
+  );
   await start();
   const ids = await enqueue(1, true);
   await waitFor(async () => (await workers()).length === 1, { timeout: 20_000 });
   const [name] = await workers();
-  // As the kernel does it: nobody on it hears of it.
-  delete fake.machine(name!).body;
+  // Like an OOM kill: the worker gets no signal.
+  delete fake.machine(name!).process;
   fake.exit(name!, { code: 137, oom: true });
-  await pass(35_000);
-  const event = await said("warn", /out of memory at 64 GB; its job goes back to the line/);
+  await advance(35_000);
+  const event = await waitForEvent("warn", /out of memory at 64 GB; its job is queued again/);
   expect(event.pool).toBe(pool);
-  free();
+  release();
   await completed(ids);
   const { rows } = await client.query(
     "select failure ->> 'message' as message from stillwake.ended_attempts where job_id = any ($1) and outcome = 'lost'",
@@ -349,12 +329,12 @@ it("a burst machine that ran out of memory is named, and its job goes on at once
 const FAULTS = FULL ? 500 : 25;
 
 it(
-  `${FAULTS} random failures of the API: no machine leaked or doubled, no job left without one`,
+  `${FAULTS} random API failures: no leaked or duplicated machine, and every job completes`,
   async () => {
-    const stage = await open({ warm: 2, max: 6 }, { lease: "1h", timeout: "300ms" });
-    const { fake, start, enqueue, states, pass, atRest, orchestrator } = stage;
+    const fixture = await open({ warm: 2, max: 6 }, { lease: "1h", timeout: "300ms" });
+    const { fake, start, enqueue, states, advance, allStopped, orchestrator } = fixture;
     await start();
-    await atRest();
+    await allStopped();
     const faults: Fault[] = [
       ...[500, 502, 503, 408].map((code) => status(code)),
       status(422, { body: { error: "no capacity", status: "insufficient_capacity" } }),
@@ -364,39 +344,39 @@ it(
       { kind: "belated", calls: 2 },
       status(502, { done: true }),
     ];
-    const random = dice(SEED);
+    const random = seededRandom(SEED);
     const ids: string[] = [];
-    let struck = 0;
+    let faultCount = 0;
     const isDone = async () => (await states(ids)).every((state) => state === "completed");
     const settle = async (): Promise<void> => {
       for (let rounds = 0; !(await isDone()); rounds++) {
         expect(rounds, `seed ${SEED}: ${await states(ids)}`).toBeLessThan(400);
         await orchestrator.settled();
-        // After machines that were of no use there are pauses of ten minutes and more.
-        await pass(rounds < 10 ? 20_000 : 11 * 60_000);
+        // After wasted starts there are pauses of ten minutes and more.
+        await advance(rounds < 10 ? 20_000 : 11 * 60_000);
       }
     };
-    while (struck < FAULTS) {
-      fake.chaos({ random, chance: 0.35, faults });
+    while (faultCount < FAULTS) {
+      fake.failRandomly({ random, chance: 0.35, faults });
       ids.push(...(await enqueue(1 + Math.floor(random() * 5))));
       await settle();
-      struck += fake.calm();
+      faultCount += fake.clearFaults();
     }
     await settle();
-    await fake.settled();
-    // What was left over is found and removed, and what is kept warm is there. The workers' time is the real one: they need some of it between two leaps.
+    await fake.finishPending();
+    // Strays are removed and warm machines created. Workers run in real time, so they need some between two advances.
     const isTidy = () => fake.alive().length === 2 && fake.alive().every(({ state }) => state === "stopped");
     for (let rounds = 0; ; rounds++) {
       await orchestrator.once();
       if (await waitFor(isTidy, { timeout: 3000 }).catch(() => false)) break;
       expect(rounds, `two stopped machines, of ${fake.alive().map(({ name }) => name)}, seed ${SEED}`).toBeLessThan(12);
-      await pass(11 * 60_000);
+      await advance(11 * 60_000);
     }
-    await atRest();
-    expect(fake.most(), `seed ${SEED}`).toBeLessThanOrEqual(6);
+    await allStopped();
+    expect(fake.maxAlive(), `seed ${SEED}`).toBeLessThanOrEqual(6);
     recordFigure(
-      "Fly: random API failures without a leaked or doubled machine or a job left over",
-      struck,
+      "Fly: random API failures without a leaked or duplicated machine or an unfinished job",
+      faultCount,
       "failures",
       `${ids.length} jobs, ${fake.machines.length} machines, ${fake.calls.length} calls, seed ${SEED}`,
     );

@@ -1,5 +1,5 @@
-// KEDA's way: the example of docs/run/keda.md is taken as it stands there. Its SQL makes the login, its query is asked as that login while there is real demand, and
-// its YAML is what Kubernetes and KEDA expect.
+// KEDA: tests the example of docs/run/keda.md literally. Its SQL creates the login, its query runs as that login with real
+// demand, and its YAML is validated against the schemas of Kubernetes and KEDA.
 import fs from "node:fs";
 import path from "node:path";
 import pg from "pg";
@@ -8,7 +8,7 @@ import { parseAllDocuments } from "yaml";
 import { createStillwake, pipeline } from "../../src/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { ROOT } from "../support/processes/build.ts";
-import { checkerOf } from "../support/providers/schemas/check.ts";
+import { getChecker } from "../support/providers/schemas/check.ts";
 import { kubernetesDescription } from "../support/providers/schemas/kubernetes.ts";
 
 const page = fs.readFileSync(path.join(ROOT, "docs/run/keda.md"), "utf8");
@@ -18,7 +18,7 @@ const [authentication, scaledJob] = parseAllDocuments(block("yaml")).map((docume
 const { query } = scaledJob.spec.triggers[0].metadata as { query: string };
 
 const database = await freshDatabase();
-/** Roles belong to the whole server: of its own name, so that files do not meet. */
+/** Roles are shared by the whole server: a unique name, so that test files do not collide. */
 const login = `keda_${database.url.replaceAll(/.*\//g, "").replaceAll(/\W/g, "_")}`.slice(0, 60);
 const owner = new pg.Client({ connectionString: database.url });
 const stillwake = createStillwake({ url: database.url });
@@ -40,7 +40,7 @@ afterAll(async () => {
   await Promise.all([owner.end(), stillwake.close()]);
 });
 
-/** As KEDA asks: the first column of the first row is a number. */
+/** Like KEDA: the first column of the first row is a number. */
 async function wanted(asker = keda): Promise<number> {
   const { rows } = await asker.query<unknown[]>({ text: query, rowMode: "array" });
   expect(rows).toHaveLength(1);
@@ -54,7 +54,7 @@ const claim = async (most: number): Promise<number> => {
   return rows.length;
 };
 
-it("counts what can be claimed and what is running, in machines of two slots, and at most twenty", async () => {
+it("counts claimable and running jobs, in machines of two slots, up to twenty", async () => {
   expect(await wanted()).toBe(0);
   await stillwake.enqueue(scan, { n: 0 }, { delay: "1h" });
   expect(await wanted()).toBe(0);
@@ -62,7 +62,7 @@ it("counts what can be claimed and what is running, in machines of two slots, an
   expect(await wanted()).toBe(1);
   await stillwake.enqueueMany(scan, [{ n: 2 }, { n: 3 }, { n: 4 }]);
   expect(await wanted()).toBe(2);
-  // What is claimed is still work: KEDA takes off the Jobs that it has.
+  // Running jobs count too: KEDA subtracts its existing Jobs.
   expect(await claim(3)).toBe(3);
   expect(await wanted()).toBe(2);
   await stillwake.enqueue(scan, { n: 5 });
@@ -74,16 +74,16 @@ it("counts what can be claimed and what is running, in machines of two slots, an
   expect(await wanted()).toBe(20);
 });
 
-it("wants none for a pool that is paused, or that nobody knows", async () => {
+it("wants none for a paused or unknown pool", async () => {
   await owner.query("select stillwake.pause_pool('scan', 'maintenance')");
   expect(await wanted()).toBe(0);
   await owner.query("select stillwake.resume_pool('scan')");
   expect(await wanted()).toBe(20);
-  const { rows } = await keda.query(query.replace("'scan'", "'nobody'"));
+  const { rows } = await keda.query(query.replace("'scan'", "'unknown'"));
   expect(Object.values(rows[0])).toEqual([0]);
 });
 
-it("counts a machine as one slot where nothing was said of machines", async () => {
+it("counts one slot per machine without machine settings", async () => {
   await owner.query("select stillwake.set_machines('scan', null)");
   const { rows } = await owner.query(
     "select wanted, claimable, running from stillwake.wanted_workers where pool = 'scan'",
@@ -92,9 +92,9 @@ it("counts a machine as one slot where nothing was said of machines", async () =
   await owner.query(`select stillwake.set_machines('scan', '{"provider": "keda", "slots": 2, "max": 20}')`);
 });
 
-it("shows the login the numbers and nothing else, and a reader the same numbers", async () => {
-  for (const theirs of ["jobs", "pools", "live_jobs", "machine_lives", "logs"]) {
-    await expect(keda.query(`select * from stillwake.${theirs}`)).rejects.toThrow(/permission denied/);
+it("shows the login only the numbers, and a reader the same numbers", async () => {
+  for (const table of ["jobs", "pools", "live_jobs", "machine_lives", "logs"]) {
+    await expect(keda.query(`select * from stillwake.${table}`)).rejects.toThrow(/permission denied/);
   }
   await expect(keda.query("select stillwake.pause_pool('scan', 'x')")).rejects.toThrow(/permission denied/);
   await owner.query("set role stillwake_reader");
@@ -102,7 +102,7 @@ it("shows the login the numbers and nothing else, and a reader the same numbers"
   await owner.query("reset role");
 });
 
-it("is written as KEDA reads it: the secret that it names, the strategy that goes with the number, numbers as text", () => {
+it("has the fields KEDA expects: the named secret, the matching strategy, numbers as strings", () => {
   expect(authentication).toMatchObject({
     apiVersion: "keda.sh/v1alpha1",
     kind: "TriggerAuthentication",
@@ -129,10 +129,10 @@ it("is written as KEDA reads it: the secret that it names, the strategy that goe
   expect(page).not.toMatch(/password: /);
 });
 
-it("starts Jobs that Kubernetes takes, with the spec that the orchestrator's have", () => {
+it("starts valid Jobs with the same spec as the orchestrator's", () => {
   const { jobTargetRef: spec } = scaledJob.spec;
   const job = { apiVersion: "batch/v1", kind: "Job", metadata: { name: "stillwake-scan" }, spec };
-  const checker = checkerOf(kubernetesDescription);
+  const checker = getChecker(kubernetesDescription);
   expect(checker.request("createJob", new URLSearchParams(), job)).toEqual([]);
   expect(
     checker.request("createJob", new URLSearchParams(), { ...job, spec: { ...spec, backofLimit: 0 } }),

@@ -1,4 +1,4 @@
-// The verbs of machines, one by one: what a worker is answered that arrives or wants to leave, when a machine was of no use, and where a job goes on that ran out of memory.
+// The SQL functions of machines: reservation, registration and exit of a worker, wasted starts, and retries in a larger pool.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake } from "../../src/index.ts";
@@ -42,8 +42,8 @@ const claim = async (machine: string, of: string) =>
 const wastedStarts = async (of: string) =>
   (await one("select wasted_starts from stillwake.pools where name = $1", [of])).wasted_starts;
 
-describe("a place", () => {
-  it("is reserved once, up to the most, and in no paused pool; a burst machine's name never comes again", async () => {
+describe("a slot", () => {
+  it("is reserved once, up to max, and not in a paused pool; the name of a burst machine is never reused", async () => {
     const name = await pool();
     const first = await reserve(name, 1);
     expect(await reserve(name, 1)).toBeUndefined();
@@ -56,7 +56,7 @@ describe("a place", () => {
     expect(await reserve(name, 3)).toBeUndefined();
   });
 
-  it("is that of its name for a machine which nobody has asked for; one whose place is taken has to leave", async () => {
+  it("is taken from the name of a machine that was not requested; if it is in use, the machine has to exit", async () => {
     const name = await pool();
     expect(await arrive(`${name}-m4`, name)).toBe(true);
     expect(await one("select slot, asked_by from stillwake.machine_lives where machine = $1", [`${name}-m4`])).toEqual({
@@ -69,8 +69,8 @@ describe("a place", () => {
   });
 });
 
-describe("a machine that wants to leave", () => {
-  it("stays while there is a job for it, and goes when there is none, or none that its worker knows", async () => {
+describe("a machine that asks to exit", () => {
+  it("stays while there is a job for it, and exits when there is none that its worker can run", async () => {
     const name = await pool();
     const { machine } = await reserve(name, 1);
     await arrive(machine, name);
@@ -98,7 +98,7 @@ describe("a machine that wants to leave", () => {
     );
   });
 
-  it("is not asked twice when it is told to", async () => {
+  it("exits at once after a stop signal", async () => {
     const name = await pool();
     const { machine } = await reserve(name, 1);
     await enqueue(name);
@@ -106,8 +106,8 @@ describe("a machine that wants to leave", () => {
   });
 });
 
-describe("a machine that was of no use", () => {
-  it("is one that ended without a job although there was one, or before its worker had left", async () => {
+describe("a wasted start", () => {
+  it("is a machine that ended without a job although one was waiting, or before its worker exited", async () => {
     const name = await pool();
     const idle = await reserve(name, 1);
     await arrive(idle.machine, name);
@@ -132,22 +132,22 @@ describe("a machine that was of no use", () => {
     expect(await wastedStarts(name), "it is made of something else now").toBe(0);
     await end((await reserve(name, 1)).life, { code: 1 });
     await client.query("select stillwake.resume_pool($1)", [name]);
-    expect(await wastedStarts(name), "somebody says that it is mended").toBe(0);
+    expect(await wastedStarts(name), "an operator resumes the pool").toBe(0);
   });
 
-  it("is not one that never ran, however long it was waited for", async () => {
+  it("is not a machine that never ran", async () => {
     const name = await pool();
     await enqueue(name);
     for (let slot = 1; slot <= 3; slot++)
-      await end((await reserve(name, slot)).life, { reason: "its worker never came" });
+      await end((await reserve(name, slot)).life, { reason: "its worker never registered" });
     expect(await wastedStarts(name)).toBe(0);
     const { life } = await reserve(name, 1);
     await client.query("select stillwake.machine_started($1, 'x')", [life]);
-    await end(life, { reason: "its worker never came" });
+    await end(life, { reason: "its worker never registered" });
     expect(await wastedStarts(name)).toBe(1);
   });
 
-  it("is forgotten altogether when it was never started", async () => {
+  it("is not recorded for a machine that was certainly never started", async () => {
     const name = await pool();
     const { life } = await reserve(name, 1);
     await end(life, { never: true });
@@ -159,7 +159,7 @@ describe("a machine that was of no use", () => {
 });
 
 describe("a job whose machine dies", () => {
-  it("goes back to the line at once, with what is known of the end, and its machine's other words stay out of it", async () => {
+  it("is queued again at once with the exit code, but without the machine's log", async () => {
     const name = await pool();
     const id = await enqueue(name);
     const { life, machine } = await reserve(name, 1);
@@ -169,10 +169,10 @@ describe("a job whose machine dies", () => {
     expect(await end(life), "once").toBe(0);
     const job = await stillwake.get(id);
     expect(job).toMatchObject({ state: "queued", crashes: 1, pool: name });
-    expect(job.failure).toMatchObject({ code: "MACHINE_DIED", message: `Machine ${machine} was ended by SIGKILL` });
+    expect(job.failure).toMatchObject({ code: "MACHINE_DIED", message: `Machine ${machine} was killed by SIGKILL` });
   });
 
-  it("is one job in what the two machines cost together", async () => {
+  it("counts once in the cost of both machines", async () => {
     const name = await pool({ provider: "memory", price: 0.5 });
     await enqueue(name);
     for (const exit of [{ signal: "SIGKILL" }, {}]) {
@@ -189,7 +189,7 @@ describe("a job whose machine dies", () => {
     expect(sum).toEqual({ machines: 2, jobs: 1 });
   });
 
-  it("for want of memory goes on in the pool of the next size; so does one whose runner did", async () => {
+  it("of memory exhaustion is retried in the larger pool; so is one whose runner ran out of memory", async () => {
     const large = await pool();
     const small = await pool({ provider: "memory", slots: 1, larger: large });
     const byMachine = await enqueue(small);
@@ -198,11 +198,11 @@ describe("a job whose machine dies", () => {
     await claim(machine, small);
     await end(life, { oom: true, memory: "2 GB" });
     const byRunner = await enqueue(small);
-    const held = await claim("worker", small);
+    const claimed = await claim("worker", small);
     const lost = {
-      job: held.job_id,
-      epoch: held.epoch,
-      lease: held.lease_id,
+      job: claimed.job_id,
+      epoch: claimed.epoch,
+      lease: claimed.lease_id,
       outcome: "lost",
       failure: { code: "RUNNER_OOM", message: "m" },
     };
@@ -218,7 +218,7 @@ describe("a job whose machine dies", () => {
     ).toBe(2);
   });
 
-  it("takes its tenant's turn and budget along to the larger pool", async () => {
+  it("keeps its tenant's fair share and budget in the larger pool", async () => {
     const large = await pool();
     const small = await pool({ provider: "memory", larger: large });
     await client.query("select stillwake.enqueue($1, '{}', $2)", [small, { tenant: "acme" }]);
@@ -238,7 +238,7 @@ describe("a job whose machine dies", () => {
     ).toBe(1);
   });
 
-  it("and had no larger one to go to stays in its pool", async () => {
+  it("stays in its pool without a larger one", async () => {
     const name = await pool({ provider: "memory", larger: "no-such-pool" });
     const id = await enqueue(name);
     const { life, machine } = await reserve(name, 1);
@@ -248,7 +248,7 @@ describe("a job whose machine dies", () => {
     expect(await stillwake.get(id)).toMatchObject({ state: "queued", pool: name });
   });
 
-  it("is not heard of any more makes nobody count on it, until it claims again", async () => {
+  it("by a silent worker no longer counts its slots, until the worker claims again", async () => {
     const name = await pool();
     await enqueue(name);
     const { machine } = await reserve(name, 1);
@@ -261,7 +261,9 @@ describe("a job whose machine dies", () => {
     await travel(client, "2m");
     expect((await one("select stillwake.recover(100, $1) as jobs", [name])).jobs).toBe(1);
     expect(await silent()).toBe(true);
-    expect((await one("select lives from stillwake.look($1)", [[name]])).lives[0].silent_since).not.toBeNull();
+    expect(
+      (await one("select lives from stillwake.orchestrator_snapshot($1)", [[name]])).lives[0].silent_since,
+    ).not.toBeNull();
     await claim(machine, name);
     expect(await silent()).toBe(false);
   });

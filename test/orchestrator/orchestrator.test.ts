@@ -1,9 +1,9 @@
-// The orchestrator on a real database: demand becomes machines, machines end by themselves, and nothing happens when there is nothing to do. The machines are of a
-// provider in memory with real workers on them; how the providers of the product behave is in providers.test.ts and beside it.
+// The orchestrator on a real database, with an in-memory provider whose machines are real workers. The real providers are
+// tested in providers.test.ts and the files named after them.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from "vitest";
+import { databaseAddress } from "../../src/db/calls/machines.ts";
 import { createStillwake, pipeline } from "../../src/index.ts";
-import { databaseAddress } from "../../src/orchestrator/database-address.ts";
 import {
   createOrchestrator,
   type Orchestrator,
@@ -17,7 +17,7 @@ import { testDatabase, waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { Cloud, type CloudOptions } from "../support/providers/in-memory-provider.ts";
+import { MemoryCloud, type MemoryCloudOptions } from "../support/providers/in-memory-provider.ts";
 
 const database = await freshDatabase();
 const { url } = database;
@@ -29,33 +29,33 @@ let made = 0;
 
 interface Stage {
   pool: string;
-  cloud: Cloud;
+  cloud: MemoryCloud;
   orchestrator: Orchestrator;
   events: OrchestratorEvent[];
   stillwake: ReturnType<typeof createStillwake>;
   enqueue(count?: number): Promise<string[]>;
-  /** How the lives of the pool stand, the first asked for first. */
+  /** The lives of the pool, oldest first. */
   lives(): Promise<Record<string, unknown>[]>;
-  /** Until all of these jobs have completed. */
+  /** Waits until all of these jobs have completed. */
   completed(ids: string[]): Promise<void>;
-  /** Lets a job that waits end. */
-  free(): void;
+  /** Lets held jobs finish. */
+  release(): void;
 }
 
-/** A pool with a pipeline of its own. Jobs with { hold: true } wait until they are freed. */
-async function stage(
+/** A pool with one pipeline and an orchestrator. Jobs with { hold: true } wait for release(). */
+async function openPool(
   options: Partial<PoolOptions> = {},
-  cloudOptions: Partial<CloudOptions> = {},
+  cloudOptions: Partial<MemoryCloudOptions> = {},
   more: Partial<OrchestratorOptions> = {},
 ): Promise<Stage> {
   const pool = `pool${++made}`;
-  let free: () => void = () => {};
-  const freed = new Promise<void>((resolve) => (free = resolve));
+  let release: () => void = () => {};
+  const freed = new Promise<void>((resolve) => (release = resolve));
   const work = pipeline<{ hold?: boolean }>(`work${made}`, { pool });
   const implementation = implement(work, async (_job, { hold }) => {
     if (hold) await freed;
   });
-  const cloud = new Cloud({ url, pipelines: [implementation], tells: true, ...cloudOptions });
+  const cloud = new MemoryCloud({ url, pipelines: [implementation], reportsExits: true, ...cloudOptions });
   const events: OrchestratorEvent[] = [];
   const orchestrator = createOrchestrator({
     url,
@@ -68,7 +68,7 @@ async function stage(
   await orchestrator.start();
   await orchestrator.settled();
   onTestFinished(async () => {
-    free();
+    release();
     await orchestrator.stop();
     await cloud.close();
     await stillwake.close();
@@ -79,7 +79,7 @@ async function stage(
     orchestrator,
     events,
     stillwake,
-    free,
+    release,
     enqueue: async (count = 1) =>
       (
         await stillwake.enqueueMany(
@@ -110,13 +110,13 @@ const claimed = async (pool: string) =>
   ).rows.map(({ worker }) => worker);
 
 describe("an orchestrator", () => {
-  it("starts a machine when a job is enqueued; its worker does the job and leaves; its life is closed and costed", async () => {
-    const { pool, cloud, enqueue, free, completed, lives, orchestrator } = await stage({ price: 0.01 });
+  it("starts a machine when a job is enqueued; the worker runs it and exits; the life is closed with its cost", async () => {
+    const { pool, cloud, enqueue, release, completed, lives, orchestrator } = await openPool({ price: 0.01 });
     const ids = await enqueue();
     await waitFor(async () => (await claimed(pool)).length === 1);
     expect(await claimed(pool)).toEqual(cloud.alive);
     expect(cloud.alive[0]).toMatch(new RegExp(`^sw-${orchestrator.fleet}-${pool}-m1-\\d+$`));
-    free();
+    release();
     await completed(ids);
     await waitFor(async () => (await lives())[0]!.ended_at !== null);
     expect(cloud.alive).toEqual([]);
@@ -124,18 +124,18 @@ describe("an orchestrator", () => {
       left_reason: "idle",
       retired_at: null,
       burst: true,
-      why: "1 job waits, there is room for 0",
+      why: "1 job is waiting, room for 0",
     });
     const cost = await client.query("select * from stillwake.machine_costs where pool = $1", [pool]);
     expect(Number(cost.rows[0].amount)).toBeGreaterThan(0);
-    expect(cloud.calls.filter(({ verb }) => verb === "remove")).toEqual([]);
+    expect(cloud.calls.filter(({ method }) => method === "remove")).toEqual([]);
   });
 
-  it("gives N jobs N machines, each a different one, warm ones first; what is beyond the most waits", async () => {
-    const { pool, cloud, enqueue, free, completed, lives, events } = await stage({ warm: 2, max: 4 });
+  it("gives N jobs N machines, warm ones first; jobs beyond max wait", async () => {
+    const { pool, cloud, enqueue, release, completed, lives, events } = await openPool({ warm: 2, max: 4 });
     expect(
       [...cloud.machines.values()].map(({ state }) => state),
-      "made beforehand, stopped",
+      "created in advance, stopped",
     ).toEqual(["stopped", "stopped"]);
     const ids = await enqueue(6);
     await waitFor(async () => (await claimed(pool)).length === 4);
@@ -144,18 +144,18 @@ describe("an orchestrator", () => {
     await waitFor(() =>
       events.some(({ kind, level, message }) => kind === "decision" && level === "warn" && message.includes("burst")),
     );
-    expect(events.some(({ message }) => message.includes("as many machines as may be (4)"))).toBe(true);
-    free();
+    expect(events.some(({ message }) => message.includes("the pool is at its maximum of 4 machines"))).toBe(true);
+    release();
     await completed(ids);
     await waitFor(async () => (await lives()).every(({ ended_at }) => ended_at !== null));
-    expect(cloud.most).toBe(4);
+    expect(cloud.maxAlive).toBe(4);
     expect((await lives()).length, "the same machines did what had waited").toBe(4);
     expect([...cloud.machines.values()].filter(({ state }) => state === "stopped").length).toBe(2);
   });
 
   it("starts a stopped machine again under its name", async () => {
-    const { pool, enqueue, free, completed, lives } = await stage({ warm: 1, max: 1 });
-    free();
+    const { pool, enqueue, release, completed, lives } = await openPool({ warm: 1, max: 1 });
+    release();
     await completed(await enqueue());
     await waitFor(async () => (await lives()).every(({ ended_at }) => ended_at !== null));
     await completed(await enqueue());
@@ -166,33 +166,36 @@ describe("an orchestrator", () => {
     expect(pool).toBeDefined();
   });
 
-  it("keeps a machine that was about to leave when a job comes in this moment", async () => {
-    const { cloud, enqueue, free, completed, lives } = await stage({ max: 1 });
-    free();
+  it("keeps a machine that is about to exit when a job arrives at that moment", async () => {
+    const { cloud, enqueue, release, completed, lives } = await openPool({ max: 1 });
+    release();
     const first = await enqueue();
     await completed(first);
-    // One after the other until the machine is gone: whichever moment a job comes in, it is done, and by one machine at a time.
+    // Jobs in sequence until the machine is gone: whenever a job arrives, it runs, on one machine at a time.
     const rest: string[] = [];
     for (let round = 0; round < 12; round++) {
       rest.push(...(await enqueue()));
       await completed(rest);
       await new Promise((resolve) => setTimeout(resolve, 270 + round * 5));
     }
-    expect(cloud.most).toBe(1);
+    expect(cloud.maxAlive).toBe(1);
     expect((await lives()).every(({ retired_at }) => retired_at === null)).toBe(true);
   });
 
-  it("sees a machine die and gives its job to another at once, with what is known of its end", async () => {
-    const { pool, cloud, enqueue, free, completed, lives, stillwake } = await stage({}, { worker: { lease: "1h" } });
+  it("retries the job of a dead machine on another one at once, with the exit reason in the attempt", async () => {
+    const { pool, cloud, enqueue, release, completed, lives, stillwake } = await openPool(
+      {},
+      { worker: { lease: "1h" } },
+    );
     const ids = await enqueue();
     await waitFor(async () => (await claimed(pool)).length === 1);
     const [machine] = cloud.alive;
-    const held = cloud.machines.get(machine!)!;
-    // As kill -9: its worker hears nothing of it, and goes on beating for all we know.
-    delete held.worker;
-    await cloud.end(machine!, { oom: true, memory: "64 GB" });
+    const dead = cloud.machines.get(machine!)!;
+    // Like kill -9: the worker gets no signal, and its heartbeat may continue.
+    delete dead.worker;
+    await cloud.exit(machine!, { oom: true, memory: "64 GB" });
     await waitFor(async () => (await claimed(pool)).some((worker) => worker !== machine));
-    free();
+    release();
     await completed(ids);
     const [lost] = (await stillwake.attempts(ids[0]!)).filter(({ outcome }) => outcome === "lost");
     expect(lost!.failure).toMatchObject({
@@ -202,16 +205,16 @@ describe("an orchestrator", () => {
     expect((await lives())[0]).toMatchObject({ machine, exit: { oom: true } });
   });
 
-  it("T45: starts at most three machines that are of no use for a job, says so, and tries again when its settings change", async () => {
-    const crashing: CloudOptions["body"] = async ({ name }, cloud) => cloud.end(name, { code: 1 });
-    const { pool, cloud, enqueue, lives, orchestrator } = await stage({}, { body: crashing });
+  it("pauses after three wasted starts with a reason, and starts again when its settings change", async () => {
+    const crashing: MemoryCloudOptions["onStart"] = async ({ name }, cloud) => cloud.exit(name, { code: 1 });
+    const { pool, cloud, enqueue, lives, orchestrator } = await openPool({}, { onStart: crashing });
     const ids = await enqueue();
     await waitFor(async () => (await lives()).filter(({ ended_at }) => ended_at !== null).length === 3);
     orchestrator.poke();
     await orchestrator.settled();
     orchestrator.poke();
     await orchestrator.settled();
-    expect(cloud.calls.filter(({ verb }) => verb === "start").length).toBe(3);
+    expect(cloud.calls.filter(({ method }) => method === "start").length).toBe(3);
     const { rows } = await client.query(
       "select wasted_starts, (select state from stillwake.jobs where id = $2) as state from stillwake.pools where name = $1",
       [pool, ids[0]],
@@ -221,11 +224,11 @@ describe("an orchestrator", () => {
     const mended = createOrchestrator({ url, pools: { [pool]: { provider: cloud.provider, max: 6 } } });
     await mended.once();
     await mended.stop();
-    expect(cloud.calls.filter(({ verb }) => verb === "start").length).toBeGreaterThan(3);
+    expect(cloud.calls.filter(({ method }) => method === "start").length).toBeGreaterThan(3);
   });
 
-  it("is not harmed by another one: each place is taken once", async () => {
-    const { pool, cloud, enqueue, free, completed, lives } = await stage({ max: 3 });
+  it("shares a pool with a second orchestrator: each slot is taken once", async () => {
+    const { pool, cloud, enqueue, release, completed, lives } = await openPool({ max: 3 });
     const others = Array.from({ length: 3 }, () =>
       createOrchestrator({ url, pools: { [pool]: { provider: cloud.provider, idleExit: "300ms", max: 3 } } }),
     );
@@ -236,21 +239,21 @@ describe("an orchestrator", () => {
     const ids = await enqueue(5);
     for (let round = 0; round < 20; round++) for (const other of others) other.poke();
     await waitFor(async () => (await claimed(pool)).length === 3);
-    free();
+    release();
     await completed(ids);
     await waitFor(async () => (await lives()).every(({ ended_at }) => ended_at !== null));
-    expect(cloud.most).toBeLessThanOrEqual(3);
+    expect(cloud.maxAlive).toBeLessThanOrEqual(3);
     expect(
-      new Set(cloud.calls.filter(({ verb }) => verb === "start").map(({ name }) => name)).size,
+      new Set(cloud.calls.filter(({ method }) => method === "start").map(({ name }) => name)).size,
       "no name is started twice",
-    ).toBe(cloud.calls.filter(({ verb }) => verb === "start").length);
+    ).toBe(cloud.calls.filter(({ method }) => method === "start").length);
   });
 
-  it("does not count on a machine whose token is refused: one alert, no storm, and the job waits", async () => {
-    const { pool, cloud, enqueue, events, lives, orchestrator } = await stage();
-    cloud.mood = (verb) => {
-      if (verb === "start")
-        throw new ProviderError("auth", "They refuse our token", { certain: true, remedy: "Make a new one" });
+  it("with a rejected token reports one error, makes no further calls, and the job waits", async () => {
+    const { pool, cloud, enqueue, events, lives, orchestrator } = await openPool();
+    cloud.beforeCall = (method) => {
+      if (method === "start")
+        throw new ProviderError("auth", "The token is rejected", { certain: true, remedy: "Create a new one" });
     };
     await enqueue(3);
     await waitFor(() => events.some(({ kind, level }) => kind === "trouble" && level === "error"));
@@ -261,7 +264,10 @@ describe("an orchestrator", () => {
     expect(cloud.calls.length).toBe(before);
     expect(await lives()).toEqual([]);
     const { rows } = await client.query("select trouble from stillwake.pools where name = $1", [pool]);
-    expect(rows[0].trouble).toMatchObject({ code: "PROVIDER_AUTH", message: "They refuse our token. Make a new one" });
+    expect(rows[0].trouble).toMatchObject({
+      code: "PROVIDER_AUTH",
+      message: "The token is rejected. Create a new one",
+    });
     const inMs = Date.parse(rows[0].trouble.until) - Date.now();
     expect(inMs).toBeGreaterThan(240_000);
     const refused = createOrchestrator({
@@ -269,8 +275,8 @@ describe("an orchestrator", () => {
       pools: { [pool]: { provider: cloud.provider } },
       onEvent: (event) => events.push(event),
     });
-    cloud.mood = () => {
-      throw new ProviderError("auth", "They refuse our token", { certain: true });
+    cloud.beforeCall = () => {
+      throw new ProviderError("auth", "The token is rejected", { certain: true });
     };
     events.length = 0;
     cloud.calls.length = 0;
@@ -280,11 +286,11 @@ describe("an orchestrator", () => {
       await refused.settled();
     }
     await refused.stop();
-    expect(cloud.calls.length, "one question, and a start for each job").toBeLessThanOrEqual(4);
+    expect(cloud.calls.length, "one list, and a start for each job").toBeLessThanOrEqual(4);
   });
 
-  it("never ends a machine that has a job, and one that is to be ended is given none", async () => {
-    const { pool, enqueue, lives } = await stage();
+  it("never stops a machine that has a job, and a retired machine gets none", async () => {
+    const { pool, enqueue, lives } = await openPool();
     await enqueue();
     await waitFor(async () => (await claimed(pool)).length === 1);
     const [life] = await lives();
@@ -308,16 +314,16 @@ describe("an orchestrator", () => {
       { welcome: false },
     ]);
     expect(
-      (await client.query("select * from stillwake.claim('somebody', 'retiring', array['retiring'])")).rowCount,
+      (await client.query("select * from stillwake.claim('worker', 'retiring', array['retiring'])")).rowCount,
     ).toBe(1);
   });
 
-  it("wakes by itself when a job's time comes, and for the jobs of workers that are gone", async () => {
-    const { pool, cloud, stillwake, completed, free } = await stage();
-    free();
+  it("wakes when a job becomes due, and for the jobs of lost workers", async () => {
+    const { pool, cloud, stillwake, completed, release } = await openPool();
+    release();
     const { id } = await stillwake.enqueue(`work${made}`, {}, { delay: "1s" });
     await completed([id]);
-    expect(cloud.calls.filter(({ verb }) => verb === "start").length).toBe(1);
+    expect(cloud.calls.filter(({ method }) => method === "start").length).toBe(1);
     await waitFor(() => cloud.alive.length === 0);
     const late = await stillwake.enqueue(`work${made}`, {}, { delay: "200ms" });
     await client.query("select pg_sleep(0.3)");
@@ -326,9 +332,9 @@ describe("an orchestrator", () => {
   });
 });
 
-describe("an orchestrator that stops", () => {
-  it("closes the lives of machines that end with it, and their jobs wait for the next", async () => {
-    const { pool, cloud, enqueue, lives, orchestrator } = await stage({ price: 0.01 }, { children: true });
+describe("stopping an orchestrator", () => {
+  it("closes the lives of its child machines, and their jobs wait for the next orchestrator", async () => {
+    const { pool, cloud, enqueue, lives, orchestrator } = await openPool({ price: 0.01 }, { children: true });
     const [id] = await enqueue();
     await waitFor(async () => (await claimed(pool)).length === 1);
     await orchestrator.stop();
@@ -342,12 +348,12 @@ describe("an orchestrator that stops", () => {
   });
 });
 
-describe("what goes wrong", () => {
-  it("in one pool holds up no other: a provider that does not say which machines there are is waited for beside it", async () => {
-    const slow = await stage();
-    slow.cloud.mood = (verb) =>
-      verb === "list" ? new Promise((resolve) => setTimeout(resolve, 20_000).unref()) : undefined;
-    const other = new Cloud({ url, pipelines: slow.cloud.options.pipelines, tells: true });
+describe("provider failures", () => {
+  it("a provider whose list hangs does not delay other pools", async () => {
+    const slow = await openPool();
+    slow.cloud.beforeCall = (method) =>
+      method === "list" ? new Promise((resolve) => setTimeout(resolve, 20_000).unref()) : undefined;
+    const other = new MemoryCloud({ url, pipelines: slow.cloud.options.pipelines, reportsExits: true });
     const both = createOrchestrator({
       url,
       pools: {
@@ -356,21 +362,21 @@ describe("what goes wrong", () => {
       },
     });
     onTestFinished(async () => {
-      slow.cloud.mood = () => {};
+      slow.cloud.beforeCall = () => {};
       await other.close();
     });
     await both.start();
     const { id } = await slow.stillwake.enqueue(`work${made}`, {}, { pool: "beside-it" });
     both.poke();
     await slow.completed([id]);
-    expect(other.calls.filter(({ verb }) => verb === "start").length).toBe(1);
+    expect(other.calls.filter(({ method }) => method === "start").length).toBe(1);
     void both.stop();
   });
 
-  it("is not tried again and again: a machine that cannot be removed is left alone for a while", async () => {
-    const { cloud, pool, orchestrator } = await stage();
-    cloud.mood = (verb) => {
-      if (verb === "remove") throw new ProviderError("refused", "No", { certain: true });
+  it("a removal that fails is not retried at once", async () => {
+    const { cloud, pool, orchestrator } = await openPool();
+    cloud.beforeCall = (method) => {
+      if (method === "remove") throw new ProviderError("refused", "No", { certain: true });
     };
     const name = `sw-${orchestrator.fleet}-${pool}-m4-999`;
     cloud.machines.set(name, { name, id: "stray", state: "stopped", burst: true });
@@ -381,20 +387,21 @@ describe("what goes wrong", () => {
       await orchestrator.settled();
     }
     expect(cloud.calls.length - before).toBeLessThanOrEqual(2);
-    expect(cloud.calls.filter(({ verb }) => verb === "remove").length).toBeGreaterThan(0);
-    cloud.mood = () => {};
+    expect(cloud.calls.filter(({ method }) => method === "remove").length).toBeGreaterThan(0);
+    cloud.beforeCall = () => {};
   });
 
-  it("with the first question is made up for: warm machines are made once the provider answers", async () => {
+  it("warm machines are created once the provider responds, after a failed first list", async () => {
     let failures = 2;
     const clock = {
       now: () => Date.now() * 50,
       sleep: (ms: number, signal?: AbortSignal) => realClock.sleep(ms / 50, signal),
     };
     const name = `pool${++made}`;
-    const cloud = new Cloud({ url, pipelines: [] });
-    cloud.mood = (verb) => {
-      if (verb === "list" && failures-- > 0) throw new ProviderError("unreachable", "Nobody there", { certain: true });
+    const cloud = new MemoryCloud({ url, pipelines: [] });
+    cloud.beforeCall = (method) => {
+      if (method === "list" && failures-- > 0)
+        throw new ProviderError("unreachable", "Nobody there", { certain: true });
     };
     const orchestrator = createOrchestrator({
       url,
@@ -406,9 +413,9 @@ describe("what goes wrong", () => {
     await waitFor(() => cloud.machines.size === 1);
   });
 
-  it("with a budget ends with its period: the machines of a pool that was paused for it start by themselves", async () => {
-    const { pool, enqueue, free, completed } = await stage();
-    free();
+  it("a pool paused by its budget starts machines again in the next period", async () => {
+    const { pool, enqueue, release, completed } = await openPool();
+    release();
     await client.query(
       "update stillwake.pools set paused_at = stillwake.now(), paused_by = 'budget', pause_reason = 'used up', resume_at = stillwake.now() + interval '2 seconds' where name = $1",
       [pool],
@@ -417,11 +424,11 @@ describe("what goes wrong", () => {
   });
 });
 
-describe("T47: a copy of a database", () => {
-  it("is refused until somebody says what it is, and then touches nothing of the original", async () => {
+describe("a copied database", () => {
+  it("is rejected until it is adopted, and then touches no machine of the original", async () => {
     const server = inject("server");
     const original = await testDatabase({ server, template: inject("template"), prefix: "original" });
-    const cloud = new Cloud({ url: original.url, pipelines: [] });
+    const cloud = new MemoryCloud({ url: original.url, pipelines: [] });
     const pools = { scan: { provider: cloud.provider, warm: 2, max: 2 } };
     const prod = createOrchestrator({ url: original.url, pools });
     await prod.once();
@@ -435,7 +442,7 @@ describe("T47: a copy of a database", () => {
     onTestFinished(() => staging.stop());
     const before = cloud.calls.length;
     await expect(staging.start()).rejects.toThrow(/looks like a copy.*stillwake fleet adopt/s);
-    expect(cloud.calls.length, "nobody was even asked").toBe(before);
+    expect(cloud.calls.length, "no call was made").toBe(before);
     const there = new pg.Client({ connectionString: copy.url });
     await there.connect();
     await there.query("select stillwake.adopt_fleet()");
@@ -451,7 +458,7 @@ describe("T47: a copy of a database", () => {
     recordFigure("machines of another fleet touched", 0, "", "a copy of the database, before and after it was adopted");
   });
 
-  it("is told by its address when its files were copied, and may be said to be the same", async () => {
+  it("is detected by its address when its files were copied, and can be adopted as the same", async () => {
     const at = async (address: string | null) =>
       (await client.query("select * from stillwake.fleet($1)", [address])).rows[0];
     const { id } = await at(null);
@@ -463,9 +470,9 @@ describe("T47: a copy of a database", () => {
     });
     await client.query("select stillwake.adopt_fleet('pooler.example.com:6543/app', true, 'me')");
     expect(await at("pooler.example.com:6543/app")).toMatchObject({ id, fits: true });
-    expect(await at(null), "as before").toMatchObject({ id, fits: true });
+    expect(await at(null), "unchanged").toMatchObject({ id, fits: true });
     await client.query("update stillwake.fleet set addresses = array['db.example.com:5432/app']");
-    expect(await at(null), "its files, on somebody's own computer").toMatchObject({ id, fits: false });
+    expect(await at(null), "its files on another host, at a loopback address").toMatchObject({ id, fits: false });
     expect([databaseAddress("postgres://u:p@DB.example.com/app?sslmode=require"), databaseAddress(url)]).toEqual([
       "db.example.com:5432/app",
       null,

@@ -1,57 +1,46 @@
-// A day of bursts, replayed in a moment: the plan decides, and machines are a model with a time to start, a time to wait for more and a time to end. What is
-// counted is what nobody has any use for: the time of machines without a job, their idle time aside.
+// Replays a day of job bursts against plan(), with simulated machines that take time to start, to wait for jobs and to stop.
+// Measures the wasted machine time: time without a job, except for the idle time before an exit.
 import { describe, expect, it } from "vitest";
-import type { Life } from "../../src/db/calls/machines.ts";
-import { machineName, slotOf } from "../../src/orchestrator/names.ts";
+import type { MachineLife } from "../../src/db/calls/machines.ts";
 import { plan } from "../../src/orchestrator/plan.ts";
-import type { PoolSettings } from "../../src/orchestrator/settings.ts";
+import { machineName, slotOf } from "../../src/orchestrator/provider.ts";
+import { local } from "../../src/orchestrator/providers/local/local.ts";
+import { readPoolOptions } from "../../src/orchestrator/settings.ts";
 import { recordFigure } from "../support/figures.ts";
-import { FULL, round } from "../support/processes/aftermath.ts";
-import { dice } from "../support/providers/fake-provider-api.ts";
+import { FULL, round } from "../support/processes/fault-checks.ts";
+import { seededRandom } from "../support/providers/fake-provider-api.ts";
 
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const DAY_MS = 24 * 3_600_000;
 const START = Date.parse("2030-05-05T00:00:00Z");
 const [FLEET, POOL] = ["0a1b2c3d", "scan"];
-/** From the start of a machine to its first claim, and from its leaving to its end, as on Fly. */
+/** From the start of a machine to its first claim, and from the exit of its worker to its end, as on Fly. */
 const BOOT_MS = 3000;
 const STOP_MS = 1000;
-const settings: PoolSettings = {
-  slots: 1,
-  warm: 3,
-  max: 20,
-  burst: 17,
-  idleExitMs: 60_000,
-  minUptimeMs: 0,
-  graceMs: 30_000,
-  bootMs: 120_000,
-  price: undefined,
-  disk: 1,
-  larger: undefined,
-};
+const settings = readPoolOptions(POOL, { provider: local(), warm: 3, max: 20 }, {});
 
-interface Machine extends Life {
+interface SimulatedMachine extends MachineLife {
   job: { endsAt: number } | undefined;
   jobs: number;
-  /** Without a job since it could have one, within its present wait. */
+  /** Start of its current wait for a job. */
   freeSince: number;
   idleMs: number;
   busyMs: number;
 }
 
-interface Replayed {
+interface DayTotals {
   machines: number;
   jobs: number;
-  most: number;
-  useless: number;
+  maxMachines: number;
+  withoutJob: number;
   aliveMs: number;
   busyMs: number;
   idleMs: number;
   wastedMs: number;
 }
 
-/** Jobs as they come on a day: now and then several at once, of minutes each. */
-function bursts(random: () => number): { at: number; ms: number }[] {
+/** The jobs of a day: bursts of one to 15 jobs of 1 to 10 minutes. */
+function generateBursts(random: () => number): { at: number; ms: number }[] {
   return Array.from({ length: 60 }, () => START + random() * DAY_MS).flatMap((at) =>
     Array.from({ length: 1 + Math.floor(random() ** 2 * 15) }, () => ({
       at: at + random() * 5000,
@@ -60,16 +49,25 @@ function bursts(random: () => number): { at: number; ms: number }[] {
   );
 }
 
-function replay(random: () => number): Replayed {
-  const arrivals = bursts(random).sort((a, b) => a.at - b.at);
+function replay(random: () => number): DayTotals {
+  const arrivals = generateBursts(random).sort((a, b) => a.at - b.at);
   const waiting: number[] = [];
   const due: { at: number; act: () => void }[] = [];
-  let lives: Machine[] = [];
+  let lives: SimulatedMachine[] = [];
   let [now, serial] = [START, 0];
-  const total: Replayed = { machines: 0, jobs: 0, most: 0, useless: 0, aliveMs: 0, busyMs: 0, idleMs: 0, wastedMs: 0 };
+  const total: DayTotals = {
+    machines: 0,
+    jobs: 0,
+    maxMachines: 0,
+    withoutJob: 0,
+    aliveMs: 0,
+    busyMs: 0,
+    idleMs: 0,
+    wastedMs: 0,
+  };
   const at = (time: number, act: () => void) => void due.push({ at: time, act });
 
-  const claim = (machine: Machine) => {
+  const claim = (machine: SimulatedMachine) => {
     const ms = waiting.shift();
     if (ms === undefined) return at(machine.freeSince + settings.idleExitMs, () => leave(machine, machine.freeSince));
     machine.idleMs += machine.jobs > 0 ? now - machine.freeSince : 0;
@@ -84,9 +82,9 @@ function replay(random: () => number): Replayed {
       claim(machine);
     });
   };
-  const leave = (machine: Machine, since: number) => {
+  const leave = (machine: SimulatedMachine, since: number) => {
     if (machine.job || machine.leftAt || machine.freeSince !== since) return;
-    // As the database answers it: not while there is a job.
+    // As in machine_leaves(): a machine stays while a job is waiting.
     if (waiting.length > 0) return claim(machine);
     machine.leftAt = new Date(now);
     machine.idleMs += machine.jobs > 0 ? now - machine.freeSince : 0;
@@ -94,18 +92,18 @@ function replay(random: () => number): Replayed {
       const aliveMs = now - machine.startedAt!.getTime();
       total.machines += 1;
       total.jobs += machine.jobs;
-      total.useless += machine.jobs === 0 ? 1 : 0;
+      total.withoutJob += machine.jobs === 0 ? 1 : 0;
       total.aliveMs += aliveMs;
       total.busyMs += machine.busyMs;
       total.idleMs += machine.idleMs;
       total.wastedMs += aliveMs - machine.busyMs - machine.idleMs;
-      lives = lives.filter((one) => one !== machine);
+      lives = lives.filter((life) => life !== machine);
     });
   };
   const start = (slot: number, burst: boolean) => {
     serial += 1;
     const date = new Date(now);
-    const machine: Machine = {
+    const machine: SimulatedMachine = {
       id: `life ${serial}`,
       machine: machineName(FLEET, POOL, slot) + (burst ? `-${serial}` : ""),
       slot,
@@ -127,14 +125,14 @@ function replay(random: () => number): Replayed {
       busyMs: 0,
     };
     lives.push(machine);
-    total.most = Math.max(total.most, lives.length);
+    total.maxMachines = Math.max(total.maxMachines, lives.length);
     at(now + BOOT_MS, () => {
       machine.arrivedAt = new Date(now);
       claim(machine);
     });
   };
   const decide = () => {
-    const look = {
+    const snapshot = {
       pool: POOL,
       at: new Date(now),
       paused: null,
@@ -150,15 +148,15 @@ function replay(random: () => number): Replayed {
     };
     const input = {
       settings,
-      look,
-      shunned: new Set<number>(),
+      snapshot,
+      unavailableSlots: new Set<number>(),
       unanswered: new Set<string>(),
       strayMs: () => 0,
-      prepares: false,
+      canPrepare: false,
     };
-    const { actions } = plan({ ...input, placeOf: (name) => slotOf(FLEET, POOL, name) });
+    const { actions } = plan({ ...input, slotOf: (name) => slotOf(FLEET, POOL, name) });
     for (const action of actions) {
-      if (action.do !== "start") throw new Error(`It wants to ${action.do} at ${look.at.toISOString()}`);
+      if (action.do !== "start") throw new Error(`Unexpected action ${action.do} at ${snapshot.at.toISOString()}`);
       start(action.slot, action.burst);
     }
   };
@@ -166,9 +164,9 @@ function replay(random: () => number): Replayed {
   for (const { at: time, ms } of arrivals)
     at(time, () => {
       waiting.push(ms);
-      // A machine that waits for more hears of it.
-      const free = lives.find((one) => one.arrivedAt && !one.job && !one.leftAt);
-      if (free) claim(free);
+      // An idle machine is notified of the job.
+      const idle = lives.find((life) => life.arrivedAt && !life.job && !life.leftAt);
+      if (idle) claim(idle);
     });
   while (due.length > 0) {
     due.sort((a, b) => a.at - b.at);
@@ -177,17 +175,17 @@ function replay(random: () => number): Replayed {
     next.act();
     decide();
   }
-  expect(waiting, "jobs that were never done").toEqual([]);
+  expect(waiting, "jobs that never ran").toEqual([]);
   expect(lives, "machines that never ended").toEqual([]);
   expect(total.jobs).toBe(arrivals.length);
   return total;
 }
 
-describe("a day of bursts", () => {
-  it(`wastes at most 2 % of the time of its machines, seed ${SEED}`, () => {
-    const random = dice(SEED);
+describe("a replayed day of bursts", () => {
+  it(`wastes at most 2 % of the machine time, seed ${SEED}`, () => {
+    const random = seededRandom(SEED);
     const days = Array.from({ length: FULL ? 50 : 5 }, () => replay(random));
-    const sum = (of: keyof Replayed) => days.reduce((all, day) => all + day[of], 0);
+    const sum = (field: keyof DayTotals) => days.reduce((total, day) => total + day[field], 0);
     const share = (100 * sum("wastedMs")) / sum("aliveMs");
     recordFigure(
       "replayed day: machine time wasted",
@@ -195,9 +193,9 @@ describe("a day of bursts", () => {
       "%",
       `${days.length} days, ${sum("jobs")} jobs, seed ${SEED}`,
     );
-    recordFigure("replayed day: machine time idle before leaving", round((100 * sum("idleMs")) / sum("aliveMs")), "%");
-    recordFigure("replayed day: machines that found no job", sum("useless"), "machines", `of ${sum("machines")}`);
+    recordFigure("replayed day: machine time idle before exit", round((100 * sum("idleMs")) / sum("aliveMs")), "%");
+    recordFigure("replayed day: machines without a job", sum("withoutJob"), "machines", `of ${sum("machines")}`);
     expect(share).toBeLessThanOrEqual(2);
-    expect(Math.max(...days.map(({ most }) => most))).toBeLessThanOrEqual(settings.max);
+    expect(Math.max(...days.map(({ maxMachines }) => maxMachines))).toBeLessThanOrEqual(settings.max);
   });
 });

@@ -1,19 +1,20 @@
-// The plan: which machines to start, to end and to leave alone. A pure function, so most of what is said here is said of thousands of situations at once.
+// plan(): which machines to start, to stop and to leave alone. Single cases, then properties checked on random inputs.
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import type { Life, Look } from "../../src/db/calls/machines.ts";
-import { machineName, poolPrefix, slotOf } from "../../src/orchestrator/names.ts";
+import type { MachineLife, PoolSnapshot } from "../../src/db/calls/machines.ts";
 import {
   blockedMs,
   MAX_WASTED_STARTS,
+  type Plan,
   type PlanInput,
   plan,
   SKEW_MS,
   STUCK_MS,
   UNCONFIRMED_MS,
 } from "../../src/orchestrator/plan.ts";
-import type { SeenMachine } from "../../src/orchestrator/provider.ts";
-import type { PoolSettings } from "../../src/orchestrator/settings.ts";
+import { type ListedMachine, machineName, poolPrefix, slotOf } from "../../src/orchestrator/provider.ts";
+import { local } from "../../src/orchestrator/providers/local/local.ts";
+import { readPoolOptions } from "../../src/orchestrator/settings.ts";
 
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const RUNS = { seed: SEED, numRuns: 2000 };
@@ -21,23 +22,11 @@ const NOW = Date.parse("2030-05-05T12:00:00Z");
 const FLEET = "0a1b2c3d";
 const POOL = "scan";
 
-const settings: PoolSettings = {
-  slots: 1,
-  warm: 3,
-  max: 5,
-  burst: 2,
-  idleExitMs: 60_000,
-  minUptimeMs: 0,
-  graceMs: 30_000,
-  bootMs: 120_000,
-  price: undefined,
-  disk: 1,
-  larger: undefined,
-};
+const settings = readPoolOptions(POOL, { provider: local(), warm: 3, max: 5 }, {});
 const ago = (ms: number) => new Date(NOW - ms);
 const nameOf = (slot: number, serial?: number) => `${machineName(FLEET, POOL, slot)}${serial ? `-${serial}` : ""}`;
 
-function life(slot: number, more: Partial<Life> = {}): Life {
+function life(slot: number, more: Partial<MachineLife> = {}): MachineLife {
   const burst = slot > settings.warm;
   return {
     id: `life ${slot}`,
@@ -58,10 +47,10 @@ function life(slot: number, more: Partial<Life> = {}): Life {
   };
 }
 
-function input(look: Partial<Look> = {}, more: Partial<PlanInput> = {}): PlanInput {
+function input(snapshot: Partial<PoolSnapshot> = {}, more: Partial<PlanInput> = {}): PlanInput {
   return {
     settings,
-    look: {
+    snapshot: {
       pool: POOL,
       at: new Date(NOW),
       paused: null,
@@ -74,28 +63,28 @@ function input(look: Partial<Look> = {}, more: Partial<PlanInput> = {}): PlanInp
       trouble: null,
       lives: [],
       working: [],
-      ...look,
+      ...snapshot,
     },
-    placeOf: (name) => slotOf(FLEET, POOL, name),
-    shunned: new Set(),
+    slotOf: (name) => slotOf(FLEET, POOL, name),
+    unavailableSlots: new Set(),
     unanswered: new Set(),
     strayMs: () => 0,
-    prepares: true,
+    canPrepare: true,
     ...more,
   };
 }
 
-const seen = (...machines: SeenMachine[]) => ({ machines, agoMs: 100 });
-const stopped = (slot: number, more: Partial<SeenMachine> = {}): SeenMachine => ({
+const list = (...machines: ListedMachine[]) => ({ machines, agoMs: 100 });
+const stopped = (slot: number, more: Partial<ListedMachine> = {}): ListedMachine => ({
   name: nameOf(slot),
   id: `id${slot}`,
   state: "stopped",
   ...more,
 });
-const acts = (given: PlanInput) => plan(given).actions.map((action) => action.do);
+const decide = (planInput: PlanInput) => plan(planInput).actions.map((action) => action.do);
 
-describe("the plan", () => {
-  it("starts a machine for each job, the warm ones first, and burst ones up to the most", () => {
+describe("plan()", () => {
+  it("starts one machine per job, warm machines first, then burst machines up to max", () => {
     const { actions, current, wanted } = plan(input({ claimable: 4 }));
     expect(actions).toMatchObject([
       { do: "start", slot: 1, burst: false },
@@ -106,61 +95,61 @@ describe("the plan", () => {
     expect([current, wanted]).toEqual([0, 4]);
     expect(plan(input({ claimable: 40 })).actions).toHaveLength(5);
     expect(plan(input({ claimable: 40 })).why).toBe(
-      "40 jobs wait, there is room for 0; as many machines as may be (5)",
+      "40 jobs are waiting, room for 0; the pool is at its maximum of 5 machines",
     );
   });
 
-  it("counts the room of machines that are up or coming, several jobs to a machine", () => {
+  it("counts the free slots of machines that are up or starting", () => {
     const four = { ...settings, slots: 4 };
     const busy = life(1, { slots: 4, running: 3 });
     const coming = life(2, { slots: 4, startedAt: null, arrivedAt: null, askedAt: ago(3000) });
-    expect(acts(input({ claimable: 5, lives: [busy, coming] }, { settings: four }))).toEqual([]);
-    expect(acts(input({ claimable: 6, lives: [busy, coming] }, { settings: four }))).toEqual(["start"]);
-    expect(acts(input({ claimable: 10, lives: [busy, coming] }, { settings: four }))).toEqual(["start", "start"]);
+    expect(decide(input({ claimable: 5, lives: [busy, coming] }, { settings: four }))).toEqual([]);
+    expect(decide(input({ claimable: 6, lives: [busy, coming] }, { settings: four }))).toEqual(["start"]);
+    expect(decide(input({ claimable: 10, lives: [busy, coming] }, { settings: four }))).toEqual(["start", "start"]);
   });
 
-  it("does not count on a machine that has left, that is being ended or that is overdue", () => {
+  it("ignores the free slots of machines that have left, are retired or are overdue", () => {
     const left = life(1, { leftAt: ago(1000) });
     const retired = life(2, { retiredAt: ago(1000) });
     const late = life(3, { arrivedAt: null, startedAt: ago(200_000) });
     const silent = life(1, { silentSince: ago(1000) });
     expect(plan(input({ claimable: 1, lives: [silent] })).actions).toMatchObject([{ do: "start", slot: 2 }]);
-    const { actions, ask } = plan(input({ claimable: 1, lives: [left, retired] }));
+    const { actions, needsListing } = plan(input({ claimable: 1, lives: [left, retired] }));
     expect(actions).toMatchObject([{ do: "start", slot: 3 }]);
-    expect(ask, "what has become of them is for the provider to say").toBe(true);
+    expect(needsListing, "only the provider knows their state").toBe(true);
     const machine = stopped(3, { state: "running" });
-    expect(plan(input({ claimable: 1, lives: [late] }, { seen: seen(machine) })).actions).toMatchObject([
-      { do: "retire", why: "its worker never came" },
+    expect(plan(input({ claimable: 1, lives: [late] }, { listing: list(machine) })).actions).toMatchObject([
+      { do: "retire", why: "its worker never registered" },
       { do: "prepare", slot: 1 },
       { do: "prepare", slot: 2 },
       { do: "start", slot: 1 },
     ]);
   });
 
-  it("starts nothing in a paused pool or after a trouble with the provider, and says why", () => {
+  it("starts nothing in a paused pool or after a provider error, and returns the reason", () => {
     const paused = plan(input({ claimable: 3, paused: "The budget is used up" }));
     expect(paused).toMatchObject({
       actions: [],
-      why: "3 jobs wait, there is room for 0; the pool is paused: The budget is used up",
-      againMs: undefined,
+      why: "3 jobs are waiting, room for 0; the pool is paused: The budget is used up",
+      checkAgainMs: undefined,
     });
     const trouble = {
       code: "PROVIDER_AUTH",
-      message: "Fly refuses our token",
+      message: "Fly rejects the token",
       until: new Date(NOW + 90_000).toISOString(),
     };
-    const held = plan(input({ claimable: 1, trouble }));
-    expect(held).toMatchObject({ actions: [], againMs: 60_000 });
-    expect(held.why).toContain("nothing is started for 90 s: Fly refuses our token");
-    expect(acts(input({ claimable: 1, trouble: { ...trouble, until: new Date(NOW - 1).toISOString() } }))).toEqual([
+    const blocked = plan(input({ claimable: 1, trouble }));
+    expect(blocked).toMatchObject({ actions: [], checkAgainMs: 60_000 });
+    expect(blocked.why).toContain("starts are paused for 90 s: Fly rejects the token");
+    expect(decide(input({ claimable: 1, trouble: { ...trouble, until: new Date(NOW - 1).toISOString() } }))).toEqual([
       "start",
     ]);
   });
 
-  it("T45: tries one machine at a time after one was of no use, three in a row, and then pauses for longer and longer", () => {
-    expect(acts(input({ claimable: 5, wastedStarts: 1, wastedStartsAt: ago(10) }))).toEqual(["start"]);
+  it("starts one machine at a time after a wasted start, and pauses with doubling delays after three in a row", () => {
+    expect(decide(input({ claimable: 5, wastedStarts: 1, wastedStartsAt: ago(10) }))).toEqual(["start"]);
     expect(
-      acts(
+      decide(
         input({
           claimable: 5,
           wastedStarts: 2,
@@ -173,112 +162,120 @@ describe("the plan", () => {
     const ending = plan(
       input(
         { claimable: 1, wastedStarts: 1, wastedStartsAt: ago(10), lives: [over] },
-        { seen: seen(stopped(1, { state: "running" }), stopped(2), stopped(3)) },
+        { listing: list(stopped(1, { state: "running" }), stopped(2), stopped(3)) },
       ),
     );
     expect(
       ending.actions.map((action) => action.do),
-      "what ends now may have been of no use too",
+      "the machine that ends now may be another wasted start",
     ).toEqual(["retire"]);
     const pauses = [MAX_WASTED_STARTS, MAX_WASTED_STARTS + 1, MAX_WASTED_STARTS + 2, MAX_WASTED_STARTS + 20].map(
-      (wastedStarts) => blockedMs(input({ wastedStarts, wastedStartsAt: ago(0) }).look),
+      (wastedStarts) => blockedMs(input({ wastedStarts, wastedStartsAt: ago(0) }).snapshot),
     );
     expect(pauses).toEqual([600_000, 1_200_000, 2_400_000, 6 * 3_600_000]);
-    expect(acts(input({ claimable: 1, wastedStarts: MAX_WASTED_STARTS, wastedStartsAt: ago(599_000) }))).toEqual([]);
-    expect(acts(input({ claimable: 1, wastedStarts: MAX_WASTED_STARTS, wastedStartsAt: ago(601_000) }))).toEqual([
+    expect(decide(input({ claimable: 1, wastedStarts: MAX_WASTED_STARTS, wastedStartsAt: ago(599_000) }))).toEqual([]);
+    expect(decide(input({ claimable: 1, wastedStarts: MAX_WASTED_STARTS, wastedStartsAt: ago(601_000) }))).toEqual([
       "start",
     ]);
   });
 
-  it("takes another place when a machine could not be started", () => {
-    expect(plan(input({ claimable: 1 }, { shunned: new Set([1, 2]) })).actions).toMatchObject([
+  it("uses another slot when a machine could not be started", () => {
+    expect(plan(input({ claimable: 1 }, { unavailableSlots: new Set([1, 2]) })).actions).toMatchObject([
       { do: "start", slot: 3 },
     ]);
-    const none = plan(input({ claimable: 1 }, { shunned: new Set([1, 2, 3, 4, 5]) }));
-    expect(none).toMatchObject({ actions: [], againMs: 5000 });
-    expect(none.why).toContain("no other machine could be started lately");
+    const none = plan(input({ claimable: 1 }, { unavailableSlots: new Set([1, 2, 3, 4, 5]) }));
+    expect(none).toMatchObject({ actions: [], checkAgainMs: 5000 });
+    expect(none.why).toContain("the remaining slots failed to start recently");
   });
 
-  it("closes a life when the provider says that its machine has ended, and takes no older answer for that", () => {
+  it("closes a life when the provider lists its machine as ended, but not because of an outdated list", () => {
     const up = life(1);
-    expect(acts(input({ lives: [up] }, { seen: seen(stopped(1), stopped(2), stopped(3)) }))).toEqual(["end"]);
+    expect(decide(input({ lives: [up] }, { listing: list(stopped(1), stopped(2), stopped(3)) }))).toEqual(["end"]);
     const fresh = life(1, { askedAt: ago(3000), startedAt: ago(2000), arrivedAt: null });
     const warm = [stopped(2), stopped(3)];
     expect(
-      acts(input({ lives: [fresh] }, { seen: seen(stopped(1), ...warm) })),
+      decide(input({ lives: [fresh] }, { listing: list(stopped(1), ...warm) })),
       "listed while it was being started",
     ).toEqual([]);
     const asked = life(1, { askedAt: ago(12_000), startedAt: null, arrivedAt: null });
     const oom = stopped(1, { startedAt: ago(90_000), endedAt: ago(80_000), exit: { oom: true } });
-    expect(acts(input({ lives: [asked] }, { seen: seen(oom, ...warm) })), "its start is under way").toEqual([]);
+    expect(decide(input({ lives: [asked] }, { listing: list(oom, ...warm) })), "its start is in progress").toEqual([]);
     const over = stopped(1, { startedAt: ago(2000), endedAt: ago(500), exit: { code: 1 } });
-    expect(plan(input({ lives: [fresh] }, { seen: seen(over, ...warm) })).actions).toMatchObject([
+    expect(plan(input({ lives: [fresh] }, { listing: list(over, ...warm) })).actions).toMatchObject([
       { do: "end", exit: { code: 1 } },
     ]);
     const before = stopped(1, { startedAt: ago(90_000), endedAt: ago(80_000) });
-    expect(acts(input({ lives: [fresh] }, { seen: seen(before, ...warm) })), "the end of the life before").toEqual([]);
+    expect(
+      decide(input({ lives: [fresh] }, { listing: list(before, ...warm) })),
+      "the end of the previous life",
+    ).toEqual([]);
   });
 
-  it("believes a lease more than a list that has no such machine", () => {
-    const warm = seen(stopped(2), stopped(3));
-    expect(acts(input({ lives: [life(1, { running: 1 })] }, { seen: warm }))).toEqual([]);
-    expect(acts(input({ lives: [life(1)] }, { seen: warm }))).toEqual(["end"]);
+  it("trusts a lease more than a list without the machine", () => {
+    const warm = list(stopped(2), stopped(3));
+    expect(decide(input({ lives: [life(1, { running: 1 })] }, { listing: warm }))).toEqual([]);
+    expect(decide(input({ lives: [life(1)] }, { listing: warm }))).toEqual(["end"]);
   });
 
-  it("T44: asks again for a machine whose start was never confirmed, and adopts it when it is there", () => {
+  it("requests a machine again whose start was never confirmed, and adopts it when it is listed", () => {
     const lost = life(4, { startedAt: null, arrivedAt: null, askedAt: ago(UNCONFIRMED_MS + 1000) });
     const warm = [stopped(1), stopped(2), stopped(3)];
-    expect(plan(input({ lives: [lost] }))).toMatchObject({ actions: [], ask: true });
-    expect(acts(input({ lives: [lost] }, { seen: seen(...warm) }))).toEqual(["repeat"]);
+    expect(plan(input({ lives: [lost] }))).toMatchObject({ actions: [], needsListing: true });
+    expect(decide(input({ lives: [lost] }, { listing: list(...warm) }))).toEqual(["repeat"]);
     const soon = life(4, { startedAt: null, arrivedAt: null, askedAt: ago(20_000) });
-    expect(acts(input({ lives: [soon] }, { seen: seen(...warm) })), "somebody may be at it").toEqual([]);
-    expect(acts(input({ lives: [soon] }, { seen: seen(...warm), unanswered: new Set([soon.id]) }))).toEqual(["repeat"]);
-    const there: SeenMachine = { name: lost.machine, id: "x", state: "running" };
-    expect(acts(input({ lives: [lost] }, { seen: seen(...warm, there) }))).toEqual(["confirm"]);
+    expect(
+      decide(input({ lives: [soon] }, { listing: list(...warm) })),
+      "another orchestrator may be starting it",
+    ).toEqual([]);
+    expect(decide(input({ lives: [soon] }, { listing: list(...warm), unanswered: new Set([soon.id]) }))).toEqual([
+      "repeat",
+    ]);
+    const there: ListedMachine = { name: lost.machine, id: "x", state: "running" };
+    expect(decide(input({ lives: [lost] }, { listing: list(...warm, there) }))).toEqual(["confirm"]);
     const older = { ...lost, askedAt: ago(settings.bootMs + UNCONFIRMED_MS + SKEW_MS + 1000) };
-    expect(acts(input({ lives: [older] }, { seen: seen(...warm) })), "it was never made").toEqual(["end"]);
+    expect(decide(input({ lives: [older] }, { listing: list(...warm) })), "it was never created").toEqual(["end"]);
   });
 
-  it("removes strays: stopped ones that are not kept, those of other settings, those that run without a worker, and nothing else", () => {
-    const burst: SeenMachine = { name: nameOf(4, 12), id: "b", state: "stopped" };
-    const running: SeenMachine = { name: nameOf(5, 13), id: "r", state: "running" };
-    const foreign: SeenMachine = { name: "sw-ffffffff-scan-m1", id: "f", state: "stopped" };
+  it("removes strays: stopped machines that are not warm, outdated ones, those running without a worker, and nothing else", () => {
+    const burst: ListedMachine = { name: nameOf(4, 12), id: "b", state: "stopped" };
+    const running: ListedMachine = { name: nameOf(5, 13), id: "r", state: "running" };
+    const foreign: ListedMachine = { name: "sw-ffffffff-scan-m1", id: "f", state: "stopped" };
     const machines = [stopped(1), stopped(2, { stale: true }), stopped(3), burst, running, foreign];
     const removed = (strayMs: number) =>
-      plan(input({}, { seen: seen(...machines), strayMs: () => strayMs })).actions.flatMap((action) =>
+      plan(input({}, { listing: list(...machines), strayMs: () => strayMs })).actions.flatMap((action) =>
         action.do === "remove" ? [action.machine.id] : [],
       );
     expect(removed(0)).toEqual(["id2", "b"]);
     expect(removed(10 * 60_000)).toEqual(["id2", "b", "r"]);
-    const working = plan(input({ working: [running.name] }, { seen: seen(running), strayMs: () => 10 * 60_000 }));
+    const working = plan(input({ working: [running.name] }, { listing: list(running), strayMs: () => 10 * 60_000 }));
     expect(
       working.actions.filter((action) => action.do === "remove"),
-      "it has a job, whatever became of its life",
+      "it has a job, although it has no life",
     ).toEqual([]);
   });
 
-  it("makes the warm machines that are missing, when it knows which are there", () => {
-    expect(acts(input({}, { seen: seen(stopped(2)) }))).toEqual(["prepare", "prepare"]);
-    expect(acts(input())).toEqual([]);
-    expect(acts(input({}, { seen: seen(stopped(2)), prepares: false }))).toEqual([]);
+  it("creates missing warm machines, if it has a list", () => {
+    expect(decide(input({}, { listing: list(stopped(2)) }))).toEqual(["prepare", "prepare"]);
+    expect(decide(input())).toEqual([]);
+    expect(decide(input({}, { listing: list(stopped(2)), canPrepare: false }))).toEqual([]);
   });
 
-  it("ends a machine that stays though it has nothing to do, and one that is stuck, but none with a job", () => {
+  it("retires an idle machine that does not exit and a stuck one, but none with a job", () => {
     const idle = life(1, { idleSince: ago(60_000 + 30_000 + 61_000) });
-    expect(plan(input({ lives: [idle] }))).toMatchObject({ ask: true, actions: [] });
+    expect(plan(input({ lives: [idle] }))).toMatchObject({ needsListing: true, actions: [] });
     const at = { state: "running" as const };
     const warm = [stopped(2), stopped(3)];
-    expect(acts(input({ lives: [idle] }, { seen: seen(stopped(1, at), ...warm) }))).toEqual(["retire"]);
-    expect(acts(input({ lives: [{ ...idle, running: 1 }] }, { seen: seen(stopped(1, at), ...warm) }))).toEqual([]);
+    expect(decide(input({ lives: [idle] }, { listing: list(stopped(1, at), ...warm) }))).toEqual(["retire"]);
+    expect(decide(input({ lives: [{ ...idle, running: 1 }] }, { listing: list(stopped(1, at), ...warm) }))).toEqual([]);
     const stuck = stopped(1, { state: "stopping", since: ago(STUCK_MS + 1000) });
-    expect(acts(input({ lives: [life(1)] }, { seen: seen(stuck, ...warm) }))).toEqual(["retire"]);
-    expect(acts(input({ lives: [life(1, { running: 1 })] }, { seen: seen(stuck, ...warm) }))).toEqual([]);
+    expect(decide(input({ lives: [life(1)] }, { listing: list(stuck, ...warm) }))).toEqual(["retire"]);
+    expect(decide(input({ lives: [life(1, { running: 1 })] }, { listing: list(stuck, ...warm) }))).toEqual([]);
   });
 
-  it("wants no look at all when there is nothing, and soon when something is on its way", () => {
-    expect(plan(input())).toMatchObject({ actions: [], ask: false, againMs: undefined });
-    expect(plan(input({ lives: [life(1, { running: 1 })] })).againMs).toBe(15_000);
-    expect(plan(input({ lives: [life(1, { leftAt: ago(1) })] })).againMs).toBe(2000);
+  it("needs no poll without work, and a quick one while a machine is starting or leaving", () => {
+    expect(plan(input())).toMatchObject({ actions: [], needsListing: false, checkAgainMs: undefined });
+    expect(plan(input({ lives: [life(1, { running: 1 })] })).checkAgainMs).toBe(15_000);
+    expect(plan(input({ lives: [life(1, { leftAt: ago(1) })] })).checkAgainMs).toBe(2000);
   });
 });
 
@@ -318,7 +315,7 @@ const someMachine = fc
     stale: fc.boolean(),
     ours: fc.boolean(),
   })
-  .map(({ slot, burst, state, since, stale, ours }): SeenMachine => {
+  .map(({ slot, burst, state, since, stale, ours }): ListedMachine => {
     const name = nameOf(slot, burst ? 7 : undefined);
     return {
       name: ours ? name : name.replace(FLEET, "ffffffff"),
@@ -326,56 +323,71 @@ const someMachine = fc
       state,
       since: ago(since),
       stale,
-    } as SeenMachine;
+    } as ListedMachine;
   });
 
 const someInput = fc
   .record({
     lives: fc.uniqueArray(fc.integer({ min: 1, max: 5 })).chain((slots) => fc.tuple(...slots.map(someLife))),
     claimable: fc.nat({ max: 12 }),
-    paused: fc.option(fc.constant("somebody said so")),
+    paused: fc.option(fc.constant("by an operator")),
     wastedStarts: fc.nat({ max: 5 }),
     wastedAgo: fc.nat({ max: 3_600_000 }),
     trouble: fc.option(fc.integer({ min: -60_000, max: 300_000 })),
     machines: fc.option(fc.uniqueArray(someMachine, { selector: ({ id }) => id, maxLength: 8 })),
-    shunned: fc.uniqueArray(fc.integer({ min: 1, max: 5 }), { maxLength: 3 }),
+    unavailable: fc.uniqueArray(fc.integer({ min: 1, max: 5 }), { maxLength: 3 }),
     stray: fc.nat({ max: 900_000 }),
     warm: fc.nat({ max: 5 }),
     max: fc.integer({ min: 1, max: 5 }),
     slots: fc.constantFrom(1, 2, 4),
   })
-  .map(({ lives, claimable, paused, wastedStarts, wastedAgo, trouble, machines, shunned, stray, warm, max, slots }) => {
-    const kept = Math.min(warm, max);
-    return input(
-      {
-        lives,
-        claimable,
-        paused,
-        wastedStarts,
-        wastedStartsAt: wastedStarts > 0 ? ago(wastedAgo) : null,
-        trouble: trouble === null ? null : { code: "X", message: "x", until: new Date(NOW + trouble).toISOString() },
-      },
-      {
-        settings: { ...settings, slots, max, warm: kept, burst: max - kept },
-        ...(machines && { seen: { machines, agoMs: 200 } }),
-        shunned: new Set(shunned),
-        strayMs: () => stray,
-      },
-    );
-  });
+  .map(
+    ({
+      lives,
+      claimable,
+      paused,
+      wastedStarts,
+      wastedAgo,
+      trouble,
+      machines,
+      unavailable,
+      stray,
+      warm,
+      max,
+      slots,
+    }) => {
+      const kept = Math.min(warm, max);
+      return input(
+        {
+          lives,
+          claimable,
+          paused,
+          wastedStarts,
+          wastedStartsAt: wastedStarts > 0 ? ago(wastedAgo) : null,
+          trouble: trouble === null ? null : { code: "X", message: "x", until: new Date(NOW + trouble).toISOString() },
+        },
+        {
+          settings: { ...settings, slots, max, warm: kept, burst: max - kept },
+          ...(machines && { listing: { machines, agoMs: 200 } }),
+          unavailableSlots: new Set(unavailable),
+          strayMs: () => stray,
+        },
+      );
+    },
+  );
 
-describe("in every situation the plan", () => {
-  const always = (what: (given: PlanInput, made: ReturnType<typeof plan>) => void) =>
+describe("for every input, plan()", () => {
+  const always = (check: (planInput: PlanInput, result: Plan) => void) =>
     fc.assert(
-      fc.property(someInput, (given) => what(given, plan(given))),
+      fc.property(someInput, (planInput) => check(planInput, plan(planInput))),
       RUNS,
     );
 
-  it("takes free places only, each once, and never has more machines than may be", () => {
-    always(({ settings, look, shunned }, { actions }) => {
+  it("uses only free slots, each once, and never exceeds max", () => {
+    always(({ settings, snapshot, unavailableSlots }, { actions }) => {
       const starts = actions.flatMap((action) => (action.do === "start" ? [action] : []));
       const ended = actions.filter((action) => action.do === "end").length;
-      const taken = look.lives
+      const taken = snapshot.lives
         .filter(({ id }) => !actions.some((action) => action.do === "end" && action.life.id === id))
         .map(({ slot }) => slot);
       expect(new Set(starts.map(({ slot }) => slot)).size).toBe(starts.length);
@@ -383,88 +395,88 @@ describe("in every situation the plan", () => {
         expect(slot).toBeGreaterThanOrEqual(1);
         expect(slot).toBeLessThanOrEqual(settings.max);
         expect(taken).not.toContain(slot);
-        expect(shunned.has(slot)).toBe(false);
+        expect(unavailableSlots.has(slot)).toBe(false);
         expect(burst).toBe(slot > settings.warm);
       }
-      if (starts.length > 0) expect(look.lives.length - ended + starts.length).toBeLessThanOrEqual(settings.max);
+      if (starts.length > 0) expect(snapshot.lives.length - ended + starts.length).toBeLessThanOrEqual(settings.max);
     });
   });
 
-  it("starts nothing without a job that waits, in a paused pool, or while it is blocked", () => {
-    always(({ look }, { actions }) => {
+  it("starts nothing without a waiting job, in a paused pool, or while starts are blocked", () => {
+    always(({ snapshot }, { actions }) => {
       const starts = actions.filter((action) => action.do === "start");
-      if (look.claimable === 0 || look.paused !== null || blockedMs(look) > 0) expect(starts).toEqual([]);
-      if (look.wastedStarts > 0) expect(starts.length).toBeLessThanOrEqual(1);
+      if (snapshot.claimable === 0 || snapshot.paused !== null || blockedMs(snapshot) > 0) expect(starts).toEqual([]);
+      if (snapshot.wastedStarts > 0) expect(starts.length).toBeLessThanOrEqual(1);
     });
   });
 
-  it("starts enough: there is room for every job, or no more machines may be had", () => {
-    always(({ settings, look, shunned }, { actions, wanted, current }) => {
-      if (look.paused !== null || blockedMs(look) > 0 || look.wastedStarts > 0) return;
+  it("starts exactly enough: every job has a slot, or the pool is full", () => {
+    always(({ settings, snapshot, unavailableSlots }, { actions, wanted, current }) => {
+      if (snapshot.paused !== null || blockedMs(snapshot) > 0 || snapshot.wastedStarts > 0) return;
       const gone = new Set(
         actions.flatMap((action) =>
           "life" in action && action.do !== "confirm" && action.do !== "repeat" ? [action.life.id] : [],
         ),
       );
       const ended = actions.filter((action) => action.do === "end").length;
-      const present = look.lives.filter(
+      const present = snapshot.lives.filter(
         ({ id, leftAt, retiredAt, silentSince }) => !gone.has(id) && !leftAt && !retiredAt && !silentSince,
       );
       const starts = actions.filter((action) => action.do === "start").length;
       const room =
-        present.reduce((sum, one) => sum + Math.max(0, one.slots - one.running), 0) + starts * settings.slots;
-      const full = look.lives.length - ended + starts >= settings.max;
-      const noPlace = starts + shunned.size + look.lives.length - ended >= settings.max;
-      expect(room >= look.claimable || full || noPlace).toBe(true);
-      // And no more than that.
-      if (starts > 0) expect(room - settings.slots).toBeLessThan(look.claimable);
+        present.reduce((sum, life) => sum + Math.max(0, life.slots - life.running), 0) + starts * settings.slots;
+      const full = snapshot.lives.length - ended + starts >= settings.max;
+      const hasNoSlot = starts + unavailableSlots.size + snapshot.lives.length - ended >= settings.max;
+      expect(room >= snapshot.claimable || full || hasNoSlot).toBe(true);
+      if (starts > 0) expect(room - settings.slots).toBeLessThan(snapshot.claimable);
       expect(current).toBe(present.length);
       expect(wanted).toBeGreaterThanOrEqual(Math.min(current, settings.max));
     });
   });
 
-  it("I11: ends nothing that has a job, and touches no machine of another fleet", () => {
-    always(({ look }, { actions }) => {
+  it("stops nothing that has a job, and touches no machine of another fleet", () => {
+    always(({ snapshot }, { actions }) => {
       for (const action of actions) {
         if (action.do === "retire") expect(action.life.running).toBe(0);
         if (action.do === "remove") {
           expect(slotOf(FLEET, POOL, action.machine.name)).toBeDefined();
-          expect(look.lives.map(({ machine }) => machine)).not.toContain(action.machine.name);
+          expect(snapshot.lives.map(({ machine }) => machine)).not.toContain(action.machine.name);
         }
       }
     });
   });
 
-  it("does one thing about a life, and leaves what it was given as it was", () => {
+  it("returns at most one action per life, and does not modify its input", () => {
     fc.assert(
-      fc.property(someInput, (given) => {
-        const before = JSON.stringify({ ...given, shunned: [...given.shunned] });
-        const { actions } = plan(given);
+      fc.property(someInput, (planInput) => {
+        const before = JSON.stringify({ ...planInput, slots: [...planInput.unavailableSlots] });
+        const { actions } = plan(planInput);
         const lives = actions.flatMap((action) => ("life" in action ? [action.life.id] : []));
         expect(new Set(lives).size).toBe(lives.length);
-        expect(JSON.stringify({ ...given, shunned: [...given.shunned] })).toBe(before);
-        expect(plan(given)).toEqual(plan(given));
+        expect(JSON.stringify({ ...planInput, slots: [...planInput.unavailableSlots] })).toBe(before);
+        expect(plan(planInput)).toEqual(plan(planInput));
       }),
       RUNS,
     );
   });
 
-  it("has a time for the next look as long as there is a machine or a job that could have one", () => {
-    always(({ look }, { againMs, actions }) => {
-      const open = look.lives.filter(
+  it("schedules the next poll as long as there is a machine, or a job that could get one", () => {
+    always(({ snapshot }, { checkAgainMs, actions }) => {
+      const open = snapshot.lives.filter(
         ({ id }) => !actions.some((action) => action.do === "end" && action.life.id === id),
       );
-      if (open.length > 0) expect(againMs).toBeLessThanOrEqual(60_000);
-      if (look.lives.length === 0 && (look.claimable === 0 || look.paused !== null)) expect(againMs).toBeUndefined();
+      if (open.length > 0) expect(checkAgainMs).toBeLessThanOrEqual(60_000);
+      if (snapshot.lives.length === 0 && (snapshot.claimable === 0 || snapshot.paused !== null))
+        expect(checkAgainMs).toBeUndefined();
     });
   });
 });
 
-describe("the name of a machine", () => {
+describe("a machine name", () => {
   const pool = fc.stringMatching(/^[a-z0-9][a-z0-9_.:-]{0,99}$/);
   const fleet = fc.stringMatching(/^[a-z0-9]{8}$/);
 
-  it("fits every provider, and is of one fleet, one pool and one place", () => {
+  it("is valid for every provider and identifies fleet, pool and slot", () => {
     fc.assert(
       fc.property(fleet, pool, fc.integer({ min: 1, max: 999 }), fc.nat({ max: 9_999_999 }), (f, p, slot, serial) => {
         const warm = machineName(f, p, slot);
@@ -476,13 +488,13 @@ describe("the name of a machine", () => {
     );
   });
 
-  it("of another pool or fleet is no name of this one, however alike they are", () => {
-    const alike = ["a", "a-1", "a-m1", "a-m1-5", "a_m1", "a.m1", "m1", "m1-5", "a--m1"];
-    for (const one of alike)
-      for (const two of alike) {
-        if (one === two) continue;
-        for (const name of [machineName("00000000", two, 5), `${machineName("00000000", two, 1)}-5`])
-          expect(slotOf("00000000", one, name), `${one} and ${name}`).toBeUndefined();
+  it("of another pool or fleet never matches, even if the names are similar", () => {
+    const similar = ["a", "a-1", "a-m1", "a-m1-5", "a_m1", "a.m1", "m1", "m1-5", "a--m1"];
+    for (const pool of similar)
+      for (const other of similar) {
+        if (pool === other) continue;
+        for (const name of [machineName("00000000", other, 5), `${machineName("00000000", other, 1)}-5`])
+          expect(slotOf("00000000", pool, name), `${pool} and ${name}`).toBeUndefined();
       }
     fc.assert(
       fc.property(fleet, fleet, pool, pool, fc.integer({ min: 1, max: 99 }), (f, g, p, q, slot) => {

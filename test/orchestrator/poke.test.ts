@@ -1,4 +1,5 @@
-// The poke: whoever enqueues tells whoever starts machines. It is a hint: however it fails, the job is stored, and nobody waits longer than the limit.
+// The poke: a client that enqueues notifies the orchestrator. It is a hint: if it fails, the job is stored all the same, and
+// no caller waits longer than the limit.
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 import pg from "pg";
@@ -22,8 +23,8 @@ function stillwakeWith(poke: NonNullable<StillwakeOptions["poke"]>) {
   return stillwake;
 }
 
-async function listening(answer: http.RequestListener): Promise<string> {
-  const server = http.createServer(answer);
+async function listen(onRequest: http.RequestListener): Promise<string> {
+  const server = http.createServer(onRequest);
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   onTestFinished(() => {
     server.closeAllConnections();
@@ -36,33 +37,33 @@ const stored = async () =>
   (await client.query("select count(*)::int as n from stillwake.jobs where pipeline = 'work'")).rows[0].n as number;
 
 describe("a poke", () => {
-  it("comes after the commit, of everything that may give work", async () => {
-    const seen: number[] = [];
+  it("is sent after the commit of every operation that may create work", async () => {
+    const counts: number[] = [];
     const stillwake = stillwakeWith(async () => {
-      seen.push(await stored());
+      counts.push(await stored());
     });
-    const told = async (act: () => Promise<unknown>) => {
-      const before = seen.length;
+    const countAfter = async (act: () => Promise<unknown>) => {
+      const before = counts.length;
       await act();
-      await waitFor(() => seen.length > before);
-      return seen.at(-1)!;
+      await waitFor(() => counts.length > before);
+      return counts.at(-1)!;
     };
     const before = await stored();
-    expect(await told(() => stillwake.enqueue(work, {}))).toBe(before + 1);
-    expect(await told(() => stillwake.enqueueMany(work, [{}, {}]))).toBe(before + 3);
+    expect(await countAfter(() => stillwake.enqueue(work, {}))).toBe(before + 1);
+    expect(await countAfter(() => stillwake.enqueueMany(work, [{}, {}]))).toBe(before + 3);
     const { id } = await stillwake.enqueue(work, {}, { delay: "1h" });
-    await told(() => stillwake.pause({ pool: "default" }).then(() => stillwake.resume({ pool: "default" })));
-    await told(() => stillwake.pause(id).then(() => stillwake.resume(id)));
-    await told(() => stillwake.signal(id, "go"));
+    await countAfter(() => stillwake.pause({ pool: "default" }).then(() => stillwake.resume({ pool: "default" })));
+    await countAfter(() => stillwake.pause(id).then(() => stillwake.resume(id)));
+    await countAfter(() => stillwake.signal(id, "go"));
     await stillwake.cancel(id);
-    await told(() => stillwake.retry(id));
-    await told(() => stillwake.schedules.set(schedule("nightly", { cron: "0 3 * * *", pipeline: work })));
-    await told(() => stillwake.costs.setBudget("pool", "default", 100));
-    await told(() => stillwake.costs.clearBudget("pool", "default"));
-    await told(() => stillwake.poke());
+    await countAfter(() => stillwake.retry(id));
+    await countAfter(() => stillwake.schedules.set(schedule("nightly", { cron: "0 3 * * *", pipeline: work })));
+    await countAfter(() => stillwake.costs.setBudget("pool", "default", 100));
+    await countAfter(() => stillwake.costs.clearBudget("pool", "default"));
+    await countAfter(() => stillwake.poke());
   });
 
-  it("in the caller's own transaction comes soon after, since nobody here sees the commit", async () => {
+  it("is sent shortly after an enqueue in the caller's transaction, whose commit is not visible to the client", async () => {
     let pokes = 0;
     const stillwake = stillwakeWith(() => {
       pokes += 1;
@@ -77,9 +78,9 @@ describe("a poke", () => {
     expect(await stored()).toBe(before + 1);
   });
 
-  it("that fails, throws, is refused or answered with rubbish fails no enqueue", async () => {
-    const refused = await listening((_request, response) => response.writeHead(500).end("no"));
-    const cut = await listening((request) => request.socket.destroy());
+  it("that fails, throws, is rejected or gets an invalid response fails no enqueue", async () => {
+    const refused = await listen((_request, response) => response.writeHead(500).end("no"));
+    const cut = await listen((request) => request.socket.destroy());
     const thrower = () => {
       throw new Error("no");
     };
@@ -96,9 +97,9 @@ describe("a poke", () => {
     expect(await stored()).toBe(before + targets.length);
   });
 
-  it("that is never answered delays an enqueue by its limit at most, and a thousand enqueues no more than once", async () => {
+  it("without a response delays an enqueue by at most its limit, and a thousand enqueues only once", async () => {
     let asked = 0;
-    const silent = await listening(() => {
+    const silent = await listen(() => {
       asked += 1;
     });
     const stillwake = stillwakeWith({ url: silent, limit: "150ms" });
@@ -113,7 +114,7 @@ describe("a poke", () => {
     const plainMs = await timed(quick);
     const pokedMs = await timed(stillwake);
     recordFigure(
-      "an enqueue whose poke is never answered",
+      "an enqueue whose poke gets no response",
       Math.round(pokedMs),
       "ms",
       `limit 150 ms, without a poke ${Math.round(plainMs)} ms`,
@@ -121,10 +122,10 @@ describe("a poke", () => {
     expect(pokedMs).toBeLessThan(150 + 20 * plainMs + 1000);
     const before = asked;
     await Promise.all(Array.from({ length: 1000 }, () => stillwake.enqueue(work, {})));
-    expect(asked - before, "one is under way, the next waits for it").toBeLessThanOrEqual(1);
+    expect(asked - before, "one is in progress, the next waits for it").toBeLessThanOrEqual(1);
   });
 
-  it("goes with its token to a server that runs an orchestrator, and to an orchestrator that is a process of its own", async () => {
+  it("is sent with its token to a server with an orchestrator, and to a separate orchestrator process", async () => {
     const heard: (string | undefined)[] = [];
     const server = createServer({ url, onPoke: (pool) => void heard.push(pool) });
     onTestFinished(() => server.close());
@@ -159,9 +160,7 @@ describe("a poke", () => {
     );
   });
 
-  it("to something that is no address is refused when the client is made", () => {
-    expect(() => createStillwake({ url, poke: "jobs.example.com" })).toThrow(
-      'poke "jobs.example.com" is not an address',
-    );
+  it("to an invalid URL is rejected when the client is created", () => {
+    expect(() => createStillwake({ url, poke: "jobs.example.com" })).toThrow('poke "jobs.example.com" is not a URL');
   });
 });

@@ -1,7 +1,13 @@
-// The price tables and the calculator: every number of the price lists comes out to its printed digits, and a reckoning can be checked by hand.
+// The price tables and the cost estimate: every number of the price lists is reproduced to its printed digits.
 import { describe, expect, it } from "vitest";
 import { estimate } from "../../src/orchestrator/cost-estimate.ts";
-import { checkPrices, MONTH_SECONDS, ownPrices, type PriceTable, priceOf } from "../../src/orchestrator/prices.ts";
+import {
+  bundledPrices,
+  checkPrices,
+  findPrice,
+  MONTH_SECONDS,
+  type PriceTable,
+} from "../../src/orchestrator/prices.ts";
 
 const today = new Date("2026-11-16T00:00:00Z");
 const before = new Date("2026-09-30T23:59:59Z");
@@ -40,44 +46,46 @@ const FLY: [string, number, string, string, string][] = [
 
 describe("prices", () => {
   it.each(FLY)("of Fly: %s with %d GB", (size, gb, second, hour, month) => {
-    const price = priceOf("fly", { size, memoryMb: gb * 1024, region: "iad" }, { at: today })!;
+    const price = findPrice("fly", { size, memoryMb: gb * 1024, region: "iad" }, { at: today })!;
     expect(price.perSecond.toFixed(8)).toBe(second);
     expect((price.perSecond * 3600).toFixed(4)).toBe(hour);
     expect((price.perSecond * MONTH_SECONDS).toFixed(2)).toBe(month);
     expect(price.table).toBe("fly 2026-10-01");
   });
 
-  it("are those of the day", () => {
+  it("come from the table in force", () => {
     const facts = { size: "performance-8x", memoryMb: 65536, region: "iad" };
-    expect(priceOf("fly", facts, { at: before })).toMatchObject({ table: "fly before 2026-10-01" });
-    expect(priceOf("fly", facts, { at: before })!.perSecond).toBeCloseTo(8 * 0.00001196 + 48 * 0.00000193, 12);
-    expect(priceOf("fly", facts, { at: new Date("2026-10-01T00:00:00Z") })).toMatchObject({ table: "fly 2026-10-01" });
+    expect(findPrice("fly", facts, { at: before })).toMatchObject({ table: "fly before 2026-10-01" });
+    expect(findPrice("fly", facts, { at: before })!.perSecond).toBeCloseTo(8 * 0.00001196 + 48 * 0.00000193, 12);
+    expect(findPrice("fly", facts, { at: new Date("2026-10-01T00:00:00Z") })).toMatchObject({
+      table: "fly 2026-10-01",
+    });
   });
 
-  it("have the markup of the region, and none is made up for a region or size that is not in the table", () => {
+  it("include the factor of the region, and are undefined for an unknown region or size", () => {
     const size = "performance-1x";
-    const base = priceOf("fly", { size, region: "ewr" }, { at: today })!.perSecond;
-    expect(priceOf("fly", { size, region: "gru" }, { at: today })!.perSecond).toBeCloseTo(base * 1.6154, 15);
-    expect(priceOf("fly", { size, region: "xyz" }, { at: today })).toBeUndefined();
-    expect(priceOf("fly", { size: "huge-1x" }, { at: today })).toBeUndefined();
-    expect(priceOf("kubernetes", { cpus: 2, memoryMb: 4096 }, { at: today })).toBeUndefined();
-    expect(priceOf("cloud-run", { memoryMb: 512 }, { at: today })).toBeUndefined();
+    const base = findPrice("fly", { size, region: "ewr" }, { at: today })!.perSecond;
+    expect(findPrice("fly", { size, region: "gru" }, { at: today })!.perSecond).toBeCloseTo(base * 1.6154, 15);
+    expect(findPrice("fly", { size, region: "xyz" }, { at: today })).toBeUndefined();
+    expect(findPrice("fly", { size: "huge-1x" }, { at: today })).toBeUndefined();
+    expect(findPrice("kubernetes", { cpus: 2, memoryMb: 4096 }, { at: today })).toBeUndefined();
+    expect(findPrice("cloud-run", { memoryMb: 512 }, { at: today })).toBeUndefined();
   });
 
-  it("of Cloud Run are per vCPU and GB, a minute at least; those of local machines are nothing", () => {
-    const price = priceOf("cloud-run", { cpus: 2, memoryMb: 4096, region: "us-central1" }, { at: today })!;
+  it("of Cloud Run are per vCPU and GB with a minimum of a minute; local machines are free", () => {
+    const price = findPrice("cloud-run", { cpus: 2, memoryMb: 4096, region: "us-central1" }, { at: today })!;
     expect(price.perSecond).toBeCloseTo(2 * 0.000018 + 4 * 0.000002, 15);
     expect(price.leastSeconds).toBe(60);
-    expect(priceOf("local", {})).toMatchObject({ perSecond: 0, leastSeconds: 0 });
+    expect(findPrice("local", {})).toMatchObject({ perSecond: 0, leastSeconds: 0 });
   });
 
-  it("of a stopped machine are those of its disk", () => {
-    const price = priceOf("fly", { size: "shared-cpu-1x" }, { at: today })!;
+  it("of a stopped machine are for its disk", () => {
+    const price = findPrice("fly", { size: "shared-cpu-1x" }, { at: today })!;
     expect(price.idlePerSecond(2) * MONTH_SECONDS).toBeCloseTo(0.3, 12);
-    expect(priceOf("cloud-run", { cpus: 1, memoryMb: 512 })!.idlePerSecond(10)).toBe(0);
+    expect(findPrice("cloud-run", { cpus: 1, memoryMb: 512 })!.idlePerSecond(10)).toBe(0);
   });
 
-  it("of a user's own come first, by size or for all; what they do not have is looked up in ours", () => {
+  it("of a user take precedence, by size or for all; the bundled tables fill the gaps", () => {
     const prices: PriceTable = checkPrices({
       tables: [
         { provider: "kubernetes", name: "nodes 2026", from: "2026-01-01", perSecond: 0.00002, leastSeconds: 10 },
@@ -86,21 +94,21 @@ describe("prices", () => {
       ],
     });
     const at = today;
-    expect(priceOf("kubernetes", {}, { at, prices })).toMatchObject({
+    expect(findPrice("kubernetes", {}, { at, prices })).toMatchObject({
       perSecond: 0.00002,
       table: "nodes 2026",
       leastSeconds: 10,
     });
-    expect(priceOf("fly", { size: "performance-8x", region: "iad" }, { at, prices })).toMatchObject({
+    expect(findPrice("fly", { size: "performance-8x", region: "iad" }, { at, prices })).toMatchObject({
       perSecond: 0.0002153,
       table: "contract",
     });
-    expect(priceOf("fly", { size: "performance-1x", region: "iad" }, { at, prices })).toMatchObject({
+    expect(findPrice("fly", { size: "performance-1x", region: "iad" }, { at, prices })).toMatchObject({
       table: "fly 2026-10-01",
     });
   });
 
-  it("that make no sense are refused with their place", () => {
+  it("that are invalid are rejected with their field", () => {
     const price = { provider: "fly", name: "x", from: "2026-01-01", perSecond: 1 };
     for (const [given, field] of [
       [null, "prices"],
@@ -116,16 +124,16 @@ describe("prices", () => {
       expect(() => checkPrices(given)).toThrow(expect.objectContaining({ code: "INVALID_INPUT", field }));
   });
 
-  it("that come with this version pass the same check, and each says where it comes from", () => {
-    expect(checkPrices(ownPrices()).tables.every(({ note }) => (note ?? "").length > 20)).toBe(true);
+  it("of the bundled tables pass the same check, and each names its source", () => {
+    expect(checkPrices(bundledPrices()).tables.every(({ note }) => (note ?? "").length > 20)).toBe(true);
   });
 });
 
-describe("the calculator", () => {
+describe("the cost estimate", () => {
   const text = (lines: { what: string; reckoning: string }[]) =>
     lines.map(({ what, reckoning }) => `${what}: ${reckoning}`);
 
-  it("reproduces the extraction's arithmetic: 5 minutes at $0.0002153 a second, and a stopped pool of 3 at $0.15 per GB and month", () => {
+  it("computes 5 minutes at $0.0002153 per second, and a stopped pool of 3 at $0.15 per GB and month", () => {
     const five = estimate({ jobs: 1, minutes: 5, perSecond: 0.0002153, warm: 3, stoppedGbMonth: 0.15, diskGb: 1 });
     expect(five.amount).toBeCloseTo(0.06459, 10);
     expect(five.amount.toFixed(3)).toBe("0.065");
@@ -134,7 +142,7 @@ describe("the calculator", () => {
     expect(text(five.lines)).toContain("stopped machines: 3 × 1 GB × $0.15 per GB and month");
   });
 
-  it("says what the same costs by today's table", () => {
+  it("computes the same with the current table", () => {
     const five = estimate({
       ...{ jobs: 1, minutes: 5, provider: "fly", size: "performance-8x", memoryMb: 65536, region: "iad", at: today },
       ...{ warm: 3, diskGb: 2 },
@@ -147,24 +155,24 @@ describe("the calculator", () => {
     );
   });
 
-  it("reproduces the scheduled drain's arithmetic: 8,820 executions a month of 15 s are 132,300 vCPU-s", () => {
-    // Commits every 5 minutes, users every 4 hours, 30 days.
+  it("computes a scheduled drain: 8,820 executions of 15 s a month are 132,300 vCPU-s", () => {
+    // One pipeline every 5 minutes, another every 4 hours, for 30 days.
     expect((30 * 24 * 60) / 5 + (30 * 24) / 4).toBe(8820);
     const drain = estimate({ jobs: 8820, minutes: 0.25, perSecond: 0.000019, cpus: 1 });
     expect(drain.vcpuSeconds).toBe(132_300);
   });
 
-  it("says what is billed of it: a minute at least for each, 529,200 vCPU-s, more than is free", () => {
+  it("computes the billed time: at least a minute each, 529,200 vCPU-s, more than the free tier", () => {
     const drain = estimate({
       ...{ jobs: 8820, minutes: 0.25, provider: "cloud-run", cpus: 1, memoryMb: 512, at: today, freeTier: true },
     });
     expect(drain.vcpuSeconds).toBe(529_200);
-    expect(text(drain.lines)).toContain("each is paid for: at least 60 s");
-    expect(text(drain.lines)).toContain("beyond what is free: 529200 − 240000 free in a month");
+    expect(text(drain.lines)).toContain("each is billed for: at least 60 s");
+    expect(text(drain.lines)).toContain("beyond the free tier: 529200 − 240000 free in a month");
     expect(drain.amount).toBeCloseTo((529_200 - 240_000) * 0.000018, 10);
   });
 
-  it("counts starting up, idling, several jobs at once and one after the other", () => {
+  it("includes startup and idle time, and concurrent and sequential jobs", () => {
     const many = estimate({
       jobs: 100,
       minutes: 5,
@@ -180,10 +188,10 @@ describe("the calculator", () => {
     expect(many.perJob).toBeCloseTo(0.1532, 10);
   });
 
-  it("refuses what it cannot know", () => {
-    expect(() => estimate({ jobs: 1, minutes: 1 })).toThrow("Neither a price nor a provider is given");
+  it("rejects missing and invalid values", () => {
+    expect(() => estimate({ jobs: 1, minutes: 1 })).toThrow("Neither a price nor a provider is set");
     expect(() => estimate({ jobs: 1, minutes: 1, provider: "kubernetes" })).toThrow("There is no price for kubernetes");
-    expect(() => estimate({ jobs: -1, minutes: 1, perSecond: 1 })).toThrow("jobs -1 cannot be");
-    expect(() => estimate({ jobs: 1, minutes: Number.NaN, perSecond: 1 })).toThrow("minutes NaN cannot be");
+    expect(() => estimate({ jobs: -1, minutes: 1, perSecond: 1 })).toThrow("jobs cannot be -1");
+    expect(() => estimate({ jobs: 1, minutes: Number.NaN, perSecond: 1 })).toThrow("minutes cannot be NaN");
   });
 });

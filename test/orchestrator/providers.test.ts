@@ -1,28 +1,40 @@
-// One suite for all providers: what the orchestrator relies on, whoever makes the machines. A provider is tried on a stage (support/providers/provider-cases.ts): the processes of
-// this computer for the local one, a fake of its API for the others. What is there is asked of the stage, not of the provider.
+// The conformance suite of all providers: what the orchestrator relies on. Each provider has a fixture: processes of this
+// host for the local one, a fake API for the others. Whether a machine exists is read from the fixture, not from the provider.
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { machineName } from "../../src/orchestrator/names.ts";
-import type { Exit, Provider, ProviderError, SeenMachine } from "../../src/orchestrator/provider.ts";
+import {
+  type Exit,
+  type ListedMachine,
+  machineName,
+  type Provider,
+  type ProviderError,
+} from "../../src/orchestrator/provider.ts";
 import { waitFor } from "../../src/testing/index.ts";
-import { cloudRunStage, flyStage, kubernetesStage } from "../support/providers/api-provider-cases.ts";
-import { FLEET, localStage, orderOf, POOL, type ProviderStage } from "../support/providers/provider-cases.ts";
+import { cloudRunFixture, flyFixture, kubernetesFixture } from "../support/providers/api-provider-cases.ts";
+import {
+  FLEET,
+  localFixture,
+  machineRequest,
+  POOL,
+  type ProviderFixture,
+} from "../support/providers/provider-cases.ts";
+import { failure } from "../support/providers/provider-test.ts";
 
 const CANARY = "token-of-the-orchestrator-2f6c";
 
-conforms("local", async () => localStage());
-conforms("fly", flyStage);
-conforms("cloud-run", cloudRunStage);
-conforms("kubernetes", kubernetesStage);
+testProvider("local", async () => localFixture());
+testProvider("fly", flyFixture);
+testProvider("cloud-run", cloudRunFixture);
+testProvider("kubernetes", kubernetesFixture);
 
-function conforms(name: string, makeStage: () => Promise<ProviderStage>): void {
+function testProvider(name: string, createFixture: () => Promise<ProviderFixture>): void {
   describe(name, () => {
-    let stage: ProviderStage;
+    let fixture: ProviderFixture;
     let provider: Provider;
     const names = async () => (await provider.list()).map((machine) => machine.name);
-    const find = async (one: string) => (await provider.list()).find((machine) => machine.name === one);
-    /** What time it is there. */
-    const now = () => Date.now() + stage.waits().reduce((sum, ms) => sum + ms, 0);
-    const isRunning = async (one: string) => (await find(one))?.state === "running";
+    const find = async (machineName: string) => (await provider.list()).find(({ name }) => name === machineName);
+    /** The time of the fixture. */
+    const now = () => Date.now() + fixture.waits().reduce((sum, ms) => sum + ms, 0);
+    const isRunning = async (machineName: string) => (await find(machineName))?.state === "running";
 
     beforeAll(() => {
       process.env.FLY_API_TOKEN = CANARY;
@@ -31,214 +43,207 @@ function conforms(name: string, makeStage: () => Promise<ProviderStage>): void {
       delete process.env.FLY_API_TOKEN;
     });
     beforeEach(async () => {
-      stage = await makeStage();
-      provider = stage.provider();
-      return () => stage.close();
+      fixture = await createFixture();
+      provider = fixture.provider();
+      return () => fixture.close();
     });
 
-    it("has no machines to begin with", async () => {
+    it("has no machines at first", async () => {
       expect(await provider.list()).toEqual([]);
       expect(provider.kind).toBe(name);
     });
 
-    it("starts one machine of exactly this name, and no second when asked again, be it at the same time", async () => {
-      const order = orderOf(1, { burst: 7 });
+    it("starts one machine of this name, also for repeated and concurrent requests", async () => {
+      const request = machineRequest(1, { burst: 7 });
       const before = now();
-      const [one, two] = await Promise.all([provider.start(order), provider.start(order)]);
-      const three = await provider.start(order);
-      await waitFor(() => isRunning(order.name));
-      expect(stage.running()).toEqual([order.name]);
-      expect(new Set([one.id, two.id, three.id]).size).toBe(1);
-      const [seen, ...others] = await provider.list();
+      const [first, second] = await Promise.all([provider.start(request), provider.start(request)]);
+      const third = await provider.start(request);
+      await waitFor(() => isRunning(request.name));
+      expect(fixture.running()).toEqual([request.name]);
+      expect(new Set([first.id, second.id, third.id]).size).toBe(1);
+      const [listed, ...others] = await provider.list();
       expect(others).toEqual([]);
-      expect(seen).toMatchObject({ name: order.name, id: one.id, state: "running" });
-      expect(seen!.startedAt!.getTime()).toBeGreaterThan(before - 5000);
-      expect(seen!.startedAt!.getTime()).toBeLessThan(now() + 5000);
-      expect(seen!.endedAt).toBeUndefined();
+      expect(listed).toMatchObject({ name: request.name, id: first.id, state: "running" });
+      expect(listed!.startedAt!.getTime()).toBeGreaterThan(before - 5000);
+      expect(listed!.startedAt!.getTime()).toBeLessThan(now() + 5000);
+      expect(listed!.endedAt).toBeUndefined();
     });
 
-    it("gives it the environment of its order, and no token", async () => {
-      const order = orderOf(1, { burst: 1 });
-      await provider.start(order);
-      await waitFor(() => stage.running().length === 1);
-      const environment = stage.environmentOf(order.name);
-      expect(environment).toMatchObject(order.env);
+    it("passes the requested environment, and no token", async () => {
+      const request = machineRequest(1, { burst: 1 });
+      await provider.start(request);
+      await waitFor(() => fixture.running().length === 1);
+      const environment = fixture.readEnvironment(request.name);
+      expect(environment).toMatchObject(request.env);
       expect(Object.values(environment).join("\n")).not.toContain(CANARY);
-      expect(Object.keys(environment).filter((one) => /TOKEN|GOOGLE_APPLICATION|KUBECONFIG/.test(one))).toEqual([]);
+      expect(
+        Object.keys(environment).filter((variable) => /TOKEN|GOOGLE_APPLICATION|KUBECONFIG/.test(variable)),
+      ).toEqual([]);
     });
 
-    it("tells of a burst machine that has ended that it is gone for ever, and how it ended", async () => {
-      const order = orderOf(2, { burst: 3 });
-      const { id } = await provider.start(order);
-      await waitFor(() => isRunning(order.name));
-      await stage.end(order.name, 3);
-      const seen = await waitFor(async () => {
-        const machine = await find(order.name);
+    it("reports a burst machine that has ended as gone, with its exit", async () => {
+      const request = machineRequest(2, { burst: 3 });
+      const { id } = await provider.start(request);
+      await waitFor(() => isRunning(request.name));
+      await fixture.exit(request.name, 3);
+      const listed = await waitFor(async () => {
+        const machine = await find(request.name);
         return (machine?.state ?? "gone") === "gone" && { machine };
       });
-      const exit: Exit | undefined = seen.machine?.exit ?? (await provider.autopsy?.({ name: order.name, id }));
+      const exit: Exit | undefined =
+        listed.machine?.exit ?? (await provider.getExitReason?.({ name: request.name, id }));
       expect(exit).toMatchObject({ code: 3 });
-      if (seen.machine) checkTimes(seen.machine, now());
-      expect(stage.running()).toEqual([]);
+      if (listed.machine) checkTimes(listed.machine, now());
+      expect(fixture.running()).toEqual([]);
     });
 
-    it("says at once that one has ended, where it can", async ({ skip }) => {
-      if (!provider.onEnded) return skip("it does not learn of ends by itself");
-      const ends: SeenMachine[] = [];
+    it("notifies listeners of an exit, if supported", async ({ skip }) => {
+      if (!provider.onEnded) return skip("it has no onEnded()");
+      const ends: ListedMachine[] = [];
       provider.onEnded((machine) => ends.push(machine));
-      const order = orderOf(1, { burst: 1 });
-      await provider.start(order);
-      await stage.end(order.name, 5);
+      const request = machineRequest(1, { burst: 1 });
+      await provider.start(request);
+      await fixture.exit(request.name, 5);
       await waitFor(() => ends.length > 0);
-      expect(ends).toMatchObject([{ name: order.name, state: "gone", exit: { code: 5 } }]);
+      expect(ends).toMatchObject([{ name: request.name, state: "gone", exit: { code: 5 } }]);
     });
 
-    it("keeps one that was made beforehand: stopped, started, ended, and started again under its name", async ({
-      skip,
-    }) => {
-      if (!provider.prepare) return skip("it makes none beforehand");
-      const order = orderOf(1);
-      const { id } = await provider.prepare(order);
-      expect((await provider.prepare(order)).id).toBe(id);
-      // Where it has to run for a moment to be made, its worker finds nothing to do.
-      if (stage.running().length > 0) await stage.end(order.name, 0);
-      await waitFor(async () => (await find(order.name))?.state === "stopped");
-      expect(stage.running()).toEqual([]);
+    it("a prepared machine is stopped, and can be started repeatedly under its name", async ({ skip }) => {
+      if (!provider.prepare) return skip("it has no prepare()");
+      const request = machineRequest(1);
+      const { id } = await provider.prepare(request);
+      expect((await provider.prepare(request)).id).toBe(id);
+      // A machine that runs when it is created: its worker finds no job.
+      if (fixture.running().length > 0) await fixture.exit(request.name, 0);
+      await waitFor(async () => (await find(request.name))?.state === "stopped");
+      expect(fixture.running()).toEqual([]);
       for (const code of [0, 4]) {
-        await provider.start(order);
-        await waitFor(() => isRunning(order.name));
-        expect(stage.running()).toEqual([order.name]);
-        await stage.end(order.name, code);
-        const seen = await waitFor(async () => {
-          const machine = await find(order.name);
+        await provider.start(request);
+        await waitFor(() => isRunning(request.name));
+        expect(fixture.running()).toEqual([request.name]);
+        await fixture.exit(request.name, code);
+        const listed = await waitFor(async () => {
+          const machine = await find(request.name);
           return machine?.state === "stopped" && machine;
         });
-        checkTimes(seen, now());
-        const exit = seen.exit ?? (await provider.autopsy?.(seen));
+        checkTimes(listed, now());
+        const exit = listed.exit ?? (await provider.getExitReason?.(listed));
         expect(exit).toMatchObject({ code });
       }
-      expect(await names()).toEqual([order.name]);
+      expect(await names()).toEqual([request.name]);
     });
 
-    it("removes a machine that runs, one that is stopped, one that has gone, and minds none that is not there", async () => {
-      const running = orderOf(1, { burst: 1 });
-      const gone = orderOf(2, { burst: 2 });
+    it("removes running, stopped and gone machines, and ignores missing ones", async () => {
+      const running = machineRequest(1, { burst: 1 });
+      const gone = machineRequest(2, { burst: 2 });
       const ids = [await provider.start(running), await provider.start(gone)];
       await waitFor(async () => (await isRunning(running.name)) && (await isRunning(gone.name)));
-      await stage.end(gone.name, 0);
-      const removed = [running.name, gone.name].map((one, place) => ({ name: one, id: ids[place]!.id }));
+      await fixture.exit(gone.name, 0);
+      const removed = [running.name, gone.name].map((machine, index) => ({ name: machine, id: ids[index]!.id }));
       if (provider.prepare) {
-        const stopped = orderOf(3);
+        const stopped = machineRequest(3);
         removed.push({ name: stopped.name, id: (await provider.prepare(stopped)).id });
-        if (stage.running().includes(stopped.name)) await stage.end(stopped.name, 0);
+        if (fixture.running().includes(stopped.name)) await fixture.exit(stopped.name, 0);
         await waitFor(async () => (await find(stopped.name))?.state === "stopped");
       }
       for (const machine of removed) await provider.remove(machine);
-      // Again, and one that there never was.
+      // Again, and one that never existed.
       for (const machine of [...removed, { name: machineName(FLEET, POOL, 9), id: removed[0]!.id }])
         await provider.remove(machine);
-      await waitFor(() => stage.running().length === 0);
+      await waitFor(() => fixture.running().length === 0);
       await waitFor(async () => (await provider.list()).every(({ state }) => state === "gone"));
     });
 
-    it("T47: never lists, starts or removes a machine of another fleet or pool, nor one that only has such a name", async () => {
+    it("never lists, starts or removes a machine of another fleet or pool, nor one that only has a matching name", async () => {
       const others = [
         { name: machineName("bbbbbbbb", POOL, 1), fleet: "bbbbbbbb", pool: POOL },
-        // A pool whose name begins alike, and whose machines so do.
+        // A pool whose name, and machine names, have the same prefix.
         { name: machineName(FLEET, "scan-m1", 1), fleet: FLEET, pool: "scan-m1" },
         { name: machineName(FLEET, "scanner", 1), fleet: FLEET, pool: "scanner" },
-        // Of this name, and not of this fleet: no tag, or another's.
+        // A matching name without tags or with foreign ones.
         { name: machineName(FLEET, POOL, 1) },
         { name: machineName(FLEET, POOL, 2), fleet: "bbbbbbbb", pool: POOL },
         { name: "postgres", fleet: FLEET, pool: POOL },
       ];
       const ids = new Map<string, string>();
-      for (const other of others) ids.set(other.name, await stage.foreign(other));
-      const there = stage.running().toSorted();
-      expect(there).toHaveLength(others.length);
+      for (const other of others) ids.set(other.name, await fixture.addForeign(other));
+      const before = fixture.running().toSorted();
+      expect(before).toHaveLength(others.length);
       expect(await provider.list()).toEqual([]);
-      for (const { name: one } of others) {
-        const id = ids.get(one)!;
-        await provider.remove({ name: one, id }).catch(() => {});
-        await provider.remove({ name: orderOf(1).name, id }).catch(() => {});
-        await provider.remove({ name: orderOf(7).name, id }).catch(() => {});
-        await provider.autopsy?.({ name: one, id }).catch(() => {});
+      for (const other of others) {
+        const id = ids.get(other.name)!;
+        await provider.remove({ name: other.name, id }).catch(() => {});
+        await provider.remove({ name: machineRequest(1).name, id }).catch(() => {});
+        await provider.remove({ name: machineRequest(7).name, id }).catch(() => {});
+        await provider.getExitReason?.({ name: other.name, id }).catch(() => {});
       }
-      expect(stage.running().toSorted()).toEqual(there);
-      // Its own is made beside them.
-      const order = orderOf(5, { burst: 1 });
-      await provider.start(order);
-      await waitFor(() => isRunning(order.name));
-      expect(await names()).toEqual([order.name]);
-      expect(stage.running().toSorted()).toEqual([...there, order.name].toSorted());
+      expect(fixture.running().toSorted()).toEqual(before);
+      const request = machineRequest(5, { burst: 1 });
+      await provider.start(request);
+      await waitFor(() => isRunning(request.name));
+      expect(await names()).toEqual([request.name]);
+      expect(fixture.running().toSorted()).toEqual([...before, request.name].toSorted());
     });
 
-    it("T47: two fleets and two pools side by side see and end each its own", async () => {
-      const whose = [{}, { fleet: "bbbbbbbb" }, { pool: "scan-2" }];
-      const orders = whose.map((one) => orderOf(1, { burst: 1, ...one }));
-      const providers = whose.map((one) => stage.provider(one));
-      for (const [place, one] of providers.entries()) await one.start(orders[place]!);
-      await waitFor(() => stage.running().length === 3);
-      for (const [place, one] of providers.entries()) {
-        const seen = await one.list();
-        expect(seen.map((machine) => machine.name)).toEqual([orders[place]!.name]);
-        await one.remove(seen[0]!);
-        await waitFor(() => stage.running().length === 2 - place);
+    it("fleets and pools in one account list and remove only their own machines", async () => {
+      const owners = [{}, { fleet: "bbbbbbbb" }, { pool: "scan-2" }];
+      const requests = owners.map((owner) => machineRequest(1, { burst: 1, ...owner }));
+      const providers = owners.map((owner) => fixture.provider(owner));
+      for (const [index, owned] of providers.entries()) await owned.start(requests[index]!);
+      await waitFor(() => fixture.running().length === 3);
+      for (const [index, owned] of providers.entries()) {
+        const listed = await owned.list();
+        expect(listed.map((machine) => machine.name)).toEqual([requests[index]!.name]);
+        await owned.remove(listed[0]!);
+        await waitFor(() => fixture.running().length === 2 - index);
       }
     });
 
-    it("throws when it cannot say what is there, and never answers that there is nothing", async () => {
-      const order = orderOf(1, { burst: 1 });
-      await provider.start(order);
-      stage.unplug();
-      expect(await troubleOf(provider.list())).toMatchObject({ name: "ProviderError", trouble: "unreachable" });
-      expect(await troubleOf(provider.start(orderOf(2, { burst: 2 })))).toMatchObject({ trouble: "unreachable" });
-      stage.mend();
-      await waitFor(async () => (await names()).includes(order.name));
+    it("throws when list() fails, and never returns an empty list instead", async () => {
+      const request = machineRequest(1, { burst: 1 });
+      await provider.start(request);
+      fixture.disconnect();
+      expect(await failure(provider.list())).toMatchObject({ name: "ProviderError", trouble: "unreachable" });
+      expect(await failure(provider.start(machineRequest(2, { burst: 2 })))).toMatchObject({
+        trouble: "unreachable",
+      });
+      fixture.repair();
+      await waitFor(async () => (await names()).includes(request.name));
     });
 
-    it("T44: a start whose answer was lost makes one machine, also when it is asked for again", async ({ skip }) => {
-      if (!stage.loseAnswer) return skip("its answers cannot be lost");
-      const order = orderOf(1, { burst: 1 });
-      stage.loseAnswer();
-      const error = await provider.start(order).then(
+    it("a start whose response was lost creates one machine, also when it is repeated", async ({ skip }) => {
+      if (!fixture.loseResponse) return skip("it has no API");
+      const request = machineRequest(1, { burst: 1 });
+      fixture.loseResponse();
+      const error = await provider.start(request).then(
         () => undefined,
         (thrown: ProviderError) => thrown,
       );
-      // It may have found out by itself what has become of it.
+      // The provider may have found the machine itself.
       if (error) expect(error).toMatchObject({ name: "ProviderError", certain: false });
-      stage.mend();
-      await provider.start(order);
-      await waitFor(() => isRunning(order.name));
-      expect(stage.running()).toEqual([order.name]);
-      expect(await names()).toEqual([order.name]);
+      fixture.repair();
+      await provider.start(request);
+      await waitFor(() => isRunning(request.name));
+      expect(fixture.running()).toEqual([request.name]);
+      expect(await names()).toEqual([request.name]);
     });
 
-    it("says that its token is refused, once and with what to do, and tries no more", async ({ skip }) => {
-      if (!stage.refuseToken) return skip("it has no token");
-      stage.refuseToken();
-      const before = stage.calls?.() ?? 0;
-      const error = await troubleOf(provider.start(orderOf(1, { burst: 1 })));
+    it("fails once with a remedy when the token is rejected, without retries", async ({ skip }) => {
+      if (!fixture.rejectToken) return skip("it has no token");
+      fixture.rejectToken();
+      const before = fixture.calls?.() ?? 0;
+      const error = await failure(provider.start(machineRequest(1, { burst: 1 })));
       expect(error).toMatchObject({ trouble: "auth", certain: true, retryable: false, code: "PROVIDER_AUTH" });
       expect(error.remedy).toMatch(/\w/);
-      expect((stage.calls?.() ?? 1) - before).toBe(1);
-      expect(await troubleOf(provider.list())).toMatchObject({ trouble: "auth" });
-      stage.mend();
+      expect((fixture.calls?.() ?? 1) - before).toBe(1);
+      expect(await failure(provider.list())).toMatchObject({ trouble: "auth" });
+      fixture.repair();
       expect(await provider.list()).toEqual([]);
     });
   });
 }
 
-function checkTimes({ startedAt, endedAt }: SeenMachine, now: number): void {
+function checkTimes({ startedAt, endedAt }: ListedMachine, now: number): void {
   if (startedAt && endedAt) expect(endedAt.getTime()).toBeGreaterThanOrEqual(startedAt.getTime());
   for (const time of [startedAt, endedAt]) if (time) expect(Math.abs(now - time.getTime())).toBeLessThan(600_000);
-}
-
-async function troubleOf(call: Promise<unknown>): Promise<ProviderError & { remedy?: string }> {
-  return call.then(
-    () => {
-      throw new Error("It was not refused");
-    },
-    (error: ProviderError) => error,
-  );
 }

@@ -1,4 +1,4 @@
-// The shape of the code, held by a test: who may import whom, where SQL stands, who reads the environment, which clock decides.
+// Rules of the code base: which folders may import which, where SQL text is, which file reads the environment, which clock is used.
 import fs from "node:fs";
 import path from "node:path";
 import { describe, expect, it } from "vitest";
@@ -10,7 +10,7 @@ const statements = read("sql", ".sql");
 describe("the source", () => {
   it("has no folder of more than 20 files", () => {
     const counts = new Map<string, number>();
-    for (const top of ["src", "sql", "test", "web", "pipelines", "docs", "scripts", "bench"]) {
+    for (const top of ["src", "sql", "test", "ui", "web", "pipelines", "docs", "scripts", "bench"]) {
       for (const entry of fs.readdirSync(path.join(ROOT, top), { recursive: true, withFileTypes: true })) {
         const folder = path.relative(ROOT, entry.parentPath);
         if (entry.isFile() && !/(^|\/)(node_modules|dist|\.cache)(\/|$)/.test(folder))
@@ -29,7 +29,7 @@ describe("the source", () => {
 
   it("has SQL text in db/ and testing/ only", () => {
     const verb =
-      /["'`]\s*(select|insert into|update|delete from|with \w+ as|create|alter|drop|begin|commit|rollback|set local|listen|notify|lock table|grant) /;
+      /["'`]\s*(select|insert into|update|delete from|with \w+ as|create (or replace|table|schema|index|unique|function|role|database|type|view)|alter (table|role|database)|drop (table|schema|database|index|function)|begin|commit|rollback|set local|listen|notify|lock table|grant) /;
     const found = sources.filter(({ uncommented }) => verb.test(uncommented)).map(({ name }) => name);
     expect(found.filter((name) => !/^(db|testing)\//.test(name))).toEqual([]);
     expect(found.length).toBeGreaterThan(3);
@@ -52,7 +52,8 @@ describe("the source", () => {
   });
 
   it("imports only from the folders below", () => {
-    // A folder may import from itself, from its own subfolders and from the folders named here. "." is the files of src/ itself, except index.ts.
+    // A folder may import from itself, from its own subfolders and from the folders named here. "." is the files of
+    // src/ itself, except index.ts.
     const below: Record<string, string[]> = {
       ".": [],
       text: [],
@@ -69,7 +70,7 @@ describe("the source", () => {
       postgres: ["."],
       testing: [".", "db", "client", "worker"],
       view: ["text"],
-      react: ["view"],
+      react: ["text", "view"],
       element: ["view"],
       // The commands put the processes together.
       cli: [
@@ -108,11 +109,22 @@ describe("the source", () => {
     expect(providers.flatMap(({ imports }) => imports).filter((name) => /^db\/|^pg$/.test(name))).toEqual([]);
   });
 
-  it("has no circle of imports", () => {
-    for (const { name } of sources) expect(closure(name), `what ${name} reaches`).not.toContain(name);
+  it("has no circular imports between folders, and none at all that a running program would load", () => {
+    // Within a folder two files may name each other's types: `import type` is erased.
+    for (const { name } of sources) expect(closure(name, "loads"), `what ${name} loads`).not.toContain(name);
+    const folderOf = (name: string) => name.split("/").slice(0, -1)[0] ?? ".";
+    for (const folder of new Set(sources.map(({ name }) => folderOf(name)))) {
+      const outside = sources
+        .filter(({ name }) => folderOf(name) === folder)
+        .flatMap(({ imports }) => imports.filter((one) => one.endsWith(".ts") && folderOf(one) !== folder));
+      const back = outside
+        .flatMap((one) => closure(one))
+        .filter((one) => one.endsWith(".ts") && folderOf(one) === folder);
+      if (folder !== ".") expect(back, `what leads back to ${folder}/`).toEqual([]);
+    }
   });
 
-  it("needs pg, and for the worker and the server a few more, each with its reason in docs/decisions.md", () => {
+  it("depends on pg, and for the worker and the server on a few more, each with its reason in docs/decisions.md", () => {
     const manifest = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
     const packages = (of: Source[]) =>
       [
@@ -135,14 +147,14 @@ describe("the source", () => {
     expect(packages.sort()).toEqual(["@opentelemetry/api", "pg"]);
   });
 
-  it("gives a browser nothing but the view, what draws long lists, and for React alone React", () => {
+  it("gives browsers only the view, the list virtualizer, and React for stillwake/react", () => {
     const packages = (name: string) => closure(name).filter((imported) => !imported.endsWith(".ts"));
     expect(packages("element/index.ts")).toEqual(["@tanstack/virtual-core"]);
     expect(packages("react/index.ts").sort()).toEqual(["@tanstack/virtual-core", "react"]);
     expect(closure("react/index.ts").filter((name) => !/^(react|view|text)\/|^[^.]+$/.test(name))).toEqual([]);
   });
 
-  it("keeps the keys that open sealed values out of the server", () => {
+  it("keeps the keys of sealed values out of the server", () => {
     const reached = sources.filter(({ name }) => name.startsWith("server/")).flatMap(({ imports }) => imports);
     expect(reached).toContain("contract/sealed-paths.ts");
     expect(reached.filter((name) => name.startsWith("secrets/"))).toEqual([]);
@@ -153,9 +165,9 @@ describe("the source", () => {
     expect(packages.sort()).toEqual(["@opentelemetry/api", "aws4fetch", "pg"]);
   });
 
-  it("F7, F8: names no statement and takes no lock that would stay with a pooled connection", () => {
-    // Presence is the one exception: on a connection of the worker's own, and only a hint.
-    const presence = /create or replace function stillwake\.be_present[\s\S]*?\$\$;/;
+  it("uses no named statements and no session locks, which would stay with a pooled connection", () => {
+    // Presence is the only exception: it uses the worker's direct connection.
+    const presence = /create or replace function stillwake\.hold_presence[\s\S]*?\$\$;/;
     for (const { name, uncommented: whole } of [...sources, ...statements]) {
       const uncommented = whole.replace(presence, "");
       expect(uncommented, name).not.toMatch(/\bpg_(try_)?advisory_(?!xact_lock)/);
@@ -171,19 +183,21 @@ describe("the example systems", () => {
   const folders = names.map((name) => ({ name, sources: read(`pipelines/${name}/src`, ".ts") }));
   const systems = names.filter((name) => name !== "kit");
 
-  it("stand on the public doors alone, as a project of somebody else would", () => {
+  it("import only the public entry points, like a user's project", () => {
     const { exports } = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
-    const doors = Object.keys(exports).map((door) => path.posix.join("stillwake", door));
+    const entryPoints = Object.keys(exports).map((entry) => path.posix.join("stillwake", entry));
     for (const { name, sources } of folders) {
       for (const { name: file, imports } of sources) {
-        const out = imports.filter((one) => one.startsWith(".") || (/^stillwake\b/.test(one) && !doors.includes(one)));
+        const out = imports.filter(
+          (one) => one.startsWith(".") || (/^stillwake\b/.test(one) && !entryPoints.includes(one)),
+        );
         expect(out, `pipelines/${name}/src/${file} imports`).toEqual([]);
       }
     }
     expect(names).toEqual(expect.arrayContaining(["kit", "extraction", "leaderboard"]));
   });
 
-  it("have the same parts each", () => {
+  it("have the same structure", () => {
     const parts = ["README.md", "package.json", "tables.sql", "deploy", "test", "src/contract.ts", "src/api.ts"];
     for (const name of systems) {
       const home = path.join(ROOT, "pipelines", name);
@@ -191,7 +205,7 @@ describe("the example systems", () => {
         parts.filter((part) => !fs.existsSync(path.join(home, part))),
         name,
       ).toEqual([]);
-      // One at the top, or one in the folder of each.
+      // One at the top, or one per folder.
       const files = fs.readdirSync(path.join(home, "src"), { recursive: true }).map(String);
       expect(files.filter((file) => /^([\w-]+\/)?pipeline\.ts$/.test(file)).length, name).toBeGreaterThan(0);
     }
@@ -211,7 +225,7 @@ describe("the example systems", () => {
     }
   });
 
-  it("share a kit that knows none of them, and reads no environment", () => {
+  it("share a kit that imports none of them, and reads no environment", () => {
     const { sources } = folders.find(({ name }) => name === "kit")!;
     expect(sources.filter(({ code }) => /\bprocess\.env\b/.test(code)).map((one) => one.name)).toEqual([]);
     const known = sources.flatMap(({ imports }) => imports).filter((one) => one.startsWith("@stillwake/"));
@@ -234,7 +248,7 @@ describe("the example systems", () => {
 });
 
 describe("the SQL", () => {
-  it("asks stillwake.now() for the time, nobody else", () => {
+  it("takes the time only from stillwake.now()", () => {
     const others = statements.filter(
       ({ name }) => name.startsWith("functions/") && name !== "functions/base/clock.sql",
     );
@@ -245,7 +259,7 @@ describe("the SQL", () => {
     }
   });
 
-  it("names the schema of everything it makes", () => {
+  it("names the schema of everything it creates", () => {
     for (const { name, uncommented } of statements) {
       const made =
         uncommented.match(/create (or replace )?(function|view|table|type|sequence)\s+(?!stillwake\.)\S+/gi) ?? [];
@@ -253,7 +267,7 @@ describe("the SQL", () => {
     }
   });
 
-  it("compiles no plan that it has pinned: to the planner those cost so much that it would", () => {
+  it("disables JIT for functions with pinned plans, whose estimated cost would trigger it", () => {
     const heads = statements
       .flatMap(({ text }) => text.split(/create or replace function /).slice(1))
       .map((body) => body.split("$$")[0]!);
@@ -262,7 +276,7 @@ describe("the SQL", () => {
     expect(pinned.filter((head) => !head.includes("set jit = off")).map((head) => head.slice(0, 40))).toEqual([]);
   });
 
-  it("locks live_jobs nowhere before leases in one function", () => {
+  it("never locks live_jobs before leases in one function", () => {
     for (const { name, text } of statements) {
       for (const body of text.split(/create or replace function /).slice(1)) {
         const lease = body.search(/from stillwake\.leases[^;]*for (update|share)/);
@@ -274,7 +288,7 @@ describe("the SQL", () => {
 });
 
 interface Source {
-  /** Relative to its root, such as "cli/dev.ts". */
+  /** Relative to the root, such as "cli/dev.ts". */
   name: string;
   text: string;
   /** Without comments. */
@@ -283,6 +297,8 @@ interface Source {
   code: string;
   /** Files relative to src, packages by name. */
   imports: string[];
+  /** Of these, without `import type`. */
+  loads: string[];
 }
 
 function read(folder: string, extension: string): Source[] {
@@ -295,18 +311,20 @@ function read(folder: string, extension: string): Source[] {
         ? text.replaceAll(/--.*$/gm, "")
         : text.replaceAll(/\/\*[\s\S]*?\*\/|(?<![:"'`\w])\/\/.*$/gm, "");
     const code = uncommented.replaceAll(/"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`/g, '""');
-    const imports = [...uncommented.matchAll(/(?:from|import)\s*\(?\s*"([^"]+)"/g)].map(([, target]) =>
-      target!.startsWith(".") ? path.join(path.dirname(name), target!) : target!,
-    );
-    return { name, text, uncommented, code, imports };
+    const importsOf = (source: string) =>
+      [...source.matchAll(/(?<![.\w])(?:from|import)\s*\(?\s*"([^"]+)"/g)].map(([, target]) =>
+        target!.startsWith(".") ? path.join(path.dirname(name), target!) : target!,
+      );
+    const loads = importsOf(uncommented.replaceAll(/^(?:import|export) type [^;]*;$/gm, ""));
+    return { name, text, uncommented, code, imports: importsOf(uncommented), loads };
   });
 }
 
 /** Everything a file imports, directly or not. */
-function closure(name: string): string[] {
+function closure(name: string, kind: "imports" | "loads" = "imports"): string[] {
   const reached = new Set<string>();
   const follow = (current: string) => {
-    for (const imported of sources.find((source) => source.name === current)?.imports ?? []) {
+    for (const imported of sources.find((source) => source.name === current)?.[kind] ?? []) {
       if (reached.has(imported)) continue;
       reached.add(imported);
       follow(imported);

@@ -1,14 +1,14 @@
-// The environment, read in one place.
+// Settings from the environment.
 import { describe, expect, it } from "vitest";
 import { readConfig } from "../../src/config.ts";
 
 describe("the configuration", () => {
-  it("has defaults for everything but the database", () => {
+  it("has defaults for everything except the database", () => {
     const defaults = { databaseUrl: undefined, schema: "stillwake", port: 4700, dir: ".stillwake", machine: {} };
     expect(readConfig({})).toEqual(defaults);
   });
 
-  it("prefers STILLWAKE_DATABASE_URL to DATABASE_URL, and takes empty for absent", () => {
+  it("prefers STILLWAKE_DATABASE_URL to DATABASE_URL, and treats empty as absent", () => {
     expect(readConfig({ STILLWAKE_DATABASE_URL: "postgres://a", DATABASE_URL: "postgres://b" }).databaseUrl).toBe(
       "postgres://a",
     );
@@ -18,7 +18,7 @@ describe("the configuration", () => {
     );
   });
 
-  it("reads what the orchestrator tells the worker of a machine", () => {
+  it("reads the settings that the orchestrator passes to a machine's worker", () => {
     const env = {
       STILLWAKE_MACHINE: "sw-1-scan-m1",
       STILLWAKE_POOL: "scan",
@@ -42,7 +42,7 @@ describe("the configuration", () => {
     expect(readConfig(env)).toMatchObject({ schema: "jobs", port: 0, dir: "/data" });
   });
 
-  it.each(["http", "-1", "65536", "1.5", "4700x"])("refuses the port %s by name, with the range", (port) => {
+  it.each(["http", "-1", "65536", "1.5", "4700x"])("rejects the port %s, with the allowed range", (port) => {
     expect(() => readConfig({ STILLWAKE_PORT: port })).toThrow(
       expect.objectContaining({
         code: "INVALID_INPUT",
@@ -52,7 +52,7 @@ describe("the configuration", () => {
     );
   });
 
-  it("cannot be changed afterwards", () => {
+  it("is frozen", () => {
     expect(Object.isFrozen(readConfig({}))).toBe(true);
   });
 });

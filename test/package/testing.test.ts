@@ -1,4 +1,4 @@
-// The helpers that the other tests trust, so they are tried first: the cloned database, the wait, the faulty network.
+// The helpers of stillwake/testing: cloned databases, waitFor, the fault proxy.
 import pg from "pg";
 import { afterEach, describe, expect, inject, it } from "vitest";
 import { type FaultProxy, faultProxy, testDatabase, waitFor } from "../../src/testing/index.ts";
@@ -12,7 +12,7 @@ afterEach(async () => {
 });
 
 describe("a test database", () => {
-  it("is a clone of its template, apart from every other clone", async () => {
+  it("is a separate clone of its template", async () => {
     await using first = await testDatabase({ server: inject("server"), prefix: "clone" });
     const client = await connect(first.url);
     await client.query("create table own (id int)");
@@ -26,18 +26,18 @@ describe("a test database", () => {
     await original.end();
   });
 
-  it("lets whoever is about to leave finish before it is dropped", async () => {
+  it("waits for closing connections before it is dropped", async () => {
     const doomed = await testDatabase({ server: inject("server") });
     const client = await connect(doomed.url);
-    const [said] = await Promise.all([
-      client.query("select 'said' as word from pg_sleep(0.5)").finally(() => client.end()),
+    const [result] = await Promise.all([
+      client.query("select 'done' as word from pg_sleep(0.5)").finally(() => client.end()),
       doomed.drop(),
     ]);
-    expect(said.rows).toEqual([{ word: "said" }]);
+    expect(result.rows).toEqual([{ word: "done" }]);
     await expect(connect(doomed.url)).rejects.toThrow(/does not exist/);
   });
 
-  it("can be dropped while somebody stays connected to it", async () => {
+  it("can be dropped while a client stays connected", async () => {
     const doomed = await testDatabase({ server: inject("server") });
     await connect(doomed.url);
     await doomed.drop();
@@ -46,7 +46,7 @@ describe("a test database", () => {
 });
 
 describe("waitFor", () => {
-  it("returns the first truthy answer and takes an error for a no", async () => {
+  it("returns the first truthy value and treats an error as not yet true", async () => {
     let calls = 0;
     const answer = await waitFor(() => {
       calls++;
@@ -56,14 +56,14 @@ describe("waitFor", () => {
     expect(answer).toBe("yes");
   });
 
-  it("says what it waited for and what it saw last", async () => {
+  it("reports what it waited for and the last value", async () => {
     const waiting = waitFor(() => 0, { timeout: 20, what: "the moon" });
-    await expect(waiting).rejects.toThrow("Waited 20 ms for the moon; the last answer was: 0");
+    await expect(waiting).rejects.toThrow("Waited 20 ms for the moon; the last value was: 0");
   });
 });
 
 describe("the fault proxy", () => {
-  it("passes everything on until it is told otherwise", async () => {
+  it("forwards everything by default", async () => {
     const proxy = await startProxy();
     const client = await connect(proxy.url);
     const rows = await client.query("select repeat('x', 1000000) as text");
@@ -83,7 +83,7 @@ describe("the fault proxy", () => {
     await connect(proxy.url);
   });
 
-  it("refuses new connections and leaves open ones alone", async () => {
+  it("refuses new connections and keeps open ones", async () => {
     const proxy = await startProxy();
     const client = await connect(proxy.url);
     proxy.mode = "refuse";
@@ -110,7 +110,7 @@ describe("the fault proxy", () => {
     expect(await arrived()).toBe(true);
   });
 
-  it("delays every answer by the latency, twice", async () => {
+  it("delays every response by the latency, twice", async () => {
     const proxy = await startProxy();
     const client = await connect(proxy.url);
     proxy.latencyMs = 40;
@@ -119,7 +119,7 @@ describe("the fault proxy", () => {
     expect(performance.now() - began).toBeGreaterThan(75);
   });
 
-  it("loses exactly the answer to a COMMIT: the client cannot know, and the row is there", async () => {
+  it("loses exactly the response to a COMMIT: the client cannot know, and the row exists", async () => {
     const proxy = await startProxy();
     const client = await connect(proxy.url);
     const direct = await connect(database.url);

@@ -1,4 +1,4 @@
-// S29, S30, S35: what user code can see of its worker and of other jobs, and what a job that cannot keep a secret lets out.
+// Isolation: what user code can read of its worker and of other jobs, and redaction of everything a job writes.
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
 import os from "node:os";
@@ -8,10 +8,10 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vites
 import { createStillwake, type Job, type Stillwake } from "../../src/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, ended } from "../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { noOtherUser, skipped } from "../support/processes/other-users.ts";
-import { startWitness, type Witness } from "../support/processes/witness.ts";
+import { connect, waitForEnd } from "../support/processes/fault-checks.ts";
+import { otherUserUnavailable, skipReason } from "../support/processes/other-users.ts";
+import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
 import { type StartWorkerOptions, startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
@@ -19,24 +19,24 @@ const CONFINED = path.join(ROOT, "test/fixtures/pipelines/confined.mjs");
 /** nobody and nogroup. */
 const NOBODY = 65534;
 let stillwake: Stillwake;
-let witness: Witness;
+let observer: StepObserver;
 let client: pg.Client;
 
 beforeAll(async () => {
   buildPackage();
   stillwake = createStillwake({ url: database.url });
-  witness = await startWitness();
+  observer = await startStepObserver();
   client = await connect(database.url);
 });
 afterAll(async () => {
   await stillwake.close();
-  await witness.close();
+  await observer.close();
   await client.end();
 });
 
 describe("the credentials of the worker", () => {
-  it("S29: are in no variable of runners and commands, by name or by value, and in no argument", async () => {
-    // A password that is written differently in a URL, and a second one that is too short to be searched for inside of other values.
+  it("are in no variable of runners and commands, by name or by value, and in no argument", async () => {
+    // A password that is encoded in a URL, and one that is too short to be searched inside other values.
     const main = await login(`Kanari/en ${hex()}@%`);
     const direct = await login("kurz7");
     const encoded = encodeURIComponent(main.password);
@@ -82,17 +82,17 @@ describe("the credentials of the worker", () => {
     );
     expect(leaks).toEqual([]);
     recordFigure(
-      "S29: canaries found in runners, commands and arguments",
+      "canaries found in runners, commands and arguments",
       leaks.length,
       "",
       `${values.length} canaries × 5`,
     );
-    // The search can find something: the worker itself has them.
+    // Control: the worker itself has them.
     expect(readProc(worker.pid, "environ")).toContain(encoded);
     expect(sinks["the runner's environment"]).toContain("shown");
   });
 
-  it("S30: given as arguments they do not stay there for others to read", async () => {
+  it("are removed from the arguments of the process", async () => {
     const { url, password } = await login(`Argument ${hex()}`);
     const worker = await start({ args: ["--url", url, "--direct-url", url] });
     const { keeper } = await look();
@@ -102,7 +102,7 @@ describe("the credentials of the worker", () => {
     }
   });
 
-  it("a DATABASE_URL that is the user's own reaches the runner, and a command only when it is passed on", async () => {
+  it("do not include a DATABASE_URL of the user, which reaches the runner, and a command only when it is passed", async () => {
     const own = `postgres://app:${hex()}@elsewhere/app`;
     await start({ env: { DATABASE_URL: own } });
     const seen = await look();
@@ -111,15 +111,15 @@ describe("the credentials of the worker", () => {
   });
 });
 
-describe.skipIf(noOtherUser)(`runners that run as somebody else${skipped(noOtherUser)}`, () => {
-  it("S30: cannot look into the worker, and own their scratch directory and nothing beside it", async () => {
+describe.skipIf(otherUserUnavailable)(`runners that run as another user${skipReason(otherUserUnavailable)}`, () => {
+  it("cannot read the worker, and own only their scratch directory", async () => {
     const worker = await start({ config: { runAs: { uid: NOBODY, gid: NOBODY } }, env: { CANARY: hex() } });
     const store = path.join(worker.scratch, "artifacts");
     fs.mkdirSync(store, { recursive: true, mode: 0o700 });
     const places = [worker.scratch, path.join(worker.scratch, "owners"), path.join(worker.scratch, "jobs"), store];
     const seen = await look({ places });
     expect(seen).toMatchObject({ uid: NOBODY, gid: NOBODY });
-    // No group of root's is left over.
+    // No group of root is left.
     expect(seen.groups.filter((group) => group !== NOBODY)).toEqual([]);
     expect(seen.command.status).toMatch(/^Uid:\s65534\s65534\s65534\s65534$/m);
     expect(seen.command.status).toMatch(/^CapEff:\s0+$/m);
@@ -128,21 +128,21 @@ describe.skipIf(noOtherUser)(`runners that run as somebody else${skipped(noOther
     expect(seen.places).toEqual(["EACCES", "EACCES", "EACCES", "EACCES"]);
   });
 
-  it("have their scratch directory removed, and end with their worker in good order", async () => {
+  it("have their scratch directory removed, and exit cleanly with their worker", async () => {
     const worker = await start({ config: { runAs: { uid: NOBODY, gid: NOBODY } } });
     const { scratch } = await look();
     await expect.poll(() => fs.existsSync(scratch.path)).toBe(false);
     worker.signal("SIGTERM");
-    expect(await worker.ended).toBe(0);
+    expect(await worker.exited).toBe(0);
   });
 
-  // Two runners of one worker are the same user: whoever learns the path can read. Kept here as what is known not to hold; see S29, "own uid".
-  it.fails("S29: cannot read the scratch directory of another job, even when they know where it is", async () => {
+  // A known limitation: two runners of one worker are the same user, so code that knows the path can read it.
+  it.fails("cannot read the scratch directory of another job, even when they know where it is", async () => {
     await start({ config: { runAs: { uid: NOBODY, gid: NOBODY } }, args: ["--slots", "2"] });
-    const { id } = await stillwake.enqueue("keeping", { witness: witness.url, gate: "kept" });
-    const sight = await witness.see(({ job, step }) => job === id && step === "kept");
-    const { file } = sight as unknown as { file: string };
-    const seen = await look({ places: [file] }).finally(() => witness.open("kept"));
+    const { id } = await stillwake.enqueue("keeping", { observer: observer.url, gate: "kept" });
+    const report = await observer.waitForReport(({ job, step }) => job === id && step === "kept");
+    const { file } = report as unknown as { file: string };
+    const seen = await look({ places: [file] }).finally(() => observer.openGate("kept"));
     await stillwake.wait(id, { timeout: "20s" });
     expect(seen.places).not.toEqual(["for this job only"]);
   });
@@ -155,20 +155,20 @@ describe("a secret that a job has registered", () => {
     "in progress",
     "in what a command prints",
     "in two halves of what a command prints",
-    "where a long line is cut",
+    "where a long line is truncated",
     "in the progress a command reports",
-    "in the words a command fails with",
-    "where the words a command fails with are cut",
-    "in a sentence of its own for a failed command",
+    "in the error output of a command",
+    "where the error output of a command is truncated",
+    "in a custom sentence for a failed command",
     "in an error",
-    "where the message of an error is cut",
-    "in an error that nobody catches",
-    "in a promise that nobody awaits",
+    "where the message of an error is truncated",
+    "in an uncaught error",
+    "in an unhandled rejection",
     "on the console",
-    "as the last words of a process",
+    "as the last output of a process",
   ];
 
-  it("S35: is in no table and in no log of the worker, however user code lets it out", {
+  it("is in no table and in no log of the worker, however user code writes it", {
     timeout: 60_000,
   }, async () => {
     const worker = await start({ env: { CONFINED_SECRET: secret } });
@@ -176,38 +176,38 @@ describe("a secret that a job has registered", () => {
     for (const how of ways) {
       const from = worker.lines.length;
       const { id } = await stillwake.enqueue("blurting", { how });
-      await ended(stillwake, id);
+      await waitForEnd(stillwake, id);
       const rows = (await everyRow()).filter((row) => row.includes(id));
       if (!how.includes("process")) expect(rows.join("\n")).toContain("ordinary words stay");
-      // What a runner prints comes by another way than its end; a later line of the same way says that it has come.
-      if (how.includes("console")) await worker.says(({ line }) => line === "and on", { from });
-      const said = worker.lines.slice(from).map((line) => JSON.stringify(line));
-      const found = [...rows, ...said, worker.stderr()].filter(hasSecret);
+      // Output and outcome of a runner arrive separately; a later line of output shows that the earlier ones have arrived.
+      if (how.includes("console")) await worker.waitForLine(({ line }) => line === "and on", { from });
+      const output = worker.lines.slice(from).map((line) => JSON.stringify(line));
+      const found = [...rows, ...output, worker.stderr()].filter(hasSecret);
       hits += found.length;
       expect.soft(found, how).toEqual([]);
-      expect.soft([...rows, ...said].join("\n"), `${how}: something stands in its place`).toContain("***");
+      expect.soft([...rows, ...output].join("\n"), `${how}: it is replaced by a mask`).toContain("***");
     }
     const { id } = await stillwake.enqueue("explained", {});
-    const { failure } = await ended(stillwake, id);
+    const { failure } = await waitForEnd(stillwake, id);
     expect(JSON.stringify(failure)).toContain("explained with ***");
     expect((await everyRow()).filter((row) => row.includes(id)).filter(hasSecret)).toEqual([]);
-    recordFigure("S35: places with a registered secret, real runners", hits, "", `${ways.length} ways to let it out`);
+    recordFigure("places with a registered secret, real runners", hits, "", `${ways.length} ways to let it out`);
   });
 
   const bytes = Buffer.from(secret);
   const forms = [
     encodeURIComponent(secret),
-    // Escaped once or twice: rows are shown as text, lines of the worker are JSON.
+    // Escaped once or twice: rows are read as text, and log lines of the worker are JSON.
     JSON.stringify(secret).slice(1, -1),
     JSON.stringify(JSON.stringify(secret)).slice(3, -3),
     bytes.toString("hex").toUpperCase(),
-    // In the middle of base64, whatever stands before it.
+    // In the middle of base64, at any offset.
     ...[0, 1, 2].map((offset) =>
       Buffer.concat([Buffer.alloc(offset), bytes])
         .toString("base64")
         .slice(4, -4),
     ),
-    // A part of it is a hint as well.
+    // Parts of it count too.
     secret.slice(0, 10),
     bytes.toString("hex").slice(0, 20),
   ];
@@ -235,7 +235,7 @@ async function look(input: { places?: string[] } = {}): Promise<Looked> {
   return output as Looked;
 }
 
-/** With `config`, as stillwake.config.mjs in a directory of its own. */
+/** With `config`, as stillwake.config.mjs in a separate directory. */
 async function start({
   config,
   args = [],
@@ -252,7 +252,7 @@ async function start({
   return startWorker({ url: database.url, pipelines: CONFINED, args: flags, ...options });
 }
 
-/** A login of its own, with this password. It goes with the test. */
+/** A separate login with this password, dropped after the test. */
 async function login(password: string): Promise<{ url: string; password: string }> {
   const name = `canary_${hex()}`;
   await client.query(`create role ${name} superuser login password ${client.escapeLiteral(password)}`);
@@ -265,7 +265,7 @@ async function login(password: string): Promise<{ url: string; password: string 
   return { url: url.href, password };
 }
 
-/** Every row of every table of ours, as text. */
+/** Every row of every Stillwake table, as text. */
 async function everyRow(): Promise<string[]> {
   const tables = await client.query<{ name: string }>(
     "select oid::regclass::text as name from pg_class where relnamespace = 'stillwake'::regnamespace and relkind in ('r', 'p') and not relispartition",
@@ -274,7 +274,7 @@ async function everyRow(): Promise<string[]> {
   return (await client.query<{ row: string }>(parts.join(" union all "))).rows.map(({ row }) => row);
 }
 
-/** Everyone below this process. */
+/** All descendants of this process. */
 function familyOf(pid: number): number[] {
   const children = readProc(pid, `task/${pid}/children`).split(" ").filter(Boolean).map(Number);
   return children.flatMap((child) => [child, ...familyOf(child)]);

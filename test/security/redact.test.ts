@@ -1,4 +1,4 @@
-// Registered secrets do not reach what people read: the redactor by itself, and then every place a job can say something, searched in Postgres.
+// Redaction of registered secrets: the redactor alone, and everything a job can write, searched in Postgres.
 import { randomBytes } from "node:crypto";
 import { inspect } from "node:util";
 import { describe, expect, it } from "vitest";
@@ -7,7 +7,7 @@ import { Fatal, type JobContext, Pause } from "../../src/worker/index.ts";
 import { Redactor } from "../../src/worker/redact/redact.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const SECRET = "ghs_16C7e42F292c6912E7710c838347Ae178B4a";
 const KEY_LINES = [
@@ -38,9 +38,9 @@ describe("a registered secret", () => {
     ["in base64 for URLs", Buffer.from(`u:${SECRET}`).toString("base64url")],
     ["twice", `${SECRET} and ${SECRET}`],
   ])("is hidden %s", (_, text) => {
-    const hidden = redactorOf(SECRET).hide(`before ${text} after`);
+    const hidden = redactorOf(SECRET).redact(`before ${text} after`);
     expect(hidden).toMatch(/^before .*\*\*\*.* after$/s);
-    // No run of it that would be of use to anybody is left.
+    // No useful part of it is left.
     for (const form of [text, SECRET, Buffer.from(SECRET).toString("hex")])
       for (let from = 0; from + 12 <= form.length; from++)
         if (SECRET.includes(form.slice(from, from + 12)) || form === SECRET)
@@ -49,38 +49,38 @@ describe("a registered secret", () => {
 
   it.each([
     ['quotes " and \\ backslashes', 'p"ss\\word"123'],
-    ["characters that mean something in a pattern", "a.*b+c?(d)[e]{f}^$|"],
+    ["characters with a meaning in regular expressions", "a.*b+c?(d)[e]{f}^$|"],
     ["characters of every script", "pässwörd 🐘 漢字"],
   ])("with %s is hidden as it is, in JSON and in a URL", (_, secret) => {
     const redactor = redactorOf(secret);
-    expect(redactor.hide(`<${secret}>`)).toBe("<***>");
-    expect(redactor.hide(JSON.stringify({ secret }))).toBe('{"secret":"***"}');
-    expect(redactor.hide(`?q=${encodeURIComponent(secret)}&r`)).toBe("?q=***&r");
+    expect(redactor.redact(`<${secret}>`)).toBe("<***>");
+    expect(redactor.redact(JSON.stringify({ secret }))).toBe('{"secret":"***"}');
+    expect(redactor.redact(`?q=${encodeURIComponent(secret)}&r`)).toBe("?q=***&r");
   });
 
-  it("leaves other text alone", () => {
-    expect(redactorOf(SECRET).hide("ghs_16C7 is how it begins")).toBe("ghs_16C7 is how it begins");
-    expect(new Redactor().hide("nothing is registered")).toBe("nothing is registered");
+  it("does not change other text", () => {
+    expect(redactorOf(SECRET).redact("ghs_16C7 is how it begins")).toBe("ghs_16C7 is how it begins");
+    expect(new Redactor().redact("nothing is registered")).toBe("nothing is registered");
   });
 
-  it("of several, the longest is hidden first, so that none shows its end", () => {
-    expect(redactorOf("password-one", "password-one-and-more").hide("password-one-and-more")).toBe("***");
+  it("of several, the longest is redacted first, so that no end is visible", () => {
+    expect(redactorOf("password-one", "password-one-and-more").redact("password-one-and-more")).toBe("***");
   });
 
-  it("of several lines is hidden line by line too, as a log shows it", () => {
+  it("with several lines is redacted line by line too", () => {
     const redactor = redactorOf(KEY);
-    expect(redactor.hide(`key:\n${KEY}`)).toBe("key:\n***");
-    for (const line of KEY_LINES) expect(redactor.hide(`> ${line}`)).toBe("> ***");
-    expect(redactorOf(KEY.replaceAll("\n", "\r\n")).hide(KEY_LINES[1]!)).toBe("***");
+    expect(redactor.redact(`key:\n${KEY}`)).toBe("key:\n***");
+    for (const line of KEY_LINES) expect(redactor.redact(`> ${line}`)).toBe("> ***");
+    expect(redactorOf(KEY.replaceAll("\n", "\r\n")).redact(KEY_LINES[1]!)).toBe("***");
   });
 
-  it("that is a structure has all its long leaves hidden, as an object and as JSON", () => {
+  it("that is an object has all its long leaves redacted, as an object and as JSON", () => {
     const account = { type: "service", project: "my-project-1", keys: [{ private_key: KEY, region: "eu" }] };
     for (const secret of [account, JSON.stringify(account), JSON.stringify(account, null, 2)]) {
       const redactor = redactorOf(secret);
-      expect(redactor.hide("in my-project-1")).toBe("in ***");
-      expect(redactor.hide(`${JSON.stringify(KEY)} in eu`)).toBe('"***" in eu');
-      expect(redactor.hide(KEY_LINES[2]!)).toBe("***");
+      expect(redactor.redact("in my-project-1")).toBe("in ***");
+      expect(redactor.redact(`${JSON.stringify(KEY)} in eu`)).toBe('"***" in eu');
+      expect(redactor.redact(KEY_LINES[2]!)).toBe("***");
     }
   });
 
@@ -89,80 +89,80 @@ describe("a registered secret", () => {
     ["an object of short values", { region: "eu", port: 5432 }],
     ["an empty array", []],
   ])("that is %s hides nothing and spoils nothing", (_, secret) => {
-    expect(redactorOf(secret).hide("an ordinary sentence")).toBe("an ordinary sentence");
+    expect(redactorOf(secret).redact("an ordinary sentence")).toBe("an ordinary sentence");
   });
 
-  it("S35: that a limit has cut shows neither its beginning nor its end", () => {
+  it("that was truncated shows neither its beginning nor its end", () => {
     const redactor = redactorOf(SECRET);
     for (let left = 8; left < SECRET.length; left++) {
-      expect(redactor.hide(`to ${SECRET.slice(0, left)}… (12 more)`)).toBe("to ***… (12 more)");
-      expect(redactor.hide(`(12 before) …${SECRET.slice(-left)} and on`)).toBe("(12 before) …*** and on");
+      expect(redactor.redact(`to ${SECRET.slice(0, left)}… (12 more)`)).toBe("to ***… (12 more)");
+      expect(redactor.redact(`(12 before) …${SECRET.slice(-left)} and on`)).toBe("(12 before) …*** and on");
     }
   });
 
-  it("S35: over two lines, two writes or two chunks shows at most a third of itself, and under 16 characters", () => {
+  it("over two lines, writes or chunks shows less than a third of itself, and less than 16 characters", () => {
     const forms = [SECRET, Buffer.from(SECRET).toString("hex"), base64(SECRET).replace(/.=*$/, "")];
     const redactor = redactorOf(SECRET);
     for (const form of forms) {
       for (let at = 1; at < form.length; at++) {
         const parts = [form.slice(0, at), form.slice(at)];
-        const apart = parts.map((part, place) => redactor.hide(place === 0 ? `a ${part}` : `${part} b`));
-        const together = redactor.hide(`a ${parts.join("\n")} b`).split("\n");
-        const indented = redactor.hide(`a ${parts.join("\r\n")}  `).split("\r\n");
+        const apart = parts.map((part, place) => redactor.redact(place === 0 ? `a ${part}` : `${part} b`));
+        const together = redactor.redact(`a ${parts.join("\n")} b`).split("\n");
+        const indented = redactor.redact(`a ${parts.join("\r\n")}  `).split("\r\n");
         for (const shown of [...apart, ...together, ...indented])
           for (let from = 0; from + 16 <= form.length; from++) expect(shown).not.toContain(form.slice(from, from + 16));
       }
     }
   });
 
-  it("S35: wrapped, as base64 wraps it, is hidden line by line", () => {
+  it("in wrapped base64 is redacted line by line", () => {
     const long = `${SECRET}/${SECRET.toLowerCase()}/${SECRET.toUpperCase()}`;
     const wrapped = Buffer.from(long).toString("base64").replaceAll(/.{40}/g, "$&\n");
-    expect(redactorOf(long).hide(`key:\n${wrapped}\ndone`)).toMatch(/^key:\n(\*{3}\n){4,}.{0,7}\ndone$/);
+    expect(redactorOf(long).redact(`key:\n${wrapped}\ndone`)).toMatch(/^key:\n(\*{3}\n){4,}.{0,7}\ndone$/);
   });
 
-  it("is hidden as console.log shows it within an object", () => {
+  it("is redacted as console.log prints it in an object", () => {
     const secret = 'p"ss\\word/4711';
-    expect(redactorOf(secret).hide(inspect({ secret }))).toBe("{ secret: '***' }");
-    expect(redactorOf(secret).hide(JSON.stringify(JSON.stringify({ secret })))).not.toContain("ss");
+    expect(redactorOf(secret).redact(inspect({ secret }))).toBe("{ secret: '***' }");
+    expect(redactorOf(secret).redact(JSON.stringify(JSON.stringify({ secret })))).not.toContain("ss");
   });
 
-  it("lets a line end with a word that it begins with", () => {
+  it("does not redact a line that ends with its first word", () => {
     const redactor = redactorOf("postgres://app:hunter2hunter2@db.example.com/app");
-    expect(redactor.hide("connected to postgres")).toBe("connected to postgres");
+    expect(redactor.redact("connected to postgres")).toBe("connected to postgres");
   });
 
-  it("is hidden in lists, keys and numbers of a structure, which stays what it is", () => {
+  it("is redacted in arrays, keys and numbers of a structure", () => {
     const redactor = redactorOf(SECRET, { pin: 1234567890 });
-    expect(redactor.hideIn({ [SECRET]: [SECRET, 1, null, 1234567890], ok: true })).toEqual({
+    expect(redactor.redactValue({ [SECRET]: [SECRET, 1, null, 1234567890], ok: true })).toEqual({
       "***": ["***", 1, null, "***"],
       ok: true,
     });
   });
 
-  it("that nobody chose for it, and that is too short, is passed over", () => {
+  it("of an input that is too short is ignored", () => {
     const redactor = new Redactor();
     for (const value of ["short", 5, null, undefined, true, { a: "b" }]) redactor.register(value);
-    expect(redactor.hides).toBe(false);
+    expect(redactor.hasSecrets).toBe(false);
     redactor.register({ deep: ["long enough"] });
-    expect(redactor.hide("it is long enough")).toBe("it is ***");
+    expect(redactor.redact("it is long enough")).toBe("it is ***");
   });
 
-  it("may be as long as an input, or thousands of them", () => {
+  it("may be as long as an input, and there may be thousands", () => {
     const long = randomBytes(100_000).toString("hex");
     const many = Array.from({ length: 3000 }, () => randomBytes(12).toString("hex"));
     const redactor = redactorOf(long, many);
-    expect(redactor.hide(`all of it: ${long}`)).toBe("all of it: ***");
-    expect(redactor.hide(`a part: ${long.slice(0, 9000)}`)).toBe("a part: ***");
-    for (const one of many) expect(redactor.hide(`<${one}> ${encodeURIComponent(one)}`)).toBe("<***> ***");
+    expect(redactor.redact(`all of it: ${long}`)).toBe("all of it: ***");
+    expect(redactor.redact(`a part: ${long.slice(0, 9000)}`)).toBe("a part: ***");
+    for (const one of many) expect(redactor.redact(`<${one}> ${encodeURIComponent(one)}`)).toBe("<***> ***");
   });
 
-  it("costs a line little: a figure", () => {
+  it("costs little time per line", () => {
     const redactor = redactorOf(SECRET, KEY.repeat(20));
     const lines = Array.from({ length: 20_000 }, (_, n) => `line ${n} of an ordinary log, about as long as they are`);
-    redactor.hide("warm");
+    redactor.redact("warm");
     const began = performance.now();
-    for (const line of lines) redactor.hide(line);
+    for (const line of lines) redactor.redact(line);
     const each = ((performance.now() - began) / lines.length) * 1000;
     recordFigure("hiding the secrets of a job in a line", Math.round(each * 10) / 10, "µs", "a token and a key file");
     expect(each).toBeLessThan(2000);
@@ -172,13 +172,13 @@ describe("a registered secret", () => {
     [
       "of 7 characters",
       "1234567",
-      /A secret of 7 characters would hide ordinary words\. Register secrets of at least 8/,
+      /A secret of 7 characters is too short: redacting it would mask ordinary words\. Register secrets of at least 8/,
     ],
     ["that is empty", "", /A secret of 0 characters/],
-    ["that is a number", 12345678, /A number cannot be a secret\. Pass a text or an object/],
-    ["that is missing", undefined, /A undefined cannot be a secret/],
-    ["that is null", null, /cannot be a secret/],
-  ])("%s is refused", (_, secret, message) => {
+    ["that is a number", 12345678, /A secret must be a text or an object, not number\. Pass a text or an object/],
+    ["that is missing", undefined, /must be a text or an object, not undefined/],
+    ["that is null", null, /must be a text or an object/],
+  ])("%s is rejected", (_, secret, message) => {
     expect(() => redactorOf(secret)).toThrow(InvalidInput);
     expect(() => redactorOf(secret)).toThrow(message);
   });
@@ -186,9 +186,9 @@ describe("a registered secret", () => {
 
 describe("a job that has registered a secret", async () => {
   const database = await freshDatabase();
-  const { run, query } = rig(database);
+  const { run, query } = inProcessFixture(database);
 
-  /** Every row of the schema's tables in which the secret stands, in whatever form. */
+  /** All rows of the schema that contain the secret in any form. */
   async function places(secret: string): Promise<string[]> {
     const tables = await query<{ name: string }>(
       "select oid::regclass::text as name from pg_class where relnamespace = 'stillwake'::regnamespace and relkind in ('r', 'p') and not relispartition",
@@ -266,7 +266,7 @@ describe("a job that has registered a secret", async () => {
     expect((await places("ordinary words")).length).toBeGreaterThan(0);
   });
 
-  it("shows one that was not registered, so that the search above can find something", async () => {
+  it("control: the search finds a secret that was not registered", async () => {
     await run((job) => job.log.info("token canary-4711-unregistered"));
     expect(await places("canary-4711-unregistered")).toHaveLength(1);
     recordFigure(

@@ -1,4 +1,4 @@
-// S43: who may do what. Real logins with one role each, against every table, view and function there is.
+// Roles: real logins with one role each, against every table, view and function.
 import { randomBytes } from "node:crypto";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -33,17 +33,17 @@ afterAll(async () => {
   await owner.end();
 });
 
-/** Every function somebody other than the owner may call. A new one must be given to somebody here, or stays with the owner. */
+/** All functions that roles other than the owner may call. A new function must be listed here, or only the owner may call it. */
 const allowed: Record<Role, string[]> = {
-  app: "adopt_fleet begin_act budget_state cancel cap_pool check_token children close_breaker costs create_token demand disable_endpoint enable_endpoint end_act ended_counts enqueue enqueue_many erase_tenant fleet job_cost limit_budgets live_counts look machine_arrived machine_counts machine_ended machine_leaves machine_started machines moment next_due now open_breaker pause pause_pool pause_schedule read_feeds register_breaker register_limit register_pipeline remove_schedule report_trouble resend_webhook reserve_machine reset_limit resume resume_pool resume_schedule retire_machine retry revoke_token rotate_secret run_schedules save_checkpoint save_place schema_state seen_gates seen_holds set_budget set_endpoint set_machines set_schedule set_weight shut_gates signal unwatch upcoming watch watchdog webhooks_due".split(
+  app: "adopt_fleet begin_audit_entry budget_state cancel cap_pool check_token children close_breaker closed_gates costs create_token demand disable_endpoint enable_endpoint ended_counts enqueue enqueue_many erase_tenant finish_audit_entry fleet job_cost limit_budgets live_counts machine_arrived machine_counts machine_ended machine_leaves machine_started machines next_due now open_breaker orchestrator_snapshot pause pause_pool pause_schedule read_feeds register_breaker register_limit register_pipeline remove_schedule report_trouble resend_webhook reserve_machine reset_limit resume resume_pool resume_schedule retire_machine retry revoke_token rotate_secret run_schedules save_checkpoint save_position schema_state set_budget set_endpoint set_machines set_schedule set_weight signal statement_time unwatch upcoming visible_gates visible_holds watch watchdog webhooks_due".split(
     " ",
   ),
   worker:
-    "adopt append_logs ask_breaker be_present heartbeat claim claim_webhooks complete demand expire fail listen load_artifacts load_checkpoints load_children look_for_signal machine_arrived machine_leaves next_due now progress recover recover_absent register_breaker register_limit register_pipeline release save_artifact save_checkpoint save_checkpoints save_place schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal tell_breaker tend_schedules unlisten use_limit watchdog webhooks_due".split(
+    "adopt append_logs check_breaker claim claim_webhooks complete demand expire fail find_signal heartbeat hold_presence listen load_artifacts load_checkpoints load_children machine_arrived machine_leaves next_due now progress recover recover_absent register_breaker register_limit register_pipeline release report_breaker_result run_due_schedules save_artifact save_checkpoint save_checkpoints save_position schema_state settle settle_and_claim settle_webhooks spawn spawn_state take_signal unlisten use_limit watchdog webhooks_due".split(
       " ",
     ),
   reader:
-    "budget_state children costs demand ended_counts job_cost limit_budgets live_counts machine_counts machines moment next_due now read_feeds schema_state seen_gates seen_holds shut_gates unwatch upcoming watch webhooks_due".split(
+    "budget_state children closed_gates costs demand ended_counts job_cost limit_budgets live_counts machine_counts machines next_due now read_feeds schema_state statement_time unwatch upcoming visible_gates visible_holds watch webhooks_due".split(
       " ",
     ),
   nobody: [],
@@ -52,7 +52,7 @@ const views =
   "artifacts attempts breakers checkpoints deliveries events jobs limits logs pipelines pools schedules tenants wanted_workers webhook_endpoints webhooks".split(
     " ",
   );
-/** What the views are made of: some columns of each, see below. */
+/** Tables behind the views: some columns are readable, see below. */
 const tables = "ended_attempts ended_jobs feed live_jobs".split(" ");
 const readable: Record<Role, string[]> = {
   app: [...views, ...tables, "access_tokens", "audit"],
@@ -61,8 +61,8 @@ const readable: Record<Role, string[]> = {
   nobody: [],
 };
 
-describe.each(Object.keys(logins) as Role[])("S43: %s", (role) => {
-  it("may call its own functions and no other", async () => {
+describe.each(Object.keys(logins) as Role[])("%s", (role) => {
+  it("may call its functions and no others", async () => {
     const { rows } = await owner.query(
       "select distinct proname from pg_proc where pronamespace = 'stillwake'::regnamespace and has_function_privilege($1, oid, 'execute') and has_schema_privilege($1, 'stillwake', 'usage') order by 1",
       [logins[role].name],
@@ -70,7 +70,7 @@ describe.each(Object.keys(logins) as Role[])("S43: %s", (role) => {
     expect(rows.map(({ proname }) => proname)).toEqual(allowed[role]);
   });
 
-  it("may read the views that are meant for it, and write nowhere", async () => {
+  it("may read its views, and write nowhere", async () => {
     const relations = await owner.query(
       "select relname from pg_class where relnamespace = 'stillwake'::regnamespace and relkind in ('r', 'p', 'v') order by 1",
     );
@@ -84,15 +84,15 @@ describe.each(Object.keys(logins) as Role[])("S43: %s", (role) => {
         `insert into stillwake.${relname} default values`,
         `begin; lock table stillwake.${relname} in access exclusive mode`,
       ]) {
-        const refused = await clients[role].query(write).catch((error) => error);
-        // 55000: nobody can write to this view.
-        expect(refused.code, write).toMatch(/^(42501|55000)$/);
+        const rejected = await clients[role].query(write).catch((error) => error);
+        // 55000: the view is not writable.
+        expect(rejected.code, write).toMatch(/^(42501|55000)$/);
         await clients[role].query("rollback");
       }
     }
   });
 
-  it("may read no column that is a fence or a secret, and of the tables only those that the views show", async () => {
+  it("may read no fencing or secret column, and only the tables behind its views", async () => {
     const { rows } = await owner.query<{ table: string; name: string }>(
       `select c.relname as table, a.attname as name from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
       where c.relnamespace = 'stillwake'::regnamespace and c.relkind in ('r', 'p', 'v') and has_column_privilege($1, c.oid, a.attname, 'select')`,
@@ -122,8 +122,8 @@ describe.each(Object.keys(logins) as Role[])("S43: %s", (role) => {
   });
 });
 
-describe("S43: through the client", () => {
-  it("an app enqueues, watches and steers", async () => {
+describe("through the client", () => {
+  it("an app enqueues, reads and controls jobs", async () => {
     await using stillwake = createStillwake({ url: logins.app.url });
     await stillwake.register(pipeline("from-app", { pool: "apps" }));
     const { id } = await stillwake.enqueue(report, { n: 1 }, { idempotencyKey: "app", delay: "1h" });
@@ -137,7 +137,7 @@ describe("S43: through the client", () => {
     await stillwake.cancel(id);
   });
 
-  it("a reader reads and is refused everything else", async () => {
+  it("a reader reads, and everything else is rejected", async () => {
     await using stillwake = createStillwake({ url: logins.reader.url });
     const [job] = (await stillwake.list()).jobs;
     expect((await stillwake.get(job!.id)).id).toBe(job!.id);
@@ -145,7 +145,7 @@ describe("S43: through the client", () => {
     await expect(stillwake.cancel(job!.id)).rejects.toMatchObject({ code: "42501" });
   });
 
-  it("a worker does a job from claim to end, and sees no other", async () => {
+  it("a worker runs a job from claim to settle, and sees no other", async () => {
     const { rows } = await owner.query(
       "select stillwake.enqueue('report', '{\"mine\": true}') as mine, stillwake.enqueue('report', '{\"secret\": true}') as other",
     );
@@ -183,8 +183,8 @@ describe("S43: through the client", () => {
   });
 });
 
-describe("S43: the functions that run as the owner", () => {
-  it("all have a search_path of their own, and nothing is executable by everybody", async () => {
+describe("the functions that run as the owner", () => {
+  it("all set their search_path, and none is executable by public", async () => {
     const { rows } = await owner.query(
       `select oid::regprocedure::text as name, prosecdef as definer, proconfig @> array['search_path=pg_catalog, pg_temp'] as fixed,
         exists (select from aclexplode(coalesce(proacl, acldefault('f', proowner))) where grantee = 0) as public
@@ -196,7 +196,7 @@ describe("S43: the functions that run as the owner", () => {
     expect(rows.filter(({ definer }) => definer).length).toBeGreaterThan(20);
   });
 
-  it("cannot be led astray by tables, functions and operators of the caller", async () => {
+  it("cannot be hijacked by tables, functions and operators of the caller", async () => {
     await owner.query(
       `grant create, temporary on database ${database.name} to ${logins.app.name}, ${logins.worker.name}`,
     );
@@ -227,13 +227,13 @@ describe("S43: the functions that run as the owner", () => {
       { state: "cancelled" },
     ]);
 
-    // The trap is real: what the caller runs by itself falls into it.
+    // Control: a statement of the caller itself is hijacked.
     await expect(app.query("select 'a'::text = 'b'::text")).rejects.toThrow("caught in the trap");
     await expect(app.query("select jsonb_typeof('1'::jsonb)")).rejects.toThrow("caught in the trap");
   });
 });
 
-/** A schema in front of pg_catalog whose functions and operators, and temporary tables that, would betray the owner. */
+/** A schema before pg_catalog with functions, operators and temporary tables that would run as the owner. */
 function trap(schema: string): string {
   const functions = [
     ["jsonb_typeof", "jsonb", "text"],

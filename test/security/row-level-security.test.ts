@@ -1,5 +1,5 @@
-// T59: row-level security, the second wall between tenants. What the role of a tenant sees of views, tables, partitions and functions, whatever it is asked;
-// and the reads of the library through that role, with everything in a filter that is not a filter.
+// Row-level security, the second barrier between tenants: what the tenant role can read of views, tables, partitions
+// and functions, and the reads of the library through that role, also with hostile filters.
 import { randomBytes, randomUUID } from "node:crypto";
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -7,14 +7,14 @@ import { writeCursor } from "../../src/client/pagination.ts";
 import { Reader } from "../../src/client/reader.ts";
 import { Database } from "../../src/db/database.ts";
 import { migrate } from "../../src/db/migrate.ts";
-import { scopedTo } from "../../src/db/tenant-database.ts";
+import { tenantDatabase } from "../../src/db/tenant-database.ts";
 import { InvalidInput, JobNotFound } from "../../src/errors.ts";
 import { travel } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { findPgBouncer, startPgBouncer } from "../support/database/pgbouncer.ts";
-import { furnish, type TenantRows } from "../support/database/tenant-rows.ts";
+import { insertTenantRows, type TenantRows } from "../support/database/tenant-rows.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect } from "../support/processes/aftermath.ts";
+import { connect } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
 const owner = await connect(database.url);
@@ -24,15 +24,15 @@ const globex = `globex${suffix}`;
 const logins = { app: login("app"), reader: login("reader") };
 let ours: TenantRows;
 let theirs: TenantRows;
-/** A login of the app, with one connection: what a read leaves on it the next one meets. */
+/** A login of the app with one connection, so that state left on it affects the next read. */
 let app: Database;
 
 beforeAll(async () => {
   for (const [role, { name }] of Object.entries(logins)) {
     await owner.query(`create role ${name} login password 'secret'; grant stillwake_${role} to ${name}`);
   }
-  ours = await furnish(owner, globex);
-  theirs = await furnish(owner, acme);
+  ours = await insertTenantRows(owner, globex);
+  theirs = await insertTenantRows(owner, acme);
   await owner.query("select stillwake.enqueue('report', '{\"of\": \"nobody\"}')");
   app = new Database({ url: logins.app.url, connections: 1 });
 });
@@ -42,7 +42,7 @@ afterAll(async () => {
   await owner.end();
 });
 
-/** What the role of a tenant is answered; undefined as tenant: none is named. */
+/** Runs a query as the tenant role; undefined: no tenant is set. */
 async function as(tenant: string | undefined, text: string, values: unknown[] = []): Promise<pg.QueryResultRow[]> {
   await owner.query("begin read only");
   try {
@@ -58,7 +58,7 @@ interface Relation {
   name: string;
   kind: "r" | "p" | "v";
   partition: boolean;
-  /** Those that a tenant may read. */
+  /** Readable by a tenant. */
   columns: string[];
 }
 
@@ -72,11 +72,11 @@ async function relations(): Promise<Relation[]> {
   return rows;
 }
 
-/** What a tenant may read, by name. Another table than these is closed to it altogether. */
+/** Relations that a tenant may read. All others are inaccessible. */
 const open = "artifacts attempts checkpoints ended_attempts ended_jobs events feed jobs live_jobs logs".split(" ");
 
-describe("T59: the role of a tenant", () => {
-  it("is refused every relation but those that are meant for it, and all partitions", async () => {
+describe("the tenant role", () => {
+  it("can read only its relations, and no partition directly", async () => {
     const all = await relations();
     expect(all.filter(({ partition }) => partition).length).toBeGreaterThan(10);
     expect(all.filter(({ columns }) => columns.length > 0).map(({ name }) => name)).toEqual(open);
@@ -90,7 +90,7 @@ describe("T59: the role of a tenant", () => {
     for (const name of open) expect(await as(tenant, `select from stillwake.${name}`), name).toEqual([]);
   });
 
-  it("sees its own rows, all of them, and nobody else's", async () => {
+  it("sees all its own rows, and no others", async () => {
     let leaks = 0;
     for (const { name, columns } of (await relations()).filter((one) => open.includes(one.name))) {
       const rows = await as(globex, `select ${columns.join(", ")} from stillwake.${name}`);
@@ -108,7 +108,7 @@ describe("T59: the role of a tenant", () => {
     recordFigure("rows: leaks through views and tables", leaks);
   });
 
-  it("sees no more through joins, subqueries, counts and conditions that fail on others' rows", async () => {
+  it("sees no more through joins, subqueries, counts, and conditions that fail on other rows", async () => {
     const { completed } = theirs.jobs;
     const questions: [text: string, values?: unknown[]][] = [
       ["select l.* from stillwake.jobs j join stillwake.logs l on l.job_id = $1", [completed]],
@@ -118,7 +118,7 @@ describe("T59: the role of a tenant", () => {
         [acme, completed],
       ],
       ["select from stillwake.live_jobs where tenant <> $1 or tenant is null", [globex]],
-      // Each of these would tell by its error that the row is there.
+      // An error of these would reveal that the row exists.
       [
         "select 1 / (case when input ->> 'mark' = $1 then 0 else 1 end) from stillwake.jobs where tenant <> $2",
         [acme, globex],
@@ -138,12 +138,12 @@ describe("T59: the role of a tenant", () => {
     expect(ours.ids).toContain(seen!.last);
   });
 
-  it("calls six functions, which tell nothing of others, and is refused the rest without a word about them", async () => {
+  it("may call six functions, which reveal nothing of others; all others are rejected without details", async () => {
     const { rows } = await owner.query(
       "select oid::regprocedure::text as name from pg_proc where pronamespace = 'stillwake'::regnamespace and has_function_privilege('stillwake_tenant', oid, 'execute') order by 1",
     );
     expect(rows.map(({ name }) => name)).toEqual(
-      ["children(uuid)", "moment()", "now()", "schema_state()", "seen_gates()", "seen_holds()"].map(
+      ["children(uuid)", "now()", "schema_state()", "statement_time()", "visible_gates()", "visible_holds()"].map(
         (name) => `stillwake.${name}`,
       ),
     );
@@ -158,20 +158,20 @@ describe("T59: the role of a tenant", () => {
       "job_exists($1)",
       "read_feeds(array[$1::uuid], null, null)",
     ]) {
-      const refused = await as(globex, `select stillwake.${call}`, [theirs.jobs.failed]).catch((error) => error);
-      expect(refused, call).toMatchObject({ code: "42501" });
-      expect(JSON.stringify(refused) + refused.message).not.toContain(theirs.jobs.failed);
+      const rejected = await as(globex, `select stillwake.${call}`, [theirs.jobs.failed]).catch((error) => error);
+      expect(rejected, call).toMatchObject({ code: "42501" });
+      expect(JSON.stringify(rejected) + rejected.message).not.toContain(theirs.jobs.failed);
     }
   });
 
-  it("learns that a breaker is open, and not what others' work has said of it", async () => {
+  it("sees that a breaker is open, but not the reason from other tenants", async () => {
     await owner.query("select stillwake.register_breaker('api')");
     await owner.query(`select stillwake.register_pipeline('report', '{"breakers": ["api"], "pool": "reports"}')`);
     const { rows } = await owner.query("select stillwake.enqueue('report', '1', $1) as id", [{ tenant: globex }]);
     await owner.query("select stillwake.open_breaker('api', null, $1, 'ops')", [`500 for ${acme}`]);
     const ask = "select state, pause from stillwake.jobs where id = $1";
     const [mine] = await as(globex, ask, [rows[0].id]);
-    expect(mine).toMatchObject({ state: "paused", pause: { breaker: "api", reason: "api fails" } });
+    expect(mine).toMatchObject({ state: "paused", pause: { breaker: "api", reason: "api is failing" } });
     expect((await owner.query(ask, [rows[0].id])).rows[0].pause.reason).toContain(acme);
     await owner.query("select stillwake.close_breaker('api')");
     await owner.query(`select stillwake.register_pipeline('report', '{"pool": "reports"}')`);
@@ -179,7 +179,7 @@ describe("T59: the role of a tenant", () => {
     ours.ids.push(rows[0].id);
   });
 
-  it("does not reach partitions that were made later, but for their parents", async () => {
+  it("cannot read partitions that were created later, except through their parents", async () => {
     const before = new Set((await relations()).map(({ name }) => name));
     await travel(owner, "21d");
     await owner.query("select stillwake.make_partitions()");
@@ -197,8 +197,8 @@ describe("T59: the role of a tenant", () => {
   });
 });
 
-describe("T59: the catalogue", () => {
-  it("has row security on every table with a tenant or a job in it, and a policy for the tenant or no right at all", async () => {
+describe("the catalogue", () => {
+  it("has row security on every table with a tenant or a job, and a tenant policy or no privilege", async () => {
     const { rows } = await owner.query(
       `select c.relname as name, c.relrowsecurity as secured, c.relforcerowsecurity as forced,
         exists (select from pg_policies p where p.schemaname = 'stillwake' and p.tablename = c.relname and 'stillwake_tenant' = any (p.roles) and p.qual like '%current_setting%') as walled,
@@ -209,11 +209,11 @@ describe("T59: the catalogue", () => {
     expect(rows.length).toBeGreaterThan(12);
     expect(rows.filter(({ secured }) => !secured)).toEqual([]);
     expect(rows.filter(({ granted, walled }) => granted !== walled)).toEqual([]);
-    // The verbs run as the owner and see everything.
+    // The functions run as the owner and see everything.
     expect(rows.filter(({ forced }) => forced)).toEqual([]);
   });
 
-  it("has no policy for everybody, none that lets a tenant write, and no view for a tenant that reads as the owner", async () => {
+  it("has no public policy, none that lets a tenant write, and no tenant view that reads as the owner", async () => {
     const { rows: policies } = await owner.query(
       "select tablename, policyname, cmd, roles::text[] as roles, permissive from pg_policies where schemaname = 'stillwake'",
     );
@@ -226,7 +226,7 @@ describe("T59: the catalogue", () => {
     expect(views).toEqual([]);
   });
 
-  it("has a role for tenants that cannot log in, is above no policy and belongs to nobody", async () => {
+  it("has a tenant role that cannot log in, bypasses no policy and has no members", async () => {
     const { rows } = await owner.query(
       `select rolsuper, rolbypassrls, rolcanlogin, rolcreaterole, rolcreatedb, array(select m.roleid::regrole::text from pg_auth_members m where m.member = r.oid) as member_of
       from pg_roles r where rolname = 'stillwake_tenant'`,
@@ -243,7 +243,7 @@ describe("T59: the catalogue", () => {
     ]);
   });
 
-  it("leaves the plans of the owner, and so of the verbs, as they were", async () => {
+  it("does not change the query plans of the owner", async () => {
     const plan = async () => {
       const { rows } = await owner.query(
         "explain (costs off) select id from stillwake.live_jobs where tenant = 'x' and id = $1",
@@ -258,10 +258,10 @@ describe("T59: the catalogue", () => {
   });
 });
 
-describe("T59: reads of the library for a tenant", () => {
-  const readingOf = (tenant: string) => new Reader(scopedTo(app, tenant), undefined);
+describe("reads of the library for a tenant", () => {
+  const readingOf = (tenant: string) => new Reader(tenantDatabase(app, tenant), undefined);
 
-  it("are those of the whole, over that tenant's rows", async () => {
+  it("return the same as for an operator, restricted to the tenant's rows", async () => {
     const reading = readingOf(globex);
     const { jobs } = await reading.list({ limit: 200 });
     expect(jobs.map(({ id }) => id).sort()).toEqual([...ours.ids].sort());
@@ -274,7 +274,7 @@ describe("T59: reads of the library for a tenant", () => {
     expect((await reading.list({ parent: ours.jobs.parent })).jobs.map(({ id }) => id)).toEqual([ours.jobs.child]);
   });
 
-  it("S6: answer the same for another's job as for one that does not exist", async () => {
+  it("return the same for a job of another tenant as for a missing one", async () => {
     const reading = readingOf(globex);
     const answers = async (id: string) => {
       const error = await reading.get(id).catch((thrown) => thrown);
@@ -293,7 +293,7 @@ describe("T59: reads of the library for a tenant", () => {
     expect(await answers(theirs.jobs.completed)).toEqual(await answers(randomUUID().replace(/^(.{14})./, "$17")));
   });
 
-  it("show no row of another whatever stands in a filter, and leave nothing on the connection", async () => {
+  it("return no row of another tenant with any filter, and leave no state on the connection", async () => {
     const reading = readingOf(globex);
     const spoken = [
       acme,
@@ -317,12 +317,12 @@ describe("T59: reads of the library for a tenant", () => {
       `stillwake_tenant`,
       theirs.jobs.completed,
     ];
-    let asked = 0;
+    let queries = 0;
     let leaks = 0;
     const look = async (ask: () => Promise<unknown>) => {
-      asked += 1;
+      queries += 1;
       const answer = await ask().catch((error) => {
-        // Refused in words of ours, or by the type that the column has: never by a syntax that the text has got into.
+        // Rejected by our validation or by the column type, never by a syntax error.
         if (!(error instanceof InvalidInput || error instanceof JobNotFound)) expect(error.code).toMatch(/^22/);
         return [];
       });
@@ -345,32 +345,32 @@ describe("T59: reads of the library for a tenant", () => {
       await look(() => reading.logs(theirs.jobs.completed, { after: word }));
       for (const ask of ["get", "attempts", "steps", "artifacts"] as const) await look(() => reading[ask](word));
     }
-    // Ids and cursors of theirs that are well formed.
+    // Valid ids and cursors of another tenant.
     for (const id of theirs.ids) {
       await look(() => reading.list({ cursor: writeCursor(id) }));
       await look(() => reading.list({ tenant: acme, key: `${acme}-completed` }));
       for (const ask of ["get", "logs", "attempts", "steps", "artifacts"] as const) await look(() => reading[ask](id));
     }
     expect(leaks).toBe(0);
-    recordFigure("rows: leaks through filters", leaks, "", `${asked} questions`);
+    recordFigure("rows: leaks through filters", leaks, "", `${queries} queries`);
   });
 
-  it("cannot name the tenant of a read by anything but the tenant it was made for", async () => {
+  it("cannot use another tenant than the one they were created for", async () => {
     for (const tenant of [
       `${globex}', true), set_config('role', 'none`,
       `x' or 'a'='a`,
       acme.toUpperCase(),
       ` ${acme}`,
     ]) {
-      expect((await new Reader(scopedTo(app, tenant), undefined).list()).jobs).toEqual([]);
+      expect((await new Reader(tenantDatabase(app, tenant), undefined).list()).jobs).toEqual([]);
     }
-    expect(() => scopedTo(app, "")).toThrow(InvalidInput);
-    expect(() => scopedTo(app, undefined as never)).toThrow(InvalidInput);
-    expect(() => scopedTo(app, "a\0b")).toThrow(InvalidInput);
+    expect(() => tenantDatabase(app, "")).toThrow(InvalidInput);
+    expect(() => tenantDatabase(app, undefined as never)).toThrow(InvalidInput);
+    expect(() => tenantDatabase(app, "a\0b")).toThrow(InvalidInput);
   });
 
   it("write nothing", async () => {
-    const scoped = scopedTo(app, globex);
+    const scoped = tenantDatabase(app, globex);
     await expect(scoped.query("delete from stillwake.live_jobs")).rejects.toMatchObject({ code: "NOT_ALLOWED" });
     await expect(scoped.query("select stillwake.cancel($1)", [ours.jobs.queued])).rejects.toMatchObject({
       code: "42501",
@@ -380,13 +380,13 @@ describe("T59: reads of the library for a tenant", () => {
     ]);
   });
 
-  it("of two tenants on few connections keep apart, also when connections die under them", async () => {
+  it("of two tenants on few connections do not mix, also when connections break", async () => {
     await using shared = Object.assign(new Database({ url: logins.app.url, connections: 2 }), {
       [Symbol.asyncDispose]: () => shared.close(),
     });
     const readings = [ours, theirs].map((rows) => ({
       rows,
-      reading: new Reader(scopedTo(shared, rows.tenant), undefined),
+      reading: new Reader(tenantDatabase(shared, rows.tenant), undefined),
     }));
     let foreign = 0;
     const rounds = Array.from({ length: 60 }, async (_, round) => {
@@ -398,7 +398,7 @@ describe("T59: reads of the library for a tenant", () => {
         );
       }
       if (round % 7 === 3)
-        await scopedTo(shared, rows.tenant)
+        await tenantDatabase(shared, rows.tenant)
           .query("select 1 / 0")
           .catch(() => {});
       const { jobs } = await reading.list({ limit: 200 });
@@ -411,18 +411,18 @@ describe("T59: reads of the library for a tenant", () => {
     expect(foreign).toBe(0);
   });
 
-  it("are refused with a remedy to a login that may not take the role", async () => {
+  it("are rejected with a remedy for a login that may not set the role", async () => {
     await using reader = Object.assign(new Database({ url: logins.reader.url }), {
       [Symbol.asyncDispose]: () => reader.close(),
     });
-    await expect(new Reader(scopedTo(reader, globex), undefined).list()).rejects.toMatchObject({
+    await expect(new Reader(tenantDatabase(reader, globex), undefined).list()).rejects.toMatchObject({
       code: "TENANT_WALL_MISSING",
       remedy: expect.stringContaining("stillwake_app"),
     });
     expect((await new Reader(reader, undefined).list({ limit: 200 })).jobs.length).toBeGreaterThan(ours.ids.length);
   });
 
-  it("stand where the owner is no superuser, in a schema of another name", async () => {
+  it("work when the owner is not a superuser, and in a schema of another name", async () => {
     const schema = `walled_${suffix}`;
     const { name, url } = login("owner");
     await owner.query(`create role ${name} login createrole password 'secret'`);
@@ -432,7 +432,7 @@ describe("T59: reads of the library for a tenant", () => {
     try {
       await own.query(`select ${schema}.register_pipeline('report')`);
       for (const tenant of [acme, globex]) await own.query(`select ${schema}.enqueue('report', '1', $1)`, [{ tenant }]);
-      const { jobs } = await new Reader(scopedTo(own, globex), undefined).list();
+      const { jobs } = await new Reader(tenantDatabase(own, globex), undefined).list();
       expect(jobs.map(({ tenant }) => tenant)).toEqual([globex]);
       expect((await new Reader(own, undefined).list()).jobs).toHaveLength(2);
     } finally {
@@ -445,7 +445,7 @@ describe("T59: reads of the library for a tenant", () => {
   });
 
   const bouncer = findPgBouncer();
-  it("go through PgBouncer in transaction mode", async (context) => {
+  it("work through PgBouncer in transaction mode", async (context) => {
     if (typeof bouncer === "string") return context.skip(bouncer);
     await using pooler = await startPgBouncer({
       program: bouncer.program,
@@ -459,7 +459,7 @@ describe("T59: reads of the library for a tenant", () => {
     await Promise.all(
       Array.from({ length: 40 }, async (_, round) => {
         const rows = round % 2 ? ours : theirs;
-        const { jobs } = await new Reader(scopedTo(pooled, rows.tenant), undefined).list({ limit: 200 });
+        const { jobs } = await new Reader(tenantDatabase(pooled, rows.tenant), undefined).list({ limit: 200 });
         expect(jobs.map(({ id }) => id).sort()).toEqual([...rows.ids].sort());
         const [left] = await pooled.query<{ tenant: string | null }>(
           "select nullif(current_setting('stillwake.tenant', true), '') as tenant",
@@ -469,7 +469,7 @@ describe("T59: reads of the library for a tenant", () => {
     );
   });
 
-  it("cost little more than those of the whole", async () => {
+  it("cost little more than those of an operator", async () => {
     await owner.query(
       `insert into stillwake.feed (job_id, seq, at, epoch, kind, level, message)
       select $1, 1000 + n, stillwake.now(), 1, 'log', 'info', 'line ' || n from generate_series(1, 1000) n`,

@@ -1,5 +1,4 @@
-// S35–S37: parts of an input that only workers can read. Sealed where they are enqueued, opened where they run, bound to where they stand, and
-// refused in the plain by the database, whoever asks.
+// Sealed inputs: sealed by the client, opened by the worker, bound to job, tenant and path, and rejected by the database in plain text.
 import { randomBytes } from "node:crypto";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { z } from "zod";
@@ -18,10 +17,10 @@ import { runJob, travel, waitFor } from "../../src/testing/index.ts";
 import { implement, type WorkerOptions } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const database = await freshDatabase();
-const { query, start, until, logs, name } = rig(database);
+const { query, start, until, logs, name } = inProcessFixture(database);
 const k1 = newSealKey();
 const k2 = newSealKey();
 const keys = { sealKeys: `k1:${k1}` };
@@ -38,7 +37,7 @@ async function stored(id: string): Promise<Record<string, unknown>> {
   return row!.input;
 }
 
-/** One job of a pipeline with these paths sealed, seen to its end by a worker with these options. */
+/** Runs one job of a pipeline with these sealed paths on a worker with these options. */
 async function run(input: Record<string, unknown>, sealed: string[], options: Partial<WorkerOptions> = keys) {
   const contract = pipeline(name(), { sealed, retry: { attempts: 2, initial: "1ms" } });
   const seen: unknown[] = [];
@@ -47,8 +46,8 @@ async function run(input: Record<string, unknown>, sealed: string[], options: Pa
   return { id, seen, kept: await stored(id), job: await until(id) };
 }
 
-describe("a sealed part of an input", () => {
-  it("S37: is stored sealed, and the code sees what was enqueued", async () => {
+describe("a sealed value", () => {
+  it("is stored sealed, and the code receives what was enqueued", async () => {
     const input = {
       repo: "acme/app",
       token: TOKEN,
@@ -74,7 +73,7 @@ describe("a sealed part of an input", () => {
     });
   });
 
-  it("is checked by the schema before it is sealed, and sealed as the schema leaves it", async () => {
+  it("is validated before it is sealed, and sealed as the output of the schema", async () => {
     const contract = pipeline(name(), {
       input: z.object({ token: z.string().trim().min(10), depth: z.number().default(3) }),
       sealed: ["token"],
@@ -90,13 +89,13 @@ describe("a sealed part of an input", () => {
     });
   });
 
-  it("S37: opens in its own job, tenant and field, and nowhere else", async () => {
+  it("can be opened only in its own job, tenant and field", async () => {
     const tenant = (input: { of: string }) => input.of;
     const contract = pipeline(name(), { sealed: ["one", "two"], tenant, retry: { attempts: 1 } });
     const stillwake = client(keys.sealKeys);
     const { id } = await stillwake.enqueue(contract, { of: "a", one: TOKEN, two: "hello" } as never);
     const { one } = await stored(id);
-    // Somebody who can write to the table, or to the API, moves what he cannot read.
+    // An attacker who can write to the table or the API copies a sealed value.
     const copied = await stillwake.enqueue(contract, { of: "a", one, two: "mine" } as never);
     const swapped = await stillwake.enqueue(contract, { of: "a", one: "x", two: "y" } as never);
     const fields = "jsonb_build_object('of', 'a', 'one', input -> 'two', 'two', input -> 'one')";
@@ -116,13 +115,13 @@ describe("a sealed part of an input", () => {
       expect({ state, attempt }).toEqual({ state: "failed", attempt: 1 });
       expect(failure).toMatchObject({
         code: "SEALED",
-        message: expect.stringMatching(/^input\.one does not open with key "k1"/),
+        message: expect.stringMatching(/^input\.one cannot be opened with key "k1"/),
       });
     }
     expect(ran).toEqual([id]);
   });
 
-  it("S37: rotation: the new key seals, the old one still opens; without it the job says which is missing", async () => {
+  it("after a rotation is sealed with the new key; the old key still opens, and the error names a missing key", async () => {
     const contract = pipeline<{ token: string }>(name(), { sealed: ["token"], retry: { attempts: 3 } });
     const old = await client(keys.sealKeys).enqueue(contract, { token: TOKEN });
     const kept = await client(keys.sealKeys).enqueue(contract, { token: TOKEN }, { delay: "1h" });
@@ -142,19 +141,19 @@ describe("a sealed part of an input", () => {
     const { state, attempt, failure } = await until(kept.id);
     expect({ state, attempt, code: failure?.code }).toEqual({ state: "failed", attempt: 1, code: "SEALED" });
     expect(failure?.message).toBe(
-      'input.token is sealed with key "k1", which this worker does not have (it has k2). Give the worker key "k1" among its sealKeys (STILLWAKE_SEAL_KEYS) and retry the job',
+      'input.token is sealed with key "k1", which this worker does not have (it has k2). Add key "k1" to the sealKeys of the worker (STILLWAKE_SEAL_KEYS) and retry the job',
     );
     expect((await logs(kept.id)).map(({ level, message }) => ({ level, message }))).toEqual([
       { level: "error", message: failure!.message },
     ]);
     await without.stop();
-    // The remedy is one.
+    // The remedy works.
     await start([code], { sealKeys: rotated });
     await client().retry(kept.id);
     expect((await until(kept.id)).state).toBe("completed");
   });
 
-  it("is sealed for children by the keeper, and for each of many jobs by itself", async () => {
+  it("is sealed for children by the keeper, and for each of many jobs separately", async () => {
     const child = pipeline<{ n: number; token: string }>(name(), { sealed: ["token"] });
     const parent = pipeline<{ token: string }>(name(), { sealed: ["token"] });
     const code = implement(parent, async (job, { token }) => {
@@ -182,7 +181,7 @@ describe("a sealed part of an input", () => {
     expect(new Set(rows.map(({ text }) => text)).size).toBe(6);
   });
 
-  it("of a schedule is bound to the pipeline, and the same schedule again has not changed", async () => {
+  it("of a schedule is bound to the pipeline, and setting the same schedule again changes nothing", async () => {
     const contract = pipeline(name(), { sealed: ["token"] });
     const nightly = schedule(contract.name, { cron: "* * * * *", pipeline: contract, input: { token: TOKEN } });
     const stillwake = client(keys.sealKeys);
@@ -197,7 +196,7 @@ describe("a sealed part of an input", () => {
     const seen: unknown[] = [];
     await start([implement(contract, (_, input) => void seen.push(input))], keys);
     await stillwake.watchdog();
-    // The worker may be at it itself.
+    // The worker may be running it already.
     const [job] = await waitFor(
       async () => {
         const { jobs } = await stillwake.list({ pipeline: contract.name });
@@ -210,7 +209,7 @@ describe("a sealed part of an input", () => {
     await stillwake.schedules.remove(contract.name);
   });
 
-  it("can be sealed where the keys are and enqueued where they are not, for its tenant alone", async () => {
+  it("can be sealed by a client with keys and enqueued by one without, for one tenant", async () => {
     const contract = pipeline(name(), { sealed: ["token"], retry: { attempts: 1 } });
     await client().register(contract);
     const input = seal(contract, { n: 1, token: TOKEN }, { ...keys, tenant: "acme" });
@@ -224,7 +223,7 @@ describe("a sealed part of an input", () => {
     expect(seen).toEqual([{ n: 1, token: TOKEN }]);
   });
 
-  it("goes with its job when that is pruned: nothing of it is left", async () => {
+  it("is deleted when its job is pruned", async () => {
     const { id, kept, job } = await run({ token: TOKEN }, ["token"]);
     expect(job.state).toBe("completed");
     const { $sealed } = kept.token as { $sealed: string };
@@ -236,17 +235,17 @@ describe("a sealed part of an input", () => {
   });
 });
 
-describe("a plain value at a sealed path is refused", () => {
+describe("a plain value at a sealed path is rejected", () => {
   const contract = pipeline("guarded", { sealed: ["token", "auth.password", "accounts.*.token"] });
 
-  it("by the client that has no key, with the remedy; nothing is stored", async () => {
-    const refused = client().enqueue(contract, { token: TOKEN });
-    await expect(refused).rejects.toThrow(InvalidInput);
-    await expect(refused).rejects.toMatchObject({ field: "input.token", remedy: expect.stringMatching(/sealKeys/) });
+  it("by a client without a key, with a remedy; nothing is stored", async () => {
+    const rejected = client().enqueue(contract, { token: TOKEN });
+    await expect(rejected).rejects.toThrow(InvalidInput);
+    await expect(rejected).rejects.toMatchObject({ field: "input.token", remedy: expect.stringMatching(/sealKeys/) });
     await expect(client().enqueueMany(contract, [{}, { token: TOKEN }])).rejects.toMatchObject({
       field: "input.token",
     });
-    await expect(refused).rejects.not.toThrow(TOKEN);
+    await expect(rejected).rejects.not.toThrow(TOKEN);
     expect(await query("select from stillwake.jobs where pipeline = 'guarded'")).toEqual([]);
   });
 
@@ -256,7 +255,7 @@ describe("a plain value at a sealed path is refused", () => {
     ["in a list", { accounts: [{ token: { $secret: "ok" } }, { token: "plain" }] }, "accounts.*.token"],
     ["that only looks sealed", { token: { $sealed: "my password" } }, "token"],
     ["beside a reference", { token: { $secret: "ok", more: "plain" } }, "token"],
-  ])("by the database, from whoever calls it: %s", async (_, input, path) => {
+  ])("by the database, from every caller: %s", async (_, input, path) => {
     await client().register(contract);
     for (const statement of [
       "select stillwake.enqueue('guarded', $1)",
@@ -269,7 +268,7 @@ describe("a plain value at a sealed path is refused", () => {
     await expect(byName).rejects.toMatchObject({ code: "INVALID_INPUT", field: `inputs[0].${path}` });
   });
 
-  it("where nothing stands, or null, or a reference, or what is sealed, nothing is refused", async () => {
+  it("but missing values, null, references and sealed values are accepted", async () => {
     await client().register(contract);
     for (const input of [{}, { token: null }, { auth: "text" }, { accounts: {} }, { token: { $secret: "a" } }, 1, "x"])
       await query("select stillwake.enqueue('guarded', $1::jsonb, '{\"delay\":\"1h\"}')", [JSON.stringify(input)]);
@@ -277,7 +276,7 @@ describe("a plain value at a sealed path is refused", () => {
     await client().enqueue("guarded", await stored(id), { delay: "1h" });
   });
 
-  it("a pipeline that seals nothing any more takes it again", async () => {
+  it("but accepted again when the pipeline no longer seals it", async () => {
     const paths = (sealed: string[]) => query("select stillwake.register_pipeline('loose', $1)", [{ sealed }]);
     await paths(["token"]);
     await expect(client().enqueue("loose", { token: 1 })).rejects.toMatchObject({ code: "INVALID_INPUT" });
@@ -286,28 +285,30 @@ describe("a plain value at a sealed path is refused", () => {
     await expect(paths(["a..b"])).rejects.toMatchObject({ code: "SW001", detail: "sealed" });
   });
 
-  it("a key or tenant that would carry it is refused, and does not say it", async () => {
+  it("as a key or tenant that contains it, and the error does not show it", async () => {
     const telling = pipeline(name(), { sealed: ["token"], key: (input: { token: string }) => `user:${input.token}` });
-    const refused = client(keys.sealKeys).enqueue(telling, { token: TOKEN });
-    await expect(refused).rejects.toThrow(/carries what is sealed at input\.token/);
-    await expect(refused).rejects.not.toThrow(TOKEN);
+    const rejected = client(keys.sealKeys).enqueue(telling, { token: TOKEN });
+    await expect(rejected).rejects.toThrow(/contains the sealed value of input\.token/);
+    await expect(rejected).rejects.not.toThrow(TOKEN);
     const plain = pipeline(name(), { sealed: ["token"] });
     const idempotencyKey = TOKEN;
-    await expect(client(keys.sealKeys).enqueue(plain, { token: TOKEN }, { idempotencyKey })).rejects.toThrow(/carries/);
+    await expect(client(keys.sealKeys).enqueue(plain, { token: TOKEN }, { idempotencyKey })).rejects.toThrow(
+      /contains the sealed value/,
+    );
   });
 });
 
 describe("a reference to a secret", () => {
   const env = { PATH: process.env.PATH, STILLWAKE_SECRET_GITHUB_TOKEN: TOKEN };
 
-  it("S36: is stored as a name; the worker finds the value in its environment", async () => {
+  it("is stored as a name; the worker reads the value from its environment", async () => {
     const { seen, kept, job } = await run({ token: secret("github-token") }, ["token"], { env });
     expect(job.state).toBe("completed");
     expect(kept).toEqual({ token: { $secret: "github-token" } });
     expect(seen).toEqual([{ token: TOKEN }]);
   });
 
-  it("passes the schema of the value it stands for, and needs no key", async () => {
+  it("passes the schema of its value, and needs no key", async () => {
     const contract = pipeline(name(), {
       input: z.object({ token: z.string().min(20), all: z.array(z.object({ key: z.string() })).default([]) }),
       sealed: ["token", "all.*.key"],
@@ -327,26 +328,26 @@ describe("a reference to a secret", () => {
     await expect(client().enqueue(moving, { token: secret("x") })).rejects.toThrow(/schema changes or moves/);
   });
 
-  it("is looked up by the worker's own function, for the job it is for, each name once", async () => {
-    const asked: unknown[] = [];
+  it("is looked up by the `secrets` function of the worker, for its job, each name once", async () => {
+    const lookups: unknown[] = [];
     const secrets = async (wanted: string, use: unknown) => {
-      asked.push([wanted, use]);
+      lookups.push([wanted, use]);
       return { user: "ann", token: TOKEN };
     };
     const input = { a: secret("login"), b: secret("login") };
     const { id, seen, job } = await run(input, ["a", "b"], { secrets });
     expect(seen).toEqual([{ a: { user: "ann", token: TOKEN }, b: { user: "ann", token: TOKEN } }]);
-    expect(asked).toEqual([["login", { job: id, pipeline: job.pipeline, tenant: null }]]);
+    expect(lookups).toEqual([["login", { job: id, pipeline: job.pipeline, tenant: null }]]);
   });
 
-  it("that nobody knows ends the job at once; a keeper of secrets that is away is asked again", async () => {
-    const unknown = await run({ token: secret("nobody") }, ["token"], { env });
+  it("to an unknown secret fails the job without a retry; a failed lookup is retried", async () => {
+    const unknown = await run({ token: secret("unknown") }, ["token"], { env });
     expect(unknown.job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "SECRET_UNKNOWN" } });
-    expect(unknown.job.failure?.message).toMatch(/^Secret "nobody" is not known .*STILLWAKE_SECRET_<NAME>/);
+    expect(unknown.job.failure?.message).toMatch(/^Secret "unknown" is not known .*STILLWAKE_SECRET_<NAME>/);
     let calls = 0;
     const secrets = () => {
       calls += 1;
-      if (calls === 1) throw Object.assign(new Error(`refused ${TOKEN}`), { code: "ECONNREFUSED" });
+      if (calls === 1) throw Object.assign(new Error(`rejected ${TOKEN}`), { code: "ECONNREFUSED" });
       return TOKEN;
     };
     const { id, job } = await run({ token: secret("away") }, ["token"], { secrets });
@@ -358,7 +359,7 @@ describe("a reference to a secret", () => {
     expect(await places(TOKEN)).toEqual([]);
   });
 
-  it("anywhere but at a sealed path is data like any other", async () => {
+  it("at other paths is ordinary data", async () => {
     const input = { token: "x", note: { $secret: "github_token" }, deep: [{ $sealed: "j.k1.x.y" }] };
     const { seen } = await run(input, [], { env });
     expect(seen).toEqual([input]);
@@ -367,12 +368,12 @@ describe("a reference to a secret", () => {
   it("whose lookup hangs does not keep the worker from stopping", async () => {
     const contract = pipeline(name(), { sealed: ["token"] });
     const { id } = await client().enqueue(contract, { token: secret("slow") });
-    let asked = () => {};
+    let lookups = () => {};
     const begun = new Promise<void>((resolve) => {
-      asked = resolve;
+      lookups = resolve;
     });
     const secrets = () => {
-      asked();
+      lookups();
       return new Promise(() => {});
     };
     const { worker } = await start([implement(contract, () => {})], { secrets });
@@ -381,13 +382,13 @@ describe("a reference to a secret", () => {
     expect((await client().get(id)).state).toBe("queued");
   });
 
-  it.each([["1st"], [""], ["a b"], [5 as never]])("cannot be called %j", (wrong) => {
-    expect(() => secret(wrong)).toThrow(/cannot name a secret/);
+  it.each([["1st"], [""], ["a b"], [5 as never]])("cannot have the name %j", (wrong) => {
+    expect(() => secret(wrong)).toThrow(/is not a valid secret name/);
   });
 });
 
-describe("what was sealed or looked up", () => {
-  it("S35: shows nowhere, though the code says it in every way; values under 8 characters cannot be hidden", async () => {
+describe("an opened or looked-up value", () => {
+  it("is redacted everywhere, however the code writes it; values under 8 characters are not", async () => {
     const contract = pipeline<{ token: string; pin: string; deep: { key: string } }>(name(), {
       sealed: ["token", "pin", "deep"],
       retry: { attempts: 1 },
@@ -415,22 +416,22 @@ describe("what was sealed or looked up", () => {
     expect(await places(Buffer.from(TOKEN).toString("base64").slice(0, -4))).toEqual([]);
   });
 
-  it("is in no name: steps and artifacts that carry it are refused, and a result that does is told of", async () => {
+  it("is rejected in names of steps and artifacts, and a result that contains it logs a warning", async () => {
     const contract = pipeline<{ token: string }>(name(), { sealed: ["token"], retry: { attempts: 1 } });
     const { id } = await client(keys.sealKeys).enqueue(contract, { token: TOKEN });
     const refusals: string[] = [];
     const code = implement(contract, async (job, { token }) => {
       for (const act of [() => job.step(`s-${token}`, () => 1), () => job.artifact(`${token}.txt`, () => "x")])
         await act().catch((error) => refusals.push(error.message));
-      // What a step returns is data: it comes back as it was.
+      // Results of steps are not redacted.
       return (await job.step("kept", () => ({ token }))).token === token;
     });
     await start([code], keys);
     expect((await until(id)).output).toBe(true);
     expect(refusals).toHaveLength(2);
-    for (const message of refusals) expect(message).toMatch(/^The name of an? \w+ carries a secret of this job/);
+    for (const message of refusals) expect(message).toMatch(/^The name of an? \w+ contains a secret of this job/);
     expect((await logs(id)).map(({ message }) => message)).toContain(
-      'The result of step "kept" carries a secret of this job and is stored as it is',
+      'The result of step "kept" contains a secret of this job and is stored unredacted',
     );
     expect(await places(TOKEN)).toEqual([expect.stringMatching(/^stillwake\.checkpoints/)]);
     await query("delete from stillwake.checkpoints where job_id = $1", [id]);
@@ -438,7 +439,7 @@ describe("what was sealed or looked up", () => {
 });
 
 describe("the keys", () => {
-  it("are read from both forms", () => {
+  it("are parsed from both forms", () => {
     const named = readSealKeys({ current: "k2", keys: { k1, k2 } })!;
     const text = readSealKeys(`k2:${k2}, k1:${k1}`)!;
     for (const { current, keys: ring } of [named, text]) {
@@ -455,7 +456,7 @@ describe("the keys", () => {
     ["in an odd object", { current: "k1", keys: { k2 } }],
     ["with an odd id", { current: "k 1", keys: { "k 1": k1 } }],
     ["of another kind", { current: "k1", keys: { k1: 5 as never } }],
-  ])("%s are refused without being shown", (_, wrong) => {
+  ])("%s are rejected without being shown", (_, wrong) => {
     const act = () => createStillwake({ url: database.url, sealKeys: wrong });
     expect(act).toThrow(InvalidInput);
     expect(act).toThrow(/newSealKey/);
@@ -463,13 +464,13 @@ describe("the keys", () => {
   });
 
   it.each([[["a..b"]], [["*"]], [["a.__proto__.b"]], [["a b"]], ["token" as never], [[""]], [[5 as never]]])(
-    "paths must be paths: %j is refused",
+    "the invalid path %j is rejected",
     (sealed) => {
       expect(() => pipeline("p", { sealed })).toThrow(/sealed .* of pipeline "p" is not valid/);
     },
   );
 
-  it("cost what they cost: a figure", async () => {
+  it("cost little time per value", async () => {
     const contract = pipeline(name(), { sealed: ["token"] });
     const plain = pipeline(name());
     const stillwake = client(keys.sealKeys);
@@ -487,7 +488,7 @@ describe("the keys", () => {
   });
 });
 
-/** Rows of the schema's tables in which a text stands. */
+/** Rows of the schema that contain a text. */
 async function places(text: string): Promise<string[]> {
   const tables = await query<{ name: string }>(
     "select oid::regclass::text as name from pg_class where relnamespace = 'stillwake'::regnamespace and relkind in ('r', 'p') and not relispartition",

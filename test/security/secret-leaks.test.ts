@@ -1,5 +1,5 @@
-// T55 (I12): secrets that a job, its worker and its enqueuer had are looked for wherever anything is written, in every form they may take on the way.
-// Each is unique to the run, so what is found is a leak. A control, which nobody has registered, shows that the search finds what is there.
+// Searches for secrets of a job, its worker and its client wherever anything is written, in every encoding. Each secret
+// is unique to the run, so every match is a leak. A control that is not registered shows that the search works.
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
@@ -13,16 +13,16 @@ import { createServer } from "../../src/server/index.ts";
 import { routes } from "../../src/server/routes.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { Fatal, implement } from "../../src/worker/index.ts";
-import { type OwnServer, ownServer } from "../support/database/postgres-server.ts";
+import { type PostgresServer, startPostgresServer } from "../support/database/postgres-server.ts";
 import { startReceiver } from "../support/fakes/webhook-receiver.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, ended } from "../support/processes/aftermath.ts";
 import { ROOT } from "../support/processes/build.ts";
+import { connect, waitForEnd } from "../support/processes/fault-checks.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
-/** Long enough to be cut, with characters that a URL, JSON and a pattern write in their own way. */
+/** Long enough to be truncated, with characters that URLs, JSON and regular expressions escape. */
 const canary = (name: string) => `${name}-"/+${randomBytes(20).toString("hex")}\\?é=`;
-/** For places where such characters are not allowed. */
+/** For values where such characters are not allowed. */
 const plainCanary = (name: string) => `${name}${randomBytes(20).toString("hex")}`;
 
 const control = canary("control");
@@ -44,7 +44,7 @@ const canaries: Record<string, string> = {
   "end: limit": canary("limit"),
 };
 
-/** The forms in which each is looked for. In parts: 16 characters in a row, at any place of it. */
+/** The encodings to search for, and parts of 16 consecutive characters. */
 const encodings: Record<string, (text: string) => string[]> = {
   raw: (text) => [text],
   "base64, first offset": (text) => [base64At(text, 0)],
@@ -57,14 +57,14 @@ const encodings: Record<string, (text: string) => string[]> = {
   "in parts": (text) => [...windows(text), ...windows(base64At(text, 0))],
 };
 
-let server: OwnServer;
+let server: PostgresServer;
 let client: pg.Client;
 let stillwake: Stillwake;
 const sinks: Record<string, string> = {};
 
 beforeAll(async () => {
-  // The server's own log is a sink: it has every statement with its values.
-  server = await ownServer({ log_statement: "all" });
+  // The log of Postgres contains every statement with its values.
+  server = await startPostgresServer({ log_statement: "all" });
   client = await connect(server.url);
   await client.query("set log_statement = none");
   await client.query(`create role canary login password '${canaries["password of the database"]}'`);
@@ -77,8 +77,8 @@ afterAll(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-describe("T55: no secret is found", () => {
-  it("I12: in anything that jobs, workers and enqueuers leave behind, in whatever form", {
+describe("no secret is found", () => {
+  it("in anything that jobs, workers and clients write, in any encoding", {
     timeout: 120_000,
   }, async () => {
     const receiver = await startReceiver();
@@ -97,20 +97,20 @@ describe("T55: no secret is found", () => {
     const { id } = await stillwake.enqueue(contract, input, { webhook: { endpoint: "full" } });
     const others: string[] = [];
     for (const how of ["failure", "pause", "limit"]) {
-      const told = { sealed: canaries[`end: ${how}`], how };
-      others.push((await stillwake.enqueue(ending, told, { webhook: { endpoint: "full" } })).id);
+      const input = { sealed: canaries[`end: ${how}`], how };
+      others.push((await stillwake.enqueue(ending, input, { webhook: { endpoint: "full" } })).id);
     }
     await waitFor(async () => (await stillwake.get(id)).waitingFor === "event", {
       timeout: 60_000,
-      what: "the job to have said everything",
+      what: "the job to have written everything",
     });
     await stillwake.signal(id, "go", { by: "the test" });
-    const job = await ended(stillwake, id, 60_000);
+    const job = await waitForEnd(stillwake, id, 60_000);
     expect({ state: job.state, attempt: job.attempt }, JSON.stringify(job.failure)).toEqual({
       state: "completed",
       attempt: 3,
     });
-    await ended(stillwake, others[0]!);
+    await waitForEnd(stillwake, others[0]!);
     for (const [place, wanted] of [
       [1, "paused"],
       [2, "queued"],
@@ -119,9 +119,9 @@ describe("T55: no secret is found", () => {
     await receiver.gets(2);
     await gather(worker, receiver.received, seen(), [id, ...others]);
 
-    // What was looked through is what it was meant to be.
-    expect(sinks["worker's stdout"]).toContain("the last words");
-    expect(sinks["view logs"]).toContain("after the word: ***");
+    // Control: all sinks were searched.
+    expect(sinks["worker's stdout"]).toContain("last output");
+    expect(sinks["view logs"]).toContain("after the signal: ***");
     expect(sinks["webhooks as received"]).toContain('"output":');
     expect(sinks["command lines"]).toContain("runner.js");
     expect(Object.keys(sinks).length).toBeGreaterThanOrEqual(20);
@@ -129,11 +129,11 @@ describe("T55: no secret is found", () => {
     const found = search(canaries, (name, sink) => name === "git URL" && sink === "command lines");
     const forms = Object.keys(encodings).length;
     const searched = `${Object.keys(canaries).length} canaries × ${Object.keys(sinks).length} sinks × ${forms} encodings`;
-    recordFigure("T55: secrets found in a sink", found.length, "", searched);
+    recordFigure("secrets found in a sink", found.length, "", searched);
     expect(found).toEqual([]);
   });
 
-  it("and what is there is found: a control in every encoding", () => {
+  it("but the control is found in every encoding", () => {
     const base64 = (text: string, kind: BufferEncoding = "base64") => Buffer.from(text).toString(kind);
     const written: Record<string, string> = {
       raw: `token ${control} there`,
@@ -153,23 +153,23 @@ describe("T55: no secret is found", () => {
     expect(Object.keys(written)).toEqual(Object.keys(encodings));
   });
 
-  it("and in real sinks: a job that says what nobody has registered is found in each place it reaches", async () => {
+  it("but an unregistered control is found in every sink that it reaches", async () => {
     const worker = await startCanaryWorker();
     const open = pipeline("canary-child", { retry: { attempts: 1 } });
     await client.query(`select stillwake.register_pipeline('canary-child', '{"sealed":[]}')`);
-    // Its worker takes what stands at a sealed path for secret; anywhere else it is data.
+    // The worker redacts values at sealed paths; elsewhere they are ordinary data.
     const { id } = await stillwake.enqueue(open, { note: control });
-    await ended(stillwake, id, 20_000);
+    await waitForEnd(stillwake, id, 20_000);
     const tables = await tableTexts();
     expect(searchIn({ control }, tables).map(({ sink }) => sink)).toContain("table ended_jobs");
     expect(searchIn({ control }, { log: server.log() }).length).toBeGreaterThan(0);
     worker.signal("SIGTERM");
-    await worker.ended;
+    await worker.exited;
   });
 });
 
-describe("T55: traces", () => {
-  it("carry no secret: neither the spans of attempts nor those of steps", async () => {
+describe("traces", () => {
+  it("contain no secret, neither in spans of attempts nor of steps", async () => {
     const exporter = new InMemorySpanExporter();
     const provider = new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] });
     trace.setGlobalTracerProvider(provider);
@@ -200,7 +200,7 @@ describe("T55: traces", () => {
     onTestFinished(() => worker.stop());
     await worker.start();
     const { id } = await stillwake.enqueue(contract, { token: canaries.sealed! });
-    await ended(stillwake, id);
+    await waitForEnd(stillwake, id);
     const spans = exporter.getFinishedSpans().map(({ name, attributes, status, events }) => {
       return JSON.stringify({ name, attributes, status, events });
     });
@@ -213,8 +213,8 @@ describe("T55: traces", () => {
   });
 });
 
-describe("S30: the keys and the secrets of a worker", () => {
-  it("stay with the keeper: the runner gets the opened input and nothing to open others with", async () => {
+describe("the keys and the secrets of a worker", () => {
+  it("stay in the keeper: the runner receives only its opened input", async () => {
     const key = newSealKey();
     const token = plainCanary("runner");
     await startWorker({
@@ -223,7 +223,7 @@ describe("S30: the keys and the secrets of a worker", () => {
       env: { STILLWAKE_SEAL_KEYS: `k1:${key}`, SAME_KEY: key, STILLWAKE_SECRET_GITHUB: token, SHOWN_TO_JOBS: "yes" },
     });
     const { id } = await stillwake.enqueue(pipeline("environment"), {});
-    const { output } = await ended(stillwake, id);
+    const { output } = await waitForEnd(stillwake, id);
     expect(output).toMatchObject({ shown: "yes" });
     expect(searchIn({ key, token }, { output: JSON.stringify(output) })).toEqual([]);
   });
@@ -250,7 +250,7 @@ async function startCanaryWorker(): Promise<WorkerProcess> {
   });
 }
 
-/** Command lines of everything below the worker, and the environment of its runners, as they were at some moment. */
+/** Command lines of all descendants of the worker, and the environment of its runners, sampled over time. */
 function watchProcesses(worker: WorkerProcess): () => { lines: string; environments: string } {
   const lines = new Set<string>();
   const environments = new Set<string>();
@@ -279,7 +279,7 @@ function read(file: string): string {
   }
 }
 
-/** What the API answers, and the streams to their ends. */
+/** All responses of the API, and all streams to their end. */
 async function gatherFromServer(jobs: string[]): Promise<void> {
   await using door = createServer({ url: server.url, auth: "none" });
   const ask = async (what: string) => (await door.fetch(new Request(`http://127.0.0.1${what}`))).text();
@@ -291,20 +291,20 @@ async function gatherFromServer(jobs: string[]): Promise<void> {
   for (const part of ["", "/attempts", "/steps?outputs=true", "/children", "/logs", "/artifacts", "/webhooks"]) {
     sinks[`GET /v1/jobs/:id${part}`] = (await Promise.all(jobs.map((id) => ask(`/v1/jobs/${id}${part}`)))).join("\n");
   }
-  // A stream ends with its job; that of one that has not is left where it stands.
+  // A stream ends with its job; streams of unfinished jobs are aborted.
   const ended = jobs.filter((_, index) => ["completed", "failed", "cancelled"].includes(states[index]!));
   expect(ended.length).toBeGreaterThan(0);
   sinks["GET /v1/jobs/:id/stream"] = (await Promise.all(ended.map((id) => ask(`/v1/jobs/${id}/stream`)))).join("\n");
 }
 
-/** Everything that was written. More sinks are added here. */
+/** Everything that was written. Add new sinks here. */
 async function gather(
   worker: WorkerProcess,
   received: { path: string; headers: Record<string, string>; body: string }[],
   { lines, environments }: { lines: string; environments: string },
   jobs: string[],
 ): Promise<void> {
-  const { address } = (await worker.says("http")) as unknown as { address: string };
+  const { address } = (await worker.waitForLine("http")) as unknown as { address: string };
   const ask = async (what: string) => (await fetch(`${address}${what}`)).text();
   sinks["worker's metrics"] = await ask("/metrics");
   sinks["worker's health"] = await ask("/health");
@@ -320,7 +320,7 @@ async function gather(
   sinks["environment of runners"] = environments;
   Object.assign(sinks, await tableTexts());
   worker.signal("SIGTERM");
-  await worker.ended;
+  await worker.exited;
   sinks["worker's stdout"] = worker.lines.map((line) => JSON.stringify(line)).join("\n");
   sinks["worker's stderr"] = worker.stderr();
   const left = fs.readdirSync(worker.scratch, { recursive: true, withFileTypes: true });
@@ -372,7 +372,7 @@ function searchIn(wanted: Record<string, string>, texts: Record<string, string>)
   return found;
 }
 
-/** What is always the same of a text in base64, whatever stands around it. */
+/** The part of the base64 of a text that does not depend on its surroundings. */
 function base64At(text: string, offset: number): string {
   const bytes = Buffer.concat([Buffer.alloc(offset), Buffer.from(text)]);
   const whole = bytes.toString("base64").replaceAll("=", "");

@@ -1,5 +1,5 @@
-// What is somebody else's: jobs of another tenant are answered as jobs that are not there (S6), a customer sees its own job and nothing of the house,
-// and tokens cannot be read back from the database (S12).
+// Jobs of another tenant are reported as not found, a read token shows one job without internal fields, and tokens
+// cannot be read from the database.
 import { randomUUID } from "node:crypto";
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -7,9 +7,9 @@ import { signReadToken } from "../../src/client/read-token.ts";
 import { createServer } from "../../src/server/index.ts";
 import { routes } from "../../src/server/routes.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { mentions } from "../support/database/tenant-rows.ts";
+import { countMentions } from "../support/database/tenant-rows.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, round } from "../support/processes/aftermath.ts";
+import { connect, round } from "../support/processes/fault-checks.ts";
 import { callerOf, makeTokens, signed } from "../support/server/callers.ts";
 import { furnish, held, SECRET } from "../support/server/sample-data.ts";
 
@@ -19,7 +19,7 @@ const sw = server.stillwake;
 const call = callerOf(server, admin);
 let client: pg.Client;
 let tokens: Record<string, string> = {};
-let made = 0;
+let created = 0;
 
 beforeAll(async () => {
   client = await connect(database.url);
@@ -28,78 +28,78 @@ beforeAll(async () => {
 afterAll(() => client.end());
 
 async function fresh(): Promise<{ job: string; key: string }> {
-  const key = `own-${++made}`;
+  const key = `own-${++created}`;
   return { job: (await sw.enqueue(held, {}, { tenant: "acme", key })).id, key };
 }
 
-describe("a job of somebody else", () => {
-  const who = () => tokens["globex operator"]!;
+describe("a job of another tenant", () => {
+  const token = () => tokens["globex operator"]!;
 
   it.each(
     routes
       .filter(({ path, access }) => path.startsWith("/v1/jobs/:id") && access !== "oversee")
       .map((route) => [`${route.method} ${route.path}`, route] as const),
-  )("is answered as one that is not there: %s", async (_, route) => {
+  )("is not found: %s", async (_, route) => {
     const { job } = await fresh();
     const body = route.name === "signalJob" ? { event: "go" } : undefined;
-    const ask = async (id: string) => {
+    const send = async (id: string) => {
       const path = route.path.replace(":id", id).replace(/:name.*/, "report.txt");
-      const { status, text } = await call(route.method, path, { token: who(), body });
+      const { status, text } = await call(route.method, path, { token: token(), body });
       return { status, text: text.replaceAll(id, "ID") };
     };
-    const missing = await ask(randomUUID());
+    const missing = await send(randomUUID());
     expect(missing.status).toBe(404);
-    expect(await ask(job)).toEqual(missing);
+    expect(await send(job)).toEqual(missing);
   });
 
-  it("is in no list, is not found by its key or its text, and cannot be steered in a crowd", async () => {
+  it("is in no list, is not found by its key or its text, and cannot be controlled in bulk", async () => {
     const { job, key } = await fresh();
     for (const query of ["", "?tenant=acme", `?key=${key}`, `?parent=${jobs.good}`, "?state=completed", "?text=a"]) {
-      const { json } = await call("GET", `/v1/jobs${query}`, { token: who() });
+      const { json } = await call("GET", `/v1/jobs${query}`, { token: token() });
       expect(json.jobs.filter(({ tenant }: { tenant: string }) => tenant !== "globex")).toEqual([]);
     }
-    const { json } = await call("POST", "/v1/jobs/cancel", { token: who(), body: { ids: [job] } });
+    const { json } = await call("POST", "/v1/jobs/cancel", { token: token(), body: { ids: [job] } });
     expect(json.jobs).toMatchObject([{ id: job, problem: { status: 404 } }]);
     expect((await sw.get(job)).state).toBe("queued");
   });
 
   it.each(["join", "wait", "replace", "reject"])(
-    "keeps its key and its name when another wants the key to %s",
+    "keeps its key when another tenant enqueues with %s",
     async (onConflict) => {
       const { job, key } = await fresh();
       const { text } = await call("POST", "/v1/jobs", {
-        token: who(),
+        token: token(),
         body: { pipeline: "held", input: {}, key, onConflict },
       });
       expect(text).not.toContain(job);
       expect(await sw.get(job)).toMatchObject({ state: "queued", cancel: null });
       await sw.enqueue(held, {}, { tenant: "acme", idempotencyKey: key });
       const twice = await call("POST", "/v1/jobs", {
-        token: who(),
+        token: token(),
         body: { pipeline: "held", input: {}, idempotencyKey: key },
       });
       expect(twice).toMatchObject({ status: 409, json: { code: "KEY_TAKEN" } });
     },
   );
 
-  it("cannot be made by a token of one tenant for another", async () => {
+  it("cannot be created with a token of one tenant for another", async () => {
     const body = { pipeline: "held", input: {}, tenant: "acme" };
-    expect((await call("POST", "/v1/jobs", { token: who(), body })).status).toBe(400);
+    expect((await call("POST", "/v1/jobs", { token: token(), body })).status).toBe(400);
   });
 
-  it("takes about as long to refuse as one that is not there", async () => {
+  it("takes about as long to reject as a job that does not exist", async () => {
     const times: Record<"foreign" | "missing", number[]> = { foreign: [], missing: [] };
     const id = (await fresh()).job;
     for (let n = 0; n < 120; n++) {
       const kind = n % 2 === 0 ? "foreign" : "missing";
-      const began = performance.now();
-      await call("GET", `/v1/jobs/${kind === "foreign" ? id : randomUUID()}`, { token: who() });
-      times[kind].push(performance.now() - began);
+      const startedAt = performance.now();
+      await call("GET", `/v1/jobs/${kind === "foreign" ? id : randomUUID()}`, { token: token() });
+      times[kind].push(performance.now() - startedAt);
     }
     const median = (list: number[]) => [...list].sort((a, b) => a - b)[list.length / 2]!;
     const [foreign, missing] = [median(times.foreign), median(times.missing)];
     recordFigure(
-      "a job of somebody else: to refuse it, against one that is not there",
+      "a job of another tenant: time to reject it, compared with one that does not exist",
       round(foreign / missing),
       "×",
       "medians of 60",
@@ -109,8 +109,8 @@ describe("a job of somebody else", () => {
   });
 });
 
-describe("a customer with a read token", () => {
-  it("sees how the job fares, and nothing of the house", async () => {
+describe("a caller with a read token", () => {
+  it("sees the state of the job, and no internal fields", async () => {
     for (const token of [
       signReadToken([SECRET], { job: jobs.bad }),
       signReadToken([SECRET], { pipeline: "work", key: "bad", tenant: "acme" }),
@@ -126,27 +126,27 @@ describe("a customer with a read token", () => {
     expect(json.jobs.map(({ id }: { id: string }) => id)).toEqual([jobs.good]);
   });
 
-  it("has one that was signed with a secret of before, as long as the server knows it", async () => {
+  it("may use a token signed with a previous secret, as long as the server has it", async () => {
     const both = createServer({
       url: database.url,
       secret: `a newer secret of thirty-two letters, ${SECRET}`.split(", "),
     });
-    const ask = new Request(`http://x/v1/jobs/${jobs.good}`, {
+    const send = new Request(`http://x/v1/jobs/${jobs.good}`, {
       headers: { authorization: `Bearer ${signed({ j: jobs.good }, 60)}` },
     });
-    expect((await both.fetch(ask)).status).toBe(200);
+    expect((await both.fetch(send)).status).toBe(200);
     await both.close();
   });
 });
 
-describe("S12: tokens", () => {
-  it("are nowhere in the database, whatever was done with them", async () => {
+describe("tokens", () => {
+  it("are not stored in the database", async () => {
     const { json } = await call("POST", "/v1/tokens", { body: { name: "made here", role: "operator" } });
     const { json: read } = await call("POST", "/v1/read-tokens", { body: { job: jobs.good } });
     await call("GET", "/v1/jobs", { token: json.token });
     await call("POST", "/v1/session", { body: { token: json.token } });
-    const words = [...Object.values(tokens), admin, json.token, read.token].flatMap((token) => [token, token.slice(4)]);
-    expect(await mentions(client, words)).toEqual({});
+    const text = [...Object.values(tokens), admin, json.token, read.token].flatMap((token) => [token, token.slice(4)]);
+    expect(await countMentions(client, text)).toEqual({});
     const { rows } = await client.query("select prefix, length(hash) as length from stillwake.tokens");
     expect(rows.every(({ prefix, length }) => prefix.length === 8 && length === 32)).toBe(true);
   });

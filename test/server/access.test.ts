@@ -1,5 +1,5 @@
-// Who may do what, cell by cell (T53, S2, S3, S13). What is expected is written down here and nowhere derived from the server's own law;
-// every deed has what it needs to succeed, so that a refusal is a refusal of the caller.
+// The access matrix: every route with every kind of caller. The expected statuses are written here, not derived from
+// the server's code; every request is valid, so that a rejection is due to the caller.
 import { randomUUID } from "node:crypto";
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -8,7 +8,7 @@ import type { Route } from "../../src/server/operation.ts";
 import { routes } from "../../src/server/routes.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect } from "../support/processes/aftermath.ts";
+import { connect } from "../support/processes/fault-checks.ts";
 import { operations, wrongIn } from "../support/server/api-description.ts";
 import { callerOf, makeTokens, signed } from "../support/server/callers.ts";
 import { furnish, held, SECRET } from "../support/server/sample-data.ts";
@@ -44,8 +44,8 @@ const steered = "403 403 200 200 403 200 403 404 403 403 403 403";
 const several = "403 403 200 200 403 200 403 200 403 403 403 403";
 const overseen = "403 200 200 200 403 403 403 403 403 403 403 403";
 const managed = "403 403 200 200 403 403 403 403 403 403 403 403";
-const kept = "403 403 403 200 403 403 403 403 403 403 403 403";
-/** The columns are those above. Whoever comes with nothing, or with what opens nothing, is answered 401 unless the line is open. */
+const stored = "403 403 403 200 403 403 403 403 403 403 403 403";
+/** The columns are those above. Callers without a valid token get 401, except on public routes. */
 const expected: Record<string, string> = {
   health: open,
   deepHealth: "200 200 200 200 403 403 403 403 403 403 403 403",
@@ -82,8 +82,8 @@ const expected: Record<string, string> = {
   getJobCost: read,
   listBudgets: overseen,
   getBudget: overseen,
-  setBudget: kept,
-  clearBudget: kept,
+  setBudget: stored,
+  clearBudget: stored,
   listLimits: overseen,
   resetLimit: managed,
   listBreakers: overseen,
@@ -96,8 +96,8 @@ const expected: Record<string, string> = {
   pauseSchedule: managed,
   resumeSchedule: managed,
   listEndpoints: overseen,
-  setEndpoint: kept,
-  rotateSecret: kept,
+  setEndpoint: stored,
+  rotateSecret: stored,
   disableEndpoint: managed,
   enableEndpoint: managed,
   listWebhooks: overseen,
@@ -105,16 +105,16 @@ const expected: Record<string, string> = {
   resendWebhook: managed.replaceAll("200", "202"),
   stats: overseen,
   watchdog: "200 403 200 200 403 403 403 403 403 403 403 403",
-  listTokens: kept,
-  createToken: kept.replaceAll("200", "201"),
-  revokeToken: kept,
+  listTokens: stored,
+  createToken: stored.replaceAll("200", "201"),
+  revokeToken: stored,
   createReadToken: steered.replaceAll("200", "201"),
-  listActs: kept,
+  listAuditEntries: stored,
   me: "403 200 200 200 200 200 200 200 200 200 200 200",
   signIn: open,
   signOut: open.replaceAll("200", "204"),
 };
-/** No acts of anybody's: a machine does one of them every minute, and to come and to go changes nothing that others see. */
+/** Not audited: the watchdog and the poke are automatic, and sessions change nothing that others see. */
 const unrecorded = ["watchdog", "poke", "signIn", "signOut"];
 
 interface Subject {
@@ -123,23 +123,23 @@ interface Subject {
   key: string;
 }
 
-let made = 0;
+let created = 0;
 const fresh = async (): Promise<Subject> => {
-  const key = `cell-${++made}`;
+  const key = `cell-${++created}`;
   return { job: (await sw.enqueue(held, {}, { tenant: "acme", key })).id, pipeline: "held", key };
 };
 const aSchedule = async () => {
-  const name = `s${++made}`;
+  const name = `s${++created}`;
   await call("PUT", `/v1/schedules/${name}`, { body: { cron: "0 0 1 1 *", pipeline: "held" } });
   return { name };
 };
 const anEndpoint = async () => {
-  const name = `e${++made}`;
+  const name = `e${++created}`;
   await sw.webhooks.set(name, { url: "https://hook.example/" });
   return { name };
 };
 
-/** What a route needs that is not in its path already, made for the one cell. */
+/** The body and objects that a route needs besides its path, created for one cell. */
 const needs: Record<string, (subject: Subject) => Promise<{ name?: string; id?: string; body?: unknown } | undefined>> =
   {
     enqueue: async () => ({ body: { pipeline: "held", input: {} } }),
@@ -170,17 +170,20 @@ const needs: Record<string, (subject: Subject) => Promise<{ name?: string; id?: 
     openBreaker: async () => ({ name: "shop", body: { for: "1h" } }),
     closeBreaker: async () => ({ name: "shop" }),
     listSlots: async () => ({ name: "minutely" }),
-    setSchedule: async () => ({ name: `s${++made}`, body: { cron: "0 0 1 1 *", pipeline: "held", input: { n: 1 } } }),
+    setSchedule: async () => ({
+      name: `s${++created}`,
+      body: { cron: "0 0 1 1 *", pipeline: "held", input: { n: 1 } },
+    }),
     removeSchedule: aSchedule,
     pauseSchedule: aSchedule,
     resumeSchedule: aSchedule,
-    setEndpoint: async () => ({ name: `e${++made}`, body: { url: "https://hook.example/" } }),
+    setEndpoint: async () => ({ name: `e${++created}`, body: { url: "https://hook.example/" } }),
     rotateSecret: anEndpoint,
     disableEndpoint: anEndpoint,
     enableEndpoint: anEndpoint,
     getWebhook: async () => ({ id: webhook }),
     resendWebhook: async () => ({ id: webhook }),
-    createToken: async () => ({ body: { name: `t${++made}`, role: "reader" } }),
+    createToken: async () => ({ body: { name: `t${++created}`, role: "reader" } }),
     revokeToken: async () => ({ id: (await sw.tokens.create({ name: "short", role: "reader" })).id }),
     createReadToken: async ({ job }) => ({ body: { job } }),
     signIn: async () => ({ body: { token: tokens.reader } }),
@@ -192,7 +195,7 @@ beforeAll(async () => {
 });
 afterAll(() => client.end());
 
-function tokenOf(who: string, { job, pipeline: of, key }: Subject): string | undefined {
+function tokenOf(caller: string, { job, pipeline: of, key }: Subject): string | undefined {
   const followers: Record<string, () => string | undefined> = {
     nobody: () => undefined,
     "this job": () => signReadToken([SECRET], { job }),
@@ -204,10 +207,10 @@ function tokenOf(who: string, { job, pipeline: of, key }: Subject): string | und
     "changed read token": () =>
       signReadToken([SECRET], { job: randomUUID() }).replace(/^swr_[^.]+/, signed({ j: job }, 60).split(".")[0]!),
   };
-  return followers[who] ? followers[who]() : tokens[who];
+  return followers[caller] ? followers[caller]() : tokens[caller];
 }
 
-async function cell(route: Route, who: string) {
+async function cell(route: Route, caller: string) {
   const ofJob = route.path.startsWith("/v1/jobs") || route.name === "createReadToken";
   const subject = route.method !== "GET" && ofJob ? await fresh() : { job: jobs.good, pipeline: "work", key: "k" };
   const need = await needs[route.name]?.(subject);
@@ -215,29 +218,29 @@ async function cell(route: Route, who: string) {
     .replace(/:name(\{.*\})?/, need?.name ?? "none")
     .replace(":id", need?.id ?? subject.job)
     .replace(":scope", "pool");
-  const answer = await call(route.method, path, { token: tokenOf(who, subject), body: need?.body });
+  const response = await call(route.method, path, { token: tokenOf(caller, subject), body: need?.body });
   cells += 1;
-  const isJson = answer.status < 300 && answer.json && route.name !== "openapi";
+  const isJson = response.status < 300 && response.json && route.name !== "openapi";
   if (isJson) {
     const described = operations.find(({ operationId }) => operationId === route.name)!;
-    expect(wrongIn(described, answer.status, answer.json)).toEqual([]);
+    expect(wrongIn(described, response.status, response.json)).toEqual([]);
   }
-  return { ...answer, subject };
+  return { ...response, subject };
 }
 
-describe("T53: who may do what", () => {
-  it("is written down here for every route there is, and for no other", () => {
+describe("the access matrix", () => {
+  it("covers every route, and no other", () => {
     expect(Object.keys(expected).sort()).toEqual(routes.map(({ name }) => name).sort());
     const classes = "public follow read operate oversee manage admin tend measure".split(" ");
     expect(routes.filter(({ access }) => !classes.includes(access))).toEqual([]);
     expect(new Set(routes.map(({ method, path }) => `${method} ${path}`)).size).toBe(routes.length);
   });
 
-  it("a read token that is made by hand opens what it says, so that those below are refused for their one fault", async () => {
+  it("accepts a read token signed by the test, so that the invalid ones below differ in one property only", async () => {
     expect((await call("GET", `/v1/jobs/${jobs.good}`, { token: signed({ j: jobs.good }, 60) })).status).toBe(200);
   });
 
-  const nobodies = [
+  const invalidCallers = [
     "nobody",
     "garbage",
     "expired",
@@ -249,32 +252,33 @@ describe("T53: who may do what", () => {
   it.each(routes.map((route) => [`${route.method} ${route.path}`, route] as const))("%s", async (_, route) => {
     const line = expected[route.name]!;
     const wanted = Object.fromEntries(line.split(" ").map((status, at) => [column[at]!, Number(status)]));
-    for (const who of nobodies) wanted[who] = /40\d/.test(line.replaceAll("204", "")) ? 401 : wanted.reader!;
+    for (const caller of invalidCallers)
+      wanted[caller] = /40\d/.test(line.replaceAll("204", "")) ? 401 : wanted.reader!;
     const found: Record<string, number> = {};
-    for (const who of Object.keys(wanted)) {
-      const { status, json, text } = await cell(route, who);
-      found[who] = status;
+    for (const token of Object.keys(wanted)) {
+      const { status, json, text } = await cell(route, token);
+      found[token] = status;
       if (status >= 400)
-        expect(json, `${who}: ${text}`).toMatchObject({ code: expect.any(String), remedy: expect.any(String) });
+        expect(json, `${token}: ${text}`).toMatchObject({ code: expect.any(String), remedy: expect.any(String) });
     }
-    wrongCells += Object.keys(wanted).filter((who) => found[who] !== wanted[who]).length;
+    wrongCells += Object.keys(wanted).filter((caller) => found[caller] !== wanted[caller]).length;
     expect(found).toEqual(wanted);
   });
 
-  it("leaves a record of every act, and of nothing else", async () => {
+  it("has an audit entry for every operation, and for nothing else", async () => {
     const { rows } = await client.query(
       "select act, actor, token, tenant, target, before, after, address from stillwake.audit where actor <> 'root'",
     );
     const wrong: string[] = [];
     for (const route of routes.filter(({ method }) => method !== "GET")) {
       const statuses = expected[route.name]!.split(" ").map(Number);
-      column.slice(0, 8).forEach((who, at) => {
-        const found = rows.filter(({ act, actor }) => act === route.name && actor === who);
+      column.slice(0, 8).forEach((caller, at) => {
+        const found = rows.filter(({ act, actor }) => act === route.name && actor === caller);
         const status = statuses[at]!;
         const count = unrecorded.includes(route.name) || status === 403 || status === 404 ? 0 : 1;
-        if (found.length !== count) wrong.push(`${route.name} by ${who}: ${found.length} records`);
+        if (found.length !== count) wrong.push(`${route.name} by ${caller}: ${found.length} records`);
         for (const { after, token, address: from } of found) {
-          if (!token || !from || !after) wrong.push(`${route.name} by ${who}: ${JSON.stringify(found)}`);
+          if (!token || !from || !after) wrong.push(`${route.name} by ${caller}: ${JSON.stringify(found)}`);
         }
       });
     }
@@ -286,7 +290,7 @@ describe("T53: who may do what", () => {
     expect(errors).toEqual([]);
   });
 
-  it("says how things were before and how they are after", async () => {
+  it("has the state before and after in its audit entries", async () => {
     const record = async (act: string) =>
       (
         await client.query("select target, before, after from stillwake.audit where act = $1 and actor = 'admin'", [

@@ -1,4 +1,4 @@
-// Costs and budgets as people see them: over HTTP, by tenant, and on the command line. The verbs of the orchestrator are called as it calls them; no machine is started.
+// Costs and budgets over HTTP, by tenant, and on the command line. The test calls the orchestrator's SQL functions; no machine is started.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -8,8 +8,8 @@ import { pipeline } from "../../src/index.ts";
 import { createServer } from "../../src/server/index.ts";
 import { stopClock, travel } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { connect } from "../support/processes/aftermath.ts";
-import { command } from "../support/processes/cli-in-process.ts";
+import { runCommand } from "../support/processes/cli-in-process.ts";
+import { connect } from "../support/processes/fault-checks.ts";
 import { operations, wrongIn } from "../support/server/api-description.ts";
 import { callerOf } from "../support/server/callers.ts";
 
@@ -32,17 +32,17 @@ const jobs: Record<string, string> = {};
 let sql: pg.Client;
 let month: string;
 
-const described = (name: string, answer: { status: number; json: unknown }) => {
+const described = (name: string, response: { status: number; json: unknown }) => {
   expect(
-    wrongIn(operations.find(({ operationId }) => operationId === name)!, answer.status, answer.json as never),
+    wrongIn(operations.find(({ operationId }) => operationId === name)!, response.status, response.json as never),
   ).toEqual([]);
 };
-const cli = (...args: string[]) => command([...args, "--url", database.url]);
+const cli = (...args: string[]) => runCommand([...args, "--url", database.url]);
 
 beforeAll(async () => {
   sql = await connect(database.url);
   await stopClock(sql);
-  // Midday, so that nothing here is cut in two by midnight.
+  // Midday, so that midnight splits nothing.
   await travel(sql, `${Math.ceil(((36 - new Date().getUTCHours()) % 24) * 60) + 1}m`);
   for (const contract of [scan, clip]) await sw.register(contract);
   await sql.query("select stillwake.set_machines('scan', $1)", [
@@ -90,10 +90,10 @@ afterAll(async () => {
 });
 
 describe("GET /v1/costs", () => {
-  it("tells what the month cost, by pool unless it is told otherwise, and what stopped machines cost besides", async () => {
-    const answer = await call("GET", "/v1/costs");
-    described("getCosts", answer);
-    const { total, rows, idlePools, since, until, by } = answer.json;
+  it("returns the costs of the month, by pool by default, and the cost of stopped machines", async () => {
+    const response = await call("GET", "/v1/costs");
+    described("getCosts", response);
+    const { total, rows, idlePools, since, until, by } = response.json;
     expect({ since: since.slice(0, 10), by }).toEqual({ since: `${month}-01`, by: "pool" });
     expect(until.slice(8, 10)).toBe("01");
     expect(total).toMatchObject({ machines: 1, jobs: 3 });
@@ -117,7 +117,7 @@ describe("GET /v1/costs", () => {
     expect(Object.values(await by("day"))).toEqual([0.18]);
   });
 
-  it("tells nothing of a month in which there was nothing, and of days that are asked for", async () => {
+  it("returns nothing for a month without machines, and the costs of a range of days", async () => {
     expect((await call("GET", "/v1/costs?month=2020-01")).json).toMatchObject({
       rows: [],
       total: { amount: 0, jobs: 0 },
@@ -134,14 +134,14 @@ describe("GET /v1/costs", () => {
     ["since=yesterday", "since"],
     ["since=2026-02-01&until=2026-01-01", "until"],
     ["by=colour", "by"],
-  ])("refuses %s", async (query, field) => {
+  ])("rejects %s", async (query, field) => {
     const { status, json } = await call("GET", `/v1/costs?${query}`);
     expect(status).toBe(400);
     expect(json).toMatchObject({ code: "INVALID_INPUT", remedy: expect.any(String) });
     expect(JSON.stringify(json)).toContain(field);
   });
 
-  it("tells a tenant of its own part alone", async () => {
+  it("returns a tenant's own part only", async () => {
     const { json, text } = await call("GET", "/v1/costs?by=tenant", { token: acme });
     expect(json.rows).toHaveLength(1);
     expect(json.total.amount).toBeCloseTo(0.06, 9);
@@ -151,13 +151,13 @@ describe("GET /v1/costs", () => {
 });
 
 describe("GET /v1/jobs/:id/cost", () => {
-  it("tells machine by machine what the job worked, what it bore of the idle time, and by which prices", async () => {
-    const answer = await call("GET", `/v1/jobs/${jobs.clip}/cost`);
-    described("getJobCost", answer);
-    expect(answer.json).toMatchObject({ provisional: false });
-    expect(answer.json.amount).toBeCloseTo(0.06, 9);
-    expect(answer.json.parts).toHaveLength(1);
-    expect(answer.json.parts[0]).toMatchObject({
+  it("returns the job's work, share of idle time and price, by machine", async () => {
+    const response = await call("GET", `/v1/jobs/${jobs.clip}/cost`);
+    described("getJobCost", response);
+    expect(response.json).toMatchObject({ provisional: false });
+    expect(response.json.amount).toBeCloseTo(0.06, 9);
+    expect(response.json.parts).toHaveLength(1);
+    expect(response.json.parts[0]).toMatchObject({
       ...{
         machine: "sw-m0",
         pool: "scan",
@@ -168,10 +168,10 @@ describe("GET /v1/jobs/:id/cost", () => {
       },
       ...{ workedSeconds: 100, pricePerSecond: 0.001 },
     });
-    expect(answer.json.parts[0].idleSeconds).toBeCloseTo(80 / 3, 6);
+    expect(response.json.parts[0].idleSeconds).toBeCloseTo(80 / 3, 6);
   });
 
-  it("has no parts for a job that was on no machine, and is not found where the job may not be seen", async () => {
+  it("has no parts for a job without a machine, and is not found if the job may not be seen", async () => {
     expect((await call("GET", `/v1/jobs/${jobs.later}/cost`)).json).toEqual({
       amount: 0,
       provisional: false,
@@ -186,16 +186,16 @@ describe("GET /v1/jobs/:id/cost", () => {
 });
 
 describe("/v1/budgets", () => {
-  it("are set and taken away by an admin, shown with what is used, and on record", async () => {
+  it("are set and removed by an admin, shown with their usage, and audited", async () => {
     expect((await call("PUT", "/v1/budgets/pool/scan", { token: operator, body: { amount: 5 } })).status).toBe(403);
     expect((await call("GET", "/v1/budgets/pool/scan")).json).toMatchObject({ code: "BUDGET_NOT_FOUND", status: 404 });
     const set = await call("PUT", "/v1/budgets/pool/scan", { body: { amount: 0.1 } });
     described("setBudget", set);
     expect(set.json).toEqual({ scope: "pool", name: "scan" });
-    const one = await call("GET", "/v1/budgets/pool/scan");
-    described("getBudget", one);
-    expect(one.json).toMatchObject({ amount: 0.1, period: "month", held: true, updatedBy: "root" });
-    expect(one.json.spent).toBeCloseTo(0.18, 9);
+    const budget = await call("GET", "/v1/budgets/pool/scan");
+    described("getBudget", budget);
+    expect(budget.json).toMatchObject({ amount: 0.1, period: "month", held: true, updatedBy: "root" });
+    expect(budget.json.spent).toBeCloseTo(0.18, 9);
     const pool = (await call("GET", "/v1/pools")).json.pools.find(({ name }: { name: string }) => name === "scan");
     expect(pool.paused).toMatchObject({ by: "budget", reason: "The budget is used up: $0.18 of $0.10 this month" });
     await call("PUT", "/v1/budgets/tenant/acme%2Fwest", { body: { amount: 1, period: "day" } });
@@ -224,11 +224,11 @@ describe("/v1/budgets", () => {
     ["pool/scan", { amount: "1" }, 400],
     ["pool/scan", { amount: 1, period: "year" }, 400],
     ["pool/scan", {}, 400],
-  ])("refuses %s with %j", async (target, body, status) => {
+  ])("rejects %s with %j", async (target, body, status) => {
     expect((await call("PUT", `/v1/budgets/${target}`, { body })).status).toBe(status);
   });
 
-  it("of a tenant that is erased leave nothing in the record", async () => {
+  it("of an erased tenant leave nothing in the audit log", async () => {
     await call("PUT", "/v1/budgets/tenant/leaving", { body: { amount: 3 } });
     await sw.erase("leaving");
     const { rows } = await sql.query("select * from stillwake.audit a where a::text like '%leaving%'");
@@ -237,19 +237,19 @@ describe("/v1/budgets", () => {
 });
 
 describe("stillwake cost", () => {
-  it("prints what the month cost, with a total and what stopped machines cost besides", async () => {
+  it("prints the costs of the month, with a total and the cost of stopped machines", async () => {
     const { code, stdout } = await cli("cost", "--month", month, "--by", "pipeline");
     expect(code).toBe(0);
     expect(stdout).toContain(`${month}-01 to ${month}-`);
     expect(stdout).toMatch(/^PIPELINE +COST +JOBS +PER JOB +MACHINES +MACHINE TIME +IDLE$/m);
     expect(stdout).toMatch(/^scan +\$0\.12 +2 +\$0\.06 +1 +2m +44%$/m);
     expect(stdout).toMatch(/^total +\$0\.18 +3 +\$0\.06 +1 +3m +44%$/m);
-    expect(stdout).toContain("Pool scan: 3 stopped machines of 2 GB cost $0.90 a month besides.");
+    expect(stdout).toContain("Pool scan: 3 stopped machines of 2 GB cost another $0.90 a month.");
     expect(JSON.parse((await cli("cost", "--json")).stdout)).toMatchObject({ by: "pool" });
-    expect((await cli("cost", "--month", "2020-01")).stderr).toContain("No machine was paid for.");
+    expect((await cli("cost", "--month", "2020-01")).stderr).toContain("No machine costs in this period.");
   });
 
-  it("reckons what jobs would cost, with the reasons, and by prices of one's own", async () => {
+  it("estimates the cost of jobs, with the reasons, also with custom prices", async () => {
     const fly = "--provider fly --size performance-8x --memory 65536 --region iad --warm 3 --disk 2".split(" ");
     const { stdout } = await cli("cost", "estimate", "--jobs", "100", "--minutes", "5", ...fly);
     expect(stdout).toMatch(/all jobs +\$6\.39 +30000 s × \$0\.000213024/);
@@ -280,23 +280,23 @@ describe("stillwake budget", () => {
   it("sets, lists and clears", async () => {
     expect((await cli("budget")).stderr).toContain("There are no budgets.");
     expect((await cli("budget", "set", "tenant", "acme", "0.05", "--period", "day")).stdout).toBe(
-      "Tenant acme may cost $0.05 in a day.\n",
+      "Tenant acme has a budget of $0.05 per day.\n",
     );
     const { stdout } = await cli("budget");
-    expect(stdout).toMatch(/^tenant acme +day +\$0\.05 +\$0\.06 +120% +used up, held +in /m);
-    expect((await cli("budget", "clear", "tenant", "acme")).stdout).toBe("Tenant acme has no budget any more.\n");
+    expect(stdout).toMatch(/^tenant acme +day +\$0\.05 +\$0\.06 +120% +exhausted +in /m);
+    expect((await cli("budget", "clear", "tenant", "acme")).stdout).toBe("Tenant acme no longer has a budget.\n");
     for (const wrong of [
       ["set", "tenant", "acme"],
       ["set", "fleet", "x", "1"],
       ["clear", "pool", "scan", "1"],
     ])
       expect((await cli("budget", ...wrong)).code).not.toBe(0);
-    expect((await cli("budget", "set", "pool", "scan", "a lot")).stderr).toContain("no amount of dollars");
+    expect((await cli("budget", "set", "pool", "scan", "a lot")).stderr).toContain("is not an amount of dollars");
   });
 });
 
 describe("stillwake job", () => {
-  it("says what the job cost, where, and by which prices", async () => {
+  it("prints the cost of the job, by machine, with the price table", async () => {
     const { stdout } = await cli("job", jobs.clip!);
     expect(stdout).toMatch(
       /^cost +\$0\.06\d* on sw-m0 \(performance-8x in iad\): 1m 40s of work, 27s of start-up and idle time, prices fly 2026-10-01$/m,

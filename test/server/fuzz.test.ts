@@ -1,5 +1,5 @@
-// T52: whatever is sent to the server, it answers 2xx or 4xx, soon, and is there afterwards. Requests are made from the description of the API: right
-// enough to get far, then wrong somewhere. What it answers is held against the same description, strictly. S10, S14.
+// Fuzzing: for any request the server responds with 2xx or 4xx, soon, and keeps running. Requests are generated from
+// the API description: mostly valid, then wrong somewhere. Responses are checked strictly against the same description.
 import { once } from "node:events";
 import http from "node:http";
 import net from "node:net";
@@ -8,14 +8,14 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Listening } from "../../src/server/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { FULL, round } from "../support/processes/aftermath.ts";
+import { FULL, round } from "../support/processes/fault-checks.ts";
 import { wrongIn } from "../support/server/api-description.ts";
 import { type OddRequest, oddRequest } from "../support/server/odd-requests.ts";
 import { furnish } from "../support/server/sample-data.ts";
 
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const COUNT = FULL ? 20_000 : 3000;
-/** At once. */
+/** Concurrent requests. */
 const CROWD = 25;
 const PATIENCE_MS = 15_000;
 
@@ -35,7 +35,7 @@ interface Answered {
   text: string;
 }
 
-/** Connections that have been used. The request's own reusedSocket does not tell of one that was handed over while the request stood in line. */
+/** Used connections. `reusedSocket` of a request is false for a socket that was assigned while the request was queued. */
 const used = new WeakSet<net.Socket>();
 
 async function send(sent: Omit<OddRequest, "operation">): Promise<Answered> {
@@ -58,7 +58,7 @@ async function send(sent: Omit<OddRequest, "operation">): Promise<Answered> {
     else for await (const chunk of response.setEncoding("utf8")) text += chunk;
     return { status: response.statusCode!, type, text };
   } catch (error) {
-    // The server may hang up on a connection just when it is used again; a new one has to do.
+    // The server may close a connection just when it is reused; retry with a new one.
     if (again && (error as { code?: string }).code === "ECONNRESET") return send(sent);
     throw error;
   } finally {
@@ -66,8 +66,8 @@ async function send(sent: Omit<OddRequest, "operation">): Promise<Answered> {
   }
 }
 
-/** What must not be in an answer: where it went wrong, in which file, at which statement. */
-const inside =
+/** Must not be in a response: internal details such as files and statements. */
+const internals =
   /\bat \S+ \(|node_modules|\.[jt]s:\d+|\bselect \*|insert into|SQLSTATE|ECONNREFUSED|violates|syntax error at/i;
 
 function judge({ operation, method, path }: OddRequest, { status, type, text }: Answered): string[] {
@@ -77,17 +77,17 @@ function judge({ operation, method, path }: OddRequest, { status, type, text }: 
     if (type !== "application/problem+json") return [`${status} is ${type || "nothing"}`];
     const { code, remedy, status: said } = JSON.parse(text);
     const faults = [!code && "no code", !remedy && "no remedy", said !== status && "another status in the body"];
-    if (inside.test(text)) faults.push("tells of the inside");
-    return faults.filter((one) => one !== false);
+    if (internals.test(text)) faults.push("contains internal details");
+    return faults.filter((fault) => fault !== false);
   }
-  // A path with dots in it may lead elsewhere.
-  const isThere = method === operation.method && new URL(`http://x${path}`).pathname === path.split("?")[0];
-  if (!isThere || !type.startsWith("application/json")) return [];
+  // A path with dots may be normalized to another one.
+  const pathExists = method === operation.method && new URL(`http://x${path}`).pathname === path.split("?")[0];
+  if (!pathExists || !type.startsWith("application/json")) return [];
   return operation.operationId === "openapi" ? [] : wrongIn(operation, status, JSON.parse(text));
 }
 
-describe("T52: whatever is sent", () => {
-  it("is answered 2xx or 4xx, as described, and the server is there afterwards", { timeout: 900_000 }, async () => {
+describe("any request", () => {
+  it("gets 2xx or 4xx, as described, and the server keeps running", { timeout: 900_000 }, async () => {
     const statuses: Record<number, number> = {};
     const real = {
       jobs: Object.values(jobs),
@@ -101,9 +101,9 @@ describe("T52: whatever is sent", () => {
       "schedules names": ["minutely", "nightly", "new"],
       "endpoints names": ["hook", "deaf", "new"],
     };
-    const began = performance.now();
+    const startedAt = performance.now();
     const wrong: string[] = [];
-    const one = async (request: OddRequest) => {
+    const check = async (request: OddRequest) => {
       const answered = await send(request).catch(({ message }: Error) => ({ status: 0, type: "", text: message }));
       statuses[answered.status] = (statuses[answered.status] ?? 0) + 1;
       const faults = judge(request, answered).join("; ");
@@ -114,13 +114,13 @@ describe("T52: whatever is sent", () => {
     for (let done = 0; done < COUNT && wrong.length === 0; done += 1000) {
       const requests = fc.sample(oddRequest(real), { seed: SEED + done, numRuns: 1000 });
       const work = async () => {
-        for (let next = requests.pop(); next; next = requests.pop()) await one(next);
+        for (let next = requests.pop(); next; next = requests.pop()) await check(next);
       };
       await Promise.all(Array.from({ length: CROWD }, work));
       for (const error of errors.splice(0)) wrong.push((error as Error).stack!);
     }
     expect(wrong, `seed ${SEED}`).toEqual([]);
-    const seconds = (performance.now() - began) / 1000;
+    const seconds = (performance.now() - startedAt) / 1000;
     recordFigure(
       "odd requests",
       COUNT,
@@ -128,7 +128,7 @@ describe("T52: whatever is sent", () => {
       `seed ${SEED}, ${round(COUNT / seconds)} a second, ${JSON.stringify(statuses)}`,
     );
     recordFigure(
-      "odd requests answered 5xx",
+      "odd requests with 5xx",
       Object.entries(statuses).reduce((sum, [status, n]) => sum + (Number(status) >= 500 ? n : 0), 0),
     );
     expect((await send({ method: "GET", path: "/health", headers: {}, body: undefined })).status).toBe(200);
@@ -138,7 +138,7 @@ describe("T52: whatever is sent", () => {
   });
 });
 
-describe("bytes that are no request", () => {
+describe("bytes that are not a request", () => {
   const auth = () => `authorization: Bearer ${admin}\r\ncontent-type: application/json`;
   const post = (more: string, body = "") => `POST /v1/jobs HTTP/1.1\r\nhost: x\r\n${auth()}\r\n${more}\r\n\r\n${body}`;
   const job = '{"pipeline":"held"}';
@@ -183,20 +183,20 @@ describe("bytes that are no request", () => {
     ["nothing", () => ""],
   ];
 
-  it.each(cases)("are answered or hung up on: %s", async (_, bytes) => {
+  it.each(cases)("get a response or a closed connection: %s", async (_, bytes) => {
     const socket = net.connect(listening.port, "127.0.0.1");
     let text = "";
     socket.setEncoding("latin1").on("data", (data) => (text += data));
     socket.on("error", () => {});
     const closed = once(socket, "close");
-    // Half closed: the server has all that will ever come.
+    // Half closed: the server receives nothing more.
     socket.end(bytes());
     const late = setTimeout(() => socket.destroy(new Error("late")), PATIENCE_MS);
     await closed;
     clearTimeout(late);
     expect(socket.errored?.message).not.toBe("late");
     for (const [, status] of text.matchAll(/^HTTP\/1.1 (\d{3})/gm)) expect(Number(status)).toBeLessThan(500);
-    expect(text).not.toMatch(inside);
+    expect(text).not.toMatch(internals);
     expect((await send({ method: "GET", path: "/health", headers: {}, body: undefined })).status).toBe(200);
     expect(errors.splice(0)).toEqual([]);
   });

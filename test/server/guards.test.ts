@@ -1,5 +1,5 @@
-// What keeps a server from harm: it is not open by accident (S1), a stream ends when its token does (S7), pages of other sites can do nothing (S8),
-// sizes and rates have ends (S10, S11), and what happens inside is not told outside (S14).
+// Protection of the server: no public address without tokens, streams end with their token, pages of other sites can do
+// nothing, sizes and rates are limited, and internal errors are hidden.
 import { once } from "node:events";
 import http from "node:http";
 import net from "node:net";
@@ -9,7 +9,7 @@ import { createServer, type Listening, type ServerOptions, type StillwakeServer 
 import { routes } from "../../src/server/routes.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { command } from "../support/processes/cli-in-process.ts";
+import { runCommand } from "../support/processes/cli-in-process.ts";
 import { callerOf } from "../support/server/callers.ts";
 
 const database = await freshDatabase();
@@ -30,12 +30,12 @@ beforeAll(async () => {
 afterAll(() => server.close());
 
 function another(options: Partial<ServerOptions> = {}): StillwakeServer {
-  const made = createServer({ url: database.url, secret: SECRET, ...options });
-  onTestFinished(() => made.close());
-  return made;
+  const created = createServer({ url: database.url, secret: SECRET, ...options });
+  onTestFinished(() => created.close());
+  return created;
 }
 
-/** With headers that fetch() does not let a program set. */
+/** A request with headers that fetch() does not allow. */
 async function raw(
   { port }: { port: number },
   options: { method?: string; path?: string; headers?: http.OutgoingHttpHeaders; body?: string } = {},
@@ -49,19 +49,19 @@ async function raw(
   return { status: response.statusCode!, headers: response.headers, text };
 }
 
-describe("S1: a server without tokens", () => {
+describe("a server without tokens", () => {
   it.each(["0.0.0.0", "::", "192.0.2.7", "example.com"])("does not listen on %s", async (host) => {
     const open = another({ auth: "none" });
     await expect(open.listen({ port: 0, host })).rejects.toThrow(/without tokens cannot listen.*127\.0\.0\.1/s);
   });
 
-  it.each(["127.0.0.1", "localhost", "127.8.8.8"])("listens on %s, which is this machine alone", async (host) => {
+  it.each(["127.0.0.1", "localhost", "127.8.8.8"])("listens on the loopback address %s", async (host) => {
     const { port } = await another({ auth: "none" }).listen({ port: 0, host });
     expect(port).toBeGreaterThan(0);
   });
 
-  it("is refused by the command with a message and a code", async () => {
-    const run = await command(["server", "--no-auth", "--host", "0.0.0.0", "--port", "0"], {
+  it("is rejected by the command with a message and a code", async () => {
+    const run = await runCommand(["server", "--no-auth", "--host", "0.0.0.0", "--port", "0"], {
       DATABASE_URL: database.url,
     });
     expect(run.code).not.toBe(0);
@@ -70,7 +70,7 @@ describe("S1: a server without tokens", () => {
   });
 });
 
-describe("S7: a stream", () => {
+describe("a stream", () => {
   async function follow(from: StillwakeServer, token: string): Promise<{ over: Promise<string>; isOver(): boolean }> {
     const { id } = await sw.enqueue(held, {}, { delay: "1h" });
     const headers = { authorization: `Bearer ${token}` };
@@ -84,11 +84,11 @@ describe("S7: a stream", () => {
       return text;
     };
     const over = read();
-    await waitFor(() => text.includes("event: state"), { what: "the stream to begin" });
+    await waitFor(() => text.includes("event: state"), { what: "the stream to start" });
     return { over, isOver: () => isOver };
   }
 
-  it("ends at once when its token is revoked at the same server, and no other does", async () => {
+  it("ends at once when its token is revoked at the same server; others continue", async () => {
     const token = await sw.tokens.create({ name: "viewer", role: "reader" });
     const [mine, another] = [await follow(server, token.token), await follow(server, admin)];
     await call("DELETE", `/v1/tokens/${token.id}`);
@@ -97,7 +97,7 @@ describe("S7: a stream", () => {
     expect(another.isOver()).toBe(false);
   });
 
-  it("ends when its token was revoked elsewhere, as soon as that is looked at again", async () => {
+  it("ends at the next check when its token was revoked at another server", async () => {
     const attentive = another({ streams: { recheck: "100ms" } });
     const token = await sw.tokens.create({ name: "viewer", role: "reader" });
     const [mine, spared] = [await follow(attentive, token.token), await follow(attentive, admin)];
@@ -106,15 +106,15 @@ describe("S7: a stream", () => {
     expect(spared.isOver()).toBe(false);
   });
 
-  it("ends when its token runs out", async () => {
+  it("ends when its token expires", async () => {
     const { token } = await sw.tokens.create({ name: "viewer", role: "reader", expiresIn: "2s" });
     const { over } = await follow(server, token);
     expect(await over).not.toContain("event: end");
-    // What was just found good is not remembered for longer than it is.
+    // A cached token is not accepted after it expires.
     expect((await call("GET", "/v1/me", { token })).status).toBe(401);
   });
 
-  it("is not opened by a token in the address, and has an end to its number", async () => {
+  it("is not opened by a token in the URL, and the number of streams is limited", async () => {
     const few = another({ streams: { perToken: 1 } });
     const { id } = await sw.enqueue(held, {}, { delay: "1h" });
     const path = `/v1/jobs/${id}/stream`;
@@ -124,18 +124,18 @@ describe("S7: a stream", () => {
     expect((await few.fetch(new Request(`http://x${path}`, { headers }))).status).toBe(429);
   });
 
-  it("that is only asked for its headers stays open for nobody", async () => {
+  it("is closed after a HEAD request", async () => {
     const few = another({ streams: { perToken: 1 } });
     const { id } = await sw.enqueue(held, {}, { delay: "1h" });
     const headers = { authorization: `Bearer ${admin}` };
     for (let n = 0; n < 3; n++) {
-      const answer = await few.fetch(new Request(`http://x/v1/jobs/${id}/stream`, { method: "HEAD", headers }));
-      expect(answer.status).toBe(200);
+      const response = await few.fetch(new Request(`http://x/v1/jobs/${id}/stream`, { method: "HEAD", headers }));
+      expect(response.status).toBe(200);
     }
   });
 });
 
-describe("S8: a page of another site", () => {
+describe("a page of another site", () => {
   const post = (headers: Record<string, string>, from = listening) =>
     raw(from, {
       method: "POST",
@@ -160,27 +160,27 @@ describe("S8: a page of another site", () => {
     }
   });
 
-  it("is told apart from the server's own pages, from programs and from those that are listed", async () => {
+  it("is distinguished from the server's own pages, from programs and from listed origins", async () => {
     const own = { origin: listening.url };
     for (const headers of [own, {}, { "sec-fetch-site": "same-origin" }, { origin: "https://app.example.com" }]) {
       expect((await post(headers)).status).toBe(201);
     }
   });
 
-  it("cannot read: no header lets it, unless its origin is listed, and never with cookies", async () => {
-    const ask = (origin: string, method = "GET") => raw(listening, { method, headers: { origin } });
+  it("cannot read: there are no CORS headers unless its origin is listed, and never for cookies", async () => {
+    const send = (origin: string, method = "GET") => raw(listening, { method, headers: { origin } });
     const allowing = (headers: http.IncomingHttpHeaders) =>
       Object.keys(headers).filter((name) => name.startsWith("access-control"));
-    expect(allowing((await ask("https://evil.example")).headers)).toEqual([]);
-    expect(await ask("https://evil.example", "OPTIONS")).toMatchObject({ status: 403 });
-    expect(allowing((await ask("https://evil.example", "OPTIONS")).headers)).toEqual([]);
-    const listed = await ask("https://app.example.com", "OPTIONS");
+    expect(allowing((await send("https://evil.example")).headers)).toEqual([]);
+    expect(await send("https://evil.example", "OPTIONS")).toMatchObject({ status: 403 });
+    expect(allowing((await send("https://evil.example", "OPTIONS")).headers)).toEqual([]);
+    const listed = await send("https://app.example.com", "OPTIONS");
     expect(listed.status).toBe(204);
     expect(listed.headers).toMatchObject({ "access-control-allow-origin": "https://app.example.com", vary: "origin" });
     expect(listed.headers["access-control-allow-credentials"]).toBeUndefined();
   });
 
-  it("cannot give this machine a name of its own to get past a server without tokens", async () => {
+  it("cannot use another host name to reach a server without tokens", async () => {
     const open = await another({ auth: "none" }).listen({ port: 0 });
     for (const host of [
       "evil.example",
@@ -195,7 +195,7 @@ describe("S8: a page of another site", () => {
     }
   });
 
-  it("finds a cookie that scripts cannot read and other sites do not send", async () => {
+  it("gets a cookie that scripts cannot read and other sites do not send", async () => {
     const signIn = (headers: Record<string, string>, token = admin) =>
       raw(listening, {
         method: "POST",
@@ -219,7 +219,7 @@ describe("S8: a page of another site", () => {
     expect(out.headers["set-cookie"]![0]).toMatch(/^stillwake=; .*Max-Age=0/);
   });
 
-  it("may not frame, sniff, keep or run anything of an answer", async () => {
+  it("may not frame, sniff, cache or execute a response", async () => {
     for (const path of ["/health", "/docs", "/v1/jobs", "/nowhere"]) {
       const { headers } = await raw(listening, { path });
       expect(headers, path).toMatchObject({ "x-content-type-options": "nosniff", "cache-control": "no-store" });
@@ -229,7 +229,7 @@ describe("S8: a page of another site", () => {
   });
 });
 
-describe("S10: what is too large", () => {
+describe("a request that is too large", () => {
   const send = (body: string, headers: Record<string, string> = {}) =>
     raw(listening, {
       method: "POST",
@@ -239,13 +239,13 @@ describe("S10: what is too large", () => {
     });
   const job = (input: string) => `{"pipeline":"held","delay":"1h","input":${input}}`;
 
-  it("is refused: a body of more than a megabyte, said or not said to be", async () => {
+  it("is rejected: a body of more than a megabyte, with or without a content length", async () => {
     const large = job(JSON.stringify("x".repeat(1024 * 1024)));
     expect((await send(large)).status).toBe(413);
     expect((await send(large, { "transfer-encoding": "chunked" })).status).toBe(413);
   });
 
-  it("is refused: an input of more than 256 KB, deeper than 64, of more than 10,000 values", async () => {
+  it("is rejected: an input of more than 256 KB, deeper than 64, of more than 10,000 values", async () => {
     expect((await send(job(JSON.stringify("x".repeat(200_000))))).status).toBe(201);
     expect((await send(job(JSON.stringify("x".repeat(300_000))))).status).toBe(400);
     // The body itself is one level.
@@ -255,7 +255,7 @@ describe("S10: what is too large", () => {
     expect((await send(job(JSON.stringify(Array(10_001).fill(1))))).status).toBe(400);
   });
 
-  it("is refused: headers of more than 16 KB, pages of more than 200", async () => {
+  it("is rejected: headers of more than 16 KB, pages of more than 200", async () => {
     expect((await raw(listening, { headers: { "x-long": "x".repeat(17_000) } })).status).toBe(431);
     for (const noun of ["jobs", "webhooks", "audit"]) {
       expect((await call("GET", `/v1/${noun}?limit=200`)).status).toBe(200);
@@ -263,7 +263,7 @@ describe("S10: what is too large", () => {
     }
   });
 
-  it("is not a body that is not there: a program that posts nothing need not say so", async () => {
+  it("is not a missing body: a POST without one needs no headers", async () => {
     const { id } = await sw.enqueue(held, {}, { delay: "1h" });
     const socket = net.connect(listening.port, "127.0.0.1");
     let text = "";
@@ -276,22 +276,22 @@ describe("S10: what is too large", () => {
   });
 });
 
-describe("S11: who asks too often", () => {
-  it("is told when to come again, whoever else is served", async () => {
+describe("a caller with too many requests", () => {
+  it("gets a Retry-After, and other callers are served", async () => {
     const strict = another({ rate: { perSecond: 0.5, burst: 5 } });
-    const ask = callerOf(strict, admin);
+    const send = callerOf(strict, admin);
     const { token } = await sw.tokens.create({ name: "eager", role: "reader" });
     const statuses: number[] = [];
-    for (let n = 0; n < 8; n++) statuses.push((await ask("GET", "/v1/me", { token })).status);
+    for (let n = 0; n < 8; n++) statuses.push((await send("GET", "/v1/me", { token })).status);
     expect(statuses.slice(0, 5)).toEqual([200, 200, 200, 200, 200]);
     expect(statuses).toContain(429);
-    const refused = await ask("GET", "/v1/me", { token });
+    const refused = await send("GET", "/v1/me", { token });
     expect(refused).toMatchObject({ status: 429, json: { code: "TOO_MANY_REQUESTS" } });
     expect(Number(refused.headers.get("retry-after"))).toBeGreaterThan(0);
-    expect((await ask("GET", "/v1/me")).status).toBe(200);
+    expect((await send("GET", "/v1/me")).status).toBe(200);
   });
 
-  it("is counted by tenant too, over all tokens it has", async () => {
+  it("is also counted by tenant, over all its tokens", async () => {
     const strict = callerOf(another({ rate: { perSecond: 0.5, burst: 5 } }), admin);
     const statuses: number[] = [];
     for (let n = 0; n < 8; n++) {
@@ -301,7 +301,7 @@ describe("S11: who asks too often", () => {
     expect(statuses).toContain(429);
   });
 
-  it("is sent away when it tries one word after another", async () => {
+  it("is rejected after many invalid tokens", async () => {
     const statuses = new Set<number>();
     for (let n = 0; n < 70; n++) {
       const headers = { authorization: `Bearer swt_${String(n).padStart(43, "x")}` };
@@ -312,14 +312,14 @@ describe("S11: who asks too often", () => {
   });
 });
 
-describe("S14: what went wrong inside", () => {
-  const told =
+describe("an internal error", () => {
+  const internals =
     /\bat .*\.[tj]s|node_modules|select |insert |ECONN|127\.0\.0\.1|hunter2|somebody|relation|schema "|stack|SQLSTATE/i;
 
   it.each([
     ["cannot be reached", () => "postgres://somebody:hunter2@127.0.0.1:1/somewhere"],
     ["has no Stillwake in it", () => inject("server")],
-  ])("stays inside when the database %s: 503 on every route, and when to come again", async (_, url) => {
+  ])("is hidden when the database %s: 503 on every route, with Retry-After", async (_, url) => {
     const errors: unknown[] = [];
     const lost = another({ auth: "none", url: url(), patience: "50ms", onError: (error) => errors.push(error) });
     const id = "01a1e3c0-7692-7084-838d-62fb99747fdf";
@@ -352,14 +352,14 @@ describe("S14: what went wrong inside", () => {
       const text = await response.text();
       expect(response.status, `${name}: ${text}`).toBe(503);
       expect(response.headers.get("retry-after")).toBe("2");
-      expect(text).not.toMatch(told);
+      expect(text).not.toMatch(internals);
     }
     expect(errors.length).toBeGreaterThan(0);
     expect((await lost.fetch(new Request("http://127.0.0.1/health"))).status).toBe(200);
     expect((await lost.fetch(new Request("http://127.0.0.1/v1/health"))).status).toBe(503);
   });
 
-  it("stays inside when the server itself is wrong", async () => {
+  it("is hidden when the server itself fails", async () => {
     const wrong = another({
       authenticate: () => {
         throw new Error("select * from somebody at 127.0.0.1");
@@ -370,6 +370,6 @@ describe("S14: what went wrong inside", () => {
     expect(response.status).toBe(500);
     const text = await response.text();
     expect(JSON.parse(text)).toMatchObject({ code: "INTERNAL" });
-    expect(text).not.toMatch(told);
+    expect(text).not.toMatch(internals);
   });
 });

@@ -1,15 +1,15 @@
-// Machines as people see them: over HTTP, in numbers for Prometheus, on the command line and by the doctor. The verbs of the orchestrator are called as it calls them;
-// no machine is started.
+// Machines over HTTP, in metrics, on the command line and in the doctor. The test calls the orchestrator's SQL
+// functions; no machine is started.
 
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { examine } from "../../src/db/doctor.ts";
+import { runDoctor } from "../../src/db/doctor.ts";
 import { pipeline } from "../../src/index.ts";
 import { createServer } from "../../src/server/index.ts";
 import { travel } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { connect } from "../support/processes/aftermath.ts";
-import { command } from "../support/processes/cli-in-process.ts";
+import { runCommand } from "../support/processes/cli-in-process.ts";
+import { connect } from "../support/processes/fault-checks.ts";
 import { operations, wrongIn } from "../support/server/api-description.ts";
 import { callerOf } from "../support/server/callers.ts";
 
@@ -52,11 +52,11 @@ const facts = {
   idle_price: 0.00000006,
 };
 
-let made = 0;
-/** A pool of its own with machines, and a pipeline in it. */
+let created = 0;
+/** A new pool with machines, and a pipeline in it. */
 async function fleetOf(more: object = {}) {
-  const pool = `scan-${++made}`;
-  const contract = pipeline(`scan-${made}`, { pool });
+  const pool = `scan-${++created}`;
+  const contract = pipeline(`scan-${created}`, { pool });
   await sw.register(contract);
   await sql.query("select stillwake.set_machines($1, $2)", [pool, JSON.stringify({ ...facts, ...more })]);
   const reserve = async (slot: number) => {
@@ -66,7 +66,7 @@ async function fleetOf(more: object = {}) {
       machine: `sw-abc-${pool}-m${slot}`,
       burst: slot > 1,
       by: "orchestrator-1",
-      why: "2 jobs wait, there is room for 0",
+      why: "2 jobs are waiting, room for 0",
     };
     const { rows } = await sql.query("select life, machine from stillwake.reserve_machine($1, $2, $3)", [
       pool,
@@ -98,18 +98,18 @@ const machinesOf = async (pool: string, query = "") => {
   const { status, json } = await call("GET", `/v1/machines${query}`);
   const described = operations.find(({ operationId }) => operationId === "listMachines")!;
   expect(wrongIn(described, status, json)).toEqual([]);
-  return json.machines.filter((one: { pool: string }) => one.pool === pool);
+  return json.machines.filter((machine: { pool: string }) => machine.pool === pool);
 };
 const poolOf = async (name: string) => {
   const { status, json } = await call("GET", "/v1/pools");
   const described = operations.find(({ operationId }) => operationId === "listPools")!;
   expect(wrongIn(described, status, json)).toEqual([]);
-  return json.pools.find((one: { name: string }) => one.name === name);
+  return json.pools.find((found: { name: string }) => found.name === name);
 };
 const endOf = async (pool: string) => (await machinesOf(pool, "?ended=true")).map(({ end }: { end: unknown }) => end);
 
 describe("a machine", () => {
-  it("is seen from the moment it is asked for, with why, and in each state on its way to its end", async () => {
+  it("is listed from its request on, with the reason, and in each state until its end", async () => {
     const { pool, contract, reserve, arrive, claim, end, leave } = await fleetOf();
     await sw.enqueueMany(contract, [{}, {}, {}]);
     const { life, machine } = await reserve(1);
@@ -130,7 +130,7 @@ describe("a machine", () => {
         slots: 2,
         jobs: 0,
         price: 0.000213,
-        why: "2 jobs wait, there is room for 0",
+        why: "2 jobs are waiting, room for 0",
         askedBy: "orchestrator-1",
         arrivedAt: null,
       },
@@ -148,7 +148,7 @@ describe("a machine", () => {
       { state: "up", running: 2, leaseUntil: expect.any(String), machine: { jobs: 2 } },
     ]);
     expect(await poolOf(pool)).toMatchObject({ wanted: 2, machines: { now: 1, starting: 0 } });
-    for (const one of rows) await settle(one);
+    for (const row of rows) await settle(row);
     const [last] = (await claim(machine)).rows;
     await settle(last);
     await leave(machine);
@@ -165,7 +165,7 @@ describe("a machine", () => {
     ]);
   });
 
-  it("that is about to be stopped is seen as such", async () => {
+  it("that is about to be stopped is retiring", async () => {
     const { pool, reserve, arrive } = await fleetOf();
     const { life, machine } = await reserve(1);
     await arrive(machine);
@@ -175,7 +175,7 @@ describe("a machine", () => {
 
   it.each<[how: string, arrives: boolean, exit: object, well: boolean]>([
     ["out of memory at 64 GB", true, { oom: true, memory: "64 GB", code: 137 }, false],
-    ["never arrived", false, { reason: "its worker never came" }, false],
+    ["never arrived", false, { reason: "its worker never registered" }, false],
     ["never arrived: exit code 1", false, { code: 1 }, false],
     ["never arrived: ImagePullBackOff", false, { reason: "ImagePullBackOff" }, false],
     ["killed by SIGKILL", true, { signal: "SIGKILL" }, false],
@@ -183,8 +183,8 @@ describe("a machine", () => {
     ["ended with exit code 3 (Error)", true, { code: 3, reason: "Error" }, false],
     ["ended by itself", true, { code: 0 }, true],
     ["was stopped", true, { requested: true, code: 143 }, true],
-    ["is gone", true, {}, false],
-  ])("has ended in words: %s", async (how, arrives, exit, well) => {
+    ["disappeared", true, {}, false],
+  ])("has the end reason %s", async (how, arrives, exit, well) => {
     const { pool, reserve, arrive, end } = await fleetOf();
     const { life, machine } = await reserve(2);
     if (arrives) await arrive(machine);
@@ -195,11 +195,11 @@ describe("a machine", () => {
   it.each<[how: string, reason: string | null, exit: object, well: boolean]>([
     ["ended with exit code 1", "stopped", { code: 1 }, false],
     ["ended with exit code 1 (the database cannot be reached)", "the database cannot be reached", { code: 1 }, false],
-    ["told to end (SIGTERM)", "SIGTERM", { code: 0 }, true],
-    ["told to end (SIGTERM)", "SIGTERM", { code: 143 }, true],
-    ["told to end", "the machine is to be stopped", { code: 0 }, true],
+    ["stopped on request (SIGTERM)", "SIGTERM", { code: 0 }, true],
+    ["stopped on request (SIGTERM)", "SIGTERM", { code: 143 }, true],
+    ["stopped on request", "the machine is to be stopped", { code: 0 }, true],
     ["ended by itself (idle)", null, { code: 0 }, true],
-  ])("whose worker has left has ended in words: %s (%s, %j)", async (how, reason, exit, well) => {
+  ])("whose worker has exited has the end reason %s (%s, %j)", async (how, reason, exit, well) => {
     const { pool, reserve, arrive, leave, end } = await fleetOf();
     const { life, machine } = await reserve(2);
     await arrive(machine);
@@ -208,7 +208,7 @@ describe("a machine", () => {
     expect(await endOf(pool)).toEqual([{ at: expect.any(String), how, well }]);
   });
 
-  it("that was killed is not seen as a worker because it has listened, until it is there again", async () => {
+  it("that was killed is not listed as a worker because of its listener, until it returns", async () => {
     const { pool, reserve, arrive, end } = await fleetOf();
     const { life, machine } = await reserve(1);
     await arrive(machine);
@@ -221,7 +221,7 @@ describe("a machine", () => {
     expect(await machinesOf(pool)).toMatchObject([{ worker: machine, state: "idle", listening: true }, {}]);
   });
 
-  it("of the fleet that a copied database came from is told as that", async () => {
+  it("of the original fleet is marked as such in a copied database", async () => {
     const { pool, reserve } = await fleetOf();
     await reserve(1);
     await sql.query("begin");
@@ -231,7 +231,7 @@ describe("a machine", () => {
     expect(rows).toEqual([{ ending: "belongs to the fleet this database was copied from", ended_well: true }]);
   });
 
-  it("is told from a worker that is on none, which is seen while it has leases", async () => {
+  it("is distinguished from a worker without a machine, which is listed while it has leases", async () => {
     const { pool, contract, claim } = await fleetOf();
     await sw.enqueue(contract, {});
     await claim("by-hand");
@@ -242,8 +242,8 @@ describe("a machine", () => {
   });
 });
 
-describe("the machines that have ended", () => {
-  it("come after those that have not, the latest first, and go when it is not kept any more what ran there", async () => {
+describe("ended machines", () => {
+  it("follow the others, latest first, and are deleted with the retention of their jobs", async () => {
     const { pool, reserve, end } = await fleetOf();
     const first = await reserve(2);
     await end(first.life);
@@ -259,7 +259,7 @@ describe("the machines that have ended", () => {
 });
 
 describe("a pool", () => {
-  it("says what its machines are, how many it wants, what keeps them from starting and how often they were of no use", async () => {
+  it("has the settings of its machines, the number it needs, why they cannot start, and the wasted starts", async () => {
     const { pool, contract, reserve, end } = await fleetOf();
     expect(await poolOf(pool)).toMatchObject({
       machines: {
@@ -281,7 +281,7 @@ describe("a pool", () => {
       },
       wanted: 0,
       trouble: null,
-      vain: 0,
+      wastedStarts: 0,
     });
     await sw.enqueueMany(
       contract,
@@ -298,12 +298,12 @@ describe("a pool", () => {
     await end(life, { code: 1 });
     const trouble = {
       code: "PROVIDER_AUTH",
-      message: "Fly refuses our token: make a new one",
+      message: "Fly rejects the token: make a new one",
       until: new Date(Date.now() + 60_000).toISOString(),
     };
     await sql.query("select stillwake.report_trouble($1, $2)", [pool, JSON.stringify(trouble)]);
     expect(await poolOf(pool)).toMatchObject({
-      vain: 1,
+      wastedStarts: 1,
       trouble: {
         code: "PROVIDER_AUTH",
         message: trouble.message,
@@ -316,7 +316,7 @@ describe("a pool", () => {
     expect((await poolOf(pool)).wanted).toBe(0);
   });
 
-  it("wants as many as the view for autoscalers says, and nothing where nobody starts machines for it", async () => {
+  it("needs as many as the view for autoscalers returns, and null without an orchestrator", async () => {
     const { pool, contract } = await fleetOf({ slots: 3, max: 100 });
     await sw.enqueueMany(
       contract,
@@ -330,7 +330,7 @@ describe("a pool", () => {
 });
 
 describe("a poke", () => {
-  it("reaches the orchestrator of this process, with the pool it is for", async () => {
+  it("reaches the orchestrator of this process, with its pool", async () => {
     pokes.length = 0;
     expect(await call("POST", "/v1/poke")).toMatchObject({ status: 202, json: { poked: true } });
     expect(await call("POST", "/v1/poke", { body: { pool: "scan" } })).toMatchObject({
@@ -341,12 +341,12 @@ describe("a poke", () => {
     expect((await call("POST", "/v1/poke", { body: { pool: "" } })).status).toBe(400);
   });
 
-  it("is answered though the orchestrator stumbles over it, which the house is told", async () => {
+  it("succeeds even if the orchestrator throws; onError receives the error", async () => {
     expect((await call("POST", "/v1/poke", { body: { pool: "broken" } })).status).toBe(202);
     expect(errors.splice(0)).toMatchObject([{ message: "The orchestrator stumbles" }]);
   });
 
-  it("is refused with what to do instead where there is none", async () => {
+  it("is rejected with a remedy if there is no orchestrator", async () => {
     const alone = createServer({ url: database.url });
     const refused = await callerOf(alone, admin)("POST", "/v1/poke");
     await alone.close();
@@ -356,20 +356,20 @@ describe("a poke", () => {
     });
   });
 
-  it("comes with the watchdog, after it has done its own", async () => {
+  it("is sent by the watchdog, after its own work", async () => {
     pokes.length = 0;
     expect((await call("POST", "/v1/watchdog")).status).toBe(200);
     expect(pokes).toEqual([undefined]);
   });
 });
 
-describe("the numbers for Prometheus", () => {
-  it("tell of machines by state, of what is wanted, of trouble, and of what came and went", async () => {
+describe("the metrics", () => {
+  it("have machines by state, the wanted number, trouble, and starts and ends", async () => {
     const { pool, contract, reserve, arrive, claim, end } = await fleetOf();
     await sw.enqueueMany(contract, [{}, {}, {}]);
-    const one = await reserve(1);
-    await arrive(one.machine);
-    await claim(one.machine);
+    const reserved = await reserve(1);
+    await arrive(reserved.machine);
+    await claim(reserved.machine);
     await reserve(2);
     await end((await reserve(3)).life, { code: 1 });
     await sql.query("select stillwake.report_trouble($1, $2)", [
@@ -394,7 +394,7 @@ describe("the numbers for Prometheus", () => {
 });
 
 describe("the command line", () => {
-  it("lists machines, those that have ended with how, and pools with what they want and what keeps it", async () => {
+  it("lists machines, ended ones with the reason, and pools with the wanted number and their trouble", async () => {
     const { pool, contract, reserve, arrive, claim, end } = await fleetOf();
     await sw.enqueueMany(contract, [{}, {}, {}]);
     const { machine } = await reserve(1);
@@ -407,13 +407,13 @@ describe("the command line", () => {
     ]);
     const env = { DATABASE_URL: database.url };
     const [listed, ended, pools] = await Promise.all([
-      command(["machines", "--pool", pool], env),
-      command(["machines", "--ended", "--pool", pool], env),
-      command(["pools"], env),
+      runCommand(["machines", "--pool", pool], env),
+      runCommand(["machines", "--ended", "--pool", pool], env),
+      runCommand(["pools"], env),
     ]);
     expect(listed.stdout).toMatch(
       new RegExp(
-        `^MACHINE .*\n${machine} +${pool} +up +1/2 .* fly performance-8x iad +when it looks +2 jobs wait, there is room for 0\n$`,
+        `^MACHINE .*\n${machine} +${pool} +up +1/2 .* fly performance-8x iad +by polling +2 jobs are waiting, room for 0\n$`,
       ),
     );
     expect(ended.stdout).toMatch(/out of memory at 16 GB/);
@@ -424,9 +424,9 @@ describe("the command line", () => {
 
 describe("the doctor", () => {
   const found = async (check: string, address: string | null = null) =>
-    (await examine({ url: database.url, address })).find((one) => one.check === check);
+    (await runDoctor({ url: database.url, address })).find((finding) => finding.check === check);
 
-  it("says that a database is a copy of the one whose machines it knows, without touching anything", async () => {
+  it("reports that a database is a copy of the one with the machines, without changing anything", async () => {
     await sql.query("update stillwake.pools set trouble = null");
     await sql.query("select stillwake.fleet('db.example.com:5432/app')");
     expect(await found("fleet", "db.example.com:5432/app")).toMatchObject({ level: "ok" });
@@ -450,18 +450,18 @@ describe("the doctor", () => {
     });
   });
 
-  it("repeats what keeps machines from starting", async () => {
+  it("reports why machines cannot start", async () => {
     const { pool } = await fleetOf();
     await sql.query("select stillwake.report_trouble($1, $2)", [
       pool,
-      JSON.stringify({ code: "PROVIDER_AUTH", message: "Fly refuses our token" }),
+      JSON.stringify({ code: "PROVIDER_AUTH", message: "Fly rejects the token" }),
     ]);
     const fleet = await found("fleet", "db.example.com:5432/app");
-    expect(fleet).toMatchObject({ level: "warning", found: `${pool}: Fly refuses our token` });
+    expect(fleet).toMatchObject({ level: "warning", found: `${pool}: Fly rejects the token` });
     await sql.query("select stillwake.report_trouble($1, null)", [pool]);
   });
 
-  it("hints at pools whose jobs wait while nobody serves them", async () => {
+  it("reports pools whose jobs wait without a worker", async () => {
     await sql.query("select stillwake.cancel(id) from stillwake.jobs where state in ('queued', 'running', 'paused')");
     await travel(sql, "2m");
     await sql.query("select stillwake.watchdog()");

@@ -1,5 +1,4 @@
-// What the server says of itself is true: the description is one that others can read, what is answered is what it says, a client that was made from it
-// works, and Prometheus can read the numbers.
+// The API description is valid OpenAPI, responses match it, a generated client works, and Prometheus can parse the metrics.
 import { execFile, execFileSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
@@ -10,7 +9,7 @@ import { generate } from "openapi-typescript-codegen";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { docsPage } from "../../src/server/docs-page.ts";
 import type { Listening } from "../../src/server/index.ts";
-import { describe as describeApi } from "../../src/server/openapi.ts";
+import { describeApi } from "../../src/server/openapi.ts";
 import { routes } from "../../src/server/routes.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
@@ -32,7 +31,7 @@ beforeAll(async () => {
 afterAll(() => server.close());
 
 describe("the description", () => {
-  it("is valid OpenAPI 3.1 without a word on it, and leads nowhere", async () => {
+  it("is valid OpenAPI 3.1 without warnings and without external references", async () => {
     const validator = new Validator();
     const { valid, errors } = await validator.validate(structuredClone(document));
     expect(errors ?? []).toEqual([]);
@@ -41,16 +40,16 @@ describe("the description", () => {
     const text = JSON.stringify(document);
     const known = Object.keys(document.components.schemas).map((name) => `#/components/schemas/${name}`);
     const referred = new Set([...text.matchAll(/"\$ref":"([^"]+)"/g)].map(([, one]) => one));
-    expect([...referred].filter((one) => !known.includes(one!))).toEqual([]);
+    expect([...referred].filter((name) => !known.includes(name!))).toEqual([]);
     expect(text).not.toMatch(/\$defs|\$schema|__shared/);
   });
 
-  it("has every route once, with who may, what it takes, and what it answers when it refuses", async () => {
+  it("has every route once, with access, parameters and error responses", async () => {
     expect(operations.map(({ operationId }) => operationId).sort()).toEqual(routes.map(({ name }) => name).sort());
     for (const { path: where, method, parameters } of operations) {
-      const one = document.paths[where][method.toLowerCase()];
-      expect(one.description).toMatch(/Who may: \w/);
-      expect(one.responses["4XX"].content["application/problem+json"]).toBeDefined();
+      const described = document.paths[where][method.toLowerCase()];
+      expect(described.description).toMatch(/Access: \w/);
+      expect(described.responses["4XX"].content["application/problem+json"]).toBeDefined();
       const inPath = [...where.matchAll(/\{(\w+)\}/g)].map(([, name]) => name);
       expect(parameters.filter((parameter) => parameter.in === "path").map(({ name }) => name)).toEqual(inPath);
     }
@@ -58,7 +57,7 @@ describe("the description", () => {
     expect(json).toEqual(document);
   });
 
-  it("is a page for people in which nothing can be run, whatever things are called", async () => {
+  it("is a page in which no name can become a script", async () => {
     const { text, headers } = await call("GET", "/docs", { token: undefined });
     expect(text).not.toMatch(/<script|onerror=|javascript:|src=/i);
     expect(headers.get("content-security-policy")).toMatch(/default-src 'none'; style-src 'sha256-/);
@@ -75,7 +74,7 @@ describe("the description", () => {
   });
 });
 
-describe("every answer is what the description says", () => {
+describe("every response matches the description", () => {
   const paths = ({ path: where }: Described): string[] => {
     if (where.includes("/artifacts/")) return [];
     if (where.startsWith("/v1/jobs/{id}")) return Object.values(jobs).map((id) => where.replace("{id}", id));
@@ -93,7 +92,7 @@ describe("every answer is what the description says", () => {
     listSteps: ["?outputs=true"],
     listLogs: ["?after=1", "?limit=1"],
     stats: ["?span=1h&parts=4", "?span=24h"],
-    listActs: ["?limit=1"],
+    listAuditEntries: ["?limit=1"],
     getCosts: ["?month=2026-11", "?by=tenant", "?since=2026-01-01&until=2026-02-01&by=day"],
     listWebhooks: ["?state=delivered", "?endpoint=deaf&limit=1"],
   };
@@ -101,21 +100,21 @@ describe("every answer is what the description says", () => {
   it.each(
     operations
       .filter(({ method, answers }) => method === "GET" && answers[200])
-      .map((one) => [one.operationId, one] as const),
+      .map((operation) => [operation.operationId, operation] as const),
   )("%s", async (_, operation) => {
     if (operation.operationId === "getBudget") await call("PUT", "/v1/budgets/pool/side", { body: { amount: 1000 } });
-    const asked = paths(operation).flatMap((where) =>
+    const requested = paths(operation).flatMap((where) =>
       ["", ...(more[operation.operationId] ?? [])].map((query) => where + query),
     );
-    expect(asked.length).toBeGreaterThan(0);
-    for (const where of asked) {
+    expect(requested.length).toBeGreaterThan(0);
+    for (const where of requested) {
       const { status, json, text } = await call("GET", where);
       expect(status, `${where}: ${text}`).toBe(200);
       expect(wrongIn(operation, status, json), where).toEqual([]);
     }
   });
 
-  it("and was looked at where there is something to see", async () => {
+  it("and is tested with data", async () => {
     const read = async (where: string) => (await call("GET", where)).json;
     const of = `/v1/jobs/${jobs.good}`;
     expect(
@@ -139,7 +138,7 @@ describe("every answer is what the description says", () => {
   });
 });
 
-describe("a client that was made from the description", () => {
+describe("a client generated from the description", () => {
   const program = `
 import { JobsService, OpenAPI, ApiError, type Job, type LogLine } from "./client/index";
 OpenAPI.BASE = process.env.URL!;
@@ -189,17 +188,17 @@ declare const process: { env: Record<string, string | undefined> };
     fs.writeFileSync(path.join(dir, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["**/*.ts"] }));
     execFileSync(path.join(ROOT, "node_modules/.bin/tsc"), ["-p", dir], { stdio: "inherit" });
     const { PATH = "" } = process.env;
-    const said = await new Promise<string>((resolve, reject) => {
+    const printed = await new Promise<string>((resolve, reject) => {
       const env = { PATH, URL: listening.url, TOKEN: admin };
       execFile(process.execPath, [path.join(dir, "out/main.js")], { env }, (error, stdout, stderr) =>
         error ? reject(new Error(stderr, { cause: error })) : resolve(stdout),
       );
     });
-    const { id, ...rest } = JSON.parse(said);
+    const { id, ...rest } = JSON.parse(printed);
     expect(rest).toMatchObject({ state: "completed", output: { parts: [1, 2] }, code: "JOB_NOT_FOUND" });
     expect(rest.lines).toContain("Looked at it");
 
-    // The same job by its stream, as a browser would.
+    // The same job by its stream, as in a browser.
     const stream = new EventSource(`${listening.url}/v1/jobs/${id}/stream`, {
       fetch: (input, init) => fetch(input, { ...init, headers: { ...init.headers, authorization: `Bearer ${admin}` } }),
     });
@@ -213,7 +212,7 @@ declare const process: { env: Record<string, string | undefined> };
     await waitFor(() => end !== undefined, { timeout: 20_000, what: "the end of the stream" });
     expect(end).toMatchObject({ state: "completed" });
     expect(messages).toEqual(rest.lines);
-    // It comes back with the id of the end, is answered 204 and stays away.
+    // It reconnects with the id of the end, gets 204 and stops.
     await waitFor(() => stream.readyState === EventSource.CLOSED, { timeout: 20_000, what: "the stream to be closed" });
   });
 });
@@ -226,7 +225,7 @@ describe("the metrics", () => {
       const { program } = found as { program: string };
       const { text } = await call("GET", "/metrics");
       expect(checkMetrics(program, text)).toEqual({ code: 0, said: "" });
-      // It can say no.
+      // The checker detects errors.
       expect(checkMetrics(program, `${text}\n1no 1\n`).code).not.toBe(0);
       recordFigure(
         "metrics of a server",

@@ -1,4 +1,4 @@
-// The server through its front door: a real port, real tokens, every noun.
+// The server over HTTP: a real port, real tokens, every kind of resource.
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { breaker, limit, pipeline, schedule } from "../../src/index.ts";
@@ -41,15 +41,17 @@ async function call(
 }
 
 describe("jobs over HTTP", () => {
-  it("come in one by one, with the defaults of their schema, and are read as the client reads them", async () => {
-    const made = await call("POST", "/v1/jobs", { body: { pipeline: "greet", input: { name: "Ada" }, delay: "1h" } });
-    expect(made).toMatchObject({ status: 201, json: { existing: false } });
-    const { json } = await call("GET", `/v1/jobs/${made.json.id}`);
-    expect(json).toEqual(JSON.parse(JSON.stringify(await sw.get(made.json.id))));
+  it("are enqueued one by one, with the defaults of their schema, and read as by the client", async () => {
+    const created = await call("POST", "/v1/jobs", {
+      body: { pipeline: "greet", input: { name: "Ada" }, delay: "1h" },
+    });
+    expect(created).toMatchObject({ status: 201, json: { existing: false } });
+    const { json } = await call("GET", `/v1/jobs/${created.json.id}`);
+    expect(json).toEqual(JSON.parse(JSON.stringify(await sw.get(created.json.id))));
     expect(json).toMatchObject({ input: { name: "Ada", loud: false }, state: "queued", waitingFor: "time" });
   });
 
-  it("come in many at once, and an idempotency key gives the same job", async () => {
+  it("are enqueued in bulk, and an idempotency key returns the same job", async () => {
     const many = await call("POST", "/v1/jobs", { body: { pipeline: "plain", inputs: [1, 2, 3] } });
     expect(many.json.jobs).toHaveLength(3);
     const once = { body: { pipeline: "plain", input: {} }, headers: { "idempotency-key": "once" } };
@@ -57,7 +59,7 @@ describe("jobs over HTTP", () => {
     expect(second.json).toEqual({ id: first.json.id, existing: true });
   });
 
-  it("that do not fit the schema are refused with every place that is wrong", async () => {
+  it("that do not fit the schema are rejected with every invalid path", async () => {
     const refused = await call("POST", "/v1/jobs", { body: { pipeline: "greet", input: { name: "" } } });
     expect(refused.status).toBe(400);
     expect(refused.headers.get("content-type")).toBe("application/problem+json");
@@ -69,7 +71,7 @@ describe("jobs over HTTP", () => {
     expect(refused.json.remedy).toBeTruthy();
   });
 
-  it("are listed, filtered and steered", async () => {
+  it("are listed, filtered and controlled", async () => {
     const { json } = await call("POST", "/v1/jobs", {
       body: { pipeline: "plain", input: { mark: "needle-42" }, delay: "1h" },
     });
@@ -99,7 +101,7 @@ describe("jobs over HTTP", () => {
     });
   });
 
-  it("are not steered when it cannot be recorded, and what was tried and refused is on record", async () => {
+  it("are not controlled if the audit entry cannot be written, and rejected operations are audited", async () => {
     const { id } = await sw.enqueue(greet, { name: "Ada" }, { delay: "1h" });
     const quiet = createServer({ url: database.url, onError: () => {} });
     const steer = async (how: string) => {
@@ -144,10 +146,10 @@ describe("every list of the server", () => {
     "audit",
     "stats",
     "me",
-  ])("/v1/%s answers", async (noun) => {
+  ])("/v1/%s responds", async (noun) => {
     await sw.schedules.set(schedule("nightly", { cron: "0 3 * * *", pipeline: greet, input: { name: "x" } }));
-    const answer = await call("GET", `/v1/${noun}`);
-    expect(answer.status, answer.text).toBe(200);
+    const response = await call("GET", `/v1/${noun}`);
+    expect(response.status, response.text).toBe(200);
   });
 
   it("has metrics, health, a description and a page", async () => {

@@ -1,4 +1,4 @@
-// Two tenants at one door: what one of them cannot learn, take or spoil of the other, whatever keys they use and however they race.
+// Two tenants at one server: neither can read, take or affect the other's jobs, whatever keys they use.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { signReadToken } from "../../src/client/read-token.ts";
@@ -30,12 +30,18 @@ afterAll(async () => {
   await client.end();
 });
 
-async function call(who: string, method: string, path: string, body?: unknown, headers: Record<string, string> = {}) {
+async function call(
+  caller: string,
+  method: string,
+  path: string,
+  body?: unknown,
+  headers: Record<string, string> = {},
+) {
   const response = await server.fetch(
     new Request(`http://localhost${path}`, {
       method,
       headers: {
-        authorization: `Bearer ${tokens[who] ?? who}`,
+        authorization: `Bearer ${tokens[caller] ?? caller}`,
         ...(body !== undefined && { "content-type": "application/json" }),
         ...headers,
       },
@@ -52,9 +58,9 @@ async function everything(): Promise<string> {
   return rows[0].all;
 }
 
-describe("a key that another tenant holds", () => {
+describe("a key of another tenant", () => {
   it.each(["join", "replace", "reject"] as const)(
-    "is taken, by %s too, and nothing of the call has happened",
+    "is taken, also for %s, and nothing of the call is stored",
     async (onConflict) => {
       const key = `shared-${onConflict}`;
       const theirs = await sw.enqueue(work, { mine: true }, { tenant: "globex", key, delay: "1h" });
@@ -81,7 +87,7 @@ describe("a key that another tenant holds", () => {
     },
   );
 
-  it("is not replaced by one who waited for it while its owner's transaction was open", async () => {
+  it("is not replaced by a call that waited for the owner's open transaction", async () => {
     await client.query("begin");
     const { rows } = await client.query(
       'select stillwake.enqueue(\'work\', \'{}\', \'{"key": "race", "tenant": "globex", "delay": "1 hour"}\') as id',
@@ -101,7 +107,7 @@ describe("a key that another tenant holds", () => {
     expect((await sw.get(rows[0].id)).state).toBe("queued");
   });
 
-  it("of one's own is joined and replaced as ever", async () => {
+  it("of the same tenant is joined and replaced as usual", async () => {
     const first = await call("acme", "POST", "/v1/jobs", { pipeline: "work", key: "own", delay: "1h" });
     const second = await call("acme", "POST", "/v1/jobs", { pipeline: "work", key: "own", delay: "1h" });
     expect(second.json).toEqual({ id: first.json.id, existing: true });
@@ -117,7 +123,7 @@ describe("a key that another tenant holds", () => {
 });
 
 describe("a read token of a key", () => {
-  it("opens the jobs of its tenant, or of none, not those of another that uses the same key", async () => {
+  it("gives access to jobs of its tenant, or without a tenant, not to those of another tenant with the same key", async () => {
     const mine = await sw.enqueue(work, {}, { tenant: "globex", key: "cust", delay: "1h" });
     await sw.cancel(mine.id);
     const planted = await sw.enqueue(work, {}, { tenant: "acme", key: "cust", delay: "1h" });
@@ -134,14 +140,14 @@ describe("a read token of a key", () => {
     "pool=default",
     "key=other",
     "parent=01a1e107-2508-7182-ae66-db7bbe9aa49e",
-  ])("cannot look for what it is not shown: %s", async (query) => {
+  ])("cannot filter by hidden fields: %s", async (query) => {
     const token = signReadToken([SECRET], { pipeline: "work", key: "cust", tenant: "globex" });
     expect((await call(token, "GET", `/v1/jobs?${query}`)).status).toBe(403);
   });
 });
 
-describe("what is sealed", () => {
-  it("is not taken in plain, neither for a job nor for a schedule, and stands in no record", async () => {
+describe("a sealed value", () => {
+  it("is not accepted in plain, neither for a job nor for a schedule, and is in no audit entry", async () => {
     const input = { token: "plain-as-the-day-123" };
     expect((await call("admin", "POST", "/v1/jobs", { pipeline: "sealed-work", input })).status).toBe(400);
     expect(
@@ -168,50 +174,50 @@ describe("what is sealed", () => {
   });
 });
 
-describe("the door itself", () => {
-  it("lets a good token in from an address of which many bad ones came, and does not count those who bring none", async () => {
+describe("the server", () => {
+  it("accepts a valid token from an address with many invalid ones, and does not count requests without a token", async () => {
     const quiet = createServer({ url: database.url, clientAddress: () => "203.0.113.7" });
-    const ask = async (token?: string) =>
+    const send = async (token?: string) =>
       (
         await quiet.fetch(
           new Request("http://localhost/v1/me", { headers: token ? { authorization: `Bearer ${token}` } : {} }),
         )
       ).status;
-    for (let n = 0; n < 80; n++) expect(await ask()).toBe(401);
-    expect(await ask(tokens.admin)).toBe(200);
-    const bad = await Promise.all(Array.from({ length: 80 }, (_, n) => ask(`swt_${String(n).padStart(43, "x")}`)));
+    for (let n = 0; n < 80; n++) expect(await send()).toBe(401);
+    expect(await send(tokens.admin)).toBe(200);
+    const bad = await Promise.all(Array.from({ length: 80 }, (_, n) => send(`swt_${String(n).padStart(43, "x")}`)));
     expect(bad).toContain(429);
-    expect(await ask(tokens.admin)).toBe(200);
+    expect(await send(tokens.admin)).toBe(200);
     await quiet.close();
   });
 
-  it("takes no cookie from a page of another origin, listed or not", async () => {
+  it("accepts no cookie from a page of another origin, listed or not", async () => {
     const cookie = { cookie: `stillwake=${tokens.admin}`, authorization: "" };
-    const ask = async (origin: string) => {
+    const send = async (origin: string) => {
       const headers = new Headers({ cookie: cookie.cookie, origin, host: "localhost" });
       return (await server.fetch(new Request("http://localhost/v1/pools/default/pause", { method: "POST", headers })))
         .status;
     };
-    expect(await ask("https://app.example.com")).toBe(401);
-    expect(await ask("https://elsewhere.example.com")).toBe(403);
-    expect(await ask("http://localhost")).toBe(200);
+    expect(await send("https://app.example.com")).toBe(401);
+    expect(await send("https://elsewhere.example.com")).toBe(403);
+    expect(await send("http://localhost")).toBe(200);
   });
 
-  it("records acts of those whom the application itself has let in, whatever it calls them", async () => {
+  it("audits operations of callers identified by the application, with any name", async () => {
     const own = createServer({
       url: database.url,
       authenticate: () => ({ name: "ann", role: "operator", tenant: null, id: "user_42", expiresAt: null }),
     });
     const { id } = await sw.enqueue(work, {}, { delay: "1h" });
-    const answer = await own.fetch(new Request(`http://localhost/v1/jobs/${id}/cancel`, { method: "POST" }));
-    expect(answer.status).toBe(200);
-    expect((await sw.tokens.acts({ target: id })).acts).toMatchObject([
+    const response = await own.fetch(new Request(`http://localhost/v1/jobs/${id}/cancel`, { method: "POST" }));
+    expect(response.status).toBe(200);
+    expect((await sw.tokens.audit({ target: id })).entries).toMatchObject([
       { actor: "ann", act: "cancelJob", before: { state: "queued" } },
     ]);
     await own.close();
   });
 
-  it("answers no more than some megabytes, however long the lines and the inputs are", async () => {
+  it("returns at most some megabytes, however long the lines and inputs are", async () => {
     const { id } = await sw.enqueue(work, {}, { tenant: "acme", delay: "1h" });
     await client.query(
       "insert into stillwake.feed (job_id, seq, at, epoch, kind, level, message) select $1, s, now(), 0, 'log', 'info', repeat('x', 16000) from generate_series(1, 2000) s",

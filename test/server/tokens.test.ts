@@ -1,4 +1,4 @@
-// Tokens and read tokens as the library makes and checks them, S12.
+// The library creates and checks tokens and read tokens.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { checkReadToken, checkSecrets, signReadToken } from "../../src/client/read-token.ts";
@@ -18,8 +18,8 @@ afterAll(async () => {
   await client.end();
 });
 
-describe("S12: a token", () => {
-  it("has 256 bits and a prefix, is shown once, and the database has its hash alone", async () => {
+describe("a token", () => {
+  it("has 256 bits and a prefix, is returned once, and the database stores only its hash", async () => {
     const { id, token } = await sw.tokens.create({ name: "ci", role: "operator" }, { by: "ann" });
     expect(token).toMatch(/^swt_[\w-]{43}$/);
     const { rows } = await client.query("select t::text as row from stillwake.tokens t where id = $1", [id]);
@@ -36,16 +36,16 @@ describe("S12: a token", () => {
     expect(JSON.stringify(await sw.tokens.list())).not.toContain(token.slice(10));
   });
 
-  it("is known until it is revoked, and that it was used is noted", async () => {
+  it("is accepted until it is revoked, and its last use is stored", async () => {
     const { id, token } = await sw.tokens.create({ name: "one", role: "reader", tenant: "acme" });
     expect(await sw.tokens.check(token)).toMatchObject({ id, name: "one", role: "reader", tenant: "acme" });
-    expect((await sw.tokens.list()).find((one) => one.id === id)!.lastUsedAt).toBeInstanceOf(Date);
+    expect((await sw.tokens.list()).find((token) => token.id === id)!.lastUsedAt).toBeInstanceOf(Date);
     await sw.tokens.revoke(id, { by: "ann" });
     expect(await sw.tokens.check(token)).toBeUndefined();
-    expect((await sw.tokens.list()).find((one) => one.id === id)).toMatchObject({ revokedBy: "ann" });
+    expect((await sw.tokens.list()).find((token) => token.id === id)).toMatchObject({ revokedBy: "ann" });
   });
 
-  it("opens nothing after its time by the database's clock, nor a character off", async () => {
+  it("is rejected after its expiry by the database's clock, and if a character differs", async () => {
     const { token } = await sw.tokens.create({ name: "short", role: "reader", expiresIn: "1h" });
     expect(await sw.tokens.check(`${token.slice(0, -1)}${token.endsWith("A") ? "B" : "A"}`)).toBeUndefined();
     expect(await sw.tokens.check(token)).toBeDefined();
@@ -60,11 +60,11 @@ describe("S12: a token", () => {
     [{ name: "x", role: "worker", tenant: "acme" }, "role"],
     [{ name: "x", role: "reader", expiresIn: "0s" }, "expiresIn"],
     [{ name: "x", role: "reader", expiresIn: "soon" }, "expiresIn"],
-  ])("that makes no sense is refused: %j", async (options, field) => {
+  ])("with invalid options is rejected: %j", async (options, field) => {
     await expect(sw.tokens.create(options as never)).rejects.toMatchObject({ code: "INVALID_INPUT", field });
   });
 
-  it("that is not there cannot be revoked", async () => {
+  it("that does not exist cannot be revoked", async () => {
     await expect(sw.tokens.revoke(ID)).rejects.toMatchObject({ code: "TOKEN_NOT_FOUND" });
     await expect(sw.tokens.revoke("x")).rejects.toMatchObject({ code: "INVALID_INPUT" });
   });
@@ -73,7 +73,7 @@ describe("S12: a token", () => {
 describe("a read token", () => {
   const secrets = ["first secret of thirty-two characters!", "second secret of thirty-two characters"];
 
-  it("opens one job, or one key of a pipeline, until its time is over", () => {
+  it("gives access to one job, or one key of a pipeline, until it expires", () => {
     expect(checkReadToken(secrets, signReadToken(secrets, { job: ID }))).toEqual({
       job: ID,
       expiresAt: expect.any(Date),
@@ -90,11 +90,11 @@ describe("a read token", () => {
     expect(checkReadToken(secrets.slice(0, 1), old)).toBeUndefined();
   });
 
-  it("that was changed anywhere opens nothing", () => {
+  it("that was changed anywhere is rejected", () => {
     const token = signReadToken(secrets, { job: ID });
     for (let at = 4; at < token.length; at++) {
       const other = `${token.slice(0, at)}${token[at] === "A" ? "B" : "A"}${token.slice(at + 1)}`;
-      // The last character carries two bits that mean nothing; what decodes to the same is compared as text.
+      // The last character has two unused bits; the signature is compared as text.
       expect(checkReadToken(secrets, other), other).toBeUndefined();
     }
     for (const bad of ["", "swr_", "swr_.", "swr_e30.", `${token}x`, token.toUpperCase()]) {
@@ -110,14 +110,14 @@ describe("a read token", () => {
     { job: "x" },
     { job: ID, expiresIn: "25h" },
     { job: ID, expiresIn: "0s" },
-  ])("is not made for %j", (options) => {
+  ])("is not signed for %j", (options) => {
     expect(() => signReadToken(secrets, options as never)).toThrow(/./);
     expect(() => signReadToken(secrets, options as never)).toThrowError(
       expect.objectContaining({ code: "INVALID_INPUT" }),
     );
   });
 
-  it("needs a secret that cannot be guessed", () => {
+  it("needs a secret of at least 32 characters", () => {
     expect(() => checkSecrets("short")).toThrow(/32/);
     expect(() => checkSecrets([secrets[0]!, "short"])).toThrow(/32/);
     expect(checkSecrets(secrets.join(","))).toEqual(secrets);

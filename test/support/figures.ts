@@ -1,4 +1,4 @@
-// Numbers that the tests measure. They go to results/figures.jsonl, and `npm run figures` shows those of the last run.
+// Records numbers that tests measure in results/figures.jsonl; `npm run figures` prints those of the last run.
 import fs from "node:fs";
 import path from "node:path";
 import { inject } from "vitest";

@@ -1,4 +1,4 @@
-// Once for each run of the tests: one Postgres, and in it one migrated template database that every file clones.
+// Global setup of a test run: one Postgres with one migrated template database, which every test file clones.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -14,7 +14,7 @@ declare module "vitest" {
     server: string;
     /** The name of the migrated database that `freshDatabase` clones. */
     template: string;
-    /** When the run began; figures of one run share it. */
+    /** When the run started; shared by the figures of a run. */
     run: string;
   }
 }
@@ -40,13 +40,13 @@ export default async function setup(project: TestProject): Promise<() => Promise
   project.provide("run", new Date().toISOString());
   return () =>
     close().catch((error) => {
-      // Vitest prints what a teardown throws, and calls the run a success.
+      // Vitest prints an error of the teardown but reports success.
       process.exitCode = 1;
       throw error;
     });
 }
 
-/** DATABASE_URL wins, for machines where the embedded Postgres cannot run. */
+/** DATABASE_URL takes precedence, for machines where the embedded Postgres cannot run. */
 async function openServer(): Promise<{ url: string; close(): Promise<void> }> {
   const { DATABASE_URL, STILLWAKE_TEST_POSTGRES } = process.env;
   if (DATABASE_URL) return { url: DATABASE_URL, close: async () => {} };
@@ -69,7 +69,7 @@ async function openServer(): Promise<{ url: string; close(): Promise<void> }> {
   };
 }
 
-/** What failed files have kept; see `freshDatabase`. */
+/** Databases of failed test files; see `freshDatabase`. */
 async function leftoverDatabases(url: string): Promise<string[]> {
   const client = new pg.Client({ connectionString: url });
   await client.connect();

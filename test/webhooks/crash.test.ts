@@ -1,4 +1,4 @@
-// T40: senders are killed -9 at every moment around a try. Nothing is lost, and what comes twice comes under one id, with the same bytes.
+// Senders are killed with SIGKILL at every point of a delivery. No webhook is lost, and a repeated one has the same id and bytes.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import path from "node:path";
@@ -10,8 +10,8 @@ import type { SendMoment } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { type Received, startReceiver } from "../support/fakes/webhook-receiver.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL } from "../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
+import { connect, FULL } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
 const stillwake = createStillwake({ url: database.url });
@@ -28,7 +28,7 @@ afterAll(async () => {
   await stillwake.close();
 });
 
-/** Runs a sender in a process of its own; answers how it ended. */
+/** Runs a sender in a separate process; returns how it exited. */
 async function run(moment: SendMoment | "never", times = 1): Promise<number | string> {
   const { PATH = "" } = process.env;
   const args = [path.join(ROOT, "test/fixtures/webhook-sender.mjs"), database.url, moment, String(times)];
@@ -44,7 +44,7 @@ async function endedJobs(count: number, webhook: string): Promise<string[]> {
   return jobs;
 }
 
-/** How many came more than once; each time under the id and with the bytes of the first. */
+/** The number of repeated webhooks; each has the id and bytes of the first. */
 function duplicates(received: Received[]): number {
   const byJob = new Map<string, Received[]>();
   for (const one of received) {
@@ -58,12 +58,12 @@ function duplicates(received: Received[]): number {
   return received.length - byJob.size;
 }
 
-describe("T40: a sender that is killed", () => {
-  it.each(moments)("at the moment %j loses nothing", async (moment) => {
+describe("a killed sender", () => {
+  it.each(moments)("at the point %j loses nothing", async (moment) => {
     const receiver = await startReceiver();
     const [job] = await endedJobs(1, receiver.url);
     expect(await run(moment)).toBe("SIGKILL");
-    // What a dead sender had claimed is due when its time is over.
+    // The claims of a dead sender expire.
     await travel(client, "2m");
     expect(await run("never")).toBe(0);
     const [hook] = await stillwake.webhooks.list({ job: job! });
@@ -72,12 +72,12 @@ describe("T40: a sender that is killed", () => {
     expect(receiver.received.length).toBeGreaterThanOrEqual(1);
     expect(twice).toBeLessThanOrEqual(moment === "written" || moment === "answered" ? 1 : 0);
     if (moment === "answered") expect(twice).toBe(1);
-    // The try that nobody recorded is a number that is missing.
+    // The number of the unrecorded delivery is missing.
     const tried = moment === "claiming" || moment === "recorded" ? "1" : "2";
     expect(hook!.deliveries.map(({ n }) => n)).toEqual([tried]);
   });
 
-  it("again and again, at any moment, loses none of many", async () => {
+  it("loses none of many webhooks when senders are killed repeatedly at any point", async () => {
     const receiver = await startReceiver();
     const count = FULL ? 1000 : 120;
     const kills = FULL ? 40 : 8;

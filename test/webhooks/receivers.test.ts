@@ -1,4 +1,4 @@
-// T41: receivers as they are. Whatever one of them does, it is on record, the schedule is kept, and nobody else waits for it.
+// Faulty receivers. Every delivery is recorded, the retry schedule is kept, and no other receiver waits.
 import { once } from "node:events";
 import type http from "node:http";
 import net from "node:net";
@@ -6,11 +6,11 @@ import type pg from "pg";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from "vitest";
 import { createStillwake, pipeline, type Webhook } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
-import { retryAfterOf } from "../../src/webhooks/request.ts";
+import { parseRetryAfter } from "../../src/time.ts";
 import { type CreateSenderOptions, createSender } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { HERE, startReceiver, status } from "../support/fakes/webhook-receiver.ts";
-import { connect, recordTimes } from "../support/processes/aftermath.ts";
+import { ALLOW_LOCALHOST, respondWith, startReceiver } from "../support/fakes/webhook-receiver.ts";
+import { connect, recordTimes } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
 const stillwake = createStillwake({ url: database.url });
@@ -28,7 +28,7 @@ afterAll(async () => {
   await stillwake.close();
 });
 
-/** Jobs that have ended, with webhooks to there. */
+/** Creates ended jobs with webhooks to this URL. */
 async function endedJobs(count: number, webhook: string | { endpoint: string; url?: string }): Promise<string[]> {
   const jobs = await stillwake.enqueueMany("task", Array(count).fill({}), { webhook });
   await client.query("select stillwake.cancel(i) from unnest($1::uuid[]) i", [jobs.map(({ id }) => id)]);
@@ -36,12 +36,12 @@ async function endedJobs(count: number, webhook: string | { endpoint: string; ur
 }
 
 function sender(options: Partial<CreateSenderOptions> = {}) {
-  const made = createSender({ url: database.url, ...HERE, timeout: "1s", ...options });
+  const made = createSender({ url: database.url, ...ALLOW_LOCALHOST, timeout: "1s", ...options });
   onTestFinished(() => made.stop());
   return made;
 }
 
-/** One webhook to this URL after one try, and in how many seconds the next one is. */
+/** A webhook to this URL after one delivery, and the seconds until the next one. */
 async function afterOneTry(
   url: string,
   options: Partial<CreateSenderOptions> = {},
@@ -58,7 +58,7 @@ async function afterOneTry(
   return { ...hook!, waitS: rows[0].s };
 }
 
-/** A server that does with a connection what it likes. */
+/** A TCP server with a custom connection handler. */
 async function rawServer(onRequest: (socket: net.Socket) => void): Promise<string> {
   const sockets = new Set<net.Socket>();
   const server = net.createServer((socket) => {
@@ -75,18 +75,18 @@ async function rawServer(onRequest: (socket: net.Socket) => void): Promise<strin
   return `http://127.0.0.1:${(server.address() as net.AddressInfo).port}/`;
 }
 
-/** Says this, a letter at a time, for ever. */
+/** Sends this text, a byte at a time, forever. */
 const trickle = (socket: net.Socket, text: string) => {
   let place = 0;
   const timer = setInterval(() => socket.write(text[place++ % text.length]!), 20);
   socket.on("close", () => clearInterval(timer));
 };
 
-describe("T41: a receiver that", () => {
-  it("takes it: any 2xx", async () => {
+describe("a receiver that", () => {
+  it("responds with any 2xx has accepted it", async () => {
     const receiver = await startReceiver();
     for (const code of [200, 201, 202, 204, 299]) {
-      receiver.respond = status(code);
+      receiver.respond = respondWith(code);
       expect(await afterOneTry(receiver.url)).toMatchObject({
         state: "delivered",
         deliveries: [{ status: code, error: null }],
@@ -94,8 +94,8 @@ describe("T41: a receiver that", () => {
     }
   });
 
-  it.each([400, 401, 404, 409, 500, 502, 503])("answers %i is tried again in 5 s", async (code) => {
-    const receiver = await startReceiver(status(code, {}, "no"));
+  it.each([400, 401, 404, 409, 500, 502, 503])("responds with %i is retried in 5 s", async (code) => {
+    const receiver = await startReceiver(respondWith(code, {}, "no"));
     const hook = await afterOneTry(receiver.url);
     expect(hook).toMatchObject({
       state: "pending",
@@ -106,9 +106,9 @@ describe("T41: a receiver that", () => {
     expect(hook.waitS).toBeLessThan(5.5);
   });
 
-  it.each([301, 302, 303, 307, 308])("redirects (%i) has not taken it", async (code) => {
+  it.each([301, 302, 303, 307, 308])("redirects (%i) has not accepted it", async (code) => {
     const elsewhere = await startReceiver();
-    const receiver = await startReceiver(status(code, { location: elsewhere.url }));
+    const receiver = await startReceiver(respondWith(code, { location: elsewhere.url }));
     expect(await afterOneTry(receiver.url)).toMatchObject({
       state: "pending",
       deliveries: [{ status: code, error: "REDIRECT" }],
@@ -116,7 +116,7 @@ describe("T41: a receiver that", () => {
     expect(elsewhere.received).toEqual([]);
   });
 
-  it("never answers is left after the time limit", async () => {
+  it("never responds is abandoned after the time limit", async () => {
     const silent = await rawServer(() => {});
     expect(await afterOneTry(silent)).toMatchObject({
       state: "pending",
@@ -124,14 +124,14 @@ describe("T41: a receiver that", () => {
     });
   });
 
-  it("answers a letter at a time is left after the same time, however it trickles", async () => {
+  it("sends a byte at a time is abandoned after the same time limit", async () => {
     const headers = await rawServer((socket) =>
       trickle(socket, "HTTP/1.1 200 OK\r\nx-a: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
     );
     const began = performance.now();
     expect(await afterOneTry(headers)).toMatchObject({ deliveries: [{ error: "TIMEOUT" }] });
     expect(performance.now() - began).toBeLessThan(8000);
-    // What it says after its status is only shown: it has taken it.
+    // The body after the status is only for display: the webhook is accepted.
     const body = await rawServer((socket) => {
       socket.write("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
       trickle(socket, "1\r\nx\r\n");
@@ -139,7 +139,7 @@ describe("T41: a receiver that", () => {
     expect(await afterOneTry(body, { timeout: "10s" })).toMatchObject({ state: "delivered" });
   });
 
-  it("answers 10 MB is cut off after a kilobyte", async () => {
+  it("sends 10 MB is cut off after a kilobyte", async () => {
     let written = 0;
     const receiver = await startReceiver((_, response) => {
       response.writeHead(500);
@@ -158,7 +158,7 @@ describe("T41: a receiver that", () => {
     expect(written).toBeLessThan(9_000_000);
   });
 
-  it("answers what Postgres cannot store is kept as far as it can be", async () => {
+  it("sends characters that Postgres cannot store is recorded without them", async () => {
     const receiver = await startReceiver((_, response) => {
       response.writeHead(500).end(Buffer.concat([Buffer.from("a\0b\xff", "latin1"), Buffer.from("💡".repeat(400))]));
     });
@@ -167,7 +167,7 @@ describe("T41: a receiver that", () => {
     expect(hook.deliveries[0]!.response).toMatch(/^ab.💡/u);
   });
 
-  it("breaks the connection, or is not there, or speaks something else", async () => {
+  it("closes the connection, is unreachable, or speaks another protocol has failed", async () => {
     const resets = await rawServer((socket) => socket.resetAndDestroy());
     expect(await afterOneTry(resets)).toMatchObject({ deliveries: [{ error: "CONNECTION_LOST" }] });
     const closes = await rawServer((socket) => socket.end());
@@ -181,10 +181,10 @@ describe("T41: a receiver that", () => {
     expect(await afterOneTry(wordy)).toMatchObject({ state: "pending", deliveries: [{ error: "NOT_HTTP" }] });
   });
 
-  it("closes connections that are kept is not blamed for it", async () => {
+  it("closes idle connections is not counted as failing", async () => {
     const receiver = await startReceiver((_, response) => {
       response.writeHead(204).end();
-      // After the answer, without saying so before.
+      // After the response, without announcing it.
       setImmediate(() => response.socket?.resetAndDestroy());
     });
     const jobs = await endedJobs(30, receiver.url);
@@ -194,8 +194,8 @@ describe("T41: a receiver that", () => {
     expect(hooks.map(({ attempts }) => attempts)).toEqual(jobs.map(() => 1));
   });
 
-  it("says 410 is told no more: the endpoint is disabled, and a job's own URL has failed", async () => {
-    const receiver = await startReceiver(status(410));
+  it("responds with 410 gets no more webhooks: the endpoint is disabled, and one to a job's own URL has failed", async () => {
+    const receiver = await startReceiver(respondWith(410));
     const own = await afterOneTry(receiver.url);
     expect(own).toMatchObject({ state: "failed", attempts: 1, deliveries: [{ status: 410 }] });
     expect((await stillwake.webhooks.endpoints()).find(({ name }) => name === "default")!.disabledAt).toBeNull();
@@ -210,17 +210,17 @@ describe("T41: a receiver that", () => {
       disabledAt: expect.any(Date),
       disabledReason: expect.stringContaining("410"),
     });
-    receiver.respond = status(204);
+    receiver.respond = respondWith(204);
     await stillwake.webhooks.enable("gone");
     await one.flush();
     expect(new Set(receiver.received.map(({ body }) => JSON.parse(body).data.id))).toEqual(new Set(jobs));
   });
 
-  it("asks for time is given it: seconds, a date by its own clock, at most a day, and never less than the schedule", async () => {
+  it("sends Retry-After is given that time: seconds, a date by its own clock, at most a day, and at least the schedule", async () => {
     const receiver = await startReceiver();
     const waits = async (headers: http.OutgoingHttpHeaders, code = 429) => {
       await client.query("truncate stillwake.webhook_lanes");
-      receiver.respond = status(code, headers as Record<string, string>);
+      receiver.respond = respondWith(code, headers as Record<string, string>);
       return (await afterOneTry(receiver.url)).waitS;
     };
     const about = (seconds: number) => expect.closeTo(seconds, -1.3);
@@ -233,12 +233,12 @@ describe("T41: a receiver that", () => {
     for (const value of ["0", "soon", "-5", at(wrong)]) {
       expect(await waits({ "retry-after": value })).toEqual(about(5));
     }
-    expect(retryAfterOf({ "retry-after": "7" })).toBe(7);
-    expect(retryAfterOf({})).toBeUndefined();
+    expect(parseRetryAfter("7")).toBe(7000);
+    expect(parseRetryAfter(undefined)).toBeUndefined();
   });
 
-  it("asks for time is left alone altogether: what else waits for it waits too", async () => {
-    const receiver = await startReceiver(status(429, { "retry-after": "600" }));
+  it("sends Retry-After gets no other webhook of its lane before", async () => {
+    const receiver = await startReceiver(respondWith(429, { "retry-after": "600" }));
     await endedJobs(1, receiver.url);
     const one = sender();
     await one.flush();
@@ -249,16 +249,16 @@ describe("T41: a receiver that", () => {
       (await client.query("select extract(epoch from stillwake.webhooks_due() - stillwake.now())::float8 as s")).rows[0]
         .s;
     expect(await due()).toBeGreaterThan(500);
-    receiver.respond = status(204);
+    receiver.respond = respondWith(204);
     await travel(client, "601s");
     one.poke();
     await receiver.gets(7);
   });
 });
 
-describe("T41: one bad receiver", () => {
-  it("is tried one at a time once five tries in a row have failed, and as before when one succeeds", async () => {
-    const receiver = await startReceiver(status(500));
+describe("one failing receiver", () => {
+  it("gets one at a time after five failures in a row, and more again after a success", async () => {
+    const receiver = await startReceiver(respondWith(500));
     await endedJobs(30, receiver.url);
     const claim = async (limit = 100) =>
       (await client.query("select id, epoch::text, failing from stillwake.claim_webhooks('s', $1)", [limit])).rows;
@@ -280,7 +280,7 @@ describe("T41: one bad receiver", () => {
     expect(await claim()).toHaveLength(10);
   });
 
-  it("and a hundred dead ones leave half of the places to those that live", async () => {
+  it("and a hundred dead ones leave half of the slots to the others", async () => {
     const hosts = Array.from({ length: 100 }, (_, n) => `https://dead-${n}.example/`);
     for (const url of hosts) await endedJobs(1, url);
     await client.query(
@@ -292,21 +292,21 @@ describe("T41: one bad receiver", () => {
     expect(rows.filter(({ failing }) => !failing)).toHaveLength(3);
   });
 
-  it("has ten tries at once and no more, however many senders there are", async () => {
+  it("gets at most ten concurrent deliveries, however many senders there are", async () => {
     await endedJobs(40, "https://busy.example/");
     const other = await connect(database.url);
     onTestFinished(() => other.end());
     await client.query("begin");
     const one = await client.query("select id from stillwake.claim_webhooks('one', 100)");
     const claiming = other.query("select id from stillwake.claim_webhooks('two', 100)");
-    // It waits for the first, or does not see what that one has taken.
+    // It waits for the first claim, or does not see its webhooks.
     await Promise.race([claiming, waitFor(async () => (await waits(client)) > 0)]);
     await client.query("commit");
     expect(one.rowCount).toBe(10);
     expect((await claiming).rows).toEqual([]);
   });
 
-  it("does not come first again: claims go round the lanes", async () => {
+  it("is not claimed first again: claims alternate between lanes", async () => {
     for (const host of ["a", "b", "c"]) await endedJobs(20, `https://${host}.example/`);
     const claim = async (after: string) =>
       (await client.query("select lane from stillwake.claim_webhooks('s', 5, '1 minute', null, $1)", [after])).rows.map(
@@ -317,10 +317,10 @@ describe("T41: one bad receiver", () => {
     expect(await claim("default a.example")).toEqual(Array(5).fill("b"));
   });
 
-  it("delays none: a silent one and a failing one beside one that is well", async () => {
+  it("does not delay a healthy one, whether it fails or never responds", async () => {
     const silent = await rawServer(() => {});
     let turn = 0;
-    const poor = await startReceiver((one, response) => status(turn++ % 10 < 3 ? 500 : 204)(one, response));
+    const poor = await startReceiver((one, response) => respondWith(turn++ % 10 < 3 ? 500 : 204)(one, response));
     const well = await startReceiver();
     await endedJobs(100, silent);
     await endedJobs(100, poor.url);
@@ -330,7 +330,10 @@ describe("T41: one bad receiver", () => {
       const jobs = await endedJobs(10, well.url);
       for (const job of jobs) sentAt.set(job, performance.now());
       one.poke();
-      await waitFor(() => well.received.length >= sentAt.size, { timeout: 20_000, what: "the healthy one to be told" });
+      await waitFor(() => well.received.length >= sentAt.size, {
+        timeout: 20_000,
+        what: "the healthy receiver to get its webhooks",
+      });
     }
     const times = well.received.map(({ body, at }) => at - sentAt.get(JSON.parse(body).data.id)!);
     const { p99 } = recordTimes("T41: a healthy endpoint beside bad ones", times);
@@ -342,7 +345,7 @@ describe("T41: one bad receiver", () => {
   });
 });
 
-/** How many sessions wait for an advisory lock. */
+/** The number of sessions that wait for an advisory lock. */
 async function waits(client: pg.Client): Promise<number> {
   const { rows } = await client.query(
     "select count(*)::int as n from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())",

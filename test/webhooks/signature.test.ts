@@ -1,4 +1,4 @@
-// T42: the signature, against the public implementation of Standard Webhooks, both ways.
+// Signatures, compared with the public implementation of Standard Webhooks in both directions.
 import { Webhook } from "standardwebhooks";
 import { afterAll, describe, expect, it } from "vitest";
 import { InvalidWebhook, signWebhook, verifyWebhook } from "../../src/webhooks/index.ts";
@@ -30,9 +30,9 @@ const vector = (name: string, check: () => Promise<unknown>) =>
   });
 afterAll(() => recordFigure("T42: vectors passed", passed));
 
-describe("T42: what we sign", () => {
+describe("signWebhook", () => {
   vector("is what the specification's own example says", async () => {
-    // The example of the specification: one secret, one id, one time, one body.
+    // The example of the specification.
     const signature = await signWebhook(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, '{"test": 2432232314}');
     expect(signature).toBe("v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
   });
@@ -60,7 +60,7 @@ describe("T42: what we sign", () => {
   });
 });
 
-describe("T42: what we verify", () => {
+describe("verifyWebhook", () => {
   const theirs = (at = new Date(), id = "msg_1", text = body) => ({
     "webhook-id": id,
     "webhook-timestamp": String(Math.floor(at.getTime() / 1000)),
@@ -88,7 +88,7 @@ describe("T42: what we verify", () => {
     ["another secret", async () => verifyWebhook(body, theirs(), stranger), "webhook-signature"],
     ["one byte changed", async () => verifyWebhook(body.replace("x", "y"), theirs(), secret), "webhook-signature"],
     [
-      "parsed and printed again",
+      "parsed and serialized again",
       async () => verifyWebhook(JSON.stringify(payload, null, 1), theirs(), secret),
       "webhook-signature",
     ],
@@ -104,7 +104,7 @@ describe("T42: what we verify", () => {
     ],
     ["an id with a dot", async () => verifyWebhook(body, theirs(new Date(), "msg.1"), secret), "webhook-id"],
     [
-      "the dot moved from the time into the id",
+      "the dot moved from the timestamp into the id",
       async () => {
         const headers = theirs(new Date(), "msg_1");
         const moved = { ...headers, "webhook-id": `msg_1.${headers["webhook-timestamp"]}`, "webhook-timestamp": "" };
@@ -149,18 +149,18 @@ describe("T42: what we verify", () => {
       "webhook-signature",
     ],
     [
-      "a signature that is no base64",
+      "a signature that is not base64",
       async () => verifyWebhook(body, { ...theirs(), "webhook-signature": "v1,%%%" }, secret),
       "webhook-signature",
     ],
     [
-      "a signature that is cut off",
+      "a truncated signature",
       async () =>
         verifyWebhook(body, { ...theirs(), "webhook-signature": theirs()["webhook-signature"].slice(0, 20) }, secret),
       "webhook-signature",
     ],
     [
-      "two headers of one name",
+      "a repeated header",
       async () => verifyWebhook(body, { ...theirs(), "webhook-id": ["msg_1", "msg_2"] }, secret),
       "webhook-id",
     ],
@@ -174,7 +174,7 @@ describe("T42: what we verify", () => {
     });
   }
 
-  vector("within four minutes is taken, either way, and further apart when told", async () => {
+  vector("within four minutes is accepted in both directions, and further apart with a larger tolerance", async () => {
     for (const minutes of [-4, 4]) {
       expect(await verifyWebhook(body, theirs(new Date(Date.now() + minutes * 60_000)), secret)).toEqual(payload);
     }
@@ -187,7 +187,7 @@ describe("T42: what we verify", () => {
     await expect(verifyWebhook(body, theirs(), stranger, { seen })).rejects.toBeInstanceOf(InvalidWebhook);
     expect(seen.size).toBe(0);
     await verifyWebhook(body, theirs(), secret, { seen });
-    // The work failed: it comes again, and is let in.
+    // Processing failed: it is sent again and accepted.
     await verifyWebhook(body, theirs(), secret, { seen });
     seen.add("msg_1");
     await expect(verifyWebhook(body, theirs(), secret, { seen })).rejects.toMatchObject({ code: "REPEATED_WEBHOOK" });

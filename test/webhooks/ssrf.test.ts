@@ -1,5 +1,5 @@
-// T54: where a webhook may not go, whatever it is written as and whatever its name resolves to. Each vector is tried for real, against a server on
-// this machine that must not hear of it.
+// Blocked addresses, in every notation and for every DNS result. Each case is tried against a real server on this
+// machine, which must not receive a request.
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -14,11 +14,11 @@ import { createStillwake, pipeline } from "../../src/index.ts";
 import { createPoster } from "../../src/webhooks/request.ts";
 import { addressGuard, createSender, type GuardOptions, type Resolve } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { startReceiver, status } from "../support/fakes/webhook-receiver.ts";
+import { respondWith, startReceiver } from "../support/fakes/webhook-receiver.ts";
 import { recordFigure } from "../support/figures.ts";
 
 const database = await freshDatabase();
-const target = await startReceiver(status(200, {}, "the inside"), true);
+const target = await startReceiver(respondWith(200, {}, "the inside"), true);
 let blocked = 0;
 afterAll(async () => {
   recordFigure("T54: vectors blocked", blocked);
@@ -26,7 +26,7 @@ afterAll(async () => {
   await target.close();
 });
 
-/** Everything but the address is allowed. */
+/** Allows everything except the address. */
 const open: GuardOptions = { allowHttp: true, ports: [target.port, 8080] };
 const resolveTo =
   (...addresses: string[]): Resolve =>
@@ -48,7 +48,7 @@ async function isBlocked(url: string, options?: GuardOptions): Promise<void> {
   blocked += 1;
 }
 
-describe("T54: an address that is written down", () => {
+describe("a literal address", () => {
   it.each([
     "127.0.0.1",
     "2130706433",
@@ -71,14 +71,14 @@ describe("T54: an address that is written down", () => {
     "[64:ff9b:1::7f00:1]",
     "[2002:7f00:1::]",
     "[2001:0:7f00:1::]",
-  ])("of this machine: %s", async (host) => {
+  ])("of this machine is blocked: %s", async (host) => {
     await isBlocked(`http://${host}:${target.port}/`);
   });
 
-  it("of this machine, in ways that only a lenient parser understands", async () => {
+  it("of this machine is blocked in notations that only a lenient parser accepts", async () => {
     await isBlocked(`http:\\\\127.0.0.1:${target.port}\\`);
     await isBlocked(`http:127.0.0.1:${target.port}/`);
-    // What stands before the @ is a user, and a user is refused whatever the host.
+    // The part before the @ is a user, and users are rejected for every host.
     expect(await post(`http://example.com@127.0.0.1:${target.port}/`)).toEqual({ error: "INVALID_URL" });
     expect(target.connections()).toBe(0);
     blocked += 1;
@@ -124,7 +124,7 @@ describe("T54: an address that is written down", () => {
     "[::ffff:0:10.0.0.1]",
     "[64:ff9b::10.0.0.1]",
     "[2002:a9fe:a9fe::1]",
-  ])("of a network that is nobody's business: %s", async (host) => {
+  ])("of a private or reserved network is blocked: %s", async (host) => {
     await isBlocked(`http://${host}:8080/`);
   });
 
@@ -140,12 +140,12 @@ describe("T54: an address that is written down", () => {
     "[2606:4700::1111]",
     "[2001:4860:4860::8888]",
     "[2003::1]",
-  ])("of the internet is none of them: %s", (host) => {
+  ])("of the internet is allowed: %s", (host) => {
     expect(() => addressGuard(open).check(new URL(`http://${host}:8080/`))).not.toThrow();
   });
 });
 
-describe("T54: a name", () => {
+describe("a host name", () => {
   it.each([
     "localhost",
     "localhost.",
@@ -159,9 +159,9 @@ describe("T54: a name", () => {
     "db.default.svc.cluster.local",
     "printer.lan",
     "host.docker.internal",
-  ])("of the inside, though it resolves to the internet: %s", async (host) => {
+  ])("that is internal is blocked even if it resolves to the internet: %s", async (host) => {
     await isBlocked(`http://${host}:8080/`, { ...open, resolve: resolveTo("93.184.216.34") });
-    // Also where some addresses are allowed, but not the one it has.
+    // Also with an allow list that does not contain its address.
     await isBlocked(`http://${host}:8080/`, { ...open, allow: ["10.0.0.0/8"], resolve: resolveTo("93.184.216.34") });
   });
 
@@ -176,19 +176,19 @@ describe("T54: a name", () => {
     ["to several, the last inside", ["93.184.216.34", "93.184.216.35", "127.0.0.1"]],
     ["to an address of an interface", ["fe80::1%lo"]],
     ["to something that is no address", ["localhost"]],
-  ])("that resolves %s", async (_, addresses) => {
+  ])("that resolves %s is blocked", async (_, addresses) => {
     await isBlocked(`http://rebind.example:${target.port}/`, { ...open, resolve: resolveTo(...addresses) });
   });
 
-  it("that resolves to something harmless first and to this machine afterwards: one question per connection, and its answer is what is connected to", async () => {
+  it("that resolves to this machine only at the second lookup is resolved once, and exactly that address is used", async () => {
     const asked: string[] = [];
     const answers = ["127.0.0.2", "127.0.0.1", "127.0.0.2"];
     const resolve: Resolve = async (host) => {
       asked.push(host);
-      // Without an answer of its own it would be asked once more, and connect to the wrong one.
+      // A second lookup would return the wrong address.
       return [{ address: answers[asked.length - 1] ?? "127.0.0.1", family: 4 }];
     };
-    // The part of the internet is played by 127.0.0.2.
+    // 127.0.0.2 represents the internet.
     const harmless = await harmlessServer();
     const options = { ...open, allow: [`127.0.0.2/32 ${harmless.port}`], resolve };
     const url = `http://rebind.example:${harmless.port}/`;
@@ -201,7 +201,7 @@ describe("T54: a name", () => {
     blocked += 1;
   });
 
-  it("that nobody knows, or that has no address, says so and no more", async () => {
+  it("that does not exist or has no address fails with DNS_FAILED", async () => {
     const fails = { ...open, resolve: () => Promise.reject(new Error("ENOTFOUND at 10.0.0.53")) };
     expect(await post("http://nobody.example:8080/", fails)).toEqual({ error: "DNS_FAILED" });
     expect(await post("http://nobody.example:8080/", { ...open, resolve: resolveTo() })).toEqual({
@@ -209,7 +209,7 @@ describe("T54: a name", () => {
     });
   });
 
-  it("is judged once more when the socket is connected", () => {
+  it("is checked again when the socket is connected", () => {
     const guard = addressGuard(open);
     const url = new URL("http://fine.example:8080/");
     expect(() => guard.connected(url, "93.184.216.34")).not.toThrow();
@@ -219,7 +219,7 @@ describe("T54: a name", () => {
   });
 });
 
-describe("S20, S23: what else is refused", () => {
+describe("the sender also refuses", () => {
   it("plain http, other ports, other schemes, users and passwords", async () => {
     const strict = { resolve: resolveTo("93.184.216.34") };
     expect(await post("http://example.com/", strict)).toEqual({ error: "HTTPS_ONLY" });
@@ -236,7 +236,7 @@ describe("S20, S23: what else is refused", () => {
     blocked += 8;
   });
 
-  it("redirects, to metadata or anywhere: they are answers, not orders", async () => {
+  it("to follow redirects, to metadata or anywhere", async () => {
     const elsewhere = await startReceiver();
     const from = await startReceiver((_, response) =>
       response.writeHead(302, { location: "http://169.254.169.254/latest/meta-data/" }).end(),
@@ -244,14 +244,14 @@ describe("S20, S23: what else is refused", () => {
     const options = { allowHttp: true, allow: ["127.0.0.0/8 *"] };
     expect(await post(from.url, options)).toEqual({ status: 302, error: "REDIRECT" });
     for (const code of [301, 303, 307, 308]) {
-      from.respond = status(code, { location: elsewhere.url });
+      from.respond = respondWith(code, { location: elsewhere.url });
       expect(await post(from.url, options)).toEqual({ status: code, error: "REDIRECT" });
     }
     expect(elsewhere.received).toEqual([]);
     blocked += 5;
   });
 
-  it("the proxy of the environment, which would connect in our place", async () => {
+  it("to use a proxy of the environment", async () => {
     const proxy = await startReceiver();
     const receiver = await startReceiver();
     const names = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY", "NODE_USE_ENV_PROXY"];
@@ -269,8 +269,8 @@ describe("S20, S23: what else is refused", () => {
   });
 });
 
-describe("the operator's list", () => {
-  it("allows ranges with the usual ports, with some, or with any", async () => {
+describe("the allow list", () => {
+  it("allows ranges with the default ports, with some, or with any", async () => {
     const check = (url: string, ...allow: string[]) => {
       try {
         addressGuard({ allowHttp: true, allow }).check(new URL(url));
@@ -292,7 +292,7 @@ describe("the operator's list", () => {
     }
   });
 
-  it("makes a name of the inside good for the addresses that are on it, and for no other", async () => {
+  it("allows an internal host name for its addresses only", async () => {
     const receiver = await startReceiver();
     const options = { allowHttp: true, allow: ["127.0.0.1/32 *"] };
     const url = `http://n8n.internal:${receiver.port}/`;
@@ -303,7 +303,7 @@ describe("the operator's list", () => {
 });
 
 describe("TLS", () => {
-  it("S21: speaks to the name though it connects to an address, and believes nobody else", async () => {
+  it("verifies the certificate for the host name although it connects to an address", async () => {
     const { key, cert } = certificate("hooks.example");
     const names: unknown[] = [];
     const server = https.createServer({ key, cert }, (request, response) => {
@@ -325,8 +325,8 @@ describe("TLS", () => {
   });
 });
 
-describe("a webhook to the inside", () => {
-  it("is recorded as blocked and tells nothing more, and the server never hears of it", async () => {
+describe("a webhook to an internal address", () => {
+  it("is recorded as blocked without details, and no request is sent", async () => {
     await using stillwake = createStillwake({ url: database.url });
     const { id } = await stillwake.enqueue(pipeline("probe"), {}, { webhook: `http://127.0.0.1:${target.port}/admin` });
     await stillwake.cancel(id);
@@ -342,7 +342,7 @@ describe("a webhook to the inside", () => {
   });
 });
 
-/** Listens on every address of this machine and keeps which one it was reached at. */
+/** Listens on every address of this machine and records the address of each request. */
 async function harmlessServer(): Promise<{ port: number; addresses: string[] }> {
   const addresses: string[] = [];
   const server = http.createServer((request, response) => {

@@ -1,4 +1,4 @@
-// Who is told of the end of a job, and how: the outbox is written with the end itself, every try is on record, and what people do about it.
+// Webhooks: written in the commit that ends the job, recorded per delivery, and managed by operators.
 
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
@@ -8,8 +8,8 @@ import { startClock, stopClock, travel, waitFor } from "../../src/testing/index.
 import { verifyWebhook } from "../../src/webhooks/index.ts";
 import { type CreateSenderOptions, createSender, type SentWebhook } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
-import { HERE, startReceiver, status } from "../support/fakes/webhook-receiver.ts";
-import { connect } from "../support/processes/aftermath.ts";
+import { ALLOW_LOCALHOST, respondWith, startReceiver } from "../support/fakes/webhook-receiver.ts";
+import { connect } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
 const stillwake = createStillwake({ url: database.url });
@@ -27,7 +27,7 @@ afterAll(async () => {
 
 const q = async (text: string, values: unknown[] = []) => (await client.query(text, values)).rows;
 
-/** A job of `task` that has ended in this way. */
+/** A job of `task` that has ended with this state. */
 async function ended(
   end: "completed" | "failed" | "cancelled",
   options: Parameters<typeof stillwake.enqueue>[2] = {},
@@ -52,15 +52,15 @@ async function settle(id: string, end: "completed" | "failed", output: unknown):
 
 function sender(options: Partial<CreateSenderOptions> = {}) {
   const sent: SentWebhook[] = [];
-  const made = createSender({ url: database.url, ...HERE, onSent: (one) => sent.push(one), ...options });
+  const made = createSender({ url: database.url, ...ALLOW_LOCALHOST, onSent: (one) => sent.push(one), ...options });
   onTestFinished(() => made.stop());
   return { ...made, sent };
 }
 
 const listed = async (job: string) => (await stillwake.webhooks.list({ job }))[0]!;
 
-describe("I10: the end of a job and what it has to tell", () => {
-  it("are one commit: a settlement that is undone has told nobody", async () => {
+describe("the end of a job and its webhook", () => {
+  it("are one commit: a settlement that is rolled back writes no webhook", async () => {
     const { id } = await stillwake.enqueue(task, { n: 1 }, { webhook: "https://example.com/hook" });
     const [job] = await q("select * from stillwake.claim('test', 'default', '{task}', 1)");
     await client.query("begin");
@@ -70,12 +70,12 @@ describe("I10: the end of a job and what it has to tell", () => {
     expect(await stillwake.webhooks.list({ job: id })).toEqual([]);
     await q("select stillwake.complete($1, $2, $3)", [id, job.epoch, job.lease_id]);
     expect(await listed(id)).toMatchObject({ event: "job.completed", state: "pending", attempts: 0, deliveries: [] });
-    // A settlement that is repeated after its answer was lost writes none.
+    // A settlement that is repeated after a lost response writes none.
     await q("select stillwake.complete($1, $2, $3)", [id, job.epoch, job.lease_id]);
     expect(await stillwake.webhooks.list({ job: id })).toHaveLength(1);
   });
 
-  it.each(["completed", "failed", "cancelled"] as const)("are together when it is %s", async (end) => {
+  it.each(["completed", "failed", "cancelled"] as const)("are written together when it is %s", async (end) => {
     const id = await ended(end, { webhook: "https://example.com/hook" });
     expect(await listed(id)).toMatchObject({
       event: `job.${end}`,
@@ -84,7 +84,7 @@ describe("I10: the end of a job and what it has to tell", () => {
     });
   });
 
-  it("are together when nobody started it in time, and when its worker died for the last time", async () => {
+  it("are written together when the job expires, and when it crashes for the last time", async () => {
     const options = { webhook: "https://example.com/hook", attempts: 1 };
     const late = await stillwake.enqueue(task, { n: 1 }, { ...options, expiresIn: "1s" });
     await travel(client, "2s");
@@ -97,7 +97,7 @@ describe("I10: the end of a job and what it has to tell", () => {
     expect(await listed(lost.id)).toMatchObject({ event: "job.failed" });
   });
 
-  it("are written again for a job that is retried", async () => {
+  it("are written again for a retried job", async () => {
     const id = await ended("failed", { webhook: "https://example.com/hook" });
     await stillwake.retry(id);
     await settle(id, "completed", 1);
@@ -106,7 +106,7 @@ describe("I10: the end of a job and what it has to tell", () => {
     expect(hooks[0]!.id).not.toBe(hooks[1]!.id);
   });
 
-  it("whoever joins a job by its key is told too, once each", async () => {
+  it("a caller that joins a job by its key gets its own webhook, once", async () => {
     const key = { key: "shared" };
     const first = await stillwake.enqueue(task, { n: 1 }, { ...key, webhook: "https://one.example/" });
     for (const webhook of ["https://two.example/", "https://two.example/", "https://one.example/"]) {
@@ -124,13 +124,13 @@ describe("I10: the end of a job and what it has to tell", () => {
 });
 
 describe("an endpoint", () => {
-  it("is told of all jobs of its pipelines, and of the ends it wants", async () => {
+  it("gets the webhooks of all jobs of its pipelines, for the outcomes it subscribes to", async () => {
     await stillwake.webhooks.set("all-tasks", { url: "https://all.example/", pipelines: ["task"], on: ["failed"] });
-    const told = await ended("failed");
+    const job = await ended("failed");
     const both = await ended("failed", { webhook: { endpoint: "all-tasks" } });
     const own = await ended("failed", { webhook: "https://own.example/" });
     const not = await ended("completed");
-    expect((await stillwake.webhooks.list({ job: told })).map(({ url }) => url)).toEqual(["https://all.example/"]);
+    expect((await stillwake.webhooks.list({ job })).map(({ url }) => url)).toEqual(["https://all.example/"]);
     expect((await stillwake.webhooks.list({ job: both })).map(({ url }) => url)).toEqual(["https://all.example/"]);
     expect((await stillwake.webhooks.list({ job: own })).map(({ url }) => url).sort()).toEqual([
       "https://all.example/",
@@ -153,14 +153,14 @@ describe("an endpoint", () => {
     expect(JSON.stringify(await stillwake.webhooks.endpoints())).not.toMatch(/whsec_|Bearer/);
   });
 
-  it("S15: has a secret that no other endpoint has", async () => {
+  it("has a secret that no other endpoint has", async () => {
     const { secret } = await stillwake.webhooks.set("mine", { url: "https://a.example/" });
     await expect(stillwake.webhooks.set("yours", { secret: secret! })).rejects.toMatchObject({ field: "secret" });
     await stillwake.webhooks.set("yours");
     await expect(stillwake.webhooks.rotate("yours", { secret: secret! })).rejects.toMatchObject({ field: "secret" });
   });
 
-  it("S16: has two secrets while one takes the place of the one before, and no third", async () => {
+  it("has two secrets during a rotation, and no third", async () => {
     const { secret: first } = await stillwake.webhooks.set("turning", { url: "https://a.example/" });
     const { secret: second } = await stillwake.webhooks.rotate("turning", { keep: "1h" });
     await stillwake.webhooks.rotate("turning", { secret: second });
@@ -195,7 +195,7 @@ describe("an endpoint", () => {
     ["a template that is too deep", "bad", { body: JSON.parse(`${"[".repeat(60)}1${"]".repeat(60)}`) }, "body"],
     ["pipelines without a url", "bad", { pipelines: ["task"] }, "url"],
     ["an option nobody knows", "bad", { uri: "x" }, "uri"],
-  ])("is refused with %s", async (_, name, options, field) => {
+  ])("is rejected with %s", async (_, name, options, field) => {
     await expect(stillwake.webhooks.set(name, options as never)).rejects.toMatchObject({
       code: "INVALID_INPUT",
       field,
@@ -214,7 +214,7 @@ describe("an endpoint", () => {
     { endpoint: "mine", uri: "x" },
     {},
     7,
-  ])("that a job names as %.50j is refused when the job is enqueued", async (webhook) => {
+  ])("of a job as %.50j is rejected by enqueue", async (webhook) => {
     await expect(stillwake.enqueue(task, { n: 1 }, { webhook: webhook as never })).rejects.toMatchObject({
       code: "INVALID_INPUT",
     });
@@ -227,7 +227,7 @@ describe("an endpoint", () => {
 describe("the body", () => {
   const bodyOf = async (job: string) => JSON.parse((await listed(job)).body);
 
-  it("S18: is thin unless told: ids and states, nothing that a user's code has made", async () => {
+  it("is thin by default: ids and states, no data of user code", async () => {
     const secret = "c4n4ry";
     const id = await ended("completed", { webhook: "https://a.example/", key: secret, tenant: secret }, { secret });
     expect(await bodyOf(id)).toEqual({
@@ -238,7 +238,7 @@ describe("the body", () => {
     expect((await listed(id)).body).not.toContain(secret);
   });
 
-  it("is full when told: output and failure, never the stack", async () => {
+  it("is full on request: output and failure, never the stack", async () => {
     await stillwake.webhooks.set("full", { url: "https://a.example/", body: "full" });
     const webhook = { endpoint: "full" };
     expect((await bodyOf(await ended("completed", { webhook, key: "k" }))).data).toMatchObject({
@@ -252,7 +252,7 @@ describe("the body", () => {
     expect((await listed(failed)).body).not.toContain("secret.ts");
   });
 
-  it("keeps a contract that was there before: the digest's callback, at its end either way, with its headers", async () => {
+  it("supports an existing format with a template: the digest's callback, for both outcomes, with its headers", async () => {
     const receiver = await startReceiver();
     const { secret } = await stillwake.webhooks.set("digest", {
       headers: { "x-api-key": "n8n" },
@@ -287,7 +287,7 @@ describe("the body", () => {
     expect(await stillwake.webhooks.list({ job: cancelled })).toEqual([]);
   });
 
-  it("S18: is never longer than 20 KB, and says what was left out", async () => {
+  it("is never longer than 20 KB, and lists what was left out", async () => {
     await stillwake.webhooks.set("large", { url: "https://a.example/", body: "full" });
     await stillwake.webhooks.set("listing", { url: "https://a.example/", body: ["$id", "$output"] });
     const huge = { text: "ä".repeat(30_000) };
@@ -304,15 +304,15 @@ describe("the body", () => {
   });
 });
 
-describe("every try", () => {
-  it("S16: is signed with both secrets while one takes the place of the one before", async () => {
+describe("every delivery", () => {
+  it("is signed with both secrets during a rotation", async () => {
     const receiver = await startReceiver();
     const { secret: old } = await stillwake.webhooks.set("signed", { url: receiver.url });
     const { secret } = await stillwake.webhooks.rotate("signed", { keep: "1h" });
     const id = await ended("completed", { webhook: { endpoint: "signed" } });
     const one = sender();
     await one.flush();
-    // Sent by the database's clock, which is not that of this process any more.
+    // The timestamp is the database's, which differs from this process's clock now.
     const ours = { tolerance: "30d" };
     const [first] = receiver.received;
     expect(first!.headers["webhook-signature"]!.split(" ")).toHaveLength(2);
@@ -328,8 +328,8 @@ describe("every try", () => {
     );
   });
 
-  it("is listed with what came of it, and a webhook can be sent again under its id", async () => {
-    const receiver = await startReceiver(status(500, {}, "out of order"));
+  it("is listed with its result, and a webhook can be resent under its id", async () => {
+    const receiver = await startReceiver(respondWith(500, {}, "out of order"));
     const id = await ended("completed", { webhook: receiver.url });
     const one = sender({ name: "first" });
     await one.flush();
@@ -338,7 +338,7 @@ describe("every try", () => {
       attempts: 1,
       deliveries: [{ n: "1", sender: "first", status: 500, error: "STATUS", response: "out of order" }],
     });
-    receiver.respond = status(200, {}, "thanks");
+    receiver.respond = respondWith(200, {}, "thanks");
     const { id: hook } = await listed(id);
     await stillwake.webhooks.resend(hook);
     one.poke();
@@ -370,12 +370,12 @@ describe("every try", () => {
     expect(await settleWebhooks(stillwake.database, [earlier])).toEqual([{ id: hook, state: "lost" }]);
     const own = { ...record, epoch: "2", sender: "next" };
     expect(await settleWebhooks(stillwake.database, [own])).toEqual([{ id: hook, state: "delivered" }]);
-    // Its answer was lost: the same record again changes nothing.
+    // The response was lost: the same record again changes nothing.
     expect(await settleWebhooks(stillwake.database, [own])).toEqual([{ id: hook, state: "delivered" }]);
     expect((await listed(id)).deliveries).toHaveLength(1);
   });
 
-  it("is one of ten, about three days in all; then it has failed and can be sent again", async () => {
+  it("is one of ten, over about three days; then the webhook has failed and can be resent", async () => {
     const id = await ended("completed", { webhook: "https://schedule.example/" });
     const { id: hook } = await listed(id);
     await stopClock(client);
@@ -392,7 +392,7 @@ describe("every try", () => {
       )[0].s;
       if (n > 1) waits.push(due);
       if (due > 0) {
-        // Not a moment before.
+        // Not earlier.
         await travel(client, `${Math.floor(due * 1000) - 1}ms`);
         expect(await q("select id from stillwake.claim_webhooks('s', 100) where id = $1", [hook])).toEqual([]);
         await travel(client, "2ms");
@@ -416,8 +416,8 @@ describe("every try", () => {
   });
 });
 
-describe("an endpoint that is disabled", () => {
-  it("holds back what was there and what comes, until it is enabled", async () => {
+describe("a disabled endpoint", () => {
+  it("holds back pending and new webhooks until it is enabled", async () => {
     const receiver = await startReceiver();
     await stillwake.webhooks.set("held", { url: receiver.url });
     const before = await ended("completed", { webhook: { endpoint: "held" } });
@@ -440,9 +440,9 @@ describe("an endpoint that is disabled", () => {
   });
 });
 
-describe("an endpoint that moves", () => {
-  it("is told of everything at its new place, what it held back and what is sent again included", async () => {
-    const old = await startReceiver(status(410));
+describe("an endpoint whose URL changes", () => {
+  it("receives everything at its new URL, including held back and resent webhooks", async () => {
+    const old = await startReceiver(respondWith(410));
     const moved = await startReceiver();
     await stillwake.webhooks.set("mover", { url: old.url });
     const held = await ended("completed", { webhook: { endpoint: "mover" } });
@@ -462,7 +462,7 @@ describe("an endpoint that moves", () => {
     await moved.gets(3);
   });
 
-  it("sends what was made while somebody enabled it", async () => {
+  it("sends webhooks that were created while it was being enabled", async () => {
     const receiver = await startReceiver();
     await stillwake.webhooks.set("racing", { url: receiver.url });
     await stillwake.webhooks.disable("racing");
@@ -475,7 +475,7 @@ describe("an endpoint that moves", () => {
     expect(receiver.received).toHaveLength(1);
   });
 
-  it("keeps its headers and signature from other places", async () => {
+  it("does not send its headers and signature to other hosts", async () => {
     await stillwake.webhooks.set("private", { url: "https://a.example.com/hook", headers: { "x-api-key": "secret" } });
     const name = (url: string) => stillwake.enqueue(task, { n: 1 }, { webhook: { endpoint: "private", url } });
     await expect(name("https://evil.example.com/hook")).rejects.toMatchObject({ code: "INVALID_INPUT" });
@@ -487,7 +487,7 @@ describe("an endpoint that moves", () => {
 });
 
 describe("a transaction that joins a job and stays open", () => {
-  it("holds nobody up, and its receiver is told although the job ends before it commits", async () => {
+  it("blocks no other caller, and gets its webhook although the job ends before it commits", async () => {
     const receiver = await startReceiver();
     const webhook = receiver.url;
     const { id } = await stillwake.enqueue("task", { n: 1 }, { key: "joined", webhook: `${webhook}/first` });
@@ -511,8 +511,8 @@ describe("a transaction that joins a job and stays open", () => {
   });
 });
 
-describe("a receiver that asks to be left alone", () => {
-  it("is, though a try that was under way was well received", async () => {
+describe("a receiver that sends Retry-After", () => {
+  it("is not called before that time, even if a concurrent delivery succeeds", async () => {
     await stillwake.webhooks.set("asking", { url: "https://asking.example.com/" });
     for (let n = 0; n < 3; n++) await ended("completed", { webhook: { endpoint: "asking" } });
     const claim = () => q("select id, epoch from stillwake.claim_webhooks('me', 10) where endpoint = 'asking'");
@@ -529,7 +529,7 @@ describe("a receiver that asks to be left alone", () => {
 });
 
 describe("secrets", () => {
-  it("are told apart as old and new though the clock was set back", async () => {
+  it("are distinguished as old and new although the clock was set back", async () => {
     await stillwake.webhooks.set("turning", { url: "https://turning.example.com/" });
     const secrets: string[] = [];
     for (const back of ["-2h", "1s", "1s"]) {
@@ -543,7 +543,7 @@ describe("secrets", () => {
 });
 
 describe("a thin body", () => {
-  it("S18: tells no text that the job's code has made, not even as a code", async () => {
+  it("contains no text of the job's code, not even as a failure code", async () => {
     const { id } = await stillwake.enqueue("task", { n: 1 }, { webhook: "https://example.com/hook" });
     const [job] = await q("select * from stillwake.claim('test', 'default', '{task}', 1)");
     await q("select stillwake.fail($1, $2, $3, $4, true)", [
@@ -558,7 +558,7 @@ describe("a thin body", () => {
 });
 
 describe("a sender", () => {
-  it("is not stopped by whoever it tells of its tries", async () => {
+  it("is not stopped by an error in onSent", async () => {
     const receiver = await startReceiver();
     const troubles: unknown[] = [];
     await ended("completed", { webhook: receiver.url });
@@ -574,8 +574,8 @@ describe("a sender", () => {
   });
 });
 
-describe("what is past", () => {
-  it("is forgotten: delivered after 7 days, failed after 30, what waits never", async () => {
+describe("old webhooks", () => {
+  it("are deleted: delivered ones after 7 days, failed ones after 30, pending ones never", async () => {
     const hooks = async () =>
       await q(
         "select state, count(*)::int as n from stillwake.webhooks where job_id = any ($1) group by 1 order by 1",

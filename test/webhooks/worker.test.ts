@@ -1,4 +1,4 @@
-// Webhooks go out beside the work: a worker sends them when its jobs end, when somebody else's do, and before it leaves. Without work it is silent.
+// Workers send webhooks: when their own jobs or those of others end, and before they stop. An idle sender sends no queries.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -8,25 +8,25 @@ import { createStillwake, pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { verifyWebhook } from "../../src/webhooks/index.ts";
 import { createSender, implement } from "../../src/worker/index.ts";
-import { type OwnServer, ownServer } from "../support/database/postgres-server.ts";
-import { HERE, startReceiver, status } from "../support/fakes/webhook-receiver.ts";
+import { type PostgresServer, startPostgresServer } from "../support/database/postgres-server.ts";
+import { ALLOW_LOCALHOST, respondWith, startReceiver } from "../support/fakes/webhook-receiver.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL, recordTimes } from "../support/processes/aftermath.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { runCli } from "../support/processes/cli.ts";
-import { ownWorker } from "../support/processes/recorded-worker.ts";
+import { connect, FULL, recordTimes } from "../support/processes/fault-checks.ts";
+import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 
 const task = pipeline<{ n: number }>("task");
 const elsewhere = pipeline("elsewhere", { pool: "elsewhere" });
 const code = implement(task, (_, { n }) => ({ n }));
-let server: OwnServer;
+let server: PostgresServer;
 let client: pg.Client;
 let stillwake: ReturnType<typeof createStillwake>;
 
 beforeAll(async () => {
   buildPackage();
-  // Every statement is written down, after the name of the connection.
-  server = await ownServer({ log_statement: "all", log_line_prefix: "<%a> " });
+  // Every statement is logged with the application_name of its connection.
+  server = await startPostgresServer({ log_statement: "all", log_line_prefix: "<%a> " });
   client = await connect(server.url);
   stillwake = createStillwake({ url: server.url });
   await stillwake.register(task, elsewhere);
@@ -38,14 +38,14 @@ afterAll(async () => {
 });
 
 describe("a worker", () => {
-  it("tells of its jobs, signed, soon after they end", async () => {
+  it("sends signed webhooks soon after its jobs end", async () => {
     const receiver = await startReceiver();
-    const { secret } = await stillwake.webhooks.set("told", { url: receiver.url });
-    const worker = await ownWorker({ url: server.url, pipelines: [code], webhooks: HERE });
-    await worker.hears("push.ready");
+    const { secret } = await stillwake.webhooks.set("billing", { url: receiver.url });
+    const worker = await startRecordedWorker({ url: server.url, pipelines: [code], webhooks: ALLOW_LOCALHOST });
+    await worker.waitForEvent("push.ready");
     const times: number[] = [];
     for (let n = 1; n <= 20; n++) {
-      const { id } = await stillwake.enqueue(task, { n }, { webhook: { endpoint: "told" } });
+      const { id } = await stillwake.enqueue(task, { n }, { webhook: { endpoint: "billing" } });
       await stillwake.wait(id, { timeout: "20s" });
       const ended = performance.now();
       const came = (await receiver.gets(n)).at(-1)!;
@@ -54,23 +54,34 @@ describe("a worker", () => {
       expect(payload).toMatchObject({ type: "job.completed", data: { id, pipeline: "task" } });
     }
     recordTimes("webhooks: from the end of a job to its receiver", times);
-    await worker.hears("webhook", { times: 20 });
-    expect(worker.of("webhook")[0]).toMatchObject({ endpoint: "told", state: "delivered", status: 204, attempt: 1 });
+    await worker.waitForEvent("webhook", { times: 20 });
+    expect(worker.eventsOf("webhook")[0]).toMatchObject({
+      endpoint: "billing",
+      state: "delivered",
+      status: 204,
+      attempt: 1,
+    });
   });
 
-  it("hears of webhooks that others have caused, of jobs it could not even run", async () => {
+  it("sends webhooks of other workers' jobs, even of pipelines it does not have", async () => {
     const receiver = await startReceiver();
-    const worker = await ownWorker({ url: server.url, pipelines: [code], webhooks: HERE });
-    await worker.hears("push.ready");
+    const worker = await startRecordedWorker({ url: server.url, pipelines: [code], webhooks: ALLOW_LOCALHOST });
+    await worker.waitForEvent("push.ready");
     const { id } = await stillwake.enqueue(elsewhere, {}, { webhook: receiver.url });
     await stillwake.cancel(id);
     const [came] = await receiver.gets(1);
     expect(JSON.parse(came!.body)).toMatchObject({ type: "job.cancelled", data: { id } });
   });
 
-  it("without hints asks when its own jobs end, and now and then for those of others", async () => {
+  it("without hints checks after its own jobs, and at an interval for those of others", async () => {
     const receiver = await startReceiver();
-    await ownWorker({ url: server.url, directUrl: false, poll: "200ms", pipelines: [code], webhooks: HERE });
+    await startRecordedWorker({
+      url: server.url,
+      directUrl: false,
+      poll: "200ms",
+      pipelines: [code],
+      webhooks: ALLOW_LOCALHOST,
+    });
     await stillwake.enqueue(task, { n: 1 }, { webhook: receiver.url });
     await receiver.gets(1);
     const { id } = await stillwake.enqueue(elsewhere, {}, { webhook: receiver.url });
@@ -78,26 +89,26 @@ describe("a worker", () => {
     await receiver.gets(2);
   });
 
-  it("tries again by itself when it is time", async () => {
-    const receiver = await startReceiver(status(503));
-    await ownWorker({ url: server.url, pipelines: [code], webhooks: HERE });
+  it("retries by itself at the due time", async () => {
+    const receiver = await startReceiver(respondWith(503));
+    await startRecordedWorker({ url: server.url, pipelines: [code], webhooks: ALLOW_LOCALHOST });
     await stillwake.enqueue(task, { n: 1 }, { webhook: receiver.url });
     await receiver.gets(1);
-    receiver.respond = status(200);
+    receiver.respond = respondWith(200);
     const [first, second] = await receiver.gets(2);
     expect(second!.id).toBe(first!.id);
     expect(second!.at - first!.at).toBeGreaterThan(4500);
   });
 
-  it("that ends when nothing is left has told everybody before", async () => {
+  it("that exits when nothing is left sends all webhooks first", async () => {
     const receiver = await startReceiver();
     const jobs = await stillwake.enqueueMany(task, [{ n: 1 }, { n: 2 }, { n: 3 }], { webhook: receiver.url });
-    const { worker } = await ownWorker({
+    const { worker } = await startRecordedWorker({
       url: server.url,
       directUrl: false,
       pipelines: [code],
       until: "empty",
-      webhooks: HERE,
+      webhooks: ALLOW_LOCALHOST,
     });
     await worker.done;
     expect(receiver.received.map(({ body }) => JSON.parse(body).data.id).sort()).toEqual(
@@ -106,10 +117,15 @@ describe("a worker", () => {
     for (const { id } of jobs) expect((await stillwake.webhooks.list({ job: id }))[0]!.state).toBe("delivered");
   });
 
-  it("sends none when it is told not to", async () => {
+  it("sends none with webhooks: false", async () => {
     const receiver = await startReceiver();
     const { id } = await stillwake.enqueue(task, { n: 1 }, { webhook: receiver.url });
-    const { worker } = await ownWorker({ url: server.url, pipelines: [code], until: "empty", webhooks: false });
+    const { worker } = await startRecordedWorker({
+      url: server.url,
+      pipelines: [code],
+      until: "empty",
+      webhooks: false,
+    });
     await worker.done;
     expect((await stillwake.webhooks.list({ job: id }))[0]).toMatchObject({ state: "pending", attempts: 0 });
     expect(receiver.received).toEqual([]);
@@ -123,15 +139,17 @@ describe("a worker", () => {
     [{ webhooks: { timeout: "2m" } }, "webhooks.timeout"],
     [{ webhooks: { ports: [0] } }, "webhooks.ports"],
     [{ webhooks: { allow: ["everywhere"] } }, "allow"],
-  ])("refuses %j", async (options, field) => {
-    await expect(ownWorker({ url: server.url, pipelines: [code], ...(options as object) })).rejects.toMatchObject({
+  ])("rejects %j", async (options, field) => {
+    await expect(
+      startRecordedWorker({ url: server.url, pipelines: [code], ...(options as object) }),
+    ).rejects.toMatchObject({
       field,
     });
   });
 });
 
 describe("stillwake webhooks send", () => {
-  it("sends what is due, once, and says what came of it", async () => {
+  it("sends what is due, once, and prints the results", async () => {
     const receiver = await startReceiver();
     const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-webhooks-"));
     onTestFinished(() => fs.rmSync(dir, { recursive: true, force: true }));
@@ -143,7 +161,7 @@ describe("stillwake webhooks send", () => {
     expect(run).toEqual({
       code: 0,
       stderr: "",
-      stdout: "1 delivered, 0 to be tried again, 0 failed, 0 taken over by others\n",
+      stdout: "1 delivered, 0 to be retried, 0 failed, 0 taken over by another sender\n",
     });
     expect(receiver.received).toHaveLength(1);
     const again = await runCli(["webhooks", "send", "--json", "--config", config], { DATABASE_URL: server.url });
@@ -151,7 +169,7 @@ describe("stillwake webhooks send", () => {
   });
 });
 
-describe("idle means silent", () => {
+describe("when idle", () => {
   /** Statements of Stillwake's connections since the call. */
   const listen = () => {
     const from = server.log().length;
@@ -162,14 +180,14 @@ describe("idle means silent", () => {
         .split("\n")
         .filter((line) => /^<stillwake>.*LOG: {2}(statement|execute)/.test(line));
   };
-  /** The length of a silence is what is tested. */
+  /** Waits in real time, because the duration of the silence is tested. */
   const silence = () => new Promise((resolve) => setTimeout(resolve, FULL ? 120_000 : 4000));
 
-  it("a sender with nothing to send, or nothing before tomorrow, asks nothing", async () => {
+  it("a sender with nothing to send, or nothing before tomorrow, sends no queries", async () => {
     const receiver = await startReceiver();
     const { id } = await stillwake.enqueue(elsewhere, {}, { webhook: receiver.url });
     await stillwake.cancel(id);
-    const sender = createSender({ url: server.url, ...HERE });
+    const sender = createSender({ url: server.url, ...ALLOW_LOCALHOST });
     onTestFinished(() => sender.stop());
     await sender.flush();
     expect(receiver.received).toHaveLength(1);
@@ -186,11 +204,11 @@ describe("idle means silent", () => {
       },
       { timeout: 20_000, what: "its connections to be closed" },
     );
-    const heard = listen();
+    const statements = listen();
     await silence();
-    expect(heard()).toEqual([]);
-    recordFigure("webhooks: statements of an idle sender", heard().length, "", FULL ? "in 120 s" : "in 4 s");
-    // It was not silent for being dead.
+    expect(statements()).toEqual([]);
+    recordFigure("webhooks: statements of an idle sender", statements().length, "", FULL ? "in 120 s" : "in 4 s");
+    // The sender is still alive.
     await client.query("update stillwake.webhooks set next_at = stillwake.now() where state = 'pending'");
     sender.poke();
     await receiver.gets(2);

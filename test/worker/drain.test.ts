@@ -1,5 +1,5 @@
-// How a worker ends: drained by a signal, hurried by a second one, by itself when it is idle, when nothing is left or after one job. Nothing is
-// lost by it, no attempt is charged, and nothing is left running.
+// How a worker stops: drained by a signal, forced by a second one, or by itself when it is idle, when nothing is left
+// or after one job. Nothing is lost, no attempt is charged, and no process is left running.
 import fs from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
@@ -10,26 +10,36 @@ import { createWorker, implement } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import { rig } from "../support/processes/in-process.ts";
-import { startWitness } from "../support/processes/witness.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
+import { startStepObserver } from "../support/processes/step-observer.ts";
 import { type StartWorkerOptions, startWorker } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
-const { start, stillwake, until, attempts, events, name, checkpoints, query, logs: readLogs } = rig(database);
-const witness = await startWitness();
+const {
+  start,
+  stillwake,
+  until,
+  attempts,
+  events,
+  name,
+  checkpoints,
+  query,
+  logs: readLogs,
+} = inProcessFixture(database);
+const observer = await startStepObserver();
 
 beforeAll(() => {
   buildPackage();
-  return () => witness.close();
+  return () => observer.close();
 });
 
-/** Each test has a pool of its own, so that none finds the jobs of another. */
+/** Each test uses a separate pool, so that it does not claim the jobs of another. */
 let pools = 0;
 async function place() {
   const pool = `pool${++pools}`;
   await stillwake.register(pipeline(`of.${pool}`, { pool }), pipeline("script"));
   const enqueue = async (steps: { name: string; act: string; [key: string]: unknown }[], more: object = {}) =>
-    (await stillwake.enqueue("script", { witness: witness.url, steps }, { pool, ...more })).id;
+    (await stillwake.enqueue("script", { observer: observer.url, steps }, { pool, ...more })).id;
   const begin = (args: string[] = [], options: Partial<StartWorkerOptions> = {}) =>
     startWorker({ url: database.url, ...options, args: ["--pool", pool, "--slots", "2", "--grace", "300ms", ...args] });
   return { pool, enqueue, begin };
@@ -40,14 +50,15 @@ async function worker(args: string[] = [], options: Partial<StartWorkerOptions> 
   return { pool, enqueue, process: await begin(args, options) };
 }
 
-const stepOf = (job: string, step: string) => witness.see((sight) => sight.job === job && sight.step === step);
+const stepOf = (job: string, step: string) =>
+  observer.waitForReport((report) => report.job === job && report.step === step);
 const effects = (job: string) =>
-  witness
-    .of(job)
+  observer
+    .reportsOf(job)
     .filter(({ event }) => event === "effect")
     .map(({ step }) => step);
 
-/** Processes that carry a mark of this worker. */
+/** Processes with a tag of this worker. */
 function marked(workerName: string): number[] {
   return fs
     .readdirSync("/proc")
@@ -63,21 +74,21 @@ function marked(workerName: string): number[] {
 }
 
 describe("SIGTERM", () => {
-  it("waits for the jobs that run, takes no other, and ends with 0", async () => {
+  it("waits for running jobs, claims no other, and exits with 0", async () => {
     const { process, enqueue } = await worker();
     const id = await enqueue([{ name: "long", act: "gate", gate: "patience" }]);
     await stepOf(id, "long");
     process.signal("SIGTERM");
-    expect(await process.says("worker.draining")).toMatchObject({ active: 1, limitMs: 25_000 });
+    expect(await process.waitForLine("worker.draining")).toMatchObject({ active: 1, limitMs: 25_000 });
     const late = await enqueue([{ name: "late", act: "nothing" }]);
-    witness.open("patience");
+    observer.openGate("patience");
     expect(await until(id)).toMatchObject({ state: "completed", attempt: 1 });
-    expect(await process.ended).toBe(0);
+    expect(await process.exited).toBe(0);
     expect(await stillwake.get(late)).toMatchObject({ state: "queued", attempt: 0 });
-    expect(await process.says("worker.stopped")).toMatchObject({ reason: "SIGTERM" });
+    expect(await process.waitForLine("worker.stopped")).toMatchObject({ reason: "SIGTERM" });
   });
 
-  it("past the limit tells the job to stop and hands it back: no attempt is charged and kept steps are not run again", async () => {
+  it("after the limit stops the job and releases it: no attempt is charged, and finished steps do not run again", async () => {
     const { process, enqueue, pool } = await worker(["--drain-timeout", "100ms"]);
     const id = await enqueue([
       { name: "one", act: "nothing" },
@@ -85,7 +96,7 @@ describe("SIGTERM", () => {
     ]);
     await stepOf(id, "two");
     process.signal("SIGTERM");
-    expect(await process.ended).toBe(0);
+    expect(await process.exited).toBe(0);
     expect(await stillwake.get(id)).toMatchObject({
       state: "queued",
       attempt: 0,
@@ -96,39 +107,39 @@ describe("SIGTERM", () => {
     expect(await events(id)).toEqual(["aborted:shutdown"]);
     expect(await attempts(id)).toMatchObject([{ outcome: "released", failure: null }]);
     expect((await readLogs(id)).map(({ level, message }) => [level, message])).toEqual([
-      ["warning", "The worker is shutting down; the job goes back to the line"],
+      ["warning", "The worker is shutting down; the job is queued again"],
     ]);
 
     await startWorker({ url: database.url, args: ["--pool", pool, "--slots", "1"] });
-    await witness.see(({ job, step, epoch }) => job === id && step === "two" && epoch === "2");
-    witness.open("after-the-drain");
+    await observer.waitForReport(({ job, step, epoch }) => job === id && step === "two" && epoch === "2");
+    observer.openGate("after-the-drain");
     expect(await until(id)).toMatchObject({ state: "completed", attempt: 1 });
     expect(effects(id)).toEqual(["one", "two", "two"]);
   });
 
-  it("past the limit kills a job that does not listen, and hands it back all the same", async () => {
+  it("after the limit kills a job that does not stop, and releases it too", async () => {
     const { process, enqueue } = await worker(["--drain-timeout", "100ms"]);
     const deaf = await enqueue([{ name: "deaf", act: "hang" }]);
     const busy = await enqueue([{ name: "busy", act: "block", ms: 60_000 }]);
     await stepOf(deaf, "deaf");
     await stepOf(busy, "busy");
     process.signal("SIGTERM");
-    expect(await process.ended).toBe(0);
+    expect(await process.exited).toBe(0);
     for (const id of [deaf, busy]) {
       expect(await stillwake.get(id)).toMatchObject({ state: "queued", attempt: 0, crashes: 0, failure: null });
       expect(await events(id)).toEqual(["aborted:shutdown"]);
     }
   });
 
-  it("a second signal hurries; SIGINT and SIGHUP are the same", async () => {
+  it("a second signal stops jobs at once; SIGINT and SIGHUP work the same way", async () => {
     const { process, enqueue } = await worker(["--drain-timeout", "10m"]);
     const id = await enqueue([{ name: "long", act: "gate", gate: "never" }]);
     await stepOf(id, "long");
     process.signal("SIGINT");
-    expect(await process.says("worker.draining")).toMatchObject({ reason: "SIGINT", limitMs: 600_000 });
+    expect(await process.waitForLine("worker.draining")).toMatchObject({ reason: "SIGINT", limitMs: 600_000 });
     const began = performance.now();
     process.signal("SIGHUP");
-    expect(await process.ended).toBe(0);
+    expect(await process.exited).toBe(0);
     expect(performance.now() - began).toBeLessThan(5000);
     recordFigure(
       "second signal to exit of a worker with a job",
@@ -140,56 +151,56 @@ describe("SIGTERM", () => {
     expect(await events(id)).toEqual(["aborted:shutdown"]);
   });
 
-  it("leaves no process behind: no runner, no command, no daemon of one", async () => {
+  it("leaves no process behind: no runner, no command, no daemon of a command", async () => {
     const name = `tidy-${process.pid}`;
     const { process: one, enqueue } = await worker(["--drain-timeout", "1ms", "--name", name]);
     const script = "trap '' TERM; setsid sleep 1000 & sleep 1000 & echo started; sleep 1000";
     const id = await enqueue([{ name: "tree", act: "exec", command: "sh", args: ["-c", script] }]);
     await waitFor(async () => (await readLogs(id)).some(({ message }) => message === "started"));
-    // The runners of two slots, one to spare, and the tree.
+    // The runners of two slots, one spare, and the process tree.
     expect(marked(name).length).toBeGreaterThanOrEqual(5);
     one.signal("SIGTERM");
-    expect(await one.ended).toBe(0);
+    expect(await one.exited).toBe(0);
     expect(marked(name)).toEqual([]);
     expect(await stillwake.get(id)).toMatchObject({ state: "queued", attempt: 0 });
     recordFigure("processes left by a drained worker", marked(name).length);
   });
 
-  it("while it still waits for the database ends it with 0", async () => {
-    const { process } = await worker([], { url: "postgres://nobody@127.0.0.1:1/nothing", impatient: true });
-    await process.says("database.lost");
+  it("exits with 0 while the worker still waits for the database", async () => {
+    const { process } = await worker([], { url: "postgres://nobody@127.0.0.1:1/nothing", skipWait: true });
+    await process.waitForLine("database.lost");
     process.signal("SIGTERM");
-    expect(await process.ended).toBe(0);
+    expect(await process.exited).toBe(0);
     expect(process.stderr()).toBe("");
   });
 });
 
-describe("a worker told to stop while it loads its pipelines", () => {
-  it("ends with 0 and leaves nobody behind", async () => {
+describe("a worker that is stopped while it loads its pipelines", () => {
+  it("exits with 0 and leaves no process behind", async () => {
     const workerName = `early-${process.pid}`;
     const { process: one } = await worker(["--name", workerName], {
-      impatient: true,
+      skipWait: true,
       pipelines: new URL("../fixtures/pipelines/slow-to-load.mjs", import.meta.url).pathname,
     });
     await waitFor(() => marked(workerName).length > 0);
     one.signal("SIGTERM");
-    expect(await one.ended).toBe(0);
+    expect(await one.exited).toBe(0);
     expect(one.stderr()).toBe("");
     expect(marked(workerName)).toEqual([]);
   });
 });
 
 describe("--idle-exit", () => {
-  it("ends a worker that had nothing to do for so long, with 0", async () => {
+  it("exits with 0 after this long without a job", async () => {
     const { process, enqueue } = await worker(["--idle-exit", "2s"]);
     const began = performance.now();
-    expect(await process.ended).toBe(0);
-    expect(await process.says("worker.stopped")).toMatchObject({ reason: "idle", jobs: 0 });
+    expect(await process.exited).toBe(0);
+    expect(await process.waitForLine("worker.stopped")).toMatchObject({ reason: "idle", jobs: 0 });
     recordFigure("--idle-exit 2s: from ready to gone", Math.round(performance.now() - began), "ms");
     expect(await stillwake.get(await enqueue([]))).toMatchObject({ state: "queued" });
   });
 
-  it("begins anew with every job: one that has a job is not idle, however long the job takes", async () => {
+  it("restarts with every job: a worker with a job is not idle, however long the job takes", async () => {
     const contract = pipeline(name());
     const { id } = await stillwake.enqueue(contract, null);
     const ends: number[] = [];
@@ -203,19 +214,19 @@ describe("--idle-exit", () => {
     expect(await stillwake.get(id)).toMatchObject({ state: "completed" });
   });
 
-  it("ends one that cannot reach the database from the start, with 1 and a sentence", async () => {
+  it("exits with 1 and a message if the database was never reachable", async () => {
     const { process } = await worker(["--idle-exit", "2s"], {
       url: "postgres://nobody@127.0.0.1:1/nothing",
-      impatient: true,
+      skipWait: true,
     });
-    expect(await process.ended).toBe(1);
-    expect(process.stderr()).not.toMatch(/This Stillwake is closed|\n {4}at /);
+    expect(await process.exited).toBe(1);
+    expect(process.stderr()).not.toMatch(/The client is closed|\n {4}at /);
     expect([process.stderr(), ...process.lines.map(({ msg }) => msg)].join("\n")).toMatch(
       /the database cannot be reached/,
     );
   });
 
-  it("ends one that has lost the database", async () => {
+  it("exits if the database becomes unreachable", async () => {
     await using proxy = await faultProxy(database.url);
     const { worker: one } = await start([implement(pipeline(name()), () => 1)], { url: proxy.url, idleExit: "500ms" });
     proxy.mode = "refuse";
@@ -227,46 +238,48 @@ describe("--idle-exit", () => {
 });
 
 describe("--drain and --once", () => {
-  it("--drain works until nothing is left, and leaves what is not due", async () => {
+  it("--drain works until nothing is left, and leaves jobs that are not due", async () => {
     const { enqueue, begin } = await place();
     const ids: string[] = [];
     for (let n = 0; n < 5; n++) ids.push(await enqueue([{ name: "one", act: "nothing" }]));
     const later = await enqueue([{ name: "one", act: "nothing" }], { delay: "1h" });
-    const drained = await begin(["--drain"], { impatient: true });
-    expect(await drained.ended).toBe(0);
+    const drained = await begin(["--drain"], { skipWait: true });
+    expect(await drained.exited).toBe(0);
     for (const id of ids) expect(await stillwake.get(id)).toMatchObject({ state: "completed" });
     expect(await stillwake.get(later)).toMatchObject({ state: "queued", waitingFor: "time" });
-    expect(await drained.says("worker.stopped")).toMatchObject({ reason: "nothing is left to do", jobs: 5 });
+    expect(await drained.waitForLine("worker.stopped")).toMatchObject({ reason: "nothing is left to do", jobs: 5 });
   });
 
-  it("--drain in a pool that no pipeline names says so and ends", async () => {
-    const drained = await startWorker({ url: database.url, args: ["--pool", "scann", "--drain"], impatient: true });
-    expect(await drained.ended).toBe(0);
-    expect((await drained.says("claim.failed")).msg).toMatch(/Pool "scann" does not exist\. Known pools: .*default/);
+  it("--drain in a pool without pipelines reports that and exits", async () => {
+    const drained = await startWorker({ url: database.url, args: ["--pool", "scann", "--drain"], skipWait: true });
+    expect(await drained.exited).toBe(0);
+    expect((await drained.waitForLine("claim.failed")).msg).toMatch(
+      /Pool "scann" does not exist\. Known pools: .*default/,
+    );
   });
 
-  it("--once does exactly one, however many slots there are", async () => {
+  it("--once runs exactly one job, however many slots there are", async () => {
     const { enqueue, begin } = await place();
     const ids: string[] = [];
     for (let n = 0; n < 3; n++) ids.push(await enqueue([{ name: "one", act: "nothing" }]));
-    const one = await begin(["--slots", "8", "--once"], { impatient: true });
-    expect(await one.ended).toBe(0);
+    const one = await begin(["--slots", "8", "--once"], { skipWait: true });
+    expect(await one.exited).toBe(0);
     const states = await Promise.all(ids.map(async (id) => (await stillwake.get(id)).state));
     expect(states).toEqual(["completed", "queued", "queued"]);
-    expect(await one.says("worker.stopped")).toMatchObject({ jobs: 1 });
+    expect(await one.waitForLine("worker.stopped")).toMatchObject({ jobs: 1 });
   });
 
-  it("--once does one attempt: a job that fails is left to the next worker", async () => {
+  it("--once runs one attempt: a failed job is left to the next worker", async () => {
     const { enqueue, begin } = await place();
     const id = await enqueue([{ name: "one", act: "fail" }]);
-    const one = await begin(["--once"], { impatient: true });
-    expect(await one.ended).toBe(0);
+    const one = await begin(["--once"], { skipWait: true });
+    expect(await one.exited).toBe(0);
     expect(await stillwake.get(id)).toMatchObject({ state: "queued", attempt: 1 });
   });
 });
 
 describe("a worker in this process", () => {
-  it("hands back at once what a claim brings that was in flight when the drain began", async () => {
+  it("releases jobs at once that a claim in flight returns during a drain", async () => {
     const pool = `pool${++pools}`;
     const contract = pipeline(name(), { pool, retry: { attempts: 1 } });
     await stillwake.register(contract);
@@ -295,7 +308,7 @@ describe("a worker in this process", () => {
     }
   });
 
-  it("a job that comes to its end when it is told to stop has ended, and what its steps returned is kept", async () => {
+  it("completes a job that finishes after the stop request, and keeps its checkpoints", async () => {
     const contract = pipeline(name(), { retry: { attempts: 1 } });
     const { id } = await stillwake.enqueue(contract, null);
     const code = implement(contract, async (job) => {
@@ -312,7 +325,7 @@ describe("a worker in this process", () => {
     expect(await checkpoints(id)).toMatchObject([{ step: "quick", output: "all I have" }]);
   });
 
-  it("gives up code that does not stop, and what that code still says counts for nothing", async () => {
+  it("abandons code that does not stop, and refuses its later writes", async () => {
     const contract = pipeline(name(), { retry: { attempts: 1 } });
     const { id } = await stillwake.enqueue(contract, null);
     let release = () => {};
@@ -335,7 +348,7 @@ describe("a worker in this process", () => {
     await next.worker.stop();
   });
 
-  it("is drained once, however often it is asked to, and never works again", async () => {
+  it("is drained once, however often drain is called, and never claims again", async () => {
     const contract = pipeline(name());
     const { worker: one, events: announced } = await start([implement(contract, () => 1)]);
     await Promise.all([one.drain("first"), one.drain("second"), one.stop(), one[Symbol.asyncDispose]()]);
@@ -347,13 +360,13 @@ describe("a worker in this process", () => {
     expect(await stillwake.get(id)).toMatchObject({ state: "queued" });
   });
 
-  it("that was never started can be stopped", async () => {
+  it("can be stopped without having been started", async () => {
     const one = createWorker({ url: database.url, pipelines: [implement(pipeline(name()), () => 1)] });
     await one.stop();
     expect(one.state).toBe("stopped");
   });
 
-  it("that could not be started says why, and can be stopped", async () => {
+  it("reports why it could not start, and can be stopped", async () => {
     const one = createWorker({ url: database.url, pipelines: "/nowhere" });
     onTestFinished(() => one.stop());
     await expect(one.start()).rejects.toMatchObject({ code: "INVALID_INPUT" });
@@ -361,7 +374,7 @@ describe("a worker in this process", () => {
     expect(one.state).toBe("stopped");
   });
 
-  it("ends in bounded time without its database, and its jobs are left to their leases", async () => {
+  it("stops in bounded time without its database, and its leases expire", async () => {
     await using proxy = await faultProxy(database.url);
     const contract = pipeline(name());
     const { id } = await stillwake.enqueue(contract, null);

@@ -1,5 +1,5 @@
-// Idle means silent. What has nothing to do sends no statement and holds no connection, so that a database which is paid by the hour may sleep;
-// a worker that waits for hints says no more than it must. Counted in the log of a Postgres that writes down every statement.
+// Idle processes send no statements and hold no connections, so that a database that is billed by the hour can sleep;
+// an idle worker with hints sends few. Counted in the log of a Postgres that logs every statement.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -10,25 +10,25 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vites
 import { createStillwake, pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
-import { type OwnServer, ownServer } from "../support/database/postgres-server.ts";
+import { type PostgresServer, startPostgresServer } from "../support/database/postgres-server.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL, isAlive, round } from "../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { ownWorker } from "../support/processes/recorded-worker.ts";
+import { connect, FULL, isAlive, round } from "../support/processes/fault-checks.ts";
+import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
-/** How long nothing is to happen. */
+/** How long the process must stay silent. */
 const SILENCE_MS = FULL ? 600_000 : 20_000;
-/** How long an idle worker is listened to. */
+/** How long an idle worker is observed. */
 const LISTEN_MS = FULL ? 120_000 : 30_000;
 
-let server: OwnServer;
+let server: PostgresServer;
 let client: pg.Client;
 
 beforeAll(async () => {
   buildPackage();
-  // Each line begins with the name that the connection gave itself.
-  server = await ownServer({ log_statement: "all", log_connections: "on", log_line_prefix: "<%a> " });
+  // Each line starts with the application_name of the connection.
+  server = await startPostgresServer({ log_statement: "all", log_connections: "on", log_line_prefix: "<%a> " });
   client = await connect(server.url);
 });
 afterAll(async () => {
@@ -36,8 +36,8 @@ afterAll(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-/** What the server has been asked since the call, but for what this test has asked. */
-function listen(): { statements(): string[]; connections(): number } {
+/** Statements and connections since the call, without those of this test. */
+function recordTraffic(): { statements(): string[]; connections(): number } {
   const from = server.log().length;
   const lines = () => server.log().slice(from).split("\n");
   return {
@@ -46,7 +46,7 @@ function listen(): { statements(): string[]; connections(): number } {
   };
 }
 
-/** Sessions of Stillwake, by the name they go by. */
+/** The application names of Stillwake's sessions. */
 async function sessions(): Promise<string[]> {
   const { rows } = await client.query(
     "select application_name as name from pg_stat_activity where application_name like 'stillwake%' order by 1",
@@ -54,17 +54,17 @@ async function sessions(): Promise<string[]> {
   return rows.map(({ name }) => name);
 }
 
-/** The length of a silence is what is tested, so it is the one thing here that is a matter of time. */
-async function lasts(ms: number, look?: () => Promise<void>): Promise<void> {
+/** Waits in real time, because the duration of the silence is tested. */
+async function wait(ms: number, look?: () => Promise<void>): Promise<void> {
   for (const until = performance.now() + ms; performance.now() < until; ) {
     await look?.();
     await new Promise((resolve) => setTimeout(resolve, Math.max(0, Math.min(1000, until - performance.now()))));
   }
 }
 
-describe("a process that holds a client", () => {
+describe("a process with a client", () => {
   it(
-    "has no connection and sends no statement once it has nothing to ask",
+    "holds no connection and sends no statement while it is idle",
     async () => {
       const { PATH = "" } = process.env;
       const child = spawn(process.execPath, [path.join(ROOT, "test/fixtures/idle-client.mjs"), server.url], {
@@ -72,31 +72,31 @@ describe("a process that holds a client", () => {
         stdio: ["pipe", "pipe", "inherit"],
       });
       onTestFinished(() => void child.kill("SIGKILL"));
-      let said = "";
-      child.stdout.on("data", (data) => (said += data));
-      await waitFor(() => said.includes("enqueued"), { what: "the client to enqueue" });
-      const worker = await ownWorker({
+      let output = "";
+      child.stdout.on("data", (data) => (output += data));
+      await waitFor(() => output.includes("enqueued"), { what: "the client to enqueue" });
+      const worker = await startRecordedWorker({
         url: server.url,
         pipelines: [implement(pipeline("quiet"), () => "done")],
         until: "empty",
       });
       await worker.worker.done;
-      await waitFor(() => said.includes("idle"), { what: "the client to be idle" });
+      await waitFor(() => output.includes("idle"), { what: "the client to be idle" });
       await waitFor(async () => (await sessions()).length === 0, { what: "its connections to be closed" });
 
-      const heard = listen();
-      let held = 0;
-      await lasts(SILENCE_MS, async () => {
-        held = Math.max(held, (await sessions()).length);
+      const traffic = recordTraffic();
+      let open = 0;
+      await wait(SILENCE_MS, async () => {
+        open = Math.max(open, (await sessions()).length);
       });
       expect(isAlive(child.pid!)).toBe(true);
-      expect(heard.statements()).toEqual([]);
-      expect({ held, opened: heard.connections() }).toEqual({ held: 0, opened: 0 });
+      expect(traffic.statements()).toEqual([]);
+      expect({ open, opened: traffic.connections() }).toEqual({ open: 0, opened: 0 });
       const note = `over ${SILENCE_MS / 1000} s`;
-      recordFigure("an idle client: statements sent", heard.statements().length, "", note);
-      recordFigure("an idle client: connections held", held, "", note);
+      recordFigure("an idle client: statements sent", traffic.statements().length, "", note);
+      recordFigure("an idle client: connections open", open, "", note);
 
-      // It was not silent for being dead: it ends in good order.
+      // The process is still alive: it exits cleanly.
       child.stdin.end();
       expect(await once(child, "exit")).toEqual([0, null]);
     },
@@ -105,7 +105,7 @@ describe("a process that holds a client", () => {
 });
 
 describe("a process with an API and an orchestrator", () => {
-  it("asks neither the database nor the provider anything in an idle hour, and holds no connection", async () => {
+  it("queries neither the database nor the provider in an idle hour, and holds no connection", async () => {
     const { PATH = "" } = process.env;
     const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-machines-"));
     onTestFinished(() => fs.rmSync(dir, { recursive: true, force: true }));
@@ -115,21 +115,21 @@ describe("a process with an API and an orchestrator", () => {
       stdio: ["pipe", "pipe", "inherit"],
     });
     onTestFinished(() => void child.kill("SIGKILL"));
-    let said = "";
-    child.stdout.on("data", (data) => (said += data));
-    await waitFor(() => said.includes("idle"), { what: "the machines to have come and gone", timeout: 90_000 });
+    let output = "";
+    child.stdout.on("data", (data) => (output += data));
+    await waitFor(() => output.includes("idle"), { what: "the machines to have come and gone", timeout: 90_000 });
     await waitFor(async () => (await sessions()).length === 0, { what: "its connections to be closed" });
-    const heard = listen();
+    const traffic = recordTraffic();
     child.stdin.write("an hour\n");
-    await waitFor(() => said.includes("{"), { what: "an hour to pass" });
-    const { fired, calls } = JSON.parse(said.slice(said.indexOf("{")));
-    await lasts(5000);
+    await waitFor(() => output.includes("{"), { what: "an hour to pass" });
+    const { fired, calls } = JSON.parse(output.slice(output.indexOf("{")));
+    await wait(5000);
     expect(calls, "of the provider").toBe(0);
-    expect(heard.statements()).toEqual([]);
-    expect({ held: (await sessions()).length, opened: heard.connections() }).toEqual({ held: 0, opened: 0 });
+    expect(traffic.statements()).toEqual([]);
+    expect({ open: (await sessions()).length, opened: traffic.connections() }).toEqual({ open: 0, opened: 0 });
     recordFigure(
       "an idle hour of an orchestrator: statements sent",
-      heard.statements().length,
+      traffic.statements().length,
       "",
       `sped up; ${fired} timers went off`,
     );
@@ -140,17 +140,17 @@ describe("a process with an API and an orchestrator", () => {
 });
 
 describe("a worker", () => {
-  it("that ends when it is idle leaves nothing: no session, no lock, no listener, no lease, no process", async () => {
+  it("that exits when idle leaves no session, lock, listener, lease or process", async () => {
     const stillwake = createStillwake({ url: server.url });
     onTestFinished(() => stillwake.close());
     const { id } = await stillwake.enqueue(pipeline("script"), { steps: [] });
     const args = ["--slots", "2", "--idle-exit", "5s", "--name", "leaver"];
     const worker = await startWorker({ url: server.url, args });
-    // By then it is listed.
-    await worker.says("push.ready");
+    // By then it is in the list of listeners.
+    await worker.waitForLine("push.ready");
     await stillwake.wait(id, { timeout: "20s" });
     const count = async (what: string) => (await client.query(`select from ${what}`)).rowCount;
-    expect(await worker.ended).toBe(0);
+    expect(await worker.exited).toBe(0);
     const runners = worker.lines.filter(({ event }) => event === "runner.started").map(({ pid }) => Number(pid));
     expect(runners.length).toBeGreaterThan(0);
     await stillwake.close();
@@ -161,34 +161,34 @@ describe("a worker", () => {
       locks: await count("pg_locks where locktype = 'advisory'"),
       runners: runners.filter(isAlive),
     }).toEqual({ listeners: 0, leases: 0, locks: 0, runners: [] });
-    const heard = listen();
-    await lasts(3000);
-    expect({ statements: heard.statements(), connections: heard.connections() }).toEqual({
+    const traffic = recordTraffic();
+    await wait(3000);
+    expect({ statements: traffic.statements(), connections: traffic.connections() }).toEqual({
       statements: [],
       connections: 0,
     });
   });
 
   it(
-    "that waits for hints pings, looks no more often than its floor, and opens no connection for it",
+    "with hints sends pings, polls no more often than its interval, and opens no new connections",
     async () => {
       const worker = await startWorker({ url: server.url, args: ["--slots", "2", "--name", "waiter"] });
-      await worker.says("push.ready");
-      await worker.says("claim.empty");
-      const heard = listen();
-      await lasts(LISTEN_MS);
-      const statements = heard.statements();
+      await worker.waitForLine("push.ready");
+      await worker.waitForLine("claim.empty");
+      const traffic = recordTraffic();
+      await wait(LISTEN_MS);
+      const statements = traffic.statements();
       const direct = statements.filter((line) => line.startsWith("<stillwake direct>"));
       expect(direct.filter((line) => !/: (select 1$|select stillwake\.listen\()/.test(line))).toEqual([]);
-      const claims = statements.filter((line) => /lease_id.*refused$/.test(line)).length;
+      const claims = statements.filter((line) => /select job_id, lease_id, epoch/.test(line)).length;
       expect(claims).toBeGreaterThan(0);
-      // A tenth less than the floor of 5 s is the least, and one may be under way at either end.
+      // The poll interval of 5 s varies by a tenth, and one poll may be in flight at either end.
       const most = LISTEN_MS / 4500 + 1;
       expect(claims).toBeLessThanOrEqual(most);
       expect(direct.length).toBeLessThanOrEqual(most);
-      // A claim, when the next is due, whether others live: three for a look.
+      // Three statements per poll: the claim, the next due time, the presence check.
       expect(statements.length).toBeLessThanOrEqual(4 * most);
-      expect(heard.connections()).toBe(0);
+      expect(traffic.connections()).toBe(0);
       const perMinute = 60_000 / LISTEN_MS;
       recordFigure(
         "an idle worker with hints: statements per minute",
@@ -199,13 +199,13 @@ describe("a worker", () => {
       recordFigure("an idle worker with hints: claims per minute", round(claims * perMinute), "", "floor 5 s");
       recordFigure(
         "an idle worker with hints: connections opened",
-        heard.connections(),
+        traffic.connections(),
         "",
         `in ${LISTEN_MS / 1000} s`,
       );
       expect(await sessions()).toEqual(["stillwake", "stillwake direct"]);
       worker.signal("SIGTERM");
-      await worker.ended;
+      await worker.exited;
     },
     LISTEN_MS + 60_000,
   );

@@ -1,5 +1,5 @@
-// T17: hints of new work come over one connection of the worker's own. Here that connection dies, loudly and quietly, while jobs come in:
-// whatever a hint would have said is found by looking, and when the connection is back hints count again.
+// Hints arrive over a dedicated connection of the worker. These tests break that connection, with and without an error,
+// while jobs are enqueued: the jobs are found by polling, and hints work again after a reconnect.
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
@@ -7,10 +7,10 @@ import { faultProxy, waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { type OwnWorker, ownWorker } from "../support/processes/recorded-worker.ts";
+import { type RecordedWorker, startRecordedWorker } from "../support/processes/recorded-worker.ts";
 
 const { STILLWAKE_FULL } = process.env;
-/** A floor is taken with a tenth of chance, and this is what a loaded machine adds. */
+/** The poll interval varies by a tenth; the rest is for a loaded machine. */
 const SLACK_MS = 700;
 
 const database = await freshDatabase();
@@ -28,13 +28,13 @@ afterAll(async () => {
 });
 
 interface Pickup {
-  /** When the enqueue was answered. */
+  /** When enqueue returned. */
   at: number;
   ms: number;
 }
 
-/** Jobs for a worker that has nothing to do, so that only a hint or its floor can bring it to look. Answers how long each one lay. */
-async function burst(worker: OwnWorker, pool: string, size: number): Promise<Pickup[]> {
+/** Enqueues jobs for an idle worker, which only a hint or its poll interval can wake. Returns how long each job waited. */
+async function burst(worker: RecordedWorker, pool: string, size: number): Promise<Pickup[]> {
   const jobs = await stillwake.enqueueMany(
     pool,
     Array.from({ length: size }, () => ({})),
@@ -46,7 +46,7 @@ async function burst(worker: OwnWorker, pool: string, size: number): Promise<Pic
     what: "the burst to start",
   });
   const pickups = jobs.map(({ id }) => ({ at, ms: Math.max(0, started.get(id)! - at) }));
-  await worker.hears("claim.empty", { after: at + Math.max(...pickups.map(({ ms }) => ms)) });
+  await worker.waitForEvent("claim.empty", { after: at + Math.max(...pickups.map(({ ms }) => ms)) });
   return pickups;
 }
 
@@ -54,17 +54,24 @@ async function listener(
   pool: string,
   directUrl: string,
   floors: { poll: string; pollWithHints: string },
-): Promise<OwnWorker> {
+): Promise<RecordedWorker> {
   const run = implement(pipeline(pool, { pool }), (job) => void started.set(job.id, performance.now()));
-  const worker = await ownWorker({ url: database.url, directUrl, pool, pipelines: [run], slots: 32, ...floors });
-  await worker.hears("push.ready");
+  const worker = await startRecordedWorker({
+    url: database.url,
+    directUrl,
+    pool,
+    pipelines: [run],
+    slots: 32,
+    ...floors,
+  });
+  await worker.waitForEvent("push.ready");
   return worker;
 }
 
-describe("T17: the connection for hints goes silent", () => {
+describe("when the connection for hints goes silent", () => {
   const wanted = STILLWAKE_FULL ? 1000 : 250;
 
-  it(`${wanted} jobs come in meanwhile and lie no longer than the floor; hints count again after it healed`, {
+  it(`${wanted} jobs are claimed within the poll interval, and hints work again afterwards`, {
     timeout: 180_000,
   }, async () => {
     await using proxy = await faultProxy(database.url);
@@ -77,10 +84,10 @@ describe("T17: the connection for hints goes silent", () => {
     proxy.mode = "silent";
     proxy.freeze();
     const during: Pickup[] = [];
-    while (during.length < wanted || worker.of("push.lost").length === 0) {
+    while (during.length < wanted || worker.eventsOf("push.lost").length === 0) {
       during.push(...(await burst(worker, "silent", 10)));
     }
-    const [lost] = worker.of("push.lost");
+    const [lost] = worker.eventsOf("push.lost");
     const believing = during.filter(({ at }) => at <= lost!.at);
     const knowing = during.filter(({ at }) => at > lost!.at);
     expect(believing.length).toBeGreaterThan(0);
@@ -88,17 +95,17 @@ describe("T17: the connection for hints goes silent", () => {
     expect(Math.max(...believing.map(({ ms }) => ms))).toBeLessThan(2_000 * 1.1 + SLACK_MS);
     expect(Math.max(...knowing.map(({ ms }) => ms))).toBeLessThan(300 * 1.1 + SLACK_MS);
     expect(percentile(believing, 0.9), "the connection was not silent").toBeGreaterThan(300);
-    // A ping each 5 s is given 3 s.
+    // A ping is sent every 5 s and times out after 3 s.
     expect(lost!.at - broken).toBeLessThan(8_000 + SLACK_MS);
 
     const healed = performance.now();
     proxy.thaw();
     proxy.mode = "pass";
-    const ready = await worker.hears("push.ready", { after: healed });
+    const ready = await worker.waitForEvent("push.ready", { after: healed });
     const after: Pickup[] = [];
     while (after.length < 50) after.push(...(await burst(worker, "silent", 5)));
     expect(percentile(after, 0.5), "hints must count again").toBeLessThan(250);
-    expect(worker.of("push.lost")).toHaveLength(1);
+    expect(worker.eventsOf("push.lost")).toHaveLength(1);
     await allDone("silent");
 
     recordFigure("T17: pickup with hints, p50", percentile(before, 0.5), "ms");
@@ -110,27 +117,27 @@ describe("T17: the connection for hints goes silent", () => {
     recordFigure("T17: time to re-push after it healed", ready.at - healed, "ms");
   });
 
-  it("its loss is a reason to look: a worker that loses its hints does not wait for the longer floor to pass", async () => {
+  it("the worker polls at once and does not wait for the longer interval", async () => {
     await using proxy = await faultProxy(database.url);
     const worker = await listener("lost", proxy.url, { poll: "200ms", pollWithHints: "1m" });
     await burst(worker, "lost", 1);
     proxy.mode = "refuse";
     const resetAt = performance.now();
     proxy.reset();
-    await worker.hears("push.lost", { after: resetAt });
+    await worker.waitForEvent("push.lost", { after: resetAt });
     const [pickup] = await burst(worker, "lost", 1);
     expect(pickup!.ms).toBeLessThan(200 * 1.1 + SLACK_MS);
   });
 });
 
-describe("T17: the backends of connections for hints are terminated", () => {
+describe("when the backends of the connections for hints are terminated", () => {
   const rounds = STILLWAKE_FULL ? 20 : 3;
 
-  it(`those of 8 workers, ${rounds} times, with jobs enqueued at that moment: they are picked up as soon as it is back`, {
+  it(`jobs enqueued at that moment are claimed after the reconnect, with 8 workers, ${rounds} times`, {
     timeout: 120_000,
   }, async () => {
     const pools = Array.from({ length: 8 }, (_, number) => `killed-${number}`);
-    // No floor helps here within the test: it is the look after each return that finds what no hint told of.
+    // The poll interval is longer than the test: only the claim after each reconnect finds jobs whose hint was missed.
     const floors = { poll: "10m", pollWithHints: "10m" };
     const workers = await Promise.all(pools.map((pool) => listener(pool, database.url, floors)));
     await Promise.all(workers.map((worker, index) => burst(worker, pools[index]!, 1)));
@@ -145,16 +152,16 @@ describe("T17: the backends of connections for hints are terminated", () => {
       await Promise.all(
         workers.map(async (worker, index) => {
           pickups.push(...(await burst(worker, pools[index]!, 5)));
-          const ready = await worker.hears("push.ready", { after: killedAt });
+          const ready = await worker.waitForEvent("push.ready", { after: killedAt });
           again.push({ at: killedAt, ms: ready.at - killedAt });
         }),
       );
-      // Hints alone must do it now.
+      // From now on only hints can start the jobs.
       const hinted = await Promise.all(workers.map((worker, index) => burst(worker, pools[index]!, 1)));
       expect(Math.max(...hinted.flat().map(({ ms }) => ms))).toBeLessThan(5_000);
     }
     for (const [index, worker] of workers.entries()) {
-      expect(worker.of("push.lost")).toHaveLength(rounds);
+      expect(worker.eventsOf("push.lost")).toHaveLength(rounds);
       await allDone(pools[index]!);
     }
     recordFigure("T17: time to re-push after pg_terminate_backend, p50", percentile(again, 0.5), "ms");
@@ -178,19 +185,23 @@ async function allDone(pool: string): Promise<void> {
   );
 }
 
-describe("a worker that ends", () => {
-  it("leaves no listener behind, whether it listened for hints or was about to: hints to nobody would be sent for minutes", async () => {
+describe("a worker that stops", () => {
+  it("leaves no listener behind, even if it stops while it connects: hints would be sent to it for minutes", async () => {
     const pipelines = [implement(pipeline("brief", { pool: "brief" }), () => "done")];
     const listeners = async () =>
       (await sql.query("select worker from stillwake.listeners where pool = 'brief'")).rows as unknown[];
     const ends = Array.from({ length: 10 }, async () => {
-      const { worker } = await ownWorker({ url: database.url, pool: "brief", pipelines, until: "empty" });
+      const { worker } = await startRecordedWorker({ url: database.url, pool: "brief", pipelines, until: "empty" });
       await worker.done;
     });
     await Promise.all(ends);
     expect(await listeners()).toEqual([]);
     for (let n = 0; n < 3; n++) {
-      const { worker, hears } = await ownWorker({ url: database.url, pool: "brief", pipelines });
+      const { worker, waitForEvent: hears } = await startRecordedWorker({
+        url: database.url,
+        pool: "brief",
+        pipelines,
+      });
       await hears("push.ready");
       expect(await listeners()).toHaveLength(1);
       await worker.stop();

@@ -1,5 +1,5 @@
-// The network between a worker and Postgres goes bad without breaking: bytes stop, one way or both, and nobody is told. Each worker here has a
-// fault proxy before its database and a rival that has none, so that a lease which is lost finds a taker at once.
+// Silent network faults between a worker and Postgres: bytes stop in one or both directions without an error. Each
+// worker has a fault proxy, and a second worker without one, which claims jobs whose lease is lost.
 import net from "node:net";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -9,10 +9,10 @@ import { implement } from "../../src/worker/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { countedEffects } from "../support/processes/effects.ts";
-import { ownWorker } from "../support/processes/recorded-worker.ts";
+import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 
 const { STILLWAKE_FULL } = process.env;
-/** What `statementTimeout` and the timeout of a connect are, and what a loaded machine adds. */
+/** `statementTimeout`, the connection timeout, and a margin for a loaded machine. */
 const STATEMENT_MS = 10_000;
 const SLACK_MS = 2_500;
 
@@ -39,10 +39,10 @@ describe("a black hole between the worker and Postgres", () => {
   const lengths = STILLWAKE_FULL ? [300, 3_000, 12_000, 20_000, 60_000, 120_000] : [300, 3_000, 12_000, 20_000];
   const modes: FaultProxyMode[] = ["silent", "deaf", "mute"];
 
-  it(`T15, T16: ${lengths[0]} ms to ${lengths.at(-1)! / 1000} s, both ways and one way: no call hangs past its deadline, nothing is lost, no finished step runs again`, {
+  it(`of ${lengths[0]} ms to ${lengths.at(-1)! / 1000} s, in one or both directions: no call exceeds its deadline, no job is lost, no finished step runs again`, {
     timeout: lengths.at(-1)! + 60_000,
   }, async () => {
-    // All at once: what is tested is time, and holes do not get in each other's way. Every second lease is over before the hole is.
+    // In parallel, because the faults are independent. Every second lease expires before its fault ends.
     const holes = modes.flatMap((mode, row) =>
       lengths.map((forMs, column): Hole => ({ mode, forMs, lease: (row + column) % 2 === 0 ? "2s" : "15s" })),
     );
@@ -88,11 +88,11 @@ async function throughHole(hole: Hole): Promise<Result> {
   await using proxy = await faultProxy(database.url);
   const counted = countedEffects(name, { stepMs: 40 });
   const options = { pipelines: [counted.implementation], pool: name, slots: 2, lease };
-  const worker = await ownWorker({ url: proxy.url, name, ...options });
-  const rival = await ownWorker({ url: database.url, name: `${name}-rival`, ...options });
+  const worker = await startRecordedWorker({ url: proxy.url, name, ...options });
+  const rival = await startRecordedWorker({ url: database.url, name: `${name}-rival`, ...options });
   const sockets = watchSockets(proxy);
 
-  // As many jobs come in as go out.
+  // As many jobs are enqueued as end.
   let enqueued = 0;
   let feeding = true;
   const more = async (count: number) => {
@@ -103,12 +103,12 @@ async function throughHole(hole: Hole): Promise<Result> {
     );
   };
   for (const { worker: one } of [worker, rival]) {
-    one.announcer.subscribe(({ kind }) => {
+    one.events.subscribe(({ kind }) => {
       if (feeding && kind === "attempt.ended") void more(1);
     });
   }
   await more(8);
-  await worker.hears("attempt.ended", { times: 6 });
+  await worker.waitForEvent("attempt.ended", { times: 6 });
   await waitFor(() => worker.worker.health().active > 0, { interval: 1 });
 
   proxy.mode = mode;
@@ -117,10 +117,10 @@ async function throughHole(hole: Hole): Promise<Result> {
   proxy.thaw();
   proxy.mode = "pass";
   const healed = performance.now();
-  // By itself: it claims, works and settles again.
-  const first = await worker.hears("attempt.ended", { after: healed, timeout: 40_000 });
-  await worker.hears("claimed", { after: healed, timeout: 40_000 });
-  await worker.hears("attempt.ended", { after: healed, times: 8, timeout: 40_000 });
+  // Without help: it claims, runs and settles again.
+  const first = await worker.waitForEvent("attempt.ended", { after: healed, timeout: 40_000 });
+  await worker.waitForEvent("claimed", { after: healed, timeout: 40_000 });
+  await worker.waitForEvent("attempt.ended", { after: healed, times: 8, timeout: 40_000 });
   feeding = false;
   const ended = await waitFor(
     async () => {
@@ -136,7 +136,7 @@ async function throughHole(hole: Hole): Promise<Result> {
   expect(counted.afterFinish(), `${name}: effects of finished steps`).toEqual([]);
   expect(counted.finished.size).toBe(3 * enqueued);
   expect(worker.worker.state).toBe("working");
-  // None is left behind: four of the pool and the direct one.
+  // No connection is left over: four of the pool and the direct one.
   await waitFor(() => proxy.connections() <= 5, { what: `${name} to have closed what it gave up` });
   await Promise.all([worker.worker.stop(), rival.worker.stop()]);
   return {
@@ -145,12 +145,12 @@ async function throughHole(hole: Hole): Promise<Result> {
     stallMs: first.at - healed,
     effects: counted.effects.length,
     repeats: counted.repeats(),
-    refused: worker.of("write.refused").length,
+    refused: worker.eventsOf("write.refused").length,
   };
 }
 
-describe("the flows of a worker are forgotten by a firewall", () => {
-  it("T15: a heartbeat that nobody answers goes over a fresh connection before the lease is over", async () => {
+describe("when a firewall drops the state of a worker's connections", () => {
+  it("a heartbeat without a response is repeated over a new connection before the lease expires", async () => {
     await using proxy = await faultProxy(database.url);
     let finish: () => void = () => {};
     const until = new Promise<void>((resolve) => {
@@ -164,44 +164,44 @@ describe("the flows of a worker are forgotten by a firewall", () => {
       lease: "3s",
       directUrl: false as const,
     };
-    // Its one connection is the one that is forgotten.
-    const worker = await ownWorker({ url: proxy.url, name: "held", connections: 1, poll: "5m", ...options });
+    // It has only this connection.
+    const worker = await startRecordedWorker({ url: proxy.url, name: "held", connections: 1, poll: "5m", ...options });
     const { id } = await stillwake.enqueue("held", {});
     worker.worker.poke();
-    await worker.hears("attempt.started");
-    const rival = await ownWorker({ url: database.url, name: "held-rival", poll: "100ms", ...options });
-    await worker.hears("heartbeat");
+    await worker.waitForEvent("attempt.started");
+    const rival = await startRecordedWorker({ url: database.url, name: "held-rival", poll: "100ms", ...options });
+    await worker.waitForEvent("heartbeat");
     const frozen = performance.now();
     proxy.freeze();
-    // Longer than the lease, over new connections.
-    await worker.hears("heartbeat", { after: frozen, times: 4, timeout: 25_000 });
+    // For longer than the lease, over new connections.
+    await worker.waitForEvent("heartbeat", { after: frozen, times: 4, timeout: 25_000 });
     recordFigure(
-      "T15: a heartbeat gets through after the flows were forgotten",
-      worker.of("heartbeat").find(({ at }) => at > frozen)!.at - frozen,
+      "a heartbeat succeeds after a firewall dropped its connections",
+      worker.eventsOf("heartbeat").find(({ at }) => at > frozen)!.at - frozen,
       "ms",
       "lease 3 s",
     );
     finish();
     const job = await stillwake.wait(id, { timeout: "20s" });
     expect(job).toMatchObject({ state: "completed", attempt: 1, crashes: 0, worker: "held" });
-    expect(rival.of("recovered")).toEqual([]);
+    expect(rival.eventsOf("recovered")).toEqual([]);
     await worker.worker.stop();
   });
 
-  it("T15: statements that arrive after all, when their worker has given them up, change nothing", {
+  it("statements that arrive after their worker abandoned them change nothing", {
     timeout: 120_000,
   }, async () => {
-    // One after the other: a worker that sees the lease of another watches it, and is not silent.
+    // One after the other: a worker that sees the lease of another checks its presence and is not idle.
     await lateClaim();
     await lateHeartbeat();
   });
 });
 
-/** A claim is on the way when the flow is forgotten; it is sent again over another, its jobs end, and then the first one arrives. */
+/** A claim is in flight when its connection is frozen; it is repeated over another one, its jobs end, and then the first claim arrives. */
 async function lateClaim(): Promise<void> {
   await using proxy = await faultProxy(database.url);
   const late = countedEffects("late", { steps: 1, stepMs: 20 });
-  const worker = await ownWorker({
+  const worker = await startRecordedWorker({
     url: proxy.url,
     directUrl: database.url,
     name: "late",
@@ -211,11 +211,11 @@ async function lateClaim(): Promise<void> {
     lease: "5s",
     pollWithHints: "4s",
   });
-  await worker.hears("push.ready");
+  await worker.waitForEvent("push.ready");
   const silence = silenceOf(proxy);
   const after = performance.now();
   worker.worker.poke();
-  await worker.hears("claim.empty", { after });
+  await worker.waitForEvent("claim.empty", { after });
   await silence();
   const frozen = performance.now();
   proxy.freeze();
@@ -223,8 +223,8 @@ async function lateClaim(): Promise<void> {
     "late",
     Array.from({ length: 150 }, () => ({})),
   );
-  await worker.hears("attempt.ended", { times: 30, timeout: 30_000 });
-  const waited = worker.of("claimed")[0]!.at - frozen;
+  await worker.waitForEvent("attempt.ended", { times: 30, timeout: 30_000 });
+  const waited = worker.eventsOf("claimed")[0]!.at - frozen;
   expect(waited, "the claim was not on a forgotten flow").toBeGreaterThan(STATEMENT_MS - 500);
   proxy.thaw();
   await waitFor(async () => (await states("late")).every(({ state }) => state === "completed"), {
@@ -238,7 +238,7 @@ async function lateClaim(): Promise<void> {
   await worker.worker.stop();
 }
 
-/** A heartbeat is on the way when the flows are forgotten. It names the session of then; when it arrives that session is gone. */
+/** A heartbeat is in flight when its connection is frozen. When it arrives, the session that it names is gone. */
 async function lateHeartbeat(): Promise<void> {
   await using proxy = await faultProxy(database.url);
   let finish: () => void = () => {};
@@ -249,34 +249,34 @@ async function lateHeartbeat(): Promise<void> {
   const run = implement(long, () => until);
   const options = { pipelines: [run], pool: "long", slots: 2, lease: "6s" };
   await stillwake.register(long);
-  const worker = await ownWorker({ url: proxy.url, name: "long", pollWithHints: "5m", ...options });
-  await worker.hears("push.ready");
+  const worker = await startRecordedWorker({ url: proxy.url, name: "long", pollWithHints: "5m", ...options });
+  await worker.waitForEvent("push.ready");
   const { id } = await stillwake.enqueue("long", {});
-  await worker.hears("attempt.started");
-  const rival = await ownWorker({ url: database.url, name: "long-rival", ...options });
-  await worker.hears("heartbeat");
+  await worker.waitForEvent("attempt.started");
+  const rival = await startRecordedWorker({ url: database.url, name: "long-rival", ...options });
+  await worker.waitForEvent("heartbeat");
   const frozen = performance.now();
   proxy.freeze();
-  const slow = await worker.hears("heartbeat", { after: frozen });
+  const slow = await worker.waitForEvent("heartbeat", { after: frozen });
   expect(slow.tookMs, "the heartbeat was not on a forgotten flow").toBeGreaterThan(1_000);
-  await worker.hears("push.ready", { after: frozen, timeout: 30_000 });
-  await worker.hears("heartbeat", { after: frozen, times: 2, timeout: 30_000 });
+  await worker.waitForEvent("push.ready", { after: frozen, timeout: 30_000 });
+  await worker.waitForEvent("heartbeat", { after: frozen, times: 2, timeout: 30_000 });
   const thawed = performance.now();
   proxy.thaw();
-  await worker.hears("heartbeat", { after: thawed, times: 2, timeout: 30_000 });
+  await worker.waitForEvent("heartbeat", { after: thawed, times: 2, timeout: 30_000 });
   finish();
   const job = await stillwake.wait(id, { timeout: "20s" });
-  expect(rival.of("recovered"), "a worker that lives was taken for dead").toEqual([]);
+  expect(rival.eventsOf("recovered"), "a worker that lives was taken for dead").toEqual([]);
   expect(job).toMatchObject({ state: "completed", attempt: 1, crashes: 0, worker: "long" });
   await worker.worker.stop();
 }
 
-/** The length of a fault is what is tested, so it is the one thing here that is a matter of time. */
+/** Waits in real time, because the duration of the fault is tested. */
 function lasts(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
-/** Resolves when nothing has been sent for a while: connections are open and idle. To be called before the last that is sent. */
+/** Resolves when nothing has been sent for a while: connections are open and idle. Call it before the last statement. */
 function silenceOf(proxy: FaultProxy): () => Promise<void> {
   let sentAt = performance.now();
   void proxy.cutAfterServerReceives(() => {
@@ -293,7 +293,7 @@ async function states(pool: string): Promise<{ state: string; count: number }[]>
   return rows;
 }
 
-/** Follows every socket of this process that leads to the proxy and is waited for: how long did the longest get no byte? */
+/** Measures the longest time that a socket to the proxy waited for a byte. */
 function watchSockets(proxy: FaultProxy): { longestQuietMs(): number } {
   const seen = new Map<net.Socket, { bytesRead: number; since: number }>();
   let longest = 0;

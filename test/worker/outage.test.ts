@@ -1,38 +1,38 @@
-// T19 and the rest of what a database can do to its workers: crash under them, be missing when they start, stay away for long. Workers are real
-// processes here; they must neither end nor spin, and go on by themselves where they were.
+// Outages of Postgres: crashes during jobs, a missing server at start, long outages. Workers are real processes; they
+// must neither exit nor spin, and continue by themselves.
 import fs from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
-import { type OwnServer, ownServer } from "../support/database/postgres-server.ts";
+import { type PostgresServer, startPostgresServer } from "../support/database/postgres-server.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL, leasesCount, recordTimes, repeatedSteps } from "../support/processes/aftermath.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { countedEffects } from "../support/processes/effects.ts";
-import { ownWorker } from "../support/processes/recorded-worker.ts";
-import { startWitness, type Witness } from "../support/processes/witness.ts";
+import { connect, FULL, recordTimes, repeatedSteps, waitForStartupGrace } from "../support/processes/fault-checks.ts";
+import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
+import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
-let server: OwnServer;
+let server: PostgresServer;
 let stillwake: Stillwake;
-let witness: Witness;
+let observer: StepObserver;
 
 beforeAll(async () => {
   buildPackage();
-  server = await ownServer();
+  server = await startPostgresServer();
   stillwake = createStillwake({ url: server.url, patience: "forever" });
-  witness = await startWitness();
+  observer = await startStepObserver();
 });
 afterAll(async () => {
   await stillwake.close();
-  await witness.close();
+  await observer.close();
   await server[Symbol.asyncDispose]();
 });
 
-describe("T19: Postgres crashes under two workers with running steps", () => {
+describe("when Postgres crashes under two workers with running steps", () => {
   const crashes = FULL ? 20 : 4;
 
-  it(`${crashes} times: every job ends, no acknowledged one is lost, no finished step runs again, no worker ends`, {
+  it(`every job ends, no acknowledged job is lost, no finished step runs again, no worker exits (${crashes} times)`, {
     timeout: 60_000 + crashes * 15_000,
   }, async () => {
     const workers = await Promise.all(
@@ -47,21 +47,21 @@ describe("T19: Postgres crashes under two workers with running steps", () => {
     ];
     async function caller(): Promise<void> {
       while (!stopping) {
-        const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
+        const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
         acknowledged.push(id);
         await stillwake.wait(id, { timeout: "2m" });
       }
     }
     const callers = Promise.all(Array.from({ length: 12 }, caller));
-    const effects = () => witness.sights.filter(({ event }) => event === "effect").length;
+    const effects = () => observer.reports.filter(({ event }) => event === "effect").length;
     const restarts: number[] = [];
     for (let crash = 0; crash < crashes; crash++) {
       const before = effects();
       await waitFor(() => effects() > before + 60, { timeout: 60_000, interval: 5, what: "work to go on" });
-      const from = witness.sights.length;
+      const from = observer.reports.length;
       await server.kill(crash % 2 === 0 ? "SIGQUIT" : "SIGKILL");
       const accepting = await server.start();
-      const begun = await witness.see(({ event, at }) => event === "begin" && at > accepting, {
+      const begun = await observer.waitForReport(({ event, at }) => event === "begin" && at > accepting, {
         from,
         timeout: 60_000,
       });
@@ -77,34 +77,36 @@ describe("T19: Postgres crashes under two workers with running steps", () => {
     expect(rows.map(({ state }) => state)).toEqual(rows.map(() => "completed"));
     const known = await client.query("select id from stillwake.jobs where id = any ($1)", [acknowledged]);
     expect(known.rows).toHaveLength(acknowledged.length);
-    expect(await repeatedSteps(client, witness, acknowledged)).toEqual([]);
+    expect(await repeatedSteps(client, observer, acknowledged)).toEqual([]);
     for (const worker of workers) {
       expect(worker.child.exitCode).toBeNull();
-      const said = (event: string) => worker.lines.filter((line) => line.event === event).length;
-      await worker.says((line) => line.event === "database.back" && said("database.back") === said("database.lost"));
-      expect(said("database.lost")).toBeLessThanOrEqual(crashes * 2);
+      const countLines = (event: string) => worker.lines.filter((line) => line.event === event).length;
+      await worker.waitForLine(
+        (line) => line.event === "database.back" && countLines("database.back") === countLines("database.lost"),
+      );
+      expect(countLines("database.lost")).toBeLessThanOrEqual(crashes * 2);
     }
     recordTimes("T19: Postgres accepts to first claim at work", restarts, `${crashes} crashes`);
     recordFigure("T19: jobs acknowledged", acknowledged.length, "jobs", `over ${crashes} crashes; lost 0`);
     const lost = rows.reduce((sum, row) => sum + row.crashes * row.count, 0);
     recordFigure("T19: attempts lost in crashes", lost);
-    // Whoever was at work goes on: after a start of Postgres every lease counts from then.
+    // Running jobs continue: after a start of Postgres every lease gets its full length.
     expect(lost).toBe(0);
     expect(Math.max(...restarts)).toBeLessThan(6_000);
   });
 });
 
-describe("the database is not there when the worker starts", () => {
-  it("it waits, says so once, and is at work as soon as a server appears on the port", async () => {
+describe("when the database is not reachable at the start of a worker", () => {
+  it("the worker waits, reports it once, and works as soon as the server is reachable", async () => {
     await server.kill("SIGINT");
-    const worker = await startWorker({ url: server.url, impatient: true, args: ["--slots", "1", "--pool", "early"] });
-    await worker.says("database.lost");
+    const worker = await startWorker({ url: server.url, skipWait: true, args: ["--slots", "1", "--pool", "early"] });
+    await worker.waitForLine("database.lost");
     const { id } = await (async () => {
       const accepting = await server.start();
       const enqueued = await stillwake
         .register(pipeline("strict"))
-        .then(() => stillwake.enqueue("strict", { witness: witness.url, steps: [] }, { pool: "default" }));
-      await worker.says("worker.started");
+        .then(() => stillwake.enqueue("strict", { observer: observer.url, steps: [] }, { pool: "default" }));
+      await worker.waitForLine("worker.started");
       recordFigure("worker: Postgres accepts to a worker that had waited for it", performance.now() - accepting, "ms");
       return enqueued;
     })();
@@ -115,30 +117,30 @@ describe("the database is not there when the worker starts", () => {
     expect(second.child.exitCode).toBeNull();
   });
 
-  it("a worker that is told to end before it ever saw its database ends at once and in good order", async () => {
+  it("a worker that is stopped before it reached its database exits cleanly at once", async () => {
     await server.kill("SIGINT");
     try {
-      const worker = await startWorker({ url: server.url, impatient: true });
-      await worker.says("database.lost");
-      const told = performance.now();
+      const worker = await startWorker({ url: server.url, skipWait: true });
+      await worker.waitForLine("database.lost");
+      const stoppedAt = performance.now();
       worker.signal("SIGTERM");
-      expect(await worker.ended, worker.stderr()).toBe(0);
-      expect(performance.now() - told).toBeLessThan(5_000);
+      expect(await worker.exited, worker.stderr()).toBe(0);
+      expect(performance.now() - stoppedAt).toBeLessThan(5_000);
     } finally {
       await server.start();
     }
   });
 });
 
-describe("the database stays away for long", () => {
+describe("during a long outage of the database", () => {
   const seconds = FULL ? 600 : 20;
 
-  it(`${seconds} s: the worker neither ends nor spins, says it once, and what it ran meanwhile is settled after`, {
+  it(`of ${seconds} s the worker neither exits nor spins, reports it once, and settles its jobs afterwards`, {
     timeout: (seconds + 60) * 1000,
   }, async () => {
     await using proxy = await faultProxy(server.url);
     const worker = await startWorker({ url: proxy.url, args: ["--slots", "3", "--name", "patient"] });
-    await worker.says("push.ready");
+    await worker.waitForLine("push.ready");
     const steps = [
       { name: "before", act: "nothing" },
       { name: "across", act: "gate", gate: "away" },
@@ -146,16 +148,16 @@ describe("the database stays away for long", () => {
     ];
     const jobs = await stillwake.enqueueMany(
       "script",
-      [1, 2].map(() => ({ witness: witness.url, steps })),
+      [1, 2].map(() => ({ observer: observer.url, steps })),
     );
-    for (const { id } of jobs) await witness.see(({ job, step }) => job === id && step === "across");
+    for (const { id } of jobs) await observer.waitForReport(({ job, step }) => job === id && step === "across");
 
     proxy.mode = "refuse";
     proxy.reset();
-    await worker.says("database.lost");
+    await worker.waitForLine("database.lost");
     const from = { asked: proxy.asked(), cpuMs: cpuMs(worker), lines: worker.lines.length, at: performance.now() };
-    // The steps end while nobody can be told.
-    witness.open("away");
+    // The steps finish during the outage.
+    observer.openGate("away");
     await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
     const lasted = performance.now() - from.at;
     const asked = (proxy.asked() - from.asked) / (lasted / 1000);
@@ -163,7 +165,10 @@ describe("the database stays away for long", () => {
     const loud = worker.lines
       .slice(from.lines)
       .filter(({ level }) => level >= 30 || ["info", "warn", "error"].includes(String(level)));
-    const late = await stillwake.enqueue("script", { witness: witness.url, steps: [{ name: "late", act: "nothing" }] });
+    const late = await stillwake.enqueue("script", {
+      observer: observer.url,
+      steps: [{ name: "late", act: "nothing" }],
+    });
     proxy.mode = "pass";
     const healed = performance.now();
     const done = await Promise.all([...jobs, late].map(({ id }) => stillwake.wait(id, { timeout: "30s" })));
@@ -176,18 +181,18 @@ describe("the database stays away for long", () => {
     expect(asked, "it must go on asking").toBeGreaterThan(0.1);
     expect(cpu).toBeLessThan(0.05);
     expect(loud.length, JSON.stringify(loud)).toBeLessThan(10);
-    await worker.says("database.back");
+    await worker.waitForLine("database.back");
     expect(worker.lines.filter(({ event }) => event === "database.lost")).toHaveLength(1);
     expect(worker.lines.filter(({ event }) => event === "database.back")).toHaveLength(1);
     for (const job of done) expect(job).toMatchObject({ state: "completed", attempt: 1, crashes: 0 });
     for (const { id } of jobs) {
-      const effects = witness.of(id).filter(({ event }) => event === "effect");
+      const effects = observer.reportsOf(id).filter(({ event }) => event === "effect");
       expect(effects.map(({ step }) => step)).toEqual(["before", "across", "after"]);
     }
     expect(worker.child.exitCode).toBeNull();
   });
 
-  it("longer than the lease: no worker takes its own running jobs for those of a dead one when it is back", async () => {
+  it("longer than the lease, no worker recovers its own running jobs afterwards", async () => {
     await using proxy = await faultProxy(server.url);
     const workers = await Promise.all(
       Array.from({ length: 12 }, async (_, number) => {
@@ -198,7 +203,7 @@ describe("the database stays away for long", () => {
         });
         const counted = countedEffects(name, { steps: 2, before: () => until });
         const pipelines = [counted.implementation];
-        const own = await ownWorker({
+        const own = await startRecordedWorker({
           url: proxy.url,
           name,
           pool: name,
@@ -208,7 +213,7 @@ describe("the database stays away for long", () => {
           poll: "50ms",
         });
         const { id } = await stillwake.enqueue(name, {});
-        await own.hears("attempt.started");
+        await own.waitForEvent("attempt.started");
         return { own, id, finish };
       }),
     );
@@ -225,9 +230,9 @@ describe("the database stays away for long", () => {
       { what: "the leases to have run out" },
     );
     proxy.mode = "pass";
-    await Promise.all(workers.map(({ own }) => own.hears("database.back")));
+    await Promise.all(workers.map(({ own }) => own.waitForEvent("database.back")));
     const after = performance.now();
-    await Promise.all(workers.map(({ own }) => own.hears("heartbeat", { after })));
+    await Promise.all(workers.map(({ own }) => own.waitForEvent("heartbeat", { after })));
     for (const { finish } of workers) finish();
     const jobs = await Promise.all(workers.map(({ id }) => stillwake.wait(id, { timeout: "20s" })));
     expect(jobs.map(({ attempt, crashes }) => ({ attempt, crashes }))).toEqual(
@@ -236,9 +241,9 @@ describe("the database stays away for long", () => {
     await Promise.all(workers.map(({ own }) => own.worker.stop()));
   });
 
-  it("for all of them: who is back first does not take the others for dead because their sessions are gone", async () => {
+  it("the first worker that is back does not recover the jobs of workers that have not reconnected yet", async () => {
     await using client = await connecting();
-    await leasesCount(client, "8s");
+    await waitForStartupGrace(client, "8s");
     await using slow = await faultProxy(server.url);
     await using quick = await faultProxy(server.url);
     let finish: () => void = () => {};
@@ -248,47 +253,47 @@ describe("the database stays away for long", () => {
     const counted = countedEffects("first-back", { steps: 2, before: () => until });
     const floors = { poll: "100ms", pollWithHints: "100ms" };
     const options = { pool: "first-back", pipelines: [counted.implementation], slots: 2, lease: "8s", ...floors };
-    const holder = await ownWorker({ url: slow.url, name: "slow", ...options });
-    await holder.hears("push.ready");
+    const holder = await startRecordedWorker({ url: slow.url, name: "slow", ...options });
+    await holder.waitForEvent("push.ready");
     const { id } = await stillwake.enqueue("first-back", {});
-    await holder.hears("attempt.started");
-    const rival = await ownWorker({ url: quick.url, name: "quick", ...options });
-    await rival.hears("push.ready");
+    await holder.waitForEvent("attempt.started");
+    const rival = await startRecordedWorker({ url: quick.url, name: "quick", ...options });
+    await rival.waitForEvent("push.ready");
     for (const proxy of [slow, quick]) {
       proxy.mode = "refuse";
       proxy.reset();
     }
-    await Promise.all([holder, rival].map((one) => one.hears("database.lost")));
+    await Promise.all([holder, rival].map((one) => one.waitForEvent("database.lost")));
     quick.mode = "pass";
-    await rival.hears("database.back");
-    // Two seconds of looks: the grace is over several times.
-    await rival.hears("claim.empty", { after: performance.now(), times: 20 });
+    await rival.waitForEvent("database.back");
+    // Two seconds of presence checks: several times the grace period.
+    await rival.waitForEvent("claim.empty", { after: performance.now(), times: 20 });
     slow.mode = "pass";
-    await holder.hears("database.back");
-    await holder.hears("heartbeat", { after: holder.of("database.back")[0]!.at });
+    await holder.waitForEvent("database.back");
+    await holder.waitForEvent("heartbeat", { after: holder.eventsOf("database.back")[0]!.at });
     finish();
     expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ attempt: 1, crashes: 0, worker: "slow" });
-    expect(rival.of("recovered")).toEqual([]);
+    expect(rival.eventsOf("recovered")).toEqual([]);
     await Promise.all([holder, rival].map((one) => one.worker.stop()));
   });
 
-  it("a worker with nothing to do that is told to end meanwhile does not wait for it", async () => {
+  it("an idle worker that is stopped does not wait for the database", async () => {
     await using proxy = await faultProxy(server.url);
     const worker = await startWorker({ url: proxy.url, args: ["--slots", "1"] });
-    await worker.says("push.ready");
+    await worker.waitForLine("push.ready");
     proxy.mode = "refuse";
     proxy.reset();
-    await worker.says("database.lost");
-    const told = performance.now();
+    await worker.waitForLine("database.lost");
+    const stoppedAt = performance.now();
     worker.signal("SIGTERM");
-    expect(await worker.ended, worker.stderr()).toBe(0);
-    const took = performance.now() - told;
+    expect(await worker.exited, worker.stderr()).toBe(0);
+    const took = performance.now() - stoppedAt;
     recordFigure("worker: SIGTERM to the end, idle and without its database", took, "ms");
     expect(took).toBeLessThan(5_000);
   });
 });
 
-/** Of the keeper and its runners, as the kernel counts it. */
+/** CPU time of the keeper and its runners. */
 function cpuMs(worker: WorkerProcess): number {
   const ticks = [worker.pid, ...worker.runners()].map((pid) => {
     const stat = fs.readFileSync(`/proc/${pid}/stat`, "latin1");

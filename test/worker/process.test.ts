@@ -1,53 +1,53 @@
-// The worker as a user starts it: a keeper and runner processes, and what they do when one of them dies.
+// `stillwake worker` as a process: a keeper with runner processes, and the death of a runner.
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, type Stillwake } from "../../src/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import { startWitness, type Witness } from "../support/processes/witness.ts";
+import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
 let stillwake: Stillwake;
-let witness: Witness;
+let observer: StepObserver;
 
 beforeAll(async () => {
   buildPackage();
   stillwake = createStillwake({ url: database.url });
-  witness = await startWitness();
+  observer = await startStepObserver();
 });
 afterAll(async () => {
   await stillwake.close();
-  await witness.close();
+  await observer.close();
 });
 
 describe("stillwake worker", () => {
-  it("runs a job in a runner of its own and ends with 0 when it is told to", async () => {
+  it("runs a job in a runner process and exits with 0 on SIGTERM", async () => {
     const worker = await startWorker({ url: database.url, args: ["--slots", "2"] });
     const { id } = await stillwake.enqueue("script", {
-      witness: witness.url,
+      observer: observer.url,
       steps: [{ name: "one", act: "nothing" }],
     });
     const job = await stillwake.wait(id, { timeout: "20s" });
     expect(job.output).toBe("done");
-    expect(witness.of(id).map(({ pid }) => pid)).not.toContain(worker.pid);
+    expect(observer.reportsOf(id).map(({ pid }) => pid)).not.toContain(worker.pid);
     worker.signal("SIGTERM");
-    expect(await worker.ended).toBe(0);
+    expect(await worker.exited).toBe(0);
   });
 
-  it("goes on where it was when its runner is killed", async () => {
+  it("resumes from the last checkpoint when its runner is killed", async () => {
     const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
     const steps = [
       { name: "one", act: "nothing" },
       { name: "two", act: "gate", gate: "killed" },
     ];
-    const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
-    const first = await witness.see(({ job, step }) => job === id && step === "two");
+    const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
+    const first = await observer.waitForReport(({ job, step }) => job === id && step === "two");
     process.kill(first.pid, "SIGKILL");
-    await witness.see(({ job, step, pid }) => job === id && step === "two" && pid !== first.pid);
-    witness.open("killed");
+    await observer.waitForReport(({ job, step, pid }) => job === id && step === "two" && pid !== first.pid);
+    observer.openGate("killed");
     const job = await stillwake.wait(id, { timeout: "20s" });
     expect(job).toMatchObject({ state: "completed", attempt: 2, crashes: 1 });
-    expect(witness.of(id).filter(({ step }) => step === "one")).toHaveLength(1);
-    expect(await worker.says("runner.died")).toMatchObject({ signal: "SIGKILL", job: id });
+    expect(observer.reportsOf(id).filter(({ step }) => step === "one")).toHaveLength(1);
+    expect(await worker.waitForLine("runner.died")).toMatchObject({ signal: "SIGKILL", job: id });
   });
 });

@@ -1,5 +1,5 @@
-// T22: a crowd of workers meets a server with hardly more connections than they are, and the server restarts. They must come back without
-// storming it and without ending, each of them; those who find no room wait their turn. 5 processes with 10 workers each.
+// 50 workers (5 processes with 10 each) on a server with hardly more connections, which restarts. All of them must
+// reconnect without flooding the server and without exiting; workers without a free connection wait.
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import path from "node:path";
@@ -9,33 +9,33 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, type Enqueued, pipeline, type Stillwake } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import type { WorkerOptions } from "../../src/worker/index.ts";
-import { type OwnServer, ownServer } from "../support/database/postgres-server.ts";
+import { type PostgresServer, startPostgresServer } from "../support/database/postgres-server.ts";
 import { recordFigure } from "../support/figures.ts";
-import { FULL } from "../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
 
 const PROCESSES = 5;
 const PER_PROCESS = 10;
 const WORKERS = PROCESSES * PER_PROCESS;
-/** In the worst second each worker tries two connections for statements and the direct one, and two of those again after a refusal. */
+/** In the worst second each worker opens two connections for statements and the direct one, and two again after a refusal. */
 const CAP = WORKERS * 5;
 
-interface Said {
+interface Reported {
   worker: string;
   kind: string;
   at: number;
 }
 
-let server: OwnServer;
+let server: PostgresServer;
 let stillwake: Stillwake;
 let login: string;
 const children: ChildProcess[] = [];
-const said: Said[] = [];
+const reported: Reported[] = [];
 
 beforeAll(async () => {
   buildPackage();
-  server = await ownServer({ max_connections: 60, log_connections: "on", log_line_prefix: "%n " });
-  // Not the owner: superusers have connections of their own in reserve.
+  server = await startPostgresServer({ max_connections: 60, log_connections: "on", log_line_prefix: "%n " });
+  // Not the owner: superusers have reserved connections.
   const owner = new pg.Client({ connectionString: server.url });
   await owner.connect();
   await owner.query(
@@ -55,14 +55,14 @@ afterAll(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-/** Answers when all of them have looked for work. */
+/** Resolves when all of them have claimed. */
 async function startCrowd(name: string, options: Partial<WorkerOptions>): Promise<void> {
   const began = Date.now();
   const file = path.join(ROOT, "test/fixtures/crowd.mjs");
   for (let number = 0; number < PROCESSES; number++) {
     const args = [file, login, `${name}-${number}`, String(PER_PROCESS), JSON.stringify(options)];
     const child = spawn(process.execPath, args, { stdio: ["pipe", "pipe", "inherit"] });
-    readline.createInterface({ input: child.stdout! }).on("line", (line) => said.push(JSON.parse(line)));
+    readline.createInterface({ input: child.stdout! }).on("line", (line) => reported.push(JSON.parse(line)));
     children.push(child);
   }
   await waitFor(() => since(began, "worker.started").size > WORKERS / 2, { timeout: 30_000, what: "most to start" });
@@ -78,14 +78,14 @@ async function endCrowd(): Promise<void> {
   await Promise.all(ended);
 }
 
-/** Those who have said one of these since. */
+/** The workers that reported one of these events since. */
 function since(at: number, ...kinds: string[]): Set<string> {
-  return new Set(said.filter((one) => one.at >= at && kinds.includes(one.kind)).map(({ worker }) => worker));
+  return new Set(reported.filter((one) => one.at >= at && kinds.includes(one.kind)).map(({ worker }) => worker));
 }
 
 const atWork = (after: number) => since(after, "claimed", "claim.empty").size;
 
-/** Stops the server under work and starts it again. Answers when it took connections, and the jobs that lay there meanwhile. */
+/** Restarts the server under load. Returns when it accepted connections, and the jobs that waited. */
 async function restart(signal: "SIGINT" | "SIGQUIT"): Promise<{ accepting: number; jobs: Enqueued[] }> {
   const inputs = Array.from({ length: 100 }, () => ({}));
   const jobs = await stillwake.enqueueMany("crowd", inputs);
@@ -96,10 +96,10 @@ async function restart(signal: "SIGINT" | "SIGQUIT"): Promise<{ accepting: numbe
   return { accepting: Date.now(), jobs };
 }
 
-describe("T22: 50 workers and a server with 60 connections", () => {
+describe("50 workers and a server with 60 connections", () => {
   const restarts = FULL ? 10 : 2;
 
-  it(`with room for all, restarted ${restarts} times: connects stay below the cap, everyone is back, nobody ends`, {
+  it(`reconnect below the connection rate limit after ${restarts} restarts, and no worker exits`, {
     timeout: 60_000 + restarts * 60_000,
   }, async () => {
     await startCrowd("fitting", { connections: 1, directUrl: false });
@@ -118,7 +118,7 @@ describe("T22: 50 workers and a server with 60 connections", () => {
     await endCrowd();
   });
 
-  it("with too little room, as each of them wants several: connects stay below the cap, the work is done, nobody ends", {
+  it("do their work below the connection rate limit when each wants several connections, and no worker exits", {
     timeout: 120_000,
   }, async () => {
     await startCrowd("crowded", {});
@@ -137,7 +137,7 @@ describe("T22: 50 workers and a server with 60 connections", () => {
   });
 });
 
-/** From the server's log: "connection received" of each second, by the server's clock, which is ours. */
+/** The number of received connections per second, from the server's log. */
 function connectsPerSecond(from: number, to: number): number[] {
   const times = [...server.log().matchAll(/^(\d+\.\d+) LOG: {2}connection received/gm)].map(
     ([, at]) => Number(at) * 1000,

@@ -1,5 +1,5 @@
-// Work in slices: a chain of invocations, each within its time, each invoking the next, over real HTTP, with connections that drop and functions that are
-// killed. What drives it besides itself is a cron that invokes it now and then.
+// The relay handler: a chain of invocations over real HTTP, each within its time budget and each invoking the next,
+// with dropped connections and killed functions. A cron also invokes it.
 import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
 import http from "node:http";
@@ -14,12 +14,12 @@ import { implement } from "../../src/worker/index.ts";
 import { type Relay, type RelayOptions, relay } from "../../src/worker/relay.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL } from "../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { rig } from "../support/processes/in-process.ts";
+import { connect, FULL } from "../support/processes/fault-checks.ts";
+import { inProcessFixture } from "../support/processes/in-process.ts";
 
 const database = await freshDatabase();
-const { stillwake, until, attempts, name } = rig(database);
+const { stillwake, until, attempts, name } = inProcessFixture(database);
 const secret = "a-secret-of-many-characters";
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 let client: pg.Client;
@@ -61,16 +61,16 @@ async function linesOf(response: Response): Promise<Record<string, unknown>[]> {
 }
 
 describe("a relay", () => {
-  it("works within its time, hands on, invokes the next while more is due, and stops when nothing is", async () => {
+  it("works within its budget, hands jobs on, invokes the next handler while more is due, and stops when nothing is", async () => {
     const code = slow(name());
     const depths: number[] = [];
-    const said: Record<string, unknown>[] = [];
+    const results: Record<string, unknown>[] = [];
     const invoked: Promise<unknown>[] = [];
     const handler: Relay = make([code], {
       budget: "2s",
       next: async ({ depth }) => {
         depths.push(depth);
-        invoked.push(handler(ask(String(depth))).then(async (answer) => said.push((await linesOf(answer)).at(-1)!)));
+        invoked.push(handler(ask(String(depth))).then(async (answer) => results.push((await linesOf(answer)).at(-1)!)));
       },
     });
     const { id } = await stillwake.enqueue(code.pipeline, { count: 220 });
@@ -78,14 +78,14 @@ describe("a relay", () => {
     expect(accepted).toEqual({ depth: 0, accepted: true });
     expect(first).toMatchObject({ depth: 0, jobs: 1, next: "invoked" });
     expect(await until(id)).toMatchObject({ state: "completed", output: { done: 220 }, attempt: 1, crashes: 0 });
-    await waitFor(() => said.at(-1)?.next === "nothing is due");
+    await waitFor(() => results.at(-1)?.next === "nothing is due");
     await Promise.all(invoked);
     expect(depths).toEqual(depths.map((_, n) => n + 1));
     expect(depths.length).toBeGreaterThan(1);
     expect((await attempts(id)).slice(0, -1).every(({ outcome }) => outcome === "released")).toBe(true);
   });
 
-  it("lets nobody in without the secret, and says nothing of what it has", async () => {
+  it("rejects requests without the secret, and reveals nothing", async () => {
     const handler = make([slow(name())], { secret: [secret, "the-former-secret-of-before"] });
     for (const token of ["", "wrong", `${secret}x`, secret.slice(0, -1)]) {
       expect((await handler(ask("0", token))).status).toBe(401);
@@ -96,28 +96,28 @@ describe("a relay", () => {
     expect(() => make([slow(name())], { secret: "short" })).toThrow(/at least 16 characters/);
   });
 
-  it("goes no deeper than it may", async () => {
+  it("stops at the depth limit", async () => {
     const code = slow(name());
     const handler = make([code], { depth: 3, next: () => Promise.reject(new Error("never")) });
     await stillwake.enqueue(code.pipeline, { count: 200 });
     expect((await linesOf(await handler(ask("2")))).at(-1)).toMatchObject({
-      next: "the chain is as long as it may be",
+      next: "the depth limit is reached",
     });
     for (const depth of ["3", "-1", "1.5", "many", "1e9"]) expect((await handler(ask(depth))).status).toBe(400);
   });
 
-  it("tells when the next cannot be invoked; the work is safe and goes on with the next trigger", async () => {
+  it("reports when the next handler cannot be invoked; the jobs continue with the next trigger", async () => {
     const code = slow(name());
     const handler = make([code], { next: "http://127.0.0.1:9/nobody" });
     const { id } = await stillwake.enqueue(code.pipeline, { count: 80 });
-    expect((await linesOf(await handler(ask()))).at(-1)!.next).toContain("could not be invoked");
+    expect((await linesOf(await handler(ask()))).at(-1)!.next).toContain("could not invoke the next handler");
     await waitFor(async () => {
       await linesOf(await handler(ask()));
       return (await stillwake.get(id)).state === "completed";
     });
   });
 
-  it("invokes one next, not several, when that one is slow to answer", async () => {
+  it("invokes the next handler once when that one responds slowly", async () => {
     let asked = 0;
     const server = http.createServer(() => {
       asked += 1;
@@ -131,11 +131,11 @@ describe("a relay", () => {
     const code = slow(name());
     const handler = make([code], { next: `http://127.0.0.1:${(server.address() as AddressInfo).port}/` });
     await stillwake.enqueue(code.pipeline, { count: 200 });
-    expect((await linesOf(await handler(ask()))).at(-1)!.next).toBe("invoked; its answer has not begun yet");
+    expect((await linesOf(await handler(ask()))).at(-1)!.next).toBe("invoked; no response yet");
     expect(asked).toBe(1);
   });
 
-  it("charges work that does not fit into its time and has kept nothing, so that it ends", async () => {
+  it("charges an attempt that does not fit into the budget and saved nothing, so that the job ends", async () => {
     const long = pipeline(name(), { retry: { attempts: 2, initial: "1ms", max: "1ms" } });
     const handler = make([
       implement(long, (job) => job.step("long", () => new Promise((done) => setTimeout(done, 3000)))),
@@ -152,7 +152,7 @@ describe("a relay", () => {
     });
   });
 
-  it("keeps the time limit of a pipeline", async () => {
+  it("enforces the timeout of a pipeline", async () => {
     const timed = pipeline(name(), { timeout: "200ms", retry: { attempts: 1 } });
     const handler = make([implement(timed, () => new Promise((done) => setTimeout(done, 5000)))], { budget: "20s" });
     const { id } = await stillwake.enqueue(timed, {});
@@ -160,7 +160,7 @@ describe("a relay", () => {
     expect(await stillwake.get(id)).toMatchObject({ state: "failed", failure: { cause: { code: "TIMEOUT" } } });
   });
 
-  it("ends although Postgres is away", async () => {
+  it("ends although Postgres is unreachable", async () => {
     const proxy = await faultProxy(database.url);
     onTestFinished(() => proxy.close());
     const code = slow(name());
@@ -173,10 +173,10 @@ describe("a relay", () => {
     expect((await answer).at(-1)).toMatchObject({ next: "nothing is due" });
   });
 
-  it("sends what its jobs have to tell before it ends", async () => {
-    const told: string[] = [];
+  it("sends the webhooks of its jobs before it ends", async () => {
+    const webhookIds: string[] = [];
     const server = http.createServer((request, response) => {
-      told.push(String(request.headers["webhook-id"]));
+      webhookIds.push(String(request.headers["webhook-id"]));
       response.end();
     });
     server.listen(0, "127.0.0.1");
@@ -188,16 +188,16 @@ describe("a relay", () => {
     const handler = make([code], { budget: "10s", webhooks });
     await stillwake.enqueue(code.pipeline, { count: 1 }, { webhook: `http://127.0.0.1:${port}/done` });
     expect((await linesOf(await handler(ask()))).at(-1)).toMatchObject({ jobs: 1, next: "nothing is due" });
-    expect(told).toEqual([expect.stringMatching(/^msg_/)]);
+    expect(webhookIds).toEqual([expect.stringMatching(/^msg_/)]);
   });
 
-  it("refuses settings that make no sense", () => {
+  it("rejects invalid options", () => {
     for (const depth of [0, -1, 1.5, Number.NaN, "x" as never])
       expect(() => make([slow(name())], { depth })).toThrow(/depth/);
     for (const next of ["/work", 5 as never, "ftp://x"]) expect(() => make([slow(name())], { next })).toThrow(/next/);
   });
 
-  it("goes on when the one who asked is gone, and is kept alive by waitUntil", async () => {
+  it("continues when the caller disconnects, and is kept alive by waitUntil", async () => {
     const code = slow(name());
     const handler = make([code], { budget: "20s" });
     const { id } = await stillwake.enqueue(code.pipeline, { count: 5 });
@@ -221,7 +221,7 @@ describe("a chain of invocations over HTTP", () => {
       };
       const platform = await startPlatform(database.url, chance);
       onTestFinished(() => platform.close());
-      // Imports of two workspaces, of which one at a time may run; more of them until the chain is long enough.
+      // Imports of two workspaces, one at a time each; more are enqueued until the chain is long enough.
       const count = 250;
       const jobs: { id: string }[] = [];
       const more = async () => {
@@ -272,7 +272,7 @@ describe("a chain of invocations over HTTP", () => {
   );
 });
 
-/** What stands before a function: it starts one when it is asked, drops connections before and after, and kills. */
+/** A fake serverless platform: starts a function per request, drops connections before and after, and kills functions. */
 async function startPlatform(url: string, chance: () => number) {
   let host: { child: ChildProcess; port: number } | undefined;
   let starting: Promise<{ child: ChildProcess; port: number }> | undefined;
@@ -346,7 +346,7 @@ async function startPlatform(url: string, chance: () => number) {
   }
 
   await start();
-  // Its pipelines are registered by the first invocation that is not dropped.
+  // The first invocation that is not dropped registers the pipelines.
   await waitFor(
     async () => {
       await trigger();

@@ -1,5 +1,5 @@
-// A whole worker is killed -9: nobody is left to hand its jobs back. By the lease alone they wait for its end; with a direct connection, whose
-// session dies with the worker, the others know within a second. A session that merely broke is no death.
+// A worker is killed with SIGKILL and cannot release its jobs. Without a direct connection they wait for the lease to expire; with one, its
+// session ends and other workers notice within a second. A session that only broke is not a death.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -9,44 +9,44 @@ import { createStillwake, type Stillwake } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
+import { buildPackage } from "../support/processes/build.ts";
 import {
   connect,
   endedAttempts,
   FULL,
   isAlive,
-  leasesCount,
-  pass,
   recordTimes,
   repeatedSteps,
   round,
-} from "../support/processes/aftermath.ts";
-import { buildPackage } from "../support/processes/build.ts";
-import { startWitness, type Witness } from "../support/processes/witness.ts";
+  waitDatabaseTime,
+  waitForStartupGrace,
+} from "../support/processes/fault-checks.ts";
+import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
 const database = await freshDatabase();
 const besides = await freshDatabase();
-/** Without a direct connection there is no presence: the lease alone decides. */
+/** Without a direct connection there is no presence: only the lease counts. */
 const leaseAlone = path.join(os.tmpdir(), `stillwake-lease-alone-${process.pid}.config.mjs`);
 let stillwake: Stillwake;
-let witness: Witness;
+let observer: StepObserver;
 let client: pg.Client;
 
 beforeAll(async () => {
   buildPackage();
   fs.writeFileSync(leaseAlone, "export default { directUrl: false };");
   stillwake = createStillwake({ url: database.url });
-  witness = await startWitness();
+  observer = await startStepObserver();
   client = await connect(database.url);
 });
 afterAll(async () => {
   await stillwake.close();
-  await witness.close();
+  await observer.close();
   await client.end();
   fs.rmSync(leaseAlone, { force: true });
 });
 
-/** Kills the keeper of whoever runs the job, again and again, and starts another each time. Answers how long the job stood still. */
+/** Repeatedly kills the keeper that runs the job and starts another. Returns how long the job was interrupted. */
 async function killKeepers(
   kills: number,
   start: () => Promise<WorkerProcess>,
@@ -59,24 +59,24 @@ async function killKeepers(
     { name: "one", act: "nothing" },
     { name: "two", act: "gate", gate },
   ];
-  const { id } = await queue.enqueue("script", { witness: witness.url, steps }, { attempts: 1000 });
+  const { id } = await queue.enqueue("script", { observer: observer.url, steps }, { attempts: 1000 });
   const times: number[] = [];
   for (let epoch = 1; epoch <= kills; epoch++) {
     const at =
       (wanted: number) =>
       ({ job, step, epoch: seen }: { job: string; step?: string; epoch: string }) =>
         job === id && step === "two" && seen === String(wanted);
-    const { pid } = await witness.see(at(epoch));
+    const { pid } = await observer.waitForReport(at(epoch));
     const victim = alive().find((worker) => worker.runners().includes(pid))!;
     const runners = victim.runners();
     const killedAt = performance.now();
     victim.signal("SIGKILL");
-    const next = await witness.see(at(epoch + 1), { timeout: 30_000 });
+    const next = await observer.waitForReport(at(epoch + 1), { timeout: 30_000 });
     times.push(next.at - killedAt);
     await waitFor(() => !runners.some(isAlive), { what: "the runners to be gone" });
     workers.push(await start());
   }
-  witness.open(gate);
+  observer.openGate(gate);
   expect(await queue.wait(id, { timeout: "20s" })).toMatchObject({
     state: "completed",
     attempt: kills + 1,
@@ -85,16 +85,16 @@ async function killKeepers(
   return { id, times, workers };
 }
 
-describe("a worker that is killed -9", () => {
-  it("has its jobs taken over within a second of the end of its lease, when there is nothing but the lease", async () => {
+describe("a worker killed with SIGKILL", () => {
+  it("has its jobs recovered within a second after the lease expired, without a direct connection", async () => {
     const short = async () => {
-      await leasesCount(client, "2s");
+      await waitForStartupGrace(client, "2s");
       const args = ["--slots", "1", "--lease", "2s", "--config", leaseAlone];
       const { times, id } = await killKeepers(FULL ? 20 : 4, () => startWorker({ url: database.url, args }));
       const { most } = recordTimes("worker kill -9 to its job's next effect, lease of 2 s alone", times);
       expect(Math.min(...times)).toBeGreaterThan(1000);
       expect(most).toBeLessThan(3000 + 2000);
-      expect(await repeatedSteps(client, witness, [id])).toEqual([]);
+      expect(await repeatedSteps(client, observer, [id])).toEqual([]);
     };
     const ordinary = async () => {
       const beside = createStillwake({ url: besides.url });
@@ -108,14 +108,14 @@ describe("a worker that is killed -9", () => {
     await Promise.all([short(), ordinary()]);
   }, 600_000);
 
-  it("has its jobs taken over within a second by another that watches its session, and no finished step runs again (I4)", async () => {
-    await leasesCount(client, "15s");
+  it("has its jobs recovered within a second by a worker that checks its presence, and no finished step runs again", async () => {
+    await waitForStartupGrace(client, "15s");
     const start = () => startWorker({ url: database.url, args: ["--slots", "1"] });
     const { id, times, workers } = await killKeepers(FULL ? 50 : 6, start);
     const { most } = recordTimes("worker kill -9 to its job's next effect, with presence", times);
     expect(most).toBeLessThan(5000);
-    expect(witness.of(id).filter(({ step }) => step === "one")).toHaveLength(1);
-    expect(await repeatedSteps(client, witness, [id])).toEqual([]);
+    expect(observer.reportsOf(id).filter(({ step }) => step === "one")).toHaveLength(1);
+    expect(await repeatedSteps(client, observer, [id])).toEqual([]);
     expect(await endedAttempts(client, [id])).toEqual({ lost: times.length });
     const reasons = workers
       .flatMap(({ lines }) => lines)
@@ -124,27 +124,29 @@ describe("a worker that is killed -9", () => {
     expect(reasons).toContain("absent");
   }, 600_000);
 
-  it("is noticed by one that was idle when the job came", async () => {
-    await leasesCount(client, "15s");
+  it("is noticed by a worker that was idle when the job was enqueued", async () => {
+    await waitForStartupGrace(client, "15s");
     const start = () => startWorker({ url: database.url, args: ["--slots", "1"] });
     const workers = [await start(), await start()];
     const times: number[] = [];
     for (let n = 0; n < (FULL ? 20 : 2); n++) {
-      for (const worker of workers.slice(-2)) await worker.says("push.ready");
-      // Nobody holds a lease, so nobody watches.
+      for (const worker of workers.slice(-2)) await worker.waitForLine("push.ready");
+      // No lease exists, so no worker checks presences.
       await waitFor(async () => (await client.query("select from stillwake.leases")).rowCount === 0);
       const gate = `idle-${n}`;
       const { id } = await stillwake.enqueue("script", {
-        witness: witness.url,
+        observer: observer.url,
         steps: [{ name: "one", act: "gate", gate }],
       });
-      const { pid } = await witness.see(({ job, step }) => job === id && step === "one");
+      const { pid } = await observer.waitForReport(({ job, step }) => job === id && step === "one");
       const place = workers.findIndex((worker) => worker.child.signalCode === null && worker.runners().includes(pid));
       const killedAt = performance.now();
       workers[place]!.signal("SIGKILL");
-      const next = await witness.see(({ job, step, epoch }) => job === id && step === "one" && epoch === "2");
+      const next = await observer.waitForReport(
+        ({ job, step, epoch }) => job === id && step === "one" && epoch === "2",
+      );
       times.push(next.at - killedAt);
-      witness.open(gate);
+      observer.openGate(gate);
       await stillwake.wait(id, { timeout: "20s" });
       workers.splice(place, 1);
       workers.push(await start());
@@ -153,7 +155,7 @@ describe("a worker that is killed -9", () => {
     expect(most).toBeLessThan(5000);
   }, 600_000);
 
-  it("leaves neither runner nor command behind", async () => {
+  it("leaves no runner and no command behind", async () => {
     const worker = await startWorker({ url: database.url, args: ["--slots", "3"] });
     const file = path.join(worker.scratch, "pids");
     const command = `echo $$ >> ${file}; (setsid sh -c 'trap "" TERM HUP INT; echo $$ >> ${file}; while :; do sleep 1; done' &) ; exec sleep 1000`;
@@ -164,8 +166,8 @@ describe("a worker that is killed -9", () => {
     ];
     const ids: string[] = [];
     for (const steps of scripts)
-      ids.push((await stillwake.enqueue("script", { witness: witness.url, steps }, { attempts: 1 })).id);
-    for (const id of ids) await witness.see(({ job, step }) => job === id && step === "run");
+      ids.push((await stillwake.enqueue("script", { observer: observer.url, steps }, { attempts: 1 })).id);
+    for (const id of ids) await observer.waitForReport(({ job, step }) => job === id && step === "run");
     const pids = () => fs.readFileSync(file, "utf8").trim().split("\n").map(Number);
     await waitFor(() => pids().length === 2);
     const all = [...worker.runners(), ...pids()];
@@ -175,7 +177,7 @@ describe("a worker that is killed -9", () => {
     worker.signal("SIGKILL");
     await waitFor(() => !all.some(isAlive), { what: "all that it had started to be gone" });
     recordFigure(
-      "worker kill -9 to the end of all it had started",
+      "SIGKILL of a worker to the exit of all its processes",
       round(performance.now() - killedAt),
       "ms",
       `${all.length} processes, one of them in a blocked loop`,
@@ -187,8 +189,8 @@ describe("a worker that is killed -9", () => {
   });
 });
 
-describe("a session that broke", () => {
-  /** Every other look of those who watch is a shot: the lock is free and the lease still names it. */
+describe("a broken session", () => {
+  /** Counts presence checks that see the lock free while the lease still names it. */
   async function countLooks(): Promise<{ shots(): Promise<number>; [Symbol.asyncDispose](): Promise<void> }> {
     await client.query(`create table public.shots (lease uuid);
       create function public.shot() returns trigger language plpgsql security definer as $$ begin insert into public.shots values (new.id); return null; end $$;
@@ -203,7 +205,7 @@ describe("a session that broke", () => {
     };
   }
 
-  /** Ends the session that the leases of a worker name. */
+  /** Terminates the session that a worker's leases name. */
   async function endSession(worker: string): Promise<number | null> {
     const { rowCount } = await client.query(
       `select pg_terminate_backend(l.pid) from pg_locks l
@@ -215,19 +217,19 @@ describe("a session that broke", () => {
   }
 
   it(
-    "is no death, however often it breaks while the job runs",
+    "does not count as a death, however often it breaks while the job runs",
     async () => {
-      await leasesCount(client, "15s");
+      await waitForStartupGrace(client, "15s");
       await using looks = await countLooks();
       const name = "reconnecting";
       const worker = await startWorker({ url: database.url, args: ["--slots", "1", "--name", name] });
       const { id } = await stillwake.enqueue("script", {
-        witness: witness.url,
+        observer: observer.url,
         steps: [{ name: "one", act: "gate", gate: "reconnect" }],
       });
-      await witness.see(({ job, step }) => job === id && step === "one");
+      await observer.waitForReport(({ job, step }) => job === id && step === "one");
       const other = await startWorker({ url: database.url, args: ["--slots", "1"] });
-      // As many others look as one connection can ask: the same verb, the same patience.
+      // Simulates many other workers: the same function and grace period, as often as one connection can call it.
       const watcher = await connect(database.url);
       let recovered = 0;
       let breaks = 0;
@@ -248,7 +250,7 @@ describe("a session that broke", () => {
       await watcher.end();
       expect(recovered).toBe(0);
       expect(other.lines.filter(({ event }) => event === "recovered")).toEqual([]);
-      witness.open("reconnect");
+      observer.openGate("reconnect");
       expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({
         state: "completed",
         attempt: 1,
@@ -263,17 +265,17 @@ describe("a session that broke", () => {
     FULL ? 400_000 : 120_000,
   );
 
-  it("is no death of a worker whose claim was on its way when it broke", async () => {
-    await leasesCount(client, "15s");
+  it("does not count as a death if a claim was in flight when it broke", async () => {
+    await waitForStartupGrace(client, "15s");
     await using proxy = await faultProxy(database.url);
     const args = ["--slots", "1", "--name", "claiming", "--direct-url", database.url];
     const worker = await startWorker({ url: proxy.url, args });
-    await worker.says("push.ready");
+    await worker.waitForLine("push.ready");
     const presence = async () => (await client.query("select presence from stillwake.leases")).rows[0]?.presence;
     let id = "";
     let before: unknown;
-    // The claim arrives, its answer does not yet: the lease names a session that ends meanwhile. A worker that has to open a connection first is muted before it
-    // can claim; one that has just done a job has one open, unless the machine was slow.
+    // The claim arrives, but its response does not: the lease names a session that then ends. The worker must have an
+    // open connection, so it has just run a job; otherwise the proxy would mute it before it can claim.
     for (let round = 0; before === undefined && round < 10; round++) {
       proxy.mode = "pass";
       if (id) {
@@ -284,7 +286,7 @@ describe("a session that broke", () => {
       await stillwake.wait(first.id, { timeout: "20s" });
       proxy.mode = "mute";
       const steps = [{ name: "one", act: "gate", gate: "claiming" }];
-      ({ id } = await stillwake.enqueue("script", { witness: witness.url, steps }));
+      ({ id } = await stillwake.enqueue("script", { observer: observer.url, steps }));
       before = await waitFor(presence, { timeout: 2000 }).catch(() => undefined);
     }
     expect(before).toBeDefined();
@@ -298,19 +300,19 @@ describe("a session that broke", () => {
       return recovered > 0 || (await presence()) !== before;
     });
     expect(recovered).toBe(0);
-    witness.open("claiming");
+    observer.openGate("claiming");
     expect(await stillwake.wait(id, { timeout: "20s" })).toMatchObject({ state: "completed", attempt: 1, crashes: 0 });
   });
 });
 
-describe("those who watch", () => {
-  it("look five times a second at most, however many jobs they have run meanwhile", async () => {
+describe("workers that check presences", () => {
+  it("check at most five times a second, however many jobs they run", async () => {
     const holder = await startWorker({ url: database.url, args: ["--slots", "1"] });
     const steps = [{ name: "one", act: "gate", gate: "watched" }];
-    const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
-    await witness.see(({ job, step }) => job === id && step === "one");
+    const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
+    await observer.waitForReport(({ job, step }) => job === id && step === "one");
     const watcher = await startWorker({ url: database.url, args: ["--slots", "2"] });
-    await watcher.says("push.ready");
+    await watcher.waitForLine("push.ready");
     for (let n = 0; n < 30; n++) {
       const job = await stillwake.enqueue("script", { steps: [] });
       await stillwake.wait(job.id, { timeout: "20s" });
@@ -319,7 +321,7 @@ describe("those who watch", () => {
       alter function stillwake.recover_absent(text, interval) rename to recover_absent_itself;
       create function stillwake.recover_absent(p_worker text, p_grace interval) returns table (recovered integer, watched integer)
       language sql as $$ select nextval('public.looks'); select * from stillwake.recover_absent_itself(p_worker, p_grace) $$`);
-    await pass(client, "3s");
+    await waitDatabaseTime(client, "3s");
     const { rows } = await client.query("select last_value::int as looks from public.looks");
     await client.query(`drop function stillwake.recover_absent(text, interval);
       alter function stillwake.recover_absent_itself(text, interval) rename to recover_absent; drop sequence public.looks`);
@@ -327,19 +329,19 @@ describe("those who watch", () => {
     expect(rows[0].looks).toBeGreaterThan(5);
     expect(rows[0].looks).toBeLessThan(20);
     expect(holder.lines.filter(({ event }) => event === "attempt.ended")).toEqual([]);
-    witness.open("watched");
+    observer.openGate("watched");
     await stillwake.wait(id, { timeout: "20s" });
   });
 
-  it("take over from one that held many leases as quickly as from one with a single one", async () => {
-    await leasesCount(client, "15s");
+  it("recover many leases of a worker as quickly as a single one", async () => {
+    await waitForStartupGrace(client, "15s");
     const watcher = await startWorker({ url: database.url, args: ["--slots", "1"] });
     const steps = [{ name: "one", act: "gate", gate: "many" }];
-    const { id } = await stillwake.enqueue("script", { witness: witness.url, steps });
-    await witness.see(({ job, step }) => job === id && step === "one");
-    // A worker written by hand: any client may work. It claims its jobs one by one.
+    const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
+    await observer.waitForReport(({ job, step }) => job === id && step === "one");
+    // A manual worker: any client may claim. It claims its jobs one by one.
     const many = await connect(database.url);
-    await many.query("select stillwake.be_present(4711)");
+    await many.query("select stillwake.hold_presence(4711)");
     const jobs = await stillwake.enqueueMany(
       "script",
       Array.from({ length: 100 }, () => ({ steps: [] })),
@@ -350,7 +352,7 @@ describe("those who watch", () => {
     const leases = async () =>
       (await client.query("select count(*)::int as n from stillwake.leases where worker = 'by hand'")).rows[0].n;
     expect(await leases()).toBe(100);
-    witness.open("many");
+    observer.openGate("many");
     await stillwake.wait(id, { timeout: "20s" });
     const endedAt = performance.now();
     await many.end();

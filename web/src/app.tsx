@@ -1,29 +1,32 @@
-// The pages on one screen, and the frame around them. Who is not signed in is asked for a token; who may not see a page is not shown the way to it.
-import { useQueryClient } from "@tanstack/react-query";
-import { type ComponentType, lazy, Suspense, useCallback, useLayoutEffect, useRef, useState } from "react";
+// The pages of the dashboard and the frame around them. Without a session the sign-in form is shown; pages that the
+// user may not see are neither in the menu nor reachable.
+import { useRefresh } from "@stillwake/ui/api/query.ts";
+import { request, resolveUrl } from "@stillwake/ui/api/request.ts";
+import { useActivityMonitor } from "@stillwake/ui/api/user-activity.ts";
+import { escapeText } from "@stillwake/ui/format.ts";
+import { RefreshPausedCallout, SkipLink } from "@stillwake/ui/frame.tsx";
+import { usePageChange } from "@stillwake/ui/page.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { useNotices } from "@stillwake/ui/parts/notices.tsx";
+import { ErrorCallout } from "@stillwake/ui/parts/panel.tsx";
+import { Brand } from "@stillwake/ui/sign-in.tsx";
+import { type ComponentType, lazy, Suspense, useLayoutEffect, useState } from "react";
 import { Link, Redirect, Route, Switch, useLocation } from "wouter";
-import { addressOf, call } from "./api/call.ts";
-import { useMe } from "./api/nouns.ts";
-import { useResting } from "./api/touched.ts";
-import { type May, mayOf, Who } from "./api/who.ts";
-import { arrive } from "./arrival.ts";
-import { Boundary } from "./boundary.tsx";
+import { CurrentUser, type Permissions, permissionsOf } from "./api/permissions.ts";
+import { useMe } from "./api/resources.ts";
+import { ErrorBoundary } from "./boundary.tsx";
 import { JobsPage } from "./pages/jobs.tsx";
 import { OverviewPage } from "./pages/overview.tsx";
 import { SignInPage } from "./pages/sign-in.tsx";
-import { useNotices } from "./parts/notices.tsx";
-import { Wrong } from "./parts/panel.tsx";
-import { inert } from "./parts/words.ts";
 import { type Theme, useTheme } from "./theme.ts";
-import { titleOf } from "./title.ts";
 
 interface Page {
   path: string;
   title: string;
   page: ComponentType<{ params: Record<string, string | undefined> }>;
-  /** In the menu. */
+  /** Listed in the menu. */
   menu?: true;
-  needs?: keyof May;
+  needs?: keyof Permissions;
 }
 
 const pages: readonly Page[] = [
@@ -54,125 +57,121 @@ const pages: readonly Page[] = [
 
 export function App() {
   const me = useMe();
-  const [place] = useLocation();
-  if (me.data === undefined && me.error && me.error.status !== 401 && me.error.status !== 403) {
+  const [path] = useLocation();
+  const isUnknown = me.error?.status === 401 || me.error?.status === 403;
+  if (me.data === undefined && !isUnknown) {
+    if (!me.error) return <p className="hidden">Loading…</p>;
     return (
       <main className="page">
-        <Wrong error={me.error} />
+        <ErrorCallout error={me.error} />
       </main>
     );
   }
-  if (me.data === undefined && !me.error) return <p className="hidden">One moment…</p>;
-  const unknown = me.error?.status === 401 || me.error?.status === 403 || me.data === undefined;
-  if (unknown || place === "/sign-in") return <SignInPage onIn={() => void me.refetch()} signedIn={!unknown} />;
+  if (isUnknown || me.data === undefined || path === "/sign-in") {
+    return <SignInPage onSignedIn={() => void me.refetch()} signedIn={!isUnknown} />;
+  }
+  const permissions = permissionsOf(me.data);
   return (
-    <Who.Provider value={{ me: me.data, may: mayOf(me.data) }}>
-      <Shell name={me.data.name} role={me.data.role} tenant={me.data.tenant} may={mayOf(me.data)} />
-    </Who.Provider>
+    <CurrentUser.Provider value={{ me: me.data, permissions }}>
+      <Shell name={me.data.name} role={me.data.role} tenant={me.data.tenant} permissions={permissions} />
+    </CurrentUser.Provider>
   );
 }
 
-function Shell({ name, role, tenant, may }: { name: string; role: string; tenant: string | null; may: May }) {
-  const [place] = useLocation();
+function Shell({
+  name,
+  role,
+  tenant,
+  permissions,
+}: {
+  name: string;
+  role: string;
+  tenant: string | null;
+  permissions: Permissions;
+}) {
+  const [path] = useLocation();
   const [open, setOpen] = useState(false);
-  const shown = pages.filter(({ needs }) => needs === undefined || may[needs]);
-  useArrival(shown, place, () => setOpen(false));
-  const known = useQueryClient();
-  const resting = useResting(useCallback(() => void known.invalidateQueries(), [known]));
+  const allowed = pages.filter(({ needs }) => needs === undefined || permissions[needs]);
+  const title = allowed.find((page) => matches(page.path, path, true))?.title;
+  usePageChange(() => setOpen(false));
+  // A layout effect, because pages may set a better title in their effects.
+  useLayoutEffect(() => {
+    document.title = title ? `${title} · Stillwake` : "Stillwake";
+  }, [path]);
+  const paused = useActivityMonitor(useRefresh());
   return (
     <div className="shell">
-      <a className="skip" href="#content">
-        Skip to content
-      </a>
+      <SkipLink />
       <header className="rail" data-open={open || undefined}>
-        <Link href="/" className="brand">
-          <img src={addressOf("mark.svg")} alt="" />
-          Stillwake
+        <Link href="/">
+          <Brand>Stillwake</Brand>
         </Link>
         <button type="button" className="button menu-button" aria-expanded={open} onClick={() => setOpen(!open)}>
           Menu
         </button>
         <nav aria-label="Pages">
           <ul>
-            {shown
+            {allowed
               .filter(({ menu }) => menu)
-              .map(({ path, title }) => (
-                <li key={path}>
-                  <Link href={path} aria-current={isHere(path, place) ? "page" : undefined}>
-                    {title}
+              .map((page) => (
+                <li key={page.path}>
+                  <Link href={page.path} aria-current={matches(page.path, path) ? "page" : undefined}>
+                    {page.title}
                   </Link>
                 </li>
               ))}
           </ul>
         </nav>
         <div className="rail-foot">
-          <ThemeChoice />
-          <a href={addressOf("docs")}>API</a>
-          <span className="foreign">
-            {inert(name)} · {role}
-            {tenant !== null && ` of ${inert(tenant)}`}
+          <ThemeSelect />
+          <a href={resolveUrl("docs")}>API</a>
+          <span className="untrusted">
+            {escapeText(name)} · {role}
+            {tenant !== null && ` of ${escapeText(tenant)}`}
           </span>
           {name !== "local" && <SignOut />}
         </div>
       </header>
       <main id="content" className="page" tabIndex={-1}>
-        {resting && (
-          <div className="callout" data-tone="amber" role="status">
-            Nobody has touched this page for a while, so it no longer asks the server. Move on and it will.
-          </div>
-        )}
-        <Boundary key={place}>
-          <Suspense fallback={<p className="soft">One moment…</p>}>
+        {paused && <RefreshPausedCallout />}
+        <ErrorBoundary key={path}>
+          <Suspense fallback={<p className="soft">Loading…</p>}>
             <Switch>
-              {shown.map(({ path, page: One }) => (
+              {allowed.map(({ path, page: Content }) => (
                 <Route key={path} path={path}>
-                  {(params) => <One params={params as Record<string, string | undefined>} />}
+                  {(params) => <Content params={params as Record<string, string | undefined>} />}
                 </Route>
               ))}
               <Route path="/sign-in">
                 <Redirect to="/" />
               </Route>
               <Route>
-                <h1 tabIndex={-1}>There is nothing here</h1>
+                <h1 tabIndex={-1}>Page not found</h1>
                 <p>
-                  The address leads nowhere, or to what you may not see. <Link href="/jobs">See all jobs</Link>
+                  This page does not exist, or you do not have access to it. <Link href="/jobs">See all jobs</Link>
                 </p>
               </Route>
             </Switch>
           </Suspense>
-        </Boundary>
+        </ErrorBoundary>
       </main>
     </div>
   );
 }
 
-/** A new page has its title in the tab, starts at its top, and is where the keyboard goes on. */
-function useArrival(shown: readonly Page[], place: string, close: () => void): void {
-  const title = shown.find(({ path }) => isHere(path, place, true))?.title;
-  const before = useRef(place);
-  // Before the effects of pages, which may know a better title.
-  useLayoutEffect(() => {
-    document.title = titleOf(title);
-    if (before.current === place) return;
-    before.current = place;
-    close();
-    scrollTo(0, 0);
-    arrive();
-  }, [place]);
+/** `pattern` may have parameters such as :id. Pages below it match as well, unless `exact`. */
+function matches(pattern: string, path: string, exact = false): boolean {
+  const expression = pattern.replaceAll(/:\w+/g, "[^/]+");
+  return new RegExp(exact || pattern === "/" ? `^${expression}$` : `^${expression}(/|$)`).test(path);
 }
 
-function isHere(path: string, place: string, exact = false): boolean {
-  const pattern = path.replaceAll(/:\w+/g, "[^/]+");
-  return new RegExp(exact || path === "/" ? `^${pattern}$` : `^${pattern}(/|$)`).test(place);
-}
-
-function ThemeChoice() {
+function ThemeSelect() {
   const [theme, setTheme] = useTheme();
   return (
     <label>
       <span className="hidden">Theme</span>
       <select className="input" value={theme} onChange={(event) => setTheme(event.target.value as Theme)}>
-        <option value="system">As the system</option>
+        <option value="system">System theme</option>
         <option value="light">Light</option>
         <option value="dark">Dark</option>
       </select>
@@ -182,20 +181,13 @@ function ThemeChoice() {
 
 function SignOut() {
   const notices = useNotices();
-  return (
-    <button
-      type="button"
-      className="button"
-      onClick={async () => {
-        try {
-          await call("DELETE", "/v1/session");
-          location.assign(addressOf("sign-in"));
-        } catch (error) {
-          notices.refuse(error);
-        }
-      }}
-    >
-      Sign out
-    </button>
-  );
+  const signOut = async () => {
+    try {
+      await request("DELETE", "/v1/session");
+      location.assign(resolveUrl("sign-in"));
+    } catch (error) {
+      notices.showError(error);
+    }
+  };
+  return <Button onClick={() => void signOut()}>Sign out</Button>;
 }

@@ -1,8 +1,8 @@
-// A page that breaks, or whose files are gone because the server has a newer version, must not take the rest with it.
+// An error boundary: a page that fails to render, or whose files are gone after an upgrade of the server, must not take the frame with it.
+import { Button } from "@stillwake/ui/parts/button.tsx";
 import { Component, type ReactNode } from "react";
-import { Button } from "./parts/button.tsx";
 
-export class Boundary extends Component<{ children: ReactNode }, { error: Error | undefined }> {
+export class ErrorBoundary extends Component<{ children: ReactNode }, { error: Error | undefined }> {
   override state: { error: Error | undefined } = { error: undefined };
 
   static getDerivedStateFromError(error: Error) {
@@ -13,10 +13,8 @@ export class Boundary extends Component<{ children: ReactNode }, { error: Error 
     if (!this.state.error) return this.props.children;
     return (
       <div className="callout" data-tone="bad" role="alert">
-        <strong>This page could not be shown</strong>
-        <span>
-          The server may have a newer version, or the connection was lost while it was loaded. Jobs go on either way.
-        </span>
+        <strong>This page failed to load</strong>
+        <span>The server may have been upgraded, or the connection was lost. Running jobs are not affected.</span>
         <div>
           <Button kind="main" onClick={() => location.reload()}>
             Reload
@@ -27,16 +25,16 @@ export class Boundary extends Component<{ children: ReactNode }, { error: Error 
   }
 }
 
-const RELOADED = "stillwake reloaded";
-const LATELY_MS = 30_000;
+const RELOADED_AT = "stillwake reloaded";
+const RELOAD_AGAIN_AFTER_MS = 30_000;
 
-/** Files of a page are gone when the server was upgraded: the new ones are fetched by loading the page again, once. */
+/** After an upgrade of the server the files of the old version are gone: reloads once to get the new ones. */
 export function reloadOnUpgrade(): void {
   addEventListener("vite:preloadError", (event) => {
     try {
-      const last = Number(sessionStorage.getItem(RELOADED));
-      if (!navigator.onLine || Date.now() - last < LATELY_MS) return;
-      sessionStorage.setItem(RELOADED, String(Date.now()));
+      const last = Number(sessionStorage.getItem(RELOADED_AT));
+      if (!navigator.onLine || Date.now() - last < RELOAD_AGAIN_AFTER_MS) return;
+      sessionStorage.setItem(RELOADED_AT, String(Date.now()));
     } catch {
       return;
     }

@@ -1,21 +1,21 @@
-// Light, dark, or as the system has it. Kept in this browser.
+// The theme: light, dark, or that of the system. Stored in this browser.
 import { useSyncExternalStore } from "react";
 
 export type Theme = "system" | "light" | "dark";
 
-const KEPT_AS = "stillwake theme";
+const STORAGE_KEY = "stillwake theme";
 const listeners = new Set<() => void>();
 
-function kept(): Theme {
+function storedTheme(): Theme {
   try {
-    const found = localStorage.getItem(KEPT_AS);
-    return found === "light" || found === "dark" ? found : "system";
+    const stored = localStorage.getItem(STORAGE_KEY);
+    return stored === "light" || stored === "dark" ? stored : "system";
   } catch {
     return "system";
   }
 }
 
-export function applyTheme(theme: Theme = kept()): void {
+export function applyTheme(theme: Theme = storedTheme()): void {
   if (theme === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
 }
@@ -24,12 +24,12 @@ export function useTheme(): [Theme, (theme: Theme) => void] {
   const theme = useSyncExternalStore((listener) => {
     listeners.add(listener);
     return () => listeners.delete(listener);
-  }, kept);
+  }, storedTheme);
   const set = (next: Theme) => {
     try {
-      localStorage.setItem(KEPT_AS, next);
+      localStorage.setItem(STORAGE_KEY, next);
     } catch {
-      // Without storage it holds until the page is left.
+      // Without storage the theme applies until the page is closed.
     }
     applyTheme(next);
     for (const listener of listeners) listener();

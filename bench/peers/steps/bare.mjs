@@ -1,5 +1,5 @@
-// The least that keeps the result of every step: whatever the slots ask for at the same moment (a job, a result kept, a job ended) shares
-// one statement, and each goes on when that is committed. No fence, no history, no retries, nothing to recover a dead worker by.
+// The minimal durable steps, as an upper bound: concurrent calls of the slots (take a job, store a result, end a job) share one
+// statement, and each slot continues after its commit. No fence, no history, no retries, no recovery of a dead worker.
 import pg from "pg";
 import * as bare from "../bare.mjs";
 import { STEP_SLOTS, STEPS, sqlJudge } from "../index.mjs";
@@ -52,7 +52,7 @@ export async function worker(url, handle, { begin, between }) {
   };
 }
 
-/** Calls made while a statement is in flight share the next one; call n is answered row n. A failed statement ends the process. */
+/** Calls during a running statement share the next one; call n gets row n. A failed statement terminates the process. */
 function shared(send) {
   let waiting = [];
   let sending = false;
@@ -62,7 +62,7 @@ function shared(send) {
       waiting = [];
       const rows = await send(batch.map(({ value }) => value));
       for (let index = 0; index < batch.length; index++) batch[index].resolve(rows[index]);
-      // The slots that were answered ask again before the next statement leaves.
+      // Slots that got their row call again before the next statement is sent.
       await new Promise(setImmediate);
     }
     sending = false;

@@ -1,11 +1,11 @@
-// DBOS: a workflow of five steps on a queue. workerConcurrency alone, because a global limit makes every dequeue count the running ones;
-// polls without a pause worth the name (its default is a second), a larger pool, no logging below errors.
+// DBOS: a workflow of five steps on a queue. Only workerConcurrency, because a global limit makes every dequeue count the running
+// workflows; a polling interval of 10 ms (default: a second), a larger pool, logs errors only.
 import { load } from "../../install.mjs";
 import { STEP_SLOTS, STEPS, sqlJudge } from "../index.mjs";
 
 const { DBOS, DBOSClient } = await load("@dbos-inc/dbos-sdk");
 const NAME = "bench";
-// Named, so that the process that enqueues and the one that works agree.
+// The same in the enqueuing and the working process.
 const VERSION = "1";
 const POOL = 20;
 const CALLERS = 20;

@@ -1,4 +1,4 @@
-// Stillwake's worker in its own process. Checkpoints of all slots share their commits; a step goes on when its own is durable.
+// Stillwake's worker without runner processes. Checkpoints of all slots share commits; a job continues when its checkpoint is durable.
 import { createWorker, implement } from "../../../dist/worker/index.js";
 import { STEP_SLOTS, STEPS, sqlJudge } from "../index.mjs";
 import { bench } from "../stillwake-verbs.mjs";

@@ -1,4 +1,4 @@
-// The contract of an extraction: what a job is given, and the rules it runs under. No Node and no database: the page imports it as well.
+// The contract of an extraction: input, output and policies of its job. No Node and no database, because the page imports it.
 import { REPOSITORY } from "@stillwake/kit/git/repository";
 import { pipeline } from "stillwake";
 import { z } from "zod";
@@ -6,10 +6,10 @@ import { z } from "zod";
 export const PROVIDERS = ["github", "gitlab", "bitbucket"] as const;
 export type Provider = (typeof PROVIDERS)[number];
 
-/** As people write them. */
+/** Display names. */
 export const PROVIDER_NAMES: Record<Provider, string> = { github: "GitHub", gitlab: "GitLab", bitbucket: "Bitbucket" };
 
-/** A path below the repository, or "." for all of it: no "..", no beginning slash, no backslash. */
+/** A path below the repository, or "." for all of it: no "..", no leading slash, no backslash. */
 export const PACKAGE_PATH = /^(?:\.|(?!\.{1,2}(?:\/|$))[^/\\\0]+(?:\/(?!\.{1,2}(?:\/|$))[^/\\\0]+)*)$/;
 
 export const input = z.object({
@@ -21,7 +21,7 @@ export const input = z.object({
     .max(400)
     .regex(REPOSITORY)
     .meta({ title: "Repository", description: "Its full name, such as acme/site." }),
-  /** Undefined: what the remote calls its default. */
+  /** Undefined: the default branch of the remote. */
   branch: z.string().min(1).max(250).optional().meta({ title: "Branch" }),
   packagePath: z
     .string()
@@ -30,15 +30,15 @@ export const input = z.object({
     .default(".")
     .meta({ title: "Package path", description: "The folder with the manifest." }),
   ecosystem: z.string().max(40).optional().meta({ title: "Ecosystem" }),
-  /** GitHub: the installation of the App that a token is made for, by the worker. */
+  /** GitHub: the App installation for which the worker creates a token. */
   installationId: z
     .string()
     .regex(/^\d{1,20}$/)
     .optional()
     .meta({ title: "Installation" }),
-  /** GitLab and Bitbucket: whose credential it is. */
+  /** GitLab and Bitbucket: the integration that the credential belongs to. */
   integrationId: z.uuid().optional().meta({ title: "Integration" }),
-  /** Their token. Only workers can read it. */
+  /** Token of the integration, sealed: only workers can read it. */
   credential: z.string().min(8).max(4096).optional().meta({ title: "Credential" }),
 });
 
@@ -60,9 +60,9 @@ export const extraction = pipeline("extraction", {
   input,
   output,
   sealed: ["credential"],
-  // One active extraction per project: asking again answers the one that is on its way.
-  key: (given) => given.projectId,
-  tenant: (given) => given.organizationId,
+  // One active extraction per project: another request returns the active one.
+  key: (job) => job.projectId,
+  tenant: (job) => job.organizationId,
   pool: "scan",
   retry: {
     attempts: ATTEMPTS,
@@ -71,9 +71,9 @@ export const extraction = pipeline("extraction", {
     max: "2m",
     exhausted: "Extraction failed after {attempts} attempts (machine crash or timeout)",
   },
-  // More than the time limits of its steps together, an hour one after the other: a step that is slow is told as what it is.
+  // More than the sum of the steps' time limits (about an hour), so that a slow step fails with its own message.
   timeout: "90m",
   silence: "10m",
-  // Old ones can be read: lines and reports stay as long.
+  // How long logs and reports can be read.
   keep: { completed: "90d", failed: "90d", cancelled: "90d" },
 });

@@ -1,6 +1,6 @@
-// What the parts of an extraction hand to one another, and what its tables hold.
+// Data types that the steps of an extraction exchange and store.
 
-/** The artifacts that carry what was found from step to step. */
+/** Artifacts that pass results from step to step. */
 export const ARTIFACTS = {
   sbom: "sbom.cdx.json",
   vulnerabilities: "found/vulnerabilities.json",
@@ -11,7 +11,7 @@ export const ARTIFACTS = {
 export const SEVERITIES = ["critical", "high", "medium", "low", "unknown"] as const;
 export type Severity = (typeof SEVERITIES)[number];
 
-/** What the clone left in the scratch directory, under `source`. */
+/** The files in the scratch directory, under `source`. */
 export interface Checkout {
   commit: string;
   branch: string;
@@ -19,7 +19,7 @@ export interface Checkout {
   bytes: number;
 }
 
-/** One component of the SBOM. `direct`: a manifest of the repository names it itself. */
+/** One component of the SBOM. `direct`: a manifest of the repository names it. */
 export interface Dependency {
   purl: string;
   name: string;
@@ -31,10 +31,10 @@ export interface Dependency {
 }
 
 export interface Vulnerability {
-  /** As its source calls it: GHSA-…, PYSEC-…, GO-…, CVE-…. */
+  /** Id in its source: GHSA-…, PYSEC-…, GO-…, CVE-…. */
   id: string;
   aliases: string[];
-  /** What EPSS and KEV know it by, if anything. */
+  /** The key for EPSS and KEV. */
   cve: string | null;
   purl: string;
   name: string;
@@ -44,26 +44,26 @@ export interface Vulnerability {
   score: number | null;
   summary: string;
   fixed: string[];
-  /** Null where nobody has looked. */
+  /** Null if it was not analysed. */
   reachable: boolean | null;
   source: "dep-scan" | "built-in";
   url: string | null;
 }
 
-/** What the feeds say of a CVE. */
+/** Data of the feeds about a CVE. */
 export interface Exploitation {
   epss: number | null;
   percentile: number | null;
   kev: { added: string; due: string | null; ransomware: boolean } | null;
 }
 
-/** What the feeds say of all that was found, by CVE, and which of them could be read: of the others, what was known before stays. */
+/** Data of the feeds by CVE, and which feeds could be read: for the others the stored data stays. */
 export interface Exploited {
   byCve: Record<string, Exploitation>;
   read: { epss: boolean; kev: boolean };
 }
 
-/** A place in the code, found by a rule: static analysis, or a secret. The secret itself is never in here. */
+/** A location in the code that a rule matched: static analysis, or a secret. Never contains the secret itself. */
 export interface Finding {
   kind: "code" | "secret";
   rule: string;
@@ -74,6 +74,6 @@ export interface Finding {
   message: string;
   cwe: string[];
   engine: string;
-  /** The same for the same finding in the next extraction; made without the secret in clear. */
+  /** Stays the same in the next extraction. Not derived from the secret. */
   fingerprint: string;
 }

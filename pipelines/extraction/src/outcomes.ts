@@ -1,15 +1,21 @@
-// How an extraction begins and ends in the application's own tables. The end is one transaction with the checkpoint of its step: whoever looks sees the findings
-// of one extraction, whole, and never those of two.
+// Records the start and the completion of an extraction in the application's tables. The completion is one transaction with
+// the checkpoint of its step, so that readers always see the findings of exactly one extraction.
 import type pg from "pg";
 import type { Output } from "./contract.ts";
 import type { Exploitation, Exploited, Finding, Vulnerability } from "./model.ts";
-import { isSuperseded, type List, noteLooked, type Standing, unlessGone } from "./project-state.ts";
+import {
+  type ExtractionRef,
+  failIfProjectDeleted,
+  isSuperseded,
+  type ListName,
+  recordListSources,
+} from "./project-state.ts";
 import type { Report } from "./reports/reports.ts";
 
-export interface Found {
-  /** Undefined: nobody could look, and what was known stays. */
+export interface Results {
+  /** Undefined, for each list: not scanned; the stored list stays. */
   vulnerabilities: Vulnerability[] | undefined;
-  /** Undefined: no feed was asked, and what is known of a CVE stays. */
+  /** Undefined: no feed was read; the stored data stays. */
   exploited: Exploited | undefined;
   code: Finding[] | undefined;
   secrets: Finding[] | undefined;
@@ -17,19 +23,19 @@ export interface Found {
   result: Output;
 }
 
-export interface Ended {
-  /** From the beginning of its first attempt, or of the first since somebody retried it. */
+export interface Completion {
+  /** Since the start of its first attempt, or of the first attempt after a manual retry. */
   tookMs: number;
-  /** A later one has stored its findings, and they stay. */
+  /** A later extraction has stored its findings, which stay. */
   superseded: boolean;
 }
 
 /**
- * An attempt has begun. Repeated by every attempt, and of no weight: the engine knows better. It may also come late, from an attempt that was given up long ago:
- * the project goes on showing its newest extraction.
+ * Called by every attempt. Only informative: the state of the job is authoritative. It may arrive late, from an attempt that
+ * lost its lease; the project keeps showing its newest extraction.
  */
-export async function begin(pool: pg.Pool, { extractionId, projectId }: Standing): Promise<void> {
-  const begun = pool.query(
+export async function recordStart(pool: pg.Pool, { extractionId, projectId }: ExtractionRef): Promise<void> {
+  const started = pool.query(
     `with this as (
        insert into extraction.extractions (id, project_id, status, started_at) values ($1, $2, 'running', now())
        on conflict (id) do update set status = 'running', error = null, ended_at = null, recorded_at = null,
@@ -44,17 +50,17 @@ export async function begin(pool: pg.Pool, { extractionId, projectId }: Standing
      )`,
     [extractionId, projectId],
   );
-  await unlessGone(begun);
+  await failIfProjectDeleted(started);
 }
 
-export function complete(tx: pg.PoolClient, standing: Standing, found: Found): Promise<Ended> {
-  return unlessGone(end(tx, standing, found));
+export function recordCompletion(tx: pg.PoolClient, ref: ExtractionRef, found: Results): Promise<Completion> {
+  return failIfProjectDeleted(storeCompletion(tx, ref, found));
 }
 
-async function end(tx: pg.PoolClient, standing: Standing, found: Found): Promise<Ended> {
-  const { extractionId, projectId } = standing;
-  const superseded = await isSuperseded(tx, standing);
-  if (!superseded) await replace(tx, standing, found);
+async function storeCompletion(tx: pg.PoolClient, ref: ExtractionRef, found: Results): Promise<Completion> {
+  const { extractionId, projectId } = ref;
+  const superseded = await isSuperseded(tx, ref);
+  if (!superseded) await replaceResults(tx, ref, found);
   const { result } = found;
   const { rows } = await tx.query(
     `insert into extraction.extractions as e (id, project_id, status, commit, summary, ended_at) values ($1, $2, 'completed', $3, $4, now())
@@ -78,34 +84,37 @@ async function end(tx: pg.PoolClient, standing: Standing, found: Found): Promise
   return { tookMs: rows[0].took, superseded };
 }
 
-async function replace(tx: pg.PoolClient, standing: Standing, found: Found): Promise<void> {
+async function replaceResults(tx: pg.PoolClient, ref: ExtractionRef, found: Results): Promise<void> {
   const { vulnerabilities, exploited, code, secrets } = found;
-  const lists: List[] = [];
+  const lists: ListName[] = [];
   if (vulnerabilities) {
-    await replaceVulnerabilities(tx, standing, vulnerabilities, exploited);
+    await replaceVulnerabilities(tx, ref, vulnerabilities, exploited);
     lists.push("vulnerabilities");
   }
   if (code) {
-    await replaceFindings(tx, standing, "code", code);
+    await replaceFindings(tx, ref, "code", code);
     lists.push("code");
   }
   if (secrets) {
-    await replaceFindings(tx, standing, "secret", secrets);
+    await replaceFindings(tx, ref, "secret", secrets);
     lists.push("secrets");
   }
-  await noteLooked(tx, standing, lists);
+  await recordListSources(tx, ref, lists);
 }
 
-/** Those that are still there keep the day they were first seen. */
+/** Rows that still exist keep first_seen_at. */
 async function replaceVulnerabilities(
   tx: pg.PoolClient,
-  { extractionId, projectId }: Standing,
+  { extractionId, projectId }: ExtractionRef,
   found: readonly Vulnerability[],
   exploited: Exploited | undefined,
 ): Promise<void> {
-  const known = await knownOf(tx, projectId);
-  for (const part of partsOf(found)) {
-    const rows = part.map((one) => ({ ...one, ...(one.cve !== null && exploitationOf(one.cve, exploited, known)) }));
+  const stored = await readExploitation(tx, projectId);
+  for (const chunk of chunksOf(found)) {
+    const rows = chunk.map((row) => ({
+      ...row,
+      ...(row.cve !== null && mergeExploitation(row.cve, exploited, stored)),
+    }));
     await tx.query(
       `insert into extraction.vulnerabilities
          (project_id, extraction_id, id, purl, name, version, aliases, cve, severity, score, summary, fixed, reachable, source, url, epss, percentile, kev)
@@ -124,8 +133,8 @@ async function replaceVulnerabilities(
   ]);
 }
 
-/** By CVE. */
-async function knownOf(tx: pg.PoolClient, projectId: string): Promise<Map<string, Exploitation>> {
+/** Stored data by CVE. */
+async function readExploitation(tx: pg.PoolClient, projectId: string): Promise<Map<string, Exploitation>> {
   const { rows } = await tx.query(
     "select distinct on (cve) cve, epss, percentile, kev from extraction.vulnerabilities where project_id = $1 and cve is not null order by cve",
     [projectId],
@@ -133,33 +142,33 @@ async function knownOf(tx: pg.PoolClient, projectId: string): Promise<Map<string
   return new Map(rows.map(({ cve, ...rest }) => [cve, rest]));
 }
 
-/** Of a feed that was read, what it says; of one that did not answer, what it said before. */
-function exploitationOf(
+/** The new data of feeds that were read, the stored data of the others. */
+function mergeExploitation(
   cve: string,
   exploited: Exploited | undefined,
-  known: ReadonlyMap<string, Exploitation>,
+  stored: ReadonlyMap<string, Exploitation>,
 ): Exploitation {
-  const said = exploited?.byCve[cve];
-  const before = known.get(cve);
-  const scored = exploited?.read.epss ? said : before;
-  const listed = exploited?.read.kev ? said : before;
+  const current = exploited?.byCve[cve];
+  const previous = stored.get(cve);
+  const scored = exploited?.read.epss ? current : previous;
+  const listed = exploited?.read.kev ? current : previous;
   return { epss: scored?.epss ?? null, percentile: scored?.percentile ?? null, kev: listed?.kev ?? null };
 }
 
 async function replaceFindings(
   tx: pg.PoolClient,
-  { extractionId, projectId }: Standing,
+  { extractionId, projectId }: ExtractionRef,
   kind: Finding["kind"],
   found: readonly Finding[],
 ): Promise<void> {
-  for (const part of partsOf(found)) {
+  for (const chunk of chunksOf(found)) {
     await tx.query(
       `insert into extraction.findings (project_id, extraction_id, fingerprint, kind, rule, severity, path, line, end_line, message, cwe, engine)
        select $1, $2, r.fingerprint, $4, r.rule, r.severity, r.path, r.line, r."endLine", r.message, r.cwe, r.engine
        from jsonb_to_recordset($3) as r (fingerprint text, rule text, severity text, path text, line integer, "endLine" integer, message text, cwe text[], engine text)
        on conflict (project_id, kind, fingerprint) do update set extraction_id = excluded.extraction_id, rule = excluded.rule, severity = excluded.severity,
          path = excluded.path, line = excluded.line, end_line = excluded.end_line, message = excluded.message, cwe = excluded.cwe, engine = excluded.engine`,
-      [projectId, extractionId, JSON.stringify(part), kind],
+      [projectId, extractionId, JSON.stringify(chunk), kind],
     );
   }
   await tx.query("delete from extraction.findings where project_id = $1 and kind = $3 and extraction_id <> $2", [
@@ -169,6 +178,6 @@ async function replaceFindings(
   ]);
 }
 
-function* partsOf<One>(rows: readonly One[]): Iterable<readonly One[]> {
+function* chunksOf<Row>(rows: readonly Row[]): Iterable<readonly Row[]> {
   for (let at = 0; at < rows.length; at += 1000) yield rows.slice(at, at + 1000);
 }

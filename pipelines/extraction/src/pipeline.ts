@@ -1,36 +1,36 @@
-// An extraction from top to bottom: clone, bill of materials, dependencies, vulnerabilities, code, secrets, reports. Critical steps end the job when they
-// fail, optional ones leave a warning. What a step found stands in its result or in an artifact, so that another attempt, on another machine, goes on behind it.
+// The pipeline: clone, SBOM, dependencies, vulnerabilities, code, secrets, reports. A failed critical step fails the
+// attempt, a failed optional step leaves a warning. The results of a step are in its checkpoint or in an artifact, so that
+// an attempt on another machine resumes after the last finished step.
 import fs from "node:fs/promises";
 import { applicationPool } from "@stillwake/kit/database";
-import { explain, saying, sayingIn } from "@stillwake/kit/failures";
+import { explain, logJobFailure, logStepFailure } from "@stillwake/kit/failures";
 import { Fatal } from "stillwake";
 import { implement, type StepHandle } from "stillwake/worker";
 import { cloneRepository, restoreCheckout, SOURCE, type Source } from "./clone/clone.ts";
 import { extraction, type Output, PROVIDER_NAMES } from "./contract.ts";
 import { ARTIFACTS } from "./model.ts";
-import { begin, complete } from "./outcomes.ts";
+import { recordCompletion, recordStart } from "./outcomes.ts";
 import { writeReports } from "./reports/reports.ts";
-import { withoutPlaces } from "./sbom/places.ts";
-import { makeSbom } from "./sbom/sbom.ts";
-import { readFound, scanAll, Tree } from "./scans.ts";
+import { generateSbom } from "./sbom/sbom.ts";
+import { stripPaths } from "./sbom/strip-paths.ts";
+import { LazyCheckout, readResults, scanAll } from "./scans.ts";
 import { readSettings } from "./settings.ts";
-import { reaching, syncDependencies } from "./sync.ts";
+import { explainDatabaseErrors, syncDependencies } from "./sync.ts";
 
 export default implement(
   extraction,
   (job, input) =>
-    saying(job, "Extraction", async (): Promise<Output> => {
+    logJobFailure(job, "Extraction", async (): Promise<Output> => {
       const settings = readSettings();
       const pool = applicationPool(settings.databaseUrl, "EXTRACTION_DATABASE_URL");
-      const source: Source = { input, settings, hide: (value) => job.secret(value) };
-      const standing = { projectId: input.projectId, extractionId: job.id };
-      await begin(pool, standing).catch((error) => {
+      const source: Source = { input, settings, redact: (value) => job.secret(value) };
+      const ref = { projectId: input.projectId, extractionId: job.id };
+      await recordStart(pool, ref).catch((error) => {
         if (error instanceof Fatal) throw error;
-        job.log.warn("The project's page may be late", { error: String(error) });
+        job.log.warn("Could not update the project's status - its page may be out of date", { error: String(error) });
       });
 
-      /** How many of its seven parts are done. */
-      const far = (done: number) => job.progress({ done, total: 7 });
+      const reportProgress = (done: number) => job.progress({ done, total: 7 });
 
       const checkout = await job.step(
         "cloning",
@@ -39,11 +39,14 @@ export default implement(
           end: "Repository cloned successfully",
         },
         (step: StepHandle) =>
-          sayingIn(step, async () => ({ ...(await cloneRepository(step, source)), at: new Date().toISOString() })),
+          logStepFailure(step, async () => ({
+            ...(await cloneRepository(step, source)),
+            at: new Date().toISOString(),
+          })),
       );
-      far(1);
-      /** The files of that very commit: those of this attempt, or fetched again when they went with another machine. */
-      const tree = new Tree(() => restoreCheckout(job, source, checkout));
+      reportProgress(1);
+      /** The files of the cloned commit; fetched again if an earlier attempt cloned them on another machine. */
+      const files = new LazyCheckout(() => restoreCheckout(job, source, checkout));
 
       const sbom = await job.step(
         "sbom",
@@ -52,16 +55,16 @@ export default implement(
           end: ({ components }) => `SBOM generated - found ${components} dependencies`,
         },
         (step: StepHandle) =>
-          sayingIn(step, async () => {
-            const directory = await tree.directory();
-            const made = await makeSbom(step, { directory, packagePath: input.packagePath, settings });
-            const places = [directory, await fs.realpath(directory), await job.scratch(), `../${SOURCE}`];
-            await job.artifact(ARTIFACTS.sbom, () => withoutPlaces(made.file, places));
-            return { components: made.components, manifests: made.manifests };
+          logStepFailure(step, async () => {
+            const directory = await files.directory();
+            const generated = await generateSbom(step, { directory, packagePath: input.packagePath, settings });
+            const paths = [directory, await fs.realpath(directory), await job.scratch(), `../${SOURCE}`];
+            await job.artifact(ARTIFACTS.sbom, () => stripPaths(generated.file, paths));
+            return { components: generated.components, manifests: generated.manifests };
           }),
       );
 
-      far(2);
+      reportProgress(2);
 
       const synced = await job.tx(
         "deps_sync",
@@ -73,23 +76,23 @@ export default implement(
               : `Dependencies synced (${direct} direct, ${transitive} transitive)`,
           retry: { attempts: 3 },
         },
-        reaching(pool),
-        async (tx) => syncDependencies(tx, standing, await job.artifactFile(ARTIFACTS.sbom)),
+        explainDatabaseErrors(pool),
+        async (tx) => syncDependencies(tx, ref, await job.artifactFile(ARTIFACTS.sbom)),
       );
       const dependencies = { direct: synced.direct, transitive: synced.transitive };
 
-      far(3);
+      reportProgress(3);
 
-      const scanned = await scanAll(job, tree, settings, (done) => far(3 + done));
-      const found = await readFound(job, scanned);
+      const scanned = await scanAll(job, files, settings, (done) => reportProgress(3 + done));
+      const results = await readResults(job, scanned);
 
       const reports = await job.optional(
         "uploading",
         { start: "Uploading reports to storage...", end: "Reports uploaded successfully" },
-        async () => writeReports(job, { input, checkout, sbom, dependencies, at: checkout.at, ...found }),
+        async () => writeReports(job, { input, checkout, sbom, dependencies, at: checkout.at, ...results }),
       );
 
-      far(7);
+      reportProgress(7);
 
       const result: Output = {
         commit: checkout.commit,
@@ -99,11 +102,11 @@ export default implement(
         secrets: scanned.secrets ?? null,
         reports: (reports ?? []).map(({ name }) => name),
       };
-      const ended = await job.tx("storing", {}, pool, (tx) =>
-        complete(tx, standing, { ...found, reports: reports ?? [], result }),
+      const completion = await job.tx("storing", {}, pool, (tx) =>
+        recordCompletion(tx, ref, { ...results, reports: reports ?? [], result }),
       );
-      if (ended.superseded) job.log.warn("A later extraction of this project has completed - what it found stays");
-      await job.step("complete", (step) => step.log.success("Extraction complete", { took_ms: ended.tookMs }));
+      if (completion.superseded) job.log.warn("A later extraction of this project has completed - its findings stay");
+      await job.step("complete", (step) => step.log.success("Extraction complete", { took_ms: completion.tookMs }));
       return result;
     }),
   { explain },

@@ -1,22 +1,20 @@
-// Where an extraction stands among those of its project: it writes nothing for a project that is gone, and nothing over what a later one has stored. Somebody can
-// retry an old one on the dashboard at any time. Beside each list stands whose it is, for the page to say how old it is.
-
-import { tell } from "@stillwake/kit/user-error";
+// An extraction in relation to its project: it writes nothing for a deleted project and overwrites no results of a later
+// extraction (an operator can retry an old job at any time). Also records which extraction each list comes from.
+import { userError } from "@stillwake/kit/failures";
 import type pg from "pg";
 
-/** One extraction, of one project. */
-export interface Standing {
+export interface ExtractionRef {
   projectId: string;
   extractionId: string;
 }
 
-export type List = "dependencies" | "vulnerabilities" | "code" | "secrets";
+export type ListName = "dependencies" | "vulnerabilities" | "code" | "secrets";
 
-/** Which extraction each list is of, and since when. What is not in here nobody has looked for. */
-export type Looked = Partial<Record<List, { extraction: string; at: string }>>;
+/** The extraction that each list comes from, and its time. A list that is absent was never scanned. */
+export type ListSources = Partial<Record<ListName, { extraction: string; at: string }>>;
 
-/** A later one has stored what it found. The engine lets a project have one at a time, so that none does so meanwhile. */
-export async function isSuperseded(tx: pg.PoolClient, { extractionId }: Standing): Promise<boolean> {
+/** Whether a later extraction has stored results. None can do so concurrently: a project has one active job at a time. */
+export async function isSuperseded(tx: pg.PoolClient, { extractionId }: ExtractionRef): Promise<boolean> {
   const { rows } = await tx.query(
     `select exists (
        select from extraction.extractions this join extraction.extractions later on later.project_id = this.project_id
@@ -27,11 +25,11 @@ export async function isSuperseded(tx: pg.PoolClient, { extractionId }: Standing
   return rows[0].superseded;
 }
 
-/** In the transaction that replaces them. */
-export async function noteLooked(
+/** Call it in the transaction that replaces the lists. */
+export async function recordListSources(
   tx: pg.PoolClient,
-  { projectId, extractionId }: Standing,
-  lists: readonly List[],
+  { projectId, extractionId }: ExtractionRef,
+  lists: readonly ListName[],
 ): Promise<void> {
   await tx.query(
     `update extraction.repositories r set looked = r.looked || (select coalesce(jsonb_object_agg(l, jsonb_build_object('extraction', $2::uuid, 'at', now())), '{}') from unnest($3::text[]) l)
@@ -40,12 +38,12 @@ export async function noteLooked(
   );
 }
 
-/** Every row is of a project, and a row that refers to none says that it was deleted: no attempt changes that. */
-export async function unlessGone<T>(work: Promise<T>): Promise<T> {
+/** A violated foreign key means that the project was deleted: fatal, because no retry changes that. */
+export async function failIfProjectDeleted<T>(work: Promise<T>): Promise<T> {
   try {
     return await work;
   } catch (error) {
     if ((error as { code?: unknown }).code !== "23503") throw error;
-    throw tell("The project was deleted", { code: "PROJECT_GONE", fatal: true, cause: error });
+    throw userError("The project was deleted", { code: "PROJECT_GONE", fatal: true, cause: error });
   }
 }

@@ -1,15 +1,14 @@
-// Projects and their extractions in the application's tables. Everything asks for the organization: what belongs to another one is not there. An extraction is stored
-// together with its job, in one transaction, so that neither is ever without the other.
-
-import { type Page, type Paged, pageOf } from "@stillwake/kit/web/paging";
+// Projects and their extractions in the application's tables. All functions filter by organization. An extraction and its
+// job are stored in one transaction.
+import { type Paged, type PageRequest, queryPage } from "@stillwake/kit/web/paging";
+import { notFound } from "@stillwake/kit/web/problems";
 import type pg from "pg";
 import type { Enqueued, Stillwake } from "stillwake";
 import { extraction, type Output, type Provider } from "./contract.ts";
 import { checkIntegration } from "./integrations.ts";
 import type { Severity } from "./model.ts";
-import type { Looked } from "./project-state.ts";
-import { notFound } from "./web/not-found.ts";
-import type { ChangedProject, NewProject } from "./web/requests.ts";
+import type { ListSources } from "./project-state.ts";
+import type { NewProject, ProjectChange } from "./web/requests.ts";
 
 type Queries = pg.Pool | pg.PoolClient;
 
@@ -27,13 +26,13 @@ export interface Project {
   error: string | null;
   commit: string | null;
   createdAt: Date;
-  /** The last one. */
+  /** The latest one. */
   extraction: Extraction | null;
-  /** As of the last extraction that could look, by severity. */
+  /** Counts by severity, of the last extraction that scanned for them. */
   vulnerabilities: Partial<Record<Severity, number>>;
   dependencies: number;
-  /** How old each list is, and whose. */
-  looked: Looked;
+  /** The extraction and time of each list. */
+  looked: ListSources;
 }
 
 export interface Extraction {
@@ -60,17 +59,17 @@ const PROJECT = `p.id, p.name, r.provider, r.full_name as repository, r.branch, 
   coalesce((select jsonb_object_agg(v.severity, v.number) from (select severity, count(*) as number from extraction.vulnerabilities where project_id = p.id group by severity) v), '{}') as vulnerabilities,
   (select count(*)::integer from extraction.dependencies d where d.project_id = p.id) as dependencies`;
 
-/** What ended without any code of ours is brought first. */
-export async function recordEnds(pool: pg.Pool): Promise<void> {
-  await pool.query("select extraction.record_ends()");
+/** Records jobs that ended without pipeline code, such as crashed ones. Call it before reading. */
+export async function recordOutcomes(pool: pg.Pool): Promise<void> {
+  await pool.query("select extraction.record_outcomes()");
 }
 
-export async function createProject(tx: pg.PoolClient, organization: string, given: NewProject): Promise<string> {
-  const { integrationId, provider } = given;
+export async function createProject(tx: pg.PoolClient, organization: string, project: NewProject): Promise<string> {
+  const { integrationId, provider } = project;
   if (integrationId !== undefined) await checkIntegration(tx, organization, provider, integrationId);
   const { rows } = await tx.query(
     "insert into extraction.projects (organization_id, name) values ($1, $2) returning id",
-    [organization, given.name ?? nameOf(given.repository)],
+    [organization, project.name ?? defaultName(project.repository)],
   );
   const { id } = rows[0];
   await tx.query(
@@ -79,29 +78,29 @@ export async function createProject(tx: pg.PoolClient, organization: string, giv
     [
       id,
       provider,
-      given.repository,
-      given.branch,
-      given.packagePath,
-      given.ecosystem,
-      given.installationId,
+      project.repository,
+      project.branch,
+      project.packagePath,
+      project.ecosystem,
+      project.installationId,
       integrationId,
     ],
   );
   return id;
 }
 
-/** The same repository at the same path, if a project has it. */
-export async function projectOf(
+/** The project of the same repository and package path, if there is one. */
+export async function findProject(
   tx: pg.PoolClient,
   organization: string,
-  given: Pick<NewProject, "provider" | "repository" | "packagePath">,
+  project: Pick<NewProject, "provider" | "repository" | "packagePath">,
 ): Promise<string | undefined> {
-  // Two who ask at once are one after the other.
-  await tx.query("select pg_advisory_xact_lock(hashtext($1))", [`${organization} ${given.repository}`]);
+  // Serializes concurrent requests.
+  await tx.query("select pg_advisory_xact_lock(hashtext($1))", [`${organization} ${project.repository}`]);
   const { rows } = await tx.query(
     `select p.id from extraction.projects p join extraction.repositories r on r.project_id = p.id
      where p.organization_id = $1 and r.provider = $2 and r.full_name = $3 and r.package_path = $4 order by p.created_at limit 1`,
-    [organization, given.provider, given.repository, given.packagePath],
+    [organization, project.provider, project.repository, project.packagePath],
   );
   return rows[0]?.id;
 }
@@ -115,7 +114,7 @@ export async function readProject(pool: Queries, organization: string, id: strin
   return rows[0];
 }
 
-/** Refuses what is not there, or not theirs. */
+/** Throws if it does not exist or belongs to another organization. */
 export async function checkProject(pool: Queries, organization: string, id: string): Promise<string> {
   const { rowCount } = await pool.query("select from extraction.projects where organization_id = $1 and id = $2", [
     organization,
@@ -125,8 +124,8 @@ export async function checkProject(pool: Queries, organization: string, id: stri
   return id;
 }
 
-export function listProjects(pool: Queries, organization: string, page: Page): Promise<Paged<Project>> {
-  return pageOf(pool, {
+export function listProjects(pool: Queries, organization: string, page: PageRequest): Promise<Paged<Project>> {
+  return queryPage(pool, {
     page,
     select: PROJECT,
     from: "extraction.projects p join extraction.repositories r on r.project_id = p.id",
@@ -139,8 +138,8 @@ export function listProjects(pool: Queries, organization: string, page: Page): P
   });
 }
 
-/** What of a project's repository can be changed, and where it stands. Its provider stays: another one would be another repository. */
-const COLUMNS = [
+/** Fields of a repository that can be changed, and their columns. The provider cannot. */
+const CHANGEABLE = [
   ["repository", "full_name"],
   ["branch", "branch"],
   ["packagePath", "package_path"],
@@ -152,23 +151,23 @@ export async function changeProject(
   tx: pg.PoolClient,
   organization: string,
   id: string,
-  given: ChangedProject,
+  change: ProjectChange,
 ): Promise<Project> {
   await lockProject(tx, organization, id);
   const before = await readProject(tx, organization, id);
-  if (given.integrationId) await checkIntegration(tx, organization, before.provider, given.integrationId);
-  const name = given.name ?? nameAfter(before, given.repository);
+  if (change.integrationId) await checkIntegration(tx, organization, before.provider, change.integrationId);
+  const name = change.name ?? renamedWith(before, change.repository);
   if (name !== undefined) await tx.query("update extraction.projects set name = $2 where id = $1", [id, name]);
-  const changed = COLUMNS.filter(([field]) => given[field] !== undefined);
-  const sets = changed.map(([, column], place) => `${column} = $${place + 2}`);
+  const changed = CHANGEABLE.filter(([field]) => change[field] !== undefined);
+  const assignments = changed.map(([, column], index) => `${column} = $${index + 2}`);
   await tx.query(
-    `update extraction.repositories set ${[...sets, "updated_at = now()"].join(", ")} where project_id = $1`,
-    [id, ...changed.map(([field]) => given[field])],
+    `update extraction.repositories set ${[...assignments, "updated_at = now()"].join(", ")} where project_id = $1`,
+    [id, ...changed.map(([field]) => change[field])],
   );
   return readProject(tx, organization, id);
 }
 
-/** Answers the extractions that may be under way and have to be cancelled: one that somebody has retried was recorded as ended. */
+/** Returns the extractions to cancel. A retried one may be active although its end was recorded. */
 export async function deleteProject(tx: pg.PoolClient, organization: string, id: string): Promise<string[]> {
   await lockProject(tx, organization, id);
   const { rows } = await tx.query(
@@ -180,7 +179,7 @@ export async function deleteProject(tx: pg.PoolClient, organization: string, id:
   return rows.map((row) => row.id);
 }
 
-/** A job and its row, or those that are on their way already: the engine lets a project have one. Whoever asks for the same project waits here, not in the engine. */
+/** Enqueues a job and stores its row, or returns the active one. Concurrent calls for the same project wait for its row. */
 export async function startExtraction(
   tx: pg.PoolClient,
   stillwake: Stillwake,
@@ -192,19 +191,19 @@ export async function startExtraction(
     `select r.*, i.credential from extraction.repositories r left join extraction.integrations i on i.id = r.integration_id and i.organization_id = $2 where r.project_id = $1`,
     [id, organization],
   );
-  const [it] = rows;
+  const [repository] = rows;
   const input = {
     projectId: id,
     organizationId: organization,
-    provider: it.provider as Provider,
-    repository: it.full_name as string,
-    packagePath: it.package_path as string,
-    ...given("branch", it.branch),
-    ...given("ecosystem", it.ecosystem),
-    ...given("installationId", it.installation_id),
-    ...given("integrationId", it.integration_id),
-    // Sealed since it was given to us, and opened by nobody but the worker.
-    ...given("credential", it.credential),
+    provider: repository.provider as Provider,
+    repository: repository.full_name as string,
+    packagePath: repository.package_path as string,
+    ...optionalField("branch", repository.branch),
+    ...optionalField("ecosystem", repository.ecosystem),
+    ...optionalField("installationId", repository.installation_id),
+    ...optionalField("integrationId", repository.integration_id),
+    // Still sealed: only the worker opens it.
+    ...optionalField("credential", repository.credential),
   };
   const enqueued = await stillwake.enqueue(extraction, input, { tx });
   await tx.query("insert into extraction.extractions (id, project_id) values ($1, $2) on conflict (id) do nothing", [
@@ -229,8 +228,8 @@ export async function readExtraction(pool: Queries, organization: string, id: st
   return rows[0];
 }
 
-export function listExtractions(pool: Queries, projectId: string, page: Page): Promise<Paged<Extraction>> {
-  return pageOf(pool, {
+export function listExtractions(pool: Queries, projectId: string, page: PageRequest): Promise<Paged<Extraction>> {
+  return queryPage(pool, {
     page,
     select: EXTRACTION,
     from: "extraction.extractions e",
@@ -243,12 +242,14 @@ export function listExtractions(pool: Queries, projectId: string, page: Page): P
   });
 }
 
-/** Of a project that nobody has given one. */
-const nameOf = (repository: string) => repository.slice(0, 200);
+/** Name of a project without a given name. */
+const defaultName = (repository: string) => repository.slice(0, 200);
 
-/** One that is called as its repository is goes on being so. */
-function nameAfter(before: Pick<Project, "name" | "repository">, repository: string | undefined): string | undefined {
-  return repository !== undefined && before.name === nameOf(before.repository) ? nameOf(repository) : undefined;
+/** A project that has the name of its repository is renamed with it. */
+function renamedWith(before: Pick<Project, "name" | "repository">, repository: string | undefined): string | undefined {
+  return repository !== undefined && before.name === defaultName(before.repository)
+    ? defaultName(repository)
+    : undefined;
 }
 
 async function lockProject(tx: pg.PoolClient, organization: string, id: string): Promise<void> {
@@ -259,6 +260,6 @@ async function lockProject(tx: pg.PoolClient, organization: string, id: string):
   if (rowCount === 0) throw notFound("project");
 }
 
-function given<Name extends string>(name: Name, value: string | null): { [name in Name]?: string } {
+function optionalField<Name extends string>(name: Name, value: string | null): { [name in Name]?: string } {
   return value === null ? {} : ({ [name]: value } as { [name in Name]: string });
 }

@@ -1,16 +1,16 @@
-// The three scans of an extraction, side by side: none needs what another finds, and a machine is paid for by the second. Each is optional and keeps what it found
-// as an artifact, so that a later attempt goes on with it; an operator with small machines has them one after the other.
+// Runs the three scans concurrently, because machines are billed by the second, or one after the other on small machines
+// (EXTRACTION_SIDE_BY_SIDE). Each scan is optional and stores its findings as an artifact for later attempts.
 import fs from "node:fs/promises";
 import type { JobContext, StepHandle, StepOptions } from "stillwake/worker";
 import { analyseCode } from "./analysis/analyse.ts";
 import { ARTIFACTS, type Exploited, type Finding, type Vulnerability } from "./model.ts";
 import { findSecrets } from "./secrets/find-secrets.ts";
 import type { Settings } from "./settings.ts";
-import { exploitationOf } from "./vulnerabilities/exploitation.ts";
+import { lookUpExploitation } from "./vulnerabilities/exploitation.ts";
 import { scanVulnerabilities } from "./vulnerabilities/scan.ts";
 
-/** Undefined, each: nobody could look. */
-export interface Scanned {
+/** Undefined, for each: not scanned. */
+export interface ScanCounts {
   vulnerabilities: { total: number; critical: number } | undefined;
   exploited: Exploited | undefined;
   code: number | undefined;
@@ -19,25 +19,25 @@ export interface Scanned {
 
 export async function scanAll(
   job: JobContext,
-  tree: Tree,
+  files: LazyCheckout,
   settings: Settings,
-  far: (done: number) => void,
-): Promise<Scanned> {
-  const scanned: Scanned = { vulnerabilities: undefined, exploited: undefined, code: undefined, secrets: undefined };
+  onProgress: (done: number) => void,
+): Promise<ScanCounts> {
+  const scanned: ScanCounts = { vulnerabilities: undefined, exploited: undefined, code: undefined, secrets: undefined };
   let done = 0;
   const scans = [
-    async () => Object.assign(scanned, await vulnerabilitiesOf(job, tree, settings)),
+    async () => Object.assign(scanned, await scanForVulnerabilities(job, files, settings)),
     async () => {
-      scanned.code = await search(
+      scanned.code = await runOptionalScan(
         job,
         "semgrep",
         ARTIFACTS.code,
         { start: "Running static code analysis...", end: (found) => `Static analysis complete - ${found} findings` },
-        async (step) => analyseCode(step, { directory: await tree.directory(), settings }),
+        async (step) => analyseCode(step, { directory: await files.directory(), settings }),
       );
     },
     async () => {
-      scanned.secrets = await search(
+      scanned.secrets = await runOptionalScan(
         job,
         "trufflehog",
         ARTIFACTS.secrets,
@@ -48,38 +48,41 @@ export async function scanAll(
               ? "Secret scan complete - no secrets found"
               : `Secret scan complete - ${found} ${found === 1 ? "secret" : "secrets"} found`,
         },
-        async (step) => findSecrets(step, { directory: await tree.directory(), settings }),
+        async (step) => findSecrets(step, { directory: await files.directory(), settings }),
       );
     },
   ].map((scan) => async () => {
     await scan();
     done += 1;
-    far(done);
+    onProgress(done);
   });
   if (settings.sideBySide) {
-    // All of them are waited for: what is still at work when the job ends would be at work beside the next one.
-    const ends = await Promise.allSettled(scans.map((scan) => scan()));
-    for (const end of ends) if (end.status === "rejected") throw end.reason;
+    // Wait for all of them: a scan that is still running when the job ends would overlap with the next job.
+    const results = await Promise.allSettled(scans.map((scan) => scan()));
+    for (const result of results) if (result.status === "rejected") throw result.reason;
   } else {
     for (const scan of scans) await scan();
   }
-  tree.check();
+  files.check();
   return scanned;
 }
 
-/** What the scans have kept, in this attempt or in an earlier one. */
-export async function readFound(job: JobContext, scanned: Scanned) {
+/** The findings of all scans, of this or an earlier attempt. */
+export async function readResults(job: JobContext, scanned: ScanCounts) {
   const { vulnerabilities, exploited, code, secrets } = scanned;
   return {
-    vulnerabilities: vulnerabilities && (await read<Vulnerability>(job, ARTIFACTS.vulnerabilities)),
+    vulnerabilities: vulnerabilities && (await readFindings<Vulnerability>(job, ARTIFACTS.vulnerabilities)),
     exploited,
-    code: code === undefined ? undefined : await read<Finding>(job, ARTIFACTS.code),
-    secrets: secrets === undefined ? undefined : await read<Finding>(job, ARTIFACTS.secrets),
+    code: code === undefined ? undefined : await readFindings<Finding>(job, ARTIFACTS.code),
+    secrets: secrets === undefined ? undefined : await readFindings<Finding>(job, ARTIFACTS.secrets),
   };
 }
 
-/** Files that are fetched when the first step needs them. That they cannot be had is no failure of that step: an optional one would be left out for it. */
-export class Tree {
+/**
+ * Files that are fetched when the first step needs them. check() rethrows a failed fetch: it must fail the job, not just the
+ * optional step that needed the files first.
+ */
+export class LazyCheckout {
   readonly #fetch: () => Promise<string>;
   #directory: Promise<string> | undefined;
   #failed: { error: unknown } | undefined;
@@ -101,8 +104,8 @@ export class Tree {
   }
 }
 
-/** And how likely they are to be exploited, which is looked up for those that were found. */
-async function vulnerabilitiesOf(job: JobContext, tree: Tree, settings: Settings) {
+/** Also looks up how likely the findings are to be exploited. */
+async function scanForVulnerabilities(job: JobContext, files: LazyCheckout, settings: Settings) {
   const vulnerabilities = await job.optional(
     "vuln_scan",
     {
@@ -112,36 +115,40 @@ async function vulnerabilitiesOf(job: JobContext, tree: Tree, settings: Settings
     },
     async (step: StepHandle) => {
       const sbom = await job.artifactFile(ARTIFACTS.sbom);
-      const found = await scanVulnerabilities(step, { sbom, tree: () => tree.directory(), settings });
-      const kept = await keep(job, ARTIFACTS.vulnerabilities, found);
-      return { total: kept.length, critical: kept.filter(({ severity }) => severity === "critical").length };
+      const found = await scanVulnerabilities(step, { sbom, source: () => files.directory(), settings });
+      const saved = await saveFindings(job, ARTIFACTS.vulnerabilities, found);
+      return { total: saved.length, critical: saved.filter(({ severity }) => severity === "critical").length };
     },
   );
   const exploited =
     vulnerabilities &&
     (await job.optional<Exploited>("vuln_scan/exploitation", async (step) =>
-      exploitationOf(step, await read<Vulnerability>(job, ARTIFACTS.vulnerabilities), settings),
+      lookUpExploitation(step, await readFindings<Vulnerability>(job, ARTIFACTS.vulnerabilities), settings),
     ));
   return { vulnerabilities, exploited };
 }
 
-/** An optional step that looks for findings, keeps them as an artifact and answers how many there are. */
-function search(
+/** An optional step that stores its findings as an artifact and returns their number. */
+function runOptionalScan(
   job: JobContext,
   name: string,
   artifact: string,
   options: StepOptions<number>,
-  look: (step: StepHandle) => Promise<Finding[]>,
+  scan: (step: StepHandle) => Promise<Finding[]>,
 ): Promise<number | undefined> {
-  return job.optional<number>(name, options, async (step) => (await keep(job, artifact, await look(step))).length);
+  return job.optional<number>(
+    name,
+    options,
+    async (step) => (await saveFindings(job, artifact, await scan(step))).length,
+  );
 }
 
-/** Answers what is kept. That is what an earlier attempt has found, if it died between the artifact and the end of its step. */
-async function keep<One>(job: JobContext, artifact: string, found: One[]): Promise<One[]> {
+/** Returns the stored findings: those of an earlier attempt, if it died after storing the artifact. */
+async function saveFindings<Item>(job: JobContext, artifact: string, found: Item[]): Promise<Item[]> {
   const { existing } = await job.artifact(artifact, () => JSON.stringify(found));
-  return existing ? read<One>(job, artifact) : found;
+  return existing ? readFindings<Item>(job, artifact) : found;
 }
 
-async function read<One>(job: JobContext, artifact: string): Promise<One[]> {
-  return JSON.parse(await fs.readFile(await job.artifactFile(artifact), "utf8")) as One[];
+async function readFindings<Item>(job: JobContext, artifact: string): Promise<Item[]> {
+  return JSON.parse(await fs.readFile(await job.artifactFile(artifact), "utf8")) as Item[];
 }

@@ -1,13 +1,12 @@
-// What an operator sets for the server, read once from the environment: what is Stillwake's own under its names, what is the application's as EXTRACTION_…. Workers read
-// settings.ts instead, and none of this.
+// Settings of the server, read from the environment: Stillwake's variables and EXTRACTION_…. Workers read settings.ts.
 import type { Environment } from "@stillwake/kit/settings";
 import {
   readDatabaseUrl as databaseUrlOf,
-  need,
+  readInteger,
+  readStoreCredentials,
   readWebSettings,
-  storeCredentialsOf,
+  requireVariable,
   type WebSettings,
-  wholeNumber,
 } from "@stillwake/kit/web/server-settings";
 import type { Credentials } from "stillwake/worker";
 import { DEFAULT_ORGANIZATION } from "./api.ts";
@@ -17,7 +16,7 @@ export interface ServerSettings extends WebSettings {
   sealKeys: string | undefined;
   store: string;
   storeCredentials: Credentials | undefined;
-  /** Without one, machines are started by nobody here. */
+  /** Undefined: this server starts no machines. */
   fly: FlySettings | undefined;
 }
 
@@ -34,38 +33,38 @@ interface FlySettings {
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
-const HOLDS = "projects and jobs";
+const CONTENTS = "projects and jobs";
 
-/** All that is needed to bring the tables. */
+/** The only setting that --migrate needs. */
 export function readDatabaseUrl(): string {
-  return databaseUrlOf(process.env, HOLDS);
+  return databaseUrlOf(process.env, CONTENTS);
 }
 
 export function readServerSettings(env: Environment = process.env): ServerSettings {
-  const web = readWebSettings(env, { prefix: "EXTRACTION", port: 4800, holds: HOLDS });
+  const web = readWebSettings(env, { prefix: "EXTRACTION", port: 4800, contents: CONTENTS });
   const organization = (env.EXTRACTION_ORGANIZATION || DEFAULT_ORGANIZATION).toLowerCase();
-  if (!UUID.test(organization)) throw new Error("EXTRACTION_ORGANIZATION is not a UUID");
+  if (!UUID.test(organization)) throw new Error("EXTRACTION_ORGANIZATION must be a UUID");
   const app = env.EXTRACTION_FLY_APP;
   return {
     ...web,
     organization,
     sealKeys: env.STILLWAKE_SEAL_KEYS || undefined,
-    store: need(
+    store: requireVariable(
       env,
       "STILLWAKE_STORE",
-      "where workers keep reports, such as s3://…, or file:./artifacts on one machine",
+      "where workers store reports, such as s3://…, or file:./artifacts on one machine",
     ),
-    storeCredentials: storeCredentialsOf(env),
+    storeCredentials: readStoreCredentials(env),
     fly: app
       ? {
           app,
           token: env.EXTRACTION_FLY_TOKEN || undefined,
           image: env.EXTRACTION_FLY_IMAGE || undefined,
           size: env.EXTRACTION_FLY_SIZE || "performance-8x",
-          memoryMb: wholeNumber(env, "EXTRACTION_FLY_MEMORY_MB", 65_536, 256),
+          memoryMb: readInteger(env, "EXTRACTION_FLY_MEMORY_MB", 65_536, 256),
           region: env.EXTRACTION_FLY_REGION || "iad",
-          warm: wholeNumber(env, "EXTRACTION_WARM_MACHINES", 3, 0),
-          max: wholeNumber(env, "EXTRACTION_MAX_MACHINES", 5, 1),
+          warm: readInteger(env, "EXTRACTION_WARM_MACHINES", 3, 0),
+          max: readInteger(env, "EXTRACTION_MAX_MACHINES", 5, 1),
         }
       : undefined,
   };

@@ -1,32 +1,31 @@
-// The server as a process: `node dist/server.js`. The page and its API, the server that follows jobs, and the one who starts machines, together. The database is
-// Stillwake's, migrated by its owner (`stillwake migrate`) before.
-import { listen, runServer, say } from "@stillwake/kit/web/serve";
+// The server process (`node dist/server.js`): page, API, live view and orchestrator. It uses Stillwake's database, which its
+// owner has migrated (`stillwake migrate`).
+import { listen, printLine, runServer } from "@stillwake/kit/web/serve";
 import type pg from "pg";
 import { createOrchestrator, fly, type Orchestrator } from "stillwake/orchestrator";
 import { createServer } from "stillwake/server";
 import { openStore } from "stillwake/worker";
-import { createApp } from "./app.ts";
+import { createApp, migrate } from "./app.ts";
 import { extraction } from "./contract.ts";
 import { readDatabaseUrl, readServerSettings, type ServerSettings } from "./server-settings.ts";
-import { migrate } from "./tables.ts";
 
 const HELP = `Serves the extraction of repositories: the page, its API under api/, and the live view under stillwake/.
 
-  node dist/server.js             serves until it is told to stop
-  node dist/server.js --migrate   brings the tables to this version, as the owner of the database, and ends
+  node dist/server.js             serve until SIGTERM or SIGINT
+  node dist/server.js --migrate   migrate the tables as the owner of the database, and exit
 
 STILLWAKE_DATABASE_URL     a login with the roles stillwake_app and extraction_api
-STILLWAKE_STORE            where workers keep reports: s3://…, or file:… on one machine
-STILLWAKE_SECRET           signs what the live view is opened with: openssl rand -base64 32
-STILLWAKE_SEAL_KEYS        seals credentials of GitLab and Bitbucket: k1: and openssl rand -base64 32; workers have the same
-EXTRACTION_API_TOKEN       whoever comes in needs it; without one it listens on this machine alone
-EXTRACTION_ORGANIZATION    whose everything is that comes in: a UUID
+STILLWAKE_STORE            where workers store reports: s3://…, or file:… on one machine
+STILLWAKE_SECRET           signs the tokens of the live view: openssl rand -base64 32
+STILLWAKE_SEAL_KEYS        seals credentials of GitLab and Bitbucket: k1: and openssl rand -base64 32; the same as the workers'
+EXTRACTION_API_TOKEN       token that clients must send; without one the server listens on loopback only
+EXTRACTION_ORGANIZATION    organization of all requests: a UUID
 EXTRACTION_HOST, _PORT     127.0.0.1 and 4800
-EXTRACTION_BASE            the path it is mounted at: /
-EXTRACTION_FLY_APP         starts machines of this app when there is work
-EXTRACTION_FLY_TOKEN       a deploy token of that app; FLY_API_TOKEN without one
-EXTRACTION_FLY_IMAGE, _SIZE, _MEMORY_MB, _REGION   what machines are: performance-8x, 65536, iad
-EXTRACTION_WARM_MACHINES, EXTRACTION_MAX_MACHINES  3 made beforehand and stopped, 5 at once
+EXTRACTION_BASE            path it is mounted at: /
+EXTRACTION_FLY_APP         Fly app whose machines the server starts when there is work
+EXTRACTION_FLY_TOKEN       deploy token of that app; default FLY_API_TOKEN
+EXTRACTION_FLY_IMAGE, _SIZE, _MEMORY_MB, _REGION   image and size of the machines: performance-8x, 65536, iad
+EXTRACTION_WARM_MACHINES, EXTRACTION_MAX_MACHINES  3 stopped machines kept ready, 5 machines at most
 `;
 
 await runServer(
@@ -36,7 +35,7 @@ await runServer(
 
 async function serve(pool: pg.Pool, settings: ServerSettings): Promise<void> {
   const { databaseUrl: url, directUrl, secret, store, storeCredentials, host, port, base } = settings;
-  const orchestrator = orchestratorOf(settings);
+  const orchestrator = openOrchestrator(settings);
   const live = createServer({
     url,
     path: `${base.replace(/\/$/, "")}/stillwake`,
@@ -45,26 +44,26 @@ async function serve(pool: pg.Pool, settings: ServerSettings): Promise<void> {
     ...(secret && { secret }),
     ...(orchestrator && { onPoke: () => orchestrator.poke() }),
   });
-  if (!secret) say("STILLWAKE_SECRET is not set: nobody can follow an extraction live");
-  if (!orchestrator) say("EXTRACTION_FLY_APP is not set: no machines are started from here");
+  if (!secret) printLine("STILLWAKE_SECRET is not set: the live view is not available");
+  if (!orchestrator) printLine("EXTRACTION_FLY_APP is not set: this server starts no machines");
   const { token, organization, sealKeys } = settings;
   const app = createApp({ pool, stillwake: live.stillwake, live: live.fetch, base, token, organization, sealKeys });
   await listen({
     what: "Extractions",
     ...{ app, live, orchestrator, host, port, base },
-    // A pool at zero has no worker that would make its pipeline known.
-    first: () => live.stillwake.register(extraction),
+    // A pool without machines has no worker that would register the pipeline.
+    beforeListen: () => live.stillwake.register(extraction),
   });
 }
 
-function orchestratorOf({ databaseUrl: url, fly: machines }: ServerSettings): Orchestrator | undefined {
+function openOrchestrator({ databaseUrl: url, fly: machines }: ServerSettings): Orchestrator | undefined {
   if (!machines) return undefined;
   const { app, token, image, size, memoryMb, region, warm, max } = machines;
   const provider = fly({ app, token, image, size, memoryMb, region });
   return createOrchestrator({
     url,
-    // One job on a machine: N extractions have N machines.
+    // One job per machine: N extractions run on N machines.
     pools: { scan: { provider, slots: 1, warm, max, idleExit: "60s" } },
-    onEvent: ({ level, message }) => say(`${level}: ${message}`),
+    onEvent: ({ level, message }) => printLine(`${level}: ${message}`),
   });
 }

@@ -1,20 +1,20 @@
-// What an operator sets, read once from the environment. The only place of this pipeline that knows the variables' names.
+// Settings of the workers, read from the environment.
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import type { GitLimits } from "@stillwake/kit/git/limits";
-import { type Environment, gitLimitsOf, variablesOf } from "@stillwake/kit/settings";
+import { type Environment, readGitLimits, readVariables } from "@stillwake/kit/settings";
 import type { Provider } from "./contract.ts";
 
 export interface Settings {
-  /** A login of this pipeline's own: the runtime's never reaches its code. */
+  /** Login of the pipeline code; it never gets the worker's login. */
   databaseUrl: string;
-  /** Where repositories are fetched from. An operator may name a server of their own; only then may it be http. */
+  /** Where repositories are fetched from. A self-hosted server may use http. */
   hosts: Record<Provider, string>;
-  /** Repositories of these owners are fetched from another host than their provider's: "github:acme=https://git.acme.example". */
+  /** Repositories of these owners are fetched from another host: "github:acme=https://git.acme.example". */
   mirrors: { provider: Provider; owner: string; url: string }[];
   githubApiUrl: string;
   githubApp: { id: string; key: string } | undefined;
-  /** Networks that are reached although they are nobody's public ones, such as "10.0.0.0/8": for a GitLab at home. */
+  /** Non-public networks that may be reached, such as "10.0.0.0/8" for a self-hosted GitLab. */
   allowAddresses: string[];
   limits: GitLimits & {
     cloneFiles: number;
@@ -23,28 +23,27 @@ export interface Settings {
     analysisMs: number;
     secretsMs: number;
   };
-  /** The three scans at once, or one after the other. */
+  /** Whether the three scans run concurrently. */
   sideBySide: boolean;
-  /** OSV advisories for the built-in matcher: a folder of .json and .yaml. Empty: there are none. */
+  /** Folder with OSV advisories (.json, .yaml) for the built-in matcher. Empty: none. */
   advisories: string;
-  /** A URL or a file each; set as "none", it is not asked. */
+  /** A URL or a file each; empty (set as "none"): not read. */
   feeds: { epss: string; kev: string };
-  /** Where feeds are kept between jobs. */
+  /** Folder for feeds and dep-scan's database. */
   cache: string;
-  /** Where dep-scan, semgrep, trufflehog and gitleaks are looked for. */
+  /** PATH to find dep-scan, semgrep, trufflehog and gitleaks. */
   toolPath: string;
-  /** The rules of Semgrep: a folder or file with an absolute path, or a name of its registry, which Semgrep then fetches over the network in each extraction. */
+  /** Semgrep's rules: an absolute path, or a name of its registry, which Semgrep then downloads in each extraction. */
   semgrepConfig: string;
 }
 
-/** Of the package, from src/ and from dist/ alike. */
+/** Root of the package, from src/ and from dist/. */
 const home = fileURLToPath(new URL("..", import.meta.url));
-/** Where the scores of FIRST and the catalogue of CISA are published. */
 const EPSS = "https://epss.empiricalsecurity.com/epss_scores-current.csv.gz";
 const KEV = "https://www.cisa.gov/sites/default/files/feeds/known_exploited_vulnerabilities.json";
 
 export function readSettings(env: Environment = process.env): Settings {
-  const variables = variablesOf("EXTRACTION", env);
+  const variables = readVariables("EXTRACTION", env);
   const { text, number, seconds, list } = variables;
   const feed = (name: string, fallback: string) => text(name, fallback).replace(/^none$/, "");
   const appId = env.EXTRACTION_GITHUB_APP_ID;
@@ -61,7 +60,7 @@ export function readSettings(env: Environment = process.env): Settings {
     githubApp: appId && appKey ? { id: appId, key: appKey } : undefined,
     allowAddresses: list("ALLOW_ADDRESSES"),
     limits: {
-      ...gitLimitsOf(variables, 900),
+      ...readGitLimits(variables, 900),
       cloneFiles: number("CLONE_FILES", 500_000),
       sbomMs: seconds("SBOM_SECONDS", 300),
       vulnerabilitiesMs: seconds("VULNERABILITIES_SECONDS", 900),
@@ -81,6 +80,6 @@ function mirrorOf(text: string): Settings["mirrors"][number] {
   const [, provider, owner, url] = /^(github|gitlab|bitbucket):([\w.-]+)=(https?:\/\/\S+)$/.exec(text) ?? [];
   if (provider && owner && url) return { provider: provider as Provider, owner, url };
   throw new Error(
-    `EXTRACTION_MIRRORS has "${text}" and should have entries such as github:acme=https://git.acme.example`,
+    `EXTRACTION_MIRRORS contains "${text}" but needs entries such as github:acme=https://git.acme.example`,
   );
 }

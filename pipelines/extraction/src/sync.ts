@@ -1,47 +1,50 @@
-// The dependencies of a project in the application's tables, as the bill of materials has them. It is one transaction with the checkpoint of its step:
-// what another attempt finds is all of it or nothing, and doing it again changes nothing.
-
-import { tell } from "@stillwake/kit/user-error";
+// The step "deps_sync": stores the dependencies of the SBOM in the application's tables, in one transaction with the
+// checkpoint of the step. Repeating it changes nothing.
+import { userError } from "@stillwake/kit/failures";
 import type pg from "pg";
 import type { Dependency } from "./model.ts";
-import { isSuperseded, noteLooked, type Standing, unlessGone } from "./project-state.ts";
+import { type ExtractionRef, failIfProjectDeleted, isSuperseded, recordListSources } from "./project-state.ts";
 import { readBom } from "./sbom/components.ts";
 
-export interface Synced {
+export interface SyncResult {
   direct: number;
   transitive: number;
-  /** A later extraction has stored its own, and they stay. */
+  /** A later extraction has stored its dependencies, which stay. */
   superseded: boolean;
 }
 
-/** Small enough for a statement of a moment, large enough that 50,000 components are 50 of them. */
+/** Rows per statement. */
 const BATCH = 1000;
 
-export async function syncDependencies(tx: pg.PoolClient, standing: Standing, sbomFile: string): Promise<Synced> {
-  // Sorted by package URL, so that two transactions on the same rows wait for one another instead of both failing.
+export async function syncDependencies(tx: pg.PoolClient, ref: ExtractionRef, sbomFile: string): Promise<SyncResult> {
+  // Sorted by package URL, so that two transactions lock the same rows in the same order and cannot deadlock.
   const { dependencies } = await readBom(sbomFile);
-  const direct = dependencies.filter((one) => one.direct).length;
-  const superseded = await isSuperseded(tx, standing);
-  if (!superseded) await unlessGone(replace(tx, standing, dependencies));
+  const direct = dependencies.filter((dependency) => dependency.direct).length;
+  const superseded = await isSuperseded(tx, ref);
+  if (!superseded) await failIfProjectDeleted(replaceDependencies(tx, ref, dependencies));
   return { direct, transitive: dependencies.length - direct, superseded };
 }
 
-async function replace(tx: pg.PoolClient, standing: Standing, dependencies: readonly Dependency[]): Promise<void> {
-  const { projectId, extractionId } = standing;
+async function replaceDependencies(
+  tx: pg.PoolClient,
+  ref: ExtractionRef,
+  dependencies: readonly Dependency[],
+): Promise<void> {
+  const { projectId, extractionId } = ref;
   for (let at = 0; at < dependencies.length; at += BATCH) {
-    await store(tx, standing, dependencies.slice(at, at + BATCH));
+    await storeBatch(tx, ref, dependencies.slice(at, at + BATCH));
   }
   await tx.query("delete from extraction.dependencies where project_id = $1 and extraction_id <> $2", [
     projectId,
     extractionId,
   ]);
-  await noteLooked(tx, standing, ["dependencies"]);
+  await recordListSources(tx, ref, ["dependencies"]);
 }
 
-/** Those that are still there keep the day they were first seen. */
-async function store(
+/** Rows that still exist keep first_seen_at. */
+async function storeBatch(
   tx: pg.PoolClient,
-  { projectId, extractionId }: Standing,
+  { projectId, extractionId }: ExtractionRef,
   batch: readonly Dependency[],
 ): Promise<void> {
   await tx.query(
@@ -55,26 +58,26 @@ async function store(
 }
 
 /**
- * A transaction for job.tx(), whose trouble with the database is told as what it is: from getting a connection to the answer to COMMIT. If it was that
- * answer that got lost, job.tx() finds the checkpoint and goes on.
+ * A transaction for job.tx() that explains database errors, from the connection to COMMIT. If only the response to COMMIT was
+ * lost, job.tx() finds the checkpoint and continues.
  */
-export function reaching(pool: pg.Pool): (run: (tx: pg.PoolClient) => Promise<unknown>) => Promise<void> {
+export function explainDatabaseErrors(pool: pg.Pool): (run: (tx: pg.PoolClient) => Promise<unknown>) => Promise<void> {
   return async (run) => {
     try {
-      await within(pool, run);
+      await runTransaction(pool, run);
     } catch (error) {
-      if (!isTrouble(error)) throw error;
-      throw tell("Database connection error during sync - will retry", { code: "SYNC_DATABASE", cause: error });
+      if (!isDatabaseError(error)) throw error;
+      throw userError("Database connection error during sync - will retry", { code: "SYNC_DATABASE", cause: error });
     }
   };
 }
 
-async function within(pool: pg.Pool, run: (tx: pg.PoolClient) => Promise<unknown>): Promise<void> {
+async function runTransaction(pool: pg.Pool, run: (tx: pg.PoolClient) => Promise<unknown>): Promise<void> {
   let broken: Error | undefined;
   const onError = (error: Error) => {
     broken = error;
   };
-  const client = await taken(pool, onError);
+  const client = await connect(pool, onError);
   try {
     await client.query("begin");
     await run(client);
@@ -90,8 +93,11 @@ async function within(pool: pg.Pool, run: (tx: pg.PoolClient) => Promise<unknown
   }
 }
 
-/** Listened to from the moment it is taken: a connection can break before whoever asked for it gets it, and an error nobody hears ends the process. */
-function taken(pool: pg.Pool, onError: (error: Error) => void): Promise<pg.PoolClient> {
+/**
+ * Listens for errors in the pool's callback: a connection can break before an awaiting caller resumes, and an unhandled
+ * error event would kill the process.
+ */
+function connect(pool: pg.Pool, onError: (error: Error) => void): Promise<pg.PoolClient> {
   return new Promise((resolve, reject) => {
     pool.connect((error, client) => {
       if (!client) return reject(error);
@@ -101,13 +107,10 @@ function taken(pool: pg.Pool, onError: (error: Error) => void): Promise<pg.PoolC
   });
 }
 
-/**
- * The database, and not what we asked of it: no connection, a lost one (08), a server that shuts down, starts or cancels (57), has no room (53) or met
- * another transaction (40), a disk that fails (58).
- */
-function isTrouble(thrown: unknown): boolean {
-  const { code, message, errors } = thrown as { code?: unknown; message?: unknown; errors?: unknown[] };
-  if (errors?.some(isTrouble)) return true;
+/** Connection errors and SQLSTATE 08 (connection), 40 (conflict), 53 (resources), 57 (shutdown, cancel), 58 (I/O). */
+function isDatabaseError(error: unknown): boolean {
+  const { code, message, errors } = error as { code?: unknown; message?: unknown; errors?: unknown[] };
+  if (errors?.some(isDatabaseError)) return true;
   if (typeof code === "string") {
     return /^(?:08|40|53|57|58)\w{3}$|^(?:ECONN\w+|E(?:PIPE|TIMEDOUT|NOTFOUND|AI_AGAIN|HOSTUNREACH|HOSTDOWN|NETUNREACH|NETDOWN))$/.test(
       code,

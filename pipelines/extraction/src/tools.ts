@@ -1,10 +1,10 @@
-// Where the programs of an extraction are: those an operator may have installed, looked up on a path, and those that come with this package.
-// Every step is given an absolute path, so that nothing in a stranger's repository can stand in for a tool.
+// Finds the tools of an extraction: optional ones on a PATH, and those that come with this package. The result is an absolute
+// path, so that a file of an untrusted repository can never be started instead.
 import fs from "node:fs/promises";
 import { createRequire } from "node:module";
 import path from "node:path";
 
-/** Relative entries of the path are passed over: they would be looked for in the directory of the moment, which may be a checkout. */
+/** Skips relative entries of the PATH: they would refer to the current directory, which may be a checkout. */
 export async function findTool(name: string, searchPath: string): Promise<string | undefined> {
   for (const directory of searchPath.split(path.delimiter)) {
     if (!path.isAbsolute(directory)) continue;
@@ -14,18 +14,18 @@ export async function findTool(name: string, searchPath: string): Promise<string
   return undefined;
 }
 
-/** What comes with the package: the file that node runs, or for ast-grep the program itself. */
+/** Tools of this package: a script for Node, or for ast-grep the program itself. */
 const PACKAGED = {
   cdxgen: { package: "@cyclonedx/cdxgen", program: "cdxgen" },
   secretlint: { package: "secretlint", program: "secretlint" },
-  // Its own launcher would start a second process; the program is in a package for each platform.
+  // Its launcher would start a second process; the program is in a separate package per platform.
   "ast-grep": {
     package: `@ast-grep/cli-${platform()}`,
     file: process.platform === "win32" ? "ast-grep.exe" : "ast-grep",
   },
 } as const;
 
-/** The absolute path, from src/ and from dist/ alike. Undefined on a platform that the package has nothing for. */
+/** Undefined on a platform for which the package has no program. */
 export async function packagedTool(name: keyof typeof PACKAGED): Promise<string | undefined> {
   const tool = PACKAGED[name];
   const home = await packageDirectory(tool.package);
@@ -38,7 +38,7 @@ export async function packagedTool(name: keyof typeof PACKAGED): Promise<string 
 
 const require = createRequire(import.meta.url);
 
-/** As Node looks for packages, but for the directory: `exports` of a package may hide its package.json from require.resolve. */
+/** Like require.resolve, which cannot find a package.json that the package's `exports` hide. */
 async function packageDirectory(name: string): Promise<string | undefined> {
   for (const modules of require.resolve.paths(name) ?? []) {
     const home = path.join(modules, name);

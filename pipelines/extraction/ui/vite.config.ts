@@ -1,9 +1,9 @@
-// The page, built to where src/web/assets.ts looks for it. `npx vite pipelines/extraction/ui` beside a running server shows changes as they are made.
+// Builds the page to where src/web/assets.ts looks for it. `npx vite pipelines/extraction/ui` beside a running server reloads on changes.
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
 
 export default defineConfig({
-  // Addresses of assets are relative to the document's <base>, which says where the application is mounted.
+  // Asset URLs are relative to the document's <base>, which is the path under which the application is mounted.
   base: "./",
   build: {
     outDir: fileURLToPath(new URL("../dist/ui", import.meta.url)),
@@ -12,7 +12,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
   },
   server: {
-    // The host stays that of the page: the server refuses writes from pages of other origins.
+    // The host stays that of the page: the server rejects writes from other origins.
     proxy: { "^/(api|stillwake)/": { target: "http://127.0.0.1:4800", changeOrigin: false } },
   },
 });

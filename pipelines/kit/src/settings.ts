@@ -1,4 +1,4 @@
-// Variables of one system, all of whose names begin alike. Which there are stands in the settings of each, which alone read the environment.
+// Reads environment variables with the prefix of one system. Each system's settings.ts lists its variables.
 import type { GitLimits } from "./git/limits.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -7,23 +7,23 @@ export interface Variables {
   text(name: string, fallback: string): string;
   /** Above 0. */
   number(name: string, fallback: number): number;
-  /** Said in seconds, answered in milliseconds, and so is the fallback said. */
+  /** The variable and the fallback are in seconds, the result is in milliseconds. */
   seconds(name: string, fallback: number): number;
-  /** Separated by commas; none unless said. */
+  /** Separated by commas; empty by default. */
   list(name: string): string[];
 }
 
 const GB = 2 ** 30;
 
-/** `prefix`: "EXTRACTION" of EXTRACTION_CACHE, which is then asked for as "CACHE". */
-export function variablesOf(prefix: string, env: Environment): Variables {
+/** With the prefix "EXTRACTION", `text("CACHE", …)` reads EXTRACTION_CACHE. */
+export function readVariables(prefix: string, env: Environment): Variables {
   const text = (name: string, fallback: string) => env[`${prefix}_${name}`] || fallback;
   const number = (name: string, fallback: number) => {
-    const given = env[`${prefix}_${name}`];
-    if (!given) return fallback;
-    const value = Number(given);
+    const setting = env[`${prefix}_${name}`];
+    if (!setting) return fallback;
+    const value = Number(setting);
     if (Number.isFinite(value) && value > 0) return value;
-    throw new Error(`${prefix}_${name} is "${given}" and should be a number above 0`);
+    throw new Error(`${prefix}_${name} is "${setting}" but must be a number above 0`);
   };
   return {
     text,
@@ -32,12 +32,12 @@ export function variablesOf(prefix: string, env: Environment): Variables {
     list: (name) =>
       text(name, "")
         .split(",")
-        .map((one) => one.trim())
+        .map((entry) => entry.trim())
         .filter(Boolean),
   };
 }
 
-export function gitLimitsOf({ number, seconds }: Variables, cloneSeconds: number): GitLimits {
+export function readGitLimits({ number, seconds }: Variables, cloneSeconds: number): GitLimits {
   return {
     cloneBytes: number("CLONE_GB", 5) * GB,
     cloneMs: seconds("CLONE_SECONDS", cloneSeconds),

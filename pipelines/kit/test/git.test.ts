@@ -1,4 +1,4 @@
-// Git and what stands around it: which one is used, where it may connect to, what it is held to, and the small server of our own.
+// Isolated git: accepted versions, allowed addresses, handling of tokens, and the local git server.
 import { execFile } from "node:child_process";
 import fs from "node:fs";
 import http from "node:http";
@@ -11,7 +11,7 @@ import { implement } from "stillwake/worker";
 import { afterAll, describe, expect, it } from "vitest";
 import { freshDatabase } from "../../../test/support/database/database.ts";
 import { serveRepositories } from "../src/demo/git-server.ts";
-import { locate, type Whereabouts } from "../src/git/address.ts";
+import { type RemoteOptions, resolveRemote } from "../src/git/address.ts";
 import { checkVersion, openGit } from "../src/git/git.ts";
 import { tooLarge } from "../src/git/limits.ts";
 import { faultyGitServer, Repository } from "./support/git-server.ts";
@@ -25,7 +25,7 @@ const server = await faultyGitServer({ root });
 const guarded = await faultyGitServer({ root, token: TOKEN });
 const site = new Repository(root, "acme/site");
 const commit = site.commitFiles({ "package.json": "{}" });
-const at = (base: string, more: Partial<Whereabouts> = {}): Whereabouts => ({
+const optionsFor = (base: string, more: Partial<RemoteOptions> = {}): RemoteOptions => ({
   repository: "acme/site",
   name: "GitLab",
   base,
@@ -35,11 +35,11 @@ const at = (base: string, more: Partial<Whereabouts> = {}): Whereabouts => ({
 });
 
 afterAll(async () => {
-  for (const one of [server, guarded]) await one.close();
+  for (const gitServer of [server, guarded]) await gitServer.close();
   fs.rmSync(folder, { recursive: true, force: true });
 });
 
-describe("the git of the worker", () => {
+describe("git", () => {
   it.each([
     "2.39.5",
     "2.39.5 (Apple Git-154)",
@@ -49,7 +49,7 @@ describe("the git of the worker", () => {
     "2.51.0",
     "2.60.0.rc1",
     "3.0.0",
-  ])("%s is used", (version) => {
+  ])("version %s is accepted", (version) => {
     expect(() => checkVersion(`git version ${version}\n`)).not.toThrow();
   });
 
@@ -58,38 +58,38 @@ describe("the git of the worker", () => {
     ["2.39.3", "Git 2.39.3 on the worker is not safe to clone with - install git 2.39.4 or later"],
     ["2.45.1", "Git 2.45.1 on the worker is not safe to clone with - install git 2.45.4 or later"],
     ["1.9.1", "Git 1.9.1 on the worker is not safe to clone with - install git 2.39.4 or later"],
-    ["of nobody", "The version of git on the worker cannot be told - install git 2.39.4 or later"],
-  ])("%s is refused", (version, sentence) => {
-    expect(() => checkVersion(`git version ${version}`)).toThrow(sentence);
+    ["unknown", "The git version of the worker is unknown - install git 2.39.4 or later"],
+  ])("version %s is refused", (version, message) => {
+    expect(() => checkVersion(`git version ${version}`)).toThrow(message);
   });
 
-  it("connects to the address that was judged, whatever its own resolver would say", async () => {
+  it("connects to the checked address, whatever its own resolver would return", async () => {
     const port = new URL(server.url).port;
-    const where = at(`http://git.example.invalid:${port}`, { allowAddresses: ["127.0.0.0/8"] });
-    const { url, pin } = await locate(where, async () => [{ address: "127.0.0.1", family: 4 }]);
+    const options = optionsFor(`http://git.example.invalid:${port}`, { allowAddresses: ["127.0.0.0/8"] });
+    const { url, pin } = await resolveRemote(options, async () => [{ address: "127.0.0.1", family: 4 }]);
     expect(pin).toBe(`git.example.invalid:${port}:127.0.0.1`);
-    const asking = promisify(execFile)("git", [
+    const listing = promisify(execFile)("git", [
       "-c",
       `http.curloptResolve=${pin}`,
       "ls-remote",
       url,
       "refs/heads/main",
     ]);
-    const { stdout: heads } = await asking;
+    const { stdout: heads } = await listing;
     expect(heads).toBe(`${commit}\trefs/heads/main\n`);
   });
 
   it.each([
-    ["one inner answer among outer ones", ["140.82.121.4", "10.0.0.7"]],
-    ["the machine itself", ["::1"]],
-    ["the cloud's metadata", ["169.254.169.254"]],
-    ["an inner address in IPv6 clothes", ["::ffff:192.168.1.1"]],
-  ])("is not started for a host that resolves to %s", async (_what, addresses) => {
+    ["one private address among public ones", ["140.82.121.4", "10.0.0.7"]],
+    ["a loopback address", ["::1"]],
+    ["the metadata address of a cloud", ["169.254.169.254"]],
+    ["an IPv4-mapped private address", ["::ffff:192.168.1.1"]],
+  ])("does not start for a host that resolves to %s", async (_case, addresses) => {
     const resolve = async () => addresses.map((address) => ({ address, family: address.includes(":") ? 6 : 4 }));
-    await expect(locate(at("https://gitlab.com"), resolve)).rejects.toMatchObject({
+    await expect(resolveRemote(optionsFor("https://gitlab.com"), resolve)).rejects.toMatchObject({
       code: "CLONE_ADDRESS",
       message:
-        "gitlab.com may not be connected to from here - the operator can allow its range by EXAMPLE_ALLOW_ADDRESSES",
+        "Connecting to gitlab.com is not allowed - the operator can allow its network with EXAMPLE_ALLOW_ADDRESSES",
     });
   });
 
@@ -99,17 +99,17 @@ describe("the git of the worker", () => {
     "gitlab.com",
     "https://gitlab.com/?a=1",
     "ext::sh -c id",
-  ])("is not started for a host at %s", async (url) => {
-    await expect(locate(at(url))).rejects.toMatchObject({
+  ])("does not start for the host URL %s", async (url) => {
+    await expect(resolveRemote(optionsFor(url))).rejects.toMatchObject({
       code: "CLONE_HOST",
-      message: "The address of GitLab is not valid - set EXAMPLE_GITLAB_URL to its https address, without a user",
+      message: "The URL of GitLab is not valid - set EXAMPLE_GITLAB_URL to its https URL, without a user",
     });
   });
 
-  it("is given an address below the operator's path", async () => {
-    const where = at("https://git.example.com/gitlab/", { repository: "a/b/c.git" });
+  it("uses the path of the operator's URL", async () => {
+    const options = optionsFor("https://git.example.com/gitlab/", { repository: "a/b/c.git" });
     const resolve = async () => [{ address: "2606:50c0:8000::64", family: 6 }];
-    expect(await locate(where, resolve)).toEqual({
+    expect(await resolveRemote(options, resolve)).toEqual({
       url: "https://git.example.com/gitlab/a/b/c.git",
       origin: "https://git.example.com",
       host: "git.example.com",
@@ -119,50 +119,50 @@ describe("the git of the worker", () => {
     });
   });
 
-  it("is given the address of a mirror for the repositories of its owner alone", async () => {
+  it("uses a mirror only for the repositories of its owner", async () => {
     const mirrors = [{ owner: "acme", url: "https://git.acme.example" }];
     const resolve = async () => [{ address: "140.82.121.4", family: 4 }];
-    const mirrored = await locate(at("https://gitlab.com", { mirrors }), resolve);
+    const mirrored = await resolveRemote(optionsFor("https://gitlab.com", { mirrors }), resolve);
     expect(mirrored).toMatchObject({ url: "https://git.acme.example/acme/site.git", mirror: true });
-    const other = await locate(at("https://gitlab.com", { mirrors, repository: "acme-two/site" }), resolve);
+    const other = await resolveRemote(
+      optionsFor("https://gitlab.com", { mirrors, repository: "acme-two/site" }),
+      resolve,
+    );
     expect(other).toMatchObject({ url: "https://gitlab.com/acme-two/site.git" });
     expect(other.mirror).toBeUndefined();
   });
 
   it.each([
-    ["https wherever it leads", "https://git.example.com", [], ["140.82.121.4"], true],
+    ["https to any address", "https://git.example.com", [], ["140.82.121.4"], true],
     ["http to a public address", "http://git.example.com", [], ["140.82.121.4"], false],
+    ["http to an allowed network", "http://git.home", ["10.0.0.0/8"], ["10.0.0.7", "10.1.0.7"], true],
+    ["http to an allowed port of an address", "http://git.home:3000", ["fd00::7/128 3000,3001"], ["fd00::7"], true],
     [
-      "http to a network that the operator has named",
+      "http to the IPv4-mapped form of an allowed address",
       "http://git.home",
       ["10.0.0.0/8"],
-      ["10.0.0.7", "10.1.0.7"],
+      ["::ffff:10.0.0.7"],
       true,
     ],
-    ["http to one port of an address", "http://git.home:3000", ["fd00::7/128 3000,3001"], ["fd00::7"], true],
-    ["http to a named address in other clothes", "http://git.home", ["10.0.0.0/8"], ["::ffff:10.0.0.7"], true],
-    ["http where one address is not named", "http://a.example", ["10.0.0.0/8"], ["10.0.0.7", "140.82.121.4"], false],
-    ["http to an address that is not named", "http://140.82.121.4", ["10.0.0.0/8"], [], false],
-    ["http to an address that is", "http://[fd00::7]", ["fd00::/8"], [], true],
-  ])(
-    "is told whether others can read what is sent: %s",
-    async (_what, base, allowAddresses, addresses, confidential) => {
-      const resolve = async () => addresses.map((address) => ({ address, family: address.includes(":") ? 6 : 4 }));
-      expect(await locate(at(base, { allowAddresses }), resolve)).toMatchObject({ confidential });
-    },
-  );
+    ["http if one address is not allowed", "http://a.example", ["10.0.0.0/8"], ["10.0.0.7", "140.82.121.4"], false],
+    ["http to an address that is not allowed", "http://140.82.121.4", ["10.0.0.0/8"], [], false],
+    ["http to an allowed address", "http://[fd00::7]", ["fd00::/8"], [], true],
+  ])("whether the connection is confidential: %s", async (_case, base, allowAddresses, addresses, confidential) => {
+    const resolve = async () => addresses.map((address) => ({ address, family: address.includes(":") ? 6 : 4 }));
+    expect(await resolveRemote(optionsFor(base, { allowAddresses }), resolve)).toMatchObject({ confidential });
+  });
 
   it.each([
     ["a mirror", { mirror: true }],
-    ["a host by a line that others can read", { confidential: false }],
-  ] as const)("sends no token to %s, whatever it is given", async (_what, more) => {
-    const places = { folder: path.join(folder, "told"), home: folder, objects: path.join(folder, "told") };
+    ["a host without a confidential connection", { confidential: false }],
+  ] as const)("sends no token to %s", async (_case, more) => {
+    const paths = { folder: path.join(folder, "token"), home: folder, objects: path.join(folder, "token") };
     const limits = { cloneBytes: 2 ** 30, cloneMs: 60_000, slowBytes: 1000, slowSeconds: 60 };
-    const code = implement(pipeline("telling", { retry: { attempts: 1 } }), async (job) => {
-      const found = await locate(at(guarded.url, { allowAddresses: ["127.0.0.0/8"] }));
-      for (const remote of [found, { ...found, ...more }]) {
-        const credential = { user: "anybody", token: TOKEN };
-        const git = openGit(job, { places, limits, purpose: "read", remote, credential });
+    const code = implement(pipeline("sending", { retry: { attempts: 1 } }), async (job) => {
+      const resolved = await resolveRemote(optionsFor(guarded.url, { allowAddresses: ["127.0.0.0/8"] }));
+      for (const remote of [resolved, { ...resolved, ...more }]) {
+        const credential = { user: "user", token: TOKEN };
+        const git = openGit(job, { paths, limits, purpose: "read", remote, credential });
         await git.fetch(["ls-remote", "--", remote.url]).catch(() => {});
       }
     });
@@ -173,25 +173,25 @@ describe("the git of the worker", () => {
   });
 });
 
-it("a bare repository without any files is fetched into a folder that stays, and read line by line without the token", async () => {
-  const kept = path.join(folder, "kept");
-  const places = { folder: kept, home: path.join(kept, "home"), objects: path.join(kept, "objects") };
-  fs.mkdirSync(places.home, { recursive: true });
+it("a bare repository is fetched without files and read line by line, and no file contains the token", async () => {
+  const clone = path.join(folder, "clone");
+  const paths = { folder: clone, home: path.join(clone, "home"), objects: path.join(clone, "objects") };
+  fs.mkdirSync(paths.home, { recursive: true });
   const limits = { cloneBytes: 2 ** 30, cloneMs: 60_000, slowBytes: 1000, slowSeconds: 60 };
   const code = implement(pipeline("reading", { retry: { attempts: 1 } }), async (job) => {
-    const remote = await locate(at(guarded.url, { allowAddresses: ["127.0.0.0/8"] }));
-    const credential = { user: "anybody", token: TOKEN };
-    const git = openGit(job, { places, limits, purpose: "read", remote, credential });
+    const remote = await resolveRemote(optionsFor(guarded.url, { allowAddresses: ["127.0.0.0/8"] }));
+    const credential = { user: "user", token: TOKEN };
+    const git = openGit(job, { paths, limits, purpose: "read", remote, credential });
     await git.local(["init", "--bare", "--template=", "--quiet"]);
-    const what = ["fetch", "--quiet", "--filter=tree:0", "--no-tags", "--", remote.url, "+refs/heads/*:refs/heads/*"];
-    await git.fetch([`--git-dir=${places.objects}`, ...what]);
+    const args = ["fetch", "--quiet", "--filter=tree:0", "--no-tags", "--", remote.url, "+refs/heads/*:refs/heads/*"];
+    await git.fetch([`--git-dir=${paths.objects}`, ...args]);
     const lines: string[] = [];
     for await (const line of git.local(["log", "--format=%H", "refs/heads/main"])) lines.push(line);
     return lines;
   });
   const { job } = await runJob(code, {}, { url });
   expect(job).toMatchObject({ state: "completed", output: [commit] });
-  const files = fs.readdirSync(kept, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+  const files = fs.readdirSync(clone, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
   for (const { parentPath, name } of files)
     expect(fs.readFileSync(path.join(parentPath, name), "latin1"), name).not.toContain(TOKEN);
 });
@@ -200,21 +200,21 @@ it.each([
   [5, ">5GB"],
   [0.5, ">0.5GB"],
   [1.25, ">1.25GB"],
-])("a limit of %d GB is said as %s", (limit, said) => {
+])("a limit of %d GB is shown as %s", (limit, shown) => {
   const { message } = tooLarge({ limits: { cloneBytes: limit * 2 ** 30 }, purpose: "scan" });
-  expect(message).toBe(`Repository is too large to scan (${said})`);
+  expect(message).toBe(`Repository is too large to scan (${shown})`);
 });
 
-it("a git server of ours outlives an address that is none", async () => {
+it("the local git server survives invalid request paths", async () => {
   const { url, close } = await serveRepositories({ root, toolPath });
-  const ask = (asked: string) =>
+  const get = (requested: string) =>
     new Promise<number | undefined>((resolve, reject) => {
-      http.get(url, { path: asked }, (answer) => resolve(answer.resume().statusCode)).on("error", reject);
+      http.get(url, { path: requested }, (response) => resolve(response.resume().statusCode)).on("error", reject);
     });
   try {
-    for (const none of ["//", "http://[", "//:x/"]) expect(await ask(none)).toBe(400);
-    expect(await ask("/acme/nothing.git/info/refs?service=git-upload-pack")).toBe(404);
-    expect(await ask("/acme/site.git/info/refs?service=git-upload-pack")).toBe(200);
+    for (const invalid of ["//", "http://[", "//:x/"]) expect(await get(invalid)).toBe(400);
+    expect(await get("/acme/nothing.git/info/refs?service=git-upload-pack")).toBe(404);
+    expect(await get("/acme/site.git/info/refs?service=git-upload-pack")).toBe(200);
   } finally {
     await close();
   }

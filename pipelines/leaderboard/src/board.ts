@@ -1,5 +1,5 @@
-// The board: who has how many commits, as far as it is known, and how far that is. E-mail addresses are in none of it.
-import { type Page, type Paged, pageOf } from "@stillwake/kit/web/paging";
+// The board: contributors by number of commits, and the progress of its look-ups. It never contains e-mail addresses.
+import { type Paged, type PageRequest, queryPage } from "@stillwake/kit/web/paging";
 import type pg from "pg";
 import { type Job, type Stillwake, StillwakeError } from "stillwake";
 import { reads, searches } from "./contract.ts";
@@ -12,13 +12,13 @@ export interface Contributor {
   initials: string;
   url: string | null;
   commits: number;
-  /** Of all commits, from 0 to 1. */
+  /** Share of all commits, from 0 to 1. */
   share: number;
-  /** False: nobody has looked yet who is behind the address. */
+  /** False: the address has not been looked up yet. */
   known: boolean;
 }
 
-/** What GitHub lets us ask, as all workers know it. */
+/** GitHub's rate limit as all workers share it. */
 export interface Budget {
   remaining: number | null;
   limit: number | null;
@@ -32,7 +32,7 @@ type Stage = "commits" | "users" | null;
 
 export interface Summary extends Omit<Repository, "reading"> {
   stage: Stage;
-  /** While its commits are counted: so many so far. */
+  /** Number of commits counted so far; null unless commits are being counted. */
   progress: { done: number } | null;
   jobs: { commits: string | null };
   budget: Budget;
@@ -42,14 +42,14 @@ export interface Board extends Summary {
   contributors: Paged<Contributor>;
 }
 
-/** Everybody in one list: contributors by all their addresses together, and the addresses that nobody has looked up yet, each by itself. */
-const EVERYBODY = `(
+/** Contributors with the sum of their addresses, and each address that has not been looked up yet. */
+const ENTRIES = `(
   select c.contributor_id as id, c.commit_count as commits, true as known from leaderboard.contributions c where c.repository_id = $1
   union all
   select d.id, d.commit_count, false from leaderboard.commit_data d where d.repository_id = $1 and d.contributor_id is null
 ) b left join leaderboard.contributors p on b.known and p.id = b.id`;
 
-/** Without a name of their own, people are called what they call themselves in this repository. */
+/** A contributor without a name on GitHub gets the name of the commits in this repository. */
 const NAME = `coalesce(p.name, (
   select d.author_name from leaderboard.commit_data d where d.repository_id = $1 and case when b.known then d.contributor_id else d.id end = b.id
   order by d.commit_count desc, d.author_email limit 1
@@ -63,11 +63,11 @@ interface Row {
   known: boolean;
 }
 
-export async function readContributors(pool: pg.Pool, id: string, page: Page): Promise<Paged<Contributor>> {
-  const { rows, ...rest } = await pageOf<Row & pg.QueryResultRow>(pool, {
+export async function readContributors(pool: pg.Pool, id: string, page: PageRequest): Promise<Paged<Contributor>> {
+  const { rows, ...rest } = await queryPage<Row & pg.QueryResultRow>(pool, {
     page,
     select: `b.id, p.login, ${NAME} as name, b.commits::float8 as commits, b.known`,
-    from: EVERYBODY,
+    from: ENTRIES,
     where: ["true"],
     values: [id],
     order: [
@@ -77,10 +77,10 @@ export async function readContributors(pool: pg.Pool, id: string, page: Page): P
   });
   const [first] = rows;
   if (!first) return { rows: [], ...rest };
-  // Only the place of the page is asked for: to number all of them for every page would cost as much as there are.
+  // Computes the rank of the first row only: numbering all rows would make every page cost as much as the whole list.
   const { rows: counted } = await pool.query(
     `select count(*) filter (where b.commits > $2)::integer as more, count(*) filter (where b.commits = $2 and b.id < $3)::integer as same, sum(b.commits)::float8 as all
-     from ${EVERYBODY}`,
+     from ${ENTRIES}`,
     [id, first.commits, first.id],
   );
   const { more, same, all } = counted[0] as { more: number; same: number; all: number };
@@ -96,18 +96,18 @@ export async function readContributors(pool: pg.Pool, id: string, page: Page): P
   };
 }
 
-/** Some have their address in the place of their name, or beside it: of that, what stands before the "@". */
+/** Names may contain an e-mail address: only the part before the "@" is shown. */
 function withoutAddress(name: string): string {
   return name.replace(/<?([^\s@<>()]+)(?:@[^\s@<>()]+)+>?/g, "$1");
 }
 
-export async function summariesOf(stillwake: Stillwake, repositories: readonly Repository[]): Promise<Summary[]> {
+export async function readSummaries(stillwake: Stillwake, repositories: readonly Repository[]): Promise<Summary[]> {
   const { search } = await readBudgets(stillwake);
   return Promise.all(
     repositories.map(async ({ reading, ...rest }) => {
       const stage = stageOf(rest.status);
       const counting = rest.status === "commits_processing" && reading !== null;
-      const progress = counting ? await progressOf(stillwake, reading) : null;
+      const progress = counting ? await readProgress(stillwake, reading) : null;
       return { ...rest, stage, progress, jobs: { commits: reading }, budget: search };
     }),
   );
@@ -121,12 +121,12 @@ function stageOf(status: Repository["status"]): Stage {
 export async function readBudgets(stillwake: Stillwake): Promise<{ search: Budget; core: Budget }> {
   const limits = await stillwake.flow.limits();
   const budgetOf = (name: string): Budget => {
-    const state = limits.find((one) => one.name === name);
-    const told = state?.reported && state.reported.resetAt > new Date() ? state.reported : null;
+    const state = limits.find((limit) => limit.name === name);
+    const reported = state?.reported && state.reported.resetAt > new Date() ? state.reported : null;
     return {
-      remaining: told?.remaining ?? null,
-      limit: told?.max ?? null,
-      resetAt: told?.resetAt ?? null,
+      remaining: reported?.remaining ?? null,
+      limit: reported?.max ?? null,
+      resetAt: reported?.resetAt ?? null,
       waiting: state !== undefined && state.free === 0 && state.until !== null,
       waitingUntil: state?.until ?? null,
       reason: state?.reason ?? null,
@@ -135,7 +135,7 @@ export async function readBudgets(stillwake: Stillwake): Promise<{ search: Budge
   return { search: budgetOf(searches.name), core: budgetOf(reads.name) };
 }
 
-async function progressOf(stillwake: Stillwake, id: string): Promise<{ done: number } | null> {
+async function readProgress(stillwake: Stillwake, id: string): Promise<{ done: number } | null> {
   let job: Job;
   try {
     job = await stillwake.get(id);
@@ -146,7 +146,7 @@ async function progressOf(stillwake: Stillwake, id: string): Promise<{ done: num
   return { done: Number(job.progress?.done ?? 0) };
 }
 
-/** Of the first and the last word of a name. */
+/** Initials of the first and last word. */
 function initialsOf({ name, login }: { name: string | null; login: string | null }): string {
   const words = (name || login || "?").split(/[\s._-]+/).filter((word) => /[\p{L}\p{N}]/u.test(word));
   const letters = [words[0], words.length > 1 ? words.at(-1) : undefined].map(

@@ -1,24 +1,23 @@
-// The server as a process: `node dist/server.js`. The page and its API, and the server that follows jobs. Work is done by those that the clock or an orchestrator starts:
-// see deploy/. The database is Stillwake's, migrated by its owner (`stillwake migrate`) before.
-import { listen, runServer, say } from "@stillwake/kit/web/serve";
+// The server process (`node dist/server.js`): page, API and live view. Workers run elsewhere, see deploy/. It uses Stillwake's
+// database, which its owner has migrated (`stillwake migrate`).
+import { listen, printLine, runServer } from "@stillwake/kit/web/serve";
 import type { WebSettings } from "@stillwake/kit/web/server-settings";
 import type pg from "pg";
 import { createServer } from "stillwake/server";
-import { createApp } from "./app.ts";
+import { createApp, migrate } from "./app.ts";
 import { commits, users } from "./contract.ts";
-import { readDatabaseUrl, readServerSettings } from "./server-settings.ts";
-import { migrate } from "./tables.ts";
+import { readDatabaseUrl, readServerSettings } from "./settings.ts";
 
 const HELP = `Serves leaderboards of repositories: the page, its API under api/, and the live view under stillwake/.
 
-  node dist/server.js             serves until it is told to stop
-  node dist/server.js --migrate   brings the tables to this version, as the owner of the database, and ends
+  node dist/server.js             serve until SIGTERM or SIGINT
+  node dist/server.js --migrate   migrate the tables as the owner of the database, and exit
 
 STILLWAKE_DATABASE_URL     a login with the roles stillwake_app and leaderboard_api
-STILLWAKE_SECRET           signs what the live view is opened with: openssl rand -base64 32
-LEADERBOARD_API_TOKEN      whoever comes in needs it; without one it listens on this machine alone
+STILLWAKE_SECRET           signs the tokens of the live view: openssl rand -base64 32
+LEADERBOARD_API_TOKEN      token that clients must send; without one the server listens on loopback only
 LEADERBOARD_HOST, _PORT    127.0.0.1 and 4801
-LEADERBOARD_BASE           the path it is mounted at: /
+LEADERBOARD_BASE           path it is mounted at: /
 `;
 
 await runServer(
@@ -34,12 +33,12 @@ async function serve(pool: pg.Pool, settings: WebSettings): Promise<void> {
     ...(directUrl && { directUrl }),
     ...(secret && { secret }),
   });
-  if (!secret) say("STILLWAKE_SECRET is not set: nobody can follow a reading live");
+  if (!secret) printLine("STILLWAKE_SECRET is not set: the live view is not available");
   const app = createApp({ pool, stillwake: live.stillwake, live: live.fetch, base, token });
   await listen({
     what: "Leaderboards",
     ...{ app, live, orchestrator: undefined, host, port, base },
-    // Pools that the clock drains have no worker yet that would make their pipelines known.
-    first: () => live.stillwake.register(commits, users),
+    // Pools without workers have none that would register the pipelines.
+    beforeListen: () => live.stillwake.register(commits, users),
   });
 }

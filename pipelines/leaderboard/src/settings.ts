@@ -1,31 +1,32 @@
-// What an operator sets for the workers, read once from the environment. The only place of these pipelines that knows the variables' names.
+// Settings of the workers and of the server, read from the environment.
 import path from "node:path";
 import type { Mirror } from "@stillwake/kit/git/address";
 import type { GitLimits } from "@stillwake/kit/git/limits";
-import { type Environment, gitLimitsOf, variablesOf } from "@stillwake/kit/settings";
+import { type Environment, readGitLimits, readVariables } from "@stillwake/kit/settings";
+import * as web from "@stillwake/kit/web/server-settings";
 
 export interface Settings {
-  /** A login of the pipelines' own: the runtime's never reaches their code. */
+  /** Login of the pipeline code; it never gets the worker's login. */
   databaseUrl: string;
-  /** Where repositories are fetched from. An operator may name a server of their own; only then may it be http. */
+  /** Where repositories are fetched from. A self-hosted server may use http. */
   githubUrl: string;
-  /** Repositories of these owners are fetched from elsewhere: "acme=https://git.acme.example". */
+  /** Repositories of these owners are fetched from another host: "acme=https://git.acme.example". */
   mirrors: Mirror[];
-  /** Networks that are reached although they are nobody's public ones, such as "10.0.0.0/8". */
+  /** Non-public networks that may be reached, such as "10.0.0.0/8". */
   allowAddresses: string[];
   githubApiUrl: string;
   githubToken: string | undefined;
-  /** Where bare clones are kept for the next reading, and how much of them. It may be lost at any time. Undefined: nothing is kept. */
+  /** Cache of bare clones for the next reading. It may be lost at any time. Undefined: no cache. */
   cache: { folder: string; bytes: number } | undefined;
   limits: GitLimits;
-  /** Where git is looked for. */
+  /** PATH to find git. */
   toolPath: string;
 }
 
 const GB = 2 ** 30;
 
 export function readSettings(env: Environment = process.env): Settings {
-  const variables = variablesOf("LEADERBOARD", env);
+  const variables = readVariables("LEADERBOARD", env);
   const { text, number, list } = variables;
   const cache = text("CACHE", "");
   return {
@@ -36,7 +37,7 @@ export function readSettings(env: Environment = process.env): Settings {
     githubApiUrl: text("GITHUB_API_URL", "https://api.github.com").replace(/\/+$/, ""),
     githubToken: text("GITHUB_TOKEN", "") || undefined,
     cache: cache === "" ? undefined : { folder: path.resolve(cache), bytes: number("CACHE_GB", 5) * GB },
-    limits: gitLimitsOf(variables, 3600),
+    limits: readGitLimits(variables, 3600),
     toolPath: text("TOOL_PATH", env.PATH ?? ""),
   };
 }
@@ -44,5 +45,16 @@ export function readSettings(env: Environment = process.env): Settings {
 function mirrorOf(text: string): Mirror {
   const [, owner, url] = /^([a-z\d][a-z\d-]*)=(https?:\/\/\S+)$/i.exec(text) ?? [];
   if (owner && url) return { owner: owner.toLowerCase(), url };
-  throw new Error(`LEADERBOARD_MIRRORS has "${text}" and should have entries such as acme=https://git.acme.example`);
+  throw new Error(`LEADERBOARD_MIRRORS contains "${text}" but needs entries such as acme=https://git.acme.example`);
+}
+
+const CONTENTS = "leaderboards and jobs";
+
+/** The only setting that --migrate needs. */
+export function readDatabaseUrl(): string {
+  return web.readDatabaseUrl(process.env, CONTENTS);
+}
+
+export function readServerSettings(env: Environment = process.env): web.WebSettings {
+  return web.readWebSettings(env, { prefix: "LEADERBOARD", port: 4801, contents: CONTENTS });
 }

@@ -1,24 +1,24 @@
-// One budget for eight machines: GitHub's limits as they really come, with windows that change their size, refusals out of turn and broken answers. Everybody is
-// looked up, next to nothing is refused, and while the budget is used up no process of the users' pool is there, though commits are counted all the same.
+// One rate limit for eight machines, with changing limits, secondary limits and errors. All contributors are looked up, almost no
+// call is refused, and while the limit is exhausted no process of the users pool runs, but commits are still counted.
 import path from "node:path";
 import { setInterval as every } from "node:timers/promises";
 import { afterAll, expect, it } from "vitest";
 import { recordFigure } from "../../../test/support/figures.ts";
-import { FULL, round } from "../../../test/support/processes/aftermath.ts";
+import { FULL, round } from "../../../test/support/processes/fault-checks.ts";
 import { localFleet } from "../../../test/support/processes/local-fleet.ts";
 import type { Call, Fault } from "../src/demo/github-server.ts";
 import { randomFrom } from "../src/demo/random.ts";
 import { makeRepository } from "./support/big-repository.ts";
-import { PIPELINES, stage } from "./support/leaderboards.ts";
+import { PIPELINES, setUpLeaderboards } from "./support/leaderboards.ts";
 
-const place = await stage();
-const { pool, root } = place;
+const setup = await setUpLeaderboards();
+const { pool, root } = setup;
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const EMAILS = FULL ? 5000 : 160;
 const WINDOW_MS = FULL ? 20_000 : 10_000;
-/** So long a process has to see that there is nothing to do, and to end. */
-const LEAVING_MS = 4000;
-/** By window, over and over: GitHub's limits are not always the same. */
+/** Time for an idle process to exit. */
+const EXIT_MS = 4000;
+/** Limits of successive windows. */
 const LIMITS = FULL ? [700, 450, 900, 700] : [80, 50, 90];
 const MACHINES = 8;
 
@@ -26,7 +26,7 @@ const chance = randomFrom(SEED);
 let changed = 0;
 let secondary = 0;
 let broken = 0;
-const github = await place.github({
+const github = await setup.serveGitHub({
   users: Array.from({ length: EMAILS / 2 }, (_, n) => ({
     login: `user-${n}`,
     id: n + 1,
@@ -39,7 +39,7 @@ const github = await place.github({
       changed = window;
       return { limit: LIMITS[window % LIMITS.length]! };
     }
-    // Refused out of turn now and then, with and without a word about when.
+    // A secondary limit now and then.
     if (window >= 2 && secondary < window - 1) {
       secondary = window - 1;
       return { secondary: { retryAfter: 1 } };
@@ -51,13 +51,13 @@ const github = await place.github({
     return undefined;
   },
 });
-const fleet = localFleet(place.url, "users", { pipelines: PIPELINES.users, env: place.env, args: ["--pool", "users"] });
+const fleet = localFleet(setup.url, "users", { pipelines: PIPELINES.users, env: setup.env, args: ["--pool", "users"] });
 afterAll(() => fleet.close());
 
-it(`looks up ${EMAILS} people on ${MACHINES} machines within the budget, and holds none of them while it waits`, {
+it(`looks up ${EMAILS} people on ${MACHINES} machines within the rate limit, and runs no machine while it waits`, {
   timeout: 600_000,
 }, async () => {
-  // A repository to be read meanwhile.
+  // A repository to read during a wait.
   await makeRepository(path.join(root, "acme/meanwhile.git"), {
     commits: 500,
     authors: 10,
@@ -65,53 +65,53 @@ it(`looks up ${EMAILS} people on ${MACHINES} machines within the budget, and hol
     mailmap: false,
     odd: false,
   });
-  const commits = place.worker("commits");
+  const commits = setup.worker("commits");
   await commits.start();
-  const { id, jobs } = await place.counted(
+  const { id, jobs } = await setup.addCounted(
     "acme/many",
     Object.fromEntries(Array.from({ length: EMAILS }, (_, n) => [`p${n}@example.com`, (n % 7) + 1])),
   );
   const began = performance.now();
-  const orchestrator = await fleet.orchestrate({ max: MACHINES, slots: 1, idleExit: "300ms" });
+  const orchestrator = await fleet.startOrchestrator({ max: MACHINES, slots: 1, idleExit: "300ms" });
   orchestrator.poke();
 
-  /** How many processes were there at the moments when nobody may call. */
-  const waits: { least: number }[] = [];
+  /** Minimum number of processes during each wait. */
+  const waits: { min: number }[] = [];
   let reading: Promise<number> | undefined;
   const read = async () => {
     const from = performance.now();
-    const asked = await place.ask("acme/meanwhile", true);
-    await place.ended(asked.reading);
+    const requested = await setup.request("acme/meanwhile", true);
+    await setup.waitForJob(requested.reading);
     return performance.now() - from;
   };
   let over = false;
   const watching = (async () => {
-    let waiting: { least: number } | undefined;
+    let waiting: { min: number } | undefined;
     for await (const _ of every(50)) {
       if (over) break;
-      const [limit] = (await place.stillwake.flow.limits()).filter(({ name }) => name === "github-search");
+      const [limit] = (await setup.stillwake.flow.limits()).filter(({ name }) => name === "github-search");
       const forMs = limit?.free === 0 && limit.until ? +limit.until - Date.now() : 0;
-      // A refusal of a second or two is over before a process could have left.
-      if (waiting ? forMs > 0 : forMs > LEAVING_MS) {
+      // A wait of a second or two is over before a process could exit.
+      if (waiting ? forMs > 0 : forMs > EXIT_MS) {
         if (!waiting) {
-          waiting = { least: Number.POSITIVE_INFINITY };
+          waiting = { min: Number.POSITIVE_INFINITY };
           waits.push(waiting);
           reading ??= read();
         }
-        waiting.least = Math.min(waiting.least, fleet.machines().length);
+        waiting.min = Math.min(waiting.min, fleet.machines().length);
       } else {
         waiting = undefined;
       }
     }
   })();
-  await place.until(id, "completed");
+  await setup.waitForStatus(id, "completed");
   over = true;
   await watching;
   const seconds = (performance.now() - began) / 1000;
   await orchestrator.stop();
   await commits.stop();
 
-  // Nobody is lost, and nobody is counted twice.
+  // No address is lost or counted twice.
   const { rows } = await pool.query(
     `select count(*)::integer as emails, count(*) filter (where processed)::integer as processed, sum(commit_count)::integer as commits,
        (select sum(commit_count)::integer from leaderboard.contributions where repository_id = $1) as linked
@@ -120,15 +120,15 @@ it(`looks up ${EMAILS} people on ${MACHINES} machines within the budget, and hol
   );
   expect(rows[0], `seed ${SEED}`).toMatchObject({ emails: EMAILS, processed: EMAILS });
   expect(rows[0].linked).toBe(rows[0].commits);
-  expect(await place.history(id)).toEqual(["pending", "commits_processing", "users_processing", "completed"]);
-  for (const job of jobs) expect((await place.stillwake.get(job)).state, `seed ${SEED}`).toBe("completed");
+  expect(await setup.history(id)).toEqual(["pending", "commits_processing", "users_processing", "completed"]);
+  for (const job of jobs) expect((await setup.stillwake.get(job)).state, `seed ${SEED}`).toBe("completed");
 
   const refused = new Map<number, number>();
   for (const call of github.calls) if (call.refused) refused.set(call.window, (refused.get(call.window) ?? 0) + 1);
   const windows = Math.max(...github.calls.map(({ window }) => window));
-  const most = Math.max(0, ...refused.values());
+  const maxRefused = Math.max(0, ...refused.values());
   const answered = github.calls.filter(({ status, email }) => status === 200 && email?.startsWith("p"));
-  recordFigure("leaderboard: refused calls in a window, at most", most, "", `${windows} windows, seed ${SEED}`);
+  recordFigure("leaderboard: refused calls in a window, at most", maxRefused, "", `${windows} windows, seed ${SEED}`);
   recordFigure(
     "leaderboard: look-ups",
     EMAILS,
@@ -137,14 +137,14 @@ it(`looks up ${EMAILS} people on ${MACHINES} machines within the budget, and hol
   );
   recordFigure("leaderboard: calls answered and asked again", answered.length - EMAILS);
   recordFigure(
-    "leaderboard: machines at the quietest moment of a wait",
-    Math.max(...waits.map(({ least }) => least)),
+    "leaderboard: minimum of machines during a wait",
+    Math.max(...waits.map(({ min }) => min)),
     "",
     `${waits.length} waits`,
   );
-  expect(most, `seed ${SEED}`).toBeLessThanOrEqual(1);
+  expect(maxRefused, `seed ${SEED}`).toBeLessThanOrEqual(1);
   expect(waits.length).toBeGreaterThan(0);
-  for (const { least } of waits) expect(least, `seed ${SEED}`).toBe(0);
+  for (const { min } of waits) expect(min, `seed ${SEED}`).toBe(0);
   const commitsMs = await reading;
-  recordFigure("leaderboard: a reading while the budget is used up", Math.round(commitsMs!), "ms", "500 commits");
+  recordFigure("leaderboard: a reading while the rate limit is exhausted", Math.round(commitsMs!), "ms", "500 commits");
 });

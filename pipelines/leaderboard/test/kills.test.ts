@@ -1,18 +1,18 @@
-// Machines that die by SIGKILL at every step of both pipelines, by a seed: now the runner, now the whole worker. Each repository is completed once, every address is
-// processed, the counts are git's, and no commit is read again because a look-up was.
+// Kills runners and workers by SIGKILL at every step of both pipelines, chosen by a seed. Each repository is completed once, every
+// address is processed, the counts equal those of git, and look-ups never cause commits to be read again.
 import path from "node:path";
 import { waitFor } from "stillwake/testing";
 import { expect, it } from "vitest";
 import { recordFigure } from "../../../test/support/figures.ts";
-import { FULL } from "../../../test/support/processes/aftermath.ts";
+import { FULL } from "../../../test/support/processes/fault-checks.ts";
 import { startWorker, type WorkerProcess } from "../../../test/support/processes/workers.ts";
 import { faultyGitServer } from "../../kit/test/support/git-server.ts";
 import { randomFrom } from "../src/demo/random.ts";
 import { makeRepository, shortlog } from "./support/big-repository.ts";
-import { PIPELINES, stage } from "./support/leaderboards.ts";
+import { PIPELINES, setUpLeaderboards } from "./support/leaderboards.ts";
 
-const place = await stage();
-const { pool, stillwake, root } = place;
+const setup = await setUpLeaderboards();
+const { pool, stillwake, root } = setup;
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const RUNS = FULL ? 200 : 14;
 const TIME = 120_000;
@@ -20,7 +20,7 @@ const AUTHORS = 70;
 
 type Name = "commits" | "users";
 
-/** Where somebody dies: when the other side is asked for the nth time, just before or after a step is kept, or after so many milliseconds. */
+/** When to kill: at the nth call of git or GitHub, before or after a checkpoint is stored, or after some milliseconds. */
 type Death =
   | { at: "git"; call: number }
   | { at: "github"; call: number }
@@ -37,7 +37,7 @@ const POINTS: [Name, string][] = [
 ];
 
 function deathOf(run: number, chance: () => number): Death {
-  // The points in turn, each of the other kinds by chance.
+  // Fault points in turn, the other kinds at random.
   if (run % 2 === 0) {
     const [of, point] = POINTS[(run / 2) % POINTS.length]!;
     return { at: "point", of, point };
@@ -50,7 +50,7 @@ function deathOf(run: number, chance: () => number): Death {
 
 const git = await faultyGitServer({ root });
 let onGitHub = () => {};
-const github = await place.github({
+const github = await setup.serveGitHub({
   users: Array.from({ length: AUTHORS }, (_, n) => ({
     login: `user-${n}`,
     id: n + 1,
@@ -60,12 +60,12 @@ const github = await place.github({
   search: { limit: 1_000_000, windowMs: 3600_000 },
   onCall: () => onGitHub() as undefined,
 });
-const env = { ...place.env, LEADERBOARD_GITHUB_URL: git.url };
+const env = { ...setup.env, LEADERBOARD_GITHUB_URL: git.url };
 
 const workers: Partial<Record<Name, WorkerProcess>> = {};
 async function start(name: Name, more: Record<string, string> = {}): Promise<void> {
   workers[name] = await startWorker({
-    url: place.url,
+    url: setup.url,
     pipelines: PIPELINES[name],
     env: { ...env, ...more },
     args: ["--pool", name, "--slots", "1", "--lease", "2s"],
@@ -76,19 +76,19 @@ async function end(name: Name): Promise<void> {
   const runners = worker.runners();
   worker.signal("SIGKILL");
   for (const pid of runners) kill(pid);
-  await worker.ended;
+  await worker.exited;
 }
 function kill(pid: number): void {
   try {
     process.kill(pid, "SIGKILL");
   } catch {
-    // It has just ended by itself.
+    // It has already exited.
   }
 }
 
-it(`${RUNS} repositories are completed once each, whoever dies`, { timeout: RUNS * 30_000 }, async () => {
+it(`${RUNS} repositories are completed once each, whatever is killed`, { timeout: RUNS * 30_000 }, async () => {
   const chance = randomFrom(SEED);
-  // More crashes than the contracts allow, and no pauses: neither is what is tested.
+  // More crashes than the contracts allow, and no backoff: neither is tested here.
   await pool.query(
     `create function public.patient() returns trigger language plpgsql as
        'begin new.crash_limit := 100; new.backoff_initial := ''10 ms''; new.backoff_max := ''20 ms''; return new; end';
@@ -100,45 +100,45 @@ it(`${RUNS} repositories are completed once each, whoever dies`, { timeout: RUNS
   let readAgain = 0;
   for (let run = 0; run < RUNS; run++) {
     const death = deathOf(run, chance);
-    const words = `seed ${SEED}, run ${run}: ${JSON.stringify(death)}`;
+    const label = `seed ${SEED}, run ${run}: ${JSON.stringify(death)}`;
     const directory = path.join(root, `acme/run-${run}.git`);
     await makeRepository(directory, { commits: 200, authors: AUTHORS, seed: run, mailmap: run % 3 === 0, odd: true });
-    // People are known from the run before: half of them are looked up anew.
+    // The authors are known from the previous run: half of them are outdated and looked up again.
     await pool.query(
       "update leaderboard.contributor_emails set checked_at = now() - interval '2 days' where random() < 0.5",
     );
 
-    let died: Promise<void> | undefined;
-    const dies = (name: Name, whole = chance() < 0.4) => {
-      if (died) return;
+    let killed: Promise<void> | undefined;
+    const killOnce = (name: Name, whole = chance() < 0.4) => {
+      if (killed) return;
       kills += 1;
-      died = (async () => {
+      killed = (async () => {
         if (whole) {
           await end(name);
           await start(name);
         } else for (const pid of workers[name]!.runners()) kill(pid);
       })();
     };
-    let asked = 0;
+    let githubCalls = 0;
     const gitCalls = git.requests.length;
     onGitHub = () => {
-      asked += 1;
-      if (death.at === "github" && asked === death.call) dies("users");
+      githubCalls += 1;
+      if (death.at === "github" && githubCalls === death.call) killOnce("users");
     };
     if (death.at === "point") {
       kills += 1;
       await end(death.of);
       await start(death.of, { STILLWAKE_CRASH: death.point });
     }
-    const { id, reading } = await place.ask(`acme/run-${run}`);
-    const timer = death.at === "time" ? setTimeout(() => dies(death.of), death.ms) : undefined;
+    const { id, reading } = await setup.request(`acme/run-${run}`);
+    const timer = death.at === "time" ? setTimeout(() => killOnce(death.of), death.ms) : undefined;
     if (death.at === "git") {
-      const many = () => git.requests.length - gitCalls >= death.call;
-      await waitFor(async () => many() || (await stillwake.get(reading)).endedAt !== null, {
+      const reached = () => git.requests.length - gitCalls >= death.call;
+      await waitFor(async () => reached() || (await stillwake.get(reading)).endedAt !== null, {
         timeout: TIME,
         interval: 1,
       });
-      if (many()) dies("commits");
+      if (reached()) killOnce("commits");
     }
     await waitFor(
       async () =>
@@ -150,7 +150,7 @@ it(`${RUNS} repositories are completed once each, whoever dies`, { timeout: RUNS
         ).rowCount === 1,
       {
         timeout: TIME,
-        what: `${words}: the commits to be counted`,
+        what: `${label}: the commits to be counted`,
       },
     );
     const whenCounted = git.requests.length;
@@ -160,19 +160,19 @@ it(`${RUNS} repositories are completed once each, whoever dies`, { timeout: RUNS
           .rowCount === 1,
       {
         timeout: TIME,
-        what: `${words}: the repository to be complete`,
+        what: `${label}: the repository to be complete`,
       },
     );
     await waitFor(async () => (await stillwake.get(reading)).endedAt !== null, {
       timeout: TIME,
-      what: `${words}: the reading to end`,
+      what: `${label}: the reading to end`,
     });
-    // One that was so quick dies another time.
+    // A fast run may end before the kill.
     clearTimeout(timer);
-    await died;
+    await killed;
     readAgain += git.requests.length - whenCounted;
 
-    expect(await place.history(id), words).toEqual(["pending", "commits_processing", "users_processing", "completed"]);
+    expect(await setup.history(id), label).toEqual(["pending", "commits_processing", "users_processing", "completed"]);
     const { rows } = await pool.query(
       `select (select sum(commit_count)::integer from leaderboard.commit_data where repository_id = $1) as commits,
          (select count(*)::integer from leaderboard.commit_data where repository_id = $1 and not processed) as unprocessed,
@@ -181,9 +181,9 @@ it(`${RUNS} repositories are completed once each, whoever dies`, { timeout: RUNS
       [id],
     );
     const inGit = [...(await shortlog(directory)).values()].reduce((sum, count) => sum + count, 0);
-    expect(rows[0], words).toEqual({ commits: inGit, unprocessed: 0, linked: inGit, counted: 0 });
+    expect(rows[0], label).toEqual({ commits: inGit, unprocessed: 0, linked: inGit, counted: 0 });
     const { lookups } = (await stillwake.get(reading)).output as { lookups: number };
-    expect((await stillwake.list({ parent: reading })).jobs.length, words).toBe(Math.ceil(lookups / 50));
+    expect((await stillwake.list({ parent: reading })).jobs.length, label).toBe(Math.ceil(lookups / 50));
     if (death.at === "point") {
       await end(death.of);
       await start(death.of);
@@ -191,7 +191,7 @@ it(`${RUNS} repositories are completed once each, whoever dies`, { timeout: RUNS
   }
   expect(readAgain, `seed ${SEED}`).toBe(0);
   recordFigure("leaderboard: repositories completed once each under kills", RUNS, "", `${kills} kills, seed ${SEED}`);
-  recordFigure("leaderboard: requests to git for a look-up's sake", readAgain);
-  recordFigure("leaderboard: questions to GitHub in those runs", github.calls.length);
+  recordFigure("leaderboard: git requests caused by look-ups", readAgain);
+  recordFigure("leaderboard: GitHub calls in those runs", github.calls.length);
   await git.close();
 });

@@ -1,4 +1,4 @@
-// Reading a repository: real git over HTTP, real workers, counts compared with git's own.
+// The commits pipeline: real git over HTTP and real workers; counts are compared with those of git.
 import { createHash } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
@@ -7,10 +7,10 @@ import { waitFor } from "stillwake/testing";
 import { describe, expect, it } from "vitest";
 import { git, importRepository } from "../src/demo/fast-import.ts";
 import { makeRepository, shortlog } from "./support/big-repository.ts";
-import { stage } from "./support/leaderboards.ts";
+import { setUpLeaderboards } from "./support/leaderboards.ts";
 
-const place = await stage();
-const { pool, root, stillwake } = place;
+const setup = await setUpLeaderboards();
+const { pool, root, stillwake } = setup;
 
 type Env = Record<string, string>;
 
@@ -22,32 +22,32 @@ async function counts(id: string): Promise<Record<string, number>> {
   return Object.fromEntries(rows.map((row) => [row.author_email, row.commit_count]));
 }
 
-/** Reads it, to the end of the commits. */
+/** Runs the reading until its job has ended. */
 async function read(repository: string, { refresh = false, env = {} }: { refresh?: boolean; env?: Env } = {}) {
-  const worker = place.worker("commits", { env });
+  const worker = setup.worker("commits", { env });
   await worker.start();
   await pool.query("update stillwake.pipelines set backoff_initial = '10ms', backoff_max = '20ms'");
   try {
-    const { id, reading } = await place.ask(repository, refresh);
-    return { id, ...(await place.ended(reading)) };
+    const { id, reading } = await setup.request(repository, refresh);
+    return { id, ...(await setup.waitForJob(reading)) };
   } finally {
     await worker.stop();
   }
 }
 
-interface Made {
+interface TestCommit {
   email: string;
   name?: string;
   mailmap?: string;
 }
 
-/** Commits behind those that are there, or in their place. */
+/** Commits behind those that are there, or in their setup. */
 async function commitAll(
   directory: string,
-  made: readonly Made[],
+  testCommits: readonly TestCommit[],
   from: "nothing" | "main" = "nothing",
 ): Promise<void> {
-  const text = made.map(({ email, name = "Somebody", mailmap }, index) => {
+  const text = testCommits.map(({ email, name = "Author", mailmap }, index) => {
     const who = `${name} <${email}> ${1_700_000_000 + index} +0000`;
     const parent = index === 0 && from === "main" ? "from refs/heads/main^0\n" : "";
     const file =
@@ -77,7 +77,7 @@ describe("a reading", () => {
     expect(await counts(id)).toEqual(expected);
   });
 
-  it("says what it does, in words", async () => {
+  it("logs its progress", async () => {
     await commitAll(path.join(root, "acme/words.git"), [A, A, B]);
     const { lines } = await read("acme/words");
     expect(lines).toEqual([
@@ -89,7 +89,7 @@ describe("a reading", () => {
     ]);
   });
 
-  it("deals the look-ups out in batches of fifty, the busiest first, once", async () => {
+  it("assigns look-ups to batches of fifty, addresses with the most commits first, once", async () => {
     const people = Array.from({ length: 120 }, (_, n) => ({ email: `p${String(n).padStart(3, "0")}@example.com` }));
     await commitAll(path.join(root, "acme/batches.git"), [...people, ...people.slice(90)]);
     const { id, job } = await read("acme/batches");
@@ -108,8 +108,8 @@ describe("a reading", () => {
   });
 });
 
-describe("a hostile history", () => {
-  it("cannot forge commits by a carriage return in a name", async () => {
+describe("an untrusted history", () => {
+  it("cannot forge commits with a carriage return in a name", async () => {
     const name = "A\r\u0001victim@example.com\u0001V\r00000000-0000-0000-0000-000000000000 victim@example.com";
     await commitAll(path.join(root, "acme/forged.git"), [{ email: "a@example.com", name }]);
     const { id, job } = await read("acme/forged");
@@ -117,7 +117,7 @@ describe("a hostile history", () => {
     expect(await counts(id)).toEqual({ "a@example.com": 1 });
   });
 
-  it("has no mailmap that is a link, a folder, a submodule or huge", async () => {
+  it("has no effect with a .mailmap that is a link, a folder, a submodule or too large", async () => {
     const entries = {
       link: "M 120000 inline .mailmap\ndata 11\n/etc/passwd\n",
       folder: "M 100644 inline .mailmap/a\ndata 1\nx\n",
@@ -134,7 +134,7 @@ describe("a hostile history", () => {
       expect(
         lines.filter((line) => line.startsWith("warning")),
         name,
-      ).toEqual(name === "huge" ? ["warning The .mailmap is larger than 1 MB and is not respected"] : []);
+      ).toEqual(name === "huge" ? ["warning The .mailmap is larger than 1 MB and is ignored"] : []);
     }
   });
 });
@@ -146,9 +146,9 @@ describe("reading again", () => {
     expect(job.state, logs.map(({ message }) => message).join("\n")).toBe("completed");
     return { id, counted: logs.map(({ message }) => /^(.* commits) counted$/.exec(message)?.[1]).find(Boolean) };
   };
-  const env = { LEADERBOARD_CACHE: path.join(place.folder, "cache") };
+  const env = { LEADERBOARD_CACHE: path.join(setup.folder, "cache") };
 
-  it("counts what is new and adds it, with or without the clone of the last time", async () => {
+  it("counts new commits and adds them, with or without a cached clone", async () => {
     await commitAll(directory, [A, A, B]);
     const { id, job } = await read("acme/again", { env });
     expect(job.output).toMatchObject({ commits: 3, authors: 2 });
@@ -166,7 +166,7 @@ describe("reading again", () => {
     expect(await counts(id)).toEqual({ "a@example.com": 3, "b@example.com": 2, "c@example.com": 1 });
   });
 
-  it("counts everything when a mailmap has changed whose commits they are", async () => {
+  it("counts all commits if the .mailmap has changed", async () => {
     await commitAll(directory, [{ ...A, mailmap: "Ada <a@example.com>\nAda <a@example.com> <b@example.com>" }], "main");
     const { id, counted } = await again(env);
     expect(counted).toBe("7 commits");
@@ -178,14 +178,14 @@ describe("reading again", () => {
     expect(rows).toEqual([{ author_name: "Ada" }]);
   });
 
-  it("counts everything when the history was written anew, and forgets who is not in it", async () => {
+  it("counts all commits if the history was rewritten, and removes authors who are not in it", async () => {
     await commitAll(directory, [{ email: "d@example.com" }, A]);
     const { id, counted } = await again(env);
     expect(counted).toBe("2 commits");
     expect(await counts(id)).toEqual({ "a@example.com": 1, "d@example.com": 1 });
   });
 
-  it("makes a clone anew that was damaged", async () => {
+  it("replaces a damaged cached clone", async () => {
     const [kept = ""] = fs.readdirSync(env.LEADERBOARD_CACHE);
     fs.rmSync(path.join(env.LEADERBOARD_CACHE, kept, "objects"), { recursive: true });
     await commitAll(directory, [B], "main");
@@ -194,12 +194,12 @@ describe("reading again", () => {
     expect(fs.readdirSync(env.LEADERBOARD_CACHE)).toEqual([kept]);
   });
 
-  it("makes a clone anew that was damaged in the middle of its history, in the next attempt", async () => {
+  it("replaces a cached clone with a damaged history in the next attempt", async () => {
     const [kept = ""] = fs.readdirSync(env.LEADERBOARD_CACHE);
     const [pack = ""] = fs
       .readdirSync(path.join(env.LEADERBOARD_CACHE, kept, "objects/pack"))
       .filter((name) => name.endsWith(".pack"));
-    // Its newest commit is asked for and is there; what it counts from the beginning is not.
+    // The newest commit is fetched; the older ones are damaged.
     await pool.query("update leaderboard.repositories set head = null");
     await commitAll(directory, [B], "main");
     const file = path.join(env.LEADERBOARD_CACHE, kept, "objects/pack", pack);
@@ -209,7 +209,7 @@ describe("reading again", () => {
     expect(counted).toMatch(/^\d commits$/);
   });
 
-  it("makes a clone anew that has gathered too much", async () => {
+  it("replaces a cached clone that has grown too large", async () => {
     const [kept = ""] = fs.readdirSync(env.LEADERBOARD_CACHE);
     fs.writeFileSync(path.join(env.LEADERBOARD_CACHE, kept, "objects/pack/tmp_pack_left"), Buffer.alloc(3 * 2 ** 20));
     await commitAll(directory, [A], "main");
@@ -217,20 +217,20 @@ describe("reading again", () => {
     expect(counted).toBe("1 new commits");
   });
 
-  it("fetches no folder but the first when it looks for a mailmap", async () => {
+  it("fetches only the root tree to find a .mailmap", async () => {
     const [kept = ""] = fs.readdirSync(env.LEADERBOARD_CACHE);
     const { stdout } = await git(path.join(env.LEADERBOARD_CACHE, kept), ["count-objects", "-v"]).then((text) => ({
       stdout: text.toString(),
     }));
-    // Commits, the folder of the newest and of those before it, their mailmaps.
+    // Commits, root trees of the newest commits, and their mailmaps.
     expect(Number(/in-pack: (\d+)/.exec(stdout)![1])).toBeLessThan(12);
   });
 
-  it("keeps no more clones than there is room for, those that were used last", async () => {
+  it("keeps the most recently used clones within the limit of the cache", async () => {
     await commitAll(path.join(root, "acme/other.git"), [A]);
     const small = { ...env, LEADERBOARD_CACHE_GB: "0.0000001" };
     expect((await read("acme/other", { env: small })).job.state).toBe("completed");
-    // The other may still be in use by a worker of this machine.
+    // The other clone may still be in use by another worker.
     expect(fs.readdirSync(env.LEADERBOARD_CACHE)).toHaveLength(2);
     for (const kept of fs.readdirSync(env.LEADERBOARD_CACHE))
       fs.utimesSync(path.join(env.LEADERBOARD_CACHE, kept), 1, 1);
@@ -241,29 +241,29 @@ describe("reading again", () => {
 });
 
 describe("a server", () => {
-  it("that refuses to leave the folders out is asked to leave the files out, and one that refuses that is asked for everything", async () => {
+  it("that refuses tree:0 is asked for blob:none, and one that refuses that too for the whole repository", async () => {
     for (const [name, refused, filters] of [
       ["no-trees", ["tree"], ["tree:0"]],
       ["everything", ["tree", "blob:none"], ["tree:0", "blob:none"]],
     ] as const) {
       const directory = path.join(root, `acme/${name}.git`);
       await commitAll(directory, [A, { ...B, mailmap: "<a@example.com> <b@example.com>" }]);
-      for (const one of refused) await git(directory, ["config", `uploadpackfilter.${one}.allow`, "false"]);
+      for (const filter of refused) await git(directory, ["config", `uploadpackfilter.${filter}.allow`, "false"]);
       const { id, lines, job } = await read(`acme/${name}`);
       expect(job.state, lines.join("\n")).toBe("completed");
       expect(lines.filter((line) => line.includes("filter"))).toEqual(
-        filters.map((filter) => `info The server refuses the filter ${filter} - trying another way`),
+        filters.map((filter) => `info The server refuses the filter ${filter} - trying another one`),
       );
       expect(await counts(id)).toEqual({ "a@example.com": 2 });
     }
   });
 
-  it("that knows no filters sends everything, and the person is told", async () => {
+  it("without filters sends the whole repository, and the log says so", async () => {
     await commitAll(path.join(root, "acme/old.git"), [A, { ...B, mailmap: "<a@example.com> <b@example.com>" }]);
     const old = await serveRepositories({ root, toolPath: process.env.PATH ?? "", filters: false });
     try {
       const { id, lines } = await read("acme/old", { env: { LEADERBOARD_GITHUB_URL: old.url } });
-      expect(lines).toContain("info The server knows no filters and has sent the whole repository");
+      expect(lines).toContain("info The server does not support filters and has sent the whole repository");
       expect(await counts(id)).toEqual({ "a@example.com": 2 });
     } finally {
       await old.close();
@@ -275,17 +275,17 @@ describe("a repository that cannot be read", () => {
   const failed = async (repository: string, env: Env = {}) => {
     const { id, lines, job } = await read(repository, { env });
     expect(job.state).toBe("failed");
-    await pool.query("select leaderboard.record_ends()");
+    await pool.query("select leaderboard.record_outcomes()");
     const { rows } = await pool.query("select status, error from leaderboard.repositories where id = $1", [id]);
     return { lines: lines.filter((line) => line.startsWith("error")), ...rows[0] };
   };
 
-  it("because there is none", async () => {
-    const sentence = "Repository not found - it may have been deleted or made private";
+  it("because it does not exist", async () => {
+    const message = "Repository not found - it may have been deleted or made private";
     expect(await failed("acme/nowhere")).toEqual({
-      lines: [`error ${sentence}`, `error Reading the commits failed: ${sentence}`],
+      lines: [`error ${message}`, `error Reading the commits failed: ${message}`],
       status: "failed",
-      error: `Reading the commits failed: ${sentence}`,
+      error: `Reading the commits failed: ${message}`,
     });
   });
 
@@ -306,62 +306,61 @@ describe("a repository that cannot be read", () => {
     expect(error).toBe("Reading the commits failed: Repository is too large to read (>0.0001GB)");
   });
 
-  it("is read again when somebody asks again", async () => {
+  it("is read again on the next request", async () => {
     await commitAll(path.join(root, "acme/nowhere.git"), [A]);
     const { id, job } = await read("acme/nowhere");
     expect(job.state).toBe("completed");
-    expect(await place.history(id)).toEqual([
+    expect(await setup.history(id)).toEqual([
       ...["pending", "commits_processing", "failed"],
       ...["pending", "commits_processing", "users_processing"],
     ]);
   });
 });
 
-it("a reading that failed while it stored can be retried by hand", async () => {
+it("a reading that failed while storing can be retried", async () => {
   await commitAll(path.join(root, "acme/retried.git"), [A, B]);
   await pool.query(
     `create function public.refuses() returns trigger language plpgsql as 'begin raise exception ''no room''; end';
      create trigger refuses before insert on leaderboard.commit_data for each row execute function public.refuses()`,
   );
-  const { id, reading } = await place.ask("acme/retried");
+  const { id, reading } = await setup.request("acme/retried");
   await pool.query("update stillwake.live_jobs set max_attempts = 1 where id = $1", [reading]);
-  const worker = place.worker("commits");
+  const worker = setup.worker("commits");
   await worker.start();
   try {
-    expect((await place.ended(reading)).job.state).toBe("failed");
-    await pool.query("drop function public.refuses cascade; select leaderboard.record_ends()");
+    expect((await setup.waitForJob(reading)).job.state).toBe("failed");
+    await pool.query("drop function public.refuses cascade; select leaderboard.record_outcomes()");
     await stillwake.retry(reading);
     await waitFor(async () => (await stillwake.get(reading)).state === "completed", { timeout: 30_000 });
   } finally {
     await worker.stop();
   }
   expect(await counts(id)).toEqual({ "a@example.com": 1, "b@example.com": 1 });
-  expect(await place.history(id)).toEqual([
+  expect(await setup.history(id)).toEqual([
     ...["pending", "commits_processing", "failed"],
     ...["commits_processing", "users_processing"],
   ]);
 });
 
-describe("a reading that ends between storing and dealing out", () => {
-  /** Its batches cannot be made. */
-  const fails = async (repository: string) => {
+describe("a reading that fails after storing and before spawning look-ups", () => {
+  const failToSpawn = async (repository: string) => {
     await commitAll(path.join(root, `${repository}.git`), [A, B]);
     await pool.query(
       `create function public.refuses() returns trigger language plpgsql as 'begin raise exception ''no room''; end';
        create trigger refuses before insert on stillwake.live_jobs for each row when (new.pipeline = 'leaderboard-users') execute function public.refuses()`,
     );
-    const { id, reading } = await place.ask(repository);
+    const { id, reading } = await setup.request(repository);
     await pool.query("update stillwake.live_jobs set max_attempts = 1 where id = $1", [reading]);
     try {
-      await working(async () => expect((await place.ended(reading)).job.state).toBe("failed"));
+      await withWorker(async () => expect((await setup.waitForJob(reading)).job.state).toBe("failed"));
     } finally {
       await pool.query("drop function public.refuses cascade");
     }
-    expect(await place.history(id)).toEqual(["pending", "commits_processing", "users_processing"]);
+    expect(await setup.history(id)).toEqual(["pending", "commits_processing", "users_processing"]);
     return { id, reading };
   };
-  const working = async (work: () => Promise<unknown>) => {
-    const worker = place.worker("commits");
+  const withWorker = async (work: () => Promise<unknown>) => {
+    const worker = setup.worker("commits");
     await worker.start();
     try {
       await work();
@@ -369,26 +368,28 @@ describe("a reading that ends between storing and dealing out", () => {
       await worker.stop();
     }
   };
-  const recorded = async () => (await pool.query("select leaderboard.record_ends() as count")).rows[0].count;
+  const recorded = async () => (await pool.query("select leaderboard.record_outcomes() as count")).rows[0].count;
 
-  it("has failed, and is read again when somebody asks", async () => {
-    const { id } = await fails("acme/undealt");
+  it("is failed, and is read again on the next request", async () => {
+    const { id } = await failToSpawn("acme/undealt");
     expect(await recorded()).toBe(1);
     const { rows } = await pool.query("select status, error from leaderboard.repositories where id = $1", [id]);
     expect(rows).toEqual([{ status: "failed", error: expect.stringMatching(/^Reading the commits failed: /) }]);
     const again = await read("acme/undealt");
     expect(again.job).toMatchObject({ state: "completed", output: { commits: 2, authors: 2, lookups: 2 } });
-    expect((await place.until(id, "users_processing")).error).toBeNull();
+    expect((await setup.waitForStatus(id, "users_processing")).error).toBeNull();
   });
 
-  it("goes on where it was when its job is retried by hand", async () => {
-    const { id, reading } = await fails("acme/dealt-late");
+  it("resumes when its job is retried", async () => {
+    const { id, reading } = await failToSpawn("acme/dealt-late");
     expect(await recorded()).toBe(1);
     await stillwake.retry(reading);
-    // Somebody who sees that it has failed asks for it before a worker is there.
-    await place.ask("acme/dealt-late");
-    await working(() => waitFor(async () => (await stillwake.get(reading)).state === "completed", { timeout: 30_000 }));
-    expect(await place.history(id)).toEqual([
+    // A client requests it again before a worker claims the retried job.
+    await setup.request("acme/dealt-late");
+    await withWorker(() =>
+      waitFor(async () => (await stillwake.get(reading)).state === "completed", { timeout: 30_000 }),
+    );
+    expect(await setup.history(id)).toEqual([
       ...["pending", "commits_processing", "users_processing", "failed"],
       ...["pending", "users_processing"],
     ]);
@@ -397,14 +398,14 @@ describe("a reading that ends between storing and dealing out", () => {
   });
 });
 
-it("a reading whose place another one has taken writes nothing", async () => {
+it("a reading that was replaced by another one writes nothing", async () => {
   await commitAll(path.join(root, "acme/replaced.git"), [A]);
-  const { id, reading } = await place.ask("acme/replaced");
+  const { id, reading } = await setup.request("acme/replaced");
   await pool.query("update leaderboard.repositories set reading = gen_random_uuid() where id = $1", [id]);
-  const worker = place.worker("commits");
+  const worker = setup.worker("commits");
   await worker.start();
   try {
-    const { job } = await place.ended(reading);
+    const { job } = await setup.waitForJob(reading);
     expect(job).toMatchObject({ state: "failed", failure: { code: "SUPERSEDED" } });
   } finally {
     await worker.stop();

@@ -1,4 +1,4 @@
-// The repositories that are made for the sample and for tests: the same ones each time, and with all the oddities that a count has to bear.
+// The generated repositories of the sample and of tests: reproducible, and with unusual authors.
 import fs from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
@@ -20,12 +20,12 @@ describe("the sample repository", () => {
   const at = (name: string) => path.join(root, name, `${SAMPLE.repository}.git`);
   beforeAll(() => makeSampleRepository({ root: path.join(root, "one") }));
 
-  it("has the same commits wherever it is made", async () => {
+  it("has the same commits wherever it is created", async () => {
     await makeSampleRepository({ root: path.join(root, "two") });
     expect(await headOf(at("two"))).toBe(await headOf(at("one")));
   });
 
-  it("has people whom GitHub knows by address, by login and not at all, and joins two addresses of one", async () => {
+  it("has authors known by address, by login and not at all, and a .mailmap that joins two addresses", async () => {
     const counts = await shortlog(at("one"));
     expect([total(counts), counts.size]).toEqual([1502, 60]);
     const emails = [...counts.keys()];
@@ -41,13 +41,13 @@ describe("the sample repository", () => {
     expect(emails.filter((email) => email.includes("old-mail"))).toEqual([]);
   });
 
-  it("has a commit in Latin-1 that says so", async () => {
+  it("has a commit with the declared encoding Latin-1", async () => {
     const log = (await git(at("one"), ["log", "--format=%e %an", "HEAD"])).toString("utf8");
     expect(log).toMatch(/^ISO-8859-1 Henrike Aslund \(på sjön\)$/m);
     expect((await git(at("one"), ["fsck", "--full", "--strict"])).toString("utf8")).toBe("");
   });
 
-  it("is left alone where it is there, and made anew where it is another or broke off", async () => {
+  it("is kept if it exists, and created again if it is outdated or incomplete", async () => {
     const { ino } = await fs.stat(at("one"));
     await makeSampleRepository({ root: path.join(root, "one") });
     expect((await fs.stat(at("one"))).ino).toBe(ino);
@@ -59,7 +59,7 @@ describe("the sample repository", () => {
     expect(await fs.readdir(path.dirname(at("one")))).toEqual(["lighthouse.git"]);
   });
 
-  it("fails with ENOENT where there is no git, and leaves nothing", async () => {
+  it("throws ENOENT without git, and leaves no files", async () => {
     await expect(makeSampleRepository({ root: path.join(root, "none"), toolPath: root })).rejects.toMatchObject({
       code: "ENOENT",
     });
@@ -68,7 +68,7 @@ describe("the sample repository", () => {
 });
 
 describe("a repository for tests", () => {
-  it("has as many commits and authors as asked for, and the same ones for the same seed", async () => {
+  it("has the given number of commits and authors, and is the same for the same seed", async () => {
     const options = { commits: 900, authors: 70, seed: 3, mailmap: false, odd: false };
     const { head } = await makeRepository(path.join(root, "plain.git"), options);
     const counts = await shortlog(path.join(root, "plain.git"));
@@ -78,7 +78,7 @@ describe("a repository for tests", () => {
     expect((await makeRepository(path.join(root, "other.git"), { ...options, seed: 4 })).head).not.toBe(head);
   });
 
-  it("has what is odd in real ones", async () => {
+  it("has unusual authors", async () => {
     const directory = path.join(root, "odd.git");
     await makeRepository(directory, { commits: 1000, authors: 300, seed: 5, mailmap: true, odd: true });
     const counts = await shortlog(directory);

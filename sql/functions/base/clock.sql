@@ -1,12 +1,13 @@
--- The clock and the ids. stillwake.now() is the only clock that decides anything; tests replace this one function to move time.
+-- The clock and the ids. stillwake.now() is the only clock that decisions use; tests replace this function to move
+-- time.
 
 create or replace function stillwake.now() returns timestamptz
 language sql volatile parallel safe as $$
   select clock_timestamp()
 $$;
 
--- Ids are UUIDv7: 48 bits of milliseconds, then a counter that keeps the jobs of one batch in order, then randomness. The time in an id
--- only routes rows to partitions; it decides nothing.
+-- Ids are UUIDv7: 48 bits of milliseconds, then a counter that keeps the jobs of one batch in order, then randomness.
+-- The time in an id only routes rows to partitions; no decision depends on it.
 create or replace function stillwake.new_id(p_at timestamptz, p_counter integer) returns uuid
 language sql volatile parallel safe as $$
   select (lpad(to_hex(floor(extract(epoch from p_at) * 1000)::bigint), 12, '0')
@@ -20,19 +21,20 @@ language sql volatile parallel safe as $$
   select stillwake.new_id(stillwake.now(), floor(random() * 33554432)::integer)
 $$;
 
--- The smallest id of a moment: partition bounds.
+-- The smallest id of an instant: partition bounds.
 create or replace function stillwake.first_id(p_at timestamptz) returns uuid
 language sql immutable parallel safe as $$
   select (lpad(to_hex(floor(extract(epoch from p_at) * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid
 $$;
 
--- The Monday of the week an id was made in.
+-- The Monday of the week in which an id was created.
 create or replace function stillwake.week_of(p_id uuid) returns date
 language sql immutable parallel safe as $$
-  select date_trunc('week', to_timestamp(('x' || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0) at time zone 'UTC')::date
+  select date_trunc('week', to_timestamp(('x'
+    || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0) at time zone 'UTC')::date
 $$;
 
--- The Monday after the day on which something ended at p_at with retention p_keep may be forgotten.
+-- The Monday from which a row that ended at p_at may be deleted, after its retention p_keep.
 create or replace function stillwake.forget_on(p_at timestamptz, p_keep interval) returns date
 language sql immutable parallel safe as $$
   select case when p_keep >= interval '100 years' then 'infinity'::date

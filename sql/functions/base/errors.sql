@@ -1,4 +1,5 @@
--- Every error a caller can mend. SQLSTATE says which one; message names the thing and the limit, detail the field, hint the remedy.
+-- Every error that a caller can fix. SQLSTATE identifies it; message names the thing and the limit, detail the field,
+-- hint the remedy.
 --
 --   SW001 INVALID_INPUT      SW002 UNKNOWN_PIPELINE   SW003 UNKNOWN_POOL
 --   SW004 JOB_NOT_FOUND      SW005 LEASE_LOST         SW006 NOT_ALLOWED
@@ -17,7 +18,8 @@ declare
   v_known text := (select string_agg(name, ', ' order by name) from (select name from stillwake.pipelines order by name limit 20) k);
 begin
   perform stillwake.refuse('SW002', format('Pipeline "%s" is not registered', coalesce(p_name, 'null')), 'pipeline',
-    format('Known pipelines: %s. Register it with stillwake.register_pipeline(name, settings) or start a worker that has it.', coalesce(v_known, 'none')));
+    format('Known pipelines: %s. Register it with stillwake.register_pipeline(name, settings) or start a worker that has it.',
+      coalesce(v_known, 'none')));
 end
 $$;
 
@@ -31,8 +33,8 @@ begin
 end
 $$;
 
--- Reads an interval such as '30s', '5 minutes' or '01:00:00' from options; null when absent. Within a hundred years either way, so that a
--- time it is added to stays a time.
+-- Reads an interval such as '30s', '5 minutes' or '01:00:00' from options; null when absent. Limited to a hundred years
+-- either way, so that adding it to a time cannot overflow.
 create or replace function stillwake.read_interval(p_options jsonb, p_field text) returns interval
 language plpgsql immutable as $$
 declare
@@ -42,26 +44,30 @@ begin
     return null;
   end if;
   if jsonb_typeof(p_options -> p_field) <> 'string' then
-    perform stillwake.refuse('SW001', format('%s must be a duration in quotes, not %s', p_field, p_options -> p_field), p_field, 'Write it as "30s", "5 minutes" or "2 hours".');
+    perform stillwake.refuse('SW001', format('%s must be a duration in quotes, not %s', p_field, p_options -> p_field), p_field,
+      'Write it as "30s", "5 minutes" or "2 hours".');
   end if;
   v_value := (p_options ->> p_field)::interval;
   if v_value not between '-100 years' and '100 years' then
-    perform stillwake.refuse('SW001', format('%s "%s" is longer than the limit of 100 years', p_field, p_options ->> p_field), p_field, 'Use a shorter duration.');
+    perform stillwake.refuse('SW001', format('%s "%s" is longer than the limit of 100 years', p_field, p_options ->> p_field), p_field,
+      'Use a shorter duration.');
   end if;
   return v_value;
 exception when invalid_datetime_format or datetime_field_overflow or interval_field_overflow then
-  perform stillwake.refuse('SW001', format('%s "%s" is not a duration', p_field, p_options ->> p_field), p_field, 'Write it as "30s", "5 minutes" or "2 hours".');
+  perform stillwake.refuse('SW001', format('%s "%s" is not a duration', p_field, p_options ->> p_field), p_field,
+    'Write it as "30s", "5 minutes" or "2 hours".');
 end
 $$;
 
--- The same where a negative one makes no sense.
+-- The same, without negative values.
 create or replace function stillwake.read_duration(p_options jsonb, p_field text) returns interval
 language plpgsql immutable as $$
 declare
   v_value interval := stillwake.read_interval(p_options, p_field);
 begin
   if v_value < '0' then
-    perform stillwake.refuse('SW001', format('%s "%s" is negative', p_field, p_options ->> p_field), p_field, 'Use a duration of zero or more.');
+    perform stillwake.refuse('SW001', format('%s "%s" is negative', p_field, p_options ->> p_field), p_field,
+      'Use a duration of zero or more.');
   end if;
   return v_value;
 end
@@ -78,11 +84,12 @@ begin
   end if;
   raise invalid_datetime_format;
 exception when invalid_datetime_format or datetime_field_overflow or invalid_parameter_value then
-  perform stillwake.refuse('SW001', format('%s %s is not a time', p_field, p_options -> p_field), p_field, 'Write it as an ISO 8601 time such as "2030-01-31T09:00:00Z".');
+  perform stillwake.refuse('SW001', format('%s %s is not a time', p_field, p_options -> p_field), p_field,
+    'Write it as an ISO 8601 time such as "2030-01-31T09:00:00Z".');
 end
 $$;
 
-create or replace function stillwake.read_integer(p_options jsonb, p_field text, p_least integer, p_max integer) returns integer
+create or replace function stillwake.read_integer(p_options jsonb, p_field text, p_min integer, p_max integer) returns integer
 language plpgsql immutable as $$
 declare
   v_value jsonb := p_options -> p_field;
@@ -90,8 +97,9 @@ begin
   if v_value is null or v_value = 'null' then
     return null;
   end if;
-  if jsonb_typeof(v_value) <> 'number' or v_value::numeric % 1 <> 0 or v_value::numeric not between p_least and p_max then
-    perform stillwake.refuse('SW001', format('%s must be a whole number from %s to %s, not %s', p_field, p_least, p_max, v_value), p_field, 'Choose a value within that range.');
+  if jsonb_typeof(v_value) <> 'number' or v_value::numeric % 1 <> 0 or v_value::numeric not between p_min and p_max then
+    perform stillwake.refuse('SW001', format('%s must be a whole number from %s to %s, not %s', p_field, p_min, p_max, v_value), p_field,
+      'Choose a value within that range.');
   end if;
   return v_value::integer;
 end
@@ -108,7 +116,8 @@ begin
   end if;
   select k into v_unknown from jsonb_object_keys(p_options) k where k <> all (p_known) limit 1;
   if found then
-    perform stillwake.refuse('SW001', format('Unknown option "%s"', v_unknown), v_unknown, format('Known options: %s.', array_to_string(p_known, ', ')));
+    perform stillwake.refuse('SW001', format('Unknown option "%s"', v_unknown), v_unknown,
+      format('Known options: %s.', array_to_string(p_known, ', ')));
   end if;
 end
 $$;

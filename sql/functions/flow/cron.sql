@@ -1,13 +1,15 @@
--- Cron: five fields, read once and computed here, so that psql, pg_cron and every client obey the same rules. docs/write/schedules.md has them for people.
+-- Cron: five fields, parsed and evaluated here, so that psql, pg_cron and every client follow the same rules. User
+-- documentation: docs/write/schedules.md.
 --
--- What the clocks do twice a year is decided by the hour field:
---   some hours are named   a slot is a time of day. Each local slot comes once: one that the clocks skip at the moment they jump, one that they
---                          repeat at its first time. Its name is the local time: 2030-03-31T02:30
---   all 24 hours           a slot is a stroke of an interval. One that the clocks skip does not exist, one that they repeat comes twice.
---                          Its name is the local time with its offset: 2030-10-27T02:30+02:00
+-- The hour field decides what happens when the clocks change:
+--   some hours     a slot is a time of day. Each local slot occurs once: a skipped one at the moment the clocks jump, a
+--                  repeated one at its first occurrence. Its name is the local time: 2030-03-31T02:30
+--   all 24 hours   a slot is a point of a regular interval. A skipped one does not exist, a repeated one occurs twice.
+--                  Its name is the local time with its offset: 2030-10-27T02:30+02:00
 
--- Reads five fields (minute, hour, day of the month, month, day of the week) or @hourly, @daily, @weekly, @monthly, @yearly. Each field is *, or a list
--- of values and ranges, with steps; months and days of the week also by the first three letters of their English names. Raises SW001.
+-- Parses five fields (minute, hour, day of the month, month, day of the week) or @hourly, @daily, @weekly, @monthly,
+-- @yearly. Each field is *, or a list of values and ranges, with steps; months and days of the week also by the first
+-- three letters of their English names. Raises SW001.
 create or replace function stillwake.read_cron(p_cron text) returns stillwake.cron_fields
 language plpgsql immutable as $$
 declare
@@ -16,29 +18,35 @@ declare
   v_cron  stillwake.cron_fields;
 begin
   if length(p_cron) > 500 then
-    perform stillwake.refuse('SW001', format('The cron is %s letters long', length(p_cron)), 'cron', 'Use up to 500 letters; ranges and steps are shorter than lists.');
+    perform stillwake.refuse('SW001', format('The cron expression has %s characters', length(p_cron)), 'cron',
+      'Use up to 500 characters; ranges and steps are shorter than lists.');
   end if;
-  v_text := case v_text when '@hourly' then '0 * * * *' when '@daily' then '0 0 * * *' when '@weekly' then '0 0 * * 0' when '@monthly' then '0 0 1 * *'
-    when '@yearly' then '0 0 1 1 *' else v_text end;
+  v_text := case v_text when '@hourly' then '0 * * * *' when '@daily' then '0 0 * * *' when '@weekly' then '0 0 * * 0'
+    when '@monthly' then '0 0 1 * *' when '@yearly' then '0 0 1 1 *' else v_text end;
   v_parts := string_to_array(v_text, ' ');
   if v_text is null or cardinality(v_parts) <> 5 then
-    perform stillwake.refuse('SW001', format('Cron "%s" has not five fields', p_cron), 'cron',
-      'Write minute, hour, day of the month, month, day of the week, such as "30 2 * * mon-fri", or @hourly, @daily, @weekly, @monthly, @yearly. There are no seconds and no years.');
+    perform stillwake.refuse('SW001', format('Cron "%s" must have five fields', p_cron), 'cron',
+      'Write minute, hour, day of the month, month, day of the week, such as "30 2 * * mon-fri", or @hourly, @daily, @weekly, '
+      || '@monthly, @yearly. There are no seconds and no years.');
   end if;
   v_cron.minutes := stillwake.read_cron_field(p_cron, 'minute', v_parts[1], 0, 59);
   v_cron.hours := stillwake.read_cron_field(p_cron, 'hour', v_parts[2], 0, 23);
   v_cron.days := stillwake.read_cron_field(p_cron, 'day of the month', v_parts[3], 1, 31);
-  v_cron.months := stillwake.read_cron_field(p_cron, 'month', v_parts[4], 1, 12, array['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec']);
-  v_cron.weekdays := stillwake.read_cron_field(p_cron, 'day of the week', v_parts[5], 0, 7, array['sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat']);
+  v_cron.months := stillwake.read_cron_field(p_cron, 'month', v_parts[4], 1, 12,
+    array['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec']);
+  v_cron.weekdays := stillwake.read_cron_field(p_cron, 'day of the week', v_parts[5], 0, 7,
+    array['sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat']);
   v_cron.either := v_parts[3] not like '*%' and v_parts[5] not like '*%';
   if stillwake.cron_day(v_cron, '2000-01-01') is null then
-    perform stillwake.refuse('SW001', format('Cron "%s" names a day that never comes', p_cron), 'cron', 'Choose a day of the month that its months have.');
+    perform stillwake.refuse('SW001', format('Cron "%s" never matches a day', p_cron), 'cron',
+      'Use a day of the month that its months have.');
   end if;
   return v_cron;
 end
 $$;
 
-create or replace function stillwake.read_cron_field(p_cron text, p_field text, p_text text, p_least integer, p_max integer, p_names text[] default '{}') returns integer[]
+create or replace function stillwake.read_cron_field(p_cron text, p_field text, p_text text, p_min integer, p_max integer,
+  p_names text[] default '{}') returns integer[]
 language plpgsql immutable as $$
 declare
   v_part   text;
@@ -53,34 +61,35 @@ begin
   foreach v_part in array string_to_array(p_text, ',') loop
     v_why := null;
     v_match := regexp_match(v_part, '^(\*|[a-z0-9]+)(?:-([a-z0-9]+))?(?:/([0-9]{1,9}))?$');
-    v_low := case when v_match[1] = '*' then p_least else stillwake.read_cron_value(v_match[1], p_least, p_max, p_names) end;
-    -- To Sunday is to the end of the week.
-    v_high := case when v_match[1] = '*' then p_max when v_match[2] is null then v_low when p_max = 7 and v_match[2] in ('sun', '0') and v_low > 0 then 7
-      else stillwake.read_cron_value(v_match[2], p_least, p_max, p_names) end;
+    v_low := case when v_match[1] = '*' then p_min else stillwake.read_cron_value(v_match[1], p_min, p_max, p_names) end;
+    -- A range to Sunday extends to the end of the week.
+    v_high := case when v_match[1] = '*' then p_max when v_match[2] is null then v_low
+      when p_max = 7 and v_match[2] in ('sun', '0') and v_low > 0 then 7
+      else stillwake.read_cron_value(v_match[2], p_min, p_max, p_names) end;
     v_step := coalesce(v_match[3]::integer, 1);
-    v_remedy := format('Use *, values from %s to %s%s, ranges such as %s-%s, steps such as */2, and lists of them.', p_least, p_max,
-      case when p_names <> '{}' then format(' or %s to %s', p_names[1], p_names[cardinality(p_names)]) end, p_least, p_least + 4);
+    v_remedy := format('Use *, values from %s to %s%s, ranges such as %s-%s, steps such as */2, and lists of them.', p_min, p_max,
+      case when p_names <> '{}' then format(' or %s to %s', p_names[1], p_names[cardinality(p_names)]) end, p_min, p_min + 4);
     if v_part ~ '#|^[0-9]*[lw]+(-[0-9]+)?$|^[a-z]{3}l$' then
-      v_why := 'L, W and # are not known';
-      v_remedy := 'Name the days, or run on all that it may be and look in the job.';
+      v_why := 'L, W and # are not supported';
+      v_remedy := 'List the days, or run on all possible days and check in the job.';
     elsif v_part = '?' then
-      v_why := '? is not known';
+      v_why := '? is not supported';
       v_remedy := 'Write *.';
     elsif v_match is null then
       v_why := format('"%s" cannot be read', v_part);
     elsif v_match[1] = '*' and v_match[2] is not null then
-      v_why := format('"%s" is a range from everything', v_part);
+      v_why := format('"%s" is a range that starts with *', v_part);
     elsif v_low is null or v_high is null then
-      v_why := format('"%s" is not within %s to %s', v_part, p_least, p_max);
+      v_why := format('"%s" is not within %s to %s', v_part, p_min, p_max);
     elsif v_low > v_high then
       v_why := format('"%s" runs backwards', v_part);
-      v_remedy := format('Write two ranges: %s-%s,%s-%s.', v_match[1], p_max, p_least, v_match[2]);
+      v_remedy := format('Write two ranges: %s-%s,%s-%s.', v_match[1], p_max, p_min, v_match[2]);
     elsif v_match[3] is not null and v_match[1] <> '*' and v_match[2] is null then
       v_why := format('"%s" has a step but no range', v_part);
       v_remedy := format('Write %s-%s/%s.', v_match[1], p_max, v_match[3]);
     elsif v_step not between 1 and greatest(v_high - v_low, 1) then
       v_why := format('the step of "%s" is not within 1 to %s', v_part, greatest(v_high - v_low, 1));
-      v_remedy := 'A step counts within the field and begins anew with it: an interval that does not fit into one cannot be written as cron.';
+      v_remedy := 'A step restarts with each field: an interval that does not divide the field cannot be written as cron.';
     end if;
     if v_why is not null then
       perform stillwake.refuse('SW001', format('The %s of cron "%s" is not valid: %s', p_field, p_cron, v_why), 'cron', v_remedy);
@@ -94,14 +103,16 @@ begin
 end
 $$;
 
--- Null for what is no value.
-create or replace function stillwake.read_cron_value(p_text text, p_least integer, p_max integer, p_names text[]) returns integer
+-- Null for an invalid value.
+create or replace function stillwake.read_cron_value(p_text text, p_min integer, p_max integer, p_names text[]) returns integer
 language sql immutable as $$
-  select v.value from (select case when p_text ~ '^[0-9]{1,4}$' then p_text::integer else array_position(p_names, p_text) - 1 + p_least end as value) v
-  where v.value between p_least and p_max
+  select v.value from (select case when p_text ~ '^[0-9]{1,4}$' then p_text::integer
+    else array_position(p_names, p_text) - 1 + p_min end as value) v
+  where v.value between p_min and p_max
 $$;
 
--- The first day on which there are slots, from p_from on. Null when there is none in fifty years: Sunday 29 February is rarer than one in 28 years.
+-- The first day with slots, from p_from on. Null when there is none in fifty years: Sunday 29 February occurs only once
+-- in 28 years.
 create or replace function stillwake.cron_day(p_cron stillwake.cron_fields, p_from date) returns date
 language plpgsql immutable as $$
 declare
@@ -127,7 +138,7 @@ end
 $$;
 
 -- The first time of day after a local time.
-create or replace function stillwake.cron_local(p_cron stillwake.cron_fields, p_after timestamp) returns timestamp
+create or replace function stillwake.cron_local_time(p_cron stillwake.cron_fields, p_after timestamp) returns timestamp
 language plpgsql immutable as $$
 declare
   v_day    date := stillwake.cron_day(p_cron, p_after::date);
@@ -150,9 +161,9 @@ begin
 end
 $$;
 
--- The moment of a local time: its first, if it comes twice; if the clocks skip it, when they jump. Postgres by itself takes the second, and for one that is
--- skipped the moment that would have had this name had they not jumped.
-create or replace function stillwake.first_moment(p_local timestamp, p_zone text) returns timestamptz
+-- The instant of a local time: the first one if it occurs twice; if the clocks skip it, the moment they jump. Postgres
+-- itself returns the second one, and for a skipped time the instant that would have had this name without the jump.
+create or replace function stillwake.resolve_local_time(p_local timestamp, p_zone text) returns timestamptz
 language plpgsql stable as $$
 declare
   v_at   timestamptz := p_local at time zone p_zone;
@@ -163,7 +174,7 @@ declare
   v_mid  bigint;
 begin
   if (v_at at time zone p_zone) = p_local then
-    -- Clocks are turned back by an hour or two; a country that changes sides of the date line does so by a day.
+    -- Clocks are set back by an hour or two; a country that crosses the date line does so by a day.
     foreach v_back in array array[interval '3 hours', interval '25 hours'] loop
       v_past := v_at - v_back;
       v_past := (p_local - ((v_past at time zone p_zone) - (v_past at time zone 'UTC'))) at time zone 'UTC';
@@ -187,8 +198,8 @@ begin
 end
 $$;
 
--- The first stroke of an interval after a moment.
-create or replace function stillwake.cron_stroke(p_cron stillwake.cron_fields, p_zone text, p_after timestamptz) returns timestamptz
+-- The first point of a regular interval after an instant.
+create or replace function stillwake.cron_interval_time(p_cron stillwake.cron_fields, p_zone text, p_after timestamptz) returns timestamptz
 language plpgsql stable as $$
 declare
   v_at     timestamptz := date_trunc('minute', p_after, 'UTC') + interval '1 minute';
@@ -205,8 +216,9 @@ begin
       return null;
     elsif v_day > v_local::date then
       v_then := v_at + interval '3 hours';
-      -- Should the clocks be turned back over midnight now, the day that is over comes again.
-      v_at := case when (v_then at time zone p_zone) = v_local + interval '3 hours' then greatest(stillwake.first_moment(v_day, p_zone), v_at + interval '1 minute')
+      -- If the clocks are set back across midnight now, the previous day begins again.
+      v_at := case when (v_then at time zone p_zone) = v_local + interval '3 hours'
+        then greatest(stillwake.resolve_local_time(v_day, p_zone), v_at + interval '1 minute')
         else v_at + interval '1 minute' end;
       continue;
     end if;
@@ -216,7 +228,7 @@ begin
     end loop;
     v_then := v_at + (v_next - v_minute) * interval '1 minute';
     if (v_then at time zone p_zone) <> v_local + (v_next - v_minute) * interval '1 minute' then
-      -- The clocks change on the way there.
+      -- The clocks change in between.
       v_at := v_at + interval '1 minute';
       continue;
     end if;
@@ -228,8 +240,9 @@ begin
 end
 $$;
 
--- The slot after p_slot, whose moment is p_at; without p_slot the first one after that moment.
-create or replace function stillwake.cron_after(p_cron stillwake.cron_fields, p_zone text, p_at timestamptz, p_slot text default null, out slot text, out at timestamptz)
+-- The slot after p_slot, whose instant is p_at; without p_slot the first one after p_at.
+create or replace function stillwake.cron_after(p_cron stillwake.cron_fields, p_zone text, p_at timestamptz, p_slot text default null,
+  out slot text, out at timestamptz)
 language plpgsql stable as $$
 declare
   v_local  timestamp;
@@ -238,13 +251,13 @@ begin
   if cardinality(p_cron.hours) < 24 then
     v_local := coalesce(left(p_slot, 16)::timestamp, p_at at time zone p_zone);
     loop
-      v_local := stillwake.cron_local(p_cron, v_local);
-      at := stillwake.first_moment(v_local, p_zone);
+      v_local := stillwake.cron_local_time(p_cron, v_local);
+      at := stillwake.resolve_local_time(v_local, p_zone);
       exit when v_local is null or p_slot is not null or at > p_at;
     end loop;
     slot := to_char(v_local, 'YYYY-MM-DD"T"HH24:MI');
   else
-    at := stillwake.cron_stroke(p_cron, p_zone, p_at);
+    at := stillwake.cron_interval_time(p_cron, p_zone, p_at);
     v_local := at at time zone p_zone;
     v_offset := extract(epoch from v_local - (at at time zone 'UTC'))::integer / 60;
     slot := to_char(v_local, 'YYYY-MM-DD"T"HH24:MI') || case when v_offset < 0 then '-' else '+' end

@@ -1,31 +1,32 @@
--- Whose turn is it? In most pools jobs stand in one line. In a pool that has jobs of tenants, or a gated pipeline (one with a cap, or that
--- needs limits or breakers), each job also has a lane, and claims go from lane to lane:
+-- Lanes: the order of claims. In most pools jobs form one queue. In a pool with jobs of tenants, or with a gated
+-- pipeline (one with a cap, limits or breakers), each job also has a lane, and claims go from lane to lane:
 --
 --   plain pipelines    '' + US + tenant         one lane per tenant, so that no tenant waits behind the jobs of another
---   gated pipelines    name + US + tenant       the same apart from the others: what may not start now is passed over in one step
+--   gated pipelines    name + US + tenant       separate lanes: jobs that may not start now are skipped in one step
 --
--- Nothing is counted and no row is hot: the lanes that have jobs are found by skipping along an index, and each worker remembers only
--- which lane it served last.
+-- Nothing is counted and no row is hot: the lanes that have jobs are found by skipping along an index, and each worker
+-- remembers only which lane it served last.
 --
--- A lane is looked up by row comparisons and `order by lane, run_at, id`, never by `lane = …`: with sorts switched off only live_jobs_lane has that
--- order. An equality could also be answered along live_jobs_line, which is a walk over everybody else's backlog. Nor may a variable that meets
--- other columns have the collation of the lane: no index of theirs would fit.
+-- A lane is looked up by row comparisons and `order by lane, run_at, id`, never by `lane = …`: with sorts disabled only
+-- live_jobs_lane has that order. An equality could also be answered by live_jobs_queue, which would scan the backlog of
+-- all other lanes. For the same reason a variable that is compared with other columns must not have the collation of
+-- the lane: no index of theirs would match.
 
 create or replace function stillwake.lane_of(p_gated boolean, p_pipeline text, p_tenant text) returns text
 language sql immutable parallel safe as $$
   select case when p_gated then p_pipeline else '' end || chr(31) || coalesce(p_tenant, '')
 $$;
 
--- The same for a job that comes back; null in a pool without lanes.
-create or replace function stillwake.lane_in(p_pool text, p_pipeline text, p_tenant text) returns text
+-- The lane of a job that is requeued; null in a pool without lanes.
+create or replace function stillwake.lane_for_pool(p_pool text, p_pipeline text, p_tenant text) returns text
 language sql stable as $$
   select stillwake.lane_of(coalesce((select gated from stillwake.pipelines where name = p_pipeline), false), p_pipeline, p_tenant)
   from stillwake.pools where name = p_pool and laned
 $$;
 
--- From now on the pool has lanes. Jobs that are there get theirs from the watchdog, which goes on for ten minutes at least, because an enqueue
--- that is under way may not know of it yet, and until it finds none that has not. So long claims find those without a lane when no other
--- job is left. Only a mark is set here: the caller may be a transaction of the user's that stays open.
+-- Enables lanes in a pool. Existing jobs get theirs from the watchdog, for at least ten minutes, because an enqueue in
+-- flight may not see this change yet, and until no job without a lane is left. Until then claims take jobs without a
+-- lane when no other job is left. Only a flag is set here, because the caller may be a long transaction of the user.
 create or replace function stillwake.lane_pool(p_pool text) returns void
 language plpgsql as $$
 begin
@@ -33,8 +34,9 @@ begin
 end
 $$;
 
--- Gives waiting jobs the lane they should have; those that run get it when they come back, and those that wait for their key when they are admitted,
--- because who ends passes by a row that is locked. Answers how many. Locks: live_jobs, skipping locked ones.
+-- Assigns waiting jobs to their lane. Running jobs get it when they are requeued, and jobs that wait for their key when
+-- they are admitted, because end_jobs() skips locked rows. Returns how many were changed. Locks: live_jobs, skipping
+-- locked rows.
 create or replace function stillwake.relane(p_pool text, p_limit integer) returns integer
 language plpgsql as $$
 declare
@@ -43,7 +45,8 @@ begin
   with strays as (
     select j.id, stillwake.lane_of(coalesce(p.gated, false), j.pipeline, j.tenant) as lane
     from stillwake.live_jobs j left join stillwake.pipelines p on p.name = j.pipeline
-    where j.pool = p_pool and j.lease_id is null and (j.key is null or j.key_slot is not null or j.state = 'paused') and j.lane is distinct from stillwake.lane_of(coalesce(p.gated, false), j.pipeline, j.tenant) collate "C"
+    where j.pool = p_pool and j.lease_id is null and (j.key is null or j.key_slot is not null or j.state = 'paused')
+      and j.lane is distinct from stillwake.lane_of(coalesce(p.gated, false), j.pipeline, j.tenant) collate "C"
     limit p_limit for update of j skip locked
   )
   update stillwake.live_jobs j set lane = s.lane from strays s where j.id = s.id;
@@ -55,8 +58,10 @@ begin
 end
 $$;
 
--- How many jobs of a gated pipeline may start now (null: no bound); if none, until when (null: until something ends) and what holds them.
-create or replace function stillwake.gate(p_pipeline stillwake.pipelines, out quota integer, out until timestamptz, out held_by text, out name text, out reason text, out half_open text[])
+-- How many jobs of a gated pipeline may start now (null: no limit); if none, until when (null: until a job ends) and
+-- the cause.
+create or replace function stillwake.gate(p_pipeline stillwake.pipelines, out quota integer, out until timestamptz, out held_by text,
+  out name text, out reason text, out half_open text[])
 language plpgsql stable as $$
 declare
   v_now     timestamptz := stillwake.now();
@@ -65,7 +70,8 @@ declare
   v_limit   record;
 begin
   if p_pipeline.breakers <> '{}' then
-    for v_breaker in select * from stillwake.breakers b where b.name = any (p_pipeline.breakers) and b.resume_at is not null order by b.name loop
+    for v_breaker in select * from stillwake.breakers b where b.name = any (p_pipeline.breakers) and b.resume_at is not null
+      order by b.name loop
       if v_breaker.resume_at > v_now or stillwake.is_probing(v_breaker) then
         if quota is distinct from 0 or until < v_breaker.resume_at then
           until := case when v_breaker.resume_at > v_now then v_breaker.resume_at end;
@@ -81,7 +87,8 @@ begin
     end loop;
   end if;
   if p_pipeline.limits <> '{}' and quota is distinct from 0 then
-    for v_limit in select l.name, b.* from stillwake.limits l cross join lateral stillwake.budget(l) b where l.name = any (p_pipeline.limits) loop
+    for v_limit in select l.name, b.* from stillwake.limits l cross join lateral stillwake.budget(l) b
+      where l.name = any (p_pipeline.limits) loop
       quota := least(quota, v_limit.free);
       if v_limit.free = 0 then
         until := greatest(until, v_limit.until);
@@ -99,30 +106,34 @@ begin
     if v_free = 0 then
       held_by := 'concurrency';
       name := p_pipeline.name;
-      reason := format('%s jobs of it run, as many as may', p_pipeline.concurrency);
+      reason := format('its limit of %s running jobs is reached', p_pipeline.concurrency);
     end if;
   end if;
 end
 $$;
 
--- The gates that are shut, by pipeline.
-create or replace function stillwake.shut_gates() returns table (pipeline text, until timestamptz, held_by text, name text, reason text)
+-- The closed gates, by pipeline.
+create or replace function stillwake.closed_gates() returns table (pipeline text, until timestamptz, held_by text, name text, reason text)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-  select p.name, g.until, g.held_by, g.name, g.reason from stillwake.pipelines p cross join lateral stillwake.gate(p) g where p.gated and g.quota = 0
+  select p.name, g.until, g.held_by, g.name, g.reason from stillwake.pipelines p cross join lateral stillwake.gate(p) g
+  where p.gated and g.quota = 0
 $$;
 
--- Picks and locks up to p_limit claimable jobs, lane by lane, beginning where p_cursor says the last pick of this worker ended. A lane of a
--- tenant with weight w gets w jobs in its turn; a large pick takes more from each lane at a time, so that it need not visit as many.
--- Answers the ids in the order of the visits, the next cursor, and the breakers that one of the jobs goes first for.
+-- Picks and locks up to p_limit claimable jobs, lane by lane, starting at p_cursor, where the last pick of this worker
+-- ended. A lane of a tenant with weight w gets w jobs per turn; a large pick takes more jobs from each lane at a time,
+-- so that it visits fewer lanes. Returns the ids in the order of the visits, the next cursor, and the breakers that one
+-- of the jobs probes.
 --
--- Lanes in which nothing is due cost a step each. After 64 of them the walk ends, the rest is taken from the lanes of the oldest jobs, and the next
--- pick goes on from there: so a pick costs the same whatever the number of lanes that sleep, and nobody waits longer for his turn than by turns
--- of all. Locks: caps by name, half-open breakers by name; then live_jobs, skipping locked ones.
+-- A lane without due jobs costs one step. After 64 of them the walk stops, the rest is taken from the lanes of the
+-- oldest jobs, and the next pick resumes from there: so the cost of a pick does not depend on the number of sleeping
+-- lanes, and no lane waits for more than one full round. Locks: caps by name, half-open breakers by name; then
+-- live_jobs, skipping locked rows.
 create or replace function stillwake.pick_from_lanes(
   p_pool text, p_pipelines text[], p_limit integer, p_versions integer[], p_oldest integer[], p_cursor text,
   out ids uuid[], out cursor text, out probes text[], out probe_jobs uuid[]
 )
-language plpgsql set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set enable_sort = off as $$
 declare
   v_now      timestamptz := stillwake.now();
   v_plain    text[] := p_pipelines;
@@ -147,20 +158,20 @@ declare
   v_wrapped  boolean;
   v_had      integer;
   v_idle     integer;
-  -- Once the walk has ended: the lanes of the oldest jobs, and whether no others have any.
+  -- Once the walk has stopped: the lanes of the oldest jobs, and whether these are all lanes with due jobs.
   v_due      text[];
   v_all      boolean;
   v_name     text;
-  v_place    integer;
+  v_gate_no  integer;
   v_want     integer;
   v_part     integer;
   v_weight   integer;
   v_found    uuid[];
-  -- Lanes of this priority that may have more, and how far each was taken.
+  -- Lanes of this priority that may have more jobs, and the last job taken from each.
   v_lanes    text[];
   v_lasts    uuid[];
   v_weights  integer[];
-  -- Tenants whose jobs wait.
+  -- Tenants whose budget is used up: their jobs wait.
   v_held     text[] := '{}';
 begin
   ids := '{}';
@@ -173,11 +184,14 @@ begin
     v_held := array(select t.name from stillwake.tenants t where t.held_until > v_now);
   end if;
   if v_caps then
-    perform pg_advisory_xact_lock(stillwake.cap_lock(p.name)) from (select q.name from stillwake.pipelines q where q.name = any (p_pipelines) and q.concurrency is not null order by stillwake.cap_lock(q.name)) p;
+    perform pg_advisory_xact_lock(stillwake.cap_lock(p.name))
+    from (select q.name from stillwake.pipelines q where q.name = any (p_pipelines) and q.concurrency is not null
+      order by stillwake.cap_lock(q.name)) p;
   end if;
   if v_breakers then
     perform from stillwake.breakers b
-    where b.resume_at <= v_now and b.name = any (array(select unnest(p.breakers) from stillwake.pipelines p where p.name = any (p_pipelines) and p.gated))
+    where b.resume_at <= v_now and b.name = any (array(select unnest(p.breakers) from stillwake.pipelines p
+      where p.name = any (p_pipelines) and p.gated))
     order by b.name for no key update;
   end if;
   if v_gates then
@@ -207,23 +221,24 @@ begin
     v_due := null;
     v_had := cardinality(ids);
     v_at := v_from;
-    -- The lane served last may have a rest of its turn.
+    -- The lane served last may have a remainder of its turn.
     v_edge := case when v_rest > 0 then '-infinity' else 'infinity' end::timestamptz;
     loop
       if v_idle = 64 then
         v_idle := 65;
-        with line as materialized (
+        with queue as materialized (
           select j.lane, j.lease_id, j.pipeline, j.tenant from stillwake.live_jobs j
           where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now order by j.run_at, j.id limit 1000
         ), free as (
-          select distinct l.lane from line l
-          where l.lease_id is null and l.pipeline = any (v_plain || array(select g.name from unnest(v_gated, v_quotas) g (name, quota) where g.quota is distinct from 0))
+          select distinct l.lane from queue l
+          where l.lease_id is null and l.pipeline = any (v_plain || array(select g.name from unnest(v_gated, v_quotas) g (name, quota)
+            where g.quota is distinct from 0))
             and (l.tenant is null or l.tenant <> all (v_held))
-            -- Not those that it has visited.
+            -- Not lanes that were already visited.
             and case when v_wrapped then l.lane > v_at and (l.lane < v_from or l.lane = v_from and not v_resting)
               else l.lane > v_at or l.lane < v_from or l.lane = v_from and not v_resting end
         )
-        select array(select f.lane from free f order by f.lane <= v_at, f.lane), (select count(*) < 1000 from line) into v_due, v_all;
+        select array(select f.lane from free f order by f.lane <= v_at, f.lane), (select count(*) < 1000 from queue) into v_due, v_all;
         if not v_all and v_due = '{}' and cardinality(ids) = v_had then
           v_due := null;
         elsif not v_all then
@@ -240,7 +255,8 @@ begin
         end if;
       else
         select j.lane, j.run_at into v_lane, v_first from stillwake.live_jobs j
-        where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) > (v_at, v_edge) order by j.lane, j.run_at, j.id limit 1;
+        where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) > (v_at, v_edge)
+        order by j.lane, j.run_at, j.id limit 1;
         v_edge := 'infinity';
         if v_lane is null or v_wrapped and (v_lane > v_from collate "C" or v_lane = v_from and v_resting) then
           exit when v_wrapped or v_from = '';
@@ -256,10 +272,10 @@ begin
       end if;
       v_rest := case when v_lane = v_from then v_rest else 0 end;
       v_name := split_part(v_lane, chr(31), 1);
-      v_place := null;
+      v_gate_no := null;
       if v_name <> '' or v_plain = '{}' then
-        v_place := array_position(v_gated, v_name);
-        if v_place is null or v_quotas[v_place] <= 0 or v_half ? v_name and v_half -> v_name ?| probes then
+        v_gate_no := array_position(v_gated, v_name);
+        if v_gate_no is null or v_quotas[v_gate_no] <= 0 or v_half ? v_name and v_half -> v_name ?| probes then
           v_at := case when v_due is null then v_name || ' ' else v_at end;
           continue;
         end if;
@@ -275,11 +291,12 @@ begin
       v_want := case when v_rest > 0 then v_rest else v_weight * v_share end;
       v_rest := 0;
       v_found := stillwake.pick_from_lane(p_pool, v_priority, v_lane, case when v_name = '' then v_plain else array[v_name] end,
-        least(v_want, p_limit - cardinality(ids), v_quotas[v_place]), p_pipelines, p_versions, p_oldest, v_now, '-infinity', '00000000-0000-0000-0000-000000000000');
+        least(v_want, p_limit - cardinality(ids), v_quotas[v_gate_no]), p_pipelines, p_versions, p_oldest, v_now, '-infinity',
+        '00000000-0000-0000-0000-000000000000');
       if cardinality(v_found) > 0 then
         ids := ids || v_found;
-        if v_place is not null then
-          v_quotas[v_place] := v_quotas[v_place] - cardinality(v_found);
+        if v_gate_no is not null then
+          v_quotas[v_gate_no] := v_quotas[v_gate_no] - cardinality(v_found);
         end if;
         if v_half ? v_name then
           probes := probes || array(select b from jsonb_array_elements_text(v_half -> v_name) b);
@@ -299,21 +316,22 @@ begin
       end if;
     end loop;
 
-    -- There is room left after one turn of all: those that have more go on, by weight, until it is filled.
+    -- The limit is not reached after one turn of all lanes: lanes with more jobs are served again, by weight.
     while cardinality(ids) < p_limit and cardinality(v_lanes) > 0 loop
       v_part := greatest(1, (p_limit - cardinality(ids)) / greatest(1, (select sum(w) from unnest(v_weights) w)::integer));
       for v_index in reverse cardinality(v_lanes) .. 1 loop
         exit when cardinality(ids) >= p_limit;
         v_name := split_part(v_lanes[v_index], chr(31), 1);
-        v_place := case when v_name <> '' then array_position(v_gated, v_name) end;
-        v_want := least(v_weights[v_index] * v_part, p_limit - cardinality(ids), v_quotas[v_place]);
+        v_gate_no := case when v_name <> '' then array_position(v_gated, v_name) end;
+        v_want := least(v_weights[v_index] * v_part, p_limit - cardinality(ids), v_quotas[v_gate_no]);
         v_found := stillwake.pick_from_lane(p_pool, v_priority, v_lanes[v_index], case when v_name = '' then v_plain else array[v_name] end,
-          v_want, p_pipelines, p_versions, p_oldest, v_now, (select j.run_at from stillwake.live_jobs j where j.id = v_lasts[v_index]), v_lasts[v_index]);
+          v_want, p_pipelines, p_versions, p_oldest, v_now, (select j.run_at from stillwake.live_jobs j where j.id = v_lasts[v_index]),
+          v_lasts[v_index]);
         ids := ids || v_found;
-        if v_place is not null then
-          v_quotas[v_place] := v_quotas[v_place] - cardinality(v_found);
+        if v_gate_no is not null then
+          v_quotas[v_gate_no] := v_quotas[v_gate_no] - cardinality(v_found);
         end if;
-        if cardinality(v_found) < v_want or v_quotas[v_place] <= 0 then
+        if cardinality(v_found) < v_want or v_quotas[v_gate_no] <= 0 then
           v_lanes := v_lanes[: v_index - 1] || v_lanes[v_index + 1 :];
           v_weights := v_weights[: v_index - 1] || v_weights[v_index + 1 :];
           v_lasts := v_lasts[: v_index - 1] || v_lasts[v_index + 1 :];
@@ -323,16 +341,18 @@ begin
       end loop;
     end loop;
 
-    -- Those that have no lane yet, if they are not far behind: see lane_pool().
+    -- Jobs that have no lane yet, if they are among the first thousand: see lane_pool().
     if cardinality(ids) < p_limit and exists (select from stillwake.pools p where p.name = p_pool and p.relane_until is not null) then
       ids := ids || array(
         select j.id from stillwake.live_jobs j
         where j.id = any (array(
             select w.id from (
-              select l.id, l.lane from stillwake.live_jobs l where l.pool = p_pool and l.priority = v_priority and l.run_at <= v_now order by l.run_at, l.id limit 1000
+              select l.id, l.lane from stillwake.live_jobs l where l.pool = p_pool and l.priority = v_priority and l.run_at <= v_now
+              order by l.run_at, l.id limit 1000
             ) w where w.lane is null))
           and j.lease_id is null and j.pipeline = any (v_plain) and (j.tenant is null or j.tenant <> all (v_held))
-          and (j.version is null or p_versions is null or stillwake.version_suits(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
+          and (j.version is null or p_versions is null
+            or stillwake.version_matches(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
           and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
         order by j.run_at, j.id limit p_limit - cardinality(ids) for update skip locked);
     end if;
@@ -340,18 +360,19 @@ begin
 end
 $$;
 
--- Up to p_limit claimable jobs of one lane, in order, after a place in it. The caller pins the plan.
+-- Up to p_limit claimable jobs of one lane, in order, after the job (p_after, p_last). The caller pins the plan.
 create or replace function stillwake.pick_from_lane(
-  p_pool text, p_priority integer, p_lane text, p_wanted text[], p_limit integer, p_pipelines text[], p_versions integer[], p_oldest integer[], p_now timestamptz,
-  p_after timestamptz, p_last uuid
+  p_pool text, p_priority integer, p_lane text, p_wanted text[], p_limit integer, p_pipelines text[], p_versions integer[],
+  p_oldest integer[], p_now timestamptz, p_after timestamptz, p_last uuid
 ) returns uuid[]
 language plpgsql as $$
 begin
   return array(
     select j.id from stillwake.live_jobs j
-    where j.pool = p_pool and j.priority = p_priority and j.lane is not null and (j.lane, j.run_at, j.id) > (p_lane, p_after, p_last) and (j.lane, j.run_at) <= (p_lane, p_now)
+    where j.pool = p_pool and j.priority = p_priority and j.lane is not null and (j.lane, j.run_at, j.id) > (p_lane, p_after, p_last)
+      and (j.lane, j.run_at) <= (p_lane, p_now)
       and j.lease_id is null and j.pipeline = any (p_wanted)
-      and (j.version is null or p_versions is null or stillwake.version_suits(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
+      and (j.version is null or p_versions is null or stillwake.version_matches(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
       and (j.expires_at is null or j.started_at is not null or j.expires_at > p_now)
     order by j.lane, j.run_at, j.id limit p_limit for update skip locked);
 end
@@ -363,15 +384,20 @@ language sql immutable parallel safe as $$
 $$;
 
 -- The gates of these pipelines (all when null). quota: how many jobs may start now, null for any number.
-create or replace function stillwake.gates(p_pipelines text[], out name text, out gated boolean, out quota integer, out until timestamptz) returns setof record
+create or replace function stillwake.gates(
+  p_pipelines text[], out name text, out gated boolean, out quota integer, out until timestamptz
+) returns setof record
 language sql stable as $$
-  select p.name, p.gated, g.quota, g.until from stillwake.pipelines p left join lateral stillwake.gate(p) g on p.gated where p_pipelines is null or p.name = any (p_pipelines)
+  select p.name, p.gated, g.quota, g.until from stillwake.pipelines p left join lateral stillwake.gate(p) g on p.gated
+  where p_pipelines is null or p.name = any (p_pipelines)
 $$;
 
--- next_due() for a pool with lanes: what a shut gate holds is due when it opens. Nearly always one of the first thousand in line says it. The lanes
--- are gone through only if none of those may start.
-create or replace function stillwake.lanes_due(p_pool text, p_pipelines text[], p_versions integer[], p_oldest integer[]) returns timestamptz
-language plpgsql stable set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+-- next_due() for a pool with lanes: jobs behind a closed gate are due when it opens. Almost always one of the first
+-- thousand queued jobs decides. The lanes are visited only if none of these may start.
+create or replace function stillwake.lanes_due(p_pool text, p_pipelines text[], p_versions integer[], p_oldest integer[])
+returns timestamptz
+language plpgsql stable set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set enable_sort = off as $$
 declare
   v_now      timestamptz := stillwake.now();
   v_relaning boolean := exists (select from stillwake.pools p where p.name = p_pool and p.relane_until is not null);
@@ -386,35 +412,41 @@ declare
   v_name     text;
   v_plain    text[];
   v_open     text[];
-  -- Gates that open at a time.
+  -- Closed gates that open at a known time.
   v_shut     text[];
   v_untils   timestamptz[];
   v_hold     timestamptz;
   v_holds    jsonb := coalesce((select jsonb_object_agg(t.name, t.held_until) from stillwake.tenants t where t.held_until > v_now), '{}');
 begin
-  select coalesce(array_agg(g.name) filter (where not g.gated), '{}'), coalesce(array_agg(g.name) filter (where g.gated and g.quota is distinct from 0), '{}'),
-    coalesce(array_agg(g.name) filter (where g.quota = 0 and g.until < 'infinity'), '{}'), array_agg(g.until) filter (where g.quota = 0 and g.until < 'infinity')
+  select coalesce(array_agg(g.name) filter (where not g.gated), '{}'),
+    coalesce(array_agg(g.name) filter (where g.gated and g.quota is distinct from 0), '{}'),
+    coalesce(array_agg(g.name) filter (where g.quota = 0 and g.until < 'infinity'), '{}'),
+    array_agg(g.until) filter (where g.quota = 0 and g.until < 'infinity')
   into v_plain, v_open, v_shut, v_untils from stillwake.gates(p_pipelines) g;
   loop
     select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
     exit when v_priority is null or v_due <= v_now;
-    with line as materialized (
+    with queue as materialized (
       select j.run_at, (v_holds ->> j.tenant)::timestamptz as held, j.lane, j.pipeline, j.lease_id, j.version from stillwake.live_jobs j
       where j.pool = p_pool and j.priority = v_priority and j.run_at < 'infinity' order by j.run_at, j.id limit 1000
     ), mine as materialized (
-      select greatest(l.run_at, l.held) as run_at, l.held, l.pipeline from line l
-      where l.lease_id is null and (l.version is null or p_versions is null or stillwake.version_suits(l.version, l.pipeline, p_pipelines, p_versions, p_oldest))
-        and (l.lane is null and v_relaning and l.pipeline = any (v_plain) or split_part(l.lane, chr(31), 1) = case when l.pipeline = any (v_plain) then '' else l.pipeline end)
+      select greatest(l.run_at, l.held) as run_at, l.held, l.pipeline from queue l
+      where l.lease_id is null and (l.version is null or p_versions is null
+        or stillwake.version_matches(l.version, l.pipeline, p_pipelines, p_versions, p_oldest))
+        and (l.lane is null and v_relaning and l.pipeline = any (v_plain)
+          or split_part(l.lane, chr(31), 1) = case when l.pipeline = any (v_plain) then '' else l.pipeline end)
     )
-    -- What waits for its tenant's budget says nothing of those behind it.
+    -- A job that waits for its tenant's budget says nothing about the jobs behind it.
     select (select min(m.run_at) from mine m where m.held is null and m.pipeline = any (v_plain || v_open)),
       least((select min(greatest(m.run_at, s.until)) from mine m join unnest(v_shut, v_untils) s (name, until) on s.name = m.pipeline),
-        (select min(m.run_at) from mine m where m.held is not null and m.pipeline = any (v_plain || v_open))), (select count(*) < 1000 from line)
+        (select min(m.run_at) from mine m where m.held is not null and m.pipeline = any (v_plain || v_open))),
+      (select count(*) < 1000 from queue)
     into v_first, v_opens, v_all;
     v_at := '';
     while v_first is null and not v_all or v_first > v_now and v_at <> '' loop
       select j.lane, j.run_at into v_lane, v_time from stillwake.live_jobs j
-      where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) > (v_at, timestamptz 'infinity') order by j.lane, j.run_at, j.id limit 1;
+      where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) > (v_at, timestamptz 'infinity')
+      order by j.lane, j.run_at, j.id limit 1;
       exit when not found;
       v_name := split_part(v_lane, chr(31), 1);
       v_at := v_lane;
@@ -425,9 +457,11 @@ begin
         end if;
       else
         select j.run_at into v_time from stillwake.live_jobs j
-        where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) >= (v_lane, v_time) and (j.lane, j.run_at) < (v_lane, timestamptz 'infinity')
+        where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) >= (v_lane, v_time)
+          and (j.lane, j.run_at) < (v_lane, timestamptz 'infinity')
           and j.lease_id is null and j.pipeline = any (case when v_name = '' then v_plain else array[v_name] end)
-          and (j.version is null or p_versions is null or stillwake.version_suits(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
+          and (j.version is null or p_versions is null
+            or stillwake.version_matches(j.version, j.pipeline, p_pipelines, p_versions, p_oldest))
         order by j.lane, j.run_at, j.id limit 1;
         v_hold := v_holds ->> substr(v_lane, strpos(v_lane, chr(31)) + 1);
         if v_hold is null then
@@ -443,9 +477,11 @@ begin
 end
 $$;
 
--- demand() for a pool with lanes: what may start now, counted up to p_max. Along the line, if that goes; otherwise lane by lane.
+-- demand() for a pool with lanes: jobs that may start now, counted up to p_max. Along the queue if that suffices;
+-- otherwise lane by lane.
 create or replace function stillwake.lanes_demand(p_pool text, p_max integer, out claimable integer, out oldest timestamptz)
-language plpgsql stable set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
+language plpgsql stable set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off
+set enable_sort = off as $$
 declare
   v_now      timestamptz := stillwake.now();
   v_priority integer := 32767;
@@ -464,15 +500,20 @@ begin
   loop
     select max(j.priority) into v_priority from stillwake.live_jobs j where j.pool = p_pool and j.priority < v_priority;
     exit when v_priority is null or claimable >= p_max;
-    with line as materialized (
-      select coalesce(split_part(j.lane, chr(31), 1), '') as name, j.pipeline, j.run_at, j.lease_id is null and (j.tenant is null or j.tenant <> all (v_held)) and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now) as free
-      from stillwake.live_jobs j where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now order by j.run_at, j.id limit p_max + 1000
+    with queue as materialized (
+      select coalesce(split_part(j.lane, chr(31), 1), '') as name, j.pipeline, j.run_at,
+        j.lease_id is null and (j.tenant is null or j.tenant <> all (v_held))
+          and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now) as free
+      from stillwake.live_jobs j where j.pool = p_pool and j.priority = v_priority and j.run_at <= v_now
+      order by j.run_at, j.id limit p_max + 1000
     ), mine as (
       select l.name, least(count(*), (v_quotas ->> l.name)::integer) as jobs, min(l.run_at) as first
-      from line l where l.free and l.name = case when l.pipeline = any (v_plain) then '' else l.pipeline end and (v_quotas ->> l.name)::integer is distinct from 0 group by l.name
+      from queue l where l.free and l.name = case when l.pipeline = any (v_plain) then '' else l.pipeline end
+        and (v_quotas ->> l.name)::integer is distinct from 0 group by l.name
     )
-    select coalesce(sum(s.jobs), 0), min(s.first), (select count(*) < p_max + 1000 from line),
-      v_quotas || coalesce(jsonb_object_agg(s.name, (v_quotas ->> s.name)::integer - s.jobs) filter (where v_quotas ->> s.name is not null), '{}')
+    select coalesce(sum(s.jobs), 0), min(s.first), (select count(*) < p_max + 1000 from queue),
+      v_quotas || coalesce(jsonb_object_agg(s.name, (v_quotas ->> s.name)::integer - s.jobs)
+        filter (where v_quotas ->> s.name is not null), '{}')
     into v_count, v_first, v_all, v_left from mine s;
     if v_all or claimable + v_count >= p_max then
       claimable := least(p_max, claimable + v_count);
@@ -483,14 +524,16 @@ begin
     v_at := '';
     while claimable < p_max loop
       select j.lane, j.run_at into v_lane, v_first from stillwake.live_jobs j
-      where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) > (v_at, timestamptz 'infinity') order by j.lane, j.run_at, j.id limit 1;
+      where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) > (v_at, timestamptz 'infinity')
+      order by j.lane, j.run_at, j.id limit 1;
       exit when not found;
       v_name := split_part(v_lane, chr(31), 1);
       v_at := case when (v_quotas ->> v_name)::integer = 0 then v_name || ' ' else v_lane end;
       continue when v_first > v_now or (v_quotas ->> v_name)::integer = 0 or substr(v_lane, strpos(v_lane, chr(31)) + 1) = any (v_held);
       select count(*), min(w.run_at) into v_count, v_first from (
         select j.run_at from stillwake.live_jobs j
-        where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) >= (v_lane, v_first) and (j.lane, j.run_at) <= (v_lane, v_now)
+        where j.pool = p_pool and j.priority = v_priority and j.lane is not null and (j.lane, j.run_at) >= (v_lane, v_first)
+          and (j.lane, j.run_at) <= (v_lane, v_now)
           and j.lease_id is null and j.pipeline = any (case when v_name = '' then v_plain else array[v_name] end)
           and (j.expires_at is null or j.started_at is not null or j.expires_at > v_now)
         order by j.lane, j.run_at, j.id limit least(p_max - claimable, (v_quotas ->> v_name)::integer)
@@ -505,12 +548,13 @@ begin
 end
 $$;
 
--- The share of a tenant beside the others: 1, or up to 100 times as much.
+-- Sets the share of a tenant relative to others: 1 by default, up to 100. Raises SW001.
 create or replace function stillwake.set_weight(p_tenant text, p_weight integer) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   if coalesce(length(p_tenant), 0) not between 1 and 500 or coalesce(p_weight, 0) not between 1 and 100 then
-    perform stillwake.refuse('SW001', format('set_weight(%s, %s) is out of range', coalesce(p_tenant, 'null'), coalesce(p_weight::text, 'null')), 'weight',
+    perform stillwake.refuse('SW001',
+      format('set_weight(%s, %s) is out of range', coalesce(p_tenant, 'null'), coalesce(p_weight::text, 'null')), 'weight',
       'A tenant has a name of up to 500 characters and a weight of 1 to 100.');
   end if;
   if p_weight = 1 then
@@ -522,12 +566,13 @@ begin
 end
 $$;
 
--- How many jobs of a pool may run at once, on all workers together; null for as many as there are slots. Raises SW001, SW003.
+-- Sets how many jobs of a pool may run at once, on all workers together; null for no cap. Raises SW001, SW003.
 create or replace function stillwake.cap_pool(p_pool text, p_concurrency integer) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   if p_concurrency < 1 then
-    perform stillwake.refuse('SW001', format('A pool cannot be capped at %s jobs', p_concurrency), 'concurrency', 'Use 1 or more; to hold all jobs, pause the pool; null takes the cap away.');
+    perform stillwake.refuse('SW001', format('A pool cannot be capped at %s jobs', p_concurrency), 'concurrency',
+      'Use 1 or more; to hold all jobs, pause the pool; null removes the cap.');
   end if;
   update stillwake.pools set concurrency = p_concurrency where name = p_pool;
   if not found then

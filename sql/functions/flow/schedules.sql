@@ -1,25 +1,28 @@
--- Schedules: a row knows its next slot and when that is. Whoever looks first when it is due (a claim of its pool, the watchdog, anybody) makes the job
--- of the slot and moves the row on to the next, in one transaction. The lock of the row keeps two from doing it at once; should the row ever be put
--- back, by a new definition or a restored table, the idempotency key of the slot answers the job that is there.
+-- Schedules. A row stores its next slot and the time of that slot. The first caller after that time (a claim of its
+-- pool, the watchdog, any client) creates the job of the slot and advances the row, in one transaction. The row lock
+-- prevents two from doing it at once; if the row is ever set back, by a new definition or a restored table, the
+-- idempotency key of the slot returns the existing job.
 --
--- A slot that is looked at within a minute is on time and runs. What becomes of those that are later is catch_up:
+-- A slot that is processed within a minute is on time and runs. catch_up decides about late slots:
 --   one    the latest of them, unless one that is on time runs as well
 --   all    each, in order
 --   none   none of them
--- And of a slot that is to run while the job of the last one is live, overlap:
---   skip   there is no job for it
---   queue  its job waits for that one to end, by the key mechanism (keys.sql)
+-- overlap decides about a slot whose predecessor's job is still live:
+--   skip   no job is created for it
+--   queue  its job waits for that one to end, through a key (keys.sql)
 --   replace  that one is cancelled; the new job runs when it has stopped
 --   allow  both run
 --
--- Locks: the row of a schedule comes before leases and jobs, so who settles and claims in one call sees to schedules first. Nobody waits for the row of a schedule that is
--- being seen to. What its job has to wait for (its key, the lease of the job it replaces) may be held by somebody who waits for an earlier schedule
--- of the same call, hence the lock_timeout, which is shorter than it takes Postgres to look for deadlocks.
+-- Locks: the row of a schedule comes before leases and jobs, so settle_and_claim() runs schedules first. A locked
+-- schedule is skipped. What the new job has to wait for (its key, the lease of the job it replaces) may be held by a
+-- transaction that waits for an earlier schedule of the same call, hence the lock_timeout, which is shorter than
+-- Postgres's deadlock_timeout.
 
--- Makes a schedule known or changes it. Settings: cron, pipeline, zone ('UTC'), input ('{}'), options (as enqueue() takes them: pool, priority, expires_in, key,
--- on_conflict, tenant, max_attempts, webhook), overlap ('skip'), catch_up ('one'). They are the whole definition: what is absent has its default. One that is as it was
--- changes nothing; a new cron or zone begins with its first slot from now. Who is paused stays so. Answers whether anything changed.
--- Locks: the row. Raises SW001, SW002, SW003.
+-- Creates or changes a schedule. Settings: cron, pipeline, zone ('UTC'), input ('{}'), options (as for enqueue(): pool,
+-- priority, expires_in, key, on_conflict, tenant, max_attempts, webhook), overlap ('skip'), catch_up ('one'). They are
+-- the complete definition: absent settings get their default. An unchanged definition changes nothing; a new cron or
+-- zone starts with its first slot from now. A paused schedule stays paused. Returns whether anything changed. Locks:
+-- the row. Raises SW001, SW002, SW003.
 create or replace function stillwake.set_schedule(p_name text, p_settings jsonb) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -55,10 +58,11 @@ begin
   v_new.created_at := coalesce(v_old.created_at, v_now);
   v_new.updated_at := v_now;
   insert into stillwake.schedules as s values (v_new.*)
-  on conflict (name) do update set cron = excluded.cron, fields = excluded.fields, zone = excluded.zone, pipeline = excluded.pipeline, pool = excluded.pool, input = excluded.input,
-    options = excluded.options, overlap = excluded.overlap, catch_up = excluded.catch_up, next_slot = excluded.next_slot, next_at = excluded.next_at,
-    due_at = case when s.paused_at is null then excluded.due_at end, last_error = null, updated_at = excluded.updated_at;
-  -- Who sleeps may have slept for longer than it now should.
+  on conflict (name) do update set cron = excluded.cron, fields = excluded.fields, zone = excluded.zone, pipeline = excluded.pipeline,
+    pool = excluded.pool, input = excluded.input, options = excluded.options, overlap = excluded.overlap, catch_up = excluded.catch_up,
+    next_slot = excluded.next_slot, next_at = excluded.next_at, due_at = case when s.paused_at is null then excluded.due_at end,
+    last_error = null, updated_at = excluded.updated_at;
+  -- A sleeping worker may now have to wake earlier.
   perform stillwake.hint(v_new.pool);
   return true;
 end
@@ -71,26 +75,30 @@ declare
 begin
   perform stillwake.check_options(p_settings, array['cron', 'zone', 'pipeline', 'input', 'options', 'overlap', 'catch_up']);
   if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
-    perform stillwake.refuse('SW001', format('"%s" cannot name a schedule', coalesce(p_name, 'null')), 'name',
-      'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
+    perform stillwake.refuse('SW001', format('"%s" is not a valid schedule name', coalesce(p_name, 'null')), 'name',
+      'Use 1 to 100 lower-case letters, digits and _ . : - starting with a letter or digit.');
   end if;
   if p_settings ->> 'cron' is null then
-    perform stillwake.refuse('SW001', format('Schedule "%s" has no cron', p_name), 'cron', 'Write minute, hour, day of the month, month, day of the week, such as "30 2 * * mon-fri".');
+    perform stillwake.refuse('SW001', format('Schedule "%s" has no cron', p_name), 'cron',
+      'Write minute, hour, day of the month, month, day of the week, such as "30 2 * * mon-fri".');
   end if;
   perform stillwake.read_cron(p_settings ->> 'cron');
   if not exists (select from stillwake.pipelines p where p.name = p_settings ->> 'pipeline') then
     perform stillwake.refuse_unknown_pipeline(p_settings ->> 'pipeline');
   end if;
   if p_settings ->> 'overlap' not in ('skip', 'queue', 'replace', 'allow') then
-    perform stillwake.refuse('SW001', format('overlap cannot be "%s"', p_settings ->> 'overlap'), 'overlap', 'Use skip, queue, replace or allow.');
+    perform stillwake.refuse('SW001', format('overlap cannot be "%s"', p_settings ->> 'overlap'), 'overlap',
+      'Use skip, queue, replace or allow.');
   end if;
   if p_settings ->> 'catch_up' not in ('one', 'all', 'none') then
     perform stillwake.refuse('SW001', format('catch_up cannot be "%s"', p_settings ->> 'catch_up'), 'catch_up', 'Use one, all or none.');
   end if;
   perform stillwake.check_inputs(jsonb_build_array(p_settings -> 'input'));
-  perform stillwake.refuse_plain(p.name, p.sealed, jsonb_build_array(p_settings -> 'input')) from stillwake.pipelines p where p.name = p_settings ->> 'pipeline' and p.sealed <> '{}';
-  -- What enqueue() would refuse is refused now, not in the night.
-  perform stillwake.check_options(v_options, array['pool', 'priority', 'expires_in', 'key', 'on_conflict', 'tenant', 'max_attempts', 'webhook']);
+  perform stillwake.refuse_plain_values(p.name, p.sealed, jsonb_build_array(p_settings -> 'input')) from stillwake.pipelines p
+  where p.name = p_settings ->> 'pipeline' and p.sealed <> '{}';
+  -- Options that enqueue() would refuse are refused now, not when the slot is due.
+  perform stillwake.check_options(v_options,
+    array['pool', 'priority', 'expires_in', 'key', 'on_conflict', 'tenant', 'max_attempts', 'webhook']);
   perform stillwake.check_length(v_options, 'pool');
   perform stillwake.check_length(v_options, 'key');
   perform stillwake.check_length(v_options, 'tenant');
@@ -112,19 +120,20 @@ language plpgsql stable as $$
 declare
   v_near text;
 begin
-  -- To read the names of all zones takes some twenty milliseconds.
+  -- Reading the names of all zones takes about twenty milliseconds.
   if p_zone = 'UTC' or exists (select from stillwake.schedules s where s.zone = p_zone) then
     return;
   end if;
   if not exists (select from pg_timezone_names z where z.name = p_zone) then
-    select z.name into v_near from pg_timezone_names z where lower(z.name) = lower(p_zone) or lower(z.name) like '%/' || lower(replace(p_zone, ' ', '_')) order by z.name limit 1;
+    select z.name into v_near from pg_timezone_names z
+    where lower(z.name) = lower(p_zone) or lower(z.name) like '%/' || lower(replace(p_zone, ' ', '_')) order by z.name limit 1;
     perform stillwake.refuse('SW001', format('"%s" is not a time zone that this Postgres knows', p_zone), 'zone',
       coalesce('Did you mean ' || v_near || '?', 'Use a name of the IANA database such as Europe/Berlin, or UTC; see pg_timezone_names.'));
   end if;
 end
 $$;
 
--- Its jobs stay. Answers false when there is no such schedule.
+-- Its jobs are kept. Returns false when there is no such schedule.
 create or replace function stillwake.remove_schedule(p_name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -137,14 +146,15 @@ $$;
 create or replace function stillwake.pause_schedule(p_name text, p_by text default null) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  update stillwake.schedules s set paused_at = coalesce(s.paused_at, stillwake.now()), paused_by = coalesce(s.paused_by, p_by), due_at = null where s.name = p_name;
+  update stillwake.schedules s set paused_at = coalesce(s.paused_at, stillwake.now()), paused_by = coalesce(s.paused_by, p_by),
+    due_at = null where s.name = p_name;
   if not found then
     perform stillwake.refuse_unknown_schedule(p_name);
   end if;
 end
 $$;
 
--- Goes on with the first slot from now: what was paused is not made up for. Locks: the row. Raises SW001.
+-- Continues with the first slot from now: slots during the pause are not caught up. Locks: the row. Raises SW001.
 create or replace function stillwake.resume_schedule(p_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -168,11 +178,11 @@ declare
   v_known text := (select string_agg(name, ', ' order by name) from (select name from stillwake.schedules order by name limit 20) k);
 begin
   perform stillwake.refuse('SW001', format('Schedule "%s" does not exist', coalesce(p_name, 'null')), 'name',
-    format('Known schedules: %s. Make it with stillwake.set_schedule(name, settings).', coalesce(v_known, 'none')));
+    format('Known schedules: %s. Create it with stillwake.set_schedule(name, settings).', coalesce(v_known, 'none')));
 end
 $$;
 
--- The next slots of a schedule, up to 10000. Of one that is paused: those it would have. Raises SW001.
+-- The next slots of a schedule, up to 10000. For a paused one: those it would have. Raises SW001.
 create or replace function stillwake.upcoming(p_name text, p_count integer default 10) returns table (slot text, at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -195,8 +205,9 @@ begin
 end
 $$;
 
--- The slots that a cron has after a moment (null: now), whether or not a schedule has it. Raises SW001.
-create or replace function stillwake.upcoming(p_cron text, p_zone text, p_count integer default 10, p_after timestamptz default null) returns table (slot text, at timestamptz)
+-- The slots of a cron expression after a time (null: now), whether or not a schedule uses it. Raises SW001.
+create or replace function stillwake.upcoming(p_cron text, p_zone text, p_count integer default 10,
+  p_after timestamptz default null) returns table (slot text, at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_cron stillwake.cron_fields := stillwake.read_cron(p_cron);
@@ -211,11 +222,13 @@ begin
 end
 $$;
 
--- Sees to up to p_limit schedules that are due, of one pool or of all; to none of a pool that is paused. Answers what it did: act is 'fired' (job_id is new), 'joined' (job_id
--- was there), 'skipped' (job_id is still live), 'missed' or 'failed'; count is more than one for missed slots only, and slot is the last of them. One that fails stops
--- nobody else. It is tried again a minute later, or a quarter of one when it only waited too long for a lock. All that a call does is bounded, however
--- many slots are to be made up for: what is left is due still, behind the others. Locks: the row of one schedule after the other, passing by locked ones; what enqueue_many() and,
--- by 'replace', cancel() lock, for which a call waits half a second once.
+-- Runs up to p_limit due schedules, of one pool or of all; none of a paused pool. Returns what it did: act is 'fired'
+-- (job_id is new), 'joined' (job_id existed), 'skipped' (job_id is still live), 'missed' or 'failed'; count is more
+-- than one only for missed slots, and slot is the last of them. A failing schedule does not stop the others. It is
+-- retried a minute later, or after 15 seconds when it only waited too long for a lock. The work of one call is bounded,
+-- however many slots are to be caught up: the rest stays due, behind the other schedules.
+-- Locks: the row of one schedule after the other, skipping locked ones; what enqueue_many() and, with 'replace',
+-- cancel() lock, for which a call waits half a second once.
 create or replace function stillwake.run_schedules(p_limit integer default 100, p_pool text default null)
 returns table (schedule text, act text, slot text, at timestamptz, job_id uuid, count bigint, note text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $$
@@ -229,7 +242,8 @@ declare
 begin
   for v_name in
     select s.name from stillwake.schedules s
-    where s.due_at <= v_now and (p_pool is null or s.pool = p_pool) and not exists (select from stillwake.pools p where p.name = s.pool and p.paused_at is not null)
+    where s.due_at <= v_now and (p_pool is null or s.pool = p_pool) and not exists (select from stillwake.pools p
+      where p.name = s.pool and p.paused_at is not null)
     order by s.due_at, s.name
   loop
     exit when least(v_left, v_jobs, v_slots) <= 0;
@@ -244,7 +258,8 @@ begin
         return next;
       end loop;
     exception when others then
-      -- Its slots cannot even be told: its zone is gone. A conflict is between transactions, and the caller repeats the whole.
+      -- Its slots cannot be computed: its zone no longer exists. A conflict concerns the whole transaction, and the
+      -- caller repeats it.
       if sqlstate in ('40P01', '40001') then
         raise;
       end if;
@@ -261,9 +276,9 @@ begin
 end
 $$;
 
--- For a worker whose places are all taken, so that it claims nothing: sees to the schedules of its pool that are due. Answers when the next one is; null
--- when there is none. Locks: as run_schedules().
-create or replace function stillwake.tend_schedules(p_pool text) returns timestamptz
+-- For a worker without a free slot, which does not claim: runs the due schedules of its pool. Returns when the next one
+-- is due; null when there is none. Locks: as run_schedules().
+create or replace function stillwake.run_due_schedules(p_pool text) returns timestamptz
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now timestamptz := stillwake.now();
@@ -273,12 +288,14 @@ begin
   end if;
   return (
     select min(s.due_at) from stillwake.schedules s
-    where s.pool = p_pool and s.due_at is not null and not exists (select from stillwake.pools p where p.name = p_pool and p.paused_at is not null)
+    where s.pool = p_pool and s.due_at is not null and not exists (select from stillwake.pools p
+      where p.name = p_pool and p.paused_at is not null)
   );
 end
 $$;
 
--- The slots of one schedule that are due, of which the caller has the lock: up to p_jobs jobs and p_slots slots. A slot that failed stays the next one, with those after it.
+-- Runs the due slots of one schedule, whose row lock the caller holds: up to p_jobs jobs and p_slots slots. A failed
+-- slot stays the next one, with those after it.
 create or replace function stillwake.run_schedule(p_row stillwake.schedules, p_now timestamptz, p_jobs integer, p_slots integer)
 returns table (act text, slot text, at timestamptz, job_id uuid, count bigint, note text)
 language plpgsql as $$
@@ -287,10 +304,11 @@ declare
   v_slots   text[] := '{}';
   v_times   timestamptz[] := '{}';
   v_missed  bigint := 0;
-  -- The last late slots, the latest at the end.
+  -- The last two late slots, the latest at the end.
   v_late    text[] := '{}';
   v_late_at timestamptz[] := '{}';
-  -- The next slot was seen to in its time and failed. It is as if on time, unless nobody came when it was to be tried again.
+  -- The next slot was processed on time and failed. It still counts as on time, unless no caller came when it was to be
+  -- retried.
   v_again   boolean := p_row.last_error is not null and p_row.due_at >= p_now - interval '60 seconds';
   v_id      uuid;
 begin
@@ -305,7 +323,8 @@ begin
       v_missed := v_missed + 1;
     end if;
     v_again := false;
-    select a.slot, a.at into v_row.next_slot, v_row.next_at from stillwake.cron_after(v_row.fields, v_row.zone, v_row.next_at, v_row.next_slot) a;
+    select a.slot, a.at into v_row.next_slot, v_row.next_at
+    from stillwake.cron_after(v_row.fields, v_row.zone, v_row.next_at, v_row.next_slot) a;
   end loop;
   if v_row.catch_up = 'one' and v_missed > 0 and v_slots = '{}' and coalesce(v_row.next_at > p_now, true) then
     v_slots := v_late[2:2];
@@ -315,14 +334,14 @@ begin
     v_missed := v_missed - 1;
   end if;
   v_row.last_error := null;
-  -- What is left goes behind those that are due already.
+  -- A schedule with remaining slots goes behind those that are due already.
   v_row.due_at := case when v_row.next_at <= p_now then p_now else v_row.next_at end;
 
-  -- At the end of the list: no slot, so that those missed after the last one are told of.
+  -- Ends with a null slot, so that slots missed after the last one are reported.
   for slot, at in select * from unnest(v_slots || null::text, v_times || null::timestamptz) loop
-    -- All that were missed come after the first slot, if that one runs, and before the second.
+    -- All missed slots come after the first slot, if that one runs, and before the second.
     if v_missed > 0 and slot is distinct from p_row.next_slot then
-      return query select 'missed', v_late[2], v_late_at[2], null::uuid, v_missed, 'passed while nobody looked';
+      return query select 'missed', v_late[2], v_late_at[2], null::uuid, v_missed, 'not processed in time';
       v_row.missed := v_row.missed + v_missed;
       v_missed := 0;
     end if;
@@ -338,26 +357,27 @@ begin
     end if;
     begin
       if v_row.overlap = 'replace' and stillwake.job_is_live(v_row.last_job) then
-        perform stillwake.cancel(v_row.last_job, format('Replaced by that of %s', slot), 'schedule ' || v_row.name);
+        perform stillwake.cancel(v_row.last_job, format('Replaced by the job of %s', slot), 'schedule ' || v_row.name);
       end if;
       v_id := stillwake.new_id();
-      job_id := (stillwake.enqueue_many(v_row.pipeline, jsonb_build_array(v_row.input), v_row.options || stillwake.slot_options(v_row, slot), array[v_id]))[1];
-      update stillwake.live_jobs j
-      set origin = jsonb_build_object('schedule', v_row.name, 'slot', slot, 'at', to_char(run_schedule.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) where j.id = v_id;
+      job_id := (stillwake.enqueue_many(v_row.pipeline, jsonb_build_array(v_row.input),
+        v_row.options || stillwake.slot_options(v_row, slot), array[v_id]))[1];
+      update stillwake.live_jobs j set origin = jsonb_build_object('schedule', v_row.name, 'slot', slot,
+        'at', to_char(run_schedule.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) where j.id = v_id;
     exception when others then
-      -- A conflict is between transactions, not of this schedule: the caller repeats the whole.
+      -- A conflict concerns the whole transaction, not this schedule: the caller repeats it.
       if sqlstate in ('40P01', '40001') then
         raise;
       end if;
       act := 'failed';
       job_id := null;
-      note := case when sqlstate = '55P03' then 'It waited too long for a lock that an open transaction has' else sqlerrm end;
+      note := case when sqlstate = '55P03' then 'It waited too long for a lock of an open transaction' else sqlerrm end;
       v_row.next_slot := slot;
       v_row.next_at := at;
       v_row.last_error := note;
       v_row.due_at := p_now + case when sqlstate = '55P03' then interval '15 seconds' else interval '1 minute' end;
       if sqlstate = '55P03' then
-        -- Until run_schedules() ends: a call that has waited once does not wait for each of them.
+        -- Until run_schedules() returns: a call that has waited once does not wait for each schedule.
         perform set_config('lock_timeout', '20ms', true);
       end if;
       return next;
@@ -371,13 +391,15 @@ begin
     v_row.fired := v_row.fired + 1;
     return next;
   end loop;
-  update stillwake.schedules s set next_slot = v_row.next_slot, next_at = v_row.next_at, due_at = v_row.due_at, last_slot = v_row.last_slot, last_at = v_row.last_at,
-    last_job = v_row.last_job, last_error = v_row.last_error, fired = v_row.fired, skipped = v_row.skipped, missed = v_row.missed
+  update stillwake.schedules s set next_slot = v_row.next_slot, next_at = v_row.next_at, due_at = v_row.due_at,
+    last_slot = v_row.last_slot, last_at = v_row.last_at, last_job = v_row.last_job, last_error = v_row.last_error, fired = v_row.fired,
+    skipped = v_row.skipped, missed = v_row.missed
   where s.name = v_row.name;
 end
 $$;
 
--- What the job of a slot is enqueued with besides the options of its schedule. Who must not run beside the last one waits for the key that both have.
+-- The options of a slot's job in addition to those of its schedule. A job that must not overlap its predecessor waits
+-- for their common key.
 create or replace function stillwake.slot_options(p_row stillwake.schedules, p_slot text) returns jsonb
 language sql immutable as $$
   select jsonb_build_object('idempotency_keys', jsonb_build_array('schedule:' || p_row.name || ':' || p_slot))

@@ -1,7 +1,8 @@
--- People and programs change their mind: cancel, retry, pause, resume. Every act is an event with who and why.
+-- Control of jobs and pools: cancel, retry, pause, resume. Every call writes an event with the actor and the reason.
 
--- Finds a live job and locks it, its lease first. Null when it is not live. Between the two locks the job may be claimed, settled or
--- recovered: then the inner block is undone, which gives both locks back, and it begins again with the lease the job has now.
+-- Locks a live job, its lease first. Returns null when the job is not live. Between the two locks the job may be
+-- claimed, settled or recovered: then the inner block is rolled back, which releases both locks, and it starts again
+-- with the job's current lease.
 create or replace function stillwake.lock_job(p_id uuid) returns stillwake.live_jobs
 language plpgsql as $$
 declare
@@ -27,20 +28,23 @@ begin
 end
 $$;
 
--- The caller has looked among the live jobs and then among the ended ones, or the other way round. A job that moved in between is there
--- after all: that is a conflict (40001), which clients repeat.
+-- The caller found the job neither among the live nor among the ended ones. A job that moved in between exists after
+-- all: that is a conflict (40001), which clients repeat.
 create or replace function stillwake.refuse_unknown_job(p_id uuid) returns void
 language plpgsql as $$
 begin
   if stillwake.job_exists(p_id) then
     raise exception using errcode = '40001', message = format('Job %s has just moved', p_id), hint = 'Repeat the call.';
   end if;
-  perform stillwake.refuse('SW004', format('Job %s does not exist', p_id), 'id', 'It was never enqueued here, or its retention is over and it was pruned.');
+  perform stillwake.refuse('SW004', format('Job %s does not exist', p_id), 'id',
+    'It was never enqueued here, or its retention is over and it was pruned.');
 end
 $$;
 
--- Ends a waiting job at once; asks a running one to stop, which its worker learns with the next heartbeat. So with all it has spawned. Answers the state of the job:
--- 'cancelled', 'running' (asked) or, when it had ended before, the state it ended in. Locks: lease, job. Raises SW004.
+-- Ends a waiting job at once; requests a running one to stop, which its worker learns with the next heartbeat. Applies
+-- to its children too. Returns the state of the job: 'cancelled', 'running' (requested) or, for an ended job, the state
+-- it ended in.
+-- Locks: lease, job. Raises SW004.
 create or replace function stillwake.cancel(p_id uuid, p_reason text default null, p_by text default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -70,8 +74,10 @@ begin
 end
 $$;
 
--- Runs a failed or cancelled job again: its attempts and crashes start at zero, its epoch goes on. From its checkpoints, or with
--- p_from_start without them, its artifacts and what it has spawned. Its children that have not completed are retried with it. Locks: the ended row, checkpoints, parts. Raises SW004, SW006.
+-- Runs a failed or cancelled job again: attempts and crashes restart at zero, the epoch continues. It resumes from its
+-- checkpoints; with p_from_start these, its artifacts and its spawns are deleted. Children that have not completed are
+-- retried too.
+-- Locks: the ended row, checkpoints, spawn parts. Raises SW004, SW006.
 create or replace function stillwake.retry(p_id uuid, p_from_start boolean default false, p_by text default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -86,13 +92,14 @@ begin
   elsif v_state = 'completed' then
     perform stillwake.refuse('SW006', format('Job %s is completed', p_id), 'id', 'Enqueue a new job to do the work again.');
   end if;
-  perform stillwake.revive(array[p_id], p_from_start, p_by);
+  perform stillwake.requeue_ended(array[p_id], p_from_start, p_by);
   return 'queued';
 end
 $$;
 
--- Ended jobs are live again, and with them those of their children that have not completed. Locks: the ended rows; then parts, spawns, keys.
-create or replace function stillwake.revive(p_ids uuid[], p_from_start boolean, p_by text) returns void
+-- Moves ended jobs back to live_jobs, with those of their children that have not completed. Locks: the ended rows; then
+-- parts, spawns, keys.
+create or replace function stillwake.requeue_ended(p_ids uuid[], p_from_start boolean, p_by text) returns void
 language plpgsql as $$
 declare
   v_now      timestamptz := stillwake.now();
@@ -105,50 +112,59 @@ declare
   v_children uuid[];
 begin
   if not p_from_start and exists (select from stillwake.live_jobs c where c.parent_id = any (p_ids) and c.cancel is not null) then
-    perform stillwake.refuse('SW006', 'Jobs that it has spawned are still being cancelled', 'id', 'Retry it when they have stopped, in a second or two, or from the start.');
+    perform stillwake.refuse('SW006', 'Jobs that it has spawned are still being cancelled', 'id',
+      'Retry it when they have stopped, in a second or two, or from the start.');
   end if;
   with old as materialized (
     delete from stillwake.ended_jobs e where e.id = any (p_ids) and e.state <> 'completed' returning e.*
   ), attempts as (
     insert into stillwake.ended_attempts (job_id, epoch, lease_id, attempt, worker, claimed_at, ended_at, outcome, failure)
-    select o.id, o.epoch, o.lease_id, o.attempt, o.worker, o.claimed_at, o.ended_at, coalesce(o.outcome, o.state), o.failure from old o where o.claimed_at is not null
+    select o.id, o.epoch, o.lease_id, o.attempt, o.worker, o.claimed_at, o.ended_at, coalesce(o.outcome, o.state), o.failure from old o
+    where o.claimed_at is not null
   ), revived as (
-    -- With a key it waits for its place like all of its key, and looks for one at the commit.
-    insert into stillwake.live_jobs (id, created_at, run_at, place, waiting_for, epoch, seq, max_attempts, priority, pipeline, pool, lane, key, tenant, idempotency_key, input, failure, version, webhooks, trace, parent_id, spawn, child_no, origin)
-    select o.id, o.created_at, case when o.key is null then v_now else 'infinity' end, case when o.key is not null then v_now end, case when o.key is not null then 'key' end,
-      o.epoch, o.seq + 1, o.max_attempts, o.priority, o.pipeline, o.pool, stillwake.lane_in(o.pool, o.pipeline, o.tenant), o.key, o.tenant,
-      o.idempotency_key, o.input, o.failure, case when not p_from_start then o.version end, o.webhooks, o.trace, o.parent_id, o.spawn, o.child_no, o.origin
+    -- A job with a key waits for a slot like every job of its key, and checks for one at commit.
+    insert into stillwake.live_jobs (id, created_at, run_at, order_at, waiting_for, epoch, seq, max_attempts, priority, pipeline, pool,
+      lane, key, tenant, idempotency_key, input, failure, version, webhooks, trace, parent_id, spawn, child_no, origin)
+    select o.id, o.created_at, case when o.key is null then v_now else 'infinity' end, case when o.key is not null then v_now end,
+      case when o.key is not null then 'key' end,
+      o.epoch, o.seq + 1, o.max_attempts, o.priority, o.pipeline, o.pool, stillwake.lane_for_pool(o.pool, o.pipeline, o.tenant), o.key,
+        o.tenant,
+      o.idempotency_key, o.input, o.failure, case when not p_from_start then o.version end, o.webhooks, o.trace, o.parent_id, o.spawn,
+      o.child_no, o.origin
     from old o order by stillwake.key_lock(o.pipeline, o.key), o.id
-  ), told as (
+  ), events as (
     insert into stillwake.feed (job_id, seq, at, epoch, kind, data) select o.id, o.seq + 1, v_now, o.epoch, 'retried', v_data from old o
-  ), remembered as (
-    update stillwake.idempotency_keys k set forget_on = null from old o where k.pipeline = o.pipeline and k.key = o.idempotency_key and k.job_id = o.id
+  ), kept_keys as (
+    update stillwake.idempotency_keys k set forget_on = null from old o
+    where k.pipeline = o.pipeline and k.key = o.idempotency_key and k.job_id = o.id
   )
-  select array_agg(distinct o.pool), array_agg(o.parent_id) filter (where o.parent_id is not null), array_agg(o.spawn) filter (where o.parent_id is not null),
+  select array_agg(distinct o.pool), array_agg(o.parent_id) filter (where o.parent_id is not null),
+    array_agg(o.spawn) filter (where o.parent_id is not null),
     array_agg(o.child_no) filter (where o.parent_id is not null), array_agg(o.state) filter (where o.parent_id is not null)
   into v_pools, v_parents, v_spawns, v_nos, v_states from old o;
   if p_from_start then
     delete from stillwake.checkpoints c where c.job_id = any (p_ids);
     delete from stillwake.artifacts a where a.job_id = any (p_ids);
-    perform stillwake.forget_children(i) from unnest(p_ids) i;
+    perform stillwake.detach_children(i) from unnest(p_ids) i;
   end if;
   if v_parents is not null then
-    perform stillwake.count_again(v_parents, v_spawns, v_nos, v_states);
+    perform stillwake.reopen_children(v_parents, v_spawns, v_nos, v_states);
   end if;
   v_children := array(select e.id from stillwake.ended_jobs e where e.parent_id = any (p_ids) and e.state <> 'completed');
   if v_children <> '{}' then
-    perform stillwake.revive(v_children, false, p_by);
+    perform stillwake.requeue_ended(v_children, false, p_by);
   end if;
-  -- Now, and not only at the commit: whoever asks sees it in its place.
-  perform stillwake.fill_key(k.pipeline, k.key) from (
-    select distinct j.pipeline, j.key, stillwake.key_lock(j.pipeline, j.key) from stillwake.live_jobs j where j.id = any (p_ids) and j.key is not null and j.key_slot is null order by 3
+  -- Now, not only at commit, so that the caller sees the job in its final state.
+  perform stillwake.fill_key_slots(k.pipeline, k.key) from (
+    select distinct j.pipeline, j.key, stillwake.key_lock(j.pipeline, j.key) from stillwake.live_jobs j
+    where j.id = any (p_ids) and j.key is not null and j.key_slot is null order by 3
   ) k;
   perform stillwake.hint(p) from unnest(v_pools) p;
   perform stillwake.hint_watchers(p_ids);
 end
 $$;
 
--- Sets a waiting job aside until resume(); a running one goes on and is set aside when it next comes back to the line.
+-- Pauses a waiting job until resume(); a running one continues and is paused when it is next requeued.
 -- Locks: lease, job. Raises SW004, SW006.
 create or replace function stillwake.pause(p_id uuid, p_reason text default null, p_by text default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -158,17 +174,20 @@ begin
   if v_job.id is null then
     perform stillwake.refuse_ended(p_id);
   elsif v_job.lease_id is not null then
-    update stillwake.live_jobs set pause = jsonb_strip_nulls(jsonb_build_object('at', stillwake.now(), 'by', p_by, 'reason', p_reason)) where id = p_id;
+    update stillwake.live_jobs set pause = jsonb_strip_nulls(jsonb_build_object('at', stillwake.now(), 'by', p_by, 'reason', p_reason))
+    where id = p_id;
     perform stillwake.add_event(p_id, 'pause_requested', jsonb_strip_nulls(jsonb_build_object('by', p_by, 'reason', p_reason)));
     perform stillwake.hint_worker(v_job.worker);
     return 'running';
   end if;
-  return stillwake.set_aside(p_id, p_reason, p_by, null);
+  return stillwake.pause_queued(p_id, p_reason, p_by, null);
 end
 $$;
 
--- Puts a waiting job aside. run_at leaves the front of the line (infinity, or the time it resumes by itself); its place is kept.
-create or replace function stillwake.set_aside(p_id uuid, p_reason text, p_by text, p_resume_at timestamptz, p_breaker text default null) returns text
+-- Pauses a queued job. run_at becomes infinity, or the time at which it resumes by itself; the position in the queue
+-- order is kept.
+create or replace function stillwake.pause_queued(p_id uuid, p_reason text, p_by text, p_resume_at timestamptz,
+  p_breaker text default null) returns text
 language plpgsql as $$
 declare
   v_job   stillwake.live_jobs;
@@ -177,13 +196,15 @@ begin
   select * into v_job from stillwake.live_jobs where id = p_id;
   v_pause := jsonb_strip_nulls(jsonb_build_object('at', stillwake.now(), 'by', p_by, 'reason', p_reason, 'resume_at', p_resume_at,
     'breaker', p_breaker, 'waiting_for', coalesce(v_job.pause ->> 'waiting_for', v_job.waiting_for)));
-  update stillwake.live_jobs set state = 'paused', waiting_for = null, run_at = coalesce(p_resume_at, 'infinity'), place = coalesce(place, run_at), pause = v_pause where id = p_id;
+  update stillwake.live_jobs set state = 'paused', waiting_for = null, run_at = coalesce(p_resume_at, 'infinity'),
+    order_at = coalesce(order_at, run_at), pause = v_pause where id = p_id;
   perform stillwake.add_event(p_id, 'paused', v_pause);
   return 'paused';
 end
 $$;
 
--- Puts a paused job back in its old place. Takes back the pause of a running one. Locks: lease, job. Raises SW004, SW006.
+-- Requeues a paused job at its old position, or withdraws the pause request of a running one. Locks: lease, job. Raises
+-- SW004, SW006.
 create or replace function stillwake.resume(p_id uuid, p_by text default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -196,13 +217,13 @@ begin
     return v_job.state;
   end if;
   if v_job.state = 'paused' then
-    -- One that has its key, or none, and said itself that it waits for a key has nobody to admit it.
+    -- A job without a key, or with a key slot, that settled as waiting for a key would never be admitted by a key.
     v_waits := v_job.pause ->> 'waiting_for' = 'key' and v_job.key is not null and v_job.key_slot is null;
     update stillwake.live_jobs set state = 'queued', pause = null, waiting_for = v_job.pause ->> 'waiting_for',
-      run_at = case when v_waits then 'infinity' else place end, place = case when v_waits then place end
+      run_at = case when v_waits then 'infinity' else order_at end, order_at = case when v_waits then order_at end
     where id = p_id;
     if v_waits then
-      perform stillwake.fill_key(v_job.pipeline, v_job.key);
+      perform stillwake.fill_key_slots(v_job.pipeline, v_job.key);
     end if;
   else
     update stillwake.live_jobs set pause = null where id = p_id;
@@ -220,17 +241,19 @@ declare
 begin
   select state into v_state from stillwake.ended_jobs where id = p_id;
   if found then
-    perform stillwake.refuse('SW006', format('Job %s has ended (%s)', p_id, v_state), 'id', 'Only jobs that wait or run can be paused or resumed.');
+    perform stillwake.refuse('SW006', format('Job %s has ended (%s)', p_id, v_state), 'id',
+      'Only jobs that wait or run can be paused or resumed.');
   end if;
   perform stillwake.refuse_unknown_job(p_id);
 end
 $$;
 
--- A paused pool gives out no jobs; what runs goes on. Raises SW003.
+-- A paused pool hands out no jobs; running jobs continue. Raises SW003.
 create or replace function stillwake.pause_pool(p_pool text, p_reason text default null, p_by text default null) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  update stillwake.pools set paused_at = coalesce(paused_at, stillwake.now()), paused_by = p_by, pause_reason = p_reason, resume_at = null where name = p_pool;
+  update stillwake.pools set paused_at = coalesce(paused_at, stillwake.now()), paused_by = p_by, pause_reason = p_reason, resume_at = null
+  where name = p_pool;
   if not found then
     perform stillwake.refuse_unknown_pool(p_pool);
   end if;
@@ -240,8 +263,9 @@ $$;
 create or replace function stillwake.resume_pool(p_pool text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  -- Machines are tried again at once, however the last ones fared: somebody says that it is mended.
-  update stillwake.pools set paused_at = null, paused_by = null, pause_reason = null, resume_at = null, wasted_starts = 0, wasted_starts_at = null, trouble = null where name = p_pool;
+  -- Also resets the start back-off of machines: the operator reports that the cause is fixed.
+  update stillwake.pools set paused_at = null, paused_by = null, pause_reason = null, resume_at = null, wasted_starts = 0,
+    wasted_starts_at = null, trouble = null where name = p_pool;
   if not found then
     perform stillwake.refuse_unknown_pool(p_pool);
   end if;

@@ -1,11 +1,12 @@
--- Pipelines become known, jobs come in. Called by the client, by psql, by any language.
+-- Registering pipelines and enqueueing jobs. Called by the client, by psql, by any language.
 
--- Makes a pipeline known or changes its settings; absent settings keep their value. Writes nothing when nothing changes.
--- Settings: pool, priority, max_attempts, crash_limit, backoff_initial, backoff_max, keep_completed, keep_failed, keep_cancelled,
--- key_limit and on_conflict (see keys.sql), concurrency (jobs that may run at once on all workers; 0 for no cap), limits and breakers (arrays of
--- names: what its jobs need before they start), ghosts (see the watchdog), sealed (paths of the
--- input that are stored sealed; see sealed.sql), input_schema (JSON Schema, for forms and other programs; null for none), exhausted (what is said of a job
--- whose machine was lost, or whose time ran out, too often, with {attempts} for how often; null for nothing of its own; see settle.sql). A limit or breaker that nobody has registered holds nothing. Raises SW001.
+-- Registers a pipeline or changes its settings; absent settings keep their value. Writes nothing when nothing changes.
+-- Settings: pool, priority, max_attempts, crash_limit, backoff_initial, backoff_max, keep_completed, keep_failed,
+-- keep_cancelled, key_limit and on_conflict (see keys.sql), concurrency (jobs that may run at once on all workers; 0
+-- for no cap), limits and breakers (arrays of names that its jobs depend on; an unregistered one has no effect), ghosts
+-- (see the watchdog), sealed (paths of the input that are stored sealed; see sealed.sql), input_schema (JSON Schema,
+-- for forms and other programs; null for none), exhausted (the sentence for a job whose machine was lost or whose time
+-- ran out too often, with {attempts} as a placeholder; null for none; see settle.sql). Raises SW001.
 create or replace function stillwake.register_pipeline(p_name text, p_settings jsonb default '{}') returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -13,15 +14,16 @@ declare
   v_new stillwake.pipelines;
 begin
   perform stillwake.check_options(p_settings, array['pool', 'priority', 'max_attempts', 'crash_limit', 'backoff_initial', 'backoff_max',
-    'keep_completed', 'keep_failed', 'keep_cancelled', 'key_limit', 'on_conflict', 'concurrency', 'limits', 'breakers', 'ghosts', 'sealed', 'input_schema', 'exhausted']);
+    'keep_completed', 'keep_failed', 'keep_cancelled', 'key_limit', 'on_conflict', 'concurrency', 'limits', 'breakers', 'ghosts', 'sealed',
+      'input_schema', 'exhausted']);
   if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
-    perform stillwake.refuse('SW001', format('"%s" cannot name a pipeline', coalesce(p_name, 'null')), 'pipeline',
-      'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
+    perform stillwake.refuse('SW001', format('"%s" is not a valid pipeline name', coalesce(p_name, 'null')), 'pipeline',
+      'Use 1 to 100 lower-case letters, digits and _ . : - starting with a letter or digit.');
   end if;
   perform stillwake.check_length(p_settings, 'pool');
   if coalesce(p_settings ->> 'pool', 'default') !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
-    perform stillwake.refuse('SW001', format('"%s" cannot name a pool', p_settings ->> 'pool'), 'pool',
-      'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
+    perform stillwake.refuse('SW001', format('"%s" is not a valid pool name', p_settings ->> 'pool'), 'pool',
+      'Use 1 to 100 lower-case letters, digits and _ . : - starting with a letter or digit.');
   end if;
 
   select * into v_old from stillwake.pipelines where name = p_name;
@@ -45,12 +47,14 @@ begin
   v_new.sealed := coalesce(stillwake.read_paths(p_settings), v_old.sealed, '{}');
   v_new.input_schema := case when p_settings ? 'input_schema' then nullif(p_settings -> 'input_schema', 'null') else v_old.input_schema end;
   if octet_length(v_new.input_schema::text) > 65536 then
-    perform stillwake.refuse('SW001', 'The schema of the input is larger than 65536 bytes', 'input_schema', 'Leave it out, or describe less.');
+    perform stillwake.refuse('SW001', 'The schema of the input is larger than 65536 bytes', 'input_schema',
+      'Leave it out, or describe less.');
   end if;
   v_new.exhausted := case when p_settings ? 'exhausted' then p_settings ->> 'exhausted' else v_old.exhausted end;
   if jsonb_typeof(p_settings -> 'exhausted') not in ('string', 'null') or length(v_new.exhausted) not between 1 and 300
     or replace(v_new.exhausted, '{attempts}', '') ~ '[{}]' then
-    perform stillwake.refuse('SW001', 'exhausted is not a sentence', 'exhausted', 'Use 1 to 300 characters; the only placeholder is {attempts}.');
+    perform stillwake.refuse('SW001', 'exhausted is not a sentence', 'exhausted',
+      'Use 1 to 300 characters; the only placeholder is {attempts}.');
   end if;
   if v_new.backoff_max < v_new.backoff_initial then
     perform stillwake.refuse('SW001', 'backoff_max is shorter than backoff_initial', 'backoff_max', 'Make it at least as long.');
@@ -60,42 +64,48 @@ begin
   end if;
 
   insert into stillwake.pools (name) values (v_new.pool) on conflict do nothing;
-  insert into stillwake.pipelines (name, pool, priority, max_attempts, crash_limit, backoff_initial, backoff_max, keep_completed, keep_failed, keep_cancelled,
-    key_limit, on_conflict, concurrency, limits, breakers, ghosts, sealed, input_schema, exhausted)
+  insert into stillwake.pipelines (name, pool, priority, max_attempts, crash_limit, backoff_initial, backoff_max, keep_completed,
+    keep_failed, keep_cancelled, key_limit, on_conflict, concurrency, limits, breakers, ghosts, sealed, input_schema, exhausted)
   values (v_new.name, v_new.pool, v_new.priority, v_new.max_attempts, v_new.crash_limit, v_new.backoff_initial, v_new.backoff_max,
-    v_new.keep_completed, v_new.keep_failed, v_new.keep_cancelled, v_new.key_limit, v_new.on_conflict, v_new.concurrency, v_new.limits, v_new.breakers, v_new.ghosts, v_new.sealed, v_new.input_schema, v_new.exhausted)
+    v_new.keep_completed, v_new.keep_failed, v_new.keep_cancelled, v_new.key_limit, v_new.on_conflict, v_new.concurrency, v_new.limits,
+      v_new.breakers, v_new.ghosts, v_new.sealed, v_new.input_schema, v_new.exhausted)
   on conflict (name) do update set pool = excluded.pool, priority = excluded.priority, max_attempts = excluded.max_attempts,
     crash_limit = excluded.crash_limit, backoff_initial = excluded.backoff_initial, backoff_max = excluded.backoff_max,
     keep_completed = excluded.keep_completed, keep_failed = excluded.keep_failed, keep_cancelled = excluded.keep_cancelled,
     key_limit = excluded.key_limit, on_conflict = excluded.on_conflict, concurrency = excluded.concurrency, limits = excluded.limits,
-    breakers = excluded.breakers, ghosts = excluded.ghosts, sealed = excluded.sealed, input_schema = excluded.input_schema, exhausted = excluded.exhausted, updated_at = stillwake.now();
+    breakers = excluded.breakers, ghosts = excluded.ghosts, sealed = excluded.sealed, input_schema = excluded.input_schema,
+      exhausted = excluded.exhausted, updated_at = stillwake.now();
   if v_new.pool <> v_old.pool then
     update stillwake.schedules s set pool = v_new.pool where s.pipeline = p_name and s.options ->> 'pool' is null;
   end if;
-  -- Wherever there are jobs of it: they may have been enqueued elsewhere, or it may have moved.
+  -- In every pool with jobs of it: they may have been enqueued to another pool, or the pipeline may have moved.
   if v_new.concurrency is not null or v_new.limits <> '{}' or v_new.breakers <> '{}' then
     perform stillwake.lane_pool(p.name) from stillwake.pools p
-    where p.name = v_new.pool or not coalesce(v_old.gated, false) and p.name in (select distinct j.pool from stillwake.live_jobs j where j.pipeline = p_name);
+    where p.name = v_new.pool or not coalesce(v_old.gated, false) and p.name in (select distinct j.pool from stillwake.live_jobs j
+      where j.pipeline = p_name);
   elsif v_old.gated then
     update stillwake.pools p set relane_until = stillwake.now() + interval '10 minutes'
     where p.laned and (p.name = v_new.pool or p.name in (select distinct j.pool from stillwake.live_jobs j where j.pipeline = p_name));
   end if;
   if v_new.key_limit > v_old.key_limit then
-    perform from stillwake.fill_keys(100000, p_name);
+    perform from stillwake.fill_free_keys(100000, p_name);
   end if;
 end
 $$;
 
--- Stores one job per element of the JSON array p_inputs and answers their ids in the same order. All share p_options:
---   pool, priority, delay | run_at, expires_in | expires_at, max_attempts, tenant | tenants (an array as long as p_inputs; null for none),
---   key | keys (an array as long as p_inputs; null for none) and on_conflict: at most key_limit active jobs of the pipeline have one key; a
---   further one joins the active job (its id is answered), waits, replaces or is refused; see keys.sql,
---   idempotency_keys (an array as long as p_inputs; null for none): a key seen before answers the job it made then,
---   traces (an array as long as p_inputs: the W3C trace context each job carries; null for none),
---   webhook (a URL or { endpoint, url }: who is told when a job ends; see webhooks.sql),
---   bound_to (a tenant that the caller acts for: a job of somebody else is neither joined, replaced nor answered, and its key counts as taken),
---   again (true when a caller repeats a call whose answer it never got, with the same p_ids: what is there already stays as it is).
--- Sends one hint per call, and only if somebody listens. Locks: idempotency_keys in key order; with keys as enqueue_keyed().
+-- Stores one job per element of the JSON array p_inputs and returns their ids in the same order. All share p_options:
+--   pool, priority, delay | run_at, expires_in | expires_at, max_attempts, tenant | tenants,
+--   key | keys and on_conflict: at most key_limit active jobs of the pipeline have one key; a further one joins the
+--     active job (its id is returned), waits, replaces it or is refused; see keys.sql,
+--   idempotency_keys: a known key returns the job that was created with it,
+--   traces: the W3C trace context of each job,
+--   webhook (a URL or { endpoint, url }, called when a job ends; see webhooks.sql),
+--   bound_to (the tenant the caller acts for: jobs of other tenants are neither joined, replaced nor returned, and their
+--     keys count as taken),
+--   again (true when the caller repeats a call whose response was lost, with the same p_ids: existing jobs stay).
+-- tenants, keys, idempotency_keys and traces are arrays as long as p_inputs, with null for none.
+-- Sends one hint per call, and only if a worker listens. Locks: idempotency_keys in key order; with keys as
+-- enqueue_keyed().
 -- Raises SW001, SW002, SW003, SW007.
 create or replace function stillwake.enqueue_many(
   p_pipeline text, p_inputs jsonb, p_options jsonb default '{}', p_ids uuid[] default null
@@ -105,14 +115,14 @@ declare
   v_ids uuid[] := stillwake.store_jobs(p_pipeline, p_inputs, p_options, p_ids);
 begin
   if p_options ->> 'bound_to' is not null then
-    perform stillwake.refuse_others(v_ids, p_options ->> 'bound_to');
+    perform stillwake.refuse_other_tenants(v_ids, p_options ->> 'bound_to');
   end if;
   return v_ids;
 end
 $$;
 
--- Every one of these jobs is of this tenant, or nothing of the call has happened. Raises SW007, which does not say whose it is.
-create or replace function stillwake.refuse_others(p_ids uuid[], p_tenant text) returns void
+-- Raises SW007, without naming the owner, unless every one of these jobs belongs to this tenant.
+create or replace function stillwake.refuse_other_tenants(p_ids uuid[], p_tenant text) returns void
 language plpgsql as $$
 begin
   if exists (
@@ -120,14 +130,17 @@ begin
     where not exists (select from stillwake.live_jobs j where j.id = i.id and j.tenant = p_tenant)
       and not exists (select from stillwake.ended_jobs e where e.id = i.id and e.tenant = p_tenant)
   ) then
-    perform stillwake.refuse('SW007', 'The key, or the idempotency key, is taken', 'key', 'Put something of your own into it: keys are one space for all who use a pipeline.');
+    perform stillwake.refuse('SW007', 'The key, or the idempotency key, is taken', 'key',
+      'Make it unique per tenant: all users of a pipeline share one key space.');
   end if;
 end
 $$;
 
--- The same for the functions of this schema: with p_parent the jobs are children of that job, in its spawn p_spawn, numbered from p_first.
+-- enqueue_many() for the functions of this schema. With p_parent the jobs are children of that job, in its spawn
+-- p_spawn, numbered from p_first.
 create or replace function stillwake.store_jobs(
-  p_pipeline text, p_inputs jsonb, p_options jsonb, p_ids uuid[], p_parent uuid default null, p_spawn text default null, p_first integer default null
+  p_pipeline text, p_inputs jsonb, p_options jsonb, p_ids uuid[], p_parent uuid default null, p_spawn text default null,
+  p_first integer default null
 ) returns uuid[]
 language plpgsql set plan_cache_mode = force_generic_plan as $$
 declare
@@ -154,22 +167,26 @@ begin
   end if;
   perform stillwake.check_inputs(p_inputs);
   if v_pipeline.sealed <> '{}' then
-    perform stillwake.refuse_plain(p_pipeline, v_pipeline.sealed, p_inputs);
+    perform stillwake.refuse_plain_values(p_pipeline, v_pipeline.sealed, p_inputs);
   end if;
   v_count := jsonb_array_length(p_inputs);
   if v_own is null then
     v_start := floor(random() * 33554432)::integer;
     v_own := array(select stillwake.new_id(v_now, v_start + n) from generate_series(1, v_count) n);
   elsif cardinality(v_own) <> v_count or array_position(v_own, null) is not null then
-    perform stillwake.refuse('SW001', format('%s ids for %s inputs', cardinality(array_remove(v_own, null)), v_count), 'ids', 'Pass one id per input, or none at all.');
+    perform stillwake.refuse('SW001', format('%s ids for %s inputs', cardinality(array_remove(v_own, null)), v_count), 'ids',
+      'Pass one id per input, or none at all.');
   end if;
   v_ids := v_own;
 
   if p_options is distinct from '{}' then
-    perform stillwake.check_options(p_options, array['pool', 'priority', 'delay', 'run_at', 'expires_in', 'expires_at', 'key', 'keys', 'on_conflict', 'tenant',
+    perform stillwake.check_options(p_options,
+      array['pool', 'priority', 'delay', 'run_at', 'expires_in', 'expires_at', 'key', 'keys', 'on_conflict', 'tenant',
       'tenants', 'max_attempts', 'idempotency_keys', 'traces', 'webhook', 'bound_to', 'again']);
-    if p_options -> 'traces' is not null and (jsonb_typeof(p_options -> 'traces') <> 'array' or pg_column_size(p_options -> 'traces') > 1024 * (v_count + 1)) then
-      perform stillwake.refuse('SW001', 'traces must be an array of small objects, one per input', 'traces', 'Pass { "traceparent": "…" } or null.');
+    if p_options -> 'traces' is not null
+      and (jsonb_typeof(p_options -> 'traces') <> 'array' or pg_column_size(p_options -> 'traces') > 1024 * (v_count + 1)) then
+      perform stillwake.refuse('SW001', 'traces must be an array of small objects, one per input', 'traces',
+        'Pass { "traceparent": "…" } or null.');
     end if;
     perform stillwake.check_length(p_options, 'pool');
     if p_options ->> 'pool' is not null then
@@ -180,15 +197,17 @@ begin
     end if;
     v_pipeline.priority := coalesce(stillwake.read_integer(p_options, 'priority', -1000, 1000), v_pipeline.priority);
     v_pipeline.max_attempts := coalesce(stillwake.read_integer(p_options, 'max_attempts', 1, 1000), v_pipeline.max_attempts);
-    perform stillwake.check_either(p_options, 'delay', 'run_at');
-    perform stillwake.check_either(p_options, 'expires_in', 'expires_at');
+    perform stillwake.check_exclusive(p_options, 'delay', 'run_at');
+    perform stillwake.check_exclusive(p_options, 'expires_in', 'expires_at');
     v_run_at := coalesce(stillwake.read_time(p_options, 'run_at'), v_now + stillwake.read_duration(p_options, 'delay'), v_now);
     v_expires := coalesce(stillwake.read_time(p_options, 'expires_at'), v_now + stillwake.read_duration(p_options, 'expires_in'));
     if not isfinite(v_run_at) then
-      perform stillwake.refuse('SW001', format('run_at %s never comes', v_run_at), 'run_at', 'Give a moment; to hold a job back without one, pause it.');
+      perform stillwake.refuse('SW001', format('run_at %s never comes', v_run_at), 'run_at',
+        'Pass a finite time; to hold a job back without one, pause it.');
     end if;
     if v_expires <= v_run_at then
-      perform stillwake.refuse('SW001', format('expires_at %s is not after run_at %s', v_expires, v_run_at), 'expires_at', 'A job must be able to start before it expires.');
+      perform stillwake.refuse('SW001', format('expires_at %s is not after run_at %s', v_expires, v_run_at), 'expires_at',
+        'A job must be able to start before it expires.');
     end if;
     v_job_keys := stillwake.read_labels(p_options, 'key', v_count);
     v_tenants := stillwake.read_labels(p_options, 'tenant', v_count);
@@ -206,7 +225,8 @@ begin
     end if;
   end if;
 
-  -- An id that was not made just now may be that of a job which is here already, live or ended: look before and after.
+  -- An id that was not created just now may belong to an existing job, live or ended: check before and after the
+  -- insert.
   if p_ids is not null and not v_again then
     v_low := stillwake.first_id(stillwake.now() - interval '5 seconds');
     v_high := stillwake.first_id(stillwake.now() + interval '1 minute');
@@ -234,29 +254,33 @@ begin
     v_row.spawn := p_spawn;
     v_row.child_no := p_first;
     v_own := array(select case when i.own = i.id then i.id end from unnest(v_own, v_ids) with ordinality as i (own, id, n) order by i.n);
-    v_own := stillwake.enqueue_keyed(v_row, v_own, v_job_keys, p_inputs, v_tenants, v_keys, p_options -> 'traces', v_pipeline.on_conflict, v_pipeline.key_limit, v_again);
+    v_own := stillwake.enqueue_keyed(v_row, v_own, v_job_keys, p_inputs, v_tenants, v_keys, p_options -> 'traces', v_pipeline.on_conflict,
+      v_pipeline.key_limit, v_again);
     perform stillwake.hint(v_pipeline.pool);
     if v_keys is null then
       return v_own;
     end if;
-    -- The second of an idempotency key goes where the first went, which may have joined another.
+    -- A repeated idempotency key within the call returns the job of its first use, which may have joined another job.
     return array(
       select coalesce(i.own, f.own, i.id) from unnest(v_own, v_ids) with ordinality as i (own, id, n)
       left join unnest(v_own, v_ids) as f (own, id) on i.own is null and f.own is not null and f.id = i.id
       order by i.n);
   end if;
 
-  insert into stillwake.live_jobs (id, created_at, run_at, expires_at, max_attempts, priority, pipeline, pool, lane, waiting_for, tenant, idempotency_key, trace, webhooks, input,
-    parent_id, spawn, child_no)
-  select i.id, v_now, v_run_at, v_expires, v_pipeline.max_attempts, v_pipeline.priority, p_pipeline, v_pipeline.pool, v_row.lane || coalesce(i.tenant, ''),
+  insert into stillwake.live_jobs (id, created_at, run_at, expires_at, max_attempts, priority, pipeline, pool, lane, waiting_for, tenant,
+    idempotency_key, trace, webhooks, input, parent_id, spawn, child_no)
+  select i.id, v_now, v_run_at, v_expires, v_pipeline.max_attempts, v_pipeline.priority, p_pipeline, v_pipeline.pool,
+    v_row.lane || coalesce(i.tenant, ''),
     case when v_run_at > v_now then 'time' end, i.tenant, i.idempotency_key, nullif(i.trace, 'null'), v_row.webhooks, i.input,
     p_parent, p_spawn, p_first + (i.n - 1)::integer
-  from rows from (unnest(v_own), unnest(v_ids), unnest(v_keys), jsonb_array_elements(p_inputs), jsonb_array_elements(p_options -> 'traces'), unnest(v_tenants))
+  from rows from (unnest(v_own), unnest(v_ids), unnest(v_keys), jsonb_array_elements(p_inputs),
+    jsonb_array_elements(p_options -> 'traces'), unnest(v_tenants))
     with ordinality as i (own, id, idempotency_key, input, trace, tenant, n)
   where i.own = i.id and not (v_again and stillwake.job_exists(i.id));
 
   if v_again then
-    -- The first try may have committed, been claimed and ended between this insert's snapshot and the insert itself.
+    -- The first call may have committed, and its job been claimed and ended, between this insert's snapshot and the
+    -- insert itself.
     delete from stillwake.live_jobs j where j.id = any (v_own) and exists (select from stillwake.ended_jobs e where e.id = j.id);
   end if;
   perform stillwake.hint(v_pipeline.pool);
@@ -264,7 +288,7 @@ begin
 end
 $$;
 
--- Stores one job and answers its id. Options as above, with idempotency_key for the one key.
+-- Stores one job and returns its id. Options as above, with idempotency_key instead of idempotency_keys.
 create or replace function stillwake.enqueue(p_pipeline text, p_input jsonb default '{}', p_options jsonb default '{}') returns uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -280,8 +304,8 @@ begin
 end
 $$;
 
--- Writes down which job each new idempotency key belongs to. Keys taken by a transaction in flight are waited for. Answers the keys
--- as an array, or null when there are none.
+-- Records which job each new idempotency key belongs to, waiting for transactions in flight that use the same keys.
+-- Returns the keys as an array, or null when there are none.
 create or replace function stillwake.take_idempotency_keys(p_pipeline text, p_keys jsonb, p_ids uuid[]) returns text[]
 language plpgsql as $$
 declare
@@ -291,11 +315,13 @@ begin
     return null;
   end if;
   if jsonb_typeof(p_keys) <> 'array' or jsonb_array_length(p_keys) <> cardinality(p_ids)
-    or exists (select from jsonb_array_elements(p_keys) k where jsonb_typeof(k) not in ('string', 'null') or length(k #>> '{}') not between 1 and 500) then
-    perform stillwake.refuse('SW001', 'An idempotency key must be a text of 1 to 500 characters, one per input', 'idempotency_key', 'Use a shorter one, or a hash of it.');
+    or exists (select from jsonb_array_elements(p_keys) k
+      where jsonb_typeof(k) not in ('string', 'null') or length(k #>> '{}') not between 1 and 500) then
+    perform stillwake.refuse('SW001', 'An idempotency key must be a text of 1 to 500 characters, one per input', 'idempotency_key',
+      'Use a shorter one, or a hash of it.');
   end if;
   v_keys := array(select k #>> '{}' from jsonb_array_elements(p_keys) with ordinality as e (k, n) order by n);
-  -- A key whose job is forgotten is free again, even if nobody has pruned it yet.
+  -- The key of a deleted job is free again, even if it was not pruned yet.
   delete from stillwake.idempotency_keys
   where pipeline = p_pipeline and key = any (v_keys) and forget_on <= (stillwake.now() at time zone 'UTC')::date;
   insert into stillwake.idempotency_keys (pipeline, key, job_id)
@@ -308,32 +334,34 @@ begin
 end
 $$;
 
--- The limit is 262144 bytes of compact JSON, as the client counts it. Only what is large is measured; `|| '[]'` unpacks inputs that come
--- compressed from a table.
+-- The limit is 262144 bytes of compact JSON, as the client counts it. Only large inputs are measured; `|| '[]'` unpacks
+-- inputs that come compressed from a table.
 create or replace function stillwake.check_inputs(p_inputs jsonb) returns void
 language plpgsql stable as $$
 declare
-  v_place bigint;
+  v_index bigint;
 begin
   if p_inputs is null or jsonb_typeof(p_inputs) <> 'array' then
-    perform stillwake.refuse('SW001', 'inputs must be a JSON array with one element per job', 'inputs', 'For a single job call stillwake.enqueue(pipeline, input).');
+    perform stillwake.refuse('SW001', 'inputs must be a JSON array with one element per job', 'inputs',
+      'For a single job call stillwake.enqueue(pipeline, input).');
   end if;
   if pg_column_size(p_inputs || '[]') > 65536 then
-    select n - 1 into v_place from jsonb_array_elements(p_inputs) with ordinality as e (input, n)
+    select n - 1 into v_index from jsonb_array_elements(p_inputs) with ordinality as e (input, n)
     where pg_column_size(input) > 65536 and octet_length(input::text) > 262144 and stillwake.compact_size(input) > 262144 limit 1;
     if found then
-      perform stillwake.refuse('SW001', format('The input at position %s is larger than the limit of 262144 bytes', v_place), format('inputs[%s]', v_place),
-        'Store the data elsewhere (object storage, a table of yours) and pass a reference.');
+      perform stillwake.refuse('SW001', format('The input at position %s is larger than the limit of 262144 bytes', v_index),
+        format('inputs[%s]', v_index), 'Store the data elsewhere (object storage, your own table) and pass a reference.');
     end if;
   end if;
 end
 $$;
 
--- How many bytes a value has as compact JSON. jsonb prints a space after each comma and colon, and very large and very small numbers
--- without an exponent: those count as the shortest a number of that size can be.
+-- The size of a value as compact JSON, in bytes. jsonb prints a space after each comma and colon, and very large and
+-- very small numbers without an exponent: those are counted at their shortest possible length.
 create or replace function stillwake.compact_size(p_value jsonb) returns integer
 language sql immutable parallel safe as $$
-  select octet_length(t.whole) - octet_length(t.bare) + octet_length(replace(regexp_replace(t.bare, '0\.0{6}\d+|\d{22,}', '1e-7', 'g'), ' ', ''))
+  select octet_length(t.whole) - octet_length(t.bare)
+    + octet_length(replace(regexp_replace(t.bare, '0\.0{6}\d+|\d{22,}', '1e-7', 'g'), ' ', ''))
   from (select p_value::text as whole, regexp_replace(p_value::text, '"(\\.|[^"\\])*"', '', 'g') as bare) t
 $$;
 
@@ -341,7 +369,8 @@ create or replace function stillwake.check_length(p_options jsonb, p_field text)
 language plpgsql immutable as $$
 begin
   if jsonb_typeof(p_options -> p_field) not in ('string', 'null') or length(p_options ->> p_field) not between 1 and 500 then
-    perform stillwake.refuse('SW001', format('%s must be a text of 1 to 500 characters', p_field), p_field, 'Use a shorter one, or a hash of it.');
+    perform stillwake.refuse('SW001', format('%s must be a text of 1 to 500 characters', p_field), p_field,
+      'Use a shorter one, or a hash of it.');
   end if;
 end
 $$;
@@ -350,13 +379,15 @@ create or replace function stillwake.read_on_conflict(p_options jsonb) returns t
 language plpgsql immutable as $$
 begin
   if p_options ->> 'on_conflict' not in ('join', 'wait', 'replace', 'reject') then
-    perform stillwake.refuse('SW001', format('on_conflict cannot be "%s"', p_options ->> 'on_conflict'), 'on_conflict', 'Use join, wait, replace or reject.');
+    perform stillwake.refuse('SW001', format('on_conflict cannot be "%s"', p_options ->> 'on_conflict'), 'on_conflict',
+      'Use join, wait, replace or reject.');
   end if;
   return p_options ->> 'on_conflict';
 end
 $$;
 
--- The key or tenant of each job of a call, given as one for all or as an array (key, keys); null when none has one.
+-- The key or tenant of each job of a call, passed as one value for all or as an array (key, keys); null when no job has
+-- one.
 create or replace function stillwake.read_labels(p_options jsonb, p_field text, p_count integer) returns text[]
 language plpgsql immutable as $$
 declare
@@ -364,39 +395,43 @@ declare
   v_labels jsonb := p_options -> v_many;
 begin
   perform stillwake.check_length(p_options, p_field);
-  perform stillwake.check_either(p_options, p_field, v_many);
+  perform stillwake.check_exclusive(p_options, p_field, v_many);
   if p_options ->> p_field is not null then
     return array_fill(p_options ->> p_field, array[p_count]);
   elsif v_labels is null or v_labels = 'null' then
     return null;
   elsif jsonb_typeof(v_labels) <> 'array' or jsonb_array_length(v_labels) <> p_count
-    or exists (select from jsonb_array_elements(v_labels) k where jsonb_typeof(k) not in ('string', 'null') or length(k #>> '{}') not between 1 and 500) then
-    perform stillwake.refuse('SW001', format('%s must be texts of 1 to 500 characters, one per input, null for none', v_many), v_many, 'Use a shorter one, or a hash of it.');
+    or exists (select from jsonb_array_elements(v_labels) k
+      where jsonb_typeof(k) not in ('string', 'null') or length(k #>> '{}') not between 1 and 500) then
+    perform stillwake.refuse('SW001', format('%s must be texts of 1 to 500 characters, one per input, null for none', v_many), v_many,
+      'Use a shorter one, or a hash of it.');
   end if;
   return array(select k #>> '{}' from jsonb_array_elements(v_labels) with ordinality as e (k, n) order by n);
 end
 $$;
 
--- Names of limits or breakers; null when not given.
+-- Names of limits or breakers; null when absent.
 create or replace function stillwake.read_names(p_options jsonb, p_field text) returns text[]
 language plpgsql immutable as $$
 begin
   if p_options ->> p_field is null then
     return null;
-  elsif jsonb_typeof(p_options -> p_field) <> 'array' or exists (select from jsonb_array_elements(p_options -> p_field) n where coalesce(n #>> '{}' !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$', true)) then
+  elsif jsonb_typeof(p_options -> p_field) <> 'array' or exists (select from jsonb_array_elements(p_options -> p_field) n
+    where coalesce(n #>> '{}' !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$', true)) then
     perform stillwake.refuse('SW001', format('%s must be an array of names', p_field), p_field,
-      'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
+      'Use 1 to 100 lower-case letters, digits and _ . : - starting with a letter or digit.');
   end if;
   return array(select distinct n #>> '{}' from jsonb_array_elements(p_options -> p_field) n order by 1);
 end
 $$;
 
--- Two ways to say the same thing: one of them would be ignored.
-create or replace function stillwake.check_either(p_options jsonb, p_one text, p_other text) returns void
+-- Two options that exclude each other must not both be set.
+create or replace function stillwake.check_exclusive(p_options jsonb, p_one text, p_other text) returns void
 language plpgsql immutable as $$
 begin
   if p_options ->> p_one is not null and p_options ->> p_other is not null then
-    perform stillwake.refuse('SW001', format('%s and %s are both given', p_one, p_other), p_one, format('Leave out %s or %s.', p_one, p_other));
+    perform stillwake.refuse('SW001', format('%s and %s are both set', p_one, p_other), p_one,
+      format('Remove %s or %s.', p_one, p_other));
   end if;
 end
 $$;

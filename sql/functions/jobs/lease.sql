@@ -1,11 +1,13 @@
--- Leases are kept, lost and recovered. The fence is here: a write by a worker names (job, epoch, lease), and all three must be those of
--- the job's row at that moment. A lease can only be taken away by someone who holds its row locked, so a writer that holds it may trust
--- what it read. All take the same lock: two that shared it and then wanted to settle would wait for one another.
+-- Leases: heartbeat, loss and recovery. This is the fence: a write by a worker names (job, epoch, lease), and all three
+-- must match the job's row at that moment. A lease can only be revoked by a transaction that holds its row lock, so a
+-- writer that holds the lock may trust what it read. All writers take the same exclusive lock: two that shared it and
+-- then wanted to settle would deadlock.
 
--- Prolongs every lease named and answers what the worker must know: 'lost' (stop, nothing you write is accepted), 'cancel' or 'pause'.
--- A lease past its time that nobody recovered is simply prolonged. One whose row stays locked is left as it is ('busy'): whoever holds it, such
--- as the user's own transaction in job.tx, keeps it from being recovered, and the other leases must not wait for that. p_presence: see
--- be_present(). Locks: leases by id; after half a second without those that are locked.
+-- Extends the given leases and returns what the worker must react to: 'lost' (stop; no further write is accepted),
+-- 'cancel' or 'pause'. An expired lease that was not recovered is simply extended. A lease whose row stays locked is
+-- not extended ('busy'): the transaction that holds it, such as the user's transaction in job.tx, also prevents its
+-- recovery, and the other leases must not wait for it. p_presence: see hold_presence(). Locks: leases by id; after half
+-- a second only those that are not locked.
 create or replace function stillwake.heartbeat(p_jobs uuid[], p_epochs bigint[], p_leases uuid[], p_presence bigint default null)
 returns table (job_id uuid, verdict text, reason text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $$
@@ -17,23 +19,24 @@ begin
   exception when lock_not_available then
     v_leases := array(select l.id from stillwake.leases l where l.id = any (p_leases) order by l.id for update skip locked);
   end;
-  -- A heartbeat that was so long on its way that its worker has another session by now: nobody waits for the answer.
-  if exists (select from stillwake.leases l where l.id = any (v_leases) and (abs(l.presence), l.presence < 0) > (abs(p_presence), p_presence < 0)) then
+  -- A delayed heartbeat: its worker has a newer session by now and does not wait for this response.
+  if exists (select from stillwake.leases l
+    where l.id = any (v_leases) and (abs(l.presence), l.presence < 0) > (abs(p_presence), p_presence < 0)) then
     return;
   end if;
   update stillwake.leases l set until = stillwake.now() + l.span, presence = p_presence, absent_since = null where l.id = any (v_leases);
   return query
-  select b.job, case when j.id is null then 'lost' when j.cancel is not null then 'cancel' when j.pause is not null then 'pause' else 'busy' end,
-    coalesce(j.cancel ->> 'reason', j.pause ->> 'reason')
+  select b.job, case when j.id is null then 'lost' when j.cancel is not null then 'cancel' when j.pause is not null then 'pause'
+    else 'busy' end, coalesce(j.cancel ->> 'reason', j.pause ->> 'reason')
   from unnest(p_jobs, p_epochs, p_leases) as b (job, epoch, lease)
   left join stillwake.live_jobs j on j.id = b.job and j.epoch = b.epoch and j.lease_id = b.lease
   where j.id is null or j.cancel is not null or j.pause is not null or b.lease <> all (v_leases);
 end
 $$;
 
--- True when the lease still holds the job at this epoch. Keeps the lease's row locked until the transaction ends, so that the answer
--- stays true until the caller's write is committed.
-create or replace function stillwake.holds(p_job uuid, p_epoch bigint, p_lease uuid) returns boolean
+-- Whether the lease still holds the job at this epoch. Keeps the lease's row locked until the transaction ends, so that
+-- the result stays true until the caller's write is committed.
+create or replace function stillwake.holds_lease(p_job uuid, p_epoch bigint, p_lease uuid) returns boolean
 language plpgsql as $$
 begin
   perform from stillwake.leases where id = p_lease for no key update;
@@ -45,12 +48,12 @@ create or replace function stillwake.refuse_lost(p_job uuid, p_epoch bigint) ret
 language plpgsql as $$
 begin
   perform stillwake.refuse('SW005', format('The lease of job %s at epoch %s is lost', p_job, p_epoch), 'epoch',
-    'Another attempt has taken over or the job has ended. Stop this one; nothing it writes is accepted.');
+    'Another attempt has taken over or the job has ended. Stop this attempt; nothing it writes is accepted.');
 end
 $$;
 
--- Takes jobs off a lease; the last one takes the lease with it. The caller holds the lease's row.
-create or replace function stillwake.leave_lease(p_lease uuid, p_jobs uuid[]) returns void
+-- Removes jobs from a lease, and deletes the lease with its last job. The caller holds the lease's row lock.
+create or replace function stillwake.remove_from_lease(p_lease uuid, p_jobs uuid[]) returns void
 language plpgsql as $$
 begin
   delete from stillwake.leases where id = p_lease and cardinality(job_ids) = cardinality(p_jobs);
@@ -60,10 +63,12 @@ begin
 end
 $$;
 
--- Gives the jobs of at most p_limit expired leases, and at most p_jobs jobs, back to the line, or ends them when they crashed too often.
--- Answers how many jobs. After Postgres was away every worker gets the length of its lease to say that it lives.
+-- Requeues the jobs of at most p_limit expired leases, at most p_jobs jobs, or fails those that reached their crash
+-- limit. Returns the number of jobs. After a restart of Postgres every worker has the length of its lease to heartbeat
+-- first.
 -- Locks: leases, skipping locked ones (a worker that is writing at this moment is alive); then their jobs.
-create or replace function stillwake.recover(p_limit integer default 100, p_pool text default null, p_jobs integer default 1000) returns integer
+create or replace function stillwake.recover(p_limit integer default 100, p_pool text default null,
+  p_jobs integer default 1000) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now   timestamptz := stillwake.now();
@@ -76,7 +81,7 @@ begin
     order by l.until limit p_limit for update skip locked
   loop
     exit when v_count >= p_jobs;
-    -- One job that cannot be recovered must not keep a whole pool from working.
+    -- One job that cannot be recovered must not block its whole pool.
     begin
       v_count := v_count + stillwake.recover_lease(v_lease, p_jobs - v_count);
     exception
@@ -91,11 +96,11 @@ begin
 end
 $$;
 
--- A worker with a direct connection holds an advisory lock there for as long as the session lives and names its key with every claim and
--- heartbeat. Whoever finds the lock free has a hint, seconds before the lease runs out, that the worker is gone. Only a hint: a session that
--- broke and a worker that died look alike, so the worker has p_grace to heartbeat again, with the key of its next session, which is higher, or
--- with that of the last and a minus when it has none. The
--- fence keeps what a wrong guess would harm. Answers how many jobs were recovered, and how many others there are to watch.
+-- A worker with a direct connection holds an advisory lock in that session and passes its key with every claim and
+-- heartbeat. If the lock is free, the worker is probably gone, seconds before its lease expires. It is only probable: a
+-- broken session and a dead worker look the same. So the worker has p_grace to heartbeat again, with the higher key of
+-- its next session, or with the negated old key while it has no session. The fence prevents any harm of a wrong guess.
+-- Returns the number of recovered jobs, and of other workers left to watch.
 -- Locks: leases of absent workers, skipping locked ones; then their jobs.
 create or replace function stillwake.recover_absent(p_worker text, p_grace interval default '400 milliseconds')
 returns table (recovered integer, watched integer)
@@ -123,14 +128,14 @@ begin
 end
 $$;
 
--- Taken by the session of a worker, on a connection that is its own. The one lock here that lasts longer than a transaction: it must not
--- be asked for through a pooler that shares sessions.
-create or replace function stillwake.be_present(p_presence bigint) returns void
+-- Called by a worker on a dedicated connection. The only lock that outlives its transaction: it must not be taken
+-- through a pooler that shares sessions.
+create or replace function stillwake.hold_presence(p_presence bigint) returns void
 language sql security definer set search_path = pg_catalog, pg_temp as $$
   select pg_advisory_lock(p_presence)
 $$;
 
--- p_failure: what is known of the worker's end; without it that it has not been heard of.
+-- p_failure: how the worker ended, if known; by default that it stopped sending heartbeats.
 create or replace function stillwake.recover_lease(p_lease stillwake.leases, p_jobs integer, p_failure jsonb default null) returns integer
 language plpgsql as $$
 declare
@@ -139,23 +144,27 @@ declare
   v_done uuid[] := '{}';
 begin
   foreach v_id in array array(
-    select j.id from stillwake.live_jobs j where j.id = any (p_lease.job_ids) and j.lease_id = p_lease.id order by j.id limit p_jobs for update
+    select j.id from stillwake.live_jobs j where j.id = any (p_lease.job_ids) and j.lease_id = p_lease.id
+    order by j.id limit p_jobs for update
   ) loop
-    -- As it is now: the end of its parent, a moment ago, may have asked it to stop.
+    -- Read again: ending its parent a moment ago may have requested its cancellation.
     select * into v_job from stillwake.live_jobs j where j.id = v_id;
     perform stillwake.settle_lost(v_job, coalesce(p_failure, jsonb_build_object('name', 'LeaseExpired', 'code', 'LEASE_EXPIRED',
-      'message', format('Worker %s has not been heard of since %s', p_lease.worker, to_char((p_lease.until - p_lease.span) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))));
+      'message', format('Worker %s has not sent a heartbeat since %s', p_lease.worker,
+        to_char((p_lease.until - p_lease.span) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))));
     v_done := v_done || v_job.id;
   end loop;
-  -- Nobody counts on its machine until it is heard of again. One that is claiming at this moment is passed by.
+  -- Its machine is not counted as capacity until its worker responds again. A life that is locked by a claim at this
+  -- moment is skipped.
   if p_failure is null then
     update stillwake.machine_lives l set silent_since = stillwake.now()
-    where l.id = any (array(select m.id from stillwake.machine_lives m where m.machine = p_lease.worker and m.ended_at is null and m.silent_since is null for update skip locked));
+    where l.id = any (array(select m.id from stillwake.machine_lives m
+      where m.machine = p_lease.worker and m.ended_at is null and m.silent_since is null for update skip locked));
   end if;
   if cardinality(v_done) < p_jobs then
     delete from stillwake.leases where id = p_lease.id;
   else
-    perform stillwake.leave_lease(p_lease.id, v_done);
+    perform stillwake.remove_from_lease(p_lease.id, v_done);
   end if;
   return cardinality(v_done);
 end
@@ -175,7 +184,8 @@ begin
     order by j.expires_at limit p_limit for update skip locked
   loop
     perform stillwake.end_job(v_job, 'failed', jsonb_build_object('name', 'Expired', 'code', 'EXPIRED',
-      'message', format('Expired at %s before a worker could start it', to_char(v_job.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
+      'message', format('Expired at %s before a worker could start it',
+        to_char(v_job.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
     v_count := v_count + 1;
   end loop;
   return v_count;

@@ -1,20 +1,23 @@
--- What must happen even if every worker is dead: one call a minute from pg_cron, a scheduler or a person keeps a Stillwake healthy.
+-- Maintenance that must happen even if every worker is dead: call watchdog() once a minute from pg_cron, a scheduler or
+-- by hand.
 
--- Makes the jobs of schedules that are due, recovers what dead workers left, ends what expired, completes ghosts, admits who waits for a free key, lets breakers probe, makes room for the
--- coming weeks and forgets what is past. Says what it did, and what it left and why.
+-- Creates the jobs of due schedules, recovers jobs of dead workers, ends expired jobs, completes ghosts, admits jobs to
+-- free keys, lets breakers probe, prepares partitions for the coming weeks and drops old ones. Returns what it did, and
+-- what it skipped and why.
 create or replace function stillwake.watchdog() returns table (act text, count bigint, note text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   -- First, because a schedule's row is locked before leases and jobs.
   for act, count, note in
-    select r.act, sum(r.count)::bigint, format('schedule %s: %s%s', r.schedule, max(r.slot), coalesce(', ' || max(r.note), '')) from stillwake.run_schedules(1000) r
+    select r.act, sum(r.count)::bigint, format('schedule %s: %s%s', r.schedule, max(r.slot), coalesce(', ' || max(r.note), ''))
+    from stillwake.run_schedules(1000) r
     group by r.schedule, r.act order by r.schedule
   loop
     return next;
   end loop;
   act := 'recovered';
   count := stillwake.recover(1000);
-  note := 'jobs of workers that have not been heard of';
+  note := 'jobs of workers without a heartbeat';
   return next;
   act := 'expired';
   count := stillwake.expire(1000);
@@ -25,43 +28,46 @@ begin
   note := 'jobs that had nothing left to do';
   return next;
   for act, count, note in
-    select 'admitted', f.admitted, format('to key %s of %s', f.key, f.pipeline) from stillwake.fill_keys() f where f.admitted > 0
+    select 'admitted', f.admitted, format('to key %s of %s', f.key, f.pipeline) from stillwake.fill_free_keys() f where f.admitted > 0
   loop
     return next;
   end loop;
   for act, count, note in
     select 'skipped', f.waiting, format('wait for key %s of %s, which job %s has (%s)', f.key, f.pipeline, f.holder, f.holder_state)
-    from stillwake.waited_keys(20) f
+    from stillwake.keys_in_demand(20) f
     union all
-    select 'skipped', 1, format('%s is open until %s: %s', b.name, case when b.resume_at = 'infinity' then 'somebody closes it' else to_char(b.resume_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') end,
-      stillwake.breaker_words(b)) from stillwake.breakers b where b.resume_at > stillwake.now()
+    select 'skipped', 1, format('%s is open until %s: %s', b.name, case when b.resume_at = 'infinity' then 'it is closed by hand'
+      else to_char(b.resume_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') end,
+      stillwake.breaker_reason(b)) from stillwake.breakers b where b.resume_at > stillwake.now()
   loop
     return next;
   end loop;
   for act, count, note in
-    select 'resumed', 1, format('%s may be probed', b.name) from stillwake.breakers b where b.resume_at <= stillwake.now() and not stillwake.is_probing(b)
+    select 'resumed', 1, format('%s may be probed', b.name) from stillwake.breakers b
+    where b.resume_at <= stillwake.now() and not stillwake.is_probing(b)
   loop
     return next;
   end loop;
-  perform stillwake.hint_needing('breakers', b.name) from stillwake.breakers b where b.resume_at <= stillwake.now();
+  perform stillwake.hint_dependents('breakers', b.name) from stillwake.breakers b where b.resume_at <= stillwake.now();
   act := 'relaned';
   count := coalesce((select sum(stillwake.relane(p.name, 100000)) from stillwake.pools p where p.relane_until is not null), 0);
-  note := 'jobs that stood in the wrong lane';
+  note := 'jobs that were in the wrong lane';
   return next;
-  delete from stillwake.limit_holds h where not exists (select from stillwake.live_jobs j where j.id = h.job_id and j.lease_id = h.lease_id);
+  delete from stillwake.limit_holds h
+  where not exists (select from stillwake.live_jobs j where j.id = h.job_id and j.lease_id = h.lease_id);
   act := 'deleted';
-  count := stillwake.delete_strays();
-  note := 'idempotency keys and stray rows past their time';
+  count := stillwake.delete_leftovers();
+  note := 'expired idempotency keys and leftover rows';
   return next;
   act := 'forgotten';
   count := stillwake.prune_webhooks();
-  note := 'webhooks past their time';
+  note := 'webhooks past their retention';
   return next;
   return query select b.act, b.count, 'budget of ' || b.note from stillwake.check_budgets() b;
   perform stillwake.prune_machines();
   delete from stillwake.listeners l where l.until < stillwake.now();
-  perform stillwake.forget_watches(stillwake.now(), 10000);
-  -- Last, because it locks whole tables until the end.
+  perform stillwake.delete_expired_watches(stillwake.now(), 10000);
+  -- Last, because it locks whole tables until commit.
   perform stillwake.trim_realtime();
   act := 'prepared';
   count := stillwake.make_partitions();
@@ -71,8 +77,9 @@ begin
 end
 $$;
 
--- A ghost waits although its progress says that nothing is left: its last worker died between the last of the work and the end, or there never was
--- any work. Only for pipelines that say so, because their code may do more after it. It never ran, or ran out of work: no attempt is charged.
+-- A ghost waits although its progress shows that nothing is left: its last worker died between the end of the work and
+-- the settlement, or there was no work at all. Only for pipelines that opt in, because other pipelines may do more
+-- after the last item. No attempt is charged.
 create or replace function stillwake.complete_ghosts(p_limit integer) returns bigint
 language plpgsql as $$
 declare
@@ -81,14 +88,17 @@ declare
 begin
   for v_job in
     select j.* from stillwake.pipelines p join stillwake.live_jobs j on j.pipeline = p.name
-    where p.ghosts and j.lease_id is null and j.state = 'queued' and j.cancel is null and coalesce(j.waiting_for, '') not in ('children', 'event')
+    where p.ghosts and j.lease_id is null and j.state = 'queued' and j.cancel is null
+      and coalesce(j.waiting_for, '') not in ('children', 'event')
       and not exists (select from stillwake.spawns s where s.job_id = j.id)
       and not exists (select from stillwake.checkpoints c where c.job_id = j.id and c.output #>> '{$stillwake,0}' = 'wait')
       and case when jsonb_typeof(j.progress -> 'total') = 'number' and coalesce(jsonb_typeof(j.progress -> 'done'), 'number') = 'number'
         then coalesce((j.progress ->> 'done')::numeric, 0) >= (j.progress ->> 'total')::numeric end
     order by j.id limit p_limit for update of j skip locked
   loop
-    perform stillwake.add_event(v_job.id, 'ghost', jsonb_build_object('note', format('Nothing left to do: %s of %s', coalesce(v_job.progress ->> 'done', '0'), v_job.progress ->> 'total')));
+    perform stillwake.add_event(v_job.id, 'ghost',
+      jsonb_build_object('note', format('Nothing left to do: %s of %s', coalesce(v_job.progress ->> 'done', '0'),
+        v_job.progress ->> 'total')));
     perform stillwake.end_job(v_job, 'completed', null, case when v_job.claimed_at is not null then 'lost' end);
     v_count := v_count + 1;
   end loop;
@@ -96,18 +106,22 @@ begin
 end
 $$;
 
--- The partitions that exist, with the bounds in their names: ended_jobs_20300107 holds what may be forgotten in the week of 7 January
--- 2030; feed_20300107 what belongs to jobs whose id was made in that week.
+-- The existing partitions, with the bounds in their names: ended_jobs_20300107 holds rows that may be deleted in the
+-- week of 7 January 2030; feed_20300107 holds rows of jobs whose id was created in that week.
 create or replace function stillwake.partitions() returns table (parent text, name text, week date)
 language sql stable as $$
   select p.relname::text, c.relname::text, to_date(right(c.relname, 8), 'YYYYMMDD')
   from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_class p on p.oid = i.inhparent
-  where p.relnamespace = 'stillwake'::regnamespace and p.relname in ('ended_jobs', 'ended_attempts', 'checkpoints', 'feed', 'artifacts', 'spawns', 'spawn_parts', 'signals') and c.relname !~ '_(default|forever)$'
+  where p.relnamespace = 'stillwake'::regnamespace
+    and p.relname in ('ended_jobs', 'ended_attempts', 'checkpoints', 'feed', 'artifacts', 'spawns', 'spawn_parts', 'signals')
+    and c.relname !~ '_(default|forever)$'
   order by 1, 3
 $$;
 
--- Makes the partitions that the coming two weeks will write to, and those of weeks that were missed: their rows are in the default
--- partition and move. Locks: briefly the parents, with lock_timeout; what it does not get is left for the next call.
+-- Creates the partitions for the coming two weeks, and those of missed weeks, whose rows are in the default partition
+-- and are moved.
+-- Locks: briefly the parent tables, with lock_timeout; a partition whose lock is not available is left for the next
+-- call.
 create or replace function stillwake.make_partitions() returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $$
 declare
@@ -135,13 +149,16 @@ begin
     select t.parent, w.week, quote_literal(stillwake.first_id(w.week::timestamp at time zone 'UTC')),
       quote_literal(stillwake.first_id((w.week + 7)::timestamp at time zone 'UTC'))
     from (values ('ended_attempts'), ('checkpoints'), ('feed'), ('artifacts'), ('spawns'), ('spawn_parts'), ('signals')) t (parent)
-    cross join lateral (select unnest(array[v_monday, v_monday + 7, v_monday + 14]) union select stillwake.missed_week(t.parent, v_monday)) w (week)
+    cross join lateral (
+      select unnest(array[v_monday, v_monday + 7, v_monday + 14]) union select stillwake.first_missed_week(t.parent, v_monday)
+    ) w (week)
     where w.week is not null
     order by 1, 2
   loop
     continue when exists (select from stillwake.partitions() p where p.parent = v_one.parent and p.week = v_one.week);
     v_made := stillwake.make_partition(v_one.parent, v_one.week, v_one.low, v_one.high);
-    -- The locks of those already made are held until the end: nobody shall wait behind them for one lock_timeout after another.
+    -- The locks of those already created are held until commit: other sessions must not wait behind them for one
+    -- lock_timeout after another.
     exit when v_made = 0;
     v_count := v_count + v_made;
   end loop;
@@ -149,19 +166,20 @@ begin
 end
 $$;
 
--- The first week of the past two years that has rows in a default partition.
-create or replace function stillwake.missed_week(p_parent text, p_monday date) returns date
+-- The first week of the past two years that has rows in the default partition.
+create or replace function stillwake.first_missed_week(p_parent text, p_monday date) returns date
 language plpgsql stable as $$
 declare
   v_id uuid;
 begin
   execute format('select job_id from stillwake.%I where job_id >= $1 and job_id < $2 order by job_id limit 1', p_parent || '_default')
-  into v_id using stillwake.first_id((p_monday - 730)::timestamp at time zone 'UTC'), stillwake.first_id(p_monday::timestamp at time zone 'UTC');
+  into v_id using stillwake.first_id((p_monday - 730)::timestamp at time zone 'UTC'),
+    stillwake.first_id(p_monday::timestamp at time zone 'UTC');
   return stillwake.week_of(v_id);
 end
 $$;
 
--- Attaches one partition, moving what already went to the default one. Answers 1, or 0 when a lock was not to be had.
+-- Attaches one partition, moving its rows from the default one. Returns 1, or 0 when a lock was not available.
 create or replace function stillwake.make_partition(p_parent text, p_week date, p_low text, p_high text) returns integer
 language plpgsql as $$
 declare
@@ -170,8 +188,8 @@ declare
 begin
   execute format('lock table stillwake.%I in access exclusive mode', p_parent || '_default');
   execute format('create table stillwake.%I (like stillwake.%I including defaults including constraints)', v_name, p_parent);
-  execute format('with moved as (delete from stillwake.%I where %I >= %s and %I < %s returning *) insert into stillwake.%I select * from moved',
-    p_parent || '_default', v_column, p_low, v_column, p_high, v_name);
+  execute format('with moved as (delete from stillwake.%I where %I >= %s and %I < %s returning *)
+    insert into stillwake.%I select * from moved', p_parent || '_default', v_column, p_low, v_column, p_high, v_name);
   execute format('alter table stillwake.%I attach partition stillwake.%I for values from (%s) to (%s)', p_parent, v_name, p_low, p_high);
   return 1;
 exception when lock_not_available then
@@ -179,8 +197,8 @@ exception when lock_not_available then
 end
 $$;
 
--- Forgets. Ended jobs go with the partition of the week their retention ended in; attempts, checkpoints and feed of a week go when no job
--- made in that week is left. Drops, not deletes. Locks: the parents, with lock_timeout.
+-- Drops old partitions: ended jobs with the week in which their retention ended; attempts, checkpoints and feed of a
+-- week when no job created in that week is left. Locks: the parent tables, with lock_timeout.
 create or replace function stillwake.prune() returns table (act text, count bigint, note text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $$
 declare
@@ -197,20 +215,20 @@ begin
       execute format('drop table stillwake.%I', v_part.name);
       v_done := v_done || v_part.name;
     exception when lock_not_available then
-      -- What was dropped keeps its parent locked until the end: the rest is for the next call.
+      -- Dropped partitions keep their parent locked until commit: the rest is for the next call.
       exit;
     end;
   end loop;
   act := 'dropped';
   count := cardinality(v_done);
-  note := coalesce(nullif(array_to_string(v_done, ', '), ''), 'no partition is past its time');
+  note := coalesce(nullif(array_to_string(v_done, ', '), ''), 'no partition is past its retention');
   return next;
 end
 $$;
 
--- What no drop can reach, in bounded number: idempotency keys past their time, and rows of jobs whose ids carry a time of no week we make
--- partitions for. Those of one odd week go together, when no job of that week is left.
-create or replace function stillwake.delete_strays() returns bigint
+-- Deletes, in bounded number, rows that no partition drop reaches: expired idempotency keys, and rows of jobs whose ids
+-- carry a time without a partition. Rows of one such week are deleted together, when no job of that week is left.
+create or replace function stillwake.delete_leftovers() returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_today  date := (stillwake.now() at time zone 'UTC')::date;
@@ -220,16 +238,19 @@ declare
   v_sum    bigint := 0;
 begin
   delete from stillwake.idempotency_keys where (pipeline, key) in (
-    select pipeline, key from stillwake.idempotency_keys where forget_on <= v_today order by pipeline, key limit 10000 for update skip locked);
+    select pipeline, key from stillwake.idempotency_keys where forget_on <= v_today
+    order by pipeline, key limit 10000 for update skip locked);
   get diagnostics v_sum = row_count;
-  -- The record of acts lasts for a year and a bit. Its ids begin with the time.
-  delete from stillwake.audit where id in (select id from stillwake.audit where id < stillwake.first_id(v_today - 400) order by id limit 10000);
+  -- Audit entries are kept for 400 days. Their ids begin with the time.
+  delete from stillwake.audit where id in (select id from stillwake.audit where id < stillwake.first_id(v_today - 400)
+    order by id limit 10000);
   get diagnostics v_rows = row_count;
   v_sum := v_sum + v_rows;
   foreach v_parent in array array['ended_attempts', 'checkpoints', 'feed', 'artifacts', 'spawns', 'spawn_parts', 'signals'] loop
     execute format('select job_id from stillwake.%I order by job_id limit 1', v_parent || '_default') into v_id;
     continue when v_id is null or stillwake.has_jobs_of_week(stillwake.week_of(v_id));
-    execute format('delete from stillwake.%1$I where ctid = any (array(select ctid from stillwake.%1$I where job_id < $1 limit 10000))', v_parent || '_default')
+    execute format('delete from stillwake.%1$I where ctid = any (array(select ctid from stillwake.%1$I where job_id < $1 limit 10000))',
+      v_parent || '_default')
     using stillwake.first_id((stillwake.week_of(v_id) + 7)::timestamp at time zone 'UTC');
     get diagnostics v_rows = row_count;
     v_sum := v_sum + v_rows;
@@ -238,7 +259,7 @@ begin
 end
 $$;
 
--- Is any job whose id was made in this week still here, live or ended?
+-- Whether any job whose id was created in this week is still here, live or ended.
 create or replace function stillwake.has_jobs_of_week(p_week date) returns boolean
 language plpgsql stable as $$
 declare

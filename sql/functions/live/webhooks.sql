@@ -1,31 +1,36 @@
--- Webhooks: who is told of the end of a job, and the tries at it. end_jobs() writes the outbox; senders claim, post and record.
+-- Webhooks: calls to external receivers when a job ends. end_jobs() writes the outbox; senders claim, post and record
+-- the result.
 --
 --   pending -> claimed by a sender, until next_at -> delivered (2xx)
---      ^                   |                      -> pending again: 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h later
---      +-------------------+                      -> failed after ten tries, about three days; resend_webhook() begins anew
---     the sender died: next_at is over
+--      ^                   |                      -> pending again, after 5 s to 24 h: see webhook_pause()
+--      +-------------------+                      -> failed after ten deliveries, about three days
+--     the sender died: next_at has passed            resend_webhook() starts again
 --
--- A sender that was replaced records nothing: epoch and sender are the fence. Fair among lanes, which are endpoint and host: at most ten tries at
--- once in a lane, one when its last five failed. An endpoint that is disabled holds its webhooks back; none is lost.
--- Locks: the lock of claims, then webhooks by id, then webhook_lanes by name.
+-- A sender that was replaced records nothing: epoch and sender are the fence. Lanes (endpoint and host) share fairly:
+-- at most ten concurrent deliveries per lane, one when its last five failed. A disabled endpoint holds its webhooks
+-- back; none is lost.
+-- Locks: the claim lock, then webhooks by id, then webhook_lanes by name.
 
--- Tries of one webhook.
-create or replace function stillwake.webhook_tries() returns integer
+-- The number of deliveries of one webhook.
+create or replace function stillwake.max_deliveries() returns integer
 language sql immutable parallel safe as $$
   select 10
 $$;
 
--- How long to wait after the p_attempt-th try failed. Up to a tenth more, so that what failed together does not come back together.
+-- The pause after delivery p_attempt failed. Up to a tenth longer, so that webhooks that failed together are not
+-- retried together.
 create or replace function stillwake.webhook_pause(p_attempt integer) returns interval
 language sql volatile as $$
-  select (array['5 seconds', '5 minutes', '30 minutes', '2 hours', '5 hours', '10 hours', '14 hours', '20 hours', '24 hours']::interval[])[least(greatest(p_attempt, 1), 9)]
+  select (array['5 seconds', '5 minutes', '30 minutes', '2 hours', '5 hours', '10 hours', '14 hours', '20 hours',
+    '24 hours']::interval[])[least(greatest(p_attempt, 1), 9)]
     * (1 + random() / 10)
 $$;
 
--- Makes an endpoint or changes it; what is absent keeps its value. Settings: url (null: each job names its own), secret (made when there is none;
--- another than before rotates), headers (an object of texts), body ("thin", "full" or a template, see check_template()), on (states it is told of),
--- pipelines (told of all their jobs; needs a url). Answers the secret of a new endpoint, and null otherwise. p_made is the secret for a new one that was
--- given none, so that a caller may repeat the call. Raises SW001.
+-- Creates or changes an endpoint; absent settings keep their value. Settings: url (null: each job passes its own),
+-- secret (generated when absent; a different one rotates), headers (an object of strings), body ("thin", "full" or a
+-- template, see check_template()), on (the states it receives), pipelines (it receives all their jobs; requires a url).
+-- Returns the secret of a new endpoint, null otherwise. p_made: the secret for a new endpoint without one, so that a
+-- caller may repeat the call. Raises SW001.
 create or replace function stillwake.set_endpoint(p_name text, p_settings jsonb default '{}', p_made text default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -37,8 +42,8 @@ declare
 begin
   perform stillwake.check_options(p_settings, array['url', 'secret', 'headers', 'body', 'on', 'pipelines']);
   if p_name is null or p_name !~ '^[a-z0-9][a-z0-9_.:-]{0,99}$' then
-    perform stillwake.refuse('SW001', format('"%s" cannot name an endpoint', coalesce(p_name, 'null')), 'endpoint',
-      'Use 1 to 100 lower-case letters, digits and _ . : - beginning with a letter or digit.');
+    perform stillwake.refuse('SW001', format('"%s" is not a valid endpoint name', coalesce(p_name, 'null')), 'endpoint',
+      'Use 1 to 100 lower-case letters, digits and _ . : - starting with a letter or digit.');
   end if;
   select * into v_old from stillwake.endpoints where name = p_name for no key update;
   v_new := v_old;
@@ -49,15 +54,19 @@ begin
   perform stillwake.check_template(v_new.body);
   v_new.states := coalesce(stillwake.read_names(p_settings, 'on'), v_old.states, '{completed,failed,cancelled}');
   if not v_new.states <@ array['completed', 'failed', 'cancelled'] or v_new.states = '{}' then
-    perform stillwake.refuse('SW001', format('An endpoint cannot be told of "%s"', array_to_string(v_new.states, ', ')), 'on', 'Use some of completed, failed, cancelled.');
+    perform stillwake.refuse('SW001', format('An endpoint cannot receive "%s"', array_to_string(v_new.states, ', ')), 'on',
+      'Use some of completed, failed, cancelled.');
   end if;
-  v_pipelines := coalesce(stillwake.read_names(p_settings, 'pipelines'), array(select p.pipeline from stillwake.endpoint_pipelines p where p.endpoint = p_name));
+  v_pipelines := coalesce(stillwake.read_names(p_settings, 'pipelines'), array(select p.pipeline from stillwake.endpoint_pipelines p
+    where p.endpoint = p_name));
   if v_new.url is null and v_pipelines <> '{}' then
-    perform stillwake.refuse('SW001', format('Endpoint "%s" has no url to tell all jobs of %s', p_name, v_pipelines[1]), 'url', 'Give it one, or name it job by job.');
+    perform stillwake.refuse('SW001', format('Endpoint "%s" has no url for the jobs of %s', p_name, v_pipelines[1]), 'url',
+      'Set its url, or pass one with each job.');
   end if;
   insert into stillwake.endpoints (name, url, headers, body, states, created_at, updated_at)
   values (p_name, v_new.url, v_new.headers, v_new.body, v_new.states, v_now, v_now)
-  on conflict (name) do update set url = excluded.url, headers = excluded.headers, body = excluded.body, states = excluded.states, updated_at = v_now;
+  on conflict (name) do update set url = excluded.url, headers = excluded.headers, body = excluded.body, states = excluded.states,
+    updated_at = v_now;
   delete from stillwake.endpoint_pipelines p where p.endpoint = p_name and p.pipeline <> all (v_pipelines);
   insert into stillwake.endpoint_pipelines (pipeline, endpoint) select n, p_name from unnest(v_pipelines) n on conflict do nothing;
   if p_settings ->> 'secret' is not null and v_old.name is not null then
@@ -65,7 +74,7 @@ begin
     return null;
   elsif not exists (select from stillwake.endpoint_secrets s where s.endpoint = p_name) then
     v_secret := coalesce(p_settings ->> 'secret', p_made, stillwake.new_secret());
-    perform stillwake.keep_secret(p_name, v_secret);
+    perform stillwake.store_secret(p_name, v_secret);
     return v_secret;
   end if;
   return (select s.secret from stillwake.endpoint_secrets s where s.endpoint = p_name and s.secret = p_made);
@@ -78,7 +87,7 @@ language sql volatile as $$
   select 'whsec_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())), 'base64')
 $$;
 
-create or replace function stillwake.keep_secret(p_endpoint text, p_secret text) returns void
+create or replace function stillwake.store_secret(p_endpoint text, p_secret text) returns void
 language plpgsql as $$
 declare
   v_owner text;
@@ -90,18 +99,21 @@ begin
     null;
   end;
   if v_size is null or v_size not between 24 and 64 then
-    perform stillwake.refuse('SW001', 'A secret is whsec_ and 24 to 64 bytes in base64', 'secret', 'Leave it out to have one made.');
+    perform stillwake.refuse('SW001', 'A secret is whsec_ and 24 to 64 bytes in base64', 'secret', 'Leave it out to have one generated.');
   end if;
-  insert into stillwake.endpoint_secrets (secret, endpoint, created_at) values (p_secret, p_endpoint, stillwake.now()) on conflict do nothing;
+  insert into stillwake.endpoint_secrets (secret, endpoint, created_at) values (p_secret, p_endpoint, stillwake.now())
+  on conflict do nothing;
   select s.endpoint into v_owner from stillwake.endpoint_secrets s where s.secret = p_secret;
   if v_owner is distinct from p_endpoint then
-    perform stillwake.refuse('SW001', 'Another endpoint has this secret', 'secret', 'Who can verify for one could forge for the next: give each its own.');
+    perform stillwake.refuse('SW001', 'Another endpoint has this secret', 'secret',
+      'A receiver that verifies one endpoint could forge the other: use a separate secret for each.');
   end if;
 end
 $$;
 
--- A new secret, p_secret or one that is made, beside the old one for the time p_keep: both sign until then, so that receivers can change over. Of two that
--- still sign the older goes at once. Repeating the call with the same secret changes nothing. Answers the secret. Raises SW001.
+-- Adds a new secret, p_secret or a generated one. The old one keeps signing for p_keep, so that receivers can change
+-- over; of two that still sign, the older is removed at once. Repeating the call with the same secret changes nothing.
+-- Returns the secret. Raises SW001.
 create or replace function stillwake.rotate_secret(p_name text, p_secret text default null, p_keep interval default '24 hours') returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -111,21 +123,22 @@ declare
 begin
   perform stillwake.lock_endpoint(p_name);
   if p_keep is null or p_keep not between '0' and '31 days' then
-    perform stillwake.refuse('SW001', format('A secret cannot be kept for %s', coalesce(p_keep::text, 'null')), 'keep', 'Use 0 to 31 days.');
+    perform stillwake.refuse('SW001', format('A secret cannot be kept for %s', coalesce(p_keep::text, 'null')), 'keep',
+      'Use 0 to 31 days.');
   end if;
   select s.secret into v_newest from stillwake.endpoint_secrets s where s.endpoint = p_name order by s.expires_at desc nulls first limit 1;
   if v_newest = v_secret then
     return v_secret;
   end if;
-  -- One that is on its way out is asked back: it is the new one from now on.
+  -- The requested secret may be one that is expiring: it becomes the newest again.
   delete from stillwake.endpoint_secrets s where s.endpoint = p_name and (s.secret = v_secret or s.secret <> v_newest);
   update stillwake.endpoint_secrets s set expires_at = v_now + p_keep where s.secret = v_newest;
-  perform stillwake.keep_secret(p_name, v_secret);
+  perform stillwake.store_secret(p_name, v_secret);
   return v_secret;
 end
 $$;
 
--- Locks an endpoint. Raises SW001 when there is none of that name.
+-- Locks an endpoint. Raises SW001 when it does not exist.
 create or replace function stillwake.lock_endpoint(p_name text) returns void
 language plpgsql as $$
 begin
@@ -142,50 +155,54 @@ declare
   v_known text := (select string_agg(name, ', ' order by name) from (select name from stillwake.endpoints order by name limit 20) k);
 begin
   perform stillwake.refuse('SW001', format('Endpoint "%s" does not exist', coalesce(p_name, 'null')), 'endpoint',
-    format('Known endpoints: %s. Make it with stillwake.set_endpoint(name, settings).', coalesce(v_known, 'none')));
+    format('Known endpoints: %s. Create it with stillwake.set_endpoint(name, settings).', coalesce(v_known, 'none')));
 end
 $$;
 
--- Holds back what is to be told an endpoint, until enable_endpoint().
+-- Holds back the webhooks of an endpoint until enable_endpoint().
 create or replace function stillwake.disable_endpoint(p_name text, p_reason text default null) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform stillwake.lock_endpoint(p_name);
-  update stillwake.endpoints set disabled_at = coalesce(disabled_at, stillwake.now()), disabled_reason = left(p_reason, 1000) where name = p_name;
+  update stillwake.endpoints set disabled_at = coalesce(disabled_at, stillwake.now()), disabled_reason = left(p_reason, 1000)
+  where name = p_name;
 end
 $$;
 
--- What was held back is sent.
+-- Sends the webhooks that were held back.
 create or replace function stillwake.enable_endpoint(p_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform stillwake.lock_endpoint(p_name);
   update stillwake.endpoints set disabled_at = null, disabled_reason = null where name = p_name;
   delete from stillwake.webhook_lanes where endpoint = p_name;
-  update stillwake.webhooks set next_at = stillwake.now() where endpoint = p_name and state = 'pending' and sender is null and next_at > stillwake.now();
+  update stillwake.webhooks set next_at = stillwake.now()
+  where endpoint = p_name and state = 'pending' and sender is null and next_at > stillwake.now();
   perform stillwake.hint_webhooks();
 end
 $$;
 
--- Whom jobs tell, from their options: a URL, or { endpoint, url }; as an array of one. The endpoint "default" is made when it is first needed. Null when nobody.
+-- The webhook of a job from its options, a URL or { endpoint, url }, as an array of one; null when absent. The endpoint
+-- "default" is created when it is first needed.
 create or replace function stillwake.read_webhook(p_options jsonb) returns jsonb
 language plpgsql as $$
 declare
-  v_given    jsonb := p_options -> 'webhook';
+  v_webhook  jsonb := p_options -> 'webhook';
   v_name     text := 'default';
   v_url      text;
   v_endpoint stillwake.endpoints;
 begin
-  if v_given is null or v_given = 'null' then
+  if v_webhook is null or v_webhook = 'null' then
     return null;
-  elsif jsonb_typeof(v_given) = 'string' then
-    v_url := stillwake.read_webhook_url(v_given, 'webhook');
-  elsif jsonb_typeof(v_given) = 'object' then
-    perform stillwake.check_options(v_given, array['endpoint', 'url']);
-    v_name := coalesce(v_given ->> 'endpoint', 'default');
-    v_url := stillwake.read_webhook_url(v_given -> 'url', 'webhook.url');
+  elsif jsonb_typeof(v_webhook) = 'string' then
+    v_url := stillwake.read_webhook_url(v_webhook, 'webhook');
+  elsif jsonb_typeof(v_webhook) = 'object' then
+    perform stillwake.check_options(v_webhook, array['endpoint', 'url']);
+    v_name := coalesce(v_webhook ->> 'endpoint', 'default');
+    v_url := stillwake.read_webhook_url(v_webhook -> 'url', 'webhook.url');
   else
-    perform stillwake.refuse('SW001', 'webhook must be a URL or an object', 'webhook', 'Write "https://…" or { "endpoint": "…", "url": "https://…" }.');
+    perform stillwake.refuse('SW001', 'webhook must be a URL or an object', 'webhook',
+      'Write "https://…" or { "endpoint": "…", "url": "https://…" }.');
   end if;
   select * into v_endpoint from stillwake.endpoints where name = v_name;
   if not found and v_name = 'default' then
@@ -194,17 +211,17 @@ begin
     perform stillwake.refuse_unknown_endpoint(v_name);
   end if;
   if substring(v_url from '^[^/]+//[^/?#]+') <> substring(v_endpoint.url from '^[^/]+//[^/?#]+') then
-    perform stillwake.refuse('SW001', format('Endpoint "%s" is somewhere else', v_name), 'webhook.url',
-      'Its headers and signature are for its own receiver: name a URL there, or another endpoint.');
+    perform stillwake.refuse('SW001', format('The URL is not on the origin of endpoint "%s"', v_name), 'webhook.url',
+      'Its headers and signature are meant for its own receiver: use a URL there, or another endpoint.');
   elsif v_url is null and v_endpoint.url is null then
-    perform stillwake.refuse('SW001', format('Endpoint "%s" has no url of its own', v_name), 'webhook.url', 'Give one with the job.');
+    perform stillwake.refuse('SW001', format('Endpoint "%s" has no url', v_name), 'webhook.url', 'Pass one with the job.');
   end if;
   return jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('endpoint', v_name, 'url', v_url)));
 end
 $$;
 
--- What a URL means is decided by whoever connects, on the address it has come to; here only what can be none is refused. No user and password: they
--- would stand in lists and logs.
+-- Rejects only what cannot be a URL: the sender decides on the address it resolves to. User and password are refused
+-- because they would appear in lists and logs.
 create or replace function stillwake.read_webhook_url(p_url jsonb, p_field text) returns text
 language plpgsql immutable as $$
 declare
@@ -213,15 +230,16 @@ begin
   if v_url is null then
     return null;
   end if;
-  if jsonb_typeof(p_url) <> 'string' or octet_length(v_url) > 2000 or v_url !~* '^https?://[^][:space:]/?#@\\[]+([/?#][^[:space:]]*)?$' and v_url !~* '^https?://\[[0-9a-f:.]+\](:[0-9]+)?([/?#][^[:space:]]*)?$' then
-    perform stillwake.refuse('SW001', format('%s is not the URL of a receiver', p_field), p_field,
+  if jsonb_typeof(p_url) <> 'string' or octet_length(v_url) > 2000 or v_url !~* '^https?://[^][:space:]/?#@\\[]+([/?#][^[:space:]]*)?$'
+    and v_url !~* '^https?://\[[0-9a-f:.]+\](:[0-9]+)?([/?#][^[:space:]]*)?$' then
+    perform stillwake.refuse('SW001', format('%s is not a valid receiver URL', p_field), p_field,
       'Write it as https://host/path, at most 2000 bytes, without a user and password.');
   end if;
   return v_url;
 end
 $$;
 
--- Custom headers: names and values that may stand in a request, none of those that make it a request or sign it.
+-- Custom headers: names and values that are valid in a request, except those that frame or sign it.
 create or replace function stillwake.read_headers(p_headers jsonb) returns jsonb
 language plpgsql immutable as $$
 declare
@@ -230,7 +248,8 @@ begin
   if p_headers is null or p_headers = 'null' then
     return null;
   elsif jsonb_typeof(p_headers) <> 'object' or octet_length(p_headers::text) > 4096 then
-    perform stillwake.refuse('SW001', 'headers must be an object of texts, at most 4096 bytes', 'headers', 'Write { "authorization": "Bearer …" }.');
+    perform stillwake.refuse('SW001', 'headers must be an object of strings, at most 4096 bytes', 'headers',
+      'Write { "authorization": "Bearer …" }.');
   end if;
   select h.key into v_bad from jsonb_each(p_headers) h
   where h.key !~ '^[A-Za-z0-9!#$%&''*+.^_`|~-]{1,100}$'
@@ -244,13 +263,15 @@ begin
 end
 $$;
 
--- What a template may ask for, as "$name"; input, output and failure also by path, as "$output.url".
+-- The placeholders of a template, written as "$name"; input, output and failure also with a path, as in "$output.url".
 create or replace function stillwake.template_names() returns text[]
 language sql immutable parallel safe as $$
-  select array['id', 'event', 'pipeline', 'state', 'STATE', 'output', 'failure', 'error', 'code', 'key', 'tenant', 'input', 'attempt', 'missing', 'created_at', 'started_at', 'ended_at']
+  select array['id', 'event', 'pipeline', 'state', 'STATE', 'output', 'failure', 'error', 'code', 'key', 'tenant', 'input', 'attempt',
+    'missing', 'created_at', 'started_at', 'ended_at']
 $$;
 
--- "thin", "full", or a JSON object or array of at most 8192 bytes. A string that begins with $ is a name, or $$ for a $ that is meant. Raises SW001.
+-- "thin", "full", or a JSON object or array of at most 8192 bytes. A string that begins with $ is a placeholder; $$
+-- escapes it. Raises SW001.
 create or replace function stillwake.check_template(p_body jsonb) returns void
 language plpgsql immutable as $$
 declare
@@ -258,17 +279,20 @@ declare
 begin
   if p_body in ('"thin"', '"full"') then
     return;
-  -- One that cannot be filled in would keep its jobs from ending.
-  elsif jsonb_typeof(p_body) not in ('object', 'array') or octet_length(p_body::text) > 8192 or jsonb_path_exists(p_body, 'lax $.**{50 to last}') then
-    perform stillwake.refuse('SW001', 'body must be "thin", "full" or a template of at most 8192 bytes and 50 levels', 'body', 'A template is an object or array, such as { "task_id": "$id", "status": "$state" }.');
+  -- A template that cannot be filled in would prevent its jobs from ending.
+  elsif jsonb_typeof(p_body) not in ('object', 'array') or octet_length(p_body::text) > 8192
+    or jsonb_path_exists(p_body, 'lax $.**{50 to last}') then
+    perform stillwake.refuse('SW001', 'body must be "thin", "full" or a template of at most 8192 bytes and 50 levels', 'body',
+      'A template is an object or array, such as { "task_id": "$id", "status": "$state" }.');
   end if;
   select s #>> '{}' into v_bad from jsonb_path_query(p_body, 'strict $.** ? (@.type() == "string")') s
   where s #>> '{}' ~ '^\$' and s #>> '{}' !~ '^\$\$'
-    and split_part(substr(s #>> '{}', 2), '.', 1) <> all (case when s #>> '{}' ~ '\.' then array['input', 'output', 'failure'] else stillwake.template_names() end)
+    and split_part(substr(s #>> '{}', 2), '.', 1) <> all (case when s #>> '{}' ~ '\.' then array['input', 'output', 'failure']
+      else stillwake.template_names() end)
   limit 1;
   if found then
-    perform stillwake.refuse('SW001', format('body has "%s", which is nothing that a webhook can tell', left(v_bad, 100)), 'body',
-      format('Names: $%s; a text that begins with a dollar sign is written with two.', array_to_string(stillwake.template_names(), ', $')));
+    perform stillwake.refuse('SW001', format('body contains the unknown placeholder "%s"', left(v_bad, 100)), 'body',
+      format('Placeholders: $%s; double a leading dollar sign.', array_to_string(stillwake.template_names(), ', $')));
   end if;
 end
 $$;
@@ -282,7 +306,8 @@ begin
     when 'object' then
       return (select coalesce(jsonb_object_agg(e.key, stillwake.fill_template(e.value, p_values)), '{}') from jsonb_each(p_template) e);
     when 'array' then
-      return (select coalesce(jsonb_agg(stillwake.fill_template(e.value, p_values) order by e.n), '[]') from jsonb_array_elements(p_template) with ordinality as e (value, n));
+      return (select coalesce(jsonb_agg(stillwake.fill_template(e.value, p_values) order by e.n), '[]')
+        from jsonb_array_elements(p_template) with ordinality as e (value, n));
     when 'string' then
       if v_text ~ '^\$\$' then
         return to_jsonb(substr(v_text, 2));
@@ -301,13 +326,15 @@ language sql stable as $$
   select to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
 $$;
 
--- The body of one webhook, at most 20480 bytes. "thin" tells ids and states and nothing that a user's code has made. What does not fit is left out, the
--- largest kinds first, and named in left_out. Of failures never the stack: it tells of the inside.
+-- The body of one webhook, at most 20480 bytes. "thin" contains ids and states and no user data. What does not fit is
+-- left out, the largest kinds first, and listed in left_out. The stack of a failure is never included: it reveals
+-- internals.
 create or replace function stillwake.webhook_body(p_job stillwake.ended_jobs, p_body jsonb) returns text
 language plpgsql stable as $$
 declare
-  v_thin   jsonb := jsonb_build_object('type', 'job.' || p_job.state, 'timestamp', stillwake.iso_time(p_job.ended_at), 'data', jsonb_build_object(
-    'id', p_job.id, 'pipeline', p_job.pipeline, 'state', p_job.state, 'attempt', p_job.attempt, 'code', substring(p_job.failure ->> 'code' from '^[A-Z][A-Z0-9_]{0,63}$')));
+  v_thin   jsonb := jsonb_build_object('type', 'job.' || p_job.state, 'timestamp', stillwake.iso_time(p_job.ended_at),
+    'data', jsonb_build_object('id', p_job.id, 'pipeline', p_job.pipeline, 'state', p_job.state,
+      'attempt', p_job.attempt, 'code', substring(p_job.failure ->> 'code' from '^[A-Z][A-Z0-9_]{0,63}$')));
   v_values jsonb;
   v_out    text[] := '{}';
   v_field  text;
@@ -316,19 +343,23 @@ begin
   if p_body = '"thin"' then
     return v_thin::text;
   end if;
-  v_values := jsonb_build_object('id', p_job.id, 'event', 'job.' || p_job.state, 'pipeline', p_job.pipeline, 'state', p_job.state, 'STATE', upper(p_job.state),
-    'output', p_job.output, 'failure', nullif(jsonb_strip_nulls(jsonb_build_object('name', p_job.failure -> 'name', 'code', p_job.failure -> 'code',
+  v_values := jsonb_build_object('id', p_job.id, 'event', 'job.' || p_job.state, 'pipeline', p_job.pipeline, 'state', p_job.state,
+    'STATE', upper(p_job.state), 'output', p_job.output,
+    'failure', nullif(jsonb_strip_nulls(jsonb_build_object('name', p_job.failure -> 'name', 'code', p_job.failure -> 'code',
       'message', p_job.failure -> 'message', 'sentence', p_job.failure -> 'sentence', 'step', p_job.failure -> 'step')), '{}'),
     'error', coalesce(p_job.failure ->> 'sentence', p_job.failure ->> 'message'), 'code', p_job.failure ->> 'code',
-    'key', p_job.key, 'tenant', p_job.tenant, 'input', p_job.input, 'attempt', p_job.attempt, 'missing', coalesce(to_jsonb(p_job.missing), '[]'),
-    'created_at', stillwake.iso_time(p_job.created_at), 'started_at', stillwake.iso_time(p_job.started_at), 'ended_at', stillwake.iso_time(p_job.ended_at));
+    'key', p_job.key, 'tenant', p_job.tenant, 'input', p_job.input, 'attempt', p_job.attempt,
+    'missing', coalesce(to_jsonb(p_job.missing), '[]'),
+    'created_at', stillwake.iso_time(p_job.created_at), 'started_at', stillwake.iso_time(p_job.started_at),
+    'ended_at', stillwake.iso_time(p_job.ended_at));
   foreach v_field in array array['', 'output', 'input', 'failure', 'error', 'missing'] loop
     if v_field <> '' then
       continue when v_values -> v_field in ('null', '[]');
       v_values := v_values || jsonb_build_object(v_field, null);
       v_out := v_out || v_field;
     end if;
-    v_filled := case when p_body = '"full"' then jsonb_build_object('type', v_values -> 'event', 'timestamp', v_values -> 'ended_at', 'data', v_values - array['event', 'STATE', 'error', 'code'])
+    v_filled := case when p_body = '"full"' then jsonb_build_object('type', v_values -> 'event', 'timestamp', v_values -> 'ended_at',
+        'data', v_values - array['event', 'STATE', 'error', 'code'])
       else stillwake.fill_template(p_body, v_values) end;
     if v_out <> '{}' and jsonb_typeof(v_filled) = 'object' then
       v_filled := v_filled || jsonb_build_object('left_out', to_jsonb(v_out));
@@ -341,22 +372,24 @@ begin
 end
 $$;
 
--- Whoever joins a job that is active is told of its end too. Here it is only written down: the job's row is not locked by a transaction that may stay
--- open for long, because whoever ends the job, or keeps its lease, would wait for it. Raises SW006.
+-- Adds the webhook of a caller that joins an active job. Only recorded here: a transaction that may stay open for long
+-- must not lock the job's row, because ending the job or its heartbeat would wait for it. Raises SW006.
 create or replace function stillwake.join_webhooks(p_jobs uuid[], p_webhooks jsonb) returns void
 language plpgsql as $$
 declare
-  v_full uuid := (select j.id from stillwake.live_jobs j where j.id = any (p_jobs) and jsonb_array_length(j.webhooks) >= 20 and not j.webhooks @> p_webhooks limit 1);
+  v_full uuid := (select j.id from stillwake.live_jobs j
+    where j.id = any (p_jobs) and jsonb_array_length(j.webhooks) >= 20 and not j.webhooks @> p_webhooks limit 1);
 begin
   if v_full is not null then
-    perform stillwake.refuse('SW006', format('Job %s has 20 webhooks already', v_full), 'webhook', 'Let one receiver tell the rest.');
+    perform stillwake.refuse('SW006', format('Job %s already has 20 webhooks', v_full), 'webhook', 'Let one receiver notify the others.');
   end if;
   insert into stillwake.webhook_joins (job_id, webhook) select distinct j, p_webhooks -> 0 from unnest(p_jobs) j order by 1;
 end
 $$;
 
--- At the commit of whoever joined a job: it learns whom to tell, or, when it has ended meanwhile, that one is told now. Locks: the job.
-create or replace function stillwake.look_at_join() returns trigger
+-- At the commit of a transaction that joined a job: adds its webhook to the job, or sends it now if the job has ended.
+-- Locks: the job.
+create or replace function stillwake.apply_join() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform from stillwake.live_jobs j where j.id = new.job_id for update;
@@ -375,24 +408,26 @@ do $$
 begin
   if not exists (select from pg_trigger where tgrelid = 'stillwake.webhook_joins'::regclass and tgname = 'joins_a_job') then
     create constraint trigger joins_a_job after insert on stillwake.webhook_joins deferrable initially deferred
-    for each row execute function stillwake.look_at_join();
+    for each row execute function stillwake.apply_join();
   end if;
 end
 $$;
 
--- The outbox rows of jobs that have just ended, in the transaction that ended them (I10): for their own webhooks, and for the endpoints that are told of
--- all jobs of their pipeline. Called by end_jobs(). With p_joined for one that was joined as it ended: only those, unless they are told already.
+-- Writes the outbox rows of jobs that have just ended, in the same transaction: for their own webhooks, and for the
+-- endpoints that receive all jobs of their pipeline. Called by end_jobs(). p_joined: the webhook of a caller that
+-- joined a job while it ended, unless it exists already.
 create or replace function stillwake.add_webhooks(p_jobs uuid[], p_joined jsonb default null) returns void
 language plpgsql as $$
 declare
   v_now timestamptz := stillwake.now();
 begin
   insert into stillwake.webhooks (id, endpoint, url, lane, job_id, event, body, created_at, next_at)
-  select 'msg_' || replace(stillwake.new_id()::text, '-', ''), t.name, t.url, t.name || ' ' || coalesce(lower(substring(t.url from '//([^/?#]+)')), ''), e.id, 'job.' || e.state,
+  select 'msg_' || replace(stillwake.new_id()::text, '-', ''), t.name, t.url,
+    t.name || ' ' || coalesce(lower(substring(t.url from '//([^/?#]+)')), ''), e.id, 'job.' || e.state,
     stillwake.webhook_body(e, t.body), v_now, v_now
   from stillwake.ended_jobs e
   cross join lateral (
-    -- One for each place, however often it was asked for.
+    -- One per receiver, however many callers requested it.
     select distinct n.name, nullif(a.url, n.url) as url, n.body
     from (
       select w ->> 'endpoint' as endpoint, w ->> 'url' as url from jsonb_array_elements(coalesce(p_joined, e.webhooks)) w
@@ -402,14 +437,15 @@ begin
     where e.state = any (n.states) and coalesce(a.url, n.url) is not null
   ) t
   where e.id = any (p_jobs) and not (p_joined is not null and exists (
-    select from stillwake.webhooks w where w.job_id = e.id and w.endpoint = t.name and w.url is not distinct from t.url and w.event = 'job.' || e.state and w.created_at >= e.ended_at));
+    select from stillwake.webhooks w where w.job_id = e.id and w.endpoint = t.name and w.url is not distinct from t.url
+      and w.event = 'job.' || e.state and w.created_at >= e.ended_at));
   if found then
     perform stillwake.hint_webhooks();
   end if;
 end
 $$;
 
--- Tells everybody who listens that there is something to send. No pool has this name.
+-- Hints all listening workers that a webhook is due. No pool has this name.
 create or replace function stillwake.hint_webhooks() returns void
 language plpgsql as $$
 begin
@@ -419,12 +455,16 @@ begin
 end
 $$;
 
--- Takes up to p_limit webhooks that are due, each for p_span; what a dead sender had is due when its span is over. Goes from lane to lane, beginning
--- after p_after, so that no lane waits behind another's backlog. Of lanes whose last five tries failed one webhook each, and p_failing of them in all.
--- Locks: claims one after the other; webhooks, skipping those that somebody has. Raises SW001.
-create or replace function stillwake.claim_webhooks(p_sender text, p_limit integer, p_span interval default '60 seconds', p_failing integer default null, p_after text default '')
-returns table (id text, epoch bigint, attempt integer, endpoint text, url text, lane text, failing boolean, body text, headers jsonb, secrets text[])
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+-- Claims up to p_limit due webhooks, each for p_span; webhooks of a dead sender are due again when its span is over.
+-- Goes from lane to lane, starting after p_after, so that no lane waits behind another's backlog. Of lanes whose last
+-- five deliveries failed it takes one webhook each, and p_failing of them in total. Locks: claims run one after the
+-- other; webhooks, skipping locked rows. Raises SW001.
+create or replace function stillwake.claim_webhooks(p_sender text, p_limit integer, p_span interval default '60 seconds',
+  p_failing integer default null, p_after text default '')
+returns table (id text, epoch bigint, attempt integer, endpoint text, url text, lane text, failing boolean, body text, headers jsonb,
+  secrets text[])
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_now      timestamptz := stillwake.now();
   v_left     integer := p_limit;
@@ -438,11 +478,12 @@ declare
   v_room     integer;
 begin
   if p_sender is null or length(p_sender) not between 1 and 200 then
-    perform stillwake.refuse('SW001', 'A sender has a name of 1 to 200 characters', 'sender', 'Give one that no living sender has.');
+    perform stillwake.refuse('SW001', 'A sender has a name of 1 to 200 characters', 'sender', 'Use one that no other live sender has.');
   elsif p_limit is null or p_limit not between 0 and 1000 or p_span is null or p_span not between '1 second' and '1 hour' then
-    perform stillwake.refuse('SW001', 'A claim is for 0 to 1000 webhooks and 1 second to 1 hour', 'limit', 'Choose values within that range.');
+    perform stillwake.refuse('SW001', 'A claim is for 0 to 1000 webhooks and 1 second to 1 hour', 'limit',
+      'Choose values within that range.');
   end if;
-  -- Most of those who ask find nothing, and need not go from lane to lane for that.
+  -- Most calls find nothing due, and need not visit the lanes.
   if not exists (select from stillwake.webhooks w where w.state = 'pending' and w.next_at <= v_now) then
     return;
   end if;
@@ -466,17 +507,20 @@ begin
     v_room := least(v_left, case when v_failing then 1 else 10 end
       - (select count(*) from stillwake.webhooks w where w.lane = v_at and w.sender is not null and w.next_at > v_now)::integer);
     continue when v_room <= 0;
-    -- The sender of its last try died before it could tell.
+    -- The sender of its last delivery died before it recorded the result.
     update stillwake.webhooks w set state = 'failed', ended_at = v_now, sender = null
-    where w.lane = v_at and w.sender is not null and w.next_at <= v_now and w.attempts >= stillwake.webhook_tries();
+    where w.lane = v_at and w.sender is not null and w.next_at <= v_now and w.attempts >= stillwake.max_deliveries();
     return query
       with due as materialized (
-        select w.id from stillwake.webhooks w where w.state = 'pending' and w.lane = v_at and w.next_at <= v_now order by w.next_at limit v_room for update skip locked
+        select w.id from stillwake.webhooks w where w.state = 'pending' and w.lane = v_at and w.next_at <= v_now
+        order by w.next_at limit v_room for update skip locked
       )
       update stillwake.webhooks w set sender = p_sender, epoch = w.epoch + 1, attempts = w.attempts + 1, next_at = v_now + p_span
       from due d where w.id = d.id
-      returning w.id, w.epoch, w.attempts, w.endpoint, coalesce(w.url, v_endpoint.url), w.lane, v_failing, w.body, v_endpoint.headers, array(
-        select s.secret from stillwake.endpoint_secrets s where s.endpoint = w.endpoint and (s.expires_at is null or s.expires_at > v_now) order by s.expires_at desc nulls first limit 2);
+      returning w.id, w.epoch, w.attempts, w.endpoint, coalesce(w.url, v_endpoint.url), w.lane, v_failing, w.body, v_endpoint.headers,
+        array(select s.secret from stillwake.endpoint_secrets s
+          where s.endpoint = w.endpoint and (s.expires_at is null or s.expires_at > v_now)
+          order by s.expires_at desc nulls first limit 2);
     get diagnostics v_room = row_count;
     v_left := v_left - v_room;
     v_slow := v_slow - case when v_failing then v_room else 0 end;
@@ -484,9 +528,10 @@ begin
 end
 $$;
 
--- Records tries. Each element: id, epoch, sender as claimed, and status (what the receiver answered) or error (why it did not), response (its beginning),
--- took_ms, retry_after (seconds that it asked for, heard up to a day). Or released: true for one that was not tried, which is not counted.
--- Answers the state of each, 'lost' where somebody else has it by now; repeating a record changes nothing. Raises SW001.
+-- Records deliveries. Each element: id, epoch, sender as claimed, and status (of the response) or error (why there was
+-- none), response (its beginning), took_ms, retry_after (in seconds, honoured up to a day). Or released: true for one
+-- that was not attempted and does not count. Returns the state of each, 'lost' where another sender has it by now;
+-- repeating a record changes nothing. Raises SW001.
 create or replace function stillwake.settle_webhooks(p_records jsonb) returns table (id text, state text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -495,19 +540,22 @@ declare
   v_hook   stillwake.webhooks;
   v_gone   text[] := '{}';
   v_lanes  jsonb := '{}';
-  v_asked  interval;
+  v_retry  interval;
 begin
   if p_records is null or jsonb_typeof(p_records) <> 'array' then
-    perform stillwake.refuse('SW001', 'records must be a JSON array', 'records', 'Pass one object per try: id, epoch, sender, status or error.');
+    perform stillwake.refuse('SW001', 'records must be a JSON array', 'records',
+      'Pass one object per delivery: id, epoch, sender, status or error.');
   end if;
   for v_one in
-    select r.* from jsonb_to_recordset(p_records) as r (id text, epoch bigint, sender text, status integer, error text, response text, took_ms double precision, retry_after double precision, released boolean)
+    select r.* from jsonb_to_recordset(p_records) as r (id text, epoch bigint, sender text, status integer, error text, response text,
+      took_ms double precision, retry_after double precision, released boolean)
     order by r.id
   loop
     id := v_one.id;
     select * into v_hook from stillwake.webhooks w where w.id = v_one.id and w.epoch = v_one.epoch and w.sender = v_one.sender for update;
     if not found then
-      state := coalesce((select w.state from stillwake.webhooks w join stillwake.deliveries d on d.webhook = w.id and d.n = v_one.epoch and d.sender = v_one.sender where w.id = v_one.id), 'lost');
+      state := coalesce((select w.state from stillwake.webhooks w
+        join stillwake.deliveries d on d.webhook = w.id and d.n = v_one.epoch and d.sender = v_one.sender where w.id = v_one.id), 'lost');
       return next;
       continue;
     end if;
@@ -518,11 +566,12 @@ begin
       continue;
     end if;
     insert into stillwake.deliveries (webhook, n, sender, started_at, took, status, error, response)
-    values (v_hook.id, v_hook.epoch, v_hook.sender, v_now - make_interval(secs => coalesce(v_one.took_ms, 0) / 1000), make_interval(secs => coalesce(v_one.took_ms, 0) / 1000),
+    values (v_hook.id, v_hook.epoch, v_hook.sender, v_now - make_interval(secs => coalesce(v_one.took_ms, 0) / 1000),
+      make_interval(secs => coalesce(v_one.took_ms, 0) / 1000),
       v_one.status, left(v_one.error, 100), case when v_one.error is distinct from 'BLOCKED_ADDRESS' then left(v_one.response, 1024) end);
-    v_asked := make_interval(secs => least(greatest(v_one.retry_after, 0), 86400));
+    v_retry := make_interval(secs => least(greatest(v_one.retry_after, 0), 86400));
     state := case when v_one.status between 200 and 299 and v_one.error is null then 'delivered'
-      when v_hook.attempts >= stillwake.webhook_tries() then 'failed' else 'pending' end;
+      when v_hook.attempts >= stillwake.max_deliveries() then 'failed' else 'pending' end;
     if v_one.status = 410 then
       if v_hook.url is null then
         state := 'pending';
@@ -531,33 +580,42 @@ begin
         state := 'failed';
       end if;
     end if;
-    update stillwake.webhooks w set state = settle_webhooks.state, sender = null, ended_at = case when settle_webhooks.state <> 'pending' then v_now end,
-      next_at = case when settle_webhooks.state = 'pending' then v_now + greatest(stillwake.webhook_pause(v_hook.attempts), v_asked) else v_now end
+    update stillwake.webhooks w set state = settle_webhooks.state, sender = null,
+      ended_at = case when settle_webhooks.state <> 'pending' then v_now end,
+      next_at = case when settle_webhooks.state = 'pending' then v_now + greatest(stillwake.webhook_pause(v_hook.attempts), v_retry)
+        else v_now end
     where w.id = v_hook.id;
-    -- Lanes are written at the end, in one order: two senders may have tries of the same ones.
+    -- Lanes are written at the end, in one order: two senders may record deliveries of the same lanes.
     v_lanes := v_lanes || jsonb_build_object(v_hook.lane, jsonb_build_object('endpoint', v_hook.endpoint,
       'fresh', state = 'delivered' or coalesce((v_lanes #> array[v_hook.lane, 'fresh'])::boolean, false),
       'failures', case when state = 'delivered' then 0 else coalesce((v_lanes #>> array[v_hook.lane, 'failures'])::integer, 0) + 1 end,
-      'asked', nullif(greatest(extract(epoch from v_asked), (v_lanes #>> array[v_hook.lane, 'asked'])::numeric), 0)));
+      'retry', nullif(greatest(extract(epoch from v_retry), (v_lanes #>> array[v_hook.lane, 'retry'])::numeric), 0)));
     return next;
   end loop;
-  for v_one in select l.key as name, l.value ->> 'endpoint' as endpoint, (l.value -> 'fresh')::boolean as fresh, (l.value ->> 'failures')::integer as failures,
-    v_now + make_interval(secs => (l.value ->> 'asked')::double precision) as until from jsonb_each(v_lanes) l order by l.key collate "C" loop
+  for v_one in
+    select l.key as name, l.value ->> 'endpoint' as endpoint, (l.value -> 'fresh')::boolean as fresh,
+      (l.value ->> 'failures')::integer as failures, v_now + make_interval(secs => (l.value ->> 'retry')::double precision) as until
+    from jsonb_each(v_lanes) l order by l.key collate "C"
+  loop
     if v_one.failures = 0 and v_one.until is null then
-      -- What the receiver has asked for holds, though a try that was under way was well received.
+      -- A Retry-After stays in effect although a delivery in flight succeeded.
       delete from stillwake.webhook_lanes l where l.name = v_one.name and (l.until is null or l.until <= v_now);
       update stillwake.webhook_lanes l set failures = 0 where l.name = v_one.name and l.failures > 0;
     else
-      insert into stillwake.webhook_lanes as l (name, endpoint, failures, until, updated_at) values (v_one.name, v_one.endpoint, v_one.failures, v_one.until, v_now)
-      on conflict (name) do update set failures = case when v_one.fresh then 0 else l.failures end + excluded.failures, until = greatest(l.until, excluded.until), updated_at = v_now;
+      insert into stillwake.webhook_lanes as l (name, endpoint, failures, until, updated_at)
+      values (v_one.name, v_one.endpoint, v_one.failures, v_one.until, v_now)
+      on conflict (name) do update set failures = case when v_one.fresh then 0 else l.failures end + excluded.failures,
+        until = greatest(l.until, excluded.until), updated_at = v_now;
     end if;
   end loop;
-  -- Last, because it touches what others may have.
-  perform stillwake.disable_endpoint(g.name, 'The receiver answered 410 Gone') from (select distinct n as name from unnest(v_gone) n order by 1) g;
+  -- Last, because it locks rows that other transactions may hold.
+  perform stillwake.disable_endpoint(g.name, 'The receiver responded 410 Gone')
+  from (select distinct n as name from unnest(v_gone) n order by 1) g;
 end
 $$;
 
--- Sends one again, under the same id and with all its tries. Answers 'pending'. Raises SW001, SW006.
+-- Sends a webhook again, under the same id and with the full number of deliveries. Returns 'pending'. Raises SW001,
+-- SW006.
 create or replace function stillwake.resend_webhook(p_id text) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -565,30 +623,35 @@ declare
 begin
   select * into v_hook from stillwake.webhooks w where w.id = p_id for update;
   if not found then
-    perform stillwake.refuse('SW001', format('Webhook "%s" does not exist', coalesce(p_id, 'null')), 'id', 'It was never made here, or is past its time: delivered ones are kept for 7 days, others for 30.');
+    perform stillwake.refuse('SW001', format('Webhook "%s" does not exist', coalesce(p_id, 'null')), 'id',
+      'It was never created here, or was pruned: delivered webhooks are kept for 7 days, others for 30.');
   elsif exists (select from stillwake.endpoints n where n.name = v_hook.endpoint and n.disabled_at is not null) then
-    perform stillwake.refuse('SW006', format('Endpoint "%s" is disabled', v_hook.endpoint), 'endpoint', 'Enable it; what it holds back is sent then.');
+    perform stillwake.refuse('SW006', format('Endpoint "%s" is disabled', v_hook.endpoint), 'endpoint',
+      'Enable it; the webhooks it holds back are sent then.');
   elsif v_hook.sender is not null and v_hook.next_at > stillwake.now() then
-    -- Somebody tries at this moment: should that fail, it has all its tries again.
+    -- A delivery is in flight: if it fails, all retries are available again.
     update stillwake.webhooks w set attempts = 1 where w.id = p_id;
     return 'pending';
   end if;
-  update stillwake.webhooks w set state = 'pending', ended_at = null, attempts = 0, next_at = stillwake.now(), sender = null where w.id = p_id;
+  update stillwake.webhooks w set state = 'pending', ended_at = null, attempts = 0, next_at = stillwake.now(), sender = null
+  where w.id = p_id;
   perform stillwake.hint_webhooks();
   return 'pending';
 end
 $$;
 
--- When the next one is to be sent, also one whose sender has died by then; null when nothing waits. Reads the first rows in the order of their times and, when all
--- of them are held back, one row per lane.
+-- When the next webhook is due, including those whose sender will have died by then; null when none is pending. Reads
+-- the first rows in order of time and, when all of these are held back, one row per lane.
 create or replace function stillwake.webhooks_due() returns timestamptz
-language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set jit = off set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_at   text := '';
   v_next record;
   v_due  timestamptz;
 begin
-  select w.next_at into v_due from (select i.lane, i.endpoint, i.next_at from stillwake.webhooks i where i.state = 'pending' order by i.next_at limit 100) w
+  select w.next_at into v_due from (select i.lane, i.endpoint, i.next_at from stillwake.webhooks i where i.state = 'pending'
+    order by i.next_at limit 100) w
   where not exists (select from stillwake.endpoints n where n.name = w.endpoint and n.disabled_at is not null)
     and not exists (select from stillwake.webhook_lanes l where l.name = w.lane and l.until > w.next_at)
   order by w.next_at limit 1;
@@ -596,7 +659,8 @@ begin
     return least(v_due, (select min(l.until) from stillwake.webhook_lanes l where l.until > stillwake.now()));
   end if;
   loop
-    select w.lane, w.endpoint, w.next_at into v_next from stillwake.webhooks w where w.state = 'pending' and w.lane > v_at order by w.lane, w.next_at limit 1;
+    select w.lane, w.endpoint, w.next_at into v_next from stillwake.webhooks w where w.state = 'pending' and w.lane > v_at
+    order by w.lane, w.next_at limit 1;
     exit when not found;
     v_at := v_next.lane;
     continue when exists (select from stillwake.endpoints n where n.name = v_next.endpoint and n.disabled_at is not null);
@@ -606,7 +670,8 @@ begin
 end
 $$;
 
--- Forgets delivered webhooks after 7 days and others after 30, with their deliveries, and what no lane or secret needs any more. In bounded number.
+-- Deletes delivered webhooks after 7 days and others after 30, with their deliveries, and unused lanes and secrets. In
+-- bounded number.
 create or replace function stillwake.prune_webhooks(p_limit integer default 10000) returns bigint
 language plpgsql as $$
 declare
@@ -615,30 +680,36 @@ declare
   v_more  bigint;
 begin
   delete from stillwake.webhooks where id in (
-    select w.id from stillwake.webhooks w where w.ended_at < v_now - interval '7 days' and (w.state = 'delivered' or w.ended_at < v_now - interval '30 days')
+    select w.id from stillwake.webhooks w
+    where w.ended_at < v_now - interval '7 days' and (w.state = 'delivered' or w.ended_at < v_now - interval '30 days')
     order by w.id limit p_limit for update skip locked);
   get diagnostics v_count = row_count;
-  -- Held back by an endpoint that nobody has enabled since.
+  -- Held back by an endpoint that has been disabled for 30 days.
   delete from stillwake.webhooks where id in (
     select w.id from stillwake.webhooks w join stillwake.endpoints n on n.name = w.endpoint
     where n.disabled_at < v_now - interval '30 days' and w.state = 'pending' and w.created_at < v_now - interval '30 days'
     order by w.id limit p_limit for update of w skip locked);
   get diagnostics v_more = row_count;
   delete from stillwake.endpoint_secrets s where s.expires_at < v_now;
-  delete from stillwake.webhook_lanes l where l.updated_at < v_now - interval '7 days' and not exists (select from stillwake.webhooks w where w.lane = l.name and w.state = 'pending');
+  delete from stillwake.webhook_lanes l
+  where l.updated_at < v_now - interval '7 days' and not exists (select from stillwake.webhooks w
+    where w.lane = l.name and w.state = 'pending');
   return v_count + v_more;
 end
 $$;
 
--- Endpoints as people see them: no secret, and of headers the names.
+-- Endpoints as people see them: without secrets, and with the names of headers only.
 create or replace view stillwake.webhook_endpoints as
 select n.name, n.url, array(select jsonb_object_keys(n.headers) order by 1) as headers, n.body, n.states,
   array(select p.pipeline from stillwake.endpoint_pipelines p where p.endpoint = n.name order by 1) as pipelines,
-  (select count(*) from stillwake.endpoint_secrets s where s.endpoint = n.name and (s.expires_at is null or s.expires_at > stillwake.now()))::integer as secrets,
-  n.disabled_at, n.disabled_reason, coalesce((select max(l.failures) from stillwake.webhook_lanes l where l.endpoint = n.name), 0) as failures, n.created_at, n.updated_at
+  (select count(*) from stillwake.endpoint_secrets s
+    where s.endpoint = n.name and (s.expires_at is null or s.expires_at > stillwake.now()))::integer as secrets,
+  n.disabled_at, n.disabled_reason, coalesce((select max(l.failures) from stillwake.webhook_lanes l where l.endpoint = n.name), 0)
+    as failures,
+  n.created_at, n.updated_at
 from stillwake.endpoints n;
 
--- There from the start: the first job with a bare URL, in a transaction that stays open, would hold up all others that have one.
+-- Created at installation: otherwise the first job with a bare URL, in a long transaction, would block all others.
 do $$
 begin
   if not exists (select from stillwake.endpoints where name = 'default') then

@@ -1,9 +1,12 @@
--- Machines from the database's side. The orchestrator reserves a place before it asks a provider for anything; the worker on the machine says when it
--- arrives and asks whether it may leave; whoever learns that a machine has ended says so, which also recovers its jobs and shares out what it cost.
--- Lock order: leases by id, the pool, lives by id, then jobs as everywhere. claim() shares the lock of its own life, see there.
+-- Machines. The orchestrator reserves a slot before it calls a provider; the worker on the machine reports its arrival
+-- and requests permission to leave; machine_ended() records the end of a machine, recovers its jobs and allocates its
+-- cost.
+-- Lock order: leases by id, the pool, lives by id, then jobs as everywhere. claim() takes a shared lock on its own
+-- life, see there.
 
--- Which database this is, and whose machines are ours. The first call makes the row. fits is false where the row came with a copy of the database: then
--- no machine may be touched until somebody has decided with adopt_fleet(). p_address: host, port and database as the caller reaches it, null for one of its own computer.
+-- Identifies this database and its fleet of machines. The first call creates the row. fits is false where the row came
+-- with a copy of the database: then no machine may be touched until an operator has called adopt_fleet(). p_address:
+-- host, port and database as the caller reaches it, null for a loopback address.
 create or replace function stillwake.fleet(p_address text default null) returns table (id text, fits boolean, why text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -17,16 +20,20 @@ begin
   select * into v_fleet from stillwake.fleet;
   id := v_fleet.id;
   why := case
-    when v_fleet.cluster <> v_cluster then format('the machines belong to a database of cluster %s, and this is cluster %s', v_fleet.cluster, v_cluster)
-    when v_fleet.database <> v_database then format('the machines belong to database %s of this cluster, and this is database %s', v_fleet.database, v_database)
-    when v_address <> all (v_fleet.addresses) then format('the machines belong to a database at %s, and this is one at %s', array_to_string(v_fleet.addresses, ', '), v_address)
+    when v_fleet.cluster <> v_cluster
+      then format('the machines belong to a database of cluster %s, and this is cluster %s', v_fleet.cluster, v_cluster)
+    when v_fleet.database <> v_database
+      then format('the machines belong to database %s of this cluster, and this is database %s', v_fleet.database, v_database)
+    when v_address <> all (v_fleet.addresses)
+      then format('the machines belong to a database at %s, and this is one at %s', array_to_string(v_fleet.addresses, ', '), v_address)
   end;
   fits := why is null;
   return next;
 end
 $$;
 
--- The identifier that initdb gave this cluster. A restored dump is in another; a file copy has the same and is told by its address.
+-- The identifier that initdb gave this cluster. A restored dump is in another cluster; a file copy has the same one and
+-- differs by its address.
 create or replace function stillwake.cluster_id() returns text
 language plpgsql stable as $$
 begin
@@ -36,39 +43,48 @@ exception when insufficient_privilege or undefined_function then
 end
 $$;
 
--- This database is its own from now on. p_same: it is the one it was, under another address or on another cluster, and keeps its machines. Otherwise it takes a
--- new name for its fleet, and the lives it has copied are over: those machines belong to the original. Answers the name.
-create or replace function stillwake.adopt_fleet(p_address text default null, p_same boolean default false, p_by text default null) returns text
+-- Claims the machines of this database. p_same: it is the same database under a new address or on a new cluster, and
+-- keeps its machines. Otherwise it gets a new fleet id, and the lives in its copied rows end: those machines belong to
+-- the original. Returns the fleet id.
+create or replace function stillwake.adopt_fleet(p_address text default null, p_same boolean default false, p_by text default null)
+returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now timestamptz := stillwake.now();
 begin
   perform from stillwake.fleet(p_address);
-  update stillwake.fleet f set id = case when p_same then f.id else left(md5(gen_random_uuid()::text), 8) end, cluster = stillwake.cluster_id(),
-    database = (select d.oid::bigint from pg_database d where d.datname = current_database()), adopted_at = v_now, adopted_by = p_by,
-    addresses = case when not p_same then array[coalesce(p_address, 'local')] when coalesce(p_address, 'local') = any (f.addresses) then f.addresses else f.addresses || coalesce(p_address, 'local') end;
+  update stillwake.fleet f set id = case when p_same then f.id else left(md5(gen_random_uuid()::text), 8) end,
+    cluster = stillwake.cluster_id(), database = (select d.oid::bigint from pg_database d where d.datname = current_database()),
+    adopted_at = v_now, adopted_by = p_by,
+    addresses = case when not p_same then array[coalesce(p_address, 'local')] when coalesce(p_address, 'local') = any (f.addresses)
+      then f.addresses else f.addresses || coalesce(p_address, 'local') end;
   if not p_same then
-    update stillwake.machine_lives set ended_at = v_now, left_reason = 'belongs to the fleet this database was copied from', paid_seconds = 0, busy_seconds = 0, work_seconds = 0 where ended_at is null;
+    update stillwake.machine_lives set ended_at = v_now, left_reason = 'belongs to the fleet this database was copied from',
+      paid_seconds = 0, busy_seconds = 0, work_seconds = 0 where ended_at is null;
     update stillwake.pools set wasted_starts = 0, wasted_starts_at = null, trouble = null;
   end if;
   return (select f.id from stillwake.fleet f);
 end
 $$;
 
--- The machines of a pool are such from now on; null for none. Known to all who plan, pay or look.
+-- Stores the machine settings of a pool; null for none. Read by planners, cost calculation and pages.
 create or replace function stillwake.set_machines(p_pool text, p_machines jsonb) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   insert into stillwake.pools (name, machines) values (p_pool, p_machines)
-  on conflict (name) do update set machines = excluded.machines, wasted_starts = 0, wasted_starts_at = null, trouble = null where pools.machines is distinct from excluded.machines;
+  on conflict (name) do update set machines = excluded.machines, wasted_starts = 0, wasted_starts_at = null, trouble = null
+  where pools.machines is distinct from excluded.machines;
 end
 $$;
 
--- All that is needed to decide which machines to start, in one moment, after what is due without any worker has been done: schedules, recovery, budgets.
--- lives: those that have not ended, with the jobs each has. working: whoever has jobs of the pool, machine or not. Locks: as run_schedules(), recover(), expire(), check_budgets(); lives whose idleness changed.
-create or replace function stillwake.look(p_pools text[])
+-- Everything the orchestrator needs to decide which machines to start, in one snapshot, after running what is due
+-- without a worker: schedules, recovery, budgets. lives: machine lives that have not ended, with their running jobs.
+-- working: workers that hold jobs of the pool, on a machine or not.
+-- Locks: as run_schedules(), recover(), expire(), check_budgets(); lives whose idleness changed.
+create or replace function stillwake.orchestrator_snapshot(p_pools text[])
 returns table (
-  pool text, at timestamptz, paused text, claimable integer, running integer, oldest timestamptz, next_due timestamptz, wasted_starts integer, wasted_starts_at timestamptz, trouble jsonb, lives jsonb, working text[]
+  pool text, at timestamptz, paused text, claimable integer, running integer, oldest timestamptz, next_due timestamptz,
+  wasted_starts integer, wasted_starts_at timestamptz, trouble jsonb, lives jsonb, working text[]
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -80,58 +96,69 @@ begin
   perform stillwake.recover(100);
   perform stillwake.expire(100);
   perform stillwake.check_budgets();
-  -- One that is claiming at this moment is passed by.
+  -- A life that is locked by a claim at this moment is skipped.
   update stillwake.machine_lives l set idle_since = case when l.idle_since is null then v_now end
   where l.id = any (array(
     select m.id from stillwake.machine_lives m
-    where m.pool = any (p_pools) and m.ended_at is null and m.arrived_at is not null and (m.idle_since is null) <> exists (select from stillwake.leases s where s.worker = m.machine)
+    where m.pool = any (p_pools) and m.ended_at is null and m.arrived_at is not null
+      and (m.idle_since is null) <> exists (select from stillwake.leases s where s.worker = m.machine)
     order by m.id for update skip locked));
   return query
-  select p.name, v_now, case when p.paused_at is not null then coalesce(p.pause_reason, 'paused') end, d.claimable, d.running, d.oldest, d.next_due,
-    p.wasted_starts, p.wasted_starts_at, p.trouble, coalesce(m.lives, '[]'), array(select distinct s.worker from stillwake.leases s where s.pool = p.name)
+  select p.name, v_now, case when p.paused_at is not null then coalesce(p.pause_reason, 'paused') end, d.claimable, d.running, d.oldest,
+    d.next_due, p.wasted_starts, p.wasted_starts_at, p.trouble, coalesce(m.lives, '[]'),
+    array(select distinct s.worker from stillwake.leases s where s.pool = p.name)
   from stillwake.demand(p_pools) d
   join stillwake.pools p on p.name = d.pool
   left join lateral (
-    select jsonb_agg(jsonb_build_object('id', l.id, 'machine', l.machine, 'slot', l.slot, 'burst', l.burst, 'provider_id', l.provider_id, 'slots', l.slots,
-      'asked_at', l.asked_at, 'started_at', l.started_at, 'arrived_at', l.arrived_at, 'idle_since', l.idle_since, 'silent_since', l.silent_since, 'left_at', l.left_at, 'retired_at', l.retired_at,
-      'running', (select coalesce(sum(cardinality(s.job_ids)), 0) from stillwake.leases s where s.worker = l.machine)) order by l.slot) as lives
+    select jsonb_agg(jsonb_build_object('id', l.id, 'machine', l.machine, 'slot', l.slot, 'burst', l.burst, 'provider_id', l.provider_id,
+      'slots', l.slots, 'asked_at', l.asked_at, 'started_at', l.started_at, 'arrived_at', l.arrived_at, 'idle_since', l.idle_since,
+      'silent_since', l.silent_since, 'left_at', l.left_at, 'retired_at', l.retired_at,
+      'running', (select coalesce(sum(cardinality(s.job_ids)), 0) from stillwake.leases s where s.worker = l.machine))
+      order by l.slot) as lives
     from stillwake.machine_lives l where l.pool = p.name and l.ended_at is null
   ) m on true;
 end
 $$;
 
--- Takes a place for a machine that is about to be started. Answers the life and the name of the machine, or nothing when the place is taken or there are p_max
--- machines already. p_life: slot, machine (the name; a burst machine gets a number behind it that never comes again), burst, provider, region, size, slots,
--- price, prices, least_seconds, by, why. Locks: the pool's row.
+-- Reserves a slot for a machine that is about to be started. Returns the life and the name of the machine, or no row
+-- when the slot is taken or there are already p_max machines. p_life: slot, machine (the name; a burst machine gets a
+-- unique number appended), burst, provider, region, size, slots, price, prices, least_seconds, by, why. Locks: the
+-- pool's row.
 create or replace function stillwake.reserve_machine(p_pool text, p_max integer, p_life jsonb) returns table (life uuid, machine text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now    timestamptz := stillwake.now();
   v_serial bigint;
 begin
-  update stillwake.pools p set machine_serial = p.machine_serial + 1 where p.name = p_pool and p.paused_at is null returning p.machine_serial into v_serial;
+  update stillwake.pools p set machine_serial = p.machine_serial + 1 where p.name = p_pool and p.paused_at is null
+  returning p.machine_serial into v_serial;
   if not found or (select count(*) from stillwake.machine_lives l where l.pool = p_pool and l.ended_at is null) >= p_max then
     return;
   end if;
   return query
-  insert into stillwake.machine_lives (id, machine, pool, slot, burst, provider, region, size, slots, asked_at, asked_by, why, price, prices, least_seconds)
-  values (stillwake.new_id(), p_life ->> 'machine' || case when (p_life ->> 'burst')::boolean then '-' || v_serial else '' end, p_pool, (p_life ->> 'slot')::integer,
-    (p_life ->> 'burst')::boolean, p_life ->> 'provider', p_life ->> 'region', p_life ->> 'size', (p_life ->> 'slots')::integer, v_now, p_life ->> 'by', left(p_life ->> 'why', 500),
+  insert into stillwake.machine_lives (id, machine, pool, slot, burst, provider, region, size, slots, asked_at, asked_by, why, price,
+    prices, least_seconds)
+  values (stillwake.new_id(), p_life ->> 'machine' || case when (p_life ->> 'burst')::boolean then '-' || v_serial else '' end, p_pool,
+    (p_life ->> 'slot')::integer, (p_life ->> 'burst')::boolean, p_life ->> 'provider', p_life ->> 'region', p_life ->> 'size',
+    (p_life ->> 'slots')::integer, v_now, p_life ->> 'by', left(p_life ->> 'why', 500),
     coalesce((p_life ->> 'price')::numeric, 0), p_life ->> 'prices', coalesce((p_life ->> 'least_seconds')::integer, 0))
   on conflict do nothing
   returning machine_lives.id, machine_lives.machine;
 end
 $$;
 
--- The provider has started it, or says since when it runs, by a clock of its own: it did not run before it was asked for, nor will it begin to.
+-- Records that the provider has started a machine. Its clock may differ: the start time is limited to between the
+-- request and now.
 create or replace function stillwake.machine_started(p_life uuid, p_provider_id text, p_started_at timestamptz default null) returns void
 language sql security definer set search_path = pg_catalog, pg_temp as $$
-  update stillwake.machine_lives l set provider_id = coalesce(p_provider_id, l.provider_id), started_at = greatest(l.asked_at, least(coalesce(p_started_at, l.started_at), stillwake.now()))
+  update stillwake.machine_lives l set provider_id = coalesce(p_provider_id, l.provider_id),
+    started_at = greatest(l.asked_at, least(coalesce(p_started_at, l.started_at), stillwake.now()))
   where l.id = p_life and l.ended_at is null
 $$;
 
--- The worker on a machine is there. One that nobody has asked for, such as a machine started by hand, is counted from now on. Answers false when it is
--- about to be stopped, or its place is taken, and has to leave.
+-- Records that the worker on a machine is running. A machine that was not requested, such as one started by hand, is
+-- counted from now on. Returns false when the machine is being retired, or its slot is taken, and its worker must
+-- leave.
 create or replace function stillwake.machine_arrived(p_machine text, p_pool text, p_slots integer default 1) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -141,25 +168,31 @@ begin
   if coalesce(length(p_machine), 0) not between 1 and 200 then
     perform stillwake.refuse('SW001', 'A machine has a name of 1 to 200 characters', 'machine', 'Pass the one it has at its provider.');
   end if;
-  insert into stillwake.machine_lives (id, machine, pool, slot, burst, provider, region, size, slots, asked_at, started_at, price, prices, least_seconds)
+  insert into stillwake.machine_lives (id, machine, pool, slot, burst, provider, region, size, slots, asked_at, started_at, price, prices,
+    least_seconds)
   select stillwake.new_id(), p_machine, p.name,
-    -- The place is in the name of those that we have made.
-    coalesce(substring(p_machine from '-m(\d{1,6})(?:-\d+)?$')::integer, 1000000 + coalesce((select max(l.slot) from stillwake.machine_lives l where l.pool = p_pool and l.slot >= 1000000 and l.ended_at is null) - 999999, 0)),
-    true, coalesce(p.machines ->> 'provider', 'unknown'), p.machines ->> 'region', p.machines ->> 'size', least(greatest(p_slots, 1), 1000), v_now, v_now,
+    -- The names of our machines contain their slot.
+    coalesce(substring(p_machine from '-m(\d{1,6})(?:-\d+)?$')::integer,
+      1000000 + coalesce((select max(l.slot) from stillwake.machine_lives l
+        where l.pool = p_pool and l.slot >= 1000000 and l.ended_at is null) - 999999, 0)),
+    true, coalesce(p.machines ->> 'provider', 'unknown'), p.machines ->> 'region', p.machines ->> 'size',
+    least(greatest(p_slots, 1), 1000), v_now, v_now,
     coalesce((p.machines ->> 'price')::numeric, 0), p.machines ->> 'prices', coalesce((p.machines ->> 'least_seconds')::integer, 0)
   from stillwake.pools p
   where p.name = p_pool and not exists (select from stillwake.machine_lives l where l.machine = p_machine and l.ended_at is null)
   on conflict do nothing;
-  update stillwake.machine_lives l set arrived_at = coalesce(l.arrived_at, v_now), started_at = coalesce(l.started_at, v_now), left_at = null, left_reason = null, silent_since = null, slots = least(greatest(p_slots, 1), 1000)
+  update stillwake.machine_lives l set arrived_at = coalesce(l.arrived_at, v_now), started_at = coalesce(l.started_at, v_now),
+    left_at = null, left_reason = null, silent_since = null, slots = least(greatest(p_slots, 1), 1000)
   where l.machine = p_machine and l.ended_at is null and l.retired_at is null returning * into v_life;
   return v_life.id is not null;
 end
 $$;
 
--- May a machine that has nothing to do go? Not while there is a job that its worker could claim: it would have to be started again at once. p_reason other
--- than null is no question: it goes. Arguments as in next_due(). Locks: its life.
+-- Whether an idle machine may leave: not while there is a job that its worker could claim, because it would have to be
+-- started again at once. With a p_reason it always leaves. Other arguments as in next_due(). Locks: its life.
 create or replace function stillwake.machine_leaves(
-  p_machine text, p_pool text, p_reason text default null, p_pipelines text[] default null, p_versions integer[] default null, p_oldest integer[] default null
+  p_machine text, p_pool text, p_reason text default null, p_pipelines text[] default null, p_versions integer[] default null,
+  p_oldest integer[] default null
 ) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -169,12 +202,14 @@ begin
     and exists (select from stillwake.demand(array[p_pool], 1) d where d.claimable > 0) then
     return false;
   end if;
-  update stillwake.machine_lives l set left_at = coalesce(l.left_at, v_now), left_reason = left(coalesce(p_reason, 'idle'), 200) where l.machine = p_machine and l.ended_at is null;
+  update stillwake.machine_lives l set left_at = coalesce(l.left_at, v_now), left_reason = left(coalesce(p_reason, 'idle'), 200)
+  where l.machine = p_machine and l.ended_at is null;
   return true;
 end
 $$;
 
--- A machine is about to be stopped or destroyed from outside: true when it has no job and, from now on, gets none. Locks: its life, which claim() shares.
+-- Retires a machine that is about to be stopped from outside: true when it has no job and will get none. Locks: its
+-- life, which claim() shares.
 create or replace function stillwake.retire_machine(p_life uuid) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -189,9 +224,12 @@ begin
 end
 $$;
 
--- It is gone, or never came. p_exit says how: code, oom, signal, reason, memory (what it had, in words), or never: it was not even started, and is forgotten. Its jobs go back to the line at once. Answers how
--- many. When it ran is as the provider says (p_started_at, p_ended_at), within what can be. Locks: leases of its worker by id; its pool; its life; then the jobs.
-create or replace function stillwake.machine_ended(p_life uuid, p_exit jsonb default '{}', p_started_at timestamptz default null, p_ended_at timestamptz default null) returns integer
+-- Records that a machine has ended or never started. p_exit: code, oom, signal, reason, memory (as text), or never: it
+-- was not started, and its life is deleted. Requeues its jobs at once and returns their number. The start and end times
+-- come from the provider (p_started_at, p_ended_at), limited to what is possible. Locks: leases of its worker by id;
+-- its pool; its life; then the jobs.
+create or replace function stillwake.machine_ended(p_life uuid, p_exit jsonb default '{}', p_started_at timestamptz default null,
+  p_ended_at timestamptz default null) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now   timestamptz := stillwake.now();
@@ -224,16 +262,18 @@ begin
       raise warning 'Lease % of machine % cannot be recovered: %', v_lease.id, v_life.machine, sqlerrm;
     end;
   end loop;
-  -- One that nobody has seen started costs nothing.
+  -- A machine that was never seen running costs nothing.
   if coalesce(p_started_at, v_life.started_at, v_life.arrived_at) is not null then
     v_life.started_at := greatest(v_life.asked_at, least(coalesce(p_started_at, v_life.started_at, v_life.arrived_at), v_now));
   end if;
   v_life.ended_at := greatest(v_life.asked_at, v_life.started_at, least(coalesce(p_ended_at, v_life.left_at, v_now), v_now));
   select count(*) into v_jobs from stillwake.machine_jobs w where w.life = p_life;
-  update stillwake.machine_lives l set started_at = v_life.started_at, ended_at = v_life.ended_at, exit = nullif(p_exit, '{}') where l.id = p_life;
+  update stillwake.machine_lives l set started_at = v_life.started_at, ended_at = v_life.ended_at, exit = nullif(p_exit, '{}')
+  where l.id = p_life;
   delete from stillwake.listeners i where i.worker = v_life.machine;
-  perform stillwake.share_out(p_life);
-  -- It was of no use though there was work, or broke down before it could be. One that never ran says nothing about the next.
+  perform stillwake.allocate_cost(p_life);
+  -- A wasted start: it did no job although there was one, or broke down before. A machine that never ran says nothing
+  -- about the next start.
   if v_jobs > 0 then
     update stillwake.pools p set wasted_starts = 0, wasted_starts_at = null where p.name = v_life.pool and p.wasted_starts > 0;
   elsif v_ran and (v_life.left_at is null or exists (select from stillwake.demand(array[v_life.pool], 1) d where d.claimable > 0)) then
@@ -243,23 +283,28 @@ begin
 end
 $$;
 
--- What is said of a job whose machine died under it.
+-- The failure of a job whose machine died.
 create or replace function stillwake.machine_failure(p_life stillwake.machine_lives, p_exit jsonb) returns jsonb
 language sql stable as $$
   select jsonb_build_object('name', 'MachineDied', 'code', case when (p_exit ->> 'oom')::boolean then 'MACHINE_OOM' else 'MACHINE_DIED' end,
-    'message', format('Machine %s %s', p_life.machine, case when (p_exit ->> 'oom')::boolean then 'ran out of memory' || coalesce(' at ' || (p_exit ->> 'memory'), '')
-      when p_exit ->> 'signal' is not null then 'was ended by ' || (p_exit ->> 'signal') when p_exit ->> 'code' is not null then 'ended with exit code ' || (p_exit ->> 'code') else 'is gone' end))
+    'message', format('Machine %s %s', p_life.machine, case
+      when (p_exit ->> 'oom')::boolean then 'ran out of memory' || coalesce(' at ' || (p_exit ->> 'memory'), '')
+      when p_exit ->> 'signal' is not null then 'was killed by ' || (p_exit ->> 'signal')
+      when p_exit ->> 'code' is not null then 'ended with exit code ' || (p_exit ->> 'code') else 'disappeared' end))
 $$;
 
--- What keeps the machines of a pool from being started, for people to see; null when nothing does.
+-- Stores why machines of a pool cannot be started, for operators; null when they can.
 create or replace function stillwake.report_trouble(p_pool text, p_trouble jsonb) returns void
 language sql security definer set search_path = pg_catalog, pg_temp as $$
-  update stillwake.pools p set trouble = case when p_trouble is not null then p_trouble || jsonb_build_object('since', coalesce(case when p.trouble ->> 'code' = p_trouble ->> 'code' then p.trouble -> 'since' end, to_jsonb(stillwake.now()))) end
+  update stillwake.pools p set trouble = case when p_trouble is not null then p_trouble
+    || jsonb_build_object('since', coalesce(case when p.trouble ->> 'code' = p_trouble ->> 'code' then p.trouble -> 'since' end,
+      to_jsonb(stillwake.now()))) end
   where p.name = p_pool and p.trouble is distinct from p_trouble
 $$;
 
--- For autoscalers that ask by SQL, such as KEDA: how many machines a pool needs now. Columns may be added at the end.
+-- For autoscalers that query by SQL, such as KEDA: how many machines a pool needs now. Columns may be added at the end.
 create or replace view stillwake.wanted_workers as
-select d.pool, case when d.paused then 0 else least(ceil((d.claimable + d.running)::numeric / greatest(coalesce((p.machines ->> 'slots')::integer, 1), 1)), coalesce((p.machines ->> 'max')::integer, 1000))::integer end as wanted,
-  d.claimable, d.running
+select d.pool, case when d.paused then 0
+  else least(ceil((d.claimable + d.running)::numeric / greatest(coalesce((p.machines ->> 'slots')::integer, 1), 1)),
+    coalesce((p.machines ->> 'max')::integer, 1000))::integer end as wanted, d.claimable, d.running
 from stillwake.demand() d join stillwake.pools p on p.name = d.pool;

@@ -1,21 +1,25 @@
--- The server's door: tokens, and a record of what people did with them. A token itself is never here, only its hash.
+-- Access to the server: tokens and the audit log. Only the hash of a token is stored.
 
--- A token of this hash from now on. Raises SW001.
+-- Stores a token by its hash. Raises SW001.
 create or replace function stillwake.create_token(
-  p_id uuid, p_name text, p_prefix text, p_hash bytea, p_role text, p_tenant text default null, p_expires_in interval default null, p_by text default null
+  p_id uuid, p_name text, p_prefix text, p_hash bytea, p_role text, p_tenant text default null, p_expires_in interval default null,
+  p_by text default null
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   v_now timestamptz := stillwake.now();
 begin
   if coalesce(length(p_name), 0) not between 1 and 200 then
-    perform stillwake.refuse('SW001', 'A token needs a name of 1 to 200 characters', 'name', 'Say who or what will use it.');
+    perform stillwake.refuse('SW001', 'A token needs a name of 1 to 200 characters', 'name',
+      'Name the person or program that will use it.');
   elsif p_role is null or p_role not in ('reader', 'operator', 'admin', 'worker') then
-    perform stillwake.refuse('SW001', format('"%s" is not a role', coalesce(p_role, 'null')), 'role', 'Roles: reader, operator, admin, worker.');
+    perform stillwake.refuse('SW001', format('"%s" is not a role', coalesce(p_role, 'null')), 'role',
+      'Roles: reader, operator, admin, worker.');
   elsif length(p_tenant) not between 1 and 200 then
     perform stillwake.refuse('SW001', 'A tenant has 1 to 200 characters', 'tenant', 'Leave it out for a token of the whole installation.');
   elsif p_tenant is not null and p_role not in ('reader', 'operator') then
-    perform stillwake.refuse('SW001', format('A token of one tenant cannot be %s', p_role), 'role', 'Make it reader or operator, or leave the tenant out.');
+    perform stillwake.refuse('SW001', format('A token of one tenant cannot be %s', p_role), 'role',
+      'Make it reader or operator, or leave the tenant out.');
   elsif p_expires_in <= interval '0' then
     perform stillwake.refuse('SW001', 'The token would have expired already', 'expiresIn', 'Use a time such as 90d.');
   end if;
@@ -25,7 +29,8 @@ begin
 end
 $$;
 
--- Whose hash is this? No row when nobody's, or it has expired or was revoked. That it was used is noted once a minute at most.
+-- Finds a valid token by its hash; no row when it does not exist, has expired or was revoked. Updates last_used_at at
+-- most once a minute.
 create or replace function stillwake.check_token(p_hash bytea)
 returns table (id uuid, name text, role text, tenant text, expires_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -42,11 +47,12 @@ begin
 end
 $$;
 
--- It opens nothing any more. Answers false when there is no such token.
+-- Revokes a token. Returns false when it does not exist.
 create or replace function stillwake.revoke_token(p_id uuid, p_by text default null) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  update stillwake.tokens set revoked_at = coalesce(revoked_at, stillwake.now()), revoked_by = coalesce(revoked_by, left(p_by, 200)) where id = p_id;
+  update stillwake.tokens set revoked_at = coalesce(revoked_at, stillwake.now()), revoked_by = coalesce(revoked_by, left(p_by, 200))
+  where id = p_id;
   return found;
 end
 $$;
@@ -54,17 +60,19 @@ $$;
 create or replace view stillwake.access_tokens as
 select id, name, prefix, role, tenant, created_at, created_by, expires_at, last_used_at, revoked_at, revoked_by from stillwake.tokens;
 
--- Somebody is about to do something: who, what, and to what. An act that is said again changes nothing.
-create or replace function stillwake.begin_act(p_id uuid, p_act jsonb) returns void
+-- Records that an action is about to happen: actor, action and target. Repeating the call changes nothing.
+create or replace function stillwake.begin_audit_entry(p_id uuid, p_act jsonb) returns void
 language sql security definer set search_path = pg_catalog, pg_temp as $$
   insert into stillwake.audit (id, at, actor, token, tenant, act, target, before, after, address)
-  values (p_id, stillwake.now(), left(coalesce(p_act ->> 'actor', 'unknown'), 200), case when p_act ->> 'token' ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then (p_act ->> 'token')::uuid end, left(p_act ->> 'tenant', 200), left(p_act ->> 'act', 100),
-    left(p_act ->> 'target', 500), p_act -> 'before', p_act -> 'after', left(p_act ->> 'address', 100))
+  values (p_id, stillwake.now(), left(coalesce(p_act ->> 'actor', 'unknown'), 200),
+    case when p_act ->> 'token' ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then (p_act ->> 'token')::uuid end,
+    left(p_act ->> 'tenant', 200), left(p_act ->> 'act', 100), left(p_act ->> 'target', 500), p_act -> 'before', p_act -> 'after',
+    left(p_act ->> 'address', 100))
   on conflict (id) do nothing
 $$;
 
--- It was done, or refused: how things were before and are after.
-create or replace function stillwake.end_act(p_id uuid, p_before jsonb, p_after jsonb) returns void
+-- Adds the result of an action, or its refusal: the state before and after it.
+create or replace function stillwake.finish_audit_entry(p_id uuid, p_before jsonb, p_after jsonb) returns void
 language sql security definer set search_path = pg_catalog, pg_temp as $$
   update stillwake.audit set before = p_before, after = p_after where id = p_id
 $$;

@@ -1,24 +1,26 @@
--- What people and programs read. Columns may be added at the end; none is renamed or removed within a major version.
+-- The views for people and programs. Columns may be added at the end; none is renamed or removed within a major
+-- version.
 --
--- The views run with the rights of whoever asks, so that the row-level security of the tables holds for them. They name only columns that
--- sql/policies.sql gives to readers: never the id of a lease, which is the fence.
+-- The views run with the rights of the caller, so that the row-level security of the tables applies. They use only
+-- columns that sql/policies.sql grants to readers: never the id of a lease, which is the fence.
 
--- The tenant whose rows alone this statement may show: '' when it may show none, null when it is bound to no tenant. Inside functions that run as the owner
--- the policies do not hold; those that a tenant may call ask here instead.
+-- The tenant that this session is limited to: '' when it may see no rows, null when it is not limited. Inside functions
+-- that run as the owner the policies do not apply; functions that a tenant may call check this instead.
 create or replace function stillwake.bound_tenant() returns text
 language sql stable as $$
-  select case when current_setting('role') = 'stillwake_tenant' then coalesce(current_setting('stillwake.tenant', true), '') else nullif(current_setting('stillwake.tenant', true), '') end
+  select case when current_setting('role') = 'stillwake_tenant' then coalesce(current_setting('stillwake.tenant', true), '')
+    else nullif(current_setting('stillwake.tenant', true), '') end
 $$;
 
--- One moment for a whole statement. The planner does not see through a view that asks the clock for every row.
-create or replace function stillwake.moment() returns timestamptz
+-- One instant per statement. The planner cannot optimize a view that reads the volatile clock for every row.
+create or replace function stillwake.statement_time() returns timestamptz
 language sql stable as $$
   select stillwake.now()
 $$;
 
--- The gates that are shut, by pipeline; null when there are none. What a breaker said of its last failure may be about another tenant's work: who is bound to one is
--- told only what is shut.
-create or replace function stillwake.seen_gates() returns jsonb
+-- The closed gates, by pipeline; null when there are none. The reason of a breaker may come from another tenant's job:
+-- a session that is limited to a tenant sees only which breaker it is.
+create or replace function stillwake.visible_gates() returns jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
   if not exists (select from stillwake.pipelines p where p.gated) then
@@ -26,34 +28,42 @@ begin
   end if;
   return (
     select jsonb_object_agg(g.pipeline, jsonb_build_object('held_by', g.held_by, 'until', g.until, 'name', g.name,
-      'reason', case when stillwake.bound_tenant() is null then g.reason when g.held_by = 'breaker' then g.name || ' fails' end))
-    from stillwake.shut_gates() g
+      'reason', case when stillwake.bound_tenant() is null then g.reason when g.held_by = 'breaker' then g.name || ' is failing' end))
+    from stillwake.closed_gates() g
   );
 end
 $$;
 
--- The tenants whose budget is used up, as gates; null when there are none. A tenant is told of its own alone.
-create or replace function stillwake.seen_holds() returns jsonb
+-- The tenants whose budget is used up, as gates; null when there are none. A tenant sees only its own.
+create or replace function stillwake.visible_holds() returns jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
   select jsonb_object_agg(t.name, jsonb_build_object('held_by', 'budget', 'until', t.held_until, 'reason', t.hold_reason))
   from stillwake.tenants t where t.held_until > stillwake.now() and coalesce(stillwake.bound_tenant(), t.name) = t.name
 $$;
 
--- A job that waits and whose pipeline needs an open breaker is shown as what it is, paused, though its row says nothing of it. The gates are looked up in a subquery that
--- needs no row, once for a statement: with a join, or a clock that is asked for each row, the planner would sort all live jobs for every page of a list.
+-- A waiting job whose pipeline depends on an open breaker is shown as paused, although its row is not changed. The
+-- gates are read in an uncorrelated subquery, once per statement: with a join, or the clock per row, the planner would
+-- sort all live jobs for every page of a list.
 create or replace view stillwake.jobs with (security_invoker = true) as
 select j.id, j.pipeline, j.pool, case when j.gate ->> 'held_by' in ('breaker', 'budget') then 'paused' else j.state end as state,
-  case when j.gate ->> 'held_by' in ('breaker', 'budget') then null when j.gate ->> 'held_by' = 'limit' then 'limit' else j.waiting_for end as waiting_for,
-  j.priority, case when j.gate ->> 'held_by' in ('breaker', 'limit', 'budget') then greatest(j.run_at, (j.gate ->> 'until')::timestamptz) else j.run_at end as run_at,
+  case when j.gate ->> 'held_by' in ('breaker', 'budget') then null when j.gate ->> 'held_by' = 'limit' then 'limit'
+    else j.waiting_for end as waiting_for,
+  j.priority, case when j.gate ->> 'held_by' in ('breaker', 'limit', 'budget') then greatest(j.run_at, (j.gate ->> 'until')::timestamptz)
+    else j.run_at end as run_at,
   j.created_at, j.started_at, j.claimed_at, null::timestamptz as ended_at, j.expires_at,
-  j.attempt, j.max_attempts, j.crashes, j.epoch, j.worker, j.key, j.tenant, j.idempotency_key, j.input, null::jsonb as output, j.failure, j.cancel,
-  case when j.gate ->> 'held_by' in ('breaker', 'budget') then jsonb_strip_nulls(jsonb_build_object('reason', j.gate -> 'reason', 'resume_at', nullif(j.gate -> 'until', '"infinity"'), 'breaker', j.gate -> 'name'))
+  j.attempt, j.max_attempts, j.crashes, j.epoch, j.worker, j.key, j.tenant, j.idempotency_key, j.input, null::jsonb as output, j.failure,
+  j.cancel,
+  case when j.gate ->> 'held_by' in ('breaker', 'budget')
+    then jsonb_strip_nulls(jsonb_build_object('reason', j.gate -> 'reason', 'resume_at', nullif(j.gate -> 'until', '"infinity"'),
+      'breaker', j.gate -> 'name'))
     else j.pause end as pause, j.progress,
   null::text[] as missing, j.seq, j.version, j.parent_id, j.spawn, j.child_no, stillwake.children(j.id) as children, j.origin
 from (
-  select l.id, l.pipeline, l.pool, l.state, l.waiting_for, l.priority, l.run_at, l.created_at, l.started_at, l.claimed_at, l.expires_at, l.attempt, l.max_attempts, l.crashes, l.epoch, l.worker,
-    l.key, l.tenant, l.idempotency_key, l.input, l.failure, l.cancel, l.pause, l.progress, l.seq, l.version, l.parent_id, l.spawn, l.child_no, l.origin,
-    case when l.state = 'queued' and (l.waiting_for is null or l.waiting_for <> 'key' and l.run_at <= (select stillwake.moment())) then coalesce((select stillwake.seen_holds()) -> l.tenant, (select stillwake.seen_gates()) -> l.pipeline) end as gate
+  select l.id, l.pipeline, l.pool, l.state, l.waiting_for, l.priority, l.run_at, l.created_at, l.started_at, l.claimed_at, l.expires_at,
+    l.attempt, l.max_attempts, l.crashes, l.epoch, l.worker, l.key, l.tenant, l.idempotency_key, l.input, l.failure, l.cancel, l.pause,
+    l.progress, l.seq, l.version, l.parent_id, l.spawn, l.child_no, l.origin,
+    case when l.state = 'queued' and (l.waiting_for is null or l.waiting_for <> 'key' and l.run_at <= (select stillwake.statement_time()))
+      then coalesce((select stillwake.visible_holds()) -> l.tenant, (select stillwake.visible_gates()) -> l.pipeline) end as gate
   from stillwake.live_jobs l
 ) j
 union all
@@ -62,7 +72,7 @@ select id, pipeline, pool, state, null, priority, run_at, created_at, started_at
   missing, seq, version, parent_id, spawn, child_no, stillwake.children(id), origin
 from stillwake.ended_jobs;
 
--- Every attempt, the running one (outcome null) and the last one of an ended job included.
+-- Every attempt, including the running one (outcome null) and the last one of an ended job.
 create or replace view stillwake.attempts with (security_invoker = true) as
 select job_id, epoch, attempt, worker, claimed_at, ended_at, outcome, failure from stillwake.ended_attempts
 union all
@@ -77,7 +87,7 @@ select job_id, seq, at, epoch, level, step, message, data from stillwake.feed wh
 create or replace view stillwake.events with (security_invoker = true) as
 select job_id, seq, at, epoch, kind, data from stillwake.feed where kind <> 'log';
 
--- How far the schema is: what a client holds against what it knows, before its first statement. A function, so that a worker may ask.
+-- The version of the schema, which a client checks before its first statement. A function, so that workers may call it.
 create or replace function stillwake.schema_state() returns table (newest integer, breaking integer)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
   select coalesce(max(m.id), 0), coalesce(max(m.id) filter (where m.breaking), 0) from stillwake.migrations m

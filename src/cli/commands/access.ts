@@ -1,129 +1,159 @@
-// Who may come in by the server, and what they did there.
+// stillwake tokens, stillwake read-token and stillwake audit.
 import { InvalidInput } from "../../errors.ts";
-import { inPath } from "../api-client.ts";
-import { checkJobId, checkOneOf, checkTokenId, roles } from "../checks.ts";
-import type { Runner } from "../command.ts";
-import { numberOf } from "../json-word.ts";
-import { inLine } from "../output/escape.ts";
-import { ago } from "../output/moments.ts";
+import type { api as apiTypes } from "../../server/index.ts";
+import { escapeLine } from "../../text/escape.ts";
+import { checkJobId, checkOneOf, checkTokenId, parseInteger, pathSegment, roles } from "../arguments.ts";
+import { apiFlags, type Command } from "../command.ts";
 import { printTable } from "../output/table.ts";
+import { formatAgo } from "../output/time.ts";
 
-export const tokensCommand: Runner = async ({ words, flags, screen, door }) => {
-  const [act, id] = words;
-  const { name, role, tenant, expiresIn } = flags;
-  if (act !== "create" && (name ?? role ?? tenant ?? expiresIn) !== undefined) {
-    throw new InvalidInput("--name, --role, --tenant and --expires-in belong to tokens create", {
-      remedy: "Write stillwake tokens create --name <name> --role <role>",
-    });
-  }
-  if (act === "create") {
-    if (!name || !role || id !== undefined) {
-      throw new InvalidInput("A token has a name and a role", {
-        field: name ? "role" : "name",
-        remedy: "Write stillwake tokens create --name <who> --role reader|operator|admin|worker",
+export const tokensCommand: Command = {
+  name: "tokens",
+  group: "Access",
+  summary: "list the tokens of the server, create or revoke one",
+  // Joined, because the test of the boundaries takes a text that starts with "create " for SQL.
+  usage: ["", ["create", "--name <name> --role <role>"].join(" "), "revoke <id>"],
+  args: [0, 2],
+  subcommands: ["create", "revoke"],
+  flags: {
+    name: "<name> the person or program that will use it",
+    role: "<role> reader, operator, admin, worker",
+    tenant: "<tenant> restrict it to the jobs of this tenant",
+    "expires-in": "<time> validity, such as 90d (default: until it is revoked)",
+    ...apiFlags,
+  },
+  examples: [
+    ["tokens create --name ann --role operator --expires-in 90d", "the token is shown once"],
+    ["tokens", "with the time of the last use"],
+    ["tokens revoke 01a1e107-2508-7182-ae66-db7bbe9aa49e", "by its id, which is not the token"],
+  ],
+  async run({ args: [action, id], flags, screen, api }) {
+    const { name, role, tenant, expiresIn } = flags;
+    if (action !== "create" && (name ?? role ?? tenant ?? expiresIn) !== undefined) {
+      throw new InvalidInput("--name, --role, --tenant and --expires-in belong to tokens create", {
+        remedy: "Write stillwake tokens create --name <name> --role <role>",
       });
     }
-    checkOneOf(role, roles, "role");
-    const answer = await (await door()).call("POST", "/v1/tokens", { body: { name, role, tenant, expiresIn } });
-    if (flags.json) screen.json(answer);
-    else screen.print(answer.token);
-    screen.say("It is shown this once: the database has its hash alone.");
+    if (action === "create") {
+      if (!name || !role || id !== undefined) {
+        throw new InvalidInput("A token needs a name and a role", {
+          field: name ? "role" : "name",
+          remedy: "Write stillwake tokens create --name <name> --role reader|operator|admin|worker",
+        });
+      }
+      checkOneOf(role, roles, "role");
+      const created = await (await api()).call("POST", "/v1/tokens", { body: { name, role, tenant, expiresIn } });
+      if (flags.json) screen.json(created);
+      else screen.print(created.token);
+      screen.printStderr("The token is shown only once: the database stores its hash.");
+      return 0;
+    }
+    if (action === "revoke") {
+      if (id === undefined)
+        throw new InvalidInput("tokens revoke needs an id", { remedy: "stillwake tokens lists the ids" });
+      checkTokenId(id);
+      const revoked = await (await api()).call("DELETE", `/v1/tokens/${pathSegment(id)}`);
+      if (flags.json) screen.json(revoked);
+      else screen.print(`Token ${escapeLine(id)} is revoked.`);
+      return 0;
+    }
+    const result = await (await api()).call("GET", "/v1/tokens");
+    if (flags.json) screen.json(result);
+    else {
+      printTable<apiTypes.Token>(
+        screen,
+        result.tokens,
+        [
+          { title: "ID", value: (token) => token.id },
+          { title: "NAME", value: (token) => token.name, elastic: true },
+          { title: "ROLE", value: (token) => token.role },
+          { title: "TENANT", value: (token) => token.tenant, elastic: true, optional: true },
+          { title: "PREFIX", value: ({ prefix }) => `${prefix}…`, optional: true },
+          { title: "CREATED", value: ({ createdAt }) => formatAgo(createdAt), right: true, optional: true },
+          { title: "USED", value: ({ lastUsedAt }) => formatAgo(lastUsedAt) || "never", right: true, optional: true },
+          { title: "EXPIRES", value: ({ expiresAt }) => formatAgo(expiresAt), right: true, optional: true },
+          { title: "REVOKED", value: ({ revokedAt }) => formatAgo(revokedAt), right: true, colour: () => "red" },
+        ],
+        "There are no tokens.",
+      );
+    }
     return 0;
-  }
-  if (act === "revoke") {
-    if (id === undefined)
-      throw new InvalidInput("tokens revoke needs an id", { remedy: "See stillwake tokens for it" });
-    checkTokenId(id);
-    const answer = await (await door()).call("DELETE", `/v1/tokens/${inPath(id)}`);
-    if (flags.json) screen.json(answer);
-    else screen.print(`Token ${inLine(id)} opens nothing any more.`);
+  },
+};
+
+export const readTokenCommand: Command = {
+  name: "read-token",
+  group: "Access",
+  summary: "sign a token that can read one job, or the jobs of one key",
+  usage: ["--job <id>", "--pipeline <name> --key <key>"],
+  args: [0, 0],
+  flags: {
+    job: "<id> the job it can read",
+    pipeline: "<name> with --key: all jobs of that key",
+    key: "<key> of the pipeline",
+    "expires-in": "<time> validity, at most 24h (default: 1h)",
+    ...apiFlags,
+  },
+  examples: [
+    ["read-token --job 01a1e107-2508-7182-ae66-db7bbe9aa49e", "for the browser of the user who waits for it"],
+    ["read-token --pipeline extraction --key acme --expires-in 15m", ""],
+  ],
+  async run({ flags, screen, api }) {
+    const { job, pipeline, key, expiresIn } = flags;
+    const forKey = pipeline !== undefined && key !== undefined;
+    if (job === undefined ? !forKey : (pipeline ?? key) !== undefined) {
+      throw new InvalidInput("A read token is for one job, or for one key of a pipeline", {
+        remedy: "Pass --job <id>, or --pipeline <name> --key <key>",
+      });
+    }
+    if (job !== undefined) checkJobId(job);
+    const created = await (await api()).call("POST", "/v1/read-tokens", { body: { job, pipeline, key, expiresIn } });
+    if (flags.json) screen.json(created);
+    else screen.print(created.token);
     return 0;
-  }
-  const answer = await (await door()).call("GET", "/v1/tokens");
-  if (flags.json) screen.json(answer);
-  else {
-    printTable<Token>(
+  },
+};
+
+export const auditCommand: Command = {
+  name: "audit",
+  group: "Access",
+  summary: "list the audit entries of the server, newest first",
+  usage: [""],
+  args: [0, 0],
+  flags: {
+    target: "<target> of this job, pool, token, …",
+    limit: "<n> the maximum number (default: 50)",
+    cursor: "<cursor> continue after the previous page",
+    ...apiFlags,
+  },
+  examples: [
+    ["audit", ""],
+    ["audit --target 01a1e107-2508-7182-ae66-db7bbe9aa49e", "who cancelled it?"],
+  ],
+  async run({ flags, screen, api }) {
+    const query = { target: flags.target, limit: parseInteger(flags.limit, "limit"), cursor: flags.cursor };
+    const page = await (await api()).call("GET", "/v1/audit", { query });
+    if (flags.json) {
+      screen.json(page);
+      return 0;
+    }
+    const toJson = (value: unknown) => (value ? JSON.stringify(value) : null);
+    printTable<apiTypes.AuditEntry>(
       screen,
-      answer.tokens,
+      page.acts,
       [
-        { title: "ID", of: (token) => token.id },
-        { title: "NAME", of: (token) => token.name, elastic: true },
-        { title: "ROLE", of: (token) => token.role },
-        { title: "TENANT", of: (token) => token.tenant, elastic: true, spare: true },
-        { title: "BEGINS", of: ({ prefix }) => `${prefix}…`, spare: true },
-        { title: "CREATED", of: ({ createdAt }) => ago(createdAt), right: true, spare: true },
-        { title: "USED", of: ({ lastUsedAt }) => ago(lastUsedAt) || "never", right: true, spare: true },
-        { title: "EXPIRES", of: ({ expiresAt }) => ago(expiresAt), right: true, spare: true },
-        { title: "REVOKED", of: ({ revokedAt }) => ago(revokedAt), right: true, colour: () => "red" },
+        { title: "WHEN", value: ({ at }) => formatAgo(at), right: true },
+        { title: "WHO", value: ({ actor }) => actor, elastic: true },
+        { title: "ACTION", value: ({ act }) => act },
+        { title: "TARGET", value: ({ target }) => target },
+        { title: "TENANT", value: ({ tenant }) => tenant, elastic: true, optional: true },
+        { title: "BEFORE", value: ({ before }) => toJson(before), elastic: true, optional: true, maxWidth: 50 },
+        { title: "AFTER", value: ({ after }) => toJson(after), elastic: true, optional: true, maxWidth: 50 },
+        { title: "FROM", value: ({ address }) => address, optional: true },
       ],
-      "There are no tokens.",
+      "There are no audit entries.",
     );
-  }
-  return 0;
-};
-
-interface Token {
-  id: string;
-  name: string;
-  prefix: string;
-  role: string;
-  tenant: string | null;
-  createdAt: string;
-  expiresAt: string | null;
-  lastUsedAt: string | null;
-  revokedAt: string | null;
-}
-
-export const readTokenCommand: Runner = async ({ flags, screen, door }) => {
-  const { job, pipeline, key, expiresIn } = flags;
-  const forKey = pipeline !== undefined && key !== undefined;
-  if (job === undefined ? !forKey : (pipeline ?? key) !== undefined) {
-    throw new InvalidInput("A read token is for one job, or for one key of a pipeline", {
-      remedy: "Pass --job <id>, or --pipeline <name> --key <key>",
-    });
-  }
-  if (job !== undefined) checkJobId(job);
-  const answer = await (await door()).call("POST", "/v1/read-tokens", { body: { job, pipeline, key, expiresIn } });
-  if (flags.json) screen.json(answer);
-  else screen.print(answer.token);
-  return 0;
-};
-
-export const auditCommand: Runner = async ({ flags, screen, door }) => {
-  const query = { target: flags.target, limit: numberOf(flags.limit, "limit"), cursor: flags.cursor };
-  const answer = await (await door()).call("GET", "/v1/audit", { query });
-  if (flags.json) {
-    screen.json(answer);
+    if (page.cursor !== null) screen.printStderr(`There are more: pass --cursor ${page.cursor}`);
     return 0;
-  }
-  printTable<Act>(
-    screen,
-    answer.acts,
-    [
-      { title: "WHEN", of: ({ at }) => ago(at), right: true },
-      { title: "WHO", of: ({ actor }) => actor, elastic: true },
-      { title: "ACT", of: ({ act }) => act },
-      { title: "TARGET", of: ({ target }) => target },
-      { title: "TENANT", of: ({ tenant }) => tenant, elastic: true, spare: true },
-      { title: "BEFORE", of: ({ before }) => before && JSON.stringify(before), elastic: true, spare: true, most: 50 },
-      { title: "AFTER", of: ({ after }) => after && JSON.stringify(after), elastic: true, spare: true, most: 50 },
-      { title: "FROM", of: ({ address }) => address, spare: true },
-    ],
-    "Nothing was done.",
-  );
-  if (answer.cursor !== null) screen.say(`There is more: --cursor ${answer.cursor}`);
-  return 0;
+  },
 };
-
-interface Act {
-  at: string;
-  actor: string;
-  act: string;
-  target: string | null;
-  tenant: string | null;
-  // biome-ignore lint/suspicious/noExplicitAny: whatever was recorded.
-  before: any;
-  // biome-ignore lint/suspicious/noExplicitAny: whatever was recorded.
-  after: any;
-  address: string | null;
-}

@@ -1,84 +1,156 @@
-// What people do to jobs: cancel, retry, pause, resume, signal. Each says the state the job is in now.
+// stillwake cancel, retry, pause, resume and signal. Each prints the state of the job afterwards.
 import { InvalidInput } from "../../errors.ts";
-import { inPath } from "../api-client.ts";
-import { checkJobId } from "../checks.ts";
-import type { Call, Runner } from "../command.ts";
-import { jsonOf } from "../json-word.ts";
-import { inert, inLine } from "../output/escape.ts";
-import { colourOfState } from "../output/follow.ts";
+import { escapeControls, escapeLine } from "../../text/escape.ts";
+import { checkJobId, parseJson, pathSegment } from "../arguments.ts";
+import { apiFlags, type Command, type CommandContext } from "../command.ts";
+import { stateColours } from "../output/job-text.ts";
 import type { Screen } from "../output/screen.ts";
 
-/** As many as one request takes. */
-const AT_ONCE = 200;
+const EXAMPLE_ID = "01a1e107-2508-7182-ae66-db7bbe9aa49e";
+/** The maximum of one request. */
+const BATCH = 200;
 
-export const cancelCommand: Runner = (call) => many(call, "cancel", { reason: call.flags.reason });
-
-export const retryCommand: Runner = (call) => many(call, "retry", { fromStart: call.flags.fromStart });
-
-export const pauseCommand: Runner = (call) => jobOrPool(call, "pause", { reason: call.flags.reason });
-
-export const resumeCommand: Runner = (call) => jobOrPool(call, "resume", undefined);
-
-export const signalCommand: Runner = async (call) => {
-  const [id, event, data] = call.words;
-  const body = { event, data: jsonOf(data, "data") };
-  checkJobId(id!);
-  return tell(call, await (await call.door()).call("POST", `${pathOf(id!)}/signal`, { body }));
+export const cancelCommand: Command = {
+  name: "cancel",
+  group: "Jobs",
+  summary: "cancel jobs; running ones are asked to stop",
+  usage: ["<id> [<id> …]"],
+  args: [1, 1000],
+  flags: { reason: "<text> recorded with the job", ...apiFlags },
+  examples: [
+    [`cancel ${EXAMPLE_ID} --reason "no longer needed"`, ""],
+    ["cancel $(stillwake jobs --state queued --all --json | jq -r '.jobs[].id')", "many"],
+  ],
+  run: (context) => controlJobs(context, "cancel", { reason: context.flags.reason }),
 };
 
-interface Controlled {
+export const retryCommand: Command = {
+  name: "retry",
+  group: "Jobs",
+  summary: "run failed or cancelled jobs again, from their checkpoints",
+  usage: ["<id> [<id> …]"],
+  args: [1, 1000],
+  flags: { "from-start": "discard the checkpoints", ...apiFlags },
+  examples: [
+    [`retry ${EXAMPLE_ID}`, "resumes at the first step without a checkpoint"],
+    [`retry ${EXAMPLE_ID} --from-start`, "runs every step again"],
+  ],
+  run: (context) => controlJobs(context, "retry", { fromStart: context.flags.fromStart }),
+};
+
+export const pauseCommand: Command = {
+  name: "pause",
+  group: "Jobs",
+  summary: "pause a job or a pool",
+  usage: ["<id>", "--pool <name>"],
+  args: [0, 1],
+  flags: {
+    pool: "<name> pause this pool: no job starts; running jobs finish",
+    reason: "<text> recorded with the pause",
+    ...apiFlags,
+  },
+  examples: [
+    [`pause ${EXAMPLE_ID}`, ""],
+    ['pause --pool scan --reason "maintenance until noon"', ""],
+  ],
+  run: (context) => controlJobOrPool(context, "pause", { reason: context.flags.reason }),
+};
+
+export const resumeCommand: Command = {
+  name: "resume",
+  group: "Jobs",
+  summary: "resume a paused job or pool",
+  usage: ["<id>", "--pool <name>"],
+  args: [0, 1],
+  flags: { pool: "<name> resume this pool", ...apiFlags },
+  examples: [
+    [`resume ${EXAMPLE_ID}`, ""],
+    ["resume --pool scan", ""],
+  ],
+  run: (context) => controlJobOrPool(context, "resume", undefined),
+};
+
+export const signalCommand: Command = {
+  name: "signal",
+  group: "Jobs",
+  summary: "send an event to a job that waits for it",
+  usage: ["<id> <event> [json|@file|-]"],
+  args: [2, 3],
+  flags: { ...apiFlags },
+  examples: [
+    [`signal ${EXAMPLE_ID} approved '{"by":"ann"}'`, 'what job.waitFor("approved") returns'],
+    [`signal ${EXAMPLE_ID} photo @photo.json`, "with data from a file"],
+  ],
+  async run(context) {
+    const [id, event, data] = context.args;
+    const body = { event, data: parseJson(data, "data") };
+    checkJobId(id!);
+    return printResult(context, await (await context.api()).call("POST", `${jobPath(id!)}/signal`, { body }));
+  },
+};
+
+interface ControlledJob {
   id: string;
   state?: string;
   problem?: { code: string; detail: string };
 }
 
-/** One is asked for by itself, so that what is refused is an error like any other. */
-async function many(call: Call, act: "cancel" | "retry", body: Record<string, unknown>): Promise<number> {
-  const { words, flags, screen } = call;
-  for (const id of words) checkJobId(id);
-  const api = await call.door();
-  if (words.length === 1) return tell(call, await api.call("POST", `${pathOf(words[0]!)}/${act}`, { body }), act);
-  const jobs: Controlled[] = [];
-  for (let from = 0; from < words.length; from += AT_ONCE) {
-    const ids = words.slice(from, from + AT_ONCE);
-    jobs.push(...(await api.call("POST", `/v1/jobs/${act}`, { body: { ids, ...body } })).jobs);
+/** A single job has its own request: a refusal is then an error like any other. */
+async function controlJobs(
+  context: CommandContext,
+  action: "cancel" | "retry",
+  body: Record<string, unknown>,
+): Promise<number> {
+  const { args, flags, screen } = context;
+  for (const id of args) checkJobId(id);
+  const api = await context.api();
+  if (args.length === 1)
+    return printResult(context, await api.call("POST", `${jobPath(args[0]!)}/${action}`, { body }), action);
+  const jobs: ControlledJob[] = [];
+  for (let from = 0; from < args.length; from += BATCH) {
+    const ids = args.slice(from, from + BATCH);
+    jobs.push(...(await api.call("POST", `/v1/jobs/${action}`, { body: { ids, ...body } })).jobs);
   }
   if (flags.json) screen.json({ jobs });
   for (const { id, state, problem } of jobs) {
-    if (problem) screen.say(inert(`${problem.code}: ${problem.detail}`));
-    else if (!flags.json) printState(screen, { id, state: state! }, act);
+    if (problem) screen.printStderr(escapeControls(`${problem.code}: ${problem.detail}`));
+    else if (!flags.json) printState(screen, { id, state: state! }, action);
   }
   return jobs.some(({ problem }) => problem) ? 1 : 0;
 }
 
-async function jobOrPool(call: Call, act: "pause" | "resume", body: unknown): Promise<number> {
-  const { words, flags, screen } = call;
-  if ((words.length === 1) === (flags.pool !== undefined)) {
-    throw new InvalidInput(`${act} takes a job or a pool`, {
-      remedy: `Write stillwake ${act} <id>, or stillwake ${act} --pool <name>`,
+async function controlJobOrPool(context: CommandContext, action: "pause" | "resume", body: unknown): Promise<number> {
+  const { args, flags, screen } = context;
+  if ((args.length === 1) === (flags.pool !== undefined)) {
+    throw new InvalidInput(`${action} takes a job or a pool`, {
+      remedy: `Write stillwake ${action} <id>, or stillwake ${action} --pool <name>`,
     });
   }
-  if (flags.pool === undefined) checkJobId(words[0]!);
-  const api = await call.door();
-  if (flags.pool === undefined) return tell(call, await api.call("POST", `${pathOf(words[0]!)}/${act}`, { body }));
-  const answer = await api.call("POST", `/v1/pools/${inPath(flags.pool)}/${act}`, { body });
-  if (flags.json) screen.json(answer);
-  else screen.print(inLine(`Pool ${flags.pool} is ${act === "pause" ? "paused; what runs goes on" : "open"}.`));
+  if (flags.pool === undefined) checkJobId(args[0]!);
+  const api = await context.api();
+  if (flags.pool === undefined)
+    return printResult(context, await api.call("POST", `${jobPath(args[0]!)}/${action}`, { body }));
+  const result = await api.call("POST", `/v1/pools/${pathSegment(flags.pool)}/${action}`, { body });
+  if (flags.json) screen.json(result);
+  else
+    screen.print(
+      escapeLine(`Pool ${flags.pool} is ${action === "pause" ? "paused; running jobs finish" : "resumed"}.`),
+    );
   return 0;
 }
 
-function tell({ flags, screen }: Call, answer: Controlled, act?: string): number {
-  if (flags.json) screen.json(answer);
-  else printState(screen, { id: answer.id, state: answer.state! }, act);
+function printResult({ flags, screen }: CommandContext, job: ControlledJob, action?: string): number {
+  if (flags.json) screen.json(job);
+  else printState(screen, { id: job.id, state: job.state! }, action);
   return 0;
 }
 
-/** A job that runs is not stopped from here: it is told, and ends in its own time. */
-function printState(screen: Screen, { id, state }: { id: string; state: string }, act?: string): void {
-  const asked = act === "cancel" && state === "running" ? ", was asked to stop" : "";
-  screen.print(`${id}  ${screen.paint(state, colourOfState[state])}${asked}`);
+/** A running job is asked to stop: it is cancelled when its attempt settles. */
+function printState(screen: Screen, { id, state }: { id: string; state: string }, action?: string): void {
+  const note = action === "cancel" && state === "running" ? ", asked to stop" : "";
+  screen.print(`${id}  ${screen.paint(state, stateColours[state])}${note}`);
 }
 
-function pathOf(id: string): string {
-  return `/v1/jobs/${inPath(id)}`;
+function jobPath(id: string): string {
+  return `/v1/jobs/${pathSegment(id)}`;
 }

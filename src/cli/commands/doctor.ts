@@ -1,26 +1,37 @@
-// stillwake doctor: what is wrong with the database and how to mend it.
-import { examine, type Finding } from "../../db/doctor.ts";
-import { databaseAddress } from "../../orchestrator/database-address.ts";
-import type { Call } from "../command.ts";
-import { inert } from "../output/escape.ts";
-import { needUrl } from "./migrate.ts";
+// stillwake doctor: checks the database and prints what is wrong, with a remedy.
+import type { Finding } from "../../db/doctor.ts";
+import { escapeControls } from "../../text/escape.ts";
+import { type Command, databaseFlags } from "../command.ts";
 
-const marks: Record<Finding["level"], string> = { ok: "ok  ", warning: "warn", error: "BAD " };
+const LABELS: Record<Finding["level"], string> = { ok: "ok  ", warning: "warn", error: "BAD " };
 
-export async function doctorCommand({ flags, config, screen }: Call): Promise<number> {
-  const url = needUrl(flags.url ?? config.databaseUrl);
-  const findings = await examine({
-    url,
-    schema: flags.schema ?? config.schema,
-    address: databaseAddress(url),
-  });
-  if (flags.json) screen.json(findings);
-  else {
-    for (const { level, check, found, remedy } of findings) {
-      screen.print(
-        `${marks[level]}  ${check.padEnd(20)} ${inert(found)}${remedy ? `\n${" ".repeat(27)}→ ${remedy}` : ""}`,
-      );
+export const doctorCommand: Command = {
+  name: "doctor",
+  group: "Run",
+  summary: "check the database and print problems with their remedies",
+  usage: [""],
+  args: [0, 0],
+  flags: { ...databaseFlags, json: "print JSON" },
+  examples: [
+    ["doctor", "exits 1 on an error"],
+    ["doctor --json", ""],
+  ],
+  async run({ flags, config, screen }) {
+    const [{ runDoctor }, { databaseAddress }, { requireDatabaseUrl }] = await Promise.all([
+      import("../../db/doctor.ts"),
+      import("../../db/calls/machines.ts"),
+      import("../connection.ts"),
+    ]);
+    const url = requireDatabaseUrl(flags.url ?? config.databaseUrl);
+    const findings = await runDoctor({ url, schema: flags.schema ?? config.schema, address: databaseAddress(url) });
+    if (flags.json) screen.json(findings);
+    else {
+      for (const { level, check, found, remedy } of findings) {
+        screen.print(
+          `${LABELS[level]}  ${check.padEnd(20)} ${escapeControls(found)}${remedy ? `\n${" ".repeat(27)}→ ${remedy}` : ""}`,
+        );
+      }
     }
-  }
-  return findings.some(({ level }) => level === "error") ? 1 : 0;
-}
+    return findings.some(({ level }) => level === "error") ? 1 : 0;
+  },
+};

@@ -1,36 +1,47 @@
-// stillwake migrate: the database is brought up to date, or the SQL is printed.
-import { checkUrl } from "../../db/database.ts";
-import { migrate, printMigrations } from "../../db/migrate.ts";
-import { InvalidInput } from "../../errors.ts";
-import type { Call } from "../command.ts";
-import { sayingWhere } from "../output/waiting.ts";
+// stillwake migrate: applies the schema to the database, or prints the SQL.
+import { type Command, databaseFlags } from "../command.ts";
+import { withWaitNotice } from "../output/wait-notice.ts";
 
-export async function migrateCommand({ flags, config, screen }: Call): Promise<number> {
-  const name = flags.schema ?? config.schema;
-  const realtime = flags.realtime
-    ? { ...(flags.realtimeClaim !== undefined && { claim: flags.realtimeClaim }) }
-    : undefined;
-  if (flags.print) {
-    process.stdout.write(printMigrations(name, realtime));
+export const migrateCommand: Command = {
+  name: "migrate",
+  group: "Run",
+  summary: "install or update the tables and functions in the database",
+  usage: ["", "--print"],
+  args: [0, 0],
+  flags: {
+    print: "print the SQL instead of applying it",
+    realtime: "let Supabase Realtime read the feed, restricted to each tenant's rows",
+    "realtime-claim": "<name> the JWT claim that names the tenant",
+    ...databaseFlags,
+    url: "<url> the database, as its owner (default: STILLWAKE_DATABASE_URL or DATABASE_URL)",
+  },
+  examples: [
+    ["migrate --url postgres://owner@localhost/app", "as the owner of the database"],
+    ["migrate --print > stillwake.sql", "to apply the SQL with another tool"],
+  ],
+  async run({ flags, config, screen }) {
+    const [{ migrate, printMigrations }, { requireDatabaseUrl }] = await Promise.all([
+      import("../../db/migrate.ts"),
+      import("../connection.ts"),
+    ]);
+    const name = flags.schema ?? config.schema;
+    const realtime = flags.realtime
+      ? { ...(flags.realtimeClaim !== undefined && { claim: flags.realtimeClaim }) }
+      : undefined;
+    if (flags.print) {
+      process.stdout.write(printMigrations(name, realtime));
+      return 0;
+    }
+    const url = requireDatabaseUrl(flags.url ?? config.databaseUrl);
+    const { schema, applied, functions } = await withWaitNotice(
+      url,
+      (line) => screen.printStderr(line),
+      () => migrate({ url, schema: name, ...(realtime && { realtime }) }),
+    );
+    for (const migration of applied) screen.print(`applied ${migration}`);
+    if (functions) screen.print("applied functions");
+    if (realtime) screen.print("Supabase Realtime can read the feed.");
+    screen.print(`Schema "${schema}" is up to date.`);
     return 0;
-  }
-  const url = needUrl(flags.url ?? config.databaseUrl);
-  const { schema, applied, functions } = await sayingWhere(
-    url,
-    (line) => screen.say(line),
-    () => migrate({ url, schema: name, ...(realtime && { realtime }) }),
-  );
-  for (const one of applied) screen.print(`applied ${one}`);
-  if (functions) screen.print("applied functions");
-  if (realtime) screen.print("Realtime shows tenants their feed.");
-  screen.print(`Schema "${schema}" is up to date.`);
-  return 0;
-}
-
-export function needUrl(url: string | undefined): string {
-  if (url) return checkUrl(url);
-  throw new InvalidInput("No database is named", {
-    field: "url",
-    remedy: "Pass --url postgres://… or set DATABASE_URL",
-  });
-}
+  },
+};

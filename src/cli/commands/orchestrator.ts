@@ -1,25 +1,48 @@
-// stillwake orchestrator: starts machines when there is work, until it is told to stop; or, with --once, one look from a cron. Also used by `stillwake server`, which
-// runs one in its own process when the project has pools of machines.
+// stillwake orchestrator and stillwake fleet. `stillwake server` uses createProjectOrchestrator too.
 import type { Config } from "../../config.ts";
 import { InvalidInput } from "../../errors.ts";
-import type { OrchestratorEvent } from "../../orchestrator/event.ts";
-import { createOrchestrator, type Orchestrator, type PoolOptions } from "../../orchestrator/index.ts";
-import { servePokes } from "../../orchestrator/poke-http.ts";
-import { createProcessLog } from "../../worker/observe/process-log.ts";
-import { portOf } from "../checks.ts";
-import type { Call } from "../command.ts";
-import { loadConfigFile } from "../config-file.ts";
+import type { OrchestratorEvent } from "../../orchestrator/executor.ts";
+import type { Orchestrator, PoolOptions } from "../../orchestrator/index.ts";
+import { escapeLine } from "../../text/escape.ts";
+import { parsePort } from "../arguments.ts";
+import { type Command, type CommandContext, configHelp, databaseFlags } from "../command.ts";
 import type { Flags } from "../flags.ts";
-import { inLine } from "../output/escape.ts";
-import { pricesFrom } from "../prices-file.ts";
-import { needUrl } from "./migrate.ts";
 import { registerProject } from "./register.ts";
 
-export async function orchestratorCommand({ flags, config, screen }: Call): Promise<number> {
+export const orchestratorCommand: Command = {
+  name: "orchestrator",
+  group: "Run",
+  summary: "start machines when there is work, for the pools of stillwake.config",
+  usage: ["", "--once"],
+  args: [0, 0],
+  flags: {
+    once: "reconcile once and exit: start needed machines, create missing warm machines; for cron",
+    port: "<port> accept pokes: POST /v1/poke, with STILLWAKE_TOKEN as its token if set; GET /health",
+    host: "<host> the address to listen on (default: 127.0.0.1)",
+    config: configHelp,
+    ...databaseFlags,
+    "log-level": "<level> debug, info (default), warn, error",
+  },
+  examples: [
+    ["orchestrator", "until it is stopped; it sleeps while there is no work"],
+    [
+      "orchestrator --port 4701",
+      "and wakes when an enqueue pokes it: STILLWAKE_POKE_URL=http://127.0.0.1:4701/v1/poke",
+    ],
+    ["orchestrator --once", "from cron, or to create the warm machines of a new pool"],
+  ],
+  run: runOrchestrator,
+};
+
+async function runOrchestrator({ flags, config, screen }: CommandContext): Promise<number> {
+  const [{ createProcessLog }, { servePokes }] = await Promise.all([
+    import("../../worker/observe/process-log.ts"),
+    import("../../orchestrator/poke-http.ts"),
+  ]);
   const log = createProcessLog({ ...(flags.logLevel !== undefined && { level: flags.logLevel }) });
-  /** What kept the one look from doing its work, by pool. */
+  /** With --once: the last trouble of each pool. */
   const troubles = new Map<string, string>();
-  const orchestrator = await orchestratorOf(flags, config, ({ kind, level, message, ...facts }) => {
+  const orchestrator = await createProjectOrchestrator(flags, config, ({ kind, level, message, ...facts }) => {
     if (kind === "trouble" && facts.pool !== undefined) troubles.set(facts.pool, message);
     log[level]({ event: kind, ...facts }, message);
   });
@@ -27,26 +50,26 @@ export async function orchestratorCommand({ flags, config, screen }: Call): Prom
     throw new InvalidInput("No pool has machines", {
       field: "pools",
       remedy:
-        "Say which in stillwake.config.mjs: export default defineConfig({ pools: { scan: { provider: fly({ … }), max: 5 } } })",
+        "Add pools to stillwake.config.mjs: export default defineConfig({ pools: { scan: { provider: fly({ … }), max: 5 } } })",
     });
   }
-  const ending = new AbortController();
-  const say = (level: "info" | "warn", message: string) => log[level]({ event: "pipelines" }, message);
+  const stopping = new AbortController();
+  const print = (level: "info" | "warn", message: string) => log[level]({ event: "pipelines" }, message);
   let registered: Promise<void> | undefined;
-  const register = () => (registered = registerProject(flags, config, { say, signal: ending.signal }));
+  const register = () => (registered = registerProject(flags, config, { print, signal: stopping.signal }));
   try {
     if (flags.once) {
       const plans = Object.entries(await orchestrator.once());
       await register();
       for (const [pool, { current, wanted, why }] of plans) {
         const trouble = troubles.get(pool);
-        screen.print(inLine(`${pool}: has ${current}, wants ${wanted}: ${why}${trouble ? `; ${trouble}` : ""}`));
+        screen.print(escapeLine(`${pool}: ${current} of ${wanted} machines, ${why}${trouble ? `; ${trouble}` : ""}`));
       }
       return plans.length > 0 && troubles.size === 0 ? 0 : 1;
     }
-    const stopped = stopSignal();
+    const stopped = waitForStopSignal();
     const started = orchestrator.start().then(() => true);
-    // A database that is away is waited for, but not by whoever ends this.
+    // The start waits for a database that is away; a signal must not.
     if (!(await Promise.race([started, stopped.then(() => false)]))) return 0;
     log.info(
       { event: "orchestrator", fleet: orchestrator.fleet },
@@ -57,66 +80,70 @@ export async function orchestratorCommand({ flags, config, screen }: Call): Prom
       flags.port === undefined
         ? undefined
         : await servePokes({
-            port: portOf(flags.port),
+            port: parsePort(flags.port),
             ...(flags.host !== undefined && { host: flags.host }),
             token: config.token,
             poke: () => orchestrator.poke(),
             health: () => ({ orchestrator: orchestrator.name, fleet: orchestrator.fleet }),
           });
-    log.info({ event: "http", ...(http && { address: http.url }) }, http ? heardAt(http.url) : UNHEARD);
-    // Without a port nothing else keeps the process.
-    const alive = setInterval(() => {}, 2 ** 30);
+    log.info(
+      { event: "http", ...(http && { address: http.url }) },
+      http
+        ? `accepting pokes at ${http.url}/v1/poke: set STILLWAKE_POKE_URL=${http.url}/v1/poke where jobs are enqueued`
+        : "accepting no pokes: new jobs are noticed at the next known due time only. Pass --port, and set STILLWAKE_POKE_URL where jobs are enqueued",
+    );
+    // Without a port nothing else keeps the process alive.
+    const keepAlive = setInterval(() => {}, 2 ** 30);
     await stopped;
-    clearInterval(alive);
+    clearInterval(keepAlive);
     await http?.close();
     return 0;
   } finally {
-    ending.abort();
-    // What one look has started is to do its work when nobody looks: the next look finds it, or how it ended.
+    stopping.abort();
+    // With --once the started machines keep running: the next call finds them, or their outcome.
     await Promise.all([registered, orchestrator.stop({ leave: flags.once === true })]);
   }
 }
 
-const UNHEARD =
-  "it hears no pokes: start it with --port, and whoever enqueues with STILLWAKE_POKE_URL. Without, it looks when something it knows of is due, and sees new jobs only then";
-
-function heardAt(url: string): string {
-  return `pokes are heard at ${url}/v1/poke: whoever enqueues needs STILLWAKE_POKE_URL=${url}/v1/poke`;
-}
-
-/** Undefined when the project says nothing of machines. */
-export async function orchestratorOf(
+/** Undefined when the configuration has no pools of machines. */
+export async function createProjectOrchestrator(
   flags: Flags,
   config: Config,
   onEvent: (event: OrchestratorEvent) => void,
 ): Promise<Orchestrator | undefined> {
+  const [{ createOrchestrator }, { loadConfigFile, readPrices }, { requireDatabaseUrl }] = await Promise.all([
+    import("../../orchestrator/index.ts"),
+    import("../config-file.ts"),
+    import("../connection.ts"),
+  ]);
   const file = await loadConfigFile(flags.config);
   const pools = file.pools as Record<string, PoolOptions> | undefined;
   if (!pools || Object.keys(pools).length === 0) return undefined;
-  const prices = pricesFrom(config.prices, file.prices);
+  const prices = readPrices(config.prices, file.prices);
   return createOrchestrator({
-    url: needUrl(flags.url ?? config.databaseUrl ?? (file.url as string | undefined)),
+    url: requireDatabaseUrl(flags.url ?? config.databaseUrl ?? (file.url as string | undefined)),
     schema: flags.schema ?? config.schema,
     pools,
     ...(prices && { prices }),
     onEvent,
-    // Said at once: patience is long, and silence looks like a hang.
+    // Reported at once: the orchestrator waits long for a database, and silence looks like a hang.
     onOutage: (outage) =>
       onEvent(
         "lost" in outage
-          ? { kind: "database", level: "warn", message: `The database cannot be reached: ${wordsOf(outage.lost)}` }
+          ? { kind: "database", level: "warn", message: `The database cannot be reached: ${formatError(outage.lost)}` }
           : { kind: "database", level: "info", message: "The database can be reached again" },
       ),
   });
 }
 
-/** An address that nobody answers at has a code and no words. */
-function wordsOf(error: unknown): string {
+/** A refused connection has a code and no message. */
+function formatError(error: unknown): string {
   const { message, code } = error as { message?: string; code?: string };
-  return message || code || "no answer";
+  return message || code || "no response";
 }
 
-function stopSignal(): Promise<void> {
+/** Resolves on the first SIGTERM, SIGINT or SIGHUP; the second one exits. */
+export function waitForStopSignal(): Promise<void> {
   return new Promise((resolve) => {
     let signals = 0;
     const stop = () => {
@@ -127,3 +154,63 @@ function stopSignal(): Promise<void> {
     for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.on(signal, stop);
   });
 }
+
+/**
+ * A copy of a database, such as staging restored from a backup, carries the fleet id of the original. No machine is
+ * started from a copy until the operator has decided which database owns the machines.
+ */
+export const fleetCommand: Command = {
+  name: "fleet",
+  group: "Run",
+  summary: "show which machines belong to this database, or decide it for a copied database",
+  usage: ["", "adopt [--same]"],
+  args: [0, 1],
+  subcommands: ["adopt"],
+  flags: {
+    same: "with adopt: this is the original under another address; it keeps its machines",
+    by: "<name> with adopt: who decided it",
+    ...databaseFlags,
+    json: "print JSON",
+  },
+  examples: [
+    ["fleet", "exits 1 for a copy that has not been adopted"],
+    ["fleet adopt", "a copy: gets a new fleet; the machines stay with the original"],
+    ["fleet adopt --same", "the original under another address"],
+  ],
+  async run({ flags, args, config, screen }) {
+    const [{ adoptFleet, databaseAddress, readFleet }, { Database }, { requireDatabaseUrl }] = await Promise.all([
+      import("../../db/calls/machines.ts"),
+      import("../../db/database.ts"),
+      import("../connection.ts"),
+    ]);
+    const url = requireDatabaseUrl(flags.url ?? config.databaseUrl);
+    const address = databaseAddress(url);
+    const database = new Database({ url, schema: flags.schema ?? config.schema, connections: 1 });
+    try {
+      if (args[0] === "adopt") {
+        const id = await adoptFleet(database, { address, same: flags.same ?? false, by: flags.by ?? null });
+        screen.print(
+          flags.same
+            ? `This database keeps fleet ${id} and its machines.`
+            : `This database now has fleet ${id}. The machines of the original fleet are not touched.`,
+        );
+        return 0;
+      }
+      const { id, fits, why } = await readFleet(database, address);
+      if (flags.json) screen.print(JSON.stringify({ id, fits, why }));
+      else if (fits) screen.print(`Fleet ${id}. Its machines are named sw-${id}-<pool>-…`);
+      else
+        screen.print(
+          [
+            `Fleet ${id}, but this database looks like a copy: ${why}.`,
+            "No machine is started or stopped from here until you decide:",
+            "  stillwake fleet adopt          a copy: it gets a new fleet, the machines stay with the original",
+            "  stillwake fleet adopt --same   the original under another address: it keeps its machines",
+          ].join("\n"),
+        );
+      return fits ? 0 : 1;
+    } finally {
+      await database.close();
+    }
+  },
+};

@@ -1,59 +1,72 @@
-// stillwake register: makes a project's pipelines known to the database, and does none of their jobs. A pool whose machines come when there is work has nobody who
-// would say what there is before the first of them: a deploy says it, and so does whoever starts machines.
+// stillwake register: stores a project's pipelines in the database without running their jobs. Needed for pools whose
+// machines start on demand: before the first machine runs, no worker has registered them.
 import type { Config } from "../../config.ts";
 import { DatabaseUnavailable, InvalidInput } from "../../errors.ts";
 import type { WorkerOptions } from "../../worker/options.ts";
-import { Worker } from "../../worker/worker.ts";
-import type { Call } from "../command.ts";
-import { loadConfigFile } from "../config-file.ts";
+import { type Command, configHelp, databaseFlags, pipelinesHelp } from "../command.ts";
 import type { Flags } from "../flags.ts";
-import { needUrl } from "./migrate.ts";
 
-/** How long a database that is away is waited for. */
+export const registerCommand: Command = {
+  name: "register",
+  group: "Run",
+  summary: "register the project's pipelines in the database without running jobs",
+  usage: [""],
+  args: [0, 0],
+  flags: { pipelines: pipelinesHelp, ...databaseFlags, config: configHelp },
+  examples: [
+    ["register", "in a deployment, after migrate: from then on their jobs are accepted"],
+    ["register --pipelines ./pipelines", "without a stillwake.config"],
+  ],
+  async run({ flags, config, screen }) {
+    const options = await readWorkerOptions(flags, config);
+    if (!options) {
+      throw new InvalidInput("No pipelines are configured", {
+        field: "pipelines",
+        remedy:
+          'Pass --pipelines ./dir, or set pipelines in stillwake.config: defineConfig({ pipelines: "./pipelines" })',
+      });
+    }
+    screen.print(`Registered ${await register(options)}.`);
+    return 0;
+  },
+};
+
+/** How long to wait for a database that is away. */
 const PATIENCE = "10s";
-/** How the worker ends then. */
-const KNOWN = "its pipelines are known: ";
+/** The reason of a worker that has registered its pipelines; their names follow. */
+const REGISTERED = "registered: ";
 
-export async function registerCommand({ flags, config, screen }: Call): Promise<number> {
-  const options = await projectOf(flags, config);
-  if (!options) {
-    throw new InvalidInput("No pipelines are given", {
-      field: "pipelines",
-      remedy:
-        'Pass --pipelines ./dir, or set pipelines in stillwake.config: defineConfig({ pipelines: "./pipelines" })',
-    });
-  }
-  screen.print(`The database knows ${await register(options)}.`);
-  return 0;
-}
-
-/** Beside whatever starts machines: what goes wrong is said, and nothing else is held up by it. Ends early with the signal. */
+/** For the server and the orchestrator: reports an error instead of throwing. The signal stops it early. */
 export async function registerProject(
   flags: Flags,
   config: Config,
-  { say, signal }: { say(level: "info" | "warn", message: string): void; signal: AbortSignal },
+  { print, signal }: { print(level: "info" | "warn", message: string): void; signal: AbortSignal },
 ): Promise<void> {
   try {
-    const options = await projectOf(flags, config);
+    const options = await readWorkerOptions(flags, config);
     const names = options && (await register(options, signal));
-    if (names) say("info", `the database knows its pipelines: ${names}`);
+    if (names) print("info", `registered pipelines: ${names}`);
   } catch (error) {
     const { code, message } = error as { code?: string; message: string };
-    say(
+    print(
       "warn",
-      `The pipelines of this project could not be made known from here: ${code ? `${code}: ` : ""}${message} Until they are known, jobs of new ones are refused: mend that, or run stillwake register where they can be loaded`,
+      `The pipelines of this project could not be registered: ${code ? `${code}: ` : ""}${message} Jobs of new pipelines are refused until they are registered: fix the error, or run stillwake register where the pipelines can be loaded`,
     );
   }
 }
 
-/** What is needed to load them; undefined when the project says nothing of pipelines. */
-async function projectOf(flags: Flags, config: Config): Promise<WorkerOptions | undefined> {
+/** Undefined when the project has no pipelines. */
+async function readWorkerOptions(flags: Flags, config: Config): Promise<WorkerOptions | undefined> {
+  const [{ loadConfigFile }, { requireDatabaseUrl }] = await Promise.all([
+    import("../config-file.ts"),
+    import("../connection.ts"),
+  ]);
   const file = (await loadConfigFile(flags.config)) as Partial<WorkerOptions>;
   const pipelines = flags.pipelines ?? file.pipelines;
   if (pipelines === undefined) return undefined;
   const { scratch, runAs, heapMb } = file;
   return {
-    url: needUrl(flags.url ?? config.databaseUrl ?? file.url),
+    url: requireDatabaseUrl(flags.url ?? config.databaseUrl ?? file.url),
     schema: flags.schema ?? config.schema,
     pipelines,
     ...(scratch && { scratch }),
@@ -62,9 +75,10 @@ async function projectOf(flags: Flags, config: Config): Promise<WorkerOptions | 
   };
 }
 
-/** Their names; none when the signal came first. */
+/** Returns the names of the pipelines; empty when the signal came first. */
 async function register(options: WorkerOptions, signal?: AbortSignal): Promise<string> {
   if (signal?.aborted) return "";
+  const { Worker } = await import("../../worker/worker.ts");
   const worker = new Worker({
     ...options,
     until: "registered",
@@ -80,10 +94,10 @@ async function register(options: WorkerOptions, signal?: AbortSignal): Promise<s
     const reason = await worker.done;
     if (reason === "the database cannot be reached") {
       throw new DatabaseUnavailable(`The database could not be reached within ${PATIENCE}`, {
-        remedy: "Check that it is running and that its URL names it",
+        remedy: "Check that it is running and that the URL is correct",
       });
     }
-    return reason.startsWith(KNOWN) ? reason.slice(KNOWN.length) : "";
+    return reason.startsWith(REGISTERED) ? reason.slice(REGISTERED.length) : "";
   } finally {
     signal?.removeEventListener("abort", stop);
     await worker.stop();

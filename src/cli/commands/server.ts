@@ -1,24 +1,54 @@
-// stillwake server: the HTTP API until it is told to stop. SIGTERM and SIGINT let requests under way finish; a second one leaves.
+// stillwake server: serves the HTTP API until a signal stops it. The first SIGTERM, SIGINT or SIGHUP lets open requests
+// finish, the second one exits. Runs the orchestrator too when the configuration has pools of machines.
 import { inspect } from "node:util";
-import { openStore } from "../../artifacts/open-store.ts";
 import type { Orchestrator } from "../../orchestrator/index.ts";
-import { createServer, type StillwakeServer } from "../../server/index.ts";
-import { checkSecretSetting, pokeAt, portOf } from "../checks.ts";
-import type { Call } from "../command.ts";
-import { inLine } from "../output/escape.ts";
+import type { StillwakeServer } from "../../server/index.ts";
+import { escapeLine } from "../../text/escape.ts";
+import { parsePort } from "../arguments.ts";
+import { type Command, type CommandContext, configHelp, databaseFlags, directUrlHelp, storeHelp } from "../command.ts";
 import type { Screen } from "../output/screen.ts";
-import { needUrl } from "./migrate.ts";
+import { createProjectOrchestrator, waitForStopSignal } from "./orchestrator.ts";
+import { registerProject } from "./register.ts";
 
-export async function serverCommand({ flags, config, screen }: Call): Promise<number> {
-  const port = flags.port === undefined ? config.port : portOf(flags.port);
+export const serverCommand: Command = {
+  name: "server",
+  group: "Run",
+  summary: "serve the HTTP API and the dashboard",
+  usage: [""],
+  args: [0, 0],
+  flags: {
+    port: "<port> (default: STILLWAKE_PORT or 4700; 0 takes any free port)",
+    host: "<host> the address to listen on (default: STILLWAKE_HOST or 127.0.0.1)",
+    origin: "<origin> allow pages of this origin to call the API, such as https://app.example.com; repeatable",
+    "no-auth": "allow everything without a token; only on loopback addresses",
+    ...databaseFlags,
+    "direct-url": directUrlHelp,
+    store: storeHelp,
+    config: configHelp,
+    "no-orchestrator": "start no machines, even if the configuration has pools of machines",
+    verbose: "print the stacks of internal errors",
+  },
+  examples: [
+    ["server", "at http://127.0.0.1:4700, with tokens: see stillwake tokens"],
+    ["server --host 0.0.0.0 --port 8080", "behind a proxy that terminates TLS"],
+    ["server --no-auth", "for local use"],
+  ],
+  run: runServer,
+};
+
+async function runServer({ flags, config, screen }: CommandContext): Promise<number> {
+  const [{ createServer }, { openStore }, { checkSecretSetting, pokeOptions, requireDatabaseUrl }] = await Promise.all([
+    import("../../server/index.ts"),
+    import("../../artifacts/open-store.ts"),
+    import("../connection.ts"),
+  ]);
+  const port = flags.port === undefined ? config.port : parsePort(flags.port);
   const store = flags.store ?? config.store ?? `file:${config.dir}/artifacts`;
   const directUrl = flags.directUrl ?? config.directUrl;
-  const url = needUrl(flags.url ?? config.databaseUrl);
+  const url = requireDatabaseUrl(flags.url ?? config.databaseUrl);
   const orchestrator = flags.noOrchestrator
     ? undefined
-    : await (await import("./orchestrator.ts")).orchestratorOf(flags, config, ({ message }) =>
-        screen.say(inLine(message)),
-      );
+    : await createProjectOrchestrator(flags, config, ({ message }) => screen.printStderr(escapeLine(message)));
   const server = createServer({
     url,
     schema: flags.schema ?? config.schema,
@@ -29,77 +59,72 @@ export async function serverCommand({ flags, config, screen }: Call): Promise<nu
     auth: flags.noAuth ? "none" : "tokens",
     ...(orchestrator
       ? { onPoke: () => orchestrator.poke() }
-      : config.pokeUrl && { poke: pokeAt(config.pokeUrl, config.token) }),
+      : config.pokeUrl && { poke: pokeOptions(config.pokeUrl, config.token) }),
     onError: (error, { method, path }) => {
-      screen.say(inLine(`${troubleOf(error)} (${method} ${path})`));
-      screen.mention(inspect(error));
+      screen.printStderr(escapeLine(`${formatError(error)} (${method} ${path})`));
+      screen.printVerbose(inspect(error));
     },
   });
-  const ending = new AbortController();
-  const machines = async (own: Orchestrator) => {
-    if (!(await startSoon(own, screen))) return;
-    screen.say(`It starts machines too, as fleet ${own.fleet}; an enqueue over this API, and POST /v1/poke, wake it`);
-    const say = (level: "info" | "warn", message: string) =>
-      screen[level === "info" ? "mention" : "say"](inLine(message));
-    await (await import("./register.ts")).registerProject(flags, config, { say, signal: ending.signal });
+  const stopping = new AbortController();
+  const runOrchestrator = async (own: Orchestrator) => {
+    if (!(await startWithRetry(own, screen))) return;
+    screen.printStderr(`Starting machines as fleet ${own.fleet}; an enqueue over this API and POST /v1/poke wake it`);
+    const print = (level: "info" | "warn", message: string) =>
+      screen[level === "info" ? "printVerbose" : "printStderr"](escapeLine(message));
+    await registerProject(flags, config, { print, signal: stopping.signal });
   };
-  let started: Promise<void> | undefined;
+  let orchestration: Promise<void> | undefined;
   try {
     const host = flags.host ?? config.host;
     const listening = await server.listen({ port, ...(host && { host }) });
     screen.print(`Stillwake serves ${listening.url}${flags.noAuth ? ", without tokens" : ""}`);
-    if (orchestrator) started = machines(orchestrator);
-    // Not waited for: what tells it to stop must be heard while a database that is away is asked.
-    void hint(server, screen, { tokens: !flags.noAuth, secret: config.secret !== undefined });
-    await new Promise<void>((resolve) => {
-      let signals = 0;
-      const stop = () => {
-        signals += 1;
-        if (signals > 1) process.exit(1);
-        resolve();
-      };
-      for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.on(signal, stop);
-    });
+    if (orchestrator) orchestration = runOrchestrator(orchestrator);
+    // Not awaited: signals must be handled while the database is away.
+    void printSetupHints(server, screen, { tokens: !flags.noAuth, secret: config.secret !== undefined });
+    await waitForStopSignal();
     return 0;
   } finally {
-    ending.abort();
+    stopping.abort();
     await server.close();
     await orchestrator?.stop();
-    await started;
+    await orchestration;
   }
 }
 
-/** What keeps others from being served is said once; none of it is a reason not to start, since it may be mended while the server runs. */
-async function hint(
+/** Reports incomplete setup once. The server starts anyway: the setup can be completed while it runs. */
+async function printSetupHints(
   { stillwake }: StillwakeServer,
   screen: Screen,
   { tokens, secret }: { tokens: boolean; secret: boolean },
 ): Promise<void> {
   if (!secret)
-    screen.say("STILLWAKE_SECRET is not set: read tokens cannot be signed (openssl rand -base64 32 makes one)");
+    screen.printStderr("STILLWAKE_SECRET is not set: read tokens cannot be signed (openssl rand -base64 32 makes one)");
   try {
     await stillwake.pipelines();
     if (tokens && (await stillwake.tokens.list()).length === 0)
-      screen.say("There is no token yet: stillwake tokens create --name me --role admin");
+      screen.printStderr("There is no token yet: stillwake tokens create --name me --role admin");
   } catch (error) {
-    if ((error as { code?: string }).code !== "CLOSED") screen.say(inLine(troubleOf(error)));
+    if ((error as { code?: string }).code !== "CLOSED") screen.printStderr(escapeLine(formatError(error)));
   }
 }
 
-function troubleOf(error: unknown): string {
+function formatError(error: unknown): string {
   const { code, name, message } = error as { code?: string; name?: string; message?: string };
   return `${code ?? name ?? "Error"}: ${message ?? String(error)}`;
 }
 
-/** The API is served whatever becomes of it: a database that is away comes back, and a copied one wants a decision. False when it ended before. */
-async function startSoon(orchestrator: Orchestrator, screen: Screen): Promise<boolean> {
+/**
+ * The API is served even while the orchestrator cannot start: a database may be away, and a copied database needs a
+ * decision of the operator. Returns false when the orchestrator was stopped first.
+ */
+async function startWithRetry(orchestrator: Orchestrator, screen: Screen): Promise<boolean> {
   for (let waitMs = 1000; ; waitMs = Math.min(waitMs * 2, 60_000)) {
     try {
       await orchestrator.start();
       return true;
     } catch (error) {
       if ((error as { code?: string }).code === "CLOSED") return false;
-      screen.say(inLine(`No machines are started from here: ${troubleOf(error)}`));
+      screen.printStderr(escapeLine(`Not starting machines: ${formatError(error)}`));
     }
     await new Promise((resolve) => setTimeout(resolve, waitMs).unref());
   }

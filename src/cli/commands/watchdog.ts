@@ -1,47 +1,56 @@
-// stillwake watchdog: one call of the watchdog for a cron that speaks no SQL. It says what was done.
-import type { WatchdogAct } from "../../db/calls/jobs.ts";
-import { pokeAt } from "../checks.ts";
-import type { Call } from "../command.ts";
-import { inLine } from "../output/escape.ts";
+// stillwake watchdog: one run of the watchdog, for cron, through the server or in the database.
+import type { WatchdogAction } from "../../db/calls/jobs.ts";
+import { escapeLine } from "../../text/escape.ts";
+import { apiFlags, type Command, type CommandContext } from "../command.ts";
 
-export async function watchdogCommand(call: Call): Promise<number> {
-  const { flags, config, screen } = call;
-  const viaServer = flags.server ?? (flags.url ? undefined : config.server);
-  const acts = viaServer ? await atServer(call) : await inDatabase(call);
-  if (flags.json) screen.json(acts);
-  else {
-    const width = (texts: string[]) => Math.max(...texts.map((text) => text.length));
-    const actWidth = width(acts.map(({ act }) => act));
-    const countWidth = width(acts.map(({ count }) => String(count)));
-    for (const { act, count, note } of acts) {
-      screen.print(`${act.padEnd(actWidth)}  ${String(count).padStart(countWidth)}  ${inLine(note)}`.trimEnd());
+export const watchdogCommand: Command = {
+  name: "watchdog",
+  group: "Run",
+  summary: "recover lost jobs, expire, prepare partitions and prune, once; for cron, every minute",
+  usage: [""],
+  args: [0, 0],
+  flags: { ...apiFlags, json: "print JSON" },
+  examples: [
+    ["watchdog", "from cron: * * * * * DATABASE_URL=postgres://app@localhost/app stillwake watchdog"],
+    ["watchdog --server https://jobs.example.com", "where only the server can be reached; needs a worker token"],
+  ],
+  async run(context) {
+    const { flags, config, screen, api } = context;
+    const useServer = flags.server ?? (flags.url ? undefined : config.server);
+    const acts: WatchdogAction[] = useServer
+      ? (await (await api()).call("POST", "/v1/watchdog")).acts
+      : await runInDatabase(context);
+    if (flags.json) screen.json(acts);
+    else {
+      const width = (texts: string[]) => Math.max(...texts.map((text) => text.length));
+      const actWidth = width(acts.map(({ act }) => act));
+      const countWidth = width(acts.map(({ count }) => String(count)));
+      for (const { act, count, note } of acts) {
+        screen.print(`${act.padEnd(actWidth)}  ${String(count).padStart(countWidth)}  ${escapeLine(note)}`.trimEnd());
+      }
     }
-  }
-  return 0;
-}
+    return 0;
+  },
+};
 
-async function atServer(call: Call): Promise<WatchdogAct[]> {
-  return (await (await call.door()).call("POST", "/v1/watchdog")).acts;
-}
-
-async function inDatabase({ flags, config }: Call): Promise<WatchdogAct[]> {
-  const [{ createStillwake }, { needUrl }] = await Promise.all([
+async function runInDatabase({ flags, config }: CommandContext): Promise<WatchdogAction[]> {
+  const [{ createStillwake }, { pokeOptions, requireDatabaseUrl }] = await Promise.all([
     import("../../client/client.ts"),
-    import("./migrate.ts"),
+    import("../connection.ts"),
   ]);
   const stillwake = createStillwake({
-    url: needUrl(flags.url ?? config.databaseUrl),
+    url: requireDatabaseUrl(flags.url ?? config.databaseUrl),
     schema: flags.schema ?? config.schema,
     connections: 1,
-    // The next call is a minute away: it is better to fail now, and be seen, than to wait for a database that is gone.
+    // The next run is a minute away: fail visibly instead of waiting for a database that is away.
     patience: "10s",
-    // After weeks without a call there may be much to do.
+    // After weeks without a run there may be much to do.
     statementTimeout: "5m",
-    ...(config.pokeUrl && { poke: pokeAt(config.pokeUrl, config.token) }),
+    ...(config.pokeUrl && { poke: pokeOptions(config.pokeUrl, config.token) }),
   });
   try {
     const acts = await stillwake.watchdog();
-    // What was lost on its way is made up for here: whoever starts machines looks once more.
+    // Makes up for pokes that were lost: the orchestrator checks for work again.
     await stillwake.poke();
     return acts;
   } finally {

@@ -1,110 +1,107 @@
-// stillwake webhooks: which there are, where they go, one sent again; and `send`, which sends what is due and ends, for a cron where no worker stays
-// up. Where that may go comes from the configuration file, as for a worker.
+// stillwake webhooks: lists webhooks and endpoints, resends one; `send` delivers what is due once, for cron where no
+// worker keeps running. The allowed targets come from the configuration file, as for a worker.
 import { InvalidInput } from "../../errors.ts";
-import { inPath } from "../api-client.ts";
-import { checkJobId, checkOneOf, checkWebhookId, webhookStates } from "../checks.ts";
-import type { Call } from "../command.ts";
-import { numberOf } from "../json-word.ts";
-import { inLine } from "../output/escape.ts";
-import { ago } from "../output/moments.ts";
+import type { api as apiTypes } from "../../server/index.ts";
+import { escapeLine } from "../../text/escape.ts";
+import { checkJobId, checkOneOf, checkWebhookId, parseInteger, pathSegment, webhookStates } from "../arguments.ts";
+import { apiFlags, type Command, type CommandContext } from "../command.ts";
 import type { Colour } from "../output/screen.ts";
 import { printTable } from "../output/table.ts";
+import { formatAgo } from "../output/time.ts";
 
-/** As long as a cron of every minute leaves it, and as a claim lasts. */
-const LIMIT_MS = 50_000;
+/** Shorter than the minute between two cron runs, and than a claim of a delivery. */
+const SEND_TIMEOUT_MS = 50_000;
 
-export async function webhooksCommand(call: Call): Promise<number> {
-  const [act, id] = call.words;
-  if (act === "send") return send(call);
-  if (act === "endpoints") return endpoints(call);
-  if (act === undefined) return list(call);
-  if (id === undefined)
-    throw new InvalidInput("webhooks resend needs an id", { remedy: "See stillwake webhooks for it" });
-  checkWebhookId(id);
-  const answer = await (await call.door()).call("POST", `/v1/webhooks/${inPath(id)}/resend`);
-  if (call.flags.json) call.screen.json(answer);
-  else call.screen.print(inLine(`Webhook ${id} will be sent again.`));
-  return 0;
-}
+export const webhooksCommand: Command = {
+  name: "webhooks",
+  group: "Control",
+  summary: "list webhooks and endpoints, resend one, or send what is due once",
+  usage: ["", "endpoints", "resend <id>", "send"],
+  args: [0, 2],
+  subcommands: ["endpoints", "resend", "send"],
+  flags: {
+    state: "<state> pending, delivered, failed",
+    endpoint: "<name> of this endpoint",
+    job: "<id> of this job",
+    limit: "<n> the maximum number (default: 50)",
+    cursor: "<cursor> continue after the previous page",
+    config: "<file> with send: instead of ./stillwake.config.{ts,mts,js,mjs}, which has the allowed targets",
+    ...apiFlags,
+  },
+  examples: [
+    ["webhooks --state failed", "undelivered webhooks"],
+    ["webhooks resend msg_01a1e1072508…", "with the same id"],
+    ["webhooks send", "from cron where no worker keeps running: * * * * * stillwake webhooks send"],
+  ],
+  async run(context) {
+    const [action, id] = context.args;
+    if (action === "send") return sendDue(context);
+    if (action === "endpoints") return printEndpoints(context);
+    if (action === undefined) return printWebhooks(context);
+    if (id === undefined)
+      throw new InvalidInput("webhooks resend needs an id", { remedy: "stillwake webhooks lists the ids" });
+    checkWebhookId(id);
+    const result = await (await context.api()).call("POST", `/v1/webhooks/${pathSegment(id)}/resend`);
+    if (context.flags.json) context.screen.json(result);
+    else context.screen.print(escapeLine(`Webhook ${id} will be sent again.`));
+    return 0;
+  },
+};
 
-const colourOf: Record<string, Colour | undefined> = { delivered: "green", failed: "red" };
+const STATE_COLOURS: Record<string, Colour | undefined> = { delivered: "green", failed: "red" };
 
-interface Webhook {
-  id: string;
-  endpoint: string;
-  url: string;
-  jobId: string;
-  event: string;
-  state: string;
-  attempts: number;
-  createdAt: string;
-  nextAt: string | null;
-  deliveries: { status: number | null; error: string | null }[];
-}
-
-async function list({ flags, screen, door }: Call): Promise<number> {
+async function printWebhooks({ flags, screen, api }: CommandContext): Promise<number> {
   const { state, endpoint, job, cursor } = flags;
   checkOneOf(state, webhookStates, "state");
   if (job !== undefined) checkJobId(job);
-  const query = { state, endpoint, job, cursor, limit: numberOf(flags.limit, "limit") };
-  const answer = await (await door()).call("GET", "/v1/webhooks", { query });
+  const query = { state, endpoint, job, cursor, limit: parseInteger(flags.limit, "limit") };
+  const page = await (await api()).call("GET", "/v1/webhooks", { query });
   if (flags.json) {
-    screen.json(answer);
+    screen.json(page);
     return 0;
   }
-  printTable<Webhook>(
+  printTable<apiTypes.Webhook>(
     screen,
-    answer.webhooks,
+    page.webhooks,
     [
-      { title: "WEBHOOK", of: (webhook) => webhook.id },
-      { title: "STATE", of: (webhook) => webhook.state, colour: (webhook) => colourOf[webhook.state] },
-      { title: "TRIES", of: ({ attempts }) => attempts, right: true },
-      { title: "EVENT", of: ({ event }) => event, spare: true },
-      { title: "JOB", of: ({ jobId }) => jobId, spare: true },
-      { title: "CREATED", of: ({ createdAt }) => ago(createdAt), right: true, spare: true },
-      { title: "NEXT", of: ({ nextAt }) => ago(nextAt), right: true, spare: true },
+      { title: "WEBHOOK", value: ({ id }) => id },
+      { title: "STATE", value: (webhook) => webhook.state, colour: (webhook) => STATE_COLOURS[webhook.state] },
+      { title: "DELIVERIES", value: ({ attempts }) => attempts, right: true },
+      { title: "EVENT", value: ({ event }) => event, optional: true },
+      { title: "JOB", value: ({ jobId }) => jobId, optional: true },
+      { title: "CREATED", value: ({ createdAt }) => formatAgo(createdAt), right: true, optional: true },
+      { title: "NEXT", value: ({ nextAt }) => formatAgo(nextAt), right: true, optional: true },
       {
-        title: "LAST ANSWER",
-        of: ({ deliveries }) => deliveries.at(-1)?.error ?? deliveries.at(-1)?.status,
+        title: "LAST RESULT",
+        value: ({ deliveries }) => deliveries.at(-1)?.error ?? deliveries.at(-1)?.status,
         elastic: true,
       },
-      { title: "ENDPOINT", of: (webhook) => webhook.endpoint, elastic: true, spare: true },
-      { title: "URL", of: ({ url }) => url, elastic: true, spare: true },
+      { title: "ENDPOINT", value: (webhook) => webhook.endpoint, elastic: true, optional: true },
+      { title: "URL", value: ({ url }) => url, elastic: true, optional: true },
     ],
-    "There are no such webhooks.",
+    "No webhooks match.",
   );
-  if (answer.cursor !== null) screen.say(`There are more: --cursor ${answer.cursor}`);
+  if (page.cursor !== null) screen.printStderr(`There are more: pass --cursor ${page.cursor}`);
   return 0;
 }
 
-interface Endpoint {
-  name: string;
-  url: string | null;
-  on: string[];
-  pipelines: string[];
-  secrets: number;
-  disabledAt: string | null;
-  disabledReason: string | null;
-  failures: number;
-}
-
-async function endpoints({ flags, screen, door }: Call): Promise<number> {
-  const answer = await (await door()).call("GET", "/v1/endpoints");
-  if (flags.json) screen.json(answer);
+async function printEndpoints({ flags, screen, api }: CommandContext): Promise<number> {
+  const result = await (await api()).call("GET", "/v1/endpoints");
+  if (flags.json) screen.json(result);
   else {
-    printTable<Endpoint>(
+    printTable<apiTypes.Endpoint>(
       screen,
-      answer.endpoints,
+      result.endpoints,
       [
-        { title: "ENDPOINT", of: ({ name }) => name, elastic: true },
-        { title: "URL", of: ({ url }) => url ?? "each job's own", elastic: true },
-        { title: "ON", of: ({ on }) => (on.length === 3 ? "every end" : on.join(", ")) },
-        { title: "PIPELINES", of: ({ pipelines }) => pipelines.join(", "), elastic: true },
-        { title: "SECRETS", of: ({ secrets }) => secrets, right: true },
-        { title: "FAILURES", of: ({ failures }) => failures, right: true },
+        { title: "ENDPOINT", value: ({ name }) => name, elastic: true },
+        { title: "URL", value: ({ url }) => url ?? "set per job", elastic: true },
+        { title: "ON", value: ({ on }) => (on.length === 3 ? "all outcomes" : on.join(", ")) },
+        { title: "PIPELINES", value: ({ pipelines }) => pipelines.join(", "), elastic: true },
+        { title: "SECRETS", value: ({ secrets }) => secrets, right: true },
+        { title: "FAILURES", value: ({ failures }) => failures, right: true },
         {
           title: "DISABLED",
-          of: ({ disabledAt, disabledReason }) => [ago(disabledAt), disabledReason].filter(Boolean).join(", "),
+          value: ({ disabledAt, disabledReason }) => [formatAgo(disabledAt), disabledReason].filter(Boolean).join(", "),
           colour: () => "red",
           elastic: true,
         },
@@ -115,35 +112,35 @@ async function endpoints({ flags, screen, door }: Call): Promise<number> {
   return 0;
 }
 
-async function send({ flags, config, screen }: Call): Promise<number> {
-  const [{ createSender }, { loadConfigFile }, { needUrl }] = await Promise.all([
+async function sendDue({ flags, config, screen }: CommandContext): Promise<number> {
+  const [{ createSender }, { loadConfigFile }, { requireDatabaseUrl }] = await Promise.all([
     import("../../webhooks/sender.ts"),
     import("../config-file.ts"),
-    import("./migrate.ts"),
+    import("../connection.ts"),
   ]);
   const { webhooks } = await loadConfigFile(flags.config);
   let trouble: Error | undefined;
-  const count = { delivered: 0, pending: 0, failed: 0, lost: 0 };
+  const counts = { delivered: 0, pending: 0, failed: 0, lost: 0 };
   const sender = createSender({
     ...((webhooks || {}) as object),
-    url: needUrl(flags.url ?? config.databaseUrl),
+    url: requireDatabaseUrl(flags.url ?? config.databaseUrl),
     schema: flags.schema ?? config.schema,
     patience: "10s",
     onSent: ({ state }) => {
-      count[state] += 1;
+      counts[state] += 1;
     },
     onTrouble: (error) => {
       trouble ??= error as Error;
     },
   });
-  await sender.flush(LIMIT_MS).finally(() => sender.stop());
-  const { delivered, pending, failed, lost } = count;
-  if (flags.json) screen.json(count, { lines: true });
+  await sender.flush(SEND_TIMEOUT_MS).finally(() => sender.stop());
+  const { delivered, pending, failed, lost } = counts;
+  if (flags.json) screen.json(counts, { lines: true });
   else
     screen.print(
-      `${delivered} delivered, ${pending} to be tried again, ${failed} failed, ${lost} taken over by others`,
+      `${delivered} delivered, ${pending} to be retried, ${failed} failed, ${lost} taken over by another sender`,
     );
   if (!trouble) return 0;
-  screen.say(trouble.message);
+  screen.printStderr(trouble.message);
   return 1;
 }

@@ -1,24 +1,61 @@
-// stillwake worker: a worker until it is told to stop, or ends by itself. SIGTERM and SIGINT drain, a second one hurries, a third one leaves.
+// stillwake worker: runs a worker until a signal stops it or it exits by itself. The first SIGTERM, SIGINT or SIGHUP
+// drains, the second one stops the running jobs, the third one exits at once.
 import { readConfig } from "../../config.ts";
 import { InvalidInput } from "../../errors.ts";
 import { durationMs } from "../../time.ts";
-import { serveWorker, type WorkerHttp } from "../../worker/observe/http.ts";
-import { createProcessLog, logAnnouncements } from "../../worker/observe/process-log.ts";
+import type { WorkerHttp } from "../../worker/observe/http.ts";
 import type { WorkerOptions } from "../../worker/options.ts";
-import { Worker } from "../../worker/worker.ts";
-import { loadConfigFile } from "../config-file.ts";
+import { type Command, configHelp, databaseFlags, directUrlHelp, pipelinesHelp, storeHelp } from "../command.ts";
 import type { Flags } from "../flags.ts";
 
-/** Answers the exit code: 0 after a drain, 1 when the database was out of reach until the end. */
-export async function workerCommand(flags: Flags): Promise<number> {
-  // Arguments can be read by everyone on the machine, the runners too.
-  if (flags.url || flags.directUrl) process.title = "stillwake worker";
+export const workerCommand: Command = {
+  name: "worker",
+  group: "Run",
+  summary: "run the jobs of a pool",
+  usage: [""],
+  args: [0, 0],
+  flags: {
+    pipelines: pipelinesHelp,
+    pool: '<name> the pool to work for (default: "default")',
+    slots: "<n> concurrent jobs (default: one per CPU)",
+    "idle-exit": "<time> exit after this time without a job, such as 60s",
+    drain: "run jobs until none is left, then exit",
+    once: "run one job, then exit",
+    "drain-timeout": "<time> how long SIGTERM waits for running jobs (default: 25s); a second signal stops them",
+    lease: "<time> how long a claim lasts without a heartbeat (default: 15s)",
+    grace: "<time> from the stop signal of a job to its kill (default: 5s)",
+    "cancel-grace": "<time> the same for a cancelled job (default: 500ms, at most --grace)",
+    ...databaseFlags,
+    "direct-url": directUrlHelp,
+    store: storeHelp,
+    scratch: "<dir> parent of the scratch directories of attempts",
+    name: "<name> of this worker in the database and in logs",
+    "metrics-port": "<port> serve /metrics, /health and POST /wake on 127.0.0.1",
+    "metrics-host": "<host> another address for them, reachable from other machines",
+    "log-level": "<level> trace, debug, info (default), warn, error",
+    config: configHelp,
+  },
+  examples: [
+    ["worker --pipelines ./pipelines", "until it is stopped"],
+    ["worker --pipelines ./pipelines --pool scan --slots 4 --idle-exit 60s", "on a machine that stops when idle"],
+    ["worker --pipelines ./pipelines --drain", "from cron or CI"],
+  ],
+  run: ({ flags }) => runWorker(flags),
+};
+
+/** Returns 0 after a drain, 1 when the database could not be reached until the end. */
+async function runWorker(flags: Flags): Promise<number> {
+  const [{ Worker }, { serveWorker }, { createProcessLog, logEvents }, { loadConfigFile }] = await Promise.all([
+    import("../../worker/worker.ts"),
+    import("../../worker/observe/http.ts"),
+    import("../../worker/observe/process-log.ts"),
+    import("../config-file.ts"),
+  ]);
   const file = await loadConfigFile(flags.config);
   const env = readConfig();
-  const options = { ...fromFile(file), ...fromEnvironment(env), ...fromFlags(flags) };
-  options.pipelines ??= undefined as never;
+  const options: Partial<WorkerOptions> = { ...fromFile(file), ...fromEnvironment(env), ...fromFlags(flags) };
   if (options.pipelines === undefined) {
-    throw new InvalidInput("No pipelines are given", {
+    throw new InvalidInput("No pipelines are configured", {
       field: "pipelines",
       remedy:
         'Pass --pipelines ./dir, or set pipelines in stillwake.config.ts: export default defineConfig({ pipelines: "./pipelines" })',
@@ -26,10 +63,10 @@ export async function workerCommand(flags: Flags): Promise<number> {
   }
   options.store ??= `file:${env.dir}/artifacts`;
   const { logLevel, metricsPort, metricsHost } = { ...file, ...flags };
-  if (logLevel !== undefined && !levels.includes(logLevel)) {
+  if (logLevel !== undefined && !LOG_LEVELS.includes(logLevel)) {
     throw new InvalidInput(`Log level ${JSON.stringify(logLevel)} does not exist`, {
       field: "logLevel",
-      remedy: `Levels: ${levels.join(", ")}`,
+      remedy: `Levels: ${LOG_LEVELS.join(", ")}`,
     });
   }
   const port = Number(metricsPort ?? 0);
@@ -40,9 +77,12 @@ export async function workerCommand(flags: Flags): Promise<number> {
     });
   }
   const log = createProcessLog({ ...(logLevel !== undefined && { level: logLevel }) });
-  // Nobody is to be asked for figures that nobody reads.
-  const worker = new Worker({ ...(metricsPort !== undefined && { demandEvery: "15s" }), ...options });
-  logAnnouncements(worker.announcer, log);
+  // Without /metrics the demand of the pool is not queried.
+  const worker = new Worker({
+    ...(metricsPort !== undefined && { demandEvery: "15s" }),
+    ...(options as WorkerOptions),
+  });
+  logEvents(worker.events, log);
   let http: WorkerHttp | undefined;
   if (metricsPort !== undefined) {
     http = await serveWorker({
@@ -73,7 +113,7 @@ export async function workerCommand(flags: Flags): Promise<number> {
   }
 }
 
-const levels = ["trace", "debug", "info", "warn", "error"];
+const LOG_LEVELS = ["trace", "debug", "info", "warn", "error"];
 
 function fromFile(file: Record<string, unknown>): Partial<WorkerOptions> {
   const { logLevel: _1, metricsPort: _2, metricsHost: _3, pools: _4, prices: _5, dev: _6, ...options } = file;
@@ -87,7 +127,7 @@ function fromEnvironment({
   store,
   storeCredentials,
   sealKeys,
-  machine: { name: machine, grace, ...told },
+  machine: { name: machine, grace, ...machineSettings },
 }: ReturnType<typeof readConfig>): Partial<WorkerOptions> {
   return {
     ...(databaseUrl && { url: databaseUrl }),
@@ -96,24 +136,23 @@ function fromEnvironment({
     ...(store && { store }),
     ...(storeCredentials && { storeCredentials }),
     ...(sealKeys && { sealKeys }),
-    ...told,
+    ...machineSettings,
     ...(machine && { machine }),
-    ...(grace && graceWithin(durationMs(grace, "STILLWAKE_GRACE"))),
+    ...(grace && splitGrace(durationMs(grace, "STILLWAKE_GRACE"))),
   } as Partial<WorkerOptions>;
 }
 
-/** From being asked to end to being killed by whoever runs the machine: jobs that have not ended shortly before that are handed back. */
-function graceWithin(totalMs: number): { grace: string; drainTimeout: string } {
+/** `totalMs` is the time from the machine's stop signal to its kill: jobs still running shortly before are released. */
+function splitGrace(totalMs: number): { grace: string; drainTimeout: string } {
   const graceMs = Math.min(5000, totalMs / 4);
   return { grace: `${graceMs}ms`, drainTimeout: `${Math.max(0, totalMs - 2 * graceMs - 2000)}ms` };
 }
 
-function fromFlags(flags: Flags): WorkerOptions {
-  // What is no number is refused as it was written.
+function fromFlags(flags: Flags): Partial<WorkerOptions> {
+  // A value that is not a number is passed on, so that the error of the worker quotes it.
   const slots = Number.isNaN(Number(flags.slots)) ? flags.slots : Number(flags.slots);
-  const ways = [flags.idleExit !== undefined, flags.drain, flags.once].filter(Boolean).length;
-  if (ways > 1) {
-    throw new InvalidInput("--idle-exit, --drain and --once exclude one another", { remedy: "Give one of them" });
+  if ([flags.idleExit !== undefined, flags.drain, flags.once].filter(Boolean).length > 1) {
+    throw new InvalidInput("--idle-exit, --drain and --once are mutually exclusive", { remedy: "Pass one of them" });
   }
   return {
     ...(flags.url && { url: flags.url }),
@@ -132,5 +171,5 @@ function fromFlags(flags: Flags): WorkerOptions {
     ...(flags.once && { until: "once" as const }),
     ...(flags.store && { store: flags.store }),
     ...(flags.scratch && { scratch: flags.scratch }),
-  } as WorkerOptions;
+  } as Partial<WorkerOptions>;
 }

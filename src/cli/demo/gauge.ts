@@ -1,10 +1,10 @@
-// The tide gauge of demo-report: a program of its own, which a job starts as it would start any other. It says what it has read, day by day, and
-// leaves all readings in readings.csv in its working directory.
+// The tide gauge of demo-report: a program that the job starts as a child process. It prints a summary per day and
+// writes all readings to readings.csv in its working directory.
 //
 //   node gauge.js <harbour> <readings> <milliseconds>
 import fs from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
-import { inMetres, measured } from "./tides.ts";
+import { formatMetres, measured } from "./tides.ts";
 
 const [harbour = "", count = "24", ms = "0"] = process.argv.slice(2);
 const readings = Number(count);
@@ -18,7 +18,7 @@ for (let day = 0; day < days; day++) {
     levels.push(measured(harbour, hour));
     rows.push(`${hour},${levels.at(-1)}`);
   }
-  const [low, high] = [inMetres(Math.min(...levels)), inMetres(Math.max(...levels))];
+  const [low, high] = [formatMetres(Math.min(...levels)), formatMetres(Math.max(...levels))];
   console.log(
     `Day ${day + 1}: ${levels.length === 1 ? "1 reading" : `${levels.length} readings`}, low water ${low}, high water ${high}`,
   );

@@ -1,5 +1,4 @@
-// demo-survivor, a pipeline that loses its runner: in the middle of its list it kills the process it runs in, once, and the next attempt goes on
-// where it was. What it would otherwise take a crash to see.
+// demo-survivor: a pipeline that kills its own runner once, in the middle of a list. The next attempt resumes from the checkpoints.
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
@@ -10,94 +9,95 @@ export const survivor = pipeline("demo-survivor", {
   input: z.object({
     seconds: z.number().min(2).max(600).default(15).meta({
       title: "Seconds",
-      description: "How long the crossing takes, about. Half-way its runner is killed.",
+      description: "Approximate duration. Its runner is killed in the middle.",
     }),
   }),
-  // It kills itself once. People may want to help.
+  // It crashes once by itself; users may kill it more often.
   retry: { attempts: 10, crashes: 10 },
 });
 
-interface Departure {
-  /** Made by chance: whoever has the same was there. */
-  logbook: string;
+interface Prepared {
+  /** Random: proves in a later attempt that the step was not run again. */
+  batch: string;
   runner: number;
   attempt: number;
 }
 
-interface Arrival {
-  miles: number;
+interface Result {
+  items: number;
   attempts: number;
-  logbook: string;
-  castOffBy: number;
-  mooredBy: number;
+  batch: string;
+  startedBy: number;
+  finishedBy: number;
 }
 
-const MILES = 10;
-const STORM = 6;
+const ITEMS = 10;
+const CRASH_AT = 6;
 
 export default implement(survivor, async (job, { seconds }) => {
   const attempt = Number(job.fencingToken);
-  const mileMs = (seconds * 1000) / (MILES + 2);
+  const itemMs = (seconds * 1000) / (ITEMS + 2);
 
-  const departure = await job.step<Departure>(
-    "casting-off",
+  const prepared = await job.step<Prepared>(
+    "prepare",
     {
-      start: `Casting off for a crossing of ${MILES} miles...`,
-      end: ({ logbook }) => `Cast off with logbook ${logbook} on board. What a step returns is kept`,
+      start: `Preparing a batch of ${ITEMS} items...`,
+      end: ({ batch }) => `Prepared batch ${batch}. The result of a step is saved`,
     },
     async (step) => {
-      await delay(mileMs, undefined, { signal: step.signal });
-      return { logbook: randomBytes(3).toString("hex"), runner: process.pid, attempt };
+      await delay(itemMs, undefined, { signal: step.signal });
+      return { batch: randomBytes(3).toString("hex"), runner: process.pid, attempt };
     },
   );
-  const { logbook } = departure;
-  const goesOn = departure.attempt !== attempt;
-  if (goesOn) {
+  const { batch } = prepared;
+  const isResumed = prepared.attempt !== attempt;
+  if (isResumed) {
     job.log.info(
-      `Attempt ${attempt} goes on in another runner, process ${process.pid}. Nobody cast off again: logbook ${logbook}, written by process ${departure.runner}, is still on board`,
-      { logbook, attempt, runner: process.pid, cast_off_by: departure.runner },
+      `Attempt ${attempt} resumes in another runner, process ${process.pid}. Batch ${batch} was saved by process ${prepared.runner} and is not prepared again`,
+      { batch, attempt, runner: process.pid, prepared_by: prepared.runner },
     );
   }
 
   await job.each(
-    "crossing",
-    Array.from({ length: MILES }, (_, index) => index + 1),
+    "items",
+    Array.from({ length: ITEMS }, (_, index) => index + 1),
     {
       batch: 1,
-      start: goesOn ? "Going on after the last mile that is kept..." : "Crossing. Each mile is kept when it is done...",
-      end: `All ${MILES} miles are behind`,
+      start: isResumed
+        ? "Resuming after the last saved item..."
+        : "Processing. The position is saved after each item...",
+      end: `All ${ITEMS} items are done`,
     },
-    async ([mile], handle) => {
-      await delay(mileMs / 2, undefined, { signal: handle.signal });
-      if (mile === STORM) await meetStorm(job, attempt);
-      await delay(mileMs / 2, undefined, { signal: handle.signal });
-      job.log.info(`Mile ${mile} of ${MILES} is done`);
+    async ([item], handle) => {
+      await delay(itemMs / 2, undefined, { signal: handle.signal });
+      if (item === CRASH_AT) await crashOnce(job, attempt);
+      await delay(itemMs / 2, undefined, { signal: handle.signal });
+      job.log.info(`Item ${item} of ${ITEMS} is done`);
     },
   );
 
-  return job.step<Arrival>(
-    "mooring",
+  return job.step<Result>(
+    "finish",
     {
-      start: "Mooring...",
-      end: ({ attempts }) =>
-        `Moored after ${attempts} attempts, with logbook ${logbook} still on board. Nothing that was kept was done again`,
+      start: "Finishing...",
+      end: ({ attempts }) => `Finished batch ${batch} after ${attempts} attempts. No saved work was repeated`,
     },
     async (step) => {
-      await delay(mileMs, undefined, { signal: step.signal });
-      return { miles: MILES, attempts: attempt, logbook, castOffBy: departure.runner, mooredBy: process.pid };
+      await delay(itemMs, undefined, { signal: step.signal });
+      return { items: ITEMS, attempts: attempt, batch, startedBy: prepared.runner, finishedBy: process.pid };
     },
   );
 });
 
-/** The storm is kept before it strikes: whichever attempt finds one that is not its own knows that it has been. */
-async function meetStorm(job: JobContext, attempt: number): Promise<void> {
-  const storm = await job.step("storm", () => ({ attempt, runner: process.pid }));
-  if (storm.attempt !== attempt) {
-    job.log.info("The storm that took the other runner has passed");
+/** The step is saved before the kill: an attempt that finds the step of another attempt does not crash again. */
+async function crashOnce(job: JobContext, attempt: number): Promise<void> {
+  const crash = await job.step("crash", () => ({ attempt, runner: process.pid }));
+  if (crash.attempt !== attempt) {
+    job.log.info("The crash is already saved as a step and does not happen again");
     return;
   }
   job.log.warn(
-    `A storm at mile ${STORM}: this runner, process ${process.pid}, now kills itself with SIGKILL, as a crash would. It gets to save nothing more`,
+    `Item ${CRASH_AT}: this runner, process ${process.pid}, now kills itself with SIGKILL, like a crash. It cannot save anything more`,
     { runner: process.pid },
   );
   await job.flush();

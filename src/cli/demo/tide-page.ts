@@ -1,6 +1,5 @@
-// The report that demo-report leaves as an artifact: one page of HTML with a curve, made of the readings and nothing else. It has no script and
-// loads nothing.
-import { inMetres, moment, predicted, type Reading } from "./tides.ts";
+// The HTML report of demo-report: one self-contained page with a curve of the readings, without scripts.
+import { formatHour, formatMetres, predicted, type Reading } from "./tides.ts";
 
 export interface Summary {
   readings: number;
@@ -8,27 +7,35 @@ export interface Summary {
   lowest: Reading;
   /** Metres. */
   mean: number;
-  strays: { hour: number; centimetres: number }[];
+  outliers: { hour: number; centimetres: number }[];
 }
 
 const WIDTH = 960;
 const HEIGHT = 240;
 
-export function tidePage(harbour: string, readings: readonly Reading[], summary: Summary, forecast?: string): string {
-  const { highest, lowest, mean, strays } = summary;
+export function renderReport(
+  harbour: string,
+  readings: readonly Reading[],
+  summary: Summary,
+  forecast?: string,
+): string {
+  const { highest, lowest, mean, outliers } = summary;
   const rows = [
     ["Readings", String(readings.length)],
-    ["Highest water", `${inMetres(highest.metres)}, ${moment(highest.hour)}`],
-    ["Lowest water", `${inMetres(lowest.metres)}, ${moment(lowest.hour)}`],
-    ["Mean", inMetres(mean)],
-    ["Strays", strays.map(({ hour, centimetres }) => `${moment(hour)} (${centimetres} cm)`).join("; ") || "none"],
-    ["Forecast", forecast ?? "missing: the weather service was out of reach"],
+    ["Highest water", `${formatMetres(highest.metres)}, ${formatHour(highest.hour)}`],
+    ["Lowest water", `${formatMetres(lowest.metres)}, ${formatHour(lowest.hour)}`],
+    ["Mean", formatMetres(mean)],
+    [
+      "Outliers",
+      outliers.map(({ hour, centimetres }) => `${formatHour(hour)} (${centimetres} cm)`).join("; ") || "none",
+    ],
+    ["Forecast", forecast ?? "missing: the weather service could not be reached"],
   ];
   return `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Tides of ${inText(harbour)}</title>
+<title>Tides of ${escapeHtml(harbour)}</title>
 <style>
   :root { color-scheme: light dark; }
   body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -36,36 +43,38 @@ export function tidePage(harbour: string, readings: readonly Reading[], summary:
   svg { width: 100%; height: auto; }
   .table { fill: none; stroke: light-dark(#94a3b8, #64748b); stroke-dasharray: 4 4; }
   .water { fill: none; stroke: light-dark(#0f766e, #2dd4bf); stroke-width: 1.5; }
-  .stray { fill: light-dark(#b45309, #fbbf24); }
+  .outlier { fill: light-dark(#b45309, #fbbf24); }
   th { text-align: left; font-weight: 500; padding-right: 1.5rem; vertical-align: top; white-space: nowrap; }
 </style>
-<h1>Tides of ${inText(harbour)}</h1>
+<h1>Tides of ${escapeHtml(harbour)}</h1>
 <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="Water level over ${readings.length} hours">
 <path class="table" d="${curve(readings.map(({ hour }) => ({ hour, metres: predicted(hour) })))}"/>
 <path class="water" d="${curve(readings)}"/>
-${strays.map(({ hour }) => dot(readings[hour]!, readings.length)).join("\n")}
+${outliers.map(({ hour }) => dot(readings[hour]!, readings.length)).join("\n")}
 </svg>
 <table>
-${rows.map(([name, value]) => `<tr><th>${name}<td>${inText(value!)}`).join("\n")}
+${rows.map(([name, value]) => `<tr><th>${name}<td>${escapeHtml(value!)}`).join("\n")}
 </table>
 </html>
 `;
 }
 
 function curve(readings: readonly Reading[]): string {
-  return readings.map((one, index) => `${index === 0 ? "M" : "L"}${place(one, readings.length).join(" ")}`).join("");
+  return readings
+    .map((reading, index) => `${index === 0 ? "M" : "L"}${toPoint(reading, readings.length).join(" ")}`)
+    .join("");
 }
 
 function dot(reading: Reading, count: number): string {
-  const [x, y] = place(reading, count);
-  return `<circle class="stray" cx="${x}" cy="${y}" r="4"/>`;
+  const [x, y] = toPoint(reading, count);
+  return `<circle class="outlier" cx="${x}" cy="${y}" r="4"/>`;
 }
 
-function place({ hour, metres }: Reading, count: number): [x: number, y: number] {
+function toPoint({ hour, metres }: Reading, count: number): [x: number, y: number] {
   const round = (value: number) => Math.round(value * 10) / 10;
   return [round((hour / Math.max(1, count - 1)) * WIDTH), round(HEIGHT - (metres / 5) * HEIGHT)];
 }
 
-function inText(text: string): string {
+function escapeHtml(text: string): string {
   return text.replaceAll(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }

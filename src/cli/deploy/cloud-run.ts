@@ -1,24 +1,24 @@
-// The files for Cloud Run: a job resource for each pool, and a service that answers the API and runs those jobs when there is work, or a clock that does.
+// The files for Cloud Run: a job resource per pool, and a service with the API and the orchestrator, or a schedule, that runs those jobs.
 //
-// The jobs are YAML of Google's v1 API, which `gcloud run jobs replace` makes or changes to what the file says: one file can be read, compared and kept with the
-// code, where a line of flags tells nothing about what was set before. The orchestrator is given the job's name, so that it needs no right to change it.
+// The jobs are YAML of Google's v1 API for `gcloud run jobs replace`: unlike a command line of flags, a file defines the whole resource and
+// can be kept with the code. The orchestrator only gets the job's name, so it needs no right to change it.
 import { imageFiles } from "./image.ts";
-import { type DeployedPool, type Deployment, type Files, workerWords } from "./settings.ts";
+import { type DeployedPool, type Deployment, type Files, workerCommand } from "./settings.ts";
 import { memoryQuantity } from "./sizes.ts";
 
 export function cloudRunFiles(deployment: Deployment): Files {
-  const served = deployment.pools.some(({ drain }) => drain === undefined);
+  const hasService = deployment.pools.some(({ drain }) => drain === undefined);
   return {
     ...imageFiles(deployment),
     ...Object.fromEntries(deployment.pools.map((pool) => [`job.${pool.slug}.yaml`, job(deployment, pool)])),
-    "job.watchdog.yaml": watchdog(deployment, served),
-    ...(served && { "service.yaml": service(deployment) }),
-    "deploy.sh": script(deployment, served),
+    "job.watchdog.yaml": watchdog(deployment, hasService),
+    ...(hasService && { "service.yaml": service(deployment) }),
+    "deploy.sh": deployScript(deployment, hasService),
     "schedulers.sh": schedulers(deployment),
   };
 }
 
-/** Those that the clock drains need no orchestrator. */
+/** Pools that are drained on a schedule need no orchestrator. */
 export function cloudRunPools({ name, project, region, pools }: Deployment): string[] {
   return pools
     .filter(({ drain }) => drain === undefined)
@@ -37,12 +37,12 @@ const fromSecret = (variable: string, secret: string, indent: string) =>
 
 function job(deployment: Deployment, pool: DeployedPool): string {
   const { name, image } = deployment;
-  const words = [...workerWords(deployment), ...(pool.drain === undefined ? [] : ["--drain"])];
+  const args = [...workerCommand(deployment), ...(pool.drain === undefined ? [] : ["--drain"])];
   const head =
     pool.drain === undefined
-      ? `# The machines of pool ${pool.name}: each execution is one. The orchestrator starts them and tells each who it is; one that somebody starts by hand
-# does what there is and ends after five seconds without a job.`
-      : `# Pool ${pool.name}, drained by the clock (schedulers.sh, ${pool.drain}): it does what there is and ends.`;
+      ? `# The machines of pool ${pool.name}: each execution is one machine. The orchestrator starts them and passes their names; one
+# started by hand runs the waiting jobs and exits after five seconds without a job.`
+      : `# Pool ${pool.name}, drained on a schedule (schedulers.sh, ${pool.drain}): it runs the waiting jobs and exits.`;
   const idle =
     pool.drain === undefined
       ? `
@@ -50,7 +50,7 @@ function job(deployment: Deployment, pool: DeployedPool): string {
                   value: 5s`
       : "";
   return `${head}
-# maxRetries is 0: a job whose machine died goes on under another lease. Google bills a minute at least.
+# maxRetries is 0: Stillwake retries the job of a lost machine on another one. Google bills at least one minute.
 apiVersion: run.googleapis.com/v1
 kind: Job
 metadata:
@@ -69,7 +69,7 @@ spec:
           serviceAccountName: ${account(deployment, `${name}-worker`)}
           containers:
             - image: ${image}:latest
-              args: ${flow(words)}
+              args: ${flow(args)}
               env:
                 - name: STILLWAKE_POOL
                   value: ${JSON.stringify(pool.name)}
@@ -86,11 +86,12 @@ spec:
 `;
 }
 
-function watchdog(deployment: Deployment, served: boolean): string {
+function watchdog(deployment: Deployment, hasService: boolean): string {
   const { name, image } = deployment;
-  const command = served ? "stillwake watchdog && stillwake orchestrator --once" : "stillwake watchdog";
-  return `# What covers every lost poke and every time that comes while nothing is awake: ${command}. schedulers.sh runs it every 15 minutes, which
-# is 2,880 executions in 30 days of at least a minute of one vCPU each: 172,800 vCPU-seconds, of which Google gives 240,000 a month for nothing.
+  const command = hasService ? "stillwake watchdog && stillwake orchestrator --once" : "stillwake watchdog";
+  return `# Covers lost pokes, and schedules and retries that become due while the service sleeps: ${command}.
+# schedulers.sh runs it every 15 minutes: 2,880 executions in 30 days, each billed for at least a minute of one vCPU, are
+# 172,800 vCPU-seconds; the free tier is 240,000 a month.
 apiVersion: run.googleapis.com/v1
 kind: Job
 metadata:
@@ -121,9 +122,10 @@ spec:
 
 function service(deployment: Deployment): string {
   const { name, image } = deployment;
-  return `# The HTTP API with the dashboard and, because stillwake.config has pools, the orchestrator in the same process. It may sleep: a request wakes it, and the poke
-# that enqueue() sends is one. cpu-throttling is off, since a machine is started after the poke has been answered; so it is billed while it is awake, which is up
-# to 15 minutes after its last request. Anybody may reach it: the server's own tokens say who may come in.
+  return `# The HTTP API with the dashboard and, because stillwake.config has pools, the orchestrator in the same process. It may sleep:
+# any request wakes it, including the poke that enqueue() sends. cpu-throttling is off, because machines are started after the
+# response to the poke; so it is billed while it is awake, up to 15 minutes after the last request. It is publicly reachable
+# and protected by Stillwake's tokens.
 apiVersion: serving.knative.dev/v1
 kind: Service
 metadata:
@@ -171,38 +173,38 @@ name="${name}"
 project="${project}"
 region="${region}"
 if [[ "$project" == PROJECT ]]; then
-  echo "No project is named: make these files again with --project <id>" >&2
+  echo "No Google Cloud project is set: generate these files again with --project <id>" >&2
   exit 2
 fi
 `;
 
-function script(deployment: Deployment, served: boolean): string {
+function deployScript(deployment: Deployment, hasService: boolean): string {
   const { image, folder, pools } = deployment;
   const jobs = pools.map(({ slug }) => slug);
   const orchestrated = pools.filter(({ drain }) => drain === undefined).map(({ slug }) => slug);
   return `#!/usr/bin/env bash
-# From nothing to pools that run when there is work. To run it again is safe: it makes what is missing and rolls out the code as it is now.
+# Creates all resources and deploys the current code. Safe to run again: it creates what is missing and rolls out the code.
 #
 #   DATABASE_URL=postgres://… ${folder}/deploy.sh
 #
 # DATABASE_URL          for the server, the orchestrator and the watchdog, a login with stillwake_app
-# WORKER_DATABASE_URL   for the workers, a login with stillwake_worker; the same one without it
-# OWNER_DATABASE_URL    to migrate with, as the owner; without it nothing is migrated
-# DOCKER                what builds and pushes, "docker" without it
+# WORKER_DATABASE_URL   for the workers, a login with stillwake_worker; default: DATABASE_URL
+# OWNER_DATABASE_URL    for migrations, as the owner; without it migrations are skipped
+# DOCKER                the program that builds and pushes; default: docker
 ${preamble(deployment)}label="v$(date -u +%Y%m%d-%H%M%S)"
 repository="${image}"
 image="$repository:$label"
-: "\${DATABASE_URL:?is not set: the URL of the Postgres that Cloud Run can reach}"
+: "\${DATABASE_URL:?is not set. Set it to the URL of a Postgres that Cloud Run can reach}"
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
-make_account() {
+create_account() {
   gcloud iam service-accounts describe "$1@$project.iam.gserviceaccount.com" --project "$project" >/dev/null 2>&1 ||
     gcloud iam service-accounts create "$1" --project "$project"
 }
 
-# From a file and not as an argument, which everyone on this machine can read. A value that has not changed makes no new version.
+# Through a pipe: every user of this host can read arguments. An unchanged value creates no new version.
 set_secret() {
   gcloud secrets describe "$1" --project "$project" >/dev/null 2>&1 ||
     gcloud secrets create "$1" --project "$project" --replication-policy automatic
@@ -213,18 +215,18 @@ set_secret() {
     --member "serviceAccount:$3@$project.iam.gserviceaccount.com" >/dev/null
 }
 
-# The files name the image as "latest"; what is deployed names it as it is.
+# Replaces the tag "latest" of the files with the tag of this image.
 replace() {
   sed "s|$repository:latest|$image|" "$here/$2" >"$work/$2"
   gcloud run "$1" replace "$work/$2" --region "$region" --project "$project"
 }
 
-echo "1. Accounts: the workers' has no right at all, the orchestrator's may run their jobs"
+echo "1. Create the service accounts of workers (no rights) and orchestrator (may run the jobs)"
 gcloud services enable run.googleapis.com secretmanager.googleapis.com artifactregistry.googleapis.com --project "$project"
-make_account "$name-worker"
-make_account "$name-orchestrator"
+create_account "$name-worker"
+create_account "$name-orchestrator"
 
-echo "2. Secrets"
+echo "2. Set the secrets"
 set_secret "$name-database-url" "$DATABASE_URL" "$name-orchestrator"
 set_secret "$name-worker-database-url" "\${WORKER_DATABASE_URL:-$DATABASE_URL}" "$name-worker"
 if ! gcloud secrets describe "$name-secret" --project "$project" >/dev/null 2>&1; then
@@ -233,11 +235,11 @@ if ! gcloud secrets describe "$name-secret" --project "$project" >/dev/null 2>&1
 fi
 
 if [[ -n "\${OWNER_DATABASE_URL:-}" ]]; then
-  echo "3. The schema"
+  echo "3. Migrate the database"
   STILLWAKE_DATABASE_URL="$OWNER_DATABASE_URL" npx stillwake migrate
 fi
 
-echo "4. One image for all: $image"
+echo "4. Build and push the image $image"
 if [[ "$repository" == *-docker.pkg.dev/* ]]; then
   gcloud artifacts repositories describe "$name" --location "$region" --project "$project" >/dev/null 2>&1 ||
     gcloud artifacts repositories create "$name" --repository-format docker --location "$region" --project "$project"
@@ -246,20 +248,20 @@ fi
 "\${DOCKER:-docker}" build --platform linux/amd64 -f "$here/Dockerfile" -t "$image" .
 "\${DOCKER:-docker}" push "$image"
 
-echo "5. The jobs"
-for one in ${[...jobs, "watchdog"].join(" ")}; do
-  replace jobs "job.$one.yaml"
+echo "5. Create or update the jobs"
+for job in ${[...jobs, "watchdog"].join(" ")}; do
+  replace jobs "job.$job.yaml"
 done
-${served ? orchestrating(orchestrated) : ""}
-echo "Done. The clock that runs them: $here/schedulers.sh"
-echo "See that it works:  DATABASE_URL=… npx stillwake machines"
+${hasService ? orchestratorSteps(orchestrated) : ""}
+echo "Done. Create the schedules with $here/schedulers.sh"
+echo "Check that it works:  DATABASE_URL=… npx stillwake machines"
 `;
 }
 
-/** S42: one role of exactly what the orchestrator does, given on the jobs of its pools and on nothing else. */
-function orchestrating(jobs: readonly string[]): string {
+/** A role with exactly the permissions the orchestrator needs, granted on the jobs of its pools only. */
+function orchestratorSteps(jobs: readonly string[]): string {
   return `
-echo "6. What the orchestrator may do: run these jobs, see and cancel their executions"
+echo "6. Allow the orchestrator to run these jobs and to read and cancel their executions"
 permissions="run.jobs.get,run.jobs.run,run.jobs.runWithOverrides,run.executions.get,run.executions.list,run.executions.cancel,run.tasks.get,run.tasks.list"
 if gcloud iam roles describe stillwakeOrchestrator --project "$project" >/dev/null 2>&1; then
   gcloud iam roles update stillwakeOrchestrator --project "$project" --permissions "$permissions" --quiet >/dev/null
@@ -272,7 +274,7 @@ allow() {
 }
 ${jobs.map((slug) => `allow "$name-${slug}"`).join("\n")}
 
-echo "7. The service, which the tokens of Stillwake guard"
+echo "7. Deploy the service, which is protected by Stillwake's tokens"
 replace services service.yaml
 gcloud run services add-iam-policy-binding "$name" --region "$region" --project "$project" --member allUsers --role roles/run.invoker >/dev/null
 gcloud run services describe "$name" --region "$region" --project "$project" --format 'value(status.url)'
@@ -283,11 +285,11 @@ function schedulers(deployment: Deployment): string {
   const { folder, pools } = deployment;
   const drains = pools.filter(({ drain }) => drain !== undefined);
   return `#!/usr/bin/env bash
-# The clock: entries of Cloud Scheduler that run jobs of Cloud Run. To run it again is safe, and brings changed times in.
+# Creates the Cloud Scheduler entries that run the Cloud Run jobs. Safe to run again: it updates changed times.
 #   ${folder}/schedulers.sh
-# TIME_ZONE   of the times, Etc/UTC without it
+# TIME_ZONE   default: Etc/UTC
 ${preamble(deployment)}
-# An account that may start these jobs as they are and nothing else.
+# A service account that may only start these jobs.
 clock="$name-clock@$project.iam.gserviceaccount.com"
 gcloud services enable cloudscheduler.googleapis.com --project "$project"
 gcloud iam service-accounts describe "$clock" --project "$project" >/dev/null 2>&1 ||
@@ -313,6 +315,6 @@ ${drains
 `;
 }
 
-function flow(words: readonly string[]): string {
-  return JSON.stringify(words).replaceAll(",", ", ");
+function flow(items: readonly string[]): string {
+  return JSON.stringify(items).replaceAll(",", ", ");
 }

@@ -1,7 +1,7 @@
-// The files for a cluster. The orchestrator is one small pod that may make Jobs in its own namespace and nothing else (S42); workers are those Jobs, without
-// any right at the cluster. KEDA is the other way, for those who have it: then there is no orchestrator.
+// The files for a Kubernetes cluster. The orchestrator is one small pod that may only create Jobs in its namespace; workers are those Jobs,
+// without any rights in the cluster. scaledjob.yaml is the alternative with KEDA, without an orchestrator.
 import { imageFiles } from "./image.ts";
-import { type DeployedPool, type Deployment, type Files, workerWords } from "./settings.ts";
+import { type DeployedPool, type Deployment, type Files, workerCommand } from "./settings.ts";
 import { memoryQuantity } from "./sizes.ts";
 
 export function kubernetesFiles(deployment: Deployment): Files {
@@ -26,10 +26,10 @@ export function kubernetesPools({ namespace, image, pools }: Deployment): string
 const labels = (part: string) => `app.kubernetes.io/name: stillwake
     app.kubernetes.io/component: ${part}`;
 
-const guarded = (indent: string) =>
+const containerSecurity = (indent: string) =>
   ["securityContext:", "  allowPrivilegeEscalation: false", "  capabilities:", "    drop: [ALL]"].join(`\n${indent}`);
 
-const unprivileged = (indent: string) =>
+const podSecurity = (indent: string) =>
   [
     "securityContext:",
     "  runAsNonRoot: true",
@@ -40,7 +40,7 @@ const unprivileged = (indent: string) =>
   ].join(`\n${indent}`);
 
 function namespace({ namespace: name }: Deployment): string {
-  return `# One namespace for the orchestrator and its machines: what it may do ends here.
+  return `# One namespace for the orchestrator and its machines. Its rights are limited to it.
 apiVersion: v1
 kind: Namespace
 metadata:
@@ -51,12 +51,12 @@ metadata:
 }
 
 function secret({ namespace: name }: Deployment): string {
-  return `# An example: it has no values. Make the real ones without a file, and not of arguments, which everyone on your machine can read,
+  return `# An example without values. Create the real secrets without a file and without arguments, which every user of the host can read:
 #   printf 'STILLWAKE_DATABASE_URL=%s\\nSTILLWAKE_TOKEN=%s\\n' "$DATABASE_URL" "$(openssl rand -hex 24)" |
 #     kubectl --namespace ${name} create secret generic stillwake-orchestrator --from-env-file=/dev/stdin
 #   printf 'STILLWAKE_DATABASE_URL=%s\\n' "$WORKER_DATABASE_URL" |
 #     kubectl --namespace ${name} create secret generic stillwake-worker --from-env-file=/dev/stdin
-# or with whatever keeps your secrets. Two of them, so that workers have no more than they need.
+# or with your secret manager. There are two, so that workers get only what they need.
 apiVersion: v1
 kind: Secret
 metadata:
@@ -66,7 +66,7 @@ type: Opaque
 stringData:
   # A login with stillwake_app.
   STILLWAKE_DATABASE_URL: ""
-  # What those who poke it send along.
+  # Sent by clients with each poke.
   STILLWAKE_TOKEN: ""
 ---
 apiVersion: v1
@@ -82,8 +82,8 @@ stringData:
 }
 
 function rbac({ namespace: name }: Deployment): string {
-  return `# All that the orchestrator may do, in this namespace alone: make, see and delete Jobs; see their pods, for how they ended. It reads no secret and
-# changes no pod. Mind that whoever may make Jobs can name any secret of the same namespace in one: keep nothing else here.
+  return `# All rights of the orchestrator, in this namespace only: create, read and delete Jobs, and read their pods for exit codes. It
+# reads no secret and changes no pod. A Job can reference any secret of its namespace: keep nothing else here.
 apiVersion: v1
 kind: ServiceAccount
 metadata:
@@ -117,7 +117,7 @@ subjects:
     name: stillwake-orchestrator
     namespace: "${name}"
 ---
-# Workers have an account without any right, and no token of it.
+# Workers have an account without rights, and its token is not mounted.
 apiVersion: v1
 kind: ServiceAccount
 metadata:
@@ -128,9 +128,9 @@ automountServiceAccountToken: false
 }
 
 function orchestrator({ namespace: name, image }: Deployment): string {
-  return `# One small pod that is always there and does nothing while there is nothing to do. Whoever enqueues pokes it:
+  return `# One small pod that always runs and is idle without work. Clients poke it after an enqueue:
 #   createStillwake({ url, poke: { url: "http://stillwake-orchestrator.${name}.svc:8080/v1/poke", token: <its STILLWAKE_TOKEN> } })
-# A second one would do no harm, and no good.
+# A second replica is harmless and has no benefit.
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -154,13 +154,13 @@ spec:
     spec:
       serviceAccountName: stillwake-orchestrator
       terminationGracePeriodSeconds: 30
-      ${unprivileged("      ")}
+      ${podSecurity("      ")}
       containers:
         - name: orchestrator
           image: ${image}
           args: [stillwake, orchestrator, --host, 0.0.0.0, --port, "8080"]
           env:
-            # The image of the workers: set both in one go, so that machines of an older one are replaced.
+            # The image of the workers. Change both together, so that machines of an older image are replaced.
             - name: STILLWAKE_IMAGE
               value: ${image}
           envFrom:
@@ -187,7 +187,7 @@ spec:
               memory: 128Mi
             limits:
               memory: 512Mi
-          ${guarded("          ")}
+          ${containerSecurity("          ")}
 ---
 apiVersion: v1
 kind: Service
@@ -206,8 +206,8 @@ spec:
 }
 
 function watchdog({ namespace: name, image }: Deployment): string {
-  return `# What covers every lost poke, and looks after partitions. Every five minutes is enough for most; pg_cron in the database does the first half as well.
-# With an orchestrator that sleeps until something is due, only work that was enqueued without a poke waits for this.
+  return `# Covers lost pokes and maintains partitions. Every five minutes is enough for most; pg_cron can run the watchdog instead.
+# The orchestrator wakes when something is due, so only work that was enqueued without a poke waits for this.
 apiVersion: batch/v1
 kind: CronJob
 metadata:
@@ -229,7 +229,7 @@ spec:
         spec:
           serviceAccountName: stillwake-orchestrator
           restartPolicy: Never
-          ${unprivileged("          ")}
+          ${podSecurity("          ")}
           containers:
             - name: watchdog
               image: ${image}
@@ -246,7 +246,7 @@ spec:
                   memory: 128Mi
                 limits:
                   memory: 512Mi
-              ${guarded("              ")}
+              ${containerSecurity("              ")}
 `;
 }
 
@@ -256,10 +256,11 @@ function scaledJobs(deployment: Deployment): string {
     ({ name: pool, slots, max }) =>
       `#   select stillwake.set_machines('${pool}', '{"provider": "keda", "slots": ${slots}, "max": ${max}}');`,
   );
-  return `# Instead of the orchestrator, for clusters that have KEDA: it asks the database how many workers each pool needs, every 30 s, and so keeps the database
-# awake. Do not apply it together with orchestrator.yaml. The documentation, under KEDA, tells what it does not do and what login it needs:
+  return `# For clusters with KEDA, instead of the orchestrator: KEDA queries the database every 30 s for the number of workers of each
+# pool, which keeps the database awake. Do not apply it together with orchestrator.yaml. docs/run/keda.md lists its limits and
+# the login it needs:
 #   printf 'url=%s\\n' "$KEDA_DATABASE_URL" | kubectl --namespace ${name} create secret generic stillwake-keda --from-env-file=/dev/stdin
-# Tell the database once what the machines are like, as the owner or as stillwake_app:
+# Register the machines once, as the owner or as stillwake_app:
 ${machines.join("\n")}
 apiVersion: keda.sh/v1alpha1
 kind: TriggerAuthentication
@@ -287,10 +288,10 @@ spec:
   maxReplicaCount: ${pool.max}
   successfulJobsHistoryLimit: 1
   failedJobsHistoryLimit: 5
-  # A new image ends no worker that has a job.
+  # A new image stops no running worker.
   rollout:
     strategy: gradual
-  # What is wanted counts what is running.
+  # The wanted number includes running workers.
   scalingStrategy:
     strategy: default
   triggers:
@@ -318,11 +319,11 @@ spec:
         automountServiceAccountToken: false
         restartPolicy: Never
         terminationGracePeriodSeconds: ${Number.parseInt(pool.grace, 10)}
-        ${unprivileged("        ")}
+        ${podSecurity("        ")}
         containers:
           - name: worker
             image: ${image}
-            args: ${JSON.stringify(workerWords(deployment)).replaceAll(",", ", ")}
+            args: ${JSON.stringify(workerCommand(deployment)).replaceAll(",", ", ")}
             env:
               - name: STILLWAKE_POOL
                 value: ${JSON.stringify(pool.name)}
@@ -341,6 +342,6 @@ spec:
                 memory: ${memoryQuantity(pool.memoryMb)}
               limits:
                 memory: ${memoryQuantity(pool.memoryMb)}
-            ${guarded("            ")}
+            ${containerSecurity("            ")}
 `;
 }

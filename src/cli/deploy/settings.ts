@@ -1,36 +1,37 @@
-// What the files of a deployment are made of, checked once: names, pools, sizes. Flags go before the pools of stillwake.config, these before the
-// defaults. Every value that ends up in a shell script or a YAML file is held to a narrow alphabet here, so that no template has to escape anything. What
-// stands alone in YAML is quoted there all the same: it may be called "on" or "123".
+// The settings of a deployment, checked once: names, pools, sizes. Flags take precedence over the pools of stillwake.config, these over
+// defaults. Every value for a shell script or a YAML file is restricted to a narrow alphabet here, so that no template has to escape
+// anything. Single YAML values are quoted all the same: they may be "on" or "123".
 import { InvalidInput } from "../../errors.ts";
-import { nearest } from "../../text/suggest.ts";
+import { findClosest } from "../../text/suggest.ts";
 import type { Flags } from "../flags.ts";
-import { type KnownPool, type Platform, platforms, sizesOf } from "./sizes.ts";
+import { type KnownPool, type Platform, platforms, readSize } from "./sizes.ts";
 
 export type { Platform } from "./sizes.ts";
 
-/** Paths relative to the folder of the deployment, and their texts. */
+/** File contents by path, relative to the output directory. */
 export type Files = Record<string, string>;
 
-/** What the project tells of itself. */
+/** Properties of the project. */
 export interface Project {
-  /** Of its package.json, or its folder's. */
+  /** From package.json, or the name of its directory. */
   name: string;
   pools: readonly KnownPool[];
-  /** From the folder of the files to that of the project, and back. */
+  /** Path from the output directory to the project. */
   root: string;
+  /** Path from the project to the output directory. */
   folder: string;
 }
 
 export interface Deployment {
   platform: Platform;
-  /** Of the app that serves the API and runs the orchestrator; its workers have one of their own, `<name>-workers`. */
+  /** The app that serves the API and runs the orchestrator; the workers' app is `<name>-workers`. */
   name: string;
   region: string;
-  /** Of Google. */
+  /** Google Cloud project. */
   project: string;
   namespace: string;
   image: string;
-  /** As `stillwake worker` takes it; empty where stillwake.config has it. */
+  /** For `stillwake worker --pipelines`; empty if stillwake.config has them. */
   pipelines: readonly string[];
   pools: readonly DeployedPool[];
   root: string;
@@ -38,49 +39,49 @@ export interface Deployment {
 }
 
 export interface DeployedPool {
-  /** As the pipelines call it, and as a platform can. */
   name: string;
+  /** The name in the alphabet of the platforms. */
   slug: string;
-  /** Whether stillwake.config has machines of this platform for it, as far as can be told. */
+  /** Whether stillwake.config has a provider of this platform for it, or one that could not be read. */
   described: boolean;
-  /** "performance-8x" of Fly; vCPUs elsewhere. */
+  /** "performance-8x" on Fly; vCPUs elsewhere. */
   size: string;
   memoryMb: number;
   slots: number;
   warm: number;
   max: number;
   grace: string;
-  /** A cron: drained by the clock, without an orchestrator. */
+  /** Cron expression: drained on a schedule, without an orchestrator. */
   drain: string | undefined;
 }
 
-/** Whose clock it is when no pool is named: that of every pool without one of its own. */
+/** Key of a --drain without a pool name: it applies to every pool without a separate one. */
 const EVERY = "";
 
 export function readDeployment(platform: string, flags: Flags, project: Project): Deployment {
   if (!isPlatform(platform)) {
-    const near = nearest(platform, platforms);
-    return refuse(
+    const closest = findClosest(platform, platforms);
+    return reject(
       "platform",
-      `There are no files for ${JSON.stringify(platform)}`,
-      near ? `Did you mean ${near}?` : `There is: ${platforms.join(", ")}`,
+      `Unknown platform ${JSON.stringify(platform)}`,
+      closest ? `Did you mean ${closest}?` : `Use one of: ${platforms.join(", ")}`,
     );
   }
-  unfit(platform, flags);
-  // Google's service accounts have names of 30 letters at most, and one is called "<name>-orchestrator".
-  const most = platform === "cloud-run" ? 17 : 40;
-  const name = match(
+  rejectUnusableFlags(platform, flags);
+  // A Google service account name has at most 30 characters; one is "<name>-orchestrator".
+  const maxLength = platform === "cloud-run" ? 17 : 40;
+  const name = checkPattern(
     "name",
-    flags.name ?? plain(project.name, most),
-    new RegExp(`^[a-z]([a-z0-9-]{0,${most - 2}}[a-z0-9])?$`),
-    `Use lower-case letters, digits and dashes, ${most} at most`,
+    flags.name ?? slugify(project.name, maxLength),
+    new RegExp(`^[a-z]([a-z0-9-]{0,${maxLength - 2}}[a-z0-9])?$`),
+    `Use lower-case letters, digits and dashes, at most ${maxLength}`,
   );
   const gcp = flags.project ?? "PROJECT";
-  const region = match(
+  const region = checkPattern(
     "region",
     flags.region ?? regionOf(platform, project),
     /^[a-z][a-z0-9-]{1,30}$/,
-    `Such as ${defaultRegion[platform]}`,
+    `Use a region such as ${defaultRegion[platform]}`,
   );
   return {
     platform,
@@ -89,16 +90,16 @@ export function readDeployment(platform: string, flags: Flags, project: Project)
     project:
       gcp === "PROJECT"
         ? gcp
-        : match("project", gcp, /^[a-z][a-z0-9-]{4,28}[a-z0-9]$/, "Use the project's id, such as acme-prod"),
-    namespace: match(
+        : checkPattern("project", gcp, /^[a-z][a-z0-9-]{4,28}[a-z0-9]$/, "Use the project's id, such as acme-prod"),
+    namespace: checkPattern(
       "namespace",
       flags.namespace ?? name,
       /^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$/,
-      "Use lower-case letters, digits and dashes, 40 at most",
+      "Use lower-case letters, digits and dashes, at most 40",
     ),
     image: imageOf(platform, flags.image, { name, region, gcp }),
     pipelines: (flags.pipelines ?? []).map((path) =>
-      match("pipelines", path, /^\.?\.?[\w@./-]+$/, "Use a path in the project, such as ./pipelines"),
+      checkPattern("pipelines", path, /^\.?\.?[\w@./-]+$/, "Use a path in the project, such as ./pipelines"),
     ),
     pools: poolsOf(platform, flags, project),
     root: project.root,
@@ -106,39 +107,35 @@ export function readDeployment(platform: string, flags: Flags, project: Project)
   };
 }
 
-/** The arguments of a worker that are the same for every pool. */
-export function workerWords({ pipelines }: Deployment): string[] {
+/** The worker command without pool options. */
+export function workerCommand({ pipelines }: Deployment): string[] {
   return ["stillwake", "worker", ...pipelines.flatMap((path) => ["--pipelines", path])];
 }
 
 function poolsOf(platform: Platform, flags: Flags, project: Project): DeployedPool[] {
-  const drains = drainsOf(flags.drain ?? []);
-  const wanted = wantedPools(flags.pool, project.pools, drains);
-  const pools = wanted.map((pool): DeployedPool => {
-    match("pool", pool.name, /^[a-z0-9][a-z0-9_.-]{0,59}$/, "Use lower-case letters, digits and _ . -");
-    const warm = whole("warm", flags.warm ?? pool.warm ?? 0, 0);
-    const max = whole("max", flags.max ?? pool.max ?? Math.max(5, warm), 1);
+  const drains = parseDrains(flags.drain ?? []);
+  const selected = selectPools(flags.pool, project.pools, drains);
+  const pools = selected.map((pool): DeployedPool => {
+    checkPattern("pool", pool.name, /^[a-z0-9][a-z0-9_.-]{0,59}$/, "Use lower-case letters, digits and _ . -");
+    const warm = checkInteger("warm", flags.warm ?? pool.warm ?? 0, 0);
+    const max = checkInteger("max", flags.max ?? pool.max ?? Math.max(5, warm), 1);
     if (warm > max)
-      refuse(
-        "warm",
-        `Pool ${pool.name} keeps ${warm} machines warm and may have ${max}`,
-        "Raise --max, or lower --warm",
-      );
+      reject("warm", `Pool ${pool.name} has warm ${warm}, above its max of ${max}`, "Raise --max, or lower --warm");
     if (warm > 0 && platform !== "fly")
-      refuse(
+      reject(
         "warm",
-        `${platform} keeps no stopped machines`,
-        "Leave --warm out: its machines are made when there is work",
+        `${platform} does not support warm machines`,
+        "Remove --warm: machines are created when there is work",
       );
-    const ours = pool.kind === undefined || pool.kind === platform ? pool : { name: pool.name };
-    // Its memory goes with its size: beside another one it may not exist.
-    const memory = flags.memory ?? (flags.size === undefined ? ours.memoryMb : undefined);
+    const platformPool = pool.kind === undefined || pool.kind === platform ? pool : { name: pool.name };
+    // The memory of the config belongs to its size; another size may not allow it.
+    const memory = flags.memory ?? (flags.size === undefined ? platformPool.memoryMb : undefined);
     return {
       name: pool.name,
-      slug: plain(pool.name),
+      slug: slugify(pool.name),
       described: pool.kind === platform || pool.unread === true,
-      ...sizesOf(platform, { size: flags.size ?? ours.size, memory }),
-      slots: whole("slots", flags.slots ?? pool.slots ?? 1, 1),
+      ...readSize(platform, { size: flags.size ?? platformPool.size, memory }),
+      slots: checkInteger("slots", flags.slots ?? pool.slots ?? 1, 1),
       warm,
       max,
       grace: typeof pool.grace === "string" && /^\d+s$/.test(pool.grace) ? pool.grace : "30s",
@@ -146,122 +143,122 @@ function poolsOf(platform: Platform, flags: Flags, project: Project): DeployedPo
     };
   });
   if (platform === "cloud-run" && pools.some(({ slug }) => slug === "watchdog"))
-    refuse("pool", "A pool is called watchdog, as the job that covers lost pokes is", "Give the pool another name");
+    reject("pool", "The pool name watchdog is reserved for the watchdog job", "Rename the pool");
   const slugs = pools.map(({ slug }) => slug);
-  const twin = pools.find(({ slug }, index) => slugs.indexOf(slug) !== index);
-  if (twin)
-    refuse(
+  const duplicate = pools.find(({ slug }, index) => slugs.indexOf(slug) !== index);
+  if (duplicate)
+    reject(
       "pool",
-      `Two pools would both be called ${twin.slug}`,
-      "Make the files of each with --pool, into folders of their own",
+      `Two pools have the same short name ${duplicate.slug}`,
+      "Generate the files of each with --pool, into separate directories",
     );
   return pools;
 }
 
-/** A pool that the clock drains needs no machines in stillwake.config: to name its clock is to name it. */
-function wantedPools(
+/** A pool named by --drain needs no entry in stillwake.config. */
+function selectPools(
   only: string | undefined,
   known: readonly KnownPool[],
   drains: ReadonlyMap<string, string>,
 ): KnownPool[] {
   const named = [...drains.keys()].filter((name) => name !== EVERY);
   if (only !== undefined) {
-    const stranger = named.find((name) => name !== only);
-    if (stranger !== undefined)
-      refuse("drain", `--drain names pool ${JSON.stringify(stranger)}, and --pool is ${only}`, "Leave one of them out");
+    const other = named.find((name) => name !== only);
+    if (other !== undefined)
+      reject("drain", `--drain names pool ${JSON.stringify(other)}, but --pool is ${only}`, "Remove one of them");
     return [known.find(({ name }) => name === only) ?? { name: only }];
   }
-  const usual = known.length > 0 || (named.length > 0 && !drains.has(EVERY)) ? known : [{ name: "default" }];
-  const more = named.filter((name) => !usual.some((pool) => pool.name === name));
-  return [...usual, ...more.map((name) => ({ name }))];
+  const base = known.length > 0 || (named.length > 0 && !drains.has(EVERY)) ? known : [{ name: "default" }];
+  const added = named.filter((name) => !base.some((pool) => pool.name === name));
+  return [...base, ...added.map((name) => ({ name }))];
 }
 
 /** By pool: "*\/5 * * * *" for all of them, or "commits=*\/5 * * * *" for one. */
-function drainsOf(given: readonly string[]): Map<string, string> {
+function parseDrains(values: readonly string[]): Map<string, string> {
   const found = new Map<string, string>();
-  for (const one of given) {
-    const [, pool = EVERY, cron = ""] = /^(?:([\w.-]+)=)?(.*)$/s.exec(one)!;
-    match(
+  for (const value of values) {
+    const [, pool = EVERY, cron = ""] = /^(?:([\w.-]+)=)?(.*)$/s.exec(value)!;
+    checkPattern(
       "drain",
       cron,
       /^[\d*/,-]+( [\d*/,A-Za-z-]+){4}$/,
-      'Use a cron of five parts, such as "*/5 * * * *" or "users=0 */4 * * *"',
+      'Use a cron expression with five fields, such as "*/5 * * * *" or "users=0 */4 * * *"',
     );
     found.set(pool, cron);
   }
   return found;
 }
 
-const only: { [Flag in keyof Flags]?: readonly Platform[] } = {
+const platformFlags: { [Flag in keyof Flags]?: readonly Platform[] } = {
   project: ["cloud-run"],
   drain: ["cloud-run"],
   namespace: ["kubernetes"],
   image: ["cloud-run", "kubernetes"],
 };
 
-function unfit(platform: Platform, flags: Flags): void {
-  for (const [flag, fits] of Object.entries(only)) {
-    if (flags[flag as keyof Flags] !== undefined && !fits.includes(platform))
-      refuse(flag, `--${flag} means nothing on ${platform}`, `It is for ${fits.join(" and ")}: leave it out`);
+function rejectUnusableFlags(platform: Platform, flags: Flags): void {
+  for (const [flag, supported] of Object.entries(platformFlags)) {
+    if (flags[flag as keyof Flags] !== undefined && !supported.includes(platform))
+      reject(flag, `--${flag} does not apply to ${platform}`, `It is for ${supported.join(" and ")}: remove it`);
   }
 }
 
 const defaultRegion: Record<Platform, string> = { fly: "iad", "cloud-run": "us-central1", kubernetes: "cluster" };
 
 function regionOf(platform: Platform, { pools }: Project): string {
-  const told = pools.find(({ kind, region }) => kind === platform && region !== undefined)?.region;
-  return told ?? defaultRegion[platform];
+  const configured = pools.find(({ kind, region }) => kind === platform && region !== undefined)?.region;
+  return configured ?? defaultRegion[platform];
 }
 
-/** Cloud Run's scripts name each image anew; in a cluster the files do, and an image that changes under its name could not be told from the one before. */
+/** deploy.sh for Cloud Run tags each image; on Kubernetes the tag is in the files and has to change with the code. */
 function imageOf(
   platform: Platform,
-  given: string | undefined,
+  flag: string | undefined,
   { name, region, gcp }: { name: string; region: string; gcp: string },
 ): string {
-  const usual =
+  const fallback =
     platform === "cloud-run" ? `${region}-docker.pkg.dev/${gcp}/${name}/${name}` : `registry.example.com/${name}:v1`;
-  const image = match(
+  const image = checkPattern(
     "image",
-    given ?? usual,
+    flag ?? fallback,
     /^[A-Za-z0-9][\w./:@-]*$/,
     "Use a repository, such as registry.example.com/acme",
   );
   const [, tag] = /[:@]([^/]+)$/.exec(image) ?? [];
   if (platform === "cloud-run" && tag !== undefined)
-    refuse("image", `--image ${JSON.stringify(image)} has a tag`, "Leave it out: deploy.sh gives each image its own");
+    reject("image", `--image ${JSON.stringify(image)} has a tag`, "Remove it: deploy.sh tags each image");
   if (platform === "kubernetes" && (tag === undefined || tag === "latest"))
-    refuse(
+    reject(
       "image",
-      `--image ${JSON.stringify(image)} has no tag of its own`,
-      "Give it one that changes with the code, such as registry.example.com/acme:v1",
+      `--image ${JSON.stringify(image)} has no version tag`,
+      "Add one that changes with the code, such as registry.example.com/acme:v1",
     );
   return image;
 }
 
-function plain(text: string, most = 30): string {
-  const word = text
+function slugify(text: string, maxLength = 30): string {
+  const slug = text
     .replace(/^@/, "")
     .toLowerCase()
     .replaceAll(/[^a-z0-9]+/g, "-")
     .replaceAll(/^[-0-9]+|-+$/g, "");
-  return word.slice(0, most).replace(/-+$/, "") || "pipelines";
+  return slug.slice(0, maxLength).replace(/-+$/, "") || "pipelines";
 }
 
 function isPlatform(text: string): text is Platform {
   return (platforms as readonly string[]).includes(text);
 }
 
-function whole(flag: string, given: string | number, least: number): number {
-  const value = Number(given);
-  if (String(given).trim() !== "" && Number.isInteger(value) && value >= least && value <= 1000) return value;
-  return refuse(flag, `--${flag} ${JSON.stringify(given)} cannot be used`, `Use a whole number from ${least} to 1000`);
+function checkInteger(flag: string, text: string | number, min: number): number {
+  const value = Number(text);
+  if (String(text).trim() !== "" && Number.isInteger(value) && value >= min && value <= 1000) return value;
+  return reject(flag, `Invalid --${flag} ${JSON.stringify(text)}`, `Use a whole number from ${min} to 1000`);
 }
 
-function match(flag: string, value: string, pattern: RegExp, remedy: string): string {
-  return pattern.test(value) ? value : refuse(flag, `--${flag} ${JSON.stringify(value)} cannot be used`, remedy);
+function checkPattern(flag: string, value: string, pattern: RegExp, remedy: string): string {
+  return pattern.test(value) ? value : reject(flag, `Invalid --${flag} ${JSON.stringify(value)}`, remedy);
 }
 
-export function refuse(field: string, what: string, remedy: string): never {
-  throw new InvalidInput(what, { field, remedy });
+export function reject(field: string, message: string, remedy: string): never {
+  throw new InvalidInput(message, { field, remedy });
 }

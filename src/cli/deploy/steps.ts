@@ -1,17 +1,17 @@
-// What is left to do for a person, said after the files were made. It goes to the standard error output, so that --print stays a stream of files.
+// The next steps for the operator, printed after the files were generated. On stderr, so that --print outputs only files.
 import type { Deployment, Platform } from "./settings.ts";
 
 const factory: Record<Platform, string> = { fly: "fly", "cloud-run": "cloudRun", kubernetes: "kubernetes" };
 
-/** `settings`: the pools for stillwake.config, empty where it has them. */
+/** `settings`: lines with the missing pools for stillwake.config. */
 export function nextSteps(deployment: Deployment, settings: readonly string[]): string[] {
   const { platform } = deployment;
-  const described =
+  const configSteps =
     settings.length === 0
       ? []
       : [
           "",
-          "stillwake.config needs these pools, beside its pipelines:",
+          "Add these pools to stillwake.config:",
           "",
           `  import { ${factory[platform]} } from ${JSON.stringify("stillwake/orchestrator")};`,
           "  export default defineConfig({",
@@ -22,31 +22,31 @@ export function nextSteps(deployment: Deployment, settings: readonly string[]): 
           "  });",
         ];
   return [
-    ...described,
+    ...configSteps,
     "",
     "Next, after reading the files:",
     "",
     ...steps[platform](deployment).map((line) => `  ${line}`),
     "",
-    "The documentation, under deploying, tells what stays on, what it costs and which tokens there are.",
+    "docs/run/deploying.md lists what keeps running, what it costs, and the tokens.",
   ];
 }
 
-const steps: Record<Platform, (of: Deployment) => string[]> = {
+const steps: Record<Platform, (deployment: Deployment) => string[]> = {
   fly: ({ name, folder }) => [
     "fly auth login",
     `DATABASE_URL=postgres://… OWNER_DATABASE_URL=postgres://… ${folder}/deploy.sh`,
-    "npx stillwake tokens create --name poke --role worker   # for those who enqueue:",
-    poking(`https://${name}.fly.dev/v1/poke`),
+    "npx stillwake tokens create --name poke --role worker   # for clients that enqueue:",
+    pokeExample(`https://${name}.fly.dev/v1/poke`),
   ],
   "cloud-run": ({ folder, pools, project }) => [
-    ...(project === "PROJECT" ? ["make the files again with --project <id>: without it the scripts stop"] : []),
+    ...(project === "PROJECT" ? ["generate the files again with --project <id>, which the scripts require"] : []),
     `DATABASE_URL=postgres://… OWNER_DATABASE_URL=postgres://… ${folder}/deploy.sh`,
     `${folder}/schedulers.sh`,
     ...(pools.some(({ drain }) => drain === undefined)
       ? [
-          "npx stillwake tokens create --name poke --role worker   # for those who enqueue:",
-          poking("https://<the service>/v1/poke"),
+          "npx stillwake tokens create --name poke --role worker   # for clients that enqueue:",
+          pokeExample("https://<the service>/v1/poke"),
         ]
       : []),
   ],
@@ -54,13 +54,13 @@ const steps: Record<Platform, (of: Deployment) => string[]> = {
     `docker build -f ${folder}/Dockerfile -t ${image} . && docker push ${image}`,
     "STILLWAKE_DATABASE_URL=postgres://… npx stillwake migrate   # as the owner of the database",
     `kubectl apply -f ${folder}/namespace.yaml -f ${folder}/rbac.yaml`,
-    `the two secrets, as ${folder}/secret.example.yaml says`,
+    `set up the two secrets, see ${folder}/secret.example.yaml`,
     `kubectl apply -f ${folder}/orchestrator.yaml -f ${folder}/watchdog.yaml      # or scaledjob.yaml, with KEDA`,
-    `${poking(`http://stillwake-orchestrator.${namespace}.svc:8080/v1/poke`)}   // where you enqueue; its STILLWAKE_TOKEN`,
+    `${pokeExample(`http://stillwake-orchestrator.${namespace}.svc:8080/v1/poke`)}   // in your application, with its STILLWAKE_TOKEN`,
   ],
 };
 
-/** For the code of the application. */
-function poking(url: string): string {
+/** A line for the application. */
+function pokeExample(url: string): string {
   return `createStillwake({ url, poke: { url: "${url}", token } })`;
 }

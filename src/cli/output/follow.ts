@@ -1,104 +1,103 @@
-// One job, live: its lines as they are written, a bar on the last line where somebody looks on, and at the end how it ended. The job does not notice.
-
-import { inPath } from "../api-client.ts";
-import type { Call } from "../command.ts";
-import type { Told } from "../sse.ts";
-import { cutTo, inLine } from "./escape.ts";
-import { printLine } from "./log-line.ts";
-import { clock, span } from "./moments.ts";
+// Follows one job: prints its log lines as they arrive, a progress bar on a terminal, and the outcome.
+import { escapeLine } from "../../text/escape.ts";
+import { formatTime } from "../../text/format.ts";
+import type { SseEvent } from "../../text/sse.ts";
+import { pathSegment } from "../arguments.ts";
+import type { CommandContext } from "../command.ts";
+import { formatFailure, formatWaitReason, printLogLine, stateColours } from "./job-text.ts";
 import { ProgressBar } from "./progress-bar.ts";
 import type { Colour, Screen } from "./screen.ts";
+import { truncate } from "./table.ts";
+import { formatDuration, formatElapsed } from "./time.ts";
 
-export const colourOfState: Record<string, Colour | undefined> = {
-  running: "blue",
-  completed: "green",
-  failed: "red",
-  cancelled: "yellow",
-  paused: "yellow",
-};
+const TERMINAL_STATES: ReadonlySet<string> = new Set(["completed", "failed", "cancelled"]);
 
-const ENDED: ReadonlySet<string> = new Set(["completed", "failed", "cancelled"]);
-
-/** Exits 0 when it completed, 1 when it failed or was cancelled, 130 after Ctrl-C. With `wait` only its end is told, in JSON together with that. */
-export async function followJob(call: Call, id: string, wait?: object): Promise<number> {
-  const door = await call.door();
-  const leaving = new AbortController();
+/**
+ * Returns 0 when the job completed, 1 when it failed or was cancelled, 130 after Ctrl-C. With `enqueued`, the result of
+ * the enqueue call, only the outcome is printed; in JSON as one document together with that result.
+ */
+export async function followJob(context: CommandContext, id: string, enqueued?: object): Promise<number> {
+  const api = await context.api();
+  const stop = new AbortController();
   let code = 1;
-  const leave = (signal: NodeJS.Signals) => {
+  const onSignal = (signal: NodeJS.Signals) => {
     code = signal === "SIGINT" ? 130 : 143;
-    leaving.abort();
+    stop.abort();
   };
-  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, leave);
-  const view = call.flags.json ? jsonView(call.screen, wait) : new PeopleView(call.screen, wait !== undefined);
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, onSignal);
+  const { flags, screen } = context;
+  const view = flags.json ? createJsonView(screen, enqueued) : new TextView(screen, enqueued !== undefined);
   try {
-    for await (const told of door.stream(`/v1/jobs/${inPath(id)}/stream`, { signal: leaving.signal })) {
-      view.show(told);
-      if (told.event === "end") code = told.data.state === "completed" ? 0 : 1;
+    for await (const event of api.stream(`/v1/jobs/${pathSegment(id)}/stream`, { signal: stop.signal })) {
+      view.show(event);
+      if (event.event === "end") code = event.data.state === "completed" ? 0 : 1;
     }
   } finally {
     view.close();
-    for (const signal of ["SIGINT", "SIGTERM"] as const) process.off(signal, leave);
+    for (const signal of ["SIGINT", "SIGTERM"] as const) process.off(signal, onSignal);
   }
   return code;
 }
 
 interface View {
-  show(told: Told): void;
+  show(event: SseEvent): void;
   close(): void;
 }
 
-/** One JSON on each line; who only waits gets one document. */
-function jsonView(screen: Screen, wait: object | undefined): View {
-  if (!wait) return { show: (told) => printEvent(screen, told), close: () => {} };
-  let end = {};
+/** One JSON document per line, or, with `enqueued`, one document at the end. */
+function createJsonView(screen: Screen, enqueued: object | undefined): View {
+  if (!enqueued) return { show: (event) => printEvent(screen, event), close: () => {} };
+  let outcome = {};
   return {
     show: ({ event, data }) => {
-      if (event === "end") end = data;
+      if (event === "end") outcome = data;
     },
-    // Also when nobody waits for the end any more: the job is there.
-    close: () => screen.json({ ...wait, ...end }),
+    // Also printed after Ctrl-C: the job exists.
+    close: () => screen.json({ ...enqueued, ...outcome }),
   };
 }
 
-export function printEvent(screen: Screen, { event, id = "", data }: Told): void {
+export function printEvent(screen: Screen, { event, id = "", data }: SseEvent): void {
   screen.json({ event, id: id || null, data }, { lines: true });
 }
 
-class PeopleView implements View {
+class TextView implements View {
   readonly #screen: Screen;
-  readonly #quiet: boolean;
+  readonly #outcomeOnly: boolean;
   readonly #bar = new ProgressBar();
   readonly #timer: NodeJS.Timeout | undefined;
-  #said = "";
+  #stateText = "";
   // biome-ignore lint/suspicious/noExplicitAny: the data of the last state event.
   #state: any;
 
-  constructor(screen: Screen, quiet: boolean) {
+  constructor(screen: Screen, outcomeOnly: boolean) {
     this.#screen = screen;
-    this.#quiet = quiet;
-    // The time left runs on between two messages.
-    if (screen.live) this.#timer = setInterval(() => this.#draw(), 1000);
+    this.#outcomeOnly = outcomeOnly;
+    // The remaining time counts down between two events.
+    if (screen.interactive) this.#timer = setInterval(() => this.#draw(), 1000);
   }
 
-  show({ event, data }: Told): void {
-    if (event === "end") this.#end(data);
+  show({ event, data }: SseEvent): void {
+    if (event === "end") this.#printOutcome(data);
     else if (event === "state") {
       this.#state = data;
-      this.#bar.tell(data.progress);
-      const text = stateText(data);
-      // A snapshot comes first after each reconnect; how it ended is said at the end.
-      const news = text !== this.#said && !ENDED.has(data.state);
-      // When it started is known of the first attempt alone.
+      this.#bar.update(data.progress);
+      const text = formatState(data);
+      // Each reconnect starts with a snapshot of the state; the outcome is printed at the end.
+      const isNew = text !== this.#stateText && !TERMINAL_STATES.has(data.state);
+      // startedAt is the start of the first attempt.
       const at = data.state === "running" && data.attempt === 1 ? data.startedAt : null;
-      if (news && !this.#quiet) this.#line(text, "dim", at);
-      this.#said = text;
+      if (isNew && !this.#outcomeOnly) this.#printNote(text, "dim", at);
+      this.#stateText = text;
     } else if (event === "progress") {
-      this.#bar.tell(data);
-      if (!this.#screen.live && !this.#quiet && this.#bar.isNews()) this.#line(this.#bar.text(), "dim");
-    } else if (this.#quiet) return;
-    else if (event === "log") printLine(this.#screen, data);
-    else if (event === "event") this.#line(eventText(data), "dim", data.at);
-    else if (event === "gap") this.#line(`the lines between ${data.after} and ${data.next} are gone`, "yellow");
+      this.#bar.update(data);
+      if (!this.#screen.interactive && !this.#outcomeOnly && this.#bar.isNews())
+        this.#printNote(this.#bar.text(), "dim");
+    } else if (this.#outcomeOnly) return;
+    else if (event === "log") printLogLine(this.#screen, data);
+    else if (event === "event") this.#printNote(formatEvent(data), "dim", data.at);
+    else if (event === "gap")
+      this.#printNote(`lines between ${data.after} and ${data.next} are no longer stored`, "yellow");
     if (event !== "end") this.#draw();
   }
 
@@ -107,65 +106,47 @@ class PeopleView implements View {
     this.#screen.status("");
   }
 
-  /** With the time it happened, never with that of looking. */
-  #line(text: string, colour: Colour, at?: string | null): void {
-    const when = at ? clock(at) : " ".repeat(8);
-    this.#screen.print(this.#screen.paint(`${when}  · ${inLine(text)}`, colour));
+  /** With the time of the event, never with the current time. */
+  #printNote(text: string, colour: Colour, at?: string | null): void {
+    const time = at ? formatTime(at) : " ".repeat(8);
+    this.#screen.print(this.#screen.paint(`${time}  · ${escapeLine(text)}`, colour));
   }
 
   #draw(): void {
-    const running = this.#state?.state === "running";
-    const text = running ? this.#bar.text() || since(this.#state.startedAt) : "";
-    this.#screen.status(text && cutTo(inLine(text), (this.#screen.columns ?? 80) - 1));
+    const isRunning = this.#state?.state === "running";
+    const text = isRunning ? this.#bar.text() || formatRunningFor(this.#state.startedAt) : "";
+    this.#screen.status(text && truncate(escapeLine(text), (this.#screen.columns ?? 80) - 1));
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: the data of the event.
-  #end({ state, output, failure }: any): void {
+  #printOutcome({ state, output, failure }: any): void {
     this.#screen.status("");
-    const { startedAt, endedAt, missing } = this.#state ?? {};
-    const took = startedAt && endedAt ? ` in ${span(Math.max(0, Date.parse(endedAt) - Date.parse(startedAt)))}` : "";
+    const { startedAt = null, endedAt = null, missing } = this.#state ?? {};
+    const elapsed = formatElapsed(startedAt, endedAt);
     const without = missing?.length > 0 ? `, without ${missing.join(", ")}` : "";
-    const why = failure ? `: ${failureText(failure)}` : "";
-    const text = state === null ? "it was forgotten" : `${state}${took}${without}${why}`;
-    this.#screen.print(this.#screen.paint(inLine(text), colourOfState[state]));
-    if (output !== null && output !== undefined) this.#screen.print(inLine(JSON.stringify(output)));
+    const reason = failure ? `: ${formatFailure(failure)}` : "";
+    const text =
+      state === null ? "the job is no longer stored" : `${state}${elapsed && ` in ${elapsed}`}${without}${reason}`;
+    this.#screen.print(this.#screen.paint(escapeLine(text), stateColours[state]));
+    if (output !== null && output !== undefined) this.#screen.print(escapeLine(JSON.stringify(output)));
   }
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: the data of the event.
-function stateText({ state, waitingFor, attempt, maxAttempts, runAt }: any): string {
+function formatState({ state, waitingFor, attempt, maxAttempts, runAt }: any): string {
   if (state === "running") return `running, attempt ${attempt} of ${maxAttempts}`;
   if (state !== "queued") return state;
-  const until = runAt && Date.parse(runAt) > Date.now() ? ` until ${clock(runAt)}` : "";
-  return `queued, waits for ${reasonOf(waitingFor)}${until}`;
+  const until = runAt && Date.parse(runAt) > Date.now() ? ` until ${formatTime(runAt)}` : "";
+  return `queued, waits for ${formatWaitReason(waitingFor)}${until}`;
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: the data of the event.
-function eventText({ kind, data }: any): string {
+function formatEvent({ kind, data }: any): string {
   const { by, reason } = data ?? {};
   return `${String(kind).replaceAll("_", " ")}${by ? ` by ${by}` : ""}${reason ? `: ${reason}` : ""}`;
 }
 
-/** What a queued job waits for; one that could start now waits for somebody who does it. */
-export function reasonOf(waitingFor: string | null): string {
-  return waitingFor === null || waitingFor === "machine" ? "a worker" : waitingFor === "key" ? "its key" : waitingFor;
-}
-
-/** For the person who waits first, then for programs. */
-export function failureText({
-  sentence,
-  message,
-  code,
-}: {
-  sentence?: string;
-  message?: string;
-  code?: string;
-}): string {
-  const text = sentence ?? message ?? "it failed";
-  return code ? `${text} (${code})` : text;
-}
-
-function since(moment: string | null): string {
-  const ms = moment ? Date.now() - Date.parse(moment) : 0;
-  return ms < 1000 ? "" : `running for ${ms < 10_000 ? `${Math.floor(ms / 1000)}s` : span(ms)}`;
+function formatRunningFor(startedAt: string | null): string {
+  const ms = startedAt ? Date.now() - Date.parse(startedAt) : 0;
+  return ms < 1000 ? "" : `running for ${ms < 10_000 ? `${Math.floor(ms / 1000)}s` : formatDuration(ms)}`;
 }

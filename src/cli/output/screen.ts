@@ -1,12 +1,12 @@
-// Where a command writes to: data to the standard output, talk to the standard error output. Colours and a redrawn last line only for people.
+// The output of a command: data to stdout, notes and errors to stderr. Colours and a redrawn line only on a terminal.
 import fs from "node:fs";
 import type { Writable } from "node:stream";
 import { isatty } from "node:tty";
-import { inert, inertJson } from "./escape.ts";
+import { escapeControls, escapeJson } from "../../text/escape.ts";
 
 export type Colour = "green" | "red" | "yellow" | "blue" | "dim" | "bold";
 
-const codes: Record<Colour, readonly [on: number, off: number]> = {
+const CODES: Record<Colour, readonly [on: number, off: number]> = {
   green: [32, 39],
   red: [31, 39],
   yellow: [33, 39],
@@ -16,88 +16,85 @@ const codes: Record<Colour, readonly [on: number, off: number]> = {
 };
 
 export interface ScreenOptions {
-  out?: Writable & { isTTY?: boolean; columns?: number };
-  talk?: Writable;
+  stdout?: Writable & { isTTY?: boolean; columns?: number };
+  stderr?: Writable;
+  /** No colours and no redrawn line, even on a terminal. */
   plain?: boolean;
   verbose?: boolean;
 }
 
 export class Screen {
-  readonly #out: NonNullable<ScreenOptions["out"]>;
-  readonly #talk: Writable;
+  readonly #stdout: NonNullable<ScreenOptions["stdout"]>;
+  readonly #stderr: Writable;
   readonly #verbose: boolean;
-  /** Somebody looks on: colours, and a last line that is redrawn. */
-  readonly live: boolean;
+  /** stdout is a terminal: colours, and a last line that is redrawn. */
+  readonly interactive: boolean;
   #status = "";
 
   constructor(options: ScreenOptions = {}) {
-    this.#out = options.out ?? process.stdout;
-    this.#talk = options.talk ?? process.stderr;
+    this.#stdout = options.stdout ?? process.stdout;
+    this.#stderr = options.stderr ?? process.stderr;
     this.#verbose = options.verbose ?? false;
-    this.live = this.#out.isTTY === true && !options.plain;
+    this.interactive = this.#stdout.isTTY === true && !options.plain;
   }
 
-  /** Columns there are; undefined when nobody counts them. */
+  /** The width of the terminal; undefined when stdout is not a terminal. */
   get columns(): number | undefined {
-    return this.#out.isTTY ? this.#out.columns || 80 : undefined;
+    return this.#stdout.isTTY ? this.#stdout.columns || 80 : undefined;
   }
 
-  /** A line of data. It must be inert already where it holds what strangers wrote. */
+  /** Prints a line of data. The caller escapes untrusted text. */
   print(line: string): void {
-    this.#write(`${line}\n`);
+    const status = this.#status;
+    this.#stdout.write(status ? `\r\x1b[2K${line}\n${status}` : `${line}\n`);
   }
 
   json(value: unknown, { lines = false }: { lines?: boolean } = {}): void {
-    this.print(inertJson(JSON.stringify(value, null, lines ? undefined : 2)));
+    this.print(escapeJson(JSON.stringify(value, null, lines ? undefined : 2)));
   }
 
-  /** To people, whatever becomes of the data. */
-  say(line: string): void {
+  /** Prints a note or an error, escaped. */
+  printStderr(line: string): void {
     const status = this.#status;
     this.status("");
-    this.#talk.write(`${inert(line)}\n`);
+    this.#stderr.write(`${escapeControls(line)}\n`);
     this.status(status);
   }
 
-  /** Only with --verbose. */
-  mention(line: string): void {
-    if (this.#verbose) this.say(line);
+  /** Prints to stderr with --verbose only. */
+  printVerbose(line: string): void {
+    if (this.#verbose) this.printStderr(line);
   }
 
   paint(text: string, ...colours: readonly (Colour | undefined)[]): string {
-    if (!this.live) return text;
+    if (!this.interactive) return text;
     return colours.reduce<string>((painted, colour) => {
       if (!colour) return painted;
-      const [on, off] = codes[colour];
+      const [on, off] = CODES[colour];
       return `\x1b[${on}m${painted}\x1b[${off}m`;
     }, text);
   }
 
-  /** The last line, which the next one takes the place of. Nothing where nobody looks on. */
+  /** Replaces the redrawn last line. Does nothing when stdout is not a terminal. */
   status(line: string): void {
-    if (!this.live || line === this.#status) return;
-    this.#out.write(`${this.#status ? "\r\x1b[2K" : ""}${line}`);
+    if (!this.interactive || line === this.#status) return;
+    this.#stdout.write(`${this.#status ? "\r\x1b[2K" : ""}${line}`);
     this.#status = line;
-  }
-
-  #write(text: string): void {
-    const status = this.#status;
-    this.#out.write(status ? `\r\x1b[2K${text}${status}` : text);
   }
 }
 
-/** For the program as a whole: its terminal may be closed, and whoever reads its output may leave. */
-export function surviveLostOutputs(): void {
+/** Handles a closed terminal and a closed pipe, for the whole process. */
+export function handleOutputErrors(): void {
   for (const stream of [process.stdout, process.stderr]) {
     stream.on("error", (error: { code?: string }) => {
       if (error.code !== "EPIPE" && error.code !== "EIO") throw error;
-      // What listens for the end of its terminal has something to end in good order, and does so unseen.
+      // A command that listens for SIGHUP shuts down by itself, without output.
       if (process.listenerCount("SIGHUP") > 0) return;
-      // Whoever read our output, such as head, has seen enough.
+      // The reader of the pipe, such as head, has exited.
       process.exit(process.exitCode ?? 0);
     });
   }
-  // Node restores the terminal as it ends, and crashes where that terminal has been closed.
+  // Node resets the terminal on exit, and crashes if that terminal has been closed.
   const terminals = [0, 1, 2].filter((fd) => isatty(fd));
   process.once("exit", () => {
     for (const fd of terminals) if (!isatty(fd)) fs.closeSync(fd);

@@ -1,4 +1,4 @@
-// The verbs of sql/functions/reads/access.sql: tokens by their hashes, and the record of what people did.
+// Calls of sql/functions/reads/access.sql: tokens and the audit log.
 import type { Database, Queries } from "../database.ts";
 
 export type Role = "reader" | "operator" | "admin" | "worker";
@@ -10,7 +10,7 @@ export interface NewToken {
   hash: Buffer;
   role: Role;
   tenant: string | null;
-  /** As an interval of Postgres. */
+  /** A Postgres interval. */
   expiresIn: string | null;
   by: string | null;
 }
@@ -58,28 +58,32 @@ export async function listTokens(database: Queries): Promise<TokenRow[]> {
   );
 }
 
-/** Something that was done through the server. */
-export interface Act {
+/** An action performed through the server. */
+export interface AuditEntry {
   id: string;
   at: Date;
   actor: string;
-  /** The id of the token it was done with. */
+  /** The id of the token that was used. */
   token: string | null;
   tenant: string | null;
   act: string;
   target: string | null;
   before: unknown;
-  /** What came of it; null when the server died before it knew. */
+  /** The result; null when the server died before it was known. */
   after: unknown;
   address: string | null;
 }
 
-export async function beginAct(database: Queries, id: string, act: Partial<Omit<Act, "id" | "at">>): Promise<void> {
-  await database.query(`select ${database.schema}.begin_act($1, $2::text::jsonb)`, [id, JSON.stringify(act)]);
+export async function beginAuditEntry(
+  database: Queries,
+  id: string,
+  act: Partial<Omit<AuditEntry, "id" | "at">>,
+): Promise<void> {
+  await database.query(`select ${database.schema}.begin_audit_entry($1, $2::text::jsonb)`, [id, JSON.stringify(act)]);
 }
 
-export async function endAct(database: Queries, id: string, before: unknown, after: unknown): Promise<void> {
-  await database.query(`select ${database.schema}.end_act($1, $2::text::jsonb, $3::text::jsonb)`, [
+export async function endAuditEntry(database: Queries, id: string, before: unknown, after: unknown): Promise<void> {
+  await database.query(`select ${database.schema}.finish_audit_entry($1, $2::text::jsonb, $3::text::jsonb)`, [
     id,
     JSON.stringify(before),
     JSON.stringify(after),
@@ -87,19 +91,20 @@ export async function endAct(database: Queries, id: string, before: unknown, aft
 }
 
 /** Newest first. */
-export async function listActs(
+export async function listAuditEntries(
   database: Queries,
   target: string | null,
   before: string | null,
   limit: number,
-): Promise<Act[]> {
+): Promise<AuditEntry[]> {
   const values: unknown[] = [limit];
   const conditions: string[] = [];
   if (target !== null) conditions.push(`target = $${values.push(target)}`);
   if (before !== null) conditions.push(`id < $${values.push(before)}`);
   const where = conditions.length > 0 ? `where ${conditions.join(" and ")}` : "";
-  return database.query<Act>(
-    `select id, at, actor, token, tenant, act, target, before, after, address from ${database.schema}.audit ${where} order by id desc limit $1`,
+  return database.query<AuditEntry>(
+    `select id, at, actor, token, tenant, act, target, before, after, address from ${database.schema}.audit ${where}
+      order by id desc limit $1`,
     values,
   );
 }

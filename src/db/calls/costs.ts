@@ -1,4 +1,4 @@
-// The verbs of sql/functions/machines/cost.sql that people ask: what was paid for, what a job cost, and the budgets.
+// Calls of sql/functions/machines/cost.sql: costs, the cost of a job, and budgets.
 import type { Database } from "../database.ts";
 
 export type CostGroup = "pool" | "pipeline" | "tenant" | "day";
@@ -22,7 +22,7 @@ export async function readCosts(
   );
 }
 
-/** The first moment of this month and of the next (UTC), by the database's clock. */
+/** The start of this month and of the next (UTC), by the database's clock. */
 export async function readMonth(database: Database): Promise<{ since: Date; until: Date }> {
   const [row] = await database.query<{ since: Date; until: Date }>(
     `select m at time zone 'UTC' as since, (m + interval '1 month') at time zone 'UTC' as until
@@ -50,18 +50,20 @@ export interface JobCostRow {
 
 export async function readJobCost(database: Database, job: string): Promise<JobCostRow[]> {
   return database.query<JobCostRow>(
-    `select machine, pool, provider, size, region, epoch, claimed_at, worked_seconds, busy_seconds, idle_seconds, price, amount, prices, provisional
+    `select machine, pool, provider, size, region, epoch, claimed_at, worked_seconds, busy_seconds, idle_seconds, price, amount,
+      prices, provisional
     from ${database.schema}.job_cost($1)`,
     [job],
   );
 }
 
-/** Pools that keep stopped machines, with what one of these costs per second. */
+/** Pools that keep stopped machines, with the cost of one per second. */
 export async function readIdlePools(
   database: Database,
 ): Promise<{ pool: string; machines: number; disk: string | null; idle_price: string }[]> {
   return database.query(
-    `select name as pool, (machines ->> 'warm')::integer as machines, machines ->> 'disk' as disk, machines ->> 'idle_price' as idle_price
+    `select name as pool, (machines ->> 'warm')::integer as machines, machines ->> 'disk' as disk,
+      machines ->> 'idle_price' as idle_price
     from ${database.schema}.pools where (machines ->> 'warm')::integer > 0 and machines ->> 'idle_price' is not null order by name`,
   );
 }
@@ -86,7 +88,8 @@ export async function readBudgets(
   name: string | null = null,
 ): Promise<BudgetRow[]> {
   return database.query<BudgetRow>(
-    `select scope, name, amount, period, spent, resets_at, held, updated_at, updated_by from ${database.schema}.budget_state($1, $2)`,
+    `select scope, name, amount, period, spent, resets_at, held, updated_at, updated_by
+      from ${database.schema}.budget_state($1, $2)`,
     [scope, name],
   );
 }

@@ -1,9 +1,9 @@
-// The SQL of the live path: what a process that has followers asks of sql/functions/live/watch.sql.
+// Calls of sql/functions/live/watch.sql, for processes with followers.
 import type { Database } from "../database.ts";
 import type { Failure, JobState, WaitingFor } from "./jobs.ts";
 
-/** How a job stands, as read_feeds() tells it. Times are ISO texts. */
-export interface StateFacts {
+/** The status of a job as read_feeds() returns it. Times are ISO strings. */
+export interface JobStatus {
   state: JobState;
   waiting_for: WaitingFor | null;
   attempt: number;
@@ -28,7 +28,7 @@ interface Common {
 
 export type LiveRow = Common &
   (
-    | { what: "state"; seq: string; data: StateFacts }
+    | { what: "state"; seq: string; data: JobStatus }
     | { what: "end"; seq: string; data: EndFacts }
     | {
         what: "feed";
@@ -41,25 +41,36 @@ export type LiveRow = Common &
         data: unknown;
         size: number;
       }
-    | { what: "step"; at: Date; step: string; data: { started_at: string | null; mark: string } }
+    | { what: "step"; at: Date; step: string; data: { started_at: string | null; saved_us: string } }
   );
 
 export type FeedRow = Extract<LiveRow, { what: "feed" }>;
 
-/** From where to read on about one job. Numbers are whole ones as text. */
-export interface ReadFrom {
+/** From where to continue reading one job. Integers as strings. */
+export interface FeedPosition {
   job: string;
-  /** Null for the last 100 of its feed. */
+  /** Null for the last 100 rows of its feed. */
   after: string | null;
-  /** Null when its steps are not asked for. */
-  mark: string | null;
+  /** Steps saved after this time, in microseconds since 1970; null for none. */
+  stepsAfter: string | null;
 }
 
-/** `ends`: with what came of those that have ended, which may be large. */
-export async function readFeeds(database: Database, jobs: ReadFrom[], most: number, ends = true): Promise<LiveRow[]> {
+/** `results`: includes the outputs and failures of ended jobs, which may be large. */
+export async function readFeeds(
+  database: Database,
+  jobs: FeedPosition[],
+  limit: number,
+  results = true,
+): Promise<LiveRow[]> {
   return database.query<LiveRow>(
     `select job_id, what, seq, at, epoch, kind, level, step, message, data, size from ${database.schema}.read_feeds($1, $2, $3, $4, $5)`,
-    [jobs.map(({ job }) => job), jobs.map(({ after }) => after), jobs.map(({ mark }) => mark), most, ends],
+    [
+      jobs.map(({ job }) => job),
+      jobs.map(({ after }) => after),
+      jobs.map(({ stepsAfter }) => stepsAfter),
+      limit,
+      results,
+    ],
   );
 }
 
@@ -67,12 +78,7 @@ export async function watch(database: Database, watcher: string, jobs: string[],
   await database.query(`select ${database.schema}.watch($1, $2, $3)`, [watcher, jobs, span], 1000);
 }
 
-/** All of them when none is named. */
+/** Null for all jobs of the watcher. */
 export async function unwatch(database: Database, watcher: string, jobs: string[] | null): Promise<void> {
   await database.query(`select ${database.schema}.unwatch($1, $2)`, [watcher, jobs], 1000);
-}
-
-/** What the connection says over which hints come. */
-export function lineStatements(schema: string): { listen: string; pid: string; ping: string } {
-  return { listen: `listen "${schema}.feed"`, pid: "select pg_backend_pid() as pid", ping: "select 1" };
 }

@@ -1,24 +1,24 @@
-// The verbs of sql/functions/{limits,breakers,lanes}.sql, for whoever calls them: jobs through their keeper, and people.
+// Calls of sql/functions/flow/{limits,breakers,lanes}.sql: for jobs, through their keeper, and for operators.
 
 import type { Observation } from "../../contract/rate-limit-headers.ts";
 import { fromDatabase } from "../../errors.ts";
-import type { Database } from "../database.ts";
+import { type Database, placeholders } from "../database.ts";
 import type { Send } from "../transaction.ts";
 import type { Lease } from "./worker.ts";
 
-/** A limit or a breaker as it travels: what user code holds has functions too. */
-export interface Need {
+/** A limit or breaker in serializable form; the object of user code also has methods. */
+export interface Dependency {
   kind: "limit" | "breaker";
   name: string;
   settings: Readonly<Record<string, unknown>>;
 }
 
-export async function registerNeed(database: Database, need: Need): Promise<void> {
+export async function registerDependency(database: Database, need: Dependency): Promise<void> {
   await database.query(registerText(database.schema, need), [need.name, JSON.stringify(need.settings)]);
 }
 
 /** Inside the caller's transaction. */
-export async function registerNeedThrough(send: Send, schema: string, need: Need): Promise<void> {
+export async function registerDependencyInTransaction(send: Send, schema: string, need: Dependency): Promise<void> {
   try {
     await send(registerText(schema, need), [need.name, JSON.stringify(need.settings)]);
   } catch (error) {
@@ -26,62 +26,63 @@ export async function registerNeedThrough(send: Send, schema: string, need: Need
   }
 }
 
-function registerText(schema: string, { kind }: Need): string {
+function registerText(schema: string, { kind }: Dependency): string {
   return `select ${schema}.register_${kind === "limit" ? "limit" : "breaker"}($1::text, $2::text::jsonb)::text`;
 }
 
 export interface LimitCall {
-  /** Uses that are wanted, and how many of them at least. */
+  /** The number of uses to take, and the minimum. */
   take: number;
-  least: number;
-  /** Calls that were answered since. */
+  minimum: number;
+  /** Calls that got their response since. */
   done?: number;
-  /** Uses that were granted and not made, and the mark they were granted under. */
+  /** Granted uses that were not made, and the bin they were granted in. */
   unused?: number;
-  mark?: string | null;
-  /** How much longer than usual the way to the caller is. */
+  bin?: string | null;
+  /** Extra latency between keeper and caller. */
   slackMs?: number;
-  /** What the last answer said; {} when it said nothing. */
-  told?: Observation;
+  /** What the last response reported; {} when nothing. */
+  observation?: Observation;
 }
 
-export interface LimitAnswer {
+export interface LimitGrant {
   granted: number;
-  /** When to come back if nothing was granted; null: when another call is answered. */
+  /** When to try again if nothing was granted; null: when another call gets its response. */
   waitMs: number | null;
   reason: string | null;
-  /** What is granted is to be made within this time. */
+  /** Granted uses must be made within this time. */
   withinMs: number | null;
-  mark: string | null;
+  bin: string | null;
 }
 
-/** A grant whose answer was lost counts as used: better one too few than one too many. */
+/** A grant whose response was lost counts as used: one too few is better than one too many. */
 export async function useLimit(
   database: Database,
   { job, epoch, lease }: Lease,
   name: string,
-  { take, least, done = 0, unused = 0, mark = null, slackMs = 0, told }: LimitCall,
-): Promise<LimitAnswer> {
-  const words = told && {
-    limit: told.limit,
-    remaining: told.remaining,
-    reset_ms: told.resetMs,
-    refused_ms: told.refusedMs,
+  { take, minimum, done = 0, unused = 0, bin = null, slackMs = 0, observation }: LimitCall,
+): Promise<LimitGrant> {
+  const observed = observation && {
+    limit: observation.limit,
+    remaining: observation.remaining,
+    reset_ms: observation.resetMs,
+    refused_ms: observation.refusedMs,
   };
   const rows = await database.repeat<{
     granted: number;
     wait_ms: string | null;
     reason: string | null;
     within_ms: string | null;
-    mark: string | null;
+    bin: string | null;
   }>(
-    `select granted, extract(epoch from wait_until - ${database.schema}.now()) * 1000 as wait_ms, reason, extract(epoch from within) * 1000 as within_ms, mark::text
+    `select granted, extract(epoch from wait_until - ${database.schema}.now()) * 1000 as wait_ms, reason,
+      extract(epoch from within) * 1000 as within_ms, bin::text
     from ${database.schema}.use_limit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
     {
       values: (again) => {
-        const json = words ? JSON.stringify(words) : null;
+        const json = observed ? JSON.stringify(observed) : null;
         const slack = `${Math.round(slackMs)} milliseconds`;
-        return [name, job, epoch, lease, take, least, again ? 0 : done, again ? 0 : unused, json, slack, mark];
+        return [name, job, epoch, lease, take, minimum, again ? 0 : done, again ? 0 : unused, json, slack, bin];
       },
     },
   );
@@ -91,38 +92,39 @@ export async function useLimit(
     waitMs: row?.wait_ms == null ? null : Math.max(0, Number(row.wait_ms)),
     reason: row?.reason ?? null,
     withinMs: row?.within_ms == null ? null : Number(row.within_ms),
-    mark: row?.mark ?? null,
+    bin: row?.bin ?? null,
   };
 }
 
 /** The breaker is open. */
 export interface BreakerVerdict {
-  /** Null: until somebody closes it. */
+  /** Null: until it is closed. */
   resumeInMs: number | null;
   reason: string;
 }
 
-export function askBreaker(
+export function checkBreaker(
   database: Database,
   { job, epoch, lease }: Lease,
   name: string,
 ): Promise<BreakerVerdict | null> {
-  return verdict(database, "ask_breaker($1, $2, $3, $4)", [name, job, epoch, lease]);
+  return breakerVerdict(database, "check_breaker($1, $2, $3, $4)", [name, job, epoch, lease]);
 }
 
-export function tellBreaker(
+export function reportBreakerResult(
   database: Database,
   { job, lease }: Lease,
   name: string,
   succeeded: boolean,
   reason: string | null,
 ): Promise<BreakerVerdict | null> {
-  return verdict(database, "tell_breaker($1, $2, $3, $4, $5)", [name, job, lease, succeeded, reason]);
+  return breakerVerdict(database, "report_breaker_result($1, $2, $3, $4, $5)", [name, job, lease, succeeded, reason]);
 }
 
-async function verdict(database: Database, call: string, values: unknown[]): Promise<BreakerVerdict | null> {
+async function breakerVerdict(database: Database, call: string, values: unknown[]): Promise<BreakerVerdict | null> {
   const rows = await database.query<{ open: boolean; in_ms: string | null; reason: string | null }>(
-    `select resume_at is not null as open, reason, case when resume_at < 'infinity' then extract(epoch from resume_at - ${database.schema}.now()) * 1000 end as in_ms
+    `select resume_at is not null as open, reason,
+      case when resume_at < 'infinity' then extract(epoch from resume_at - ${database.schema}.now()) * 1000 end as in_ms
     from ${database.schema}.${call}`,
     values,
   );
@@ -175,6 +177,5 @@ export async function controlFlow(
   verb: "open_breaker" | "close_breaker" | "reset_limit" | "set_weight" | "cap_pool",
   values: unknown[],
 ): Promise<void> {
-  const places = values.map((_, index) => `$${index + 1}`).join(", ");
-  await database.query(`select ${database.schema}.${verb}(${places})`, values);
+  await database.query(`select ${database.schema}.${verb}(${placeholders(values)})`, values);
 }

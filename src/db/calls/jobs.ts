@@ -1,7 +1,7 @@
-// The verbs of sql/functions that a client calls. A worker's are in worker-verbs.ts, the reads over the views in read-verbs.ts.
+// Calls of sql/functions/jobs for clients. Those for workers are in worker.ts, reads of the views in reads.ts.
 
 import { fromDatabase, NotAllowed } from "../../errors.ts";
-import type { Database } from "../database.ts";
+import { type Database, placeholders } from "../database.ts";
 import type { Send } from "../transaction.ts";
 
 export type JobState = "queued" | "running" | "paused" | "completed" | "failed" | "cancelled";
@@ -13,16 +13,16 @@ export interface Failure {
   code?: string;
   stack?: string;
   cause?: unknown;
-  /** For the person who waits. */
+  /** The text for people. */
   sentence?: string;
   /** The step it happened in. */
   step?: string;
 }
 
-/** What brought a job into being, when that was not somebody's call. */
+/** The schedule that created a job. */
 export interface JobOrigin {
   schedule: string;
-  /** The local time it is for. */
+  /** The local time of the slot. */
   slot: string;
   at: string;
 }
@@ -79,33 +79,33 @@ export interface JobFilter {
   tenant?: string;
   /** The children of this job. */
   parent?: string;
-  /** Created at or after this moment. */
+  /** Created at or after this time. */
   since?: Date;
-  /** Created before it. */
+  /** Created before this time. */
   until?: Date;
-  /** Somewhere in its id, key, tenant, worker, input or failure, in whatever case. */
+  /** Contained in its id, key, tenant, worker, input or failure, ignoring case. */
   text?: string;
 }
 
-/** Stores the batch and answers the ids: the given ones, or those of earlier jobs with the same idempotency keys. */
+/** Stores the batch and returns the ids: those of the batch, or of earlier jobs with the same idempotency keys. */
 export async function enqueueMany(database: Database, batch: EnqueueBatch): Promise<string[]> {
   const rows = await database.repeat<{ ids: string | null }>(enqueueText(database.schema), {
     values: (again) => enqueueValues(again ? { ...batch, options: { ...batch.options, again: true } } : batch),
   });
-  return idsOf(rows[0]?.ids ?? null, batch.ids);
+  return parseIds(rows[0]?.ids ?? null, batch.ids);
 }
 
-/** The same inside the caller's transaction: it commits or vanishes with it, and nothing is repeated. */
-export async function enqueueManyThrough(send: Send, schema: string, batch: EnqueueBatch): Promise<string[]> {
+/** The same inside the caller's transaction, without repeats. */
+export async function enqueueManyInTransaction(send: Send, schema: string, batch: EnqueueBatch): Promise<string[]> {
   try {
     const rows = await send(enqueueText(schema), enqueueValues(batch));
-    return idsOf(rows[0]?.ids as string | null, batch.ids);
+    return parseIds(rows[0]?.ids as string | null, batch.ids);
   } catch (error) {
     throw fromDatabase(error);
   }
 }
 
-// Every parameter travels as text, which each driver and query builder sends alike. The answer is null unless an id differs.
+// Every parameter is text, which all drivers and query builders send alike. The result is null unless an id differs.
 function enqueueText(schema: string): string {
   return `select nullif(${schema}.enqueue_many($1::text, $2::text::jsonb, $3::text::jsonb, g.ids), g.ids)::text as ids
     from (select $4::text::uuid[] as ids offset 0) g`;
@@ -115,15 +115,15 @@ function enqueueValues({ pipeline, ids, inputs, options }: EnqueueBatch): string
   return [pipeline, `[${inputs.join(",")}]`, JSON.stringify(options), `{${ids.join(",")}}`];
 }
 
-function idsOf(answer: string | null, asked: string[]): string[] {
-  return answer === null ? asked : answer.slice(1, -1).split(",");
+function parseIds(text: string | null, requested: string[]): string[] {
+  return text === null ? requested : text.slice(1, -1).split(",");
 }
 
 export async function registerPipeline(database: Database, name: string, settings: object): Promise<void> {
   await database.query(registerText(database.schema), [name, JSON.stringify(settings)]);
 }
 
-export async function registerPipelineThrough(
+export async function registerPipelineInTransaction(
   send: Send,
   schema: string,
   name: string,
@@ -136,29 +136,31 @@ export async function registerPipelineThrough(
   }
 }
 
-// Prisma cannot read a void, so the answer is a text.
+// Prisma cannot read void, so the result is cast to text.
 function registerText(schema: string): string {
   return `select ${schema}.register_pipeline($1::text, $2::text::jsonb)::text`;
 }
 
-/** cancel, retry, pause and resume of a job: each answers the state the job is in now. */
+/** cancel, retry, pause and resume of a job: each returns the current state of the job. */
 export async function controlJob(
   database: Database,
   verb: "cancel" | "retry" | "pause" | "resume",
   values: unknown[],
 ): Promise<JobState> {
-  const places = values.map((_, index) => `$${index + 1}`).join(", ");
   let repeated = false;
   try {
-    const rows = await database.repeat<{ state: JobState }>(`select ${database.schema}.${verb}(${places}) as state`, {
-      values: (again) => {
-        repeated = again;
-        return values;
+    const rows = await database.repeat<{ state: JobState }>(
+      `select ${database.schema}.${verb}(${placeholders(values)}) as state`,
+      {
+        values: (again) => {
+          repeated = again;
+          return values;
+        },
       },
-    });
+    );
     return rows[0]!.state;
   } catch (error) {
-    // A retry whose answer was lost finds the job alive again.
+    // The repeat of a retry whose response was lost finds the job live again.
     if (!repeated || !(error instanceof NotAllowed)) throw error;
     const [job] = await database.query<{ state: JobState }>(`select state from ${database.schema}.jobs where id = $1`, [
       values[0],
@@ -173,8 +175,7 @@ export async function controlPool(
   verb: "pause_pool" | "resume_pool",
   values: unknown[],
 ): Promise<void> {
-  const places = values.map((_, index) => `$${index + 1}`).join(", ");
-  await database.query(`select ${database.schema}.${verb}(${places})`, values);
+  await database.query(`select ${database.schema}.${verb}(${placeholders(values)})`, values);
 }
 
 export interface Demand {
@@ -190,14 +191,14 @@ export async function readDemand(database: Database): Promise<Demand[]> {
   return database.query<Demand>(`select * from ${database.schema}.demand()`);
 }
 
-/** One thing the watchdog looked after: what it did, how often, and to what. */
-export interface WatchdogAct {
+/** One action of the watchdog: what it did, how often, and a note. */
+export interface WatchdogAction {
   act: string;
   count: number;
   note: string;
 }
 
-export async function watchdog(database: Database): Promise<WatchdogAct[]> {
+export async function watchdog(database: Database): Promise<WatchdogAction[]> {
   const rows = await database.query<{ act: string; count: string; note: string }>(
     `select act, count, note from ${database.schema}.watchdog()`,
   );

@@ -1,4 +1,5 @@
-// The verbs of sql/functions/{children,events,places}.sql: what outlives an attempt. Jobs call them through their keeper; signal() is for everybody.
+// Calls of sql/functions/flow/{children,events}.sql and of save_position(): jobs make them through their keeper, except
+// signal(), which any client calls.
 import { randomUUID } from "node:crypto";
 import { fromDatabase } from "../../errors.ts";
 import type { Database } from "../database.ts";
@@ -8,7 +9,7 @@ import type { Lease } from "./worker.ts";
 
 export type OnError = "fail" | "collect" | "ignore";
 
-/** Some of the children of a spawn, in order. */
+/** A batch of children of a spawn, in order. */
 export interface SpawnBatch {
   spawn: string;
   pipeline: string;
@@ -16,16 +17,16 @@ export interface SpawnBatch {
   /** A JSON array. */
   inputs: string;
   options: Record<string, unknown>;
-  /** The number of the first one, and how many there are in all. */
+  /** The number of the first child of the batch, and the total of the spawn. */
   from: number;
   total: number;
   onError: OnError;
 }
 
-/** Answers how many children are stored by now, or -1 when the parent is being cancelled. What is stored already is not stored again. */
+/** Returns how many children are stored by now, or -1 when the parent is being cancelled. Stored children are skipped. */
 export async function spawn(database: Database, { job, epoch, lease }: Lease, batch: SpawnBatch): Promise<number> {
   const { spawn: name, pipeline, ids, inputs, options, from, total, onError } = batch;
-  const [row] = await database.insist<{ spawned: number }>(
+  const [row] = await database.queryUntilDone<{ spawned: number }>(
     `select ${database.schema}.spawn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) as spawned`,
     [job, epoch, lease, name, pipeline, inputs, JSON.stringify(options), ids, from, total, onError],
   );
@@ -42,7 +43,7 @@ export interface ChildCounts {
 export interface SpawnState extends ChildCounts {
   /** There is nothing left to wait for. */
   over: boolean;
-  /** The parent was asked to stop, and so were its children. */
+  /** The parent is being cancelled, and so are its children. */
   cancelling: boolean;
 }
 
@@ -51,7 +52,7 @@ export async function spawnState(
   { job, epoch, lease }: Lease,
   name: string,
 ): Promise<SpawnState | undefined> {
-  const [row] = await database.insist<SpawnState>(
+  const [row] = await database.queryUntilDone<SpawnState>(
     `select over, cancelling, total, completed, failed, cancelled from ${database.schema}.spawn_state($1, $2, $3, $4)`,
     [job, epoch, lease, name],
   );
@@ -71,13 +72,13 @@ export async function loadChildren(
   { job, epoch, lease }: Lease,
   { spawn: name, after, limit, failed = false }: { spawn: string; after: number; limit: number; failed?: boolean },
 ): Promise<ChildRow[]> {
-  return database.insist<ChildRow>(
+  return database.queryUntilDone<ChildRow>(
     `select child_no, id, state, output, failure from ${database.schema}.load_children($1, $2, $3, $4, $5, $6, $7)`,
     [job, epoch, lease, name, after, limit, failed],
   );
 }
 
-export interface SignalAnswer {
+export interface SignalResult {
   answer: "kept" | "there" | "waiting" | "timeout";
   id: string | null;
   data: unknown;
@@ -85,13 +86,13 @@ export interface SignalAnswer {
   until: string | null;
 }
 
-export async function lookForSignal(
+export async function findSignal(
   database: Database,
   { job, epoch, lease }: Lease,
   { event, step, timeoutMs }: { event: string; step: string; timeoutMs: number | null },
-): Promise<SignalAnswer> {
-  const [row] = await database.insist<SignalAnswer & { until: Date | null }>(
-    `select answer, id, data, until from ${database.schema}.look_for_signal($1, $2, $3, $4, $5, $6)`,
+): Promise<SignalResult> {
+  const [row] = await database.queryUntilDone<SignalResult & { until: Date | null }>(
+    `select answer, id, data, until from ${database.schema}.find_signal($1, $2, $3, $4, $5, $6)`,
     [job, epoch, lease, event, step, timeoutMs === null ? null : `${timeoutMs} milliseconds`],
   );
   return { ...row!, until: (row!.until as Date | null)?.toISOString() ?? null };
@@ -102,14 +103,14 @@ export async function takeSignal(
   { job, epoch, lease }: Lease,
   { step, id, output, accepted }: { step: string; id: string; output: string; accepted: boolean },
 ): Promise<"taken" | "refused" | "gone" | "kept"> {
-  const [row] = await database.insist<{ result: "taken" | "refused" | "gone" | "kept" }>(
+  const [row] = await database.queryUntilDone<{ result: "taken" | "refused" | "gone" | "kept" }>(
     `select ${database.schema}.take_signal($1, $2, $3, $4, $5, $6, $7) as result`,
     [job, epoch, lease, step, id, output, accepted],
   );
   return row!.result;
 }
 
-/** Says something to a job. Answers the state it is in. */
+/** Sends a signal to a job. Returns the state of the job. */
 export async function signal(
   database: Database,
   { job, event, data, by }: { job: string; event: string; data: string; by: string | null },
@@ -122,8 +123,8 @@ export async function signal(
   return row!.state;
 }
 
-/** Items of a list that are done, and what finds the last of them again. */
-export interface PlaceCall {
+/** A range of finished items of a list, and the cursor of the last one. */
+export interface PositionCall {
   step: string;
   from: number;
   to: number;
@@ -132,30 +133,31 @@ export interface PlaceCall {
   over: boolean;
 }
 
-const PLACE =
-  "save_place($1::text::uuid, $2::text::bigint, $3::text::uuid, $4::text, $5::text::bigint, $6::text::bigint, $7::text::jsonb, $8::text::boolean)";
+const SAVE_POSITION =
+  "save_position($1::text::uuid, $2::text::bigint, $3::text::uuid, $4::text, $5::text::bigint, $6::text::bigint, " +
+  "$7::text::jsonb, $8::text::boolean)";
 
-function placeValues({ job, epoch, lease }: Lease, { step, from, to, last, over }: PlaceCall): (string | null)[] {
+function positionValues({ job, epoch, lease }: Lease, { step, from, to, last, over }: PositionCall): (string | null)[] {
   return [job, epoch, lease, step, String(from), String(to), last, String(over)];
 }
 
-export async function savePlace(database: Database, lease: Lease, call: PlaceCall): Promise<"saved" | "kept"> {
-  const [row] = await database.insist<{ result: "saved" | "kept" }>(
-    `select ${database.schema}.${PLACE} as result`,
-    placeValues(lease, call),
+export async function savePosition(database: Database, lease: Lease, call: PositionCall): Promise<"saved" | "kept"> {
+  const [row] = await database.queryUntilDone<{ result: "saved" | "kept" }>(
+    `select ${database.schema}.${SAVE_POSITION} as result`,
+    positionValues(lease, call),
   );
   return row!.result;
 }
 
-/** Inside the user's own transaction, as its last statement. */
-export async function savePlaceThrough(
+/** Inside the user's transaction, as its last statement. */
+export async function savePositionInTransaction(
   send: Send,
   schema: string,
   lease: Lease,
-  call: PlaceCall,
+  call: PositionCall,
 ): Promise<"saved" | "kept"> {
   try {
-    const [row] = await send(`select ${schema}.${PLACE} as result`, placeValues(lease, call));
+    const [row] = await send(`select ${schema}.${SAVE_POSITION} as result`, positionValues(lease, call));
     return row!.result as "saved" | "kept";
   } catch (error) {
     throw fromDatabase(error);

@@ -1,4 +1,4 @@
-// The verbs of sql/functions/machines/machines.sql: for the orchestrator, and for the worker that runs on a machine.
+// Calls of sql/functions/machines/machines.sql: for the orchestrator, and for the worker on a machine.
 import type { Database } from "../database.ts";
 
 export interface Fleet {
@@ -8,7 +8,19 @@ export interface Fleet {
   why: string | null;
 }
 
-/** `address`: where the database is reached, as told by its URL; null for one that tells nothing. */
+/**
+ * Host, port and name of the database, to tell a copied database from its original. Null for a loopback address, which is
+ * the same for every copy.
+ */
+export function databaseAddress(url: string | undefined): string | null {
+  if (url === undefined || !URL.canParse(url)) return null;
+  const { hostname, port, pathname } = new URL(url);
+  const isLoopback = hostname === "localhost" || hostname === "[::1]" || /^127\./.test(hostname);
+  const isSocket = hostname === "" || hostname.startsWith("%2F") || hostname.startsWith("/");
+  return isLoopback || isSocket ? null : `${hostname.toLowerCase()}:${port || 5432}${pathname}`;
+}
+
+/** `address`: see databaseAddress(). */
 export async function readFleet(database: Database, address: string | null): Promise<Fleet> {
   const [fleet] = await database.query<Fleet>(`select id, fits, why from ${database.schema}.fleet($1)`, [address]);
   return fleet!;
@@ -26,28 +38,28 @@ export async function adoptFleet(
   return row!.id;
 }
 
-/** What people and planners are told of the machines of a pool. */
+/** The machine settings of a pool, as stored for planners and pages. */
 export interface MachineFacts {
   provider: string;
   size?: string;
   region?: string;
-  /** Of what they are made, in short. */
+  /** A fingerprint of their settings. */
   made?: string;
   slots: number;
   warm: number;
   max: number;
   burst: number;
   idle_exit_ms: number;
-  /** Per second; of which table. */
+  /** The price per second, and the price table. */
   price?: number;
   prices?: string;
   currency?: string;
   least_seconds?: number;
-  /** GB of root file system that a stopped machine keeps. */
+  /** GB of disk that a stopped machine keeps. */
   disk?: number;
-  /** Per stopped machine and second. */
+  /** The price of a stopped machine per second. */
   idle_price?: number;
-  /** The pool of the next size. */
+  /** The pool of the next larger size. */
   larger?: string;
 }
 
@@ -58,21 +70,21 @@ export async function setMachines(database: Database, pool: string, facts: Machi
   ]);
 }
 
-/** A machine from its start to its end. */
-export interface Life {
+/** One start-to-end period of a machine. */
+export interface MachineLife {
   id: string;
   machine: string;
   slot: number;
   burst: boolean;
   providerId: string | null;
-  /** Jobs at once, and those it has. */
+  /** Its concurrency, and the number of jobs it runs. */
   slots: number;
   running: number;
   askedAt: Date;
   startedAt: Date | null;
   arrivedAt: Date | null;
   idleSince: Date | null;
-  /** Its worker has not been heard of since a lease of it ran out. */
+  /** No heartbeat since one of its leases expired. */
   silentSince: Date | null;
   leftAt: Date | null;
   retiredAt: Date | null;
@@ -81,15 +93,16 @@ export interface Life {
 export interface Trouble {
   code: string;
   message: string;
-  /** Nothing is started before. */
+  /** No machine is started before this time. */
   until?: string;
 }
 
-export interface Look {
+/** The state of a pool as the orchestrator polls it. */
+export interface PoolSnapshot {
   pool: string;
   /** The database's time. */
   at: Date;
-  /** Why nothing may start. */
+  /** The reason of the pause. */
   paused: string | null;
   claimable: number;
   running: number;
@@ -98,12 +111,12 @@ export interface Look {
   wastedStarts: number;
   wastedStartsAt: Date | null;
   trouble: Trouble | null;
-  lives: Life[];
-  /** Whoever has jobs of the pool, machine or not. */
+  lives: MachineLife[];
+  /** Workers that hold jobs of the pool, on a machine or not. */
   working: string[];
 }
 
-interface LookRow {
+interface PoolSnapshotRow {
   pool: string;
   at: Date;
   paused: string | null;
@@ -111,17 +124,21 @@ interface LookRow {
   running: number;
   oldest: Date | null;
   next_due: Date | number | null;
-  wastedStarts: number;
+  wasted_starts: number;
   wasted_starts_at: Date | null;
   trouble: Trouble | null;
   lives: Record<string, string | number | boolean | null>[];
   working: string[];
 }
 
-export async function look(database: Database, pools: readonly string[]): Promise<Look[]> {
-  const rows = await database.query<LookRow>(`select * from ${database.schema}.look($1)`, [pools]);
-  return rows.map(({ next_due, wasted_starts_at, lives, ...row }) => ({
+/** Runs what is due without a worker (schedules, recovery, budgets) and returns a snapshot per pool. */
+export async function pollPools(database: Database, pools: readonly string[]): Promise<PoolSnapshot[]> {
+  const rows = await database.query<PoolSnapshotRow>(`select * from ${database.schema}.orchestrator_snapshot($1)`, [
+    pools,
+  ]);
+  return rows.map(({ next_due, wasted_starts, wasted_starts_at, lives, ...row }) => ({
     ...row,
+    wastedStarts: wasted_starts,
     nextDue: next_due instanceof Date ? next_due : null,
     wastedStartsAt: wasted_starts_at,
     lives: lives.map((life) => ({
@@ -149,7 +166,7 @@ function time(value: unknown): Date | null {
 
 export interface Reservation {
   slot: number;
-  /** Its name; SQL puts a number behind that of a burst machine. */
+  /** Its name; SQL appends a number to that of a burst machine. */
   machine: string;
   burst: boolean;
   provider: string;
@@ -163,7 +180,7 @@ export interface Reservation {
   why: string;
 }
 
-/** Undefined when somebody else was quicker, or there are as many machines as may be. */
+/** Undefined when the slot was taken in between, or the pool has its maximum of machines. */
 export async function reserveMachine(
   database: Database,
   pool: string,
@@ -186,7 +203,7 @@ export async function machineStarted(
   await database.query(`select ${database.schema}.machine_started($1, $2, $3)`, [life, id, startedAt ?? null]);
 }
 
-/** Answers how many jobs went back to the line. */
+/** Returns how many jobs were requeued. */
 export async function machineEnded(
   database: Database,
   life: string,
@@ -199,7 +216,7 @@ export async function machineEnded(
   return row!.jobs;
 }
 
-/** True when it has no job and gets none any more. */
+/** True when it has no job and will get none. */
 export async function retireMachine(database: Database, life: string): Promise<boolean> {
   const [row] = await database.query<{ may: boolean }>(`select ${database.schema}.retire_machine($1) as may`, [life]);
   return row!.may;
@@ -212,7 +229,7 @@ export async function reportTrouble(database: Database, pool: string, trouble: T
   ]);
 }
 
-/** The worker on a machine is there. False: the machine is about to be stopped. */
+/** Registers the worker of a machine. False: the machine is being retired and the worker must leave. */
 export async function machineArrived(
   database: Database,
   machine: string,
@@ -226,7 +243,7 @@ export async function machineArrived(
   return row!.welcome;
 }
 
-export interface LeaveQuestion {
+export interface LeaveRequest {
   machine: string;
   pool: string;
   pipelines: readonly string[];
@@ -234,10 +251,10 @@ export interface LeaveQuestion {
   oldest: readonly number[];
 }
 
-/** May it go, or is there a job for it? With a reason it is no question. */
-export async function machineLeaves(
+/** Whether the machine may leave: not while there is a job for it, unless a reason is passed. */
+export async function leaveMachine(
   database: Database,
-  { machine, pool, pipelines, versions, oldest }: LeaveQuestion,
+  { machine, pool, pipelines, versions, oldest }: LeaveRequest,
   reason: string | null,
 ): Promise<boolean> {
   const [row] = await database.query<{ may: boolean }>(

@@ -1,12 +1,14 @@
-// The reads over the views: jobs and what hangs on them, pipelines, pools, and what the whole installation does.
+// Reads of the views and overview functions: jobs and their rows, pipelines, pools, machines, counts.
 import type { Queries } from "../database.ts";
 import type { Failure, JobFilter, JobRow, JobState } from "./jobs.ts";
 import type { MachineFacts } from "./machines.ts";
 
-const jobColumns = `id, pipeline, pool, state, waiting_for, priority, run_at, created_at, started_at, ended_at, expires_at, attempt, max_attempts,
-  crashes, epoch, worker, key, tenant, idempotency_key, input, output, failure, cancel, pause, progress, missing, origin, parent_id, spawn, child_no, seq`;
+const jobColumns = `id, pipeline, pool, state, waiting_for, priority, run_at, created_at, started_at, ended_at, expires_at,
+  attempt, max_attempts,
+  crashes, epoch, worker, key, tenant, idempotency_key, input, output, failure, cancel, pause, progress, missing, origin,
+    parent_id, spawn, child_no, seq`;
 
-/** Large values stay where they are. What is stored small may still be large: it is kept compressed. */
+/** Large values are omitted. A small stored size is not enough: values are stored compressed. */
 const large = (column: string) => `(pg_column_size(j.${column}) > 8192 or octet_length(j.${column}::text) > 32768)`;
 const briefColumns = `${jobColumns
   .split(/,\s*/)
@@ -23,58 +25,59 @@ export async function readJobs(database: Queries, ids: string[]): Promise<JobRow
   );
 }
 
-/** How many jobs one page looks through at most, where no index leads to those it wants; fewer where their inputs are read. */
+/** How many jobs one page scans at most where no index applies; fewer where their inputs are read. */
 const SCAN = 20_000;
 const TEXT_SCAN = 2000;
-/** Ids carry the clock of whoever made them, which may differ from the database's by so much. */
+/** Ids contain the clock of the client that created them, which may differ from the database's by up to this. */
 const SKEW_MS = 24 * 3600 * 1000;
 
-/** A page, newest first, and from where to read on; null at the end. A page may be short of what was asked and yet not the last. */
+/** A page, newest first, and the cursor of the next; null at the end. A short page is not necessarily the last. */
 export async function listJobs(
   database: Queries,
   { text, since, until, ...equal }: JobFilter,
   { before, limit, brief }: { before: string | null; limit: number; brief: boolean },
 ): Promise<{ rows: JobRow[]; next: string | null }> {
   const values: unknown[] = [];
-  const place = (value: unknown) => `$${values.push(value)}`;
+  const parameter = (value: unknown) => `$${values.push(value)}`;
   const where = (conditions: string[]) => (conditions.length > 0 ? `where ${conditions.join(" and ")}` : "");
-  // An index leads to these; the others are looked for among what is found.
-  const within: string[] = [];
+  // Conditions that an index supports; the others filter the rows found by these.
+  const indexed: string[] = [];
   const { key, tenant, parent, ...others } = equal;
   for (const [column, value] of Object.entries({ key, tenant, parent_id: parent })) {
-    if (value !== undefined) within.push(`${column} = ${place(value)}`);
+    if (value !== undefined) indexed.push(`${column} = ${parameter(value)}`);
   }
-  if (before) within.push(`id < ${place(before)}`);
-  if (since) within.push(`id >= ${place(idAt(since.getTime() - SKEW_MS))}`);
-  if (until) within.push(`id < ${place(idAt(until.getTime() + SKEW_MS))}`);
-  const soft = Object.entries(others).map(([column, value]) => `${column} = ${place(value)}`);
-  if (since) soft.push(`created_at >= ${place(since)}`);
-  if (until) soft.push(`created_at < ${place(until)}`);
-  if (text !== undefined) soft.push(matches(place(text)));
+  if (before) indexed.push(`id < ${parameter(before)}`);
+  if (since) indexed.push(`id >= ${parameter(idAt(since.getTime() - SKEW_MS))}`);
+  if (until) indexed.push(`id < ${parameter(idAt(until.getTime() + SKEW_MS))}`);
+  const filters = Object.entries(others).map(([column, value]) => `${column} = ${parameter(value)}`);
+  if (since) filters.push(`created_at >= ${parameter(since)}`);
+  if (until) filters.push(`created_at < ${parameter(until)}`);
+  if (text !== undefined) filters.push(matches(parameter(text)));
 
   const scan = text === undefined ? SCAN : TEXT_SCAN;
-  // The children of a job are few among all jobs: found first, then ordered.
-  const apart = parent === undefined ? "" : " offset 0";
-  const looked = (columns: string) =>
-    `select ${columns} from (select ${columns} from ${database.schema}.jobs ${where(within)}${apart}) a order by id desc`;
+  // The children of a job are few among all jobs: find them first, then sort.
+  const fence = parent === undefined ? "" : " offset 0";
+  const scanned = (columns: string) =>
+    `select ${columns} from (select ${columns} from ${database.schema}.jobs ${where(indexed)}${fence}) a order by id desc`;
   const found =
-    soft.length === 0
-      ? looked(jobColumns)
-      : `select * from (${looked(jobColumns)} limit ${scan}) b ${where(soft)} order by id desc`;
-  // The end of what was looked through is of the same moment as what was found there: between two statements jobs come and go.
-  const boundary = soft.length === 0 ? "null::uuid" : `(${looked("id")} offset ${scan - 1} limit 1)`;
-  const answered = await database.query<JobRow & { boundary: string | null }>(
+    filters.length === 0
+      ? scanned(jobColumns)
+      : `select * from (${scanned(jobColumns)} limit ${scan}) b ${where(filters)} order by id desc`;
+  // The end of the scanned range must come from the same snapshot as the rows: jobs change between two statements.
+  const boundary = filters.length === 0 ? "null::uuid" : `(${scanned("id")} offset ${scan - 1} limit 1)`;
+  const result = await database.query<JobRow & { boundary: string | null }>(
     // Children are counted for the page alone.
     `select w.boundary, ${brief ? briefColumns : "j.*"}, ${database.schema}.children(j.id) as children
-    from (select ${boundary} as boundary) w left join lateral (${found} limit $${values.length + 1}) j on true order by j.id desc`,
+    from (select ${boundary} as boundary) w left join lateral (${found} limit $${values.length + 1}) j on true
+    order by j.id desc`,
     [...values, limit + 1],
   );
-  const rows = answered.filter(({ id }) => id !== null);
+  const rows = result.filter(({ id }) => id !== null);
   if (rows.length > limit) return { rows: rows.slice(0, limit), next: rows[limit - 1]!.id };
-  return { rows, next: answered[0]?.boundary ?? null };
+  return { rows, next: result[0]?.boundary ?? null };
 }
 
-/** The least id of a moment: ids begin with milliseconds. */
+/** The lowest id of a time: ids begin with milliseconds. */
 function idAt(ms: number): string {
   const hex = Math.max(0, Math.min(ms, 2 ** 48 - 1))
     .toString(16)
@@ -83,9 +86,9 @@ function idAt(ms: number): string {
 }
 
 function matches(text: string): string {
-  const hay =
+  const searched =
     "concat_ws(' ', id, key, idempotency_key, tenant, worker, failure ->> 'message', failure ->> 'code', input)";
-  return `position(lower(${text}::text) in lower(${hay})) > 0`;
+  return `position(lower(${text}::text) in lower(${searched})) > 0`;
 }
 
 export interface AttemptRow {
@@ -98,10 +101,11 @@ export interface AttemptRow {
   failure: Failure | null;
 }
 
-/** The first comes first. */
+/** Oldest first. */
 export async function readAttempts(database: Queries, job: string, limit: number): Promise<AttemptRow[]> {
   return database.query<AttemptRow>(
-    `select epoch, attempt, worker, claimed_at, ended_at, outcome, failure from ${database.schema}.attempts where job_id = $1 order by attempts.epoch limit $2`,
+    `select epoch, attempt, worker, claimed_at, ended_at, outcome, failure from ${database.schema}.attempts where job_id = $1
+      order by attempts.epoch limit $2`,
     [job, limit],
   );
 }
@@ -115,7 +119,7 @@ export interface StepRow {
   omitted?: true;
 }
 
-/** Of the results of a job's steps together, in bytes. */
+/** The limit of the outputs of all steps of a job, in bytes. */
 const MAX_OUTPUT = 2_000_000;
 
 export async function readSteps(
@@ -125,12 +129,17 @@ export async function readSteps(
 ): Promise<StepRow[]> {
   return database.query<StepRow>(
     outputs
-      ? `select step, epoch, started_at, saved_at, case when size <= ${MAX_OUTPUT} then output end as output, size > ${MAX_OUTPUT} as omitted from (
-        select *, case when stored <= ${MAX_OUTPUT} then sum(case when stored <= ${MAX_OUTPUT} then octet_length(output::text) end) over (order by saved_at, step) else stored end as size from (
-          select *, sum(pg_column_size(output)) over (order by saved_at, step) as stored from ${database.schema}.checkpoints where job_id = $1
+      ? `select step, epoch, started_at, saved_at, case when size <= ${MAX_OUTPUT} then output end as output,
+        size > ${MAX_OUTPUT} as omitted from (
+        select *, case when stored <= ${MAX_OUTPUT}
+          then sum(case when stored <= ${MAX_OUTPUT} then octet_length(output::text) end) over (order by saved_at, step)
+          else stored end as size from (
+          select *, sum(pg_column_size(output)) over (order by saved_at, step) as stored from ${database.schema}.checkpoints
+          where job_id = $1
         ) b
       ) c order by saved_at, step limit $2`
-      : `select step, epoch, started_at, saved_at from ${database.schema}.checkpoints where job_id = $1 order by saved_at, step limit $2`,
+      : `select step, epoch, started_at, saved_at from ${database.schema}.checkpoints where job_id = $1
+        order by saved_at, step limit $2`,
     [job, limit],
   );
 }
@@ -147,7 +156,8 @@ export interface ArtifactRow {
 
 export async function listArtifacts(database: Queries, job: string): Promise<ArtifactRow[]> {
   return database.query<ArtifactRow>(
-    `select name, size, sha256, content_type, key, epoch, saved_at from ${database.schema}.artifacts where job_id = $1 order by name`,
+    `select name, size, sha256, content_type, key, epoch, saved_at from ${database.schema}.artifacts where job_id = $1
+      order by name`,
     [job],
   );
 }
@@ -164,7 +174,8 @@ export interface LogRow {
 /** Lines after `after`, oldest first. */
 export async function readLogs(database: Queries, job: string, after: string, limit: number): Promise<LogRow[]> {
   return database.query<LogRow>(
-    `select seq, at, level, step, message, data from ${database.schema}.logs where job_id = $1 and seq > $2 order by seq limit $3`,
+    `select seq, at, level, step, message, data from ${database.schema}.logs where job_id = $1 and seq > $2
+      order by seq limit $3`,
     [job, after, limit],
   );
 }
@@ -187,7 +198,8 @@ export interface PipelineRow {
 
 export async function readPipelines(database: Queries, name: string | null): Promise<PipelineRow[]> {
   return database.query<PipelineRow>(
-    `select name, pool, priority, max_attempts, crash_limit, key_limit, on_conflict, concurrency, limits, breakers, sealed, input_schema, updated_at
+    `select name, pool, priority, max_attempts, crash_limit, key_limit, on_conflict, concurrency, limits, breakers, sealed,
+      input_schema, updated_at
     from ${database.schema}.pipelines where $1::text is null or name = $1 order by name limit 1000`,
     [name],
   );
@@ -203,26 +215,29 @@ export interface PoolRow {
   running: number;
   oldest: Date | null;
   next_due: Date | number | null;
-  /** As the orchestrator has told. */
+  /** Stored by the orchestrator. */
   machines: MachineFacts | null;
-  /** Of the machines: those that there are, and of these the ones whose worker has not arrived. */
+  /** Machines that have not ended, and those of them whose worker has not arrived. */
   alive: number;
   starting: number;
   wanted: number | null;
   trouble: { code: string; message: string; remedy?: string; since?: string; until?: string } | null;
-  wastedStarts: number;
+  wasted_starts: number;
 }
 
-/** What is wanted is counted as the view wanted_workers does. */
+/** `wanted` is computed as in the view wanted_workers. */
 export async function readPools(database: Queries): Promise<PoolRow[]> {
   return database.query<PoolRow>(
-    `select p.name, p.paused_at, p.paused_by, p.pause_reason, p.concurrency, d.claimable, d.running, d.oldest, d.next_due, p.machines, coalesce(m.alive, 0) as alive, coalesce(m.starting, 0) as starting,
+    `select p.name, p.paused_at, p.paused_by, p.pause_reason, p.concurrency, d.claimable, d.running, d.oldest, d.next_due,
+      p.machines, coalesce(m.alive, 0) as alive, coalesce(m.starting, 0) as starting,
       case when p.machines is null then null when p.paused_at is not null then 0
-        else least(ceil((d.claimable + d.running)::numeric / greatest(coalesce((p.machines ->> 'slots')::integer, 1), 1)), coalesce((p.machines ->> 'max')::integer, 1000))::integer end as wanted,
+        else least(ceil((d.claimable + d.running)::numeric / greatest(coalesce((p.machines ->> 'slots')::integer, 1), 1)),
+          coalesce((p.machines ->> 'max')::integer, 1000))::integer end as wanted,
       p.trouble, p.wasted_starts
     from ${database.schema}.pools p join ${database.schema}.demand() d on d.pool = p.name
     left join (
-      select pool, count(*)::integer as alive, (count(*) filter (where state = 'starting'))::integer as starting from ${database.schema}.machines() where life is not null group by pool
+      select pool, count(*)::integer as alive, (count(*) filter (where state = 'starting'))::integer as starting
+      from ${database.schema}.machines() where life is not null group by pool
     ) m on m.pool = p.name
     order by p.name`,
   );
@@ -236,7 +251,7 @@ export interface MachineRow {
   lease_until: Date | null;
   listening: boolean;
   state: "starting" | "up" | "idle" | "leaving" | "retiring" | "ended";
-  /** Null, as all that follows, for a worker that is on no machine of ours. */
+  /** This and the following are null for a worker without a machine. */
   life: string | null;
   slot: number;
   burst: boolean;
@@ -259,7 +274,7 @@ export interface MachineRow {
   prices: string | null;
 }
 
-/** And so many of those that have ended, the latest first. */
+/** Also returns the given number of ended machines, latest first. */
 export async function readMachines(database: Queries, ended: number): Promise<MachineRow[]> {
   return database.query<MachineRow>(`select * from ${database.schema}.machines($1)`, [ended]);
 }
@@ -282,8 +297,8 @@ export interface LiveCountRow {
   oldest: Date;
 }
 
-export async function countLive(database: Queries, most: number): Promise<LiveCountRow[]> {
-  return database.query<LiveCountRow>(`select * from ${database.schema}.live_counts($1)`, [most]);
+export async function countLive(database: Queries, max: number): Promise<LiveCountRow[]> {
+  return database.query<LiveCountRow>(`select * from ${database.schema}.live_counts($1)`, [max]);
 }
 
 export interface EndedCountRow {
@@ -292,7 +307,7 @@ export interface EndedCountRow {
   pipeline: string;
   state: "completed" | "failed" | "cancelled";
   count: string;
-  /** Of those that were started. */
+  /** How many of them were started. */
   timed: string;
   seconds: number | null;
   longest: number | null;

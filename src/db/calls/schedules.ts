@@ -1,7 +1,7 @@
-// The verbs of sql/functions/flow/schedules.sql that a client calls, and the reads over its table.
-import type { Database } from "../database.ts";
+// Calls of sql/functions/flow/schedules.sql for clients, and reads of its table.
+import { type Database, placeholders } from "../database.ts";
 
-/** Answers whether anything changed. */
+/** Returns whether anything changed. */
 export async function setSchedule(database: Database, name: string, settings: string): Promise<boolean> {
   const rows = await database.query<{ changed: boolean }>(
     `select ${database.schema}.set_schedule($1, $2::text::jsonb) as changed`,
@@ -10,7 +10,7 @@ export async function setSchedule(database: Database, name: string, settings: st
   return rows[0]!.changed;
 }
 
-/** Answers false when there is no such schedule. */
+/** Returns false when there is no such schedule. */
 export async function removeSchedule(database: Database, name: string): Promise<boolean> {
   let lost = false;
   const rows = await database.repeat<{ removed: boolean }>(`select ${database.schema}.remove_schedule($1) as removed`, {
@@ -19,7 +19,7 @@ export async function removeSchedule(database: Database, name: string): Promise<
       return [name];
     },
   });
-  // A first try whose answer was lost may have removed it.
+  // A first try whose response was lost may have removed it.
   return rows[0]!.removed || lost;
 }
 
@@ -28,8 +28,7 @@ export async function controlSchedule(
   verb: "pause_schedule" | "resume_schedule",
   values: unknown[],
 ): Promise<void> {
-  const places = values.map((_, index) => `$${index + 1}`).join(", ");
-  await database.query(`select ${database.schema}.${verb}(${places})`, values);
+  await database.query(`select ${database.schema}.${verb}(${placeholders(values)})`, values);
 }
 
 export interface SlotRow {
@@ -37,16 +36,16 @@ export interface SlotRow {
   at: Date;
 }
 
-/** Of a stored schedule, or of a cron and its zone. */
+/** The next slots of a stored schedule, or of a cron expression in a zone. */
 export async function readUpcoming(
   database: Database,
-  of: string | { cron: string; zone: string },
+  schedule: string | { cron: string; zone: string },
   count: number,
 ): Promise<SlotRow[]> {
   const [call, values] =
-    typeof of === "string"
-      ? ["upcoming($2, $1::integer)", [of]]
-      : ["upcoming($2, $3, $1::integer)", [of.cron, of.zone]];
+    typeof schedule === "string"
+      ? ["upcoming($2, $1::integer)", [schedule]]
+      : ["upcoming($2, $3, $1::integer)", [schedule.cron, schedule.zone]];
   return database.query<SlotRow>(`select slot, at from ${database.schema}.${call}`, [count, ...values]);
 }
 

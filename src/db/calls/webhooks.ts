@@ -1,7 +1,7 @@
-// The verbs of sql/functions/live/webhooks.sql, for senders and for people.
-import type { Database } from "../database.ts";
+// Calls of sql/functions/live/webhooks.sql, for senders and for operators.
+import { type Database, placeholders } from "../database.ts";
 
-/** A webhook under a claim. */
+/** A claimed webhook. */
 export interface ClaimedWebhook {
   id: string;
   epoch: string;
@@ -9,27 +9,27 @@ export interface ClaimedWebhook {
   endpoint: string;
   url: string;
   lane: string;
-  /** The last tries of its lane failed. */
+  /** The last deliveries of its lane failed. */
   failing: boolean;
   body: string;
   headers: Record<string, string>;
-  /** The newest first. */
+  /** Newest first. */
   secrets: string[];
-  /** Seconds since 1970 by the database's clock, when it was claimed. */
+  /** The time of the claim by the database's clock, in seconds since 1970. */
   now: number;
 }
 
 export interface WebhookClaim {
   sender: string;
   limit: number;
-  /** Of those, so many from lanes that fail. */
+  /** At most this many of them from failing lanes. */
   failing: number;
   spanMs: number;
-  /** The lane to begin after. */
+  /** The lane to start after. */
   after: string;
 }
 
-/** A claim whose answer was lost is over when its span is. */
+/** A claim whose response was lost ends with its span. */
 export async function claimWebhooks(database: Database, claim: WebhookClaim): Promise<ClaimedWebhook[]> {
   const { sender, limit, failing, spanMs, after } = claim;
   const rows = await database.query<Omit<ClaimedWebhook, "now"> & { now: string }>(
@@ -40,8 +40,8 @@ export async function claimWebhooks(database: Database, claim: WebhookClaim): Pr
   return rows.map((row) => ({ ...row, now: Number(row.now) }));
 }
 
-/** One try, as it is recorded. */
-export interface WebhookRecord {
+/** The result of one delivery. */
+export interface WebhookResult {
   id: string;
   epoch: string;
   sender: string;
@@ -57,15 +57,15 @@ export type WebhookState = "pending" | "delivered" | "failed";
 
 export async function settleWebhooks(
   database: Database,
-  records: WebhookRecord[],
+  records: WebhookResult[],
 ): Promise<{ id: string; state: WebhookState | "lost" }[]> {
   return database.query(`select id, state from ${database.schema}.settle_webhooks($1::text::jsonb)`, [
     JSON.stringify(records),
   ]);
 }
 
-/** Milliseconds until the next is due, by the database's clock; null when none waits. */
-export async function webhooksDueIn(database: Database): Promise<number | null> {
+/** Milliseconds until the next is due, by the database's clock; null when none is pending. */
+export async function webhooksDueInMs(database: Database): Promise<number | null> {
   const rows = await database.query<{ in_ms: string | null }>(
     `select extract(epoch from ${database.schema}.webhooks_due() - ${database.schema}.now()) * 1000 as in_ms`,
   );
@@ -94,8 +94,7 @@ export async function controlEndpoint(
   verb: "disable_endpoint" | "enable_endpoint",
   values: unknown[],
 ): Promise<void> {
-  const places = values.map((_, index) => `$${index + 1}`).join(", ");
-  await database.query(`select ${database.schema}.${verb}(${places})`, values);
+  await database.query(`select ${database.schema}.${verb}(${placeholders(values)})`, values);
 }
 
 export async function resendWebhook(database: Database, id: string): Promise<void> {
@@ -156,7 +155,7 @@ export interface WebhookRow {
   deliveries: DeliveryRow[];
 }
 
-/** Newest first, each with its tries. */
+/** Newest first, each with its deliveries. */
 export async function listWebhooks(
   database: Database,
   filter: WebhookFilter,
@@ -164,14 +163,18 @@ export async function listWebhooks(
   limit: number,
 ): Promise<WebhookRow[]> {
   const columns = { id: "id = $1", job: "job_id = $1::uuid", endpoint: "endpoint = $1", state: "state = $1" };
-  const given = Object.entries(filter) as [keyof WebhookFilter, string][];
-  const where = given.map(([field], index) => `w.${columns[field].replace("$1", `$${index + 3}`)}`);
+  const conditions = Object.entries(filter) as [keyof WebhookFilter, string][];
+  const where = conditions.map(([field], index) => `w.${columns[field].replace("$1", `$${index + 3}`)}`);
   return database.query<WebhookRow>(
-    `select w.id, w.endpoint, coalesce(w.url, (select n.url from ${database.schema}.webhook_endpoints n where n.name = w.endpoint), '') as url, w.job_id, w.event, w.state, w.attempts, w.body, w.created_at,
-      case when w.state = 'pending' and exists (select from ${database.schema}.webhook_endpoints n where n.name = w.endpoint and n.disabled_at is not null) then 'infinity' else w.next_at end as next_at, w.ended_at, w.sender is not null as sending,
-      coalesce((select json_agg(json_build_object('n', d.n::text, 'sender', d.sender, 'started_at', d.started_at, 'took_ms', extract(epoch from d.took) * 1000,
-        'status', d.status, 'error', d.error, 'response', d.response) order by d.n) from ${database.schema}.deliveries d where d.webhook = w.id), '[]') as deliveries
-    from ${database.schema}.webhooks w where ($1::text is null or w.id < $1)${where.map((one) => ` and ${one}`).join("")} order by w.id desc limit $2`,
-    [before, limit, ...given.map(([, value]) => value)],
+    `select w.id, w.endpoint, coalesce(w.url, n.url, '') as url, w.job_id, w.event, w.state, w.attempts, w.body, w.created_at,
+      case when w.state = 'pending' and n.disabled_at is not null then 'infinity' else w.next_at end as next_at,
+      w.ended_at, w.sender is not null as sending,
+      coalesce((
+        select json_agg(json_build_object('n', d.n::text, 'sender', d.sender, 'started_at', d.started_at,
+          'took_ms', extract(epoch from d.took) * 1000, 'status', d.status, 'error', d.error, 'response', d.response) order by d.n)
+        from ${database.schema}.deliveries d where d.webhook = w.id), '[]') as deliveries
+    from ${database.schema}.webhooks w left join ${database.schema}.webhook_endpoints n on n.name = w.endpoint
+    where ($1::text is null or w.id < $1)${where.map((condition) => ` and ${condition}`).join("")} order by w.id desc limit $2`,
+    [before, limit, ...conditions.map(([, value]) => value)],
   );
 }

@@ -1,4 +1,4 @@
-// The verbs of sql/functions that a worker calls. Every write names its lease (job, epoch, lease id), the fence of sql/functions/jobs/lease.sql.
+// Calls of sql/functions/jobs for workers. Every write names (job, epoch, lease), the fence of lease.sql.
 import { randomUUID } from "node:crypto";
 import { fromDatabase } from "../../errors.ts";
 import type { Database } from "../database.ts";
@@ -6,10 +6,10 @@ import type { Send } from "../transaction.ts";
 import type { Failure, JobOrigin, JobState, WaitingFor } from "./jobs.ts";
 import type { ArtifactRow } from "./reads.ts";
 
-/** What a worker holds: the fence of every write it makes. */
+/** The fence of every write of a worker. */
 export interface Lease {
   job: string;
-  /** A whole number as text: it may pass 2^53. */
+  /** An integer as string: it may exceed 2^53. */
   epoch: string;
   lease: string;
 }
@@ -29,7 +29,7 @@ export interface ClaimedJob {
   version: number | null;
   trace: Record<string, string> | null;
   origin: JobOrigin | null;
-  /** Where the next claim begins, in a pool whose jobs take turns. */
+  /** Where the next claim starts, in a pool with lanes. */
   cursor: string | null;
 }
 
@@ -49,16 +49,16 @@ export interface ClaimRequest {
   pool: string;
   pipelines: string[];
   limit: number;
-  /** As Postgres reads an interval. */
+  /** A Postgres interval. */
   lease: string;
   presence?: string | null;
-  /** The version of the code per pipeline, and the oldest whose jobs it goes on with. */
+  /** The code version per pipeline, and the oldest version whose jobs it can resume. */
   versions?: number[] | null;
   oldest?: number[] | null;
   cursor?: string | null;
 }
 
-/** Settles what is finished and claims what is next: one round trip, one commit. */
+/** Settles finished jobs and claims the next ones: one round trip, one commit. */
 export async function settleAndClaim(
   database: Database,
   settlements: Settlement[],
@@ -74,16 +74,17 @@ export async function settleAndClaim(
     cursor = null,
   }: ClaimRequest,
 ): Promise<{ refused: string[]; claimed: ClaimedJob[] }> {
-  // The lease is named here, so that a repeated call is answered the jobs of the first instead of leasing others to nobody. It asks for no
-  // jobs itself: the first may arrive long after, when a network comes back to life, and must find its lease taken.
-  const given = JSON.stringify(settlements);
+  // The lease id is chosen here, so that a repeated call returns the jobs of the first call. The repeat claims nothing
+  // itself: the first call may arrive long after it, when the network recovers, and must then find its lease taken.
+  const json = JSON.stringify(settlements);
   const id = randomUUID();
   const rows = await database.repeat<ClaimedJob & { refused: string[] | null }>(
-    `select job_id, lease_id, epoch, pipeline, input, attempt, max_attempts, crashes, key, tenant, progress, version, trace, origin, cursor, refused
+    `select job_id, lease_id, epoch, pipeline, input, attempt, max_attempts, crashes, key, tenant, progress, version, trace,
+      origin, cursor, refused
     from ${database.schema}.settle_and_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
     {
       values: (again) => [
-        given,
+        json,
         worker,
         pool,
         pipelines,
@@ -110,7 +111,7 @@ export async function settle(
 
 export interface Verdict {
   job_id: string;
-  /** "busy": its lease was locked and so neither prolonged nor to be recovered. */
+  /** "busy": its lease was locked, so it was not extended, and cannot be recovered. */
   verdict: "lost" | "cancel" | "pause" | "busy";
   reason: string | null;
 }
@@ -138,43 +139,44 @@ export interface CheckpointCall extends Lease {
   tookMs: number;
 }
 
-/** Answers in the order of the calls. */
+/** Returns results in the order of the calls. */
 export async function saveCheckpoints(
   database: Database,
   calls: CheckpointCall[],
 ): Promise<("saved" | "kept" | "lost")[]> {
-  // The arrays are written by hand: the driver would look at every element for what it may have to escape.
-  const of = (text: (call: CheckpointCall) => string) => `{${calls.map(text).join(",")}}`;
-  // Only what was not simply saved travels back.
-  const rows = await database.insist<{ job_id: string; step: string; result: "kept" | "lost" }>(
+  // Array literals are built here: the driver would inspect every element for escaping.
+  const toArray = (text: (call: CheckpointCall) => string) => `{${calls.map(text).join(",")}}`;
+  // Only the exceptions are returned.
+  const rows = await database.queryUntilDone<{ job_id: string; step: string; result: "kept" | "lost" }>(
     `select job_id, step, result from ${database.schema}.save_checkpoints($1, $2, $3, $4, $5, $6) where result <> 'saved'`,
     [
-      of(({ job }) => job),
-      of(({ epoch }) => epoch),
-      of(({ lease }) => lease),
-      of(({ step }) => quoted(step)),
-      of(({ output }) => quoted(output)),
-      of(({ tookMs }) => String(Math.round(tookMs))),
+      toArray(({ job }) => job),
+      toArray(({ epoch }) => epoch),
+      toArray(({ lease }) => lease),
+      toArray(({ step }) => quoted(step)),
+      toArray(({ output }) => quoted(output)),
+      toArray(({ tookMs }) => String(Math.round(tookMs))),
     ],
   );
   const others = new Map(rows.map(({ job_id, step, result }) => [`${job_id} ${step}`, result]));
   return calls.map(({ job, step }) => (others.size === 0 ? "saved" : (others.get(`${job} ${step}`) ?? "saved")));
 }
 
-/** An element of an array in the text form of Postgres. */
+/** An element of a Postgres array literal. */
 function quoted(text: string): string {
   return `"${text.replaceAll(/[\\"]/g, "\\$&")}"`;
 }
 
-/** Inside the user's own transaction, as its last statement. Throws LeaseLost, or NotAllowed when the step was kept before. */
-export async function saveCheckpointThrough(
+/** Inside the user's transaction, as its last statement. Throws LeaseLost, or NotAllowed when the step was saved before. */
+export async function saveCheckpointInTransaction(
   send: Send,
   schema: string,
   { job, epoch, lease, step, output, tookMs }: CheckpointCall,
 ): Promise<void> {
   try {
     await send(
-      `select ${schema}.save_checkpoint($1::text::uuid, $2::text::bigint, $3::text::uuid, $4::text, $5::text::jsonb, $6::text::bigint)::text`,
+      `select ${schema}.save_checkpoint($1::text::uuid, $2::text::bigint, $3::text::uuid, $4::text, $5::text::jsonb,
+        $6::text::bigint)::text`,
       [job, epoch, lease, step, output, String(Math.round(tookMs))],
     );
   } catch (error) {
@@ -182,17 +184,16 @@ export async function saveCheckpointThrough(
   }
 }
 
-export interface KeptStep {
+export interface SavedStep {
   step: string;
   output: unknown;
 }
 
-export async function loadCheckpoints(database: Database, { job, epoch, lease }: Lease): Promise<KeptStep[]> {
-  return database.insist<KeptStep>(`select step, output from ${database.schema}.load_checkpoints($1, $2, $3)`, [
-    job,
-    epoch,
-    lease,
-  ]);
+export async function loadCheckpoints(database: Database, { job, epoch, lease }: Lease): Promise<SavedStep[]> {
+  return database.queryUntilDone<SavedStep>(
+    `select step, output from ${database.schema}.load_checkpoints($1, $2, $3)`,
+    [job, epoch, lease],
+  );
 }
 
 export async function adopt(
@@ -201,19 +202,25 @@ export async function adopt(
   version: number,
   restart: boolean,
 ): Promise<void> {
-  await database.insist(`select ${database.schema}.adopt($1, $2, $3, $4, $5)`, [job, epoch, lease, version, restart]);
+  await database.queryUntilDone(`select ${database.schema}.adopt($1, $2, $3, $4, $5)`, [
+    job,
+    epoch,
+    lease,
+    version,
+    restart,
+  ]);
 }
 
 export interface LogBatch extends Lease {
-  /** Grows with each batch of the attempt, so that one sent twice is written once. */
+  /** Grows with each batch of the attempt, so that a repeated one is written once. */
   batch: number;
   lines: { level: string; message: string; step?: string; data?: unknown; ago_ms: number }[];
   progress?: unknown;
 }
 
-/** Answers the ids of the jobs whose lines the fence refused. */
+/** Returns the ids of the jobs whose lines the fence refused. */
 export async function appendLogs(database: Database, batches: LogBatch[]): Promise<string[]> {
-  const rows = await database.insist<{ job_id: string; last_seq: string | null }>(
+  const rows = await database.queryUntilDone<{ job_id: string; last_seq: string | null }>(
     `select job_id, last_seq from ${database.schema}.append_logs($1)`,
     [JSON.stringify(batches)],
   );
@@ -221,7 +228,7 @@ export async function appendLogs(database: Database, batches: LogBatch[]): Promi
 }
 
 export async function loadArtifacts(database: Database, { job, epoch, lease }: Lease): Promise<ArtifactRow[]> {
-  return database.insist<ArtifactRow>(
+  return database.queryUntilDone<ArtifactRow>(
     `select name, size, sha256, content_type, key, epoch, saved_at from ${database.schema}.load_artifacts($1, $2, $3)`,
     [job, epoch, lease],
   );
@@ -232,7 +239,7 @@ export async function saveArtifact(
   { job, epoch, lease }: Lease,
   artifact: { name: string; size: number; sha256: string; contentType: string; key: string },
 ): Promise<void> {
-  await database.insist(`select ${database.schema}.save_artifact($1, $2, $3, $4, $5, $6, $7, $8)`, [
+  await database.queryUntilDone(`select ${database.schema}.save_artifact($1, $2, $3, $4, $5, $6, $7, $8)`, [
     job,
     epoch,
     lease,
@@ -244,36 +251,36 @@ export async function saveArtifact(
   ]);
 }
 
-export interface DueQuestion {
+export interface DueRequest {
   pool: string;
   pipelines: string[];
   versions: number[];
   oldest: number[];
 }
 
-/** Milliseconds until something happens in this pool; negative when there is work now, null when there is nothing at all. */
-export async function dueIn(
+/** Milliseconds until something is due in this pool; negative when there is work now, null when nothing is scheduled. */
+export async function nextDueInMs(
   database: Pick<Database, "query" | "schema">,
-  question: DueQuestion,
+  request: DueRequest,
 ): Promise<number | null> {
   const [row] = await database.query<{ in_ms: string | null }>(
     `select extract(epoch from ${database.schema}.next_due(array[$1], $2, $3, $4) - ${database.schema}.now()) * 1000 as in_ms`,
-    [question.pool, question.pipelines, question.versions, question.oldest],
+    [request.pool, request.pipelines, request.versions, request.oldest],
   );
   return row?.in_ms == null ? null : Number(row.in_ms);
 }
 
-/** Sees to the schedules of a pool that are due. Milliseconds until the next one is; null when there is none. */
-export async function tendSchedules(database: Database, pool: string): Promise<number | null> {
+/** Runs the due schedules of a pool. Returns milliseconds until the next one is due; null when there is none. */
+export async function runDueSchedules(database: Database, pool: string): Promise<number | null> {
   const [row] = await database.query<{ in_ms: string | null }>(
-    `select extract(epoch from ${database.schema}.tend_schedules($1) - ${database.schema}.now()) * 1000 as in_ms`,
+    `select extract(epoch from ${database.schema}.run_due_schedules($1) - ${database.schema}.now()) * 1000 as in_ms`,
     [pool],
   );
   return row?.in_ms == null ? null : Number(row.in_ms);
 }
 
 export async function recoverStale(database: Database, pool: string): Promise<number> {
-  // Not after an outage: one that was longer than a lease has made the caller's own leases look like those of the dead, until it heartbeats.
+  // Not after an outage: if it was longer than a lease, the caller's own leases look expired until it heartbeats.
   const [row] = await database.repeat<{ count: number }>(`select ${database.schema}.recover($1, $2, 1000) as count`, {
     values: (again) => [again ? 0 : 100, pool],
   });
@@ -285,7 +292,7 @@ export async function recoverAbsent(
   worker: string,
   graceMs: number,
 ): Promise<{ recovered: number; watched: number }> {
-  // After an outage the sessions of all are gone, and nobody is found dead by that.
+  // After an outage all sessions are gone, which says nothing about the workers.
   const [row] = await database.repeat<{ recovered: number; watched: number }>(
     `select recovered, watched from ${database.schema}.recover_absent($1, $2)`,
     { values: (again) => [worker, again ? "1 day" : `${graceMs} milliseconds`] },
@@ -293,11 +300,10 @@ export async function recoverAbsent(
   return row ?? { recovered: 0, watched: 0 };
 }
 
-/** What a direct connection says first: it wants hints, and its session is the sign that the worker lives. */
-export function directStatements(schema: string): { listen: string; present: string; renew: string; leave: string } {
+/** Statements of a worker's direct connection: list it as a listener, hold its presence lock, remove it from the list. */
+export function presenceStatements(schema: string): { hold: string; renew: string; leave: string } {
   return {
-    listen: `listen "${schema}.hint"`,
-    present: `select ${schema}.be_present($1)`,
+    hold: `select ${schema}.hold_presence($1)`,
     renew: `select ${schema}.listen($1, $2, $3)`,
     leave: `select ${schema}.unlisten($1)`,
   };

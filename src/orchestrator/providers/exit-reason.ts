@@ -1,35 +1,35 @@
-// The last words of a machine, as a reason of its end that people read and the database keeps: nothing in it lets anybody in anywhere.
+// Turns the end of a machine's log into its exit reason, which the database stores and operators read. Secrets are masked.
 
-const MAX_WORDS = 500;
+const MAX_LENGTH = 500;
 const SECRET_NAME = /PASS|PWD|SECRET|TOKEN|CREDENTIAL|(?:^|_)KEY/i;
 
-/** The last lines; of those that are meant for machines, what they say. None of `secrets`, and nothing that looks like one. */
-export function lastWords(text: string, secrets: readonly string[]): string | undefined {
+/** The last three lines, or the `msg` of JSON lines, without `secrets` and anything that looks like a secret. */
+export function toExitReason(text: string, secrets: readonly string[]): string | undefined {
   const lines = text
     .split("\n")
     .map((line) => line.trim())
     .filter(Boolean)
     .slice(-3)
     .map((line) => /^\{.*"msg":"((?:[^"\\]|\\.)*)"/.exec(line)?.[1] ?? line);
-  return masked(lines.join(" | "), secrets).slice(-MAX_WORDS) || undefined;
+  return maskSecrets(lines.join(" | "), secrets).slice(-MAX_LENGTH) || undefined;
 }
 
-/** What in an environment is secret: values under a name that says so, and passwords of URLs, in every form in which they may be said again. */
-export function secretsOf(env: Readonly<Record<string, string | undefined>>): string[] {
+/** Values under secret-like names and passwords of URLs, in every encoding a log may contain. */
+export function collectSecrets(env: Readonly<Record<string, string | undefined>>): string[] {
   const values = Object.entries(env).flatMap(([name, value = ""]) => {
-    // Up to the last @: a password that nobody has encoded may contain one.
+    // Up to the last @: an unencoded password may contain one.
     const password = /:\/\/[^:/@\s]*:(.*)@/.exec(value)?.[1];
     return [...(SECRET_NAME.test(name) ? [value] : []), ...(password === undefined ? [] : [password])];
   });
   const forms = values.flatMap((value) => {
-    const plain = decoded(value);
-    return [value, plain, encodeURIComponent(plain), encodeURI(plain), JSON.stringify(plain).slice(1, -1)];
+    const decoded = decode(value);
+    return [value, decoded, encodeURIComponent(decoded), encodeURI(decoded), JSON.stringify(decoded).slice(1, -1)];
   });
-  // The longest first: one may be a part of another. What is very short is a part of everything.
+  // Longest first: one may contain another. Very short values would match everywhere.
   return [...new Set(forms)].filter((form) => form.length >= 4).toSorted((a, b) => b.length - a.length);
 }
 
-function masked(text: string, secrets: readonly string[]): string {
+function maskSecrets(text: string, secrets: readonly string[]): string {
   return secrets
     .reduce((rest, secret) => rest.replaceAll(secret, "***"), text)
     .replaceAll(/:\/\/[^\s/]+@/g, "://***@")
@@ -41,7 +41,7 @@ function masked(text: string, secrets: readonly string[]): string {
     );
 }
 
-function decoded(value: string): string {
+function decode(value: string): string {
   try {
     return decodeURIComponent(value);
   } catch {

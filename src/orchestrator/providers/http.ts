@@ -1,74 +1,77 @@
-// How providers ask an HTTP API: one place for time limits, tries, what a status means, and a bucket per kind of call.
+// HTTP client of the API providers: timeouts, retries, status codes and a token bucket per kind of call. Also the
+// bookkeeping of starts that got no response, and the parsing of values that several APIs share.
 //
-//   no answer, 5xx   three tries more, after 1, 2 and 4 s; then "unreachable"           401, 403   "auth", at once
-//   429              waits Retry-After, or 2 s, within the same three tries              other 4xx  "refused", at once; the caller may know better
+//   no response, 5xx   three retries, after 1, 2 and 4 s; then "unreachable"      401, 403   "auth", no retry
+//   429                waits Retry-After, or 2 s, within the same retries         other 4xx  "refused", no retry, unless expected
+import os from "node:os";
+import { parseRetryAfter } from "../../time.ts";
 import { type Clock, ProviderError } from "../provider.ts";
 
-export interface ApiOptions {
+export interface ApiClientOptions {
   /** For messages: "Fly". */
   name: string;
   base: string;
-  /** The headers that let us in, asked for before each try: tokens get old. */
+  /** Returns the authorization headers. Called before each attempt, because tokens expire. */
   authorize(): Promise<Record<string, string>> | Record<string, string>;
   clock: Clock;
-  /** How long one try may take. */
+  /** Timeout of one attempt. */
   timeoutMs?: number;
   fetch?: typeof fetch;
-  /** What to do about a refused token. */
+  /** The remedy for a rejected token. */
   authRemedy: string;
-  /** A header of the answer that support will ask for. */
+  /** A response header whose value the provider's support needs. */
   requestIdHeader?: string;
 }
 
-export interface Answer {
+export interface ApiResponse {
   status: number;
   body: unknown;
-  /** An earlier try of the same call had no answer: it may have done something, or may do it yet. */
-  unsure?: boolean;
+  /** An earlier attempt of the same call got no response: it may have had an effect, or may have one later. */
+  uncertain?: boolean;
 }
 
-export interface Ask {
+export interface RequestOptions {
   body?: unknown;
   headers?: Record<string, string>;
-  /** Statuses that are answers to this call and no errors, such as 404 or 409. */
+  /** Statuses to return instead of throwing, such as 404 or 409. */
   expect?: readonly number[];
-  /** The call may be sent twice without harm. One that may not is still sent again when it is certain that it has done nothing (429, no connection). */
+  /** False: not idempotent. It is then repeated only if it certainly had no effect (429, no connection). */
   repeatable?: boolean;
-  /** Asked before the call is sent again, once it may have done something: what it answers is taken for the call's own answer. */
-  recheck?: () => Promise<Answer | undefined>;
-  /** Of the tries after the first. Default: 3. */
+  /** Called before a repetition once the call may have had an effect; its result replaces the call's response. */
+  recheck?: () => Promise<ApiResponse | undefined>;
+  /** Default: 3. */
   retries?: number;
-  /** Waited for before each try. */
-  bucket?: Bucket;
+  /** Awaited before each attempt. */
+  bucket?: TokenBucket;
   timeoutMs?: number;
 }
 
 const WAITS_MS = [1000, 2000, 4000];
 const RATE_WAIT_MS = 2000;
-/** Longer is no longer a wait but a trouble: it is said, and the watchdog comes back. */
+/** A longer Retry-After is reported as an error instead of waited for. */
 const MAX_WAIT_MS = 30_000;
 
-export class Api {
-  readonly #options: ApiOptions;
+export class ApiClient {
+  readonly #options: ApiClientOptions;
 
-  constructor(options: ApiOptions) {
+  constructor(options: ApiClientOptions) {
     this.#options = options;
   }
 
-  async ask(method: string, path: string, ask: Ask = {}): Promise<Answer> {
+  async request(method: string, path: string, options: RequestOptions = {}): Promise<ApiResponse> {
     const { clock, name } = this.#options;
-    // Once a call may have done something, no later answer makes it certain that nothing was done.
+    // Once an attempt may have had an effect, no later response makes it certain that there was none.
     let mayHaveActed = false;
-    for (let tried = 0; ; tried++) {
-      await ask.bucket?.take();
-      const { answer, error, sent } = await this.#try(method, path, ask);
-      if (answer && (answer.status < 300 || ask.expect?.includes(answer.status)))
-        return mayHaveActed ? { ...answer, unsure: true } : answer;
-      const status = answer?.status;
+    for (let retry = 0; ; retry++) {
+      await options.bucket?.take();
+      const { response, error, sent } = await this.#send(method, path, options);
+      if (response && (response.status < 300 || options.expect?.includes(response.status)))
+        return mayHaveActed ? { ...response, uncertain: true } : response;
+      const status = response?.status;
       if (status === 401 || status === 403) {
         throw new ProviderError(
           "auth",
-          `${name} refuses our token: ${status} for ${method} ${path}: ${textOf(answer)}`,
+          `${name} rejects the token: ${status} for ${method} ${path}: ${errorText(response)}`,
           {
             certain: !mayHaveActed,
             remedy: this.#options.authRemedy,
@@ -76,91 +79,80 @@ export class Api {
         );
       }
       if (status !== undefined && status < 500 && status !== 429 && status !== 408) {
-        throw new ProviderError("refused", `${name} refuses ${method} ${path}: ${status} ${textOf(answer)}`, {
+        throw new ProviderError("refused", `${name} refuses ${method} ${path}: ${status} ${errorText(response)}`, {
           certain: !mayHaveActed,
         });
       }
       if (status !== 429) mayHaveActed ||= sent && method !== "GET";
-      const stop = mayHaveActed && ask.repeatable === false;
-      const waitMs = status === 429 ? (answer!.retryAfterMs ?? RATE_WAIT_MS) : WAITS_MS[tried]!;
-      if (tried >= (ask.retries ?? WAITS_MS.length) || waitMs > MAX_WAIT_MS || stop) {
-        const trouble = status === 429 ? "rate" : "unreachable";
-        throw new ProviderError(
-          trouble,
-          `${name} gives no answer to ${method} ${path}: ${status ? `${status} ${textOf(answer)}` : messageOf(error)}`,
-          {
-            certain: !mayHaveActed,
-            ...(status === 429 && { retryAfterMs: waitMs }),
-            ...(error !== undefined && { cause: error }),
-          },
-        );
+      const mayNotRepeat = mayHaveActed && options.repeatable === false;
+      const waitMs = status === 429 ? (response!.retryAfterMs ?? RATE_WAIT_MS) : WAITS_MS[retry]!;
+      if (retry >= (options.retries ?? WAITS_MS.length) || waitMs > MAX_WAIT_MS || mayNotRepeat) {
+        const call = `${name}: ${method} ${path} failed`;
+        const cause = status ? `${status} ${errorText(response)}` : messageOf(error);
+        throw new ProviderError(status === 429 ? "rate" : "unreachable", `${call}: ${cause}`, {
+          certain: !mayHaveActed,
+          ...(status === 429 && { retryAfterMs: waitMs }),
+          ...(error !== undefined && { cause: error }),
+        });
       }
       await clock.sleep(waitMs);
-      const found = mayHaveActed ? await ask.recheck?.() : undefined;
+      const found = mayHaveActed ? await options.recheck?.() : undefined;
       if (found) return found;
     }
   }
 
-  /** `sent`: it may have arrived. */
-  async #try(method: string, path: string, { body, headers, timeoutMs }: Ask): Promise<Tried> {
+  /** `sent`: the request may have reached the server. */
+  async #send(method: string, path: string, { body, headers, timeoutMs }: RequestOptions): Promise<Sent> {
     const { base, fetch: send = fetch, authorize, requestIdHeader, clock } = this.#options;
-    const limit = AbortSignal.timeout(timeoutMs ?? this.#options.timeoutMs ?? 15_000);
-    const given = await authorize();
+    const signal = AbortSignal.timeout(timeoutMs ?? this.#options.timeoutMs ?? 15_000);
+    const authorization = await authorize();
     try {
       const response = await send(base + path, {
         method,
         headers: {
           accept: "application/json",
           "user-agent": "stillwake",
-          ...given,
+          ...authorization,
           ...(body !== undefined && { "content-type": "application/json" }),
           ...headers,
         },
         ...(body !== undefined && { body: JSON.stringify(body) }),
         redirect: "error",
-        signal: limit,
+        signal,
       });
       const text = await response.text();
       const requestId = requestIdHeader ? response.headers.get(requestIdHeader) : null;
-      const retryAfterMs = waitOf(response.headers.get("retry-after"), clock.now());
+      const retryAfterMs = parseRetryAfter(response.headers.get("retry-after"), clock.now()) || undefined;
       return {
-        answer: {
+        response: {
           status: response.status,
-          body: parsed(text),
+          body: parseBody(text),
           ...(requestId && { requestId }),
           ...(retryAfterMs !== undefined && { retryAfterMs }),
         },
         sent: true,
       };
     } catch (error) {
-      return { error, sent: !neverConnected(error) };
+      return { error, sent: !isConnectError(error) };
     }
   }
 }
 
-interface Tried {
-  answer?: Answer & { requestId?: string; retryAfterMs?: number };
+interface Sent {
+  response?: ApiResponse & { requestId?: string; retryAfterMs?: number };
   error?: unknown;
   sent: boolean;
 }
 
-/** Retry-After is a number of seconds or a date. Undefined when it is neither, or has passed. */
-function waitOf(header: string | null, now: number): number | undefined {
-  if (header === null || header === "") return undefined;
-  const seconds = Number(header);
-  const waitMs = Number.isNaN(seconds) ? Date.parse(header) - now : seconds * 1000;
-  return waitMs > 0 ? waitMs : undefined;
-}
-
-/** Nobody can have heard it. */
-function neverConnected(error: unknown): boolean {
+/** The request cannot have reached the server. */
+function isConnectError(error: unknown): boolean {
   const { code } = ((error as { cause?: unknown }).cause ?? {}) as { code?: string };
   return ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"].includes(
     code ?? "",
   );
 }
 
-function parsed(text: string): unknown {
+function parseBody(text: string): unknown {
   try {
     return text === "" ? undefined : JSON.parse(text);
   } catch {
@@ -168,24 +160,24 @@ function parsed(text: string): unknown {
   }
 }
 
-/** What they say about it, short: { error }, { message } or { error: { message } }. */
-function textOf(answer: Tried["answer"]): string {
-  const body = answer?.body as { error?: unknown; message?: unknown } | string | undefined;
-  const said =
+/** The error message of a response, shortened: { error }, { message } or { error: { message } }. */
+function errorText(response: Sent["response"]): string {
+  const body = response?.body as { error?: unknown; message?: unknown } | string | undefined;
+  const message =
     typeof body === "object"
       ? ((body.error as { message?: unknown })?.message ?? body.error ?? body.message ?? "")
       : body;
-  const id = answer?.requestId ? ` (request ${answer.requestId})` : "";
-  return `${String(said ?? "").slice(0, 300)}${id}`;
+  const id = response?.requestId ? ` (request ${response.requestId})` : "";
+  return `${String(message ?? "").slice(0, 300)}${id}`;
 }
 
 function messageOf(error: unknown): string {
   const { cause, message, name } = error as Error & { cause?: Error };
-  return name === "TimeoutError" ? "no answer in time" : cause?.message || message;
+  return name === "TimeoutError" ? "timed out" : cause?.message || message;
 }
 
-/** At most `burst` at once and one more every `everyMs`, waiting in line for the next. */
-export class Bucket {
+/** Allows `burst` calls at once and one more every `everyMs`; callers wait in order. */
+export class TokenBucket {
   readonly #clock: Clock;
   readonly #everyMs: number;
   readonly #burst: number;
@@ -203,4 +195,57 @@ export class Bucket {
     const waitMs = this.#nextAt - this.#everyMs - now;
     if (waitMs > 0) await this.#clock.sleep(waitMs);
   }
+}
+
+/** More names than any fleet has; a machine whose name is dropped is later listed as a stray. */
+const MAX_UNCERTAIN = 1000;
+
+/** Names whose start got no response. Until the machine is found, no later refusal proves that it does not exist. */
+export class UncertainStarts {
+  readonly #names = new Set<string>();
+
+  /** Calls `start`; an error of an uncertain machine is thrown as not `certain`. */
+  async track<T>(name: string, start: () => Promise<T>): Promise<T> {
+    try {
+      const started = await start();
+      this.#names.delete(name);
+      return started;
+    } catch (error) {
+      if (!(error instanceof ProviderError)) throw error;
+      if (!error.certain) this.#names.add(name);
+      if (this.#names.size > MAX_UNCERTAIN) this.#names.clear();
+      throw this.#names.has(name) ? asUncertain(error) : error;
+    }
+  }
+}
+
+/** The same error for a call that may have had an effect. */
+export function asUncertain(error: ProviderError): ProviderError {
+  const { trouble, message, remedy, retryAfterMs } = error;
+  if (!error.certain) return error;
+  // The message ends with the remedy, which the constructor appends again.
+  return new ProviderError(trouble, remedy === undefined ? message : message.slice(0, -`. ${remedy}`.length), {
+    certain: false,
+    cause: error,
+    ...(remedy !== undefined && { remedy }),
+    ...(retryAfterMs !== undefined && { retryAfterMs }),
+  });
+}
+
+export function parseDate(value: string | number | undefined): Date | undefined {
+  const date = value === undefined ? undefined : new Date(value);
+  return date && !Number.isNaN(date.getTime()) ? date : undefined;
+}
+
+/** 9 is "SIGKILL". */
+export function signalName(number: number | undefined): string | undefined {
+  return Object.entries(os.constants.signals).find(([, value]) => value === number)?.[0];
+}
+
+/** Formats a memory limit such as "4096Mi" or "4Gi" as "4 GB". */
+export function formatMemoryLimit(limit: string): string {
+  const [, amount, unit] = /^(\d+(?:\.\d+)?)(Mi|Gi|M|G)$/.exec(limit) ?? [];
+  if (amount === undefined) return limit;
+  const mb = Number(amount) * (unit!.startsWith("G") ? 1024 : 1);
+  return mb < 1024 ? `${mb} MB` : `${Number((mb / 1024).toFixed(1))} GB`;
 }

@@ -1,38 +1,37 @@
-// What people give providers to get in with: the path of a file, or what is in it. Either may come from the environment, and the text may be a secret: it is said
-// back in an error only where it cannot be anything but a path.
+// Reads provider credentials given as a file path or as the content itself. Either may come from the environment, and the content is
+// secret: an error message repeats the value only if it must be a path. Used by Cloud Run and Kubernetes.
 import fs from "node:fs";
 
-const MOST = 200;
+const MAX_PATH_LENGTH = 200;
 
-/** For messages: where it was looked for, or nothing. */
-export function placed(given: string): string {
-  return isPath(given) ? `in ${given} ` : "";
+/** For messages: "in <path> ", or "" for anything that may be content. */
+export function describePath(value: string): string {
+  return isPath(value) ? `in ${value} ` : "";
 }
 
-/** What is in JSON that was given as text or as the path of a file. `refuse` gets no word of what is in it: parsers quote what they stumble over. */
-export function givenJson(given: string, refuse: (what: string) => never): unknown {
-  const text = isJson(given) ? given : givenFile(given, refuse);
+/** Parses JSON given as text or file path. Errors never contain the content, unlike parser errors. */
+export function readJsonCredentials(value: string, reject: (problem: string) => never): unknown {
+  const text = value.trimStart().startsWith("{") ? value : readCredentialsFile(value, reject);
   try {
     return JSON.parse(text);
   } catch {
-    return refuse("is not JSON");
+    return reject("is not JSON");
   }
 }
 
-/** What is in the file of this path. */
-export function givenFile(path: string, refuse: (what: string) => never): string {
+export function readCredentialsFile(path: string, reject: (problem: string) => never): string {
   try {
     return fs.readFileSync(path, "utf8");
   } catch (error) {
-    return refuse(`cannot be read as a file: ${(error as NodeJS.ErrnoException).code ?? "it is no path"}`);
+    return reject(`cannot be read as a file: ${(error as NodeJS.ErrnoException).code ?? "not a path"}`);
   }
 }
 
-function isJson(given: string): boolean {
-  return given.trimStart().startsWith("{");
-}
-
-/** Short, of one line, and written as paths are: from some folder on, or with an ending. */
-function isPath(given: string): boolean {
-  return given.length <= MOST && /^[\w./\\:@ ~-]+$/.test(given) && /^[.~]?\.?[/\\]|^[a-z]:\\|\.\w{1,10}$/i.test(given);
+/** Short, on one line, and with a folder or a file extension. */
+function isPath(value: string): boolean {
+  return (
+    value.length <= MAX_PATH_LENGTH &&
+    /^[\w./\\:@ ~-]+$/.test(value) &&
+    /^[.~]?\.?[/\\]|^[a-z]:\\|\.\w{1,10}$/i.test(value)
+  );
 }

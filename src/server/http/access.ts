@@ -1,29 +1,29 @@
-// Who may do what. Every route declares one of these classes; a caller is an identity; `may` is the whole law.
+// Access control. Every route declares an access class, every caller has an identity, and `isAllowed` decides.
 import type { Role } from "../../client/tokens.ts";
 
 /**
- * public    everybody
- * follow    who may read, or has a read token for that job or key
- * read      readers and operators, of a tenant or of the whole
- * operate   operators, of a tenant or of the whole
+ * public    everyone
+ * follow    readers, operators, admins; or a read token for that job or key
+ * read      readers and operators, of a tenant or of the installation
+ * operate   operators, of a tenant or of the installation
  * oversee   readers of the whole installation
  * manage    operators of the whole installation
- * admin     who gives out tokens and addresses
- * tend      who keeps the installation going: workers, operators
- * measure   who collects its numbers: readers, workers, operators
+ * admin     admins: they manage tokens, budgets and endpoints
+ * tend      workers and operators: maintenance
+ * measure   readers, workers and operators: metrics
  */
 export type Access = "public" | "follow" | "read" | "operate" | "oversee" | "manage" | "admin" | "tend" | "measure";
 
 export interface Identity {
-  /** How it is called in the record of acts. */
+  /** The actor in audit entries. */
   name: string;
   /** "follower" has a read token. */
   role: Role | "follower";
-  /** Whose jobs it may see; null for everybody's. */
+  /** Restricts the caller to the jobs of one tenant; null for all. */
   tenant: string | null;
-  /** Of its token. */
+  /** The id of the token. */
   id: string | null;
-  /** What a read token opens. */
+  /** What a read token gives access to. */
   scope?: { job?: string; pipeline?: string; key?: string; tenant?: string };
   expiresAt: Date | null;
 }
@@ -39,20 +39,20 @@ const roles: Record<Exclude<Access, "public">, readonly Identity["role"][]> = {
   measure: ["reader", "worker", "operator", "admin"],
 };
 
-/** What a tenant has a share in; everything else is the installation's. */
-const shared: readonly Access[] = ["public", "follow", "read", "operate"];
+/** Classes that callers of one tenant may use; all others concern the whole installation. */
+const tenantAccess: readonly Access[] = ["public", "follow", "read", "operate"];
 
-export function may(access: Access, identity: Identity): boolean {
+export function isAllowed(access: Access, identity: Identity): boolean {
   if (access === "public") return true;
-  return roles[access].includes(identity.role) && (identity.tenant === null || shared.includes(access));
+  return roles[access].includes(identity.role) && (identity.tenant === null || tenantAccess.includes(access));
 }
 
-/** For servers without tokens. */
-export const somebody: Identity = { name: "local", role: "admin", tenant: null, id: null, expiresAt: null };
+/** Every caller of a server with auth "none". */
+export const localAdmin: Identity = { name: "local", role: "admin", tenant: null, id: null, expiresAt: null };
 
-/** Whoever comes to a public route without a token. */
-export const nobody: Identity = {
-  name: "nobody",
+/** A caller of a public route. */
+export const anonymous: Identity = {
+  name: "anonymous",
   role: "follower",
   tenant: null,
   id: null,

@@ -1,53 +1,45 @@
-// Who is calling: a bearer token, the cookie of somebody who signed in, or a signed read token. Found tokens are remembered for some seconds, so
-// that a page of twenty requests asks the database once; a revoked one is good for no longer than that.
+// Identifies the caller: by a bearer token, a session cookie, or a signed read token. Tokens are cached for a few
+// seconds, so that a page with twenty requests causes one query; a revoked token is accepted for no longer than that.
 import { createHash } from "node:crypto";
 import { checkReadToken } from "../../client/read-token.ts";
 import type { Tokens } from "../../client/tokens.ts";
 import type { Identity } from "./access.ts";
-
-export function isOwn(origin: string, host: string): boolean {
-  return URL.canParse(origin) && new URL(origin).host === host;
-}
+import { isSameOrigin } from "./origin.ts";
 
 export const COOKIE = "stillwake";
-const REMEMBERED_MS = 5000;
-const MAX_REMEMBERED = 10_000;
+const CACHE_MS = 5000;
+const MAX_CACHED = 10_000;
 
-/** A credential that was given, and how. */
-export interface Credential {
-  token: string;
-  cookie: boolean;
-}
-
-export function credentialOf(request: Request): Credential | undefined {
-  const given = request.headers.get("authorization");
-  if (given !== null) return { token: /^bearer +([^\s]+) *$/i.exec(given)?.[1] ?? "", cookie: false };
-  // A cookie is sent by a browser unasked: from a page of another origin it says nothing of who is behind it, listed or not.
+/** The token of the request: from the authorization header, or else from the cookie. */
+export function readToken(request: Request): string | undefined {
+  const header = request.headers.get("authorization");
+  if (header !== null) return /^bearer +([^\s]+) *$/i.exec(header)?.[1] ?? "";
+  // Browsers send cookies automatically: a request from another origin, listed or not, must not be authenticated by one.
   const origin = request.headers.get("origin");
-  if (origin !== null && !isOwn(origin, request.headers.get("host") ?? new URL(request.url).host)) return undefined;
+  if (origin !== null && !isSameOrigin(origin, request)) return undefined;
   for (const pair of request.headers.get("cookie")?.split(";") ?? []) {
     const [name, value] = pair.trim().split("=", 2);
-    if (name === COOKIE && value) return { token: value, cookie: true };
+    if (name === COOKIE && value) return value;
   }
   return undefined;
 }
 
-export class Identifier {
+export class Authenticator {
   readonly #tokens: Tokens;
   readonly #secrets: readonly string[];
-  readonly #remembered = new Map<string, { identity: Identity | undefined; until: number }>();
+  readonly #cache = new Map<string, { identity: Identity | undefined; until: number }>();
 
   constructor(tokens: Tokens, secrets: readonly string[]) {
     this.#tokens = tokens;
     this.#secrets = secrets;
   }
 
-  /** Undefined when it opens nothing. */
+  /** Undefined if the token is invalid. */
   async identify(token: string, { fresh = false } = {}): Promise<Identity | undefined> {
-    if (token.startsWith("swr_")) return this.#follower(token);
+    if (token.startsWith("swr_")) return this.#identifyFollower(token);
     const hash = hashOf(token);
-    const known = this.#remembered.get(hash);
-    if (known && known.until > performance.now() && !fresh) return inTime(known.identity);
+    const cached = this.#cache.get(hash);
+    if (cached && cached.until > performance.now() && !fresh) return unlessExpired(cached.identity);
     const row = await this.#tokens.check(token);
     const identity = row && {
       name: row.name,
@@ -56,24 +48,24 @@ export class Identifier {
       id: row.id,
       expiresAt: row.expiresAt,
     };
-    if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
-    this.#remembered.set(hash, { identity, until: performance.now() + REMEMBERED_MS });
-    return inTime(identity);
+    if (this.#cache.size >= MAX_CACHED) this.#cache.clear();
+    this.#cache.set(hash, { identity, until: performance.now() + CACHE_MS });
+    return unlessExpired(identity);
   }
 
-  /** Whether it was found a moment ago, or needs no look at the database. */
-  remembers(token: string): boolean {
-    return token.startsWith("swr_") || this.#remembered.get(hashOf(token))?.identity !== undefined;
+  /** Whether the token can be checked without the database, or was valid a moment ago. */
+  isCached(token: string): boolean {
+    return token.startsWith("swr_") || this.#cache.get(hashOf(token))?.identity !== undefined;
   }
 
-  forget(): void {
-    this.#remembered.clear();
+  clearCache(): void {
+    this.#cache.clear();
   }
 
-  #follower(token: string): Identity | undefined {
-    const found = checkReadToken(this.#secrets, token);
-    if (!found) return undefined;
-    const { expiresAt, ...scope } = found;
+  #identifyFollower(token: string): Identity | undefined {
+    const verified = checkReadToken(this.#secrets, token);
+    if (!verified) return undefined;
+    const { expiresAt, ...scope } = verified;
     const id = createHash("sha256").update(token).digest("base64url");
     return { name: `follower of ${scope.job ?? scope.key}`, role: "follower", tenant: null, id, scope, expiresAt };
   }
@@ -83,7 +75,7 @@ function hashOf(token: string): string {
   return createHash("sha256").update(token).digest("base64");
 }
 
-/** One that is remembered may have run out meanwhile. */
-function inTime(identity: Identity | undefined): Identity | undefined {
+/** A cached token may have expired since. */
+function unlessExpired(identity: Identity | undefined): Identity | undefined {
   return identity && (identity.expiresAt === null || identity.expiresAt.getTime() > Date.now()) ? identity : undefined;
 }

@@ -1,16 +1,15 @@
-// The server on a port of its own. Beyond this machine's own addresses it listens only with tokens: what is open to everybody is open to everybody
-// on the network.
+// Opens a port for the server. Without tokens it listens on loopback addresses only.
 import http from "node:http";
 import net from "node:net";
 import { getRequestListener } from "@hono/node-server";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 
 export interface ListenOptions {
-  /** 0 takes any free one. Default 4700. */
+  /** 0 selects any free port. Default 4700. */
   port?: number;
   /** Default "127.0.0.1". */
   host?: string;
-  /** How long requests under way may take when it closes. Default 5000. */
+  /** How long close() waits for requests in flight. Default 5000. */
   graceMs?: number;
 }
 
@@ -25,7 +24,7 @@ type Fetch = (request: Request, env: unknown) => Promise<Response>;
 export async function listen(fetch: Fetch, options: ListenOptions, auth: "tokens" | "none"): Promise<Listening> {
   const { port = 4700, host = "127.0.0.1", graceMs = 5000 } = options;
   if (auth === "none" && !isLoopback(host)) {
-    throw new InvalidInput(`A server without tokens cannot listen on ${host}: everybody there could do everything`, {
+    throw new InvalidInput(`A server without tokens cannot listen on ${host}: every caller would be an admin`, {
       field: "host",
       remedy: 'Use 127.0.0.1, or auth "tokens" and `stillwake tokens create --role admin --name me`',
     });
@@ -39,7 +38,7 @@ export async function listen(fetch: Fetch, options: ListenOptions, auth: "tokens
     server.once("error", (cause) => {
       const taken = (cause as { code?: string }).code === "EADDRINUSE";
       const remedy = taken
-        ? "Another program has it: choose another port, or 0 for any free one"
+        ? "Another program uses it: choose another port, or 0 for any free one"
         : "Check host and port";
       reject(
         new StillwakeError("HTTP_UNAVAILABLE", `Cannot listen on ${host}:${port}: ${cause.message}`, { cause, remedy }),
@@ -47,7 +46,7 @@ export async function listen(fetch: Fetch, options: ListenOptions, auth: "tokens
     });
     server.listen(port, host, resolve);
   });
-  const { port: taken } = server.address() as net.AddressInfo;
+  const { port: boundPort } = server.address() as net.AddressInfo;
   let closing: Promise<void> | undefined;
   const close = () =>
     new Promise<void>((resolve) => {
@@ -59,17 +58,17 @@ export async function listen(fetch: Fetch, options: ListenOptions, auth: "tokens
       server.closeIdleConnections();
     });
   return {
-    url: `http://${host.includes(":") ? `[${host}]` : host}:${taken}`,
-    port: taken,
+    url: `http://${host.includes(":") ? `[${host}]` : host}:${boundPort}`,
+    port: boundPort,
     close: () => (closing ??= close()),
   };
 }
 
 function isLoopback(host: string): boolean {
   if (host === "localhost") return true;
-  const own = new net.BlockList();
-  own.addSubnet("127.0.0.0", 8, "ipv4");
-  own.addAddress("::1", "ipv6");
-  const kind = net.isIP(host);
-  return kind !== 0 && own.check(host, kind === 6 ? "ipv6" : "ipv4");
+  const loopback = new net.BlockList();
+  loopback.addSubnet("127.0.0.0", 8, "ipv4");
+  loopback.addAddress("::1", "ipv6");
+  const family = net.isIP(host);
+  return family !== 0 && loopback.check(host, family === 6 ? "ipv6" : "ipv4");
 }

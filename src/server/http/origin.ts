@@ -1,37 +1,49 @@
-// Pages of other sites: what they may read (nothing, unless their origin is listed) and what they may make a browser do (nothing).
-import type { ServerContext } from "../context.ts";
-import { isOwn } from "./identify.ts";
-import { refusal } from "./problem.ts";
+// Requests from pages of other origins: only listed origins may read responses or send requests that change anything.
+import { httpError } from "./problem.ts";
 
-const safe = new Set(["GET", "HEAD", "OPTIONS"]);
+const safeMethods = new Set(["GET", "HEAD", "OPTIONS"]);
 const loopback = /^(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])(:\d+)?$/i;
 
-export function refuseForeign(house: ServerContext, request: Request): void {
-  const host = request.headers.get("host") ?? new URL(request.url).host;
-  // Without tokens whoever reaches the server may do everything, so a name that was made to lead here is refused.
-  if (house.options.auth === "none" && !loopback.test(host)) {
-    throw refusal("FORBIDDEN", "A server without tokens answers to the names of this machine alone", {
-      remedy: "Use http://127.0.0.1, or start it with tokens",
+interface OriginOptions {
+  auth?: "tokens" | "none";
+  /** Other origins that are allowed. */
+  origins?: readonly string[];
+}
+
+export function isSameOrigin(origin: string, request: Request): boolean {
+  return URL.canParse(origin) && new URL(origin).host === hostOf(request);
+}
+
+export function rejectForeignOrigin({ auth, origins }: OriginOptions, request: Request): void {
+  // Without tokens every caller is an admin: reject other host names, which DNS rebinding would use.
+  if (auth === "none" && !loopback.test(hostOf(request))) {
+    throw httpError("FORBIDDEN", "A server without tokens accepts only loopback host names", {
+      remedy: "Use http://127.0.0.1, or start the server with tokens",
     });
   }
-  if (safe.has(request.method)) return;
+  if (safeMethods.has(request.method)) return;
   const origin = request.headers.get("origin");
   const site = request.headers.get("sec-fetch-site");
-  const foreign = origin !== null ? !isOwn(origin, host) : site !== null && site !== "same-origin" && site !== "none";
-  if (foreign && !(origin !== null && house.options.origins?.includes(origin))) {
-    throw refusal("FORBIDDEN", "A page of another origin may not do this", {
-      remedy: "Call it from your own server, or list the origin in the server's `origins`",
+  const foreign =
+    origin !== null ? !isSameOrigin(origin, request) : site !== null && site !== "same-origin" && site !== "none";
+  if (foreign && !(origin !== null && origins?.includes(origin))) {
+    throw httpError("FORBIDDEN", "Pages of another origin may not send this request", {
+      remedy: "Call the API from your own server, or add the origin to the server's `origins`",
     });
   }
 }
 
-/** Headers for a page of a listed origin; cookies are never for those. */
-export function* crossOrigin(house: ServerContext, request: Request): Generator<[string, string]> {
+/** CORS headers for a listed origin; cookies are never allowed. */
+export function* corsHeaders({ origins }: OriginOptions, request: Request): Generator<[string, string]> {
   const origin = request.headers.get("origin");
-  if (origin === null || !house.options.origins?.includes(origin)) return;
+  if (origin === null || !origins?.includes(origin)) return;
   yield ["access-control-allow-origin", origin];
   yield ["access-control-expose-headers", "retry-after"];
   yield ["access-control-allow-headers", "authorization, content-type, idempotency-key, last-event-id"];
   yield ["access-control-allow-methods", "GET, POST, PUT, DELETE"];
   yield ["access-control-max-age", "600"];
+}
+
+function hostOf(request: Request): string {
+  return request.headers.get("host") ?? new URL(request.url).host;
 }

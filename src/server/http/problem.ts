@@ -1,5 +1,4 @@
-// Every refusal and every failure as application/problem+json (RFC 9457): what is wrong, with what, and what to do. What happened inside stays
-// inside: no stack, no SQL, no address.
+// Converts errors to application/problem+json (RFC 9457). Internal errors reveal nothing: no stack, no SQL, no address.
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 
 export interface Problem {
@@ -55,8 +54,8 @@ const titles: Record<number, string> = {
   503: "Unavailable",
 };
 
-/** A refusal of the server's own. */
-export function refusal(
+/** An error of the server itself; the code decides the status. */
+export function httpError(
   code: string,
   detail: string,
   options: { field?: string; remedy?: string } = {},
@@ -64,8 +63,8 @@ export function refusal(
   return new StillwakeError(code, detail, options);
 }
 
-/** What the caller is told of an error, and whether somebody of the house should hear of it. */
-export function problemOf(error: unknown): { problem: Problem; inside: boolean } {
+/** `internal`: the error must be logged, because the response hides its details. */
+export function toProblem(error: unknown): { problem: Problem; internal: boolean } {
   const known = error instanceof StillwakeError ? statusOf[error.code] : undefined;
   const status = known ?? (error instanceof InvalidInput ? 400 : 500);
   if (status >= 500) {
@@ -75,33 +74,33 @@ export function problemOf(error: unknown): { problem: Problem; inside: boolean }
       code === "CLOSED"
         ? "The server is closing"
         : unreachable
-          ? "The database cannot be used just now"
-          : "Something went wrong inside the server";
+          ? "The database is temporarily unavailable"
+          : "Internal server error";
     const remedy = unreachable
-      ? "Try again in a moment; `stillwake doctor` says what is wrong"
-      : "The server's log has the reason";
+      ? "Try again shortly; `stillwake doctor` shows the cause"
+      : "See the server's log for the cause";
     const problem = { type: "about:blank", title: titles[status]!, status, code, detail, remedy };
-    return { problem, inside: code !== "CLOSED" };
+    return { problem, internal: code !== "CLOSED" };
   }
   const { code, message, field, remedy } = error as StillwakeError;
   const { issues } = error as { issues?: { path: string; message: string }[] };
   return {
     problem: {
       type: "about:blank",
-      title: titles[status] ?? "Refused",
+      title: titles[status] ?? "Rejected",
       status,
       code,
-      // The error's own words end with the remedy.
+      // StillwakeError appends the remedy to its message.
       detail: remedy && message.endsWith(remedy) ? message.slice(0, -remedy.length - 2) : message,
       ...(field !== undefined && { field }),
       ...(remedy !== undefined && { remedy }),
       ...(issues && issues.length > 0 && { issues }),
     },
-    inside: false,
+    internal: false,
   };
 }
 
-export function answerProblem(problem: Problem, headers: Record<string, string> = {}): Response {
+export function problemResponse(problem: Problem, headers: Record<string, string> = {}): Response {
   return new Response(JSON.stringify(problem), {
     status: problem.status,
     headers: { "content-type": "application/problem+json", ...headers },

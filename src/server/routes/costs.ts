@@ -1,73 +1,73 @@
-// What machines cost, and the budgets. A tenant's callers see their own part and nothing of the installation's: not what idles, not who else has a budget.
+// Machine costs and budgets. Callers of a tenant see only the tenant's share: neither idle costs nor budgets of others.
 import { z } from "zod";
-import * as shapes from "../cost-shapes.ts";
-import { refusal } from "../http/problem.ts";
-import { operation, withBody } from "../operation.ts";
+import { withoutUndefined } from "../../validate.ts";
+import { httpError } from "../http/problem.ts";
+import { mergeBody, operation } from "../operation.ts";
+import * as schemas from "../schemas.ts";
 
 const scopes = ["pool", "tenant"] as const;
-const Done = z.object({ scope: z.enum(scopes), name: z.string() });
+const BudgetName = z.object({ scope: z.enum(scopes), name: z.string() });
 
 export const costs = operation({
-  summary: "What machines cost in a month, or on days",
-  about:
-    "Days and months are those of UTC. Machines that still run count as far as they have come. A caller that belongs to a tenant is told of that tenant's part alone.",
+  summary: "Machine costs of a month, or of a range of days",
+  description:
+    "Days and months are in UTC. Running machines count up to now. Callers of a tenant see only that tenant's share.",
   query: z.strictObject({
     month: z.string().max(20).optional(),
     since: z.string().max(40).optional(),
     until: z.string().max(40).optional(),
     by: z.enum(["pool", "pipeline", "tenant", "day"]).optional(),
   }),
-  answer: shapes.CostReport,
-  handle: async ({ stillwake, query, who }) => {
-    const given = Object.entries(query).filter(([, value]) => value !== undefined);
-    return stillwake.costs.of({ ...Object.fromEntries(given), ...(who.tenant !== null && { tenant: who.tenant }) });
+  response: schemas.CostReport,
+  handle: async ({ stillwake, query, caller }) => {
+    return stillwake.costs.of({ ...withoutUndefined(query), ...(caller.tenant !== null && { tenant: caller.tenant }) });
   },
 });
 
 export const ofJob = operation({
-  summary: "What a job has cost, machine by machine",
-  about: "There are no parts for a job that ran on no machine of an orchestrator.",
-  answer: shapes.JobCost,
-  async handle({ stillwake, reading, params }) {
-    // Whoever may not see the job learns nothing of it here.
-    await reading.get(params.id!);
+  summary: "The cost of a job, by machine",
+  description: "There are no parts for a job that ran on no machine of an orchestrator.",
+  response: schemas.JobCost,
+  async handle({ stillwake, reader, params }) {
+    // Throws JobNotFound if the caller may not see the job.
+    await reader.get(params.id!);
     return stillwake.costs.ofJob(params.id!);
   },
 });
 
 export const budgets = operation({
-  summary: "The budgets, and how much of each is used",
-  answer: z.object({ budgets: z.array(shapes.Budget) }),
+  summary: "All budgets with their usage",
+  response: z.object({ budgets: z.array(schemas.Budget) }),
   handle: async ({ stillwake }) => ({ budgets: await stillwake.costs.budgets() }),
 });
 
 export const budget = operation({
   summary: "The budget of a pool or a tenant",
-  answer: shapes.Budget,
+  response: schemas.Budget,
   async handle({ stillwake, params }) {
-    const { scope, name } = checked(params);
-    const found = await stillwake.costs.budget(scope, name);
-    if (!found) {
-      throw refusal("BUDGET_NOT_FOUND", `The ${scope} "${name}" has no budget`, {
-        remedy: "Set one, or look which there are at /v1/budgets",
+    const { scope, name } = checkBudget(params);
+    const budget = await stillwake.costs.budget(scope, name);
+    if (!budget) {
+      throw httpError("BUDGET_NOT_FOUND", `The ${scope} "${name}" has no budget`, {
+        remedy: "Set one, or list them with GET /v1/budgets",
       });
     }
-    return found;
+    return budget;
   },
 });
 
 export const setBudget = operation({
-  summary: "How much a pool or a tenant may cost in a day or a month",
-  about:
-    "Once it is used up the pool is paused, or the tenant's jobs wait, until the next day or month begins (UTC). What is under way is finished.",
+  summary: "Sets the budget of a pool or a tenant, per day or month",
+  description:
+    "When it is exhausted the pool is paused, or the tenant's jobs wait, until the next day or month (UTC). Running jobs finish.",
   body: z.strictObject({ amount: z.number().min(0).max(1_000_000_000), period: z.enum(["day", "month"]).optional() }),
-  answer: Done,
-  record: withBody,
-  async handle({ stillwake, params, body, who, before }) {
-    const { scope, name } = checked(params);
-    await before((await stillwake.costs.budget(scope, name)) ?? null);
+  response: BudgetName,
+  audit: mergeBody,
+  async handle({ stillwake, params, body, caller, recordBefore }) {
+    const { scope, name } = checkBudget(params);
+    await recordBefore((await stillwake.costs.budget(scope, name)) ?? null);
     await stillwake.costs.setBudget(scope, name, body.amount, {
-      by: who.name,
+      by: caller.name,
       ...(body.period && { period: body.period }),
     });
     return { scope, name };
@@ -75,19 +75,19 @@ export const setBudget = operation({
 });
 
 export const clearBudget = operation({
-  summary: "Takes a budget away, and what it held goes on",
-  answer: Done,
-  async handle({ stillwake, params, before }) {
-    const { scope, name } = checked(params);
-    await before((await stillwake.costs.budget(scope, name)) ?? null);
+  summary: "Removes a budget; jobs that waited for it continue",
+  response: BudgetName,
+  async handle({ stillwake, params, recordBefore }) {
+    const { scope, name } = checkBudget(params);
+    await recordBefore((await stillwake.costs.budget(scope, name)) ?? null);
     await stillwake.costs.clearBudget(scope, name);
     return { scope, name };
   },
 });
 
-function checked({ scope, name }: Record<string, string>): { scope: (typeof scopes)[number]; name: string } {
+function checkBudget({ scope, name }: Record<string, string>): { scope: (typeof scopes)[number]; name: string } {
   if (scope === "pool" || scope === "tenant") return { scope, name: name! };
-  throw refusal("INVALID_INPUT", `There are no budgets for a ${scope}`, {
+  throw httpError("INVALID_INPUT", `A ${scope} cannot have a budget`, {
     field: "scope",
     remedy: "Use pool or tenant",
   });

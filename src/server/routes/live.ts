@@ -1,40 +1,40 @@
-// One job as it happens, for whoever may follow it.
+// Follows one job as a stream of Server-Sent Events.
 import { z } from "zod";
 import { operation } from "../operation.ts";
 import { streamJob } from "../stream.ts";
-import { jobOf } from "./jobs.ts";
+import { findJob } from "./jobs.ts";
 
 export const follow = operation({
-  summary: "A job as it happens: lines, steps, states and progress as Server-Sent Events",
-  about:
-    "Events: state, log, event, step, progress, gap, end. Lines carry an id; a client that comes back with it in Last-Event-ID misses nothing and gets nothing twice. `gap` says that lines between are gone. A client that has seen the end is answered 204, at which an EventSource stops.",
+  summary: "Streams a job's log lines, steps, states and progress as Server-Sent Events",
+  description:
+    "Events: state, log, event, step, progress, gap, end. Lines have an id; a client that reconnects with it in Last-Event-ID misses nothing and receives nothing twice. `gap` means that lines in between were deleted. A client that has received the end gets 204, at which an EventSource stops.",
   query: z.strictObject({
     after: z
       .string()
       .regex(/^\d{1,19}$/)
       .optional(),
   }),
-  answer: "text/event-stream",
+  response: "text/event-stream",
   async handle(call) {
-    const { house, who, request } = call;
-    const { id } = await jobOf(call);
-    const { leave, sentAway } = house.streams.enter(who.id ?? who.name);
+    const { context, caller, request } = call;
+    const { id } = await findJob(call);
+    const { release, revoked } = context.streams.open(caller.id ?? caller.name);
     try {
       return await streamJob({
         reader: call.stillwake.feed,
         id,
         lastEventId: request.headers.get("last-event-id"),
         after: call.query.after,
-        signal: AbortSignal.any([request.signal, house.closing.signal, sentAway]),
-        until: who.expiresAt,
-        recheck: () => house.stillMay(request, who),
-        recheckMs: house.recheckMs,
-        guest: who.role === "follower",
-        drop: call.hangUp,
-        onOver: leave,
+        signal: AbortSignal.any([request.signal, context.closing.signal, revoked]),
+        until: caller.expiresAt,
+        recheck: () => context.isStillAllowed(request, caller),
+        recheckMs: context.recheckMs,
+        redacted: caller.role === "follower",
+        destroyConnection: call.destroyConnection,
+        onFinish: release,
       });
     } catch (error) {
-      leave();
+      release();
       throw error;
     }
   },

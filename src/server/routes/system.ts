@@ -1,26 +1,26 @@
-// The installation itself: is it well, what does it do, and the watchdog for those whose cron speaks HTTP.
+// Health, metrics, statistics, the API description, and the watchdog for schedulers that send HTTP requests.
 import { z } from "zod";
 import type { Duration } from "../../time.ts";
 import { version } from "../../version.ts";
 import { docsPage, docsPolicy } from "../docs-page.ts";
 import { metricsText } from "../metrics.ts";
-import { describe } from "../openapi.ts";
+import { describeApi } from "../openapi.ts";
 import { operation, type Route } from "../operation.ts";
-import * as shapes from "../shapes.ts";
-import { pokeHouse } from "./fleet.ts";
+import * as schemas from "../schemas.ts";
+import { pokeOrchestrator } from "./fleet.ts";
 
 export const health = operation({
-  summary: "Whether the server is there",
-  about: "Asks the database nothing, so that it may sleep.",
-  answer: z.object({ status: z.literal("ok"), version: z.string() }),
+  summary: "Whether the server is running",
+  description: "Does not query the database, so that a serverless database can suspend.",
+  response: z.object({ status: z.literal("ok"), version: z.string() }),
   handle: async () => ({ status: "ok", version }),
 });
 
 export const deepHealth = operation({
-  summary: "Whether the server can use its database, and whether schedules are fired",
-  answer: z.object({ status: z.literal("ok"), version: z.string(), lateSchedules: z.array(z.string()) }),
+  summary: "Whether the server can reach its database, and whether schedules are fired",
+  response: z.object({ status: z.literal("ok"), version: z.string(), lateSchedules: z.array(z.string()) }),
   async handle({ stillwake }) {
-    // A schedule that is late means that nobody who fires schedules is awake, though all else may look well.
+    // A late schedule means that no process fires schedules, even if everything else works.
     const schedules = await stillwake.schedules.list();
     const late = schedules.filter(({ lateMs, paused }) => paused === null && lateMs > 5 * 60_000);
     return { status: "ok", version, lateSchedules: late.map(({ name }) => name) };
@@ -28,8 +28,8 @@ export const deepHealth = operation({
 });
 
 export const metrics = operation({
-  summary: "Numbers for Prometheus",
-  answer: "text/plain; version=0.0.4; charset=utf-8",
+  summary: "Prometheus metrics",
+  response: "text/plain; version=0.0.4; charset=utf-8",
   async handle({ stillwake }) {
     return new Response(await metricsText(stillwake), {
       headers: { "content-type": "text/plain; version=0.0.4; charset=utf-8" },
@@ -38,14 +38,14 @@ export const metrics = operation({
 });
 
 export const openapi = operation({
-  summary: "This description",
-  answer: z.record(z.string(), z.unknown()),
+  summary: "This API description (OpenAPI)",
+  response: z.record(z.string(), z.unknown()),
   handle: async ({ routes }) => new Response(pagesOf(routes).json, { headers: { "content-type": "application/json" } }),
 });
 
 export const docs = operation({
-  summary: "The same for people",
-  answer: "text/html; charset=utf-8",
+  summary: "This API description (HTML)",
+  response: "text/html; charset=utf-8",
   async handle({ routes }) {
     return new Response(pagesOf(routes).html, {
       headers: { "content-type": "text/html; charset=utf-8", "content-security-policy": docsPolicy() },
@@ -54,12 +54,12 @@ export const docs = operation({
 });
 
 export const stats = operation({
-  summary: "What waits and why, what runs, what ended lately and how",
+  summary: "Counts of waiting jobs by reason, running jobs, and recently ended jobs by outcome",
   query: z.strictObject({
     span: z.string().max(20).optional(),
     parts: z.coerce.number().int().min(1).max(200).optional(),
   }),
-  answer: shapes.Stats,
+  response: schemas.Stats,
   async handle({ stillwake, query: { span, parts } }) {
     return stillwake.stats({
       ...(span !== undefined && { span: span as Duration }),
@@ -69,25 +69,25 @@ export const stats = operation({
 });
 
 export const watchdog = operation({
-  summary: "Does what must happen even if every worker is dead: once a minute, from any scheduler",
-  answer: z.object({ acts: z.array(z.object({ act: z.string(), count: z.int(), note: z.string() })) }),
-  // Every minute, by a machine: no act of anybody's.
-  record: null,
-  async handle({ stillwake, house, request }) {
+  summary: "Runs the maintenance that must happen even without workers; call every minute, from any scheduler",
+  response: z.object({ acts: z.array(z.object({ act: z.string(), count: z.int(), note: z.string() })) }),
+  // Not audited: a scheduler calls it every minute.
+  audit: null,
+  async handle({ stillwake, context, request }) {
     const acts = await stillwake.watchdog();
-    pokeHouse(house, request);
+    pokeOrchestrator(context, request);
     return { acts };
   },
 });
 
-/** Made once: everybody may ask for them, and to make them takes a hundred times as long as to send them. */
+/** Cached: the routes are public, and generating the documents takes a hundred times as long as sending them. */
 const pages = new WeakMap<readonly Route[], { json: string; html: string }>();
 
 function pagesOf(routes: readonly Route[]): { json: string; html: string } {
   const known = pages.get(routes);
   if (known) return known;
-  const described = describe(routes);
-  const made = { json: JSON.stringify(described), html: docsPage(described) };
-  pages.set(routes, made);
-  return made;
+  const description = describeApi(routes);
+  const rendered = { json: JSON.stringify(description), html: docsPage(description) };
+  pages.set(routes, rendered);
+  return rendered;
 }

@@ -1,59 +1,60 @@
-// Who may come in, and what they did.
+// Tokens, read tokens, sessions, and the audit log.
 import { z } from "zod";
 import { type ReadTokenOptions, signReadToken } from "../../client/read-token.ts";
 import { InvalidInput } from "../../errors.ts";
 import type { Duration } from "../../time.ts";
-import { COOKIE, credentialOf } from "../http/identify.ts";
-import { refusal } from "../http/problem.ts";
+import { withoutUndefined } from "../../validate.ts";
+import { COOKIE, readToken } from "../http/identify.ts";
+import { httpError } from "../http/problem.ts";
 import { type Call, operation } from "../operation.ts";
-import * as shapes from "../shapes.ts";
-import { jobOf } from "./jobs.ts";
+import * as schemas from "../schemas.ts";
+import { findJob } from "./jobs.ts";
 
 const label = z.string().min(1).max(200);
 
 export const list = operation({
-  summary: "The tokens; never the words themselves",
-  answer: z.object({ tokens: z.array(shapes.Token) }),
+  summary: "All tokens, without their values",
+  response: z.object({ tokens: z.array(schemas.Token) }),
   handle: async ({ stillwake }) => ({ tokens: await stillwake.tokens.list() }),
 });
 
 export const create = operation({
-  summary: "Makes a token, which is answered this once",
+  summary: "Creates a token; its value is returned only here",
   body: z.strictObject({
     name: label,
     role: z.enum(["reader", "operator", "admin", "worker"]),
     tenant: label.optional(),
     expiresIn: z.string().max(50).optional(),
   }),
-  answer: z.object({ id: z.uuid(), token: z.string() }),
+  response: z.object({ id: z.uuid(), token: z.string() }),
   status: 201,
-  record: (answer, body) => ({ ...(body as object), id: (answer as { id: string }).id }),
-  async handle({ stillwake, body, who }) {
+  audit: (response, body) => ({ ...(body as object), id: (response as { id: string }).id }),
+  async handle({ stillwake, body, caller }) {
     const { name, role, tenant, expiresIn } = body;
     return stillwake.tokens.create(
       { name, role, ...(tenant && { tenant }), ...(expiresIn && { expiresIn: expiresIn as Duration }) },
-      { by: who.name },
+      { by: caller.name },
     );
   },
 });
 
 export const revoke = operation({
-  summary: "Takes a token back",
-  answer: z.object({ id: z.uuid() }),
-  async handle({ stillwake, params, who, house, before }) {
+  summary: "Revokes a token",
+  response: z.object({ id: z.uuid() }),
+  async handle({ stillwake, params, caller, context, recordBefore }) {
     const id = params.id!.toLowerCase();
-    await before((await stillwake.tokens.list()).find((one) => one.id === id) ?? null);
-    await stillwake.tokens.revoke(id, { by: who.name });
-    house.identifier.forget();
-    house.streams.sendAway(id);
+    await recordBefore((await stillwake.tokens.list()).find((token) => token.id === id) ?? null);
+    await stillwake.tokens.revoke(id, { by: caller.name });
+    context.authenticator.clearCache();
+    context.streams.abortAll(id);
     return { id };
   },
 });
 
 export const createReadToken = operation({
-  summary: "A word that opens one job, or all jobs of one key, for reading and for a short time",
-  about:
-    "For the browser of a customer who follows it. Nothing of it is stored; it cannot be taken back, so keep it short.",
+  summary: "Creates a short-lived token with read access to one job, or to all jobs of one key",
+  description:
+    "For the browser of a customer who follows a job. It is not stored and cannot be revoked, so keep its lifetime short.",
   body: z.strictObject({
     job: z.uuid().optional(),
     pipeline: label.optional(),
@@ -61,75 +62,77 @@ export const createReadToken = operation({
     tenant: label.optional(),
     expiresIn: z.string().max(50).optional(),
   }),
-  answer: z.object({ token: z.string() }),
+  response: z.object({ token: z.string() }),
   status: 201,
-  record: (_, body) => body,
+  audit: (_, body) => body,
   async handle(call) {
-    const { house, body, who } = call;
-    if (house.secrets.length === 0) {
-      throw refusal("NOT_ALLOWED", "This server has no secret to sign with", {
-        remedy: "Start it with STILLWAKE_SECRET, 32 characters at least",
+    const { context, body, caller } = call;
+    if (context.secrets.length === 0) {
+      throw httpError("NOT_ALLOWED", "This server has no secret for signing read tokens", {
+        remedy: "Start it with STILLWAKE_SECRET of at least 32 characters",
       });
     }
-    if (body.job !== undefined) await jobOf({ ...call, params: { id: body.job } });
-    if (who.tenant !== null && body.tenant !== undefined && body.tenant !== who.tenant) {
-      throw new InvalidInput("The token is of another tenant", { field: "tenant", remedy: "Leave tenant out" });
+    if (body.job !== undefined) await findJob({ ...call, params: { id: body.job } });
+    if (caller.tenant !== null && body.tenant !== undefined && body.tenant !== caller.tenant) {
+      throw new InvalidInput("The token belongs to another tenant", { field: "tenant", remedy: "Leave tenant out" });
     }
-    const tenant = body.job === undefined ? (who.tenant ?? body.tenant) : undefined;
-    const given = Object.fromEntries(Object.entries({ ...body, tenant }).filter(([, value]) => value !== undefined));
-    return { token: signReadToken(house.secrets, given as ReadTokenOptions) };
+    const tenant = body.job === undefined ? (caller.tenant ?? body.tenant) : undefined;
+    const options = withoutUndefined({ ...body, tenant }) as ReadTokenOptions;
+    return { token: signReadToken(context.secrets, options) };
   },
 });
 
 export const audit = operation({
-  summary: "What was done through the server, newest first",
+  summary: "The audit log: operations performed through the server, newest first",
   query: z.strictObject({
     target: z.string().min(1).max(500).optional(),
     limit: z.coerce.number().int().min(1).max(200).optional(),
     cursor: z.string().max(100).optional(),
   }),
-  answer: z.object({ acts: z.array(shapes.Act), cursor: z.string().nullable() }),
+  response: z.object({ acts: z.array(schemas.AuditEntry), cursor: z.string().nullable() }),
   async handle({ stillwake, query }) {
-    const given = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== undefined));
-    return stillwake.tokens.acts(given);
+    const { entries, cursor } = await stillwake.tokens.audit(withoutUndefined(query));
+    return { acts: entries, cursor };
   },
 });
 
 export const me = operation({
-  summary: "Who the server takes you for",
-  answer: z.object({
+  summary: "The identity of the caller",
+  response: z.object({
     name: z.string(),
     role: z.string(),
     tenant: z.string().nullable(),
-    expiresAt: shapes.moment.nullable(),
+    expiresAt: schemas.timestamp.nullable(),
     scope: z
       .object({ job: z.string(), pipeline: z.string(), key: z.string(), tenant: z.string() })
       .partial()
       .optional(),
   }),
-  async handle({ who: { name, role, tenant, expiresAt, scope } }) {
+  async handle({ caller: { name, role, tenant, expiresAt, scope } }) {
     return { name, role, tenant, expiresAt, ...(scope && { scope }) };
   },
 });
 
 export const signIn = operation({
-  summary: "Signs a browser in with a token: it is given a cookie that scripts cannot read",
+  summary: "Signs a browser in with a token: sets a cookie that scripts cannot read",
   body: z.strictObject({ token: z.string().min(1).max(500) }),
-  answer: z.object({ name: z.string(), role: z.string() }),
-  record: null,
+  response: z.object({ name: z.string(), role: z.string() }),
+  audit: null,
   async handle(call) {
-    const { body, house, address } = call;
-    const wait = address === null ? 0 : house.failures.wait(address);
-    if (wait > 0) throw refusal("TOO_MANY_REQUESTS", "Too many words that open nothing", { remedy: "Wait a moment" });
-    const who = await house.identifier.identify(body.token, { fresh: true });
-    if (!who || who.role === "follower") {
-      if (address !== null) house.failures.take(address);
-      throw refusal("UNAUTHORIZED", "That token opens nothing", {
-        remedy: "Ask an admin for one: stillwake tokens create",
+    const { body, context, address } = call;
+    const wait = address === null ? 0 : context.failureLimiter.waitSeconds(address);
+    if (wait > 0) throw httpError("TOO_MANY_REQUESTS", "Too many invalid tokens", { remedy: "Wait a moment" });
+    const caller = await context.authenticator.identify(body.token, { fresh: true });
+    if (!caller || caller.role === "follower") {
+      if (address !== null) context.failureLimiter.take(address);
+      throw httpError("UNAUTHORIZED", "Invalid or expired token", {
+        remedy: "Ask an admin for a token: stillwake tokens create",
       });
     }
-    const left = who.expiresAt ? Math.max(0, Math.floor((who.expiresAt.getTime() - Date.now()) / 1000)) : 30 * 86_400;
-    return new Response(JSON.stringify({ name: who.name, role: who.role }), {
+    const left = caller.expiresAt
+      ? Math.max(0, Math.floor((caller.expiresAt.getTime() - Date.now()) / 1000))
+      : 30 * 86_400;
+    return new Response(JSON.stringify({ name: caller.name, role: caller.role }), {
       headers: {
         "content-type": "application/json",
         "set-cookie": cookie(call, body.token, Math.min(left, 30 * 86_400)),
@@ -140,16 +143,16 @@ export const signIn = operation({
 
 export const signOut = operation({
   summary: "Signs a browser out",
-  record: null,
+  audit: null,
   status: 204,
   async handle(call) {
-    const had = credentialOf(call.request);
-    return new Response(null, { status: 204, headers: had ? { "set-cookie": cookie(call, "", 0) } : {} });
+    const signedIn = readToken(call.request) !== undefined;
+    return new Response(null, { status: 204, headers: signedIn ? { "set-cookie": cookie(call, "", 0) } : {} });
   },
 });
 
-/** For the paths of this server alone: an application around it has no use for it. */
-function cookie({ request, house }: Pick<Call, "request" | "house">, value: string, seconds: number): string {
+/** Only for the paths of this server, not for the application it is mounted in. */
+function cookie({ request, context }: Pick<Call, "request" | "context">, value: string, seconds: number): string {
   const secure = new URL(request.url).protocol === "https:" || request.headers.get("x-forwarded-proto") === "https";
-  return `${COOKIE}=${value}; Path=${house.base}; HttpOnly; SameSite=Lax; Max-Age=${seconds}${secure ? "; Secure" : ""}`;
+  return `${COOKIE}=${value}; Path=${context.base}; HttpOnly; SameSite=Lax; Max-Age=${seconds}${secure ? "; Secure" : ""}`;
 }

@@ -1,47 +1,42 @@
-// Which lines are shown. Lines only ever come at the end, so what was looked at once is not looked at again until the question changes; without a question nothing
-// is copied, however many lines there are.
-import { plain } from "../plain.ts";
+// Selects the lines to show. Lines are only appended, so each line is matched once per query; without a query nothing is copied.
+import { escapeText } from "../safe-text.ts";
 import type { Line } from "../snapshot.ts";
 import type { Level } from "../wire.ts";
 
 export const LEVELS: readonly Level[] = ["info", "success", "warning", "error"];
 
-export interface Question {
+export interface LineQuery {
   levels: ReadonlySet<Level>;
   step: string | null;
   text: string;
 }
 
-const ANY: Question = { levels: new Set(LEVELS), step: null, text: "" };
+const ALL: LineQuery = { levels: new Set(LEVELS), step: null, text: "" };
 
 export class LineFilter {
-  #question = ANY;
-  #wanted = "";
+  #query = ALL;
+  #searchText = "";
   #lines: readonly Line[] = [];
-  #looked = 0;
+  #matched = 0;
   #shown: Line[] = [];
 
-  get question(): Question {
-    return this.#question;
-  }
-
-  get isAsking(): boolean {
-    const { levels, step, text } = this.#question;
+  get isActive(): boolean {
+    const { levels, step, text } = this.#query;
     return levels.size < LEVELS.length || step !== null || text !== "";
   }
 
   get count(): number {
-    return this.isAsking ? this.#shown.length : this.#looked;
+    return this.isActive ? this.#shown.length : this.#matched;
   }
 
-  /** The line in this place among those that are shown. */
-  at(place: number): Line | undefined {
-    return this.isAsking ? this.#shown[place] : this.#lines[place];
+  /** The shown line with this index. */
+  at(index: number): Line | undefined {
+    return this.isActive ? this.#shown[index] : this.#lines[index];
   }
 
-  /** Where a line stands among those that are shown; -1 when it is not. */
-  placeOf(no: number): number {
-    if (!this.isAsking) return no < this.#looked ? no : -1;
+  /** The index of a line among the shown lines; -1 when it is not shown. */
+  indexOf(no: number): number {
+    if (!this.isActive) return no < this.#matched ? no : -1;
     let low = 0;
     let high = this.#shown.length;
     while (low < high) {
@@ -52,41 +47,44 @@ export class LineFilter {
     return this.#shown[low]?.no === no ? low : -1;
   }
 
-  /** All that are shown, for copying. */
+  /** All shown lines, for copying. */
   all(): readonly Line[] {
-    return this.isAsking ? this.#shown : this.#lines.slice(0, this.#looked);
+    return this.isActive ? this.#shown : this.#lines.slice(0, this.#matched);
   }
 
-  ask(question: Partial<Question>): void {
-    this.#question = { ...this.#question, ...question };
-    this.#wanted = this.#question.text.trim().toLowerCase();
-    this.#looked = 0;
+  setQuery(query: Partial<LineQuery>): void {
+    this.#query = { ...this.#query, ...query };
+    this.#searchText = this.#query.text.trim().toLowerCase();
+    this.#matched = 0;
     this.#shown = [];
-    this.take(this.#lines);
+    this.update(this.#lines);
   }
 
-  /** Takes in what has come since. True when it is another list, in which places mean something else. */
-  take(lines: readonly Line[]): boolean {
-    const anew = lines !== this.#lines;
-    if (anew) {
+  /** Matches the lines appended since the last call. Returns true when the list was replaced: indexes have changed. */
+  update(lines: readonly Line[]): boolean {
+    const isReplaced = lines !== this.#lines;
+    if (isReplaced) {
       this.#lines = lines;
-      this.#looked = 0;
+      this.#matched = 0;
       this.#shown = [];
     }
-    if (this.isAsking) {
-      for (let no = this.#looked; no < lines.length; no++) {
+    if (this.isActive) {
+      for (let no = this.#matched; no < lines.length; no++) {
         const line = lines[no]!;
         if (this.#matches(line)) this.#shown.push(line);
       }
     }
-    this.#looked = lines.length;
-    return anew;
+    this.#matched = lines.length;
+    return isReplaced;
   }
 
   #matches({ level, step, message }: Line): boolean {
-    const { levels, step: wantedStep } = this.#question;
+    const { levels, step: wantedStep } = this.#query;
     if (!levels.has(level) || (wantedStep !== null && step !== wantedStep)) return false;
-    if (this.#wanted === "") return true;
-    return plain(message).toLowerCase().includes(this.#wanted) || (step?.toLowerCase().includes(this.#wanted) ?? false);
+    if (this.#searchText === "") return true;
+    return (
+      escapeText(message).toLowerCase().includes(this.#searchText) ||
+      (step?.toLowerCase().includes(this.#searchText) ?? false)
+    );
   }
 }

@@ -1,5 +1,5 @@
-// The lines in view: a list of any length of which only what is seen is drawn. It stays at the end while lines come in, until somebody scrolls up. Rows are kept by the
-// number of their line and stand in order, so that selecting text, the focus and reading aloud survive what comes in.
+// A virtualized list of lines: only visible rows are in the DOM. It follows the end until the user scrolls up. Rows are
+// reused by line number and stay in order, so that selection, focus and screen readers survive new lines.
 import {
   elementScroll,
   measureElement,
@@ -8,43 +8,43 @@ import {
   Virtualizer,
   type VirtualizerOptions,
 } from "@tanstack/virtual-core";
-import { make } from "../dom.ts";
+import { createElement } from "../dom.ts";
 import type { LineFilter } from "./line-filter.ts";
-import { expand, rowOf } from "./log-row.ts";
+import { createRow, expand } from "./log-row.ts";
 
-/** As near to the end as this counts as being there. */
-const NEAR_PX = 24;
+/** This close to the end counts as the end. */
+const NEAR_END_PX = 24;
 const ROW_PX = 22;
 const CHARACTER_PX = 7.8;
-/** Rows that were never seen may turn out taller than thought, and those that come in for it too. */
-const MAX_ROUNDS = 4;
+/** Newly rendered rows may be taller than estimated, which brings other rows into view. */
+const MAX_RENDERS = 4;
 
 export class LineList {
   readonly element: HTMLElement;
-  readonly #canvas = make("div", { class: "canvas" });
+  readonly #canvas = createElement("div", { class: "canvas" });
   readonly #filter: LineFilter;
-  readonly #onMove: () => void;
+  readonly #onScroll: () => void;
   readonly #virtual: Virtualizer<HTMLElement, HTMLElement>;
   readonly #rows = new Map<number, HTMLElement>();
   readonly #open = new Set<number>();
   #unmount: (() => void) | undefined;
-  #tellOffset: ((offset: number, isScrolling: boolean) => void) | undefined;
+  #setOffset: ((offset: number, isScrolling: boolean) => void) | undefined;
   #lastTop = 0;
   #current: number | undefined;
   #columns = 100;
   #wraps = true;
   #pressedAt = { x: 0, y: 0 };
   #toggled: number | undefined;
-  #drawing = false;
-  #moved = false;
-  /** It stays at the end. */
+  #isDrawing = false;
+  #isDirty = false;
+  /** Whether it scrolls to new lines. */
   following = true;
 
-  constructor(filter: LineFilter, onMove: () => void) {
+  constructor(filter: LineFilter, onScroll: () => void) {
     this.#filter = filter;
-    this.#onMove = onMove;
-    // Each new line would be read out by itself; a status beside the list says how many have come, now and then.
-    this.element = make("div", {
+    this.#onScroll = onScroll;
+    // Not live: screen readers would read every line. A status element announces the number of new lines instead.
+    this.element = createElement("div", {
       class: "lines",
       part: "lines",
       role: "log",
@@ -54,7 +54,7 @@ export class LineList {
     });
     this.element.append(this.#canvas);
     this.element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
-    this.element.addEventListener("keydown", (event) => this.#walk(event));
+    this.element.addEventListener("keydown", (event) => this.#onKeyDown(event));
     this.#canvas.addEventListener("pointerdown", ({ clientX, clientY }) => {
       this.#pressedAt = { x: clientX, y: clientY };
     });
@@ -62,7 +62,7 @@ export class LineList {
     this.#virtual = new Virtualizer(this.#options());
   }
 
-  /** Once it is part of a page. */
+  /** Called after the element was added to a page. */
   start(): void {
     this.#unmount = this.#virtual._didMount();
     this.#virtual._willUpdate();
@@ -72,15 +72,15 @@ export class LineList {
     this.#unmount?.();
   }
 
-  /** Lines have come, or others are shown. */
+  /** Called when lines were appended or the filter changed. */
   update(): void {
     this.#virtual.setOptions({ ...this.#virtual.options, count: this.#filter.count });
     this.#virtual._willUpdate();
     this.#draw();
   }
 
-  /** Every line is another one. */
-  forget(): void {
+  /** Called when the list of lines was replaced. */
+  reset(): void {
     for (const row of this.#rows.values()) row.remove();
     this.#rows.clear();
     this.#open.clear();
@@ -92,7 +92,7 @@ export class LineList {
   jumpToEnd(): void {
     this.following = true;
     this.#draw();
-    this.#onMove();
+    this.#onScroll();
   }
 
   wrap(on: boolean): void {
@@ -102,10 +102,10 @@ export class LineList {
     this.update();
   }
 
-  /** Whether there is anything below what is seen. */
+  /** Whether the last line is visible. */
   get isAtEnd(): boolean {
     const { scrollTop, scrollHeight, clientHeight } = this.element;
-    return scrollHeight - clientHeight - scrollTop <= NEAR_PX;
+    return scrollHeight - clientHeight - scrollTop <= NEAR_END_PX;
   }
 
   focus(): void {
@@ -116,55 +116,55 @@ export class LineList {
     return {
       count: 0,
       getScrollElement: () => this.element,
-      estimateSize: (place) => this.#estimate(place),
-      getItemKey: (place) => this.#filter.at(place)?.no ?? -1,
+      estimateSize: (index) => this.#estimate(index),
+      getItemKey: (index) => this.#filter.at(index)?.no ?? -1,
       overscan: 10,
       scrollToFn: (offset, options, instance) => {
         elementScroll(offset, options, instance);
         this.#lastTop = this.element.scrollTop;
       },
-      observeElementRect: (instance, tell) => {
+      observeElementRect: (instance, onRect) => {
         let width = -1;
         return observeElementRect(instance, (rect) => {
-          tell(rect);
+          onRect(rect);
           if (rect.width === width) return;
           width = rect.width;
           this.#columns = Math.max(20, Math.floor((width - 130) / CHARACTER_PX));
-          // What was measured at another width is as wrong as what was never measured.
+          // Heights measured at another width are wrong.
           instance.measure();
         });
       },
-      observeElementOffset: (instance, tell) => {
-        this.#tellOffset = tell;
-        return observeElementOffset(instance, tell);
+      observeElementOffset: (instance, onOffset) => {
+        this.#setOffset = onOffset;
+        return observeElementOffset(instance, onOffset);
       },
       measureElement,
       onChange: () => this.#draw(),
     };
   }
 
-  #estimate(place: number): number {
-    const line = this.#filter.at(place);
+  #estimate(index: number): number {
+    const line = this.#filter.at(index);
     if (!line || !this.#wraps) return ROW_PX;
     return (Math.ceil(line.message.length / this.#columns) || 1) * (ROW_PX - 2) + 2;
   }
 
-  /** What is measured while it is drawn may move the rest: it is drawn again after all of it, not after each row, since each would lay out the page anew. */
+  /** Measuring a row may move the others: renders again after all rows, not after each one, to save layouts. */
   #draw(): void {
-    if (this.#drawing) {
-      this.#moved = true;
+    if (this.#isDrawing) {
+      this.#isDirty = true;
       return;
     }
-    this.#drawing = true;
+    this.#isDrawing = true;
     try {
-      for (let round = 0; round < MAX_ROUNDS; round++) {
-        this.#moved = false;
+      for (let round = 0; round < MAX_RENDERS; round++) {
+        this.#isDirty = false;
         this.#render();
-        if (this.following && this.#stick()) this.#moved = true;
-        if (!this.#moved) return;
+        if (this.following && this.#scrollToEnd()) this.#isDirty = true;
+        if (!this.#isDirty) return;
       }
     } finally {
-      this.#drawing = false;
+      this.#isDrawing = false;
     }
   }
 
@@ -180,14 +180,14 @@ export class LineList {
       if (!line) continue;
       let row = this.#rows.get(line.no);
       if (!row) {
-        row = rowOf(line);
+        row = createRow(line);
         if (this.#open.has(line.no)) expand(row, line, true);
         this.#rows.set(line.no, row);
         fresh.push(row);
       }
       row.dataset.index = String(index);
       row.style.transform = `translateY(${start}px)`;
-      // One that stands in its place is not moved: it would lose what is selected in it.
+      // A row in the right position is not moved: it would lose its selection.
       if (before === row) before = row.nextSibling;
       else this.#canvas.insertBefore(row, before);
     }
@@ -195,42 +195,42 @@ export class LineList {
   }
 
   #drop(no: number, row: HTMLElement): void {
-    // A focus that vanished would throw whoever uses the keyboard back to the top of the page.
+    // Removing the focused row would move the keyboard focus to the top of the page.
     if ((this.element.getRootNode() as ShadowRoot).activeElement === row) this.focus();
     this.#rows.delete(no);
     row.remove();
   }
 
-  /** To the end. True when that was another place. */
-  #stick(): boolean {
+  /** Returns true when the position changed. */
+  #scrollToEnd(): boolean {
     const end = this.element.scrollHeight - this.element.clientHeight;
     if (end - this.element.scrollTop < 1) return false;
     this.element.scrollTop = end;
     this.#lastTop = this.element.scrollTop;
-    this.#tellOffset?.(this.#lastTop, false);
+    this.#setOffset?.(this.#lastTop, false);
     return true;
   }
 
-  /** Whoever scrolls up wants to stay there; whoever comes back to the end wants to follow again. */
+  /** Scrolling up stops following; scrolling to the end starts it again. */
   #scrolled(): void {
     const { scrollTop } = this.element;
     if (this.isAtEnd) this.following = true;
     else if (scrollTop < this.#lastTop - 1) this.following = false;
     this.#lastTop = scrollTop;
-    this.#onMove();
+    this.#onScroll();
   }
 
-  /** A click opens a line; a text that is being selected is no click. */
+  /** A click opens the details of a line. Selecting text is not a click. */
   #clicked(event: MouseEvent): void {
     const target = event.target as HTMLElement;
     const row = target.closest<HTMLElement>(".line");
     if (!row || target.closest(".details")) return;
     const no = Number(row.dataset.no);
     const moved = Math.hypot(event.clientX - this.#pressedAt.x, event.clientY - this.#pressedAt.y) > 4;
-    // One that was made by a key has no place.
+    // A click by keyboard has detail 0 and no position.
     if (moved && event.detail > 0) return;
     if (event.detail === 2 && !target.closest(".toggle")) {
-      // The second click of two selects a word; what the first has done is taken back.
+      // A double click selects a word: undo the toggle of the first click.
       if (this.#toggled === no) this.#toggle(no);
       return;
     }
@@ -241,21 +241,21 @@ export class LineList {
 
   #toggle(no: number): boolean {
     const row = this.#rows.get(no);
-    const place = this.#filter.placeOf(no);
-    const line = this.#filter.at(place);
+    const index = this.#filter.indexOf(no);
+    const line = this.#filter.at(index);
     if (!row || !line || !row.classList.contains("more")) return false;
     const open = !this.#open.has(no);
     if (open) this.#open.add(no);
     else this.#open.delete(no);
-    // It is opened to be read, not to run away with the next line.
-    if (open && place < this.#filter.count - 1) this.following = false;
+    // Stop following, so that the opened line stays in view.
+    if (open && index < this.#filter.count - 1) this.following = false;
     expand(row, line, open);
     this.#virtual.measureElement(row);
-    this.#onMove();
+    this.#onScroll();
     return true;
   }
 
-  #walk(event: KeyboardEvent): void {
+  #onKeyDown(event: KeyboardEvent): void {
     const target = event.target as HTMLElement;
     if (event.ctrlKey || event.metaKey || event.altKey || target.closest(".details")) return;
     const { count } = this.#filter;
@@ -268,20 +268,20 @@ export class LineList {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -count, End: count }[event.key];
     if (step === undefined || count === 0) return;
     event.preventDefault();
-    const known = this.#current === undefined ? -1 : this.#filter.placeOf(this.#current);
-    const from = known >= 0 ? known : this.following ? count : (this.#virtual.range?.startIndex ?? 0) - 1;
+    const current = this.#current === undefined ? -1 : this.#filter.indexOf(this.#current);
+    const from = current >= 0 ? current : this.following ? count : (this.#virtual.range?.startIndex ?? 0) - 1;
     this.#goTo(Math.min(count - 1, Math.max(0, from + step)));
   }
 
-  #goTo(place: number): void {
-    this.following = place === this.#filter.count - 1;
-    this.#current = this.#filter.at(place)!.no;
+  #goTo(index: number): void {
+    this.following = index === this.#filter.count - 1;
+    this.#current = this.#filter.at(index)!.no;
     if (!this.following) {
-      this.#virtual.scrollToIndex(place, { align: "auto" });
-      this.#tellOffset?.(this.element.scrollTop, false);
+      this.#virtual.scrollToIndex(index, { align: "auto" });
+      this.#setOffset?.(this.element.scrollTop, false);
     }
     this.#draw();
     this.#rows.get(this.#current)?.focus({ preventScroll: true });
-    this.#onMove();
+    this.#onScroll();
   }
 }

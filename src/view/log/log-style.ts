@@ -1,4 +1,4 @@
-// The look of the log panel: a terminal, dark on every page. What a page may change are the custom properties and the parts.
+// The style of the log panel: dark, like a terminal, on every page. Pages use custom properties and parts to change it.
 
 export const LOG_STYLE = `
 :host { display: block; height: var(--stillwake-log-height, 28rem); min-height: 8rem; container-type: inline-size; }
@@ -88,7 +88,7 @@ time { color: var(--soft); font-variant-numeric: tabular-nums; white-space: pre;
   color: var(--soft); font: 13px/20px var(--stillwake-font, system-ui, sans-serif); pointer-events: none;
 }
 .empty button { pointer-events: auto; }
-.stage { position: relative; flex: 1; min-height: 0; display: flex; flex-direction: column; }
+.viewport { position: relative; flex: 1; min-height: 0; display: flex; flex-direction: column; }
 .jump {
   position: absolute; right: 20px; bottom: 12px; background: #18181b; border-color: var(--soft); border-radius: 999px; padding: 5px 12px;
   font: 12px/16px var(--stillwake-font, system-ui, sans-serif); box-shadow: 0 2px 12px #000a;
@@ -99,7 +99,7 @@ time { color: var(--soft); font-variant-numeric: tabular-nums; white-space: pre;
 }
 @container (max-width: 36rem) {
   .panel { font-size: 12px; line-height: 18px; }
-  /* The marks keep a margin of their own, in which no message can write. */
+  /* The level icons have a separate margin, which no message can reach. */
   .line { display: block; padding: 2px 8px 2px 24px; }
   .mark { position: absolute; left: 8px; top: 2px; height: 18px; }
   .icon { width: 8px; height: 8px; }

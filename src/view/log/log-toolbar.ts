@@ -1,11 +1,12 @@
-// What stands above the lines: which of them to show, a search, and what to do with them. It knows no lines; the view tells it what there is and is told what was chosen.
-import { make, say, set } from "../dom.ts";
-import { plainLine } from "../plain.ts";
+// The toolbar of the log: filters, search, copy and download. It has no access to the lines: the view passes counts and
+// step names in, and receives the choices of the user.
+import { formatCount } from "../../text/format.ts";
+import { createElement, setAttributes, setText } from "../dom.ts";
+import { escapeTextLine } from "../safe-text.ts";
 import type { Level } from "../wire.ts";
-import { count } from "../words.ts";
-import { LEVELS, type Question } from "./line-filter.ts";
+import { LEVELS, type LineQuery } from "./line-filter.ts";
 
-/** Another job that can be looked at in the same place, such as an earlier one of the same key. */
+/** Another job that the user can switch to, such as an earlier one of the same key. */
 export interface Run {
   id: string;
   label: string;
@@ -14,7 +15,7 @@ export interface Run {
 }
 
 export interface ToolbarActions {
-  ask(question: Partial<Question>): void;
+  filter(query: Partial<LineQuery>): void;
   wrap(on: boolean): void;
   copy(): Promise<boolean>;
   download(): void;
@@ -39,90 +40,90 @@ export class LogToolbar {
 
   constructor(actions: ToolbarActions) {
     this.#actions = actions;
-    const levels = make("div", { class: "levels", role: "group", "aria-label": "Levels shown" });
+    const levels = createElement("div", { class: "levels", role: "group", "aria-label": "Levels shown" });
     for (const level of LEVELS) levels.append(this.#levelButton(level));
-    this.#steps = make(
+    this.#steps = createElement(
       "select",
       { class: "steps", part: "steps", "aria-label": "Step" },
-      make("option", { value: "" }, "All steps"),
+      createElement("option", { value: "" }, "All steps"),
     );
-    this.#steps.addEventListener("change", () => actions.ask({ step: this.#steps.value.slice(1) || null }));
-    this.#runs = make("select", { class: "runs", part: "runs", "aria-label": "Which job to show", hidden: true });
+    this.#steps.addEventListener("change", () => actions.filter({ step: this.#steps.value.slice(1) || null }));
+    this.#runs = createElement("select", { class: "runs", part: "runs", "aria-label": "Job", hidden: true });
     this.#runs.addEventListener("change", () => actions.run(this.#runs.value));
-    this.search = make("input", {
+    this.search = createElement("input", {
       type: "search",
       class: "search",
       part: "search",
       placeholder: "Search  /",
-      "aria-label": "Search the lines",
+      "aria-label": "Search log lines",
       spellcheck: "false",
       autocomplete: "off",
     });
     let typing: ReturnType<typeof setTimeout> | undefined;
     this.search.addEventListener("input", () => {
       clearTimeout(typing);
-      typing = this.#later(() => actions.ask({ text: this.search.value }), SEARCH_MS);
+      typing = this.#after(() => actions.filter({ text: this.search.value }), SEARCH_MS);
     });
     this.#wrap = button("Wrap", "wrap", () => {
       const on = this.#wrap.getAttribute("aria-pressed") !== "true";
-      set(this.#wrap, { "aria-pressed": String(on) });
+      setAttributes(this.#wrap, { "aria-pressed": String(on) });
       actions.wrap(on);
     });
-    set(this.#wrap, { "aria-pressed": "true", title: "Break long lines" });
+    setAttributes(this.#wrap, { "aria-pressed": "true", title: "Wrap long lines" });
     const copy = button("Copy", "copy", async () => {
-      say(copy, (await actions.copy()) ? "Copied" : "Not allowed");
-      this.#later(() => say(copy, "Copy"), 2000);
+      setText(copy, (await actions.copy()) ? "Copied" : "Not allowed");
+      this.#after(() => setText(copy, "Copy"), 2000);
     });
     const download = button("Download", "download", () => actions.download());
-    this.#connection = make("span", { class: "connection", part: "connection" });
-    this.element = make(
+    this.#connection = createElement("span", { class: "connection", part: "connection" });
+    this.element = createElement(
       "div",
       { class: "toolbar", part: "toolbar" },
       this.#runs,
       levels,
       this.#steps,
       this.search,
-      make("span", { class: "space" }),
+      createElement("span", { class: "space" }),
       this.#connection,
-      make("span", { class: "acts" }, this.#wrap, copy, download),
+      createElement("span", { class: "acts" }, this.#wrap, copy, download),
     );
   }
 
   show(counts: Readonly<Record<Level, number>>, steps: readonly string[], connection: string): void {
-    for (const [level, { number }] of this.#levels) say(number, count(counts[level]));
-    say(this.#connection, connection);
+    for (const [level, { number }] of this.#levels) setText(number, formatCount(counts[level]));
+    setText(this.#connection, connection);
     const names = JSON.stringify(steps);
     if (names === this.#stepNames) return;
     this.#stepNames = names;
     const chosen = this.#steps.value;
-    this.#steps.replaceChildren(make("option", { value: "" }, "All steps"));
-    // A step may have an empty name for a browser, never one that begins with the sign that is put before it here.
-    for (const name of steps) this.#steps.append(make("option", { value: `=${name}` }, plainLine(name)));
+    this.#steps.replaceChildren(createElement("option", { value: "" }, "All steps"));
+    // The "=" distinguishes a step from "All steps", whose value is empty.
+    for (const name of steps) this.#steps.append(createElement("option", { value: `=${name}` }, escapeTextLine(name)));
     this.#steps.value = chosen;
   }
 
   showRuns(runs: readonly Run[]): void {
     this.#runs.hidden = runs.length < 2;
     const options = runs.map(({ id, label, state }) =>
-      make("option", { value: id }, plainLine(state ? `${label} · ${state}` : label)),
+      createElement("option", { value: id }, escapeTextLine(state ? `${label} · ${state}` : label)),
     );
     this.#runs.replaceChildren(...options);
     const current = runs.find((run) => run.current);
     if (current) this.#runs.value = current.id;
   }
 
-  /** Everything is shown again. */
+  /** Resets all filters. */
   clear(): void {
     this.search.value = "";
     this.#steps.value = "";
     this.#pressed = new Set(LEVELS);
-    for (const { button } of this.#levels.values()) set(button, { "aria-pressed": "true" });
-    this.#actions.ask({ text: "", step: null, levels: new Set(LEVELS) });
+    for (const { button } of this.#levels.values()) setAttributes(button, { "aria-pressed": "true" });
+    this.#actions.filter({ text: "", step: null, levels: new Set(LEVELS) });
   }
 
   clearSearch(): void {
     this.search.value = "";
-    this.#actions.ask({ text: "" });
+    this.#actions.filter({ text: "" });
   }
 
   close(): void {
@@ -130,20 +131,20 @@ export class LogToolbar {
   }
 
   #levelButton(level: Level): HTMLButtonElement {
-    const number = make("span", { class: "number" }, "0");
-    const one = button("", `level ${level}`, () => {
+    const number = createElement("span", { class: "number" }, "0");
+    const toggle = button("", `level ${level}`, () => {
       if (this.#pressed.has(level)) this.#pressed.delete(level);
       else this.#pressed.add(level);
-      set(one, { "aria-pressed": String(this.#pressed.has(level)) });
-      this.#actions.ask({ levels: new Set(this.#pressed) });
+      setAttributes(toggle, { "aria-pressed": String(this.#pressed.has(level)) });
+      this.#actions.filter({ levels: new Set(this.#pressed) });
     });
-    set(one, { "aria-pressed": "true", part: `level level-${level}` });
-    one.append(`${LABELS[level]} `, number);
-    this.#levels.set(level, { button: one, number });
-    return one;
+    setAttributes(toggle, { "aria-pressed": "true", part: `level level-${level}` });
+    toggle.append(`${LABELS[level]} `, number);
+    this.#levels.set(level, { button: toggle, number });
+    return toggle;
   }
 
-  #later(call: () => void, ms: number): ReturnType<typeof setTimeout> {
+  #after(call: () => void, ms: number): ReturnType<typeof setTimeout> {
     const timer = setTimeout(() => {
       this.#timers.delete(timer);
       call();
@@ -154,7 +155,7 @@ export class LogToolbar {
 }
 
 export function button(text: string, name: string, onClick: () => void): HTMLButtonElement {
-  const made = make("button", { type: "button", class: name, part: name.split(" ")[0]! }, text);
-  made.addEventListener("click", onClick);
-  return made;
+  const element = createElement("button", { type: "button", class: name, part: name.split(" ")[0]! }, text);
+  element.addEventListener("click", onClick);
+  return element;
 }

@@ -1,22 +1,21 @@
-// The live log panel: lines (line-list.ts) under a toolbar (log-toolbar.ts), what to say when there are none, the way back to the end, and a word now and then for those
-// who hear the page. Framework-free: React and the custom element both put it into a page.
-
+// The live log panel: lines (line-list.ts), a toolbar (log-toolbar.ts), a text when there are no lines, a button that
+// jumps to the end, and a status for screen readers. Framework-free: React and the custom element both embed it.
+import { formatCount, formatPlural } from "../../text/format.ts";
 import { copyText, saveText } from "../clipboard.ts";
-import { make, mount, say } from "../dom.ts";
+import { createElement, mount, setText } from "../dom.ts";
 import type { JobStore } from "../job-store.ts";
-import { isHidden, onReturn } from "../page-visibility.ts";
-import { plainLine, veiled } from "../plain.ts";
+import { isHidden, onVisible } from "../page-visibility.ts";
+import { escapeTextLine, maskSecrets } from "../safe-text.ts";
+import { formatConnection, formatEmptyLog, formatLines, formatRefusal } from "../sentences.ts";
 import type { Snapshot } from "../snapshot.ts";
-import { connectionWords, emptyWords, plural, refusal } from "../words.ts";
 import { LineFilter } from "./line-filter.ts";
 import { LineList } from "./line-list.ts";
-import { textOf } from "./line-text.ts";
 import { LOG_STYLE } from "./log-style.ts";
 import { button, LogToolbar, type Run } from "./log-toolbar.ts";
 
 export interface LogViewOptions {
   store: JobStore;
-  /** Jobs to choose from, such as earlier ones of the same key. */
+  /** Jobs that the user can switch to, such as earlier ones of the same key. */
   runs?: readonly Run[] | undefined;
   onRun?: ((id: string) => void) | undefined;
 }
@@ -29,11 +28,11 @@ export class LogView {
   readonly #store: JobStore;
   readonly #host: HTMLElement;
   readonly #panel: HTMLElement;
-  readonly #empty = make("div", { class: "empty", part: "empty" });
-  readonly #why = make("span");
-  readonly #refused = make("div", { class: "refused", part: "refused", role: "status" }, this.#why);
+  readonly #empty = createElement("div", { class: "empty", part: "empty" });
+  readonly #refusalText = createElement("span");
+  readonly #refused = createElement("div", { class: "refused", part: "refused", role: "status" }, this.#refusalText);
   readonly #jump = button("Jump to end", "jump", () => this.jumpToEnd());
-  readonly #status = make("div", { class: "unseen", role: "status", part: "status" });
+  readonly #status = createElement("div", { class: "unseen", role: "status", part: "status" });
   readonly #filter = new LineFilter();
   readonly #list = new LineList(this.#filter, () => this.#showJump());
   readonly #toolbar: LogToolbar;
@@ -49,41 +48,41 @@ export class LogView {
     const { host, root } = mount(container, "log", LOG_STYLE, PARTS);
     this.#host = host;
     this.#toolbar = new LogToolbar({
-      ask: (question) => {
-        this.#filter.ask(question);
+      filter: (query) => {
+        this.#filter.setQuery(query);
         this.#show(store.getSnapshot());
       },
       wrap: (on) => {
         this.#panel.classList.toggle("nowrap", !on);
         this.#list.wrap(on);
       },
-      copy: () => copyText(textOf(this.#filter.all())),
+      copy: () => copyText(formatLines(this.#filter.all())),
       download: () =>
         saveText(
           `job-${store.id}.log`,
-          textOf(store.getSnapshot().lines, (at) => at),
+          formatLines(store.getSnapshot().lines, (at) => at),
         ),
       run: (id) => this.#onRun?.(id),
     });
-    const stage = make("div", { class: "stage" }, this.#list.element, this.#empty, this.#jump);
+    const viewport = createElement("div", { class: "viewport" }, this.#list.element, this.#empty, this.#jump);
     this.#refused.append(button("Try again", "again", () => store.reopen()));
-    this.#panel = make(
+    this.#panel = createElement(
       "div",
       { class: "panel", part: "panel" },
       this.#toolbar.element,
       this.#refused,
-      stage,
+      viewport,
       this.#status,
     );
-    this.#panel.addEventListener("keydown", (event) => this.#pressed(event));
+    this.#panel.addEventListener("keydown", (event) => this.#onKeyDown(event));
     root.append(this.#panel);
     this.#list.start();
     this.setRuns(runs, onRun);
-    // What nobody sees is not drawn: browsers lay out nothing there, and rows would pile up.
+    // A hidden page is not rendered: browsers skip its layout, and rows would accumulate.
     this.#unsubscribe = store.subscribe(() => {
       if (!isHidden()) this.update();
     });
-    this.#stopListening = onReturn(() => this.update());
+    this.#stopListening = onVisible(() => this.update());
     this.update();
   }
 
@@ -92,7 +91,7 @@ export class LogView {
     this.#toolbar.showRuns(runs);
   }
 
-  /** Back to the end, and stays there. */
+  /** Scrolls to the end and follows new lines. */
   jumpToEnd(): void {
     this.#list.jumpToEnd();
   }
@@ -106,21 +105,21 @@ export class LogView {
     this.#host.remove();
   }
 
-  /** Shows what the store has now; also for a panel that was moved within its page and has lost its place there. */
+  /** Renders the current snapshot; also after the panel was moved within its page, which resets its scroll position. */
   update(): void {
     const snapshot = this.#store.getSnapshot();
-    if (this.#filter.take(snapshot.lines)) this.#list.forget();
+    if (this.#filter.update(snapshot.lines)) this.#list.reset();
     const steps = snapshot.steps.map(({ name }) => name);
-    this.#toolbar.show(snapshot.counts, steps, connectionWords(snapshot));
+    this.#toolbar.show(snapshot.counts, steps, formatConnection(snapshot));
     this.#show(snapshot);
     this.#announce(snapshot.version);
   }
 
   #show(snapshot: Snapshot): void {
     this.#list.update();
-    const refused = refusal(snapshot);
+    const refused = formatRefusal(snapshot);
     this.#refused.hidden = refused === null;
-    say(this.#why, plainLine(refused ?? ""));
+    setText(this.#refusalText, escapeTextLine(refused ?? ""));
     this.#showEmpty(snapshot);
     this.#showJump();
   }
@@ -128,8 +127,8 @@ export class LogView {
   #showJump(): void {
     const { count } = this.#filter;
     if (this.#list.following || this.#seen > count) this.#seen = count;
-    const fresh = count - this.#seen;
-    say(this.#jump, fresh > 0 ? `Jump to end · ${plural(fresh, "new line")}` : "Jump to end");
+    const added = count - this.#seen;
+    setText(this.#jump, added > 0 ? `Jump to end · ${formatPlural(added, "new line")}` : "Jump to end");
     this.#jump.hidden = this.#list.following || this.#list.isAtEnd;
   }
 
@@ -137,13 +136,13 @@ export class LogView {
     this.#empty.hidden = this.#filter.count > 0;
     if (this.#filter.count > 0) return;
     const all = snapshot.lines.length;
-    const sentence = all > 0 ? `None of ${plural(all, "line")} matches.` : emptyWords(snapshot);
+    const sentence = all > 0 ? `No line of ${formatCount(all)} matches.` : formatEmptyLog(snapshot);
     if (this.#empty.firstChild?.textContent === sentence) return;
-    this.#empty.replaceChildren(make("span", {}, sentence));
+    this.#empty.replaceChildren(createElement("span", {}, sentence));
     if (all > 0) this.#empty.append(button("Show all lines", "clear", () => this.#toolbar.clear()));
   }
 
-  #pressed(event: KeyboardEvent): void {
+  #onKeyDown(event: KeyboardEvent): void {
     const target = event.target as HTMLElement;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "/" && !target.matches("input, select")) {
@@ -155,19 +154,19 @@ export class LogView {
     }
   }
 
-  /** How many have come, for those who hear the page: not more often than somebody can listen. */
+  /** Announces the number of new lines to screen readers, at most every five seconds. */
   #announce(version: number): void {
-    // What was there before somebody came is no news.
+    // Lines that were loaded before are not announced.
     if (this.#announced.version < 0) this.#announced = { version, at: Date.now() };
     if (version === this.#announced.version || this.#announcing !== undefined) return;
     const wait = Math.max(0, this.#announced.at + ANNOUNCE_MS - Date.now());
     this.#announcing = setTimeout(() => {
       this.#announcing = undefined;
       const now = this.#store.getSnapshot();
-      const fresh = now.version - this.#announced.version;
+      const added = now.version - this.#announced.version;
       this.#announced = { version: now.version, at: Date.now() };
-      const latest = plainLine(veiled(now.lines.at(-1)?.message ?? ""));
-      say(this.#status, `${plural(fresh, "new line")}, latest: ${latest.slice(0, 200)}`);
+      const latest = escapeTextLine(maskSecrets(now.lines.at(-1)?.message ?? ""));
+      setText(this.#status, `${formatPlural(added, "new line")}, latest: ${latest.slice(0, 200)}`);
     }, wait);
   }
 }

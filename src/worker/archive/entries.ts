@@ -1,19 +1,19 @@
-// The entries of a .zip, .tar or .tar.gz in their order, for unpack.ts. The format is told by the first bytes, never by the name. The
-// libraries only find the headers: no file is written here, and every byte that is decompressed is reported before it is handed on.
+// Reads the entries of a .zip, .tar or .tar.gz in order, for unpack.ts. The first bytes decide the format, not the name. The libraries only
+// parse headers: nothing is written here, and every decompressed byte is reported before it is yielded.
 import { constants } from "node:fs";
 import fs, { type FileHandle } from "node:fs/promises";
 import { Readable, type Transform } from "node:stream";
 import zlib from "node:zlib";
 import { Header, Parser, type ReadEntry } from "tar";
 import yauzl, { type Entry, type ZipFile } from "yauzl";
-import { blocksOf } from "../../artifacts/disk.ts";
+import { readBlocks } from "../../artifacts/disk.ts";
 import { StillwakeError } from "../../errors.ts";
 
 export interface ArchiveEntry {
   name: string;
   kind: "file" | "directory" | "link" | "device" | "pipe" | "socket" | "special file";
   executable: boolean;
-  /** To be read to its end, or not at all, before the next entry is asked for. */
+  /** Must be read to its end, or not at all, before the next entry is requested. */
   content(): AsyncIterable<Uint8Array>;
 }
 
@@ -25,27 +25,27 @@ export interface Meters {
 export async function* readArchive(archive: string, meters: Meters): AsyncGenerator<ArchiveEntry> {
   const handle = await fs.open(archive, "r");
   try {
-    for await (const entry of inOurWords(await entriesOf(archive, handle, meters))) {
-      yield { ...entry, content: () => inOurWords(entry.content()) };
+    for await (const entry of translateErrors(await openEntries(archive, handle, meters))) {
+      yield { ...entry, content: () => translateErrors(entry.content()) };
     }
   } finally {
     await handle.close();
   }
 }
 
-async function entriesOf(archive: string, handle: FileHandle, meters: Meters): Promise<AsyncIterable<ArchiveEntry>> {
+async function openEntries(archive: string, handle: FileHandle, meters: Meters): Promise<AsyncIterable<ArchiveEntry>> {
   const { bytesRead, buffer } = await handle.read(Buffer.alloc(4), 0, 4, 0);
   const magic = buffer.toString("latin1", 0, bytesRead);
   if (magic === "PK\x03\x04" || magic === "PK\x05\x06") return zipEntries(archive, meters);
-  const bytes = blocksOf(handle);
+  const bytes = readBlocks(handle);
   const isGzip = magic.startsWith("\x1f\x8b");
-  return tarEntries(isGzip ? through(Readable.from(bytes), zlib.createGunzip(SIZE)) : bytes, meters);
+  return tarEntries(isGzip ? pipeThrough(Readable.from(bytes), zlib.createGunzip(ZLIB_OPTIONS)) : bytes, meters);
 }
 
-const SIZE = { chunkSize: 64 * 1024 };
+const ZLIB_OPTIONS = { chunkSize: 64 * 1024 };
 
 async function* zipEntries(archive: string, meters: Meters): AsyncGenerator<ArchiveEntry> {
-  // Names are decoded here, because the library would turn backslashes into slashes. Sizes are counted here as well.
+  // The library would convert backslashes in names to slashes, so names are decoded below. Sizes are counted below too.
   const zip = await yauzl.openPromise(archive, { decodeStrings: false, validateEntrySizes: false, autoClose: false });
   try {
     for await (const entry of zip.eachEntry()) {
@@ -67,7 +67,7 @@ async function* zipEntries(archive: string, meters: Meters): AsyncGenerator<Arch
   }
 }
 
-/** The type bits of a Unix mode. Archives from elsewhere have none, and mean files. */
+/** By the type bits of a Unix mode. Archives of other systems have none and contain files. */
 const kindOfMode = new Map<number, ArchiveEntry["kind"]>([
   [0, "file"],
   [constants.S_IFREG, "file"],
@@ -80,16 +80,19 @@ const kindOfMode = new Map<number, ArchiveEntry["kind"]>([
 ]);
 
 async function* zipContent(zip: ZipFile, entry: Entry, name: string, meters: Meters): AsyncGenerator<Uint8Array> {
-  if (!entry.canDecodeFileData()) throw broken(`${JSON.stringify(name)} is encrypted, or compressed in an unknown way`);
+  if (!entry.canDecodeFileData())
+    throw broken(`${JSON.stringify(name)} is encrypted, or compressed with an unknown method`);
   const raw = await zip.openReadStreamPromise(entry, { decodeFileData: false });
   let size = 0;
   let crc = 0;
   try {
-    for await (const block of entry.compressionMethod === 8 ? through(raw, zlib.createInflateRaw(SIZE)) : raw) {
+    for await (const block of entry.compressionMethod === 8
+      ? pipeThrough(raw, zlib.createInflateRaw(ZLIB_OPTIONS))
+      : raw) {
       meters.onBytes(block.length);
       size += block.length;
       if (size > entry.uncompressedSize) break;
-      // Node has it since 20.15.
+      // zlib.crc32 exists since Node 20.15.
       crc = zlib.crc32?.(block, crc) ?? entry.crc32;
       yield block;
     }
@@ -97,15 +100,15 @@ async function* zipContent(zip: ZipFile, entry: Entry, name: string, meters: Met
     raw.destroy();
   }
   if (size !== entry.uncompressedSize || (size > 0 && crc !== entry.crc32)) {
-    throw broken(`${JSON.stringify(name)} is not what its header says`);
+    throw broken(`the content of ${JSON.stringify(name)} does not match its header`);
   }
 }
 
 type TarEvent = { entry: ReadEntry } | { data: Buffer } | "end";
 
 /**
- * The parser speaks in events, all of them while it is given a block. They are kept in their order until somebody asks, and no further
- * block is given before: so there is never more in memory than one block holds.
+ * The parser emits events synchronously while a block is written to it. They are queued, and the next block is written
+ * only when the queue is empty, so that memory holds at most the events of one block.
  */
 async function* tarEntries(source: AsyncIterable<Buffer>, meters: Meters): AsyncGenerator<ArchiveEntry> {
   const events: TarEvent[] = [];
@@ -141,7 +144,7 @@ async function* tarEntries(source: AsyncIterable<Buffer>, meters: Meters): Async
   }
   try {
     for (let event = await next(); event; event = await next()) {
-      // Data and ends that come up here belong to an entry nobody wanted to read.
+      // Belongs to an entry whose content was not read.
       if (event === "end" || "data" in event) continue;
       meters.onEntry();
       const { path, type, mode } = event.entry;
@@ -165,7 +168,7 @@ const kindOfType: Partial<Record<ReadEntry["type"], ArchiveEntry["kind"]>> = {
   FIFO: "pipe",
 };
 
-/** Makes sure that it is a tar before the parser sees it, which would otherwise unpack a further layer on its own. */
+/** Checks that the source is a tar: the parser would otherwise decompress a nested format by itself. */
 async function* tarBlocks(source: AsyncIterable<Buffer>, meters: Meters): AsyncGenerator<Buffer> {
   let start: Buffer | undefined = Buffer.alloc(0);
   for await (const block of source) {
@@ -181,12 +184,12 @@ async function* tarBlocks(source: AsyncIterable<Buffer>, meters: Meters): AsyncG
     }
   }
   if (start === undefined) return;
-  throw new StillwakeError("UNKNOWN_ARCHIVE", "The file is neither a .zip nor a .tar nor a .tar.gz", {
+  throw new StillwakeError("UNKNOWN_ARCHIVE", "The file is not a .zip, .tar or .tar.gz", {
     remedy: "Pack it in one of these formats",
   });
 }
 
-async function* through(source: Readable, transform: Transform): AsyncGenerator<Buffer> {
+async function* pipeThrough(source: Readable, transform: Transform): AsyncGenerator<Buffer> {
   source.on("error", (error) => transform.destroy(error));
   source.pipe(transform);
   try {
@@ -204,13 +207,13 @@ function broken(problem: string, cause?: unknown): StillwakeError {
   });
 }
 
-/** The libraries throw plain errors. Those of the file system keep their names. */
-async function* inOurWords<T>(source: AsyncIterable<T>): AsyncGenerator<T> {
+/** Converts errors of the libraries; errors of the file system stay unchanged. */
+async function* translateErrors<T>(source: AsyncIterable<T>): AsyncGenerator<T> {
   try {
     yield* source;
   } catch (error) {
     const { code = "", syscall, message } = error as NodeJS.ErrnoException;
-    const isTheirs = !(error instanceof StillwakeError) && !syscall && /^($|Z_|TAR_|ERR_)/.test(code);
-    throw isTheirs ? broken(message, error) : error;
+    const isLibraryError = !(error instanceof StillwakeError) && !syscall && /^($|Z_|TAR_|ERR_)/.test(code);
+    throw isLibraryError ? broken(message, error) : error;
   }
 }

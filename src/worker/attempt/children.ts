@@ -1,26 +1,25 @@
-// Fan-out and join. A spawn is stored under the lease, in order and once, and its children are jobs like any others; joining them is asking the database,
-// and when they are not done the attempt ends and the job is back in the table until they are.
-
-import { type EnqueueOptions, labelsOf, sqlOptions } from "../../client/enqueue-options.ts";
+// job.spawn(): enqueues children and waits for them. A spawn is stored under the lease, in order and once. When
+// children are still running, the attempt ends and the job waits in the database without occupying a slot.
+import { type EnqueueOptions, resolveLabels, toSqlOptions } from "../../client/enqueue-options.ts";
 import { type Pipeline, validateInput } from "../../contract/pipeline.ts";
 import type { Failure } from "../../db/calls/jobs.ts";
 import type { ChildCounts, ChildRow, OnError } from "../../db/calls/long-work.ts";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 import { checkLabel, toJson } from "../../payload.ts";
-import type { LastingHost } from "./lasting-host.ts";
+import type { AttemptState } from "./attempt-state.ts";
 
 export interface SpawnOptions<Mode extends OnError = OnError>
   extends Pick<EnqueueOptions, "delay" | "runAt" | "expiresIn" | "priority" | "pool" | "attempts" | "tenant"> {
   /** The name of this spawn within the job. Default: the name of the pipeline. */
   key?: string;
   /**
-   * "fail": done() throws as soon as one child has failed or was cancelled. "collect": it waits for all and tells of each how it ended. "ignore": it
-   * waits for all and has undefined where one did not complete. Default "fail".
+   * "fail": done() throws as soon as one child has failed or was cancelled. "collect": done() waits for all and returns the state of each.
+   * "ignore": done() waits for all and returns undefined for those that did not complete. Default "fail".
    */
   onError?: Mode;
 }
 
-/** How one child ended. */
+/** The final state of one child. */
 export type ChildEnd<Result> =
   | { id: string; state: "completed"; output: Result }
   | { id: string; state: "failed" | "cancelled"; failure: Failure | null };
@@ -32,7 +31,7 @@ export type Results<Result, Mode extends OnError> = Mode extends "collect"
     ? (Result | undefined)[]
     : Result[];
 
-/** A child failed for which its parent cannot do without. */
+/** Thrown by done() with onError "fail" when a child failed or was cancelled. */
 export class ChildFailed extends StillwakeError {
   readonly jobId: string;
   readonly failure: Failure | null;
@@ -49,62 +48,62 @@ export class ChildFailed extends StillwakeError {
   }
 }
 
-/** Children are counted in parts of this many: see children.sql. */
-const PART = 128;
-const MAX_PARTS = 80;
-const MAX_JSON = 4 * 1024 * 1024;
+/** SQL counts children in groups of this size, see children.sql. All groups of a call but the last are full. */
+const GROUP = 128;
+const MAX_GROUPS_PER_CALL = 80;
+const MAX_JSON_PER_CALL = 4 * 1024 * 1024;
 const PAGE = 500;
 
 export class Children<Found = unknown[]> {
   readonly name: string;
   readonly total: number;
-  readonly #host: LastingHost;
+  readonly #attempt: AttemptState;
   readonly #onError: OnError;
 
-  constructor(host: LastingHost, name: string, total: number, onError: OnError) {
+  constructor(attempt: AttemptState, name: string, total: number, onError: OnError) {
     this.name = name;
     this.total = total;
-    this.#host = host;
+    this.#attempt = attempt;
     this.#onError = onError;
   }
 
-  /** How far they are. */
+  /** How many have finished, by state. */
   async counts(): Promise<ChildCounts> {
     const { total, completed, failed, cancelled } = await this.#state();
     return { total, completed, failed, cancelled };
   }
 
-  /** Waits until they have ended, without holding a slot, and returns what they have returned, in the order of the inputs. */
+  /** Waits until all have finished, without occupying a slot, and returns their outputs in the order of the inputs. */
   async done(): Promise<Found> {
     const { over, total, completed, failed, cancelled } = await this.#state();
     if (!over) {
       const left = total - completed - failed - cancelled;
-      return this.#host.end(
+      return this.#attempt.suspend(
         { kind: "slept", waitingFor: "children", awaits: this.name },
         `The job waits for ${left} of ${total} children`,
       );
     }
     if (this.#onError === "fail" && failed + cancelled > 0) {
-      const [first] = await this.#host.port.children({ spawn: this.name, after: -1, limit: 1, failed: true });
+      const [first] = await this.#attempt.host.port.children({ spawn: this.name, after: -1, limit: 1, failed: true });
       if (first) throw new ChildFailed(this.name, first);
     }
     const rows: ChildRow[] = [];
     while (rows.length < total) {
-      const page = await this.#host.port.children({
+      const page = await this.#attempt.host.port.children({
         spawn: this.name,
         after: rows.at(-1)?.child_no ?? -1,
         limit: PAGE,
       });
       if (page.length === 0) break;
       rows.push(...page);
-      this.#host.check();
+      this.#attempt.check();
     }
     if (rows.length < total) {
       throw new StillwakeError(
         "CHILD_FORGOTTEN",
-        `Only ${rows.length} of ${total} children of "${this.name}" are left`,
+        `Only ${rows.length} of ${total} children of "${this.name}" are still stored`,
         {
-          remedy: "Keep their pipeline's completed jobs longer than their parent may take: keep: { completed: … }",
+          remedy: "Keep the completed jobs of their pipeline longer than the parent runs: keep: { completed: … }",
         },
       );
     }
@@ -112,11 +111,13 @@ export class Children<Found = unknown[]> {
   }
 
   async #state() {
-    const { port, assignment, check } = this.#host;
-    check();
-    const state = await port.spawnState(this.name);
+    this.#attempt.check();
+    const state = await this.#attempt.host.port.spawnState(this.name);
     if (state) return state;
-    throw new StillwakeError("SPAWN_GONE", `Job ${assignment.job} has no spawn "${this.name}" any more`);
+    throw new StillwakeError(
+      "SPAWN_GONE",
+      `The spawn "${this.name}" of job ${this.#attempt.assignment.job} no longer exists`,
+    );
   }
 
   #resultOf({ id, state, output, failure }: ChildRow): unknown {
@@ -126,15 +127,16 @@ export class Children<Found = unknown[]> {
 }
 
 export async function spawnChildren<Input, Output, Result, Mode extends OnError>(
-  host: LastingHost,
+  attempt: AttemptState,
   pipeline: Pipeline<Input, Output, Result>,
   inputs: readonly Input[],
   { key, onError, ...options }: SpawnOptions<Mode>,
 ): Promise<Children<Results<Result, Mode>>> {
+  const steps = attempt.beginStep();
   if (typeof pipeline?.name !== "string" || !pipeline.settings) {
-    throw new InvalidInput("spawn() was not given a pipeline", {
+    throw new InvalidInput("The first argument of spawn() is not a pipeline", {
       field: "pipeline",
-      remedy: 'Pass what pipeline("name", { … }) returned',
+      remedy: 'Pass the result of pipeline("name", { … })',
     });
   }
   if (!Array.isArray(inputs)) {
@@ -142,58 +144,64 @@ export async function spawnChildren<Input, Output, Result, Mode extends OnError>
   }
   const mode = onError ?? "fail";
   if (!["fail", "collect", "ignore"].includes(mode)) {
-    throw new InvalidInput(`onError cannot be ${JSON.stringify(mode)}`, {
+    throw new InvalidInput(`onError must be "fail", "collect" or "ignore", not ${JSON.stringify(mode)}`, {
       field: "onError",
-      remedy: "Use fail, collect or ignore",
+      remedy: "Choose one of the three",
     });
   }
   const name = checkLabel(key ?? pipeline.name, "key");
-  const shared = sqlOptions(options, true);
-  await host.steps.begin(name);
-  const { port, assignment } = host;
+  const sqlOptions = toSqlOptions(options, true);
+  await steps.begin(name);
+  const { port, tracing } = attempt.host;
   const total = inputs.length;
   const { settings, options: contract } = pipeline;
-  const needs = (contract.needs ?? []).map((need) => ({ kind: need.kind, name: need.name, settings: need.settings }));
-  const trace = host.trace();
+  const dependencies = (contract.needs ?? []).map((need) => ({
+    kind: need.kind,
+    name: need.name,
+    settings: need.settings,
+  }));
+  const trace = tracing.inject();
   for (let from = 0; ; ) {
-    const part = await nextPart(pipeline, inputs, from, options.tenant ?? assignment.tenant ?? undefined);
+    const tenant = options.tenant ?? attempt.assignment.tenant ?? undefined;
+    const batch = await nextBatch(pipeline, inputs, from, tenant);
     from = await port.spawn({
       spawn: name,
-      pipeline: { name: pipeline.name, settings, needs },
-      inputs: part.inputs,
-      keys: part.keys,
-      tenants: part.tenants,
+      pipeline: { name: pipeline.name, settings, dependencies },
+      inputs: batch.inputs,
+      keys: batch.keys,
+      tenants: batch.tenants,
       ...(trace && { trace }),
-      options: shared,
+      options: sqlOptions,
       from,
       total,
       onError: mode,
     });
-    host.check();
+    attempt.check();
     if (from >= total) break;
   }
-  return new Children(host, name, total, mode);
+  return new Children(attempt, name, total, mode);
 }
 
-/** As many as fit into one message, in whole parts. */
-async function nextPart<Input, Output>(
+/** The inputs of the next call, as many as fit into one. */
+async function nextBatch<Input, Output>(
   pipeline: Pipeline<Input, Output>,
   inputs: readonly Input[],
   from: number,
   tenant: string | undefined,
 ): Promise<{ inputs: string[]; keys: (string | null)[]; tenants: (string | null)[] }> {
-  const part = { inputs: [] as string[], keys: [] as (string | null)[], tenants: [] as (string | null)[] };
+  const batch = { inputs: [] as string[], keys: [] as (string | null)[], tenants: [] as (string | null)[] };
   let size = 0;
-  for (let at = from; at < inputs.length; at++) {
-    if (part.inputs.length % PART === 0 && (part.inputs.length >= PART * MAX_PARTS || size >= MAX_JSON)) break;
-    const place = `inputs[${at}]`;
-    const value = pipeline.options.input ? await validateInput(pipeline, inputs[at], place) : inputs[at];
-    const json = toJson(value, place);
-    const labels = labelsOf(pipeline as Pipeline, value, tenant === undefined ? {} : { tenant }, place);
+  for (let index = from; index < inputs.length; index++) {
+    const isFull = batch.inputs.length >= GROUP * MAX_GROUPS_PER_CALL || size >= MAX_JSON_PER_CALL;
+    if (isFull && batch.inputs.length % GROUP === 0) break;
+    const path = `inputs[${index}]`;
+    const value = pipeline.options.input ? await validateInput(pipeline, inputs[index], path) : inputs[index];
+    const json = toJson(value, path);
+    const labels = resolveLabels(pipeline as Pipeline, value, tenant === undefined ? {} : { tenant }, path);
     size += json.length;
-    part.inputs.push(json);
-    part.keys.push(labels.key);
-    part.tenants.push(labels.tenant);
+    batch.inputs.push(json);
+    batch.keys.push(labels.key);
+    batch.tenants.push(labels.tenant);
   }
-  return part;
+  return batch;
 }

@@ -1,85 +1,61 @@
-// What user code holds while it runs: steps, commands, artifacts, words for people. One object per attempt; after its end every call throws.
+// The job as user code sees it: one object per attempt. Every method delegates; after the attempt has ended all of them throw.
 import type pg from "pg";
 import { type ScheduledFor, scheduledFor } from "../../client/job.ts";
+import type { Breaker } from "../../contract/breaker.ts";
+import type { Limit } from "../../contract/limit.ts";
+import type { Pipeline, Schema } from "../../contract/pipeline.ts";
+import type { Learn } from "../../contract/rate-limit-headers.ts";
+import type { OnError } from "../../db/calls/long-work.ts";
 import { type Duration, durationMs } from "../../time.ts";
-import { type Exec, type ExecOptions, exec } from "../exec/exec.ts";
-import { Redactor } from "../redact/redact.ts";
-import type { Assignment, LogLine, Progress } from "../runner/port.ts";
-import { type ContextHost, markOf } from "./context-host.ts";
-import type { Judge } from "./failure.ts";
-import { JobArtifacts } from "./job-artifacts.ts";
-import { Lasting } from "./lasting.ts";
-import type { LastingHost } from "./lasting-host.ts";
-import { Dependencies } from "./limits-and-breakers.ts";
-import { Journal } from "./log-writer.ts";
-import { Asleep, type Outcome } from "./outcome.ts";
-import type { Begin } from "./own-transaction.ts";
+import type { Exec, ExecOptions } from "../exec/exec.ts";
+import type { AttemptState } from "./attempt-state.ts";
+import { type Children, type Results, type SpawnOptions, spawnChildren } from "./children.ts";
+import { type Each, type EachOptions, type Items, runEach } from "./each.ts";
+import type { FetchNeeds } from "./limits-and-breakers.ts";
 import type { Artifact, ArtifactProducer } from "./produce-artifact.ts";
-import { Batch, Handle, type HandleHost, type Log, type StepHandle } from "./step-handle.ts";
-import { attemptEnded, type StepOptions, type StepScope, Steps } from "./steps.ts";
-import { txStep } from "./tx-step.ts";
+import { type BatchHandle, Handle, type Log, type StepHandle } from "./step-handle.ts";
+import type { StepOptions } from "./steps.ts";
+import { type Begin, runTxStep } from "./tx-step.ts";
+import { type WaitOptions, waitForEvent } from "./wait-for.ts";
 
 export type StepFunction<Result> = (step: StepHandle) => Promise<Result> | Result;
 
-const none: unknown[] = [];
-const SHOWN_ARGUMENT =
-  "An argument of a command carries a secret of this job: everybody on the machine can read it. Pass it in env or stdin";
-
-export class JobContext extends Lasting {
+export class JobContext {
   readonly id: string;
   readonly attempt: number;
   readonly maxAttempts: number;
   readonly key: string | null;
   readonly tenant: string | null;
-  /** The slot it is for, when a schedule made it. */
+  /** The schedule and the time slot that created the job, if a schedule did. */
   readonly schedule: ScheduledFor | null;
-  readonly #host: ContextHost;
-  readonly #assignment: Assignment;
-  readonly #implementation: Judge;
-  #mark: string | undefined;
-  #secrets: Redactor | undefined;
-  #steps: Steps | undefined;
-  #journal: Journal | undefined;
-  #log: Log | undefined;
-  #scratch: Promise<string> | undefined;
-  #artifacts: JobArtifacts | undefined;
-  #asleep: Outcome | undefined;
-  #sleeping: NodeJS.Timeout | undefined;
-  #oversleep: (() => void) | undefined;
-  #dependencies: Dependencies | undefined;
-  #ended = false;
+  readonly #attempt: AttemptState;
 
-  constructor(host: ContextHost, assignment: Assignment, implementation: Judge) {
-    super();
-    this.#host = host;
-    this.#assignment = assignment;
-    this.#implementation = implementation;
-    const { job, attempt, maxAttempts, key, tenant } = assignment;
-    this.id = job;
-    this.attempt = attempt;
-    this.maxAttempts = maxAttempts;
-    this.key = key;
-    this.tenant = tenant;
+  constructor(attempt: AttemptState) {
+    this.#attempt = attempt;
+    const { assignment } = attempt;
+    this.id = assignment.job;
+    this.attempt = assignment.attempt;
+    this.maxAttempts = assignment.maxAttempts;
+    this.key = assignment.key;
+    this.tenant = assignment.tenant;
     this.schedule = scheduledFor(assignment.origin);
-    for (const value of assignment.secrets ?? none) this.redactor.register(value);
   }
 
-  /** Aborts when the job is cancelled, its lease is lost, a limit is passed or the worker shuts down. */
+  /** Aborts when the job is cancelled, its lease is lost, a limit is exceeded or the worker shuts down. */
   get signal(): AbortSignal {
-    return this.#host.stop.signal;
+    return this.#attempt.signal;
   }
 
-  /** Grows with every attempt at this job: for outside systems that refuse a replaced one. */
+  /** Grows with every attempt at this job: external systems can use it to reject a replaced attempt. */
   get fencingToken(): bigint {
-    return BigInt(this.#assignment.epoch);
+    return BigInt(this.#attempt.assignment.epoch);
   }
 
   get log(): Log {
-    this.#log ??= this.#logOf(() => this.#steps?.current);
-    return this.#log;
+    return this.#attempt.log;
   }
 
-  /** A part whose failure ends the attempt. Its result is kept: it never runs again after success. */
+  /** A part whose failure fails the attempt. Its result is saved as a checkpoint: it never runs again after success. */
   step<Result>(name: string, run: StepFunction<Result>): Promise<Result>;
   step<Result>(name: string, options: StepOptions<NoInfer<Result>>, run: StepFunction<Result>): Promise<Result>;
   async step<Result>(
@@ -87,12 +63,12 @@ export class JobContext extends Lasting {
     options: StepOptions<Result> | StepFunction<Result>,
     run?: StepFunction<Result>,
   ): Promise<Result> {
-    const steps = this.#begin();
+    const steps = this.#attempt.beginStep();
     const [settings, work] = typeof options === "function" ? [{}, options] : [options, run!];
-    return steps.critical(name, settings, (scope) => work(this.#handle(scope)));
+    return steps.critical(name, settings, (scope) => work(new Handle(scope, this.#attempt)));
   }
 
-  /** A part the job can do without: when it fails a warning is logged, the result is undefined and the job carries its name in `missing`. */
+  /** A step the job can do without: a failure logs a warning, returns undefined and is listed in `missing`. */
   optional<Result>(name: string, run: StepFunction<Result>): Promise<Result | undefined>;
   optional<Result>(
     name: string,
@@ -104,19 +80,19 @@ export class JobContext extends Lasting {
     options: StepOptions<Result> | StepFunction<Result>,
     run?: StepFunction<Result>,
   ): Promise<Result | undefined> {
-    const steps = this.#begin();
+    const steps = this.#attempt.beginStep();
     const [settings, work] = typeof options === "function" ? [{}, options] : [options, run!];
-    return steps.optional(name, settings, (scope) => work(this.#handle(scope)));
+    return steps.optional(name, settings, (scope) => work(new Handle(scope, this.#attempt)));
   }
 
-  /** A step whose rows and checkpoint commit together, in a transaction of yours: exactly once inside your Postgres. */
+  /** A step whose rows and checkpoint commit together, in your own transaction: exactly once inside your Postgres. */
   tx<Result>(
     name: string,
     options: StepOptions<NoInfer<Result>>,
     pool: pg.Pool,
     run: (tx: pg.PoolClient, step: StepHandle) => Promise<Result> | Result,
   ): Promise<Result>;
-  // biome-ignore lint/suspicious/noExplicitAny: in `(run) => db.transaction(run)` nothing tells the type of the library's transaction.
+  // biome-ignore lint/suspicious/noExplicitAny: the type of the transaction cannot be inferred.
   tx<Result, Tx = any>(
     name: string,
     options: StepOptions<NoInfer<Result>>,
@@ -129,271 +105,126 @@ export class JobContext extends Lasting {
     begin: Begin<Tx>,
     run: (tx: Tx, step: StepHandle) => Promise<Result> | Result,
   ): Promise<Result> {
-    const steps = this.#begin();
-    const kept = await steps.begin(name);
-    if (kept) return steps.resultOf(name, kept) as Result;
-    const { port, crashPoint } = this.#host;
-    const host = { port, crashPoint, assignment: this.#assignment, check: () => this.#check() };
-    const once = (scope: StepScope) => {
-      const handle = this.#handle(scope);
-      return txStep<Tx, Result>(host, name, begin, (tx) => run(tx, handle));
-    };
-    const result = await steps.tell(name, options, async () => steps.within(name, options, once));
-    steps.saved += 1;
-    return result;
+    return runTxStep(this.#attempt, name, options, begin, run);
   }
 
-  /** Sleeps durably: no slot is held, and the time that has passed is not slept again. Named like a step. */
+  /** Sleeps durably: no slot is occupied, and a later attempt does not sleep again. Named like a step. */
   async sleep(name: string, time: Duration | Date): Promise<void> {
-    this.#check();
-    if (await this.#in().begin(name)) return;
+    this.#attempt.check();
+    if (await this.#attempt.steps.begin(name)) return;
     const when = time instanceof Date ? { until: time.toISOString() } : { forMs: durationMs(time, "sleep") };
-    this.#fallAsleep({ kind: "slept", ...when, waitingFor: "time", step: name }, `The job sleeps in "${name}"`);
+    this.#attempt.suspend({ kind: "slept", ...when, waitingFor: "time", step: name }, `The job sleeps in "${name}"`);
   }
 
-  /** How far it is, as a fraction from 0 to 1 or as done of total, and in words. Say it as often as you like; it is thinned. */
+  /** Progress as a fraction from 0 to 1 or as done of total. Call it as often as you like: it is throttled. */
   progress(value: number | { done: number; total: number }, sentence?: string): void {
-    this.#check();
-    const progress: Progress =
-      typeof value === "number"
-        ? { fraction: Math.min(Math.max(value, 0), 1) }
-        : { done: value.done, total: value.total };
-    if (sentence !== undefined) progress.sentence = sentence;
-    this.#say(progress);
+    this.#attempt.progress(value, sentence);
   }
 
-  /** Runs a command without a shell, in a process group of its own. A promise of its result and an async iterator of its lines. */
+  /** Runs a command without a shell. Returns a promise of its result and an async iterator of its lines. */
   exec(command: string, args: readonly string[] = [], options: ExecOptions = {}): Exec {
-    return this.#exec(this.log, () => this.signal, command, args, options);
+    return this.#attempt.exec(this.log, () => this.signal, command, args, options);
   }
 
-  /** A file of this job, whole or absent; when an earlier attempt made it and the store still has it, the producer is not called. */
+  /** Stores a file, complete or not at all. The producer is not called if an earlier attempt stored it. */
   async artifact(name: string, producer: ArtifactProducer): Promise<Artifact> {
-    this.#check();
-    return this.#files().make(name, producer);
+    return this.#attempt.artifacts().make(name, producer);
   }
 
-  /** The path of an artifact's content in this attempt's scratch directory, to be read; fetched when another attempt made it. */
+  /** The path of a readable copy of an artifact in the scratch directory; fetched if an earlier attempt stored it. */
   async artifactFile(name: string): Promise<string> {
-    this.#check();
-    return this.#files().file(name);
+    return this.#attempt.artifacts().file(name);
   }
 
-  /** A directory of this attempt alone, readable by nobody else and removed at its end. */
-  async scratch(): Promise<string> {
-    this.#check();
-    this.#scratch ??= this.#host.port.scratch();
-    return this.#scratch;
+  /** A directory for this attempt, readable only by its user and removed when the attempt ends. */
+  scratch(): Promise<string> {
+    return this.#attempt.scratch();
   }
 
-  /** Never to be seen in logs, progress or failures of this job: a text, or an object all of whose leaves are meant. */
+  /** Redacts a value from logs, progress and failures of this job: a text, or all leaves of an object. */
   secret(value: unknown): void {
-    this.redactor.add(value);
+    this.#attempt.redactor.add(value);
   }
 
-  /** Resolves when everything said so far is durable. */
-  async flush(): Promise<void> {
-    this.#check();
-    this.#journal?.handOver();
-    await this.#host.port.flush();
-  }
-
-  /** For the engine: how the attempt ends, given what the code returned or threw; then nothing more is accepted. @internal */
-  end(outcome: Outcome): Outcome {
-    if (outcome.kind === "completed" && this.#steps?.missing.length) outcome.missing = this.#steps.missing;
-    this.#secrets?.hideEnd(outcome);
-    this.#journal?.close();
-    clearTimeout(this.#sleeping);
-    this.#ended = true;
-    // Nobody waited for a step of it: its code must not go on beside the next job.
-    if (this.#steps?.end()) this.#host.onStray();
-    return outcome;
-  }
-
-  /** What it took of shared budgets and did not use. @internal */
-  giveBack(): Promise<void> | undefined {
-    return this.#dependencies?.close();
-  }
-
-  /** The mark of its commands, if it has started any. @internal */
-  get mark(): string | undefined {
-    return this.#mark;
-  }
-
-  /** The outcome of a job that went to sleep. @internal */
-  get asleep(): Outcome | undefined {
-    return this.#asleep;
-  }
-
-  /** Resolves when its code goes on, a grace after the job went to sleep. @internal */
-  overslept(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#oversleep = resolve;
-    });
-  }
-
-  /** The step this error came from. @internal */
-  stepOf(error: unknown): string | undefined {
-    return this.#steps?.stepOf(error);
-  }
-
-  /** For the engine's own lines. @internal */
-  write(level: LogLine["level"], message: string, step?: string, data?: unknown): void {
-    this.#in();
-    this.#journal!.write(level, message, step, data);
-  }
-
-  protected needing(): Dependencies {
-    this.#check();
-    const end = (outcome: Outcome, words: string) => this.#fallAsleep(outcome, words);
-    this.#dependencies ??= new Dependencies(this.#host.port, end, (text) => this.redactor.hide(text));
-    return this.#dependencies;
-  }
-
-  protected lasting(): LastingHost {
-    const steps = this.#begin();
-    const { port, crashPoint, tracing, handOnAt = Number.POSITIVE_INFINITY } = this.#host;
-    return {
-      port,
-      crashPoint,
-      handOnAt,
-      assignment: this.#assignment,
-      steps,
-      journal: this.#journal!,
-      log: this.log,
-      trace: () => tracing.inject(),
-      check: () => this.#check(),
-      mayWrite: () => this.#mayWrite(),
-      progress: (progress) => this.#say(progress),
-      batch: (scope, first, tx) => new Batch(scope, this.#handleHost(scope), first, tx),
-      end: (outcome, words) => this.#fallAsleep(outcome, words),
-    };
+  /** Resolves when all log lines and progress so far are stored. */
+  flush(): Promise<void> {
+    return this.#attempt.flush();
   }
 
   /**
-   * Before a step. When the time of the attempt is over and nothing else of it is under way, the job is handed on; but one that has kept nothing yet would come
-   * back as it is, again and again.
+   * Node's fetch under a limit and a breaker: waits for a use of the limit, learns from the response, and gives up the
+   * slot when the limit is used up or the breaker is open. Completed steps are kept.
    */
-  #begin(): Steps {
-    this.#check();
-    const steps = this.#in();
-    const { handOnAt = Number.POSITIVE_INFINITY } = this.#host;
-    if (performance.now() >= handOnAt && steps.saved > 0 && steps.current === undefined) {
-      this.#fallAsleep({ kind: "released", reason: "handed_on" }, "The job is handed on");
-    }
-    return steps;
+  async fetch(url: string | URL | Request, init?: RequestInit, needs: FetchNeeds = {}): Promise<Response> {
+    return this.#attempt.limits().fetch(url, init, needs);
   }
 
-  /** Results that this attempt has kept. @internal */
-  get saved(): number {
-    return this.#steps?.saved ?? 0;
+  /** See `limit.take(job, count)`. */
+  async take(limit: Limit, count = 1): Promise<void> {
+    return this.#attempt.limits().takeByHand(limit, count);
   }
 
-  #mayWrite(): void {
-    const { reason } = this.#host.stop;
-    if (reason?.stop.kind === "replaced") throw reason;
-    if (this.#ended) throw attemptEnded(this.id);
+  /** See `limit.observe(job, response)`. */
+  async observe(limit: Limit, response: Parameters<Learn>[0]): Promise<void> {
+    return this.#attempt.limits().observe(limit, response);
   }
 
-  /** The attempt is over, and its code is told by an error. It may catch that: no step under way is kept then, and it is not waited for for ever. */
-  #fallAsleep(outcome: Outcome, words: string): never {
-    this.#asleep = outcome;
-    this.#steps?.end();
-    clearTimeout(this.#sleeping);
-    this.#sleeping = setTimeout(() => {
-      this.#host.onStray();
-      this.#oversleep?.();
-    }, this.#host.graceMs);
-    throw new Asleep(words);
+  /** See `breaker.call(job, run)`. */
+  async call<Result>(breaker: Breaker, run: () => Promise<Result> | Result): Promise<Result> {
+    return this.#attempt.limits().call(breaker, run);
   }
 
-  #check(): void {
-    this.#host.stop.throwIfStopped();
-    if (this.#ended || this.#asleep) throw attemptEnded(this.id);
+  /**
+   * Enqueues one job of a pipeline per input as children of this job, once: a later attempt finds them. `key` names the
+   * spawn if a job has several of one pipeline. Cancelling this job cancels its children.
+   */
+  async spawn<Input, Output, Result, Mode extends OnError = "fail">(
+    pipeline: Pipeline<Input, Output, Result>,
+    inputs: readonly NoInfer<Input>[],
+    options: SpawnOptions<Mode> = {},
+  ): Promise<Children<Results<Result, Mode>>> {
+    return spawnChildren(this.#attempt, pipeline, inputs, options);
   }
 
-  /** Steps and journal are made when they are first needed: a small job needs neither. */
-  #in(): Steps {
-    if (!this.#steps) {
-      const { port, lingerMs } = this.#host;
-      this.#journal = new Journal({ port, redactor: this.redactor, lingerMs });
-      this.#steps = new Steps(this.#host, this.#assignment, this.#implementation, this.#journal);
-    }
-    return this.#steps;
+  /**
+   * Waits for a signal from outside, `sw.signal(job.id, "approval", data)`, without occupying a slot, and returns its
+   * data if they match the schema. Named like a step; `step` names each of several waits for one event.
+   */
+  async waitFor<Data = unknown>(event: string, schema?: Schema<unknown, Data>, options?: WaitOptions): Promise<Data>;
+  async waitFor<Data>(event: string, schema?: Schema<unknown, Data>, options: WaitOptions = {}): Promise<Data> {
+    return waitForEvent(this.#attempt, event, schema, options);
   }
 
-  #files(): JobArtifacts {
-    this.#in();
-    this.#artifacts ??= new JobArtifacts(this.#host.port, this.#journal!, this.#assignment, {
-      signal: this.signal,
-      scratch: () => this.scratch(),
-      check: () => this.#check(),
-    });
-    return this.#artifacts;
-  }
-
-  /** What must not be seen of this job. @internal */
-  get redactor(): Redactor {
-    this.#secrets ??= this.#host.redactor ?? new Redactor();
-    return this.#secrets;
-  }
-
-  #heard(): void {
-    this.#steps?.heard();
-    this.#host.port.alive();
-  }
-
-  #say(progress: Progress): void {
-    this.#in();
-    this.#heard();
-    this.#journal!.progress(progress);
-  }
-
-  #logOf(step: () => string | undefined): Log {
-    const write = (level: LogLine["level"]) => (message: string, data?: Record<string, unknown>) => {
-      this.#check();
-      this.#in();
-      this.#heard();
-      this.#journal!.write(level, message, step(), data);
-    };
-    return { info: write("info"), success: write("success"), warn: write("warning"), error: write("error") };
-  }
-
-  #handle(scope: StepScope): StepHandle {
-    return new Handle(scope, this.#handleHost(scope));
-  }
-
-  #handleHost(scope: StepScope): HandleHost {
-    return {
-      log: () => this.#logOf(() => scope.name),
-      progress: (value, sentence) => this.progress(value, sentence),
-      scratch: () => this.scratch(),
-      exec: (log, command, args, options) => this.#exec(log, () => scope.signal, command, args, options),
-    };
-  }
-
-  #exec(log: Log, signal: () => AbortSignal, command: string, args: readonly string[], options: ExecOptions): Exec {
-    this.#check();
-    const { env, graceMs } = this.#host;
-    if (this.#secrets && args.some((one) => this.#secrets?.finds(String(one)))) log.warn(SHOWN_ARGUMENT, { command });
-    if (!this.#mark) {
-      this.#mark = markOf(this.#host.mark, this.#assignment);
-      this.#host.onExec?.();
-    }
-    return exec(
-      {
-        log: ({ level, message, data }) => log[level === "warning" ? "warn" : level](message, data),
-        progress: (progress) => this.#say(progress),
-        alive: () => this.#heard(),
-        signal: signal(),
-        scratch: () => this.scratch(),
-        mark: this.#mark,
-        env,
-        graceMs,
-      },
-      command,
-      args,
-      options,
-    );
+  /**
+   * Processes a long list in batches and saves the position after each; with `tx`, in the transaction of the batch's
+   * rows. A later attempt resumes after the last saved batch. Shortly before the attempt's time is over, the job is
+   * handed on to another attempt, which does not count as a failure.
+   */
+  each<Item>(
+    name: string,
+    items: Items<Item>,
+    options: EachOptions<Item> & { tx?: undefined },
+    run: (batch: Item[], handle: BatchHandle) => Promise<unknown> | unknown,
+  ): Promise<Each>;
+  each<Item>(
+    name: string,
+    items: Items<Item>,
+    options: EachOptions<Item, pg.PoolClient> & { tx: pg.Pool },
+    run: (batch: Item[], handle: BatchHandle<pg.PoolClient>) => Promise<unknown> | unknown,
+  ): Promise<Each>;
+  // biome-ignore lint/suspicious/noExplicitAny: the type of the transaction cannot be inferred.
+  each<Item, Tx = any>(
+    name: string,
+    items: Items<Item>,
+    options: EachOptions<Item, Tx> & { tx: (run: (tx: Tx) => Promise<unknown>) => PromiseLike<unknown> },
+    run: (batch: Item[], handle: BatchHandle<Tx>) => Promise<unknown> | unknown,
+  ): Promise<Each>;
+  async each<Item, Tx>(
+    name: string,
+    items: Items<Item>,
+    options: EachOptions<Item, Tx>,
+    run: (batch: Item[], handle: BatchHandle<Tx>) => Promise<unknown> | unknown,
+  ): Promise<Each> {
+    return runEach(this.#attempt, name, items, options ?? {}, run);
   }
 }

@@ -1,4 +1,5 @@
-// An error becomes a failure record and, by class, by the pipeline's own judgement and by its table of codes, one of the ways to go on.
+// Converts an error into a failure record, and decides what it means for the job: by the class of the error, by
+// classify() of the implementation, and by the failure codes of the pipeline.
 
 import { Fatal, Pause, RateLimited, Retry } from "../../contract/job-errors.ts";
 import type { FailureKind } from "../../contract/pipeline.ts";
@@ -15,49 +16,49 @@ export type Classification =
   | { rateLimitedUntil: Date | Duration }
   | { pause: string; resumeIn?: Duration };
 
-/** Who says what an error means: the pipeline and its implementation. */
-export interface Judge {
+/** The parts of an implementation that decide what an error means. */
+export interface FailurePolicy {
   readonly pipeline: { readonly options: { readonly failures?: Readonly<Record<string, FailureKind>> } };
-  /** Decides what an error means, before the codes of the contract do. Undefined leaves it to them. */
+  /** Decides what an error means. Undefined leaves the decision to the failure codes of the pipeline. */
   classify?(error: unknown): Classification | undefined;
-  /** The sentence for the person who waits. Undefined leaves the error's own message. */
+  /** The sentence shown to people. Undefined leaves the message of the error. */
   explain?(error: unknown): string | undefined;
 }
 
 const MAX_MESSAGE = 4000;
 const MAX_STACK = 8000;
 
-/** How the attempt ends whose code threw this. */
-export function outcomeOfError(error: unknown, judge: Judge, step?: string): Outcome {
+/** The outcome of an attempt whose code threw this error. */
+export function outcomeOfError(error: unknown, policy: FailurePolicy, step?: string): Outcome {
   try {
-    return judged(error, judge, step);
-  } catch (wrong) {
-    // What it says about how to go on cannot be understood, a time that is none for one: then that is the failure.
-    return { kind: "failed", failure: failureOf(wrong, undefined, step), fatal: wrong instanceof StillwakeError };
+    return decideOutcome(error, policy, step);
+  } catch (invalid) {
+    // The classification itself is invalid, for example its duration: that becomes the failure.
+    return { kind: "failed", failure: toFailure(invalid, undefined, step), fatal: invalid instanceof StillwakeError };
   }
 }
 
-function judged(error: unknown, judge: Judge, step?: string): Outcome {
+function decideOutcome(error: unknown, policy: FailurePolicy, step?: string): Outcome {
   if (error instanceof Stopped) return outcomeOfStop(error.stop);
-  if (error instanceof RateLimited) return limited(error.until);
-  if (error instanceof Pause) return paused(error.message, error.resumeIn);
-  const failure = failureOf(error, judge, step);
-  const verdict = classify(error, judge);
+  if (error instanceof RateLimited) return sleepUntil(error.until);
+  if (error instanceof Pause) return pause(error.message, error.resumeIn);
+  const failure = toFailure(error, policy, step);
+  const verdict = classify(error, policy);
   if (verdict === "fatal" || verdict === "retry") return { kind: "failed", failure, fatal: verdict === "fatal" };
   if ("retryIn" in verdict) {
     return { kind: "failed", failure, fatal: false, retryInMs: durationMs(verdict.retryIn, "retryIn") };
   }
-  if ("rateLimitedUntil" in verdict) return limited(verdict.rateLimitedUntil);
-  return paused(verdict.pause, verdict.resumeIn);
+  if ("rateLimitedUntil" in verdict) return sleepUntil(verdict.rateLimitedUntil);
+  return pause(verdict.pause, verdict.resumeIn);
 }
 
-/** The one place where it is decided what an error means. Read from top to bottom. */
-export function classify(error: unknown, judge: Judge): Classification {
+/** The only place that decides what an error means. The first match wins. */
+export function classify(error: unknown, policy: FailurePolicy): Classification {
   if (error instanceof Fatal) return "fatal";
   if (error instanceof Retry) return error.in === undefined ? "retry" : { retryIn: error.in };
-  const own = guarded(() => judge.classify?.(error));
+  const own = callSafely(() => policy.classify?.(error));
   if (own !== undefined) return own;
-  const { failures = {} } = judge.pipeline.options;
+  const { failures = {} } = policy.pipeline.options;
   const { code, exitCode, name } = (error ?? {}) as { code?: unknown; exitCode?: unknown; name?: unknown };
   const keys = [
     typeof code === "number" ? String(code) : code,
@@ -68,58 +69,58 @@ export function classify(error: unknown, judge: Judge): Classification {
     const kind = typeof key === "string" && Object.hasOwn(failures, key) ? failures[key] : undefined;
     if (kind) return asClassification(kind, error);
   }
-  // One of ours that says it cannot succeed by being repeated: a result that cannot be stored, a command that is not installed.
+  // Our own errors that a retry cannot fix, such as a result that cannot be stored or a command that is not installed.
   if (error instanceof StillwakeError && !error.retryable && !("*" in failures)) return "fatal";
   return asClassification(failures["*"] ?? "retry", error);
 }
 
-export function failureOf(error: unknown, judge?: Judge, step?: string): Failure {
+export function toFailure(error: unknown, policy?: FailurePolicy, step?: string): Failure {
   const failure = describe(error, 0);
-  const sentence = judge && guarded(() => judge.explain?.(error));
-  if (sentence) failure.sentence = clean(String(sentence), MAX_MESSAGE);
+  const sentence = policy && callSafely(() => policy.explain?.(error));
+  if (sentence) failure.sentence = toStorableText(String(sentence), MAX_MESSAGE);
   if (step !== undefined) failure.step = step;
   return failure;
 }
 
 function describe(error: unknown, depth: number): Failure {
   if (typeof error !== "object" || error === null) {
-    return { name: "Error", message: clean(String(error), MAX_MESSAGE), code: "THROWN" };
+    return { name: "Error", message: toStorableText(String(error), MAX_MESSAGE), code: "THROWN" };
   }
   const [name, message, code, stack, cause] = ["name", "message", "code", "stack", "cause"].map((key) =>
-    guarded(() => (error as Record<string, unknown>)[key]),
+    callSafely(() => (error as Record<string, unknown>)[key]),
   );
   const failure: Failure = {
-    name: clean(typeof name === "string" ? name : "Error", 200),
-    message: clean(typeof message === "string" ? message : safeJson(error), MAX_MESSAGE),
+    name: toStorableText(typeof name === "string" ? name : "Error", 200),
+    message: toStorableText(typeof message === "string" ? message : safeJson(error), MAX_MESSAGE),
   };
-  if (typeof code === "string" || typeof code === "number") failure.code = clean(String(code), 200);
-  if (typeof stack === "string") failure.stack = clean(stack, MAX_STACK);
+  if (typeof code === "string" || typeof code === "number") failure.code = toStorableText(String(code), 200);
+  if (typeof stack === "string") failure.stack = toStorableText(stack, MAX_STACK);
   if (cause !== undefined && cause !== null && depth < 3) failure.cause = describe(cause, depth + 1);
   return failure;
 }
 
-/** The words for people: what explain() said, or the error's own message. */
+/** The text for people: the sentence of explain(), or the message of the error. */
 export function sentenceOf(failure: Failure): string {
-  return failure.sentence || failure.message || failure.code || "It failed";
+  return failure.sentence || failure.message || failure.code || "Failed without a message";
 }
 
-/** As Postgres can store it. */
-export function clean(text: string, most: number): string {
+/** Makes a text storable in Postgres, and truncates it. */
+export function toStorableText(text: string, maxLength: number): string {
   const whole = (text as string & { toWellFormed(): string }).toWellFormed().replaceAll("\u0000", "\u2400");
-  return whole.length > most
-    ? `${whole.slice(0, most)}… (${whole.length - most} more)`.replace(/[\ud800-\udbff]…/, "…")
+  return whole.length > maxLength
+    ? `${whole.slice(0, maxLength)}… (${whole.length - maxLength} more)`.replace(/[\ud800-\udbff]…/, "…")
     : whole;
 }
 
 function asClassification(kind: FailureKind, error: unknown): Classification {
-  return kind === "pause" ? { pause: clean(String((error as Error)?.message ?? error), MAX_MESSAGE) } : kind;
+  return kind === "pause" ? { pause: toStorableText(String((error as Error)?.message ?? error), MAX_MESSAGE) } : kind;
 }
 
-function limited(until: Date | Duration): Outcome {
+function sleepUntil(until: Date | Duration): Outcome {
   if (until instanceof Date && Number.isNaN(until.getTime())) {
-    throw new InvalidInput("A rate limit until an invalid Date cannot be waited for", {
+    throw new InvalidInput("The end of the rate limit is an invalid Date", {
       field: "until",
-      remedy: "Check the header it was read from, or give a duration",
+      remedy: "Check the header it was read from, or pass a duration",
     });
   }
   return until instanceof Date
@@ -127,16 +128,16 @@ function limited(until: Date | Duration): Outcome {
     : { kind: "slept", forMs: durationMs(until, "until"), waitingFor: "limit" };
 }
 
-function paused(reason: string, resumeIn: Duration | undefined): Outcome {
-  const outcome: Outcome = { kind: "paused", reason: clean(reason, MAX_MESSAGE) };
+function pause(reason: string, resumeIn: Duration | undefined): Outcome {
+  const outcome: Outcome = { kind: "paused", reason: toStorableText(reason, MAX_MESSAGE) };
   if (resumeIn !== undefined) outcome.resumeInMs = durationMs(resumeIn, "resumeIn");
   return outcome;
 }
 
-/** A classify or explain of the user's that throws itself must not hide the failure it was asked about. */
-function guarded<T>(ask: () => T | undefined): T | undefined {
+/** An error thrown by the user's classify, explain or a getter must not hide the failure itself. */
+function callSafely<T>(call: () => T | undefined): T | undefined {
   try {
-    return ask();
+    return call();
   } catch {
     return undefined;
   }

@@ -1,22 +1,22 @@
-// A pipeline's code: the contract and the function that does the work. Worker files export what implement() returns.
+// implement(): connects a pipeline with the function that runs its jobs. Worker files export its result.
 
 import type { Pipeline } from "../../contract/pipeline.ts";
 import { InvalidInput } from "../../errors.ts";
 import type { JobContext } from "./context.ts";
-import type { Judge } from "./failure.ts";
+import type { FailurePolicy } from "./failure.ts";
 
-export type ImplementOptions = Pick<Judge, "classify" | "explain">;
+export type ImplementOptions = Pick<FailurePolicy, "classify" | "explain">;
 
 export interface Implementation<Input = unknown, Output = Input, Result = unknown> extends ImplementOptions {
   readonly pipeline: Pipeline<Input, Output>;
   run(job: JobContext, input: Output): Promise<Result> | Result;
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: the implementation of some pipeline, whatever its types.
+// biome-ignore lint/suspicious/noExplicitAny: an implementation of any pipeline, regardless of its types.
 export type AnyImplementation = Implementation<any, any, any>;
 
-/** Two copies of the package in one process, as a linked one makes, know one another's. */
-const SIGN = Symbol.for("stillwake.implementation");
+/** Symbol.for, so that two copies of the package in one process recognize each other's implementations. */
+const BRAND = Symbol.for("stillwake.implementation");
 
 export function implement<Input, Output, Declared, Result extends Declared>(
   pipeline: Pipeline<Input, Output, Declared>,
@@ -24,20 +24,20 @@ export function implement<Input, Output, Declared, Result extends Declared>(
   options: ImplementOptions = {},
 ): Implementation<Input, Output, Result> {
   if (typeof pipeline?.name !== "string" || !pipeline.settings) {
-    throw new InvalidInput("implement() was not given a pipeline", {
+    throw new InvalidInput("The first argument of implement() is not a pipeline", {
       field: "pipeline",
-      remedy: 'Pass what pipeline("name", { … }) returned',
+      remedy: 'Pass the result of pipeline("name", { … })',
     });
   }
   if (typeof run !== "function") {
-    throw new InvalidInput(`Pipeline "${pipeline.name}" was given no function to run`, {
+    throw new InvalidInput(`Pipeline "${pipeline.name}" has no function to run`, {
       field: "run",
       remedy: "Pass it as the second argument: implement(contract, async (job, input) => { … })",
     });
   }
-  return Object.freeze({ ...options, pipeline, run, [SIGN]: true });
+  return Object.freeze({ ...options, pipeline, run, [BRAND]: true });
 }
 
 export function isImplementation(value: unknown): value is Implementation {
-  return typeof value === "object" && value !== null && SIGN in value;
+  return typeof value === "object" && value !== null && BRAND in value;
 }

@@ -1,96 +1,82 @@
-// The artifacts of a job as one attempt at it sees them: made here, found in the store, or fetched from there to be read. The keeper holds the store;
-// what is asked of it goes through the port.
+// job.artifact() and job.artifactFile(): artifacts are produced in this attempt, found in the store, or fetched from it
+// for reading. The keeper accesses the store; the attempt calls it through the port.
 import fs from "node:fs/promises";
 import { checkArtifactName } from "../../artifacts/names.ts";
 import type { ArtifactRow } from "../../db/calls/reads.ts";
-import type { Assignment, Port } from "../runner/port.ts";
-import type { Journal } from "./log-writer.ts";
+import type { AttemptState } from "./attempt-state.ts";
 import {
   type Artifact,
   type ArtifactProducer,
-  artifactOf,
-  produce,
-  putInPlace,
+  moveIntoArtifacts,
+  produceArtifact,
+  toArtifact,
   unlessAborted,
 } from "./produce-artifact.ts";
 
-export interface JobArtifactsHost {
-  readonly signal: AbortSignal;
-  scratch(): Promise<string>;
-  /** Throws when the attempt has ended or was told to stop. */
-  check(): void;
-}
-
-/** A file that holds an artifact, and what it looked like when it did. */
+/** A local copy of an artifact, and the version of the file that is known to have its content. */
 interface Copy {
   path: string;
   version: string | undefined;
 }
 
 export class JobArtifacts {
-  readonly #port: Port;
-  readonly #journal: Journal;
-  readonly #assignment: Assignment;
-  readonly #host: JobArtifactsHost;
+  readonly #attempt: AttemptState;
   #rows: Promise<Map<string, ArtifactRow>> | undefined;
   readonly #copies = new Map<string, Copy>();
   readonly #fetching = new Map<string, Promise<string>>();
 
-  constructor(port: Port, journal: Journal, assignment: Assignment, host: JobArtifactsHost) {
-    this.#port = port;
-    this.#journal = journal;
-    this.#assignment = assignment;
-    this.#host = host;
+  constructor(attempt: AttemptState) {
+    this.#attempt = attempt;
   }
 
-  async make(given: string, producer: ArtifactProducer): Promise<Artifact> {
-    const name = checkArtifactName(given);
-    this.#journal.refuseName(name, "an artifact");
-    const port = this.#port;
-    // A job that was never claimed before has none.
-    this.#rows ??= (this.#assignment.epoch === "1" ? Promise.resolve([]) : port.artifacts()).then(
+  async make(rawName: string, producer: ArtifactProducer): Promise<Artifact> {
+    const name = checkArtifactName(rawName);
+    const { port } = this.#attempt.host;
+    this.#attempt.logWriter.rejectSecretInName(name, "an artifact");
+    // At epoch 1 the job was never claimed before and has no artifacts.
+    this.#rows ??= (this.#attempt.assignment.epoch === "1" ? Promise.resolve([]) : port.artifacts()).then(
       (rows) => new Map(rows.map((row) => [row.name, row])),
     );
     const found = (await this.#rows).get(name);
-    if (found && (await port.artifactIsThere({ key: found.key, size: Number(found.size), sha256: found.sha256 }))) {
-      return artifactOf(found, true);
+    if (found && (await port.artifactExists({ key: found.key, size: Number(found.size), sha256: found.sha256 }))) {
+      return toArtifact(found, true);
     }
-    await port.leased();
-    const made = await produce(await this.#host.scratch(), name, producer, this.#host.signal);
-    // Seen before the keeper reads it: what it accepts is what this version holds.
+    await port.confirmLease();
+    const made = await produceArtifact(await this.#attempt.scratch(), name, producer, this.#attempt.signal);
+    // Read before the keeper reads the file, so that this version is the one whose content was stored.
     const version = await versionOf(made.path);
-    this.#host.check();
+    this.#attempt.check();
     const row = await port.storeArtifact({ name, ...made });
     (await this.#rows).set(name, row);
     this.#copies.set(name, { path: made.path, version });
-    return artifactOf(row, false);
+    return toArtifact(row, false);
   }
 
-  /** Where its content stands in the attempt's directory. Those who ask at once or again are given the same file, as long as it is the same. */
-  async file(given: string): Promise<string> {
-    const name = checkArtifactName(given);
+  /** A copy in the scratch directory. Concurrent and later calls get the same file while it is unchanged. */
+  async file(rawName: string): Promise<string> {
+    const name = checkArtifactName(rawName);
     let fetching = this.#fetching.get(name);
     if (!fetching) {
-      fetching = this.#standing(name).finally(() => this.#fetching.delete(name));
+      fetching = this.#findOrFetch(name).finally(() => this.#fetching.delete(name));
       this.#fetching.set(name, fetching);
     }
     return fetching;
   }
 
-  async #standing(name: string): Promise<string> {
+  async #findOrFetch(name: string): Promise<string> {
     const copy = this.#copies.get(name);
     if (copy?.version && (await versionOf(copy.path)) === copy.version) return copy.path;
-    const scratch = await this.#host.scratch();
+    const scratch = await this.#attempt.scratch();
     const path = await unlessAborted(
-      async () => putInPlace(scratch, name, await this.#port.fetchArtifact(name)),
-      this.#host.signal,
+      async () => moveIntoArtifacts(scratch, name, await this.#attempt.host.port.fetchArtifact(name)),
+      this.#attempt.signal,
     );
     this.#copies.set(name, { path, version: await versionOf(path) });
     return path;
   }
 }
 
-/** User code may write in its directory: a file that is not the very same any more is not given out as the artifact. */
+/** Identifies the state of a file: a copy that user code has changed is fetched again. */
 async function versionOf(path: string): Promise<string | undefined> {
   const stats = await fs.lstat(path, { bigint: true }).catch(() => undefined);
   if (!stats?.isFile()) return undefined;

@@ -1,158 +1,156 @@
-// What a job needs of the world and shares with all others: budgets it takes from, breakers it asks. When there is nothing to be had for longer
-// than a moment the attempt ends here, uncharged, and the job is back in the table until there is.
+// The limits and breakers that a job uses: job.fetch(), limit.take(), breaker.call(). When a limit is used up for longer than two seconds
+// or a breaker is open, the attempt ends without counting as a failure and the job waits in the database.
 import { setTimeout as delay } from "node:timers/promises";
 import type { Breaker } from "../../contract/breaker.ts";
 import { Fatal } from "../../contract/job-errors.ts";
 import type { Limit } from "../../contract/limit.ts";
-import type { Learn, Observation } from "../../contract/rate-limit-headers.ts";
-import type { BreakerVerdict, Need } from "../../db/calls/flow.ts";
+import type { Observation } from "../../contract/rate-limit-headers.ts";
+import type { BreakerVerdict, Dependency } from "../../db/calls/flow.ts";
 import { InvalidInput } from "../../errors.ts";
 import { backoffMs } from "../../time.ts";
-import type { Port } from "../runner/port.ts";
-import { Asleep, type Outcome, Stopped } from "./outcome.ts";
+import type { AttemptState } from "./attempt-state.ts";
+import { type Outcome, Stopped, Suspended } from "./outcome.ts";
 
 export interface FetchNeeds {
-  /** The call is one use of it, and its answer is learned from. */
+  /** The call takes one use of it and learns from the response. */
   limit?: Limit;
-  /** Answers of 500 and above, and no answer at all, are failures. */
+  /** Responses of 500 and above, and calls without a response, count as failures. */
   breaker?: Breaker;
 }
 
-/** Uses that were granted ahead, because this attempt asks often. */
-interface Stock {
-  left: number;
-  /** What those were granted under. */
-  mark: string | null;
-  until: number;
-  /** How many to ask for beyond what is needed. */
-  ahead: number;
-  askedAt: number;
-  /** Takes that are under way. */
-  asking: number;
+/** Uses granted in advance, because this attempt takes uses of the limit often. */
+interface Prefetch {
+  available: number;
+  /** Identifies the grant when unused uses are returned. */
+  bin: string | null;
+  /** performance.now() until which the available uses may be made. */
+  validUntil: number;
+  /** How many uses to request beyond those needed. */
+  extra: number;
+  requestedAt: number;
+  /** Requests in progress. */
+  pending: number;
+  /** Time to the database that the next request allows for, beyond the usual. */
   slackMs: number;
 }
 
-/** A budget that comes back sooner than this is waited for where we are. */
-const PATIENCE_MS = 2000;
-const MAX_AHEAD = 16;
-/** For so long a breaker that was closed is not asked again. */
+/** A limit that is available again sooner than this is waited for within the attempt. */
+const MAX_WAIT_MS = 2000;
+const MAX_EXTRA = 16;
+/** How long a breaker that was closed is not checked again. */
 const CLOSED_MS = 1000;
 
-export class Dependencies {
-  readonly #port: Port;
-  /** Ends the attempt with this outcome. */
-  readonly #end: (outcome: Outcome, words: string) => never;
-  readonly #hide: (text: string) => string;
-  readonly #stocks = new Map<Limit, Stock>();
+export class LimitsAndBreakers {
+  readonly #attempt: AttemptState;
+  readonly #prefetched = new Map<Limit, Prefetch>();
   readonly #closedAt = new Map<string, number>();
-  readonly #byHand = new Map<Limit, number>();
+  /** Uses taken with limit.take() whose response was not observed yet. */
+  readonly #takenByHand = new Map<Limit, number>();
 
-  constructor(
-    port: Port,
-    end: (outcome: Outcome, words: string) => never,
-    /** Without the secrets of the job: others read why a breaker is open. */
-    hide: (text: string) => string,
-  ) {
-    this.#port = port;
-    this.#end = end;
-    this.#hide = hide;
+  constructor(attempt: AttemptState) {
+    this.#attempt = attempt;
+  }
+
+  get #port() {
+    return this.#attempt.host.port;
   }
 
   async fetch(
     url: string | URL | Request,
     init: RequestInit | undefined,
     { limit, breaker }: FetchNeeds,
-    signal: AbortSignal,
   ): Promise<Response> {
-    if (breaker) await this.#ask(breaker);
-    if (limit) await this.take(limit, 1, signal);
+    const { signal } = this.#attempt;
+    if (breaker) await this.#checkBreaker(breaker);
+    if (limit) await this.#take(limit, 1);
     let response: Response;
     try {
       const signals = init?.signal ? AbortSignal.any([signal, init.signal]) : signal;
       response = await fetch(url, { ...init, signal: signals });
     } catch (error) {
-      if (limit) await this.#over(limit, undefined);
-      if (breaker && !signal.aborted) await this.#failed(breaker, error);
+      if (limit) await this.#reportDone(limit, undefined);
+      if (breaker && !signal.aborted) await this.#reportFailure(breaker, error);
       throw error;
     }
-    if (limit) await this.#answered(limit, response);
+    if (limit) await this.#learn(limit, response);
     if (breaker) {
-      if (response.status >= 500) await this.#failed(breaker, new Error(`It answered ${response.status}`));
-      else await this.#tell(breaker, true, null);
+      if (response.status >= 500) await this.#reportFailure(breaker, new Error(`HTTP status ${response.status}`));
+      else await this.#report(breaker, true, null);
     }
     return response;
   }
 
-  async take(limit: Limit, count: number, signal: AbortSignal): Promise<void> {
+  async #take(limit: Limit, count: number): Promise<void> {
     if (limit?.kind !== "limit" || !Number.isInteger(count) || count < 1 || count > 1_000_000) {
-      throw new InvalidInput(`${count} uses cannot be taken of that`, {
+      throw new InvalidInput(`take() needs a limit and a whole number of uses, not ${count}`, {
         field: "count",
-        remedy: 'Pass what limit("name", { … }) returned, and a whole number from 1',
+        remedy: 'Pass the result of limit("name", { … }), and a whole number from 1',
       });
     }
-    let stock = this.#stocks.get(limit);
-    if (stock && stock.left >= count && performance.now() < stock.until) {
-      stock.left -= count;
+    let prefetch = this.#prefetched.get(limit);
+    if (prefetch && prefetch.available >= count && performance.now() < prefetch.validUntil) {
+      prefetch.available -= count;
       return;
     }
-    stock ??= {
-      left: 0,
-      mark: null,
-      until: 0,
-      ahead: 0,
-      askedAt: Number.NEGATIVE_INFINITY,
-      asking: 0,
+    prefetch ??= {
+      available: 0,
+      bin: null,
+      validUntil: 0,
+      extra: 0,
+      requestedAt: Number.NEGATIVE_INFINITY,
+      pending: 0,
       slackMs: 0,
     };
-    this.#stocks.set(limit, stock);
-    stock.asking += 1;
+    this.#prefetched.set(limit, prefetch);
+    prefetch.pending += 1;
     try {
-      await this.#grant(limit, stock, count, signal);
+      await this.#request(limit, prefetch, count);
     } finally {
-      stock.asking -= 1;
+      prefetch.pending -= 1;
     }
   }
 
-  async #grant(limit: Limit, stock: Stock, count: number, signal: AbortSignal): Promise<void> {
-    let { left: unused, mark } = stock;
-    stock.left = 0;
-    const deadline = performance.now() + PATIENCE_MS;
+  async #request(limit: Limit, prefetch: Prefetch, count: number): Promise<void> {
+    const { signal } = this.#attempt;
+    let { available: unused, bin } = prefetch;
+    prefetch.available = 0;
+    const deadline = performance.now() + MAX_WAIT_MS;
     for (let attempt = 0; ; attempt++) {
       const now = performance.now();
-      const take = count + (stock.asking === 1 ? stock.ahead : 0);
-      const call = { take, least: count, unused, mark, slackMs: stock.slackMs };
-      const answer = await this.#port.useLimit(needOf(limit), call);
-      const { granted, waitMs, reason, withinMs } = answer;
+      const take = count + (prefetch.pending === 1 ? prefetch.extra : 0);
+      const call = { take, minimum: count, unused, bin, slackMs: prefetch.slackMs };
+      const grant = await this.#port.useLimit(toDependency(limit), call);
+      const { granted, waitMs, reason, withinMs } = grant;
       unused = 0;
       const lateMs = performance.now() - now - (withinMs ?? Number.POSITIVE_INFINITY);
       if (granted >= count && lateMs > 0 && limit.options.max !== undefined) {
         signal.throwIfAborted();
-        // Made now it might be counted for too short. Asked for again, with more time for the way here.
-        ({ granted: unused, mark } = answer);
-        stock.slackMs += lateMs * 3;
+        // The grant arrived too late: a use made now could fall into the next period. Return it and request again with more slack.
+        ({ granted: unused, bin } = grant);
+        prefetch.slackMs += lateMs * 3;
         if (now > deadline) {
-          await this.#port.useLimit(needOf(limit), { take: 0, least: 0, unused, mark });
-          this.#rest(limit, null, "The way to the database takes too long for this limit");
+          await this.#port.useLimit(toDependency(limit), { take: 0, minimum: 0, unused, bin });
+          this.#wait(limit, null, "The database responds too slowly for this limit");
         }
         continue;
       }
       if (granted >= count) {
         if (granted > count) {
-          stock.left = granted - count;
-          stock.mark = answer.mark;
-          stock.until = now + (withinMs ?? 0);
+          prefetch.available = granted - count;
+          prefetch.bin = grant.bin;
+          prefetch.validUntil = now + (withinMs ?? 0);
         }
-        stock.slackMs = stock.slackMs < 10 ? 0 : stock.slackMs / 2;
-        const plain =
-          limit.options.max !== undefined && !limit.options.learn && limit.options.concurrency === undefined;
-        const often = now - stock.askedAt < (withinMs ?? 0);
-        stock.ahead = plain && often ? Math.min(stock.ahead * 2 || 1, MAX_AHEAD) : 0;
-        stock.askedAt = now;
+        prefetch.slackMs = prefetch.slackMs < 10 ? 0 : prefetch.slackMs / 2;
+        const { max, learn, concurrency } = limit.options;
+        const canPrefetch = max !== undefined && !learn && concurrency === undefined;
+        const isFrequent = now - prefetch.requestedAt < (withinMs ?? 0);
+        prefetch.extra = canPrefetch && isFrequent ? Math.min(prefetch.extra * 2 || 1, MAX_EXTRA) : 0;
+        prefetch.requestedAt = now;
         return;
       }
-      stock.ahead = 0;
+      prefetch.extra = 0;
       const pauseMs = (waitMs ?? backoffMs(attempt, 25, 250)) + Math.random() * 20;
-      if (now + pauseMs > deadline) this.#rest(limit, waitMs, reason);
+      if (now + pauseMs > deadline) this.#wait(limit, waitMs, reason);
       await delay(pauseMs, undefined, { signal });
     }
   }
@@ -161,129 +159,102 @@ export class Dependencies {
     limit: Limit,
     response: { status: number; headers: { get(name: string): string | null } },
   ): Promise<void> {
-    const taken = this.#byHand.get(limit) ?? 1;
-    this.#byHand.delete(limit);
-    await this.#answered(limit, response, taken);
+    const taken = this.#takenByHand.get(limit) ?? 1;
+    this.#takenByHand.delete(limit);
+    await this.#learn(limit, response, taken);
   }
 
-  /** Of uses that are made by hand all are under way until their answer is observed. */
-  async takeByHand(limit: Limit, count: number, signal: AbortSignal): Promise<void> {
-    await this.take(limit, count, signal);
-    this.#byHand.set(limit, (this.#byHand.get(limit) ?? 0) + count);
+  /** limit.take(): the uses count as in progress until limit.observe() reports their response. */
+  async takeByHand(limit: Limit, count: number): Promise<void> {
+    await this.#take(limit, count);
+    this.#takenByHand.set(limit, (this.#takenByHand.get(limit) ?? 0) + count);
   }
 
   async call<Result>(breaker: Breaker, run: () => Promise<Result> | Result): Promise<Result> {
     if (breaker?.kind !== "breaker") {
-      throw new InvalidInput("That is no breaker", {
+      throw new InvalidInput("The argument of call() is not a breaker", {
         field: "breaker",
-        remedy: 'Pass what breaker("name", { … }) returned',
+        remedy: 'Pass the result of breaker("name", { … })',
       });
     }
-    await this.#ask(breaker);
+    await this.#checkBreaker(breaker);
     let result: Result;
     try {
       result = await run();
     } catch (error) {
       const counts = breaker.options.counts ?? ((thrown: unknown) => !(thrown instanceof Fatal));
-      if (!(error instanceof Stopped) && !(error instanceof Asleep) && counts(error))
-        await this.#failed(breaker, error);
+      const isFailure = !(error instanceof Stopped) && !(error instanceof Suspended) && counts(error);
+      if (isFailure) await this.#reportFailure(breaker, error);
       throw error;
     }
-    await this.#tell(breaker, true, null);
+    await this.#report(breaker, true, null);
     return result;
   }
 
-  /** Gives back what was granted ahead and not used. */
+  /** Returns uses that were granted in advance and not made. */
   async close(): Promise<void> {
-    const left = [...this.#stocks].filter(([, stock]) => stock.left > 0);
-    this.#stocks.clear();
+    const unusedOnes = [...this.#prefetched].filter(([, prefetch]) => prefetch.available > 0);
+    this.#prefetched.clear();
     await Promise.allSettled(
-      left.map(([limit, { left: unused, mark }]) =>
-        this.#port.useLimit(needOf(limit), { take: 0, least: 0, unused, mark }),
+      unusedOnes.map(([limit, { available: unused, bin }]) =>
+        this.#port.useLimit(toDependency(limit), { take: 0, minimum: 0, unused, bin }),
       ),
     );
   }
 
-  /** The call is over. Only limits that count calls under way, or learn, have to know. */
-  async #over(limit: Limit, told: Observation | undefined, done = 1): Promise<void> {
-    if (!limit.options.learn && limit.options.concurrency === undefined && !told?.refusedMs) return;
-    await this.#port.useLimit(needOf(limit), { take: 0, least: 0, done, ...(told && { told }) });
+  /** Only limits that learn or count concurrent calls need to know that a call is done. */
+  async #reportDone(limit: Limit, observation: Observation | undefined, done = 1): Promise<void> {
+    if (!limit.options.learn && limit.options.concurrency === undefined && !observation?.refusedMs) return;
+    const call = { take: 0, minimum: 0, done, ...(observation && { observation }) };
+    await this.#port.useLimit(toDependency(limit), call);
   }
 
-  async #answered(limit: Limit, response: Parameters<Dependencies["observe"]>[1], done = 1): Promise<void> {
-    const told = limit.options.learn?.(response);
-    // A good answer that tells nothing is known to tell nothing; from a bad one nothing is learned.
-    await this.#over(limit, told ?? (limit.options.learn && response.status < 400 ? {} : undefined), done);
-    if (told?.refusedMs !== undefined && told.refusedMs > 0) {
-      this.#rest(limit, told.refusedMs, `${limit.name} has refused a call`);
+  async #learn(limit: Limit, response: Parameters<LimitsAndBreakers["observe"]>[1], done = 1): Promise<void> {
+    const observed = limit.options.learn?.(response);
+    // A successful response without rate limit headers is an observation too; a failed one is not.
+    await this.#reportDone(limit, observed ?? (limit.options.learn && response.status < 400 ? {} : undefined), done);
+    if (observed?.refusedMs !== undefined && observed.refusedMs > 0) {
+      this.#wait(limit, observed.refusedMs, `${limit.name} rejected a call because of its rate limit`);
     }
   }
 
-  #rest(limit: Limit, waitMs: number | null, reason: string | null): never {
+  #wait(limit: Limit, waitMs: number | null, reason: string | null): never {
     const forMs = Math.ceil((waitMs ?? 1000) + Math.random() * 250);
-    return this.#end({ kind: "slept", forMs, waitingFor: "limit" }, reason ?? `The budget of ${limit.name} is used up`);
+    const outcome: Outcome = { kind: "slept", forMs, waitingFor: "limit" };
+    return this.#attempt.suspend(outcome, reason ?? `The limit ${limit.name} is used up`);
   }
 
-  async #ask(breaker: Breaker): Promise<void> {
+  async #checkBreaker(breaker: Breaker): Promise<void> {
     const closedAt = this.#closedAt.get(breaker.name);
     if (closedAt !== undefined && performance.now() - closedAt < CLOSED_MS) return;
-    this.#judge(breaker, await this.#port.askBreaker(needOf(breaker)));
+    this.#pauseIfOpen(breaker, await this.#port.checkBreaker(toDependency(breaker)));
   }
 
-  async #failed(breaker: Breaker, error: unknown): Promise<void> {
+  async #reportFailure(breaker: Breaker, error: unknown): Promise<void> {
     this.#closedAt.delete(breaker.name);
-    await this.#tell(breaker, false, this.#hide(String((error as Error)?.message ?? error)).slice(0, 1000));
+    // Redacted: other jobs and operators see the reason of an open breaker.
+    const reason = this.#attempt.redactor.redact(String((error as Error)?.message ?? error));
+    await this.#report(breaker, false, reason.slice(0, 1000));
   }
 
-  async #tell(breaker: Breaker, succeeded: boolean, reason: string | null): Promise<void> {
-    const verdict = await this.#port.tellBreaker(needOf(breaker), succeeded, reason);
-    // What has worked has worked, whoever else is waiting.
-    if (!succeeded) this.#judge(breaker, verdict);
+  async #report(breaker: Breaker, succeeded: boolean, reason: string | null): Promise<void> {
+    const verdict = await this.#port.reportBreakerResult(toDependency(breaker), succeeded, reason);
+    // After a success the job continues even if the breaker is open.
+    if (!succeeded) this.#pauseIfOpen(breaker, verdict);
     else if (!verdict) this.#closedAt.set(breaker.name, performance.now());
   }
 
-  #judge(breaker: Breaker, verdict: BreakerVerdict | null): void {
+  #pauseIfOpen(breaker: Breaker, verdict: BreakerVerdict | null): void {
     if (!verdict) {
       this.#closedAt.set(breaker.name, performance.now());
       return;
     }
     const outcome: Outcome = { kind: "paused", reason: verdict.reason, breaker: breaker.name };
     if (verdict.resumeInMs !== null) outcome.resumeInMs = Math.ceil(verdict.resumeInMs);
-    this.#end(outcome, verdict.reason);
+    this.#attempt.suspend(outcome, verdict.reason);
   }
 }
 
-/** The calls of a job that need something it shares with others. */
-export abstract class Needing {
-  abstract readonly signal: AbortSignal;
-
-  /** Throws when the attempt has ended. */
-  protected abstract needing(): Dependencies;
-
-  /**
-   * The fetch of Node under a limit and a breaker: waits for a use of the limit, learns from the answer, and gives the slot up when the budget
-   * is gone or the breaker open. What the attempt has done before is kept if it was in steps.
-   */
-  async fetch(url: string | URL | Request, init?: RequestInit, needs: FetchNeeds = {}): Promise<Response> {
-    return this.needing().fetch(url, init, needs, this.signal);
-  }
-
-  /** `limit.take(job, count)`: see there. */
-  async take(limit: Limit, count = 1): Promise<void> {
-    return this.needing().takeByHand(limit, count, this.signal);
-  }
-
-  /** `limit.observe(job, response)`: see there. */
-  async observe(limit: Limit, response: Parameters<Learn>[0]): Promise<void> {
-    return this.needing().observe(limit, response);
-  }
-
-  /** `breaker.call(job, run)`: see there. */
-  async call<Result>(breaker: Breaker, run: () => Promise<Result> | Result): Promise<Result> {
-    return this.needing().call(breaker, run);
-  }
-}
-
-function needOf({ kind, name, settings }: Limit | Breaker): Need {
+function toDependency({ kind, name, settings }: Limit | Breaker): Dependency {
   return { kind, name, settings };
 }

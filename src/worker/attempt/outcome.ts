@@ -1,5 +1,5 @@
-// The ways an attempt ends: the outcome its code arrived at, or the reason for which it was told to stop. Plain data, because it travels
-// from the runner to the keeper; one function turns it into the settlement that SQL understands.
+// The outcome of an attempt and the reasons to stop one. Plain data, because it is sent from the runner to the keeper.
+// toSettlement() converts an outcome into the argument of settle().
 import type { Failure, WaitingFor } from "../../db/calls/jobs.ts";
 import type { Lease, Settlement } from "../../db/calls/worker.ts";
 
@@ -11,21 +11,21 @@ export type Outcome =
   | { kind: "cancelled" }
   | { kind: "released"; reason: string }
   | { kind: "lost"; failure: Failure }
-  /** Replaced: nothing is written any more. */
+  /** Another attempt has taken over: nothing is written. */
   | { kind: "replaced" };
 
-/** Why an attempt is told to stop before its code has ended. */
+/** Why an attempt is stopped before its code has finished. */
 export type StopReason =
   | { kind: "replaced" }
   | { kind: "cancel"; reason: string | null }
   | { kind: "shutdown" }
-  /** The time that the platform leaves it is over. */
+  /** The time limit of the platform is reached. */
   | { kind: "budget"; afterMs: number }
   | { kind: "crash"; at: string }
   | { kind: "timeout"; afterMs: number; step?: string }
   | { kind: "silence"; afterMs: number; step?: string };
 
-/** What becomes of an attempt that stopped for this reason, whether it came to an end by itself or had to be killed. */
+/** The outcome of an attempt that was stopped for this reason, whether its code stopped by itself or was killed. */
 export function outcomeOfStop(reason: StopReason): Outcome {
   switch (reason.kind) {
     case "replaced":
@@ -34,78 +34,72 @@ export function outcomeOfStop(reason: StopReason): Outcome {
       return { kind: "cancelled" };
     case "shutdown":
       return { kind: "released", reason: "aborted:shutdown" };
-    case "budget":
-      return {
-        kind: "failed",
-        fatal: false,
-        failure: {
-          name: "Stopped",
-          code: "BUDGET_EXCEEDED",
-          message: `${sentenceOf(reason)} and nothing of it was kept`,
-        },
-      };
+    case "budget": {
+      const message = `${describeStop(reason)} and saved no checkpoint`;
+      return { kind: "failed", fatal: false, failure: { name: "Stopped", code: "BUDGET_EXCEEDED", message } };
+    }
     case "crash":
-      return { kind: "lost", failure: { name: "CrashPoint", code: "CRASH_POINT", message: sentenceOf(reason) } };
+      return { kind: "lost", failure: { name: "CrashPoint", code: "CRASH_POINT", message: describeStop(reason) } };
     case "timeout":
-      return { kind: "failed", fatal: false, failure: limitFailure(reason, "TIMEOUT", "was still running") };
-    case "silence":
-      return { kind: "failed", fatal: false, failure: limitFailure(reason, "SILENT", "gave no sign of life") };
+    case "silence": {
+      const code = reason.kind === "timeout" ? "TIMEOUT" : "SILENT";
+      const failure: Failure = { name: "Stopped", code, message: describeStop(reason) };
+      if (reason.step !== undefined) failure.step = reason.step;
+      return { kind: "failed", fatal: false, failure };
+    }
   }
 }
 
-/** Thrown through user code when the job goes to sleep. Catching it changes nothing: the attempt is over. */
-export class Asleep extends Error {
-  override readonly name = "Asleep";
+/** Thrown through user code to end the attempt, for example when the job sleeps. Catching it does not undo that. */
+export class Suspended extends Error {
+  override readonly name = "Suspended";
 }
 
-/** The reason as an error: what `job.signal` carries and what a step throws when it is stopped. */
+/** A stop reason as an error: the reason of `job.signal`, thrown by steps that are stopped. */
 export class Stopped extends Error {
   override readonly name = "Stopped";
   readonly code: string;
   readonly stop: StopReason;
 
   constructor(stop: StopReason) {
-    super(sentenceOf(stop));
+    super(describeStop(stop));
     this.code = `STOPPED_${stop.kind.toUpperCase()}`;
     this.stop = stop;
   }
 }
 
-function sentenceOf(stop: StopReason): string {
+function describeStop(stop: StopReason): string {
   switch (stop.kind) {
     case "replaced":
       return "Another attempt has taken over this job";
     case "cancel":
       return stop.reason ? `The job was cancelled: ${stop.reason}` : "The job was cancelled";
     case "shutdown":
-      return "The worker is shutting down; the job goes back to the line";
+      return "The worker is shutting down; the job is queued again";
     case "budget":
-      return `The attempt was not done within ${inWords(stop.afterMs)}`;
+      return `The attempt did not finish within ${formatMs(stop.afterMs)}`;
     case "crash":
-      return `Crashed on purpose ${stop.at}`;
-    default:
-      return limitFailure(stop, "", stop.kind === "timeout" ? "was still running" : "gave no sign of life").message!;
+      return `Crashed at a fault point ${stop.at}`;
+    default: {
+      const subject = stop.step === undefined ? "The attempt" : `Step "${stop.step}"`;
+      const problem = stop.kind === "timeout" ? "was still running after" : "was silent for";
+      return `${subject} ${problem} ${formatMs(stop.afterMs)}`;
+    }
   }
 }
 
-function limitFailure(stop: { kind: string; afterMs: number; step?: string }, code: string, what: string): Failure {
-  const who = stop.step === undefined ? "The attempt" : `Step "${stop.step}"`;
-  const failure: Failure = { name: "Stopped", code, message: `${who} ${what} after ${inWords(stop.afterMs)}` };
-  if (stop.step !== undefined) failure.step = stop.step;
-  return failure;
-}
-
-export function inWords(ms: number): string {
+/** "250 ms", "1.5 s", "3 min", "2.5 h". */
+export function formatMs(ms: number): string {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 120_000) return `${Math.round(ms / 100) / 10} s`;
   return ms < 7_200_000 ? `${Math.round(ms / 60_000)} min` : `${Math.round(ms / 360_000) / 10} h`;
 }
 
-/** Null for an attempt that was replaced. */
-export function settlementOf({ job, epoch, lease }: Lease, outcome: Outcome): Settlement | null {
+/** Returns null for an attempt that was replaced. */
+export function toSettlement({ job, epoch, lease }: Lease, outcome: Outcome): Settlement | null {
   const fence = { job, epoch, lease };
   switch (outcome.kind) {
-    // Written out: tens of thousands of these are made in a second.
+    // No spread here: this case runs tens of thousands of times per second.
     case "completed": {
       const settlement: Settlement = { job, epoch, lease, outcome: "completed" };
       if (outcome.output !== undefined) settlement.output = outcome.output;

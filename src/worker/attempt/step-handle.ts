@@ -1,5 +1,6 @@
-// What a step function holds: like the job, but its lines, its signal and its commands are those of the step.
+// The argument of a step function: like the job, but its log lines, signal and commands belong to the step.
 import type { Exec, ExecOptions } from "../exec/exec.ts";
+import type { AttemptState } from "./attempt-state.ts";
 import type { StepScope } from "./steps.ts";
 
 export interface Log {
@@ -9,7 +10,7 @@ export interface Log {
   error(message: string, data?: Record<string, unknown>): void;
 }
 
-/** The handle a step function is given: like the job, but its lines and limits are those of the step. */
+/** The argument of a step function: like the job, but its log lines and limits belong to the step. */
 export interface StepHandle extends StepScope {
   readonly log: Log;
   progress(value: number | { done: number; total: number }, sentence?: string): void;
@@ -17,16 +18,9 @@ export interface StepHandle extends StepScope {
   scratch(): Promise<string>;
 }
 
-export interface HandleHost {
-  log(): Log;
-  progress: StepHandle["progress"];
-  scratch: StepHandle["scratch"];
-  exec(log: Log, command: string, args: readonly string[], options: ExecOptions): Exec;
-}
-
-/** The handle of a batch of job.each(). */
+/** The second argument of the function of job.each(). */
 export interface BatchHandle<Tx = undefined> extends StepHandle {
-  /** The number of the first item of the batch, counted from 0. */
+  /** Index of the first item of the batch in the whole list, from 0. */
   readonly first: number;
   /** With the option `tx`: the transaction. */
   readonly tx: Tx;
@@ -35,13 +29,13 @@ export interface BatchHandle<Tx = undefined> extends StepHandle {
 export class Handle implements StepHandle {
   readonly name: string;
   readonly #scope: StepScope;
-  readonly #host: HandleHost;
+  readonly #attempt: AttemptState;
   #log: Log | undefined;
 
-  constructor(scope: StepScope, host: HandleHost) {
+  constructor(scope: StepScope, attempt: AttemptState) {
     this.name = scope.name;
     this.#scope = scope;
-    this.#host = host;
+    this.#attempt = attempt;
   }
 
   get signal(): AbortSignal {
@@ -57,21 +51,22 @@ export class Handle implements StepHandle {
   }
 
   get log(): Log {
-    this.#log ??= this.#host.log();
+    this.#log ??= this.#attempt.createLog(() => this.name);
     return this.#log;
   }
 
-  // Made when they are asked for, so that `({ exec, log }) => …` works and a step that uses none pays for none.
+  // Getters that return closures: `({ exec, log }) => …` works, and a step that uses none of them creates none.
   get progress(): StepHandle["progress"] {
-    return (value, sentence) => this.#host.progress(value, sentence);
+    return (value, sentence) => this.#attempt.progress(value, sentence);
   }
 
   get exec(): StepHandle["exec"] {
-    return (command, args = [], options = {}) => this.#host.exec(this.log, command, args, options);
+    return (command, args = [], options = {}) =>
+      this.#attempt.exec(this.log, () => this.signal, command, args, options);
   }
 
   get scratch(): StepHandle["scratch"] {
-    return () => this.#host.scratch();
+    return () => this.#attempt.scratch();
   }
 }
 
@@ -79,8 +74,8 @@ export class Batch<Tx> extends Handle implements BatchHandle<Tx> {
   readonly first: number;
   readonly tx: Tx;
 
-  constructor(scope: StepScope, host: HandleHost, first: number, tx: Tx) {
-    super(scope, host);
+  constructor(scope: StepScope, attempt: AttemptState, first: number, tx: Tx) {
+    super(scope, attempt);
     this.first = first;
     this.tx = tx;
   }

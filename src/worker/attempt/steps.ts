@@ -1,44 +1,48 @@
-// The steps of one attempt. A step that has a checkpoint is not run again; one that has none runs within its limits, is tried again as its
-// own policy says, and returns only when its result is durable. A critical step that fails ends the attempt; an optional one leaves a
-// warning and a gap.
+// The steps of one attempt. A step with a checkpoint is not run again. A step without one runs within its limits, is
+// retried by its policy, and returns only when its result is stored. A critical step that fails fails the attempt; an
+// optional one is logged and listed as missing.
 import { setTimeout as delay } from "node:timers/promises";
 import { Pause, RateLimited } from "../../contract/job-errors.ts";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
-import { unstorable } from "../../payload.ts";
+import { findUnstorable } from "../../payload.ts";
 import { backoffMs, type Duration, durationMs, limitMs } from "../../time.ts";
-import type { Tracing } from "../../tracing.ts";
-import type { CrashPoint } from "../runner/fault-point.ts";
-import type { Assignment, Port } from "../runner/port.ts";
-import type { StopSignal } from "../runner/stop-signal.ts";
-import { decode, encode } from "./checkpoint-codec.ts";
-import { classify, failureOf, type Judge, sentenceOf } from "./failure.ts";
-import type { Journal } from "./log-writer.ts";
-import { Asleep, inWords, Stopped } from "./outcome.ts";
+import type { Assignment } from "../runner/port.ts";
+import type { AttemptHost } from "./attempt-state.ts";
+import { checkpointKind, decodeCheckpoint, encodeCheckpoint } from "./checkpoint-codec.ts";
+import { classify, type FailurePolicy, sentenceOf, toFailure } from "./failure.ts";
+import type { LogWriter } from "./log-writer.ts";
+import { formatMs, Stopped, Suspended } from "./outcome.ts";
 
 export interface StepOptions<Result = unknown> {
-  /** Said when it begins. */
+  /** Log line written when the step starts. */
   start?: string;
-  /** Said when its result is kept. */
+  /** Log line written when the result is saved. */
   end?: string | ((result: Result) => string);
-  /** How long one try may take. */
+  /** Maximum duration of one try. */
   timeout?: Duration;
-  /** How long it may go without a log line, progress or output of a command. */
+  /** Maximum time without a log line, progress or output of a command. */
   silence?: Duration;
-  /** Tries within this attempt, before the attempt fails. Default: one. */
+  /** Tries within this attempt before the attempt fails. Default: one. */
   retry?: { attempts: number; initial?: Duration; max?: Duration };
 }
 
-/** Which step, and the tokens for effects outside: what a step function is told. */
+/** The name and signal of a step, and its tokens for external systems. */
 export interface StepScope {
   readonly name: string;
   readonly signal: AbortSignal;
-  /** The same in every attempt: for outside systems that recognise a repeated call. */
+  /** The same in every attempt: external systems can use it to recognize a repeated call. */
   readonly idempotencyKey: string;
-  /** Grows with every attempt: for outside systems that refuse a replaced one. */
+  /** Grows with every attempt: external systems can use it to reject a replaced attempt. */
   readonly fencingToken: bigint;
 }
 
 type StepCode<Result> = (scope: StepScope) => Promise<Result> | Result;
+
+/** A checkpoint: decoded, and as stored. */
+interface Checkpoint {
+  value: unknown;
+  raw: unknown;
+}
 
 class Scope implements StepScope {
   readonly name: string;
@@ -70,70 +74,60 @@ export function attemptEnded(job: string): StillwakeError {
   });
 }
 
-/** A step went past its own limit. */
+/** A step exceeded its timeout or its silence limit. */
 class StepLimit extends StillwakeError {}
 
-export interface StepsHost {
-  port: Port;
-  stop: StopSignal;
-  graceMs: number;
-  tracing: Tracing;
-  /** Code that did not stop when it was told to is still running in this process. */
-  onStray(): void;
-  crashPoint?: CrashPoint | undefined;
-}
-
 export class Steps {
-  readonly #host: StepsHost;
+  readonly #host: AttemptHost;
   readonly #assignment: Assignment;
-  readonly #judge: Judge;
-  readonly #journal: Journal;
+  readonly #policy: FailurePolicy;
+  readonly #log: LogWriter;
   readonly #names = new Set<string>();
-  readonly #active: string[] = [];
+  readonly #running: string[] = [];
+  /** Optional steps that failed. */
   readonly missing: string[] = [];
-  /** Results that this attempt has kept. */
-  saved = 0;
+  /** Checkpoints that this attempt has saved. */
+  savedCount = 0;
   #ended = false;
-  #kept: Promise<Map<string, unknown>> | undefined;
+  #checkpoints: Promise<Map<string, unknown>> | undefined;
   #failed: { error: unknown; step: string } | undefined;
-  /** performance.now() of the last thing the work itself said. */
-  #heardAt = 0;
+  /** performance.now() of the last log line, progress or output. */
+  #activeAt = 0;
 
-  constructor(host: StepsHost, assignment: Assignment, judge: Judge, journal: Journal) {
+  constructor(host: AttemptHost, assignment: Assignment, policy: FailurePolicy, log: LogWriter) {
     this.#host = host;
     this.#assignment = assignment;
-    this.#judge = judge;
-    this.#journal = journal;
+    this.#policy = policy;
+    this.#log = log;
   }
 
-  /** The step that was begun last and still runs. */
+  /** The running step that was started last. */
   get current(): string | undefined {
-    return this.#active.at(-1);
+    return this.#running.at(-1);
   }
 
-  /** True when at most one is under way. */
-  get alone(): boolean {
-    return this.#active.length <= 1;
+  get runningCount(): number {
+    return this.#running.length;
   }
 
   stepOf(error: unknown): string | undefined {
     return this.#failed?.error === error ? this.#failed?.step : undefined;
   }
 
-  /** The attempt is over: nothing more is kept. True when a step still runs. */
+  /** Saves nothing from now on. Returns true when a step is still running. */
   end(): boolean {
     this.#ended = true;
-    return this.#active.length > 0;
+    return this.#running.length > 0;
   }
 
-  heard(): void {
-    this.#heardAt = performance.now();
+  recordActivity(): void {
+    this.#activeAt = performance.now();
   }
 
   async critical<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
-    const kept = this.begin(name);
-    const found = kept && (await kept);
-    return found ? (this.resultOf(name, found) as Result) : this.#run(name, options, run);
+    const pending = this.begin(name);
+    const saved = pending && (await pending);
+    return saved ? (this.resultOf(name, saved) as Result) : this.#runAndSave(name, options, run);
   }
 
   async optional<Result>(
@@ -141,85 +135,89 @@ export class Steps {
     options: StepOptions<Result>,
     run: StepCode<Result>,
   ): Promise<Result | undefined> {
-    const kept = await this.begin(name);
-    if (kept) return this.resultOf(name, kept) as Result;
+    const saved = await this.begin(name);
+    if (saved) return this.resultOf(name, saved) as Result;
     try {
-      return await this.#run(name, options, run);
+      return await this.#runAndSave(name, options, run);
     } catch (error) {
-      if (this.#concernsJob(error)) throw error;
-      const failure = failureOf(error, this.#judge, name);
+      if (this.#endsAttempt(error)) throw error;
+      const failure = toFailure(error, this.#policy, name);
       this.missing.push(name);
-      this.#journal.write("warning", sentenceOf(failure), name, { code: failure.code, error: failure.message });
+      this.#log.write("warning", sentenceOf(failure), name, { code: failure.code, error: failure.message });
       return undefined;
     }
   }
 
-  /** Checks the name, answers the kept result if there is one, and waits until effects may begin. Undefined when it may begin at once. */
-  begin(name: string): Promise<{ value: unknown; raw: unknown } | undefined> | undefined {
+  /**
+   * Checks the name, returns the checkpoint if there is one, and otherwise waits until the lease is confirmed and
+   * effects may start. Returns undefined without a promise when the step may start at once.
+   */
+  begin(name: string): Promise<Checkpoint | undefined> | undefined {
     const { port, stop } = this.#host;
     checkName(name);
-    this.#journal.refuseName(name, "a step");
+    this.#log.rejectSecretInName(name, "a step");
     if (this.#names.has(name)) {
       throw new InvalidInput(`Step "${name}" was already used in this job`, {
         field: "name",
-        remedy: "Give each step a name of its own; in a loop, put the item's id into it",
+        remedy: "Give each step a unique name; in a loop, include the item's id",
       });
     }
     this.#names.add(name);
     stop.throwIfStopped();
-    const proof = port.leased();
-    // A job that was never claimed before has no checkpoints.
-    if (this.#assignment.epoch === "1" && !proof) return undefined;
-    return this.#look(name, proof);
+    const confirmed = port.confirmLease();
+    // At epoch 1 the job was never claimed before and has no checkpoints.
+    if (this.#assignment.epoch === "1" && !confirmed) return undefined;
+    return this.#findCheckpoint(name, confirmed);
   }
 
-  async #look(name: string, proof: Promise<void> | undefined): Promise<{ value: unknown; raw: unknown } | undefined> {
+  async #findCheckpoint(name: string, confirmed: Promise<void> | undefined): Promise<Checkpoint | undefined> {
     const { port, stop } = this.#host;
     if (this.#assignment.epoch !== "1") {
-      this.#kept ??= port.checkpoints().then((rows) => new Map(rows.map(({ step, output }) => [step, output])));
-      const kept = await this.#kept;
-      if (kept.has(name)) {
+      this.#checkpoints ??= port.checkpoints().then((rows) => new Map(rows.map(({ step, output }) => [step, output])));
+      const checkpoints = await this.#checkpoints;
+      if (checkpoints.has(name)) {
         port.stepEnded({ step: name, tookMs: 0, outcome: "kept" });
-        const raw = kept.get(name);
-        return { value: decode(raw), raw };
+        const raw = checkpoints.get(name);
+        return { value: decodeCheckpoint(raw), raw };
       }
     }
-    if (proof) await proof;
+    if (confirmed) await confirmed;
     stop.throwIfStopped();
     if (this.#ended) throw attemptEnded(this.#assignment.job);
     return undefined;
   }
 
-  /** What a step has returned before. The place of a list or the wait for an event is no result. */
-  resultOf(name: string, { value, raw }: { value: unknown; raw: unknown }): unknown {
-    const kind = kindOf(raw);
-    if (kind !== "place" && kind !== "wait" && kind !== "timeout") return value;
-    throw new InvalidInput(`"${name}" was a ${kind === "place" ? "list" : "wait"} before, and is a step now`, {
+  /** The saved result of a step. The position of a list and the wait for an event are stored as checkpoints too. */
+  resultOf(name: string, { value, raw }: Checkpoint): unknown {
+    const kind = checkpointKind(raw);
+    if (kind !== "position" && kind !== "wait" && kind !== "timeout") return value;
+    const earlier = kind === "position" ? "list of job.each()" : "wait of job.waitFor()";
+    throw new InvalidInput(`"${name}" is a step now, but an earlier attempt saved it as a ${earlier}`, {
       field: "name",
-      remedy: "Give the step a name of its own, or raise the version of the pipeline",
+      remedy: "Give the step another name, or raise the version of the pipeline",
     });
   }
 
-  /** It says how the job goes on, not that a step has failed. */
-  #concernsJob(error: unknown): boolean {
+  /** Whether the error decides what happens to the job, rather than being a failure of the step. */
+  #endsAttempt(error: unknown): boolean {
     if (this.#host.stop.reason || this.#ended) return true;
-    if ([Stopped, Asleep, RateLimited, Pause].some((kind) => error instanceof kind)) return true;
-    const verdict = classify(error, this.#judge);
+    if ([Stopped, Suspended, RateLimited, Pause].some((type) => error instanceof type)) return true;
+    const verdict = classify(error, this.#policy);
     return typeof verdict === "object" && !("retryIn" in verdict);
   }
 
-  scope(name: string, signal: () => AbortSignal): StepScope {
+  #scope(name: string, signal: () => AbortSignal): StepScope {
     return new Scope(name, this.#assignment, signal);
   }
 
-  /** Runs a step between its two messages. */
-  async tell<Result>(name: string, options: StepOptions<Result>, work: () => Promise<Result>): Promise<Result> {
+  /** Runs a step's work as a tracked step: log lines at both ends, span, reports to the keeper. */
+  async track<Result>(name: string, options: StepOptions<Result>, work: () => Promise<Result>): Promise<Result> {
     const { port, tracing } = this.#host;
-    const journal = this.#journal;
-    if (options.start !== undefined) journal.write("info", options.start, name);
-    this.#active.push(name);
-    this.heard();
-    const began = performance.now();
+    const log = this.#log;
+    if (options.start !== undefined) log.write("info", options.start, name);
+    this.#running.push(name);
+    this.recordActivity();
+    const startedAt = performance.now();
     port.stepStarted(name);
     let outcome: "completed" | "failed" | "skipped" = "failed";
     let code: string | undefined;
@@ -229,113 +227,112 @@ export class Steps {
           return await work();
         } catch (error) {
           if (error instanceof Stopped) note("stopped");
-          else if (journal.redactor.hides) note("failed", journal.redactor.hideError(error));
+          else if (log.redactor.hasSecrets) note("failed", log.redactor.redactError(error));
           throw error;
         }
       });
       outcome = "completed";
       if (options.end !== undefined) {
-        const tookMs = Math.round(performance.now() - began);
-        journal.write("success", typeof options.end === "function" ? options.end(result) : options.end, name, {
-          took_ms: tookMs,
-        });
+        const tookMs = Math.round(performance.now() - startedAt);
+        const message = typeof options.end === "function" ? options.end(result) : options.end;
+        log.write("success", message, name, { took_ms: tookMs });
       }
       return result;
     } catch (error) {
-      // The job goes on with it another time.
-      if (error instanceof Asleep) outcome = "skipped";
-      else code = journal.redactor.hideIn(failureOf(error).code) as string | undefined;
+      // A suspended step has not failed: a later attempt runs it.
+      if (error instanceof Suspended) outcome = "skipped";
+      else code = log.redactor.redactValue(toFailure(error).code) as string | undefined;
       this.#failed = { error, step: name };
       throw error;
     } finally {
-      this.#active.splice(this.#active.lastIndexOf(name), 1);
-      const tookMs = performance.now() - began;
+      this.#running.splice(this.#running.lastIndexOf(name), 1);
+      const tookMs = performance.now() - startedAt;
       port.stepEnded(code === undefined ? { step: name, tookMs, outcome } : { step: name, tookMs, outcome, code });
     }
   }
 
-  #run<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
-    return this.tell(name, options, async () => {
-      const began = performance.now();
-      const value = await this.within(name, options, run);
-      // A result that is there is kept, whatever the attempt was told meanwhile; only a replaced one may not write.
-      if (this.#host.stop.reason?.stop.kind === "replaced") throw this.#host.stop.reason;
+  #runAndSave<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
+    return this.track(name, options, async () => {
+      const { port, stop, faultPoint } = this.#host;
+      const startedAt = performance.now();
+      const value = await this.runWithLimits(name, options, run);
+      // A stopped attempt still saves a finished result; a replaced one must not write.
+      if (stop.reason?.stop.kind === "replaced") throw stop.reason;
       if (this.#ended) throw attemptEnded(this.#assignment.job);
-      const json = encode(value, `The result of step "${name}"`);
-      this.#journal.checkResult(name, json);
-      this.#host.crashPoint?.("before", name);
-      this.#journal.handOver();
-      await this.#host.port.saveCheckpoint(name, json, performance.now() - began);
-      this.saved += 1;
-      this.#host.crashPoint?.("after", name);
-      // What comes back now is what comes back after a crash.
-      if (typeof value === "object" && value !== null) return decode(JSON.parse(json)) as Result;
+      const json = encodeCheckpoint(value, `The result of step "${name}"`);
+      this.#log.warnOfSecretInResult(name, json);
+      faultPoint?.("before", name);
+      this.#log.flush();
+      await port.saveCheckpoint(name, json, performance.now() - startedAt);
+      this.savedCount += 1;
+      faultPoint?.("after", name);
+      // Decoded, so that the first result equals the one read from the checkpoint.
+      if (typeof value === "object" && value !== null) return decodeCheckpoint(JSON.parse(json)) as Result;
       return (value === 0 ? 0 : value) as Result;
     });
   }
 
-  /** Runs code within the limits of a step, as often as its policy says. */
-  within<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> | Result {
-    return options.retry ? this.#tries(name, options, run) : this.#once(name, options, run);
+  /** Runs code within the limits of a step, with the retries of its policy. */
+  runWithLimits<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> | Result {
+    return options.retry ? this.#runWithRetries(name, options, run) : this.#runOnce(name, options, run);
   }
 
-  async #tries<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
+  async #runWithRetries<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
     const { attempts = 1, initial = "1s", max = "1m" } = options.retry ?? {};
     for (let attempt = 1; ; attempt++) {
       try {
-        return await this.#once(name, options, run);
+        return await this.#runOnce(name, options, run);
       } catch (error) {
         const { stop } = this.#host;
-        if (attempt >= attempts || this.#concernsJob(error)) throw error;
-        const verdict = classify(error, this.#judge);
+        if (attempt >= attempts || this.#endsAttempt(error)) throw error;
+        const verdict = classify(error, this.#policy);
         if (verdict === "fatal") throw error;
         const pauseMs =
           typeof verdict === "object" && "retryIn" in verdict
             ? durationMs(verdict.retryIn, "retryIn")
             : backoffMs(attempt - 1, durationMs(initial, "retry.initial"), durationMs(max, "retry.max"));
-        const failure = failureOf(error, this.#judge, name);
-        // A sentence of the author's own is said as it is; the figures are beside it.
-        const words =
-          failure.sentence ?? `${sentenceOf(failure)} (try ${attempt} of ${attempts}, again in ${inWords(pauseMs)})`;
+        const failure = toFailure(error, this.#policy, name);
+        // A sentence of explain() is logged unchanged; the numbers are in the data.
+        const message =
+          failure.sentence ?? `${sentenceOf(failure)} (try ${attempt} of ${attempts}, again in ${formatMs(pauseMs)})`;
         const data = { code: failure.code, try: attempt, tries: attempts, pause_ms: Math.round(pauseMs) };
-        this.#journal.write("warning", words, name, data);
+        this.#log.write("warning", message, name, data);
         await delay(pauseMs, undefined, { signal: stop.signal }).catch(() => stop.throwIfStopped());
       }
     }
   }
 
-  /** One try within its limits. Without limits there is nothing to set up: most steps have none. */
-  #once<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> | Result {
-    if (options.timeout !== undefined || options.silence !== undefined) return this.#limited(name, options, run);
-    return run(this.scope(name, () => this.#host.stop.signal));
+  /** One try. Most steps have no limits and need no timers. */
+  #runOnce<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> | Result {
+    if (options.timeout !== undefined || options.silence !== undefined) return this.#runLimited(name, options, run);
+    return run(this.#scope(name, () => this.#host.stop.signal));
   }
 
-  async #limited<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
-    const { stop, graceMs } = this.#host;
+  async #runLimited<Result>(name: string, options: StepOptions<Result>, run: StepCode<Result>): Promise<Result> {
+    const { stop, graceMs, port } = this.#host;
     const controller = new AbortController();
     const signal = AbortSignal.any([stop.signal, controller.signal]);
-    const limits = watch(
+    const limits = watchLimits(
       name,
       options,
-      () => this.#heardAt,
+      () => this.#activeAt,
       (error) => controller.abort(error),
     );
-    this.heard();
-    const { port } = this.#host;
-    if (options.timeout !== undefined) port.limit(name, durationMs(options.timeout, "timeout"));
-    const work = Promise.resolve(run(this.scope(name, () => signal)));
-    const over = new Promise<never>((_, reject) => {
+    this.recordActivity();
+    if (options.timeout !== undefined) port.setStepTimeout(name, durationMs(options.timeout, "timeout"));
+    const work = Promise.resolve(run(this.#scope(name, () => signal)));
+    const abandoned = new Promise<never>((_, reject) => {
       controller.signal.addEventListener("abort", () => {
-        // It was told; it has a moment to come to an end by itself.
+        // The grace period in which the code can stop by itself.
         void delay(graceMs, undefined, { ref: false }).then(() => {
           this.#host.onStray();
           reject(controller.signal.reason);
         });
       });
     });
-    over.catch(() => {});
+    abandoned.catch(() => {});
     try {
-      const value = await Promise.race([work, over]);
+      const value = await Promise.race([work, abandoned]);
       if (controller.signal.aborted) throw controller.signal.reason;
       return value;
     } catch (error) {
@@ -343,52 +340,40 @@ export class Steps {
       throw controller.signal.aborted && !stop.reason ? controller.signal.reason : error;
     } finally {
       limits.close();
-      if (options.timeout !== undefined) port.limit(name, null);
+      if (options.timeout !== undefined) port.setStepTimeout(name, null);
     }
   }
 }
 
-function watch(
+function watchLimits(
   name: string,
   options: StepOptions<never>,
-  heardAt: () => number,
-  exceed: (error: StepLimit) => void,
+  activeAt: () => number,
+  onExceeded: (error: StepLimit) => void,
 ): { close(): void } {
   const timeoutMs = limitMs(options.timeout, "timeout");
   const silenceMs = limitMs(options.silence, "silence");
   const deadline = performance.now() + timeoutMs;
   let timer: NodeJS.Timeout;
-  const look = () => {
+  const check = () => {
     const now = performance.now();
     if (now >= deadline) {
-      exceed(
-        new StepLimit("STEP_TIMEOUT", `Step "${name}" was still running after ${inWords(timeoutMs)}`, {
-          retryable: true,
-        }),
-      );
-    } else if (now - heardAt() >= silenceMs) {
-      exceed(
-        new StepLimit("STEP_SILENT", `Step "${name}" gave no sign of life for ${inWords(silenceMs)}`, {
-          retryable: true,
-        }),
-      );
+      const message = `Step "${name}" was still running after ${formatMs(timeoutMs)}`;
+      onExceeded(new StepLimit("STEP_TIMEOUT", message, { retryable: true }));
+    } else if (now - activeAt() >= silenceMs) {
+      const message = `Step "${name}" was silent for ${formatMs(silenceMs)}`;
+      onExceeded(new StepLimit("STEP_SILENT", message, { retryable: true }));
     } else {
-      timer = setTimeout(look, Math.min(deadline - now, heardAt() + silenceMs - now, 2 ** 30));
+      timer = setTimeout(check, Math.min(deadline - now, activeAt() + silenceMs - now, 2 ** 30));
     }
   };
-  timer = setTimeout(look, Math.min(timeoutMs, silenceMs, 2 ** 30));
+  timer = setTimeout(check, Math.min(timeoutMs, silenceMs, 2 ** 30));
   return { close: () => clearTimeout(timer) };
 }
 
-/** What a checkpoint is when it is not the result of a step: "place", "wait" or "timeout". */
-export function kindOf(raw: unknown): string | undefined {
-  const mark = (raw as { $stillwake?: [string] } | null | undefined)?.$stillwake;
-  return Array.isArray(mark) ? mark[0] : undefined;
-}
-
 function checkName(name: string): void {
-  if (typeof name === "string" && name.length >= 1 && name.length <= 200 && !unstorable(name)) return;
-  throw new InvalidInput(`${JSON.stringify(name)} cannot name a step`, {
+  if (typeof name === "string" && name.length >= 1 && name.length <= 200 && !findUnstorable(name)) return;
+  throw new InvalidInput(`${JSON.stringify(name)} is not a valid step name`, {
     field: "name",
     remedy: "Use a text of 1 to 200 characters",
   });

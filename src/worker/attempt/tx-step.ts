@@ -1,47 +1,87 @@
-// A step whose rows and checkpoint commit together, in a transaction of the user's own.
-
-import { saveCheckpointThrough } from "../../db/calls/worker.ts";
-import { sendThrough, type Transaction } from "../../db/transaction.ts";
+// job.tx(): a step whose rows and checkpoint commit together, in a transaction of the user's library. each.ts uses the
+// same transactions for batches.
+import type pg from "pg";
+import { saveCheckpointInTransaction } from "../../db/calls/worker.ts";
+import { checkoutClient } from "../../db/connection.ts";
+import { sendThroughTransaction, type Transaction } from "../../db/transaction.ts";
 import { isConnectionLoss, NotAllowed } from "../../errors.ts";
-import type { CrashPoint } from "../runner/fault-point.ts";
-import type { Assignment, Port } from "../runner/port.ts";
-import { decode, encode } from "./checkpoint-codec.ts";
-import { type Begin, opened } from "./own-transaction.ts";
+import type { AttemptState } from "./attempt-state.ts";
+import { decodeCheckpoint, encodeCheckpoint } from "./checkpoint-codec.ts";
+import { Handle, type StepHandle } from "./step-handle.ts";
+import type { StepOptions, StepScope } from "./steps.ts";
 
-export interface TxStepHost {
-  port: Port;
-  assignment: Assignment;
-  crashPoint?: CrashPoint | undefined;
-  /** Throws when the attempt has ended. */
-  check(): void;
+/** Runs a function in a transaction of the user's library, such as `(run) => db.transaction(run)`; or a pg.Pool. */
+export type Begin<Tx> = ((run: (tx: Tx) => Promise<unknown>) => PromiseLike<unknown>) | pg.Pool;
+
+export async function inTransaction<Tx>(begin: Begin<Tx>, run: (tx: unknown) => Promise<unknown>): Promise<void> {
+  if (typeof begin === "function") {
+    await begin(run);
+    return;
+  }
+  let broken: Error | undefined;
+  const onError = (error: Error) => {
+    broken = error;
+  };
+  const client = await checkoutClient(begin, onError);
+  try {
+    await client.query("begin");
+    await run(client);
+    await client.query("commit");
+  } catch (error) {
+    await client.query("rollback").catch((failed: Error) => (broken = failed));
+    throw error;
+  } finally {
+    client.off("error", onError);
+    client.release(broken);
+  }
 }
 
-export async function txStep<Tx, Result>(
-  { port, assignment, crashPoint, check }: TxStepHost,
+export async function runTxStep<Tx, Result>(
+  attempt: AttemptState,
+  name: string,
+  options: StepOptions<Result>,
+  begin: Begin<Tx>,
+  run: (tx: Tx, step: StepHandle) => Promise<Result> | Result,
+): Promise<Result> {
+  const steps = attempt.beginStep();
+  const saved = await steps.begin(name);
+  if (saved) return steps.resultOf(name, saved) as Result;
+  const runOnce = (scope: StepScope) => {
+    const handle = new Handle(scope, attempt);
+    return commitWithCheckpoint<Tx, Result>(attempt, name, begin, (tx) => run(tx, handle));
+  };
+  const result = await steps.track(name, options, async () => steps.runWithLimits(name, options, runOnce));
+  steps.savedCount += 1;
+  return result;
+}
+
+async function commitWithCheckpoint<Tx, Result>(
+  attempt: AttemptState,
   name: string,
   begin: Begin<Tx>,
   run: (tx: Tx) => Promise<Result> | Result,
 ): Promise<Result> {
-  const { job, epoch, lease, schema } = assignment;
-  const began = performance.now();
+  const { port, faultPoint } = attempt.host;
+  const { job, epoch, lease, schema } = attempt.assignment;
+  const startedAt = performance.now();
   let json = "";
   let sent = false;
   try {
-    await opened(begin, async (tx) => {
-      json = encode(await run(tx as Tx), `The result of step "${name}"`);
-      check();
-      crashPoint?.("before", name);
-      const call = { job, epoch, lease, step: name, output: json, tookMs: performance.now() - began };
-      await saveCheckpointThrough(sendThrough(tx as Transaction), schema, call);
+    await inTransaction(begin, async (tx) => {
+      json = encodeCheckpoint(await run(tx as Tx), `The result of step "${name}"`);
+      attempt.check();
+      faultPoint?.("before", name);
+      const call = { job, epoch, lease, step: name, output: json, tookMs: performance.now() - startedAt };
+      await saveCheckpointInTransaction(sendThroughTransaction(tx as Transaction), schema, call);
       sent = true;
     });
   } catch (error) {
-    // The answer to COMMIT may be what was lost, and then the step is done.
+    // If only the response to COMMIT was lost, the step is done and its checkpoint exists.
     if (!sent && !isConnectionLoss(error) && !(error instanceof NotAllowed)) throw error;
     const found = (await port.checkpoints()).find(({ step }) => step === name);
     if (!found) throw error;
-    return decode(found.output) as Result;
+    return decodeCheckpoint(found.output) as Result;
   }
-  crashPoint?.("after", name);
-  return decode(JSON.parse(json)) as Result;
+  faultPoint?.("after", name);
+  return decodeCheckpoint(JSON.parse(json)) as Result;
 }

@@ -1,65 +1,64 @@
-// A job waits for a word from outside. Whether it was said, and whether the time for it is over, the database knows; what the word means, the schema.
-
+// job.waitFor(): waits for a signal from outside. The database stores signals and timeouts; the schema validates the data.
 import type { Schema } from "../../contract/pipeline.ts";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 import { type Duration, durationMs } from "../../time.ts";
-import { decode, encode } from "./checkpoint-codec.ts";
-import { checkOptions, type LastingHost } from "./lasting-host.ts";
+import { rejectUnknownOptions } from "../../validate.ts";
+import type { AttemptState } from "./attempt-state.ts";
+import { checkpointKind, decodeCheckpoint, encodeCheckpoint } from "./checkpoint-codec.ts";
 
 export interface WaitOptions {
-  /** How long at most, counted from the first time it waits. Default: for ever. */
+  /** Maximum wait, counted from the first attempt that waits. Default: no limit. */
   timeout?: Duration;
-  /** The name of this wait. Default: that of the event. */
+  /** The name of this wait. Default: the name of the event. */
   step?: string;
 }
 
-/** Nobody said it in time. An attempt that goes on gets the same answer. */
+/** No signal arrived in time. Later attempts get the same error. */
 export class EventTimeout extends StillwakeError {
   constructor(event: string, timeout: Duration | undefined) {
-    super("EVENT_TIMEOUT", `Nothing was heard of "${event}"${timeout === undefined ? "" : ` within ${timeout}`}`);
+    super("EVENT_TIMEOUT", `No signal "${event}" arrived${timeout === undefined ? " in time" : ` within ${timeout}`}`);
   }
 }
 
 export async function waitForEvent<Data>(
-  host: LastingHost,
+  attempt: AttemptState,
   event: string,
   schema: Schema<unknown, Data> | undefined,
   { timeout, step = event, ...rest }: WaitOptions,
 ): Promise<Data> {
+  const steps = attempt.beginStep();
   if (schema !== undefined && typeof schema?.["~standard"]?.validate !== "function") {
-    throw new InvalidInput(`waitFor("${event}") was given no schema`, {
+    throw new InvalidInput(`The schema of waitFor("${event}") is not a Standard Schema`, {
       field: "schema",
       remedy: "Pass a Standard Schema, such as one of zod, or undefined for any data",
     });
   }
-  checkOptions({ timeout, step, ...rest }, ["timeout", "step"]);
+  rejectUnknownOptions({ timeout, step, ...rest }, ["timeout", "step"]);
   const timeoutMs = timeout === undefined ? null : durationMs(timeout, "timeout");
-  const { port, steps, log } = host;
+  const { port } = attempt.host;
   await steps.begin(step);
   for (;;) {
-    const { answer, id, data, until } = await port.lookForSignal({ event, step, timeoutMs });
-    host.check();
-    if (answer === "kept" && !isTimeout(data)) return decode(data) as Data;
+    const { answer, id, data, until } = await port.findSignal({ event, step, timeoutMs });
+    attempt.check();
+    if (answer === "kept" && checkpointKind(data) !== "timeout") return decodeCheckpoint(data) as Data;
     if (answer === "timeout" || answer === "kept") throw new EventTimeout(event, timeout);
     if (answer === "waiting") {
-      const words = `The job waits for "${event}"`;
-      return host.end({ kind: "slept", waitingFor: "event", awaits: event, ...(until && { until }) }, words);
+      return attempt.suspend(
+        { kind: "slept", waitingFor: "event", awaits: event, ...(until && { until }) },
+        `The job waits for "${event}"`,
+      );
     }
-    const read = schema ? await schema["~standard"].validate(data) : { value: data as Data };
-    if ("issues" in read && read.issues) {
-      const issues = read.issues.map(({ message }) => message).join("; ");
-      log.warn(`What was said of "${event}" is not what was asked for: ${issues}`);
+    const result = schema ? await schema["~standard"].validate(data) : { value: data as Data };
+    if ("issues" in result && result.issues) {
+      const issues = result.issues.map(({ message }) => message).join("; ");
+      attempt.log.warn(`The data of signal "${event}" do not match the schema: ${issues}`);
       await port.takeSignal({ step, id: id!, output: "null", accepted: false });
       continue;
     }
-    const output = encode((read as { value: Data }).value, `The data of event "${event}"`);
-    // Another wait may have been quicker.
+    const output = encodeCheckpoint((result as { value: Data }).value, `The data of event "${event}"`);
+    // "gone": a concurrent wait took this signal.
     if ((await port.takeSignal({ step, id: id!, output, accepted: true })) === "gone") continue;
-    steps.saved += 1;
-    return decode(JSON.parse(output)) as Data;
+    steps.savedCount += 1;
+    return decodeCheckpoint(JSON.parse(output)) as Data;
   }
-}
-
-function isTimeout(output: unknown): boolean {
-  return (output as { $stillwake?: unknown[] } | null)?.$stillwake?.[0] === "timeout";
 }

@@ -1,5 +1,5 @@
-// `job.exec`: one command, without a shell, in a session of its own. Its lines go to the job's log and to a loop that reads them, its failure
-// becomes a sentence for people, and nothing it has started outlives an abort. The attempt provides the host.
+// job.exec(): runs one command without a shell, in a separate session. Its lines go to the job's log and to a loop that
+// reads them, its failure becomes a sentence for people, and no process that it started survives an abort.
 //
 //   running ── exits ────────────────────────────▶ group killed ─▶ rest of the output read ─▶ settled
 //      └── abort, timeout, silence, loop left ─▶ SIGTERM ── exits, or grace is over ─▶ tree killed ─┘
@@ -8,93 +8,100 @@ import fs from "node:fs/promises";
 import path from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { setTimeout as delay } from "node:timers/promises";
 import { InvalidInput } from "../../errors.ts";
 import { durationMs } from "../../time.ts";
+import { MAX_TIMER_MS, withTimeout } from "../../timeout.ts";
 import { GUARD, killTree } from "../runner/process-tree.ts";
-import { type ExecFailure, type FailureOptions, failed, isSentenceKey, kindOfExit, unstartable } from "./failure.ts";
+import {
+  type ExecFailure,
+  type FailureOptions,
+  isSentenceKey,
+  kindOfExit,
+  toExecError,
+  toStartError,
+} from "./failure.ts";
 import { type LineQueue, lineQueue } from "./lines.ts";
-import { MAX_MS, type OutputHost, type OutputOptions, type Reader, watchOutput } from "./output.ts";
+import { type OutputHost, type OutputOptions, type Reader, watchOutput } from "./output.ts";
 
 export { ExecError } from "./failure.ts";
 
 export interface ExecHost extends OutputHost {
-  /** Aborts when the attempt ends early: lease lost, cancel, timeout, drain. */
+  /** Aborts when the attempt is stopped: lease lost, cancel, timeout, drain. */
   signal: AbortSignal;
-  /** The job's scratch directory, made on first use; the default cwd. */
+  /** The scratch directory of the attempt, created on first use; the default cwd. */
   scratch(): Promise<string>;
-  /** The mark for STILLWAKE_GUARD; each command gets one of its own below it. */
-  mark: string;
-  /** The environment that commands are given a part of, never the whole. */
+  /** Prefix of STILLWAKE_GUARD; each command gets a unique tag below it. */
+  processTag: string;
+  /** The worker's environment; commands inherit only the variables in INHERITED. */
   env: Readonly<Record<string, string | undefined>>;
-  /** SIGTERM to SIGKILL, ms. */
+  /** Milliseconds from SIGTERM to SIGKILL. */
   graceMs: number;
 }
 
 export interface ExecOptions extends OutputOptions, FailureOptions {
-  /** Seen from the scratch directory, which is the default. */
+  /** Relative to the scratch directory, which is the default. */
   cwd?: string;
-  /** Added to PATH, LANG, LC_ALL and TZ of the worker and to HOME and TMPDIR, which are the scratch directory. */
+  /** Added to PATH, LANG, LC_ALL and TZ of the worker; HOME and TMPDIR are the scratch directory unless set here. */
   env?: Readonly<Record<string, string>>;
-  /** Without it, the command finds an empty stdin. */
+  /** Default: empty. */
   stdin?: string | Uint8Array | AsyncIterable<string | Uint8Array>;
-  /** Exit codes that are success; 0 unless said. */
+  /** Exit codes that count as success. Default: [0]. */
   okCodes?: readonly number[];
 }
 
 export interface ExecResult {
   code: number;
-  /** Whole, or its beginning and end with a line between them that says what was left out. */
+  /** Complete, or its beginning and end with a line between them that counts what was left out. */
   stdout: string;
   stderr: string;
   tookMs: number;
   bytesOut: number;
-  /** Lines that were too many for the log. */
+  /** Lines that exceeded the rate limit of the log. */
   linesLeftOut: number;
 }
 
 /**
- * A promise of the result, and the lines of stdout and stderr for one loop that starts at once. The loop ends by throwing what the promise
- * rejects with; leaving it early ends the command.
+ * A promise of the result, and an iterable of the lines of stdout and stderr for one loop. The loop throws the same
+ * error as the promise; leaving the loop early stops the command.
  */
 export interface Exec extends Promise<ExecResult>, AsyncIterable<string> {}
 
 const INHERITED = ["PATH", "LANG", "LC_ALL", "TZ"];
-/** How far a loop may be behind before the command has to wait for it. */
-const QUEUE_BYTES = 256 * 1024;
+/** How much output a loop may have unread before the command is paused. */
+const MAX_QUEUE_BYTES = 256 * 1024;
 
-let started = 0;
+let startedCount = 0;
 
 export function exec(host: ExecHost, command: string, args: readonly string[] = [], options: ExecOptions = {}): Exec {
   const reader: Reader = { onRoom: () => {} };
-  const left = new AbortController();
-  const outcome = run(host, command, args, options, reader, left.signal);
+  const loopLeft = new AbortController();
+  const result = run(host, command, args, options, reader, loopLeft.signal);
   const iterate = () => {
     if (reader.queue) {
-      throw new InvalidInput("The lines of this command are being read already", {
+      throw new InvalidInput("The lines of this command are already being read", {
         remedy: "Use one loop, or the stdout of the result",
       });
     }
-    const queue = lineQueue({ most: QUEUE_BYTES, onRoom: () => reader.onRoom() });
+    const queue = lineQueue({ maxSize: MAX_QUEUE_BYTES, onRoom: () => reader.onRoom() });
     reader.queue = queue;
-    outcome.then(queue.end, queue.end);
-    return linesOf(queue, outcome, left);
+    result.then(queue.end, queue.end);
+    return readLines(queue, result, loopLeft);
   };
-  return Object.assign(outcome, { [Symbol.asyncIterator]: iterate });
+  return Object.assign(result, { [Symbol.asyncIterator]: iterate });
 }
 
-async function* linesOf(queue: LineQueue, outcome: Promise<unknown>, left: AbortController) {
+async function* readLines(queue: LineQueue, result: Promise<unknown>, loopLeft: AbortController) {
   try {
     for (let line = await queue.next(); line !== undefined; line = await queue.next()) yield line;
-    await outcome;
+    await result;
   } finally {
-    left.abort();
-    await outcome.catch(() => {});
+    loopLeft.abort();
+    await result.catch(() => {});
   }
 }
 
-/** Why a command is being ended: a kind of failure, or what is to be thrown as it is. */
-type Cause = { kind: "timeout" | "silence" | "aborted" } | { thrown: unknown };
+/** Why a command is stopped: a kind of failure, or an error to rethrow unchanged. */
+type StopCause = { kind: "timeout" | "silence" | "aborted" } | { thrown: unknown };
 
 async function run(
   host: ExecHost,
@@ -102,20 +109,20 @@ async function run(
   args: readonly string[],
   options: ExecOptions,
   reader: Reader,
-  left: AbortSignal,
+  loopLeft: AbortSignal,
 ): Promise<ExecResult> {
-  const { timeoutMs, silenceMs } = judge(command, args, options);
+  const { timeoutMs, silenceMs } = checkArguments(command, args, options);
   host.signal.throwIfAborted();
   const scratch = await host.scratch();
-  const cwd = await directory(path.resolve(scratch, options.cwd ?? ""));
+  const cwd = await checkDirectory(path.resolve(scratch, options.cwd ?? ""));
   host.signal.throwIfAborted();
 
-  const began = performance.now();
-  const mark = `${host.mark}${++started}.`;
-  const child = start(command, args, cwd, environment(host, scratch, mark, options), options);
+  const startedAt = performance.now();
+  const processTag = `${host.processTag}${++startedCount}.`;
+  const child = spawnCommand(command, args, cwd, buildEnvironment(host, scratch, processTag, options), options);
   const exit: Pick<ExecFailure, "exitCode" | "signal"> = { exitCode: null, signal: null };
   const exited = new Promise<void>((resolve, reject) => {
-    child.once("error", (error) => reject(unstartable(command, error, options)));
+    child.once("error", (error) => reject(toStartError(command, error, options)));
     child.once("exit", (exitCode, signal) => {
       Object.assign(exit, { exitCode, signal });
       resolve();
@@ -123,30 +130,30 @@ async function run(
   });
 
   const stopping = new AbortController();
-  const stop = (cause: Cause) => stopping.abort(cause);
+  const stop = (cause: StopCause) => stopping.abort(cause);
   const stopped = new Promise<unknown>((resolve) => stopping.signal.addEventListener("abort", resolve));
   const done = new AbortController();
   const { signal } = done;
   const output = watchOutput(child, host, options, reader, (thrown) => stop({ thrown }));
   let result: ReturnType<typeof output.close>;
-  const timer = timeoutMs ? setTimeout(stop, Math.min(timeoutMs, MAX_MS), { kind: "timeout" }) : undefined;
-  if (silenceMs) output.whenQuiet(silenceMs, () => stop({ kind: "silence" }));
+  const timer = timeoutMs ? setTimeout(stop, Math.min(timeoutMs, MAX_TIMER_MS), { kind: "timeout" }) : undefined;
+  if (silenceMs) output.onSilence(silenceMs, () => stop({ kind: "silence" }));
   host.signal.addEventListener("abort", () => stop({ thrown: host.signal.reason }), { signal });
-  left.addEventListener("abort", () => stop({ kind: "aborted" }), { signal });
-  if (options.stdin !== undefined) feed(child, options.stdin, signal).catch((thrown) => stop({ thrown }));
+  loopLeft.addEventListener("abort", () => stop({ kind: "aborted" }), { signal });
+  if (options.stdin !== undefined) writeStdin(child, options.stdin, signal).catch((thrown) => stop({ thrown }));
   try {
     await Promise.race([exited, stopped]);
     clearTimeout(timer);
     if (!stopping.signal.aborted) {
       signalGroup(child, "SIGKILL");
-      await Promise.race([output.rest(), stopped]);
+      await Promise.race([output.readRest(), stopped]);
     }
     if (stopping.signal.aborted) {
-      output.flow();
+      output.resume();
       signalGroup(child, "SIGTERM");
-      await Promise.race([exited, delay(host.graceMs, undefined, { signal })]);
-      await killTree(mark, { roots: child.pid ? [child.pid] : [] });
-      await output.rest();
+      await withTimeout(exited, host.graceMs, undefined);
+      await killTree(processTag, { roots: child.pid ? [child.pid] : [] });
+      await output.readRest();
     }
   } finally {
     clearTimeout(timer);
@@ -154,24 +161,24 @@ async function run(
     result = output.close();
   }
 
-  const cause = stopping.signal.reason as Cause | undefined;
+  const cause = stopping.signal.reason as StopCause | undefined;
   if (cause && "thrown" in cause) throw cause.thrown;
   const { stdout, stderr, bytesOut, linesLeftOut } = result;
   const { okCodes = [0] } = options;
   if (cause || exit.exitCode === null || !okCodes.includes(exit.exitCode)) {
-    throw failed(command, { kind: cause?.kind ?? kindOfExit(exit), ...exit, stdout, stderr }, options);
+    throw toExecError(command, { kind: cause?.kind ?? kindOfExit(exit), ...exit, stdout, stderr }, options);
   }
   return {
     code: exit.exitCode,
     stdout,
     stderr,
-    tookMs: Math.round(performance.now() - began),
+    tookMs: Math.round(performance.now() - startedAt),
     bytesOut,
     linesLeftOut,
   };
 }
 
-function start(
+function spawnCommand(
   command: string,
   args: readonly string[],
   cwd: string,
@@ -182,19 +189,28 @@ function start(
   try {
     return spawn(command, args, { cwd, env, shell: false, detached: true, stdio: [stdin, "pipe", "pipe"] });
   } catch (error) {
-    throw unstartable(command, error, options);
+    throw toStartError(command, error, options);
   }
 }
 
-/** An allow-list: what the worker knows, such as the database's URL, is none of a command's business. The mark comes last. */
-function environment(host: ExecHost, scratch: string, mark: string, { env }: ExecOptions): Record<string, string> {
+/** An allow-list: the worker's environment contains secrets. The tag is last: options cannot override it. */
+function buildEnvironment(
+  host: ExecHost,
+  scratch: string,
+  processTag: string,
+  { env }: ExecOptions,
+): Record<string, string> {
   const inherited: Record<string, string> = {};
   for (const name of INHERITED) if (host.env[name] !== undefined) inherited[name] = host.env[name];
-  return { ...inherited, HOME: scratch, TMPDIR: scratch, ...env, [GUARD]: mark };
+  return { ...inherited, HOME: scratch, TMPDIR: scratch, ...env, [GUARD]: processTag };
 }
 
-/** A command that reads only a part of its stdin is no error; a source that fails half-way is, whatever its code. */
-async function feed(child: ChildProcess, stdin: NonNullable<ExecOptions["stdin"]>, signal: AbortSignal): Promise<void> {
+/** A command may leave stdin unread; an error of the source is always thrown. */
+async function writeStdin(
+  child: ChildProcess,
+  stdin: NonNullable<ExecOptions["stdin"]>,
+  signal: AbortSignal,
+): Promise<void> {
   if (!child.stdin) return;
   let sourceFailed = false;
   const source = async function* () {
@@ -210,8 +226,8 @@ async function feed(child: ChildProcess, stdin: NonNullable<ExecOptions["stdin"]
     await pipeline(Readable.from(source()), child.stdin, { signal });
   } catch (error) {
     const { code = "" } = error as { code?: string };
-    const unread = signal.aborted || ["EPIPE", "ECONNRESET", "ERR_STREAM_PREMATURE_CLOSE"].includes(code);
-    if (sourceFailed || !unread) throw error;
+    const leftUnread = signal.aborted || ["EPIPE", "ECONNRESET", "ERR_STREAM_PREMATURE_CLOSE"].includes(code);
+    if (sourceFailed || !leftUnread) throw error;
   }
 }
 
@@ -219,16 +235,16 @@ function signalGroup({ pid }: ChildProcess, name: NodeJS.Signals): void {
   try {
     if (pid) process.kill(-pid, name);
   } catch {
-    // Nobody is left in it.
+    // The group is empty.
   }
 }
 
-async function directory(cwd: string): Promise<string> {
+async function checkDirectory(cwd: string): Promise<string> {
   const found = await fs.stat(cwd).catch(() => undefined);
   if (found?.isDirectory()) return cwd;
   throw new InvalidInput(`cwd ${cwd} ${found ? "is not a directory" : "does not exist"}`, {
     field: "cwd",
-    remedy: "Make it first, or leave cwd out to use the scratch directory of the job",
+    remedy: "Create it first, or omit cwd to use the scratch directory of the job",
   });
 }
 
@@ -238,16 +254,16 @@ const isObject = (value: unknown): value is object => typeof value === "object" 
 const isWhole = (value: unknown) => Number.isInteger(value) && (value as number) >= 0;
 
 const rules: Record<keyof ExecOptions, [check: (value: unknown) => boolean, rule: string]> = {
-  timeout: [(value) => durationMs(value as string, "timeout") > 0, "longer than nothing"],
-  silence: [(value) => durationMs(value as string, "silence") > 0, "longer than nothing"],
+  timeout: [(value) => durationMs(value as string, "timeout") > 0, "a positive duration"],
+  silence: [(value) => durationMs(value as string, "silence") > 0, "a positive duration"],
   cwd: [isText, "a text without NUL"],
   env: [
     (value) => isObject(value) && Object.entries(value).every(([name, text]) => /^[^=\0]+$/.test(name) && isText(text)),
-    "an object of texts without NUL, by names without = and NUL",
+    "an object of texts without NUL; names must not contain = or NUL",
   ],
   on: [
     (value) => isFunction(value) || (isObject(value) && Object.keys(value).every(isSentenceKey)),
-    'a function, or an object by exit codes, signals, "missing", "timeout", "silence", "oom", "signal" and "exit"',
+    'a function, or an object whose keys are exit codes, signals, "missing", "timeout", "silence", "oom", "signal" or "exit"',
   ],
   progress: [isFunction, "a function"],
   stdin: [
@@ -257,16 +273,23 @@ const rules: Record<keyof ExecOptions, [check: (value: unknown) => boolean, rule
   ],
   maxOutput: [isWhole, "a number of bytes"],
   log: [(value) => ["all", "stderr", "none"].includes(value as string), '"all", "stderr" or "none"'],
-  level: [(value) => ["info", "success", "warning", "error"].includes(value as string), "a level of the log"],
+  level: [
+    (value) => ["info", "success", "warning", "error"].includes(value as string),
+    '"info", "success", "warning" or "error"',
+  ],
   okCodes: [(value) => Array.isArray(value) && value.every(isWhole), "a list of exit codes"],
 };
 
-function judge(command: unknown, args: unknown, options: ExecOptions): { timeoutMs: number; silenceMs: number } {
-  if (!isText(command) || command === "") refuse("command", "a text without NUL");
-  if (!Array.isArray(args)) refuse("args", "a list of texts");
-  const wrong = args.findIndex((arg) => !isText(arg));
-  if (wrong >= 0) refuse(`args[${wrong}]`, "a text without NUL");
-  if (!isObject(options)) refuse("options", "an object");
+function checkArguments(
+  command: unknown,
+  args: unknown,
+  options: ExecOptions,
+): { timeoutMs: number; silenceMs: number } {
+  if (!isText(command) || command === "") reject("command", "a text without NUL");
+  if (!Array.isArray(args)) reject("args", "a list of texts");
+  const invalid = args.findIndex((arg) => !isText(arg));
+  if (invalid >= 0) reject(`args[${invalid}]`, "a text without NUL");
+  if (!isObject(options)) reject("options", "an object");
   for (const [name, value] of Object.entries(options)) {
     if (!Object.hasOwn(rules, name)) {
       throw new InvalidInput(`Unknown option "${name}"`, {
@@ -275,7 +298,7 @@ function judge(command: unknown, args: unknown, options: ExecOptions): { timeout
       });
     }
     const [check, rule] = rules[name as keyof ExecOptions];
-    if (value !== undefined && !check(value)) refuse(name, rule);
+    if (value !== undefined && !check(value)) reject(name, rule);
   }
   const { timeout, silence } = options;
   return {
@@ -284,7 +307,7 @@ function judge(command: unknown, args: unknown, options: ExecOptions): { timeout
   };
 }
 
-/** The value is not shown: arguments and variables may hold secrets. */
-function refuse(field: string, rule: string): never {
-  throw new InvalidInput(`${field} must be ${rule}`, { field, remedy: "Convert the value, or leave it out" });
+/** Does not show the value: arguments and variables may contain secrets. */
+function reject(field: string, rule: string): never {
+  throw new InvalidInput(`${field} must be ${rule}`, { field, remedy: "Convert the value, or omit it" });
 }

@@ -1,4 +1,4 @@
-// How a command failed, as an error that a person understands: by the caller's own sentences first, else by ours. Called by exec.ts.
+// Converts the failure of a command into an error with a sentence for people: one of the caller's, or a default. Called by exec.ts.
 import os from "node:os";
 import path from "node:path";
 import { stripVTControlCharacters } from "node:util";
@@ -8,7 +8,6 @@ import { withoutNul } from "./lines.ts";
 
 export type ExecKind = "missing" | "timeout" | "silence" | "oom" | "signal" | "exit" | "aborted";
 
-/** What is known of a command that failed. */
 export interface ExecFailure {
   kind: ExecKind;
   exitCode: number | null;
@@ -17,20 +16,20 @@ export interface ExecFailure {
   stderr: string;
 }
 
-/** A sentence for people. With `fatal`, another attempt is of no use; without it, the kind of failure decides. */
+/** A sentence for people. `fatal` decides whether a retry is useless; by default the kind of failure does. */
 type ExecSentence = string | { message: string; code?: string; fatal?: boolean };
 type ExecExplain = (failure: ExecFailure) => ExecSentence | undefined;
 
 export interface FailureOptions {
-  /** The longest the command may take. */
+  /** Maximum duration of the command. */
   timeout?: Duration;
-  /** The longest it may write nothing. */
+  /** Maximum time without output. */
   silence?: Duration;
-  /** Sentences by exit code, by signal such as "SIGSEGV", or by "missing", "timeout", "silence", "oom", "signal" and "exit". */
+  /** Sentences by exit code, by signal, or by "missing", "timeout", "silence", "oom", "signal" and "exit". */
   on?: ExecExplain | Readonly<Record<string, ExecSentence | ExecExplain>>;
 }
 
-/** The command failed. `stdout` and `stderr` do not show when the error is printed, because they may be long. */
+/** A command failed. `stdout` and `stderr` are not enumerable: they may be too long to print with the error. */
 export class ExecError extends StillwakeError implements ExecFailure {
   readonly kind: ExecKind;
   readonly exitCode: number | null;
@@ -54,34 +53,34 @@ export function isSentenceKey(key: string): boolean {
   return /^\d{1,3}$/.test(key) || key in os.constants.signals || kinds.includes(key);
 }
 
-/** A SIGKILL that we have not sent is the kernel's when memory runs out; a shell or a container reports it as 137. */
+/** A SIGKILL that we did not send usually means out of memory; shells and containers report 137. */
 export function kindOfExit({ exitCode, signal }: Pick<ExecFailure, "exitCode" | "signal">): ExecKind {
   if (signal === "SIGKILL" || exitCode === 137) return "oom";
   return signal ? "signal" : "exit";
 }
 
-export function failed(command: string, failure: ExecFailure, options: FailureOptions): ExecError {
-  const own = sentenceFor(failure, options.on);
-  const { code, message, remedy, retryable = true } = inWords(path.basename(command), failure, options);
-  if (own === undefined) return new ExecError(code, message, failure, { retryable, ...(remedy && { remedy }) });
-  const said = typeof own === "string" ? { message: own } : own;
-  return new ExecError(said.code ?? code, said.message, failure, {
-    retryable: said.fatal === undefined ? retryable : !said.fatal,
+export function toExecError(command: string, failure: ExecFailure, options: FailureOptions): ExecError {
+  const sentence = findSentence(failure, options.on);
+  const { code, message, remedy, retryable = true } = describeFailure(path.basename(command), failure, options);
+  if (sentence === undefined) return new ExecError(code, message, failure, { retryable, ...(remedy && { remedy }) });
+  const custom = typeof sentence === "string" ? { message: sentence } : sentence;
+  return new ExecError(custom.code ?? code, custom.message, failure, {
+    retryable: custom.fatal === undefined ? retryable : !custom.fatal,
   });
 }
 
-/** It never ran. */
-export function unstartable(command: string, error: unknown, options: FailureOptions): StillwakeError {
+/** The error of a command that could not be started. */
+export function toStartError(command: string, error: unknown, options: FailureOptions): StillwakeError {
   const { code, message } = error as NodeJS.ErrnoException;
   const none = { exitCode: null, signal: null, stdout: "", stderr: "" };
-  if (code === "ENOENT") return failed(command, { kind: "missing", ...none }, options);
+  if (code === "ENOENT") return toExecError(command, { kind: "missing", ...none }, options);
   if (code === "EACCES") {
     return new ExecError(
       "EXEC_NOT_FOUND",
-      `${command} may not be run by this user`,
+      `${command} is not executable by this user`,
       { kind: "missing", ...none },
       {
-        remedy: "Make it executable, or name the program that runs it",
+        remedy: "Make it executable, or run it with its interpreter",
         cause: error,
       },
     );
@@ -104,56 +103,60 @@ export function unstartable(command: string, error: unknown, options: FailureOpt
   );
 }
 
-function sentenceFor(failure: ExecFailure, on: FailureOptions["on"]): ExecSentence | undefined {
+function findSentence(failure: ExecFailure, on: FailureOptions["on"]): ExecSentence | undefined {
   if (on === undefined || failure.kind === "aborted") return undefined;
   if (typeof on === "function") return on(failure);
   const { kind, exitCode, signal } = failure;
-  // A signal is known by the number a shell gives it as well, so that 137 covers both ways to run out of memory.
-  const ended = kind === "oom" || kind === "signal" || kind === "exit";
-  const numbers = [exitCode, signal, signal && 128 + os.constants.signals[signal]];
-  for (const key of [...(ended ? numbers : []), kind]) {
+  // A signal also matches its shell exit code, so that 137 covers both ways to run out of memory.
+  const hasExited = kind === "oom" || kind === "signal" || kind === "exit";
+  const exitKeys = [exitCode, signal, signal && 128 + os.constants.signals[signal]];
+  for (const key of [...(hasExited ? exitKeys : []), kind]) {
     const entry = key !== null && Object.hasOwn(on, key) ? on[key] : undefined;
     if (entry !== undefined) return typeof entry === "function" ? entry(failure) : entry;
   }
   return undefined;
 }
 
-interface Words {
+interface FailureText {
   code: string;
   message: string;
   remedy?: string;
   retryable?: boolean;
 }
 
-function inWords(name: string, { kind, exitCode, signal, stderr }: ExecFailure, options: FailureOptions): Words {
+function describeFailure(
+  name: string,
+  { kind, exitCode, signal, stderr }: ExecFailure,
+  options: FailureOptions,
+): FailureText {
   switch (kind) {
     case "missing":
       return {
         code: "EXEC_NOT_FOUND",
         message: `${name} is not installed: not found on PATH`,
-        remedy: "Install it where the worker runs, or give its full path",
+        remedy: "Install it where the worker runs, or pass its full path",
         retryable: false,
       };
     case "timeout":
       return {
         code: "EXEC_TIMEOUT",
         message: `${name} did not finish within ${options.timeout} and was stopped`,
-        remedy: "Raise its timeout, or give it less to do",
+        remedy: "Raise its timeout, or reduce its work",
       };
     case "silence":
       return {
         code: "EXEC_SILENT",
         message: `${name} wrote nothing for ${options.silence} and was stopped`,
-        remedy: "Raise its silence if it works without writing",
+        remedy: "Raise its silence if it works without output",
       };
     case "oom":
       return {
         code: "EXEC_OOM",
         message: `${name} was killed (${signal ?? `exit code ${exitCode}`}), most likely because memory ran out`,
-        remedy: "Give the machine more memory, or the command less to do",
+        remedy: "Use a machine with more memory, or reduce the work of the command",
       };
     case "signal":
-      return { code: "EXEC_SIGNAL", message: `${name} was ended by ${signal}` };
+      return { code: "EXEC_SIGNAL", message: `${name} was terminated by ${signal}` };
     case "aborted":
       return { code: "EXEC_ABORTED", message: `${name} was stopped because the loop over its lines was left` };
     case "exit": {
@@ -163,7 +166,7 @@ function inWords(name: string, { kind, exitCode, signal, stderr }: ExecFailure, 
   }
 }
 
-/** The first line that is not empty, without colours, at most 300 characters. */
+/** The first non-empty line, without color codes, at most 300 characters. */
 function firstLine(text: string): string {
   const line = /\S[^\r\n]*/.exec(stripVTControlCharacters(text.slice(0, 64 * 1024)))?.[0].trimEnd() ?? "";
   const characters = [...withoutNul(line.slice(0, 1000))];

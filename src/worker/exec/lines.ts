@@ -1,21 +1,20 @@
-// What a subprocess writes, as lines and within limits: however much arrives, the memory in use stays the same. exec.ts puts each stream
-// through a splitter for the log, keeps its beginning and end for the result, and hands the lines to a loop that may be slower than the
-// process.
+// Splits the output of a process into lines in bounded memory: a splitter for log lines, a buffer of the beginning and end for the result,
+// a rate limit for the log, and a queue for a loop that may read more slowly than the process writes.
 
 const always = () => true;
 
 export interface LineSplitter {
   write(chunk: Buffer): void;
-  /** The stream is over: what stands after the last line end is a line too. */
+  /** The stream has ended: an unterminated last line counts as a line. */
   end(): void;
 }
 
 export interface LineSplitterOptions {
-  /** Bytes of a line that are kept; the rest is counted. */
+  /** Maximum bytes of a line; the rest is counted. */
   maxLine?: number;
   onLine(text: string): void;
   onBytes?(bytes: number): void;
-  /** Asked at the start of a line. After a no, the lines that end within the chunk are only counted, at the speed of reading memory. */
+  /** Called at the start of a line. After false, the rest of the chunk is only counted, which is faster. */
   wanted?(): boolean;
   onSkipped?(lines: number): void;
 }
@@ -23,10 +22,10 @@ export interface LineSplitterOptions {
 const NEWLINE = 10;
 const RETURN = 13;
 
-/** Lines end at \n, at \r\n and at a lone \r, with which ffmpeg and git redraw their progress. */
+/** Lines end at \n, \r\n and a single \r, which ffmpeg and git use to redraw progress. */
 export function lineSplitter(options: LineSplitterOptions): LineSplitter {
   const { maxLine = 16 * 1024, onLine, onBytes, wanted = always, onSkipped } = options;
-  // Of the unfinished line: its length so far, its first bytes, and whether nobody wants it.
+  // The unfinished line: its length so far, its first bytes, and whether it is skipped.
   let length = 0;
   let kept = Buffer.alloc(0);
   let keptLength = 0;
@@ -102,7 +101,7 @@ export function lineSplitter(options: LineSplitterOptions): LineSplitter {
   };
 }
 
-/** Postgres cannot store NUL; its picture says that one was there. */
+/** Postgres cannot store NUL; the symbol U+2400 replaces it. */
 export function withoutNul(text: string): string {
   return text.includes("\0") ? text.replaceAll("\0", "\u2400") : text;
 }
@@ -110,7 +109,7 @@ export function withoutNul(text: string): string {
 function decode(bytes: Buffer, from: number, to: number, leftOut: number, maxLine: number): string {
   let end = leftOut > 0 ? wholeCharacters(bytes, from, to) : to;
   let text = withoutNul(bytes.toString("utf8", from, end));
-  // A byte that is no UTF-8, or a NUL, becomes three bytes, and the limit is for what is stored.
+  // A NUL or a byte that is not valid UTF-8 becomes three bytes, and the limit is for the stored text.
   if ((end - from) * 3 > maxLine && Buffer.byteLength(text) > maxLine) {
     end = wholeCharacters(bytes, from, from + Math.floor(maxLine / 3));
     text = withoutNul(bytes.toString("utf8", from, end));
@@ -119,7 +118,7 @@ function decode(bytes: Buffer, from: number, to: number, leftOut: number, maxLin
   return missing > 0 ? `${text}… (${missing} bytes left out)` : text;
 }
 
-/** `to`, or a little before it, so that no character is cut in two. */
+/** `to`, or up to three bytes before it, so that no character is split. */
 function wholeCharacters(bytes: Buffer, from: number, to: number): number {
   for (let back = 1; back <= 3 && to - back >= from; back++) {
     const byte = bytes[to - back]!;
@@ -131,17 +130,17 @@ function wholeCharacters(bytes: Buffer, from: number, to: number): number {
 
 export interface OutputKeeper {
   write(chunk: Buffer): void;
-  /** The whole output as it came, NULs included, or its beginning, a marker line and its end. */
+  /** The complete output including NULs, or its beginning, a line that counts what was left out, and its end. */
   text(): string;
 }
 
-/** A cut is moved to the end of a line when one is that near. */
-const NEAR = 16 * 1024;
+/** A cut is moved to a line end within this distance. */
+const MAX_CUT_SHIFT = 16 * 1024;
 
 export function outputKeeper({ headBytes, tailBytes }: { headBytes: number; tailBytes: number }): OutputKeeper {
-  const head = growing(headBytes);
-  const tail = growing(tailBytes);
-  /** Where the oldest byte of the full tail is. */
+  const head = growingBuffer(headBytes);
+  const tail = growingBuffer(tailBytes);
+  /** Index of the oldest byte of the full tail. */
   let oldest = 0;
   let afterHead = 0;
   let linesAfterHead = 0;
@@ -150,7 +149,7 @@ export function outputKeeper({ headBytes, tailBytes }: { headBytes: number; tail
     if (chunk.length > tailBytes) chunk = chunk.subarray(chunk.length - tailBytes);
     const appended = tail.append(chunk);
     if (appended === chunk.length || tailBytes === 0) return;
-    // The tail is full and becomes a ring.
+    // The tail is full and becomes a ring buffer.
     const rest = chunk.subarray(appended);
     const first = Math.min(rest.length, tailBytes - oldest);
     rest.copy(tail.bytes(), oldest, 0, first);
@@ -174,9 +173,10 @@ export function outputKeeper({ headBytes, tailBytes }: { headBytes: number; tail
       const evicted = afterHead - last.length;
       if (evicted === 0) return Buffer.concat([first, last]).toString();
       const lineEnd = first.lastIndexOf(NEWLINE) + 1;
-      const cut = lineEnd > 0 && first.length - lineEnd <= NEAR ? lineEnd : wholeCharacters(first, 0, first.length);
+      const cut =
+        lineEnd > 0 && first.length - lineEnd <= MAX_CUT_SHIFT ? lineEnd : wholeCharacters(first, 0, first.length);
       const lineStart = last.indexOf(NEWLINE) + 1;
-      let resumed = lineStart > 0 && lineStart <= NEAR ? lineStart : 0;
+      let resumed = lineStart > 0 && lineStart <= MAX_CUT_SHIFT ? lineStart : 0;
       while (resumed < 3 && last[resumed]! >= 0x80 && last[resumed]! < 0xc0) resumed++;
       const beginning = first.toString("utf8", 0, cut);
       const end = last.subarray(resumed);
@@ -193,16 +193,16 @@ export function counted(amount: number, word: string): string {
   return `${amount.toLocaleString("en-US")} ${word}${amount === 1 ? "" : "s"}`;
 }
 
-/** A buffer that starts small, doubles, and stops at `most`. */
-function growing(most: number) {
+/** A buffer that starts small and doubles up to `maxBytes`. */
+function growingBuffer(maxBytes: number) {
   let buffer = Buffer.alloc(0);
   let length = 0;
   return {
     append(chunk: Buffer): number {
-      const room = Math.min(chunk.length, most - length);
+      const room = Math.min(chunk.length, maxBytes - length);
       if (room <= 0) return 0;
       if (buffer.length < length + room) {
-        const larger = Buffer.allocUnsafeSlow(Math.min(most, Math.max(1024, 2 * (length + room))));
+        const larger = Buffer.allocUnsafeSlow(Math.min(maxBytes, Math.max(1024, 2 * (length + room))));
         buffer.copy(larger, 0, 0, length);
         buffer = larger;
       }
@@ -214,7 +214,7 @@ function growing(most: number) {
   };
 }
 
-/** The native search wins from lines of about 16 bytes on, tenfold at 100 bytes; below that, looking at each byte does. */
+/** The native search is tenfold faster at 100 bytes per line; below 16 bytes a byte loop is faster. */
 function newlines(bytes: Buffer, from = 0): number {
   let count = 0;
   for (let at = bytes.indexOf(NEWLINE, from); at >= 0; at = bytes.indexOf(NEWLINE, at + 1)) {
@@ -227,12 +227,12 @@ function newlines(bytes: Buffer, from = 0): number {
 }
 
 export interface LineRate {
-  /** Whether `take` would agree to a line now. */
+  /** Whether take() would accept a line now. */
   ready(nowMs: number): boolean;
   take(bytes: number, nowMs: number): boolean;
 }
 
-/** Two buckets, of lines and of bytes. A line passes while both hold something, so one long line is lent what it needs. */
+/** Token buckets for lines and bytes. A line passes while both are positive: a long line may overdraw. */
 export function lineRate(rate: { perSecond: number; burst: number; bytesPerSecond: number }): LineRate {
   let lines = rate.burst;
   let bytes = rate.bytesPerSecond;
@@ -260,27 +260,27 @@ export interface LineQueue {
   /** The next line, or undefined after the last one. */
   next(): Promise<string | undefined>;
   end(): void;
-  /** Whoever fills the queue is to stop until `onRoom`. */
+  /** True when the producer must stop until onRoom(). */
   full(): boolean;
 }
 
-/** Between a process that writes and a loop that reads. The 32 are what a short string costs beyond its characters. */
-export function lineQueue({ most, onRoom }: { most: number; onRoom(): void }): LineQueue {
+/** A queue between a process that writes and a loop that reads. 32 is the memory of a string beyond its characters. */
+export function lineQueue({ maxSize, onRoom }: { maxSize: number; onRoom(): void }): LineQueue {
   let lines: string[] = [];
   let first = 0;
   let size = 0;
-  let over = false;
+  let ended = false;
   let wasFull = false;
-  let wake = () => {};
+  let onChange = () => {};
   return {
     push(line) {
       lines.push(line);
       size += line.length + 32;
-      wasFull ||= size >= most;
-      wake();
+      wasFull ||= size >= maxSize;
+      onChange();
     },
     async next() {
-      while (first === lines.length && !over) await new Promise<void>((resolve) => (wake = resolve));
+      while (first === lines.length && !ended) await new Promise<void>((resolve) => (onChange = resolve));
       if (first === lines.length) return undefined;
       const line = lines[first++]!;
       size -= line.length + 32;
@@ -288,15 +288,15 @@ export function lineQueue({ most, onRoom }: { most: number; onRoom(): void }): L
         lines = [];
         first = 0;
       }
-      if (wasFull && size < most / 2) {
+      if (wasFull && size < maxSize / 2) {
         wasFull = false;
         onRoom();
       }
       return line;
     },
     end() {
-      over = true;
-      wake();
+      ended = true;
+      onChange();
     },
     full: () => wasFull,
   };

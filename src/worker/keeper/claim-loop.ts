@@ -1,5 +1,6 @@
-// The turns of a keeper: settle what is finished and claim for the free slots, in one statement and one commit. Two may be in flight, so that
-// Postgres has work while this process prepares the next. What ends in the same moment is settled together.
+// The claim loop of a keeper. A round settles the finished attempts and claims jobs for the free slots, in one
+// statement and one commit. Two rounds may be in flight, so that Postgres works while this process prepares the next.
+// Attempts that finish in the same turn of the event loop are settled together.
 
 import type { JobState } from "../../db/calls/jobs.ts";
 import { type ClaimedJob, type ClaimRequest, type Settlement, settle, settleAndClaim } from "../../db/calls/worker.ts";
@@ -7,60 +8,61 @@ import type { Database } from "../../db/database.ts";
 import { InvalidInput, UnknownPool } from "../../errors.ts";
 import { backoffMs } from "../../time.ts";
 import type { Tracing } from "../../tracing.ts";
-import { failureOf } from "../attempt/failure.ts";
-import { type Outcome, settlementOf } from "../attempt/outcome.ts";
-import type { Announcer } from "../observe/events.ts";
-import type { Running } from "./leased-job.ts";
+import { toFailure } from "../attempt/failure.ts";
+import { type Outcome, toSettlement } from "../attempt/outcome.ts";
+import type { WorkerEvents } from "../observe/events.ts";
+import type { LeasedJob } from "./leased-job.ts";
 
-export interface TurnsOptions {
+export interface ClaimLoopOptions {
   database: Database;
-  announcer: Announcer;
+  events: WorkerEvents;
   tracing: Tracing;
   request: Omit<ClaimRequest, "limit" | "presence" | "cursor">;
   slots: number;
-  /** Jobs to take in all. */
-  most: number;
+  /** The number of jobs to claim in total. */
+  maxClaims: number;
   presence(): string | null;
-  /** Jobs whose code runs. */
+  /** The number of jobs whose code runs. */
   active(): number;
-  /** Something to wait for before a claim, which takes back leases that have run out: see Heartbeat.fresh(). */
-  prove(): Promise<void> | undefined;
-  begin(job: ClaimedJob, claimedAt: number): void;
-  /** The session that a claim named broke while it was on its way: others would take the lease for that of a dead worker. */
-  misnamed(): void;
-  settled(ended: Ended, refused: boolean): void;
-  /** A claim found less than there was room for. */
-  rest(found: number): void;
-  /** After each turn. `idle`: no job runs, none is being settled, and the last claim found none. */
-  turned(idle: boolean): void;
+  /** Awaited before a claim, because a claim recovers expired leases: see Heartbeat.ensureFresh(). */
+  ensureFresh(): Promise<void> | undefined;
+  onClaimed(job: ClaimedJob, claimedAt: number): void;
+  /** The presence sent with a claim has changed since: other workers would take the new leases for those of a dead worker. */
+  onPresenceChanged(): void;
+  onSettled(finished: FinishedAttempt, refused: boolean): void;
+  /** A claim returned fewer jobs than it asked for: nothing else is claimable now. */
+  onExhausted(claimed: number): void;
+  /** After each round. `idle`: no job runs or is being settled, and the last claim returned none. */
+  onRound(idle: boolean): void;
 }
 
-/** An attempt whose code has ended and whose settlement is on the way. */
-export interface Ended {
-  running: Running;
+/** An attempt whose code has ended and that is not settled yet. */
+export interface FinishedAttempt {
+  leased: LeasedJob;
   outcome: Outcome;
   settlement: Settlement;
 }
 
-const LANES = 2;
-const MAX_IN_TURN = 500;
+const MAX_ROUNDS_IN_FLIGHT = 2;
+const MAX_JOBS_PER_ROUND = 500;
 
-export class Turns {
-  readonly #options: TurnsOptions;
-  readonly #ended: Ended[] = [];
+export class ClaimLoop {
+  readonly #options: ClaimLoopOptions;
+  readonly #finished: FinishedAttempt[] = [];
   #claiming = false;
-  #due = false;
+  #claimDue = false;
   #hinted = false;
-  #armed = false;
-  #lanes = 0;
+  #scheduled = false;
+  #inFlight = 0;
+  /** Slots that claims in flight may fill. */
   #reserved = 0;
-  #taken = 0;
+  #claimed = 0;
   #failures = 0;
-  /** Whose turn it was last, in a pool whose jobs take turns. */
+  /** Where the last claim ended in a pool that alternates between keys or tenants. */
   #cursor: string | null = null;
   #closed = false;
 
-  constructor(options: TurnsOptions) {
+  constructor(options: ClaimLoopOptions) {
     this.#options = options;
   }
 
@@ -70,147 +72,142 @@ export class Turns {
 
   /** It would claim, but every slot is taken. */
   get full(): boolean {
-    return this.#claiming && this.#free <= 0;
+    return this.#claiming && this.#freeSlots <= 0;
   }
 
-  /** Statements in flight. */
-  get lanes(): number {
-    return this.#lanes;
+  get inFlight(): number {
+    return this.#inFlight;
   }
 
   start(): void {
     this.#claiming = true;
-    this.look();
+    this.requestClaim();
   }
 
-  /** Claims no more; settles on. */
+  /** Stops claiming; finished attempts are still settled. */
   retire(): void {
     this.#claiming = false;
   }
 
-  /** The database is closed: what is not settled by now is left to the lease. */
+  /** The database is closed: attempts that are not settled by now are recovered when their leases expire. */
   close(): void {
     this.#claiming = false;
     this.#closed = true;
-    this.#ended.length = 0;
+    this.#finished.length = 0;
   }
 
-  /** There may be work; `hinted` when somebody said so. */
-  look(hinted = false): void {
-    this.#due = true;
+  /** There may be work; `hinted` when a hint reported it. */
+  requestClaim(hinted = false): void {
+    this.#claimDue = true;
     this.#hinted ||= hinted;
-    this.#pump();
+    this.#schedule();
   }
 
-  end(ended: Ended): void {
-    this.#ended.push(ended);
-    this.#pump();
+  settle(finished: FinishedAttempt): void {
+    this.#finished.push(finished);
+    this.#schedule();
   }
 
-  get #free(): number {
-    const { slots, most, active } = this.#options;
-    return Math.min(slots - active(), most - this.#taken) - this.#reserved;
+  get #freeSlots(): number {
+    const { slots, maxClaims, active } = this.#options;
+    return Math.min(slots - active(), maxClaims - this.#claimed) - this.#reserved;
   }
 
-  /** At the end of this turn of the event loop, so that jobs which end together are settled together. */
-  #pump(): void {
-    if (this.#armed || this.#closed) return;
-    this.#armed = true;
+  /** At the end of this turn of the event loop, so that attempts that finish together are settled together. */
+  #schedule(): void {
+    if (this.#scheduled || this.#closed) return;
+    this.#scheduled = true;
     setImmediate(() => {
-      this.#armed = false;
-      const wanted = () => this.#ended.length > 0 || (this.#claiming && this.#due && this.#free > 0);
-      while (this.#lanes < LANES && wanted()) void this.#turn();
+      this.#scheduled = false;
+      const due = () => this.#finished.length > 0 || (this.#claiming && this.#claimDue && this.#freeSlots > 0);
+      while (this.#inFlight < MAX_ROUNDS_IN_FLIGHT && due()) void this.#round();
     });
   }
 
-  async #turn(): Promise<void> {
-    const ended = this.#ended.splice(0, MAX_IN_TURN);
-    const room = Math.min(this.#free, Math.ceil(this.#options.slots / LANES), MAX_IN_TURN);
-    const limit = this.#claiming ? Math.max(0, room) : 0;
-    this.#lanes += 1;
+  async #round(): Promise<void> {
+    const finished = this.#finished.splice(0, MAX_JOBS_PER_ROUND);
+    const share = Math.ceil(this.#options.slots / MAX_ROUNDS_IN_FLIGHT);
+    const limit = this.#claiming ? Math.max(0, Math.min(this.#freeSlots, share, MAX_JOBS_PER_ROUND)) : 0;
+    this.#inFlight += 1;
     this.#reserved += limit;
     try {
-      if (limit > 0) await this.#settleAndClaim(ended, limit);
-      else await this.#settle(ended);
+      if (limit > 0) await this.#settleAndClaim(finished, limit);
+      else await this.#settle(finished);
       this.#failures = 0;
     } catch (error) {
       this.#reserved -= limit;
-      await this.#mend(ended, error);
+      await this.#handleError(finished, error);
       this.#reserved += limit;
     }
-    this.#lanes -= 1;
+    this.#inFlight -= 1;
     this.#reserved -= limit;
-    this.#pump();
-    const nothing = this.#ended.length === 0 && this.#reserved === 0 && this.#options.active() === 0;
-    this.#options.turned(nothing && (!this.#due || this.#free <= 0));
+    this.#schedule();
+    const empty = this.#finished.length === 0 && this.#reserved === 0 && this.#options.active() === 0;
+    this.#options.onRound(empty && (!this.#claimDue || this.#freeSlots <= 0));
   }
 
-  async #settleAndClaim(ended: Ended[], limit: number): Promise<void> {
-    const { database, announcer, tracing, request, presence, prove, begin, misnamed, rest } = this.#options;
+  async #settleAndClaim(finished: FinishedAttempt[], limit: number): Promise<void> {
+    const { database, events, tracing, request, presence, ensureFresh } = this.#options;
+    const { onClaimed, onPresenceChanged, onExhausted } = this.#options;
     const hinted = this.#hinted;
-    this.#due = false;
+    this.#claimDue = false;
     this.#hinted = false;
-    const proof = prove();
-    if (proof) await proof;
+    const fresh = ensureFresh();
+    if (fresh) await fresh;
     const sentAt = performance.now();
-    const settlements = ended.map(({ settlement }) => settlement);
-    const named = presence();
+    const settlements = finished.map(({ settlement }) => settlement);
+    const sentPresence = presence();
     const { refused, claimed } = await tracing.claim(() =>
-      settleAndClaim(database, settlements, { ...request, limit, presence: named, cursor: this.#cursor }),
+      settleAndClaim(database, settlements, { ...request, limit, presence: sentPresence, cursor: this.#cursor }),
     );
-    this.#report(ended, refused);
-    if (claimed.length > 0) {
-      announcer.announce({ kind: "claimed", count: claimed.length, tookMs: performance.now() - sentAt });
-    } else {
-      announcer.announce({ kind: "claim.empty", hinted });
-    }
-    this.#taken += claimed.length;
+    this.#reportSettled(finished, refused);
+    if (claimed.length === 0) events.emit({ kind: "claim.empty", hinted });
+    else events.emit({ kind: "claimed", count: claimed.length, tookMs: performance.now() - sentAt });
+    this.#claimed += claimed.length;
     if (claimed.length > 0) this.#cursor = claimed[0]!.cursor;
-    for (const job of claimed) begin(job, sentAt);
-    if (claimed.length > 0 && presence() !== named) misnamed();
-    if (claimed.length === limit) this.#due = true;
-    else rest(claimed.length);
+    for (const job of claimed) onClaimed(job, sentAt);
+    if (claimed.length > 0 && presence() !== sentPresence) onPresenceChanged();
+    if (claimed.length === limit) this.#claimDue = true;
+    else onExhausted(claimed.length);
   }
 
-  async #settle(ended: Ended[]): Promise<void> {
-    const rows = await settle(
-      this.#options.database,
-      ended.map(({ settlement }) => settlement),
-    );
-    this.#report(ended, lostOf(rows));
+  async #settle(finished: FinishedAttempt[]): Promise<void> {
+    const settlements = finished.map(({ settlement }) => settlement);
+    this.#reportSettled(finished, refusedJobs(await settle(this.#options.database, settlements)));
   }
 
-  #report(ended: Ended[], refused: string[]): void {
-    for (const one of ended) this.#options.settled(one, refused.length > 0 && refused.includes(one.running.job));
+  #reportSettled(finished: FinishedAttempt[], refused: string[]): void {
+    const { onSettled } = this.#options;
+    for (const attempt of finished) onSettled(attempt, refused.length > 0 && refused.includes(attempt.leased.job));
   }
 
-  /** One settlement that cannot be stored must not hold up the others: each is sent alone, and that one fails its job. */
-  async #mend(ended: Ended[], error: unknown): Promise<void> {
+  /** A settlement that Postgres rejects must not block the others: each is sent alone, and the rejected one fails its job. */
+  async #handleError(finished: FinishedAttempt[], error: unknown): Promise<void> {
     if (this.#closed) return;
-    // No pipeline names this pool yet, so it has no jobs either.
-    this.#due = !(error instanceof UnknownPool) || ended.length > 0;
-    if (!(error instanceof InvalidInput) || ended.length === 0) {
-      this.#options.announcer.announce({ kind: "claim.failed", message: (error as Error).message });
-      if (!this.#due) return this.#options.rest(0);
-      this.#ended.unshift(...ended);
+    // No pipeline has registered this pool yet, so it has no jobs either.
+    this.#claimDue = !(error instanceof UnknownPool) || finished.length > 0;
+    if (!(error instanceof InvalidInput) || finished.length === 0) {
+      this.#options.events.emit({ kind: "claim.failed", message: (error as Error).message });
+      if (!this.#claimDue) return this.#options.onExhausted(0);
+      this.#finished.unshift(...finished);
       await new Promise((resolve) => setTimeout(resolve, backoffMs(this.#failures++, 100, 5000)));
       return;
     }
-    for (const one of ended) {
+    for (const attempt of finished) {
       try {
-        await this.#settle([one]);
-      } catch (refusal) {
-        if (!(refusal instanceof InvalidInput)) {
-          this.#ended.push(one);
+        await this.#settle([attempt]);
+      } catch (rejection) {
+        if (!(rejection instanceof InvalidInput)) {
+          this.#finished.push(attempt);
           continue;
         }
-        const outcome: Outcome = { kind: "failed", failure: failureOf(refusal), fatal: true };
-        this.#ended.push({ ...one, outcome, settlement: settlementOf(one.running, outcome)! });
+        const outcome: Outcome = { kind: "failed", failure: toFailure(rejection), fatal: true };
+        this.#finished.push({ ...attempt, outcome, settlement: toSettlement(attempt.leased, outcome)! });
       }
     }
   }
 }
 
-function lostOf(rows: { job_id: string; state: JobState | "lost" }[]): string[] {
+function refusedJobs(rows: { job_id: string; state: JobState | "lost" }[]): string[] {
   return rows.filter(({ state }) => state === "lost").map(({ job_id }) => job_id);
 }

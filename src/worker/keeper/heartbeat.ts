@@ -1,38 +1,38 @@
-// Proof of life: one statement prolongs the leases of all jobs of this worker and brings back what others have decided about them. A heartbeat that
-// fails is counted and followed by the next; the lease decides what a missed one means.
+// The heartbeat of a keeper: one statement extends the leases of all its jobs and returns the verdicts on them (lease lost, cancel
+// requested). A failed heartbeat is counted and followed by the next one; a lease expires if none succeeds.
 import { setTimeout as delay } from "node:timers/promises";
 import { heartbeat, type Lease, type Verdict } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
 import { backoffMs } from "../../time.ts";
-import type { Announcer } from "../observe/events.ts";
+import type { WorkerEvents } from "../observe/events.ts";
 
-export interface BeatsOptions {
+export interface HeartbeatOptions {
   database: Database;
-  announcer: Announcer;
+  events: WorkerEvents;
   /** How long a lease lasts. */
-  spanMs: number;
+  leaseMs: number;
   leases(): Lease[];
   presence(): string | null;
   onVerdict(verdict: Verdict, lease: string | undefined): void;
-  /** These leases held at the moment the heartbeat was sent. */
-  onProof(leases: Lease[], sentAt: number): void;
+  /** These leases were valid when the heartbeat was sent. */
+  onExtended(leases: Lease[], sentAt: number): void;
 }
 
 export class Heartbeat {
-  readonly #options: BeatsOptions;
+  readonly #options: HeartbeatOptions;
   readonly #everyMs: number;
   #timer: NodeJS.Timeout | undefined;
-  #beating: Promise<void> | undefined;
+  #inFlight: Promise<void> | undefined;
   #again = false;
   #stopped = true;
   #lastAt = performance.now();
 
-  constructor(options: BeatsOptions) {
+  constructor(options: HeartbeatOptions) {
     this.#options = options;
-    this.#everyMs = options.spanMs / 3;
+    this.#everyMs = options.leaseMs / 3;
   }
 
-  /** The first job is here. */
+  /** Called with the first job. */
   start(): void {
     if (!this.#stopped) return;
     this.#stopped = false;
@@ -40,22 +40,29 @@ export class Heartbeat {
     this.#arm();
   }
 
-  /** No job is left: no heartbeat. */
+  /** Called when no job is left. */
   stop(): void {
     this.#stopped = true;
     clearTimeout(this.#timer);
   }
 
-  /** Beats at once: the session broke, or somebody changed his mind about a job. Calls of the same moment share the next one. */
-  now(): void {
+  /** The presence changed, or a cancel or pause was requested. Calls during a heartbeat share the next one. */
+  sendNow(): void {
     if (this.#stopped) return;
-    if (this.#beating) this.#again = true;
-    else void this.#heartbeat();
+    if (this.#inFlight) this.#again = true;
+    else void this.#run();
   }
 
-  /** Undefined while the last heartbeat is fresh. Otherwise resolves after one of now: who was stopped himself must not look for the dead first. */
-  fresh(): Promise<void> | undefined {
+  /**
+   * Undefined while the last heartbeat is recent; otherwise resolves after a new one. A worker that was itself
+   * suspended must extend its own leases before it looks for expired ones.
+   */
+  ensureFresh(): Promise<void> | undefined {
     return this.#isFresh() ? undefined : this.#untilFresh();
+  }
+
+  get lastAt(): number {
+    return this.#lastAt;
   }
 
   #isFresh(): boolean {
@@ -65,56 +72,50 @@ export class Heartbeat {
   async #untilFresh(): Promise<void> {
     for (let failures = 0; !this.#isFresh(); failures++) {
       if (failures > 0) await delay(backoffMs(failures, 20, 1000));
-      await this.#heartbeat();
+      await this.#run();
     }
-  }
-
-  get lastAt(): number {
-    return this.#lastAt;
   }
 
   #arm(): void {
     clearTimeout(this.#timer);
-    if (!this.#stopped) this.#timer = setTimeout(() => void this.#heartbeat(), this.#everyMs);
+    if (!this.#stopped) this.#timer = setTimeout(() => void this.#run(), this.#everyMs);
   }
 
-  #heartbeat(): Promise<void> {
+  #run(): Promise<void> {
     clearTimeout(this.#timer);
-    this.#beating ??= this.#once().finally(() => {
-      this.#beating = undefined;
-      if (this.#again) {
-        this.#again = false;
-        void this.#heartbeat();
-      } else {
-        this.#arm();
-      }
+    this.#inFlight ??= this.#send().finally(() => {
+      this.#inFlight = undefined;
+      if (!this.#again) return this.#arm();
+      this.#again = false;
+      void this.#run();
     });
-    return this.#beating;
+    return this.#inFlight;
   }
 
-  async #once(): Promise<void> {
-    const { database, announcer, leases, presence, onVerdict, onProof } = this.#options;
-    const held = leases();
+  async #send(): Promise<void> {
+    const { database, events, presence, onVerdict, onExtended } = this.#options;
+    const leases = this.#options.leases();
     const sentAt = performance.now();
-    if (held.length === 0) {
+    if (leases.length === 0) {
       this.#lastAt = sentAt;
       return;
     }
     try {
-      const verdicts = await heartbeat(database, held, presence(), this.#everyMs);
+      const verdicts = await heartbeat(database, leases, presence(), this.#everyMs);
       // The same job may be under another lease by now.
-      const leaseOf = new Map(held.map(({ job, lease }) => [job, lease]));
-      const unproven = verdicts.filter(({ verdict }) => verdict === "lost" || verdict === "busy");
-      const lost = new Set(unproven.map(({ job_id }) => job_id));
+      const leaseOf = new Map(leases.map(({ job, lease }) => [job, lease]));
+      const notExtended = new Set(
+        verdicts.filter(({ verdict }) => verdict === "lost" || verdict === "busy").map(({ job_id }) => job_id),
+      );
       this.#lastAt = performance.now();
-      onProof(
-        held.filter(({ job }) => !lost.has(job)),
+      onExtended(
+        leases.filter(({ job }) => !notExtended.has(job)),
         sentAt,
       );
-      announcer.announce({ kind: "heartbeat", jobs: held.length, tookMs: this.#lastAt - sentAt });
+      events.emit({ kind: "heartbeat", jobs: leases.length, tookMs: this.#lastAt - sentAt });
       for (const verdict of verdicts) onVerdict(verdict, leaseOf.get(verdict.job_id));
     } catch (error) {
-      announcer.announce({ kind: "heartbeat.failed", message: (error as Error).message });
+      events.emit({ kind: "heartbeat.failed", message: (error as Error).message });
     }
   }
 }

@@ -1,138 +1,138 @@
-// When to look for work again. A worker that found nothing asks the database when something is due and sleeps until then, or until a hint
-// comes in, but never longer than its poll floor: hints are lost with connections, and the floor is the truth. While others hold leases it
-// also watches whether their sessions live, so that the jobs of a killed worker are taken up in a second and not after its lease.
+// Decides when to claim again after a claim found too few jobs. The worker queries when the next job is due and sleeps until then, or until
+// a hint arrives, but never longer than its poll interval: hints are lost with connections. While other workers hold leases it also checks
+// their presence, so that the jobs of a killed worker are recovered within a second instead of after the lease.
 
-import { type DueQuestion, dueIn, recoverAbsent, recoverStale } from "../../db/calls/worker.ts";
+import { type DueRequest, nextDueInMs, recoverAbsent, recoverStale } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
-import type { Announcer } from "../observe/events.ts";
+import type { WorkerEvents } from "../observe/events.ts";
 
-export interface WakeOptions {
+export interface IdlePollOptions {
   database: Database;
-  announcer: Announcer;
+  events: WorkerEvents;
   worker: string;
-  question: DueQuestion;
+  claimable: DueRequest;
   /** How long a lease lasts. */
-  spanMs: number;
-  /** Whether hints are to be expected. */
-  pushed(): boolean;
-  /** The floor without hints, and with them. */
+  leaseMs: number;
+  /** Whether hints arrive. */
+  hintsArrive(): boolean;
+  /** The poll interval without hints, and with them. */
   pollMs: number;
-  pushedPollMs: number;
-  /** Something to wait for before leases are looked at that have run out: see Heartbeat.fresh(). */
-  prove(): Promise<void> | undefined;
+  pollWithHintsMs: number;
+  /** Awaited before expired leases are recovered: see Heartbeat.ensureFresh(). */
+  ensureFresh(): Promise<void> | undefined;
   /** There may be work. */
   onDue(): void;
 }
 
-const WATCH_MS = 200;
-const GRACE_MS = 400;
-/** Between a recovery and the next claim, and until a worker that has just started names its session, there is nobody to be seen. */
-const LINGER_MS = 2000;
+const PRESENCE_CHECK_MS = 200;
+const PRESENCE_GRACE_MS = 400;
+/** How long to keep checking when no presence is found: between a recovery and the next claim, and during a start, there is none. */
+const PRESENCE_LINGER_MS = 2000;
 
-export class Wake {
-  readonly #options: WakeOptions;
+export class IdlePoll {
+  readonly #options: IdlePollOptions;
   #timer: NodeJS.Timeout | undefined;
-  #watchTimer: NodeJS.Timeout | undefined;
-  #asking = false;
+  #presenceTimer: NodeJS.Timeout | undefined;
+  #querying = false;
   #again = false;
-  #watching = false;
-  /** When there was last somebody to watch. */
-  #watchedAt = Number.NEGATIVE_INFINITY;
+  #checkingPresence = false;
+  /** When the presence of another worker was last found. */
+  #presenceSeenAt = Number.NEGATIVE_INFINITY;
   #stopped = false;
-  /** How often in a row the database said "now" and a claim found nothing: others were quicker. */
-  #vain = 0;
-  /** The database said last that nothing is waiting and nobody at work in this pool. */
-  #empty = false;
+  /** How often in a row a job was reported as due and the claim found none: other workers were faster. */
+  #lostRaces = 0;
+  /** The last query found no waiting and no running job in this pool. */
+  #poolEmpty = false;
 
-  constructor(options: WakeOptions) {
+  constructor(options: IdlePollOptions) {
     this.#options = options;
   }
 
-  /** A claim came back with less than it had room for. */
-  rest(found: number): void {
-    if (found > 0) this.#vain = 0;
+  /** A claim returned `claimed` jobs, fewer than it asked for. */
+  schedule(claimed: number): void {
+    if (claimed > 0) this.#lostRaces = 0;
     if (this.#stopped) return;
-    // What is being answered may be older than what happened since.
-    this.#again = this.#asking;
-    if (this.#asking) return;
-    this.#asking = true;
-    void this.#ask().finally(() => {
-      this.#asking = false;
-      if (this.#again) this.rest(0);
-      // After the answer: a job that it no longer counts as waiting is under a lease by now, and that is seen.
-      if (!this.#watchTimer) void this.#watch();
+    // The result of a query in flight may be older than what this claim has seen.
+    this.#again = this.#querying;
+    if (this.#querying) return;
+    this.#querying = true;
+    void this.#queryNextDue().finally(() => {
+      this.#querying = false;
+      if (this.#again) this.schedule(0);
+      // After the query: a job that it no longer counts as waiting is leased by now, and its worker's presence is visible.
+      if (!this.#presenceTimer) void this.#checkPresence();
     });
-  }
-
-  /** Something happened: look now. */
-  due(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
-    if (!this.#stopped) this.#options.onDue();
   }
 
   stop(): void {
     this.#stopped = true;
     clearTimeout(this.#timer);
-    clearTimeout(this.#watchTimer);
+    clearTimeout(this.#presenceTimer);
   }
 
-  async #ask(): Promise<void> {
-    const { database, question, pushed, pollMs, pushedPollMs } = this.#options;
+  async #queryNextDue(): Promise<void> {
+    const { database, claimable, hintsArrive, pollMs, pollWithHintsMs } = this.#options;
     let waitMs = pollMs;
-    this.#empty = false;
+    this.#poolEmpty = false;
     try {
-      const inMs = await dueIn(database, question);
-      this.#empty = inMs === null;
-      const floorMs = pushed() ? pushedPollMs : pollMs;
-      if (inMs !== null && inMs <= 0) waitMs = Math.min(floorMs, 10 * 2 ** Math.min(this.#vain++, 10));
-      else waitMs = Math.min(floorMs * (0.9 + Math.random() / 5), inMs ?? Number.POSITIVE_INFINITY);
+      const inMs = await nextDueInMs(database, claimable);
+      this.#poolEmpty = inMs === null;
+      const intervalMs = hintsArrive() ? pollWithHintsMs : pollMs;
+      if (inMs !== null && inMs <= 0) waitMs = Math.min(intervalMs, 10 * 2 ** Math.min(this.#lostRaces++, 10));
+      else waitMs = Math.min(intervalMs * (0.9 + Math.random() / 5), inMs ?? Number.POSITIVE_INFINITY);
     } catch {
-      // Nothing is known: look again at the floor.
+      // The due time is unknown: poll again after the interval.
     }
     if (this.#stopped) return;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.#look(), Math.min(Math.max(waitMs, 1), 2 ** 31 - 1));
+    this.#timer = setTimeout(() => void this.#recoverAndClaim(), Math.min(Math.max(waitMs, 1), 2 ** 31 - 1));
   }
 
-  async #look(): Promise<void> {
-    const { database, announcer, question, prove } = this.#options;
+  async #recoverAndClaim(): Promise<void> {
+    const { database, events, claimable, ensureFresh } = this.#options;
     this.#timer = undefined;
-    // Where nobody was at work there is nothing to recover; who came and died since is found by the claim itself.
-    if (this.#empty) return this.due();
+    // An empty pool has nothing to recover. A worker that has started and died since is found by the claim itself.
+    if (this.#poolEmpty) return this.#claim();
     try {
-      await prove();
-      const count = await recoverStale(database, question.pool);
-      if (count > 0) announcer.announce({ kind: "recovered", count, reason: "stale" });
+      await ensureFresh();
+      const count = await recoverStale(database, claimable.pool);
+      if (count > 0) events.emit({ kind: "recovered", count, reason: "stale" });
     } catch {}
-    this.due();
+    this.#claim();
   }
 
-  async #watch(): Promise<void> {
-    const { database, announcer, worker, spanMs } = this.#options;
-    if (this.#watching || this.#stopped) return;
-    this.#watching = true;
-    this.#watchTimer = undefined;
+  async #checkPresence(): Promise<void> {
+    const { database, events, worker, leaseMs } = this.#options;
+    if (this.#checkingPresence || this.#stopped) return;
+    this.#checkingPresence = true;
+    this.#presenceTimer = undefined;
     try {
-      // Who was away himself cannot tell the dead from those who are not back yet: all are given the length of a lease, as after a start.
-      if (database.steadyMs < spanMs) {
-        this.#watchTimer = setTimeout(() => void this.#watch(), spanMs - database.steadyMs);
+      // After an outage of its own, a worker cannot tell dead workers from those that have not reconnected yet: it
+      // waits for the length of a lease, as after a start.
+      if (database.reachableForMs < leaseMs) {
+        this.#presenceTimer = setTimeout(() => void this.#checkPresence(), leaseMs - database.reachableForMs);
         return;
       }
-      const { recovered, watched } = await recoverAbsent(database, worker, GRACE_MS);
-      if (watched > 0 || recovered > 0) this.#watchedAt = performance.now();
+      const { recovered, watched } = await recoverAbsent(database, worker, PRESENCE_GRACE_MS);
+      if (watched > 0 || recovered > 0) this.#presenceSeenAt = performance.now();
       if (recovered > 0) {
-        announcer.announce({ kind: "recovered", count: recovered, reason: "absent" });
-        this.due();
+        events.emit({ kind: "recovered", count: recovered, reason: "absent" });
+        this.#claim();
       }
-      // Many workers watch together; each looks less often.
-      const everyMs = WATCH_MS * Math.max(1, watched / 4);
-      if (performance.now() - this.#watchedAt < LINGER_MS && !this.#stopped) {
-        this.#watchTimer = setTimeout(() => void this.#watch(), everyMs * (0.9 + Math.random() / 5));
+      // The more workers check, the less often each one does.
+      const everyMs = PRESENCE_CHECK_MS * Math.max(1, watched / 4);
+      if (performance.now() - this.#presenceSeenAt < PRESENCE_LINGER_MS && !this.#stopped) {
+        this.#presenceTimer = setTimeout(() => void this.#checkPresence(), everyMs * (0.9 + Math.random() / 5));
       }
     } catch {
     } finally {
-      this.#watching = false;
+      this.#checkingPresence = false;
     }
+  }
+
+  #claim(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (!this.#stopped) this.#options.onDue();
   }
 }

@@ -1,259 +1,307 @@
-// The keeper: has claimed jobs run and sees to their end. Everything that talks to Postgres is here or in what it owns (turns, heartbeats, ledger,
-// wake); what runs user code is the crew, in this process or in runners.
+// The keeper of a worker: claims jobs, gives them to the runners, settles them. Everything that talks to Postgres is
+// here or in the parts it owns; user code runs in the runners, in this process or in others.
 //
-//   turns: settle what is finished + claim for the free slots, one statement     -> begin each claimed job
-//   begin: assignment to the crew                                                -> outcome
-//   end:   flush its lines, then its settlement                                  -> next turn
+//   claim    ClaimLoop settles finished attempts and claims jobs for the free slots, in one statement    -> #start
+//   run      a LeasedJob is assigned to the runners; Heartbeat extends the leases of all running jobs    -> #finish
+//   settle   WriteBuffer flushes the log lines of the attempt, then the ClaimLoop settles it             -> #release
+//   idle     IdlePoll decides when to claim again; ScheduleTicker runs due schedules while all slots are taken
 //
-// Two stop signals are kept apart. "Claim no more" (retire) lets jobs finish; "give up now" (stop) is a ladder per job: told, a grace, killed.
-// Who does not even answer that it was told is blocked, and is not waited for unless what it does may still be saved.
-// A claim in flight is never aborted: its rows are leased already, so what it brings while draining goes straight back.
+// There are two ways to stop. retire() stops claiming and lets jobs finish. #stop() ends one job: stop request, grace period, kill. A
+// runner that does not acknowledge the stop request is blocked and is killed at once, unless the job continues elsewhere and may still
+// complete a step. A claim in flight is never aborted, because its rows are already leased: jobs claimed during a drain are released.
 
-import type { ArtifactStore } from "../../artifacts/open-store.ts";
+import type { ArtifactStore } from "../../artifacts/store.ts";
 import type { JobState } from "../../db/calls/jobs.ts";
 import type { ClaimedJob, Lease, Verdict } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
 import type { Tracing } from "../../tracing.ts";
-import { failureOf } from "../attempt/failure.ts";
-import { type Outcome, outcomeOfStop, type StopReason, settlementOf } from "../attempt/outcome.ts";
-import type { Announcer, EventOf } from "../observe/events.ts";
-import { assignmentOf, type Crew, type PipelineFacts } from "../runner/port.ts";
-import { type Ended, Turns } from "./claim-loop.ts";
+import { toFailure } from "../attempt/failure.ts";
+import { type Outcome, outcomeOfStop, type StopReason, toSettlement } from "../attempt/outcome.ts";
+import type { EventOf, WorkerEvents } from "../observe/events.ts";
+import { claimableBy, type LoadedPipeline, type Runners, toAssignment } from "../runner/port.ts";
+import { ClaimLoop, type FinishedAttempt } from "./claim-loop.ts";
 import { Heartbeat } from "./heartbeat.ts";
-import { Wake } from "./idle-poll.ts";
-import { Running, type RunningHost } from "./leased-job.ts";
-import { Tender } from "./schedule-ticker.ts";
-import type { Opener } from "./unseal.ts";
-import { Ledger, lastWords } from "./write-buffer.ts";
+import { IdlePoll } from "./idle-poll.ts";
+import { LeasedJob, type LeasedJobHost } from "./leased-job.ts";
+import { ScheduleTicker } from "./schedule-ticker.ts";
+import type { Unsealer } from "./unseal.ts";
+import { outcomeLogLine, WriteBuffer } from "./write-buffer.ts";
 
 export interface KeeperOptions {
   database: Database;
-  announcer: Announcer;
-  crew: Crew;
+  events: WorkerEvents;
+  runners: Runners;
   tracing: Tracing;
-  pipelines: PipelineFacts[];
+  pipelines: LoadedPipeline[];
   worker: string;
   pool: string;
   slots: number;
-  spanMs: number;
+  leaseMs: number;
   graceMs: number;
-  /** The grace of a job that was cancelled. */
+  /** The grace period of a cancelled job. */
   cancelGraceMs: number;
   pollMs: number;
-  pushedPollMs: number;
+  pollWithHintsMs: number;
   scratchRoot: string;
   runAs: { uid: number; gid: number } | undefined;
-  opener: Opener;
+  unsealer: Unsealer;
   store: ArtifactStore | undefined;
-  /** Jobs to take in all; Infinity for a worker that goes on. */
-  most: number;
+  /** The number of jobs to claim in total; Infinity for no limit. */
+  maxClaims: number;
   presence(): string | null;
-  pushed(): boolean;
+  hintsArrive(): boolean;
   /** No job runs and a claim found none. */
   onIdle(): void;
-  /** A job was begun, so it is not idle. */
+  /** A job was started. */
   onBusy(): void;
 }
 
-/** A runner that turns its event loop answers within milliseconds that it has heard; one that has not after this long is blocked. */
-const HEARD_MS = 250;
+/** A runner with a working event loop acknowledges a stop request within milliseconds; after this long it is blocked. */
+const STOP_ACK_MS = 250;
 
 export class Keeper {
   readonly #options: KeeperOptions;
-  readonly #facts: Map<string, PipelineFacts>;
-  /** From claim to settlement. */
-  readonly #jobs = new Map<string, Running>();
-  readonly #host: RunningHost;
-  readonly #turns: Turns;
-  readonly #heartbeats: Heartbeat;
-  readonly #ledger: Ledger;
-  readonly #wake: Wake;
-  readonly #tender: Tender;
+  readonly #pipelines: Map<string, LoadedPipeline>;
+  /** From claim to settlement, by job id. */
+  readonly #jobs = new Map<string, LeasedJob>();
+  readonly #host: LeasedJobHost;
+  readonly #claimLoop: ClaimLoop;
+  readonly #heartbeat: Heartbeat;
+  readonly #writeBuffer: WriteBuffer;
+  readonly #idlePoll: IdlePoll;
+  readonly #scheduleTicker: ScheduleTicker;
   #active = 0;
-  #proofs: (() => void)[] = [];
-  #quiet: (() => void)[] = [];
+  #onNextHeartbeat: (() => void)[] = [];
+  #onChange: (() => void)[] = [];
 
   constructor(options: KeeperOptions) {
-    const { database, announcer, worker, pool, spanMs, pipelines, store, scratchRoot, runAs, opener } = options;
+    const { database, events, worker, pool, leaseMs, pipelines } = options;
     this.#options = options;
-    this.#facts = new Map(pipelines.map((facts) => [facts.name, facts]));
-    const onRefused = (lease: Lease, verb: string) => this.#refused(lease, verb);
-    const onDropped = (job: string, lines: number) => announcer.announce({ kind: "logs.dropped", job, lines });
-    this.#ledger = new Ledger({ database, onRefused, onDropped });
-    const known = new Set<string>();
-    const proof = () => new Promise<void>((resolve) => this.#proofs.push(resolve));
-    this.#host = {
+    this.#pipelines = new Map(pipelines.map((pipeline) => [pipeline.name, pipeline]));
+    const onRefused = (lease: Lease, verb: string) => this.#onRefused(lease, verb);
+    this.#writeBuffer = new WriteBuffer({
       database,
-      ledger: this.#ledger,
-      announcer,
-      store,
-      spanMs,
-      scratchRoot,
-      runAs,
-      opener,
-      proof,
       onRefused,
-      known,
-    };
-    const question = {
-      pool,
-      pipelines: pipelines.map(({ name }) => name),
-      versions: pipelines.map(({ version }) => version),
-      oldest: pipelines.map(({ version, onOlder }) => (onOlder === "wait" ? version : 1)),
-    };
-    const prove = () => this.#heartbeats.fresh();
-    this.#turns = new Turns({
+      onDropped: (job, lines) => events.emit({ kind: "logs.dropped", job, lines }),
+    });
+    this.#host = {
       ...options,
-      prove,
-      request: { ...question, worker, lease: `${spanMs} milliseconds` },
+      writeBuffer: this.#writeBuffer,
+      nextHeartbeat: () => new Promise<void>((resolve) => this.#onNextHeartbeat.push(resolve)),
+      onRefused,
+      registered: new Set(),
+    };
+    const claimable = claimableBy(pool, pipelines);
+    const ensureFresh = () => this.#heartbeat.ensureFresh();
+    this.#claimLoop = new ClaimLoop({
+      ...options,
+      ensureFresh,
+      request: { ...claimable, worker, lease: `${leaseMs} milliseconds` },
       active: () => this.#active,
-      begin: (job, claimedAt) => this.#begin(job, claimedAt),
-      misnamed: () => this.#heartbeats.now(),
-      settled: (ended, refused) => this.#settled(ended, refused),
-      rest: (found) => this.#wake.rest(found),
-      turned: (idle) => this.#turned(idle),
+      onClaimed: (job, claimedAt) => this.#start(job, claimedAt),
+      onPresenceChanged: () => this.#heartbeat.sendNow(),
+      onSettled: (finished, refused) => this.#onSettled(finished, refused),
+      onExhausted: (claimed) => this.#idlePoll.schedule(claimed),
+      onRound: (idle) => this.#onRound(idle),
     });
-    this.#heartbeats = new Heartbeat({
-      database,
-      announcer,
-      spanMs,
+    this.#heartbeat = new Heartbeat({
+      ...options,
       leases: () => [...this.#jobs.values()].filter(({ stopping }) => stopping?.kind !== "replaced"),
-      presence: options.presence,
-      onVerdict: (verdict, lease) => this.#judge(verdict, lease),
-      onProof: (leases, sentAt) => this.#proved(leases, sentAt),
+      onVerdict: (verdict, lease) => this.#onVerdict(verdict, lease),
+      onExtended: (leases, sentAt) => this.#onExtended(leases, sentAt),
     });
-    this.#wake = new Wake({ ...options, question, prove, onDue: () => this.#turns.look() });
-    this.#tender = new Tender({ database, pool, full: () => this.#turns.full });
+    this.#idlePoll = new IdlePoll({
+      ...options,
+      claimable,
+      ensureFresh,
+      onDue: () => this.#claimLoop.requestClaim(),
+    });
+    this.#scheduleTicker = new ScheduleTicker({ database, pool, full: () => this.#claimLoop.full });
   }
 
+  /** The number of jobs whose code runs. */
   get active(): number {
     return this.#active;
   }
 
-  /** Jobs that run or are not settled yet. */
-  get held(): number {
+  /** The number of jobs that run or are not settled yet. */
+  get unsettled(): number {
     return this.#jobs.size;
   }
 
   get lastHeartbeatAt(): number {
-    return this.#heartbeats.lastAt;
+    return this.#heartbeat.lastAt;
   }
 
   start(): void {
-    this.#turns.start();
+    this.#claimLoop.start();
   }
 
-  /** A hint: there may be work. */
+  /** There may be work. */
   poke(): void {
-    this.#turns.look(true);
+    this.#claimLoop.requestClaim(true);
   }
 
-  /** The session behind presence broke or came back, or somebody changed his mind about a job. */
+  /** The presence changed, or a cancel or pause of a job was requested. */
   heartbeat(): void {
-    this.#heartbeats.now();
+    this.#heartbeat.sendNow();
   }
 
-  /** Claims no more. */
+  /** Stops claiming. */
   retire(): void {
-    this.#turns.retire();
-    this.#wake.stop();
-    this.#tender.stop();
+    this.#claimLoop.retire();
+    this.#idlePoll.stop();
+    this.#scheduleTicker.stop();
   }
 
-  /** Tells every job to stop, and sees to it. */
+  /** Stops every job. */
   stopAll(reason: StopReason): void {
-    for (const running of this.#jobs.values()) this.#stop(running, reason);
+    for (const leased of this.#jobs.values()) this.#stop(leased, reason);
   }
 
   /** Resolves when no job runs and everything is settled. */
-  async quiet(): Promise<void> {
-    while (this.#jobs.size > 0 || this.#turns.lanes > 0) {
-      await new Promise<void>((resolve) => this.#quiet.push(resolve));
+  async settled(): Promise<void> {
+    while (this.#jobs.size > 0 || this.#claimLoop.inFlight > 0) {
+      await new Promise<void>((resolve) => this.#onChange.push(resolve));
     }
   }
 
   close(): void {
     this.retire();
-    this.#turns.close();
-    this.#heartbeats.stop();
-    this.#ledger.close();
+    this.#claimLoop.close();
+    this.#heartbeat.stop();
+    this.#writeBuffer.close();
   }
 
-  /** A line for everybody who waits for one of these jobs. */
+  /** Writes a warning into the log of every running job. */
   warnAll(message: string, data: unknown): void {
     const line = { level: "warning" as const, message, data, at: performance.now() };
-    for (const running of this.#jobs.values()) if (!running.ended) this.#ledger.log(running.fence, [line]);
+    for (const leased of this.#jobs.values()) if (!leased.ended) this.#writeBuffer.log(leased.fence, [line]);
   }
 
-  /** Looks after limits that a blocked or stopped runner cannot keep itself. `gapMs`: how long nobody could look. */
-  watch(now: number, gapMs: number): void {
-    for (const running of this.#jobs.values()) {
-      if (running.ended || running.stopping) continue;
-      if (gapMs > 0) running.heardAt += gapMs;
-      const { timeoutMs, silenceMs } = running.facts;
+  /** Enforces time limits that a blocked or stopped runner cannot enforce. `gapMs`: how long this process itself did not run. */
+  enforceLimits(now: number, gapMs: number): void {
+    for (const leased of this.#jobs.values()) {
+      if (leased.ended || leased.stopping) continue;
+      if (gapMs > 0) leased.activeAt += gapMs;
+      const { timeoutMs, silenceMs } = leased.pipeline;
       const late =
-        running.deadlines && [...running.deadlines].find(([, { at }]) => now > at + this.#options.graceMs + 1000);
-      if (late) this.#stop(running, { kind: "timeout", afterMs: late[1].timeoutMs, step: late[0] });
-      else if (now - running.startedAt > timeoutMs) this.#stop(running, { kind: "timeout", afterMs: timeoutMs });
-      else if (now - running.heardAt > silenceMs) this.#stop(running, { kind: "silence", afterMs: silenceMs });
+        leased.stepDeadlines && [...leased.stepDeadlines].find(([, { at }]) => now > at + this.#options.graceMs + 1000);
+      if (late) this.#stop(leased, { kind: "timeout", afterMs: late[1].timeoutMs, step: late[0] });
+      else if (now - leased.startedAt > timeoutMs) this.#stop(leased, { kind: "timeout", afterMs: timeoutMs });
+      else if (now - leased.activeAt > silenceMs) this.#stop(leased, { kind: "silence", afterMs: silenceMs });
     }
   }
 
-  #begin(job: ClaimedJob, claimedAt: number): void {
-    const { announcer, crew, database, onBusy, opener } = this.#options;
-    const assignment = assignmentOf(job, database.schema);
-    const running = new Running(assignment, this.#facts.get(job.pipeline)!, claimedAt, this.#host);
-    this.#jobs.set(running.job, running);
+  // Run
+
+  #start(job: ClaimedJob, claimedAt: number): void {
+    const { events, runners, database, onBusy, unsealer } = this.#options;
+    const assignment = toAssignment(job, database.schema);
+    const leased = new LeasedJob(assignment, this.#pipelines.get(job.pipeline)!, claimedAt, this.#host);
+    this.#jobs.set(leased.job, leased);
     this.#active += 1;
-    this.#heartbeats.start();
+    this.#heartbeat.start();
     onBusy();
     const { pipeline, attempt, epoch } = assignment;
-    announcer.announce({ kind: "attempt.started", job: running.job, pipeline, attempt, epoch });
-    if (!this.#turns.claiming) {
-      this.#end(running, outcomeOfStop({ kind: "shutdown" }));
+    events.emit({ kind: "attempt.started", job: leased.job, pipeline, attempt, epoch });
+    if (!this.#claimLoop.claiming) {
+      this.#finish(leased, outcomeOfStop({ kind: "shutdown" }));
       return;
     }
-    const sealed = running.facts.settings.sealed as readonly string[] | undefined;
-    running.run = sealed?.length ? opener.run(crew, assignment, running, sealed) : crew.run(assignment, running);
-    running.run.outcome.then(
-      (outcome) => this.#end(running, outcome),
-      (error) => this.#end(running, { kind: "failed", failure: failureOf(error), fatal: false }),
+    const sealed = leased.pipeline.settings.sealed as readonly string[] | undefined;
+    leased.run = sealed?.length ? unsealer.run(runners, assignment, leased, sealed) : runners.run(assignment, leased);
+    leased.run.outcome.then(
+      (outcome) => this.#finish(leased, outcome),
+      (error) => this.#finish(leased, { kind: "failed", failure: toFailure(error), fatal: false }),
     );
   }
 
-  /** The code has ended, or was given up: its slot is free. Its lines come before its settlement, which ends its right to write any. */
-  #end(running: Running, outcome: Outcome): void {
-    if (running.ended) return;
-    running.ended = true;
-    running.cleanUp();
+  /** Called for each lease that a heartbeat extended. */
+  #onExtended(leases: Lease[], sentAt: number): void {
+    for (const { job, lease } of leases) {
+      const leased = this.#jobs.get(job);
+      if (leased?.lease === lease) leased.leaseProvenAt = sentAt;
+    }
+    for (const resolve of this.#onNextHeartbeat.splice(0)) resolve();
+  }
+
+  #onVerdict({ job_id, verdict, reason }: Verdict, lease: string | undefined): void {
+    const leased = this.#jobs.get(job_id);
+    if (!leased || leased.ended || leased.lease !== lease) return;
+    if (verdict === "lost") this.#onRefused(leased, "heartbeat");
+    else if (verdict === "cancel") this.#stop(leased, { kind: "cancel", reason });
+  }
+
+  /** The fence refused a write. A write of an earlier attempt does not affect a later attempt of the same job. */
+  #onRefused({ job, lease }: Lease, verb: string): void {
+    this.#options.events.emit({ kind: "write.refused", job, verb });
+    const leased = this.#jobs.get(job);
+    if (leased && leased.lease === lease) this.#stop(leased, { kind: "replaced" });
+  }
+
+  #stop(leased: LeasedJob, reason: StopReason): void {
+    if (leased.stopping || leased.ended) return;
+    leased.stopping = reason;
+    const { run } = leased;
+    if (!run) return;
+    const { graceMs, cancelGraceMs } = this.#options;
+    const timers: NodeJS.Timeout[] = [];
+    const clearTimers = () => {
+      for (const timer of timers) clearTimeout(timer);
+    };
+    const kill = () => {
+      clearTimers();
+      if (leased.ended) return;
+      void run.kill().then((killed) => {
+        // Code in this process cannot be killed: the attempt is abandoned, and none of its later writes are accepted.
+        if (!killed) this.#finish(leased, outcomeOfStop(reason));
+      });
+    };
+    let acknowledged = false;
+    void run.stop(reason).then(() => (acknowledged = true));
+    timers.push(setTimeout(kill, reason.kind === "cancel" ? cancelGraceMs : graceMs));
+    // After an immediate: if this process itself was slow, the acknowledgement has arrived and only has to be read.
+    const killBlocked = () => setImmediate(() => acknowledged || kill());
+    if (reason.kind !== "shutdown" && reason.kind !== "crash") timers.push(setTimeout(killBlocked, STOP_ACK_MS));
+    run.outcome.finally(clearTimers).catch(() => {});
+  }
+
+  // Settle
+
+  /** The code has ended or was abandoned: its slot is free. Log lines are written before the settlement, which ends the lease. */
+  #finish(leased: LeasedJob, outcome: Outcome): void {
+    if (leased.ended) return;
+    leased.ended = true;
+    leased.cleanUp();
     this.#active -= 1;
-    const settlement = settlementOf(running, outcome);
+    const settlement = toSettlement(leased, outcome);
     if (!settlement) {
-      this.#gone(running, outcome);
-      this.#turns.look();
+      this.#release(leased, outcome);
+      this.#claimLoop.requestClaim();
       return;
     }
-    const words = lastWords(outcome);
-    if (words) this.#ledger.log(running.fence, [words]);
-    const lines = this.#ledger.flush(running.job);
-    const saves = running.saved();
-    const settle = () => this.#turns.end({ running, outcome, settlement });
+    const line = outcomeLogLine(outcome);
+    if (line) this.#writeBuffer.log(leased.fence, [line]);
+    const lines = this.#writeBuffer.flush(leased.job);
+    const saves = leased.pendingSaves();
+    const settle = () => this.#claimLoop.settle({ leased, outcome, settlement });
     if (lines || saves) void Promise.all([lines, saves]).then(settle);
     else settle();
   }
 
-  #settled({ running, outcome }: Ended, refused: boolean): void {
-    if (refused) this.#options.announcer.announce({ kind: "write.refused", job: running.job, verb: "settle" });
-    this.#gone(running, refused ? { kind: "replaced" } : outcome);
+  #onSettled({ leased, outcome }: FinishedAttempt, refused: boolean): void {
+    if (refused) this.#options.events.emit({ kind: "write.refused", job: leased.job, verb: "settle" });
+    this.#release(leased, refused ? { kind: "replaced" } : outcome);
   }
 
-  #gone(running: Running, outcome: Outcome): void {
-    const { job, epoch, assignment } = running;
-    if (this.#jobs.get(job) === running) {
+  #release(leased: LeasedJob, outcome: Outcome): void {
+    const { job, epoch, assignment } = leased;
+    if (this.#jobs.get(job) === leased) {
       this.#jobs.delete(job);
-      this.#ledger.forget(job);
+      this.#writeBuffer.forget(job);
     }
-    if (this.#jobs.size === 0) this.#heartbeats.stop();
+    if (this.#jobs.size === 0) this.#heartbeat.stop();
     const failure = outcome.kind === "failed" || outcome.kind === "lost" ? outcome.failure : undefined;
     const state = stateAfter(outcome, assignment.attempt >= assignment.maxAttempts);
     const event: EventOf<"attempt.ended"> = {
@@ -263,77 +311,27 @@ export class Keeper {
       epoch,
       outcome: outcome.kind,
       state,
-      tookMs: performance.now() - running.startedAt,
+      tookMs: performance.now() - leased.startedAt,
       retry: failure !== undefined && state === "queued",
     };
     if (failure?.code !== undefined) event.code = failure.code;
     if (failure?.step !== undefined) event.step = failure.step;
-    this.#options.announcer.announce(event);
-    this.#tellQuiet();
+    this.#options.events.emit(event);
+    this.#notifyChange();
   }
 
-  #turned(idle: boolean): void {
-    this.#tender.watch();
-    if (idle && this.#turns.claiming) this.#options.onIdle();
-    this.#tellQuiet();
+  #onRound(idle: boolean): void {
+    this.#scheduleTicker.startWhenFull();
+    if (idle && this.#claimLoop.claiming) this.#options.onIdle();
+    this.#notifyChange();
   }
 
-  #tellQuiet(): void {
-    if (this.#quiet.length > 0) for (const resolve of this.#quiet.splice(0)) resolve();
-  }
-
-  #stop(running: Running, reason: StopReason): void {
-    if (running.stopping || running.ended) return;
-    running.stopping = reason;
-    const { run } = running;
-    if (!run) return;
-    const { graceMs, cancelGraceMs } = this.#options;
-    const timers: NodeJS.Timeout[] = [];
-    const quiet = () => {
-      for (const timer of timers) clearTimeout(timer);
-    };
-    const kill = () => {
-      quiet();
-      if (running.ended) return;
-      void run.kill().then((killed) => {
-        // Code in this very process cannot be killed: it is given up, and nothing it still writes is accepted.
-        if (!killed) this.#end(running, outcomeOfStop(reason));
-      });
-    };
-    let heard = false;
-    void run.stop(reason).then(() => (heard = true));
-    timers.push(setTimeout(kill, reason.kind === "cancel" ? cancelGraceMs : graceMs));
-    // Should this process have been slow itself, the answer is there and only has to be read. A job that is to go on elsewhere may still
-    // come to the end of a step.
-    const late = () => setImmediate(() => heard || kill());
-    if (reason.kind !== "shutdown" && reason.kind !== "crash") timers.push(setTimeout(late, HEARD_MS));
-    run.outcome.finally(quiet).catch(() => {});
-  }
-
-  #judge({ job_id, verdict, reason }: Verdict, lease: string | undefined): void {
-    const running = this.#jobs.get(job_id);
-    if (!running || running.ended || running.lease !== lease) return;
-    if (verdict === "lost") this.#refused(running, "heartbeat");
-    else if (verdict === "cancel") this.#stop(running, { kind: "cancel", reason });
-  }
-
-  /** What an earlier attempt still tried to write says nothing about a later one of the same job. */
-  #refused({ job, lease }: Lease, verb: string): void {
-    this.#options.announcer.announce({ kind: "write.refused", job, verb });
-    const running = this.#jobs.get(job);
-    if (running && running.lease === lease) this.#stop(running, { kind: "replaced" });
-  }
-
-  #proved(leases: { job: string; lease: string }[], sentAt: number): void {
-    for (const { job, lease } of leases) {
-      const running = this.#jobs.get(job);
-      if (running?.lease === lease) running.provenAt = sentAt;
-    }
-    for (const resolve of this.#proofs.splice(0)) resolve();
+  #notifyChange(): void {
+    if (this.#onChange.length > 0) for (const resolve of this.#onChange.splice(0)) resolve();
   }
 }
 
-/** What the job went to, as far as a worker can tell without asking. */
+/** The job's state after the attempt, as far as the worker knows without a query. */
 function stateAfter(outcome: Outcome, last: boolean): JobState {
   if (outcome.kind === "completed" || outcome.kind === "cancelled") return outcome.kind;
   if (outcome.kind === "failed") return outcome.fatal || last ? "failed" : "queued";

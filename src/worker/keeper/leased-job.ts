@@ -1,24 +1,24 @@
-// One claimed job under way, as the keeper sees it: the port its attempt speaks through, and everything the keeper knows about it. A runner is
-// not trusted: whatever comes through here can only concern this job and this lease.
+// A claimed job from claim to settlement: the keeper's state of it, and the port its attempt calls. Runners are not
+// trusted: every call is bound to this job and this lease.
 
-import type { ArtifactStore } from "../../artifacts/open-store.ts";
+import type { ArtifactStore } from "../../artifacts/store.ts";
 import {
-  askBreaker,
   type BreakerVerdict,
-  type LimitAnswer,
+  checkBreaker,
+  type Dependency,
   type LimitCall,
-  type Need,
-  registerNeed,
-  tellBreaker,
+  type LimitGrant,
+  registerDependency,
+  reportBreakerResult,
   useLimit,
 } from "../../db/calls/flow.ts";
 import { registerPipeline } from "../../db/calls/jobs.ts";
 import {
+  findSignal,
   loadChildren,
-  lookForSignal,
-  type PlaceCall,
+  type PositionCall,
   type SpawnState,
-  savePlace,
+  savePosition,
   spawn,
   spawnState,
   takeSignal,
@@ -26,10 +26,10 @@ import {
 import type { ArtifactRow } from "../../db/calls/reads.ts";
 import {
   adopt,
-  type KeptStep,
   type Lease,
   loadArtifacts,
   loadCheckpoints,
+  type SavedStep,
   saveArtifact,
 } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
@@ -37,65 +37,75 @@ import { InvalidInput, LeaseLost, StillwakeError, UnknownPipeline } from "../../
 import { newId } from "../../ids.ts";
 import { Stopped, type StopReason } from "../attempt/outcome.ts";
 import type { ProducedArtifact } from "../attempt/produce-artifact.ts";
-import type { Announcer, EventOf } from "../observe/events.ts";
-import type { Assignment, LogLine, PipelineFacts, Port, Progress, Run, SpawnCall, StepReport } from "../runner/port.ts";
+import type { EventOf, WorkerEvents } from "../observe/events.ts";
+import type {
+  Assignment,
+  LoadedPipeline,
+  LogLine,
+  Port,
+  Progress,
+  Run,
+  SpawnCall,
+  StepReport,
+} from "../runner/port.ts";
 import { openScratch, type Scratch } from "./scratch.ts";
-import { artifactIsThere, fetchArtifact, noSuchArtifact, storeArtifact } from "./store-artifact.ts";
-import type { Opener } from "./unseal.ts";
-import type { Ledger } from "./write-buffer.ts";
+import { artifactExists, artifactNotFound, fetchArtifact, storeArtifact } from "./store-artifact.ts";
+import type { Unsealer } from "./unseal.ts";
+import type { WriteBuffer } from "./write-buffer.ts";
 
-export interface RunningHost {
+export interface LeasedJobHost {
   database: Database;
-  ledger: Ledger;
-  announcer: Announcer;
+  writeBuffer: WriteBuffer;
+  events: WorkerEvents;
   store: ArtifactStore | undefined;
-  spanMs: number;
+  leaseMs: number;
   scratchRoot: string;
-  /** The user that runners run as, if it is another. */
+  /** The user that runners run as, if that is not the user of this process. */
   runAs: { uid: number; gid: number } | undefined;
-  opener: Opener;
-  /** Resolves at the next heartbeat that proves leases. */
-  proof(): Promise<void>;
+  unsealer: Unsealer;
+  /** Resolves after the next heartbeat that extends leases. */
+  nextHeartbeat(): Promise<void>;
   onRefused(lease: Lease, verb: string): void;
-  /** Limits and breakers that this process has made known. */
-  known: Set<string>;
+  /** Limits and breakers that this process has registered. */
+  registered: Set<string>;
 }
 
-export class Running implements Port, Lease {
+export class LeasedJob implements Port, Lease {
   readonly assignment: Assignment;
-  readonly facts: PipelineFacts;
+  readonly pipeline: LoadedPipeline;
   readonly job: string;
   readonly epoch: string;
   readonly lease: string;
   readonly startedAt = performance.now();
   run: Run | undefined;
-  /** Why it was told to stop. */
+  /** Why it was requested to stop. */
   stopping: StopReason | undefined;
-  /** Its code has ended; its settlement may still be on the way. */
+  /** The code has ended or was abandoned; the settlement may still be in flight. */
   ended = false;
-  heardAt = this.startedAt;
-  /** When the lease was last known to hold. */
-  provenAt: number;
-  /** Steps under way with the moment at which the keeper steps in. */
-  deadlines: Map<string, { at: number; timeoutMs: number }> | undefined;
-  readonly #host: RunningHost;
+  /** When the runner last sent anything about this job. */
+  activeAt = this.startedAt;
+  /** When the lease was last known to be valid. */
+  leaseProvenAt: number;
+  /** Running steps with a timeout, by name. */
+  stepDeadlines: Map<string, { at: number; timeoutMs: number }> | undefined;
+  readonly #host: LeasedJobHost;
   #scratch: Promise<Scratch> | undefined;
-  /** Aborts when the attempt is over; made for the first that needs it. */
-  #over: AbortController | undefined;
-  #saves = 0;
-  #onSaved: (() => void) | undefined;
-  readonly #saved = () => {
-    this.#saves -= 1;
-    if (this.#saves === 0) this.#onSaved?.();
+  /** Aborted when the attempt has ended; created on first use. */
+  #ended: AbortController | undefined;
+  #savesInFlight = 0;
+  #onAllSaved: (() => void) | undefined;
+  readonly #onSaved = () => {
+    this.#savesInFlight -= 1;
+    if (this.#savesInFlight === 0) this.#onAllSaved?.();
   };
 
-  constructor(assignment: Assignment, facts: PipelineFacts, provenAt: number, host: RunningHost) {
+  constructor(assignment: Assignment, pipeline: LoadedPipeline, claimedAt: number, host: LeasedJobHost) {
     this.assignment = assignment;
-    this.facts = facts;
+    this.pipeline = pipeline;
     this.job = assignment.job;
     this.epoch = assignment.epoch;
     this.lease = assignment.lease;
-    this.provenAt = provenAt;
+    this.leaseProvenAt = claimedAt;
     this.#host = host;
   }
 
@@ -103,35 +113,35 @@ export class Running implements Port, Lease {
     return { job: this.job, epoch: this.epoch, lease: this.lease };
   }
 
-  leased(): Promise<void> | undefined {
-    if (performance.now() < this.provenAt + this.#host.spanMs) return undefined;
-    return this.#host.proof().then(() => {
+  confirmLease(): Promise<void> | undefined {
+    if (performance.now() < this.leaseProvenAt + this.#host.leaseMs) return undefined;
+    return this.#host.nextHeartbeat().then(() => {
       if (this.stopping) throw new Stopped(this.stopping);
     });
   }
 
-  checkpoints(): Promise<KeptStep[]> {
+  checkpoints(): Promise<SavedStep[]> {
     return this.#fenced("load_checkpoints", () => loadCheckpoints(this.#host.database, this));
   }
 
   saveCheckpoint(step: string, output: string, tookMs: number): Promise<"saved" | "kept"> {
     if (this.ended) return Promise.reject(new Stopped({ kind: "replaced" }));
     const { job, epoch, lease } = this;
-    // A runner may send anything; what shares its statement with others must at least be of the right kind.
+    // A runner may send anything. Values that share a statement with those of other jobs must at least have the right type.
     if (typeof step !== "string" || typeof output !== "string")
-      return Promise.reject(new InvalidInput("No step's result"));
-    const took = Number(tookMs) || 0;
-    const saving = this.#host.ledger.saveCheckpoint({ job, epoch, lease, step, output, tookMs: took });
-    this.#saves += 1;
-    saving.then(this.#saved, this.#saved);
+      return Promise.reject(new InvalidInput("A checkpoint needs a step name and its output as text"));
+    const checkpoint = { job, epoch, lease, step, output, tookMs: Number(tookMs) || 0 };
+    const saving = this.#host.writeBuffer.saveCheckpoint(checkpoint);
+    this.#savesInFlight += 1;
+    saving.then(this.#onSaved, this.#onSaved);
     return saving;
   }
 
-  /** Resolves when no result of the attempt is on its way any more; undefined when none is. The settlement must not overtake it. */
-  saved(): Promise<void> | undefined {
-    if (this.#saves === 0) return undefined;
+  /** Resolves when no checkpoint of the attempt is in flight; undefined when none is. The settlement must not overtake one. */
+  pendingSaves(): Promise<void> | undefined {
+    if (this.#savesInFlight === 0) return undefined;
     return new Promise((resolve) => {
-      this.#onSaved = resolve;
+      this.#onAllSaved = resolve;
     });
   }
 
@@ -141,37 +151,37 @@ export class Running implements Port, Lease {
 
   log(lines: LogLine[], progress?: Progress): void {
     if (this.ended) return;
-    this.heardAt = performance.now();
-    this.#host.ledger.log(this.fence, lines, progress);
+    this.activeAt = performance.now();
+    this.#host.writeBuffer.log(this.fence, lines, progress);
   }
 
   async flush(): Promise<void> {
-    await this.#host.ledger.flush(this.job);
+    await this.#host.writeBuffer.flush(this.job);
   }
 
-  limit(step: string, timeoutMs: number | null): void {
-    this.deadlines ??= new Map();
-    if (timeoutMs === null) this.deadlines.delete(step);
-    else this.deadlines.set(step, { at: performance.now() + timeoutMs, timeoutMs });
+  setStepTimeout(step: string, timeoutMs: number | null): void {
+    this.stepDeadlines ??= new Map();
+    if (timeoutMs === null) this.stepDeadlines.delete(step);
+    else this.stepDeadlines.set(step, { at: performance.now() + timeoutMs, timeoutMs });
   }
 
   stepStarted(step: string): void {
-    this.heardAt = performance.now();
-    this.#host.announcer.announce({ kind: "step.started", job: this.job, pipeline: this.facts.name, step });
+    this.activeAt = performance.now();
+    this.#host.events.emit({ kind: "step.started", job: this.job, pipeline: this.pipeline.name, step });
   }
 
   stepEnded({ step, tookMs, outcome, code }: StepReport): void {
-    this.heardAt = performance.now();
+    this.activeAt = performance.now();
     const event: EventOf<"step.ended"> = {
       kind: "step.ended",
       job: this.job,
-      pipeline: this.facts.name,
+      pipeline: this.pipeline.name,
       step,
       tookMs,
       outcome,
     };
     if (code !== undefined) event.code = code;
-    this.#host.announcer.announce(event);
+    this.#host.events.emit(event);
   }
 
   async scratch(): Promise<string> {
@@ -179,10 +189,10 @@ export class Running implements Port, Lease {
     return (await this.#scratch).dir;
   }
 
-  /** The attempt is over. */
+  /** Called when the attempt has ended. */
   cleanUp(): void {
-    this.#over?.abort();
-    // What cannot be removed now is found by the sweep of the next worker that starts here.
+    this.#ended?.abort();
+    // What cannot be removed now is removed by the sweep of the next worker that starts on this machine.
     void this.#scratch?.then((scratch) => scratch.remove()).catch(() => {});
   }
 
@@ -190,11 +200,11 @@ export class Running implements Port, Lease {
     return this.#fenced("load_artifacts", () => loadArtifacts(this.#host.database, this));
   }
 
-  artifactIsThere(artifact: { key: string; size: number; sha256: string }): Promise<boolean> {
-    return artifactIsThere(this.#store(), artifact);
+  artifactExists(artifact: { key: string; size: number; sha256: string }): Promise<boolean> {
+    return artifactExists(this.#store(), artifact);
   }
 
-  /** Stored first, its row last: a row means that the object is whole. */
+  /** The object is stored first and its row last, so a row implies a complete object. */
   async storeArtifact({ name, path, size, sha256 }: ProducedArtifact & { name: string }): Promise<ArtifactRow> {
     const { job, epoch } = this;
     const scratch = await this.scratch();
@@ -219,52 +229,57 @@ export class Running implements Port, Lease {
     };
   }
 
-  /** By its name and not by its key: a runner reads what its own job has, and nothing else of the store. */
+  /** By name and not by key: a runner can read the artifacts of its own job only. */
   async fetchArtifact(name: string): Promise<string> {
     const store = this.#store();
     const rows = await this.artifacts();
-    const row = rows.find((one) => one.name === name);
-    if (!row) throw noSuchArtifact(String(name), rows);
+    const row = rows.find((candidate) => candidate.name === name);
+    if (!row) throw artifactNotFound(String(name), rows);
     const scratch = await this.scratch();
-    this.#over ??= new AbortController();
-    return fetchArtifact({ store, row, scratch, runAs: this.#host.runAs, signal: this.#over.signal });
+    this.#ended ??= new AbortController();
+    return fetchArtifact({ store, row, scratch, runAs: this.#host.runAs, signal: this.#ended.signal });
   }
 
-  alive(): void {
-    this.heardAt = performance.now();
+  reportAlive(): void {
+    this.activeAt = performance.now();
   }
 
-  async useLimit(limit: Need, call: LimitCall): Promise<LimitAnswer> {
-    await this.#meet(limit);
+  async useLimit(limit: Dependency, call: LimitCall): Promise<LimitGrant> {
+    await this.#register(limit);
     return this.#fenced("use_limit", () => useLimit(this.#host.database, this, limit.name, call));
   }
 
-  async askBreaker(breaker: Need): Promise<BreakerVerdict | null> {
-    await this.#meet(breaker);
-    return this.#fenced("ask_breaker", () => askBreaker(this.#host.database, this, breaker.name));
+  async checkBreaker(breaker: Dependency): Promise<BreakerVerdict | null> {
+    await this.#register(breaker);
+    return this.#fenced("check_breaker", () => checkBreaker(this.#host.database, this, breaker.name));
   }
 
-  async tellBreaker(breaker: Need, succeeded: boolean, reason: string | null): Promise<BreakerVerdict | null> {
-    await this.#meet(breaker);
-    return tellBreaker(this.#host.database, this, breaker.name, succeeded, reason);
+  async reportBreakerResult(
+    breaker: Dependency,
+    succeeded: boolean,
+    reason: string | null,
+  ): Promise<BreakerVerdict | null> {
+    await this.#register(breaker);
+    return reportBreakerResult(this.#host.database, this, breaker.name, succeeded, reason);
   }
 
-  async spawn(asked: SpawnCall): Promise<number> {
-    const { pipeline, inputs, keys, tenants, trace, ...call } = asked;
-    const { database, opener } = this.#host;
+  async spawn(spawnCall: SpawnCall): Promise<number> {
+    const { pipeline, inputs, keys, tenants, trace, ...call } = spawnCall;
+    const { database, unsealer } = this.#host;
     const options: Record<string, unknown> = { ...call.options };
     if (keys.some((key) => key !== null)) options.keys = keys;
     if (tenants.some((tenant) => tenant !== null)) options.tenants = tenants;
     if (trace) options.traces = inputs.map(() => trace);
     const ids = inputs.map(() => newId());
-    const batch = { ...call, pipeline: pipeline.name, ids, inputs: `[${opener.seal(asked, ids).join(",")}]`, options };
+    const sealed = unsealer.sealInputs(spawnCall, ids);
+    const batch = { ...call, pipeline: pipeline.name, ids, inputs: `[${sealed.join(",")}]`, options };
     const stored = await this.#fenced("spawn", async () => {
       try {
         return await spawn(database, this, batch);
       } catch (error) {
         if (!(error instanceof UnknownPipeline)) throw error;
-        // Only one that nobody knows: what a runner says must not change the pipelines of others.
-        for (const need of pipeline.needs) await this.#meet(need);
+        // Only a pipeline that is not registered: a runner must not change the pipelines of others.
+        for (const dependency of pipeline.dependencies) await this.#register(dependency);
         await registerPipeline(database, pipeline.name, pipeline.settings);
         return spawn(database, this, batch);
       }
@@ -283,35 +298,35 @@ export class Running implements Port, Lease {
     return this.#fenced("load_children", () => loadChildren(this.#host.database, this, page));
   }
 
-  lookForSignal(...[question]: Parameters<Port["lookForSignal"]>): ReturnType<Port["lookForSignal"]> {
-    return this.#fenced("look_for_signal", () => lookForSignal(this.#host.database, this, question));
+  findSignal(...[request]: Parameters<Port["findSignal"]>): ReturnType<Port["findSignal"]> {
+    return this.#fenced("find_signal", () => findSignal(this.#host.database, this, request));
   }
 
-  takeSignal(...[taking]: Parameters<Port["takeSignal"]>): ReturnType<Port["takeSignal"]> {
-    return this.#fenced("take_signal", () => takeSignal(this.#host.database, this, taking));
+  takeSignal(...[request]: Parameters<Port["takeSignal"]>): ReturnType<Port["takeSignal"]> {
+    return this.#fenced("take_signal", () => takeSignal(this.#host.database, this, request));
   }
 
-  async savePlace(call: PlaceCall): Promise<"saved" | "kept"> {
+  async savePosition(call: PositionCall): Promise<"saved" | "kept"> {
     if (this.ended) throw new Stopped({ kind: "replaced" });
-    const lines = this.#host.ledger.flush(this.job);
-    const result = await this.#fenced("save_place", () => savePlace(this.#host.database, this, call));
+    const lines = this.#host.writeBuffer.flush(this.job);
+    const result = await this.#fenced("save_position", () => savePosition(this.#host.database, this, call));
     await lines;
     return result;
   }
 
-  /** Makes a limit or breaker known the first time this process meets it. */
-  async #meet(need: Need): Promise<void> {
-    const { database, known } = this.#host;
-    const mark = `${need.kind} ${need.name}`;
-    if (known.has(mark)) return;
-    await registerNeed(database, need);
-    known.add(mark);
+  /** Registers a limit or breaker the first time this process uses it. */
+  async #register(dependency: Dependency): Promise<void> {
+    const { database, registered } = this.#host;
+    const key = `${dependency.kind} ${dependency.name}`;
+    if (registered.has(key)) return;
+    await registerDependency(database, dependency);
+    registered.add(key);
   }
 
   #store(): ArtifactStore {
     if (this.#host.store) return this.#host.store;
     throw new StillwakeError("NO_STORE", "This worker has no artifact store", {
-      remedy: 'Give it one: store: "file:./artifacts", or s3://…',
+      remedy: 'Set the worker option store to "file:./artifacts" or "s3://…"',
     });
   }
 

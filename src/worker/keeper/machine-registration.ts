@@ -1,59 +1,46 @@
-// The machine that a worker is alone on, as far as the worker has to do with it: it says that it is there, asks before it leaves for want of work, and says that it has
-// left. None of it keeps the worker from its jobs: what the database does not hear from here it learns from the provider.
+// Reports the worker of a machine to the database: that it has started, whether it may exit because it is idle, and
+// that it has exited. None of this blocks jobs: what the database does not learn from here it learns from the provider.
 
-import { machineArrived, machineLeaves } from "../../db/calls/machines.ts";
+import { leaveMachine, machineArrived } from "../../db/calls/machines.ts";
 import type { Database } from "../../db/database.ts";
-import type { PipelineFacts } from "../runner/port.ts";
+import { withTimeout } from "../../timeout.ts";
+import { claimableBy, type LoadedPipeline } from "../runner/port.ts";
 
-const PATIENCE_MS = 5000;
+/** A database that becomes unreachable during the exit must not keep the machine running. */
+const LEAVE_TIMEOUT_MS = 5000;
 
-export class Machine {
+export class MachineRegistration {
   readonly #database: Database;
-  readonly #place: { machine: string; pool: string; slots: number };
-  #pipelines: readonly PipelineFacts[] = [];
+  readonly #machine: { machine: string; pool: string; slots: number };
+  #pipelines: readonly LoadedPipeline[] = [];
 
   constructor(database: Database, { machine, pool, slots }: { machine: string; pool: string; slots: number }) {
     this.#database = database;
-    this.#place = { machine, pool, slots };
+    this.#machine = { machine, pool, slots };
   }
 
-  /** False: it is about to be stopped, or another one has its place. */
-  async arrive(pipelines: readonly PipelineFacts[], isWanted: () => boolean): Promise<boolean> {
-    const { machine, pool, slots } = this.#place;
+  /** False: the machine is about to be stopped, or another one has replaced it. */
+  async register(pipelines: readonly LoadedPipeline[], isWorking: () => boolean): Promise<boolean> {
+    const { machine, pool, slots } = this.#machine;
     this.#pipelines = pipelines;
     return machineArrived(this.#database, machine, pool, slots).catch((error) => {
-      if (isWanted()) throw error;
+      if (isWorking()) throw error;
       return false;
     });
   }
 
-  /** False when there is a job that it could claim. */
+  /** False when there is a job that this worker could claim. */
   async mayLeave(): Promise<boolean> {
-    return this.#soon(this.#ask(null)).catch(() => true);
+    return this.#leave(null).catch(() => true);
   }
 
   async leave(reason: string): Promise<void> {
-    await this.#soon(this.#ask(reason)).catch(() => {});
+    await this.#leave(reason).catch(() => {});
   }
 
-  /** A database that went away in this moment would keep the machine for ever. */
-  async #soon(answer: Promise<boolean>): Promise<boolean> {
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<boolean>((resolve) => {
-      timer = setTimeout(resolve, PATIENCE_MS, true);
-    });
-    return Promise.race([answer, late]).finally(() => clearTimeout(timer));
-  }
-
-  #ask(reason: string | null): Promise<boolean> {
-    const { machine, pool } = this.#place;
-    const question = {
-      machine,
-      pool,
-      pipelines: this.#pipelines.map(({ name }) => name),
-      versions: this.#pipelines.map(({ version }) => version),
-      oldest: this.#pipelines.map(({ version, onOlder }) => (onOlder === "wait" ? version : 1)),
-    };
-    return machineLeaves(this.#database, question, reason);
+  #leave(reason: string | null): Promise<boolean> {
+    const { machine, pool } = this.#machine;
+    const request = { machine, ...claimableBy(pool, this.#pipelines) };
+    return withTimeout(leaveMachine(this.#database, request, reason), LEAVE_TIMEOUT_MS, true);
   }
 }

@@ -1,37 +1,37 @@
-// Sees to the schedules of the pool while every slot of the worker is taken. As long as there is a free one, claims do it; who is full claims nothing,
-// and a long job must not cost others their time. It is no reason to ask more often: jobs that are short free a slot before this asks at all.
+// Runs the due schedules of the pool while every slot of the worker is taken. Normally the claim does that; a full
+// worker does not claim, and a long job must not delay schedules. Short jobs free a slot before the first query.
 
-import { tendSchedules } from "../../db/calls/worker.ts";
+import { runDueSchedules } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
 
-export interface TenderOptions {
+export interface ScheduleTickerOptions {
   database: Database;
   pool: string;
   /** Every slot is taken, and the worker would claim if one were free. */
   full(): boolean;
 }
 
-/** How long a worker has been full before it asks. */
-const PATIENCE_MS = 1000;
-/** A schedule that is made in the meantime is seen in time for its first slot: what is looked at within a minute is on time. */
+/** How long a worker must be full before the first query. */
+const FULL_FOR_MS = 1000;
+/** Half a minute, so that a schedule created in the meantime is seen before its first slot. */
 const MAX_MS = 30_000;
-/** What is due still is being seen to by somebody else, or is more than one call does. */
+/** A schedule that is still due is being run by another worker, or one call was not enough. */
 const MIN_MS = 200;
 
-export class Tender {
-  readonly #options: TenderOptions;
+export class ScheduleTicker {
+  readonly #options: ScheduleTickerOptions;
   #timer: NodeJS.Timeout | undefined;
-  #asking = false;
+  #querying = false;
   #stopped = false;
 
-  constructor(options: TenderOptions) {
+  constructor(options: ScheduleTickerOptions) {
     this.#options = options;
   }
 
   /** The worker may have become full. */
-  watch(): void {
-    if (this.#timer || this.#asking || this.#stopped || !this.#options.full()) return;
-    this.#arm(PATIENCE_MS);
+  startWhenFull(): void {
+    if (this.#timer || this.#querying || this.#stopped || !this.#options.full()) return;
+    this.#arm(FULL_FOR_MS);
   }
 
   stop(): void {
@@ -40,22 +40,22 @@ export class Tender {
   }
 
   #arm(ms: number): void {
-    if (!this.#stopped) this.#timer = setTimeout(() => void this.#tend(), ms);
+    if (!this.#stopped) this.#timer = setTimeout(() => void this.#tick(), ms);
   }
 
-  async #tend(): Promise<void> {
+  async #tick(): Promise<void> {
     const { database, pool, full } = this.#options;
     this.#timer = undefined;
     if (!full()) return;
-    this.#asking = true;
+    this.#querying = true;
     let waitMs = MAX_MS;
     try {
-      const inMs = await tendSchedules(database, pool);
+      const inMs = await runDueSchedules(database, pool);
       waitMs = Math.min(MAX_MS * (0.9 + Math.random() / 10), Math.max(MIN_MS, inMs ?? MAX_MS));
     } catch {
-      // Nothing is known: it asks again in its time.
+      // The next due time is unknown: query again after MAX_MS.
     }
-    this.#asking = false;
+    this.#querying = false;
     this.#arm(waitMs);
   }
 }

@@ -1,30 +1,30 @@
-// The directory an attempt works in, and who cleans up when its worker could not. Beside each directory stands a record of the process that
-// made it, written before the directory and removed after it, so that a directory whose process is gone can be told without a database.
+// Scratch directories of attempts, and their cleanup after a worker died. A record of the owning process is written
+// before the directory and removed after it, so that an abandoned directory can be recognised without the database.
 //
-//   <root>/jobs/<job>-<epoch>/          0700, the runner's
-//   <root>/owners/<job>-<epoch>.json    0600, the keeper's: which process, of which start, boot, pid namespace and host
+//   <root>/jobs/<job>-<epoch>/          0700, owned by the runner's user
+//   <root>/owners/<job>-<epoch>.json    0600, owned by the keeper: pid, start time, boot id, pid namespace and host
 import { readFileSync, readlinkSync } from "node:fs";
 import fs from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
-import { fromDisk, makeDirectory, removeTree } from "../../artifacts/disk.ts";
+import { explainDiskError, makeDirectory, removeTree } from "../../artifacts/disk.ts";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 import { checkId } from "../../ids.ts";
 
-/** How long a process that cannot be looked at (another container, another host) may give no sign before it counts as gone. */
+/** After this long without a touched record, a process in another container or on another host counts as dead. */
 const FOREIGN_MS = 24 * 3600_000;
-const SIGN_MS = 3600_000;
+const TOUCH_MS = 3600_000;
 
 export interface Scratch {
   readonly dir: string;
-  /** Deletes everything in it, whatever user code has made of it. The runner has ended by then. */
+  /** Deletes the directory with everything in it, after the runner has ended. */
   remove(): Promise<void>;
 }
 
-/** The directories of this process that are in use. */
+/** The directories that this process uses. */
 const inUse = new Set<string>();
 
-/** `runAs` is the user the runner runs as, if that is another one: it owns the directory and may pass, not list, those above. */
+/** `runAs`: the user of the runner, if another one. It owns the directory and may traverse, but not list, the parents. */
 export async function openScratch(
   root: string,
   job: string,
@@ -32,66 +32,66 @@ export async function openScratch(
   runAs?: { uid: number; gid: number },
 ): Promise<Scratch> {
   const name = scratchName(job, epoch);
-  const { dir, record } = places(root, name);
-  if (inUse.has(dir)) throw taken(name);
+  const { dir, record } = scratchPaths(root, name);
+  if (inUse.has(dir)) throw scratchInUse(name);
   inUse.add(dir);
   try {
-    for (const above of [path.resolve(root), path.dirname(dir), path.dirname(record)]) await makeDirectory(above);
-    if (runAs) for (const above of [root, path.dirname(dir)]) await fs.chmod(above, 0o711);
-    if (!(await isLeftover(record))) throw taken(name);
+    for (const parent of [path.resolve(root), path.dirname(dir), path.dirname(record)]) await makeDirectory(parent);
+    if (runAs) for (const parent of [root, path.dirname(dir)]) await fs.chmod(parent, 0o711);
+    if (!(await isAbandoned(record))) throw scratchInUse(name);
     await removeTree(dir);
     await writeRecord(record);
     await fs.mkdir(dir, { mode: 0o700 });
     if (runAs) await fs.chown(dir, runAs.uid, runAs.gid);
   } catch (error) {
     inUse.delete(dir);
-    throw fromDisk(error, "a scratch directory");
+    throw explainDiskError(error, "a scratch directory");
   }
-  const sign = setInterval(() => void fs.utimes(record, new Date(), new Date()).catch(() => {}), SIGN_MS);
-  sign.unref();
+  const touch = setInterval(() => void fs.utimes(record, new Date(), new Date()).catch(() => {}), TOUCH_MS);
+  touch.unref();
   return {
     dir,
     async remove() {
-      clearInterval(sign);
+      clearInterval(touch);
       try {
         await removeTree(dir);
         await fs.rm(record, { force: true });
       } finally {
-        // What could not be removed now is for the next sweep.
+        // What could not be removed is left to the next sweep.
         inUse.delete(dir);
       }
     },
   };
 }
 
-/** What the directory of an attempt is called; `alive` of sweepScratch holds such names. */
+/** The directory name of an attempt; the parameter `alive` of sweepScratch contains such names. */
 export function scratchName(job: string, epoch: bigint | number | string): string {
   if (!/^\d{1,19}$/.test(String(epoch))) {
-    throw new InvalidInput(`${JSON.stringify(String(epoch))} is no epoch`, {
+    throw new InvalidInput(`${JSON.stringify(String(epoch))} is not an epoch`, {
       field: "epoch",
-      remedy: "Give the claim's",
+      remedy: "Pass the epoch of the claim",
     });
   }
   return `${checkId(job, "job").toLowerCase()}-${epoch}`;
 }
 
 /**
- * Removes the directories whose process is gone, and those this process forgot. Those named in `alive` stay, whoever made them. Answers
- * the names of what was removed. Several workers may do this at once.
+ * Removes the directories whose process is dead, and those that this process no longer uses, except those in `alive`.
+ * Returns the names of the removed ones. Several workers may sweep at once.
  */
 export async function sweepScratch(root: string, alive: ReadonlySet<string> = new Set()): Promise<string[]> {
-  const { jobs, owners } = places(root, "");
+  const { jobs, owners } = scratchPaths(root, "");
   const removed: string[] = [];
-  const records = (await fs.readdir(owners).catch(none)) ?? [];
-  const directories = (await fs.readdir(jobs).catch(none)) ?? [];
+  const records = (await fs.readdir(owners).catch(ignoreMissing)) ?? [];
+  const directories = (await fs.readdir(jobs).catch(ignoreMissing)) ?? [];
   for (const name of new Set([...directories, ...records.map((file) => file.replace(/\.(json|part)$/, ""))])) {
-    // Only what has our shape is ours to remove.
+    // Other names were not created by a worker.
     if (!/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d{1,19}$/.test(name)) continue;
-    const { dir, record, part } = places(root, name);
+    const { dir, record, part } = scratchPaths(root, name);
     if (alive.has(name) || inUse.has(dir)) continue;
     if (await isOld(part)) await fs.rm(part, { force: true });
     if (!directories.includes(name) && !records.includes(path.basename(record))) continue;
-    if (!(await isLeftover(record))) continue;
+    if (!(await isAbandoned(record))) continue;
     await removeTree(dir);
     await fs.rm(record, { force: true });
     removed.push(name);
@@ -101,20 +101,20 @@ export async function sweepScratch(root: string, alive: ReadonlySet<string> = ne
 
 interface Owner {
   pid: number;
-  /** When the process started, in the kernel's words; a pid alone is given again to others. */
+  /** The kernel's start time of the process; pids are reused. */
   started: string;
   boot: string;
   namespace: string;
   host: string;
 }
 
-/** Whether nobody works there any more. The record comes first and goes last, so without one there is no owner. */
-async function isLeftover(record: string): Promise<boolean> {
-  const text = await fs.readFile(record, "utf8").catch(none);
+/** Without a record there is no owner, because the record is written first and removed last. */
+async function isAbandoned(record: string): Promise<boolean> {
+  const text = await fs.readFile(record, "utf8").catch(ignoreMissing);
   const owner = text === undefined ? undefined : readOwner(text);
-  // Records appear whole. One that cannot be read is from before a power cut.
+  // Records are renamed into place complete. An unreadable one is left from a power failure.
   if (!owner) return true;
-  const here = identity();
+  const here = ownIdentity();
   if (owner.host !== here.host) return isOld(record);
   if (owner.boot !== here.boot) return true;
   if (owner.namespace !== here.namespace) return isOld(record);
@@ -122,12 +122,12 @@ async function isLeftover(record: string): Promise<boolean> {
 }
 
 async function isOld(file: string): Promise<boolean> {
-  const stats = await fs.stat(file).catch(none);
+  const stats = await fs.stat(file).catch(ignoreMissing);
   return stats !== undefined && Date.now() - stats.mtimeMs > FOREIGN_MS;
 }
 
 function isRunning({ pid, started }: Owner): boolean {
-  if (process.platform === "linux") return startOf(pid) === started;
+  if (process.platform === "linux") return readStartTime(pid) === started;
   try {
     process.kill(pid, 0);
     return true;
@@ -136,26 +136,26 @@ function isRunning({ pid, started }: Owner): boolean {
   }
 }
 
-function identity(): Owner {
+function ownIdentity(): Owner {
   return {
     pid: process.pid,
-    started: startOf(process.pid),
-    boot: orNothing(() => readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim()),
-    namespace: orNothing(() => readlinkSync("/proc/self/ns/pid")),
+    started: readStartTime(process.pid),
+    boot: tryRead(() => readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim()),
+    namespace: tryRead(() => readlinkSync("/proc/self/ns/pid")),
     host: os.hostname(),
   };
 }
 
-/** Field 22 of /proc/<pid>/stat, counted behind the program's name because that may contain anything. A zombie no longer runs. */
-function startOf(pid: number): string {
-  const stat = orNothing(() => readFileSync(`/proc/${pid}/stat`, "utf8"));
+/** Field 22 of /proc/<pid>/stat, counted after the program's name, which may contain anything. Empty for a zombie. */
+function readStartTime(pid: number): string {
+  const stat = tryRead(() => readFileSync(`/proc/${pid}/stat`, "utf8"));
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   return fields[0] === "Z" || fields[0] === "X" ? "" : (fields[19] ?? "");
 }
 
 async function writeRecord(record: string): Promise<void> {
   const part = record.replace(/json$/, "part");
-  await fs.writeFile(part, JSON.stringify(identity()), { mode: 0o600 });
+  await fs.writeFile(part, JSON.stringify(ownIdentity()), { mode: 0o600 });
   await fs.rename(part, record);
 }
 
@@ -168,19 +168,19 @@ function readOwner(text: string): Owner | undefined {
   }
 }
 
-function places(root: string, name: string) {
+function scratchPaths(root: string, name: string) {
   const jobs = path.resolve(root, "jobs");
   const owners = path.resolve(root, "owners");
   return { jobs, owners, dir: path.join(jobs, name), record: `${owners}/${name}.json`, part: `${owners}/${name}.part` };
 }
 
-function taken(name: string): StillwakeError {
+function scratchInUse(name: string): StillwakeError {
   return new StillwakeError("SCRATCH_IN_USE", `The scratch directory ${name} is in use`, {
-    remedy: "An epoch belongs to one attempt only; see whether two workers share an identity",
+    remedy: "Only one attempt has this epoch; check whether two workers use the same name",
   });
 }
 
-function orNothing(read: () => string): string {
+function tryRead(read: () => string): string {
   try {
     return read();
   } catch {
@@ -188,6 +188,6 @@ function orNothing(read: () => string): string {
   }
 }
 
-function none(error: NodeJS.ErrnoException): undefined {
+function ignoreMissing(error: NodeJS.ErrnoException): undefined {
   if (error.code !== "ENOENT") throw error;
 }

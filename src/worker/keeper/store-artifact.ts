@@ -1,13 +1,13 @@
-// The keeper's half of an artifact: takes the file the runner says it has made, trusts nothing about it, and puts it into the store under a
-// key that no other attempt uses. The row in the database is written by the caller afterwards, so a row implies a whole object.
+// The keeper's part of artifacts: verifies the file that an untrusted runner produced and puts it into the store under
+// a key that no other attempt uses. The caller writes the database row afterwards, so a row implies a complete object.
 import { randomUUID } from "node:crypto";
 import fs from "node:fs/promises";
 import path from "node:path";
 import { Readable } from "node:stream";
-import { fromDisk, openRegular } from "../../artifacts/disk.ts";
+import { explainDiskError, openRegular } from "../../artifacts/disk.ts";
 import { checkArtifactName, isInside } from "../../artifacts/names.ts";
-import { type ArtifactStore, artifactChanged } from "../../artifacts/store.ts";
-import { verified } from "../../artifacts/verify-stream.ts";
+import type { ArtifactStore } from "../../artifacts/store.ts";
+import { artifactChanged, verifyContent } from "../../artifacts/verify-content.ts";
 import type { ArtifactRow } from "../../db/calls/reads.ts";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 import { checkId } from "../../ids.ts";
@@ -25,10 +25,10 @@ export interface StoreArtifactOptions {
   job: string;
   epoch: bigint | number | string;
   name: string;
-  /** Where the runner says it is. */
+  /** As reported by the runner. */
   path: string;
   scratch: string;
-  /** What the runner says it is. */
+  /** As reported by the runner. */
   expected: { size: number; sha256: string };
   signal?: AbortSignal;
 }
@@ -39,7 +39,7 @@ export async function storeArtifact(options: StoreArtifactOptions): Promise<Stor
   const contentType = contentTypeOf(name);
   const { size, sha256 } = expected;
   if (!/^[0-9a-f]{64}$/.test(sha256) || !Number.isSafeInteger(size) || size < 0) throw artifactChanged(name);
-  if (size === 0) throw new StillwakeError("EMPTY_ARTIFACT", `${name} came out empty`, { retryable: true });
+  if (size === 0) throw new StillwakeError("EMPTY_ARTIFACT", `The artifact ${name} is empty`, { retryable: true });
   const key = artifactKey(job, epoch, sha256);
   const handle = await openInside(options.scratch, options.path, name);
   try {
@@ -51,35 +51,35 @@ export async function storeArtifact(options: StoreArtifactOptions): Promise<Stor
   return { name, size, sha256, key, contentType };
 }
 
-/** Whether the store has it, with the right size and hash: then its step need not be done again. */
-export async function artifactIsThere(
+/** Whether the store has the object with this size and hash, so that its step can be skipped. */
+export async function artifactExists(
   store: ArtifactStore,
   { key, size, sha256 }: { key: string; size: number; sha256: string },
 ): Promise<boolean> {
-  const there = await store.stat(key);
-  return there?.size === size && there.sha256 === sha256;
+  const stored = await store.stat(key);
+  return stored?.size === size && stored.sha256 === sha256;
 }
 
 export interface FetchArtifactOptions {
   store: ArtifactStore;
   row: ArtifactRow;
   scratch: string;
-  /** Whose the copy is to be, if that is another user. */
+  /** The owner of the copy, if another user. */
   runAs: { uid: number; gid: number } | undefined;
   signal: AbortSignal;
 }
 
-/** Copies an artifact into the scratch directory, to be read, and answers where it is. Nothing is left of what is not as its row says. */
+/** Copies an artifact into the scratch directory and returns its path. A copy that does not match its row is removed. */
 export async function fetchArtifact({ store, row, scratch, runAs, signal }: FetchArtifactOptions): Promise<string> {
   const content = await store.get(row.key, signal).catch((error) => {
-    throw error.code === "ARTIFACT_MISSING" ? lost(row.name) : error;
+    throw error.code === "ARTIFACT_MISSING" ? missingObject(row.name) : error;
   });
-  // The directory is user code's and the one above is not: a new name right in it cannot lead elsewhere.
+  // User code controls the directory but not its parents: a new name directly in it cannot point elsewhere.
   const file = path.join(scratch, `artifacts.fetched-${randomUUID()}`);
   try {
     const copy = await fs.open(file, "wx", 0o400);
     try {
-      for await (const block of verified(content, row.name, row)) await copy.writeFile(block);
+      for await (const block of verifyContent(content, row.name, row)) await copy.writeFile(block);
       if (runAs) await copy.chown(runAs.uid, runAs.gid);
     } finally {
       await copy.close();
@@ -87,35 +87,36 @@ export async function fetchArtifact({ store, row, scratch, runAs, signal }: Fetc
     return file;
   } catch (error) {
     await fs.rm(file, { force: true });
-    throw brokenOff(fromDisk(error, row.name), row.name);
+    throw toStoreError(explainDiskError(error, row.name), row.name);
   } finally {
-    // A stream of which nothing was read holds its connection or its file otherwise.
+    // An unread stream would keep its connection or file open.
     if (content instanceof Readable) content.destroy();
     else await content.cancel().catch(() => {});
   }
 }
 
-export function noSuchArtifact(name: string, rows: readonly ArtifactRow[]): StillwakeError {
+export function artifactNotFound(name: string, rows: readonly ArtifactRow[]): StillwakeError {
   const names = rows.slice(0, 20).map((row) => row.name);
   const more = rows.length > names.length ? ` and ${rows.length - names.length} more` : "";
   return new StillwakeError("ARTIFACT_MISSING", `The job has no artifact ${JSON.stringify(name.slice(0, 300))}`, {
     field: "name",
-    remedy: names.length > 0 ? `It has ${names.join(", ")}${more}` : "It has none yet; make it with job.artifact first",
+    remedy:
+      names.length > 0 ? `It has ${names.join(", ")}${more}` : "It has none yet; produce it with job.artifact first",
   });
 }
 
-/** `<week>/<job>/<epoch>/<sha256>`: a late attempt has a key of its own, and what is too old goes by its week. */
+/** `<week>/<job>/<epoch>/<sha256>`: every attempt has its own keys, and retention deletes by week. */
 export function artifactKey(job: string, epoch: bigint | number | string, sha256: string): string {
   return `${artifactWeek(job)}/${job.toLowerCase()}/${BigInt(epoch)}/${sha256}`;
 }
 
-/** The Monday of the week, in UTC, in which the job's id was made. */
+/** The Monday, in UTC, of the week in which the job's id was created. */
 export function artifactWeek(job: string): string {
   const hex = checkId(job, "job").replaceAll("-", "");
   if (hex[12] !== "7") {
-    throw new InvalidInput(`The job id ${job} does not tell its time`, {
+    throw new InvalidInput(`The job id ${job} contains no timestamp`, {
       field: "job",
-      remedy: "Jobs have ids of UUID version 7, as enqueue makes them",
+      remedy: "Use ids of UUID version 7, as enqueue creates them",
     });
   }
   const day = new Date(Number.parseInt(hex.slice(0, 12), 16));
@@ -123,20 +124,20 @@ export function artifactWeek(job: string): string {
   return day.toISOString().slice(0, 10);
 }
 
-async function openInside(scratch: string, given: string, name: string): Promise<fs.FileHandle> {
+async function openInside(scratch: string, reportedPath: string, name: string): Promise<fs.FileHandle> {
   const top = await fs.realpath(scratch);
-  const place = path.resolve(top, given);
-  const handle = await openRegular(place).catch((error) => {
+  const file = path.resolve(top, reportedPath);
+  const handle = await openRegular(file).catch((error) => {
     throw error.code === "ENOENT" || error.code === "ENOTDIR" ? artifactChanged(name, error) : error;
   });
-  if (!handle) throw outside(name);
+  if (!handle) throw outsideScratch(name);
   try {
-    // The open file itself is compared with what stands at the resolved path: the way to it may have been bent meanwhile. A second name
-    // could belong to a file of somebody else.
-    const real = await fs.realpath(place).catch(() => "");
+    // Compare the open file with the one at the resolved path, which user code may have replaced in between. A file
+    // with a second hard link could be a file outside.
+    const real = await fs.realpath(file).catch(() => "");
     const opened = await handle.stat();
     const found = isInside(top, real) ? await fs.lstat(real) : undefined;
-    if (found?.ino !== opened.ino || found.dev !== opened.dev || opened.nlink !== 1) throw outside(name);
+    if (found?.ino !== opened.ino || found.dev !== opened.dev || opened.nlink !== 1) throw outsideScratch(name);
     return handle;
   } catch (error) {
     await handle.close();
@@ -144,25 +145,25 @@ async function openInside(scratch: string, given: string, name: string): Promise
   }
 }
 
-function lost(name: string): StillwakeError {
-  return new StillwakeError("ARTIFACT_MISSING", `The store has lost ${name}`, {
-    remedy: "See that all workers have the same store; retry the job from the start to make it again",
+function missingObject(name: string): StillwakeError {
+  return new StillwakeError("ARTIFACT_MISSING", `The artifact store no longer has ${name}`, {
+    remedy: "Check that all workers use the same store, or retry the job from the start to produce it again",
   });
 }
 
-/** What is neither ours nor the disk's is a connection that broke. */
-function brokenOff(error: unknown, name: string): unknown {
+/** An error that is neither ours nor the disk's is a broken connection. */
+function toStoreError(error: unknown, name: string): unknown {
   if (error instanceof StillwakeError || typeof (error as NodeJS.ErrnoException).errno === "number") return error;
-  return new StillwakeError("STORE_UNAVAILABLE", `The artifact store broke off in the middle of ${name}`, {
+  return new StillwakeError("STORE_UNAVAILABLE", `The artifact store closed the connection while sending ${name}`, {
     cause: error,
     retryable: true,
-    remedy: "See whether the provider has an outage",
+    remedy: "Check whether the provider has an outage",
   });
 }
 
-function outside(name: string): StillwakeError {
-  return new StillwakeError("OUTSIDE_SCRATCH", `${name} is no regular file of the job's scratch directory`, {
-    remedy: "Artifacts are files of their own, without links",
+function outsideScratch(name: string): StillwakeError {
+  return new StillwakeError("OUTSIDE_SCRATCH", `${name} is not a regular file in the job's scratch directory`, {
+    remedy: "Write artifacts as regular files without symbolic or hard links",
   });
 }
 

@@ -1,24 +1,24 @@
-// What is sealed in an input is opened here, in the keeper, and references are looked up: runners have neither the keys nor the names of anything.
-// What comes out goes to the runner with the input and is known to it as secret, so that nothing it writes for people shows it.
-import { secretFrom } from "../../config.ts";
-import { changeAt, isStandIn, valuesAt } from "../../contract/sealed-paths.ts";
+// Unseals sealed values of an input and looks up its secret references, in the keeper: runners have neither the keys nor access to the
+// secrets. The runner receives the plain values with the input and redacts them in everything it writes.
+import { readSecret } from "../../config.ts";
+import { isSealedValue, mapPaths, readPaths } from "../../contract/sealed-paths.ts";
 import type { Failure } from "../../db/calls/jobs.ts";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 import { type KeyRing, openSealed, readSealKeys, type SealKeys, sealInput } from "../../secrets/seal.ts";
 import { type Outcome, outcomeOfStop, type StopReason } from "../attempt/outcome.ts";
-import type { Assignment, Crew, Port, Run, SpawnCall } from "../runner/port.ts";
+import type { Assignment, Port, Run, Runners, SpawnCall } from "../runner/port.ts";
 
-/** For which job a secret is looked up: not every pipeline and tenant need get every one. */
+/** The job that a secret is looked up for, so that a lookup can restrict secrets to pipelines and tenants. */
 export interface SecretUse {
   pipeline: string;
   tenant: string | null;
   job: string;
 }
 
-/** The value behind a name; undefined for a name that nobody knows, or not for this job. */
+/** Returns the value of a secret, or undefined if the name is unknown or not available to this job. */
 export type FindSecret = (name: string, use: SecretUse) => unknown;
 
-export class Opener {
+export class Unsealer {
   readonly #ring: KeyRing | undefined;
   readonly #find: FindSecret;
 
@@ -30,95 +30,96 @@ export class Opener {
     if (find !== undefined && typeof find !== "function") {
       throw new InvalidInput("secrets is not a function", {
         field: "secrets",
-        remedy: "Pass (name, { pipeline, tenant }) => the value, or a promise of it; undefined for an unknown name",
+        remedy: "Pass (name, { pipeline, tenant }) => value or a promise; return undefined for an unknown name",
       });
     }
     this.#ring = readSealKeys(sealKeys);
-    this.#find = find ?? ((name) => secretFrom(env, name));
+    this.#find = find ?? ((name) => readSecret(env, name));
   }
 
-  /** Runs the attempt once its input is open. What cannot be opened ends it before any of its code has run. */
-  run(crew: Crew, assignment: Assignment, port: Port, paths: readonly string[]): Run {
+  /** Runs the attempt with the unsealed input. If that fails, the attempt fails before any of its code has run. */
+  run(runners: Runners, assignment: Assignment, port: Port, paths: readonly string[]): Run {
     let run: Run | undefined;
     let stopped: StopReason | undefined;
-    let withdraw: (outcome: Outcome) => void = () => {};
-    const withdrawn = new Promise<Outcome>((resolve) => {
-      withdraw = resolve;
+    let stopEarly: (outcome: Outcome) => void = () => {};
+    const stoppedEarly = new Promise<Outcome>((resolve) => {
+      stopEarly = resolve;
     });
-    const opened = this.#open(assignment, paths).then(
-      (whole) => {
+    const outcome = this.#unseal(assignment, paths).then(
+      (unsealed) => {
         if (stopped) return outcomeOfStop(stopped);
-        run = crew.run(whole, port);
+        run = runners.run(unsealed, port);
         return run.outcome;
       },
-      (error: StillwakeError) => unopened(error, port),
+      (error: StillwakeError) => failUnsealed(error, port),
     );
     return {
-      outcome: Promise.race([opened, withdrawn]),
+      outcome: Promise.race([outcome, stoppedEarly]),
       stop: async (reason) => {
         if (run) return run.stop(reason);
         stopped = reason;
-        withdraw(outcomeOfStop(reason));
+        stopEarly(outcomeOfStop(reason));
       },
       kill: async () => (run ? run.kill() : true),
     };
   }
 
-  /** The inputs of children as they may be stored. */
-  seal({ pipeline, inputs, keys, tenants }: SpawnCall, ids: string[]): string[] {
+  /** Seals the inputs of children before they are stored. */
+  sealInputs({ pipeline, inputs, keys, tenants }: SpawnCall, ids: string[]): string[] {
     const { sealed } = pipeline.settings as { sealed?: readonly string[] };
     if (!sealed?.length) return inputs;
-    return inputs.map((input, place) => {
-      const tenant = tenants[place] ?? null;
-      const owner = { pipeline: pipeline.name, tenant, job: ids[place]! };
-      return JSON.stringify(sealInput(this.#ring, sealed, JSON.parse(input), owner, [keys[place] ?? null, tenant]));
+    return inputs.map((input, index) => {
+      const tenant = tenants[index] ?? null;
+      const owner = { pipeline: pipeline.name, tenant, job: ids[index]! };
+      return JSON.stringify(sealInput(this.#ring, sealed, JSON.parse(input), owner, [keys[index] ?? null, tenant]));
     });
   }
 
-  async #open(assignment: Assignment, paths: readonly string[]): Promise<Assignment> {
+  async #unseal(assignment: Assignment, paths: readonly string[]): Promise<Assignment> {
     const { job, pipeline, tenant } = assignment;
-    const wanted = new Map<string, string>();
-    const unsealed = changeAt(assignment.input, paths, (value, at) => {
-      if (!isStandIn(value)) return value;
+    const references = new Map<string, string>();
+    const unsealed = mapPaths(assignment.input, paths, (value, at) => {
+      if (!isSealedValue(value)) return value;
       if ("$sealed" in value) return openSealed(this.#ring, value.$sealed, { job, pipeline, tenant }, at);
-      wanted.set(at, value.$secret);
+      references.set(at, value.$secret);
       return value;
     });
-    const found = new Map<string, unknown>();
-    for (const name of new Set(wanted.values())) found.set(name, await this.#look(name, { job, pipeline, tenant }));
-    const input = changeAt(unsealed, paths, (value, at) => {
-      const name = wanted.get(at);
-      return name === undefined ? value : found.get(name);
+    const secrets = new Map<string, unknown>();
+    for (const name of new Set(references.values()))
+      secrets.set(name, await this.#findSecret(name, { job, pipeline, tenant }));
+    const input = mapPaths(unsealed, paths, (value, at) => {
+      const name = references.get(at);
+      return name === undefined ? value : secrets.get(name);
     });
-    return { ...assignment, input, secrets: valuesAt(input, paths) };
+    return { ...assignment, input, secrets: readPaths(input, paths) };
   }
 
-  async #look(name: string, use: SecretUse): Promise<unknown> {
+  async #findSecret(name: string, use: SecretUse): Promise<unknown> {
     let value: unknown;
     try {
       value = await this.#find(name, use);
     } catch (error) {
-      // Its words may be anybody's, and are not repeated.
+      // The error text may contain a secret and is not repeated.
       const { code, name: kind } = error as { code?: unknown; name?: unknown };
       throw new StillwakeError(
         "SECRET_UNAVAILABLE",
         `Secret "${name}" could not be looked up (${String(code ?? kind)})`,
         {
           retryable: true,
-          remedy: "See that the worker reaches what keeps its secrets",
+          remedy: "Check that the worker can reach its secret store",
         },
       );
     }
     if (value !== undefined && value !== null) return value;
     throw new StillwakeError("SECRET_UNKNOWN", `Secret "${name}" is not known to this worker`, {
       remedy:
-        "Set STILLWAKE_SECRET_<NAME> where the worker runs, or let its secrets() answer for it, and retry the job",
+        "Set STILLWAKE_SECRET_<NAME> for the worker, or return a value from its secrets() option, then retry the job",
     });
   }
 }
 
-/** Before the code of the job has run, so that nobody else writes it down. */
-function unopened(error: StillwakeError, port: Port): Outcome {
+/** The job's code has not run, so the failure is logged here. */
+function failUnsealed(error: StillwakeError, port: Port): Outcome {
   const { name, message, code = "SEALED", retryable } = error;
   const failure: Failure = { name, message, code };
   port.log([{ level: "error", message, data: { code }, at: performance.now() }]);

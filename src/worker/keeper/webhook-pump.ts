@@ -1,78 +1,76 @@
-// The sender of a worker: what its jobs, and those of others, have to tell goes out beside the work. It hears of new webhooks by hints; without
-// them it asks when a job of this worker has ended, and now and then.
+// Runs a webhook sender inside a worker. Hints report new webhooks; without hints it checks after each job of this
+// worker and at an interval.
 import type { Database } from "../../db/database.ts";
 import type { WebhookSenderOptions } from "../../webhooks/options.ts";
 import { Sender } from "../../webhooks/sender.ts";
-import type { Announcer } from "../observe/events.ts";
+import type { WorkerEvents } from "../observe/events.ts";
 
-export interface TellsOptions {
+export interface WebhookPumpOptions {
   database: Database;
-  announcer: Announcer;
+  events: WorkerEvents;
   name: string;
-  /** Undefined: others send. */
+  /** Undefined: this worker sends no webhooks. */
   webhooks: WebhookSenderOptions | undefined;
-  /** Whether hints arrive. */
-  pushed(): boolean;
+  hintsArrive(): boolean;
 }
 
-/** How often to ask although nobody has said anything: hints are lost with connections. */
-const ASK_MS = 5000;
-const PUSHED_ASK_MS = 60_000;
-/** How long a worker that leaves sends what is due: by itself, or because it was told to. */
-const LAST_MS = 20_000;
-const TOLD_MS = 3000;
-const byItself = new Set(["idle", "nothing is left to do", "after one job"]);
+/** The interval without hints, and with them: hints are lost with connections. */
+const CHECK_MS = 5000;
+const CHECK_WITH_HINTS_MS = 60_000;
+/** How long a worker that stops keeps sending: after it decided to stop, or after it was requested to. */
+const OWN_STOP_MS = 20_000;
+const REQUESTED_STOP_MS = 3000;
+const ownReasons = new Set(["idle", "nothing is left to do", "after one job"]);
 
-export class Tells {
+export class WebhookPump {
   readonly #sender: Sender | undefined;
-  #begun = false;
+  #started = false;
 
-  constructor({ database, announcer, name, webhooks, pushed }: TellsOptions) {
+  constructor({ database, events, name, webhooks, hintsArrive }: WebhookPumpOptions) {
     if (!webhooks) return;
     const sender = new Sender(
       {
         database,
         name,
-        onSent: (sent) => announcer.announce({ kind: "webhook", ...sent }),
-        onTrouble: (error) =>
-          announcer.announce({ kind: "claim.failed", message: `webhooks: ${(error as Error).message}` }),
+        onSent: (sent) => events.emit({ kind: "webhook", ...sent }),
+        onTrouble: (error) => events.emit({ kind: "claim.failed", message: `webhooks: ${(error as Error).message}` }),
       },
       webhooks,
     );
     this.#sender = sender;
-    let askedAt = performance.now();
-    announcer.subscribe(({ kind }) => {
-      if (!this.#begun || (kind !== "attempt.ended" && kind !== "claim.empty")) return;
-      // First, because it is so for every job of a busy worker.
-      if (kind === "attempt.ended" && pushed()) return;
+    let checkedAt = performance.now();
+    events.subscribe(({ kind }) => {
+      if (!this.#started || (kind !== "attempt.ended" && kind !== "claim.empty")) return;
+      // First, because it applies to every job of a busy worker.
+      if (kind === "attempt.ended" && hintsArrive()) return;
       const now = performance.now();
-      if (kind === "claim.empty" && now - askedAt < (pushed() ? PUSHED_ASK_MS : ASK_MS)) return;
-      askedAt = now;
+      if (kind === "claim.empty" && now - checkedAt < (hintsArrive() ? CHECK_WITH_HINTS_MS : CHECK_MS)) return;
+      checkedAt = now;
       sender.nudge();
     });
   }
 
-  begin(): void {
-    this.#begun = true;
+  start(): void {
+    this.#started = true;
     this.#sender?.nudge();
   }
 
-  /** A hint. */
+  /** There are webhooks to send. */
   poke(): void {
-    if (this.#begun) this.#sender?.poke();
+    if (this.#started) this.#sender?.poke();
   }
 
-  /** Hints may have gone by unheard. */
-  ask(): void {
-    if (this.#begun) this.#sender?.nudge();
+  /** There may be webhooks to send: hints may have been missed. */
+  check(): void {
+    if (this.#started) this.#sender?.nudge();
   }
 
-  /** What is due is sent first, for a while: nobody else may be here for what the last jobs have to tell. Longer when nobody waits for the end. */
-  async end(reason: string, patienceMs: number): Promise<void> {
-    const until = performance.now() + patienceMs;
-    const limitMs = Math.min(patienceMs, byItself.has(reason) ? LAST_MS : TOLD_MS);
-    if (limitMs > 0 && this.#begun) await this.#sender?.flush(limitMs);
-    this.#begun = false;
-    await this.#sender?.stop(Math.max(1000, Math.min(until - performance.now(), LAST_MS)));
+  /** Sends due webhooks first, because no other sender may be running; longer if the worker decided to stop by itself. */
+  async stop(reason: string, limitMs: number): Promise<void> {
+    const deadline = performance.now() + limitMs;
+    const flushMs = Math.min(limitMs, ownReasons.has(reason) ? OWN_STOP_MS : REQUESTED_STOP_MS);
+    if (flushMs > 0 && this.#started) await this.#sender?.flush(flushMs);
+    this.#started = false;
+    await this.#sender?.stop(Math.max(1000, Math.min(deadline - performance.now(), OWN_STOP_MS)));
   }
 }

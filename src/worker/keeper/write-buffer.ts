@@ -1,13 +1,14 @@
-// The fenced writes of all slots of a keeper, gathered: checkpoints of the same moment share one commit, log lines and progress are sent a few
-// times a second. Each checkpoint still returns only when it is durable, and a batch of lines that has to be sent again carries its number.
+// Batches the fenced writes of all slots of a keeper: concurrent checkpoints share a commit, log lines and progress are
+// sent a few times a second. saveCheckpoint() resolves only when the checkpoint is durable. A batch of log lines
+// carries a number, so that a batch that is sent again is stored once.
 
-import { sharedCommit } from "../../db/batcher.ts";
+import { createBatcher } from "../../db/batcher.ts";
 import { appendLogs, type CheckpointCall, type Lease, type LogBatch, saveCheckpoints } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
 import { type Outcome, Stopped } from "../attempt/outcome.ts";
 import type { LogLine, Progress } from "../runner/port.ts";
 
-export interface LedgerOptions {
+export interface WriteBufferOptions {
   database: Database;
   /** The fence refused a write: the attempt was replaced. */
   onRefused(lease: Lease, verb: string): void;
@@ -15,59 +16,62 @@ export interface LedgerOptions {
   lingerMs?: number;
 }
 
-type Kept = "saved" | "kept" | "lost";
+type SaveResult = "saved" | "kept" | "lost";
 
 type Sized = LogLine & { size: number };
 
-interface Pending {
+interface PendingLines {
   lease: Lease;
   lines: Sized[];
   bytes: number;
-  /** The last of what came when the lines had no room left, and how many came before them. */
+  /** The most recent lines since the buffer was full, and the number of lines dropped before them. */
   tail: Sized[];
   dropped: number;
-  /** Lines that were taken into statements, and how many of them are done with. */
+  /** The number of lines put into statements, and of those whose statement has finished. */
   taken: number;
   done: number;
   batch: number;
   progress?: Progress | undefined;
-  /** Lines of it are in the statement that is in flight. */
-  underWay: boolean;
+  /** The statement in flight contains lines of this job. */
+  inFlight: boolean;
 }
 
-/** A job that is further ahead of the database than this loses lines, but for the last ones, and the log says so. */
+/** A job with more unsent bytes than this loses lines, except the most recent ones; its log records how many. */
 const MAX_BYTES = 4 * 1024 * 1024;
-/** More than a journal keeps of its own, so that its last words come through whole. */
+/** More than the tail that a log writer keeps, so that its last lines are not dropped here. */
 const TAIL_LINES = 250;
-/** What one statement takes of all jobs, and of one at least: its length is what the lines, and under one lease the steps, of others wait. */
+/**
+ * The size of one statement over all jobs, and the minimum per job. Log lines of other jobs, and steps under the same
+ * lease, wait while the statement runs.
+ */
 const STATEMENT_BYTES = 256 * 1024;
 const MIN_BYTES = 16 * 1024;
 const SEND_AT_BYTES = 64 * 1024;
 
-export class Ledger {
-  readonly #options: LedgerOptions;
-  readonly #share: (call: CheckpointCall) => Promise<Kept | Error>;
-  readonly #jobs = new Map<string, Pending>();
-  #dirty = new Set<Pending>();
+export class WriteBuffer {
+  readonly #options: WriteBufferOptions;
+  readonly #save: (call: CheckpointCall) => Promise<SaveResult | Error>;
+  readonly #jobs = new Map<string, PendingLines>();
+  #dirty = new Set<PendingLines>();
   #sending: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(options: LedgerOptions) {
+  constructor(options: WriteBufferOptions) {
     this.#options = options;
-    this.#share = sharedCommit<CheckpointCall, Kept | Error>({
+    this.#save = createBatcher<CheckpointCall, SaveResult | Error>({
       groupOf: () => "",
       sizeOf: ({ output }) => output.length + 200,
       send: (calls) => saveEach(options.database, calls),
-      most: 1000,
-      mostSize: 8 * 1024 * 1024,
+      maxCalls: 1000,
+      maxSize: 8 * 1024 * 1024,
       lanes: 2,
     });
   }
 
-  /** Resolves when the checkpoint, and every line the job has written before it, is durable. */
+  /** Resolves when the checkpoint and every earlier log line of the job are durable. */
   async saveCheckpoint(call: CheckpointCall): Promise<"saved" | "kept"> {
     const lines = this.flush(call.job);
-    const result = await this.#share(call);
+    const result = await this.#save(call);
     if (lines) await lines;
     if (result instanceof Error) throw result;
     if (result === "lost") {
@@ -80,7 +84,7 @@ export class Ledger {
   log(lease: Lease, lines: LogLine[], progress?: Progress): void {
     let pending = this.#jobs.get(lease.job);
     if (!pending || pending.lease.lease !== lease.lease) {
-      pending = { lease, lines: [], bytes: 0, tail: [], dropped: 0, taken: 0, done: 0, batch: 0, underWay: false };
+      pending = { lease, lines: [], bytes: 0, tail: [], dropped: 0, taken: 0, done: 0, batch: 0, inFlight: false };
       this.#jobs.set(lease.job, pending);
     }
     for (const line of lines) {
@@ -100,14 +104,14 @@ export class Ledger {
     else this.#timer ??= setTimeout(() => void this.#send(), this.#options.lingerMs ?? 100);
   }
 
-  /** Resolves when every line of the job so far is durable; undefined when all are. */
+  /** Resolves when every log line of the job so far is durable; undefined when all are. */
   flush(job: string): Promise<void> | undefined {
     const pending = this.#jobs.get(job);
     if (!pending) return undefined;
-    return this.#dirty.has(pending) || pending.underWay ? this.#flush(pending) : undefined;
+    return this.#dirty.has(pending) || pending.inFlight ? this.#flush(pending) : undefined;
   }
 
-  /** The attempt is settled: nothing of it will be written any more. */
+  /** The attempt is settled: nothing more of it will be written. */
   forget(job: string): void {
     const pending = this.#jobs.get(job);
     if (!pending) return;
@@ -119,15 +123,15 @@ export class Ledger {
     clearTimeout(this.#timer);
   }
 
-  async #flush(pending: Pending): Promise<void> {
-    if (pending.underWay) await this.#send();
-    // What is said from now on is not waited for: a job that talks all the time would wait for ever.
+  async #flush(pending: PendingLines): Promise<void> {
+    if (pending.inFlight) await this.#send();
+    // Later lines are not awaited: a job that logs continuously would wait forever.
     const last = pending.taken + pending.lines.length + pending.tail.length + Math.min(pending.dropped, 1);
     const due = () => pending.done < last || pending.progress !== undefined;
-    while (due() && (this.#dirty.has(pending) || pending.underWay)) await this.#send();
+    while (due() && (this.#dirty.has(pending) || pending.inFlight)) await this.#send();
   }
 
-  /** One statement at a time, so that the lines of a job stay in order. */
+  /** One statement at a time, so that the lines of a job keep their order. */
   #send(): Promise<void> {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -142,23 +146,26 @@ export class Ledger {
 
   async #sendAll(): Promise<void> {
     const batches: LogBatch[] = [];
-    const taken: Pending[] = [];
+    const taken: PendingLines[] = [];
     const share = Math.max(STATEMENT_BYTES / this.#dirty.size, MIN_BYTES);
     for (const pending of [...this.#dirty].slice(0, MAX_BYTES / MIN_BYTES)) {
       this.#dirty.delete(pending);
       batches.push(takeBatch(pending, share, this.#options.onDropped));
       if (pending.lines.length > 0) this.#dirty.add(pending);
       taken.push(pending);
-      pending.underWay = true;
+      pending.inFlight = true;
     }
     await this.#append(batches);
     for (const pending of taken) {
-      pending.underWay = false;
+      pending.inFlight = false;
       pending.done = pending.taken;
     }
   }
 
-  /** Postgres refuses all for one line it cannot take: then each job's are sent alone. That one's words are lost, and that is counted. */
+  /**
+   * Postgres rejects a whole statement for one invalid line: each job's lines are then sent alone, and the rejected
+   * ones are dropped and counted.
+   */
   async #append(batches: LogBatch[]): Promise<void> {
     const { database, onRefused, onDropped } = this.#options;
     try {
@@ -171,17 +178,19 @@ export class Ledger {
   }
 }
 
-/** One result that cannot be stored must not hold up the others: then each is sent alone. */
-async function saveEach(database: Database, calls: CheckpointCall[]): Promise<(Kept | Error)[]> {
+/** A checkpoint that Postgres rejects must not fail the others: each is then sent alone. */
+async function saveEach(database: Database, calls: CheckpointCall[]): Promise<(SaveResult | Error)[]> {
   try {
     return await saveCheckpoints(database, calls);
   } catch (error) {
     if (calls.length === 1) throw error;
-    return (await Promise.all(calls.map((call) => saveEach(database, [call]).catch((one) => [one])))).flat();
+    return (
+      await Promise.all(calls.map((call) => saveEach(database, [call]).catch((rejection) => [rejection])))
+    ).flat();
   }
 }
 
-function takeBatch(pending: Pending, share: number, onDropped: LedgerOptions["onDropped"]): LogBatch {
+function takeBatch(pending: PendingLines, share: number, onDropped: WriteBufferOptions["onDropped"]): LogBatch {
   const now = performance.now();
   let bytes = 0;
   let count = 0;
@@ -192,18 +201,18 @@ function takeBatch(pending: Pending, share: number, onDropped: LedgerOptions["on
   }));
   pending.bytes -= bytes;
   pending.taken += count;
-  if (pending.tail.length > 0 && pending.bytes <= MAX_BYTES / 2) catchUp(pending, onDropped);
+  if (pending.tail.length > 0 && pending.bytes <= MAX_BYTES / 2) appendTail(pending, onDropped);
   const batch: LogBatch = { ...pending.lease, batch: ++pending.batch, lines };
   if (pending.progress) batch.progress = pending.progress;
   pending.progress = undefined;
   return batch;
 }
 
-/** There is room again: behind what was kept comes how much was not, and then the last lines. */
-function catchUp(pending: Pending, onDropped: LedgerOptions["onDropped"]): void {
+/** The buffer has room again: adds a line with the number of dropped lines, then the most recent lines. */
+function appendTail(pending: PendingLines, onDropped: WriteBufferOptions["onDropped"]): void {
   const { tail, dropped, lease } = pending;
   if (dropped > 0) {
-    const message = `… ${dropped} lines left out: they came faster than they could be stored`;
+    const message = `… ${dropped} lines left out: they were written faster than they could be stored`;
     pending.lines.push({ level: "warning", message, at: tail[0]!.at, size: 0 });
     onDropped(lease.job, dropped);
   }
@@ -213,8 +222,8 @@ function catchUp(pending: Pending, onDropped: LedgerOptions["onDropped"]): void 
   pending.dropped = 0;
 }
 
-/** What the log says last about an attempt that did not get to say it itself. */
-export function lastWords(outcome: Outcome): LogLine | undefined {
+/** The last log line of an attempt that could not write it itself. */
+export function outcomeLogLine(outcome: Outcome): LogLine | undefined {
   const at = performance.now();
   if (outcome.kind === "lost")
     return {
@@ -224,8 +233,12 @@ export function lastWords(outcome: Outcome): LogLine | undefined {
       at,
     };
   if (outcome.kind === "released" && outcome.reason === "handed_on")
-    return { level: "info", message: "The time of this attempt is over; the job goes on with the next", at };
+    return {
+      level: "info",
+      message: "The time budget of this attempt is used up; the job continues with the next attempt",
+      at,
+    };
   if (outcome.kind === "released")
-    return { level: "warning", message: "The worker is shutting down; the job goes back to the line", at };
+    return { level: "warning", message: "The worker is shutting down; the job is queued again", at };
   return undefined;
 }

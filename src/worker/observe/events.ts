@@ -1,6 +1,5 @@
-// What happens in a worker, as typed events with data. The keeper announces; the log, the metrics and whoever else listens subscribe, so
-// that wording and counting stand in one place each. Every attempt.started is followed by exactly one attempt.ended of the same job and
-// epoch, also when the runner died: the gauge of running jobs counts on it.
+// The events of a worker. The keeper emits them; the process log, the metrics and user code subscribe. Every attempt.started is followed by
+// exactly one attempt.ended of the same job and epoch, also when the runner died: the gauge of running jobs depends on it.
 import type { JobState } from "../../db/calls/jobs.ts";
 import type { Outcome } from "../attempt/outcome.ts";
 
@@ -16,15 +15,15 @@ export type WorkerEvent =
     }
   | { kind: "worker.draining"; reason: string; active: number; limitMs: number }
   | { kind: "worker.stopped"; reason: string; tookMs: number; jobs: number }
-  // The database is taken to be there until it is announced lost; both are said once per outage.
+  // The database counts as reachable until it is reported lost. Each is emitted once per outage.
   | { kind: "database.lost"; message: string }
   | { kind: "database.back"; awayMs: number }
-  // The connection that listens for pushes.
+  // The direct connection that receives hints.
   | { kind: "push.lost"; message: string }
   | { kind: "push.ready" }
   | { kind: "push.unavailable"; why: string }
   | { kind: "claimed"; count: number; tookMs: number }
-  // A claim that a push called for and that found nothing has lost a race: an acquire conflict.
+  // A claim after a hint that found nothing has lost a race against another worker.
   | { kind: "claim.empty"; hinted: boolean }
   | { kind: "claim.failed"; message: string }
   | { kind: "heartbeat"; jobs: number; tookMs: number }
@@ -44,11 +43,11 @@ export type WorkerEvent =
       pipeline: string;
       epoch: string;
       outcome: Outcome["kind"];
-      /** The job's state afterwards; lost when it is somebody else's. */
+      /** The job's state afterwards; lost when another attempt has replaced this one. */
       state: JobState | "lost";
       code?: string;
       tookMs: number;
-      /** Whether the job failed and comes back. */
+      /** Whether the attempt failed and the job will be retried. */
       retry: boolean;
       /** The step that failed. */
       step?: string;
@@ -81,7 +80,7 @@ export type WorkerEvent =
   | { kind: "memory.high"; fraction: number; usedBytes: number; limitBytes: number }
   | { kind: "demand"; pool: string; claimable: number; running: number; oldestSeconds: number }
   | { kind: "logs.dropped"; job: string; lines: number }
-  // One try at a webhook was recorded.
+  // A delivery attempt of a webhook was recorded.
   | {
       kind: "webhook";
       id: string;
@@ -95,31 +94,31 @@ export type WorkerEvent =
 
 export type EventOf<Kind extends WorkerEvent["kind"]> = Extract<WorkerEvent, { kind: Kind }>;
 
-export interface Announcer {
-  announce(event: WorkerEvent): void;
-  /** Returns what ends the subscription. */
+export interface WorkerEvents {
+  emit(event: WorkerEvent): void;
+  /** Returns a function that ends the subscription. */
   subscribe(listener: (event: WorkerEvent) => void): () => void;
 }
 
-export function createAnnouncer(): Announcer {
-  // Replaced, never changed, so that a listener may leave in the midst of an announcement.
+export function createWorkerEvents(): WorkerEvents {
+  // Replaced, never mutated, so that a listener may unsubscribe during an event.
   let listeners: readonly ((event: WorkerEvent) => void)[] = [];
   return {
-    announce(event) {
+    emit(event) {
       for (const listener of listeners) listener(event);
     },
     subscribe(listener) {
-      const harmless = withoutHarm(listener);
-      listeners = [...listeners, harmless];
+      const safe = catchErrors(listener);
+      listeners = [...listeners, safe];
       return () => {
-        listeners = listeners.filter((other) => other !== harmless);
+        listeners = listeners.filter((other) => other !== safe);
       };
     },
   };
 }
 
-/** The first error of a listener becomes a warning of the process; the keeper never meets any, thrown or rejected. */
-function withoutHarm(listener: (event: WorkerEvent) => unknown): (event: WorkerEvent) => void {
+/** The first error of a listener, thrown or rejected, becomes a process warning; none reaches the keeper. */
+function catchErrors(listener: (event: WorkerEvent) => unknown): (event: WorkerEvent) => void {
   let warned = false;
   const warn = (error: unknown) => {
     if (warned) return;
@@ -128,8 +127,8 @@ function withoutHarm(listener: (event: WorkerEvent) => unknown): (event: WorkerE
   };
   return (event) => {
     try {
-      const answer = listener(event);
-      if (answer instanceof Promise) answer.catch(warn);
+      const result = listener(event);
+      if (result instanceof Promise) result.catch(warn);
     } catch (error) {
       warn(error);
     }

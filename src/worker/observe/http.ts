@@ -1,5 +1,5 @@
-// The small HTTP server of a worker: numbers for Prometheus, health for the platform it runs on, and a way to wake it. Nothing it answers is
-// secret, but nothing is protected either, so it stays on this machine unless told otherwise.
+// The HTTP server of a worker: metrics for Prometheus, health for the platform, and a way to trigger a claim. It has no
+// authentication, so it listens on the loopback interface unless allowRemote is set.
 import http from "node:http";
 import net, { type AddressInfo } from "node:net";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
@@ -18,14 +18,14 @@ export interface Health {
 }
 
 export interface WorkerHttpOptions {
-  /** 0 takes any free port. */
+  /** 0 selects any free port. */
   port: number;
   host?: string;
-  /** Needed to listen where other machines can reach it. */
+  /** Required to listen on an address that other machines can reach. */
   allowRemote?: boolean;
   metrics: Pick<Metrics, "text" | "contentType">;
   health: () => Health;
-  /** Makes the worker look for jobs now. */
+  /** Makes the worker claim now. */
   wake: () => void;
 }
 
@@ -34,7 +34,7 @@ export interface WorkerHttp {
   close(): Promise<void>;
 }
 
-/** A wake needs no body at all; what is sent is read and forgotten up to here, so that a connection can be used again. */
+/** No route needs a body. A body up to this size is read and discarded, so that the connection can be reused. */
 const MAX_BODY_BYTES = 16 * 1024;
 
 export async function serveWorker(options: WorkerHttpOptions): Promise<WorkerHttp> {
@@ -45,20 +45,20 @@ export async function serveWorker(options: WorkerHttpOptions): Promise<WorkerHtt
       remedy: "Use 127.0.0.1, or set allowRemote: true where a firewall or a private network protects it",
     });
   }
-  const routes = routesOf(options);
-  const server = http.createServer((request, response) => void answer(routes, request, response));
+  const routes = createRoutes(options);
+  const server = http.createServer((request, response) => void handle(routes, request, response));
   server.requestTimeout = 10_000;
   await listen(server, port, host);
-  const { address, family, port: taken } = server.address() as AddressInfo;
+  const { address, family, port: boundPort } = server.address() as AddressInfo;
   return {
-    url: `http://${family === "IPv6" ? `[${address}]` : address}:${taken}`,
+    url: `http://${family === "IPv6" ? `[${address}]` : address}:${boundPort}`,
     close: () => close(server),
   };
 }
 
 interface Reply {
   status: number;
-  /** Without one the body is a line of text. */
+  /** Default: a line of plain text. */
   type?: string;
   body: string;
 }
@@ -68,7 +68,7 @@ type Routes = Record<
   { method: "GET" | "POST"; reply: (request: http.IncomingMessage) => Reply | Promise<Reply> }
 >;
 
-function routesOf({ metrics, health, wake }: WorkerHttpOptions): Routes {
+function createRoutes({ metrics, health, wake }: WorkerHttpOptions): Routes {
   return {
     "/live": { method: "GET", reply: () => ({ status: 200, body: "live" }) },
     "/health": { method: "GET", reply: () => healthReply(health()) },
@@ -79,7 +79,7 @@ function routesOf({ metrics, health, wake }: WorkerHttpOptions): Routes {
     "/wake": {
       method: "POST",
       reply: (request) => {
-        if (isFromAnotherSite(request)) return { status: 403, body: "a page of another site may not wake this worker" };
+        if (isCrossSite(request)) return { status: 403, body: "cross-site requests are not allowed" };
         wake();
         return { status: 202, body: "awake" };
       },
@@ -87,14 +87,14 @@ function routesOf({ metrics, health, wake }: WorkerHttpOptions): Routes {
   };
 }
 
-/** 503 says that this worker takes no jobs now. Whether to restart it is what /live is for. */
+/** 503 means that this worker claims no jobs now. Use /live to decide about a restart. */
 function healthReply({ worker, pool, active, slots, database, push, draining, lastHeartbeatAgoMs }: Health): Reply {
   const status = database === "down" ? "database down" : draining ? "draining" : "ok";
-  const facts = { status, worker, pool, active, slots, database, push, draining, lastHeartbeatAgoMs };
-  return { status: status === "ok" ? 200 : 503, type: "application/json", body: JSON.stringify(facts) };
+  const body = { status, worker, pool, active, slots, database, push, draining, lastHeartbeatAgoMs };
+  return { status: status === "ok" ? 200 : 503, type: "application/json", body: JSON.stringify(body) };
 }
 
-async function answer(routes: Routes, request: http.IncomingMessage, response: http.ServerResponse): Promise<void> {
+async function handle(routes: Routes, request: http.IncomingMessage, response: http.ServerResponse): Promise<void> {
   const path = (request.url ?? "").split("?", 1)[0]!;
   const route = routes[path];
   const method = request.method === "HEAD" ? "GET" : request.method;
@@ -102,20 +102,21 @@ async function answer(routes: Routes, request: http.IncomingMessage, response: h
     response.setHeader("connection", "close");
     return send(response, {
       status: 413,
-      body: `a body may have ${MAX_BODY_BYTES} bytes at most, and none is needed`,
+      body: `the body exceeds ${MAX_BODY_BYTES} bytes; no body is needed`,
     });
   }
-  forgetBody(request);
-  if (!route) return send(response, { status: 404, body: `nothing here; try ${Object.keys(routes).join(", ")}` });
+  discardBody(request);
+  if (!route)
+    return send(response, { status: 404, body: `not found; the paths are ${Object.keys(routes).join(", ")}` });
   if (route.method !== method) {
     response.setHeader("allow", route.method === "GET" ? "GET, HEAD" : route.method);
-    return send(response, { status: 405, body: `${path} answers ${route.method} only` });
+    return send(response, { status: 405, body: `${path} accepts ${route.method} only` });
   }
   try {
     send(response, await route.reply(request));
   } catch {
-    // What went wrong may name a host or a user; the worker's own log has it.
-    send(response, { status: 500, body: "this failed inside the worker" });
+    // The error may name a host or a user, so its text is not sent.
+    send(response, { status: 500, body: "internal error of the worker" });
   }
 }
 
@@ -128,7 +129,7 @@ function send(response: http.ServerResponse, { status, type, body }: Reply): voi
   response.end(type ? body : `${body}\n`);
 }
 
-function forgetBody(request: http.IncomingMessage): void {
+function discardBody(request: http.IncomingMessage): void {
   let bytes = 0;
   request.on("data", (chunk: Buffer) => {
     bytes += chunk.length;
@@ -137,8 +138,8 @@ function forgetBody(request: http.IncomingMessage): void {
   request.on("error", () => {});
 }
 
-/** Browsers say where a request comes from; programs say nothing. */
-function isFromAnotherSite({ headers }: http.IncomingMessage): boolean {
+/** Browsers send these headers; other clients do not. */
+function isCrossSite({ headers }: http.IncomingMessage): boolean {
   const site = headers["sec-fetch-site"];
   if (site !== undefined && site !== "same-origin" && site !== "none") return true;
   return headers.origin !== undefined && headers.origin !== `http://${headers.host}`;
@@ -150,7 +151,7 @@ function isLoopback(host: string): boolean {
 
 function listen(server: http.Server, port: number, host: string): Promise<void> {
   return new Promise((resolve, reject) => {
-    // Stays after listening has begun: running out of file descriptors is an error of the server, and no reason to end the worker.
+    // Stays attached after the start: running out of file descriptors is a server error and must not crash the worker.
     server.on("error", (cause: NodeJS.ErrnoException) => {
       const remedy = cause.code === "EADDRINUSE" ? "Choose another port, or 0 for any free one" : "Check host and port";
       reject(

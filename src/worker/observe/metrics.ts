@@ -1,75 +1,73 @@
-// The numbers of a worker for Prometheus, counted from its announcements. A worker in process mode ends tens of thousands of attempts a
-// second, so attempts and steps are tallied in plain objects and become samples only when somebody asks; all else is counted by
-// prom-client itself. Each worker has a registry of its own, so several can live in one process.
+// Prometheus metrics of a worker, counted from its events. Without isolation a worker ends tens of thousands of
+// attempts per second, so attempts and steps are tallied in plain objects and become samples only at a scrape;
+// prom-client counts everything else. Each worker has its own registry, so that several can run in one process.
 import { Counter, Gauge, type Metric, Registry } from "prom-client";
-import { memoryUse } from "../runner/memory.ts";
-import type { Announcer, EventOf, WorkerEvent } from "./events.ts";
+import { memoryUse } from "../../memory.ts";
+import type { EventOf, WorkerEvent, WorkerEvents } from "./events.ts";
 
 export interface Metrics {
   text(): Promise<string>;
   readonly contentType: string;
-  /** Ends the counting; what was counted can still be read. */
+  /** Stops counting; the counts can still be read. */
   stop(): void;
 }
 
 export interface MetricsOptions {
-  /** Stands before every name. */
+  /** Prefix of every metric name. */
   prefix?: string;
-  /** Stand at every sample. */
+  /** Labels of every sample. */
   labels?: { pool: string; worker: string };
-  /** Asked at every reading. */
+  /** Called at every scrape. */
   memory?: () => { fraction: number };
 }
 
 /** Seconds from 10 ms to 1 h. */
 const BOUNDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 
-// Names that users make up are limited, so that a step named after its page cannot fill the memory of Prometheus. Steps are limited
-// within each pipeline, so that one pipeline cannot hide the steps of the others.
+// Label values from user code are limited, so that dynamic step names cannot exhaust the memory of Prometheus. Steps
+// are limited per pipeline, so that one pipeline cannot displace the steps of others.
 const MAX_NAMES = 200;
 const MAX_STEPS = 50;
 const MAX_NAME = 120;
 const OTHER = "other";
 
 export function createMetrics(
-  announcer: Announcer,
+  events: WorkerEvents,
   { prefix = "", labels, memory = memoryUse }: MetricsOptions = {},
 ): Metrics {
   const registry = new Registry();
   if (labels) registry.setDefaultLabels(labels);
   const named = (name: string, help: string) => ({ name: `${prefix}${name}`, help, registers: [registry] });
 
-  const heartbeats = new Counter(named("worker_heartbeats_total", "Beats that reached the database."));
-  const failedHeartbeats = new Counter(named("worker_heartbeat_failures_total", "Beats that failed."));
+  const heartbeats = new Counter(named("worker_heartbeats_total", "Heartbeats that reached the database."));
+  const failedHeartbeats = new Counter(named("worker_heartbeat_failures_total", "Heartbeats that failed."));
   const recovered = new Counter({
-    ...named("worker_recovered_jobs_total", "Jobs taken back from workers that were gone."),
+    ...named("worker_recovered_jobs_total", "Jobs recovered from dead workers."),
     labelNames: ["reason"],
   });
   const retries = new Counter({
-    ...named("worker_retry_attempts_total", "Attempts that failed and will be retried, by code of the failure."),
+    ...named("worker_retry_attempts_total", "Failed attempts that will be retried, by failure code."),
     labelNames: ["code"],
   });
-  const conflicts = new Counter(
-    named("worker_acquire_conflicts_total", "Claims that came too late for the job they were woken for."),
-  );
+  const conflicts = new Counter(named("worker_acquire_conflicts_total", "Claims after a hint that found no job."));
   const depth = new Gauge({
-    ...named("stillwake_queue_depth", "Jobs that could be claimed, when the worker last asked."),
+    ...named("stillwake_queue_depth", "Claimable jobs at the worker's last query."),
     labelNames: ["pool"],
   });
   const age = new Gauge({
-    ...named("stillwake_queue_age_seconds", "How long the oldest of them has waited."),
+    ...named("stillwake_queue_age_seconds", "How long the oldest claimable job has waited."),
     labelNames: ["pool"],
   });
   const refused = new Counter({
-    ...named("stillwake_refused_writes_total", "Writes refused because the attempt had been replaced."),
+    ...named("stillwake_refused_writes_total", "Writes refused because the attempt was replaced."),
     labelNames: ["verb"],
   });
   const deaths = new Counter({
-    ...named("stillwake_runner_deaths_total", "Runner processes that ended, by cause."),
+    ...named("stillwake_runner_deaths_total", "Runner processes that died, by cause."),
     labelNames: ["cause"],
   });
-  const dropped = new Counter(named("stillwake_log_lines_dropped_total", "Log lines of jobs that were dropped."));
-  const database = new Gauge(named("stillwake_database_up", "1 while the database can be reached, else 0."));
+  const dropped = new Counter(named("stillwake_log_lines_dropped_total", "Dropped log lines of jobs."));
+  const database = new Gauge(named("stillwake_database_up", "1 while the database is reachable, else 0."));
 
   let active = 0;
   new Gauge({
@@ -79,7 +77,7 @@ export function createMetrics(
     },
   });
   new Gauge({
-    ...named("stillwake_memory_used_fraction", "Used memory as a part of what the cgroup or the machine has."),
+    ...named("stillwake_memory_used_fraction", "Used fraction of the memory of the cgroup or the machine."),
     collect() {
       this.set(memory().fraction);
     },
@@ -99,13 +97,17 @@ export function createMetrics(
       for (const { labels, count } of attempts) this.inc(labels, count);
     },
   });
-  registerHistogram(registry, named("stillwake_attempt_seconds", "How long attempts took."), attempts);
-  registerHistogram(registry, named("stillwake_step_seconds", "How long steps took that were not kept."), steps);
+  registerHistogram(registry, named("stillwake_attempt_seconds", "Duration of attempts."), attempts);
+  registerHistogram(
+    registry,
+    named("stillwake_step_seconds", "Duration of steps that ran, without those restored from a checkpoint."),
+    steps,
+  );
 
   const code = limited(MAX_NAMES, (name) => ({ code: name }));
   const verb = limited(MAX_NAMES, (name) => ({ verb: name }));
   const cause = limited(MAX_NAMES, (name) => ({ cause: name }));
-  // A rate is only seen from the second sample on, so what is known beforehand begins at zero.
+  // Known labels start at zero, because a rate needs two samples.
   recovered.inc({ reason: "stale" }, 0);
   recovered.inc({ reason: "absent" }, 0);
   database.set(1);
@@ -120,7 +122,7 @@ export function createMetrics(
       if (event.retry) retries.inc(code(event.code ?? "unknown"));
     },
     "step.ended": (event) => {
-      // A step whose checkpoint is there takes no time: it would only blur how long the step takes.
+      // A step restored from its checkpoint takes no time and would distort the durations.
       if (event.outcome === "kept" || event.outcome === "skipped") return;
       add(pipelines(event.pipeline).step(event.step), event.tookMs);
     },
@@ -138,15 +140,13 @@ export function createMetrics(
     "database.lost": () => database.set(0),
     "database.back": () => database.set(1),
   };
-  const stop = announcer.subscribe((event) =>
-    (count[event.kind] as ((event: WorkerEvent) => void) | undefined)?.(event),
-  );
+  const stop = events.subscribe((event) => (count[event.kind] as ((event: WorkerEvent) => void) | undefined)?.(event));
   return { text: () => registry.metrics(), contentType: registry.contentType, stop };
 }
 
 interface Tally {
   readonly labels: Record<string, string>;
-  /** How many took at most BOUNDS[i] and longer than the bound before; the last element is for the rest. */
+  /** Element i counts durations up to BOUNDS[i] and above the previous bound; the last element counts the rest. */
   readonly buckets: number[];
   seconds: number;
   count: number;
@@ -159,7 +159,7 @@ function newTally(labels: Record<string, string>, all: Tally[]): Tally {
 }
 
 function add(tally: Tally, tookMs: number): void {
-  // Not a number would make the sum useless for good.
+  // NaN would spoil the sum permanently.
   const seconds = tookMs > 0 ? tookMs / 1000 : 0;
   let bucket = 0;
   while (bucket < BOUNDS.length && seconds > BOUNDS[bucket]!) bucket++;
@@ -168,32 +168,32 @@ function add(tally: Tally, tookMs: number): void {
   tally.count++;
 }
 
-/** Finds or makes what belongs to a name. Past the limit, all new names share one. */
-function limited<T>(most: number, make: (name: string) => T): (name: string) => T {
+/** Returns the value of a name, creating it if needed. Beyond the limit, all new names share one value. */
+function limited<T>(max: number, make: (name: string) => T): (name: string) => T {
   const known = new Map<string, T>();
-  return (name) => known.get(name) ?? learn(name);
+  return (name) => known.get(name) ?? create(name);
 
-  function learn(given: string): T {
-    const cut = given.slice(0, MAX_NAME);
-    const name = known.has(cut) || known.size < most ? cut : OTHER;
-    const made = known.get(name) ?? make(name);
-    known.set(name, made);
-    return made;
+  function create(fullName: string): T {
+    const short = fullName.slice(0, MAX_NAME);
+    const name = known.has(short) || known.size < max ? short : OTHER;
+    const value = known.get(name) ?? make(name);
+    known.set(name, value);
+    return value;
   }
 }
 
-/** prom-client's own Histogram cannot be filled from sums; a registry takes anything that answers `get` with samples. */
+/** prom-client's Histogram cannot be filled from sums; a registry accepts any object whose `get` returns samples. */
 function registerHistogram(registry: Registry, { name, help }: { name: string; help: string }, tallies: Tally[]): void {
-  const described = { name, help, type: "histogram", aggregator: "sum" };
-  const get = async () => ({ ...described, values: tallies.flatMap((tally) => samples(name, tally)) });
-  registry.registerMetric({ ...described, get } as unknown as Metric);
+  const metric = { name, help, type: "histogram", aggregator: "sum" };
+  const get = async () => ({ ...metric, values: tallies.flatMap((tally) => samples(name, tally)) });
+  registry.registerMetric({ ...metric, get } as unknown as Metric);
 }
 
 function samples(name: string, { labels, buckets, seconds, count }: Tally) {
-  let below = 0;
+  let cumulative = 0;
   const bounds = buckets.map((inBucket, index) => {
-    below += inBucket;
-    return { metricName: `${name}_bucket`, labels: { ...labels, le: BOUNDS[index] ?? "+Inf" }, value: below };
+    cumulative += inBucket;
+    return { metricName: `${name}_bucket`, labels: { ...labels, le: BOUNDS[index] ?? "+Inf" }, value: cumulative };
   });
   return [
     ...bounds,

@@ -1,19 +1,19 @@
-// The worker's own log: what it announces, as one line each, in words. JSON lines for machines; on a terminal, short lines for people.
-// Lines of jobs do not pass here: they belong to the job and are stored with it.
+// The log of a worker process: one line per worker event. JSON lines, or short readable lines on a terminal. Log lines
+// of jobs are not written here: they are stored with the job.
 import { type DestinationStream, type Logger, pino } from "pino";
-import { inWords } from "../attempt/outcome.ts";
-import { withoutPipeline } from "../runner/load-pipelines.ts";
-import type { Announcer, EventOf, WorkerEvent } from "./events.ts";
+import { formatMs } from "../attempt/outcome.ts";
+import { formatEmptyModule } from "../runner/load-pipelines.ts";
+import type { EventOf, WorkerEvent, WorkerEvents } from "./events.ts";
 
 export interface ProcessLogOptions {
   level?: string;
   destination?: DestinationStream;
-  /** For people instead of machines; by default when stdout is a terminal and no destination is given. */
+  /** Readable lines instead of JSON. Default: true when stdout is a terminal and no destination is set. */
   pretty?: boolean;
 }
 
 export function createProcessLog({ level = "info", destination, pretty }: ProcessLogOptions = {}): Logger {
-  const forPeople = pretty ?? (!destination && process.stdout.isTTY === true);
+  const readable = pretty ?? (!destination && process.stdout.isTTY === true);
   const out = destination ?? pino.destination({ fd: 1, sync: true });
   return pino(
     {
@@ -22,22 +22,22 @@ export function createProcessLog({ level = "info", destination, pretty }: Proces
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: secretPaths, censor: "***" },
-      hooks: { streamWrite: withoutCredentials },
+      hooks: { streamWrite: redactCredentials },
     },
-    forPeople ? { write: (line) => out.write(forReading(line)) } : out,
+    readable ? { write: (line) => out.write(formatLine(line)) } : out,
   );
 }
 
-/** Returns what ends the subscription. */
-export function logAnnouncements(announcer: Announcer, logger: Logger): () => void {
+/** Returns a function that ends the subscription. */
+export function logEvents(events: WorkerEvents, logger: Logger): () => void {
   const lines = describeEvents();
-  return announcer.subscribe((event) => {
+  return events.subscribe((event) => {
     const line = lines[event.kind] as Line<WorkerEvent>;
     const level = typeof line.level === "string" ? line.level : line.level(event);
-    // Asked first: at tens of thousands of attempts a second, a line nobody sees must not be written.
+    // Checked first: at tens of thousands of attempts per second, disabled lines must not be formatted.
     if (!logger.isLevelEnabled(level)) return;
     const { kind, ...data } = event;
-    logger[level]({ event: kind, ...data }, line.say(event));
+    logger[level]({ event: kind, ...data }, line.format(event));
   });
 }
 
@@ -45,100 +45,106 @@ type Level = "trace" | "debug" | "info" | "warn" | "error";
 
 interface Line<Event> {
   level: Level | ((event: Event) => Level);
-  say: (event: Event) => string;
+  format: (event: Event) => string;
 }
 
-/** One table for each subscription, because a row of failed heartbeats is told once. */
+/** One table per subscription, because of consecutive failed heartbeats only the first is a warning. */
 function describeEvents(): { [Kind in WorkerEvent["kind"]]: Line<EventOf<Kind>> } {
-  let beating = true;
+  let heartbeatOk = true;
   return {
     "worker.started": {
       level: "info",
-      say: (e) =>
+      format: (e) =>
         `worker ${e.worker} started: ${count(e.slots, "slot")} in pool ${e.pool} for ${e.pipelines.join(", ")} (isolation ${e.isolation}, version ${e.version})`,
     },
     "worker.draining": {
       level: "info",
-      say: (e) => `draining (${e.reason}): ${count(e.active, "job")} may take up to ${inWords(e.limitMs)}`,
+      format: (e) => `draining (${e.reason}): ${count(e.active, "job")} may take up to ${formatMs(e.limitMs)}`,
     },
     "worker.stopped": {
       level: "info",
-      say: (e) => `stopped (${e.reason}) after ${count(e.jobs, "job")}, the drain took ${inWords(e.tookMs)}`,
+      format: (e) => `stopped (${e.reason}) after ${count(e.jobs, "job")}, the drain took ${formatMs(e.tookMs)}`,
     },
-    "database.lost": { level: "error", say: (e) => `the database cannot be reached: ${e.message}` },
-    "database.back": { level: "info", say: (e) => `the database is back after ${inWords(e.awayMs)}` },
+    "database.lost": { level: "error", format: (e) => `the database cannot be reached: ${e.message}` },
+    "database.back": { level: "info", format: (e) => `the database is back after ${formatMs(e.awayMs)}` },
     "push.lost": {
       level: "warn",
-      say: (e) => `the connection for pushes was lost, polling until it is back: ${e.message}`,
+      format: (e) => `the connection for hints was lost, polling until it is back: ${e.message}`,
     },
-    "push.ready": { level: "info", say: () => "pushes arrive" },
-    "push.unavailable": { level: "warn", say: (e) => `no pushes, polling instead: ${e.why}` },
-    claimed: { level: "debug", say: (e) => `claimed ${count(e.count, "job")} in ${inWords(e.tookMs)}` },
+    "push.ready": { level: "info", format: () => "the connection for hints is ready" },
+    "push.unavailable": { level: "warn", format: (e) => `no hints, polling instead: ${e.why}` },
+    claimed: { level: "debug", format: (e) => `claimed ${count(e.count, "job")} in ${formatMs(e.tookMs)}` },
     "claim.empty": {
       level: (e) => (e.hinted ? "debug" : "trace"),
-      say: (e) => (e.hinted ? "another worker was faster" : "nothing to claim"),
+      format: (e) => (e.hinted ? "another worker was faster" : "nothing to claim"),
     },
-    "claim.failed": { level: "error", say: (e) => `a claim failed, trying again: ${e.message}` },
+    "claim.failed": { level: "error", format: (e) => `claim failed, retrying: ${e.message}` },
     heartbeat: {
       level: () => {
-        beating = true;
+        heartbeatOk = true;
         return "trace";
       },
-      say: (e) => `heartbeat for ${count(e.jobs, "job")} in ${inWords(e.tookMs)}`,
+      format: (e) => `heartbeat for ${count(e.jobs, "job")} in ${formatMs(e.tookMs)}`,
     },
     "heartbeat.failed": {
       level: () => {
-        const level = beating ? "warn" : "debug";
-        beating = false;
+        const level = heartbeatOk ? "warn" : "debug";
+        heartbeatOk = false;
         return level;
       },
-      say: (e) => `a heartbeat failed, trying again: ${e.message}`,
+      format: (e) => `heartbeat failed, retrying: ${e.message}`,
     },
     recovered: {
       level: "warn",
-      say: (e) =>
-        `recovered ${count(e.count, "job")}: ${e.reason === "stale" ? "the lease had run out" : "the worker was gone"}`,
+      format: (e) =>
+        `recovered ${count(e.count, "job")}: ${e.reason === "stale" ? "the lease expired" : "the worker died"}`,
     },
-    "attempt.started": { level: "debug", say: (e) => `attempt ${e.attempt} of ${e.pipeline} started, job ${e.job}` },
+    "attempt.started": { level: "debug", format: (e) => `attempt ${e.attempt} of ${e.pipeline} started, job ${e.job}` },
     "attempt.ended": {
       level: (e) => (["failed", "lost", "replaced"].includes(e.outcome) ? "warn" : "debug"),
-      say: (e) =>
-        `${e.pipeline} ${e.outcome}${e.step ? ` in step ${e.step}` : ""}${e.code ? ` (${e.code})` : ""} after ${inWords(e.tookMs)}${e.retry ? ", will retry" : ""}, job ${e.job}`,
+      format: (e) =>
+        `${e.pipeline} ${e.outcome}${e.step ? ` in step ${e.step}` : ""}${e.code ? ` (${e.code})` : ""} after ${formatMs(e.tookMs)}${e.retry ? ", will retry" : ""}, job ${e.job}`,
     },
-    "step.started": { level: "debug", say: (e) => `step ${e.step} of ${e.pipeline} started, job ${e.job}` },
+    "step.started": { level: "debug", format: (e) => `step ${e.step} of ${e.pipeline} started, job ${e.job}` },
     "step.ended": {
       level: "debug",
-      say: (e) =>
-        `step ${e.step} of ${e.pipeline} ${e.outcome}${e.code ? ` (${e.code})` : ""} after ${inWords(e.tookMs)}, job ${e.job}`,
+      format: (e) =>
+        `step ${e.step} of ${e.pipeline} ${e.outcome}${e.code ? ` (${e.code})` : ""} after ${formatMs(e.tookMs)}, job ${e.job}`,
     },
-    "write.refused": { level: "warn", say: (e) => `a late ${e.verb} was refused: job ${e.job} runs elsewhere` },
-    "module.empty": { level: "warn", say: (e) => withoutPipeline(e.file) },
-    "runner.started": { level: "debug", say: (e) => `runner ${e.runner} (pid ${e.pid}) ready in ${inWords(e.tookMs)}` },
+    "write.refused": {
+      level: "warn",
+      format: (e) => `a late ${e.verb} was refused: job ${e.job} has been replaced by another attempt`,
+    },
+    "module.empty": { level: "warn", format: (e) => formatEmptyModule(e.file) },
+    "runner.started": {
+      level: "debug",
+      format: (e) => `runner ${e.runner} (pid ${e.pid}) ready in ${formatMs(e.tookMs)}`,
+    },
     "runner.died": {
       level: (e) => (e.code === 0 && !e.job ? "debug" : "warn"),
-      say: (e) =>
+      format: (e) =>
         `runner ${e.runner} (pid ${e.pid}) died: ${e.cause} (${e.signal ?? `exit code ${e.code}`})${e.job ? `, job ${e.job}` : ""}`,
     },
     "runner.output": {
       level: (e) => (e.stream === "stderr" ? "warn" : "info"),
-      say: (e) => e.line,
+      format: (e) => e.line,
     },
     "memory.high": {
       level: "warn",
-      say: (e) =>
-        `memory is nearly gone: ${Math.round(e.fraction * 100)} % of ${megabytes(e.limitBytes)} are used (${megabytes(e.usedBytes)})`,
+      format: (e) =>
+        `memory is nearly exhausted: ${Math.round(e.fraction * 100)} % of ${megabytes(e.limitBytes)} used (${megabytes(e.usedBytes)})`,
     },
     demand: {
       level: "debug",
-      say: (e) =>
-        `pool ${e.pool}: ${e.claimable} claimable, ${e.running} running, the oldest waits ${e.oldestSeconds} s`,
+      format: (e) =>
+        `pool ${e.pool}: ${e.claimable} claimable, ${e.running} running, the oldest has waited ${e.oldestSeconds} s`,
     },
     webhook: {
       level: (e) => (e.state === "delivered" ? "debug" : "warn"),
-      say: (e) =>
-        `webhook ${e.id} to ${e.endpoint} ${e.state === "pending" ? "will be sent again" : e.state}, try ${e.attempt}: ${e.error ?? e.status}${e.error && e.status ? ` ${e.status}` : ""} after ${inWords(e.tookMs)}`,
+      format: (e) =>
+        `webhook ${e.id} to ${e.endpoint} ${e.state === "pending" ? "will be retried" : e.state}, attempt ${e.attempt}: ${e.error ?? e.status}${e.error && e.status ? ` ${e.status}` : ""} after ${formatMs(e.tookMs)}`,
     },
-    "logs.dropped": { level: "warn", say: (e) => `dropped ${count(e.lines, "log line")} of job ${e.job}` },
+    "logs.dropped": { level: "warn", format: (e) => `dropped ${count(e.lines, "log line")} of job ${e.job}` },
   };
 }
 
@@ -156,8 +162,8 @@ const secretPaths = ["url", "databaseUrl", "password", "authorization", "token"]
   `*.*.${name}`,
 ]);
 
-/** Messages of drivers may quote a connection string. The host and the user stay, what proves who one is goes. */
-function withoutCredentials(line: string): string {
+/** Driver messages may quote a connection string. Keeps the host and the user, removes credentials. */
+function redactCredentials(line: string): string {
   return line
     .replace(/(:\/\/[^\s:@/"]*):[^\s"]+@/g, "$1:***@")
     .replace(/([?&](?:password|token|authorization)=)[^\s"&]+/gi, "$1***");
@@ -171,16 +177,16 @@ interface WrittenLine {
   err?: { stack?: string };
 }
 
-/** "12:03:44 warn  clip failed in step upload …". What is announced says all in its sentence; other lines show their fields. */
-function forReading(line: string): string {
+/** Such as "12:03:44 warn  clip failed in step upload …". Lines of events omit the fields, which the message contains. */
+function formatLine(line: string): string {
   const { level, time, msg = "", event, err, ...fields } = JSON.parse(line) as WrittenLine;
   const clock = new Date(time).toTimeString().slice(0, 8);
   const rest = event ? [] : Object.entries(fields).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
-  const stack = err?.stack ? `\n${err.stack.split("\n").map(visible).join("\n  ")}` : "";
-  return `${[clock, level.padEnd(5), visible(msg), ...rest].join(" ")}${stack}\n`;
+  const stack = err?.stack ? `\n${err.stack.split("\n").map(escapeControls).join("\n  ")}` : "";
+  return `${[clock, level.padEnd(5), escapeControls(msg), ...rest].join(" ")}${stack}\n`;
 }
 
-/** A text from outside must not move the cursor or begin a line of its own. */
-function visible(text: string): string {
+/** Untrusted text must not move the cursor or start a new line. */
+function escapeControls(text: string): string {
   return text.replace(/\p{Cc}/gu, (character) => `\\x${character.charCodeAt(0).toString(16).padStart(2, "0")}`);
 }

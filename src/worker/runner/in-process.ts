@@ -1,65 +1,68 @@
-// Attempts in this very process: for tests, small apps and small jobs at a high rate. The same attempt as in a runner, without the pipe. What it
-// cannot do is kill: code that does not stop is given up, and a blocked event loop blocks the heartbeats as well.
+// Runs attempts in the worker's own process: for tests, small apps, and small jobs at a high rate. It cannot kill: code
+// that does not stop is abandoned, and a blocked event loop blocks the heartbeats too.
 import type { Tracing } from "../../tracing.ts";
-import { factsOf, runAttempt } from "../attempt/attempt.ts";
-import { markOf } from "../attempt/context-host.ts";
+import { runAttempt, toLoadedPipeline } from "../attempt/attempt.ts";
+import { attemptTag } from "../attempt/attempt-state.ts";
 import type { Implementation } from "../attempt/implement.ts";
-import { type CrashWish, crashByStop } from "./fault-point.ts";
-import type { Assignment, Crew, PipelineFacts, Port, Run } from "./port.ts";
+import { faultPointByStop, type ShouldCrash } from "./fault-point.ts";
+import type { Assignment, LoadedPipeline, Port, Run, Runners } from "./port.ts";
 import { killTree, startGuard } from "./process-tree.ts";
 import { StopSignal } from "./stop-signal.ts";
 
-export interface OwnCrewOptions {
+export interface InProcessRunnerOptions {
   implementations: Implementation[];
   tracing: Tracing;
   pool: string;
-  mark: string;
+  processTag: string;
   graceMs: number;
   env: Readonly<Record<string, string | undefined>>;
-  crash?: CrashWish | undefined;
-  /** See ContextHost. */
+  crash?: ShouldCrash | undefined;
+  /** performance.now() from which an attempt hands its job on at the next step or batch. */
   handOnAt?: number;
 }
 
-export class OwnCrew implements Crew {
-  readonly #options: OwnCrewOptions;
+export class InProcessRunner implements Runners {
+  readonly #options: InProcessRunnerOptions;
   readonly #byName: Map<string, Implementation>;
   readonly #onExec = () => {
-    this.#guard ??= startGuard(this.#options.mark);
+    this.#guard ??= startGuard(this.#options.processTag);
   };
   #guard: { close(): void } | undefined;
 
-  constructor(options: OwnCrewOptions) {
+  constructor(options: InProcessRunnerOptions) {
     this.#options = options;
-    this.#byName = new Map(options.implementations.map((one) => [one.pipeline.name, one]));
+    this.#byName = new Map(options.implementations.map((code) => [code.pipeline.name, code]));
   }
 
-  async start(): Promise<PipelineFacts[]> {
-    // The tick of a runner has no meaning here: if this loop stood still, nobody would notice.
-    return this.#options.implementations.map((one) => ({ ...factsOf(one), silenceMs: Number.POSITIVE_INFINITY }));
+  async start(): Promise<LoadedPipeline[]> {
+    // Silence cannot be detected here: it would be this event loop that is blocked.
+    return this.#options.implementations.map((code) => ({
+      ...toLoadedPipeline(code),
+      silenceMs: Number.POSITIVE_INFINITY,
+    }));
   }
 
   run(assignment: Assignment, port: Port): Run {
     const stop = new StopSignal();
-    const { tracing, pool, mark, graceMs, env, crash, handOnAt = Number.POSITIVE_INFINITY } = this.#options;
-    // Written out: tens of thousands of these are made in a second.
+    const { tracing, pool, processTag, graceMs, env, crash, handOnAt = Number.POSITIVE_INFINITY } = this.#options;
+    // No object spread: tens of thousands of these are created per second.
     const outcome = runAttempt(this.#byName.get(assignment.pipeline)!, assignment, {
       port,
       stop,
       tracing,
       pool,
-      mark,
+      processTag,
       graceMs,
       lingerMs: 0,
       env,
-      crashPoint: crashByStop(crash, stop),
+      faultPoint: faultPointByStop(crash, stop),
       handOnAt,
       onStray: doNothing,
       onExec: this.#onExec,
     });
     const kill = async () => {
-      // The code itself is given up; its commands can be killed, and must not be at work when the next attempt begins.
-      if (this.#guard) await killTree(markOf(mark, assignment));
+      // The code is abandoned; its commands can be killed and must not run when the next attempt starts.
+      if (this.#guard) await killTree(attemptTag(processTag, assignment));
       return false;
     };
     return { outcome, stop: async (reason) => stop.stop(reason), kill };
@@ -67,7 +70,7 @@ export class OwnCrew implements Crew {
 
   async stop(): Promise<void> {
     if (!this.#guard) return;
-    await killTree(this.#options.mark);
+    await killTree(this.#options.processTag);
     this.#guard.close();
   }
 }

@@ -1,4 +1,4 @@
-// Finds the pipelines of a worker: files, or directories of files, whose exports are what implement() returned.
+// Finds and loads the pipelines of a worker: modules, or directories of modules, that export results of implement().
 import fs from "node:fs/promises";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
@@ -6,33 +6,33 @@ import { InvalidInput, StillwakeError } from "../../errors.ts";
 import { type Implementation, isImplementation } from "../attempt/implement.ts";
 
 const isModule = /\.(m?js|m?ts)$/;
-const isLeftOut = /\.d\.m?ts$|\.(test|spec)\.m?[jt]s$/;
+const isExcluded = /\.d\.m?ts$|\.(test|spec)\.m?[jt]s$/;
 
-/** A directory stands for the modules in it, not for those below it. */
-export async function findModules(given: readonly string[]): Promise<string[]> {
+/** Of a directory, its modules without those in subdirectories. */
+export async function findModules(paths: readonly string[]): Promise<string[]> {
   const found: string[] = [];
-  for (const one of given) {
-    const full = path.resolve(one);
+  for (const name of paths) {
+    const full = path.resolve(name);
     const stat = await fs.stat(full).catch(() => undefined);
     if (!stat) {
-      throw new InvalidInput(`Pipelines "${one}" do not exist at ${full}`, {
+      throw new InvalidInput(`Pipelines "${name}" do not exist at ${full}`, {
         field: "pipelines",
-        remedy: "Give a module or a directory of modules that export implement(…)",
+        remedy: "Pass a module or a directory of modules that export results of implement(…)",
       });
     }
     if (!stat.isDirectory()) {
       found.push(full);
       continue;
     }
-    const names = (await fs.readdir(full)).filter((name) => isModule.test(name) && !isLeftOut.test(name)).sort();
+    const names = (await fs.readdir(full)).filter((name) => isModule.test(name) && !isExcluded.test(name)).sort();
     if (names.length === 0) {
-      throw new InvalidInput(`No pipeline is exported by ${full}: there is no module in it`, {
+      throw new InvalidInput(`No pipeline is exported by ${full}: the directory contains no module`, {
         field: "pipelines",
         remedy:
-          "Export what implement(contract, async (job, input) => { … }) returns; directories below are not searched",
+          "Export the result of implement(contract, async (job, input) => { … }); subdirectories are not searched",
       });
     }
-    // The build beside its source would be the same pipelines once more.
+    // Skip a source file whose build is in the same directory: both export the same pipelines.
     const built = new Set(names.filter((name) => /\.m?js$/.test(name)).map((name) => name.replace(/js$/, "")));
     found.push(
       ...names
@@ -43,7 +43,7 @@ export async function findModules(given: readonly string[]): Promise<string[]> {
   return found;
 }
 
-/** `onEmpty` is told of modules that export none: somebody may have forgotten an export. */
+/** `onEmpty` is called for modules that export no pipeline: an export may have been forgotten. */
 export async function loadPipelines(
   files: readonly string[],
   onEmpty: (file: string) => void = () => {},
@@ -58,7 +58,7 @@ export async function loadPipelines(
       if (before && before.implementation !== value) {
         throw new InvalidInput(`Pipeline "${name}" is implemented twice: in ${before.file} and in ${file}`, {
           field: "pipelines",
-          remedy: "Give one of them another name, or leave it out",
+          remedy: "Rename one of them, or remove it",
         });
       }
       found.set(name, { implementation: value, file });
@@ -67,14 +67,14 @@ export async function loadPipelines(
   if (found.size === 0) {
     throw new InvalidInput(`No pipeline is exported by ${files.join(", ")}`, {
       field: "pipelines",
-      remedy: "Export what implement(contract, async (job, input) => { … }) returns",
+      remedy: "Export the result of implement(contract, async (job, input) => { … })",
     });
   }
   return [...found.values()].map(({ implementation }) => implementation);
 }
 
-export function withoutPipeline(file: string): string {
-  return `${file} exports no pipeline: export what implement(…) returns, or keep it in another directory`;
+export function formatEmptyModule(file: string): string {
+  return `${file} exports no pipeline: export the result of implement(…), or move it to another directory`;
 }
 
 async function load(file: string): Promise<Record<string, unknown>> {
@@ -82,7 +82,7 @@ async function load(file: string): Promise<Record<string, unknown>> {
     return await import(pathToFileURL(file).href);
   } catch (error) {
     if ((error as { code?: string }).code === "ERR_UNKNOWN_FILE_EXTENSION") {
-      throw new InvalidInput(`This Node (${process.version}) cannot read TypeScript: ${file}`, {
+      throw new InvalidInput(`This Node (${process.version}) cannot load TypeScript: ${file}`, {
         cause: error,
         field: "pipelines",
         remedy: 'Use Node 22.18 or later, start with NODE_OPTIONS="--import tsx", or build to JavaScript first',

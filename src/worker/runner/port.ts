@@ -1,25 +1,25 @@
-// The port between an attempt and its keeper. In one process it is a few method calls; between a runner and its keeper the same calls
-// travel as messages over a pipe (pipe.ts). An attempt can only speak of its own job: the keeper adds the lease.
+// The interface between an attempt and its keeper. In one process these are method calls; between a runner process and
+// its keeper the same calls are messages (ipc.ts). An attempt can only refer to its own job: the keeper adds the lease.
 
 import type { PipelineSettings } from "../../contract/pipeline.ts";
-import type { BreakerVerdict, LimitAnswer, LimitCall, Need } from "../../db/calls/flow.ts";
+import type { BreakerVerdict, Dependency, LimitCall, LimitGrant } from "../../db/calls/flow.ts";
 import type { JobOrigin } from "../../db/calls/jobs.ts";
 import type {
   ChildRow,
+  findSignal,
   loadChildren,
-  lookForSignal,
   OnError,
-  PlaceCall,
-  SignalAnswer,
+  PositionCall,
+  SignalResult,
   SpawnState,
   takeSignal,
 } from "../../db/calls/long-work.ts";
 import type { ArtifactRow } from "../../db/calls/reads.ts";
-import type { ClaimedJob, KeptStep } from "../../db/calls/worker.ts";
+import type { ClaimedJob, DueRequest, SavedStep } from "../../db/calls/worker.ts";
 import type { Outcome, StopReason } from "../attempt/outcome.ts";
 import type { ProducedArtifact } from "../attempt/produce-artifact.ts";
 
-/** What an attempt is given to do. */
+/** The data of one attempt. */
 export interface Assignment {
   job: string;
   epoch: string;
@@ -31,18 +31,18 @@ export interface Assignment {
   crashes: number;
   key: string | null;
   tenant: string | null;
-  /** The version of the code that began the job. */
+  /** The version of the code that started the job. */
   version: number | null;
   trace: Record<string, string> | null;
-  /** The slot of a schedule that it is for. */
+  /** The slot of the schedule that created the job. */
   origin: JobOrigin | null;
-  /** Values of its input that it must not show; there once what is sealed is open. */
+  /** Unsealed values of the input, which the runner redacts. */
   secrets?: unknown[];
-  /** Of this Stillwake, for checkpoints inside the user's own transaction. */
+  /** The SQL schema, for checkpoints inside the user's own transaction. */
   schema: string;
 }
 
-export function assignmentOf(job: ClaimedJob, schema: string): Assignment {
+export function toAssignment(job: ClaimedJob, schema: string): Assignment {
   return {
     job: job.job_id,
     epoch: job.epoch,
@@ -66,7 +66,7 @@ export interface LogLine {
   message: string;
   step?: string;
   data?: unknown;
-  /** performance.now() of the keeper's process when it was written, or received. */
+  /** performance.now() of the keeper's process when the line was written or received. */
   at: number;
 }
 
@@ -85,49 +85,48 @@ export interface StepReport {
 }
 
 export interface Port {
-  /** Undefined while the lease is known to hold; otherwise resolves when it is proven again. Nothing with effects begins before. */
-  leased(): Promise<void> | undefined;
-  checkpoints(): Promise<KeptStep[]>;
-  /** Resolves when the checkpoint and every line before it are durable. Throws Stopped when the attempt was replaced. */
+  /** Undefined while the lease is known to be valid; otherwise resolves when it is proven again. Awaited before side effects. */
+  confirmLease(): Promise<void> | undefined;
+  checkpoints(): Promise<SavedStep[]>;
+  /** Resolves when the checkpoint and every earlier log line are durable. Throws Stopped when the attempt was replaced. */
   saveCheckpoint(step: string, output: string, tookMs: number): Promise<"saved" | "kept">;
   adopt(version: number, restart: boolean): Promise<void>;
   log(lines: LogLine[], progress?: Progress): void;
-  /** Resolves when every line so far is durable. */
+  /** Resolves when every log line so far is durable. */
   flush(): Promise<void>;
   stepStarted(step: string): void;
-  /** A try of a step begins that may take so long: the keeper sees to it when the runner cannot, its event loop may be blocked. Null: it is over. */
-  limit(step: string, timeoutMs: number | null): void;
+  /** The keeper enforces the timeout of a step if the runner cannot because its event loop is blocked. Null: the step has ended. */
+  setStepTimeout(step: string, timeoutMs: number | null): void;
   stepEnded(report: StepReport): void;
-  /** The attempt's own directory, made on first use and removed when the attempt is over, however it ended. */
+  /** The directory of this attempt, created on first use and removed when the attempt has ended. */
   scratch(): Promise<string>;
   artifacts(): Promise<ArtifactRow[]>;
-  /** True when the store has it, whole. */
-  artifactIsThere(artifact: { key: string; size: number; sha256: string }): Promise<boolean>;
-  /** Stores what the attempt has made in its scratch directory, and writes the row last. */
+  /** Whether the store has the object with this size and hash. */
+  artifactExists(artifact: { key: string; size: number; sha256: string }): Promise<boolean>;
+  /** Stores a file of the scratch directory, then its row. */
   storeArtifact(artifact: ProducedArtifact & { name: string }): Promise<ArtifactRow>;
-  /** Copies an artifact of this job from the store into the scratch directory, compared with its hash, and answers where it is: a new file each time. */
+  /** Copies an artifact of this job into a new file of the scratch directory, verifies its hash, and returns the path. */
   fetchArtifact(name: string): Promise<string>;
-  /** Evidence that the work lives. */
-  alive(): void;
-  /** Takes from a shared budget and says what was learned of it. */
-  useLimit(limit: Need, call: LimitCall): Promise<LimitAnswer>;
-  /** Null: go on. Otherwise the breaker is open. */
-  askBreaker(breaker: Need): Promise<BreakerVerdict | null>;
-  tellBreaker(breaker: Need, succeeded: boolean, reason: string | null): Promise<BreakerVerdict | null>;
-  /** Answers how many children of the spawn are stored. */
+  reportAlive(): void;
+  /** Takes from a shared limit, and reports what responses said about it. */
+  useLimit(limit: Dependency, call: LimitCall): Promise<LimitGrant>;
+  /** Null when the call may proceed; otherwise the breaker is open. */
+  checkBreaker(breaker: Dependency): Promise<BreakerVerdict | null>;
+  reportBreakerResult(breaker: Dependency, succeeded: boolean, reason: string | null): Promise<BreakerVerdict | null>;
+  /** Returns the number of children of the spawn that are stored. */
   spawn(call: SpawnCall): Promise<number>;
   spawnState(spawn: string): Promise<SpawnState | undefined>;
   children(page: Parameters<typeof loadChildren>[2]): Promise<ChildRow[]>;
-  lookForSignal(question: Parameters<typeof lookForSignal>[2]): Promise<SignalAnswer>;
-  takeSignal(taking: Parameters<typeof takeSignal>[2]): Promise<"taken" | "refused" | "gone" | "kept">;
-  /** Resolves when the place and every line before it are durable. */
-  savePlace(call: PlaceCall): Promise<"saved" | "kept">;
+  findSignal(request: Parameters<typeof findSignal>[2]): Promise<SignalResult>;
+  takeSignal(request: Parameters<typeof takeSignal>[2]): Promise<"taken" | "refused" | "gone" | "kept">;
+  /** Resolves when the position and every earlier log line are durable. */
+  savePosition(call: PositionCall): Promise<"saved" | "kept">;
 }
 
-/** Children to be stored: the keeper gives them their ids. */
+/** Children to store; the keeper assigns their ids. */
 export interface SpawnCall {
   spawn: string;
-  pipeline: { name: string; settings: PipelineSettings; needs: Need[] };
+  pipeline: { name: string; settings: PipelineSettings; dependencies: Dependency[] };
   /** The JSON of each input. */
   inputs: string[];
   keys: (string | null)[];
@@ -139,30 +138,41 @@ export interface SpawnCall {
   onError: OnError;
 }
 
-/** One attempt under way. */
+/** A running attempt. */
 export interface Run {
   outcome: Promise<Outcome>;
-  /** Asks it to stop. Resolves once it has heard that, which code that blocks its event loop cannot. */
+  /** Requests a stop. Resolves when the runner has acknowledged it, which a runner with a blocked event loop never does. */
   stop(reason: StopReason): Promise<void>;
-  /** Ends it for good, with everything it started. False where that is not possible: code in this process cannot be killed. */
+  /** Kills it with all its child processes. False if that is impossible: code in this process cannot be killed. */
   kill(): Promise<boolean>;
 }
 
-export interface PipelineFacts {
+/** A pipeline that the runners can run. */
+export interface LoadedPipeline {
   name: string;
   settings: PipelineSettings;
-  /** Limits and breakers its jobs need. */
-  needs: Need[];
+  /** The limits and breakers of its jobs. */
+  dependencies: Dependency[];
   version: number;
   onOlder: "continue" | "restart" | "wait";
   timeoutMs: number;
   silenceMs: number;
 }
 
-/** Those who run attempts: this very process, or runner processes. */
-export interface Crew {
+/** Which jobs of a pool a worker with these pipelines can claim. */
+export function claimableBy(pool: string, pipelines: readonly LoadedPipeline[]): DueRequest {
+  return {
+    pool,
+    pipelines: pipelines.map(({ name }) => name),
+    versions: pipelines.map(({ version }) => version),
+    oldest: pipelines.map(({ version, onOlder }) => (onOlder === "wait" ? version : 1)),
+  };
+}
+
+/** Runs attempts: in this process (in-process.ts) or in runner processes (runner-pool.ts). */
+export interface Runners {
   /** Resolves with the pipelines it can run. */
-  start(): Promise<PipelineFacts[]>;
+  start(): Promise<LoadedPipeline[]>;
   run(assignment: Assignment, port: Port): Run;
   stop(): Promise<void>;
 }

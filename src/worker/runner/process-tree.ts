@@ -1,7 +1,7 @@
-// Ending every process that a piece of work has started, the daemonised ones too. Each process of a worker carries STILLWAKE_GUARD, a mark
-// such as "worker.runner.attempt.", which children inherit wherever they go; so a prefix of the mark names a whole subtree. exec.ts sweeps
-// after an abort, the worker after an attempt, and the guardian when the worker itself was killed.
-// Linux only: other systems hide the environment, and only the groups and descendants of known processes are found there.
+// Kills every process that an attempt or a worker has started, daemons included. Each process has a tag such as "worker.runner.attempt." in
+// its environment variable STILLWAKE_GUARD, which children inherit, so a prefix of the tag names a whole subtree. exec.ts kills after an
+// abort, the worker after an attempt, the guardian after the worker died. On Linux only: other systems hide the environment, and only
+// groups and descendants of known processes are found there.
 import { execFile, spawn } from "node:child_process";
 import fs from "node:fs";
 import type { Socket } from "node:net";
@@ -13,42 +13,42 @@ export const GUARD = "STILLWAKE_GUARD";
 const GUARDIAN = "STILLWAKE_GUARDIAN";
 
 export interface KillTreeOptions {
-  /** Processes that are left alone. Their marked children are not. */
+  /** Processes that are not killed. Their tagged children are. */
   except?: readonly number[];
-  /** Processes that were started as leaders of their own session: whoever is left in it belongs to the tree. */
+  /** Processes that were started as session leaders: all processes of their sessions belong to the tree. */
   roots?: readonly number[];
 }
 
-// A look costs a few milliseconds. Only processes that cannot be killed, such as those in an uninterruptible wait, use up all rounds.
+// A round takes a few milliseconds. Only processes that cannot be killed, such as those in an uninterruptible wait, use up all rounds.
 const MAX_ROUNDS = 100;
-/** A process that is just being replaced by exec shows no environment for a moment, so one look that finds nobody is not enough. */
+/** A process shows no environment for a moment during exec, so one round that finds nothing is not enough. */
 const QUIET_ROUNDS = 3;
 
 /**
- * Kills all whose mark begins with `mark`, those in a session or group that one of them leads, and the descendants of all these. Everyone is
- * stopped before anyone is killed: a stopped process cannot fork, its parentage stays readable, and it goes on taking its place in the
- * process limit, so a fork bomb runs out of room. What escapes is a process that has cleared its environment, left its session and lost its
- * parent; only a container or a cgroup holds that one. Answers how many were killed, after they are gone.
+ * Kills all processes whose tag starts with `tag`, those in a session or group that one of them leads, and the descendants of all these.
+ * All are stopped before any is killed: a stopped process cannot fork, its parent stays readable, and it still counts towards the process
+ * limit, so a fork bomb reaches that limit. A process that has cleared its environment, left its session and lost its parent escapes; only
+ * a container or a cgroup catches that one. Returns the number of killed processes after they have exited.
  */
-export async function killTree(mark: string, { except = [], roots = [] }: KillTreeOptions = {}): Promise<number> {
-  requireMark(mark);
-  // Never pid 1: to signal group 1 would mean everyone.
+export async function killTree(tag: string, { except = [], roots = [] }: KillTreeOptions = {}): Promise<number> {
+  checkTag(tag);
+  // Never pid 1: signal -1 would go to every process.
   const spared = new Set([0, 1, process.pid, ...except]);
   const found = new Map<string, number>();
   const killed = new Set<string>();
-  for (let round = 0, quiet = 0; round < MAX_ROUNDS; round++) {
-    const family = relatives(await look({ mark, spared }), mark, spared, roots);
-    const fresh = family.filter(({ key }) => !found.has(key));
+  for (let round = 0, quietRounds = 0; round < MAX_ROUNDS; round++) {
+    const tree = findTree(await snapshot({ tag, spared }), tag, spared, roots);
+    const fresh = tree.filter(({ key }) => !found.has(key));
     for (const { key, pid, group } of fresh) {
       found.set(key, pid);
-      // To stop a group is one act for the kernel: no fork of a member slips through it.
+      // The kernel stops a group atomically: no fork of a member escapes.
       if (group === pid) signal(-pid, "SIGSTOP");
       signal(pid, "SIGSTOP");
     }
-    quiet = fresh.length > 0 ? 0 : quiet + 1;
-    if (quiet >= QUIET_ROUNDS) {
-      if (family.length === 0) break;
-      for (const { key, pid } of family) if (signal(pid, "SIGKILL")) killed.add(key);
+    quietRounds = fresh.length > 0 ? 0 : quietRounds + 1;
+    if (quietRounds >= QUIET_ROUNDS) {
+      if (tree.length === 0) break;
+      for (const { key, pid } of tree) if (signal(pid, "SIGKILL")) killed.add(key);
       await delay(Math.min(round, 20));
     }
   }
@@ -56,20 +56,20 @@ export async function killTree(mark: string, { except = [], roots = [] }: KillTr
 }
 
 export interface Guard {
-  /** Undefined where there is no shell: then nobody sweeps after this process was killed. */
+  /** Undefined where there is no shell: then nothing is killed after this process dies. */
   readonly pid: number | undefined;
-  /** Ends the guardian. It sweeps once more before it goes, sparing this process. */
+  /** Ends the guardian. It kills tagged processes once more before it exits, except this process. */
   close(): Promise<void>;
 }
 
-/** A shell that does nothing but wait for the death of this process, kill -9 included, and then kills everyone who has the mark. */
-export function startGuard(mark: string, { shell = "/bin/sh" }: { shell?: string } = {}): Guard {
-  requireMark(mark);
+/** Starts a shell that waits for the death of this process, SIGKILL included, and then kills all processes with the tag. */
+export function startGuard(tag: string, { shell = "/bin/sh" }: { shell?: string } = {}): Guard {
+  checkTag(tag);
   const child = spawn(shell, ["-c", GUARDIAN_SCRIPT], {
     cwd: "/",
-    // In a session of its own it outlives the group of this process. It has no mark, so it does not find itself.
+    // In a separate session it outlives the group of this process. It has no tag, so it does not kill itself.
     detached: true,
-    env: { PATH: GUARDIAN_PATH, LC_ALL: "C", [GUARDIAN]: mark },
+    env: { PATH: GUARDIAN_PATH, LC_ALL: "C", [GUARDIAN]: tag },
     stdio: ["pipe", "ignore", "ignore"],
   });
   const ended = new Promise<void>((resolve) => {
@@ -91,9 +91,9 @@ export function startGuard(mark: string, { shell = "/bin/sh" }: { shell?: string
 
 const GUARDIAN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/current-system/sw/bin";
 
-// For dash, bash and busybox. The end of stdin is the death of the owner, because nobody else holds the pipe. grep only narrows the search,
-// and that of busybox stops at the first NUL, hence the trial; the variables are then compared one by one. Newlines inside of a variable
-// become spaces, so that none can pass for another. Stop, then kill, for the reasons given at killTree.
+// For dash, bash and busybox. Stdin ends when the owner dies, because no other process holds the pipe. grep only narrows the search, and
+// the grep of busybox stops at the first NUL, hence the test; then each variable is compared. Newlines inside a variable become spaces, so
+// that it cannot imitate another one. Stops before it kills, for the reasons at killTree.
 const GUARDIAN_SCRIPT = `
 trap '' INT TERM HUP QUIT
 exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
@@ -146,22 +146,21 @@ while [ "$quiet" -lt ${QUIET_ROUNDS} ] && [ "$round" -lt 50 ]; do
 done
 `;
 
-/** Changes when this process has started another one, whether that still runs or not. Cheap enough to be asked around every job. */
-export function offspring(): string {
-  // The page faults of children that have ended, and who is a child now.
+/** Changes when this process has started another one, running or not. Cheap enough to call around every job. */
+export function childrenFingerprint(): string {
+  // The page faults of exited children, and the current children.
   const stat = readProc("/proc/self/stat");
   return `${stat.slice(stat.lastIndexOf(")") + 2).split(" ")[8]} ${childrenOfSelf().join(" ")}`;
 }
 
-/** Who is alive of those this process has started: its children, and everyone else with its mark. Nobody where there is no /proc. */
-export function startedBySelf(mark: string): number[] {
+/** The running children of this process and all other processes with its tag. Empty where there is no /proc. */
+export function listOwnProcesses(tag: string): number[] {
   if (!fs.existsSync("/proc/self/environ")) return [];
   const children = childrenOfSelf();
   const pids = fs.readdirSync("/proc").map(Number).filter(Number.isInteger);
   return pids.filter((pid) => {
     if (pid === process.pid) return false;
-    if (!children.includes(pid) && !`\0${readProc(`/proc/${pid}/environ`)}`.includes(`\0${GUARD}=${mark}`))
-      return false;
+    if (!children.includes(pid) && !`\0${readProc(`/proc/${pid}/environ`)}`.includes(`\0${GUARD}=${tag}`)) return false;
     return !/\) [ZX] [^)]*$/.test(readProc(`/proc/${pid}/stat`));
   });
 }
@@ -173,10 +172,10 @@ function childrenOfSelf(): number[] {
   return lists.flatMap((list) => list.split(" ").filter(Boolean).map(Number)).sort((a, b) => a - b);
 }
 
-function requireMark(mark: string): void {
-  if (/^([\w-]+\.)+$/.test(mark)) return;
-  throw new InvalidInput(`The mark ${JSON.stringify(mark)} cannot be used to find processes`, {
-    field: "mark",
+function checkTag(tag: string): void {
+  if (/^([\w-]+\.)+$/.test(tag)) return;
+  throw new InvalidInput(`${JSON.stringify(tag)} is not a valid process tag`, {
+    field: "tag",
     remedy: 'Use names that each end with a dot, such as "worker.runner."',
   });
 }
@@ -186,27 +185,27 @@ interface Process {
   parent: number;
   group: number;
   session: number;
-  /** Tells a process from a later one with the same number. */
+  /** Distinguishes a process from a later one with the same pid. */
   key: string;
-  /** Those of the marks looked for that it carries. */
-  marks: string[];
+  /** The searched tags that it has. */
+  tags: string[];
   guardian: boolean;
 }
 
 interface Search {
-  mark: string;
+  tag: string;
   spared: ReadonlySet<number>;
 }
 
 let next: { searches: Search[]; seen: Promise<Process[]> } | undefined;
 
-/** A look at everyone that begins after the call. Those who want one at the same time share it: twenty trees may have to go at once. */
-function look(search: Search): Promise<Process[]> {
+/** Lists all processes, starting after the call. Concurrent calls share one listing: twenty trees may be killed at once. */
+function snapshot(search: Search): Promise<Process[]> {
   if (!next) {
     const searches: Search[] = [];
     const seen = immediate().then(() => {
       next = undefined;
-      return processes(searches);
+      return listProcesses(searches);
     });
     next = { searches, seen };
   }
@@ -214,48 +213,48 @@ function look(search: Search): Promise<Process[]> {
   return next.seen;
 }
 
-/** Those that belong to the tree by mark, by session or group, or by descent. A guardian is spared: it has a sweep of its own to do. */
-function relatives(all: Process[], mark: string, spared: ReadonlySet<number>, roots: readonly number[]): Process[] {
+/** The processes of the tree, by tag, session, group or descent. A guardian is spared: it still has to kill its own tree. */
+function findTree(all: Process[], tag: string, spared: ReadonlySet<number>, roots: readonly number[]): Process[] {
   const leaders = new Set(roots.filter((pid) => !spared.has(pid)));
-  const family = new Set<Process>();
-  for (let before = -1; before < family.size; ) {
-    before = family.size;
-    for (const one of all) {
-      const marked = one.marks.includes(mark);
-      if (family.has(one) || spared.has(one.pid) || (one.guardian && !marked)) continue;
-      const led = leaders.has(one.session) || leaders.has(one.group);
-      if (!marked && !led && !leaders.has(one.parent)) continue;
-      family.add(one);
-      leaders.add(one.pid);
+  const tree = new Set<Process>();
+  for (let before = -1; before < tree.size; ) {
+    before = tree.size;
+    for (const process of all) {
+      const tagged = process.tags.includes(tag);
+      if (tree.has(process) || spared.has(process.pid) || (process.guardian && !tagged)) continue;
+      const led = leaders.has(process.session) || leaders.has(process.group);
+      if (!tagged && !led && !leaders.has(process.parent)) continue;
+      tree.add(process);
+      leaders.add(process.pid);
     }
   }
-  return [...family];
+  return [...tree];
 }
 
-// A process that hops to a new number may be gone from the list before it is read, with a successor that is not in the list. Whoever looks
-// once more at what has changed since finds it; the bound is for machines on which others fork without end.
+// A process may exit between the listing and its reading while its child is not in the listing. Listing again until
+// nothing is new finds the child; the bound is for machines on which other processes fork without end.
 const MAX_LISTINGS = 10;
 
-/** Everyone alive. Synchronous on Linux, because what forks meanwhile is missed, and newest first, because those are the ones that fork. */
-async function processes(searches: Search[]): Promise<Process[]> {
-  if (!fs.existsSync("/proc/self/environ")) return listed();
+/** All running processes. Synchronous on Linux, because a fork in between would be missed; newest first, because those fork. */
+async function listProcesses(searches: Search[]): Promise<Process[]> {
+  if (!fs.existsSync("/proc/self/environ")) return listWithPs();
   const seen = new Map<number, Process | undefined>();
-  for (let listing = 0, settled = false; listing < MAX_LISTINGS && !settled; listing++) {
+  for (let listing = 0, complete = false; listing < MAX_LISTINGS && !complete; listing++) {
     const pids = fs.readdirSync("/proc").map(Number).filter(Number.isInteger);
     const unread = pids.filter((pid) => !seen.has(pid)).sort((a, b) => b - a);
-    for (const pid of unread) seen.set(pid, read(pid, searches));
-    settled = unread.length === 0;
+    for (const pid of unread) seen.set(pid, readProcess(pid, searches));
+    complete = unread.length === 0;
   }
-  return [...seen.values()].filter((one) => one !== undefined);
+  return [...seen.values()].filter((process) => process !== undefined);
 }
 
-function read(pid: number, searches: Search[]): Process | undefined {
+function readProcess(pid: number, searches: Search[]): Process | undefined {
   const stat = readProc(`/proc/${pid}/stat`);
-  // After the name, which may contain anything: state, parent, group, session, …, and the moment of birth as the 20th.
+  // After the name, which may contain anything: state, parent, group, session, …, and the start time as the 20th.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   if (fields.length < 20 || fields[0] === "Z" || fields[0] === "X") return undefined;
   const variables = `\0${readProc(`/proc/${pid}/environ`)}`;
-  const found = searches.filter(({ mark }) => variables.includes(`\0${GUARD}=${mark}`));
+  const found = searches.filter(({ tag }) => variables.includes(`\0${GUARD}=${tag}`));
   if (found.some(({ spared }) => !spared.has(pid))) signal(pid, "SIGSTOP");
   return {
     pid,
@@ -263,19 +262,19 @@ function read(pid: number, searches: Search[]): Process | undefined {
     group: Number(fields[2]),
     session: Number(fields[3]),
     key: `${pid} ${fields[19]}`,
-    marks: found.map(({ mark }) => mark),
+    tags: found.map(({ tag }) => tag),
     guardian: variables.includes(`\0${GUARDIAN}=`),
   };
 }
 
-/** Without /proc: who descends from whom and who is in which group, but no marks and no sessions. */
-async function listed(): Promise<Process[]> {
+/** Without /proc: parents and groups, but no tags and no sessions. */
+async function listWithPs(): Promise<Process[]> {
   const { stdout } = await promisify(execFile)("ps", ["-A", "-o", "pid=,ppid=,pgid=,stat="]);
   return stdout.split("\n").flatMap((line) => {
     const [pid, parent, group, state] = line.trim().split(/\s+/);
     if (!state || state.startsWith("Z")) return [];
     const numbers = { pid: Number(pid), parent: Number(parent), group: Number(group), session: Number(group) };
-    return [{ ...numbers, key: pid!, marks: [], guardian: false }];
+    return [{ ...numbers, key: pid!, tags: [], guardian: false }];
   });
 }
 
@@ -283,7 +282,7 @@ function readProc(file: string): string {
   try {
     return fs.readFileSync(file, "latin1");
   } catch {
-    // It is gone already, or belongs to somebody else.
+    // It has exited, or belongs to another user.
     return "";
   }
 }

@@ -1,33 +1,32 @@
-// What a runner says and what its death means, read with care: user code can send what it likes, and a dead process says little.
+// Validates what a runner process sends, and names the cause of its exit. User code can forge any message.
 import type { Failure } from "../../db/calls/jobs.ts";
-import { clean } from "../attempt/failure.ts";
+import { oomKills } from "../../memory.ts";
+import { toStorableText } from "../attempt/failure.ts";
 import type { Outcome } from "../attempt/outcome.ts";
-import { oomKills } from "./memory.ts";
-import type { PipelineFacts } from "./port.ts";
+import type { LoadedPipeline } from "./port.ts";
 
-/** JSON has no Infinity. */
-export function limitsBack(facts: PipelineFacts): PipelineFacts {
+/** JSON has no Infinity: it arrives as null. */
+export function restoreInfinity(pipeline: LoadedPipeline): LoadedPipeline {
   return {
-    ...facts,
-    timeoutMs: facts.timeoutMs ?? Number.POSITIVE_INFINITY,
-    silenceMs: facts.silenceMs ?? Number.POSITIVE_INFINITY,
+    ...pipeline,
+    timeoutMs: pipeline.timeoutMs ?? Number.POSITIVE_INFINITY,
+    silenceMs: pipeline.silenceMs ?? Number.POSITIVE_INFINITY,
   };
 }
 
-/** User code can send what it likes. */
-export function checked(outcome: Outcome): Outcome {
+export function checkOutcome(outcome: Outcome): Outcome {
   const kinds: Outcome["kind"][] = ["completed", "failed", "slept", "paused", "cancelled", "released", "replaced"];
   if (kinds.includes(outcome?.kind)) return outcome;
   return {
     kind: "failed",
     fatal: false,
-    failure: { name: "Protocol", code: "PROTOCOL", message: "The runner sent no outcome" },
+    failure: { name: "Protocol", code: "PROTOCOL", message: "The runner sent no valid outcome" },
   };
 }
 
-/** Names what a runner died of. `lastWords` is the end of its stderr, `oomKills` the machine's counter when it started. */
-export function causeOf(
-  runner: { lastWords: string; oomKills: number | undefined },
+/** `stderrTail` is the end of its stderr, `oomKills` the kernel's counter when the runner started. */
+export function describeExit(
+  runner: { stderrTail: string; oomKills: number | undefined },
   code: number | null,
   signal: NodeJS.Signals | null,
 ): Failure {
@@ -36,7 +35,7 @@ export function causeOf(
     code: `RUNNER_${reason}`,
     message,
   });
-  if (/heap out of memory|Allocation failed/i.test(runner.lastWords)) {
+  if (/heap out of memory|Allocation failed/i.test(runner.stderrTail)) {
     return died("OOM", "The runner ran out of memory: its JavaScript heap was full");
   }
   const kills = oomKills();
@@ -44,8 +43,9 @@ export function causeOf(
     return died("OOM", "The runner was killed by SIGKILL: the machine ran out of memory");
   }
   if (signal) return died("KILLED", `The runner was killed by ${signal}`);
-  if (code === 137) return died("OOM", "The runner ended with exit code 137: killed, most often for want of memory");
-  if (code === null) return died("START", `The runner could not be started: ${runner.lastWords}`);
-  const words = runner.lastWords.trim().split("\n").at(-1);
-  return died("EXITED", `The runner ended with exit code ${code}${words ? `: ${clean(words, 300)}` : ""}`);
+  if (code === 137)
+    return died("OOM", "The runner exited with code 137: killed, usually because the machine ran out of memory");
+  if (code === null) return died("START", `The runner could not be started: ${runner.stderrTail}`);
+  const lastLine = runner.stderrTail.trim().split("\n").at(-1);
+  return died("EXITED", `The runner exited with code ${code}${lastLine ? `: ${toStorableText(lastLine, 300)}` : ""}`);
 }

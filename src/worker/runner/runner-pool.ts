@@ -1,100 +1,100 @@
-// The crew of runner processes: one per slot and one spare, warm between jobs. The keeper learns of the death of a runner at once, names its
-// cause, ends what it left behind and hands its job back; the spare takes the next job while a new runner starts.
+// The pool of runner processes: one per slot plus spares, warm between jobs. When a runner dies, the pool names the cause, kills the
+// processes it left behind and reports its job as lost; a spare takes the next job while a new runner starts.
 import { type ChildProcess, fork } from "node:child_process";
 import os from "node:os";
 import { fileURLToPath } from "node:url";
 import { StillwakeError } from "../../errors.ts";
+import { oomKills } from "../../memory.ts";
 import { backoffMs } from "../../time.ts";
 import { type Outcome, outcomeOfStop, type StopReason } from "../attempt/outcome.ts";
 import { counted, lineRate, lineSplitter } from "../exec/lines.ts";
-import type { Announcer } from "../observe/events.ts";
+import type { WorkerEvents } from "../observe/events.ts";
 import { Redactor } from "../redact/redact.ts";
-import { type FromRunner, serve, type ToRunner, thrownFrom } from "./ipc.ts";
-import { oomKills } from "./memory.ts";
-import type { Assignment, Crew, PipelineFacts, Port, Run } from "./port.ts";
+import { deserializeError, type FromRunner, handleMessage, type ToRunner } from "./ipc.ts";
+import type { Assignment, LoadedPipeline, Port, Run, Runners } from "./port.ts";
 import { GUARD, killTree, startGuard } from "./process-tree.ts";
-import { causeOf, checked, limitsBack } from "./runner-exit.ts";
+import { checkOutcome, describeExit, restoreInfinity } from "./runner-exit.ts";
 
-export interface RunnersOptions {
-  announcer: Announcer;
+export interface RunnerPoolOptions {
+  events: WorkerEvents;
   files: string[];
   pool: string;
   slots: number;
-  /** Runners above the slots, ready to stand in for one that died. */
+  /** Runners beyond the slots, ready to replace one that died. */
   spares: number;
-  mark: string;
+  processTag: string;
   graceMs: number;
-  /** What runners may see: no database, no provider. */
+  /** The environment of runners, without credentials of the database and of providers. */
   env: Record<string, string>;
-  /** The names of what they may not see, should a preloaded module bring it back. */
+  /** Names of variables to delete again after loading, in case a preloaded module restores them. */
   withheld: string[];
   runAs: { uid: number; gid: number } | undefined;
   /** Megabytes of JavaScript heap per runner. */
   heapMb: number | undefined;
-  /** After so many jobs a runner is replaced by a fresh one. */
+  /** The number of jobs after which a runner is replaced. */
   maxJobs: number;
 }
 
-interface Task {
+interface RunningAttempt {
   assignment: Assignment;
   port: Port;
   stopping: StopReason | undefined;
-  /** Called when the runner has heard that it is to stop. */
-  heard: () => void;
+  /** Called when the runner has received the stop request. */
+  onStopReceived: () => void;
   resolve(outcome: Outcome): void;
   runner: Runner | undefined;
 }
 
 interface Runner {
   name: string;
-  mark: string;
+  processTag: string;
   child: ChildProcess;
-  bornAt: number;
+  startedAt: number;
   ready: boolean;
   jobs: number;
-  task: Task | undefined;
-  /** The end of what it wrote to stderr: V8 says there what it died of. */
-  lastWords: string;
-  /** The secrets of its job, and of the one before: what that printed may still be in the pipe. */
-  hidden: [now: Redactor, before: Redactor];
+  attempt: RunningAttempt | undefined;
+  /** The end of its stderr, where V8 reports why it died. */
+  stderrTail: string;
+  /** For the secrets of its job and of the previous one, whose output may still be in the pipe. */
+  redactors: [current: Redactor, previous: Redactor];
   oomKills: number | undefined;
-  /** Its end was decided here. */
+  /** Killed by this pool. */
   dismissed: boolean;
 }
 
-/** From the death of a runner to the start of its replacement, as long as a spare is ready. */
-const FILL_MS = 250;
-const MAX_WORDS = 8000;
+/** The delay before a dead runner is replaced while a spare is ready. */
+const REPLACE_DELAY_MS = 250;
+const STDERR_TAIL_CHARS = 8000;
 const RUNNER_FILE = fileURLToPath(new URL("runner.js", import.meta.url));
 
-export class Runners implements Crew {
-  readonly #options: RunnersOptions;
+export class RunnerPool implements Runners {
+  readonly #options: RunnerPoolOptions;
   readonly #all = new Set<Runner>();
   readonly #idle: Runner[] = [];
-  readonly #waiting: Task[] = [];
+  readonly #waiting: RunningAttempt[] = [];
   readonly #guard: { close(): Promise<void> };
-  #facts: ((facts: PipelineFacts[]) => void) | undefined;
-  #unready: ((error: Error) => void) | undefined;
-  #born = 0;
-  #badStarts = 0;
+  #onLoaded: ((pipelines: LoadedPipeline[]) => void) | undefined;
+  #onLoadFailed: ((error: Error) => void) | undefined;
+  #started = 0;
+  #failedStarts = 0;
   #stopped = false;
 
-  constructor(options: RunnersOptions) {
+  constructor(options: RunnerPoolOptions) {
     this.#options = options;
-    this.#guard = startGuard(options.mark);
+    this.#guard = startGuard(options.processTag);
   }
 
-  /** The first runner says what pipelines there are; the others start behind it. */
-  async start(): Promise<PipelineFacts[]> {
-    const facts = new Promise<PipelineFacts[]>((resolve, reject) => {
-      this.#facts = resolve;
-      this.#unready = reject;
+  /** The first runner reports the pipelines; the others start after it. */
+  async start(): Promise<LoadedPipeline[]> {
+    const loaded = new Promise<LoadedPipeline[]>((resolve, reject) => {
+      this.#onLoaded = resolve;
+      this.#onLoadFailed = reject;
     });
     this.#spawn();
     try {
-      const found = await facts;
+      const pipelines = await loaded;
       this.#fill();
-      return found;
+      return pipelines;
     } catch (error) {
       await this.stop();
       throw error;
@@ -106,23 +106,31 @@ export class Runners implements Crew {
     const outcome = new Promise<Outcome>((settle) => {
       resolve = settle;
     });
-    const task: Task = { assignment, port, stopping: undefined, heard: () => {}, resolve, runner: undefined };
-    this.#waiting.push(task);
+    const onStopReceived = () => {};
+    const attempt: RunningAttempt = {
+      assignment,
+      port,
+      stopping: undefined,
+      onStopReceived,
+      resolve,
+      runner: undefined,
+    };
+    this.#waiting.push(attempt);
     this.#assign();
     if (this.#waiting.length > 0) this.#fill();
     return {
       outcome,
       stop: (reason) => {
-        task.stopping = reason;
-        const heard = new Promise<void>((settle) => {
-          task.heard = settle;
+        attempt.stopping = reason;
+        const received = new Promise<void>((settle) => {
+          attempt.onStopReceived = settle;
         });
-        if (task.runner) say(task.runner, { say: "stop", run: task.runner.jobs, reason });
-        else this.#withdraw(task);
-        return heard;
+        if (attempt.runner) send(attempt.runner, { kind: "stop", run: attempt.runner.jobs, reason });
+        else this.#withdraw(attempt);
+        return received;
       },
       kill: async () => {
-        if (task.runner) await this.#kill(task.runner);
+        if (attempt.runner) await this.#kill(attempt.runner);
         return true;
       },
     };
@@ -130,271 +138,272 @@ export class Runners implements Crew {
 
   async stop(): Promise<void> {
     this.#stopped = true;
-    // Whoever waits for the first runner waits in vain.
-    this.#unready?.(new StillwakeError("STOPPED", "The worker was stopped before its first runner was ready"));
+    // start() may still be waiting for the first runner.
+    this.#onLoadFailed?.(new StillwakeError("STOPPED", "The worker was stopped before its first runner was ready"));
     await Promise.all([...this.#all].map((runner) => this.#kill(runner)));
-    await killTree(this.#options.mark);
+    await killTree(this.#options.processTag);
     await this.#guard.close();
   }
 
-  /** A job that was told to stop before a runner was free for it. */
-  #withdraw(task: Task): void {
-    const place = this.#waiting.indexOf(task);
-    if (place < 0) return;
-    this.#waiting.splice(place, 1);
-    task.resolve(outcomeOfStop(task.stopping!));
+  /** Stopped before a runner was free for it. */
+  #withdraw(attempt: RunningAttempt): void {
+    const index = this.#waiting.indexOf(attempt);
+    if (index < 0) return;
+    this.#waiting.splice(index, 1);
+    attempt.resolve(outcomeOfStop(attempt.stopping!));
   }
 
   #assign(): void {
     while (this.#waiting.length > 0 && this.#idle.length > 0) {
-      // The one that worked last is the warmest.
+      // The most recently used runner has the warmest caches.
       const runner = this.#idle.pop()!;
-      const task = this.#waiting.shift()!;
-      task.runner = runner;
-      runner.task = task;
+      const attempt = this.#waiting.shift()!;
+      attempt.runner = runner;
+      runner.attempt = attempt;
       runner.jobs += 1;
-      runner.lastWords = "";
-      runner.hidden = [new Redactor(), runner.hidden[0]];
-      for (const secret of task.assignment.secrets ?? []) runner.hidden[0].register(secret);
-      say(runner, { say: "run", run: runner.jobs, assignment: task.assignment });
+      runner.stderrTail = "";
+      runner.redactors = [new Redactor(), runner.redactors[0]];
+      for (const secret of attempt.assignment.secrets ?? []) runner.redactors[0].register(secret);
+      send(runner, { kind: "run", run: runner.jobs, assignment: attempt.assignment });
     }
   }
 
-  /** As many as there are slots and spares, not all at once: each start is work for a processor. */
+  /** Starts missing runners, at most one per processor at a time, because a start keeps a processor busy. */
   #fill(): void {
     const { slots, spares } = this.#options;
     const starting = [...this.#all].filter(({ ready }) => !ready).length;
-    const wanted = Math.min(slots + spares - this.#all.size, Math.max(1, os.availableParallelism()) - starting);
-    for (let count = 0; count < wanted && !this.#stopped; count++) {
+    const missing = Math.min(slots + spares - this.#all.size, Math.max(1, os.availableParallelism()) - starting);
+    for (let count = 0; count < missing && !this.#stopped; count++) {
       try {
         this.#spawn();
       } catch {
-        // No room for another process now.
-        setTimeout(() => this.#fill(), backoffMs(this.#badStarts++, 100, 10_000)).unref();
+        // The system cannot start another process now.
+        setTimeout(() => this.#fill(), backoffMs(this.#failedStarts++, 100, 10_000)).unref();
         return;
       }
     }
   }
 
   #spawn(): void {
-    const { env, withheld, runAs, heapMb, mark, files, pool, graceMs } = this.#options;
-    const name = `r${++this.#born}`;
-    const ownMark = `${mark}${name}.`;
+    const { env, withheld, runAs, heapMb, files, pool, graceMs } = this.#options;
+    const name = `r${++this.#started}`;
+    const processTag = `${this.#options.processTag}${name}.`;
     const child = fork(RUNNER_FILE, [], {
-      env: { ...env, [GUARD]: ownMark },
-      // A session of its own: the terminal's Ctrl-C does not reach it, and it can be ended as a whole.
+      env: { ...env, [GUARD]: processTag },
+      // A separate session: Ctrl-C in a terminal does not reach it, and it can be killed as a group.
       detached: true,
       stdio: ["ignore", "pipe", "pipe", "ipc"],
-      execArgv: [...shownArguments(), ...(heapMb === undefined ? [] : [`--max-old-space-size=${heapMb}`])],
+      execArgv: [...execArguments(), ...(heapMb === undefined ? [] : [`--max-old-space-size=${heapMb}`])],
       ...runAs,
     });
     const runner: Runner = {
       name,
-      mark: ownMark,
+      processTag,
       child,
-      bornAt: performance.now(),
+      startedAt: performance.now(),
       ready: false,
       jobs: 0,
-      task: undefined,
-      lastWords: "",
-      hidden: [new Redactor(), new Redactor()],
+      attempt: undefined,
+      stderrTail: "",
+      redactors: [new Redactor(), new Redactor()],
       oomKills: oomKills(),
       dismissed: false,
     };
     this.#all.add(runner);
     this.#readOutput(runner);
-    child.on("message", (message: FromRunner) => this.#hear(runner, message));
+    child.on("message", (message: FromRunner) => this.#receive(runner, message));
     child.once("error", (error) => {
-      runner.lastWords = error.message;
-      if (child.pid === undefined) void this.#died(runner, null, null);
+      runner.stderrTail = error.message;
+      if (child.pid === undefined) void this.#onExit(runner, null, null);
     });
     child.once("exit", (code, signal) => {
-      // What it said last may still be in the pipe.
-      if (!child.connected) return void this.#died(runner, code, signal);
-      const late = setTimeout(() => void this.#died(runner, code, signal), 200);
+      // Its last messages may still be in the pipe.
+      if (!child.connected) return void this.#onExit(runner, code, signal);
+      const late = setTimeout(() => void this.#onExit(runner, code, signal), 200);
       child.once("disconnect", () => {
         clearTimeout(late);
-        void this.#died(runner, code, signal);
+        void this.#onExit(runner, code, signal);
       });
     });
-    say(runner, { say: "load", files, withheld, settings: { pool, graceMs, mark: ownMark, tickMs: 1000 } });
+    send(runner, { kind: "load", files, withheld, settings: { pool, graceMs, processTag, tickMs: 1000 } });
   }
 
-  /** User code can send what it likes: what makes no sense costs it its runner, and nobody else anything. */
-  #hear(runner: Runner, message: FromRunner): void {
+  /** User code can forge any message: an invalid one kills this runner and affects no other job. */
+  #receive(runner: Runner, message: FromRunner): void {
     try {
-      this.#heed(runner, message);
+      this.#handle(runner, message);
     } catch (error) {
-      runner.lastWords = `It sent what no runner sends: ${(error as Error).message}`;
-      this.#end(runner);
+      runner.stderrTail = `It sent an invalid message: ${(error as Error).message}`;
+      this.#killNow(runner);
     }
   }
 
-  #heed(runner: Runner, message: FromRunner): void {
-    if (message?.say === "ready") this.#isReady(runner, message.pipelines, message.empty);
-    else if (message?.say === "unready") this.#isUnready(runner, thrownFrom(message.refusal));
-    else if (message?.run !== runner.jobs || !runner.task) return;
-    else if (message.say === "ended") this.#hasEnded(runner, message);
-    else if (message.say === "heard") runner.task.heard();
-    else if (message.say === "secret") runner.hidden[0].register(message.value);
-    else void serve(message, runner.task.port, (answer) => say(runner, answer)).catch(() => {});
+  #handle(runner: Runner, message: FromRunner): void {
+    if (message?.kind === "ready") this.#onReady(runner, message.pipelines, message.empty);
+    else if (message?.kind === "load-failed") this.#onFailedLoad(runner, deserializeError(message.error));
+    else if (message?.run !== runner.jobs || !runner.attempt) return;
+    else if (message.kind === "ended") this.#onEnded(runner, message);
+    else if (message.kind === "stop-received") runner.attempt.onStopReceived();
+    else if (message.kind === "secret") runner.redactors[0].register(message.value);
+    else void handleMessage(message, runner.attempt.port, (reply) => send(runner, reply)).catch(() => {});
   }
 
-  #isReady(runner: Runner, pipelines: PipelineFacts[], empty: string[]): void {
+  #onReady(runner: Runner, pipelines: LoadedPipeline[], emptyModules: string[]): void {
     if (runner.ready) return;
-    const facts = pipelines.map(limitsBack);
+    const { events } = this.#options;
+    const restored = pipelines.map(restoreInfinity);
     runner.ready = true;
-    this.#badStarts = 0;
-    this.#options.announcer.announce({
+    this.#failedStarts = 0;
+    events.emit({
       kind: "runner.started",
       runner: runner.name,
       pid: runner.child.pid ?? 0,
-      tookMs: performance.now() - runner.bornAt,
+      tookMs: performance.now() - runner.startedAt,
     });
-    if (this.#facts) for (const file of empty) this.#options.announcer.announce({ kind: "module.empty", file });
-    this.#facts?.(facts);
-    this.#facts = undefined;
-    // Behind those that have worked already.
+    if (this.#onLoaded) for (const file of emptyModules) events.emit({ kind: "module.empty", file });
+    this.#onLoaded?.(restored);
+    this.#onLoaded = undefined;
+    // First in the list, because assignment takes the last: runners that have worked already are warmer.
     this.#idle.unshift(runner);
     this.#assign();
     this.#fill();
   }
 
-  #isUnready(runner: Runner, error: Error): void {
+  #onFailedLoad(runner: Runner, error: Error): void {
     if (runner.ready) throw error;
-    runner.lastWords = error.message;
-    this.#unready?.(error);
-    this.#unready = undefined;
-    this.#end(runner);
+    runner.stderrTail = error.message;
+    this.#onLoadFailed?.(error);
+    this.#onLoadFailed = undefined;
+    this.#killNow(runner);
   }
 
-  #hasEnded(runner: Runner, { outcome, stray }: Extract<FromRunner, { say: "ended" }>): void {
-    const { task } = runner;
-    if (!task) return;
-    runner.task = undefined;
+  #onEnded(runner: Runner, { outcome, stray }: Extract<FromRunner, { kind: "ended" }>): void {
+    const { attempt } = runner;
+    if (!attempt) return;
+    runner.attempt = undefined;
     if (stray || runner.jobs >= this.#options.maxJobs) {
-      // Code that did not stop must not go on beside the next job, nor beside the next attempt of this one.
+      // Code that did not stop must not run beside the next job or the next attempt of this one.
       runner.dismissed = true;
       void this.#kill(runner)
         .catch(() => {})
-        .then(() => task.resolve(checked(outcome)));
+        .then(() => attempt.resolve(checkOutcome(outcome)));
       return;
     }
-    task.resolve(checked(outcome));
+    attempt.resolve(checkOutcome(outcome));
     this.#idle.push(runner);
     this.#assign();
   }
 
-  #end(runner: Runner): void {
+  #killNow(runner: Runner): void {
     void this.#kill(runner).catch(() => runner.child.kill("SIGKILL"));
   }
 
   async #kill(runner: Runner): Promise<void> {
-    this.#leave(runner);
-    const gone = runner.child.exitCode !== null || runner.child.signalCode !== null || runner.child.pid === undefined;
-    const ended = gone ? undefined : new Promise((resolve) => runner.child.once("exit", resolve));
-    await killTree(runner.mark, runner.child.pid === undefined ? {} : { roots: [runner.child.pid] });
+    this.#removeIdle(runner);
+    const exited = runner.child.exitCode !== null || runner.child.signalCode !== null || runner.child.pid === undefined;
+    const exit = exited ? undefined : new Promise((resolve) => runner.child.once("exit", resolve));
+    await killTree(runner.processTag, runner.child.pid === undefined ? {} : { roots: [runner.child.pid] });
     runner.child.kill("SIGKILL");
-    await ended;
+    await exit;
   }
 
-  #leave(runner: Runner): void {
-    const place = this.#idle.indexOf(runner);
-    if (place >= 0) this.#idle.splice(place, 1);
+  #removeIdle(runner: Runner): void {
+    const index = this.#idle.indexOf(runner);
+    if (index >= 0) this.#idle.splice(index, 1);
   }
 
-  async #died(runner: Runner, code: number | null, signal: NodeJS.Signals | null): Promise<void> {
+  async #onExit(runner: Runner, code: number | null, signal: NodeJS.Signals | null): Promise<void> {
     if (!this.#all.delete(runner)) return;
-    this.#leave(runner);
-    const { task } = runner;
-    runner.task = undefined;
-    const failure = causeOf({ ...runner, lastWords: hide(runner, runner.lastWords) }, code, signal);
-    if (!this.#stopped && !task?.stopping && !runner.dismissed) {
-      this.#options.announcer.announce({
+    this.#removeIdle(runner);
+    const { attempt } = runner;
+    runner.attempt = undefined;
+    const failure = describeExit({ ...runner, stderrTail: redact(runner, runner.stderrTail) }, code, signal);
+    if (!this.#stopped && !attempt?.stopping && !runner.dismissed) {
+      this.#options.events.emit({
         kind: "runner.died",
         runner: runner.name,
         pid: runner.child.pid ?? 0,
         code,
         signal,
         cause: failure.code!.toLowerCase().replace("runner_", ""),
-        ...(task && { job: task.assignment.job }),
+        ...(attempt && { job: attempt.assignment.job }),
       });
     }
-    // Nothing of the old attempt may be at work when the next one begins.
-    await killTree(runner.mark).catch(() => {});
-    if (task) task.resolve(task.stopping ? outcomeOfStop(task.stopping) : { kind: "lost", failure });
+    // No process of the old attempt may run when the next one starts.
+    await killTree(runner.processTag).catch(() => {});
+    attempt?.resolve(attempt.stopping ? outcomeOfStop(attempt.stopping) : { kind: "lost", failure });
     if (this.#stopped) return;
     if (!runner.ready) {
-      this.#unready?.(new StillwakeError("RUNNER_START", `A runner could not start: ${failure.message}`));
-      await new Promise((resolve) => setTimeout(resolve, backoffMs(this.#badStarts++, 100, 10_000)));
+      this.#onLoadFailed?.(new StillwakeError("RUNNER_START", `A runner could not start: ${failure.message}`));
+      await new Promise((resolve) => setTimeout(resolve, backoffMs(this.#failedStarts++, 100, 10_000)));
     }
-    // The spare that takes over has the processors to itself first: a start keeps one of them busy for a quarter of a second.
-    if (this.#idle.length > 0) setTimeout(() => this.#fill(), FILL_MS).unref();
+    // The spare that takes over runs undisturbed first: a start keeps a processor busy for a quarter of a second.
+    if (this.#idle.length > 0) setTimeout(() => this.#fill(), REPLACE_DELAY_MS).unref();
     else this.#fill();
   }
 
-  /** What user code prints goes to the process log, thinned; a flood costs the keeper next to nothing. */
+  /** Output of user code goes to the process log, rate-limited so that a flood costs the keeper little. */
   #readOutput(runner: Runner): void {
-    const { announcer } = this.#options;
+    const { events } = this.#options;
     for (const stream of ["stdout", "stderr"] as const) {
       const rate = lineRate({ perSecond: 100, burst: 500, bytesPerSecond: 256 * 1024 });
-      let leftOut = 0;
-      let saying: NodeJS.Timeout | undefined;
+      let omitted = 0;
+      let timer: NodeJS.Timeout | undefined;
       const print = (line: string) => {
-        const job = runner.task?.assignment.job;
-        announcer.announce({
+        const job = runner.attempt?.assignment.job;
+        events.emit({
           kind: "runner.output",
           runner: runner.name,
           stream,
-          line: hide(runner, line),
+          line: redact(runner, line),
           ...(job && { job }),
         });
       };
-      const sayLeftOut = () => {
-        clearTimeout(saying);
-        saying = undefined;
-        if (leftOut > 0) print(`… ${counted(leftOut, "line")} left out`);
-        leftOut = 0;
+      const printOmitted = () => {
+        clearTimeout(timer);
+        timer = undefined;
+        if (omitted > 0) print(`… ${counted(omitted, "line")} left out`);
+        omitted = 0;
       };
-      const leaveOut = (count: number) => {
-        leftOut += count;
-        saying ??= setTimeout(sayLeftOut, 1000).unref();
+      const omit = (count: number) => {
+        omitted += count;
+        timer ??= setTimeout(printOmitted, 1000).unref();
       };
       const lines = lineSplitter({
         wanted: () => rate.ready(performance.now()),
-        onSkipped: leaveOut,
+        onSkipped: omit,
         onLine: (line) => {
           if (rate.take(line.length, performance.now())) print(line);
-          else leaveOut(1);
+          else omit(1);
         },
       });
       runner.child[stream]?.on("data", (chunk: Buffer) => {
-        // Also of what is left out: the end of a flood may be the cause of death.
-        if (stream === "stderr")
-          runner.lastWords = (runner.lastWords + chunk.toString("utf8", Math.max(0, chunk.length - MAX_WORDS))).slice(
-            -MAX_WORDS,
-          );
+        // Omitted lines too: the end of a flood may name the cause of death.
+        if (stream === "stderr") {
+          const end = chunk.toString("utf8", Math.max(0, chunk.length - STDERR_TAIL_CHARS));
+          runner.stderrTail = (runner.stderrTail + end).slice(-STDERR_TAIL_CHARS);
+        }
         lines.write(chunk);
       });
       runner.child[stream]?.on("end", () => {
         lines.end();
-        sayLeftOut();
+        printOmitted();
       });
     }
   }
 }
 
-/** What this process was started with but for files of variables: they are where credentials come from. */
-function shownArguments(): string[] {
+/** The Node options of this process without --env-file, because such files contain credentials. */
+function execArguments(): string[] {
   return process.execArgv.filter(
-    (one, place, all) => !/^--env-file/.test(one) && !/^--env-file[^=]*$/.test(all[place - 1] ?? ""),
+    (option, index, all) => !/^--env-file/.test(option) && !/^--env-file[^=]*$/.test(all[index - 1] ?? ""),
   );
 }
 
-function hide({ hidden: [now, before] }: Runner, text: string): string {
-  return before.hide(now.hide(text));
+function redact({ redactors: [current, previous] }: Runner, text: string): string {
+  return previous.redact(current.redact(text));
 }
 
-function say(runner: Runner, message: ToRunner): void {
+function send(runner: Runner, message: ToRunner): void {
   if (runner.child.connected) runner.child.send(message, () => {});
 }

@@ -1,21 +1,21 @@
-// A runner: the process that runs user code, one job at a time, warm between jobs. It has no database and no credentials; all it knows of a job
-// comes over the pipe, and so does everything it wants to have written. It ends with its keeper.
+// The main module of a runner process: runs user code, one job at a time, and stays warm between jobs. It has no
+// database connection and no credentials: everything it reads and writes goes through its keeper. It exits with it.
 
-import { forgetEnvironment, processEnvironment } from "../../config.ts";
+import { deleteEnvironment, processEnvironment } from "../../config.ts";
 import { loadTracing } from "../../tracing.ts";
-import { factsOf, runAttempt } from "../attempt/attempt.ts";
+import { runAttempt, toLoadedPipeline } from "../attempt/attempt.ts";
 import type { Implementation } from "../attempt/implement.ts";
 import { Stopped } from "../attempt/outcome.ts";
 import { Redactor } from "../redact/redact.ts";
-import { crashByKill } from "./fault-point.ts";
-import { type FromRunner, PipePort, type RunnerSettings, refusalOf, type ToRunner } from "./ipc.ts";
+import { faultPointByKill } from "./fault-point.ts";
+import { type FromRunner, IpcPort, type RunnerSettings, serializeError, type ToRunner } from "./ipc.ts";
 import { loadPipelines } from "./load-pipelines.ts";
 import type { Assignment } from "./port.ts";
-import { offspring, startedBySelf } from "./process-tree.ts";
+import { childrenFingerprint, listOwnProcesses } from "./process-tree.ts";
 import { StopSignal } from "./stop-signal.ts";
 
 const send = (message: FromRunner): void => {
-  // A keeper that is gone wants to hear nothing; the guard ends this process.
+  // Without a keeper there is no receiver, and the guardian kills this process.
   if (process.connected) process.send!(message, undefined, undefined, () => {});
 };
 
@@ -23,31 +23,31 @@ const tracing = await loadTracing();
 const env = processEnvironment();
 let implementations = new Map<string, Implementation>();
 let settings: RunnerSettings;
-let current: { run: number; port: PipePort; stop: StopSignal; fail(error: unknown): void } | undefined;
+let current: { run: number; port: IpcPort; stop: StopSignal; fail(error: unknown): void } | undefined;
 let stray = false;
-/** What the modules have started when they were loaded, for all jobs. */
+/** Processes that the modules started when they were loaded; they serve all jobs. */
 let residents: number[] = [];
 
-/** Of the present job: what is printed goes to the worker's log, and the last of it into the failure of a job whose runner dies. */
+/** Of the current job. Printed text goes to the worker's log, and its end into the failure of a job whose runner dies. */
 let redactor = new Redactor();
 for (const stream of [process.stdout, process.stderr]) {
   const write = stream.write.bind(stream) as (...values: unknown[]) => boolean;
   stream.write = (chunk: unknown, ...rest: unknown[]) =>
-    write(typeof chunk === "string" ? redactor.hide(chunk) : chunk, ...rest);
+    write(typeof chunk === "string" ? redactor.redact(chunk) : chunk, ...rest);
 }
 
 process.on("message", (message: ToRunner) => {
-  if (message.say === "load") void load(message);
-  else if (message.say === "run") void run(message.run, message.assignment);
+  if (message.kind === "load") void load(message);
+  else if (message.kind === "run") void run(message.run, message.assignment);
   else if (message.run !== current?.run) return;
-  else if (message.say === "stop") {
-    // First: what listens to the signal may take its time.
-    send({ say: "heard", run: message.run });
+  else if (message.kind === "stop") {
+    // Before the stop, because listeners of the signal may block.
+    send({ kind: "stop-received", run: message.run });
     current.stop.stop(message.reason);
-  } else current.port.answer(message);
+  } else current.port.receiveReply(message);
 });
 process.on("disconnect", () => process.exit(1));
-// The terminal's Ctrl-C is for the keeper, which tells its runners what to do.
+// Ctrl-C in a terminal is for the keeper, which stops its runners.
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
 process.on("uncaughtException", (error) => {
   if (!current) throw error;
@@ -55,33 +55,33 @@ process.on("uncaughtException", (error) => {
   current.fail(error);
 });
 process.on("unhandledRejection", (error) => {
-  // Work that was told to stop rejects late; that is how it stops.
+  // The rejection of stopped work may arrive late and is expected.
   if (error instanceof Stopped) return;
   stray = true;
   if (current) current.fail(error);
   else console.error(error);
 });
 
-async function load(message: Extract<ToRunner, { say: "load" }>): Promise<void> {
+async function load(message: Extract<ToRunner, { kind: "load" }>): Promise<void> {
   settings = message.settings;
-  forgetEnvironment(message.withheld);
+  deleteEnvironment(message.withheld);
   try {
     const empty: string[] = [];
     const loaded = await loadPipelines(message.files, (file) => empty.push(file));
-    implementations = new Map(loaded.map((one) => [one.pipeline.name, one]));
-    residents = startedBySelf(settings.mark);
-    send({ say: "ready", pipelines: loaded.map(factsOf), empty });
+    implementations = new Map(loaded.map((implementation) => [implementation.pipeline.name, implementation]));
+    residents = listOwnProcesses(settings.processTag);
+    send({ kind: "ready", pipelines: loaded.map(toLoadedPipeline), empty });
   } catch (error) {
-    send({ say: "unready", refusal: refusalOf(error) });
+    send({ kind: "load-failed", error: serializeError(error) });
   }
 }
 
 async function run(run: number, assignment: Assignment): Promise<void> {
-  const port = new PipePort(run, send);
+  const port = new IpcPort(run, send);
   const stop = new StopSignal();
   stray = false;
-  redactor = new Redactor((value) => send({ say: "secret", run, value }));
-  const tick = setInterval(() => send({ say: "alive", run }), settings.tickMs);
+  redactor = new Redactor((value) => send({ kind: "secret", run, value }));
+  const tick = setInterval(() => send({ kind: "alive", run }), settings.tickMs);
   let failed = false;
   const uncaught = new Promise<never>((_, reject) => {
     const fail = (error: unknown) => {
@@ -91,8 +91,8 @@ async function run(run: number, assignment: Assignment): Promise<void> {
     current = { run, port, stop, fail };
   });
   uncaught.catch(() => {});
-  const { pool, graceMs, mark } = settings;
-  const before = offspring();
+  const { pool, graceMs, processTag } = settings;
+  const before = childrenFingerprint();
   const host = {
     port,
     stop,
@@ -101,22 +101,23 @@ async function run(run: number, assignment: Assignment): Promise<void> {
     graceMs,
     lingerMs: 20,
     env,
-    mark,
-    crashPoint: crashByKill(env, assignment.attempt),
+    processTag,
+    faultPoint: faultPointByKill(env, assignment.attempt),
     onStray: () => (stray = true),
     uncaught,
     redactor,
   };
   const outcome = await runAttempt(implementations.get(assignment.pipeline)!, assignment, host);
   if (failed && outcome.kind === "failed") outcome.failure.code ??= "UNCAUGHT";
-  const left = offspring() === before ? [] : startedBySelf(mark).filter((pid) => !residents.includes(pid));
+  const left =
+    childrenFingerprint() === before ? [] : listOwnProcesses(processTag).filter((pid) => !residents.includes(pid));
   if (left.length > 0) {
-    // Started past job.exec. It ends with this process, whose libraries may count on it.
+    // Started without job.exec. They are killed together with this process, because its libraries may depend on them.
     stray = true;
-    const message = `Processes that were left behind are ended: ${left.length}`;
+    const message = `Killing processes that the job left behind: ${left.length}`;
     port.log([{ level: "warning", message, at: 0 }]);
   }
   clearInterval(tick);
   current = undefined;
-  send({ say: "ended", run, outcome, stray });
+  send({ kind: "ended", run, outcome, stray });
 }

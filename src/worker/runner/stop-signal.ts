@@ -1,4 +1,4 @@
-// The one way an attempt is told to stop. The AbortSignal behind it is made when somebody asks for it: most small jobs never do.
+// The stop signal of an attempt. Its AbortSignal is created on first access, because most small jobs never use it.
 import { Stopped, type StopReason } from "../attempt/outcome.ts";
 
 export class StopSignal {

@@ -1,15 +1,15 @@
-// Random games of parents and children, of what is said to jobs and of long lists, against a real Postgres, held move by move against a model
-// that knows no SQL. STILLWAKE_SEED=<seed> plays a game again, STILLWAKE_RUNS sets how many.
+// Random games of parents and children, events and positions against a real Postgres, compared move by move with a model
+// that knows no SQL. STILLWAKE_SEED=<seed> repeats a game, STILLWAKE_RUNS sets the number of games.
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { newId } from "../../../src/ids.ts";
 import { freshDatabase } from "../../support/database/database.ts";
 import { recordFigure } from "../../support/figures.ts";
-import { FULL } from "../../support/processes/aftermath.ts";
+import { FULL } from "../../support/processes/fault-checks.ts";
 import { checking } from "../game.ts";
 import { SpawnEngine } from "./engine.ts";
 import { games } from "./game.ts";
-import { shots } from "./move.ts";
+import { hits } from "./move.ts";
 import { newJob, SpawnWorld } from "./world.ts";
 
 const engine = new SpawnEngine((await freshDatabase()).url);
@@ -17,7 +17,7 @@ beforeAll(() => engine.open());
 afterAll(() => engine.close());
 
 const prefix = newId().slice(0, 24);
-// Not in the order of their making, and the same in each game.
+// Not in the order of creation, and the same in each game.
 const idOf = (n: number) => `${prefix}${((n * 7919) % 65_536).toString(16).padStart(12, "0")}`;
 let moves = 0;
 
@@ -40,36 +40,38 @@ async function play(kind: keyof typeof games, runs: number, isWide = false): Pro
 
 const room = { timeout: 900_000 };
 
-describe("in every game the database does what the model says", () => {
-  it("parents and children: nobody waits for what is over, no child is lost or there twice", room, () =>
+describe("the database matches the model in every game", () => {
+  it("parents and children: no parent waits for finished children, no child is lost or duplicated", room, () =>
     play("parents and children", 24),
   );
   it("more children than one part has", room, () => play("parents and children", 2, true));
-  it("events and places: each word is taken once, no item is done twice", room, () => play("events and places", 14));
+  it("events and positions: each signal is taken once, no item is done twice", room, () =>
+    play("events and positions", 14),
+  );
   it("all together", room, () => play("all together", 14));
 });
 
-// Of what no game hit nothing is proven. The rest is hit by the long form.
+// A case that no game hit is not tested. The rest is hit by the long form.
 const rare = ["inParts", "otherTotal", "wokenEarly", "asked", "forgotten", "poisonedParents", "resumed", "timeouts"];
-it("the games have hit what they are about", () => {
-  for (const [name, count] of Object.entries(shots)) {
+it("the games have hit their cases", () => {
+  for (const [name, count] of Object.entries(hits)) {
     if (FULL || !rare.includes(name)) expect(count, `shots: ${name}`).toBeGreaterThan(0);
   }
 });
 
 afterAll(() => {
-  if (process.env.SHOTS) console.log(moves, JSON.stringify(shots));
+  if (process.env.SHOTS) console.log(moves, JSON.stringify(hits));
   recordFigure("spawns: moves against the model", moves);
   recordFigure(
     "spawns: parents woken",
-    shots.woken,
+    hits.woken,
     "",
-    `${shots.wokenEarly} before all had ended, ${shots.wentOn} looked in time; ${shots.spawned} children, 0 wake-ups lost`,
+    `${hits.wokenEarly} before all had ended, ${hits.wentOn} looked in time; ${hits.spawned} children, 0 wake-ups lost`,
   );
   recordFigure(
     "events: waits in the model",
-    shots.heard,
+    hits.heard,
     "",
-    `${shots.taken} taken, ${shots.refused} refused, ${shots.timeouts} timed out; taken twice: 0`,
+    `${hits.taken} taken, ${hits.refused} refused, ${hits.timeouts} timed out; taken twice: 0`,
   );
 });

@@ -1,4 +1,4 @@
-// The database behind the game of spawns, events and places: the verbs as SQL, and everything about them read back in one statement.
+// The engine of the game of spawns, events and positions: the calls as SQL, and their whole state read in one statement.
 import pg from "pg";
 import { stopClock } from "../../../src/testing/index.ts";
 import { longWorkText } from "./invariants.ts";
@@ -12,7 +12,7 @@ export const TABLES = [
 export class SpawnEngine {
   readonly #client: pg.Client;
   #resets = 0;
-  /** The first moment of every game, in milliseconds of the wall clock. */
+  /** The start of every game, in milliseconds of the wall clock. */
   #origin = 0;
 
   constructor(url: string) {
@@ -23,7 +23,7 @@ export class SpawnEngine {
     await this.#client.connect();
     await this.#client.query("set synchronous_commit = off");
     await stopClock(this.#client);
-    // A day ahead, so that no lease is spared because the server has only just started.
+    // A day ahead, so that the grace after the start of the server is over.
     await this.#client.query(
       "update stillwake.test_clock set stopped_at = date_trunc('minute', now()) + interval '1 day'",
     );
@@ -40,7 +40,7 @@ export class SpawnEngine {
   }
 
   async reset(): Promise<void> {
-    // The same ids come back in each game, and their dead rows slow every look at them.
+    // The same ids are used in each game, and their dead rows slow down every query.
     if (this.#resets++ % 5 === 4)
       await this.#client.query(`vacuum ${TABLES.map((table) => `stillwake.${table}`).join(", ")}`);
     await this.#client.query(
@@ -69,7 +69,7 @@ export class SpawnEngine {
     return rows;
   }
 
-  /** The state each job went to, in the order given. */
+  /** The new state of each job, in order. */
   async settle(settlements: (Handle & { outcome: string; until?: number; [more: string]: unknown })[]) {
     const sent = settlements.map(({ until, ...rest }) => ({
       ...rest,
@@ -98,7 +98,7 @@ export class SpawnEngine {
     );
   }
 
-  /** Numbers and states, as the parent is told them. */
+  /** Numbers and states, as the parent reads them. */
   loadChildren({ job, epoch, lease }: Handle, name: string, failed: boolean) {
     return this.#ask<string[] | null>(
       "(select array_agg(child_no || ' ' || state order by child_no) from stillwake.load_children($1, $2, $3, $4, -1, 500, $5))",
@@ -124,7 +124,7 @@ export class SpawnEngine {
 
   look({ job, epoch, lease }: Handle, name: string, step: string, timeout: number | null) {
     return this.#ask<(string | number | null)[]>(
-      "(select json_build_array(answer, id, since_start(until)) from stillwake.look_for_signal($1, $2, $3, $4, $5, $6))",
+      "(select json_build_array(answer, id, since_start(until)) from stillwake.find_signal($1, $2, $3, $4, $5, $6))",
       [job, epoch, lease, name, step, timeout === null ? null : ms(timeout)],
     );
   }
@@ -137,12 +137,12 @@ export class SpawnEngine {
   }
 
   savePlace({ job, epoch, lease }: Handle, step: string, from: number, to: number, last: object | null, over: boolean) {
-    return this.#ask<string>("stillwake.save_place($1, $2, $3, $4, $5, $6, $7, $8)", [
+    return this.#ask<string>("stillwake.save_position($1, $2, $3, $4, $5, $6, $7, $8)", [
       ...[job, epoch, lease, step, from, to, last, over],
     ]);
   }
 
-  /** The state in the shape of `describeSpawns`, and what is wrong with it whatever the model says. */
+  /** The state in the shape of `describeSpawns`, and violated invariants, independent of the model. */
   async snapshot() {
     const { rows } = await this.#client.query({ name: "snapshot", text: snapshotText });
     return rows[0] as { state: unknown; violations: string[] | null };
@@ -170,9 +170,9 @@ select json_build_object(
       'parent', j.parent_id || '/' || j.spawn || '/' || j.child_no, 'state', j.state, 'epoch', j.epoch, 'attempt', j.attempt, 'crashes', j.crashes,
       'cancel', j.cancel is not null, 'pause', j.pause is not null, 'lease', j.lease_id,
       'waits', case when j.state = 'queued' and j.run_at > stillwake.now() then array[j.waiting_for, case when j.waiting_for in ('children', 'event') then j.awaits end] end,
-      'runAt', since_start(j.run_at), 'place', since_start(j.place)) order by j.id), '{}')
+      'runAt', since_start(j.run_at), 'orderAt', since_start(j.order_at)) order by j.id), '{}')
     from (
-      select id, parent_id, spawn, child_no, state, epoch, attempt, crashes, cancel, pause, lease_id, waiting_for, awaits, run_at, place from stillwake.live_jobs
+      select id, parent_id, spawn, child_no, state, epoch, attempt, crashes, cancel, pause, lease_id, waiting_for, awaits, run_at, order_at from stillwake.live_jobs
       union all select id, parent_id, spawn, child_no, state, epoch, attempt, crashes, cancel, null, lease_id, null, null, null, null from stillwake.ended_jobs
     ) j),
   'spawns', (select coalesce(json_object_agg(s.job_id || '/' || s.name, json_build_object('total', s.total, 'spawned', s.spawned, 'onError', s.on_error,
@@ -182,6 +182,6 @@ select json_build_object(
   'signals', (select coalesce(json_agg(json_build_array(s.job_id, s.id, s.name, s.taken_by) order by s.id), '[]') from stillwake.signals s),
   'steps', (select coalesce(json_object_agg(c.job_id || '/' || c.step, case c.output #>> '{$stillwake,0}'
       when 'wait' then json_build_array('wait', since_start((c.output #>> '{$stillwake,1}')::timestamptz))
-      when 'place' then json_build_array('place', c.output #>> '{$stillwake,1,done}', c.output #> '{$stillwake,1,lasts}', coalesce(c.output #> '{$stillwake,1,over}', 'false'))
+      when 'position' then json_build_array('position', c.output #>> '{$stillwake,1,done}', c.output #> '{$stillwake,1,lasts}', coalesce(c.output #> '{$stillwake,1,over}', 'false'))
       when 'timeout' then json_build_array('timeout') else json_build_array('taken', c.output) end order by c.job_id, c.step), '{}') from stillwake.checkpoints c)
 ) as state, (select array_agg(violation) from (${longWorkText}) v) as violations`;

@@ -1,6 +1,6 @@
-// The moves about what is said to jobs and about how far they are in a long list.
+// Moves about signals and about positions in long lists.
 import fc from "fast-check";
-import { choose, chooseJob, fenced, hasHandle, hasJob, move, settleAll, shots, someHandle } from "./move.ts";
+import { choose, chooseJob, fenced, hasHandle, hasJob, hits, move, settleAll, someHandle } from "./move.ts";
 
 const eventName = fc.constantFrom("go", "go", "stop");
 const stepName = fc.constantFrom("one", "two");
@@ -13,7 +13,7 @@ const signal = move(
     const job = waits.length > 0 && index % 3 > 0 ? waits[index % waits.length]! : chooseJob(world, index);
     const id = (again && job.signals.at(-1)?.id) || newId(world.ids++);
     const said = await engine.signal(job.id, name, id);
-    if (job.waitingFor === "event" && job.awaits === name) shots.heard += 1;
+    if (job.waitingFor === "event" && job.awaits === name) hits.heard += 1;
     return { said, should: world.signal(job, name, id), what: { job: job.id, name, id } };
   },
   hasJob,
@@ -26,13 +26,13 @@ const look = move(
     const handle = choose(world, which, (job) => job.steps.size > 0);
     const said = await engine.look(handle, name, step, timeout);
     const should = fenced(world, handle, (job) => world.look(job, name, step, timeout));
-    if (should[0] === "timeout") shots.timeouts += 1;
+    if (should[0] === "timeout") hits.timeouts += 1;
     return { said, should, what: { handle, name, step, timeout } };
   },
   hasHandle,
 );
 
-/** As a worker does: it looks, and ends its attempt if there is nothing. Somebody may have spoken in between. */
+/** As a worker does: it checks for a signal, and settles if there is none. A signal may arrive in between. */
 const listen = move(
   "wait for an event",
   fc.record({ handle: someHandle, name: eventName, step: stepName }),
@@ -59,14 +59,14 @@ const take = move(
     const id = signals[index % Math.max(1, signals.length)]?.id ?? newId(world.ids++);
     const said = await engine.take(handle, step, id, accepted);
     const should = fenced(world, handle, (job) => world.take(job, step, id, accepted));
-    if (should === "taken" || should === "refused") shots[should] += 1;
+    if (should === "taken" || should === "refused") hits[should] += 1;
     return { said, should, what: { handle, step, id, accepted } };
   },
   hasHandle,
 );
 
 const savePlace = move(
-  "save place",
+  "save position",
   fc.record({
     handle: someHandle,
     step: fc.constantFrom("list", "list", "rows"),
@@ -78,20 +78,20 @@ const savePlace = move(
   async (world, { engine }, { handle: which, step, from: wanted, size, told, over }) => {
     const handle = choose(world, which, (job) => job.steps.has(step));
     const kept = world.jobs.get(handle.job)!.steps.get(step);
-    const done = kept?.kind === "place" ? kept.done : new Set<number>();
+    const done = kept?.kind === "position" ? kept.done : new Set<number>();
     const from = wanted === "next" ? Math.max(-1, ...done) + 1 : wanted;
     const last = told ? { id: from + size, name: null } : null;
     const said = await engine.savePlace(handle, step, from, from + size, last, over);
     const should = fenced(world, handle, (job) => world.savePlace(job, step, from, from + size, last, over));
-    if (should === "kept") shots.kept += 1;
-    else if (should === "SW005") shots.stalePlaces += 1;
-    else if (from > 0 && !done.has(from - 1)) shots.gaps += 1;
+    if (should === "kept") hits.kept += 1;
+    else if (should === "SW005") hits.stalePlaces += 1;
+    else if (from > 0 && !done.has(from - 1)) hits.gaps += 1;
     return { said, should, what: { handle, step, from, size, last, over } };
   },
   hasHandle,
 );
 
-export const talkMoves = [
+export const eventMoves = [
   signal,
   signal,
   signal,

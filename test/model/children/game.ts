@@ -1,7 +1,7 @@
-// The moves of the game of spawns, events and places: what workers and people do with parents and children, and what a game is made of.
+// The moves of the game of spawns, events and positions by workers and operators, and the composition of a game.
 import fc from "fast-check";
-import { talkMoves } from "./event-moves.ts";
-import { choose, chooseJob, fenced, hasHandle, hasJob, move, settleAll, shots, someHandle, spawnName } from "./move.ts";
+import { eventMoves } from "./event-moves.ts";
+import { choose, chooseJob, fenced, hasHandle, hasJob, hits, move, settleAll, someHandle, spawnName } from "./move.ts";
 import { type Job, newJob, type OnError, type Outcome, PART, type SpawnWorld } from "./world.ts";
 
 // Workers.
@@ -22,7 +22,7 @@ const claim = move(
   fc.constantFrom(1, 2, 3, 10, 10, 200),
   async (world, { engine }, limit) => {
     const recovered = world.recover();
-    shots.recovered += recovered;
+    hits.recovered += recovered;
     const span = 60_000 + ++world.claims;
     const answer = [await engine.recover(), await engine.claim(limit, span)] as const;
     const due = world.due(limit).map(({ id, epoch }) => ({ job: id, epoch: epoch + 1 }));
@@ -54,30 +54,30 @@ const spawn = move(
     const wanted = wide ? PART + 1 + args.total : world.jobs.size > 12 ? 0 : args.total;
     const total = known && !args.otherTotal ? known.total : wanted;
     const from = args.from === "start" ? 0 : Math.floor((known?.spawned ?? 0) / PART) * PART;
-    // In a game a batch is one part, so that a wide spawn comes in several.
+    // In a game a batch is one part, so that a wide spawn needs several.
     const count = Math.max(0, Math.min(PART, total - from));
     const ids = Array.from({ length: count }, () => newId(world.ids++));
     if (from + count > total) return { said: 0, should: 0 };
-    // Now and then the code has changed its mind.
+    // Sometimes the code has changed.
     const onError = args.otherTotal ? args.onError : (known?.onError ?? args.onError);
     const should = fenced(world, handle, (job) => {
       if (job.cancel) return -1;
       const spawn = known ?? { total, spawned: 0, onError: args.onError };
       if (spawn.total !== total) {
-        shots.otherTotal += 1;
+        hits.otherTotal += 1;
         return "SW006";
       }
       spawn.onError = onError;
       job.spawns.set(name, spawn);
       if (from < spawn.spawned || count === 0) {
-        shots.replayed += Number(spawn.spawned > 0);
+        hits.replayed += Number(spawn.spawned > 0);
         return spawn.spawned;
       }
       for (const [n, id] of ids.entries()) {
         world.jobs.set(id, newJob(id, world.now, { job: job.id, spawn: name, no: from + n }));
       }
-      shots.spawned += count;
-      if (from > 0) shots.inParts += 1;
+      hits.spawned += count;
+      if (from > 0) hits.inParts += 1;
       spawn.spawned = from + count;
       return spawn.spawned;
     });
@@ -103,7 +103,7 @@ const settle = move(
   hasHandle,
 );
 
-/** What does not end a job: it comes back and goes on from what it has kept. */
+/** Outcomes that do not end a job: it is requeued and resumes from its checkpoints. */
 const comeBack = move(
   "come back",
   fc.record({ handle: someHandle, outcome: fc.constantFrom("failed", "released", "released", "lost") }),
@@ -111,7 +111,7 @@ const comeBack = move(
   hasHandle,
 );
 
-/** A worker that ends several attempts at once; parents that want to wait may be among them. */
+/** A worker that settles several attempts at once; parents that want to wait may be among them. */
 const settleMany = move(
   "settle many",
   fc.array(fc.constantFrom<Outcome[]>(...endings, { outcome: "completed" }, { outcome: "slept" }), {
@@ -132,7 +132,7 @@ const settleMany = move(
   (world) => world.handles.filter((handle) => world.holds(handle)).length > 1,
 );
 
-/** All children that run are done, as when a fleet goes through them. */
+/** All running children complete. */
 const finish = move(
   "finish",
   fc.constantFrom("completed", "completed", "failed"),
@@ -158,8 +158,8 @@ const join = move(
     const over = world.holds(handle) && job.spawns.has(name) && world.isOver(job, name);
     const settlement = { ...handle, outcome: "slept", waitingFor: "children", awaits: name };
     const answer = await settleAll(world, real, [settlement]);
-    if (over) shots.wentOn += 1;
-    else if (job.waitingFor === "children") shots.joined += 1;
+    if (over) hits.wentOn += 1;
+    else if (job.waitingFor === "children") hits.joined += 1;
     return answer;
   },
   hasHandle,
@@ -197,7 +197,7 @@ const ask = move(
   hasHandle,
 );
 
-// People.
+// Operators.
 
 const control = move(
   "control",
@@ -219,10 +219,10 @@ const control = move(
         : await engine.control(verb as "cancel" | "retry" | "pause" | "resume", job.id);
     const live = world.childrenOf(job.id).filter((child) => world.isLive(child));
     if (verb === "cancel" && world.isLive(job) && live.length > 0) {
-      shots.cascades += 1;
-      shots.asked += live.filter(({ lease }) => lease !== null).length;
+      hits.cascades += 1;
+      hits.asked += live.filter(({ lease }) => lease !== null).length;
     }
-    if (verb === "resume" && job.state === "paused" && job.waitingFor === "children") shots.resumed += 1;
+    if (verb === "resume" && job.state === "paused" && job.waitingFor === "children") hits.resumed += 1;
     const children = world.childrenOf(job.id).filter((child) => !world.isLive(child));
     const verbs: Record<string, () => string> = {
       cancel: () => world.cancel(job),
@@ -232,8 +232,8 @@ const control = move(
       "from start": () => world.retry(job, true),
     };
     const should = verbs[verb]!();
-    if (verb === "retry") shots.broughtBack += children.filter((child) => world.isLive(child)).length;
-    if (verb === "from start" && should === "queued") shots.forgotten += children.length;
+    if (verb === "retry") hits.broughtBack += children.filter((child) => world.isLive(child)).length;
+    if (verb === "from start" && should === "queued") hits.forgotten += children.length;
     return { said, should, what: { verb, job: job.id } };
   },
   hasJob,
@@ -246,7 +246,7 @@ const travelling = (name: string, ...by: number[]) =>
     return { said: null, should: null };
   });
 const travel = travelling("travel", 1000, 3000, 6000);
-/** All leases run out. */
+/** All leases expire. */
 const longTravel = travelling("travel far", 61_000);
 
 const common = [enqueue, claim, claim, claim, claim, travel];
@@ -257,6 +257,6 @@ export const games = {
     ...[...common, claim, claim, spawn, spawn, spawn, spawn, join, join, join, join, join],
     ...[settle, settle, settle, settleMany, finish, control, control, control, ask, longTravel],
   ],
-  "events and places": [...common, ...talkMoves, ...talkMoves, comeBack, comeBack, control, settle, longTravel],
-  "all together": [...common, ...talkMoves, spawn, spawn, join, join, settle, comeBack, finish, control, control, ask],
+  "events and positions": [...common, ...eventMoves, ...eventMoves, comeBack, comeBack, control, settle, longTravel],
+  "all together": [...common, ...eventMoves, spawn, spawn, join, join, settle, comeBack, finish, control, control, ask],
 };

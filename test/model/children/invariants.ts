@@ -1,8 +1,8 @@
-// What must hold at any moment of spawns, events and places, whoever did what: asked of the tables themselves, without the model.
+// Invariants of spawns, events and positions that hold at any time, checked on the tables, without the model.
 import type pg from "pg";
 import { violationsText } from "../invariants.ts";
 
-/** Answers one row per violation, those of invariants.ts among them. */
+/** Returns one row per violation, including those of invariants.ts. */
 export const longWorkText = `
   ${violationsText}
   union all
@@ -50,7 +50,7 @@ export const longWorkText = `
   select 'signal: step "' || s.taken_by || '" of ' || s.job_id || ' has a signal and no result' from stillwake.signals s
   where s.taken_by <> '' and not exists (select from stillwake.checkpoints c where c.job_id = s.job_id and c.step = s.taken_by and c.output #>> '{$stillwake,0}' is distinct from 'wait')`;
 
-/** Where nobody has retried a child alone: whose parent has failed or was cancelled has ended too, or was asked to. */
+/** Unless a child was retried alone: the children of a failed or cancelled parent have ended, or are being cancelled. */
 const orphansText = `
   select 'cancel: ' || c.id || ' goes on, and its parent has ' || e.state as violation from stillwake.live_jobs c join stillwake.ended_jobs e on e.id = c.parent_id
   where e.state <> 'completed' and c.cancel is null`;

@@ -1,11 +1,11 @@
-// What a move of the game of spawns, events and places is: made on the model and on the database, after which the two are held against each other.
+// The moves of the game of spawns, events and positions: made on the model and on the database, which are then compared.
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import type { SpawnEngine } from "./engine.ts";
 import { FOREVER, type Handle, type Job, type Outcome, PART, RETRY_IN, type SpawnWorld } from "./world.ts";
 
-/** What the games have hit; of what none of them hit nothing is proven. */
-export const shots = {
+/** What the games have hit; a case that none of them hit is not tested. */
+export const hits = {
   ...{ spawned: 0, replayed: 0, otherTotal: 0, inParts: 0, joined: 0, woken: 0, wokenEarly: 0, wentOn: 0 },
   ...{ stale: 0, cascades: 0, asked: 0, broughtBack: 0, forgotten: 0, poisonedParents: 0, resumed: 0 },
   ...{ heard: 0, taken: 0, refused: 0, timeouts: 0, kept: 0, gaps: 0, stalePlaces: 0, recovered: 0 },
@@ -17,12 +17,12 @@ export interface Real {
 }
 
 type Command = fc.AsyncCommand<SpawnWorld, Real>;
-export type Said = { said: unknown; should: unknown; what?: unknown };
+export type Comparison = { said: unknown; should: unknown; what?: unknown };
 
 export function move<Args>(
   name: string,
   args: fc.Arbitrary<Args>,
-  make: (world: SpawnWorld, real: Real, args: Args) => Promise<Said>,
+  make: (world: SpawnWorld, real: Real, args: Args) => Promise<Comparison>,
   ready: (world: SpawnWorld, args: Args) => boolean = () => true,
 ): fc.Arbitrary<Command> {
   return args.map((given) => {
@@ -35,16 +35,16 @@ export function move<Args>(
         const poisoned = poisonedParents(world);
         const { said, should, what = given } = await make(world, real, given);
         told = `${JSON.stringify(what)} -> ${JSON.stringify(said)}`;
-        assert.deepEqual(said, should, `${name} answered otherwise than the model`);
+        assert.deepEqual(said, should, `${name} returned something else than the model`);
         const { state, violations } = await real.engine.snapshot();
         assert.deepEqual(violations ?? [], [], "an invariant is violated");
-        assert.deepEqual(state, describeSpawns(world), "the database is not as the model has it");
-        shots.poisonedParents += Math.max(0, poisonedParents(world) - poisoned);
+        assert.deepEqual(state, describeSpawns(world), "the database differs from the model");
+        hits.poisonedParents += Math.max(0, poisonedParents(world) - poisoned);
         for (const job of before) {
           if (job.state !== "queued" || job.waitingFor !== null) continue;
-          shots.woken += 1;
+          hits.woken += 1;
           if ([...job.spawns.keys()].some((spawn) => world.childrenOf(job.id, spawn).some((one) => world.isLive(one))))
-            shots.wokenEarly += 1;
+            hits.wokenEarly += 1;
         }
       },
       toString: () => `${name}(${told || JSON.stringify(given)})`,
@@ -62,18 +62,18 @@ function poisonedParents(world: SpawnWorld): number {
   ).length;
 }
 
-/** The world as spawn-engine.ts reads it from the database. */
+/** The world as engine.ts reads it from the database. */
 function describeSpawns(world: SpawnWorld) {
   const jobs: Record<string, unknown> = {};
   const spawns: Record<string, unknown> = {};
   const signals: [string, string, string, string | null][] = [];
   const steps: Record<string, unknown> = {};
   for (const job of world.jobs.values()) {
-    const { parent, state, epoch, attempt, crashes, cancel, pause, lease, waitingFor, awaits, runAt, place } = job;
+    const { parent, state, epoch, attempt, crashes, cancel, pause, lease, waitingFor, awaits, runAt, orderAt } = job;
     const live = world.isLive(job);
     jobs[job.id] = {
       ...{ parent: parent && `${parent.job}/${parent.spawn}/${parent.no}`, state, epoch, attempt, crashes },
-      ...{ cancel, pause, lease, runAt: live ? runAt : null, place: live ? place : null },
+      ...{ cancel, pause, lease, runAt: live ? runAt : null, orderAt: live ? orderAt : null },
       waits: state === "queued" && (runAt === FOREVER || runAt > world.now) ? [waitingFor, awaits] : null,
     };
     for (const [name, { total, spawned, onError }] of job.spawns) {
@@ -89,7 +89,7 @@ function describeSpawns(world: SpawnWorld) {
         wait: () => ["wait", kept.kind === "wait" && kept.until],
         timeout: () => ["timeout"],
         taken: () => ["taken", kept.kind === "taken" && kept.output],
-        place: () => kept.kind === "place" && ["place", rangesOf(kept.done), kept.lasts, kept.over],
+        position: () => kept.kind === "position" && ["position", rangesOf(kept.done), kept.lasts, kept.over],
       }[kept.kind]();
     }
   }
@@ -116,19 +116,19 @@ function rangesOf(done: Set<number>): string {
   return `{${ranges.map(([from, to]) => `[${from},${to})`).join(",")}}`;
 }
 
-// Who acts, on what.
+// Choosing handles and jobs.
 
 export const someHandle = fc.record({
   index: fc.nat(20),
   stale: fc.constantFrom(false, false, false, false, false, true),
 });
 export const spawnName = fc.constantFrom("a", "a", "b");
-/** Nobody who is late acts in place of nobody: such moves are passed over, unless one who is late was asked for. */
+/** Without a held job, a move is skipped unless it asks for a stale handle. */
 export const hasHandle = (world: SpawnWorld, { handle }: { handle: { stale: boolean } }) =>
   world.handles.some((each) => handle.stale !== (world.holds(each) !== undefined));
 export const hasJob = (world: SpawnWorld) => world.jobs.size > 0;
 
-/** Of those that hold their job, parents first now and then: most jobs are children. */
+/** Of the handles that hold their job, sometimes parents first: most jobs are children. */
 export function choose(
   world: SpawnWorld,
   { index, stale }: { index: number; stale: boolean },
@@ -148,17 +148,21 @@ export function chooseJob(world: SpawnWorld, index: number): Job {
   return from[(index >> 1) % from.length]!;
 }
 
-/** Only who holds the job is let in. */
+/** Runs only for a handle that holds the job. */
 export function fenced<Answer>(world: SpawnWorld, handle: Handle, act: (job: Job) => Answer): Answer | "SW005" {
   const job = world.holds(handle);
   if (job) return act(job);
-  shots.stale += 1;
+  hits.stale += 1;
   return "SW005";
 }
 
-// Attempts end.
+// Settling.
 
-export async function settleAll(world: SpawnWorld, { engine }: Real, settlements: (Handle & Outcome)[]): Promise<Said> {
+export async function settleAll(
+  world: SpawnWorld,
+  { engine }: Real,
+  settlements: (Handle & Outcome)[],
+): Promise<Comparison> {
   const sent = settlements.map(({ waitingFor, ...rest }) => ({
     ...rest,
     ...(waitingFor && { waiting_for: waitingFor }),

@@ -1,5 +1,5 @@
-// The model of fan-out, events and places: plain values, no database. A spawn's counts are not kept but looked up among its children, so that
-// the model cannot miscount; who must be woken is asked after every end.
+// The model of fan-out, events and positions: plain values, no database. The counts of a spawn are computed from its
+// children, so that the model cannot miscount; which parent must wake is checked after every end.
 
 export interface Handle {
   job: string;
@@ -22,17 +22,17 @@ export interface Job {
   waitingFor: string | null;
   awaits: string | null;
   runAt: number;
-  place: number | null;
+  orderAt: number | null;
   attempt: number;
   crashes: number;
   epoch: number;
-  /** Also of one that has ended: the lease it ended under. */
+  /** For an ended job: the lease it ended under. */
   lease: string | null;
   cancel: boolean;
   pause: boolean;
-  /** How it ended for its worker. */
+  /** The outcome of its last attempt. */
   outcome: string | null;
-  /** Attempts that came back, "epoch/lease" to their outcome. */
+  /** Attempts of a requeued job, "epoch/lease" to their outcome. */
   attempts: Map<string, string>;
   spawns: Map<string, { total: number; spawned: number; onError: OnError }>;
   signals: { id: string; name: string; takenBy: string | null }[];
@@ -43,11 +43,11 @@ type Step =
   | { kind: "wait"; until: number | null }
   | { kind: "timeout" }
   | { kind: "taken"; output: string }
-  | { kind: "place"; done: Set<number>; lasts: Record<string, object>; over: boolean };
+  | { kind: "position"; done: Set<number>; lasts: Record<string, object>; over: boolean };
 
 export function newJob(id: string, now: number, parent: Job["parent"]): Job {
   return {
-    ...{ id, parent, state: "queued", waitingFor: null, awaits: null, runAt: now, place: null },
+    ...{ id, parent, state: "queued", waitingFor: null, awaits: null, runAt: now, orderAt: null },
     ...{ attempt: 0, crashes: 0, epoch: 0, lease: null, cancel: false, pause: false, outcome: null },
     ...{ attempts: new Map(), spawns: new Map(), signals: [], steps: new Map() },
   };
@@ -89,14 +89,14 @@ export class SpawnWorld {
     return spawned === total && !children.some((child) => this.isLive(child));
   }
 
-  // How attempts end.
+  // Settling.
 
   claim(handles: Handle[], span: number): void {
     if (handles.length === 0) return;
     this.leases.set(handles[0]!.lease, { until: this.now + span, jobs: new Set(handles.map(({ job }) => job)) });
     for (const { job: id, epoch, lease } of handles) {
       const job = this.jobs.get(id)!;
-      Object.assign(job, { state: "running", lease, epoch, attempt: job.attempt + 1, place: null, waitingFor: null });
+      Object.assign(job, { state: "running", lease, epoch, attempt: job.attempt + 1, orderAt: null, waitingFor: null });
     }
     this.handles.push(...handles);
   }
@@ -108,7 +108,7 @@ export class SpawnWorld {
       .slice(0, limit);
   }
 
-  /** Those that completed end together and first, the others one by one in the order of their ids. */
+  /** Completed ones end together and first, the others one by one in order of their ids. */
   settle(settlements: (Handle & Outcome)[]): Map<string, string> {
     const said = new Map<string, string>();
     const completed = settlements.filter(({ outcome }) => outcome === "completed");
@@ -131,7 +131,7 @@ export class SpawnWorld {
     return said;
   }
 
-  /** A settlement that is repeated is told as it was. */
+  /** A repeated settlement returns the same state. */
   #before({ job: id, epoch, lease, outcome }: Handle & Outcome): string {
     const job = this.jobs.get(id)!;
     const ended = !this.isLive(job);
@@ -187,15 +187,22 @@ export class SpawnWorld {
 
   #requeue(job: Job, outcome: string, runAt: number, back: boolean, waitingFor: string | null = null, awaits?: string) {
     job.attempts.set(`${job.epoch}/${job.lease}`, outcome);
-    const place = awaits === undefined ? null : job.runAt;
+    const orderAt = awaits === undefined ? null : job.runAt;
     Object.assign(job, { state: "queued", lease: null, attempt: job.attempt - (back ? 1 : 0) });
-    Object.assign(job, { place, runAt, waitingFor, awaits: awaits ?? null });
+    Object.assign(job, { orderAt, runAt, waitingFor, awaits: awaits ?? null });
     return job.pause ? this.#setAside(job) : "queued";
   }
 
   #end(job: Job, state: "completed" | "failed" | "cancelled", outcome: string | null): string {
-    // Keeps its lease if it had one: settled_before() asks for it.
-    Object.assign(job, { state, outcome: outcome ?? state, waitingFor: null, awaits: null, place: null, pause: false });
+    // Keeps its lease if it had one, for earlier_settlement().
+    Object.assign(job, {
+      state,
+      outcome: outcome ?? state,
+      waitingFor: null,
+      awaits: null,
+      orderAt: null,
+      pause: false,
+    });
     if (state !== "completed") this.#cancelChildren(job);
     const parent = job.parent && this.jobs.get(job.parent.job);
     if (parent && this.isOver(parent, job.parent!.spawn) && parent.awaits === job.parent!.spawn) {
@@ -206,12 +213,12 @@ export class SpawnWorld {
 
   #wake(job: Job, from: string): void {
     if (job.state !== "queued" || job.waitingFor !== from) return;
-    const then = job.place ?? this.now;
-    Object.assign(job, { runAt: job.runAt === FOREVER ? then : Math.min(job.runAt, then), place: null });
+    const then = job.orderAt ?? this.now;
+    Object.assign(job, { runAt: job.runAt === FOREVER ? then : Math.min(job.runAt, then), orderAt: null });
     Object.assign(job, { waitingFor: null, awaits: null });
   }
 
-  // What people do.
+  // Operators.
 
   cancel(job: Job): string {
     if (!this.isLive(job)) return job.state;
@@ -253,7 +260,7 @@ export class SpawnWorld {
   }
 
   #setAside(job: Job): string {
-    Object.assign(job, { state: "paused", place: job.place ?? job.runAt, runAt: FOREVER });
+    Object.assign(job, { state: "paused", orderAt: job.orderAt ?? job.runAt, runAt: FOREVER });
     return "paused";
   }
 
@@ -261,11 +268,11 @@ export class SpawnWorld {
     if (!this.isLive(job)) return "SW006";
     if (!job.pause) return job.state;
     job.pause = false;
-    if (job.state === "paused") Object.assign(job, { state: "queued", runAt: job.place, place: null });
+    if (job.state === "paused") Object.assign(job, { state: "queued", runAt: job.orderAt, orderAt: null });
     return job.state;
   }
 
-  // What is said.
+  // Signals.
 
   signal(job: Job, name: string, id: string): string {
     if (!this.isLive(job)) return "SW006";
@@ -299,17 +306,17 @@ export class SpawnWorld {
   }
 
   savePlace(job: Job, step: string, from: number, to: number, last: object | null, over: boolean): string {
-    if (!job.steps.has(step)) job.steps.set(step, { kind: "place", done: new Set(), lasts: {}, over: false });
-    const place = job.steps.get(step)!;
-    if (place.kind !== "place") return "SW001";
+    if (!job.steps.has(step)) job.steps.set(step, { kind: "position", done: new Set(), lasts: {}, over: false });
+    const position = job.steps.get(step)!;
+    if (position.kind !== "position") return "SW001";
     const items = Array.from({ length: to - from }, (_, n) => from + n);
-    if (place.over || items.some((item) => place.done.has(item))) return "kept";
-    for (const item of items) place.done.add(item);
-    if (last) place.lasts[to] = last;
+    if (position.over || items.some((item) => position.done.has(item))) return "kept";
+    for (const item of items) position.done.add(item);
+    if (last) position.lasts[to] = last;
     // Only the last item of a range can become the last one before the first gap.
-    const isEnd = (item: number) => place.done.has(item - 1) && !place.done.has(item);
-    for (const key of Object.keys(place.lasts)) if (!isEnd(Number(key))) delete place.lasts[key];
-    place.over = over;
+    const isEnd = (item: number) => position.done.has(item - 1) && !position.done.has(item);
+    for (const key of Object.keys(position.lasts)) if (!isEnd(Number(key))) delete position.lasts[key];
+    position.over = over;
     return "saved";
   }
 }

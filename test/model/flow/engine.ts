@@ -1,4 +1,4 @@
-// The database behind the game of limits and breakers: the verbs as SQL, and everything about the two read back in one statement.
+// The engine of the game of limits and breakers: the calls as SQL, and their whole state read in one statement.
 import pg from "pg";
 import { stopClock } from "../../../src/testing/index.ts";
 import { breakerSettings, type Handle, type LimitSettings, type Use } from "./limit-and-breaker.ts";
@@ -10,7 +10,7 @@ const ms = (value: number) => `${value} milliseconds`;
 
 export class FlowEngine {
   readonly #client: pg.Client;
-  /** The first moment of every game, in milliseconds of the wall clock. */
+  /** The start of every game, in milliseconds of the wall clock. */
   origin = 0;
 
   constructor(url: string) {
@@ -21,7 +21,7 @@ export class FlowEngine {
     await this.#client.connect();
     await this.#client.query("set synchronous_commit = off");
     await stopClock(this.#client);
-    // A day ahead, so that no lease is spared because the server has only just started.
+    // A day ahead, so that the grace after the start of the server is over.
     await this.#client.query(
       "update stillwake.test_clock set stopped_at = date_trunc('minute', now()) + interval '1 day'",
     );
@@ -34,15 +34,15 @@ export class FlowEngine {
     await this.#client.end();
   }
 
-  /** Three waiting jobs per pipeline, a closed breaker, a fresh limit; the first moment again. Answers the jobs. */
+  /** Three waiting jobs per pipeline, a closed breaker, a fresh limit; the clock reset. Returns the jobs. */
   async reset(settings: LimitSettings): Promise<Map<string, Pipeline>> {
-    const { pause, most, ...rest } = breakerSettings;
+    const { pause, max, ...rest } = breakerSettings;
     const limit = { ...settings, ...(settings.period && { period: ms(settings.period) }) };
     await this.#client.query(`delete from stillwake.live_jobs; delete from stillwake.leases; delete from stillwake.ended_attempts;
       delete from stillwake.feed; delete from stillwake.limits; delete from stillwake.breakers; update stillwake.test_clock set shift = '0'`);
     await this.#client.query("select stillwake.register_limit('budget', $1), stillwake.register_breaker('guard', $2)", [
       limit,
-      { ...rest, pause: ms(pause), most: ms(most) },
+      { ...rest, pause: ms(pause), max: ms(max) },
     ]);
     const jobs = new Map<string, Pipeline>();
     for (const name of pipelines) {
@@ -77,12 +77,12 @@ export class FlowEngine {
     return this.#value("select stillwake.recover()");
   }
 
-  /** Also the mark as text, because a Date has no microseconds. */
-  async use({ job, epoch, lease }: Handle, use: Use, mark: string | null) {
-    return this.#asked<{ granted: number; waitUntil: number | null; mark: number | null; text: string | null }>(
-      `select granted, since_start(wait_until) as "waitUntil", since_start(mark) as mark, mark::text as text
+  /** Also the bin as text, because a Date has no microseconds. */
+  async use({ job, epoch, lease }: Handle, use: Use, bin: string | null) {
+    return this.#asked<{ granted: number; waitUntil: number | null; bin: number | null; text: string | null }>(
+      `select granted, since_start(wait_until) as "waitUntil", since_start(bin) as bin, bin::text as text
       from stillwake.use_limit('budget', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-      [job, epoch, lease, use.take, use.least, use.done, use.unused, use.told, ms(use.slack), mark],
+      [job, epoch, lease, use.take, use.least, use.done, use.unused, use.told, ms(use.slack), bin],
     );
   }
 
@@ -92,14 +92,14 @@ export class FlowEngine {
 
   async ask({ job, epoch, lease }: Handle) {
     return this.#asked<{ resumeAt: number | null }>(
-      `select since_start(resume_at) as "resumeAt" from stillwake.ask_breaker('guard', $1, $2, $3)`,
+      `select since_start(resume_at) as "resumeAt" from stillwake.check_breaker('guard', $1, $2, $3)`,
       [job, epoch, lease],
     );
   }
 
   async tell({ job, lease }: Handle, succeeded: boolean) {
     return this.#asked<{ resumeAt: number | null }>(
-      `select since_start(resume_at) as "resumeAt" from stillwake.tell_breaker('guard', $1, $2, $3, 'as asked')`,
+      `select since_start(resume_at) as "resumeAt" from stillwake.report_breaker_result('guard', $1, $2, $3, 'as asked')`,
       [job, lease, succeeded],
     );
   }
@@ -136,8 +136,8 @@ export class FlowEngine {
 
 const snapshotText = `
 select json_build_object(
-  'bins', (select coalesce(json_agg(json_build_array(since_start(m.mark), m.count) order by m.mark), '[]') from unnest(l.marks, l.counts) m (mark, count)
-    where m.count > 0 and m.mark > stillwake.now() - l.period - stillwake.use_within(l.period)),
+  'bins', (select coalesce(json_agg(json_build_array(since_start(m.bin_end), m.count) order by m.bin_end), '[]') from unnest(l.bin_ends, l.counts) m (bin_end, count)
+    where m.count > 0 and m.bin_end > stillwake.now() - l.period - stillwake.grant_lifetime(l.period)),
   'remaining', l.remaining, 'resetAt', since_start(l.reset_at), 'turnAt', since_start(l.turn_at), 'blockedUntil', since_start(l.blocked_until), 'toldMax', l.reported_max,
   'free', (select b.free from stillwake.budget(l) b),
   'holds', (select coalesce(json_agg(h.job_id || '/' || h.lease_id || '=' || h.count order by h.job_id, h.lease_id), '[]') from stillwake.limit_holds h

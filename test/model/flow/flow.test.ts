@@ -1,15 +1,15 @@
-// Random games of limits and breakers against a real Postgres, held move by move against a model that knows no SQL. STILLWAKE_SEED=<seed> plays
-// a game again, STILLWAKE_RUNS sets how many.
+// Random games of limits and breakers against a real Postgres, compared move by move with a model that knows no SQL.
+// STILLWAKE_SEED=<seed> repeats a game, STILLWAKE_RUNS sets the number of games.
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { freshDatabase } from "../../support/database/database.ts";
 import { recordFigure } from "../../support/figures.ts";
-import { FULL } from "../../support/processes/aftermath.ts";
+import { FULL } from "../../support/processes/fault-checks.ts";
 import { checking } from "../game.ts";
 import { FlowEngine } from "./engine.ts";
 import { flowMoves } from "./game.ts";
 import type { LimitSettings } from "./limit-and-breaker.ts";
-import { FlowWorld, shots } from "./world.ts";
+import { FlowWorld, hits } from "./world.ts";
 
 const engine = new FlowEngine((await freshDatabase()).url);
 beforeAll(() => engine.open());
@@ -26,7 +26,7 @@ const kinds: LimitSettings[] = [
 ];
 
 describe("limits and breakers", () => {
-  it("grant, hold and let through in every game what the model says, and never more than they promise", {
+  it("match the model in every game, and never grant more than allowed", {
     timeout: 900_000,
   }, async () => {
     const settings = checking(FULL ? 3000 : 150);
@@ -44,19 +44,19 @@ describe("limits and breakers", () => {
       },
     );
     await fc.assert(game, settings);
-    for (const [name, count] of Object.entries(shots)) expect(count, `shots: ${name}`).toBeGreaterThan(0);
+    for (const [name, count] of Object.entries(hits)) expect(count, `shots: ${name}`).toBeGreaterThan(0);
     recordFigure("flow: games of limits and breakers", settings.numRuns, "", `${moves} moves`);
     recordFigure(
       "flow: uses granted",
-      shots.granted,
+      hits.granted,
       "",
-      `${shots.full + shots.busy + shots.blocked} times none, ${shots.windows} windows of the other side, 0 calls too many`,
+      `${hits.full + hits.busy + hits.blocked} times none, ${hits.windows} windows of the other side, 0 calls too many`,
     );
     recordFigure(
       "flow: probes",
-      shots.probes,
+      hits.probes,
       "",
-      `${shots.opened} times opened, ${shots.probeFailed} probes failed; two at once: 0`,
+      `${hits.opened} times opened, ${hits.probeFailed} probes failed; two at once: 0`,
     );
   });
 });

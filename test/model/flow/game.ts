@@ -1,9 +1,9 @@
-// The moves of the game of limits and breakers. Each is made on the model and on the database, and then the two are held against each other.
+// The moves of the game of limits and breakers. Each is made on the model and on the database, then the two are compared.
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import { type FlowEngine, pipelines } from "./engine.ts";
 import { FOREVER, type Handle, type Told, type Use, useWithin } from "./limit-and-breaker.ts";
-import { checkFlow, describeFlow, type FlowWorld, type Open, round, shots } from "./world.ts";
+import { checkFlow, describeFlow, type FlowWorld, hits, type OpenGrant, round } from "./world.ts";
 
 interface Real {
   engine: FlowEngine;
@@ -28,8 +28,8 @@ function move<Args>(
       async run(world, { engine }) {
         const { said, should, what = given } = await make(world, engine, given);
         told = `${JSON.stringify(what)} -> ${JSON.stringify(said)}`;
-        assert.deepEqual(said, should, `${name} answered otherwise than the model`);
-        assert.deepEqual(await engine.snapshot(), describeFlow(world), "the database is not as the model has it");
+        assert.deepEqual(said, should, `${name} returned something else than the model`);
+        assert.deepEqual(await engine.snapshot(), describeFlow(world), "the database differs from the model");
         checkFlow(world);
       },
       toString: () => `${name}(${told || JSON.stringify(given)})`,
@@ -37,7 +37,7 @@ function move<Args>(
   });
 }
 
-// Who acts.
+// Choosing actors.
 
 const someHandle = fc.record({ index: fc.nat(20), stale: fc.constantFrom(false, false, false, false, true) });
 
@@ -66,7 +66,7 @@ const claim = move(
       metered: () => world.limit.budget(world.now, world.outstanding()).free,
     };
     const quota = quotas[pipeline]();
-    if (quota < Math.min(limit, due.length)) shots.held += 1;
+    if (quota < Math.min(limit, due.length)) hits.held += 1;
     const ids = due.map(([id]) => id);
     assert.ok(
       taken.every(({ job }) => ids.includes(job)),
@@ -94,9 +94,9 @@ const settle = move(
       outcome
     ];
     const said = await engine.settle(handle, { outcome, ...more });
-    // The jobs of a pipeline that names the breaker are held by it as they are, and one that was closed meanwhile holds nobody.
+    // Jobs of a pipeline that names the breaker are held back without a write, and a breaker that was closed in between holds none.
     const aside = outcome === "paused" && job.pipeline !== "guarded" && world.breaker.resumeAt !== null;
-    if (aside) shots.setAside += 1;
+    if (aside) hits.setAside += 1;
     world.leave(handle.job, aside ? "paused" : "queued", aside ? world.now + 15_000 : job.dueAt);
     return { said, should: aside ? "paused" : "queued", what: { handle, outcome } };
   },
@@ -124,7 +124,7 @@ const use = move(
     handle: someHandle,
     take: fc.constantFrom(0, 1, 1, 1, 2, 3),
     few: fc.boolean(),
-    /** Of what is open: how many calls were answered, and how many uses of one grant are given back. */
+    /** Of the open grants: how many calls got their response, and how many uses of one grant are returned. */
     done: fc.nat(3),
     unused: fc.constantFrom(0, 0, 0, 1, 2),
     told: fc.option(wild, { freq: 2 }),
@@ -142,16 +142,16 @@ const use = move(
     const done = server
       ? Math.min(args.done, mine.length > 0 && !unused ? 1 : 0)
       : Math.min(args.done, open(mine) - unused);
-    // Nobody goes on with a call whose lease is lost, so nothing is heard of it either.
+    // A call whose lease is lost is not continued, so its response is not reported.
     const told = server ? (done > 0 && world.holds(by) ? server.call(now) : null) : args.told;
     const least = server || args.few ? Math.min(1, args.take) : args.take;
-    const wanted: Use = { take: args.take, least, done, unused, told, slack: args.slack, mark: back?.mark ?? null };
+    const wanted: Use = { take: args.take, least, done, unused, told, slack: args.slack, bin: back?.bin ?? null };
     const unknown = limit.isUnknown(now);
 
     const answer = await engine.use(by, wanted, back?.text ?? null);
     const should = limit.use(now, world.origin, by, world.holds(by), world.isLive, wanted);
     if (typeof answer === "string" || typeof should === "string") {
-      if (answer === "SW005") shots.stale += 1;
+      if (answer === "SW005") hits.stale += 1;
       return { said: answer, should, what: { by, ...wanted } };
     }
     if (back) giveBack(world, back, unused);
@@ -164,34 +164,34 @@ const use = move(
       world.grants.push({
         by,
         left: answer.granted,
-        mark: answer.mark && (should.mark ?? null),
+        bin: answer.bin && (should.bin ?? null),
         text: answer.text,
         made,
       });
       world.made.push(...made);
     }
     return {
-      said: [answer.granted, round(answer.waitUntil), round(answer.mark)],
-      should: [should.granted, round(should.waitUntil), round(should.mark)],
+      said: [answer.granted, round(answer.waitUntil), round(answer.bin)],
+      should: [should.granted, round(should.waitUntil), round(should.bin)],
       what: { by, ...wanted },
     };
   },
   hasHandle,
 );
 
-function open(grants: Open[]): number {
+function open(grants: OpenGrant[]): number {
   return grants.reduce((sum, { left }) => sum + left, 0);
 }
 
-function giveBack(world: FlowWorld, grant: Open, unused: number): void {
+function giveBack(world: FlowWorld, grant: OpenGrant, unused: number): void {
   for (let each = 0; each < unused; each++) {
     world.made.splice(world.made.indexOf(grant.made.pop()!), 1);
     grant.left -= 1;
-    shots.unused += 1;
+    hits.unused += 1;
   }
 }
 
-function answered(grants: Open[], done: number): void {
+function answered(grants: OpenGrant[], done: number): void {
   for (let left = done; left > 0; left--) {
     const grant = grants.find((each) => each.left > 0);
     if (grant) grant.left -= 1;
@@ -206,19 +206,19 @@ function count(
   before: number,
 ): void {
   const { max, concurrency } = limit.settings;
-  shots.granted += granted;
-  if (told?.remaining !== undefined && limit.settings.learn) shots.learned += 1;
+  hits.granted += granted;
+  if (told?.remaining !== undefined && limit.settings.learn) hits.learned += 1;
   if (granted > 0 && unknown && told === null) {
-    shots.scouts += 1;
+    hits.scouts += 1;
     assert.ok(
       before === 0 && granted <= Math.max(1, least),
       "several calls go first into a window that nothing is known of",
     );
   }
   if (take === 0 || granted > 0) return;
-  if ((limit.blockedUntil ?? 0) > now) shots.blocked += 1;
-  else if (concurrency !== undefined && before >= concurrency) shots.busy += 1;
-  else if (max !== undefined) shots.full += 1;
+  if ((limit.blockedUntil ?? 0) > now) hits.blocked += 1;
+  else if (concurrency !== undefined && before >= concurrency) hits.busy += 1;
+  else if (max !== undefined) hits.full += 1;
 }
 
 const forget = move(
@@ -239,7 +239,7 @@ const ask = move(
     const by = choose(world, which);
     const answer = await engine.ask(by);
     const said = typeof answer === "string" ? answer : answer.resumeAt;
-    if (world.breaker.resumeAt === null) assert.equal(said, null, "a closed breaker holds somebody");
+    if (world.breaker.resumeAt === null) assert.equal(said, null, "a closed breaker holds a job");
     const should = world.breaker.ask(world.now, by, world.holds(by), world.isProbing());
     if (said === null && world.holds(by)) world.letThrough(by);
     return { said, should, what: by };
@@ -255,11 +255,11 @@ const tell = move(
     const answer = await engine.tell(by, succeeded);
     const { breaker } = world;
     const was = breaker.resumeAt;
-    if (was !== null && !succeeded && breaker.isProbe(by)) shots.probeFailed += 1;
+    if (was !== null && !succeeded && breaker.isProbe(by)) hits.probeFailed += 1;
     if (succeeded && was !== null && !(breaker.byHand && was > world.now)) world.closeBreaker();
     world.probing = world.probing.filter((each) => each.job !== by.job || each.lease !== by.lease);
     const should = breaker.tell(world.now, by, succeeded);
-    if (was === null && should !== null) shots.opened += 1;
+    if (was === null && should !== null) hits.opened += 1;
     return { said: typeof answer === "string" ? answer : answer.resumeAt, should, what: { by, succeeded } };
   },
   hasHandle,
@@ -285,7 +285,7 @@ const travel = move(
   async (world, engine, to) => {
     const moments = { wait: world.waitUntil, resume: world.breaker.resumeAt };
     const target = typeof to === "number" ? world.now + to : moments[to as "wait" | "resume"];
-    // To the very millisecond, or the first one after.
+    // To the exact millisecond, or the first one after.
     const by = target === null || target === FOREVER ? 20 : Math.max(0, Math.ceil(target - world.now));
     await engine.travel(by);
     world.now += by;

@@ -1,5 +1,5 @@
-// One limit and one breaker as plain values: what they grant, hold and let through, written from their promises. Times are milliseconds since
-// the game began; the bins of a limit lie on the wall clock, so the model knows when that was.
+// One limit and one breaker as plain values: what they grant and hold back, written from the documentation. Times are
+// milliseconds since the game began; the bins of a limit are aligned to the wall clock, so the model knows its start.
 
 export interface LimitSettings {
   max?: number;
@@ -8,7 +8,7 @@ export interface LimitSettings {
   learn?: boolean;
 }
 
-/** What a worker was given by a claim. */
+/** What a claim returned to a worker. */
 export interface Handle {
   job: string;
   epoch: string;
@@ -29,14 +29,14 @@ export interface Use {
   unused: number;
   told: Told | null;
   slack: number;
-  /** Of the grant that `unused` is of. */
-  mark: number | null;
+  /** The bin of the grant that `unused` belongs to. */
+  bin: number | null;
 }
 
 export interface Grant {
   granted: number;
   waitUntil: number | null;
-  mark: number | null;
+  bin: number | null;
 }
 
 interface Budget {
@@ -58,10 +58,10 @@ export class Limit {
   toldMax: number | null = null;
   remaining: number | null = null;
   resetAt: number | null = null;
-  /** From then on the next window may have begun: its end is told in whole seconds. */
+  /** From this time on the next window may have begun: its end is reported in whole seconds. */
   turnAt: number | null = null;
   blockedUntil: number | null = null;
-  /** Calls under way, by job and lease. */
+  /** Calls in flight, by job and lease. */
   holds = new Map<string, number>();
 
   constructor(settings: LimitSettings) {
@@ -81,9 +81,9 @@ export class Limit {
   }
 
   /** The uses that still count, oldest first. */
-  counted(now: number): [mark: number, count: number][] {
+  counted(now: number): [bin: number, count: number][] {
     return [...this.bins]
-      .filter(([mark, count]) => count > 0 && mark > now - this.span)
+      .filter(([bin, count]) => count > 0 && bin > now - this.span)
       .sort(([one], [other]) => one - other);
   }
 
@@ -106,7 +106,7 @@ export class Limit {
     return { free: Math.max(free, 0), until };
   }
 
-  /** `holds`: whether the lease is the caller's. */
+  /** `holds`: whether the caller holds the lease. */
   use(
     now: number,
     origin: number,
@@ -122,15 +122,15 @@ export class Limit {
     const held = (this.holds.get(key) ?? 0) - use.done - use.unused;
     if (held > 0) this.holds.set(key, held);
     else this.holds.delete(key);
-    if (use.mark !== null && this.bins.has(use.mark))
-      this.bins.set(use.mark, Math.max(0, this.bins.get(use.mark)! - use.unused));
+    if (use.bin !== null && this.bins.has(use.bin))
+      this.bins.set(use.bin, Math.max(0, this.bins.get(use.bin)! - use.unused));
     if (use.told) this.#hear(now, use.told);
-    if (use.take === 0) return { granted: 0, waitUntil: null, mark: null };
+    if (use.take === 0) return { granted: 0, waitUntil: null, bin: null };
 
     const outstanding = [...this.holds].reduce((sum, [each, count]) => sum + (isLive(each) ? count : 0), 0);
     const { free, until } = this.budget(now, outstanding);
     let granted = free >= use.least ? Math.min(use.take, free) : 0;
-    // Nobody needs fewer, and somebody has to go first.
+    // No caller needs fewer, and one has to go first.
     const enough = this.#isOver(now) || this.remaining! >= use.least;
     if (
       granted === 0 &&
@@ -140,16 +140,16 @@ export class Limit {
       this.budget(now, outstanding, false).free >= use.least
     )
       granted = use.least;
-    if (granted === 0) return { granted, waitUntil: this.#waitFor(now, use.least, until), mark: null };
+    if (granted === 0) return { granted, waitUntil: this.#waitFor(now, use.least, until), bin: null };
     if (this.settings.learn || concurrency !== undefined) this.holds.set(key, (this.holds.get(key) ?? 0) + granted);
-    if (max === undefined) return { granted, waitUntil: null, mark: null };
+    if (max === undefined) return { granted, waitUntil: null, bin: null };
     const bin = this.settings.period! / 128;
-    const mark = Math.ceil((origin + now + use.slack) / bin) * bin - origin;
-    this.bins.set(mark, (this.bins.get(mark) ?? 0) + granted);
-    return { granted, waitUntil: null, mark };
+    const binEnd = Math.ceil((origin + now + use.slack) / bin) * bin - origin;
+    this.bins.set(binEnd, (this.bins.get(binEnd) ?? 0) + granted);
+    return { granted, waitUntil: null, bin: binEnd };
   }
 
-  /** When enough of the uses are too old to count, or when the window ends. */
+  /** When enough uses have expired, or when the window ends. */
   #waitFor(now: number, least: number, until: number | null): number | null {
     const times = until === null ? [] : [until];
     if (this.remaining !== null && this.remaining < least && this.resetAt !== null && this.resetAt > now)
@@ -157,10 +157,10 @@ export class Limit {
     if (this.settings.max !== undefined) {
       let used = this.counted(now).reduce((sum, [, count]) => sum + count, 0);
       if (used + least > this.settings.max) {
-        for (const [mark, count] of this.counted(now)) {
+        for (const [bin, count] of this.counted(now)) {
           used -= count;
           if (used + least > this.settings.max) continue;
-          times.push(mark + this.span);
+          times.push(bin + this.span);
           break;
         }
       }
@@ -168,7 +168,7 @@ export class Limit {
     return times.length === 0 ? null : Math.max(...times);
   }
 
-  /** Answers arrive in any order: of one window the least that was left counts, and the earliest end. */
+  /** Responses arrive in any order: within one window the lowest remaining count and the earliest end win. */
   #hear(now: number, told: Told): void {
     if ((told.refused_ms ?? 0) > 0)
       this.blockedUntil = Math.max(this.blockedUntil ?? Number.NEGATIVE_INFINITY, now + told.refused_ms!);
@@ -196,7 +196,7 @@ export class Limit {
   }
 }
 
-export const breakerSettings = { failures: 2, pause: 10_000, growth: 3, most: 40_000 };
+export const breakerSettings = { failures: 2, pause: 10_000, growth: 3, max: 40_000 };
 
 export class Breaker {
   failures = 0;
@@ -204,20 +204,20 @@ export class Breaker {
   resumeAt: number | null = null;
   probes = 0;
   probe: { job: string; lease: string } | null = null;
-  /** Somebody has opened it. */
+  /** Opened by an operator. */
   byHand = false;
 
   isProbe(by: Handle): boolean {
     return this.probe?.job === by.job && this.probe.lease === by.lease;
   }
 
-  /** How many jobs of a pipeline that needs it may start. */
+  /** How many jobs of a pipeline that depends on it may start. */
   quota(now: number, isProbing: boolean): number {
     if (this.resumeAt === null) return FOREVER;
     return this.resumeAt > now || isProbing ? 0 : 1;
   }
 
-  /** Null: go on. Otherwise when to come back. */
+  /** Null: continue. Otherwise when to try again. */
   ask(now: number, by: Handle, holds: boolean, isProbing: boolean): number | string | null {
     if (this.resumeAt === null || this.isProbe(by)) return null;
     if (this.resumeAt > now) return Math.max(this.resumeAt, now + 1000);
@@ -235,7 +235,7 @@ export class Breaker {
       if (this.failures >= breakerSettings.failures) this.resumeAt = now + breakerSettings.pause;
     } else if (this.isProbe(by)) {
       this.probes += 1;
-      const pause = Math.min(breakerSettings.pause * breakerSettings.growth ** this.probes, breakerSettings.most);
+      const pause = Math.min(breakerSettings.pause * breakerSettings.growth ** this.probes, breakerSettings.max);
       this.resumeAt = Math.max(this.resumeAt, now + pause);
       this.probe = null;
     }

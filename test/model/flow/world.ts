@@ -1,4 +1,4 @@
-// The world of the game of limits and breakers: jobs, leases, what was granted, and what may never happen, whatever the model says.
+// The state of the game of limits and breakers: jobs, leases, grants, and invariants that do not depend on the model.
 import assert from "node:assert/strict";
 import type { Pipeline } from "./engine.ts";
 import { Breaker, FOREVER, type Handle, Limit, type LimitSettings, type Told } from "./limit-and-breaker.ts";
@@ -11,35 +11,35 @@ interface Job {
   dueAt: number;
 }
 
-/** Uses of one grant that are not answered or given back. */
-export interface Open {
+/** Uses of one grant without a response, not returned. */
+export interface OpenGrant {
   by: Handle;
   left: number;
-  mark: number | null;
+  bin: number | null;
   text: string | null;
-  /** When each of them arrives at the other side: at once, or as late as it may. */
+  /** When each of them arrives at the other side: at once, or as late as allowed. */
   made: number[];
 }
 
-/** What moves have hit; a zero means that the game proves nothing about it. */
-export const shots = {
+/** What moves have hit; a case with zero hits is not tested. */
+export const hits = {
   ...{ granted: 0, full: 0, scouts: 0, learned: 0, blocked: 0, busy: 0, unused: 0, lostHolds: 0, windows: 0 },
   ...{ opened: 0, held: 0, probes: 0, probeFailed: 0, closed: 0, setAside: 0, stale: 0 },
 };
 
-/** The other side of a learned limit: so many calls in each window of fixed length. */
+/** The other side of a learned limit: a fixed number of calls per window of fixed length. */
 class Server {
   readonly limit = 4;
   readonly window = 7000;
   #ends = 0;
   #used = 0;
 
-  /** It says when the window ends in whole seconds, and never too early. */
+  /** It reports the end of the window in whole seconds, and never too early. */
   call(now: number): Told {
     if (now >= this.#ends) {
       this.#ends = now + this.window;
       this.#used = 0;
-      shots.windows += 1;
+      hits.windows += 1;
     }
     this.#used += 1;
     assert.ok(this.#used <= this.limit, "the other side got more calls than it allows in a window");
@@ -56,13 +56,13 @@ export class FlowWorld {
   jobs = new Map<string, Job>();
   leases = new Map<string, { until: number; pipeline: Pipeline }>();
   handles: Handle[] = [];
-  grants: Open[] = [];
-  /** Uses that were made or will be, by the time they arrive. */
+  grants: OpenGrant[] = [];
+  /** Uses that were made or will be, by their time of arrival. */
   made: number[] = [];
-  /** Those that were let through a half-open breaker and have not told how it went. */
+  /** Attempts that probe a half-open breaker and have not reported their result. */
   probing: Handle[] = [];
   waitUntil: number | null = null;
-  /** Undefined where answers say anything. */
+  /** Undefined where responses report random values. */
   server: Server | undefined;
 
   constructor(settings: LimitSettings, honest: boolean, origin: number, jobs: Map<string, Pipeline>) {
@@ -92,10 +92,10 @@ export class FlowWorld {
     return [...this.limit.holds].reduce((sum, [key, count]) => sum + (this.isLive(key) ? count : 0), 0);
   }
 
-  /** What becomes of a job that leaves its lease. */
+  /** What happens to a job that leaves its lease. */
   leave(id: string, state: Job["state"], dueAt: number): void {
     const job = this.jobs.get(id)!;
-    if ((this.limit.holds.get(`${id}/${job.lease}`) ?? 0) > 0) shots.lostHolds += 1;
+    if ((this.limit.holds.get(`${id}/${job.lease}`) ?? 0) > 0) hits.lostHolds += 1;
     const lease = job.lease!;
     Object.assign(job, { lease: null, state, dueAt });
     if (![...this.jobs.values()].some((other) => other.lease === lease)) this.leases.delete(lease);
@@ -116,18 +116,18 @@ export class FlowWorld {
     return count;
   }
 
-  /** It may go on although the breaker is open: one at a time. */
+  /** It may continue although the breaker is open: one at a time. */
   letThrough(by: Handle): void {
     if (this.breaker.resumeAt === null || this.probing.some((each) => each.job === by.job && each.lease === by.lease))
       return;
     const others = this.probing.filter((each) => this.holds(each));
     assert.deepEqual(others, [], "two attempts probe at the same time");
     this.probing = [by];
-    shots.probes += 1;
+    hits.probes += 1;
   }
 
   closeBreaker(): void {
-    if (this.breaker.resumeAt !== null) shots.closed += 1;
+    if (this.breaker.resumeAt !== null) hits.closed += 1;
     this.probing = [];
     for (const job of this.jobs.values()) {
       if (job.state !== "paused") continue;
@@ -147,7 +147,7 @@ export function describeFlow(world: FlowWorld) {
   const { free } = limit.budget(now, world.outstanding());
   const bound = (value: number) => (value === FOREVER ? 2_147_483_647 : value);
   return {
-    bins: limit.settings.max === undefined ? [] : limit.counted(now).map(([mark, count]) => [round(mark), count]),
+    bins: limit.settings.max === undefined ? [] : limit.counted(now).map(([bin, count]) => [round(bin), count]),
     remaining: limit.remaining === null ? null : bound(limit.remaining),
     resetAt: limit.resetAt,
     turnAt: limit.turnAt,
@@ -171,17 +171,17 @@ export function describeFlow(world: FlowWorld) {
   };
 }
 
-/** What holds at any moment, of what was granted by the database. */
+/** Invariants of what the database granted. */
 export function checkFlow(world: FlowWorld): void {
   const { max, period, concurrency } = world.limit.settings;
   if (concurrency !== undefined) {
     const under = world.grants.filter(({ by }) => world.holds(by)).reduce((sum, { left }) => sum + left, 0);
-    assert.ok(under <= concurrency, `${under} calls are under way, ${concurrency} may be`);
+    assert.ok(under <= concurrency, `${under} calls are in flight, ${concurrency} are allowed`);
   }
   if (max === undefined) return;
   const times = world.made.toSorted((one, other) => one - other);
   for (const [index, time] of times.entries()) {
     const crowd = times.slice(index).filter((each) => each < time + period!).length;
-    assert.ok(crowd <= max, `${crowd} uses within ${period} ms from ${time}, ${max} may be`);
+    assert.ok(crowd <= max, `${crowd} uses within ${period} ms from ${time}, ${max} are allowed`);
   }
 }

@@ -1,10 +1,10 @@
-// What a cron means, worked out a second time and in another way: from the clocks of Intl, by going through what they show. It shares nothing with
-// sql/functions/flow/cron.sql; a cron is given here as the sets of its values, not as text.
+// A second, independent implementation of cron for tests, based on the time zones of Intl. It shares nothing with
+// sql/functions/flow/cron.sql; a cron is passed as sets of values, not as text.
 
 export interface Spec {
   cron: string;
   minutes: number[];
-  /** Absent: every hour, so that its slots are strokes of an interval. */
+  /** Absent: every hour, so that its slots form an interval. */
   hours?: number[];
   days?: number[];
   months?: number[];
@@ -17,7 +17,7 @@ export interface ExpectedSlot {
   at: number;
 }
 
-/** A time during which the clocks of a zone have one offset. */
+/** A period in which a zone has a constant offset. */
 export interface Regime {
   from: number;
   to: number;
@@ -60,8 +60,8 @@ export function regimesOf(zone: string, from: number, to: number): Regime[] {
   return regimes;
 }
 
-/** The slots after `from` and up to `to`, in order. The regimes must reach two days beyond both. */
-export function slotsOf(spec: Spec, regimes: readonly Regime[], from: number, to: number): ExpectedSlot[] {
+/** The slots after `from` and up to `to`, in order. The regimes must extend two days beyond both. */
+export function expectedSlots(spec: Spec, regimes: readonly Regime[], from: number, to: number): ExpectedSlot[] {
   const slots: ExpectedSlot[] = [];
   const add = (slot: string, at: number) => {
     if (at > from && at <= to) slots.push({ slot, at });
@@ -70,7 +70,7 @@ export function slotsOf(spec: Spec, regimes: readonly Regime[], from: number, to
     if (!hasDay(spec, new Date(day))) continue;
     for (const hour of spec.hours ?? Array.from({ length: 24 }, (_, n) => n)) {
       for (const minute of spec.minutes) {
-        // As if the wall showed UTC.
+        // Local time, treated as UTC.
         const shown = day + (hour * 60 + minute) * MINUTE;
         const times = regimes.filter((regime) => {
           const at = shown - regime.offset;

@@ -1,9 +1,9 @@
-// A database of its own for a test file: `const database = await freshDatabase();` at the top of the file.
+// A separate database per test file: `const database = await freshDatabase();` at the top of the file.
 import path from "node:path";
 import { afterAll, expect, inject, type RunnerTask } from "vitest";
 import { type TestDatabase, testDatabase } from "../../../src/testing/index.ts";
 
-/** Clones the migrated template. The clone goes when the file has passed, and stays to be looked at when it has not. */
+/** Clones the migrated template. The clone is dropped when the file has passed, and kept for inspection when it has failed. */
 export async function freshDatabase(): Promise<TestDatabase> {
   const file = path.basename(expect.getState().testPath ?? "test", ".test.ts");
   const database = await testDatabase({ server: inject("server"), template: inject("template"), prefix: file });

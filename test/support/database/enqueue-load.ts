@@ -1,5 +1,5 @@
-// Callers that enqueue while something breaks. Each input is a number that is used once, so that what was answered can be held against
-// what is in the table, job by job.
+// Concurrent callers that enqueue during a fault. Each input is a unique number, so that the returned jobs can be
+// compared with the table one by one.
 import type pg from "pg";
 import { expect } from "vitest";
 import type { Stillwake } from "../../../src/index.ts";
@@ -9,14 +9,14 @@ import { recordFigure } from "../figures.ts";
 let number = 1_000_000;
 
 interface Load {
-  /** Which job was answered for which number. */
+  /** The returned job by number. */
   acknowledged: Map<number, string>;
   stop(): Promise<void>;
   check(client: pg.Client, name: string): Promise<void>;
 }
 
-/** Callers that enqueue one number after another until they are stopped. */
-export function startLoad(stillwake: Stillwake, proxy: FaultProxy, callers: number, keyed: boolean): Load {
+/** Callers enqueue numbers until they are stopped. */
+export function startEnqueueLoad(stillwake: Stillwake, proxy: FaultProxy, callers: number, keyed: boolean): Load {
   const acknowledged = new Map<number, string>();
   const tenant = `load ${++number}`;
   let stopping = false;

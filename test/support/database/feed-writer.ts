@@ -1,4 +1,4 @@
-// Jobs that write: claimed by SQL, so that a test decides when which line is appended through the same verb that workers use.
+// Writes to the feed of running jobs by SQL, so that a test controls when each line is appended.
 import pg from "pg";
 import { afterAll, beforeAll, onTestFinished } from "vitest";
 import { Database } from "../../../src/db/database.ts";
@@ -13,8 +13,8 @@ export interface Lease {
   lease: string;
 }
 
-/** For a test file: a connection for SQL, a database, and readers that end with the test that opened them. */
-export function feedRig({ url }: { url: string }, always: FeedReaderOptions = {}) {
+/** For a test file: a SQL connection, a database, and feed readers that close with their test. */
+export function feedFixture({ url }: { url: string }, always: FeedReaderOptions = {}) {
   const sql = new pg.Client({ connectionString: url, application_name: "test" });
   const client = new Database({ url });
   beforeAll(() => sql.connect());
@@ -30,15 +30,15 @@ export function feedRig({ url }: { url: string }, always: FeedReaderOptions = {}
   return { sql, client, openReader };
 }
 
-/** Lines that say which they are. */
+/** Lines whose text is their number. */
 export const numbers = (from: number, to: number) =>
   Array.from({ length: to - from + 1 }, (_, n) => ({ message: `${from + n}` }));
 export const texts = (from: number, to: number) => numbers(from, to).map(({ message }) => message);
 
 export const followed = (reader: FeedReader, { job }: Lease, options?: FollowOptions) =>
-  hear(follow(reader, job, options));
+  collect(follow(reader, job, options));
 
-/** So many jobs of a pipeline of their own, running. */
+/** Creates and claims this number of jobs. */
 export async function claimJobs(sql: pg.Client, count: number, pipeline = "report"): Promise<Lease[]> {
   await sql.query("select stillwake.register_pipeline($1)", [pipeline]);
   await sql.query("select stillwake.enqueue_many($1, (select jsonb_agg(n) from generate_series(1, $2::int) n))", [
@@ -60,17 +60,17 @@ export async function complete(sql: pg.Client, { job, epoch, lease }: Lease, out
   await sql.query("select stillwake.complete($1, $2, $3, $4)", [job, epoch, lease, JSON.stringify(output)]);
 }
 
-/** What a follower has told so far. */
-export interface Heard {
+/** The events of a follower so far. */
+export interface Collected {
   events: FollowEvent[];
-  /** Resolves when it has ended, by itself or with an error. */
+  /** Resolves when it has ended, with or without an error. */
   over: Promise<void>;
-  /** The texts of its lines. */
+  /** The messages of its log lines. */
   lines(): string[];
   has(what: string, test: (event: FollowEvent) => boolean): Promise<FollowEvent>;
 }
 
-export function hear(feed: AsyncIterable<FollowEvent>): Heard {
+export function collect(feed: AsyncIterable<FollowEvent>): Collected {
   const events: FollowEvent[] = [];
   const over = (async () => {
     for await (const event of feed) events.push(event);

@@ -1,13 +1,13 @@
-// A Postgres that has pg_cron: the Debian packages, or what STILLWAKE_TEST_PG_CRON names, a folder with bin/postgres. Nothing is installed here;
-// where there is none, the tests are skipped and say what would install it.
+// Finds a Postgres with pg_cron: the Debian packages, or the folder with bin/postgres in STILLWAKE_TEST_PG_CRON.
+// Nothing is installed; without one the tests are skipped and name the package.
 import fs from "node:fs";
 import path from "node:path";
 import type pg from "pg";
-import { type OwnServer, ownServer } from "./postgres-server.ts";
+import { type PostgresServer, startPostgresServer } from "./postgres-server.ts";
 
 const DEBIAN = "/usr/lib/postgresql";
 
-/** The folder of the newest Postgres that has it, or the reason why there is none. */
+/** The folder of the newest Postgres with pg_cron, or the reason why there is none. */
 export function findPgCron(): { build: string } | string {
   const { STILLWAKE_TEST_PG_CRON: given } = process.env;
   if (given) return { build: given };
@@ -20,18 +20,18 @@ export function findPgCron(): { build: string } | string {
   return "pg_cron is not installed: apt-get update && apt-get install postgresql-15-cron (Debian 12; postgresql-17-cron in 13)";
 }
 
-/** Starts it with pg_cron at work in the database of its URL. */
-export function cronServer(build: string): Promise<OwnServer> {
+/** Starts it with pg_cron active in the database of its URL. */
+export function startCronServer(build: string): Promise<PostgresServer> {
   const settings = {
     shared_preload_libraries: "pg_cron",
     "cron.database_name": "postgres",
-    // Otherwise it logs in over TCP, and would need the password.
+    // Background workers need no password, unlike a login over TCP.
     "cron.use_background_workers": "on",
   };
-  return ownServer(settings, build);
+  return startPostgresServer(settings, build);
 }
 
-/** Its shortest period and how that is written: pg_cron knows seconds since 1.5. */
+/** The shortest period and its notation: pg_cron supports seconds since 1.5. */
 export async function shortestPeriod(
   client: pg.Client,
 ): Promise<{ schedule: string; periodMs: number; version: string }> {

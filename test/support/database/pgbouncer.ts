@@ -1,5 +1,5 @@
-// PgBouncer before the Postgres of a test: the Debian package, with a configuration and a port of its own. Where it is missing and this user
-// may install packages it is installed; where it may not, the tests say why they are skipped. STILLWAKE_TEST_PGBOUNCER names another one.
+// Starts PgBouncer in front of a test's Postgres, from the Debian package, which is installed if this user may install
+// packages; otherwise the tests are skipped with a reason. STILLWAKE_TEST_PGBOUNCER is the path of another one.
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -15,7 +15,7 @@ export interface Found {
   version: number[];
 }
 
-/** The program, or the reason why there is none. */
+/** The program, or the reason why it is not available. */
 export function findPgBouncer(): Found | string {
   const { STILLWAKE_TEST_PGBOUNCER: given } = process.env;
   const program = given ?? "/usr/sbin/pgbouncer";
@@ -27,23 +27,25 @@ export function findPgBouncer(): Found | string {
       return `PgBouncer is not installed, and apt-get could not: ${(error as Error).message}`;
     }
   }
-  const said = execFileSync(program, ["--version"], { encoding: "utf8" });
-  const version = /PgBouncer (\d+)\.(\d+)/.exec(said);
-  return version ? { program, version: version.slice(1).map(Number) } : `${program} does not say its version: ${said}`;
+  const output = execFileSync(program, ["--version"], { encoding: "utf8" });
+  const version = /PgBouncer (\d+)\.(\d+)/.exec(output);
+  return version
+    ? { program, version: version.slice(1).map(Number) }
+    : `${program} does not say its version: ${output}`;
 }
 
 export interface PgBouncerOptions {
   program: string;
-  /** Where it leads: the URL of a database. */
+  /** The URL of the database behind it. */
   url: string;
   mode: "session" | "transaction" | "statement";
-  /** Connections to the server for each database. */
+  /** Server connections per database. */
   size: number;
   settings?: Record<string, string | number>;
 }
 
 export interface PgBouncer extends AsyncDisposable {
-  /** The same database, through the pooler. */
+  /** The URL of the same database through the pooler. */
   url: string;
   log(): string;
 }
@@ -59,7 +61,7 @@ export async function startPgBouncer(options: PgBouncerOptions): Promise<PgBounc
     listen_port: port,
     unix_socket_dir: "",
     logfile: log,
-    // Whoever can reach the port of a test is let in as the user below.
+    // No authentication: every client gets the user below.
     auth_type: "any",
     pool_mode: mode,
     default_pool_size: size,

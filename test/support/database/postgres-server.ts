@@ -1,4 +1,4 @@
-// A Postgres of a test's own, for tests that crash it, read its log or need another build of it. The port stays the same over its lives, as that of a real server does.
+// A separate Postgres server for tests that crash it, read its log or need another build. Its port survives restarts.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -6,18 +6,21 @@ import { migrate } from "../../../src/index.ts";
 import { type EmbeddedPostgres, startPostgres } from "../../../src/postgres/index.ts";
 import { waitFor } from "../../../src/testing/index.ts";
 
-export interface OwnServer extends AsyncDisposable {
+export interface PostgresServer extends AsyncDisposable {
   url: string;
   port: number;
   log(): string;
-  /** SIGQUIT is an immediate stop: no checkpoint, recovery at the next start. SIGINT is a fast stop in good order. */
+  /** SIGQUIT is an immediate shutdown, with recovery at the next start. SIGINT is a fast, clean shutdown. */
   kill(signal: "SIGKILL" | "SIGQUIT" | "SIGINT"): Promise<void>;
-  /** Answers the moment (performance.now()) at which it took connections. */
+  /** Returns the time (performance.now()) at which it accepted connections. */
   start(): Promise<number>;
 }
 
-/** `build`: a folder with bin/postgres, instead of the one the tests run on. */
-export async function ownServer(settings: Record<string, string | number> = {}, build?: string): Promise<OwnServer> {
+/** `build`: a folder with bin/postgres, instead of the default one. */
+export async function startPostgresServer(
+  settings: Record<string, string | number> = {},
+  build?: string,
+): Promise<PostgresServer> {
   const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-own-"));
   fs.chmodSync(dir, 0o755);
   const binaries = build ?? process.env.STILLWAKE_TEST_POSTGRES;

@@ -1,5 +1,5 @@
-// A schema as text, the same for the same schema wherever and whenever it was made. Two ways to arrive at a schema are equal when their
-// dumps are. The schema's name and the dates in the names of partitions are normalised; the bounds of partitions are left out.
+// Dumps a schema as text, for comparing two schemas. The schema's name and the dates in partition names are normalised,
+// and partition bounds are omitted.
 import type pg from "pg";
 
 export async function dumpSchema(client: pg.ClientBase, schema: string): Promise<string> {

@@ -1,11 +1,11 @@
-// Faults from within the database: every verb is put behind a function of its name that raises a chosen SQLSTATE, before the verb does its work or
-// after, when all of it is undone. What is counted is counted in sequences, which no rollback undoes.
+// Injects faults inside the database: wraps SQL functions to raise a chosen SQLSTATE before or after their work, which
+// is then rolled back. Counts are kept in sequences, because a rollback does not undo them.
 import type pg from "pg";
 
 export interface Faults {
-  /** The next `most` calls of a verb raise this. Answers how often it was raised when asked. */
+  /** The next `most` calls of a function raise this. Returns a function that counts the raised errors. */
   once(verb: string, code: string, moment?: Moment, most?: number): Promise<void>;
-  /** From now on each call of each verb raises one of these codes with this chance. */
+  /** From now on each call raises one of these codes with this probability. */
   always(codes: string[], chance: number): Promise<void>;
   none(): Promise<void>;
   /** How often each code was raised since the last `none`. */

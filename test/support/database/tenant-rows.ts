@@ -1,5 +1,5 @@
-// Tenants with a row of every kind that can belong to one, and the tenant's mark in each text of it. What is left, or seen, of a tenant can then be
-// found by looking for its mark and for the ids of its jobs, in all tables there are.
+// Inserts a row of every kind that can belong to a tenant, with the tenant's tag in every text. Tests then search all
+// tables for the tag and the ids of its jobs.
 import { randomUUID } from "node:crypto";
 import type pg from "pg";
 
@@ -10,8 +10,8 @@ export interface TenantRows {
   ids: string[];
 }
 
-/** The client is the owner's. The mark is a word of letters and digits. */
-export async function furnish(client: pg.Client, mark: string): Promise<TenantRows> {
+/** `client` is the owner's connection. `mark` consists of letters and digits. */
+export async function insertTenantRows(client: pg.Client, mark: string): Promise<TenantRows> {
   await client.query("select stillwake.register_pipeline('report', $1)", [{ on_conflict: "wait", pool: "reports" }]);
   await client.query("select stillwake.set_endpoint('hook', $1)", [{ url: "https://receiver.example/hook" }]);
   const enqueue = async (name: string) => {
@@ -91,8 +91,8 @@ export async function furnish(client: pg.Client, mark: string): Promise<TenantRo
   return { tenant: mark, jobs, ids: Object.values(jobs) };
 }
 
-/** Tables, but not partitions, whose rows mention one of the words, and in how many rows. */
-export async function mentions(client: pg.Client, words: string[]): Promise<Record<string, number>> {
+/** The number of rows per table (partitions excluded) that contain one of the words. */
+export async function countMentions(client: pg.Client, words: string[]): Promise<Record<string, number>> {
   const { rows } = await client.query<{ name: string }>(
     "select relname as name from pg_class where relnamespace = 'stillwake'::regnamespace and relkind in ('r', 'p') and not relispartition order by 1",
   );

@@ -1,4 +1,4 @@
-// The libraries people keep their transactions in, each reduced to what a test needs: open it, run a transaction, insert a row of yours.
+// Popular database libraries behind one interface for tests: open, run a transaction, insert a row.
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
@@ -13,7 +13,7 @@ import postgres from "postgres";
 import type { Transaction } from "../../../src/db/transaction.ts";
 
 export interface Opened {
-  /** Runs `work` in one transaction. What it throws rolls the transaction back and is thrown on. */
+  /** Runs `work` in one transaction. An error rolls it back and is rethrown. */
   transaction<T>(work: (tx: Transaction, insert: (id: number) => Promise<unknown>) => Promise<T>): Promise<T>;
   close(): Promise<unknown>;
 }
@@ -127,7 +127,7 @@ async function byHand<T>(client: pg.ClientBase, work: () => Promise<T>): Promise
   }
 }
 
-/** The part of a generated Prisma client that is used here; the real one exists only once it has been generated. */
+/** The used part of a generated Prisma client, which exists only after it was generated. */
 interface PrismaClient {
   $transaction<T>(work: (tx: PrismaTransaction) => Promise<T>): Promise<T>;
   $disconnect(): Promise<void>;
@@ -154,13 +154,13 @@ async function openPrisma(url: string): Promise<Opened> {
 }
 
 /**
- * Prisma's client without its Rust engine, generated from the npm packages alone. The command insists on a schema engine, which it would
- * download, and does not use one to generate: any program in its place will do.
+ * Generates Prisma's client without its Rust engine, from npm packages only. The command requires a schema engine, which it
+ * would download but does not use, so any program can replace it.
  */
 function generatePrismaClient(): string {
   const root = path.resolve(import.meta.dirname, "../../..");
   fs.mkdirSync(path.join(root, ".stillwake"), { recursive: true });
-  // Within the project, so that what is generated finds @prisma/client.
+  // Inside the project, so that the generated code finds @prisma/client.
   const dir = fs.mkdtempSync(path.join(root, ".stillwake/prisma-"));
   const schema = path.join(dir, "schema.prisma");
   fs.writeFileSync(

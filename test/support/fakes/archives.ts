@@ -1,5 +1,5 @@
-// Archives built byte by byte, so that they can say what no tool would let them say: names that lead elsewhere, sizes that are not true,
-// many files that share their bytes.
+// Builds tar and zip archives byte by byte, so that they can contain what no tool would write: names that point
+// outside, wrong sizes, many files that share their bytes.
 import fs from "node:fs";
 import zlib from "node:zlib";
 
@@ -10,7 +10,7 @@ export interface Item {
   type?: string;
   link?: string;
   mode?: number;
-  /** What a zip's header says instead of the truth. */
+  /** The size in the zip header, instead of the real one. */
   claim?: number;
   crc?: number;
 }
@@ -35,12 +35,12 @@ function tarHeader(name: string, size: number, type: string, { link = "", mode =
   return header;
 }
 
-/** A header for a file that never comes, with next to nothing in it and much of that. */
-export function fatHeader(): Buffer {
+/** A very large pax header for a file that does not follow. */
+export function oversizedHeader(): Buffer {
   return Buffer.concat([tarHeader("pax", 1_024_000, "x"), Buffer.alloc(1_024_000)]);
 }
 
-/** Names longer than a header holds travel in a pax header, as everybody does it. */
+/** Long names go into a pax header, as usual. */
 export function tar(items: Item[]): Buffer {
   const padded = (content: Buffer) => Buffer.concat([content, Buffer.alloc((512 - (content.length % 512)) % 512)]);
   const blocks = items.flatMap(({ name, content = "", type = "0", link = "", mode = 0o644 }) => {
@@ -104,8 +104,8 @@ function zipEnd(count: number, size: number, offset: number): Buffer {
   return end;
 }
 
-/** Many names in the directory for one file of the archive. */
-export function overlapping(count: number): Buffer {
+/** Many directory entries for one file of the archive. */
+export function overlappingZip(count: number): Buffer {
   const { local, central } = zipEntry({ name: "000", content: Buffer.alloc(200_000) }, 0);
   const directory = Buffer.concat(Array.from({ length: count }, () => central));
   for (let i = 0; i < count; i++) directory.write(String(i).padStart(3, "0"), (i + 1) * central.length - 3);

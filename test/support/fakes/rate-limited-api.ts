@@ -1,28 +1,28 @@
-// A fake API with a rate limit, for tests of limits and breakers. It counts and decides when a call arrives and answers after its latency. It has
-// one clock, performance.now(), from which it also makes the `date` it sends. Windows follow one another whether or not anybody calls.
+// A fake API with a rate limit, for tests of limits and breakers. It counts and decides when a call arrives, and responds after its
+// latency. Its only clock is performance.now(), also for the `date` header. Windows follow each other without calls too.
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 
-export interface FakeApi extends AsyncDisposable {
+export interface RateLimitedApi extends AsyncDisposable {
   url: string;
-  /** Every call in the order of arrival: when it arrived (performance.now()), the status it is answered with, its path. */
+  /** Every call in order of arrival: time (performance.now()), status, path. */
   readonly calls: { at: number; status: number; path: string }[];
   /**
-   * GitHub's manner: so many calls per window, told in x-ratelimit-*; a call beyond is answered 403 with nothing remaining. The first window began
-   * at this whole second of the wall clock, because a reset is told in seconds, so up to a second of it is gone. Each window takes the next of
-   * `budgets`, and the last one stays.
+   * Like GitHub: a number of calls per window, reported in x-ratelimit-*; further calls get 403 with nothing remaining. The
+   * first window starts at the current whole second, because a reset is given in seconds, so up to a second of it has passed.
+   * Each window uses the next of `budgets`; the last one stays.
    */
   windows(options: { budgets: number[]; windowMs: number }): void;
-  /** The next call is refused by the secondary limit: 403 with retry-after. It costs nothing and counts in no window. */
+  /** The next call is rejected by the secondary limit: 403 with retry-after. It does not count in any window. */
   refuseOnce(retryAfterSeconds: number): void;
-  /** All calls are answered with this status until healed, at no cost; 0 destroys the connection. */
+  /** All calls get this status until healed, without counting; 0 destroys the connection. */
   fail(status: number): void;
   heal(): void;
-  /** How long an answer takes. */
+  /** The latency of a response. */
   latency(ms: number): void;
-  /** Calls refused for want of budget in each window from the first to the present one. */
+  /** The number of rejected calls per window, from the first to the current one. */
   refusedPerWindow(): number[];
-  /** The largest number of calls answered below 400 that arrived within any interval of this length; Infinity for how many in all. */
+  /** The largest number of successful calls that arrived within any interval of this length; Infinity for all. */
   mostIn(ms: number): number;
 }
 
@@ -31,8 +31,8 @@ interface Answer {
   headers?: Record<string, string | number>;
 }
 
-export async function fakeApi(): Promise<FakeApi> {
-  const calls: FakeApi["calls"] = [];
+export async function startRateLimitedApi(): Promise<RateLimitedApi> {
+  const calls: RateLimitedApi["calls"] = [];
   const secondary: number[] = [];
   const answering = new Set<NodeJS.Timeout>();
   let budget: Budget | undefined;
@@ -145,7 +145,7 @@ function wallMs(): number {
   return performance.timeOrigin + performance.now();
 }
 
-/** The times ascend. Of two that are exactly so far apart only one is within. */
+/** `times` is ascending. Of two that are exactly this far apart only one counts. */
 function mostWithin(times: number[], ms: number): number {
   let most = 0;
   let first = 0;

@@ -1,5 +1,5 @@
-// A small S3 for tests: it keeps objects in memory, checks every signature and every hash as the real one does, and can be told to fail. It
-// shares no code with the client it tests; `signatureOf` is held against the example in Amazon's documentation.
+// A fake S3 server: keeps objects in memory, checks signatures and hashes like the real one, and can inject failures.
+// It shares no code with the client; `computeSignature` is checked against the example in Amazon's documentation.
 import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import http from "node:http";
 import type { AddressInfo } from "node:net";
@@ -11,15 +11,15 @@ interface StoredObject {
 
 export interface SignedRequest {
   method: string;
-  /** As sent, with the query. */
+  /** As sent, including the query. */
   url: string;
   headers: Record<string, string>;
   signedHeaders: string[];
-  /** What stands for the body in the signature. */
+  /** The hash of the body in the signature. */
   payload: string;
   amzDate: string;
   region: string;
-  /** The query's own signature is left out of what is signed. */
+  /** The signature parameter of the query is not signed. */
   presigned?: boolean;
 }
 
@@ -28,9 +28,9 @@ interface Failure {
   status: number;
   code?: string;
   headers?: Record<string, string>;
-  /** Cut the connection instead of answering. */
+  /** Close the connection instead of responding. */
   cut?: boolean;
-  /** Do the work before failing, as when only the answer is lost. */
+  /** Do the work before failing, as when only the response is lost. */
   after?: boolean;
 }
 
@@ -39,18 +39,18 @@ export interface S3Server {
   bucket: string;
   credentials: { accessKeyId: string; secretAccessKey: string };
   objects: Map<string, StoredObject>;
-  /** One line for each request, such as "PUT /bucket/key 200". */
+  /** One line per request, such as "PUT /bucket/key 200". */
   log: string[];
   failures: Failure[];
-  /** Answers to headers this server pretends not to know. */
+  /** Request headers that this server rejects as unknown. */
   unknownHeaders: Map<string, { status: number; code: string }>;
   /** Added to the server's clock. */
   skewMs: number;
-  /** Leaves x-amz-checksum-sha256 and metadata out of its answers. */
+  /** Omits x-amz-checksum-sha256 and metadata from its responses. */
   forgetful: boolean;
-  /** Believes any hash, as a careless relative might. */
+  /** Accepts any hash, like a careless S3 implementation. */
   careless: boolean;
-  /** Told of the bytes of a body as they come. */
+  /** Called with the number of body bytes as they arrive. */
   onBytes: (soFar: number) => void;
   close(): Promise<void>;
 }
@@ -131,8 +131,8 @@ export async function startS3(bucket = "artifacts"): Promise<S3Server> {
   return state;
 }
 
-/** AWS Signature Version 4, as its documentation describes it. */
-export function signatureOf(request: SignedRequest, secretAccessKey: string): string {
+/** AWS Signature Version 4. */
+export function computeSignature(request: SignedRequest, secretAccessKey: string): string {
   const [path = "/", query = ""] = request.url.split("?");
   const parameters = query
     .split("&")
@@ -186,7 +186,7 @@ function verify(
     throw new Refusal(403, "AccessDenied");
   }
   const request = { method, url: sent, headers, signedHeaders: names, payload, amzDate, region, presigned };
-  const wanted = signatureOf(request, state.credentials.secretAccessKey);
+  const wanted = computeSignature(request, state.credentials.secretAccessKey);
   if (signature.length !== 64 || !timingSafeEqual(Buffer.from(signature), Buffer.from(wanted))) {
     throw new Refusal(403, "SignatureDoesNotMatch");
   }
@@ -208,7 +208,7 @@ function act(state: S3Server, method: string, url: URL, headers: Record<string, 
   if (method === "PUT") return put(state, key, headers, body);
   const object = state.objects.get(key);
   if (!object) throw new Refusal(404, "NoSuchKey");
-  const told = Object.entries(object.headers).filter(
+  const returned = Object.entries(object.headers).filter(
     ([name]) =>
       name === "content-type" ||
       (!state.forgetful && (name !== "x-amz-checksum-sha256" || headers["x-amz-checksum-mode"] === "ENABLED")),
@@ -217,7 +217,7 @@ function act(state: S3Server, method: string, url: URL, headers: Record<string, 
   return [
     200,
     {
-      ...Object.fromEntries(told),
+      ...Object.fromEntries(returned),
       "content-length": String(object.body.length),
       ...(disposition && { "content-disposition": disposition }),
     },
@@ -240,7 +240,7 @@ function put(state: S3Server, key: string, headers: Record<string, string>, body
   return [200];
 }
 
-/** Two keys to a page, so that every listing of a test has several. */
+/** Two keys per page, so that every listing has several pages. */
 function list(state: S3Server, url: URL): Reply {
   const prefix = url.searchParams.get("prefix") ?? "";
   const after = url.searchParams.get("continuation-token") ?? "";
@@ -258,7 +258,7 @@ function removeAll(state: S3Server, headers: Record<string, string>, body: Buffe
   return [200, {}, "<DeleteResult/>"];
 }
 
-/** The real one repeats the key id too. */
+/** The real S3 also repeats the key id. */
 function errorXml(code: string, accessKeyId: string): string {
   return `<?xml version="1.0"?><Error><Code>${code}</Code><AWSAccessKeyId>${accessKeyId}</AWSAccessKeyId></Error>`;
 }

@@ -1,4 +1,4 @@
-// What the tests of the stores have in common: places for files, and putting something into a store, truthfully or not.
+// Helpers for tests of artifact stores: temporary paths, and storing content with correct or wrong metadata.
 import { createHash } from "node:crypto";
 import fs from "node:fs";
 import fsp from "node:fs/promises";
@@ -12,18 +12,18 @@ import type { S3Server } from "./s3-server.ts";
 
 export const sha256 = (data: string | Buffer) => createHash("sha256").update(data).digest("hex");
 
-export const textIn = async (store: ArtifactStore, key: string) => (await buffer(await store.get(key))).toString();
+export const readText = async (store: ArtifactStore, key: string) => (await buffer(await store.get(key))).toString();
 
-/** Names for files and directories that do not exist yet. They go when the test file has ended. */
-export function freshPlaces(): () => string {
+/** Returns paths that do not exist yet; they are removed after the test file. */
+export function tempDirectories(): () => string {
   const home = fs.mkdtempSync(path.join(fs.realpathSync(os.tmpdir()), "stillwake-stores-"));
   let numbers = 0;
   afterAll(() => fs.rmSync(home, { recursive: true, force: true }));
   return () => path.join(home, String(++numbers));
 }
 
-/** A store on the server that does not really pause, but tells for how long it would have. */
-export function bucketOn(server: S3Server, pauses: number[] = [], change: Partial<Credentials> = {}): ArtifactStore {
+/** A store on the server that records its pauses instead of waiting. */
+export function s3StoreOn(server: S3Server, pauses: number[] = [], change: Partial<Credentials> = {}): ArtifactStore {
   const settings = {
     bucket: server.bucket,
     prefix: "pre/",
@@ -35,7 +35,7 @@ export function bucketOn(server: S3Server, pauses: number[] = [], change: Partia
   return s3Store({ ...settings, pause }, { ...server.credentials, ...change });
 }
 
-/** Stores content by way of a file, or claims that the file holds something else. */
+/** Stores content from a file, optionally with metadata that does not match. */
 export async function put(
   store: ArtifactStore,
   key: string,

@@ -1,4 +1,4 @@
-// Somebody who is told: an HTTP server that keeps what it was sent and answers as a test wants, well or badly.
+// An HTTP server that receives webhooks, records them, and responds as the test configures.
 import { once } from "node:events";
 import http from "node:http";
 import type net from "node:net";
@@ -20,16 +20,16 @@ export interface Receiver {
   url: string;
   port: number;
   received: Received[];
-  /** What it does from now on; 204 until told. */
+  /** How it responds from now on. Default: 204. */
   respond: Respond;
-  /** Waits until so many came in, or so many as are wanted of a kind. */
+  /** Waits until this number of requests arrived, optionally of a kind. */
   gets(count: number, which?: (one: Received) => boolean): Promise<Received[]>;
-  /** Connections that were opened. */
+  /** The number of opened connections. */
   connections(): number;
   close(): Promise<void>;
 }
 
-export async function startReceiver(respond: Respond = status(204), keep = false): Promise<Receiver> {
+export async function startReceiver(respond: Respond = respondWith(204), keep = false): Promise<Receiver> {
   let connections = 0;
   const server = http.createServer((request, response) => {
     let body = "";
@@ -75,12 +75,12 @@ export async function startReceiver(respond: Respond = status(204), keep = false
   return receiver;
 }
 
-export function status(code: number, headers: Record<string, string> = {}, body = ""): Respond {
+export function respondWith(code: number, headers: Record<string, string> = {}, body = ""): Respond {
   return (_, response) => void response.writeHead(code, headers).end(body);
 }
 
-/** What senders of tests are told: these receivers are on this machine and speak plain http. Names lead nowhere, at once. */
-export const HERE = {
+/** Sender options for tests: receivers run on this machine with plain http, and no host name resolves. */
+export const ALLOW_LOCALHOST = {
   allowHttp: true,
   allow: ["127.0.0.0/8 *"],
   resolve: () => Promise.reject(new Error("No names here")),

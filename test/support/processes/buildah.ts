@@ -1,5 +1,5 @@
-// An image built and run without an engine, by buildah, over a stand-in for its base: Debian's own packages and the Node of this machine, under the base's
-// name. It needs root, and a network that has Debian and npm.
+// Builds and runs container images with buildah, without a container engine. The base image is replaced by one made of
+// Debian packages and this machine's Node, under the same name. Needs root and access to Debian and npm.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -20,26 +20,27 @@ export class Buildah {
     this.#folder = folder;
   }
 
-  /** One command; what it printed. */
+  /** Runs a buildah command and returns its output. */
   async call(verb: string, ...args: string[]): Promise<string> {
     return output("buildah", [...this.#store(), verb, ...args], this.#folder);
   }
 
-  /** The image of a Dockerfile whose base is there, under a name. */
-  async build(name: string, dockerfile: string, root: string): Promise<void> {
-    const rules = ["--ignorefile", `${dockerfile}.dockerignore`, "--isolation", "chroot", "--pull-never"];
-    await this.call("bud", ...rules, "-f", dockerfile, "-t", name, root);
+  /** Builds an image from a Dockerfile whose base image exists; with a target, only that stage. */
+  async build(name: string, dockerfile: string, root: string, target?: string): Promise<void> {
+    const options = ["--ignorefile", `${dockerfile}.dockerignore`, "--isolation", "chroot", "--pull-never"];
+    if (target) options.push("--target", target);
+    await this.call("bud", ...options, "-f", dockerfile, "-t", name, root);
   }
 
-  /** Runs a program in a container, as the image's user. buildah has no notion of an entrypoint: all the words are given here. */
+  /** Runs a program in a container as the image's user. buildah ignores the entrypoint, so `args` is the whole command. */
   start(container: string, words: readonly string[], env: Record<string, string> = {}) {
     const settings = Object.entries(env).flatMap(([name, value]) => ["--env", `${name}=${value}`]);
     const args = [...this.#store(), "run", "--isolation", "chroot", ...settings, container, "--", ...words];
     return begin("buildah", args, this.#folder);
   }
 
-  /** Makes what the Dockerfile begins from: Debian as debootstrap makes it, with the Node and the certificates of this machine and the user that the base has. */
-  async standIn(dockerfile: string): Promise<void> {
+  /** Creates the base image of the Dockerfile: Debian by debootstrap, with this machine's Node and certificates, and the base's user. */
+  async createBaseImage(dockerfile: string): Promise<void> {
     const name = /^FROM (\S+)/m.exec(fs.readFileSync(dockerfile, "utf8"))![1]!;
     const root = path.join(this.#folder, "root");
     const packages = "--include=ca-certificates,libstdc++6";
@@ -69,11 +70,11 @@ export class Buildah {
   }
 }
 
-/** What a program printed; throws what it complained of. */
+/** Runs a program and returns its output; throws its error output if it fails. */
 export async function output(program: string, args: readonly string[], cwd: string): Promise<string> {
   const { code, stdout, stderr } = await begin(program, args, cwd).ended;
   if (code === 0) return stdout;
-  throw new Error(`${program} ${args.join(" ")} ended with ${code}:\n${stderr.slice(-3000)}${stdout.slice(-3000)}`);
+  throw new Error(`${program} ${args.join(" ")} exited with ${code}:\n${stderr.slice(-3000)}${stdout.slice(-3000)}`);
 }
 
 function begin(program: string, args: readonly string[], cwd: string) {

@@ -1,33 +1,37 @@
-// The command line without a process: what it prints, says and answers. Many calls of it would otherwise be many starts of Node.
+// Runs the command line in this process, which is faster than starting Node for each call.
 import { Writable } from "node:stream";
 import { main } from "../../../src/cli/main.ts";
 
-export interface Called {
+export interface CommandResult {
   code: number;
   stdout: string;
   stderr: string;
 }
 
 interface Options {
-  /** Somebody looks on, in a terminal of that width. */
+  /** stdout is a terminal of this width. */
   columns?: number;
 }
 
-export function command(args: readonly string[], env?: Record<string, string>, options?: Options): Promise<Called> {
+export function runCommand(
+  args: readonly string[],
+  env?: Record<string, string>,
+  options?: Options,
+): Promise<CommandResult> {
   return startCommand(args, env, options).done;
 }
 
-/** One that goes on for a while: what it has printed so far, and what came of it. */
+/** For a command that keeps running: its output so far, and its result. */
 export function startCommand(
   args: readonly string[],
   env: Record<string, string> = {},
   { columns }: Options = {},
-): { stdout(): string; done: Promise<Called> } {
-  const [out, talk] = [sink(), sink()];
+): { stdout(): string; done: Promise<CommandResult> } {
+  const [stdout, stderr] = [sink(), sink()];
   const tty = columns === undefined ? {} : { isTTY: true, columns };
-  const around = { env, out: Object.assign(out.stream, tty), talk: talk.stream };
-  const done = main(args, around).then((code) => ({ code, stdout: out.text(), stderr: talk.text() }));
-  return { stdout: out.text, done };
+  const options = { env, stdout: Object.assign(stdout.stream, tty), stderr: stderr.stream };
+  const done = main(args, options).then((code) => ({ code, stdout: stdout.text(), stderr: stderr.text() }));
+  return { stdout: stdout.text, done };
 }
 
 function sink(): { stream: Writable; text(): string } {

@@ -1,4 +1,4 @@
-// The command line as a user runs it: a process of the built package, with an environment of its own.
+// Runs the command line as a process of the built package, with a clean environment.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import path from "node:path";
@@ -10,7 +10,7 @@ export interface Run {
   stderr: string;
 }
 
-/** `until` is what a command that goes on for ever is to have printed before it is told to stop. */
+/** `until` is for a command that keeps running: it is stopped once it has printed this. */
 export async function runCli(args: string[], env: Record<string, string> = {}, until?: string): Promise<Run> {
   const { PATH = "", HOME = "" } = process.env;
   const child = spawn(process.execPath, [path.join(ROOT, "dist/cli/index.js"), ...args], {

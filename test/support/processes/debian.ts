@@ -1,4 +1,5 @@
-// Debian's packages, for tests of real programs. Test files run side by side and apt-get does not wait for itself, so all who want something wait in one line.
+// Installs Debian packages for tests of real programs. Test files run in parallel and apt-get does not wait for another
+// apt-get, so a lock serialises the calls.
 import { execFileSync } from "node:child_process";
 import os from "node:os";
 import path from "node:path";
@@ -9,12 +10,12 @@ export function install(...packages: string[]): void {
   apt(["install", "-y", "--no-install-recommends", ...packages]);
 }
 
-/** Runs apt-get with these words, in `cwd`. Throws when it cannot. */
-export function apt(words: readonly string[], cwd = os.tmpdir()): void {
-  // Run level 1 keeps packages from starting servers of their own.
+/** Runs apt-get with these arguments, in `cwd`. Throws on failure. */
+export function apt(args: readonly string[], cwd = os.tmpdir()): void {
+  // Run level 1 prevents packages from starting servers.
   const env = { ...process.env, RUNLEVEL: "1", DEBIAN_FRONTEND: "noninteractive" };
   const options = { cwd, env, stdio: "ignore", timeout: 300_000 } as const;
-  for (const call of [["update"], words]) {
+  for (const call of [["update"], args]) {
     execFileSync("flock", [LOCK, "apt-get", "-o", "DPkg::Lock::Timeout=240", ...call], options);
   }
 }

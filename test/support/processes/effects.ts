@@ -1,5 +1,5 @@
-// A pipeline in the process of the test whose steps have effects that are counted. A step is finished once `job.step` has returned: from then
-// on its effect must never happen again, whatever breaks.
+// A pipeline in the test's process whose steps count their effects. A step is finished when `job.step` has returned:
+// from then on its effect must not happen again, whatever fails.
 import { pipeline } from "../../../src/index.ts";
 import { type Implementation, implement, type JobContext } from "../../../src/worker/index.ts";
 
@@ -13,18 +13,18 @@ interface Effect {
 export interface Effects {
   implementation: Implementation;
   effects: Effect[];
-  /** When each step was first known to be finished, by job and step. */
+  /** When each step was first finished, by job and step. */
   finished: Map<string, number>;
-  /** Effects of steps that were finished when they began. */
+  /** Effects of steps that were already finished. */
   afterFinish(): Effect[];
-  /** Effects above one per step, of whatever step. */
+  /** The number of effects beyond the first of each step. */
   repeats(): number;
 }
 
 export interface EffectsOptions {
   pool?: string;
   steps?: number;
-  /** How long a step works. */
+  /** How long a step takes. */
   stepMs?: number;
   attempts?: number;
   before?(job: JobContext): Promise<void>;

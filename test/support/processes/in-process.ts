@@ -1,5 +1,5 @@
-// Workers without isolation, in the test's own process: user code is a closure of the test, so what it saw can be compared directly. Fast, and
-// the same attempt, keeper and SQL as with runners.
+// Workers without isolation in the test's own process: user code is a closure of the test, so the test can inspect what
+// it saw. Fast, with the same attempt, keeper and SQL as runner processes.
 import pg from "pg";
 import { afterAll, beforeAll, onTestFinished } from "vitest";
 import { createStillwake, type Job, type PipelineOptions, pipeline, type Stillwake } from "../../../src/index.ts";
@@ -24,7 +24,7 @@ interface LoggedLine {
 
 interface Started {
   worker: Worker;
-  /** Everything it has announced. */
+  /** All its events so far. */
   events: WorkerEvent[];
 }
 
@@ -33,7 +33,7 @@ interface RunOptions<Input> {
   pipeline?: PipelineOptions<Input, Input>;
   code?: ImplementOptions;
   worker?: Partial<WorkerOptions>;
-  /** When the test has seen enough; by default when the job has ended. */
+  /** When to stop waiting. Default: when the job has ended. */
   until?: (job: Job) => boolean;
 }
 
@@ -43,17 +43,17 @@ interface Ran extends Started {
   logs: LoggedLine[];
 }
 
-export interface Rig {
+export interface InProcessFixture {
   stillwake: Stillwake;
   query<Row extends pg.QueryResultRow>(text: string, values?: unknown[]): Promise<Row[]>;
-  /** A worker that ends with the test. */
+  /** Starts a worker that stops with the test. */
   start(pipelines: readonly AnyImplementation[], options?: Partial<WorkerOptions>): Promise<Started>;
-  /** One job of a pipeline of its own, seen through. */
+  /** Runs one job of a new pipeline and waits for it. */
   run<Input = undefined>(code: (job: JobContext, input: Input) => unknown, options?: RunOptions<Input>): Promise<Ran>;
-  /** Waits until the job is as wanted; by default until it has ended. */
+  /** Waits until the job matches. Default: until it has ended. */
   until(id: string, wanted?: (job: Job) => boolean): Promise<Job>;
   logs(id: string): Promise<LoggedLine[]>;
-  /** Kinds, in order. */
+  /** The kinds of its events, in order. */
   events(id: string): Promise<string[]>;
   checkpoints(id: string): Promise<{ step: string; output: unknown; epoch: string }[]>;
   attempts(id: string): Promise<{ attempt: number; epoch: string; outcome: string | null; failure: Job["failure"] }[]>;
@@ -61,8 +61,8 @@ export interface Rig {
   name(): string;
 }
 
-/** To be called once, at the top of a test file. */
-export function rig(database: TestDatabase): Rig {
+/** Call it once, at the top of a test file. */
+export function inProcessFixture(database: TestDatabase): InProcessFixture {
   const stillwake = createStillwake({ url: database.url });
   const pool = new pg.Pool({ connectionString: database.url, max: 2 });
   let names = 0;
@@ -71,7 +71,7 @@ export function rig(database: TestDatabase): Rig {
     await stillwake.close();
     await pool.end();
   });
-  const made: Rig = {
+  const made: InProcessFixture = {
     stillwake,
     name: () => `p${++names}`,
     query: async (text, values) => (await pool.query(text, values)).rows,
@@ -86,7 +86,7 @@ export function rig(database: TestDatabase): Rig {
         ...options,
       });
       const events: WorkerEvent[] = [];
-      worker.announcer.subscribe((event) => void events.push(event));
+      worker.events.subscribe((event) => void events.push(event));
       onTestFinished(() => worker.stop());
       await worker.start();
       return { worker, events };
@@ -105,7 +105,7 @@ export function rig(database: TestDatabase): Rig {
           if (wanted(job)) return job;
           throw new Error(`${job.state}, attempt ${job.attempt}: ${JSON.stringify(job.failure)?.slice(0, 500)}`);
         },
-        { what: `job ${id} to be as wanted` },
+        { what: `job ${id} to match` },
       ),
     logs: (id) =>
       made.query<LoggedLine & pg.QueryResultRow>(

@@ -1,4 +1,4 @@
-// A pool of local machines with an orchestrator, for tests that count processes from outside: by what stands in their environment.
+// A pool of local machines with orchestrators, for tests that count processes by a variable in their environment.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -9,9 +9,15 @@ import {
   type Orchestrator,
   type PoolOptions,
 } from "../../../src/orchestrator/index.ts";
-import type { Order, Provider, ProviderFactory, SeenMachine, Started } from "../../../src/orchestrator/provider.ts";
+import type {
+  ListedMachine,
+  MachineRequest,
+  Provider,
+  ProviderFactory,
+  StartedMachine,
+} from "../../../src/orchestrator/provider.ts";
 import { waitFor } from "../../../src/testing/index.ts";
-import { type FoundProcess, processesWith } from "../providers/provider-cases.ts";
+import { type FoundProcess, findProcesses } from "../providers/provider-cases.ts";
 import { ROOT } from "./build.ts";
 
 const CLI = path.join(ROOT, "dist/cli/index.js");
@@ -21,16 +27,16 @@ export interface LocalFleet {
   pool: string;
   dir: string;
   options: LocalOptions;
-  /** One more, with the same machines. */
-  orchestrate(settings?: Partial<PoolOptions>): Promise<Orchestrator>;
-  /** What the orchestrators have said. */
-  said: string[];
-  /** The machines that are alive, each one process. */
+  /** Starts another orchestrator for the same machines. */
+  startOrchestrator(settings?: Partial<PoolOptions>): Promise<Orchestrator>;
+  /** The messages of the orchestrators' events. */
+  messages: string[];
+  /** The running machines, one process each. */
   machines(): FoundProcess[];
-  /** All that belongs to them: keepers, runners, commands. */
+  /** All their processes: keepers, runners, commands. */
   processes(): FoundProcess[];
-  /** Until no process of them is there. */
-  quiet(): Promise<void>;
+  /** Waits until none of their processes is left. */
+  waitUntilGone(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -45,9 +51,9 @@ export function localFleet(
   } = {},
 ): LocalFleet {
   const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-fleet-")));
-  const mark = `FLEET_OF_TEST=${dir}`;
+  const tag = `FLEET_OF_TEST=${dir}`;
   const orchestrators: Orchestrator[] = [];
-  const said: string[] = [];
+  const messages: string[] = [];
   const worker = [
     "worker",
     "--pipelines",
@@ -65,34 +71,34 @@ export function localFleet(
     cwd: dir,
     dir: path.join(dir, "machines"),
   };
-  const processes = () => processesWith(mark);
+  const processes = () => findProcesses(tag);
   return {
     pool,
     dir,
     options,
-    said,
-    async orchestrate({ provider = local(options), ...settings } = {}) {
+    messages,
+    async startOrchestrator({ provider = local(options), ...settings } = {}) {
       const orchestrator = createOrchestrator({
         url,
         pools: {
           [pool]: { idleExit: "300ms", grace: "10s", max: 3, ...settings, provider: provider as ProviderFactory },
         },
-        onEvent: ({ message }) => said.push(message),
+        onEvent: ({ message }) => messages.push(message),
       });
       orchestrators.push(orchestrator);
       return orchestrator.start();
     },
     machines: () => {
       const leaders = processes().filter(
-        // A shell wants to become one. It is none yet, and if somebody else has the name by then it never will be.
+        // The start script's shell is not a machine yet, and never becomes one if another has taken the name.
         ({ pid, session, command, variables }) =>
           pid === session && "STILLWAKE_MACHINE" in variables && !/^\S*sh -c\s/.test(command),
       );
-      // A runner that has just begun leads a session too, and has the environment of its machine for a moment.
+      // A runner that has just started also leads a session and has the machine's environment for a moment.
       return leaders.filter(({ parent }) => !leaders.some(({ pid }) => pid === parent));
     },
     processes,
-    quiet: async () =>
+    waitUntilGone: async () =>
       void (await waitFor(() => processes().length === 0, { timeout: 20_000, what: "all machines to be gone" })),
     async close() {
       await Promise.all(orchestrators.map((one) => one.stop()));
@@ -102,10 +108,10 @@ export function localFleet(
   };
 }
 
-/** The provider with another way to start. */
-export function startingBy(
+/** A provider with another start function. */
+export function withStart(
   make: ProviderFactory,
-  start: (provider: Provider, order: Order) => Promise<Started>,
+  start: (provider: Provider, order: MachineRequest) => Promise<StartedMachine>,
 ): ProviderFactory {
   return (context) => {
     const provider = make(context);
@@ -121,11 +127,11 @@ export function startingBy(
   };
 }
 
-/** Machines of which it is not told when they began and ended: for a test that moves the database's time, which theirs does not follow. */
-export function timeless(make: ProviderFactory): ProviderFactory {
-  const bare = ({ startedAt: _1, endedAt: _2, ...machine }: SeenMachine): SeenMachine => machine;
+/** A provider that does not report start and end times, for tests that move the database's clock. */
+export function withoutTimes(make: ProviderFactory): ProviderFactory {
+  const bare = ({ startedAt: _1, endedAt: _2, ...machine }: ListedMachine): ListedMachine => machine;
   return (context) => {
-    const provider = startingBy(make, async (one, order) => ({ id: (await one.start(order)).id }))(context);
+    const provider = withStart(make, async (one, order) => ({ id: (await one.start(order)).id }))(context);
     return {
       ...provider,
       list: async () => (await provider.list()).map(bare),

@@ -1,16 +1,16 @@
-// Tests that run code as another user: only root may, and only where that user can reach this checkout.
+// For tests that run code as another user, which needs root and a checkout that the other user can read.
 import fs from "node:fs";
 import path from "node:path";
 import { ROOT } from "./build.ts";
 
-/** Why no other user can run what is here; undefined when one can. */
-export const noOtherUser: string | undefined =
+/** Why code cannot run as another user; undefined if it can. */
+export const otherUserUnavailable: string | undefined =
   process.getuid?.() !== 0
     ? "only root can run code as another user"
-    : closedParent(ROOT) && `nobody but its owner may enter ${closedParent(ROOT)}: clone to another place to run this`;
+    : closedParent(ROOT) && `other users cannot enter ${closedParent(ROOT)}: clone to another directory to run this`;
 
-/** For the title of what is skipped. */
-export function skipped(why: string | undefined): string {
+/** A suffix for the title of a skipped test. */
+export function skipReason(why: string | undefined): string {
   return why ? ` (skipped: ${why})` : "";
 }
 

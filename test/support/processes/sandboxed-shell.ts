@@ -1,5 +1,5 @@
-// A script of a deployment, run where nothing else is: the programs of a plain system, and those that the test gives it in place of a platform's. What is installed on this
-// machine cannot be called by mistake, and one that is missing is really missing.
+// Runs a deployment script with a restricted PATH: basic system programs, and fakes of the platform's programs. It
+// cannot call other programs of this machine by mistake, and a missing program is really missing.
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
@@ -13,7 +13,7 @@ const PLAIN =
 interface Run {
   args?: readonly string[];
   env?: Readonly<Record<string, string>>;
-  /** By name, the text of each. They find what earlier runs have left in the folder $STATE. */
+  /** Scripts by program name. They share files of earlier runs in the folder $STATE. */
   programs: Readonly<Record<string, string>>;
   /** A folder that the caller removes. */
   state: string;
@@ -23,12 +23,12 @@ interface Ran {
   status: number | null;
   stdout: string;
   stderr: string;
-  /** The lines of a file that a program has written into $STATE. */
+  /** The lines of a file in $STATE. */
   lines(name: string): string[];
 }
 
-/** From a folder that has nothing to do with the script, without a terminal. */
-export function runClosed(script: string, { args = [], env = {}, programs, state }: Run): Ran {
+/** In a folder unrelated to the script, without a terminal. */
+export function runSandboxed(script: string, { args = [], env = {}, programs, state }: Run): Ran {
   const bin = path.join(state, "bin");
   fs.rmSync(bin, { recursive: true, force: true });
   fs.mkdirSync(bin, { recursive: true });

@@ -1,4 +1,4 @@
-// Workers as real processes: `stillwake worker` of the built package, with its log read line by line so that a test can wait for what it says.
+// Starts `stillwake worker` of the built package as a real process and reads its log, so that a test can wait for lines.
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -21,13 +21,13 @@ export interface WorkerProcess {
   child: ChildProcess;
   lines: WorkerLine[];
   stderr(): string;
-  /** Waits until a line matches: by its event's name or by a function. */
-  says(
+  /** Waits for a log line with this event, or that matches the function. */
+  waitForLine(
     matches: string | ((line: WorkerLine) => boolean),
     options?: { from?: number; timeout?: number },
   ): Promise<WorkerLine>;
   /** Resolves with the exit code or the name of the signal. */
-  ended: Promise<number | string>;
+  exited: Promise<number | string>;
   signal(signal: NodeJS.Signals): void;
   /** The pids of its runners. */
   runners(): number[];
@@ -40,15 +40,15 @@ export interface StartWorkerOptions {
   args?: string[];
   env?: Record<string, string>;
   /** Runs it through another program, such as ["prlimit", "--as=…"]. */
-  through?: string[];
-  /** Do not wait until it is at work. */
-  impatient?: boolean;
+  wrapper?: string[];
+  /** Do not wait until it has started. */
+  skipWait?: boolean;
 }
 
 const SCRIPT = path.join(ROOT, "test/fixtures/pipelines/script.mjs");
 
 export async function startWorker(options: StartWorkerOptions): Promise<WorkerProcess> {
-  const { url, pipelines = SCRIPT, args = [], env = {}, through = [] } = options;
+  const { url, pipelines = SCRIPT, args = [], env = {}, wrapper: through = [] } = options;
   const scratch = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-worker-"));
   const { PATH = "", HOME = "" } = process.env;
   const command = [
@@ -86,19 +86,19 @@ export async function startWorker(options: StartWorkerOptions): Promise<WorkerPr
     child,
     lines,
     stderr: () => stderr,
-    says: (matches, { from = 0, timeout = 20_000 } = {}) => {
+    waitForLine: (matches, { from = 0, timeout = 20_000 } = {}) => {
       const test = typeof matches === "string" ? (line: WorkerLine) => line.event === matches : matches;
       return waitFor(
         () => {
           const found = lines.slice(from).find(test);
           if (!found && child.exitCode !== null)
-            throw new Error(`The worker has ended (${child.exitCode}): ${stderr.slice(-2000)}`);
+            throw new Error(`The worker has exited (${child.exitCode}): ${stderr.slice(-2000)}`);
           return found;
         },
-        { timeout, what: `the worker to say ${matches}` },
+        { timeout, what: `the worker's log line ${matches}` },
       );
     },
-    ended,
+    exited: ended,
     signal: (signal) => void child.kill(signal),
     runners: () => childrenOf(child.pid!),
     scratch,
@@ -111,11 +111,11 @@ export async function startWorker(options: StartWorkerOptions): Promise<WorkerPr
     }
     fs.rmSync(scratch, { recursive: true, force: true });
   });
-  if (!options.impatient) await worker.says("worker.started");
+  if (!options.skipWait) await worker.waitForLine("worker.started");
   return worker;
 }
 
-/** The runners of a worker are its only children that are Node. */
+/** Runners are the only children of a worker that run Node. */
 function childrenOf(pid: number): number[] {
   const ids = fs.readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim();
   return ids

@@ -1,21 +1,25 @@
-// Cloud Run's API as far as we use it: job resources, and executions that are pending, run and end, with quotas, pages and operations. An execution may have a
-// body, such as a real worker, that begins when it runs and whose end is its own. Beside it, the two places that give out Google's tokens.
+// A fake of Cloud Run's API: job resources and executions, with quotas, pages and operations. An execution may have a process,
+// such as a real worker, that starts and exits with it. Also a fake of Google's token endpoint and metadata server.
 import { createVerify, generateKeyPairSync, randomBytes, randomUUID } from "node:crypto";
 import { once } from "node:events";
 import http from "node:http";
 import type { AddressInfo } from "node:net";
-import type { Body, End } from "./fake-fly.ts";
-import { type Call, type Fake, type Reply, startFake } from "./fake-provider-api.ts";
+import {
+  type Call,
+  type Fake,
+  type MachineProcess,
+  type ProcessExit,
+  type Reply,
+  startFake,
+} from "./fake-provider-api.ts";
 import { cloudRunDescription } from "./schemas/cloud-run.ts";
 
-/**
- *   :run → pending → running → succeeded | failed        :cancel → cancelling → cancelled        half: stays pending
- */
+/**   :run → pending → running → succeeded | failed        :cancel → cancelling → cancelled        half: stays pending */
 interface FakeExecution {
-  /** As "jobs/<job>/executions/<execution>". */
+  /** "jobs/<job>/executions/<execution>". */
   id: string;
   job: string;
-  /** What its environment calls it. */
+  /** STILLWAKE_MACHINE of its environment. */
   machine: string;
   state: "pending" | "running" | "cancelling" | "succeeded" | "failed" | "cancelled";
   env: Record<string, string>;
@@ -23,9 +27,9 @@ interface FakeExecution {
   createdAt: number;
   startedAt?: number;
   endedAt?: number;
-  end?: End & { message?: string; signal?: number };
+  end?: ProcessExit & { message?: string; signal?: number };
   labels: Record<string, string>;
-  body?: Body;
+  process?: MachineProcess;
 }
 
 interface Template {
@@ -45,32 +49,32 @@ export interface FakeCloudRunOptions {
   project?: string;
   region?: string;
   now?(): number;
-  /** Begins what runs in an execution that has started. */
-  onStart?(execution: FakeExecution): Body | undefined;
-  /** See provider-fake.ts. */
-  onStuck?(): void;
+  /** Starts the process of an execution. */
+  onStart?(execution: FakeExecution): MachineProcess | undefined;
+  /** See FakeOptions. */
+  onNoResponse?(): void;
 }
 
 export interface FakeCloudRun extends Fake {
   project: string;
   region: string;
-  /** Tokens that are let in. */
+  /** Valid tokens. */
   tokens: Set<string>;
   token: string;
   jobs: Map<string, FakeJob>;
   /** Newest first. */
   executions: FakeExecution[];
-  /** How many may be there at once. */
+  /** Maximum number of unfinished executions. */
   quota: number;
-  /** Executions stay pending until begin(). */
-  hold: boolean;
+  /** Executions stay pending until startExecution(). */
+  holdStarts: boolean;
   alive(): FakeExecution[];
-  /** The only one of this name. */
+  /** The execution of this machine; throws if there is not exactly one. */
   machine(name: string): FakeExecution;
   /** One that somebody else has run. */
   add(job: string, env: Record<string, string>, state?: FakeExecution["state"]): FakeExecution;
-  begin(name: string): void;
-  /** What runs in it ends. */
+  startExecution(name: string): void;
+  /** Makes its process exit. */
   exit(name: string, end: FakeExecution["end"] & object): void;
 }
 
@@ -82,35 +86,35 @@ export async function startFakeCloudRun(options: FakeCloudRunOptions = {}): Prom
   const operations = new Map<string, () => object>();
   const token = randomBytes(12).toString("hex");
   const error = (status: number, message: string) => ({
-    error: { code: status, message, status: words[status] ?? "UNKNOWN" },
+    error: { code: status, message, status: STATUS_NAMES[status] ?? "UNKNOWN" },
   });
-  const refuse = (status: number, message: string): Reply => ({ status, body: error(status, message) });
-  const unfinished = (one: FakeExecution) => ["pending", "running", "cancelling"].includes(one.state);
+  const reject = (status: number, message: string): Reply => ({ status, body: error(status, message) });
+  const unfinished = (execution: FakeExecution) => ["pending", "running", "cancelling"].includes(execution.state);
 
-  function begin(one: FakeExecution): void {
-    if (one.state !== "pending") return;
-    one.state = "running";
-    one.startedAt = now();
-    const body = onStart?.(one);
+  function start(execution: FakeExecution): void {
+    if (execution.state !== "pending") return;
+    execution.state = "running";
+    execution.startedAt = now();
+    const body = onStart?.(execution);
     if (!body) return;
-    one.body = body;
-    void body.exited.then((end) => finish(one, end));
+    execution.process = body;
+    void body.exited.then((end) => finish(execution, end));
   }
 
-  function finish(one: FakeExecution, end: FakeExecution["end"] & object): void {
-    if (!unfinished(one)) return;
-    one.state = one.state === "cancelling" ? "cancelled" : end.code === 0 ? "succeeded" : "failed";
-    one.end = end;
-    one.startedAt ??= now();
-    one.endedAt = now();
+  function finish(execution: FakeExecution, end: FakeExecution["end"] & object): void {
+    if (!unfinished(execution)) return;
+    execution.state = execution.state === "cancelling" ? "cancelled" : end.code === 0 ? "succeeded" : "failed";
+    execution.end = end;
+    execution.startedAt ??= now();
+    execution.endedAt = now();
   }
 
-  function make(job: string, env: Record<string, string>, half = false): FakeExecution {
+  function createExecution(job: string, env: Record<string, string>, half = false): FakeExecution {
     const template: Partial<FakeJob["template"]> = jobs.get(job)?.template ?? {};
     const task: Template = template.template ?? { containers: [{ image: "someone/else:1" }] };
     const [first, ...rest] = task.containers;
-    const kept = (first!.env ?? []).filter(({ name }) => env[name] === undefined);
-    const one: FakeExecution = {
+    const inherited = (first!.env ?? []).filter(({ name }) => env[name] === undefined);
+    const execution: FakeExecution = {
       id: `jobs/${job}/executions/${job.slice(0, 50)}-${randomBytes(3).toString("hex")}`,
       job,
       machine: env.STILLWAKE_MACHINE ?? "",
@@ -119,33 +123,33 @@ export async function startFakeCloudRun(options: FakeCloudRunOptions = {}): Prom
       template: {
         ...task,
         containers: [
-          { ...first!, env: [...kept, ...Object.entries(env).map(([name, value]) => ({ name, value }))] },
+          { ...first!, env: [...inherited, ...Object.entries(env).map(([name, value]) => ({ name, value }))] },
           ...rest,
         ],
       },
       createdAt: now(),
       labels: { ...template.labels },
     };
-    executions.unshift(one);
-    if (!half && !fake.hold) begin(one);
-    return one;
+    executions.unshift(execution);
+    if (!half && !fake.holdStarts) start(execution);
+    return execution;
   }
 
-  const answered = (found: FakeExecution | undefined, reply: (one: FakeExecution) => Reply): Reply =>
-    found ? reply(found) : refuse(404, "Resource not found");
-  const executionOf = ({ params: { job, execution } }: Call) =>
-    executions.find(({ id }) => id === `jobs/${job}/executions/${execution}`);
+  const replyTo = (found: FakeExecution | undefined, reply: (execution: FakeExecution) => Reply): Reply =>
+    found ? reply(found) : reject(404, "Resource not found");
+  const executionOf = ({ params }: Call) =>
+    executions.find(({ id }) => id === `jobs/${params.job}/executions/${params.execution}`);
   const operation = (state: () => object): Reply => {
     const name = `${at}/operations/${randomUUID()}`;
     operations.set(name, state);
     return { status: 200, body: { name, ...state() } };
   };
-  const page = (call: Call, of: string, items: object[]): Reply => {
+  const page = (call: Call, field: string, items: object[]): Reply => {
     const from = Number(call.query.get("pageToken") ?? 0);
     const to = from + Math.min(Number(call.query.get("pageSize") ?? 100), 100);
     return {
       status: 200,
-      body: { [of]: items.slice(from, to), ...(to < items.length && { nextPageToken: String(to) }) },
+      body: { [field]: items.slice(from, to), ...(to < items.length && { nextPageToken: String(to) }) },
     };
   };
 
@@ -153,12 +157,12 @@ export async function startFakeCloudRun(options: FakeCloudRunOptions = {}): Prom
     description: cloudRunDescription,
     error,
     ...(options.now && { now: options.now }),
-    ...(options.onStuck && { onStuck: options.onStuck }),
-    admit: ({ headers, params }) => {
+    ...(options.onNoResponse && { onNoResponse: options.onNoResponse }),
+    authorize: ({ headers, params }) => {
       if (!fake.tokens.has((headers.authorization ?? "").replace("Bearer ", "")))
-        return refuse(401, "Request had invalid authentication credentials");
+        return reject(401, "Request had invalid authentication credentials");
       if (params.project !== project || params.location !== region)
-        return refuse(403, "Permission denied on the location");
+        return reject(403, "Permission denied on the location");
       return undefined;
     },
     handlers: {
@@ -170,55 +174,59 @@ export async function startFakeCloudRun(options: FakeCloudRunOptions = {}): Prom
         ),
       getJob: ({ params: { job } }) => {
         const found = jobs.get(job!);
-        return found ? { status: 200, body: jobResource(at, found) } : refuse(404, `Job ${job} could not be found`);
+        return found ? { status: 200, body: jobResource(at, found) } : reject(404, `Job ${job} could not be found`);
       },
       patchJob: ({ params: { job }, body, query }) => {
-        const there = jobs.get(job!);
-        if (!there && query.get("allowMissing") !== "true") return refuse(404, `Job ${job} could not be found`);
+        const existing = jobs.get(job!);
+        if (!existing && query.get("allowMissing") !== "true") return reject(404, `Job ${job} could not be found`);
         const { labels, template } = body as unknown as FakeJob;
-        jobs.set(job!, { name: job!, labels, template, updates: (there?.updates ?? 0) + 1 });
-        // It takes a moment: it is done when it is asked for.
-        let asked = 0;
-        return operation(() => ({ done: asked++ > 0 }));
+        jobs.set(job!, { name: job!, labels, template, updates: (existing?.updates ?? 0) + 1 });
+        // Done when it is read for the second time.
+        let reads = 0;
+        return operation(() => ({ done: reads++ > 0 }));
       },
       runJob: (call) => {
         const { job } = call.params;
-        if (!jobs.has(job!)) return refuse(404, `Job ${job} could not be found`);
+        if (!jobs.has(job!)) return reject(404, `Job ${job} could not be found`);
         if (executions.filter(unfinished).length >= fake.quota)
-          return refuse(429, "Quota exceeded for the number of running executions in this region");
+          return reject(429, "Quota exceeded for the number of running executions in this region");
         const { overrides } = call.body as {
           overrides: { containerOverrides: { env: { name: string; value: string }[] }[] };
         };
         const env = Object.fromEntries(overrides.containerOverrides[0]!.env.map(({ name, value }) => [name, value]));
-        const one = make(job!, env, call.half);
-        return operation(() => ({ done: !unfinished(one), metadata: { "@type": "execution", ...resource(at, one) } }));
+        const execution = createExecution(job!, env, call.half);
+        return operation(() => ({
+          done: !unfinished(execution),
+          metadata: { "@type": "execution", ...resource(at, execution) },
+        }));
       },
       listExecutions: (call) =>
         page(
           call,
           "executions",
-          executions.filter(({ job }) => job === call.params.job).map((one) => resource(at, one)),
+          executions.filter(({ job }) => job === call.params.job).map((execution) => resource(at, execution)),
         ),
-      getExecution: (call) => answered(executionOf(call), (one) => ({ status: 200, body: resource(at, one) })),
+      getExecution: (call) =>
+        replyTo(executionOf(call), (execution) => ({ status: 200, body: resource(at, execution) })),
       cancelExecution: (call) =>
-        answered(executionOf(call), (one) => {
-          if (!unfinished(one)) return refuse(400, "Execution has finished");
-          one.state = "cancelling";
-          if (one.body) one.body.kill("SIGTERM");
-          else if (!fake.hold) finish(one, { code: 0 });
+        replyTo(executionOf(call), (execution) => {
+          if (!unfinished(execution)) return reject(400, "Execution has finished");
+          execution.state = "cancelling";
+          if (execution.process) execution.process.kill("SIGTERM");
+          else if (!fake.holdStarts) finish(execution, { code: 0 });
           return operation(() => ({
-            done: !unfinished(one),
-            metadata: { "@type": "execution", ...resource(at, one) },
+            done: !unfinished(execution),
+            metadata: { "@type": "execution", ...resource(at, execution) },
           }));
         }),
       listTasks: (call) =>
-        answered(executionOf(call), (one) =>
-          page(call, "tasks", [{ name: `${at}/${one.id}/tasks/t0`, index: 0, ...result(one) }]),
+        replyTo(executionOf(call), (execution) =>
+          page(call, "tasks", [{ name: `${at}/${execution.id}/tasks/t0`, index: 0, ...result(execution) }]),
         ),
       getOperation: ({ params }) => {
         const name = `${at}/operations/${params.operation}`;
         const state = operations.get(name);
-        return state ? { status: 200, body: { name, ...state() } } : refuse(404, "Operation not found");
+        return state ? { status: 200, body: { name, ...state() } } : reject(404, "Operation not found");
       },
     },
   });
@@ -226,7 +234,7 @@ export async function startFakeCloudRun(options: FakeCloudRunOptions = {}): Prom
   const closeBase = base.close;
   const fake: FakeCloudRun = Object.assign(base, {
     async close() {
-      for (const { body } of executions) body?.kill("SIGKILL");
+      for (const { process: body } of executions) body?.kill("SIGKILL");
       await closeBase();
     },
     project,
@@ -236,28 +244,28 @@ export async function startFakeCloudRun(options: FakeCloudRunOptions = {}): Prom
     jobs,
     executions,
     quota: 1000,
-    hold: false,
+    holdStarts: false,
     alive: () => executions.filter(unfinished),
     machine: (name: string) => {
       const found = executions.filter(({ machine }) => machine === name);
-      if (found.length !== 1) throw new Error(`There are ${found.length} executions called ${name}`);
+      if (found.length !== 1) throw new Error(`${found.length} executions are called ${name}`);
       return found[0]!;
     },
     add: (job: string, env: Record<string, string>, state: FakeExecution["state"] = "running") => {
-      const one = make(job, env, true);
-      return Object.assign(one, { state, startedAt: now() });
+      const execution = createExecution(job, env, true);
+      return Object.assign(execution, { state, startedAt: now() });
     },
-    begin: (name: string) => executions.filter(({ machine }) => machine === name).forEach(begin),
+    startExecution: (name: string) => executions.filter(({ machine }) => machine === name).forEach(start),
     exit: (name: string, end: FakeExecution["end"] & object) => {
-      const one = executions.find((execution) => execution.machine === name && unfinished(execution))!;
-      one.body?.kill("SIGKILL");
-      finish(one, end);
+      const execution = executions.find((execution) => execution.machine === name && unfinished(execution))!;
+      execution.process?.kill("SIGKILL");
+      finish(execution, end);
     },
   });
   return fake;
 }
 
-const words: Record<number, string> = {
+const STATUS_NAMES: Record<number, string> = {
   400: "FAILED_PRECONDITION",
   401: "UNAUTHENTICATED",
   403: "PERMISSION_DENIED",
@@ -271,23 +279,23 @@ function jobResource(at: string, { name, labels, template }: FakeJob): object {
   return { name: `${at}/jobs/${name}`, labels, template };
 }
 
-function resource(at: string, one: FakeExecution): object {
+function resource(at: string, execution: FakeExecution): object {
   const stamp = (ms: number) => new Date(ms).toISOString();
-  const { state, end } = one;
+  const { state, end } = execution;
   const over = { succeeded: "CONDITION_SUCCEEDED", failed: "CONDITION_FAILED", cancelled: "CONDITION_FAILED" }[
     state as string
   ];
   const reason = { cancelled: "CANCELLED", cancelling: "CANCELLING", failed: "NON_ZERO_EXIT_CODE" }[state as string];
   return {
-    name: `${at}/${one.id}`,
-    uid: one.id.slice(-6),
-    job: one.job,
-    labels: one.labels,
-    createTime: stamp(one.createdAt),
-    ...(one.startedAt !== undefined && { startTime: stamp(one.startedAt) }),
-    ...(one.endedAt !== undefined && { completionTime: stamp(one.endedAt) }),
+    name: `${at}/${execution.id}`,
+    uid: execution.id.slice(-6),
+    job: execution.job,
+    labels: execution.labels,
+    createTime: stamp(execution.createdAt),
+    ...(execution.startedAt !== undefined && { startTime: stamp(execution.startedAt) }),
+    ...(execution.endedAt !== undefined && { completionTime: stamp(execution.endedAt) }),
     taskCount: 1,
-    // Zeros are left out, as everywhere in this API.
+    // The API omits zeros.
     ...(state === "running" && { runningCount: 1 }),
     ...(state === "succeeded" && { succeededCount: 1 }),
     ...(state === "failed" && { failedCount: 1 }),
@@ -296,18 +304,18 @@ function resource(at: string, one: FakeExecution): object {
       {
         type: "Completed",
         state: over ?? "CONDITION_RECONCILING",
-        lastTransitionTime: stamp(one.endedAt ?? one.startedAt ?? one.createdAt),
+        lastTransitionTime: stamp(execution.endedAt ?? execution.startedAt ?? execution.createdAt),
         ...(reason && { executionReason: reason }),
-        ...(state === "failed" && { message: said(one) }),
+        ...(state === "failed" && { message: failureMessage(execution) }),
       },
-      { type: "Started", state: one.startedAt === undefined ? "CONDITION_PENDING" : "CONDITION_SUCCEEDED" },
+      { type: "Started", state: execution.startedAt === undefined ? "CONDITION_PENDING" : "CONDITION_SUCCEEDED" },
     ],
-    template: one.template,
+    template: execution.template,
   };
 
-  function said({ end: how }: FakeExecution): string {
+  function failureMessage({ end: exit }: FakeExecution): string {
     if (end?.oom) return "Task t0 failed with message: Memory limit of 2048 MiB exceeded with 2051 MiB used.";
-    return `Task t0 failed with message: ${how?.message ?? "The container exited with an error."}`;
+    return `Task t0 failed with message: ${exit?.message ?? "The container exited with an error."}`;
   }
 }
 
@@ -324,16 +332,16 @@ function result({ end }: FakeExecution): object {
 
 export interface FakeTokens {
   url: string;
-  /** What a service account's key file has in it. */
+  /** Content of a service account's key file. */
   key: { type: string; client_email: string; private_key: string; private_key_id: string; token_uri: string };
-  /** Every token it gave, and how it was asked. */
-  given: { token: string; by: "key" | "user" | "metadata" }[];
-  /** Answers this to the next calls. */
+  /** All issued tokens, with the kind of request. */
+  issued: { token: string; by: "key" | "user" | "metadata" }[];
+  /** Responds with these statuses to the next calls. */
   fail(...statuses: number[]): void;
   close(): Promise<void>;
 }
 
-/** The token endpoint and the metadata server in one. A statement is believed only if the key has signed it. */
+/** The token endpoint and the metadata server. It verifies the signature of an assertion. */
 export async function startFakeTokens(options: {
   onToken(token: string): void;
   seconds?: number;
@@ -345,11 +353,11 @@ export async function startFakeTokens(options: {
     request.setEncoding("utf8").on("data", (data) => (text += data));
     request.on("end", () => {
       const by =
-        request.url === "/token" ? bySigned(text) : request.headers["metadata-flavor"] === "Google" && "metadata";
+        request.url === "/token" ? verifyGrant(text) : request.headers["metadata-flavor"] === "Google" && "metadata";
       const status = failures.shift() ?? (by ? 200 : 400);
       const token = randomBytes(8).toString("hex");
       if (status === 200 && by) {
-        tokens.given.push({ token, by });
+        tokens.issued.push({ token, by });
         options.onToken(token);
       }
       response.writeHead(status, { "content-type": "application/json" });
@@ -362,7 +370,7 @@ export async function startFakeTokens(options: {
       );
     });
   });
-  function bySigned(text: string): "key" | "user" | undefined {
+  function verifyGrant(text: string): "key" | "user" | undefined {
     const form = new URLSearchParams(text);
     if (form.get("grant_type") === "refresh_token") return form.get("refresh_token") === "refresh" ? "user" : undefined;
     const [header, claims, signature] = (form.get("assertion") ?? "").split(".");
@@ -385,7 +393,7 @@ export async function startFakeTokens(options: {
       private_key_id: "k1",
       token_uri: `${url}/token`,
     },
-    given: [],
+    issued: [],
     fail: (...statuses) => void failures.push(...statuses),
     close: async () => {
       server.closeAllConnections();

@@ -1,12 +1,19 @@
-// Fly's Machines API as far as we use it: machines with its states, names that are taken once, events, limits per action, and regions that are full. A machine
-// may have a body, such as a real worker, that begins when the machine starts and whose end is the machine's.
+// A fake of Fly's Machines API: machines with its states, unique names, events, rate limits per action, and regions without
+// capacity. A machine may have a process, such as a real worker, that starts and exits with it.
 import { randomBytes } from "node:crypto";
-import { type Call, type Fake, type Reply, startFake } from "./fake-provider-api.ts";
+import {
+  type Call,
+  type Fake,
+  type MachineProcess,
+  type ProcessExit,
+  type Reply,
+  startFake,
+} from "./fake-provider-api.ts";
 import { flyDescription } from "./schemas/fly.ts";
 
 /**
  *   create → created → starting → started → stopping → stopped → (start) starting …        exit: stopped, or with auto_destroy destroyed
- *   half: stays created          wedged: stays as it is, whatever is asked         remove: destroying → destroyed, which can still be read
+ *   half: stays created          stuck: never leaves "starting"                    remove: destroyed, can still be read
  */
 export interface FakeMachine {
   id: string;
@@ -18,11 +25,11 @@ export interface FakeMachine {
   updatedAt: number;
   events: Event[];
   hostStatus: "ok" | "unknown" | "unreachable";
-  /** Starts and stops are taken and lead to nothing. */
-  wedged: boolean;
-  /** Lives so far. */
+  /** Starts are accepted and have no effect. */
+  stuck: boolean;
+  /** Number of starts so far. */
   starts: number;
-  body?: Body;
+  process?: MachineProcess;
 }
 
 interface Config {
@@ -44,49 +51,37 @@ interface Event {
   request?: { exit_event: Record<string, unknown> };
 }
 
-export interface End {
-  code: number;
-  oom?: boolean;
-  requested?: boolean;
-}
-
-/** What runs on a machine. */
-export interface Body {
-  exited: Promise<End>;
-  kill(signal: "SIGTERM" | "SIGKILL"): void;
-}
-
 export interface FakeFlyOptions {
   app?: string;
   now?(): number;
-  /** Begins what runs on a machine that has started. */
-  onStart?(machine: FakeMachine): Body | undefined;
-  /** Whether the documented limits are kept. Default: true. */
+  /** Starts the process of a machine. */
+  onStart?(machine: FakeMachine): MachineProcess | undefined;
+  /** Whether the documented rate limits apply. Default: true. */
   limits?: boolean;
-  /** See provider-fake.ts. */
-  onStuck?(): void;
+  /** See FakeOptions. */
+  onNoResponse?(): void;
 }
 
 export interface FakeFly extends Fake {
   app: string;
   token: string;
   machines: FakeMachine[];
-  /** Regions without room. */
-  full: Set<string>;
-  /** What /tokens/current tells. */
+  /** Regions without capacity. */
+  fullRegions: Set<string>;
+  /** The response of /tokens/current. */
   tokens: Record<string, unknown>[];
-  /** Those that are there. */
+  /** Machines that are not destroyed. */
   alive(): FakeMachine[];
-  /** The most that have been there at once. */
-  most(): number;
+  /** Highest number of machines so far. */
+  maxAlive(): number;
   machine(name: string): FakeMachine;
-  /** One that somebody else has made. */
+  /** Adds a machine of another owner. */
   add(name: string, metadata: Record<string, string>, state?: string): FakeMachine;
-  /** What runs on it ends. */
-  exit(name: string, end: End): void;
-  move(name: string, state: string): void;
-  /** Calls that were refused for their number. */
-  limited(): number;
+  /** Makes its process exit. */
+  exit(name: string, end: ProcessExit): void;
+  setState(name: string, state: string): void;
+  /** Number of calls rejected by the rate limit. */
+  countRateLimited(): number;
 }
 
 const LIMITS: Record<string, { perSecond: number; burst: number }> = {
@@ -100,7 +95,7 @@ export async function startFakeFly(options: FakeFlyOptions = {}): Promise<FakeFl
   const machines: FakeMachine[] = [];
   const full = new Set<string>();
   const buckets = new Map<string, { tokens: number; at: number }>();
-  const refuse = (status: number, error: string, code?: string): Reply => ({
+  const reject = (status: number, error: string, code?: string): Reply => ({
     status,
     body: { error, ...(code && { status: code }) },
   });
@@ -124,37 +119,37 @@ export async function startFakeFly(options: FakeFlyOptions = {}): Promise<FakeFl
 
   function launch(machine: FakeMachine): void {
     move(machine, "starting", "start");
-    if (machine.wedged) return;
+    if (machine.stuck) return;
     move(machine, "started", "start");
     machine.starts += 1;
     const life = machine.starts;
     const body = onStart?.(machine);
     if (!body) return;
-    machine.body = body;
+    machine.process = body;
     void body.exited.then((end) => {
       if (machine.starts === life) ended(machine, end);
     });
   }
 
-  function ended(machine: FakeMachine, { code, oom = false, requested = false }: End): void {
+  function ended(machine: FakeMachine, { code, oom = false, requested = false }: ProcessExit): void {
     if (machine.state === "destroyed") return;
     const { auto_destroy, restart } = machine.config;
-    const again = restart?.policy === "always" || (restart?.policy !== "no" && code !== 0);
+    const restarts = restart?.policy === "always" || (restart?.policy !== "no" && code !== 0);
     move(machine, "stopped", "exit", {
       exit_event: {
         exit_code: code,
         oom_killed: oom,
         requested_stop: requested,
-        restarting: again,
+        restarting: restarts,
         exited_at: new Date(now()).toISOString(),
       },
     });
-    delete machine.body;
-    if (again) launch(machine);
+    delete machine.process;
+    if (restarts) launch(machine);
     else if (auto_destroy) move(machine, "destroyed", "destroy");
   }
 
-  /** Undefined when there is room for one more. */
+  /** Undefined if the call is within the limit. */
   function overLimit({ operation, params }: Call): Reply | undefined {
     if (!limits || operation === "token") return undefined;
     const { perSecond, burst } = LIMITS[operation] ?? LIMIT;
@@ -163,23 +158,23 @@ export async function startFakeFly(options: FakeFlyOptions = {}): Promise<FakeFl
     const tokens = Math.min(burst, bucket.tokens + ((now() - bucket.at) / 1000) * perSecond);
     const isOver = tokens < 1 - 1e-9;
     buckets.set(key, { tokens: isOver ? tokens : tokens - 1, at: now() });
-    return isOver ? refuse(429, "rate limit exceeded") : undefined;
+    return isOver ? reject(429, "rate limit exceeded") : undefined;
   }
 
   const withMachine = (act: (machine: FakeMachine, call: Call) => Reply) => (call: Call) => {
     const machine = machines.find(({ id }) => id === call.params.id);
-    return machine ? act(machine, call) : refuse(404, "machine not found");
+    return machine ? act(machine, call) : reject(404, "machine not found");
   };
 
   const fake = await startFake({
     description: flyDescription,
     now,
-    ...(options.onStuck && { onStuck: options.onStuck }),
+    ...(options.onNoResponse && { onNoResponse: options.onNoResponse }),
     error: (_, message) => ({ error: message }),
     headers: () => ({ "fly-request-id": `01FAKE${randomBytes(5).toString("hex").toUpperCase()}` }),
-    admit(call) {
-      if (call.headers.authorization !== `Bearer ${token}`) return refuse(401, "unauthorized");
-      if (call.params.app !== undefined && call.params.app !== app) return refuse(404, "app not found");
+    authorize(call) {
+      if (call.headers.authorization !== `Bearer ${token}`) return reject(401, "unauthorized");
+      if (call.params.app !== undefined && call.params.app !== app) return reject(404, "app not found");
       return overLimit(call);
     },
     handlers: {
@@ -189,47 +184,47 @@ export async function startFakeFly(options: FakeFlyOptions = {}): Promise<FakeFl
           ({ state, config }) =>
             state !== "destroyed" && wanted.every(([key, value]) => config.metadata?.[key.slice(9)] === value),
         );
-        return { status: 200, body: found.map(shown) };
+        return { status: 200, body: found.map(toResource) };
       },
       create({ body, half }) {
         const { name, region = "iad", config } = body as { name: string; region?: string; config: Config };
         const same = machines.find((machine) => machine.name === name && machine.state !== "destroyed");
         if (same) {
-          return refuse(
+          return reject(
             409,
             `already_exists: unique machine name violation, machine ID ${same.id} already exists with name "${name}"`,
           );
         }
         if (full.has(region)) {
-          return refuse(422, "insufficient resources available to fulfill request", "insufficient_capacity");
+          return reject(422, "insufficient resources available to fulfill request", "insufficient_capacity");
         }
-        const machine = made(name, region, config);
-        const answer = shown(machine);
+        const machine = createMachine(name, region, config);
+        const created = toResource(machine);
         if (!half) launch(machine);
-        return { status: 200, body: answer };
+        return { status: 200, body: created };
       },
-      get: withMachine((machine) => ({ status: 200, body: shown(machine) })),
+      get: withMachine((machine) => ({ status: 200, body: toResource(machine) })),
       start: withMachine((machine) => {
         if (machine.state === "started" || machine.state === "starting") return { status: 200, body: {} };
         if (machine.state !== "stopped" && machine.state !== "suspended") {
-          return refuse(412, `failed_precondition: unable to start machine from current state: '${machine.state}'`);
+          return reject(412, `failed_precondition: unable to start machine from current state: '${machine.state}'`);
         }
         if (full.has(machine.region))
-          return refuse(409, "aborted: insufficient resources available to fulfill request");
+          return reject(409, "aborted: insufficient resources available to fulfill request");
         launch(machine);
         return { status: 200, body: { previous_state: "stopped" } };
       }),
       remove: withMachine((machine, { query }) => {
-        const still = ["stopped", "suspended", "destroyed", "failed"].includes(machine.state);
-        if (!still && query.get("force") !== "true") {
-          return refuse(
+        const isStopped = ["stopped", "suspended", "destroyed", "failed"].includes(machine.state);
+        if (!isStopped && query.get("force") !== "true") {
+          return reject(
             412,
             `failed_precondition: unable to destroy machine, not currently stopped: '${machine.state}'`,
           );
         }
         if (machine.state === "destroyed") return { status: 200, body: { ok: true } };
-        machine.body?.kill("SIGKILL");
-        delete machine.body;
+        machine.process?.kill("SIGKILL");
+        delete machine.process;
         move(machine, "destroyed", "destroy");
         return { status: 200, body: { ok: true } };
       }),
@@ -237,7 +232,7 @@ export async function startFakeFly(options: FakeFlyOptions = {}): Promise<FakeFl
     },
   });
 
-  function made(name: string, region: string, config: Config): FakeMachine {
+  function createMachine(name: string, region: string, config: Config): FakeMachine {
     const machine: FakeMachine = {
       id: randomBytes(7).toString("hex"),
       name,
@@ -248,7 +243,7 @@ export async function startFakeFly(options: FakeFlyOptions = {}): Promise<FakeFl
       updatedAt: now(),
       events: [],
       hostStatus: "ok",
-      wedged: false,
+      stuck: false,
       starts: 0,
     };
     move(machine, "created", "launch");
@@ -262,44 +257,44 @@ export async function startFakeFly(options: FakeFlyOptions = {}): Promise<FakeFl
     app,
     token,
     machines,
-    full,
+    fullRegions: full,
     tokens: [{ apps: [app], organization: "acme" }],
     alive: () => machines.filter(({ state }) => state !== "destroyed"),
-    most: () => most,
+    maxAlive: () => most,
     machine(name) {
       const found = machines.findLast((machine) => machine.name === name);
-      if (!found) throw new Error(`There is no machine ${name}, but ${machines.map((one) => one.name).join(", ")}`);
+      if (!found) throw new Error(`No machine ${name}, only ${machines.map((machine) => machine.name).join(", ")}`);
       return found;
     },
     add(name, metadata, state = "stopped") {
-      const machine = made(name, "iad", { image: "registry.fly.io/workers:v1", metadata });
+      const machine = createMachine(name, "iad", { image: "registry.fly.io/workers:v1", metadata });
       move(machine, state, "update");
       return machine;
     },
     exit: (name, end) => ended(fly.machine(name), end),
-    move: (name, state) => move(fly.machine(name), state, "update"),
-    limited: () => fake.calls.filter(({ status, fault }) => status === 429 && !fault).length,
+    setState: (name, state) => move(fly.machine(name), state, "update"),
+    countRateLimited: () => fake.calls.filter(({ status, fault }) => status === 429 && !fault).length,
     async close() {
-      for (const { body } of machines) body?.kill("SIGKILL");
+      for (const { process: body } of machines) body?.kill("SIGKILL");
       await fake.close();
     },
   };
   return fly;
 }
 
-function shown({
+function toResource({
   createdAt,
   updatedAt,
   hostStatus,
-  wedged: _,
+  stuck: _,
   starts: _1,
-  body: _2,
+  process: _2,
   config,
   ...rest
 }: FakeMachine): object {
   return structuredClone({
     ...rest,
-    // A host that does not answer is asked for nothing.
+    // An unreachable host returns no config.
     ...(hostStatus === "ok" && { config }),
     created_at: new Date(createdAt).toISOString(),
     updated_at: new Date(updatedAt).toISOString(),

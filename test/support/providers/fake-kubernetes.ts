@@ -1,13 +1,12 @@
-// Kubernetes' API as far as we use it: Jobs whose names are taken once, the pods that the Job controller makes of them, and deletion that takes its time. A pod
-// may have a body, such as a real worker, that begins when it runs and whose end is its own.
+// A fake of the Kubernetes API: Jobs with unique names, the pods that the Job controller creates, and deletion with a grace
+// period. A pod may have a process, such as a real worker, that starts and exits with it.
 import { randomBytes, randomUUID } from "node:crypto";
-import type { Body } from "./fake-fly.ts";
-import { type Call, type Fake, type Reply, startFake } from "./fake-provider-api.ts";
+import { type Call, type Fake, type MachineProcess, type Reply, startFake } from "./fake-provider-api.ts";
 import { kubernetesDescription } from "./schemas/kubernetes.ts";
 
 /**
- *   create → pod Pending → Running → Succeeded (Complete) | Failed (Failed)        disrupted: the pod fails and, once it has ended, another takes its place
- *   delete → the Job is gone at once unless it has finalizers; its pods end within their grace          half: never gets a pod
+ *   create → pod Pending → Running → Succeeded (Complete) | Failed (Failed)        disrupted: the pod fails and is replaced
+ *   delete → the Job is gone at once unless it has finalizers; its pods exit within their grace          half: never gets a pod
  */
 interface FakeKubeJob {
   metadata: Meta;
@@ -56,17 +55,16 @@ interface Condition {
   lastTransitionTime?: string;
 }
 
-/** How a pod ends. */
+/** How a pod exits. */
 interface PodEnd {
   code: number;
   oom?: boolean;
-  /** Such as "EvictionByEvictionAPI": it was not the machine's own doing. */
+  /** Such as "EvictionByEvictionAPI". */
   disrupted?: string;
-  /** The Job was older than its activeDeadlineSeconds. */
+  /** The Job exceeded its activeDeadlineSeconds. */
   deadline?: boolean;
 }
 
-/** What a body is begun with. */
 interface FakeKubeMachine {
   name: string;
   env: Record<string, string>;
@@ -76,10 +74,10 @@ interface FakeKubeMachine {
 export interface FakeKubernetesOptions {
   namespace?: string;
   now?(): number;
-  /** Begins what runs in a pod that has started. */
-  onStart?(machine: FakeKubeMachine): Body | undefined;
-  /** See provider-fake.ts. */
-  onStuck?(): void;
+  /** Starts the process of a pod. */
+  onStart?(machine: FakeKubeMachine): MachineProcess | undefined;
+  /** See FakeOptions. */
+  onNoResponse?(): void;
 }
 
 export interface FakeKubernetes extends Fake {
@@ -87,20 +85,20 @@ export interface FakeKubernetes extends Fake {
   token: string;
   jobs: FakeKubeJob[];
   pods: FakePod[];
-  /** How many Jobs the namespace may have. */
+  /** Maximum number of Jobs in the namespace. */
   quota: number;
-  /** Pods stay pending until begin(), and do not end when they are deleted until exit(). */
-  hold: boolean;
-  /** Names of machines with a pod that has not ended. */
+  /** Pods stay pending until startPod(), and deleted pods keep running until exit(). */
+  holdPods: boolean;
+  /** Names of machines with a running or pending pod. */
   alive(): string[];
   job(name: string): FakeKubeJob;
-  /** One that somebody else has made. */
+  /** Adds a Job of another owner. */
   add(name: string, labels: Record<string, string>): FakeKubeJob;
-  begin(name: string): void;
-  /** It waits, and will go on waiting. */
+  startPod(name: string): void;
+  /** Keeps its pod pending with this reason. */
   stall(name: string, reason: string, message?: string): void;
   exit(name: string, end: PodEnd): void;
-  /** What holds up its deletion is done. */
+  /** Completes a deletion that a finalizer delays. */
   finalize(name: string): void;
 }
 
@@ -109,7 +107,7 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
   const token = randomBytes(12).toString("hex");
   const jobs: FakeKubeJob[] = [];
   const pods: FakePod[] = [];
-  const bodies = new Map<string, Body>();
+  const processes = new Map<string, MachineProcess>();
   let version = 1000;
   const stamp = () => `${new Date(now()).toISOString().slice(0, 19)}Z`;
   const error = (code: number, message: string, reason?: string) => ({
@@ -118,10 +116,10 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
     metadata: {},
     status: "Failure",
     message,
-    reason: reason ?? reasons[code] ?? "Unknown",
+    reason: reason ?? REASONS[code] ?? "Unknown",
     code,
   });
-  const refuse = (code: number, message: string, reason?: string): Reply => ({
+  const reject = (code: number, message: string, reason?: string): Reply => ({
     status: code,
     body: error(code, message, reason),
   });
@@ -132,14 +130,14 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
     meta.resourceVersion = String(++version);
   };
 
-  function meta(given: Partial<Meta>, name: string): Meta {
+  function createMeta(fields: Partial<Meta>, name: string): Meta {
     return {
-      ...given,
+      ...fields,
       name,
       namespace,
       uid: randomUUID(),
       resourceVersion: String(++version),
-      labels: { ...given.labels },
+      labels: { ...fields.labels },
       creationTimestamp: stamp(),
     };
   }
@@ -149,7 +147,7 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
     job.status = { ...job.status, active: 1, startTime: job.status.startTime ?? stamp() };
     const pod: FakePod = {
       metadata: {
-        ...meta(
+        ...createMeta(
           { labels: { ...job.spec.template.metadata?.labels, "batch.kubernetes.io/job-name": name } },
           `${name.slice(0, 57)}-${randomBytes(2).toString("hex")}x`,
         ),
@@ -159,7 +157,7 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
       status: { phase: "Pending" },
     };
     pods.push(pod);
-    if (!fake.hold) run(pod);
+    if (!fake.holdPods) run(pod);
   }
 
   function run(pod: FakePod): void {
@@ -173,7 +171,7 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
     const env = Object.fromEntries((containers[0]!.env ?? []).map(({ name, value }) => [name, value ?? ""]));
     const body = onStart?.({ name: pod.metadata.ownerReferences![0]!.name, env, pod });
     if (!body) return;
-    bodies.set(pod.metadata.uid, body);
+    processes.set(pod.metadata.uid, body);
     void body.exited.then(({ code, oom }) => endPod(pod, { code, ...(oom && { oom }) }));
   }
 
@@ -206,7 +204,7 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
       })),
     };
     touch(pod.metadata);
-    bodies.delete(pod.metadata.uid);
+    processes.delete(pod.metadata.uid);
     const job = jobs.find(({ metadata }) => metadata.uid === pod.metadata.ownerReferences?.[0]?.uid);
     if (pod.metadata.deletionTimestamp !== undefined) pods.splice(pods.indexOf(pod), 1);
     if (!job || job.metadata.deletionTimestamp !== undefined) return;
@@ -214,7 +212,7 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
       addPod(job);
       return;
     }
-    const how: Condition =
+    const condition: Condition =
       code === 0
         ? { type: "Complete", status: "True" }
         : deadline
@@ -233,12 +231,12 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
     job.status = {
       ...(job.status.startTime !== undefined && { startTime: job.status.startTime }),
       ...(code === 0 && { completionTime: stamp() }),
-      conditions: [{ ...how, lastTransitionTime: stamp() }],
+      conditions: [{ ...condition, lastTransitionTime: stamp() }],
     };
     touch(job.metadata);
   }
 
-  /** Its pods are told to end; the last trace of each goes when it has. */
+  /** Deletes the Job. Its pods get SIGTERM and are deleted when they have exited. */
   function collect(job: FakeKubeJob): void {
     jobs.splice(jobs.indexOf(job), 1);
     for (const pod of podsOf(job.metadata.uid)) {
@@ -247,13 +245,13 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
         continue;
       }
       pod.metadata.deletionTimestamp = stamp();
-      const body = bodies.get(pod.metadata.uid);
+      const body = processes.get(pod.metadata.uid);
       if (body) body.kill("SIGTERM");
-      else if (!fake.hold) endPod(pod, { code: 143 });
+      else if (!fake.holdPods) endPod(pod, { code: 143 });
     }
   }
 
-  /** What has finished long enough ago is cleared away. */
+  /** Deletes Jobs whose TTL after finishing has passed. */
   function sweep(): void {
     for (const job of [...jobs]) {
       const over = job.status.conditions?.find(
@@ -263,7 +261,7 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
     }
   }
 
-  const listed =
+  const list =
     (kind: string, all: (FakeKubeJob | FakePod)[]) =>
     (call: Call): Reply => {
       sweep();
@@ -289,31 +287,31 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
     description: kubernetesDescription,
     error,
     ...(options.now && { now: options.now }),
-    ...(options.onStuck && { onStuck: options.onStuck }),
-    admit: ({ headers, params }) => {
-      if (headers.authorization !== `Bearer ${token}`) return refuse(401, "Unauthorized");
+    ...(options.onNoResponse && { onNoResponse: options.onNoResponse }),
+    authorize: ({ headers, params }) => {
+      if (headers.authorization !== `Bearer ${token}`) return reject(401, "Unauthorized");
       if (params.namespace !== namespace)
-        return refuse(403, `jobs.batch is forbidden: User cannot do this in the namespace "${params.namespace}"`);
+        return reject(403, `jobs.batch is forbidden: User cannot do this in the namespace "${params.namespace}"`);
       return undefined;
     },
     handlers: {
-      listJobs: listed("JobList", jobs),
-      listPods: listed("PodList", pods),
+      listJobs: list("JobList", jobs),
+      listPods: list("PodList", pods),
       createJob: ({ body, half }) => {
         sweep();
         const { metadata, spec } = body as unknown as FakeKubeJob;
-        // Admission comes before anybody looks at the name.
+        // Quotas are checked before the name.
         if (jobs.length >= fake.quota)
-          return refuse(
+          return reject(
             403,
             `jobs.batch "${metadata.name}" is forbidden: exceeded quota: jobs, requested: count/jobs.batch=1`,
           );
-        if (find(metadata.name)) return refuse(409, `jobs.batch "${metadata.name}" already exists`, "AlreadyExists");
-        const job: FakeKubeJob = { metadata: meta(metadata, metadata.name), spec, status: {} };
+        if (find(metadata.name)) return reject(409, `jobs.batch "${metadata.name}" already exists`, "AlreadyExists");
+        const job: FakeKubeJob = { metadata: createMeta(metadata, metadata.name), spec, status: {} };
         jobs.push(job);
-        const answer = { status: 201, body: structuredClone({ apiVersion: "batch/v1", kind: "Job", ...job }) };
+        const reply = { status: 201, body: structuredClone({ apiVersion: "batch/v1", kind: "Job", ...job }) };
         if (!half) addPod(job);
-        return answer;
+        return reply;
       },
       getJob: ({ params }) => {
         sweep();
@@ -325,14 +323,14 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
         if (!job) return missing(params.name!);
         const wanted = (body as { preconditions?: { uid?: string } } | undefined)?.preconditions?.uid;
         if (wanted !== undefined && wanted !== job.metadata.uid)
-          return refuse(409, `the UID in the precondition (${wanted}) does not match the UID in record`, "Conflict");
+          return reject(409, `the UID in the precondition (${wanted}) does not match the UID in record`, "Conflict");
         if (job.metadata.finalizers?.length) job.metadata.deletionTimestamp ??= stamp();
         else collect(job);
         return { status: 200, body: { apiVersion: "v1", kind: "Status", metadata: {}, status: "Success" } };
       },
     },
   });
-  const missing = (name: string) => refuse(404, `jobs.batch "${name}" not found`);
+  const missing = (name: string) => reject(404, `jobs.batch "${name}" not found`);
   const last = (name: string) => pods.findLast(({ metadata }) => metadata.ownerReferences?.[0]?.name === name)!;
   const closeBase = base.close;
 
@@ -342,16 +340,15 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
     jobs,
     pods,
     quota: 1000,
-    hold: false,
+    holdPods: false,
     alive: () => pods.filter((pod) => !isOver(pod)).map(({ metadata }) => metadata.ownerReferences![0]!.name),
     job: (name: string) => {
       const found = find(name);
-      if (!found)
-        throw new Error(`There is no job ${name}, but ${jobs.map(({ metadata }) => metadata.name).join(", ")}`);
+      if (!found) throw new Error(`No job ${name}, only ${jobs.map(({ metadata }) => metadata.name).join(", ")}`);
       return found;
     },
     add: (name: string, labels: Record<string, string>) => {
-      const theirs: PodSpec & Record<string, unknown> = {
+      const podSpec: PodSpec & Record<string, unknown> = {
         restartPolicy: "Never",
         terminationGracePeriodSeconds: 30,
         securityContext: {},
@@ -363,14 +360,14 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
         activeDeadlineSeconds: 60,
         podReplacementPolicy: "Failed",
         podFailurePolicy: { rules: [] },
-        template: { metadata: { labels }, spec: theirs },
+        template: { metadata: { labels }, spec: podSpec },
       };
-      const job: FakeKubeJob = { metadata: meta({ labels }, name), spec, status: {} };
+      const job: FakeKubeJob = { metadata: createMeta({ labels }, name), spec, status: {} };
       jobs.push(job);
       addPod(job);
       return job;
     },
-    begin: (name: string) => run(last(name)),
+    startPod: (name: string) => run(last(name)),
     stall: (name: string, reason: string, message?: string) => {
       last(name).status =
         reason === "Unschedulable"
@@ -385,19 +382,19 @@ export async function startFakeKubernetes(options: FakeKubernetesOptions = {}): 
     },
     exit: (name: string, end: PodEnd) => {
       const pod = last(name);
-      bodies.get(pod.metadata.uid)?.kill("SIGKILL");
+      processes.get(pod.metadata.uid)?.kill("SIGKILL");
       endPod(pod, end);
     },
     finalize: (name: string) => collect(fake.job(name)),
     async close() {
-      for (const body of bodies.values()) body.kill("SIGKILL");
+      for (const body of processes.values()) body.kill("SIGKILL");
       await closeBase();
     },
   });
   return fake;
 }
 
-const reasons: Record<number, string> = {
+const REASONS: Record<number, string> = {
   401: "Unauthorized",
   403: "Forbidden",
   404: "NotFound",

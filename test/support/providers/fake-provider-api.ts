@@ -1,10 +1,10 @@
-// What the fakes of the providers' APIs have in common: a real HTTP server on this machine that holds every request and every answer to the API's
-// description, counts calls, and fails as it is told, by name or by the throw of a seeded die. What machines are and do is for the fake that uses it.
+// The base of the provider API fakes: an HTTP server that checks every request and response against the API's schema,
+// records calls, and injects failures, planned or random with a seed. The fakes that use it implement the machines.
 import { once } from "node:events";
 import http from "node:http";
 import type net from "node:net";
 import type { Clock } from "../../../src/orchestrator/provider.ts";
-import { checkerOf, type Description } from "./schemas/check.ts";
+import { type Description, getChecker } from "./schemas/check.ts";
 
 export interface Call {
   operation: string;
@@ -16,28 +16,28 @@ export interface Call {
   headers: http.IncomingHttpHeaders;
   /** On the fake's clock. */
   at: number;
-  /** Once answered; 0 for a call whose answer never arrived. */
+  /** Set with the response; 0 for a response that never arrived. */
   status?: number;
   fault?: Fault["kind"];
-  /** The fake shall begin what is asked and not finish it. */
+  /** The fake starts the operation and does not finish it. */
   half: boolean;
 }
 
 export interface Reply {
   status: number;
-  /** JSON; a string is sent as it is, as something in between would send it, and held to nothing. */
+  /** JSON; a string is sent unchanged and unchecked, like the page of a proxy. */
   body?: unknown;
   headers?: Record<string, string>;
 }
 
 /**
- *   status     is refused with it, and nothing is done; or, if it says so, all is done, as by something in between that gave up waiting
- *   reset      the connection breaks, and nothing is done
- *   hang       no answer until the client gives up, and nothing is done
- *   lost       it is done, and the connection breaks before the answer
- *   late       it is done at once, and answered after the client gave up
- *   belated    no answer until the client gives up; it is done when `calls` more calls have been answered, or when the fake is told to settle
- *   half       the fake begins it and does not finish: a machine that is made and never starts
+ *   status     responds with it and does nothing; with `done` it executes the call first, like a proxy that timed out
+ *   reset      closes the connection, does nothing
+ *   hang       never responds, does nothing
+ *   lost       executes the call, then closes the connection without a response
+ *   late       executes the call, and responds after the client's timeout
+ *   belated    never responds; executes the call after `calls` more responses, or with finishPending()
+ *   half       starts the operation and does not finish it: a machine that is created and never starts
  */
 export type Fault =
   | { kind: "status"; status: number; message?: string; retryAfter?: number | string; body?: unknown; done?: boolean }
@@ -49,49 +49,54 @@ type Handlers<D extends Description> = Record<keyof D["operations"], (call: Call
 export interface FakeOptions<D extends Description> {
   description: D;
   handlers: Handlers<D>;
-  /** Before all else: undefined lets the call in. */
-  admit?(call: Call): Reply | undefined;
-  /** An error as this API words it. */
+  /** Called first: undefined accepts the call. */
+  authorize?(call: Call): Reply | undefined;
+  /** An error body of this API. */
   error(status: number, message: string): unknown;
-  /** Headers of every answer. */
+  /** Headers of every response. */
   headers?(call: Call): Record<string, string>;
   now?(): number;
-  /** A call gets no answer from now on, until its client gives up. */
-  onStuck?(): void;
+  /** A call gets no response, so its client has to time out. */
+  onNoResponse?(): void;
 }
 
 export interface Fake {
   url: string;
-  /** What was not as described, of requests and answers: must be [] when a test ends. */
+  /** Schema violations of requests and responses: must be [] at the end of a test. */
   violations: string[];
-  /** Whether the official description is at hand. */
+  /** Whether the official schema is available. */
   official: boolean;
   calls: Call[];
-  count(operation?: string, which?: (call: Call) => boolean): number;
-  /** The next calls of this operation ("*": of any) fail so, one after another. */
+  count(operation?: string, filter?: (call: Call) => boolean): number;
+  /** The next calls of this operation ("*": of any) fail this way, in order. */
   fail(operation: string, ...faults: Fault[]): void;
-  /** From now on each call fails with this chance, in one of these ways. */
-  chaos(options: { random: () => number; chance: number; faults: readonly Fault[]; only?: readonly string[] }): void;
-  /** No more faults. Answers how many there were. */
-  calm(): number;
-  /** What clients gave up on and is still to be done is done now. */
-  settled(): Promise<void>;
+  /** Each call fails with this probability, in one of these ways. */
+  failRandomly(options: {
+    random: () => number;
+    chance: number;
+    faults: readonly Fault[];
+    only?: readonly string[];
+  }): void;
+  /** Removes all faults. Returns the number of faults so far. */
+  clearFaults(): number;
+  /** Executes all belated calls. */
+  finishPending(): Promise<void>;
   close(): Promise<void>;
 }
 
 export async function startFake<D extends Description>(options: FakeOptions<D>): Promise<Fake> {
   const { description, error } = options;
   const handlers = options.handlers as Record<string, (call: Call) => Reply | Promise<Reply>>;
-  const checker = checkerOf(description);
+  const checker = getChecker(description);
   const routes = Object.entries(description.operations).map(([name, { method, path }]) => ({
     name,
     method,
-    // Google's verbs stand behind a colon: "/jobs/{job}:run".
+    // Google's custom methods follow a colon: "/jobs/{job}:run".
     pattern: new RegExp(`^${path.replaceAll(/[.:]/g, "\\$&").replaceAll(/\{(\w+)\}/g, "(?<$1>[^/:]+)")}$`),
   }));
   const planned = new Map<string, Fault[]>();
   let belated: { calls: number; act(): Promise<unknown> }[] = [];
-  let chaos: Parameters<Fake["chaos"]>[0] | undefined;
+  let randomFaults: Parameters<Fake["failRandomly"]>[0] | undefined;
   let faults = 0;
 
   const server = http.createServer((request, response) => {
@@ -100,14 +105,13 @@ export async function startFake<D extends Description>(options: FakeOptions<D>):
     request.on("error", () => {});
     request.on("end", () => void serve(request, response, text));
   });
-  // A client that goes away closes its connection; keeping them alive would hide that from nobody, but closing takes longer.
   server.keepAliveTimeout = 1000;
 
   async function serve(request: http.IncomingMessage, response: http.ServerResponse, text: string): Promise<void> {
     const { pathname, searchParams } = new URL(request.url!, "http://fake");
     const route = routes.find(({ method, pattern }) => method === request.method && pattern.test(pathname));
     if (!route) {
-      fake.violations.push(`${request.method} ${pathname}: there is no such operation`);
+      fake.violations.push(`${request.method} ${pathname}: no such operation`);
       return send(response, { status: 404, body: error(404, "no such route") }, {});
     }
     const call: Call = {
@@ -115,41 +119,44 @@ export async function startFake<D extends Description>(options: FakeOptions<D>):
       method: route.method,
       path: pathname,
       params: Object.fromEntries(
-        Object.entries(route.pattern.exec(pathname)!.groups ?? {}).map(([key, one]) => [key, decodeURIComponent(one)]),
+        Object.entries(route.pattern.exec(pathname)!.groups ?? {}).map(([key, value]) => [
+          key,
+          decodeURIComponent(value),
+        ]),
       ),
       query: searchParams,
-      body: text === "" ? undefined : json(text),
+      body: text === "" ? undefined : parseJson(text),
       headers: request.headers,
       at: options.now?.() ?? Date.now(),
       half: false,
     };
     fake.calls.push(call);
     fake.violations.push(...checker.request(route.name, searchParams, call.body));
-    const gone = new Promise<void>((resolve) => response.once("close", resolve));
+    const closed = new Promise<void>((resolve) => response.once("close", resolve));
     const fault = nextFault(route.name);
     if (fault) {
       faults += 1;
       call.fault = fault.kind;
     }
-    const handle = async (): Promise<Reply> => options.admit?.(call) ?? (await handlers[route.name]!(call));
-    const answer = (reply: Reply): void => {
+    const handle = async (): Promise<Reply> => options.authorize?.(call) ?? (await handlers[route.name]!(call));
+    const respond = (reply: Reply): void => {
       call.status = reply.status;
       if (typeof reply.body !== "string")
-        fake.violations.push(...checker.answer(route.name, reply.status, throughJson(reply.body)));
-      // Before the answer arrives: whoever asks next finds it done.
-      for (const one of belated) one.calls -= 1;
-      void settle((one) => one.calls <= 0);
+        fake.violations.push(...checker.response(route.name, reply.status, throughJson(reply.body)));
+      // Before the response, so that the next call already sees the effect.
+      for (const pending of belated) pending.calls -= 1;
+      void finish((pending) => pending.calls <= 0);
       send(response, reply, options.headers?.(call) ?? {});
     };
-    // Tests that do not want to wait for the client's own limit make it give up here.
-    const givenUp = async (): Promise<void> => {
-      options.onStuck?.();
-      await gone;
+    // Lets a test abort the request instead of waiting for the client's timeout.
+    const clientTimeout = async (): Promise<void> => {
+      options.onNoResponse?.();
+      await closed;
     };
     switch (fault?.kind) {
       case "status":
         if (fault.done) await handle();
-        return answer({
+        return respond({
           status: fault.status,
           body: fault.body ?? error(fault.status, fault.message ?? `injected ${fault.status}`),
           ...(fault.retryAfter !== undefined && { headers: { "retry-after": String(fault.retryAfter) } }),
@@ -159,41 +166,41 @@ export async function startFake<D extends Description>(options: FakeOptions<D>):
         return void request.socket.destroy();
       case "hang":
         call.status = 0;
-        return void (await givenUp());
+        return void (await clientTimeout());
       case "lost":
         await handle();
         call.status = 0;
         return void request.socket.destroy();
       case "late": {
         const reply = await handle();
-        await givenUp();
+        await clientTimeout();
         call.status = 0;
-        return answer(reply);
+        return respond(reply);
       }
       case "belated": {
         call.status = 0;
-        await givenUp();
+        await clientTimeout();
         belated.push({ calls: fault.calls ?? Number.POSITIVE_INFINITY, act: handle });
         return;
       }
       default:
         call.half = fault?.kind === "half";
-        return answer(await handle());
+        return respond(await handle());
     }
   }
 
-  async function settle(which: (one: (typeof belated)[number]) => boolean): Promise<void> {
-    const due = belated.filter(which);
-    belated = belated.filter((one) => !due.includes(one));
+  async function finish(isDue: (pending: (typeof belated)[number]) => boolean): Promise<void> {
+    const due = belated.filter(isDue);
+    belated = belated.filter((pending) => !due.includes(pending));
     await Promise.all(due.map(({ act }) => act()));
   }
 
   function nextFault(operation: string): Fault | undefined {
-    const told = planned.get(operation)?.shift() ?? planned.get("*")?.shift();
-    if (told || !chaos) return told;
-    if (chaos.only && !chaos.only.includes(operation)) return undefined;
-    if (chaos.random() >= chaos.chance) return undefined;
-    return chaos.faults[Math.floor(chaos.random() * chaos.faults.length)];
+    const fault = planned.get(operation)?.shift() ?? planned.get("*")?.shift();
+    if (fault || !randomFaults) return fault;
+    if (randomFaults.only && !randomFaults.only.includes(operation)) return undefined;
+    if (randomFaults.random() >= randomFaults.chance) return undefined;
+    return randomFaults.faults[Math.floor(randomFaults.random() * randomFaults.faults.length)];
   }
 
   server.listen(0, "127.0.0.1");
@@ -203,20 +210,20 @@ export async function startFake<D extends Description>(options: FakeOptions<D>):
     violations: [],
     official: checker.official,
     calls: [],
-    count: (operation, which = () => true) =>
-      fake.calls.filter((call) => (operation === undefined || call.operation === operation) && which(call)).length,
+    count: (operation, filter = () => true) =>
+      fake.calls.filter((call) => (operation === undefined || call.operation === operation) && filter(call)).length,
     fail: (operation, ...list) => void planned.set(operation, [...(planned.get(operation) ?? []), ...list]),
-    chaos(wanted) {
-      chaos = wanted;
+    failRandomly(faultOptions) {
+      randomFaults = faultOptions;
     },
-    calm() {
-      chaos = undefined;
+    clearFaults() {
+      randomFaults = undefined;
       planned.clear();
-      const had = faults;
+      const count = faults;
       faults = 0;
-      return had;
+      return count;
     },
-    settled: () => settle(() => true),
+    finishPending: () => finish(() => true),
     async close() {
       server.closeAllConnections();
       if (server.listening) await new Promise((resolve) => server.close(resolve));
@@ -225,8 +232,8 @@ export async function startFake<D extends Description>(options: FakeOptions<D>):
   return fake;
 }
 
-/** Random numbers from 0 to 1 that a seed repeats. */
-export function dice(seed: number): () => number {
+/** Reproducible random numbers from 0 to 1. */
+export function seededRandom(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
     state = (state + 0x6d2b79f5) >>> 0;
@@ -237,42 +244,42 @@ export function dice(seed: number): () => number {
 }
 
 export interface TestTime extends Clock {
-  /** Every wait that was asked for, in order. */
+  /** Every requested wait, in order. */
   waits: number[];
-  /** What providers are to ask with: time stands still while a question is on its way. */
+  /** The fetch for providers: time stands still while a request is in progress. */
   fetch: typeof fetch;
-  /** Whoever waits for an answer has waited for as long as it may. */
-  giveUp(): void;
+  /** Aborts requests in progress, as a timeout does. */
+  abortRequests(): void;
   advance(ms: number): void;
 }
 
 /**
- * A time in which nobody waits: when all that is asked is answered and somebody sleeps, it goes on to the next who wakes. Sleepers wake one by one and in order,
- * so that what a fake's clock says between calls is exactly what was waited.
+ * A simulated clock: when no request is in progress, it advances to the next sleeper. Sleepers wake one by one and in order,
+ * so that the fake's clock shows exactly the waited time between calls.
  */
-export function testTime(from = Date.UTC(2026, 0, 1)): TestTime {
+export function createTestTime(from = Date.UTC(2026, 0, 1)): TestTime {
   let now = from;
-  let asking = 0;
-  let pump: NodeJS.Immediate | undefined;
+  let requests = 0;
+  let immediate: NodeJS.Immediate | undefined;
   const sleepers: { due: number; wake(): void }[] = [];
-  let patience = new AbortController();
-  const stir = (): void => {
-    // Some turns of the event loop: whoever was woken or answered last gets to say what they do next.
+  let timeout = new AbortController();
+  const advanceWhenIdle = (): void => {
+    // Some turns of the event loop, in which resumed code can send its next request or sleep again.
     let turns = 5;
     const turn = (): void => {
       turns -= 1;
-      pump = turns > 0 ? setImmediate(turn) : undefined;
+      immediate = turns > 0 ? setImmediate(turn) : undefined;
       if (turns > 0) return;
-      if (asking > 0) return;
+      if (requests > 0) return;
       sleepers.sort((a, b) => a.due - b.due);
       const next = sleepers.shift();
       if (!next) return;
       now = Math.max(now, next.due);
       next.wake();
-      stir();
+      advanceWhenIdle();
     };
-    if (pump) clearImmediate(pump);
-    pump = setImmediate(turn);
+    if (immediate) clearImmediate(immediate);
+    immediate = setImmediate(turn);
   };
   const time: TestTime = {
     waits: [],
@@ -288,24 +295,24 @@ export function testTime(from = Date.UTC(2026, 0, 1)): TestTime {
           if (at >= 0) sleepers.splice(at, 1);
           resolve();
         });
-        stir();
+        advanceWhenIdle();
       }),
     async fetch(input, init) {
-      asking += 1;
+      requests += 1;
       try {
-        const signals = [patience.signal, ...(init?.signal ? [init.signal] : [])];
+        const signals = [timeout.signal, ...(init?.signal ? [init.signal] : [])];
         const response = await fetch(input, { ...init, signal: AbortSignal.any(signals) });
         const text = await response.text();
         const empty = response.status === 204 || response.status === 304;
         return new Response(empty ? null : text, { status: response.status, headers: response.headers });
       } finally {
-        asking -= 1;
-        stir();
+        requests -= 1;
+        advanceWhenIdle();
       }
     },
-    giveUp() {
-      patience.abort(new DOMException("The operation was aborted due to timeout", "TimeoutError"));
-      patience = new AbortController();
+    abortRequests() {
+      timeout.abort(new DOMException("The operation was aborted due to timeout", "TimeoutError"));
+      timeout = new AbortController();
     },
     advance(ms) {
       now += ms;
@@ -314,19 +321,23 @@ export function testTime(from = Date.UTC(2026, 0, 1)): TestTime {
   return time;
 }
 
-function send(response: http.ServerResponse, { status, body, headers }: Reply, more: Record<string, string>): void {
+function send(
+  response: http.ServerResponse,
+  { status, body, headers }: Reply,
+  extraHeaders: Record<string, string>,
+): void {
   if (response.destroyed) return;
   const text = typeof body === "string" ? body : body === undefined ? "" : JSON.stringify(body);
   response
     .writeHead(status, {
       ...(text !== "" && { "content-type": typeof body === "string" ? "text/html" : "application/json" }),
-      ...more,
+      ...extraHeaders,
       ...headers,
     })
     .end(text);
 }
 
-function json(text: string): Record<string, unknown> | undefined {
+function parseJson(text: string): Record<string, unknown> | undefined {
   try {
     return JSON.parse(text);
   } catch {
@@ -334,7 +345,19 @@ function json(text: string): Record<string, unknown> | undefined {
   }
 }
 
-/** As it arrives: what is undefined is not there, and a Date is text. */
+/** As it arrives: without undefined values, and with dates as text. */
 function throughJson(value: unknown): unknown {
   return value === undefined ? undefined : JSON.parse(JSON.stringify(value));
+}
+
+/** What runs on a machine of a fake, such as a real worker. */
+export interface MachineProcess {
+  exited: Promise<ProcessExit>;
+  kill(signal: "SIGTERM" | "SIGKILL"): void;
+}
+
+export interface ProcessExit {
+  code: number;
+  oom?: boolean;
+  requested?: boolean;
 }

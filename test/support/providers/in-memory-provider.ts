@@ -1,49 +1,49 @@
-// A provider of machines that exist in this process only, each with a real worker on it (in process, without isolation): for tests of the orchestrator, which is
-// shown a provider's every mood. The providers of the product are tested against fakes of their APIs.
+// A provider whose machines are in-process workers without isolation, for tests of the orchestrator. Tests inject failures
+// with beforeCall. The real providers are tested against fakes of their APIs.
 import type {
   Exit,
-  Order,
+  ListedMachine,
+  MachineRequest,
   Provider,
   ProviderContext,
   ProviderFactory,
-  SeenMachine,
 } from "../../../src/orchestrator/index.ts";
 import { ProviderError } from "../../../src/orchestrator/index.ts";
 import { type AnyImplementation, createWorker, type Worker, type WorkerOptions } from "../../../src/worker/index.ts";
 
-export interface CloudOptions {
+export interface MemoryCloudOptions {
   url: string;
   pipelines: readonly AnyImplementation[];
-  /** Tells of ends by itself. */
-  tells?: boolean;
-  /** Its machines end with the orchestrator, as children of its process do. */
+  /** Implements onEnded(). */
+  reportsExits?: boolean;
+  /** Its machines exit with the orchestrator, like child processes. */
   children?: boolean;
   worker?: Partial<WorkerOptions>;
-  /** What happens instead of the worker's start. */
-  body?: (order: Order, cloud: Cloud) => Promise<void>;
+  /** Replaces the start of a worker. */
+  onStart?: (request: MachineRequest, cloud: MemoryCloud) => Promise<void>;
   facts?: Provider["facts"];
 }
 
-interface Held extends SeenMachine {
+interface MemoryMachine extends ListedMachine {
   burst: boolean;
   worker?: Worker;
   ended?: Promise<void>;
 }
 
-type Verb = "list" | "start" | "prepare" | "remove";
+type Method = "list" | "start" | "prepare" | "remove";
 
-export class Cloud {
-  readonly options: CloudOptions;
-  readonly machines = new Map<string, Held>();
-  readonly calls: { verb: Verb; name?: string }[] = [];
-  /** The most that have been alive at once. */
-  most = 0;
-  /** Called before each verb; what it throws is thrown at the orchestrator. */
-  mood: (verb: Verb, name?: string) => Promise<void> | void = () => {};
-  readonly #listeners: ((machine: SeenMachine) => void)[] = [];
+export class MemoryCloud {
+  readonly options: MemoryCloudOptions;
+  readonly machines = new Map<string, MemoryMachine>();
+  readonly calls: { method: Method; name?: string }[] = [];
+  /** Highest number of running machines so far. */
+  maxAlive = 0;
+  /** Called before each provider method; an error it throws is the result of the call. */
+  beforeCall: (method: Method, name?: string) => Promise<void> | void = () => {};
+  readonly #listeners: ((machine: ListedMachine) => void)[] = [];
   #serial = 0;
 
-  constructor(options: CloudOptions) {
+  constructor(options: MemoryCloudOptions) {
     this.options = options;
   }
 
@@ -57,50 +57,53 @@ export class Cloud {
       facts: this.options.facts ?? { size: "small", region: "here", bootMs: 20_000 },
       list: async () => {
         await this.#called("list");
-        return this.#of(context).map(({ worker: _1, ended: _2, burst: _3, ...seen }) => seen);
+        return this.#of(context).map(({ worker: _1, ended: _2, burst: _3, ...listed }) => listed);
       },
-      start: async (order) => {
-        await this.#called("start", order.name);
-        return this.start(order);
+      start: async (request) => {
+        await this.#called("start", request.name);
+        return this.start(request);
       },
-      prepare: async (order) => {
-        await this.#called("prepare", order.name);
+      prepare: async (request) => {
+        await this.#called("prepare", request.name);
         const id = `c${++this.#serial}`;
-        if (!this.machines.has(order.name))
-          this.machines.set(order.name, { name: order.name, id, state: "stopped", burst: false });
-        return { id: this.machines.get(order.name)!.id };
+        if (!this.machines.has(request.name))
+          this.machines.set(request.name, { name: request.name, id, state: "stopped", burst: false });
+        return { id: this.machines.get(request.name)!.id };
       },
       remove: async ({ name }) => {
         await this.#called("remove", name);
-        await this.end(name, { requested: true });
+        await this.exit(name, { requested: true });
         this.machines.delete(name);
       },
       ...(this.options.children && { close: () => this.close() }),
-      ...(this.options.tells && { onEnded: (listener) => void this.#listeners.push(listener) }),
+      ...(this.options.reportsExits && { onEnded: (listener) => void this.#listeners.push(listener) }),
     };
     return provider;
   };
 
-  /** As the provider would, whoever asks. */
-  start(order: Order): { id: string; startedAt: Date } {
-    const had = this.machines.get(order.name);
-    if (had?.state === "running") return { id: had.id, startedAt: had.startedAt! };
-    if (had?.state === "gone") throw new ProviderError("unstartable", `${order.name} is gone`, { certain: true });
-    const machine: Held = {
-      name: order.name,
-      id: had?.id ?? `c${++this.#serial}`,
+  /** Starts a machine outside of the orchestrator. */
+  start(request: MachineRequest): { id: string; startedAt: Date } {
+    const existing = this.machines.get(request.name);
+    if (existing?.state === "running") return { id: existing.id, startedAt: existing.startedAt! };
+    if (existing?.state === "gone")
+      throw new ProviderError("unstartable", `${request.name} is gone`, { certain: true });
+    const machine: MemoryMachine = {
+      name: request.name,
+      id: existing?.id ?? `c${++this.#serial}`,
       state: "running",
       startedAt: new Date(),
-      burst: order.burst,
+      burst: request.burst,
     };
-    this.machines.set(order.name, machine);
-    this.most = Math.max(this.most, this.alive.length);
-    machine.ended = (this.options.body ? this.options.body(order, this) : this.#work(order, machine)).catch(() => {});
+    this.machines.set(request.name, machine);
+    this.maxAlive = Math.max(this.maxAlive, this.alive.length);
+    machine.ended = (this.options.onStart ? this.options.onStart(request, this) : this.#work(request, machine)).catch(
+      () => {},
+    );
     return { id: machine.id, startedAt: machine.startedAt! };
   }
 
-  /** It ends, by itself or not. */
-  async end(name: string, exit: Exit = { code: 0 }): Promise<void> {
+  /** Makes the machine exit. */
+  async exit(name: string, exit: Exit = { code: 0 }): Promise<void> {
     const machine = this.machines.get(name);
     if (machine?.state !== "running") return;
     Object.assign(machine, { state: machine.burst ? "gone" : "stopped", endedAt: new Date(), exit });
@@ -108,13 +111,13 @@ export class Cloud {
     for (const listener of this.#listeners) listener({ ...machine });
   }
 
-  /** Every machine ends. */
+  /** Makes every machine exit. */
   async close(): Promise<void> {
-    for (const { name } of this.machines.values()) await this.end(name);
+    for (const { name } of this.machines.values()) await this.exit(name);
     await Promise.all([...this.machines.values()].map(({ ended }) => ended));
   }
 
-  async #work({ name, env }: Order, machine: Held): Promise<void> {
+  async #work({ name, env }: MachineRequest, machine: MemoryMachine): Promise<void> {
     const worker = createWorker({
       url: this.options.url,
       pipelines: this.options.pipelines,
@@ -128,15 +131,15 @@ export class Cloud {
     machine.worker = worker;
     await worker.start();
     await worker.done;
-    await this.end(name);
+    await this.exit(name);
   }
 
-  async #called(verb: Verb, name?: string): Promise<void> {
-    this.calls.push({ verb, ...(name !== undefined && { name }) });
-    await this.mood(verb, name);
+  async #called(method: Method, name?: string): Promise<void> {
+    this.calls.push({ method, ...(name !== undefined && { name }) });
+    await this.beforeCall(method, name);
   }
 
-  #of({ fleet, pool }: ProviderContext): Held[] {
+  #of({ fleet, pool }: ProviderContext): MemoryMachine[] {
     return [...this.machines.values()].filter(({ name }) => name.startsWith(`sw-${fleet}-${pool}-`));
   }
 }

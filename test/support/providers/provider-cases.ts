@@ -1,37 +1,42 @@
-// Machines for tests: the stage on which the conformance suite (test/orchestrator/providers.test.ts) tries a provider, and that of the local one, whose machines are real
-// processes that wait to be told how to end. Whether a machine is there is always asked of the system, never of the provider.
+// The fixture interface of the conformance suite (test/orchestrator/providers.test.ts), and the fixture of the local provider,
+// whose machines are real processes. Whether a machine exists is always read from the system, never from the provider.
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import { machineName } from "../../../src/orchestrator/names.ts";
-import { type Order, type Provider, type ProviderContext, realClock } from "../../../src/orchestrator/provider.ts";
+import {
+  type MachineRequest,
+  machineName,
+  type Provider,
+  type ProviderContext,
+  realClock,
+} from "../../../src/orchestrator/provider.ts";
 import { local } from "../../../src/orchestrator/providers/local/local.ts";
 import { waitFor } from "../../../src/testing/index.ts";
-import { isAlive } from "../processes/aftermath.ts";
+import { isAlive } from "../processes/fault-checks.ts";
 
-/** What stands between a provider and its machines, as the conformance suite needs it. */
-export interface ProviderStage {
-  /** Of pool "scan" of fleet "aaaaaaaa" unless told. */
-  provider(whose?: { fleet?: string; pool?: string }): Provider;
-  /** The names of machines that run now, whosever they are; a name twice for two of that name. */
+/** Controls the system behind a provider. */
+export interface ProviderFixture {
+  /** Default: pool "scan" of fleet "aaaaaaaa". */
+  provider(owner?: { fleet?: string; pool?: string }): Provider;
+  /** Names of all running machines, of any fleet; with duplicates. */
   running(): string[];
-  /** What a running machine has in its environment. */
-  environmentOf(name: string): Record<string, string>;
-  /** The machine ends by itself with this code. Resolves when it has ended. */
-  end(name: string, code: number): Promise<void>;
-  /** A machine that somebody else has made: it runs, and carries these tags or none. Answers what the provider calls it. */
-  foreign(machine: { name: string; fleet?: string; pool?: string }): Promise<string>;
-  /** The waits of the provider, where nobody really waits: so much later than here it is there. */
+  /** The environment of a running machine. */
+  readEnvironment(name: string): Record<string, string>;
+  /** Makes the machine exit with this code. Resolves when it has exited. */
+  exit(name: string, code: number): Promise<void>;
+  /** Adds a running machine of another owner, with these tags or none. Returns its id. */
+  addForeign(machine: { name: string; fleet?: string; pool?: string }): Promise<string>;
+  /** The waits of the provider on a simulated clock; their sum is the difference to real time. */
   waits(): number[];
-  /** Nobody answers any more, until the stage is mended. */
-  unplug(): void;
-  /** The token is refused from now on. Without it there is none. */
-  refuseToken?(): void;
-  /** The next call that starts or makes a machine is carried out, and its answer is lost, every try of it within the same call of the provider included. */
-  loseAnswer?(): void;
-  mend(): void;
-  /** How many calls the other side has had. */
+  /** All calls fail until repair(). */
+  disconnect(): void;
+  /** The API rejects the token until repair(). Undefined for a provider without a token. */
+  rejectToken?(): void;
+  /** The next start is executed, but its response is lost, including those of all retries. */
+  loseResponse?(): void;
+  repair(): void;
+  /** Number of API calls so far. */
   calls?(): number;
   close(): Promise<void>;
 }
@@ -39,47 +44,47 @@ export interface ProviderStage {
 export const FLEET = "aaaaaaaa";
 export const POOL = "scan";
 
-/** The order of the machine at this place; a burst machine's name has a number behind it. */
-export function orderOf(slot: number, { burst = 0, pool = POOL, fleet = FLEET } = {}): Order {
+/** The request for the machine of this slot; `burst` is the number in a burst machine's name. */
+export function machineRequest(slot: number, { burst = 0, pool = POOL, fleet = FLEET } = {}): MachineRequest {
   const name = machineName(fleet, pool, slot) + (burst ? `-${burst}` : "");
   const env = { STILLWAKE_MACHINE: name, STILLWAKE_POOL: pool, STILLWAKE_SLOTS: "1", STILLWAKE_IDLE_EXIT: "60s" };
   return { name, burst: burst > 0, env };
 }
 
-export function contextOf(given: Partial<ProviderContext> = {}): ProviderContext {
-  return { fleet: FLEET, pool: POOL, slots: 1, graceMs: 5000, say: () => {}, clock: realClock, ...given };
+export function providerContext(overrides: Partial<ProviderContext> = {}): ProviderContext {
+  return { fleet: FLEET, pool: POOL, slots: 1, graceMs: 5000, report: () => {}, clock: realClock, ...overrides };
 }
 
-/** Waits to be told with which code to end; told to end by a signal, it ends of that. */
-const WAITING =
+/** Reads its exit code from a FIFO; a signal kills it. */
+const SCRIPT =
   'rm -f "$ENDS/$STILLWAKE_MACHINE"; mkfifo "$ENDS/$STILLWAKE_MACHINE"; read -r code <"$ENDS/$STILLWAKE_MACHINE"; exit "$code"';
 
-export function localStage(): ProviderStage & { dir: string } {
+export function localFixture(): ProviderFixture & { dir: string } {
   const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-machines-")));
   const [registry, ends] = [path.join(dir, "registry"), path.join(dir, "ends")];
   fs.mkdirSync(ends);
-  const made: Provider[] = [];
+  const providers: Provider[] = [];
   const env = { ENDS: ends };
   const fifo = (name: string) => path.join(ends, name);
   return {
     dir: registry,
     provider({ fleet = FLEET, pool = POOL } = {}) {
-      const provider = local({ command: "/bin/sh", args: ["-c", WAITING], env, dir: registry })(
-        contextOf({ fleet, pool }),
+      const provider = local({ command: "/bin/sh", args: ["-c", SCRIPT], env, dir: registry })(
+        providerContext({ fleet, pool }),
       );
-      made.push(provider);
+      providers.push(provider);
       return provider;
     },
     running: () => leaders(`ENDS=${ends}`).map(({ variables }) => variables.STILLWAKE_MACHINE ?? ""),
-    environmentOf: (name) => leaders(`ENDS=${ends}`, `STILLWAKE_MACHINE=${name}`)[0]!.variables,
-    async end(name, code) {
-      const all = processesWith(`STILLWAKE_MACHINE=${name}`, `ENDS=${ends}`);
-      await waitFor(() => fs.existsSync(fifo(name)), { what: "the machine to wait for its end" });
+    readEnvironment: (name) => leaders(`ENDS=${ends}`, `STILLWAKE_MACHINE=${name}`)[0]!.variables,
+    async exit(name, code) {
+      const all = findProcesses(`STILLWAKE_MACHINE=${name}`, `ENDS=${ends}`);
+      await waitFor(() => fs.existsSync(fifo(name)), { what: "the FIFO of the machine" });
       fs.writeFileSync(fifo(name), `${code}\n`);
-      await waitFor(() => !all.some(({ pid }) => isAlive(pid)), { what: "its end" });
+      await waitFor(() => !all.some(({ pid }) => isAlive(pid)), { what: "its exit" });
     },
-    async foreign({ name, fleet = "", pool = "" }) {
-      // As another provider would have left it, or somebody with the same idea.
+    async addForeign({ name, fleet = "", pool = "" }) {
+      // As another program with the same naming scheme would create it.
       const script = `(mkfifo "$ENDS/$STILLWAKE_MACHINE"; exec setsid sh -c 'read -r code <"$ENDS/$STILLWAKE_MACHINE"') >/dev/null 2>&1 & echo $!`;
       const pid = execFileSync("/bin/sh", ["-c", script], {
         env: { PATH: process.env.PATH, ENDS: ends, STILLWAKE_MACHINE: name },
@@ -94,27 +99,27 @@ export function localStage(): ProviderStage & { dir: string } {
       return pid;
     },
     waits: () => [],
-    unplug() {
+    disconnect() {
       fs.renameSync(registry, `${registry}.away`);
       fs.writeFileSync(registry, "");
     },
-    mend() {
+    repair() {
       if (!fs.existsSync(`${registry}.away`)) return;
       fs.rmSync(registry);
       fs.renameSync(`${registry}.away`, registry);
     },
     async close() {
-      this.mend();
-      for (const provider of made) await provider.close?.();
-      for (const { pid } of processesWith(`ENDS=${ends}`)) process.kill(pid, "SIGKILL");
+      this.repair();
+      for (const provider of providers) await provider.close?.();
+      for (const { pid } of findProcesses(`ENDS=${ends}`)) process.kill(pid, "SIGKILL");
       fs.rmSync(dir, { recursive: true, force: true });
     },
   };
 }
 
-/** Of those, the ones that a machine is, and not what they have started. */
-function leaders(...wanted: string[]): FoundProcess[] {
-  return processesWith(...wanted).filter(({ pid, session }) => pid === session);
+/** Machines themselves, without their child processes. */
+function leaders(...variables: string[]): FoundProcess[] {
+  return findProcesses(...variables).filter(({ pid, session }) => pid === session);
 }
 
 export interface FoundProcess {
@@ -125,14 +130,14 @@ export interface FoundProcess {
   variables: Record<string, string>;
 }
 
-/** Living processes whose environment has all of these "NAME=value". */
-export function processesWith(...wanted: string[]): FoundProcess[] {
+/** Live processes whose environment contains all of these "NAME=value". */
+export function findProcesses(...required: string[]): FoundProcess[] {
   return fs.readdirSync("/proc").flatMap((entry) => {
     const pid = Number(entry);
     if (!pid || pid === process.pid) return [];
     try {
       const lines = fs.readFileSync(`/proc/${pid}/environ`, "latin1").split("\0");
-      if (!wanted.every((one) => lines.includes(one)) || !isAlive(pid)) return [];
+      if (!required.every((variable) => lines.includes(variable)) || !isAlive(pid)) return [];
       const stat = fs.readFileSync(`/proc/${pid}/stat`, "latin1");
       const [, parent, , session] = stat
         .slice(stat.lastIndexOf(")") + 2)

@@ -1,6 +1,6 @@
-// The description of the API, read as a stranger reads it: what each operation takes and answers, by the document alone.
+// Reads the API description: parameters, bodies and responses of each operation, from the document alone.
 import { z } from "zod";
-import { describe } from "../../../src/server/openapi.ts";
+import { describeApi } from "../../../src/server/openapi.ts";
 import { routes } from "../../../src/server/routes.ts";
 
 export interface Schema {
@@ -24,16 +24,16 @@ export interface Described {
   operationId: string;
   parameters: { name: string; in: "path" | "query" | "header"; required: boolean; schema: Schema }[];
   body: Schema | undefined;
-  /** By status; undefined for one that has no JSON in it. */
+  /** By status; undefined for a response without JSON. */
   answers: Record<string, Schema | undefined>;
 }
 
-export const document = JSON.parse(JSON.stringify(describe(routes)));
+export const document = JSON.parse(JSON.stringify(describeApi(routes)));
 const schemas: Record<string, Schema> = document.components.schemas;
 
 export const operations: Described[] = Object.entries(document.paths as Record<string, object>).flatMap(
   ([path, methods]) =>
-    // biome-ignore lint/suspicious/noExplicitAny: a document of whatever depth.
+    // biome-ignore lint/suspicious/noExplicitAny: a document of any depth.
     Object.entries(methods).map(([method, one]: [string, any]) => ({
       method: method.toUpperCase(),
       path,
@@ -54,7 +54,7 @@ export function resolve(schema: Schema): Schema {
   return schema.$ref ? resolve(schemas[schema.$ref.split("/").at(-1)!]!) : schema;
 }
 
-/** An answer that is JSON is what the document says, with nothing missing and nothing more. Answers what is wrong with it. */
+/** Checks a JSON response strictly: nothing missing and nothing more. Returns the errors. */
 export function wrongIn(operation: Described, status: number, json: unknown): string[] {
   const schema = operation.answers[status];
   if (!schema) return [`${operation.operationId} answers ${status} with JSON, of which the description says nothing`];
@@ -71,7 +71,7 @@ const checks = new Map<Schema, z.ZodType>();
 
 function standalone(schema: Schema): object {
   const all = JSON.stringify({ ...schema, $defs: schemas }, (_, value) =>
-    // What has named members has no others, unless it says so.
+    // Objects have no additional properties, unless the schema allows them.
     value &&
     typeof value === "object" &&
     value.type === "object" &&

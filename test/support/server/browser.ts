@@ -1,5 +1,5 @@
-// A real browser for tests: Debian's chromium, driven over its own protocol. Every page that is opened is listened to: what it complains about, what it
-// asks for elsewhere and what its own policy has stopped is noise, and a page is to be quiet. STILLWAKE_CHROMIUM names another browser.
+// A browser for tests: Debian's chromium, or the one that STILLWAKE_CHROMIUM names. Console errors, requests to other
+// origins, failed requests and violations of the content security policy are recorded as complaints of a page.
 import fs from "node:fs";
 import axe from "axe-core";
 import { type Browser, type BrowserContext, chromium, type Page, type Request } from "playwright-core";
@@ -17,28 +17,27 @@ export const SIZES: Record<Size, { width: number; height: number }> = {
 };
 
 export interface VisitOptions {
-  /** Where the server is, such as http://127.0.0.1:4700. Nothing else may be asked for. */
+  /** The origin of the server, such as http://127.0.0.1:4700. Requests to other origins are complaints. */
   origin: string;
-  /** Signs in with it before the first page. */
+  /** Signs in before the first page. */
   token?: string;
   size?: Size;
   theme?: Theme;
-  /** Most tests do not want to wait for movement. Default true. */
+  /** Without animations. Default true. */
   reducedMotion?: boolean;
 }
 
 export interface Visit {
   page: Page;
   context: BrowserContext;
-  /** What the page has complained about so far. */
-  noise: string[];
-  /** This is expected of it: a wrong token answers 401, and the browser says so. */
+  /** All complaints so far. */
+  complaints: string[];
+  /** Marks complaints as expected, such as 401 for a wrong token. */
   allow(pattern: RegExp): void;
-  /** Without what was allowed. */
-  loud(): string[];
-  /** Throws when it was not quiet. */
-  expectQuiet(): void;
-  /** How many requests are under way, streams aside. */
+  /** Complaints that are not allowed. */
+  unexpectedComplaints(): string[];
+  expectNoComplaints(): void;
+  /** The number of open requests without streams. */
   pending(): number;
   goto(path: string): Promise<void>;
   close(): Promise<void>;
@@ -47,11 +46,11 @@ export interface Visit {
 const found = findChromium();
 if (typeof found === "string") console.warn(`The browser tests are skipped: ${found}`);
 
-/** `describe` where there is a browser, and one that says that it is skipped where there is none. */
-export const inBrowser = typeof found === "string" ? describe.skip : describe;
+/** `describe` if there is a browser, else `describe.skip`. */
+export const describeInBrowser = typeof found === "string" ? describe.skip : describe;
 
-/** One browser for a test file: to be called at its top. */
-export function browserRig(): { visit(options: VisitOptions): Promise<Visit> } {
+/** One browser for a test file. Called at the top of the file. */
+export function useBrowser(): { visit(options: VisitOptions): Promise<Visit> } {
   let browser: Browser | undefined;
   beforeAll(async () => {
     if (typeof found === "string") return;
@@ -68,7 +67,7 @@ export function browserRig(): { visit(options: VisitOptions): Promise<Visit> } {
   };
 }
 
-/** For those who are no test: the caller closes it. */
+/** For use outside of tests. The caller closes it. */
 export function launchBrowser(): Promise<Browser> {
   if (typeof found === "string") throw new Error(found);
   return launch(found.program);
@@ -88,43 +87,44 @@ export async function openVisit(browser: Browser, options: VisitOptions): Promis
     timezoneId: "UTC",
   });
   context.setDefaultTimeout(15_000);
-  const noise: string[] = [];
+  const complaints: string[] = [];
   const allowed: RegExp[] = [];
   const pending = new Set<Request>();
   await context.addInitScript(watchPolicy);
   await context.addInitScript(watchShifts);
   context.on("console", (message) => {
     const { url } = message.location();
-    if (["error", "warning"].includes(message.type())) noise.push(`${message.type()}: ${message.text()} (${url})`);
+    if (["error", "warning"].includes(message.type())) complaints.push(`${message.type()}: ${message.text()} (${url})`);
   });
-  context.on("weberror", (error) => noise.push(`page error: ${error.error().stack ?? error.error()}`));
+  context.on("weberror", (error) => complaints.push(`page error: ${error.error().stack ?? error.error()}`));
   context.on("request", (request) => {
-    const { protocol, origin: asked } = new URL(request.url());
-    const ofPage = ["data:", "blob:", "about:"].includes(protocol);
-    if (!ofPage && asked !== origin) noise.push(`asked elsewhere: ${request.url()}`);
+    const { protocol, origin: target } = new URL(request.url());
+    const isInternal = ["data:", "blob:", "about:"].includes(protocol);
+    if (!isInternal && target !== origin) complaints.push(`request to another origin: ${request.url()}`);
     if (!/\/stream\b/.test(request.url())) pending.add(request);
   });
   context.on("requestfinished", (request) => void pending.delete(request));
   context.on("requestfailed", (request) => {
     pending.delete(request);
-    // A page that is left takes its requests with it.
-    const why = request.failure()?.errorText ?? "";
-    if (why !== "net::ERR_ABORTED") noise.push(`failed: ${request.url()} ${why}`);
+    // A navigation aborts the requests of the page before.
+    const reason = request.failure()?.errorText ?? "";
+    if (reason !== "net::ERR_ABORTED") complaints.push(`failed: ${request.url()} ${reason}`);
   });
   context.on("dialog", (dialog) => {
-    noise.push(`dialog: ${dialog.message()}`);
+    complaints.push(`dialog: ${dialog.message()}`);
     void dialog.dismiss().catch(() => {});
   });
   if (token !== undefined) await signIn(context, origin, token);
   const page = await context.newPage();
-  const loud = () => noise.filter((one) => !allowed.some((pattern) => pattern.test(one)));
+  const unexpectedComplaints = () =>
+    complaints.filter((complaint) => !allowed.some((pattern) => pattern.test(complaint)));
   return {
     page,
     context,
-    noise,
+    complaints,
     allow: (pattern) => void allowed.push(pattern),
-    loud,
-    expectQuiet: () => expect(loud()).toEqual([]),
+    unexpectedComplaints,
+    expectNoComplaints: () => expect(unexpectedComplaints()).toEqual([]),
     pending: () => pending.size,
     async goto(path) {
       await page.goto(path, { waitUntil: "load" });
@@ -133,28 +133,28 @@ export async function openVisit(browser: Browser, options: VisitOptions): Promis
   };
 }
 
-/** Until the page has asked for all that it shows, and for nothing more for a moment. */
-export async function settled({ page, pending }: Visit): Promise<void> {
+/** Waits until nothing is loading and no request was open for a moment. */
+export async function waitUntilLoaded({ page, pending }: Visit): Promise<void> {
   await page.locator("h1, h2").first().waitFor();
-  let quiet = 0;
+  let quietChecks = 0;
   const isQuiet = async () => {
-    quiet = pending() > 0 ? 0 : quiet + 1;
-    if (quiet < 5) return false;
-    quiet = 0;
-    return (await page.getByText("One moment…").count()) === 0;
+    quietChecks = pending() > 0 ? 0 : quietChecks + 1;
+    if (quietChecks < 5) return false;
+    quietChecks = 0;
+    return (await page.getByText("Loading…", { exact: true }).count()) === 0;
   };
-  await waitFor(isQuiet, { timeout: 20_000, interval: 40, what: `${page.url()} to be there` });
+  await waitFor(isQuiet, { timeout: 20_000, interval: 40, what: `${page.url()} to be loaded` });
 }
 
-/** As the sign-in page does it; the cookie is in the context from then on. */
+/** Sets the session cookie of the context. */
 async function signIn(context: BrowserContext, origin: string, token: string): Promise<void> {
   const answer = await context.request.post(`${origin}/v1/session`, { data: { token }, headers: { origin } });
   if (!answer.ok()) throw new Error(`Could not sign in: ${answer.status()} ${await answer.text()}`);
 }
 
-/** Runs in the page before its own scripts; text, because the tests are not compiled for a browser. */
+/** Runs in the page before its scripts. A text, because tests are not compiled for a browser. */
 const watchPolicy = `document.addEventListener("securitypolicyviolation", ({ violatedDirective, blockedURI, sourceFile }) => {
-  console.error("policy: " + violatedDirective + " stopped " + blockedURI + " in " + sourceFile);
+  console.error("policy: " + violatedDirective + " blocked " + blockedURI + " in " + sourceFile);
 });`;
 
 const watchShifts = `self.shifted = 0;
@@ -162,7 +162,7 @@ new PerformanceObserver((list) => {
   for (const { value, hadRecentInput } of list.getEntries()) if (!hadRecentInput) self.shifted += value;
 }).observe({ type: "layout-shift", buffered: true });`;
 
-/** How much has moved on the page that nobody has moved, so far: as browsers count it, 1 is the whole of it. */
+/** The cumulative layout shift of the page. */
 export function layoutShift(page: Page): Promise<number> {
   return page.evaluate<number>("self.shifted");
 }
@@ -176,7 +176,7 @@ interface AxeResult {
   }[];
 }
 
-/** What axe-core finds serious or critical, one line each. */
+/** Serious and critical violations found by axe-core, one line each. */
 export async function axeIssues(page: Page): Promise<string[]> {
   await page.evaluate(axe.source);
   const { violations } = await page.evaluate<AxeResult>("axe.run(document, { resultTypes: ['violations'] })");
@@ -194,17 +194,17 @@ function launch(executablePath: string): Promise<Browser> {
   return chromium.launch({
     executablePath,
     args: [
-      // Chromium does not run as root with it.
+      // As root chromium runs only without its sandbox.
       ...(process.getuid?.() === 0 ? ["--no-sandbox"] : []),
       // Containers have a small /dev/shm.
       "--disable-dev-shm-usage",
-      // No name leads anywhere: whatever the page would load from elsewhere fails and is seen.
+      // No host name resolves: requests to other origins fail and are recorded.
       "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     ],
   });
 }
 
-/** Its path, or the reason why there is none. */
+/** Its path, or the reason why it is missing. */
 function findChromium(): { program: string } | string {
   const { STILLWAKE_CHROMIUM: given } = process.env;
   const places = given ? [given] : ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
@@ -213,12 +213,12 @@ function findChromium(): { program: string } | string {
   if (program) return { program };
   if (given) return `there is no ${given}`;
   if (process.getuid?.() !== 0 || !fs.existsSync("/etc/debian_version"))
-    return "chromium is not installed, and only root on Debian may fetch it; STILLWAKE_CHROMIUM names one";
+    return "chromium is not installed. Install it, or set STILLWAKE_CHROMIUM to the path of a browser";
   try {
     install("chromium", "fonts-dejavu-core");
   } catch (error) {
-    if (!look()) return `chromium is not installed, and apt-get could not fetch it: ${(error as Error).message}`;
+    if (!look()) return `chromium is not installed, and apt-get failed to install it: ${(error as Error).message}`;
   }
   const fetched = look();
-  return fetched ? { program: fetched } : "chromium was installed, but is in none of the usual places";
+  return fetched ? { program: fetched } : "chromium was installed, but not in a known path";
 }

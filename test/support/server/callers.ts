@@ -1,5 +1,5 @@
-// Those who come to a server, with a token of every kind, and their calls. Each call comes from an address of its own: who fails often is slowed
-// down, which is not what is looked at with these.
+// Callers of a server, with a token of every kind. Each call comes from a different address, so that the rate limit for
+// invalid tokens does not apply.
 import { createHmac } from "node:crypto";
 import type pg from "pg";
 import type { StillwakeServer } from "../../../src/server/index.ts";
@@ -8,13 +8,13 @@ import { SECRET } from "./sample-data.ts";
 /** By name: the roles, "acme reader", "globex operator" …, and garbage, expired, revoked. */
 export async function makeTokens(server: StillwakeServer, client: pg.Client): Promise<Record<string, string>> {
   const { tokens } = server.stillwake;
-  const made: Record<string, string> = { garbage: `swt_${"A".repeat(43)}` };
-  made.admin = (await tokens.create({ name: "admin", role: "admin" })).token;
-  made.worker = (await tokens.create({ name: "worker", role: "worker" })).token;
+  const created: Record<string, string> = { garbage: `swt_${"A".repeat(43)}` };
+  created.admin = (await tokens.create({ name: "admin", role: "admin" })).token;
+  created.worker = (await tokens.create({ name: "worker", role: "worker" })).token;
   for (const role of ["reader", "operator"] as const) {
-    made[role] = (await tokens.create({ name: role, role })).token;
+    created[role] = (await tokens.create({ name: role, role })).token;
     for (const tenant of ["acme", "globex"]) {
-      made[`${tenant} ${role}`] = (await tokens.create({ name: `${tenant} ${role}`, role, tenant })).token;
+      created[`${tenant} ${role}`] = (await tokens.create({ name: `${tenant} ${role}`, role, tenant })).token;
     }
   }
   const late = await tokens.create({ name: "late", role: "admin", expiresIn: "1h" });
@@ -23,14 +23,14 @@ export async function makeTokens(server: StillwakeServer, client: pg.Client): Pr
   ]);
   const gone = await tokens.create({ name: "gone", role: "admin" });
   await tokens.revoke(gone.id);
-  return Object.assign(made, { expired: late.token, revoked: gone.token });
+  return Object.assign(created, { expired: late.token, revoked: gone.token });
 }
 
 interface Answer {
   status: number;
   headers: Headers;
   text: string;
-  // biome-ignore lint/suspicious/noExplicitAny: whatever was answered.
+  // biome-ignore lint/suspicious/noExplicitAny: any response.
   json: any;
 }
 
@@ -40,7 +40,7 @@ export type Call = (
   options?: { token?: string | undefined; body?: unknown; headers?: Record<string, string> },
 ) => Promise<Answer>;
 
-/** Calls as `admin` unless another token is given; undefined for none. Of a stream nothing is read. */
+/** Calls as `admin` unless another token is passed; undefined for none. Does not read streams. */
 export function callerOf(server: StillwakeServer, admin: string): Call {
   let address = 0;
   return async (method, path, options = {}) => {
@@ -64,7 +64,7 @@ export function callerOf(server: StillwakeServer, admin: string): Call {
   };
 }
 
-/** A read token as anybody would make one who has the secret; `j` is the job. */
+/** A read token signed with the secret; `j` is the job. */
 export function signed(scope: object, expiresInSeconds: number, secret = SECRET): string {
   const payload = Buffer.from(
     JSON.stringify({ ...scope, e: Math.floor(Date.now() / 1000) + expiresInSeconds }),

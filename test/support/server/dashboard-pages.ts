@@ -1,45 +1,44 @@
-// Every page of the dashboard and where it is, in one table, for those who look at all of them.
+// All pages of the dashboard with the scenarios that have data for them.
+import type { Dashboard } from "./dashboard-server.ts";
+import type { ScenarioIds, ScenarioName } from "./scenarios.ts";
 
-import type { Stage } from "./dashboard-server.ts";
-import type { Jobs, SceneName } from "./scenes.ts";
-
-export interface Stop {
+export interface PageVisit {
   name: string;
   path: string;
-  /** Without a token. */
-  stranger?: true;
+  /** Opened without a token. */
+  signedOut?: true;
 }
 
-/** A path, or how it is made of what the scene has. Undefined where the scene has nothing for it. */
-type Way = string | ((has: Jobs, stage: Stage) => string | undefined);
+/** A path, or a function of the scenario's ids; undefined if the scenario has no data for it. */
+type PagePath = string | ((ids: ScenarioIds, dashboard: Dashboard) => string | undefined);
 
-const ordinary: SceneName[] = ["empty", "busy", "failing"];
+const common: ScenarioName[] = ["empty", "busy", "failing"];
 const job =
-  (name: string): Way =>
-  (has) =>
-    has[name] && `/jobs/${has[name]}`;
+  (name: string): PagePath =>
+  (ids) =>
+    ids[name] && `/jobs/${ids[name]}`;
 
-const pages: [string, SceneName[], Way][] = [
-  ["overview", ordinary, "/"],
-  ["jobs", [...ordinary, "many"], "/jobs"],
+const pages: [string, ScenarioName[], PagePath][] = [
+  ["overview", common, "/"],
+  ["jobs", [...common, "many"], "/jobs"],
   ["jobs-failed", ["busy", "failing"], "/jobs?state=failed"],
   ["jobs-none", ["busy"], "/jobs?pipeline=transcribe&state=failed"],
-  ["enqueue", ordinary, "/enqueue"],
+  ["enqueue", common, "/enqueue"],
   ["enqueue-extraction", ["busy"], "/enqueue/extraction"],
-  ["pools", ordinary, "/pools"],
-  ["flow", ordinary, "/flow"],
-  ["schedules", ordinary, "/schedules"],
-  ["webhooks", ordinary, "/webhooks"],
-  ["webhook", ["busy", "failing"], (has) => has.webhook && `/webhooks/${has.webhook}`],
-  ["access", ordinary, "/access"],
+  ["pools", common, "/pools"],
+  ["flow", common, "/flow"],
+  ["schedules", common, "/schedules"],
+  ["webhooks", common, "/webhooks"],
+  ["webhook", ["busy", "failing"], (ids) => ids.webhook && `/webhooks/${ids.webhook}`],
+  ["access", common, "/access"],
   ["nowhere", ["empty"], "/jobs/00000000-0000-7000-8000-000000000000"],
   ["docs", ["empty"], "/docs"],
   ["watch", ["busy"], watch("running")],
   ["watch-failed", ["failing"], watch("failed")],
   ...["running", "done", "parent", "waiting", "later", "machine", "paused", "cancelled", "blocked"].map(
-    (name): [string, SceneName[], Way] => [`job-${name}`, ["busy"], job(name)],
+    (name): [string, ScenarioName[], PagePath] => [`job-${name}`, ["busy"], job(name)],
   ),
-  ...["failed", "refused", "poisoned", "lost", "stale", "kept"].map((name): [string, SceneName[], Way] => [
+  ...["failed", "refused", "poisoned", "lost", "stale", "kept"].map((name): [string, ScenarioName[], PagePath] => [
     `job-${name}`,
     ["failing"],
     job(name),
@@ -47,24 +46,23 @@ const pages: [string, SceneName[], Way][] = [
   ["job-long", ["long"], job("long")],
 ];
 
-/** What a scene has pages for. */
-export function namesOf(scene: SceneName): string[] {
-  const names = pages.filter(([, scenes]) => scenes.includes(scene)).map(([name]) => name);
-  return scene === "empty" ? ["sign-in", ...names] : names;
+export function pageNames(scenario: ScenarioName): string[] {
+  const names = pages.filter(([, scenarios]) => scenarios.includes(scenario)).map(([name]) => name);
+  return scenario === "empty" ? ["sign-in", ...names] : names;
 }
 
-export function tourOf(scene: SceneName, stage: Stage, has: Jobs): Stop[] {
-  const stops = pages
-    .filter(([, scenes]) => scenes.includes(scene))
-    .flatMap(([name, , way]): Stop[] => {
-      const path = typeof way === "string" ? way : way(has, stage);
+export function pagesOf(scenario: ScenarioName, dashboard: Dashboard, ids: ScenarioIds): PageVisit[] {
+  const visits = pages
+    .filter(([, scenarios]) => scenarios.includes(scenario))
+    .flatMap(([name, , pagePath]): PageVisit[] => {
+      const path = typeof pagePath === "string" ? pagePath : pagePath(ids, dashboard);
       return path === undefined ? [] : [{ name, path }];
     });
-  return scene === "empty" ? [{ name: "sign-in", path: "/sign-in", stranger: true }, ...stops] : stops;
+  return scenario === "empty" ? [{ name: "sign-in", path: "/sign-in", signedOut: true }, ...visits] : visits;
 }
 
-/** What the person who waits sees, with nothing but a read token. */
-function watch(name: string): Way {
-  return (has, { sw }) =>
-    has[name] && `/watch#job=${has[name]}&token=${sw.readToken({ job: has[name], expiresIn: "1h" })}`;
+/** The watch page with a read token. */
+function watch(name: string): PagePath {
+  return (ids, { sw }) =>
+    ids[name] && `/watch#job=${ids[name]}&token=${sw.readToken({ job: ids[name], expiresIn: "1h" })}`;
 }

@@ -1,5 +1,5 @@
-// What a scene is played on: a server on a port over a database of its own, and hands that do jobs through the verbs that workers use, so that a moment
-// of a job can be held still and looked at. Whatever stands in the tables the product has written.
+// A server for browser tests with its own database, and a manual worker that runs jobs through the same SQL functions
+// as real workers, so that a test can stop a job at any moment.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -11,26 +11,26 @@ import { openStore } from "../../../src/worker/index.ts";
 
 const SECRET = "a secret of more than thirty-two characters";
 
-export interface Stage {
+export interface Dashboard {
   database: TestDatabase;
   /** A connection as the owner. */
   sql: pg.Client;
-  /** The client of the server that is open. */
+  /** The client of the current server. */
   readonly sw: Stillwake;
   origin: string;
-  /** A token of an admin. */
+  /** An admin token. */
   admin: string;
-  /** Where artifacts are, as workers are told it. */
+  /** The URL of the artifact store, for workers. */
   store: string;
-  /** To be done when the stage is cleared, latest first. */
-  defer(done: () => unknown): void;
-  /** The server ends, something may happen, and another begins at the same address. */
-  restart(meanwhile?: () => Promise<unknown>): Promise<void>;
-  clear(): Promise<void>;
+  /** Registers a clean-up, run in reverse order. */
+  onClose(done: () => unknown): void;
+  /** Stops the server, runs `whileDown`, and starts another one on the same port. */
+  restart(whileDown?: () => Promise<unknown>): Promise<void>;
+  close(): Promise<void>;
 }
 
-export async function openStage(database: TestDatabase, options: Partial<ServerOptions> = {}): Promise<Stage> {
-  const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-stage-"));
+export async function startDashboard(database: TestDatabase, options: Partial<ServerOptions> = {}): Promise<Dashboard> {
+  const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-dashboard-"));
   const store = `file:${dir}`;
   const sql = new pg.Client({ connectionString: database.url, application_name: "test" });
   await sql.connect();
@@ -55,14 +55,14 @@ export async function openStage(database: TestDatabase, options: Partial<ServerO
     origin,
     admin,
     store,
-    defer: (done) => void deferred.unshift(done),
-    async restart(meanwhile) {
+    onClose: (done) => void deferred.unshift(done),
+    async restart(whileDown) {
       await server.close();
-      await meanwhile?.();
+      await whileDown?.();
       server = start();
       await server.listen({ port });
     },
-    async clear() {
+    async close() {
       for (const done of deferred) await done();
       await server.close();
       await sql.end();
@@ -71,18 +71,18 @@ export async function openStage(database: TestDatabase, options: Partial<ServerO
   };
 }
 
-/** Lets the database's time pass. */
-export async function pass({ sql }: Stage, ms: number): Promise<void> {
+/** Moves the database's clock forward. */
+export async function passTime({ sql }: Dashboard, ms: number): Promise<void> {
   await travel(sql, `${Math.round(ms)}ms`);
 }
 
-/** Puts the database's time back to the present, from a scene that was begun in the past. */
-export async function toPresent({ sql }: Stage): Promise<void> {
+/** Moves the database's clock to the present, from a scenario that started in the past. */
+export async function returnToPresent({ sql }: Dashboard): Promise<void> {
   const { rows } = await sql.query("select -extract(epoch from shift) * 1000 as left from stillwake.test_clock");
   await travel(sql, `${Math.max(0, Math.round(rows[0].left))}ms`);
 }
 
-export interface HandLine {
+export interface LogLine {
   message: string;
   level?: "info" | "success" | "warning" | "error";
   step?: string;
@@ -96,54 +96,54 @@ interface Claimed {
   lease: string;
 }
 
-/** Does one job, as slowly or as quickly as the scene wants. */
-export class Hand {
+/** Runs one job at the pace of the test. */
+export class ManualWorker {
   readonly claimed: Claimed;
-  readonly #stage: Stage;
+  readonly #dashboard: Dashboard;
 
-  private constructor(stage: Stage, claimed: Claimed) {
-    this.#stage = stage;
+  private constructor(dashboard: Dashboard, claimed: Claimed) {
+    this.#dashboard = dashboard;
     this.claimed = claimed;
   }
 
-  /** Takes the next job of a pipeline, under a lease that outlasts the scene. */
-  static async take(stage: Stage, pipeline: string, worker: string, pool = "default"): Promise<Hand> {
-    const { rows } = await stage.sql.query(
+  /** Claims the next job of a pipeline with a lease that outlasts the test. */
+  static async claim(dashboard: Dashboard, pipeline: string, worker: string, pool = "default"): Promise<ManualWorker> {
+    const { rows } = await dashboard.sql.query(
       "select job_id as job, epoch, lease_id as lease from stillwake.claim($1, $2, array[$3], 1, '20 hours')",
       [worker, pool, pipeline],
     );
-    if (rows.length === 0) throw new Error(`No job of ${pipeline} in pool ${pool} can be taken`);
-    return new Hand(stage, rows[0]);
+    if (rows.length === 0) throw new Error(`No job of ${pipeline} in pool ${pool} can be claimed`);
+    return new ManualWorker(dashboard, rows[0]);
   }
 
   get job(): string {
     return this.claimed.job;
   }
 
-  async say(...lines: (HandLine | string)[]): Promise<void> {
+  async log(...lines: (LogLine | string)[]): Promise<void> {
     const all = lines.map((line) => (typeof line === "string" ? { message: line } : line));
     await this.#call("append_logs", [{ ...this.claimed, lines: all }]);
   }
 
-  /** A step that has taken so long, with what it says at its beginning and its end. */
-  async step(name: string, ms: number, start: string, end: string, output: unknown = null): Promise<void> {
-    await this.say({ step: name, message: start });
-    await pass(this.#stage, ms);
-    await this.say({ step: name, message: end, level: "success" });
+  /** A step of the given duration, with log lines at its start and end. */
+  async runStep(name: string, ms: number, start: string, end: string, output: unknown = null): Promise<void> {
+    await this.log({ step: name, message: start });
+    await passTime(this.#dashboard, ms);
+    await this.log({ step: name, message: end, level: "success" });
     await this.#call("save_checkpoints", [{ ...this.claimed, step: name, output, took_ms: ms }]);
   }
 
-  async progress(progress: { done: number; total: number; sentence?: string }): Promise<void> {
+  async reportProgress(progress: { done: number; total: number; sentence?: string }): Promise<void> {
     const { job, epoch, lease } = this.claimed;
-    await this.#stage.sql.query("select stillwake.progress($1, $2, $3, $4)", [job, epoch, lease, progress]);
+    await this.#dashboard.sql.query("select stillwake.progress($1, $2, $3, $4)", [job, epoch, lease, progress]);
   }
 
-  /** However it ends: completed, failed, lost, slept, paused, released, cancelled, with what belongs to it. */
+  /** `outcome`: completed, failed, lost, slept, paused, released or cancelled. */
   async settle(outcome: string, details: object = {}): Promise<void> {
     await this.#call("settle", [{ ...this.claimed, outcome, ...details }]);
   }
 
   async #call(verb: string, elements: object[]): Promise<void> {
-    await this.#stage.sql.query(`select stillwake.${verb}($1)`, [JSON.stringify(elements)]);
+    await this.#dashboard.sql.query(`select stillwake.${verb}($1)`, [JSON.stringify(elements)]);
   }
 }

@@ -1,9 +1,9 @@
-// Requests that nobody should send: made from the description of the API, right enough to get far and then wrong somewhere. What JSON.stringify would
-// never write (members named __proto__, numbers without end, halves of characters) is written by hand.
+// Generates odd requests from the API description: mostly valid, then wrong somewhere. Writes JSON that JSON.stringify
+// never produces (keys named __proto__, huge numbers, unpaired surrogates).
 import fc from "fast-check";
 import { type Described, operations, resolve, type Schema } from "./api-description.ts";
 
-/** JSON as it is to be written, whatever it is. */
+/** JSON text to be written unchanged. */
 class Raw {
   readonly text: string;
 
@@ -22,7 +22,7 @@ function write(value: Value): string {
   if (value instanceof Raw) return value.text;
   if (Array.isArray(value)) return `[${value.map(write).join()}]`;
   if (value === null || typeof value !== "object") return JSON.stringify(value);
-  return `{${value.members.map(([name, one]) => `${JSON.stringify(name)}:${write(one)}`).join()}}`;
+  return `{${value.members.map(([name, value]) => `${JSON.stringify(name)}:${write(value)}`).join()}}`;
 }
 
 const strange = [
@@ -102,7 +102,7 @@ const numbers = [
   "-0",
 ];
 const number = fc.oneof(
-  fc.constantFrom(...numbers).map((one) => new Raw(one)),
+  fc.constantFrom(...numbers).map((item) => new Raw(item)),
   fc.integer(),
 );
 
@@ -117,7 +117,7 @@ const { odd } = fc.letrec<{ odd: Value }>((tie) => ({
   ),
 }));
 
-/** What gets further than the first check: names that there are, and words that mean something. */
+/** Values that pass the first checks: existing names and meaningful words. */
 const hints: Record<string, Value[]> = {
   pipeline: ["held", "work"],
   pipelines: [["held"]],
@@ -140,24 +140,24 @@ const hints: Record<string, Value[]> = {
   keep: ["1h"],
 };
 
-/** Mostly what the schema wants; now and then, at any place, something else. */
-function near(given: Schema, oddness = 12): fc.Arbitrary<Value> {
-  const schema = resolve(given);
+/** Mostly a value that fits the schema; sometimes, at any position, something else. */
+function near(passed: Schema, oddness = 12): fc.Arbitrary<Value> {
+  const schema = resolve(passed);
   return fc.oneof({ weight: oddness, arbitrary: fitting(schema, oddness) }, { weight: 1, arbitrary: odd });
 }
 
 function fitting(schema: Schema, oddness: number): fc.Arbitrary<Value> {
-  if (schema.anyOf) return fc.oneof(...schema.anyOf.map((one) => near(one, oddness)));
+  if (schema.anyOf) return fc.oneof(...schema.anyOf.map((item) => near(item, oddness)));
   if (schema.enum) return fc.constantFrom(...(schema.enum as Value[]));
   if (schema.const !== undefined) return fc.constant(schema.const as Value);
   switch (schema.type) {
     case "object": {
       const { properties = {}, required = [] } = schema;
-      const members = Object.entries(properties).map(([name, one]) => {
+      const members = Object.entries(properties).map(([name, property]) => {
         const good = hints[name]
-          ? fc.oneof(fc.constantFrom<Value>(...hints[name]), near(one, oddness))
-          : near(one, oddness);
-        const value = good.map((made): [string, Value][] => [[name, made]]);
+          ? fc.oneof(fc.constantFrom<Value>(...hints[name]), near(property, oddness))
+          : near(property, oddness);
+        const value = good.map((created): [string, Value][] => [[name, created]]);
         return fc.oneof(
           { weight: required.includes(name) ? 150 : 1, arbitrary: value },
           { weight: 7, arbitrary: fc.constant([]) },
@@ -165,7 +165,7 @@ function fitting(schema: Schema, oddness: number): fc.Arbitrary<Value> {
       });
       const more = fc.oneof(
         { weight: oddness, arbitrary: fc.constant<[string, Value][]>([]) },
-        { weight: 1, arbitrary: fc.tuple(text, odd).map((one): [string, Value][] => [one]) },
+        { weight: 1, arbitrary: fc.tuple(text, odd).map((item): [string, Value][] => [item]) },
       );
       return fc.tuple(...members, more).map((lists) => ({ members: lists.flat() }));
     }
@@ -190,7 +190,7 @@ function fitting(schema: Schema, oddness: number): fc.Arbitrary<Value> {
   }
 }
 
-/** A body as bytes, and what is said of it. */
+/** A body as bytes, and its headers. */
 interface Body {
   bytes: Buffer;
   headers: Record<string, string>;
@@ -211,13 +211,13 @@ function bodyOf(schema: Schema): fc.Arbitrary<Body> {
   const written = near(schema).map(write);
   const plain = (body: fc.Arbitrary<Buffer>, headers: Record<string, string> = json) =>
     body.map((bytes) => ({ bytes, headers }));
-  const utf8 = written.map((one) => Buffer.from(one));
+  const utf8 = written.map((item) => Buffer.from(item));
   return fc.oneof(
     { weight: 60, arbitrary: plain(utf8) },
     {
       weight: 2,
       arbitrary: plain(
-        fc.tuple(utf8, fc.nat(100)).map(([one, cut]) => one.subarray(0, Math.max(0, one.length - 1 - cut))),
+        fc.tuple(utf8, fc.nat(100)).map(([text, cut]) => text.subarray(0, Math.max(0, text.length - 1 - cut))),
       ),
     },
     {
@@ -225,15 +225,15 @@ function bodyOf(schema: Schema): fc.Arbitrary<Body> {
       arbitrary: plain(
         fc
           .tuple(utf8, fc.uint8Array({ minLength: 1, maxLength: 5 }))
-          .map(([one, more]) => Buffer.concat([one.subarray(0, -1), more, one.subarray(-1)])),
+          .map(([text, more]) => Buffer.concat([text.subarray(0, -1), more, text.subarray(-1)])),
       ),
     },
-    { weight: 1, arbitrary: plain(written.map((one) => Buffer.from(`\ufeff${one}`))) },
-    { weight: 1, arbitrary: plain(written.map((one) => Buffer.from(`\ufeff${one}`, "utf16le"))) },
+    { weight: 1, arbitrary: plain(written.map((item) => Buffer.from(`\ufeff${item}`))) },
+    { weight: 1, arbitrary: plain(written.map((item) => Buffer.from(`\ufeff${item}`, "utf16le"))) },
     {
       weight: 1,
       arbitrary: plain(
-        written.map((one) => Buffer.from(one, "utf16le")),
+        written.map((item) => Buffer.from(item, "utf16le")),
         { "content-type": "application/json; charset=utf-16" },
       ),
     },
@@ -276,21 +276,21 @@ const garbage = [
   "constructor",
   "x".repeat(3000),
 ];
-/** Halves of characters cannot be written in an address; they become what stands for the unknown. */
-const escaped = (one: string) => encodeURIComponent(Buffer.from(one).toString());
+/** A URL cannot contain unpaired surrogates; they become the replacement character. */
+const escaped = (item: string) => encodeURIComponent(Buffer.from(item).toString());
 const encoded = fc.oneof(
   fc.constantFrom(...garbage),
-  text.map((one) => escaped(one) || "%20"),
+  text.map((item) => escaped(item) || "%20"),
 );
 const header = fc.oneof(
   fc.constantFrom("", "x", "0-00000000", "99999999999999999999-00000000-end", "é", "x".repeat(2000)),
   fc.string({ maxLength: 30 }),
 );
 
-/** Any of the operations, with one of the ids and names that there are, or none of them. */
+/** Any operation, with an existing id or name, or another. */
 export function oddRequest(real: Record<string, string[]>): fc.Arbitrary<OddRequest> {
   const ofOperation = (operation: Described): fc.Arbitrary<OddRequest> => {
-    const at = (place: string) => operation.parameters.filter((one) => one.in === place);
+    const at = (place: string) => operation.parameters.filter((item) => item.in === place);
     const noun = operation.path.split("/")[2] ?? "";
     const slot = (name: string) =>
       fc.oneof(
@@ -307,21 +307,21 @@ export function oddRequest(real: Record<string, string[]>): fc.Arbitrary<OddRequ
       fc.oneof(
         {
           weight: 4,
-          arbitrary: fitting(resolve(schema), 12).map((one) => `${name}=${escaped(String(one))}`),
+          arbitrary: fitting(resolve(schema), 12).map((item) => `${name}=${escaped(String(item))}`),
         },
-        { weight: 2, arbitrary: encoded.map((one) => `${name}=${one}`) },
-        { weight: 1, arbitrary: encoded.map((one) => `${name}=${one}&${name}=${one}`) },
+        { weight: 2, arbitrary: encoded.map((item) => `${name}=${item}`) },
+        { weight: 1, arbitrary: encoded.map((item) => `${name}=${item}&${name}=${item}`) },
       );
-    const asked = fc.tuple(
-      ...at("query").map((one) =>
-        fc.oneof({ weight: 3, arbitrary: fc.constant("") }, { weight: 1, arbitrary: pair(one) }),
+    const requested = fc.tuple(
+      ...at("query").map((item) =>
+        fc.oneof({ weight: 3, arbitrary: fc.constant("") }, { weight: 1, arbitrary: pair(item) }),
       ),
       fc.oneof(
         { weight: 20, arbitrary: fc.constant("") },
-        { weight: 1, arbitrary: fc.tuple(encoded, encoded).map((two) => two.join("=")) },
+        { weight: 1, arbitrary: fc.tuple(encoded, encoded).map((second) => second.join("=")) },
       ),
     );
-    const query = asked.map((pairs) => pairs.filter(Boolean).join("&"));
+    const query = requested.map((pairs) => pairs.filter(Boolean).join("&"));
     const headers = fc.record(
       {
         "last-event-id": header,
@@ -350,12 +350,12 @@ export function oddRequest(real: Record<string, string[]>): fc.Arbitrary<OddRequ
         method,
         body,
       })
-      .map((made) => ({
+      .map((created) => ({
         operation,
-        method: made.method,
-        path: made.query ? `${made.path}?${made.query}` : made.path,
-        headers: { ...made.body?.headers, ...(made.headers as Record<string, string>) },
-        body: made.body?.bytes,
+        method: created.method,
+        path: created.query ? `${created.path}?${created.query}` : created.path,
+        headers: { ...created.body?.headers, ...(created.headers as Record<string, string>) },
+        body: created.body?.bytes,
       }));
   };
   return fc.oneof(...operations.map(ofOperation));

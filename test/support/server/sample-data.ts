@@ -1,5 +1,5 @@
-// A server with something of every noun behind it: jobs in every state, tried again, with steps, lines, children and files, webhooks that were
-// delivered and one that was not, schedules that have fired, limits, breakers, tokens. Whatever a route can answer, it has to answer here.
+// A server with data of every kind: jobs in every state, retried, with steps, lines, children and artifacts, delivered
+// and failed webhooks, fired schedules, limits, breakers, tokens. So that every route returns data.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -9,12 +9,12 @@ import { breaker, Fatal, limit, pipeline, schedule } from "../../../src/index.ts
 import { createServer, type ServerOptions, type StillwakeServer } from "../../../src/server/index.ts";
 import { type TestDatabase, travel, waitFor } from "../../../src/testing/index.ts";
 import { createWorker, implement, openStore } from "../../../src/worker/index.ts";
-import { HERE, startReceiver, status } from "../fakes/webhook-receiver.ts";
-import { ended } from "../processes/aftermath.ts";
+import { ALLOW_LOCALHOST, respondWith, startReceiver } from "../fakes/webhook-receiver.ts";
+import { waitForEnd } from "../processes/fault-checks.ts";
 
 export const SECRET = "a secret of more than thirty-two characters";
 
-/** What nobody works on: its jobs stay as they were put. */
+/** Without a worker: its jobs stay queued. */
 export const held = pipeline("held", { pool: "held" });
 const aside = pipeline("aside", { pool: "side", needs: [limit("api", { max: 5, per: "1m" }), breaker("shop")] });
 const part = pipeline<{ n: number }>("part");
@@ -26,14 +26,14 @@ const work = pipeline("work", {
 export interface Furnished {
   server: StillwakeServer;
   admin: string;
-  /** Jobs of the tenant acme, by what has become of them. */
+  /** Jobs of the tenant acme, by state. */
   jobs: Record<"good" | "bad" | "running" | "paused" | "cancelled" | "waiting", string>;
-  /** An id of a webhook that was delivered. */
+  /** The id of a delivered webhook. */
   webhook: string;
   errors: unknown[];
 }
 
-/** To be called once, at the top of a test file. */
+/** Call once, at the top of a test file. */
 export async function furnish(database: TestDatabase, options: Partial<ServerOptions> = {}): Promise<Furnished> {
   const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-furnished-"));
   const errors: unknown[] = [];
@@ -45,8 +45,8 @@ export async function furnish(database: TestDatabase, options: Partial<ServerOpt
     onError: (error) => errors.push(error),
     ...options,
   });
-  const receiver = await startReceiver(status(204), true);
-  const deaf = await startReceiver(status(500, {}, "no"), true);
+  const receiver = await startReceiver(respondWith(204), true);
+  const deaf = await startReceiver(respondWith(500, {}, "no"), true);
   const letGo = new AbortController();
   const worker = createWorker({
     url: database.url,
@@ -55,7 +55,7 @@ export async function furnish(database: TestDatabase, options: Partial<ServerOpt
     grace: "200ms",
     slots: 4,
     store: `file:${dir}`,
-    webhooks: HERE,
+    webhooks: ALLOW_LOCALHOST,
     pipelines: [
       implement(part, (_, { n }) => n),
       implement(work, async (job, { mode, note }) => {
@@ -111,21 +111,21 @@ export async function furnish(database: TestDatabase, options: Partial<ServerOpt
   await sw.pause({ pool: "held" }, { by: "root", reason: "for the test" });
   await sw.flow.open("shop", { by: "root", reason: "closed today" });
   await worker.start();
-  await ended(sw, jobs.good);
-  await ended(sw, jobs.bad);
-  const isUnderWay = async () => {
+  await waitForEnd(sw, jobs.good);
+  await waitForEnd(sw, jobs.bad);
+  const isRunning = async () => {
     const { state, failure } = await sw.get(jobs.running!);
     if (state !== "running") throw new Error(`${state}: ${JSON.stringify(failure)}`);
     return true;
   };
-  await waitFor(isUnderWay, { timeout: 20_000, what: "the long job to be under way" });
-  const isTold = async () => {
+  await waitFor(isRunning, { timeout: 20_000, what: "the long job to run" });
+  const isDelivered = async () => {
     const all = await sw.webhooks.list({ limit: 50 });
     return (
       all.some(({ deliveries }) => deliveries.some(({ status: code }) => code === 500)) &&
       all.find(({ state }) => state === "delivered")
     );
   };
-  const told = await waitFor(isTold, { timeout: 20_000, what: "webhooks to be sent" });
-  return { server, admin, jobs: jobs as Furnished["jobs"], webhook: told.id, errors };
+  const delivered = await waitFor(isDelivered, { timeout: 20_000, what: "webhooks to be sent" });
+  return { server, admin, jobs: jobs as Furnished["jobs"], webhook: delivered.id, errors };
 }

@@ -1,5 +1,5 @@
-// Clients and servers of streams, for tests: a small server around streamJob(), a proxy that cuts after so many bytes, a client that comes back as an
-// EventSource would.
+// Streams for tests: a small server around streamJob(), a proxy that resets connections after N bytes, and a client
+// that reconnects like an EventSource.
 import { fork } from "node:child_process";
 import { once } from "node:events";
 import net from "node:net";
@@ -10,14 +10,14 @@ import { StillwakeError } from "../../../src/errors.ts";
 import { type StreamOptions, streamJob } from "../../../src/server/stream.ts";
 import { ROOT } from "../processes/build.ts";
 
-/** Serves /<job id>; ?after= and Last-Event-ID as the real one. Answers its URL. */
+/** Serves /<job id> with ?after= and Last-Event-ID. Returns its URL. */
 export async function serveStreams(options: Omit<StreamOptions, "id" | "lastEventId" | "after">): Promise<string> {
   const fetch = async (request: Request, env: unknown): Promise<Response> => {
     const url = new URL(request.url);
     const { outgoing } = env as { outgoing: { destroy(): void } };
     try {
       return await streamJob({
-        drop: () => outgoing.destroy(),
+        destroyConnection: () => outgoing.destroy(),
         ...options,
         id: url.pathname.slice(1),
         lastEventId: request.headers.get("last-event-id"),
@@ -50,7 +50,7 @@ export interface ServerMemory {
   followers: number;
 }
 
-/** The same in a process of its own, from the built package. */
+/** The same in a separate process, from the built package. */
 export async function streamServer(url: string): Promise<{ port: number; memory(): Promise<ServerMemory> }> {
   const child = fork(path.join(ROOT, "test/fixtures/stream-server.mjs"), [url], { execArgv: ["--expose-gc"] });
   onTestFinished(() => void child.kill("SIGKILL"));
@@ -66,13 +66,13 @@ export async function streamServer(url: string): Promise<{ port: number; memory(
 
 export interface CuttingProxy {
   url: string;
-  /** How many connections were cut, by the port their client had. */
+  /** The number of reset connections, by client port. */
   cuts(): number;
-  /** From now on everything passes. */
+  /** Resets no more connections. */
   spare(): void;
 }
 
-/** Every connection is reset after as many bytes of the answer as `budget` says, in the middle of whatever it is. */
+/** Resets every connection after `budget` bytes of the response, at any position. */
 export async function cuttingProxy(target: string, budget: () => number): Promise<CuttingProxy> {
   const { port, hostname } = new URL(target);
   const open = new Set<net.Socket>();
@@ -95,7 +95,7 @@ export async function cuttingProxy(target: string, budget: () => number): Promis
         return;
       }
       cuts += 1;
-      // What was allowed arrives first.
+      // The allowed bytes arrive first.
       client.write(data.subarray(0, left), () => client.destroy());
       server.destroy();
     });
@@ -120,41 +120,41 @@ export async function cuttingProxy(target: string, budget: () => number): Promis
   };
 }
 
-export interface Told {
+export interface StreamEvent {
   id: string;
   event: string;
   data: { seq: string; message: string; kind: string; state: string; output: unknown };
 }
 
-/** Events of a stream of text, as they are complete. */
-export function parser(onEvent: (told: Told) => void): (text: string) => void {
+/** Parses complete events of a text stream. */
+export function parser(onEvent: (event: StreamEvent) => void): (text: string) => void {
   let rest = "";
   return (text) => {
     rest += text;
     for (let end = rest.indexOf("\n\n"); end >= 0; end = rest.indexOf("\n\n")) {
-      const told: Record<string, string> = { id: "", event: "", data: "" };
+      const received: Record<string, string> = { id: "", event: "", data: "" };
       for (const line of rest.slice(0, end).split("\n")) {
         const colon = line.indexOf(": ");
-        if (colon > 0) told[line.slice(0, colon)] = line.slice(colon + 2);
+        if (colon > 0) received[line.slice(0, colon)] = line.slice(colon + 2);
       }
       rest = rest.slice(end + 2);
-      if (told.event) onEvent({ id: told.id!, event: told.event, data: JSON.parse(told.data!) });
+      if (received.event) onEvent({ id: received.id!, event: received.event, data: JSON.parse(received.data!) });
     }
   };
 }
 
-/** Follows until the end, with a plain fetch, coming back with the last id whenever it was cut. Answers how it ended. */
-export async function fetchStream(url: string, onEvent: (told: Told) => void, lastId = ""): Promise<void> {
+/** Follows to the end with fetch, reconnecting with the last id. Returns how it ended. */
+export async function fetchStream(url: string, onEvent: (event: StreamEvent) => void, lastId = ""): Promise<void> {
   for (let last = lastId, ended = false; !ended; ) {
     try {
       const response = await fetch(url, { headers: last ? { "last-event-id": last } : {} });
       if (response.status !== 200)
         throw Object.assign(new Error(`Answered ${response.status}`), { status: response.status });
       const decoder = new TextDecoder();
-      const parse = parser((told) => {
-        if (told.id) last = told.id;
-        ended = told.event === "end";
-        onEvent(told);
+      const parse = parser((received) => {
+        if (received.id) last = received.id;
+        ended = received.event === "end";
+        onEvent(received);
       });
       for await (const chunk of response.body!) parse(decoder.decode(chunk, { stream: true }));
     } catch (error) {

@@ -1,8 +1,8 @@
-// The HTTP server of a worker, asked over real sockets.
+// The HTTP server of a worker, over real sockets.
 import { EventEmitter, once } from "node:events";
 import net from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
-import { createAnnouncer } from "../../../src/worker/observe/events.ts";
+import { createWorkerEvents } from "../../../src/worker/observe/events.ts";
 import { type Health, serveWorker, type WorkerHttp, type WorkerHttpOptions } from "../../../src/worker/observe/http.ts";
 import { createMetrics } from "../../../src/worker/observe/metrics.ts";
 
@@ -16,7 +16,7 @@ const healthy: Health = {
   draining: false,
   lastHeartbeatAgoMs: 1200,
 };
-const metrics = createMetrics(createAnnouncer(), { labels: { pool: "gpu", worker: "w1" } });
+const metrics = createMetrics(createWorkerEvents(), { labels: { pool: "gpu", worker: "w1" } });
 const open: WorkerHttp[] = [];
 let wakes = 0;
 
@@ -26,14 +26,14 @@ afterEach(async () => {
 });
 
 describe("reading", () => {
-  it("metrics are the text of Prometheus", async () => {
+  it("/metrics returns the Prometheus text format", async () => {
     const response = await fetch(`${(await serve()).url}/metrics`);
     expect(response.status).toBe(200);
     expect(response.headers.get("content-type")).toMatch(/^text\/plain; version=0\.0\.4/);
     expect(await response.text()).toContain('worker_heartbeats_total{pool="gpu",worker="w1"} 0');
   });
 
-  it("health says what the worker does, and nothing else it may be handed", async () => {
+  it("/health returns the worker's state and no other fields", async () => {
     const { url } = await serve({ health: () => ({ ...healthy, databaseUrl: "postgres://u:secret@h" }) as Health });
     const response = await fetch(`${url}/health?verbose=1`);
     expect(response.status).toBe(200);
@@ -44,27 +44,30 @@ describe("reading", () => {
   it.each<[string, Partial<Health>]>([
     ["database down", { database: "down", draining: true }],
     ["draining", { draining: true }],
-  ])("health is 503 with the status %s while the worker takes no jobs, and /live stays 200", async (status, facts) => {
-    const { url } = await serve({ health: () => ({ ...healthy, ...facts }) });
-    const response = await fetch(`${url}/health`);
-    expect(response.status).toBe(503);
-    expect(await response.json()).toMatchObject({ status, ...facts });
-    expect((await fetch(`${url}/live`)).status).toBe(200);
-  });
+  ])(
+    "/health is 503 with the status %s while the worker claims no jobs, and /live stays 200",
+    async (status, facts) => {
+      const { url } = await serve({ health: () => ({ ...healthy, ...facts }) });
+      const response = await fetch(`${url}/health`);
+      expect(response.status).toBe(503);
+      expect(await response.json()).toMatchObject({ status, ...facts });
+      expect((await fetch(`${url}/live`)).status).toBe(200);
+    },
+  );
 
-  it("lost pushes are told, and are no reason to be unhealthy", async () => {
+  it("lost hints are reported, and the worker stays healthy", async () => {
     const { url } = await serve({ health: () => ({ ...healthy, push: "lost", lastHeartbeatAgoMs: null }) });
     const response = await fetch(`${url}/health`);
     expect(response.status).toBe(200);
     expect(await response.json()).toMatchObject({ status: "ok", push: "lost", lastHeartbeatAgoMs: null });
   });
 
-  it("HEAD is answered like GET, without the body", async () => {
+  it("HEAD works like GET, without the body", async () => {
     const response = await fetch(`${(await serve()).url}/health`, { method: "HEAD" });
     expect([response.status, await response.text()]).toEqual([200, ""]);
   });
 
-  it("an error inside does not tell what it says", async () => {
+  it("an internal error does not reveal its message", async () => {
     const fail = () => {
       throw new Error("postgres://user:secret@host");
     };
@@ -77,15 +80,15 @@ describe("reading", () => {
   });
 });
 
-describe("waking", () => {
-  it("a POST wakes the worker, with a body or without", async () => {
+describe("POST /wake", () => {
+  it("wakes the worker, with or without a body", async () => {
     const { url } = await serve();
     expect((await fetch(`${url}/wake`, { method: "POST" })).status).toBe(202);
     expect((await fetch(`${url}/wake`, { method: "POST", body: "{}" })).status).toBe(202);
     expect(wakes).toBe(2);
   });
 
-  it("pages of other sites are refused, a person and the same origin are not", async () => {
+  it("rejects cross-site pages, and accepts direct and same-origin requests", async () => {
     const { url } = await serve();
     const status = async (headers: Record<string, string>) => {
       const { hostname, port } = new URL(url);
@@ -104,14 +107,14 @@ describe("waking", () => {
     expect(wakes).toBe(2);
   });
 
-  it("a body that is announced as too long is refused before it is read", async () => {
+  it("rejects a body with a too large content-length before reading it", async () => {
     const { url } = await serve();
     const answer = await exchange(url, "POST /wake HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n");
     expect(answer).toMatch(/^HTTP\/1.1 413.*connection: close/is);
     expect(wakes).toBe(0);
   });
 
-  it("a body without end is cut off", async () => {
+  it("closes the connection of an endless body", async () => {
     const { url } = await serve();
     const socket = net.connect(Number(new URL(url).port), "127.0.0.1");
     socket.on("error", () => {});
@@ -125,8 +128,8 @@ describe("waking", () => {
   });
 });
 
-describe("the edges", () => {
-  it("what is not there is 404, a wrong method is 405 and names the right one", async () => {
+describe("the server", () => {
+  it("returns 404 for unknown paths, and 405 with the allowed method", async () => {
     const { url } = await serve();
     const answers = [
       await fetch(`${url}/`),
@@ -142,18 +145,18 @@ describe("the edges", () => {
   });
 
   it.each(["0.0.0.0", "::", "192.168.0.4", "example.com", "127.evil.example"])(
-    "does not listen on %s unless told to",
+    "does not listen on %s without allowRemote",
     async (host) => {
       await expect(serve({ host })).rejects.toThrow(new RegExp(`${host}.*allowRemote: true`));
     },
   );
 
-  it("listens beyond this machine when told to", async () => {
+  it("listens on other interfaces with allowRemote", async () => {
     const { url } = await serve({ host: "0.0.0.0", allowRemote: true });
     expect((await fetch(url.replace("0.0.0.0", "127.0.0.1").concat("/live"))).status).toBe(200);
   });
 
-  it("says which port is taken", async () => {
+  it("reports a port that is in use", async () => {
     const { url } = await serve();
     const port = Number(new URL(url).port);
     await expect(serve({ port })).rejects.toMatchObject({
@@ -162,7 +165,7 @@ describe("the edges", () => {
     });
   });
 
-  it("closes at once, also while an answer hangs, and can be closed again", async () => {
+  it("closes at once, even during a hanging response, and can be closed twice", async () => {
     const asked = new EventEmitter();
     const text = () => {
       asked.emit("asked");
@@ -193,7 +196,7 @@ async function serve(options: Partial<WorkerHttpOptions> = {}): Promise<WorkerHt
   return server;
 }
 
-/** What a server says to exactly these bytes. */
+/** The response to exactly these bytes. */
 async function exchange(url: string, bytes: string): Promise<string> {
   const socket = net.connect(Number(new URL(url).port), "127.0.0.1");
   let answer = "";

@@ -1,6 +1,6 @@
-// The announcements of a worker as Prometheus reads them: every name that is promised, what moves it, and what it may cost.
+// Prometheus metrics of worker events: the metric names, which events change them, and their cost.
 import { describe, expect, it, vi } from "vitest";
-import { createAnnouncer, type WorkerEvent } from "../../../src/worker/observe/events.ts";
+import { createWorkerEvents, type WorkerEvent } from "../../../src/worker/observe/events.ts";
 import { createMetrics } from "../../../src/worker/observe/metrics.ts";
 import { recordFigure } from "../../support/figures.ts";
 
@@ -17,43 +17,43 @@ const ended = {
 const stepEnded = { kind: "step.ended", job: "j", pipeline: "clip", step: "upload", outcome: "completed" } as const;
 const started = { kind: "attempt.started", job: "j", pipeline: "clip", attempt: 1, epoch: "1" } as const;
 
-describe("the announcer", () => {
-  it("goes on to the next listener when one throws or rejects, and warns once", async () => {
-    const announcer = createAnnouncer();
-    const heard: string[] = [];
+describe("worker events", () => {
+  it("reach the next listener when one throws or rejects, with one warning", async () => {
+    const workerEvents = createWorkerEvents();
+    const received: string[] = [];
     const warn = vi.spyOn(process, "emitWarning").mockImplementation(() => {});
-    announcer.subscribe(() => {
+    workerEvents.subscribe(() => {
       throw new Error("broken listener");
     });
-    announcer.subscribe(async () => {
+    workerEvents.subscribe(async () => {
       throw new Error("broken promise");
     });
-    announcer.subscribe((event) => heard.push(event.kind));
-    announcer.announce({ kind: "push.ready" });
-    announcer.announce({ kind: "push.ready" });
+    workerEvents.subscribe((event) => received.push(event.kind));
+    workerEvents.emit({ kind: "push.ready" });
+    workerEvents.emit({ kind: "push.ready" });
     await new Promise(setImmediate);
-    expect(heard).toEqual(["push.ready", "push.ready"]);
+    expect(received).toEqual(["push.ready", "push.ready"]);
     const warnings = warn.mock.calls.map(([text]) => /broken \w+/.exec(String(text))?.[0]);
     expect(warnings).toEqual(["broken listener", "broken promise"]);
     warn.mockRestore();
   });
 
-  it("tells nothing to a listener that has left, also when it leaves while being told", () => {
-    const announcer = createAnnouncer();
-    const heard: string[] = [];
-    const leave = announcer.subscribe(() => {
-      heard.push("first");
+  it("do not reach a listener that has unsubscribed, even during an event", () => {
+    const workerEvents = createWorkerEvents();
+    const received: string[] = [];
+    const leave = workerEvents.subscribe(() => {
+      received.push("first");
       leave();
     });
-    announcer.subscribe(() => heard.push("second"));
-    announcer.announce({ kind: "push.ready" });
-    announcer.announce({ kind: "push.ready" });
-    expect(heard).toEqual(["first", "second", "second"]);
+    workerEvents.subscribe(() => received.push("second"));
+    workerEvents.emit({ kind: "push.ready" });
+    workerEvents.emit({ kind: "push.ready" });
+    expect(received).toEqual(["first", "second", "second"]);
   });
 });
 
 describe("the metrics", () => {
-  it("begin with every promised name, and with zero where the labels are known", async () => {
+  it("start with every documented name, and with zero where the labels are known", async () => {
     const { samples, names } = await read([]);
     expect(names).toEqual(
       new Set([
@@ -103,7 +103,7 @@ describe("the metrics", () => {
       { 'worker_recovered_jobs_total{reason="stale"}': 4, 'worker_recovered_jobs_total{reason="absent"}': 1 },
     ],
     [
-      "acquire conflicts: an empty claim counts only when a hint called for it",
+      "acquire conflicts: an empty claim counts only after a hint",
       [
         { kind: "claim.empty", hinted: false },
         { kind: "claim.empty", hinted: true },
@@ -183,7 +183,7 @@ describe("the metrics", () => {
       },
     ],
     [
-      "steps that did something, not those whose checkpoint was there",
+      "steps that ran, not those restored from a checkpoint",
       [
         { ...stepEnded, tookMs: 2000 },
         { ...stepEnded, tookMs: 500, outcome: "failed" },
@@ -202,7 +202,7 @@ describe("the metrics", () => {
     for (const [name, value] of Object.entries(expected)) expect(samples[name] ?? 0, name).toBeCloseTo(value, 6);
   });
 
-  it("put 50 steps of a pipeline by name and the rest under other, and leave the next pipeline its own 50", async () => {
+  it("list 50 steps per pipeline by name and count the rest as other", async () => {
     const events = Array.from({ length: 60 }, (_, page) => ({ ...stepEnded, step: `page-${page}`, tookMs: 1 }));
     const { samples } = await read([...events, { ...stepEnded, pipeline: "digest", tookMs: 1 }]);
     const counts = Object.keys(samples).filter((name) => name.startsWith("stillwake_step_seconds_count"));
@@ -212,7 +212,7 @@ describe("the metrics", () => {
     expect(samples['stillwake_step_seconds_count{pipeline="digest",step="upload"}']).toBe(1);
   });
 
-  it("put 200 codes by name, and each series once, whatever the names are", async () => {
+  it("list 200 codes by name, and each series once", async () => {
     const names = ["other", "x".repeat(500), `${"x".repeat(500)}y`, ...Array.from({ length: 300 }, (_, n) => `E${n}`)];
     const { samples, lines } = await read(
       names.map((code) => ({ ...ended, outcome: "failed", retry: true, code }) as const),
@@ -223,17 +223,17 @@ describe("the metrics", () => {
     expect(samples[`worker_retry_attempts_total{code="${"x".repeat(120)}"}`]).toBe(2);
   });
 
-  it("escape what a label cannot hold", async () => {
+  it("escape special characters in labels", async () => {
     const { lines } = await read([{ ...ended, pipeline: 'a"b\\c\nd' }]);
     expect(lines).toContain('stillwake_attempts_total{pipeline="a\\"b\\\\c\\nd",outcome="completed"} 1');
   });
 
-  it("of two workers in one process stay apart, and carry prefix and labels", async () => {
-    const [one, other] = [createAnnouncer(), createAnnouncer()];
+  it("of two workers in one process are separate, with prefix and labels", async () => {
+    const [one, other] = [createWorkerEvents(), createWorkerEvents()];
     const first = createMetrics(one, { prefix: "app_", labels: { pool: "gpu", worker: "w1" } });
     const second = createMetrics(other, { labels: { pool: "cpu", worker: "w2" } });
-    one.announce(ended);
-    one.announce({ kind: "demand", pool: "watched", claimable: 5, running: 0, oldestSeconds: 0 });
+    one.emit(ended);
+    one.emit({ kind: "demand", pool: "watched", claimable: 5, running: 0, oldestSeconds: 0 });
     expect(await first.text()).toContain(
       'app_stillwake_attempts_total{pipeline="clip",outcome="completed",pool="gpu",worker="w1"} 1',
     );
@@ -244,24 +244,24 @@ describe("the metrics", () => {
     expect(first.contentType).toMatch(/^text\/plain; version=0\.0\.4/);
   });
 
-  it("count no more once stopped, and can still be read", async () => {
-    const announcer = createAnnouncer();
-    const metrics = createMetrics(announcer);
-    announcer.announce({ kind: "heartbeat", jobs: 1, tookMs: 1 });
+  it("stop counting after stop, and can still be read", async () => {
+    const workerEvents = createWorkerEvents();
+    const metrics = createMetrics(workerEvents);
+    workerEvents.emit({ kind: "heartbeat", jobs: 1, tookMs: 1 });
     metrics.stop();
-    announcer.announce({ kind: "heartbeat", jobs: 1, tookMs: 1 });
+    workerEvents.emit({ kind: "heartbeat", jobs: 1, tookMs: 1 });
     expect(await metrics.text()).toMatch(/^worker_heartbeats_total 1$/m);
   });
 
-  it("cost little for each attempt", async () => {
-    const announcer = createAnnouncer();
-    const metrics = createMetrics(announcer);
+  it("cost little per attempt", async () => {
+    const workerEvents = createWorkerEvents();
+    const metrics = createMetrics(workerEvents);
     const rounds = 300_000;
     const run = () => {
       const from = performance.now();
       for (let n = 0; n < rounds; n++) {
-        announcer.announce({ ...started, attempt: n });
-        announcer.announce({ ...ended, pipeline: n % 2 ? "clip" : "digest", tookMs: n % 500 });
+        workerEvents.emit({ ...started, attempt: n });
+        workerEvents.emit({ ...ended, pipeline: n % 2 ? "clip" : "digest", tookMs: n % 500 });
       }
       return ((performance.now() - from) * 1e6) / (2 * rounds);
     };
@@ -271,11 +271,11 @@ describe("the metrics", () => {
   });
 });
 
-/** The samples by name and labels, and the names with their types. The second reading, because the first must change nothing. */
+/** The samples by name and labels, and the names with their types. Reads twice, because a read must not change anything. */
 async function read(events: readonly WorkerEvent[]) {
-  const announcer = createAnnouncer();
-  const metrics = createMetrics(announcer, { memory: () => ({ fraction: 0.5 }) });
-  for (const event of events) announcer.announce(event);
+  const workerEvents = createWorkerEvents();
+  const metrics = createMetrics(workerEvents, { memory: () => ({ fraction: 0.5 }) });
+  for (const event of events) workerEvents.emit(event);
   await metrics.text();
   const lines = (await metrics.text()).split("\n");
   const parsed = lines.filter((line) => line && !line.startsWith("#")).map((line) => /^(.*) (\S+)$/.exec(line)!);

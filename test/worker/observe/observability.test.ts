@@ -1,4 +1,4 @@
-// What an operator sees of real workers: numbers for Prometheus, health, the process log, the warning before memory is gone, and traces.
+// Monitoring of real workers: metrics, health, process log, memory warnings and traces.
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
@@ -12,59 +12,59 @@ import { createStillwake, pipeline, type Stillwake } from "../../../src/index.ts
 import { faultProxy, waitFor } from "../../../src/testing/index.ts";
 import { implement } from "../../../src/worker/index.ts";
 import { freshDatabase } from "../../support/database/database.ts";
-import { connect, ended, leasesCount, recordTimes } from "../../support/processes/aftermath.ts";
 import { buildPackage } from "../../support/processes/build.ts";
-import { ownWorker } from "../../support/processes/recorded-worker.ts";
-import { startWitness, type Witness } from "../../support/processes/witness.ts";
+import { connect, recordTimes, waitForEnd, waitForStartupGrace } from "../../support/processes/fault-checks.ts";
+import { startRecordedWorker } from "../../support/processes/recorded-worker.ts";
+import { type StepObserver, startStepObserver } from "../../support/processes/step-observer.ts";
 import { type StartWorkerOptions, startWorker, type WorkerProcess } from "../../support/processes/workers.ts";
 
 const database = await freshDatabase();
 let stillwake: Stillwake;
-let witness: Witness;
+let observer: StepObserver;
 let client: pg.Client;
 
 beforeAll(async () => {
   buildPackage();
   stillwake = createStillwake({ url: database.url });
-  witness = await startWitness();
+  observer = await startStepObserver();
   client = await connect(database.url);
 });
 afterAll(async () => {
   await stillwake.close();
-  await witness.close();
+  await observer.close();
   await client.end();
 });
 
-describe("the numbers of a worker", () => {
-  it("are right after jobs that completed, failed, were tried again, cancelled, lost and recovered", async () => {
-    await leasesCount(client, "2s");
-    // A job of a worker that is gone: the one under test takes it back.
+describe("the metrics of a worker", () => {
+  it("are correct after completed, failed, retried, cancelled, lost and recovered jobs", async () => {
+    await waitForStartupGrace(client, "2s");
+    // A job of a dead worker, which the tested worker recovers.
     const gone = await start({ args: ["--lease", "2s", "--name", "gone"] });
     const recovered = await enqueue({ name: "held", act: "gate", gate: "recovered" });
-    await witness.see(({ job, step }) => job === recovered && step === "held");
+    await observer.waitForReport(({ job, step }) => job === recovered && step === "held");
     const { worker, url } = await startObserved({ args: ["--lease", "2s", "--slots", "2"] });
     gone.signal("SIGKILL");
-    await witness.see(({ job, step, epoch }) => job === recovered && step === "held" && epoch === "2");
+    await observer.waitForReport(({ job, step, epoch }) => job === recovered && step === "held" && epoch === "2");
     expect(await samplesOf(url)).toMatchObject({ worker_concurrent_jobs: 1 });
-    witness.open("recovered");
-    await ended(stillwake, recovered);
+    observer.openGate("recovered");
+    await waitForEnd(stillwake, recovered);
 
-    await ended(stillwake, await enqueue({ name: "first", act: "nothing" }, { name: "second", act: "nothing" }));
-    await ended(stillwake, await enqueueTo("timed", { name: "broken", act: "fail", code: "E_BROKEN" }));
-    for (const epoch of [1, 2]) witness.open(`retried-${epoch}`);
-    await ended(stillwake, await enqueue({ name: "retried", act: "turnstile", gate: "retried", failAt: "1" }));
+    await waitForEnd(stillwake, await enqueue({ name: "first", act: "nothing" }, { name: "second", act: "nothing" }));
+    await waitForEnd(stillwake, await enqueueTo("timed", { name: "broken", act: "fail", code: "E_BROKEN" }));
+    for (const epoch of [1, 2]) observer.openGate(`retried-${epoch}`);
+    await waitForEnd(stillwake, await enqueue({ name: "retried", act: "turnstile", gate: "retried", failAt: "1" }));
     const cancelled = await enqueue({ name: "endless", act: "gate", gate: "never" });
-    await witness.see(({ job, step }) => job === cancelled && step === "endless");
+    await observer.waitForReport(({ job, step }) => job === cancelled && step === "endless");
     await stillwake.cancel(cancelled);
-    await ended(stillwake, cancelled);
+    await waitForEnd(stillwake, cancelled);
     const killed = await enqueue({ name: "killed", act: "gate", gate: "killed" });
-    const { pid } = await witness.see(({ job, step }) => job === killed && step === "killed");
+    const { pid } = await observer.waitForReport(({ job, step }) => job === killed && step === "killed");
     process.kill(pid, "SIGKILL");
-    await witness.see(({ job, step, epoch }) => job === killed && step === "killed" && epoch === "2");
-    witness.open("killed");
-    await ended(stillwake, killed);
+    await observer.waitForReport(({ job, step, epoch }) => job === killed && step === "killed" && epoch === "2");
+    observer.openGate("killed");
+    await waitForEnd(stillwake, killed);
 
-    // The last settlement is known to the database a moment before it is to the worker.
+    // The database knows the last settlement a moment before the worker does.
     const samples = await waitFor(async () => {
       const now = await samplesOf(url);
       return now.worker_concurrent_jobs === 0 && now;
@@ -92,25 +92,23 @@ describe("the numbers of a worker", () => {
     expect(samples.stillwake_memory_used_fraction).toBeGreaterThan(0);
     expect(samples['worker_retry_attempts_total{code="E_BROKEN"}']).toBeUndefined();
     worker.signal("SIGTERM");
-    expect(await worker.ended).toBe(0);
+    expect(await worker.exited).toBe(0);
   });
 
-  it("have every name that is promised, and every line is what Prometheus can read", async () => {
+  it("include every documented name, and promtool accepts every line", async () => {
     const { url } = await startObserved();
     const hostile = 'a "quoted" \\ step\nin two lines, ä';
-    await ended(stillwake, await enqueue({ name: hostile, act: "nothing" }));
+    await waitForEnd(stillwake, await enqueue({ name: hostile, act: "nothing" }));
     const response = await fetch(`${url}/metrics`);
     expect(response.headers.get("content-type")).toMatch(/^text\/plain; version=0\.0\.4/);
     const { types, samples } = parseExposition(await response.text());
     expect(Object.fromEntries(types)).toEqual({
-      // SYSTEMS.md 2
       worker_heartbeats_total: "counter",
       worker_heartbeat_failures_total: "counter",
       worker_recovered_jobs_total: "counter",
       worker_retry_attempts_total: "counter",
       worker_concurrent_jobs: "gauge",
       worker_acquire_conflicts_total: "counter",
-      // Issue 3, point 7: queue depth, age, durations by step, attempts by outcome.
       stillwake_queue_depth: "gauge",
       stillwake_queue_age_seconds: "gauge",
       stillwake_step_seconds: "histogram",
@@ -126,7 +124,7 @@ describe("the numbers of a worker", () => {
     expect(samples.map(({ labels }) => labels.step)).toContain(hostile);
   });
 
-  it("know how many jobs wait, and for how long", async () => {
+  it("report how many jobs wait, and how long", async () => {
     const { url } = await startObserved({ args: ["--slots", "1"], config: { demandEvery: "50ms" } });
     const depth = async () => {
       const samples = await samplesOf(url);
@@ -134,21 +132,21 @@ describe("the numbers of a worker", () => {
     };
     await waitFor(async () => (await depth())[0] === 0);
     const holding = await enqueue({ name: "holds the slot", act: "gate", gate: "depth" });
-    await witness.see(({ job, step }) => job === holding && step === "holds the slot");
+    await observer.waitForReport(({ job, step }) => job === holding && step === "holds the slot");
     const waiting = [await enqueue(), await enqueue(), await enqueue()];
     const [, before] = await waitFor(async () => {
       const now = await depth();
       return now[0] === 3 && now[1]! > 0 && now;
     });
     await waitFor(async () => (await depth())[1]! > before!);
-    witness.open("depth");
-    for (const id of [holding, ...waiting]) await ended(stillwake, id);
+    observer.openGate("depth");
+    for (const id of [holding, ...waiting]) await waitForEnd(stillwake, id);
     await waitFor(async () => (await depth()).every((value) => value === 0));
   });
 });
 
 describe("the health of a worker", () => {
-  it("is ok, is not without its database, and is again", async () => {
+  it("is ok, fails without its database, and recovers", async () => {
     await using proxy = await faultProxy(database.url);
     const { url } = await startObserved({ url: proxy.url });
     expect(await healthOf(url)).toMatchObject({
@@ -172,43 +170,43 @@ describe("the health of a worker", () => {
     await waitFor(async () => (await healthOf(url)).code === 200);
     expect(await samplesOf(url)).toMatchObject({ stillwake_database_up: 1 });
     const id = await enqueue();
-    expect(await ended(stillwake, id)).toMatchObject({ state: "completed" });
+    expect(await waitForEnd(stillwake, id)).toMatchObject({ state: "completed" });
   });
 
-  it("says that it drains, with the job it still has, until that is done", async () => {
+  it("reports a drain and the running job until it is done", async () => {
     const { worker, url } = await startObserved();
     const id = await enqueue({ name: "last", act: "gate", gate: "drain" });
-    await witness.see(({ job, step }) => job === id && step === "last");
+    await observer.waitForReport(({ job, step }) => job === id && step === "last");
     expect(await healthOf(url)).toMatchObject({ code: 200, active: 1, lastHeartbeatAgoMs: expect.any(Number) });
     worker.signal("SIGTERM");
-    await worker.says("worker.draining");
+    await worker.waitForLine("worker.draining");
     expect(await healthOf(url)).toMatchObject({ code: 503, status: "draining", draining: true, active: 1 });
-    witness.open("drain");
-    expect(await worker.ended).toBe(0);
+    observer.openGate("drain");
+    expect(await worker.exited).toBe(0);
     expect(await stillwake.get(id)).toMatchObject({ state: "completed" });
   });
 });
 
 describe("POST /wake", () => {
-  it("makes a worker claim at once that would look only once in an hour", async () => {
+  it("makes a worker with a poll interval of an hour claim at once", async () => {
     const slow = { poll: "1h", pollWithHints: "1h", directUrl: false, demandEvery: "50ms" };
     const { worker, url } = await startObserved({ config: slow, args: ["--slots", "1", "--log-level", "trace"] });
     const times: number[] = [];
     let from = 0;
     for (let n = 0; n < 5; n++) {
-      // It has looked after its start, or after the last job, and found nothing.
-      await worker.says("claim.empty", { from });
+      // It has claimed after its start, or after the last job, and found nothing.
+      await worker.waitForLine("claim.empty", { from });
       from = worker.lines.length;
       const id = await enqueue();
-      // It has seen that there is work, more than once, and not claimed it.
+      // Its metrics have shown the job more than once, and it was not claimed.
       const waits = (line: { event?: string; claimable?: unknown }) => line.event === "demand" && line.claimable === 1;
       await waitFor(() => worker.lines.slice(from).filter(waits).length >= 3);
       expect(await stillwake.get(id)).toMatchObject({ state: "queued" });
       const wokenAt = performance.now();
       expect((await fetch(`${url}/wake`, { method: "POST" })).status).toBe(202);
-      const begun = await witness.see(({ job, event }) => job === id && event === "begin");
+      const begun = await observer.waitForReport(({ job, event }) => job === id && event === "begin");
       times.push(begun.at - wokenAt);
-      await worker.says("attempt.ended", { from });
+      await worker.waitForLine("attempt.ended", { from });
       from = worker.lines.findIndex(({ event, job }) => event === "attempt.ended" && job === id);
     }
     const { most } = recordTimes("POST /wake to the beginning of the job", times);
@@ -217,40 +215,40 @@ describe("POST /wake", () => {
 });
 
 describe("the process log", () => {
-  /** What others have built filters and alerts on. To change one is to break them. */
+  /** Event names that users have built filters and alerts on: changing one would break them. */
   const names =
     `worker.started worker.draining worker.stopped database.lost database.back push.lost push.ready push.unavailable
     claimed claim.empty claim.failed heartbeat heartbeat.failed recovered attempt.started attempt.ended step.started step.ended write.refused
     runner.started runner.died runner.output memory.high demand logs.dropped http`.split(/\s+/);
 
-  it("is one JSON object per line, each with its time, its level, a sentence and the name of its event", async () => {
+  it("is one JSON object per line, with time, level, message and event", async () => {
     await using proxy = await faultProxy(database.url);
     const flags = ["--log-level", "trace", "--metrics-port", "0"];
-    const starting = startWorker({ url: proxy.url, args: ["--slots", "1", ...flags], impatient: true });
+    const starting = startWorker({ url: proxy.url, args: ["--slots", "1", ...flags], skipWait: true });
     let raw = "";
     const worker = await starting;
     worker.child.stdout!.on("data", (data) => {
       raw += data;
     });
-    await worker.says("push.ready");
-    await ended(
+    await worker.waitForLine("push.ready");
+    await waitForEnd(
       stillwake,
       await enqueue({ name: "said", act: "print", text: 'two\nlines "quoted" {"level":"fatal"}' }),
     );
-    await ended(stillwake, await enqueueTo("timed", { name: "broken", act: "fail" }));
+    await waitForEnd(stillwake, await enqueueTo("timed", { name: "broken", act: "fail" }));
     const killed = await enqueue({ name: "killed", act: "gate", gate: "log" });
-    const { pid } = await witness.see(({ job, step }) => job === killed && step === "killed");
+    const { pid } = await observer.waitForReport(({ job, step }) => job === killed && step === "killed");
     process.kill(pid, "SIGKILL");
-    await witness.see(({ job, step, epoch }) => job === killed && step === "killed" && epoch === "2");
+    await observer.waitForReport(({ job, step, epoch }) => job === killed && step === "killed" && epoch === "2");
     proxy.mode = "refuse";
     proxy.reset();
-    await worker.says("database.lost");
+    await worker.waitForLine("database.lost");
     proxy.mode = "pass";
-    await worker.says("database.back");
-    witness.open("log");
-    await ended(stillwake, killed);
+    await worker.waitForLine("database.back");
+    observer.openGate("log");
+    await waitForEnd(stillwake, killed);
     worker.signal("SIGTERM");
-    expect(await worker.ended).toBe(0);
+    expect(await worker.exited).toBe(0);
     await waitFor(() => raw.includes("worker.stopped"));
 
     const lines = raw
@@ -270,7 +268,7 @@ describe("the process log", () => {
       `worker.started worker.draining worker.stopped database.lost database.back push.lost push.ready claimed claim.empty
       attempt.started attempt.ended step.started step.ended runner.started runner.died runner.output http`.split(/\s+/);
     expect(due.filter((name) => !seen.has(name))).toEqual([]);
-    // About a job, with its id; of the worker, with a reason.
+    // Lines about a job have its id, lines about the worker a reason.
     const of = (event: string) => lines.filter((line) => line.event === event);
     for (const line of [...of("attempt.started"), ...of("attempt.ended"), ...of("step.ended")])
       expect(line.job).toMatch(/^[0-9a-f-]{36}$/);
@@ -283,7 +281,7 @@ describe("the process log", () => {
     expect(of("runner.output").map(({ line }) => line)).toEqual(["two", 'lines "quoted" {"level":"fatal"}']);
     expect(of("database.lost")).toHaveLength(1);
     expect(of("http")).toMatchObject([{ address: expect.stringMatching(/^http:\/\/127\.0\.0\.1:\d+$/) }]);
-    // Nowhere the password.
+    // The password appears nowhere.
     expect(raw).not.toContain(new URL(database.url).password);
   });
 });
@@ -292,7 +290,7 @@ const canMount = spawnSync("unshare", ["-m", "mount", "--bind", "/tmp", "/sys/fs
 
 describe("memory", () => {
   it.skipIf(!canMount)(
-    "nearly gone is told in the log of every running job, once (needs the right to mount)",
+    "that is nearly exhausted is reported once in the log of every running job (needs permission to mount)",
     async () => {
       const cgroup = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-cgroup-"));
       onTestFinished(() => fs.rmSync(cgroup, { recursive: true }));
@@ -302,26 +300,26 @@ describe("memory", () => {
       fs.writeFileSync(path.join(cgroup, "memory.stat"), "inactive_file 0\n");
       use(0.5);
       const through = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /sys/fs/cgroup && exec "$@"', cgroup];
-      const { worker, url } = await startObserved({ args: ["--slots", "2"], through });
+      const { worker, url } = await startObserved({ args: ["--slots", "2"], wrapper: through });
       const jobs = [
         await enqueue({ name: "one", act: "gate", gate: "memory" }),
         await enqueue({ name: "two", act: "gate", gate: "memory" }),
       ];
-      for (const id of jobs) await witness.see(({ job, step }) => job === id && step !== undefined);
+      for (const id of jobs) await observer.waitForReport(({ job, step }) => job === id && step !== undefined);
       expect(await samplesOf(url)).toMatchObject({ stillwake_memory_used_fraction: 0.5 });
       use(0.9);
-      expect(await worker.says("memory.high")).toMatchObject({ level: "warn", limitBytes: limit });
+      expect(await worker.waitForLine("memory.high")).toMatchObject({ level: "warn", limitBytes: limit });
       expect(await samplesOf(url)).toMatchObject({ stillwake_memory_used_fraction: 0.9 });
       const warnings = async () => {
         const logs = await Promise.all(jobs.map((id) => stillwake.logs(id)));
-        return logs.map((lines) => lines.filter(({ message }) => message.startsWith("Memory is nearly used up")));
+        return logs.map((lines) => lines.filter(({ message }) => message.startsWith("Memory is nearly exhausted")));
       };
       await waitFor(async () => (await warnings()).every((lines) => lines.length === 1));
       expect((await warnings())[0]).toMatchObject([
-        { level: "warning", message: "Memory is nearly used up: 90 % of 0.1 GB", data: { limit_bytes: limit } },
+        { level: "warning", message: "Memory is nearly exhausted: 90 % of 0.1 GB used", data: { limit_bytes: limit } },
       ]);
-      witness.open("memory");
-      for (const id of jobs) await ended(stillwake, id);
+      observer.openGate("memory");
+      for (const id of jobs) await waitForEnd(stillwake, id);
     },
   );
 });
@@ -342,7 +340,7 @@ describe("traces", () => {
   const spansOf = (id: string) =>
     exporter.getFinishedSpans().filter(({ attributes }) => attributes["stillwake.job.id"] === id);
 
-  it("go from the enqueuer through the database to the attempts, their steps and what these call", async () => {
+  it("lead from the enqueuer through the database to the attempts, their steps and calls", async () => {
     const contract = pipeline("traced", { pool: "traced", retry: { attempts: 2, initial: "1ms", max: "1ms" } });
     const implementation = implement(contract, async (job) => {
       await job.step("kept", () => {
@@ -357,8 +355,8 @@ describe("traces", () => {
     );
     enqueuer.end();
     const outside = await stillwake.enqueue("traced", null);
-    await ownWorker({ url: database.url, pool: "traced", pipelines: [implementation] });
-    await Promise.all([ended(stillwake, id), ended(stillwake, outside.id)]);
+    await startRecordedWorker({ url: database.url, pool: "traced", pipelines: [implementation] });
+    await Promise.all([waitForEnd(stillwake, id), waitForEnd(stillwake, outside.id)]);
     const attempts = await waitFor(() => spansOf(id).length === 2 && spansOf(id));
 
     const { traceId, spanId } = enqueuer.spanContext();
@@ -376,7 +374,7 @@ describe("traces", () => {
     expect(attempts.map(({ status }) => status.code)).toEqual([SpanStatusCode.ERROR, SpanStatusCode.UNSET]);
 
     const inTrace = exporter.getFinishedSpans().filter((span) => span.spanContext().traceId === traceId);
-    // A step that was kept is not a step that ran.
+    // A step restored from its checkpoint has no span.
     const steps = inTrace.filter(({ name }) => name === "stillwake step kept");
     expect(steps.map(({ parentSpanContext }) => parentSpanContext?.spanId)).toEqual([
       attempts[0]!.spanContext().spanId,
@@ -384,19 +382,19 @@ describe("traces", () => {
     const [call] = inTrace.filter(({ name }) => name === "a call of the user");
     expect(call?.parentSpanContext?.spanId).toBe(steps[0]!.spanContext().spanId);
 
-    // One that was enqueued outside of any trace begins its own.
+    // A job enqueued outside of any trace starts a new one.
     const own = await waitFor(() => spansOf(outside.id).length === 2 && spansOf(outside.id));
     expect(own.map(({ parentSpanContext }) => parentSpanContext)).toEqual([undefined, undefined]);
   });
 
-  it("show each claim as a trace of its own", async () => {
+  it("show each claim as a separate trace", async () => {
     exporter.reset();
     const contract = pipeline("claimed", { pool: "claimed" });
     const code = implement(contract, () => "done");
-    const own = await ownWorker({ url: database.url, pool: "claimed", pipelines: [code] });
-    await own.hears("claim.empty");
+    const own = await startRecordedWorker({ url: database.url, pool: "claimed", pipelines: [code] });
+    await own.waitForEvent("claim.empty");
     const { id } = await stillwake.enqueue("claimed", null);
-    await ended(stillwake, id);
+    await waitForEnd(stillwake, id);
     const claims = exporter.getFinishedSpans().filter(({ name }) => name === "stillwake claim");
     expect(claims.length).toBeGreaterThanOrEqual(2);
     for (const span of claims) expect(span.parentSpanContext).toBeUndefined();
@@ -416,10 +414,10 @@ function enqueue(...steps: Step[]): Promise<string> {
 }
 
 async function enqueueTo(name: string, ...steps: Step[]): Promise<string> {
-  return (await stillwake.enqueue(name, { witness: witness.url, steps })).id;
+  return (await stillwake.enqueue(name, { observer: observer.url, steps })).id;
 }
 
-/** With `config`, as a configuration file in a directory of its own. */
+/** With `config`, writes a configuration file into a separate directory. */
 async function start({
   config,
   args = [],
@@ -438,7 +436,7 @@ async function start({
 
 async function startObserved({ args = [], ...options }: Parameters<typeof start>[0] = {}) {
   const worker = await start({ ...options, args: [...args, "--metrics-port", "0"] });
-  const { address } = await worker.says("http");
+  const { address } = await worker.waitForLine("http");
   return { worker, url: String(address) };
 }
 
@@ -447,7 +445,7 @@ async function healthOf(url: string): Promise<{ code: number } & Record<string, 
   return { code: response.status, ...((await response.json()) as object) };
 }
 
-/** By name and labels, without those that stand at every sample. */
+/** By name and labels, without the default labels. */
 async function samplesOf(url: string): Promise<Record<string, number>> {
   const { samples } = parseExposition(await (await fetch(`${url}/metrics`)).text());
   return Object.fromEntries(
@@ -464,7 +462,7 @@ interface Sample {
   value: number;
 }
 
-/** The text format of Prometheus, version 0.0.4, as strictly as promtool reads it. Throws at the first line that breaks a rule. */
+/** Parses the Prometheus text format 0.0.4 as strictly as promtool. Throws at the first invalid line. */
 function parseExposition(text: string): { types: Map<string, string>; samples: Sample[] } {
   const types = new Map<string, string>();
   const helped = new Set<string>();
@@ -478,7 +476,7 @@ function parseExposition(text: string): { types: Map<string, string>; samples: S
     if (comment) {
       const [, kind, name, rest] = comment as unknown as [string, string, string, string];
       if (name !== family) {
-        // The lines of a family stand together.
+        // The lines of a metric family are adjacent.
         expect(closed, line).not.toContain(name);
         if (family) closed.add(family);
         family = name;
@@ -518,7 +516,7 @@ function parseExposition(text: string): { types: Map<string, string>; samples: S
   return { types, samples };
 }
 
-/** Buckets grow, the last is +Inf, and it is the count. */
+/** Buckets are cumulative, the last is +Inf, and equals the count. */
 function checkHistogram(name: string, samples: Sample[]): void {
   for (const { labels, value } of samples.filter((sample) => sample.name === `${name}_count`)) {
     const same = ({ le: _, ...others }: Record<string, string>) =>

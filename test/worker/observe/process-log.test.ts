@@ -1,7 +1,7 @@
-// The log of the worker itself: which announcements become lines, at which level, and what never reaches a line.
+// The log of a worker process: the level and text of each event, and redaction of secrets.
 import { describe, expect, it, vi } from "vitest";
-import { createAnnouncer, type WorkerEvent } from "../../../src/worker/observe/events.ts";
-import { createProcessLog, logAnnouncements, type ProcessLogOptions } from "../../../src/worker/observe/process-log.ts";
+import { createWorkerEvents, type WorkerEvent } from "../../../src/worker/observe/events.ts";
+import { createProcessLog, logEvents, type ProcessLogOptions } from "../../../src/worker/observe/process-log.ts";
 import { recordFigure } from "../../support/figures.ts";
 
 const started = { kind: "attempt.started", job: "0198", pipeline: "clip", attempt: 2, epoch: "7" } as const;
@@ -25,8 +25,8 @@ const failed = {
 } as const;
 const step = { kind: "step.ended", job: "0198", pipeline: "clip", step: "upload", tookMs: 5 } as const;
 
-describe("an announcement", () => {
-  it("is one line of JSON with its name, its data and a sentence", () => {
+describe("an event", () => {
+  it("is one line of JSON with its name, its data and a message", () => {
     const [line, ...others] = announced([failed]);
     expect(others).toEqual([]);
     expect(line).toEqual({
@@ -77,46 +77,46 @@ describe("an announcement", () => {
     [{ kind: "demand", pool: "p", claimable: 1, running: 0, oldestSeconds: 3 }, "debug"],
     [{ kind: "logs.dropped", job: "0198", lines: 1 }, "warn"],
   ];
-  it.each(levels)("%o is told at level %s", (event, level) => {
+  it.each(levels)("%o is logged at level %s", (event, level) => {
     const [line] = announced([event], { level: "trace" });
     expect(line).toMatchObject({ level, event: event.kind });
     expect(line.msg).not.toMatch(/undefined|NaN|\[object/);
   });
 
-  it("that a heartbeat failed is told once, and again after a heartbeat that did not", () => {
+  it("heartbeat.failed is a warning once, and again after a successful heartbeat", () => {
     const broken = { kind: "heartbeat.failed", message: "timeout" } as const;
     const lines = announced([broken, broken, broken, { kind: "heartbeat", jobs: 1, tookMs: 1 }, broken]);
     expect(lines.map(({ level }) => level)).toEqual(["warn", "warn"]);
   });
 
-  it("says how full the memory is", () => {
+  it("memory.high contains the used memory", () => {
     const [line] = announced([
       { kind: "memory.high", fraction: 0.84, usedBytes: 840 * 2 ** 20, limitBytes: 1000 * 2 ** 20 },
     ]);
-    expect(line.msg).toBe("memory is nearly gone: 84 % of 1000 MB are used (840 MB)");
+    expect(line.msg).toBe("memory is nearly exhausted: 84 % of 1000 MB used (840 MB)");
   });
 
-  it("makes no line once the subscription has ended", () => {
-    const announcer = createAnnouncer();
+  it("is not logged after the subscription has ended", () => {
+    const workerEvents = createWorkerEvents();
     const { lines, log } = logged();
-    logAnnouncements(announcer, log)();
-    announcer.announce(failed);
+    logEvents(workerEvents, log)();
+    workerEvents.emit(failed);
     expect(lines).toEqual([]);
   });
 
-  it("costs little when nobody sees its line", () => {
-    const announcer = createAnnouncer();
+  it("costs little when its level is disabled", () => {
+    const workerEvents = createWorkerEvents();
     const { lines, log } = logged();
-    logAnnouncements(announcer, log);
+    logEvents(workerEvents, log);
     const rounds = 300_000;
     const run = () => {
       const from = performance.now();
-      for (let n = 0; n < rounds; n++) announcer.announce({ ...ended, tookMs: n });
+      for (let n = 0; n < rounds; n++) workerEvents.emit({ ...ended, tookMs: n });
       return ((performance.now() - from) * 1e6) / rounds;
     };
     run();
     const write = vi.spyOn(log, "debug");
-    announcer.announce(ended);
+    workerEvents.emit(ended);
     expect(write).not.toHaveBeenCalled();
     write.mockRestore();
     recordFigure("process log: an attempt below the level", Math.round(run()), "ns", "with the making of the event");
@@ -125,7 +125,7 @@ describe("an announcement", () => {
 });
 
 describe("secrets", () => {
-  it("in fields of that name are not written, at whatever depth they usually stand", () => {
+  it("in fields with secret names are not written, at any usual depth", () => {
     const { lines, log } = logged();
     log.info({
       url: "s3cret",
@@ -150,14 +150,14 @@ describe("secrets", () => {
 });
 
 describe("on a terminal", () => {
-  it("a line has a clock, a level and the sentence", () => {
+  it("a line has time, level and message", () => {
     const { lines, log } = logged({ pretty: true, level: "debug" });
-    const announcer = createAnnouncer();
-    logAnnouncements(announcer, log);
-    announcer.announce({ kind: "claimed", count: 3, tookMs: 4 });
-    announcer.announce({ kind: "push.ready" });
+    const workerEvents = createWorkerEvents();
+    logEvents(workerEvents, log);
+    workerEvents.emit({ kind: "claimed", count: 3, tookMs: 4 });
+    workerEvents.emit({ kind: "push.ready" });
     expect(lines[0]).toMatch(/^\d\d:\d\d:\d\d debug claimed 3 jobs in 4 ms\n$/);
-    expect(lines[1]).toMatch(/^\d\d:\d\d:\d\d info {2}pushes arrive\n$/);
+    expect(lines[1]).toMatch(/^\d\d:\d\d:\d\d info {2}the connection for hints is ready\n$/);
   });
 
   it("other lines show their fields, and an error its stack", () => {
@@ -168,7 +168,7 @@ describe("on a terminal", () => {
     expect(lines[1]).toMatch(/error broken\nError: broken\n {2} +at .*process-log\.test/);
   });
 
-  it("a text from outside can neither move the cursor nor forge a line", () => {
+  it("untrusted text can neither move the cursor nor forge a line", () => {
     const { lines, log } = logged({ pretty: true });
     log.warn({ title: "\u001b[2J" }, "first\n12:00:00 error forged\u001b[31m\u009b");
     expect(lines[0]!.match(/\p{Cc}/gu)).toEqual(["\n"]);
@@ -189,9 +189,9 @@ function logged(options: ProcessLogOptions = {}) {
 }
 
 function announced(events: WorkerEvent[], options: ProcessLogOptions = {}) {
-  const announcer = createAnnouncer();
+  const workerEvents = createWorkerEvents();
   const { lines, log } = logged(options);
-  logAnnouncements(announcer, log);
-  for (const event of events) announcer.announce(event);
+  logEvents(workerEvents, log);
+  for (const event of events) workerEvents.emit(event);
   return lines.map((line) => JSON.parse(line));
 }

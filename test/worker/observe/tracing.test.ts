@@ -1,4 +1,4 @@
-// Spans as an exporter of OpenTelemetry gets them, and the same calls in a program without OpenTelemetry.
+// Spans as received by an OpenTelemetry exporter, and the same calls in a program without OpenTelemetry.
 import {
   context,
   createTraceState,
@@ -29,7 +29,7 @@ afterAll(async () => {
 });
 
 describe("with OpenTelemetry", () => {
-  it("an attempt is a span with the job's attributes, and what runs in it is its child", async () => {
+  it("an attempt is a span with the job's attributes, and spans within it are its children", async () => {
     const result = await tracing.attempt(info, async (note) => {
       app.startSpan("the user's own").end();
       note("completed");
@@ -50,7 +50,7 @@ describe("with OpenTelemetry", () => {
     expect(spanNamed("the user's own").parentSpanContext?.spanId).toBe(attempt.spanContext().spanId);
   });
 
-  it("steps are children of their attempt, also side by side and one within another", async () => {
+  it("steps are children of their attempt, also concurrent and nested ones", async () => {
     await tracing.attempt(info, async () => {
       await Promise.all([
         tracing.step("resolve", () => new Promise((resolve) => setImmediate(resolve))),
@@ -63,7 +63,7 @@ describe("with OpenTelemetry", () => {
     expect(parentOf("stillwake step part")).toBe(spanNamed("stillwake step upload").spanContext().spanId);
   });
 
-  it("what is thrown passes through and leaves an error with the exception", async () => {
+  it("an error passes through and is recorded as an exception", async () => {
     const failure = new Error("no space left");
     const attempt = tracing.attempt(info, () =>
       tracing.step("upload", async () => {
@@ -79,12 +79,12 @@ describe("with OpenTelemetry", () => {
     }
   });
 
-  it("a failure that is noted and not thrown is an error too", async () => {
+  it("a failure that is recorded but not thrown is an error too", async () => {
     await tracing.attempt(info, async (note) => note("failed", new Error("HTTP 500")));
     expect(spanNamed("stillwake attempt clip").status).toEqual({ code: SpanStatusCode.ERROR, message: "HTTP 500" });
   });
 
-  it("a signal that is noted by its outcome alone is no error, even when it is thrown", async () => {
+  it("a signal that is recorded only by its outcome is no error, even when it is thrown", async () => {
     const attempt = tracing.attempt(info, async (note) => {
       note("released");
       throw new Error("draining");
@@ -96,7 +96,7 @@ describe("with OpenTelemetry", () => {
     expect(span.events).toEqual([]);
   });
 
-  it("a claim is a trace of its own, and the calls it makes are in it", async () => {
+  it("a claim is a separate trace that contains its calls", async () => {
     await app.startActiveSpan("the program's start", async (start: Span) => {
       expect(await tracing.claim(async () => tracing.inject()?.traceparent)).toContain(
         spanNamed("stillwake claim").spanContext().spanId,
@@ -106,7 +106,7 @@ describe("with OpenTelemetry", () => {
     expect(spanNamed("stillwake claim").parentSpanContext).toBeUndefined();
   });
 
-  it("the trace of the enqueuer comes back as parent and as link, through JSON and a database", async () => {
+  it("the enqueuer's trace is restored as parent and link, through JSON and a database", async () => {
     const carrier = enqueuing((span) => ({ span, stored: stored(tracing.inject()) }));
     await tracing.attempt({ ...info, carrier: carrier.stored }, async () => {});
     const attempt = spanNamed("stillwake attempt clip");
@@ -116,7 +116,7 @@ describe("with OpenTelemetry", () => {
     expect(attempt.links.map((link) => link.context.spanId)).toEqual([enqueuer.spanId]);
   });
 
-  it("the tracestate travels along, and stays behind when it is too long to store", () => {
+  it("the tracestate is stored, unless it is too long", () => {
     const traceparent = `00-${"a".repeat(32)}-${"b".repeat(16)}-01`;
     const inState = (state: string) => {
       const traceState = createTraceState(state);
@@ -148,7 +148,7 @@ describe("with OpenTelemetry", () => {
     ["the version that is none", { traceparent: `ff-${"a".repeat(32)}-${"b".repeat(16)}-01` }],
     ["a text", "00-zz"],
     ["numbers", { traceparent: 7, tracestate: 8 }],
-  ])("a carrier that is %s begins a new trace, whatever trace the loop was started in", async (_, carrier) => {
+  ])("a carrier that is %s starts a new trace", async (_, carrier) => {
     await app.startActiveSpan("the program's start", async (start: Span) => {
       await tracing.attempt({ ...info, carrier: carrier as TraceCarrier }, async () => {});
       start.end();
@@ -158,11 +158,11 @@ describe("with OpenTelemetry", () => {
     expect(attempt.links).toEqual([]);
   });
 
-  it("outside of any span there is nothing to carry", () => {
+  it("outside of any span the carrier is empty", () => {
     expect(tracing.inject()).toBeUndefined();
   });
 
-  it("a span of a program that records nothing is not carried", () => {
+  it("a span that is not recorded is not stored", () => {
     const silent = trace.setSpanContext(context.active(), INVALID_SPAN_CONTEXT);
     expect(context.with(silent, () => tracing.inject())).toBeUndefined();
   });
@@ -175,7 +175,7 @@ describe("without OpenTelemetry", () => {
       () => Promise.reject(Object.assign(new Error("Cannot find package"), { code: "ERR_MODULE_NOT_FOUND" })),
     ],
     ["something else under its name", async () => ({})],
-  ])("when the package is %s, everything only calls through", async (_, importApi) => {
+  ])("when the package is %s, all functions only call through", async (_, importApi) => {
     const none = await loadTracing(importApi);
     const carrier = enqueuing(() => none.inject());
     expect(carrier).toBeUndefined();

@@ -1,9 +1,9 @@
-// What cgroups and the machine say about memory, read from directories made like theirs.
+// Memory limits and use, read from directories that imitate those of cgroups and procfs.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { type MemoryUse, memoryUse, oomKills, watchMemory } from "../../../src/worker/runner/memory.ts";
+import { type MemoryUse, memoryUse, oomKills, watchMemory } from "../../../src/memory.ts";
 
 const MB = 2 ** 20;
 let root: string;
@@ -19,13 +19,13 @@ beforeEach(() => {
 afterEach(() => fs.rmSync(base, { recursive: true, force: true }));
 
 describe("cgroup version 2", () => {
-  it("in a container: the limit of the mount, less the files that can be given up", () => {
+  it("in a container uses the limit of the mount, and does not count reclaimable file cache", () => {
     write("proc/self/cgroup", "0::/\n");
     version2("", "1073741824", 700 * MB, 200 * MB);
     expect(use()).toEqual({ usedBytes: 500 * MB, limitBytes: 1024 * MB, fraction: 500 / 1024, source: "cgroup2" });
   });
 
-  it("the group of the process and those around it: the one with the least room counts", () => {
+  it("uses the group with the least free memory, of the process's group and its ancestors", () => {
     write("proc/self/cgroup", "0::/system.slice/worker.service\n");
     version2("system.slice/worker.service", String(1000 * MB), 100 * MB);
     version2("system.slice", String(2000 * MB), 1990 * MB);
@@ -34,20 +34,20 @@ describe("cgroup version 2", () => {
     expect(use()).toMatchObject({ limitBytes: 1000 * MB, usedBytes: 100 * MB });
   });
 
-  it("a group without a limit is passed over for the one around it", () => {
+  it("uses the parent of a group without a limit", () => {
     write("proc/self/cgroup", "0::/a/b\n");
     version2("a/b", "max", 100 * MB);
     version2("a", String(500 * MB), 400 * MB);
     expect(use()).toMatchObject({ limitBytes: 500 * MB, fraction: 0.8 });
   });
 
-  it("a group whose directory is not mounted here is the mount itself", () => {
+  it("uses the mount itself if the group's directory is not visible", () => {
     write("proc/self/cgroup", "0::/docker/4f2a/../../../other\n");
     version2("", String(512 * MB), 256 * MB);
     expect(use()).toMatchObject({ source: "cgroup2", fraction: 0.5 });
   });
 
-  it("more file cache than use is no use, not less than none", () => {
+  it("reports zero if the file cache is larger than the use", () => {
     write("proc/self/cgroup", "0::/\n");
     version2("", String(512 * MB), 10 * MB, 11 * MB);
     expect(use().usedBytes).toBe(0);
@@ -62,7 +62,7 @@ describe("cgroup version 1", () => {
     expect(use()).toEqual({ usedBytes: 150 * MB, limitBytes: 300 * MB, fraction: 0.5, source: "cgroup1" });
   });
 
-  it("its number for no limit is no limit", () => {
+  it("treats its maximum number as no limit", () => {
     write("proc/self/cgroup", "4:memory:/\n");
     version1("", "9223372036854771712", 300 * MB);
     expect(use().source).toBe("machine");
@@ -72,24 +72,24 @@ describe("cgroup version 1", () => {
 describe("the machine", () => {
   const machine = { usedBytes: 3072 * MB, limitBytes: 4096 * MB, fraction: 0.75, source: "machine" };
 
-  it("counts where no cgroup limits anything", () => {
+  it("is used where no cgroup has a limit", () => {
     expect(use()).toEqual(machine);
   });
 
-  it("counts where the limit is above what it has", () => {
+  it("is used where the limit exceeds its memory", () => {
     write("proc/self/cgroup", "0::/\n");
     version2("", String(8192 * MB), 100 * MB);
     expect(use()).toEqual(machine);
   });
 
-  it("is asked through Node where the kernel writes no files", () => {
+  it("is read through Node where procfs is missing", () => {
     const { usedBytes, limitBytes, source } = memoryUse(root, path.join(base, "nothing"));
     expect({ limitBytes, source }).toEqual({ limitBytes: os.totalmem(), source: "machine" });
     expect(usedBytes).toBeGreaterThan(0);
     expect(usedBytes).toBeLessThan(limitBytes);
   });
 
-  it("this one answers something sensible", () => {
+  it("this machine has plausible values", () => {
     const { fraction, usedBytes } = memoryUse();
     expect(fraction).toBeGreaterThan(0);
     expect(fraction).toBeLessThan(1);
@@ -97,8 +97,8 @@ describe("the machine", () => {
   });
 });
 
-describe("kills for want of memory", () => {
-  it("are counted in the process's own group", () => {
+describe("out-of-memory kills", () => {
+  it("are counted in the group of the process", () => {
     write("proc/self/cgroup", "0::/a/b\n");
     write("cgroup/a/b/memory.events", "low 0\nhigh 0\nmax 12\noom 4\noom_kill 3\noom_group_kill 0\n");
     write("cgroup/a/memory.events", "oom 9\noom_kill 9\n");
@@ -111,7 +111,7 @@ describe("kills for want of memory", () => {
     expect(oomKills(root, proc)).toBe(2);
   });
 
-  it("are unknown where nobody counts", () => {
+  it("are unknown where the kernel does not count them", () => {
     expect(oomKills(root, proc)).toBeUndefined();
     write("proc/self/cgroup", "0::/\n");
     write("cgroup/memory.events", "oom 1\n");
@@ -119,31 +119,31 @@ describe("kills for want of memory", () => {
   });
 });
 
-describe("the watch", () => {
+describe("watchMemory", () => {
   afterEach(() => vi.useRealTimers());
 
-  it("says high once, and again only after use has fallen clearly below", () => {
+  it("reports high use once, and again only after use has fallen clearly below the threshold", () => {
     vi.useFakeTimers();
     const readings = [0.5, 0.8, 0.81, 0.95, 0.76, 0.82, 0.74, 0.83, 0.9];
-    const said: number[] = [];
+    const reported: number[] = [];
     const watch = watchMemory({
       everyMs: 1000,
       read: () => reading(readings.shift()!),
-      onHigh: ({ fraction }) => said.push(fraction),
+      onHigh: ({ fraction }) => reported.push(fraction),
     });
     vi.advanceTimersByTime(8000);
     expect(readings).toEqual([]);
-    expect(said).toEqual([0.81, 0.83]);
+    expect(reported).toEqual([0.81, 0.83]);
     watch.stop();
   });
 
-  it("looks at once, with the mark it is given", () => {
-    const said: MemoryUse[] = [];
-    watchMemory({ everyMs: 60_000, above: 0.3, read: () => reading(0.4), onHigh: (use) => said.push(use) }).stop();
-    expect(said).toEqual([reading(0.4)]);
+  it("checks at once, with the given threshold", () => {
+    const reported: MemoryUse[] = [];
+    watchMemory({ everyMs: 60_000, above: 0.3, read: () => reading(0.4), onHigh: (use) => reported.push(use) }).stop();
+    expect(reported).toEqual([reading(0.4)]);
   });
 
-  it("looks no more once stopped", () => {
+  it("does not check after it was stopped", () => {
     vi.useFakeTimers();
     const read = vi.fn(() => reading(0.1));
     const watch = watchMemory({ everyMs: 1000, read, onHigh: () => {} });
@@ -154,7 +154,7 @@ describe("the watch", () => {
   });
 
   it("does not keep the process alive", () => {
-    // This list names only what keeps the process alive.
+    // This list contains only resources that keep the process alive.
     const timers = () => process.getActiveResourcesInfo().filter((name) => name === "Timeout").length;
     const before = timers();
     const watch = watchMemory({ everyMs: 60_000, read: () => reading(0.1), onHigh: () => {} });

@@ -1,5 +1,5 @@
-// Jobs that take their runner with them. Each death is named; the third sets the job aside; whoever works beside it notices nothing. A worker
-// that is told to go takes nobody's crash upon itself.
+// Jobs that kill their runner. Each crash is recorded with its cause, the third fails the job, and other jobs are not
+// affected. A drain does not count as a crash.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -8,27 +8,34 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, type Stillwake } from "../../../src/index.ts";
 import { freshDatabase } from "../../support/database/database.ts";
 import { recordFigure } from "../../support/figures.ts";
-import { connect, ended, endedAttempts, FULL, isAlive, leasesCount } from "../../support/processes/aftermath.ts";
 import { buildPackage } from "../../support/processes/build.ts";
-import { startWitness, type Witness } from "../../support/processes/witness.ts";
+import {
+  connect,
+  endedAttempts,
+  FULL,
+  isAlive,
+  waitForEnd,
+  waitForStartupGrace,
+} from "../../support/processes/fault-checks.ts";
+import { type StepObserver, startStepObserver } from "../../support/processes/step-observer.ts";
 import { type StartWorkerOptions, startWorker } from "../../support/processes/workers.ts";
 
 const database = await freshDatabase();
 const smallHeap = path.join(os.tmpdir(), `stillwake-small-heap-${process.pid}.config.mjs`);
 let stillwake: Stillwake;
-let witness: Witness;
+let observer: StepObserver;
 let client: pg.Client;
 
 beforeAll(async () => {
   buildPackage();
   fs.writeFileSync(smallHeap, "export default { heapMb: 48 };");
   stillwake = createStillwake({ url: database.url });
-  witness = await startWitness();
+  observer = await startStepObserver();
   client = await connect(database.url);
 });
 afterAll(async () => {
   await stillwake.close();
-  await witness.close();
+  await observer.close();
   await client.end();
   fs.rmSync(smallHeap, { force: true });
 });
@@ -96,30 +103,30 @@ const poisons: Poison[] = [
   { name: "exit(0)", steps: [{ name: "poison", act: "exit", code: 0 }], code: "RUNNER_EXITED", words: /exit code 0/ },
 ];
 
-/** Runs poisons in a worker that has other jobs to do as well. Answers how it went. */
+/** Runs poisonous jobs in a worker beside other jobs, and returns the results. */
 async function runPoisons(options: StartWorkerOptions, given: Poison[]) {
   const worker = await startWorker(options);
   const neighbours: string[] = [];
   for (const act of ["turnstile", "stream"]) {
     const steps = [{ name: "beside", act, gate: `beside-${act}-${given[0]!.name.replaceAll(/\W/g, "")}` }];
-    neighbours.push((await stillwake.enqueue("fragile", { witness: witness.url, steps })).id);
+    neighbours.push((await stillwake.enqueue("fragile", { observer: observer.url, steps })).id);
   }
-  for (const id of neighbours) await witness.see(({ job, step }) => job === id && step === "beside");
+  for (const id of neighbours) await observer.waitForReport(({ job, step }) => job === id && step === "beside");
   for (const { steps, code, words } of given) {
     const all = [{ name: "before", act: "nothing" }, ...steps];
-    const { id } = await stillwake.enqueue("fragile", { witness: witness.url, steps: all });
+    const { id } = await stillwake.enqueue("fragile", { observer: observer.url, steps: all });
     const quick = await stillwake.enqueue("fragile", {
-      witness: witness.url,
+      observer: observer.url,
       steps: [{ name: "one", act: "nothing" }],
     });
-    const job = await ended(stillwake, id, 60_000);
+    const job = await waitForEnd(stillwake, id, 60_000);
     expect(job).toMatchObject({
       state: "failed",
       attempt: 3,
       crashes: 3,
       failure: { code: "POISONED", cause: { code } },
     });
-    expect(job.failure!.message).toBe("Set aside after 3 crashes: each attempt took its runner or worker with it");
+    expect(job.failure!.message).toBe("Failed after 3 crashes: each attempt terminated its runner or worker");
     expect((job.failure!.cause as { message: string }).message).toMatch(words);
     const { rows } = await client.query("select outcome, failure from stillwake.ended_attempts where job_id = $1", [
       id,
@@ -132,25 +139,26 @@ async function runPoisons(options: StartWorkerOptions, given: Poison[]) {
       [id],
     );
     expect(words3.map(({ message }) => message)).toEqual([1, 2, 3].map(() => expect.stringMatching(words)));
-    expect(witness.of(id).filter(({ step }) => step === "before")).toHaveLength(1);
-    expect(witness.of(id).filter(({ step }) => step === "poison")).toHaveLength(3);
+    expect(observer.reportsOf(id).filter(({ step }) => step === "before")).toHaveLength(1);
+    expect(observer.reportsOf(id).filter(({ step }) => step === "poison")).toHaveLength(3);
     neighbours.push(quick.id);
   }
-  for (const act of ["turnstile", "stream"]) witness.open(`beside-${act}-${given[0]!.name.replaceAll(/\W/g, "")}-1`);
+  for (const act of ["turnstile", "stream"])
+    observer.openGate(`beside-${act}-${given[0]!.name.replaceAll(/\W/g, "")}-1`);
   let failures = 0;
   for (const id of neighbours) {
-    const { state, attempt, crashes } = await ended(stillwake, id);
+    const { state, attempt, crashes } = await waitForEnd(stillwake, id);
     if (state !== "completed" || attempt !== 1 || crashes !== 0) failures += 1;
   }
   expect(failures).toBe(0);
   expect(worker.child.exitCode).toBe(null);
   worker.signal("SIGTERM");
-  expect(await worker.ended).toBe(0);
+  expect(await worker.exited).toBe(0);
   return { worker, neighbours: neighbours.length, failures };
 }
 
-describe("a poisonous job", () => {
-  it("T13: is set aside after three crashes, each named for what it was, and its neighbours notice nothing", async () => {
+describe("a job that kills its runner", () => {
+  it("fails after three crashes, each with its cause, and does not affect other jobs", async () => {
     const { worker, neighbours, failures } = await runPoisons(
       { url: database.url, args: ["--slots", "3", "--config", smallHeap] },
       poisons,
@@ -158,7 +166,7 @@ describe("a poisonous job", () => {
     const died = worker.lines.filter(({ event, job }) => event === "runner.died" && job).map(({ cause }) => cause);
     expect(died).toHaveLength(poisons.length * 3);
     recordFigure(
-      "T13: poisons set aside after three crashes",
+      "poisonous jobs failed after three crashes",
       poisons.length,
       "jobs",
       poisons.map(({ name }) => name).join(", "),
@@ -167,45 +175,45 @@ describe("a poisonous job", () => {
     recordFigure("T13: workers lost to them", 0, "workers", `${died.length} runners`);
   }, 300_000);
 
-  it("T13: that meets the memory limit of its process is named and set aside", async () => {
-    // Of Node's address space most is only reserved, so the limit that bites is that of written memory.
+  it("fails with RUNNER_OOM if it exceeds the memory limit of its process", async () => {
+    // Most of Node's address space is only reserved, so the effective limit is that of written memory.
     await runPoisons(
-      { url: database.url, args: ["--slots", "3"], through: ["prlimit", "--data=500000000", "--core=0"] },
+      { url: database.url, args: ["--slots", "3"], wrapper: ["prlimit", "--data=500000000", "--core=0"] },
       [{ ...poisons[0]!, name: "limited", words: /ran out of memory/ }],
     );
   }, 300_000);
 
-  it("T13: is not explained by what an earlier job has written", async () => {
+  it("is not explained by output of an earlier job", async () => {
     const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
     const words = "FATAL ERROR: JavaScript heap out of memory";
     const first = await stillwake.enqueue("script", {
-      witness: witness.url,
+      observer: observer.url,
       steps: [{ name: "chat", act: "complain", lines: 1, text: words, next: "nothing" }],
     });
     await stillwake.wait(first.id, { timeout: "20s" });
     const steps = [{ name: "poison", act: "exit", code: 3 }];
-    const { id } = await stillwake.enqueue("script", { witness: witness.url, steps }, { attempts: 1 });
-    const job = await ended(stillwake, id);
-    expect(witness.of(id)[0]!.pid).toBe(witness.of(first.id)[0]!.pid);
+    const { id } = await stillwake.enqueue("script", { observer: observer.url, steps }, { attempts: 1 });
+    const job = await waitForEnd(stillwake, id);
+    expect(observer.reportsOf(id)[0]!.pid).toBe(observer.reportsOf(first.id)[0]!.pid);
     expect(job.failure).toMatchObject({
       cause: { code: "RUNNER_EXITED", message: "The runner ended with exit code 3" },
     });
-    expect(await worker.says("runner.died")).toMatchObject({ cause: "exited" });
+    expect(await worker.waitForLine("runner.died")).toMatchObject({ cause: "exited" });
   });
 
-  it("T13: that takes its whole worker along costs three workers and no more", async () => {
-    await leasesCount(client, "15s");
+  it("that kills its whole worker kills at most three workers", async () => {
+    await waitForStartupGrace(client, "15s");
     const steps = [
       { name: "before", act: "nothing" },
       { name: "poison", act: "parricide" },
     ];
     const first = await startWorker({ url: database.url, args: ["--slots", "1"] });
-    const { id } = await stillwake.enqueue("fragile", { witness: witness.url, steps });
-    expect(await first.ended).toBe("SIGKILL");
+    const { id } = await stillwake.enqueue("fragile", { observer: observer.url, steps });
+    expect(await first.exited).toBe("SIGKILL");
     let lost = 1;
     for (;;) {
       const worker = await startWorker({ url: database.url, args: ["--slots", "1"] });
-      const outcome = await Promise.race([worker.ended, ended(stillwake, id, 60_000)]);
+      const outcome = await Promise.race([worker.exited, waitForEnd(stillwake, id, 60_000)]);
       if (outcome !== "SIGKILL") break;
       lost += 1;
     }
@@ -216,13 +224,13 @@ describe("a poisonous job", () => {
       failure: { code: "POISONED", cause: { code: "LEASE_EXPIRED" } },
     });
     expect(lost).toBe(3);
-    expect(witness.of(id).filter(({ step }) => step === "before")).toHaveLength(1);
+    expect(observer.reportsOf(id).filter(({ step }) => step === "before")).toHaveLength(1);
     recordFigure("T13: workers lost to a job that kills its worker", lost, "workers");
   }, 300_000);
 });
 
 describe("a deploy", () => {
-  it("T13: is charged to nobody, however often it comes and however deaf the job is", async () => {
+  it("charges no attempt, however often it happens, even if the job ignores the stop request", async () => {
     const deploys = FULL ? 10 : 3;
     const scripts = {
       listening: [{ name: "long", act: "wait", ms: 600_000 }],
@@ -236,21 +244,23 @@ describe("a deploy", () => {
       if (deploy === 1) {
         for (const long of Object.values(scripts)) {
           const steps = [{ name: "before", act: "nothing" }, ...long];
-          ids.push((await stillwake.enqueue("fragile", { witness: witness.url, steps })).id);
+          ids.push((await stillwake.enqueue("fragile", { observer: observer.url, steps })).id);
         }
       }
       for (const id of ids) {
-        await witness.see(({ job, step, epoch }) => job === id && step === "long" && epoch === String(deploy));
+        await observer.waitForReport(
+          ({ job, step, epoch }) => job === id && step === "long" && epoch === String(deploy),
+        );
       }
       const runners = worker.runners();
       worker.signal("SIGTERM");
-      expect(await worker.ended).toBe(0);
+      expect(await worker.exited).toBe(0);
       expect(runners.filter(isAlive)).toEqual([]);
       for (const id of ids) expect(await stillwake.get(id)).toMatchObject({ state: "queued", attempt: 0, crashes: 0 });
     }
     expect(await endedAttempts(client, ids)).toEqual({ released: deploys * ids.length });
     for (const id of ids) {
-      expect(witness.of(id).filter(({ step }) => step === "before")).toHaveLength(1);
+      expect(observer.reportsOf(id).filter(({ step }) => step === "before")).toHaveLength(1);
       await stillwake.cancel(id);
     }
     recordFigure("T13: crashes charged by deploys", 0, "crashes", `${deploys * ids.length} jobs handed back`);

@@ -1,5 +1,5 @@
-// T50 through real workers: whatever becomes of a job, of its runner or of its worker, nothing of what the job has started is left, and
-// nothing of an attempt is left when the next one begins.
+// Processes started by jobs, with real workers: none is left after the job, its runner or its worker has ended, and
+// none of an attempt is left when the next attempt starts.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -8,19 +8,19 @@ import { createStillwake, type Stillwake } from "../../../src/index.ts";
 import { waitFor } from "../../../src/testing/index.ts";
 import { freshDatabase } from "../../support/database/database.ts";
 import { recordFigure } from "../../support/figures.ts";
-import { ended, isAlive, recordTimes } from "../../support/processes/aftermath.ts";
 import { buildPackage, ROOT } from "../../support/processes/build.ts";
-import { noOtherUser, skipped } from "../../support/processes/other-users.ts";
-import { startWitness, type Witness } from "../../support/processes/witness.ts";
+import { isAlive, recordTimes, waitForEnd } from "../../support/processes/fault-checks.ts";
+import { otherUserUnavailable, skipReason } from "../../support/processes/other-users.ts";
+import { type StepObserver, startStepObserver } from "../../support/processes/step-observer.ts";
 import { startWorker, type WorkerProcess } from "../../support/processes/workers.ts";
 
 const database = await freshDatabase();
 const TREES = path.join(ROOT, "test/fixtures/pipelines/trees.mjs");
-/** As many as exec-tree.sh starts: deaf to SIGTERM, orphans, in sessions of their own, daemons, some without the mark. */
+/** The number of processes of exec-tree.sh: they ignore SIGTERM, are orphans, in other sessions, daemons, some without the tag. */
 const TREE = 8;
 let stillwake: Stillwake;
-let witness: Witness;
-/** By job.exec, and by user code itself. */
+let observer: StepObserver;
+/** Started by job.exec, and by user code directly. */
 const WAYS = ["exec", "spawn"];
 let survivors = 0;
 let planted = 0;
@@ -28,48 +28,50 @@ let planted = 0;
 beforeAll(async () => {
   buildPackage();
   stillwake = createStillwake({ url: database.url });
-  witness = await startWitness();
+  observer = await startStepObserver();
 });
 afterAll(async () => {
   recordFigure("T50: survivors of trees of jobs", survivors, "processes", `of ${planted}, over all ways to end`);
   await stillwake.close();
-  await witness.close();
+  await observer.close();
 });
 
 describe.skipIf(!fs.existsSync("/proc/self/environ"))(
-  "what a job has started (needs /proc)",
+  "a process started by a job (needs /proc)",
   { timeout: 60_000 },
   () => {
-    it("T50: is gone when it was cancelled", async () => {
+    it("is gone after a cancel", async () => {
       const worker = await start();
       for (const how of WAYS) {
         const { id, pids } = await plant(worker, { how, end: "hang" });
         await stillwake.cancel(id);
-        expect(await ended(stillwake, id), how).toMatchObject({ state: "cancelled" });
+        expect(await waitForEnd(stillwake, id), how).toMatchObject({ state: "cancelled" });
         expectGone(pids);
       }
     });
 
-    it("T50: is gone when it ended as it should", async () => {
+    it("is gone after the job completed", async () => {
       const worker = await start();
       for (const how of WAYS) {
         const { id, pids } = await plant(worker, { how, end: "return" });
-        expect(await ended(stillwake, id), how).toMatchObject({ state: "completed", attempt: 1 });
+        expect(await waitForEnd(stillwake, id), how).toMatchObject({ state: "completed", attempt: 1 });
         expectGone(pids);
-        // A runner that was replaced for what it left behind has not died, and the job's log says so.
+        // The runner was replaced because of the leftover process; it did not die, and the job's log shows it.
         expect(worker.lines.filter(({ event }) => event === "runner.died")).toEqual([]);
         const lines = await stillwake.logs(id);
-        const told = lines.filter(({ message }) => message.startsWith("Processes that were left behind are ended: "));
-        expect(told).toHaveLength(how === "spawn" ? 1 : 0);
+        const killLines = lines.filter(({ message }) =>
+          message.startsWith("Killing processes that the job left behind: "),
+        );
+        expect(killLines).toHaveLength(how === "spawn" ? 1 : 0);
       }
     });
 
-    it("T50: is gone before the next attempt begins, however the job has failed", async () => {
+    it("is gone before the next attempt starts, however the job failed", async () => {
       const worker = await start();
       for (const end of ["fail", "uncaught", "exit"]) {
         for (const how of WAYS) {
           const { id, pids } = await plant(worker, { how, end });
-          expect(await ended(stillwake, id), `${how}, ${end}`).toMatchObject({ state: "completed", attempt: 2 });
+          expect(await waitForEnd(stillwake, id), `${how}, ${end}`).toMatchObject({ state: "completed", attempt: 2 });
           expectNoneAtSecondBegin(id);
           expectGone(pids);
         }
@@ -77,7 +79,7 @@ describe.skipIf(!fs.existsSync("/proc/self/environ"))(
     });
 
     it.each(["exec", "spawn"])(
-      "T50: is gone before the next attempt begins when its runner is killed, started by %s",
+      "is gone before the next attempt starts when its runner is killed, started by %s",
       async (how) => {
         const worker = await start();
         const times: number[] = [];
@@ -85,25 +87,27 @@ describe.skipIf(!fs.existsSync("/proc/self/environ"))(
           const { id, pids, runner } = await plant(worker, { how, end: "hang" });
           const killedAt = performance.now();
           process.kill(runner, "SIGKILL");
-          const next = await witness.see(({ job, step, attempt }) => job === id && step === "begin" && attempt === 2);
+          const next = await observer.waitForReport(
+            ({ job, step, attempt }) => job === id && step === "begin" && attempt === 2,
+          );
           times.push(next.at - killedAt);
           expectNoneAtSecondBegin(id);
           expectGone(pids);
-          expect(await ended(stillwake, id)).toMatchObject({ state: "completed", crashes: 1 });
+          expect(await waitForEnd(stillwake, id)).toMatchObject({ state: "completed", crashes: 1 });
         }
         recordTimes(`T50: kill -9 of a runner with a tree (${how}) to the next attempt`, times);
       },
     );
 
-    it("T50: is gone before the next attempt begins when its runner hangs in a loop and is given up", async () => {
+    it("is gone before the next attempt starts when its runner hangs in a loop and is killed", async () => {
       const worker = await start();
       const { id, pids } = await plant(worker, { how: "exec", end: "block", pipeline: "planting.timed" });
-      await ended(stillwake, id);
+      await waitForEnd(stillwake, id);
       expectNoneAtSecondBegin(id);
       expectGone(pids);
     });
 
-    it.each(["exec", "spawn"])("T50: is gone soon after its worker is killed, started by %s", async (how) => {
+    it.each(["exec", "spawn"])("is gone soon after its worker is killed, started by %s", async (how) => {
       const worker = await start();
       const { pids, runner } = await plant(worker, { how, end: "hang" });
       const all = [...pids, ...worker.runners()];
@@ -120,8 +124,8 @@ describe.skipIf(!fs.existsSync("/proc/self/environ"))(
       expectGone(all);
     });
 
-    it.skipIf(noOtherUser)(
-      `T50: is gone as well when runners run as somebody else${skipped(noOtherUser)}`,
+    it.skipIf(otherUserUnavailable)(
+      `is gone too when runners run as another user${skipReason(otherUserUnavailable)}`,
       async () => {
         const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-trees-"));
         onTestFinished(() => fs.rmSync(dir, { recursive: true }));
@@ -136,7 +140,7 @@ describe.skipIf(!fs.existsSync("/proc/self/environ"))(
           ["spawn", "exit"],
         ] as const) {
           const { id, pids } = await plant({ scratch: dir }, { how, end });
-          expect(await ended(stillwake, id)).toMatchObject({ state: "completed" });
+          expect(await waitForEnd(stillwake, id)).toMatchObject({ state: "completed" });
           if (end !== "return") expectNoneAtSecondBegin(id);
           expectGone(pids);
         }
@@ -148,11 +152,11 @@ describe.skipIf(!fs.existsSync("/proc/self/environ"))(
       },
     );
 
-    it("T50: is gone when its worker was told to end, and the worker ends with 0", async () => {
+    it("is gone after a drain of its worker, which exits with 0", async () => {
       const worker = await start(["--drain-timeout", "100ms"]);
       const { id, pids } = await plant(worker, { how: "exec", end: "hang" });
       worker.signal("SIGTERM");
-      expect(await worker.ended).toBe(0);
+      expect(await worker.exited).toBe(0);
       expectGone(pids);
       expect(await stillwake.get(id)).toMatchObject({ state: "queued", attempt: 0 });
       await stillwake.cancel(id);
@@ -170,17 +174,17 @@ interface Planted {
   runner: number;
 }
 
-/** A job of this worker whose tree stands. */
+/** A job of this worker whose process tree is running. */
 async function plant(
   { scratch }: Pick<WorkerProcess, "scratch">,
   { how, end, pipeline = "planting" }: { how: string; end: string; pipeline?: string },
 ): Promise<Planted> {
   const file = path.join(scratch, `pids-${Math.random()}`);
-  const { id } = await stillwake.enqueue(pipeline, { witness: witness.url, file, how, end });
+  const { id } = await stillwake.enqueue(pipeline, { observer: observer.url, file, how, end });
   onTestFinished(() => {
     for (const pid of pidsIn(file)) if (isAlive(pid)) process.kill(pid, "SIGKILL");
   });
-  const { pid } = await witness.see(({ job, step }) => job === id && step === "planted");
+  const { pid } = await observer.waitForReport(({ job, step }) => job === id && step === "planted");
   const pids = pidsIn(file);
   expect(pids.length).toBeGreaterThanOrEqual(TREE);
   planted += pids.length;
@@ -197,8 +201,8 @@ function expectGone(pids: number[]): void {
   expect(left).toEqual([]);
 }
 
-/** The attempt itself has looked, before it did anything else. */
+/** The attempt itself checked this first. */
 function expectNoneAtSecondBegin(id: string): void {
-  const second = witness.of(id).find(({ step, attempt }) => step === "begin" && attempt === 2);
+  const second = observer.reportsOf(id).find(({ step, attempt }) => step === "begin" && attempt === 2);
   expect(second).toMatchObject({ survivors: [] });
 }

@@ -1,4 +1,4 @@
-// Whole trees of real processes, which leave their group, their session and their parent, and must not be left over.
+// Kills trees of real processes that leave their group, session and parent.
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -11,174 +11,171 @@ import { recordFigure } from "../../support/figures.ts";
 
 const FIXTURES = path.join(import.meta.dirname, "../../fixtures");
 const DIST = path.join(import.meta.dirname, "../../../dist/worker/runner/process-tree.js");
-/** As many as exec-tree.sh starts. */
+/** The number of processes of exec-tree.sh. */
 const TREE = 8;
-// Marks are read in /proc. Elsewhere only groups and descendants are found, and the guardian does nothing.
+// Tags are read from /proc. On other systems only groups and descendants are found, and the guardian does nothing.
 const hasProc = fs.existsSync("/proc/self/environ");
 const shells = ["/bin/sh", "/bin/dash", "/bin/bash", "/bin/busybox"].filter((shell) => fs.existsSync(shell));
 
-// Everything a test starts or makes is undone after it, the newest first.
+// Cleanup functions of the current test, run in reverse order.
 const undo: (() => unknown)[] = [];
 afterEach(async () => {
   for (const step of undo.splice(0).reverse()) await step();
 });
 
 describe.skipIf(!hasProc)("killTree (needs /proc)", () => {
-  it("T50: leaves nobody of a tree that ignores SIGTERM, daemonises and clears its environment", async () => {
-    const mark = newMark();
-    const pids = await startTree(mark);
+  it("kills a whole tree that ignores SIGTERM, daemonises and clears its environment", async () => {
+    const tag = newTag();
+    const pids = await startTree(tag);
     expect(pids.filter(isAlive)).toHaveLength(TREE);
-    // The shell and what it started, each once; a subshell that is just ending may be among them.
-    expect(await killTree(mark)).toBeGreaterThanOrEqual(TREE);
+    // The shell and its processes, once each; a subshell that is exiting may be included.
+    expect(await killTree(tag)).toBeGreaterThanOrEqual(TREE);
     expect(pids.filter(isAlive)).toEqual([]);
-    recordFigure("T50: survivors", pids.filter(isAlive).length, "processes", "after killTree");
+    recordFigure("processes left after killTree", pids.filter(isAlive).length, "processes", "after killTree");
   });
 
-  it("takes a mark as a prefix of whole levels, and leaves the others alone", async () => {
-    const mark = newMark();
+  it("treats a tag as a prefix of whole levels, and spares other processes", async () => {
+    const tag = newTag();
     const [own, below, sibling, above] = await Promise.all(
-      [`${mark}1.`, `${mark}1.5.`, `${mark}10.`, mark].map((each) => startSleep(each)),
+      [`${tag}1.`, `${tag}1.5.`, `${tag}10.`, tag].map((each) => startSleep(each)),
     );
-    expect(await killTree(`${mark}1.`)).toBe(2);
+    expect(await killTree(`${tag}1.`)).toBe(2);
     expect([own, below, sibling, above].map((child) => isAlive(child!.pid!))).toEqual([false, false, true, true]);
   });
 
-  it("is not misled by the mark in another variable, in a name or inside of a value", async () => {
-    const mark = newMark();
+  it("ignores the tag in other variables, in names and inside values", async () => {
+    const tag = newTag();
     const others = await Promise.all([
-      startSleep(undefined, { OTHER: `${GUARD}=${mark}` }),
-      startSleep(undefined, { [`X${GUARD}`]: mark }),
-      startSleep(undefined, { LINES: `a\n${GUARD}=${mark}\n` }),
+      startSleep(undefined, { OTHER: `${GUARD}=${tag}` }),
+      startSleep(undefined, { [`X${GUARD}`]: tag }),
+      startSleep(undefined, { LINES: `a\n${GUARD}=${tag}\n` }),
     ]);
-    expect(await killTree(mark)).toBe(0);
-    const guard = startGuard(mark);
+    expect(await killTree(tag)).toBe(0);
+    const guard = startGuard(tag);
     await guard.close();
     expect(others.map((child) => isAlive(child.pid!))).toEqual([true, true, true]);
   });
 
-  it("spares those it is told to spare, and itself", async () => {
-    const mark = newMark();
-    const kept = await startSleep(mark);
-    const killed = await startSleep(mark);
-    expect(await killTree(mark, { except: [kept.pid!] })).toBe(1);
+  it("spares the excepted processes and itself", async () => {
+    const tag = newTag();
+    const kept = await startSleep(tag);
+    const killed = await startSleep(tag);
+    expect(await killTree(tag, { except: [kept.pid!] })).toBe(1);
     expect([isAlive(kept.pid!), isAlive(killed.pid!)]).toEqual([true, false]);
-    const run = await runNode(`console.log(await killTree("${mark}", { except: [${kept.pid}] }))`, { [GUARD]: mark });
+    const run = await runNode(`console.log(await killTree("${tag}", { except: [${kept.pid}] }))`, { [GUARD]: tag });
     expect(run).toEqual({ code: 0, signal: null, stdout: "0\n" });
   });
 
-  it("of many trees at once ends each one whole, and of each spares whom it is told to spare", async () => {
-    const marks = Array.from({ length: 5 }, newMark);
+  it("kills many trees at once, and spares the excepted processes of each", async () => {
+    const tags = Array.from({ length: 5 }, newTag);
     const trees = await Promise.all(
-      marks.map(async (mark) => ({ mark, pids: await startTree(mark), kept: (await startSleep(mark)).pid! })),
+      tags.map(async (tag) => ({ tag, pids: await startTree(tag), kept: (await startSleep(tag)).pid! })),
     );
-    const bystander = await startSleep(newMark());
-    await Promise.all(trees.map(({ mark, kept }) => killTree(mark, { except: [kept] })));
+    const bystander = await startSleep(newTag());
+    await Promise.all(trees.map(({ tag, kept }) => killTree(tag, { except: [kept] })));
     expect(trees.flatMap(({ pids }) => pids).filter(isAlive)).toEqual([]);
     expect([bystander.pid!, ...trees.map(({ kept }) => kept)].filter((pid) => !isAlive(pid))).toEqual([]);
   });
 
-  it("finds by its session what has neither mark nor parent, when the root is named", async () => {
+  it("finds processes without tag and parent by the session of a root", async () => {
     const file = path.join(scratch(), "pid");
     const script = '(env -i sh -c "echo $$ >&3; exec sleep 600" 3>"$0" & echo "$!" >"$0.pid") ';
     const root = spawn("sh", ["-c", script, file], { detached: true, stdio: "ignore" });
     await once(root, "exit");
     const pid = await waitFor(() => Number(fs.readFileSync(`${file}.pid`, "utf8")));
     undo.push(() => endQuietly(pid));
-    expect(await killTree(newMark())).toBe(0);
+    expect(await killTree(newTag())).toBe(0);
     expect(isAlive(pid)).toBe(true);
-    expect(await killTree(newMark(), { roots: [root.pid!] })).toBe(1);
+    expect(await killTree(newTag(), { roots: [root.pid!] })).toBe(1);
     expect(isAlive(pid)).toBe(false);
   });
 
-  it("T50: catches a process that forks as fast as it can", async () => {
-    const mark = newMark();
+  it("kills a process that forks as fast as it can", async () => {
+    const tag = newTag();
     const go = path.join(scratch(), "go");
     fs.writeFileSync(go, "");
-    // At most 2000, should the test fail.
+    // At most 2000, in case the test fails.
     const script = 'i=0; while [ -e "$0" ] && [ $i -lt 2000 ]; do sleep 600 & i=$((i + 1)); done; wait';
-    start(["sh", "-c", script, go], { [GUARD]: mark });
-    await waitFor(() => marked(mark).length > 50);
-    const killed = await killTree(mark);
+    start(["sh", "-c", script, go], { [GUARD]: tag });
+    await waitFor(() => tagged(tag).length > 50);
+    const killed = await killTree(tag);
     expect(killed).toBeGreaterThan(50);
-    expect(marked(mark)).toEqual([]);
+    expect(tagged(tag)).toEqual([]);
   });
 
-  it("T50: catches a process that hops: a new session, a new number, and the old one gone", async () => {
-    const mark = newMark();
+  it("kills a process that keeps moving to a new session and pid", async () => {
+    const tag = newTag();
     const go = path.join(scratch(), "go");
     fs.writeFileSync(go, "");
     const HOP = 'echo $$ >>"$GO"; [ -e "$GO" ] && [ "$(wc -l <"$GO")" -lt 5000 ] && setsid sh -c "$HOP" &';
-    start(["sh", "-c", HOP], { [GUARD]: mark, HOP, GO: go });
+    start(["sh", "-c", HOP], { [GUARD]: tag, HOP, GO: go });
     const hops = () => fs.readFileSync(go, "utf8").split("\n").length;
     await waitFor(() => hops() > 20);
-    expect(await killTree(mark)).toBeGreaterThan(0);
+    expect(await killTree(tag)).toBeGreaterThan(0);
     const after = hops();
-    expect(marked(mark)).toEqual([]);
+    expect(tagged(tag)).toEqual([]);
     expect(hops()).toBe(after);
     expect(after).toBeLessThan(5000);
   });
 
-  it("refuses a mark that could mean more than was meant", async () => {
-    for (const mark of ["", ".", "worker", "worker.1", "wor ker.", "a..b."]) {
-      await expect(killTree(mark)).rejects.toMatchObject({ code: "INVALID_INPUT", field: "mark" });
-      expect(() => startGuard(mark)).toThrow(/mark/);
+  it("rejects an invalid tag", async () => {
+    for (const tag of ["", ".", "worker", "worker.1", "wor ker.", "a..b."]) {
+      await expect(killTree(tag)).rejects.toMatchObject({ code: "INVALID_INPUT", field: "tag" });
+      expect(() => startGuard(tag)).toThrow(/tag/);
     }
   });
 });
 
 describe.skipIf(!hasProc)("the guardian (needs /proc)", () => {
-  it.each(shells)(
-    "T50: with %s, leaves nobody when its owner is killed outright, with the whole group",
-    async (shell) => {
-      const owner = await startOwner(newMark(), shellNamedSh(shell));
-      // What a terminal or a service manager sends to everyone does not end it.
-      for (const signal of ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"] as const) process.kill(owner.guard, signal);
-      expect(owner.pids.filter(isAlive)).toHaveLength(TREE);
-      const began = performance.now();
-      process.kill(-owner.pid, "SIGKILL");
-      await waitFor(() => owner.pids.filter(isAlive).length === 0, { what: "the end of the tree" });
-      recordFigure("T50: kill -9 of the owner to nobody left", performance.now() - began, "ms", shell);
-      await waitFor(() => !isAlive(owner.guard), { what: "the end of the guardian" });
-      recordFigure(
-        "T50: survivors",
-        owner.pids.filter(isAlive).length,
-        "processes",
-        `after kill -9 of the owner, ${shell}`,
-      );
-      expect(owner.pids.filter(isAlive)).toEqual([]);
-    },
-  );
+  it.each(shells)("with %s, kills everything when its owner's group is killed with SIGKILL", async (shell) => {
+    const owner = await startOwner(newTag(), shellNamedSh(shell));
+    // Signals that a terminal or a service manager sends to the group do not end it.
+    for (const signal of ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"] as const) process.kill(owner.guard, signal);
+    expect(owner.pids.filter(isAlive)).toHaveLength(TREE);
+    const began = performance.now();
+    process.kill(-owner.pid, "SIGKILL");
+    await waitFor(() => owner.pids.filter(isAlive).length === 0, { what: "the end of the tree" });
+    recordFigure("SIGKILL of the owner to the last exit", performance.now() - began, "ms", shell);
+    await waitFor(() => !isAlive(owner.guard), { what: "the end of the guardian" });
+    recordFigure(
+      "processes left after killTree",
+      owner.pids.filter(isAlive).length,
+      "processes",
+      `after kill -9 of the owner, ${shell}`,
+    );
+    expect(owner.pids.filter(isAlive)).toEqual([]);
+  });
 
-  it("T50: of a worker inside of a job is spared by the sweep of that job, and does its own", async () => {
-    const outer = newMark();
-    const owner = await startOwner(newMark(), "/bin/sh", { [GUARD]: outer });
+  it("of a worker inside a job is spared when that job's processes are killed, and kills its own", async () => {
+    const outer = newTag();
+    const owner = await startOwner(newTag(), "/bin/sh", { [GUARD]: outer });
     await killTree(outer);
     expect(isAlive(owner.pid)).toBe(false);
     await waitFor(() => owner.pids.filter(isAlive).length === 0, { what: "the end of the tree" });
     await waitFor(() => !isAlive(owner.guard), { what: "the end of the guardian" });
   });
 
-  it("does not keep its owner alive, and goes with it", async () => {
-    const mark = newMark();
-    const run = await runNode(`console.log(startGuard("${mark}").pid)`);
+  it("does not keep its owner alive, and exits with it", async () => {
+    const tag = newTag();
+    const run = await runNode(`console.log(startGuard("${tag}").pid)`);
     expect(run).toMatchObject({ code: 0, signal: null });
     await waitFor(() => !isAlive(Number(run.stdout)));
   });
 
-  it("sweeps when it is closed, but spares its owner", async () => {
-    const mark = newMark();
-    const child = await startSleep(mark);
-    const run = await runNode(`await startGuard("${mark}").close(); console.log("here")`, { [GUARD]: mark });
+  it("kills tagged processes when it is closed, but spares its owner", async () => {
+    const tag = newTag();
+    const child = await startSleep(tag);
+    const run = await runNode(`await startGuard("${tag}").close(); console.log("here")`, { [GUARD]: tag });
     expect(run).toEqual({ code: 0, signal: null, stdout: "here\n" });
     expect(isAlive(child.pid!)).toBe(false);
   });
 
-  it("holds nothing of its owner: no file, no directory, no variable, no session", async () => {
-    const guard = startGuard(newMark());
+  it("inherits no file, directory, variable or session of its owner", async () => {
+    const guard = startGuard(newTag());
     undo.push(() => guard.close());
     const proc = `/proc/${guard.pid}`;
     await waitFor(() => fs.readFileSync(`${proc}/cmdline`, "utf8").startsWith("/bin/sh\0"));
-    // What whoever started the tests has left open is inherited by every process, and no business of ours.
+    // Descriptors left open by the process that started the tests are inherited by every process.
     const inherited = fs.readdirSync(`/proc/${(await startSleep(undefined)).pid}/fd`).join();
     await waitFor(() => fs.readdirSync(`${proc}/fd`).join() === inherited);
     expect(fs.readlinkSync(`${proc}/fd/0`)).toMatch(/^(socket|pipe):/);
@@ -192,17 +189,17 @@ describe.skipIf(!hasProc)("the guardian (needs /proc)", () => {
     expect(Number(fs.readFileSync(`${proc}/stat`, "utf8").split(" ")[5])).toBe(guard.pid);
   });
 
-  it("that cannot be started is no reason to fail", async () => {
-    const guard = startGuard(newMark(), { shell: "/nowhere/sh" });
+  it("is optional: a start failure is ignored", async () => {
+    const guard = startGuard(newTag(), { shell: "/nowhere/sh" });
     expect(guard.pid).toBeUndefined();
     await guard.close();
   });
 });
 
-let marks = 0;
+let tags = 0;
 
-function newMark(): string {
-  return `test-${process.pid}-${Date.now()}-${++marks}.`;
+function newTag(): string {
+  return `test-${process.pid}-${Date.now()}-${++tags}.`;
 }
 
 function scratch(): string {
@@ -219,15 +216,15 @@ function start(command: string[], env: Record<string, string> = {}): ChildProces
 }
 
 /** Resolves when the new program runs, with its environment readable. */
-async function startSleep(mark: string | undefined, env: Record<string, string> = {}): Promise<ChildProcess> {
-  const child = start(["sleep", "600"], { ...env, ...(mark && { [GUARD]: mark }) });
+async function startSleep(tag: string | undefined, env: Record<string, string> = {}): Promise<ChildProcess> {
+  const child = start(["sleep", "600"], { ...env, ...(tag && { [GUARD]: tag }) });
   await waitFor(() => fs.readFileSync(`/proc/${child.pid}/cmdline`, "utf8") === "sleep\x00600\0");
   return child;
 }
 
-async function startTree(mark: string): Promise<number[]> {
+async function startTree(tag: string): Promise<number[]> {
   const file = path.join(scratch(), "pids");
-  start(["sh", path.join(FIXTURES, "exec-tree.sh"), file], { [GUARD]: mark });
+  start(["sh", path.join(FIXTURES, "exec-tree.sh"), file], { [GUARD]: tag });
   return await wholeTree(file);
 }
 
@@ -244,10 +241,10 @@ interface Owner {
   pids: number[];
 }
 
-async function startOwner(mark: string, shell: string, env: Record<string, string> = {}): Promise<Owner> {
+async function startOwner(tag: string, shell: string, env: Record<string, string> = {}): Promise<Owner> {
   const dir = scratch();
   const file = path.join(dir, "pids");
-  const options = { mark, shell, scratch: dir, args: [path.join(FIXTURES, "exec-tree.sh"), file] };
+  const options = { tag, shell, scratch: dir, args: [path.join(FIXTURES, "exec-tree.sh"), file] };
   const child = spawn(process.execPath, [path.join(FIXTURES, "exec-owner.mjs"), JSON.stringify(options)], {
     env: { PATH: process.env.PATH, ...env },
     detached: true,
@@ -258,7 +255,7 @@ async function startOwner(mark: string, shell: string, env: Record<string, strin
   return { ...JSON.parse(line), pids: await wholeTree(file) };
 }
 
-/** busybox is a shell when it is called so. */
+/** busybox is a shell when it is called sh. */
 function shellNamedSh(shell: string): string {
   if (!shell.endsWith("busybox")) return shell;
   const link = path.join(scratch(), "sh");
@@ -281,7 +278,7 @@ async function runNode(code: string, env: Record<string, string> = {}) {
   return { code: code_, signal, stdout };
 }
 
-/** Zombies are dead: nobody can kill them further. */
+/** Zombies count as dead. */
 function isAlive(pid: number): boolean {
   try {
     return !/\) [ZX] /.test(fs.readFileSync(`/proc/${pid}/stat`, "utf8"));
@@ -290,15 +287,15 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Everyone alive with the mark, found without the code under test. */
-function marked(mark: string): number[] {
+/** Running processes with the tag, found without the code under test. */
+function tagged(tag: string): number[] {
   const pids = fs.readdirSync("/proc").filter((name) => /^\d+$/.test(name));
   return pids.map(Number).filter((pid) => {
     try {
       return fs
         .readFileSync(`/proc/${pid}/environ`, "utf8")
         .split("\0")
-        .some((each) => each.startsWith(`${GUARD}=${mark}`));
+        .some((each) => each.startsWith(`${GUARD}=${tag}`));
     } catch {
       return false;
     }
@@ -310,7 +307,7 @@ function endQuietly(pid: number): void {
     try {
       process.kill(target, "SIGKILL");
     } catch {
-      // It has ended already.
+      // It has already exited.
     }
   }
 }

@@ -1,41 +1,42 @@
-// Who may come in, and what they did.
+// Tokens, and the audit log.
+
+import { escapeText } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { PageHead } from "@stillwake/ui/parts/panel.tsx";
 import { useState } from "react";
 import { useSearchParams } from "wouter";
-import { useTokens } from "../api/nouns.ts";
-import { Button } from "../parts/button.tsx";
+import { useTokens } from "../api/resources.ts";
 import { ShownOnce } from "../parts/copy.tsx";
-import { PageHead } from "../parts/panel.tsx";
-import { inert } from "../parts/words.ts";
-import { ActPanel } from "./access/acts.tsx";
+import { AuditPanel } from "./access/audit-log.tsx";
 import { TokenForm } from "./access/token-form.tsx";
 import { TokenPanel } from "./access/tokens.tsx";
 
 export default function AccessPage() {
-  const [made, setMade] = useState<{ name: string; token: string }>();
-  const [isMaking, setMaking] = useState(false);
+  const [created, setCreated] = useState<{ name: string; token: string }>();
+  const [isCreating, setCreating] = useState(false);
   const [filters, setFilters] = useSearchParams();
   const tokens = useTokens();
   return (
     <>
-      <PageHead title="Access" note="Who may come in, and what they did">
-        <Button kind="main" onClick={() => setMaking(true)}>
-          Make a token…
+      <PageHead title="Access" note="Tokens and audit log">
+        <Button kind="main" onClick={() => setCreating(true)}>
+          Create a token…
         </Button>
       </PageHead>
-      {made && (
+      {created && (
         <ShownOnce
-          key={made.token}
-          title={`The token of ${inert(made.name)}`}
+          key={created.token}
+          title={`Token of ${escapeText(created.name)}`}
           what="token"
-          secret={made.token}
-          onAway={() => setMade(undefined)}
+          secret={created.token}
+          onDismiss={() => setCreated(undefined)}
         >
-          <p className="small">Whoever has it may do what its role may, until it expires or is revoked.</p>
+          <p className="small">It grants the permissions of its role until it expires or is revoked.</p>
         </ShownOnce>
       )}
       <TokenPanel tokens={tokens} />
-      <ActPanel ready={!tokens.isPending} filters={filters} onFilter={setFilters} />
-      {isMaking && <TokenForm onMade={setMade} onClose={() => setMaking(false)} />}
+      <AuditPanel ready={!tokens.isPending} filters={filters} onFilter={setFilters} />
+      {isCreating && <TokenForm onCreated={setCreated} onClose={() => setCreating(false)} />}
     </>
   );
 }

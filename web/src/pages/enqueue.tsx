@@ -1,26 +1,27 @@
-// A job by hand: choose what to run, say what it needs, and watch it.
+// Enqueues a job by hand: select a pipeline, then fill in its input.
+
+import { escapeText } from "@stillwake/ui/format.ts";
+import { Empty, Loaded, PageHead, Panel } from "@stillwake/ui/parts/panel.tsx";
 import { Link } from "wouter";
-import { type nouns, usePipelines } from "../api/nouns.ts";
+import { usePipelines } from "../api/resources.ts";
 import { Command } from "../parts/copy.tsx";
-import { Asked, Empty, PageHead, Panel } from "../parts/panel.tsx";
-import { inert } from "../parts/words.ts";
-import "../look/enqueue.css";
-import { PipelineTable } from "./enqueue/choice.tsx";
+import "../css/enqueue.css";
 import { EnqueueForm } from "./enqueue/form.tsx";
+import { PipelineTable } from "./enqueue/pipeline-table.tsx";
 
 export default function EnqueuePage({ params: { pipeline } }: { params: Record<string, string | undefined> }) {
-  return pipeline === undefined ? <Choice /> : <Form name={pipeline} />;
+  return pipeline === undefined ? <PipelineSelection /> : <PipelineForm name={pipeline} />;
 }
 
-function Choice() {
+function PipelineSelection() {
   const pipelines = usePipelines();
   return (
     <>
-      <PageHead title="Enqueue" note="Choose what to run" />
+      <PageHead title="Enqueue" note="Select a pipeline" />
       <Panel title="Pipelines" bare>
-        <Asked of={pipelines}>
+        <Loaded query={pipelines}>
           {({ pipelines: all }) => (all.length === 0 ? <NoPipeline /> : <PipelineTable pipelines={all} />)}
-        </Asked>
+        </Loaded>
       </Panel>
     </>
   );
@@ -28,49 +29,46 @@ function Choice() {
 
 function NoPipeline() {
   return (
-    <Empty title="No pipeline is known here yet">
-      <p>A worker makes its pipelines known when it starts. This writes one to begin with, and how to start it:</p>
+    <Empty title="No pipelines yet">
+      <p>A worker registers its pipelines when it starts. This command creates an example:</p>
       <Command>npx stillwake init</Command>
     </Empty>
   );
 }
 
-function Form({ name }: { name: string }) {
+function PipelineForm({ name }: { name: string }) {
   const pipelines = usePipelines();
   return (
     <>
       <PageHead
         title={
           <>
-            Enqueue <span className="foreign">{inert(name)}</span>
+            Enqueue <span className="untrusted">{escapeText(name)}</span>
           </>
         }
         note={<Link href="/enqueue">All pipelines</Link>}
       />
-      <Asked of={pipelines}>
+      <Loaded query={pipelines}>
         {({ pipelines: all }) => {
-          const found = all.find((one) => one.name === name);
-          return found ? <Ready key={name} pipeline={found} /> : <Unknown />;
+          const found = all.find((pipeline) => pipeline.name === name);
+          if (!found) return <NotFound />;
+          return (
+            <div className="enqueue">
+              <EnqueueForm key={name} pipeline={found} />
+            </div>
+          );
         }}
-      </Asked>
+      </Loaded>
     </>
   );
 }
 
-function Ready({ pipeline }: { pipeline: nouns.Pipeline }) {
-  return (
-    <div className="enqueue">
-      <EnqueueForm pipeline={pipeline} />
-    </div>
-  );
-}
-
-function Unknown() {
+function NotFound() {
   return (
     <div className="panel">
-      <Empty title="No pipeline of this name is known here">
+      <Empty title="Pipeline not found">
         <p>
-          It was never registered, or is called otherwise. <Link href="/enqueue">See those that are known</Link>
+          No pipeline with this name is registered. <Link href="/enqueue">See all pipelines</Link>
         </p>
       </Empty>
     </div>

@@ -1,21 +1,22 @@
-// What many jobs share: budgets of calls, and breakers that stop everybody when something fails again and again.
-import { useBreakers, useLimits, usePipelines } from "../api/nouns.ts";
-import { PageHead } from "../parts/panel.tsx";
-import "../look/flow.css";
+// Limits and breakers, which all jobs share.
+
+import { PageHead } from "@stillwake/ui/parts/panel.tsx";
+import { useBreakers, useLimits, usePipelines } from "../api/resources.ts";
+import "../css/flow.css";
 import { BreakerPanel } from "./flow/breakers.tsx";
 import { LimitPanel } from "./flow/limits.tsx";
 
 export default function FlowPage() {
-  const known = usePipelines();
+  const pipelineQuery = usePipelines();
   const breakers = useBreakers();
   const limits = useLimits();
-  const pipelines = known.data?.pipelines ?? [];
+  const pipelines = pipelineQuery.data?.pipelines ?? [];
   return (
     <>
-      <PageHead title="Limits and breakers" note="What jobs share, on all workers together" />
+      <PageHead title="Limits and breakers" note="Shared by all jobs and workers" />
       <BreakerPanel breakers={breakers} pipelines={pipelines} />
-      {/* Shown sooner, it would be pushed down by what comes above it. */}
-      {!breakers.isPending && !known.isPending && <LimitPanel limits={limits} pipelines={pipelines} />}
+      {/* Rendered earlier, it would be pushed down by the panel above. */}
+      {!breakers.isPending && !pipelineQuery.isPending && <LimitPanel limits={limits} pipelines={pipelines} />}
     </>
   );
 }

@@ -1,78 +1,80 @@
-// One job: what it is doing now, why it waits, what killed it, what it cost. The stream tells it as it happens; the rest is asked for when something has.
+// One job: what it does now, why it waits, why it failed, what it cost. The stream delivers changes as they happen;
+// the rest is refetched when it reports one.
+
+import { useRefreshPaused } from "@stillwake/ui/api/user-activity.ts";
 import { useEffect, useRef, useState } from "react";
 import { JobProgress } from "stillwake/react";
 import { Link } from "wouter";
-import { isOver, type nouns } from "../api/nouns.ts";
-import { useIsResting } from "../api/touched.ts";
-import "../look/job.css";
+import { type api, hasEnded } from "../api/resources.ts";
+import "../css/job.css";
+import { escapeText, formatCount, formatDuration, shortId } from "@stillwake/ui/format.ts";
+import { usePageTitle } from "@stillwake/ui/page.ts";
+import { Empty, ErrorCallout, PageHead } from "@stillwake/ui/parts/panel.tsx";
+import { StateBadge } from "@stillwake/ui/parts/state-badge.tsx";
+import { useNow } from "@stillwake/ui/parts/time.tsx";
 import { Copy } from "../parts/copy.tsx";
-import { sentenceOf } from "../parts/failure-words.ts";
-import { useNow } from "../parts/moment.tsx";
-import { Empty, PageHead, Wrong } from "../parts/panel.tsx";
-import { StateMark } from "../parts/state-mark.tsx";
+import { failureSentence } from "../parts/failure-text.ts";
 import { Timeline } from "../parts/timeline/timeline.tsx";
-import { costOf } from "../parts/timeline/timeline-model.ts";
-import { count, inert, shortId, span } from "../parts/words.ts";
-import { useTitle } from "../title.ts";
-import { Acts } from "./job/acts.tsx";
+import { workerTime } from "../parts/timeline/timeline-model.ts";
+import { JobActions } from "./job/actions.tsx";
 import { Attempts } from "./job/attempts.tsx";
 import { Children } from "./job/children.tsx";
 import { Cost } from "./job/cost.tsx";
 import { LogPanel } from "./job/log.tsx";
 import { NowSentence } from "./job/now.tsx";
-import { Artifacts, Facts, FailurePanel, InOut, Webhooks } from "./job/sides.tsx";
+import { Artifacts, Facts, FailurePanel, InputAndOutput, Webhooks } from "./job/side-panels.tsx";
 import {
-  standing,
-  useAttemptsOf,
+  mergeStream,
+  useAttempts,
   useFollowedJob,
-  useFreshness,
-  useJobAnswer,
-  useReasons,
-  useRevival,
+  useJobQuery,
+  useRefetchOnChange,
+  useReopenAfterRetry,
   useSiblings,
-  useStepsOf,
-  useTimeline,
+  useSteps,
+  useTimelineData,
+  useWaitReasons,
 } from "./job/use-job-data.ts";
-import { waitedToStart } from "./job/waited.ts";
+import { waitBeforeStart } from "./job/wait-time.ts";
 
 export default function Page({ params: { id = "" } }: { params: Record<string, string | undefined> }) {
-  // Another job is another page: nothing of the one before may be taken for it.
+  // The key: another job must not show state of the one before.
   return <OneJob key={id} id={id} />;
 }
 
 function OneJob({ id }: { id: string }) {
-  const { data, error, dataUpdatedAt } = useJobAnswer(id);
-  const attempts = useAttemptsOf(id);
-  const steps = useStepsOf(id);
-  // All at once: what comes in one after the other pushes down what is being read.
+  const { data, error, dataUpdatedAt } = useJobQuery(id);
+  const attempts = useAttempts(id);
+  const steps = useSteps(id);
+  // Rendered when all three are known, so that nothing moves while it is read.
   if (data && !attempts.isPending && !steps.isPending)
     return (
       <Known
-        asked={data}
-        askedAt={dataUpdatedAt}
+        fetched={data}
+        fetchedAt={dataUpdatedAt}
         attempts={attempts.data?.attempts}
         steps={steps.data?.steps}
         stale={error !== null}
       />
     );
-  if (error?.status === 404 || error?.status === 400) return <NotThere id={id} words={error.message} />;
+  if (error?.status === 404 || error?.status === 400) return <NotFound id={id} message={error.message} />;
   return (
     <>
       <PageHead title="Job" note={`…${shortId(id)}`} />
-      {error ? <Wrong error={error} /> : <div className="job-placeholder" aria-busy="true" />}
+      {error ? <ErrorCallout error={error} /> : <div className="job-placeholder" aria-busy="true" />}
     </>
   );
 }
 
-function NotThere({ id, words }: { id: string; words: string }) {
+function NotFound({ id, message }: { id: string; message: string }) {
   return (
     <>
-      <PageHead title="There is no such job" />
+      <PageHead title="Job not found" />
       <div className="panel">
-        <Empty title={inert(words)}>
+        <Empty title={escapeText(message)}>
           <p className="small">
-            It was never enqueued here, or its retention is over and it was pruned; or it is not yours to see. The
-            address says <code className="foreign">{inert(id)}</code>.
+            No job has the id <code className="untrusted">{escapeText(id)}</code>, it was pruned after its retention
+            time, or you do not have access to it.
           </p>
           <Link href="/jobs" className="button">
             See all jobs
@@ -84,42 +86,45 @@ function NotThere({ id, words }: { id: string; words: string }) {
 }
 
 function Known({
-  asked,
-  askedAt,
+  fetched,
+  fetchedAt,
   attempts,
   steps,
   stale,
 }: {
-  asked: nouns.Job;
-  askedAt: number;
-  attempts: nouns.Attempt[] | undefined;
-  steps: nouns.Step[] | undefined;
+  fetched: api.Job;
+  fetchedAt: number;
+  attempts: api.Attempt[] | undefined;
+  steps: api.Step[] | undefined;
   stale: boolean;
 }) {
-  const { id } = asked;
-  const resting = useIsResting();
+  const { id } = fetched;
+  const refreshPaused = useRefreshPaused();
   const store = useFollowedJob(id);
-  useFreshness(id, store);
-  useRevival(asked, askedAt, store);
-  const job = standing(asked, store);
-  const siblings = useSiblings(asked).data?.jobs ?? [];
-  const reasons = useReasons(job, siblings);
-  const given = useTimeline({ job, store, attempts, steps });
+  useRefetchOnChange(id, store);
+  useReopenAfterRetry(fetched, fetchedAt, store);
+  const job = mergeStream(fetched, store);
+  const siblings = useSiblings(fetched).data?.jobs ?? [];
+  const reasons = useWaitReasons(job, siblings);
+  const timeline = useTimelineData({ job, store, attempts, steps });
   const running = attempts?.findLast(({ endedAt }) => endedAt === null);
-  const over = isOver(job.state);
-  useTitle(`${inert(job.pipeline)} ${job.state}`);
-  const tries = attempts?.filter(({ outcome }) => outcome === "failed" || outcome === "lost").length ?? 0;
-  const forgotten = store.end !== null && store.end.state === null;
-  // An event is waited for in a step that is called as the event is, unless its code says otherwise.
-  const awaited = steps?.findLast(({ name }) => given.open?.has(name))?.name ?? "";
-  // Whoever watches a job to its end sees nothing jump: what can come has its place from the beginning.
-  const [watched] = useState(!isOver(asked.state));
-  const isFar =
+  const over = hasEnded(job.state);
+  usePageTitle(`${escapeText(job.pipeline)} ${job.state} · Stillwake`);
+  const failedAttempts = attempts?.filter(({ outcome }) => outcome === "failed" || outcome === "lost").length ?? 0;
+  const isPruned = store.end !== null && store.end.state === null;
+  // The step that waits for an event has the name of the event, unless the code gives it another one.
+  const eventStep = steps?.findLast(({ name }) => timeline.open?.has(name))?.name ?? "";
+  // A job that is watched while it runs reserves space for what can appear, so that nothing moves.
+  const [watched] = useState(!hasEnded(fetched.state));
+  const showProgress =
     job.state === "running" || (over ? watched && job.state === "completed" : (store.progress?.fraction ?? 0) > 0);
   return (
     <div className="job" data-watched={watched || undefined}>
-      <PageHead title={<span className="foreign">{inert(job.pipeline)}</span>} note={<StateMark state={job.state} />}>
-        <Acts job={job} awaited={awaited} onActed={() => store.store.reopen()} />
+      <PageHead
+        title={<span className="untrusted">{escapeText(job.pipeline)}</span>}
+        note={<StateBadge state={job.state} />}
+      >
+        <JobActions job={job} eventStep={eventStep} onDone={() => store.store.reopen()} />
       </PageHead>
       <p className="job-note soft small">
         <span className="mono" title={id}>
@@ -127,56 +132,56 @@ function Known({
         </span>
         <Copy text={id} what="id" />
         {job.key !== null && (
-          <span className="foreign">
-            key <Link href={listOf(job.pipeline, job.key)}>{inert(job.key)}</Link>
+          <span className="untrusted">
+            key <Link href={jobsWithKey(job.pipeline, job.key)}>{escapeText(job.key)}</Link>
           </span>
         )}
-        {job.tenant !== null && <span className="foreign">tenant {inert(job.tenant)}</span>}
+        {job.tenant !== null && <span className="untrusted">tenant {escapeText(job.tenant)}</span>}
         {job.parent !== null && (
           <span>
             child of <Link href={`/jobs/${job.parent.id}`}>job …{shortId(job.parent.id)}</Link>
           </span>
         )}
       </p>
-      {forgotten && (
+      {isPruned && (
         <div className="callout" data-tone="amber" role="status">
-          Its retention is over, and it was pruned. What is shown here is what was known of it.
+          This job was pruned after its retention time. The page shows its last known data.
         </div>
       )}
-      {resting && !over && (
+      {refreshPaused && !over && (
         <div className="callout" data-tone="amber" role="status">
-          Its lines are not followed while the page rests. They come as soon as somebody is back.
+          The log is not followed while refreshing is paused. It continues when you use the page.
         </div>
       )}
       {stale && (
         <div className="callout" data-tone="amber" role="status">
-          The server does not answer. What is shown is what it said last; this page asks again by itself.
+          The server does not respond. The page shows the last known data and retries automatically.
         </div>
       )}
-      <Spoken job={job} />
+      <StateAnnouncement job={job} />
       <NowSentence
         job={job}
         store={store}
         since={running?.claimedAt ?? null}
-        tries={tries}
-        awaited={awaited}
+        failedAttempts={failedAttempts}
+        eventStep={eventStep}
         reasons={reasons}
       >
-        {isFar && <JobProgress store={store.store} className="job-progress" />}
-        <Figures job={job} attempts={attempts ?? []} kept={steps ?? []} />
+        {showProgress && <JobProgress store={store.store} className="job-progress" />}
+        <Figures job={job} attempts={attempts ?? []} steps={steps ?? []} />
       </NowSentence>
       <div className="job-time">
-        <Timeline given={given} empty={over ? "It never began." : "It has not begun. Its steps will stand here."} />
+        <Timeline data={timeline} empty={over ? "The job never started." : "Not started. Steps appear here."} />
       </div>
       <div className="job-columns">
         <div className="job-main">
           <LogPanel job={job} store={store.store} siblings={siblings} />
           <Attempts attempts={attempts ?? []} />
-          <Children job={asked} />
+          <Children job={fetched} />
         </div>
         <div className="job-side">
           {job.state === "failed" && <FailurePanel failure={job.failure} />}
-          <InOut job={{ ...asked, state: job.state }} />
+          <InputAndOutput job={{ ...fetched, state: job.state }} />
           <Artifacts id={id} />
           <Cost id={id} started={job.startedAt !== null} />
           <Webhooks id={id} over={over} />
@@ -187,55 +192,54 @@ function Known({
   );
 }
 
-/** For those who hear the page: that the job has come into another state, and nothing of what it says meanwhile. */
-function Spoken({ job: { state, waitingFor, failure } }: { job: nouns.Job }) {
+/** Announces changes of state to screen readers, but not progress or log lines. */
+function StateAnnouncement({ job: { state, waitingFor, failure } }: { job: api.Job }) {
   const before = useRef(state);
-  const [said, setSaid] = useState("");
+  const [announcement, setAnnouncement] = useState("");
   useEffect(() => {
     if (before.current === state) return;
     before.current = state;
-    setSaid(
+    setAnnouncement(
       state === "failed"
-        ? `The job has failed: ${inert(sentenceOf(failure)).slice(0, 300)}`
-        : isOver(state)
+        ? `The job failed: ${escapeText(failureSentence(failure)).slice(0, 300)}`
+        : hasEnded(state)
           ? `The job is ${state}`
           : state === "queued" && waitingFor !== null
-            ? "The job waits now"
-            : `The job is ${state} now`,
+            ? "The job is waiting"
+            : `The job is ${state}`,
     );
   }, [state]);
   return (
     <p className="hidden" role="status">
-      {said}
+      {announcement}
     </p>
   );
 }
 
-const listOf = (pipeline: string, key: string) => `/jobs?${new URLSearchParams({ pipeline, key })}`;
+const jobsWithKey = (pipeline: string, key: string) => `/jobs?${new URLSearchParams({ pipeline, key })}`;
 
-/** What it cost. */
 function Figures({
   job,
   attempts,
-  kept,
+  steps,
 }: {
-  job: nouns.Job;
-  attempts: readonly nouns.Attempt[];
-  kept: readonly nouns.Step[];
+  job: api.Job;
+  attempts: readonly api.Attempt[];
+  steps: readonly api.Step[];
 }) {
   const now = useNow();
   const { startedAt, endedAt, state, attempt, maxAttempts } = job;
-  const { workedMs, vainMs } = costOf(attempts, kept, now);
-  const waited = waitedToStart(job, attempts[0]?.claimedAt ?? null, now);
-  const whole = startedAt && (endedAt ? Date.parse(endedAt) : now) - Date.parse(startedAt);
-  const charged = `${attempt} of ${maxAttempts}`;
+  const { workedMs, wastedMs } = workerTime(attempts, steps, now);
+  const wait = waitBeforeStart(job, attempts[0]?.claimedAt ?? null, now);
+  const total = startedAt && (endedAt ? Date.parse(endedAt) : now) - Date.parse(startedAt);
+  const counted = `${attempt} of ${maxAttempts}`;
   const figures: [string, string, string?][] = [
-    [waited.whole ? "From enqueue to start" : "Waited to start", waited.ms === null ? "–" : span(waited.ms)],
-    [isOver(state) ? "From start to end" : "Since it started", whole === null ? "–" : span(Number(whole))],
-    ["Worker time", span(workedMs), vainMs > 500 ? `${span(vainMs)} of it in wastedStarts` : undefined],
+    [wait.sinceEnqueue ? "From enqueue to start" : "Waited to start", wait.ms === null ? "–" : formatDuration(wait.ms)],
+    [hasEnded(state) ? "From start to end" : "Since start", total === null ? "–" : formatDuration(Number(total))],
+    ["Worker time", formatDuration(workedMs), wastedMs > 500 ? `${formatDuration(wastedMs)} wasted` : undefined],
     attempts.length > attempt && attempts.length > 0
-      ? ["Attempts", count(attempts.length), `${charged} counted`]
-      : ["Attempts", charged],
+      ? ["Attempts", formatCount(attempts.length), `${counted} counted`]
+      : ["Attempts", counted],
   ];
   return (
     <dl className="job-figures">

@@ -1,22 +1,23 @@
-// All jobs, newest first, however many there are: only the rows in view are drawn, and older ones are read when they come near.
+// All jobs, newest first, with filters.
+
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { Empty, PageHead } from "@stillwake/ui/parts/panel.tsx";
 import { Link } from "wouter";
-import { useMay } from "../api/who.ts";
-import { Button } from "../parts/button.tsx";
-import { Empty, PageHead, Wrong } from "../parts/panel.tsx";
-import "../look/jobs.css";
-import { Filters, isFiltered, useChosen } from "./jobs/filters.tsx";
+import { usePermissions } from "../api/permissions.ts";
+import "../css/jobs.css";
+import { Filters, isFiltered, useFilters } from "./jobs/filters.tsx";
 import { JobTable } from "./jobs/table.tsx";
 
 export function JobsPage() {
-  const { operate } = useMay();
-  const choosing = useChosen();
-  const { chosen, clear } = choosing;
+  const { operate } = usePermissions();
+  const control = useFilters();
+  const { filters, clear } = control;
   return (
     <>
       <PageHead title="Jobs">
         {operate && (
           <Link
-            href={chosen.pipeline ? `/enqueue/${encodeURIComponent(chosen.pipeline)}` : "/enqueue"}
+            href={filters.pipeline ? `/enqueue/${encodeURIComponent(filters.pipeline)}` : "/enqueue"}
             className="button"
           >
             Enqueue
@@ -24,26 +25,25 @@ export function JobsPage() {
         )}
       </PageHead>
       <section className="panel" aria-label="Jobs">
-        <Filters choosing={choosing} />
+        <Filters control={control} />
         <JobTable
-          chosen={chosen}
+          filters={filters}
           empty={
-            isFiltered(chosen) ? (
-              <Empty title="No job matches">
+            isFiltered(filters) ? (
+              <Empty title="No job matches the filters">
                 <Button onClick={clear}>Clear filters</Button>
               </Empty>
             ) : (
-              <Empty title="There is no job yet">
-                <p>Jobs appear here the moment they are enqueued, from your code, from SQL, or by hand.</p>
+              <Empty title="No jobs yet">
+                <p>Jobs appear here when they are enqueued by your code, in SQL or by hand.</p>
                 {operate && (
                   <Link href="/enqueue" className="button" data-kind="main">
-                    Enqueue one
+                    Enqueue a job
                   </Link>
                 )}
               </Empty>
             )
           }
-          wrong={(error) => <Wrong error={error} />}
         />
       </section>
     </>

@@ -1,38 +1,39 @@
-// Schedules: what comes when, what came of the last slots, and whether anybody looks.
+// Schedules: the next and the last slots of each, and whether one is late.
+
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { Empty, Loaded, PageHead, Panel } from "@stillwake/ui/parts/panel.tsx";
 import { useState } from "react";
-import { type nouns, useSchedules } from "../api/nouns.ts";
-import { useMay } from "../api/who.ts";
-import { Button } from "../parts/button.tsx";
+import { usePermissions } from "../api/permissions.ts";
+import { type api, useSchedules } from "../api/resources.ts";
 import { Command } from "../parts/copy.tsx";
-import { Asked, Empty, PageHead, Panel } from "../parts/panel.tsx";
-import "../look/schedules.css";
+import "../css/schedules.css";
 import { ScheduleForm } from "./schedules/form.tsx";
 import { isLate, ScheduleTable } from "./schedules/rows.tsx";
 
 export default function SchedulesPage() {
-  const may = useMay();
+  const { manage } = usePermissions();
   const schedules = useSchedules();
-  const [edited, setEdited] = useState<nouns.Schedule | "new">();
-  const add = may.manage && (
+  const [edited, setEdited] = useState<api.Schedule | "new">();
+  const add = manage && (
     <Button kind="main" onClick={() => setEdited("new")}>
       Add a schedule…
     </Button>
   );
   return (
     <>
-      <PageHead title="Schedules" note="Which job is due when">
+      <PageHead title="Schedules" note="Jobs at fixed times">
         {add}
       </PageHead>
-      <Asked of={schedules}>
+      <Loaded query={schedules}>
         {({ schedules: all }) => (
           <>
             {all.some(isLate) && <Late schedules={all.filter(isLate)} />}
             <Panel title={all.length === 1 ? "1 schedule" : `${all.length} schedules`} bare>
               {all.length === 0 ? (
-                <Empty title="No schedule yet">
+                <Empty title="No schedules yet">
                   <p>
-                    A schedule makes a job of a pipeline at its times, whoever is awake then. Add one here, or say it in
-                    code at every deploy:
+                    A schedule enqueues a job of a pipeline at fixed times. Add one here, or set it in code at every
+                    deploy:
                   </p>
                   <pre>
                     {
@@ -46,7 +47,7 @@ export default function SchedulesPage() {
             </Panel>
           </>
         )}
-      </Asked>
+      </Loaded>
       {edited !== undefined && (
         <ScheduleForm schedule={edited === "new" ? undefined : edited} onClose={() => setEdited(undefined)} />
       )}
@@ -54,13 +55,13 @@ export default function SchedulesPage() {
   );
 }
 
-function Late({ schedules }: { schedules: nouns.Schedule[] }) {
+function Late({ schedules }: { schedules: api.Schedule[] }) {
   return (
     <div className="callout" data-tone="amber">
-      <strong>
-        {schedules.length === 1 ? "A schedule is" : `${schedules.length} schedules are`} late: nobody looks at the time
-      </strong>
-      <span className="small">No worker of its pool is awake, and nobody calls the watchdog. Either will do:</span>
+      <strong>{schedules.length === 1 ? "1 schedule is late" : `${schedules.length} schedules are late`}</strong>
+      <span className="small">
+        No worker is running and the watchdog is not called. Start a worker, or run the watchdog:
+      </span>
       <Command>npx stillwake watchdog</Command>
     </div>
   );

@@ -1,137 +1,144 @@
-// One webhook: what it says, and every try at telling it.
+// One webhook: its body and its deliveries.
+
+import { useAction } from "@stillwake/ui/api/query.ts";
+import { escapeText, formatDayTime, formatDuration, plural } from "@stillwake/ui/format.ts";
+import { Button, ConfirmButton } from "@stillwake/ui/parts/button.tsx";
+import { Empty, Loaded, PageHead, Panel } from "@stillwake/ui/parts/panel.tsx";
+import { type Column, Table } from "@stillwake/ui/parts/table.tsx";
+import { RelativeTime } from "@stillwake/ui/parts/time.tsx";
 import type { ReactNode } from "react";
 import { Link } from "wouter";
-import { useAct } from "../api/ask.ts";
-import { type nouns, useEndpoints, useWebhook } from "../api/nouns.ts";
-import { useMay } from "../api/who.ts";
-import { Ask, Button } from "../parts/button.tsx";
+import { usePermissions } from "../api/permissions.ts";
+import { type api, useEndpoints, useWebhook } from "../api/resources.ts";
 import { Command } from "../parts/copy.tsx";
-import { Moment } from "../parts/moment.tsx";
-import { Asked, Empty, PageHead, Panel } from "../parts/panel.tsx";
 import { Payload } from "../parts/payload.tsx";
-import { type Column, Table } from "../parts/table.tsx";
-import { dayTime, inert, several, span } from "../parts/words.ts";
-import "../look/webhooks.css";
-import { useOverdue, WebhookMark } from "./webhooks/mark.tsx";
+import "../css/webhooks.css";
+import { useOverdue, WebhookBadge } from "./webhooks/state.tsx";
 
 export default function WebhookPage({ params }: { params: Record<string, string | undefined> }) {
   const id = params.id!;
   const webhook = useWebhook(id);
-  const may = useMay();
+  const { manage } = usePermissions();
   return (
     <>
       <PageHead
-        title={webhook.data ? <span className="foreign">{inert(webhook.data.event)}</span> : "Webhook"}
+        title={webhook.data ? <span className="untrusted">{escapeText(webhook.data.event)}</span> : "Webhook"}
         note={<Link href="/webhooks">All webhooks</Link>}
       >
-        {may.manage && webhook.data && <Resend webhook={webhook.data} />}
+        {manage && webhook.data && <Resend webhook={webhook.data} />}
       </PageHead>
-      <Asked of={webhook}>
+      <Loaded query={webhook}>
         {(found) => (
           <>
             <Overdue webhook={found} />
-            <Panel title="What is told">
-              <div className="told">
+            <Panel title="Webhook">
+              <div className="webhook-facts">
                 <Facts webhook={found} />
-                <Payload label="body" value={bodyOf(found.body)} />
+                <Payload label="body" value={parseBody(found.body)} />
               </div>
             </Panel>
-            <Panel title={several(found.deliveries.length, "delivery", "deliveries")} bare>
+            <Panel title={plural(found.deliveries.length, "delivery", "deliveries")} bare>
               {found.deliveries.length === 0 ? (
-                <Empty title="Not tried yet">
-                  <p>A worker, or stillwake webhooks send, tries as soon as it is due.</p>
+                <Empty title="Not sent yet">
+                  <p>A worker, or stillwake webhooks send, sends it when it is due.</p>
                 </Empty>
               ) : (
-                <Table label="Deliveries" columns={columns} rows={triesOf(found)} keyOf={({ n }) => String(n)} />
+                <Table
+                  label="Deliveries"
+                  columns={columns}
+                  rows={numberedDeliveries(found)}
+                  keyOf={({ n }) => String(n)}
+                />
               )}
             </Panel>
           </>
         )}
-      </Asked>
+      </Loaded>
     </>
   );
 }
 
-function Overdue({ webhook: { nextAt } }: { webhook: nouns.Webhook }) {
+function Overdue({ webhook: { nextAt } }: { webhook: api.Webhook }) {
   if (!useOverdue(nextAt)) return null;
   return (
     <div className="callout" data-tone="amber">
       <strong>
-        A try was due <Moment at={nextAt} />, and nobody has made it
+        A delivery was due <RelativeTime at={nextAt} /> and was not sent
       </strong>
       <span className="small">
-        Either no worker that sends is awake, or its receiver fails and is tried one at a time. This sends what is due:
+        No worker that sends webhooks is running, or its receiver fails and gets one delivery at a time. This command
+        sends what is due:
       </span>
       <Command>npx stillwake webhooks send</Command>
     </div>
   );
 }
 
-function Facts({ webhook }: { webhook: nouns.Webhook }) {
+function Facts({ webhook }: { webhook: api.Webhook }) {
   const { endpoint, url, jobId, attempts, createdAt, id } = webhook;
   return (
     <dl className="facts">
       <dt>State</dt>
       <dd>
-        <WebhookMark state={webhook.state} />
+        <WebhookBadge state={webhook.state} />
       </dd>
       <dt>Next</dt>
       <dd>
         <Next webhook={webhook} />
       </dd>
-      <dt>Tries</dt>
+      <dt>Deliveries</dt>
       <dd className="number">{attempts} of 10</dd>
       <dt>Endpoint</dt>
       <dd>
-        <Link href={`/webhooks?endpoint=${encodeURIComponent(endpoint)}`} className="foreign">
-          {inert(endpoint)}
+        <Link href={`/webhooks?endpoint=${encodeURIComponent(endpoint)}`} className="untrusted">
+          {escapeText(endpoint)}
         </Link>
       </dd>
       <dt>URL</dt>
-      <dd className="foreign">{inert(url)}</dd>
+      <dd className="untrusted">{escapeText(url)}</dd>
       <dt>Job</dt>
       <dd>
         <Link href={`/jobs/${jobId}`} className="mono">
           {jobId}
         </Link>
       </dd>
-      <dt>Since</dt>
+      <dt>Created</dt>
       <dd>
-        <Moment at={createdAt} />
+        <RelativeTime at={createdAt} />
       </dd>
       <dt>Id</dt>
-      <dd className="mono foreign">{inert(id)}</dd>
+      <dd className="mono untrusted">{escapeText(id)}</dd>
     </dl>
   );
 }
 
-function Next({ webhook: { state, nextAt, endedAt, endpoint } }: { webhook: nouns.Webhook }): ReactNode {
+function Next({ webhook: { state, nextAt, endedAt, endpoint } }: { webhook: api.Webhook }): ReactNode {
   const { data } = useEndpoints(state === "pending" && nextAt === null);
   const isOverdue = useOverdue(nextAt);
   if (state === "delivered")
     return (
       <>
-        nothing: it has arrived <Moment at={endedAt} />
+        none: delivered <RelativeTime at={endedAt} />
       </>
     );
   if (state === "failed")
     return (
       <>
-        nothing: it was given up <Moment at={endedAt} />
+        none: failed <RelativeTime at={endedAt} />
       </>
     );
   if (nextAt !== null)
     return (
       <>
-        a try{isOverdue && " that was due"} <Moment at={nextAt} />
+        {isOverdue ? "overdue since" : "delivery"} <RelativeTime at={nextAt} />
       </>
     );
-  const isHeld = data?.endpoints.some(({ name, disabledAt }) => name === endpoint && disabledAt !== null);
-  return isHeld ? "held back: its endpoint is disabled" : "a try that is under way";
+  const isDisabled = data?.endpoints.some(({ name, disabledAt }) => name === endpoint && disabledAt !== null);
+  return isDisabled ? "held: its endpoint is disabled" : "sending";
 }
 
-/** Text that is no JSON is shown as the text it is. */
-function bodyOf(text: string): unknown {
+/** The text itself if it is not JSON. */
+function parseBody(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
@@ -139,71 +146,71 @@ function bodyOf(text: string): unknown {
   }
 }
 
-type Delivery = nouns.Webhook["deliveries"][number];
-type Try = { n: number; delivery: Delivery | undefined };
+type Delivery = api.Webhook["deliveries"][number];
+type NumberedDelivery = { n: number; delivery: Delivery | undefined };
 
-const MAX_TRIES = 200;
+const MAX_DELIVERIES = 200;
 
-/** Latest first. A number that is missing is a try whose sender died before it could tell. */
-function triesOf({ deliveries }: nouns.Webhook): Try[] {
-  const known = new Map(deliveries.map((one) => [Number(one.n), one]));
-  const numbers = [...known.keys()];
-  const [least, last] = [Math.min(...numbers), Math.max(...numbers)];
-  const first = Math.max(least, last - MAX_TRIES + 1);
-  return Array.from({ length: last - first + 1 }, (_, place) => ({
-    n: last - place,
-    delivery: known.get(last - place),
+/** Latest first. A missing number is a delivery whose sender died before it recorded the result. */
+function numberedDeliveries({ deliveries }: api.Webhook): NumberedDelivery[] {
+  const byNumber = new Map(deliveries.map((delivery) => [Number(delivery.n), delivery]));
+  const numbers = [...byNumber.keys()];
+  const last = Math.max(...numbers);
+  const first = Math.max(Math.min(...numbers), last - MAX_DELIVERIES + 1);
+  return Array.from({ length: last - first + 1 }, (_, index) => ({
+    n: last - index,
+    delivery: byNumber.get(last - index),
   }));
 }
 
-const columns: Column<Try>[] = [
-  { head: "Try", width: "64px", cell: ({ n }) => <span className="number">#{n}</span> },
+const columns: Column<NumberedDelivery>[] = [
+  { head: "No.", width: "64px", cell: ({ n }) => <span className="number">#{n}</span> },
   {
-    head: "Began",
+    head: "Started",
     width: "152px",
-    cell: ({ delivery }) => <span className="number">{delivery ? dayTime(delivery.startedAt) : "–"}</span>,
+    cell: ({ delivery }) => <span className="number">{delivery ? formatDayTime(delivery.startedAt) : "–"}</span>,
   },
-  { head: "Answer", width: "24%", cell: ({ delivery }) => <Answer delivery={delivery} /> },
+  { head: "Result", width: "24%", cell: ({ delivery }) => <DeliveryResult delivery={delivery} /> },
   {
     head: "Took",
     width: "88px",
     number: true,
-    cell: ({ delivery }) => (delivery ? span(delivery.tookMs) : "–"),
+    cell: ({ delivery }) => (delivery ? formatDuration(delivery.tookMs) : "–"),
   },
   {
     head: "Response",
     cell: ({ delivery }) =>
       delivery?.response ? (
-        <pre className="response">{inert(delivery.response)}</pre>
+        <pre className="response">{escapeText(delivery.response)}</pre>
       ) : (
-        <span className="soft">nothing</span>
+        <span className="soft">empty</span>
       ),
   },
   {
     head: "Sender",
     width: "16%",
-    cell: ({ delivery }) => <span className="soft foreign">{delivery ? inert(delivery.sender) : "–"}</span>,
+    cell: ({ delivery }) => <span className="soft untrusted">{delivery ? escapeText(delivery.sender) : "–"}</span>,
   },
 ];
 
-function Answer({ delivery }: { delivery: Delivery | undefined }) {
-  if (!delivery) return <span className="soft">its sender died before it could tell</span>;
+function DeliveryResult({ delivery }: { delivery: Delivery | undefined }) {
+  if (!delivery) return <span className="soft">unknown: its sender died</span>;
   const { status, error } = delivery;
-  const isGood = status !== null && status >= 200 && status < 300;
+  const isSuccess = status !== null && status >= 200 && status < 300;
   return (
     <div className="lines">
-      <span className="tag" data-tone={isGood ? "good" : "bad"}>
-        {status ?? "no answer"}
+      <span className="tag" data-tone={isSuccess ? "good" : "bad"}>
+        {status ?? "no response"}
       </span>
-      {error !== null && <span className="foreign">{inert(error)}</span>}
+      {error !== null && <span className="untrusted">{escapeText(error)}</span>}
     </div>
   );
 }
 
-function Resend({ webhook: { id, state } }: { webhook: nouns.Webhook }) {
-  const { act, busy } = useAct();
+function Resend({ webhook: { id, state } }: { webhook: api.Webhook }) {
+  const { run, busy } = useAction();
   const resend = () =>
-    act({ path: `/v1/webhooks/${encodeURIComponent(id)}/resend`, done: "It is sent again, with ten new tries" });
+    run({ path: `/v1/webhooks/${encodeURIComponent(id)}/resend`, done: "The webhook is sent again" });
   if (state !== "delivered") {
     return (
       <Button kind="main" disabled={busy} onClick={resend}>
@@ -212,15 +219,15 @@ function Resend({ webhook: { id, state } }: { webhook: nouns.Webhook }) {
     );
   }
   return (
-    <Ask
+    <ConfirmButton
       label="Resend…"
-      title="Send it again"
-      text="It has arrived already. The receiver is told once more, under the same id."
-      yes="Resend"
+      title="Resend this webhook?"
+      text="It was already delivered. The receiver gets it again with the same id."
+      confirm="Resend"
       kind="main"
       quiet
       disabled={busy}
-      onYes={resend}
+      onConfirm={resend}
     />
   );
 }

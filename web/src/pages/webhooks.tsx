@@ -1,35 +1,36 @@
-// Webhooks: whom the end of jobs is told to, and what became of each telling.
+// Webhooks: the endpoints that are notified when jobs end, and the deliveries.
+
+import { escapeText } from "@stillwake/ui/format.ts";
+import { PageHead } from "@stillwake/ui/parts/panel.tsx";
 import { useState } from "react";
 import { useSearchParams } from "wouter";
-import { useEndpoints } from "../api/nouns.ts";
+import { useEndpoints } from "../api/resources.ts";
 import { ShownOnce } from "../parts/copy.tsx";
-import { PageHead } from "../parts/panel.tsx";
-import { inert } from "../parts/words.ts";
-import "../look/webhooks.css";
+import "../css/webhooks.css";
 import { EndpointPanel } from "./webhooks/endpoints.tsx";
-import { WebhookPanel } from "./webhooks/list.tsx";
+import { WebhookPanel } from "./webhooks/webhook-list.tsx";
 
-export interface Secret {
+export interface EndpointSecret {
   endpoint: string;
   secret: string;
 }
 
 export default function WebhooksPage() {
   const endpoints = useEndpoints();
-  const [secret, setSecret] = useState<Secret>();
+  const [secret, setSecret] = useState<EndpointSecret>();
   const [filters, setFilters] = useSearchParams();
   return (
     <>
-      <PageHead title="Webhooks" note="Who is told when a job ends" />
+      <PageHead title="Webhooks" note="Notifications when jobs end" />
       {secret && (
         <ShownOnce
           key={secret.secret}
-          title={`The secret of the endpoint ${inert(secret.endpoint)}`}
+          title={`Secret of endpoint ${escapeText(secret.endpoint)}`}
           what="secret"
           secret={secret.secret}
-          onAway={() => setSecret(undefined)}
+          onDismiss={() => setSecret(undefined)}
         >
-          <p className="small">Whoever receives its webhooks verifies with it that they come from here.</p>
+          <p className="small">The receiver verifies the signatures of webhooks with it.</p>
         </ShownOnce>
       )}
       <EndpointPanel endpoints={endpoints} onSecret={setSecret} />

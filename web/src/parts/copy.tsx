@@ -1,18 +1,18 @@
-// What somebody takes with them: a command for their terminal, and a secret that is shown this once.
+// Text to copy: a command for a terminal, and a secret that is shown once.
 import { type ReactNode, useEffect, useRef } from "react";
-import "../look/copy.css";
-import { Button } from "./button.tsx";
-import { useNotices } from "./notices.tsx";
-import { inert } from "./words.ts";
+import "../css/copy.css";
+import { escapeText } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { useNotices } from "@stillwake/ui/parts/notices.tsx";
 
-/** Browsers lend the clipboard to pages of this machine or over HTTPS alone; elsewhere the text is there to be selected. */
+/** Browsers give access to the clipboard only over HTTPS and on localhost. Elsewhere the text can be selected. */
 export function Copy({ text, what }: { text: string; what: string }) {
   const notices = useNotices();
   if (!navigator.clipboard) return null;
   const copy = () =>
     navigator.clipboard.writeText(text).then(
-      () => notices.say(`Copied the ${what}`),
-      () => notices.say(`The browser does not let the ${what} be copied: select it`),
+      () => notices.show(`Copied the ${what}`),
+      () => notices.show(`The browser denied access to the clipboard. Select the ${what} and copy it`),
     );
   return (
     <Button onClick={copy} aria-label={`Copy the ${what}`}>
@@ -24,41 +24,39 @@ export function Copy({ text, what }: { text: string; what: string }) {
 export function Command({ children }: { children: string }) {
   return (
     <div className="command">
-      <code className="foreign">{inert(children)}</code>
+      <code className="untrusted">{escapeText(children)}</code>
       <Copy text={children} what="command" />
     </div>
   );
 }
 
-/** Stays until it is put away by hand: there is no second look at it. */
+/** Stays until it is dismissed, because it cannot be shown again. */
 export function ShownOnce({
   title,
   what,
   secret,
-  onAway,
+  onDismiss,
   children,
 }: {
   title: ReactNode;
   what: string;
   secret: string;
-  onAway: () => void;
+  onDismiss: () => void;
   children?: ReactNode;
 }) {
-  const box = useRef<HTMLElement>(null);
-  useEffect(() => box.current?.focus(), []);
+  const section = useRef<HTMLElement>(null);
+  useEffect(() => section.current?.focus(), []);
   return (
-    <section ref={box} className="callout shown-once" data-tone="teal" tabIndex={-1} aria-label={`The ${what}`}>
-      <strong className="foreign">{title}</strong>
-      <p className="small">
-        Keep it where secrets are kept, now: it is shown this once, and nobody can look it up later.
-      </p>
+    <section ref={section} className="callout shown-once" data-tone="teal" tabIndex={-1} aria-label={`The ${what}`}>
+      <strong className="untrusted">{title}</strong>
+      <p className="small">Store it now. It is shown once and cannot be retrieved later.</p>
       <div className="command">
-        <code className="foreign">{secret}</code>
+        <code className="untrusted">{secret}</code>
         <Copy text={secret} what={what} />
       </div>
       {children}
       <div>
-        <Button onClick={onAway}>I have it</Button>
+        <Button onClick={onDismiss}>I have stored it</Button>
       </div>
     </section>
   );

@@ -1,19 +1,20 @@
-// A text of strangers that may be very long: its beginning, and the rest for those who ask.
-import { useState } from "react";
-import { Button } from "./button.tsx";
-import { count, inert } from "./words.ts";
+// A long untrusted text, shortened, with a button that shows the rest.
 
-const MOST = 600;
+import { escapeText, formatCount } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { useState } from "react";
+
+const MAX_CHARACTERS = 600;
 
 export function Fold({ text }: { text: string }) {
   const [open, setOpen] = useState(false);
-  // A little more than that is not worth a button.
-  if (text.length <= MOST * 1.2) return inert(text);
+  // A button for a few more characters is not useful.
+  if (text.length <= MAX_CHARACTERS * 1.2) return escapeText(text);
   return (
     <>
-      {open ? inert(text) : `${inert(text.slice(0, MOST))}…`}{" "}
+      {open ? escapeText(text) : `${escapeText(text.slice(0, MAX_CHARACTERS))}…`}{" "}
       <Button kind="plain" aria-expanded={open} onClick={() => setOpen(!open)}>
-        {open ? "Show less" : `Show all ${count(text.length)} characters`}
+        {open ? "Show less" : `Show all ${formatCount(text.length)} characters`}
       </Button>
     </>
   );

@@ -1,15 +1,23 @@
-// A JSON value. It is shown when somebody asks for it, because it may hold what a passer-by should not read; and what looks like a secret
-// stays covered until it is asked for by itself.
+// A JSON value, hidden until it is opened because it may contain sensitive data. Values that look like secrets stay
+// masked until they are revealed.
 
+import { Button } from "@stillwake/ui/parts/button.tsx";
 import { useMemo, useState } from "react";
 import { maskedJson } from "stillwake/react";
-import { Button } from "./button.tsx";
 
-const COVER = "••••••••";
+const MASK = "••••••••";
 
-export function Payload({ label, value, open: begun = false }: { label: string; value: unknown; open?: boolean }) {
-  const [open, setOpen] = useState(begun);
-  const [uncovered, setUncovered] = useState(false);
+export function Payload({
+  label,
+  value,
+  open: initiallyOpen = false,
+}: {
+  label: string;
+  value: unknown;
+  open?: boolean;
+}) {
+  const [open, setOpen] = useState(initiallyOpen);
+  const [revealed, setRevealed] = useState(false);
   const parts = useMemo(() => (open ? maskedJson(value) : []), [open, value]);
   if (!open) {
     return (
@@ -18,20 +26,20 @@ export function Payload({ label, value, open: begun = false }: { label: string; 
       </Button>
     );
   }
-  const text = parts.map((part) => (typeof part === "string" ? part : uncovered ? part.secret : COVER)).join("");
+  const text = parts.map((part) => (typeof part === "string" ? part : revealed ? part.secret : MASK)).join("");
   return (
     <div className="field">
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard. */}
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrollable element must be reachable by keyboard. */}
       <pre className="payload" tabIndex={0}>
         {text}
       </pre>
-      <div className="acts">
+      <div className="actions">
         <Button kind="plain" aria-expanded={true} onClick={() => setOpen(false)}>
           Hide {label}
         </Button>
         {parts.some((part) => typeof part !== "string") && (
-          <Button kind="plain" aria-pressed={uncovered} onClick={() => setUncovered(!uncovered)}>
-            {uncovered ? "Cover secrets" : "Uncover secrets"}
+          <Button kind="plain" aria-pressed={revealed} onClick={() => setRevealed(!revealed)}>
+            {revealed ? "Mask secrets" : "Reveal secrets"}
           </Button>
         )}
         <Button kind="plain" onClick={() => void navigator.clipboard?.writeText(text)}>

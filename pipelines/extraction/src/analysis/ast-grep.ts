@@ -1,41 +1,43 @@
-// The built-in engine: ast-grep, a program that comes with the package, and the rules in rules/code.
+// The built-in engine: ast-grep, which comes with the package, and the rules in rules/code.
 import fs from "node:fs/promises";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import { tell } from "@stillwake/kit/user-error";
+import { userError } from "@stillwake/kit/failures";
 import type { StepHandle } from "stillwake/worker";
 import { SEVERITIES, type Severity } from "../model.ts";
 import type { Settings } from "../settings.ts";
 import { packagedTool } from "../tools.ts";
-import { inBatches, TooMuch } from "./batches.ts";
+import { OutputTooLarge, runInBatches } from "./batches.ts";
 import { MAX_FINDINGS, type Match } from "./collect.ts";
-import { analysisFailed } from "./failed.ts";
+import { explainAnalysisFailure } from "./failure.ts";
 import {
   isMinified,
   isMinifiedFile,
-  nothingPassedOver,
+  logSkipped,
+  noneSkipped,
+  pathWithin,
   SKIPPED_FOLDERS,
   type SourceFile,
-  sayPassedOver,
   sourceFiles,
-  within,
 } from "./source-files.ts";
 
-/** Of the package, from src/ and from dist/ alike. */
+/** Relative to the package, from src/ and from dist/. */
 const RULES = fileURLToPath(new URL("../../rules", import.meta.url));
-/** What the rules are written for, by the names that ast-grep knows its languages by. */
+/** Files of the languages that the rules cover. */
 const CODE = /\.(?:[cm]?[jt]s|[jt]sx|py3?|pyi|bzl|go)$/;
 const BATCH = { files: 1_000, bytes: 64 * 2 ** 20 };
-/** About 25,000 matches. Each carries the lines it stands in, so that code of long lines says far more than it is. */
+/** About 25,000 matches. Each contains its source lines, so long lines make it larger. */
 const MAX_OUTPUT = 32 * 2 ** 20;
-/** Ignore files of the repository would decide what is looked at. */
+/** Ignore files of the repository are not respected. */
 const IGNORE_FILES = ["hidden", "dot", "exclude", "global", "parent", "vcs"];
 
-export async function lookWithAstGrep(step: StepHandle, directory: string, settings: Settings): Promise<Match[]> {
+export async function runAstGrep(step: StepHandle, directory: string, settings: Settings): Promise<Match[]> {
   const program = await packagedTool("ast-grep");
   if (!program)
-    throw tell("Static analysis unavailable (ast-grep has no program for this system)", { code: "ANALYSIS_MISSING" });
-  step.log.info(`The built-in rules look instead (ast-grep, ${await countRules()} rules)`);
+    throw userError("Static analysis unavailable (no ast-grep program for this platform)", {
+      code: "ANALYSIS_MISSING",
+    });
+  step.log.info(`Using the built-in rules instead (ast-grep, ${await countRules()} rules)`);
   const args = [
     "scan",
     "--config",
@@ -45,49 +47,51 @@ export async function lookWithAstGrep(step: StepHandle, directory: string, setti
     "--include-metadata",
     "--color=never",
   ];
-  args.push(...IGNORE_FILES.flatMap((one) => ["--no-ignore", one]));
+  args.push(...IGNORE_FILES.flatMap((kind) => ["--no-ignore", kind]));
   args.push("--max-results", String(4 * MAX_FINDINGS), "--");
 
   const deadline = performance.now() + settings.limits.analysisMs;
-  const passedOver = nothingPassedOver();
+  const skipped = noneSkipped();
   const minified = { files: 0, findings: 0 };
   const wanted = (name: string) => CODE.test(name);
-  const files = sourceFiles(directory, { signal: step.signal, skip: SKIPPED_FOLDERS, wanted, passedOver });
-  const look = async (batch: readonly SourceFile[]) => {
+  const files = sourceFiles(directory, { signal: step.signal, skip: SKIPPED_FOLDERS, wanted, skipped });
+  const run = async (batch: readonly SourceFile[]) => {
     const { stdout, bytesOut } = await step.exec(program, [...args, ...batch.map(({ file }) => file)], {
       log: "none",
       maxOutput: MAX_OUTPUT,
       timeout: `${Math.max(Math.round(deadline - performance.now()), 1)}ms`,
     });
-    if (bytesOut > MAX_OUTPUT) throw new TooMuch("ast-grep said more than is read of it");
+    if (bytesOut > MAX_OUTPUT) throw new OutputTooLarge("the output of ast-grep is too large");
     const matches: Match[] = [];
     for (const line of stdout.split("\n")) {
-      const match = read(line, directory);
+      const match = parseMatch(line, directory);
       if (match === "minified") minified.findings += 1;
       else if (match) matches.push(match);
     }
     return matches;
   };
-  const matches = await inBatches(written(files, minified), {
+  const matches = await runInBatches(withoutMinified(files, minified), {
     step,
-    most: BATCH,
-    enough: 4 * MAX_FINDINGS,
-    look,
-  }).catch((error) => Promise.reject(analysisFailed(error)));
+    max: BATCH,
+    maxFound: 4 * MAX_FINDINGS,
+    run,
+  }).catch((error) => Promise.reject(explainAnalysisFailure(error)));
   if (minified.files > 0)
     step.log.info(
       `${minified.files === 1 ? "1 minified file was" : `${minified.files} minified files were`} not searched`,
     );
   if (minified.findings > 0) step.log.info("Findings in minified lines are left out", { findings: minified.findings });
-  sayPassedOver(step, passedOver);
+  logSkipped(step, skipped);
   return matches;
 }
 
-/** Those that a person wrote. */
-async function* written(files: AsyncIterable<SourceFile>, minified: { files: number }): AsyncGenerator<SourceFile> {
-  for await (const one of files) {
-    if (/\.min\.[^/]*$/.test(one.path) || (await isMinifiedFile(one))) minified.files += 1;
-    else yield one;
+async function* withoutMinified(
+  files: AsyncIterable<SourceFile>,
+  minified: { files: number },
+): AsyncGenerator<SourceFile> {
+  for await (const file of files) {
+    if (/\.min\.[^/]*$/.test(file.path) || (await isMinifiedFile(file))) minified.files += 1;
+    else yield file;
   }
 }
 
@@ -111,8 +115,8 @@ interface Line {
   metadata?: { severity?: unknown; cwe?: unknown };
 }
 
-/** Lines are counted from 0 there. A line that was cut in two is none. */
-function read(json: string, directory: string): Match | "minified" | undefined {
+/** ast-grep counts lines from 0. A truncated line is skipped. */
+function parseMatch(json: string, directory: string): Match | "minified" | undefined {
   if (!json.startsWith("{")) return undefined;
   let line: Line;
   try {
@@ -122,13 +126,13 @@ function read(json: string, directory: string): Match | "minified" | undefined {
   }
   const { text, file, lines, ruleId: rule, message, range, metadata } = line;
   if (typeof rule !== "string" || typeof file !== "string" || typeof text !== "string") return undefined;
-  const place = within(directory, file);
-  if (place === undefined) return undefined;
+  const relative = pathWithin(directory, file);
+  if (relative === undefined) return undefined;
   if (typeof lines === "string" && isMinified(lines.split("\n", 1)[0]!)) return "minified";
   return {
     rule,
     severity: severityOf(metadata?.severity),
-    path: place,
+    path: relative,
     line: Number(range?.start?.line) + 1,
     endLine: Number(range?.end?.line) + 1,
     message: typeof message === "string" ? message : rule,
@@ -137,6 +141,6 @@ function read(json: string, directory: string): Match | "minified" | undefined {
   };
 }
 
-function severityOf(given: unknown): Severity {
-  return SEVERITIES.find((one) => one === given) ?? "unknown";
+function severityOf(value: unknown): Severity {
+  return SEVERITIES.find((severity) => severity === value) ?? "unknown";
 }

@@ -1,84 +1,88 @@
-// Files are given to a program by name, many at a time. One that it fails on must not take the others with it: such a batch is halved until the file stands
-// alone, and that one is left out and said.
+// Runs a program on batches of files. If it fails on a batch, the batch is halved until the failing file is found; that file
+// is skipped and logged.
 import { ExecError, type StepHandle } from "stillwake/worker";
 import type { SourceFile } from "./source-files.ts";
 
-interface Batch {
+interface BatchLimits {
   files: number;
   bytes: number;
 }
 
-interface InBatches<Found> {
+interface BatchOptions<Found> {
   step: Pick<StepHandle, "log">;
-  most: Batch;
-  /** No more are looked at when so many are found. */
-  enough: number;
-  look(files: readonly SourceFile[]): Promise<Found[]>;
+  max: BatchLimits;
+  /** Stop after this number of findings. */
+  maxFound: number;
+  run(files: readonly SourceFile[]): Promise<Found[]>;
 }
 
-/** A single argument may be longer, all of them together not by much. */
+/** Limit of all file arguments together; the system's limit is not much larger. */
 const ARGUMENT_BYTES = 256 * 1024;
-/** To find one file in a thousand takes ten calls that fail. A program that fails on everything is not asked again and again. */
+/** Finding one file in a thousand takes ten failed calls; a program that fails on everything is given up. */
 const MAX_FAILURES = 50;
 
-/** What a program says is more than is read of it. */
-export class TooMuch extends Error {}
+/** A program wrote more output than is read. */
+export class OutputTooLarge extends Error {}
 
-export async function inBatches<Found>(
+export async function runInBatches<Found>(
   files: AsyncIterable<SourceFile>,
-  { step, most, enough, look }: InBatches<Found>,
+  { step, max, maxFound, run }: BatchOptions<Found>,
 ): Promise<Found[]> {
   const found: Found[] = [];
-  const left: SourceFile[] = [];
+  const failed: SourceFile[] = [];
   let failures = 0;
   let worked = false;
-  let last: unknown;
-  for await (const batch of batches(files, most)) {
+  let lastError: unknown;
+  for await (const batch of batches(files, max)) {
     const open = [batch];
-    for (let part = open.pop(); part !== undefined && found.length < enough; part = open.pop()) {
+    for (let part = open.pop(); part !== undefined && found.length < maxFound; part = open.pop()) {
       try {
-        for (const one of await look(part)) found.push(one);
+        for (const finding of await run(part)) found.push(finding);
         worked = true;
       } catch (error) {
         failures += 1;
-        if (!isOfAFile(error) || failures > MAX_FAILURES) throw error;
-        last = error;
+        if (!isFileError(error) || failures > MAX_FAILURES) throw error;
+        lastError = error;
         const middle = Math.ceil(part.length / 2);
         if (part.length > 1) open.push(part.slice(middle), part.slice(0, middle));
-        else left.push(part[0]!);
+        else failed.push(part[0]!);
       }
     }
-    if (found.length >= enough) break;
+    if (found.length >= maxFound) break;
   }
-  if (left.length > 0 && !worked) throw last;
-  if (left.length > 0)
+  if (failed.length > 0 && !worked) throw lastError;
+  if (failed.length > 0)
     step.log.warn(
-      `${left.length === 1 ? "1 file" : `${left.length} files`} could not be searched - what is there is missing`,
-      { files: left.slice(0, 20).map((one) => one.path.slice(0, 300)) },
+      `${failed.length === 1 ? "1 file" : `${failed.length} files`} could not be searched - findings there are missing`,
+      { files: failed.slice(0, 20).map((file) => file.path.slice(0, 300)) },
     );
   return found;
 }
 
-async function* batches(files: AsyncIterable<SourceFile>, most: Batch): AsyncGenerator<SourceFile[]> {
+async function* batches(files: AsyncIterable<SourceFile>, max: BatchLimits): AsyncGenerator<SourceFile[]> {
   let batch: SourceFile[] = [];
   let bytes = 0;
   let argumentBytes = 0;
-  for await (const one of files) {
-    const named = Buffer.byteLength(one.file) + 9;
-    const full = batch.length >= most.files || bytes + one.bytes > most.bytes || argumentBytes + named > ARGUMENT_BYTES;
+  for await (const file of files) {
+    const argument = Buffer.byteLength(file.file) + 9;
+    const full =
+      batch.length >= max.files || bytes + file.bytes > max.bytes || argumentBytes + argument > ARGUMENT_BYTES;
     if (batch.length > 0 && full) {
       yield batch;
       batch = [];
       bytes = argumentBytes = 0;
     }
-    batch.push(one);
-    bytes += one.bytes;
-    argumentBytes += named;
+    batch.push(file);
+    bytes += file.bytes;
+    argumentBytes += argument;
   }
   if (batch.length > 0) yield batch;
 }
 
-/** Time, memory of the machine and an absent program are matters of the machine, and a half would meet the same. */
-function isOfAFile(error: unknown): boolean {
-  return error instanceof TooMuch || (error instanceof ExecError && (error.kind === "exit" || error.kind === "signal"));
+/** A timeout, lack of memory or a missing program would affect half a batch too. */
+function isFileError(error: unknown): boolean {
+  return (
+    error instanceof OutputTooLarge ||
+    (error instanceof ExecError && (error.kind === "exit" || error.kind === "signal"))
+  );
 }

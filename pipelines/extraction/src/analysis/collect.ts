@@ -1,10 +1,10 @@
-// From what a tool has pointed at to findings: in one order, with a fingerprint that the next extraction makes again, no more than a page can bear. What a tool
-// prints is a stranger's text: it is cut and made storable here, and escaped by whoever shows it.
+// Turns the matches of a tool into findings: sorted, limited in number, with a fingerprint that is the same in the next
+// extraction. Texts of tools are untrusted: they are made storable here, and escaped where they are shown.
 import { createHash } from "node:crypto";
 import type { StepHandle } from "stillwake/worker";
 import { type Finding, SEVERITIES, type Severity } from "../model.ts";
+import { storable } from "../untrusted.ts";
 
-/** What a rule has matched. */
 export interface Match {
   rule: string;
   severity: Severity;
@@ -13,7 +13,7 @@ export interface Match {
   endLine: number;
   message: string;
   cwe: string[];
-  /** The code that matched, for the fingerprint; nothing for a secret. */
+  /** The matched code, for the fingerprint; undefined for a secret. */
   text?: string;
 }
 
@@ -22,8 +22,8 @@ const MAX_MESSAGE = 1_000;
 const MAX_PATH = 1_000;
 const MAX_RULE = 200;
 const MAX_TEXT = 10_000;
-const LAST_LINE = 2 ** 31 - 1;
-/** Credentials in code, on their way or at rest. */
+const MAX_LINE_NUMBER = 2 ** 31 - 1;
+/** Weaknesses about credentials. */
 const ABOUT_SECRETS = /^CWE-(?:256|257|259|260|312|321|522|540|798)\b/i;
 
 export function collect(
@@ -35,17 +35,17 @@ export function collect(
   const numbers = new Map<string, number>();
   const seen = new Set<string>();
   const found: Finding[] = [];
-  for (const match of [...matches].sort(byPlace)) {
+  for (const match of [...matches].sort(byLocation)) {
     const { severity, cwe } = match;
     const rule = storable(match.rule, MAX_RULE);
     const path = storable(match.path, MAX_PATH);
     const line = lineNumber(match.line);
     const endLine = Math.max(line, lineNumber(match.endLine));
-    const text = hash(essence(match));
-    // Tools tell of one place twice when they read a file in overlapping parts.
-    const place = `${rule}\n${path}\n${line}\n${endLine}\n${match.text === undefined ? "" : hash(match.text)}`;
-    if (match.text === undefined && seen.has(place)) continue;
-    seen.add(place);
+    const text = hash(fingerprintText(match));
+    // Tools report a location twice if they read a file in overlapping parts.
+    const location = `${rule}\n${path}\n${line}\n${endLine}\n${match.text === undefined ? "" : hash(match.text)}`;
+    if (match.text === undefined && seen.has(location)) continue;
+    seen.add(location);
     const same = `${kind}\n${rule}\n${path}\n${text}`;
     const number = (numbers.get(same) ?? 0) + 1;
     numbers.set(same, number);
@@ -58,22 +58,15 @@ export function collect(
   return found
     .sort((a, b) => rank(a.severity) - rank(b.severity))
     .slice(0, MAX_FINDINGS)
-    .sort(byPlace);
-}
-
-/** Text of a stranger that Postgres and JSON can hold: cut, without NUL and without half a surrogate pair. */
-export function storable(text: unknown, most: number): string {
-  if (typeof text !== "string") return "";
-  const cut = text.length > most ? `${text.slice(0, most - 1)}…` : text;
-  return Buffer.from(cut.replaceAll("\0", "\ufffd"), "utf8").toString("utf8");
+    .sort(byLocation);
 }
 
 /**
- * What a fingerprint knows of the code. Not the line, because code moves; and nothing that stands in quotes: it may be a password, and the hash of a short one
- * can be guessed by whoever gets hold of the table. Where the rule is about passwords it knows nothing at all.
+ * The part of the code that goes into the fingerprint. Not the line number, because code moves, and no quoted text: it may be
+ * a password, whose hash could be guessed. Empty if the rule is about credentials.
  */
-function essence({ text = "", cwe }: Match): string {
-  if (cwe.some((one) => ABOUT_SECRETS.test(one))) return "";
+function fingerprintText({ text = "", cwe }: Match): string {
+  if (cwe.some((id) => ABOUT_SECRETS.test(id))) return "";
   let kept = "";
   let quote = "";
   for (let at = 0; at < Math.min(text.length, MAX_TEXT); at++) {
@@ -87,18 +80,18 @@ function essence({ text = "", cwe }: Match): string {
   return kept.replace(/\s+/g, " ").trim();
 }
 
-function byPlace(a: Omit<Match, "severity">, b: Omit<Match, "severity">): number {
+function byLocation(a: Omit<Match, "severity">, b: Omit<Match, "severity">): number {
   return (
-    order(a.path, b.path) ||
+    compareText(a.path, b.path) ||
     a.line - b.line ||
     a.endLine - b.endLine ||
-    order(a.rule, b.rule) ||
-    order(a.text ?? "", b.text ?? "")
+    compareText(a.rule, b.rule) ||
+    compareText(a.text ?? "", b.text ?? "")
   );
 }
 
-/** By code units: the order of a locale differs from machine to machine. */
-function order(a: string, b: string): number {
+/** By code units, because locale order differs between machines. */
+function compareText(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
@@ -107,15 +100,15 @@ function rank(severity: Severity): number {
 }
 
 function lineNumber(value: unknown): number {
-  return typeof value === "number" && Number.isInteger(value) ? Math.min(Math.max(value, 1), LAST_LINE) : 1;
+  return typeof value === "number" && Number.isInteger(value) ? Math.min(Math.max(value, 1), MAX_LINE_NUMBER) : 1;
 }
 
 /** "CWE-78: OS command injection" becomes "CWE-78". */
-function cweNumbers(given: readonly unknown[]): string[] {
-  const numbers = given.map((one) =>
-    typeof one === "string" ? /^CWE-\d{1,5}\b/i.exec(one)?.[0].toUpperCase() : undefined,
+function cweNumbers(values: readonly unknown[]): string[] {
+  const numbers = values.map((value) =>
+    typeof value === "string" ? /^CWE-\d{1,5}\b/i.exec(value)?.[0].toUpperCase() : undefined,
   );
-  return [...new Set(numbers.filter((one) => one !== undefined))].slice(0, 10);
+  return [...new Set(numbers.filter((number) => number !== undefined))].slice(0, 10);
 }
 
 function hash(text: string): string {

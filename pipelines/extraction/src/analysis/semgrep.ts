@@ -1,16 +1,17 @@
-// Semgrep, where it is installed. Its report is written to a file and read as what it is: something a stranger's code has had a hand in.
+// Runs Semgrep and reads its report, whose content depends on untrusted code.
 import fs from "node:fs/promises";
 import path from "node:path";
-import { tell } from "@stillwake/kit/user-error";
+import { userError } from "@stillwake/kit/failures";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import type { Severity } from "../model.ts";
 import type { Settings } from "../settings.ts";
-import { MAX_FINDINGS, type Match, storable } from "./collect.ts";
-import { analysisFailed, firstLine } from "./failed.ts";
-import { isMinified, LARGEST_FILE, SKIPPED_FOLDERS, sayLargeFiles, textOf, within } from "./source-files.ts";
+import { storable } from "../untrusted.ts";
+import { MAX_FINDINGS, type Match } from "./collect.ts";
+import { explainAnalysisFailure, firstLine } from "./failure.ts";
+import { isMinified, logLargeFiles, MAX_FILE_BYTES, pathWithin, readText, SKIPPED_FOLDERS } from "./source-files.ts";
 
-const LARGEST_REPORT = 128 * 2 ** 20;
-/** Findings are an answer and not a failure; with --strict or an older version they come as 1. */
+const MAX_REPORT_BYTES = 128 * 2 ** 20;
+/** With --strict, and in older versions, 1 means that there are findings. */
 const OK_CODES = [0, 1];
 const NO_RULES = 7;
 
@@ -19,7 +20,7 @@ interface Report {
   errors: { message?: unknown; type?: unknown; path?: unknown }[];
 }
 
-export async function lookWithSemgrep(
+export async function runSemgrep(
   step: StepHandle,
   program: string,
   directory: string,
@@ -36,7 +37,7 @@ export async function lookWithSemgrep(
     "--disable-version-check",
     "--no-git-ignore",
   ];
-  args.push(`--config=${settings.semgrepConfig}`, `--max-target-bytes=${LARGEST_FILE}`, "--timeout=30");
+  args.push(`--config=${settings.semgrepConfig}`, `--max-target-bytes=${MAX_FILE_BYTES}`, "--timeout=30");
   args.push(...SKIPPED_FOLDERS.map((folder) => `--exclude=${folder}`), "--exclude=*.min.*", "--", directory);
   let report: Report | undefined;
   try {
@@ -49,24 +50,23 @@ export async function lookWithSemgrep(
     report = await readReport(file);
   } catch (error) {
     if (error instanceof ExecError && error.exitCode === NO_RULES) {
-      throw tell(`Static analysis skipped (Semgrep could not load the rules ${settings.semgrepConfig})`, {
+      throw userError(`Static analysis skipped (Semgrep could not load the rules ${settings.semgrepConfig})`, {
         code: "ANALYSIS_RULES",
         cause: error,
       });
     }
-    // With --quiet the reason may stand in the report alone.
-    throw analysisFailed(error, reasonIn(await readReport(file)));
+    // With --quiet the reason may only be in the report.
+    throw explainAnalysisFailure(error, errorIn(await readReport(file)));
   }
-  if (!report)
-    throw tell("Static analysis failed: Semgrep wrote no report that can be read", { code: "ANALYSIS_REPORT" });
-  sayUnread(step, report, directory);
-  await sayLargeFiles(step, directory, SKIPPED_FOLDERS);
-  return read(step, report, directory);
+  if (!report) throw userError("Static analysis failed: Semgrep wrote no readable report", { code: "ANALYSIS_REPORT" });
+  logUnreadFiles(step, report, directory);
+  await logLargeFiles(step, directory, SKIPPED_FOLDERS);
+  return readMatches(step, report, directory);
 }
 
 async function readReport(file: string): Promise<Report | undefined> {
   try {
-    if ((await fs.stat(file)).size > LARGEST_REPORT) return undefined;
+    if ((await fs.stat(file)).size > MAX_REPORT_BYTES) return undefined;
     const report = JSON.parse(await fs.readFile(file, "utf8")) as Partial<Report> | null;
     if (!Array.isArray(report?.results)) return undefined;
     return { results: report.results, errors: Array.isArray(report.errors) ? report.errors.filter(isObject) : [] };
@@ -75,22 +75,22 @@ async function readReport(file: string): Promise<Report | undefined> {
   }
 }
 
-function reasonIn(report: Report | undefined): string | undefined {
-  const message = report?.errors.find((one) => typeof one.message === "string")?.message;
+function errorIn(report: Report | undefined): string | undefined {
+  const message = report?.errors.find((error) => typeof error.message === "string")?.message;
   return message === undefined ? undefined : firstLine(message as string);
 }
 
-function sayUnread(step: StepHandle, { errors }: Report, directory: string): void {
+function logUnreadFiles(step: StepHandle, { errors }: Report, directory: string): void {
   const files = new Set(
-    errors.flatMap(({ path: file }) => (typeof file === "string" ? (within(directory, file) ?? []) : [])),
+    errors.flatMap(({ path: file }) => (typeof file === "string" ? (pathWithin(directory, file) ?? []) : [])),
   );
   if (files.size === 0) return;
-  const some = [...files]
+  const names = [...files]
     .sort()
     .slice(0, 20)
-    .map((one) => storable(one, 300));
+    .map((name) => storable(name, 300));
   step.log.info(`Static analysis could not read all of ${files.size === 1 ? "1 file" : `${files.size} files`}`, {
-    files: some,
+    files: names,
   });
 }
 
@@ -102,29 +102,29 @@ interface Result {
   extra?: { message?: unknown; severity?: unknown; is_ignored?: unknown; metadata?: { cwe?: unknown } };
 }
 
-async function read(step: StepHandle, { results }: Report, directory: string): Promise<Match[]> {
+async function readMatches(step: StepHandle, { results }: Report, directory: string): Promise<Match[]> {
   const matches: Match[] = [];
   const texts = new Map<string, string[] | undefined>();
   for (const result of results.slice(0, 4 * MAX_FINDINGS) as Result[]) {
     step.signal.throwIfAborted();
     const { check_id: rule, path: file, start, end, extra } = isObject(result) ? result : {};
     if (typeof rule !== "string" || typeof file !== "string" || !isObject(extra) || extra.is_ignored === true) continue;
-    const place = within(directory, file);
-    if (place === undefined) continue;
+    const relative = pathWithin(directory, file);
+    if (relative === undefined) continue;
     const line = Number(start?.line);
     const endLine = Number(end?.line);
-    // The report has these lines only for those who are logged in. Results come file by file, so that one is enough to remember.
-    if (!texts.has(place)) {
+    // The report contains the lines only with a Semgrep login. Results are grouped by file, so one file is cached.
+    if (!texts.has(relative)) {
       texts.clear();
-      texts.set(place, (await textOf(directory, place))?.split("\n"));
+      texts.set(relative, (await readText(directory, relative))?.split("\n"));
     }
-    const text = texts.get(place)?.slice(line - 1, Math.min(endLine, line + 20));
+    const text = texts.get(relative)?.slice(line - 1, Math.min(endLine, line + 20));
     if (text?.[0] !== undefined && isMinified(text[0])) continue;
     const { message, severity, metadata } = extra;
     matches.push({
       rule,
       severity: severityOf(severity),
-      path: place,
+      path: relative,
       line,
       endLine,
       message: typeof message === "string" ? message : rule,
@@ -135,7 +135,7 @@ async function read(step: StepHandle, { results }: Report, directory: string): P
   return matches;
 }
 
-const SEVERITY: Record<string, Severity> = {
+const SEVERITIES: Record<string, Severity> = {
   CRITICAL: "critical",
   HIGH: "high",
   ERROR: "high",
@@ -145,9 +145,9 @@ const SEVERITY: Record<string, Severity> = {
   INFO: "low",
 };
 
-function severityOf(given: unknown): Severity {
+function severityOf(value: unknown): Severity {
   return (
-    (typeof given === "string" && Object.hasOwn(SEVERITY, given.toUpperCase()) && SEVERITY[given.toUpperCase()]) ||
+    (typeof value === "string" && Object.hasOwn(SEVERITIES, value.toUpperCase()) && SEVERITIES[value.toUpperCase()]) ||
     "unknown"
   );
 }

@@ -1,10 +1,10 @@
-// The files of a stranger's checkout, as far as analysis and the search for secrets look at them: no links, nothing outside, nothing huge, and for the former
-// nothing vendored. What is passed over is counted and said: "nothing found" is worth no more than what was looked at.
+// Walks the files of an untrusted checkout for static analysis and secret scans: no links, no large files, no vendored code.
+// Skipped files are counted and logged.
 import fs from "node:fs/promises";
 import path from "node:path";
 import type { StepHandle } from "stillwake/worker";
 
-/** Folders of what others have written or a build has made: findings there are not this repository's to mend. */
+/** Vendored and built code: findings there are not for this repository to fix. */
 export const SKIPPED_FOLDERS = [
   ".git",
   "node_modules",
@@ -19,120 +19,120 @@ export const SKIPPED_FOLDERS = [
   "__pycache__",
   ".next",
 ];
-/** A key in built or vendored code opens the same door as one in source code. */
+/** A secret in built or vendored code is as valid as one in source code. */
 export const SKIPPED_FOR_SECRETS = [".git", "node_modules"];
 
-/** Beyond these it is data or the work of a tool, and no code that a person wrote. */
-export const LARGEST_FILE = 2_000_000;
+/** Larger files and longer lines are data or generated code. */
+export const MAX_FILE_BYTES = 2_000_000;
 const MAX_FILES = 200_000;
 const MAX_LINE = 2_000;
 
 export interface SourceFile {
-  /** Seen from the checkout, with "/". */
+  /** Relative to the checkout, with "/". */
   path: string;
   file: string;
   bytes: number;
 }
 
-/** What was not looked at. */
-export interface PassedOver {
+/** Counts of files that were not searched. */
+export interface Skipped {
   large: number;
   unread: number;
   beyond: boolean;
 }
 
-interface Looking {
+interface WalkOptions {
   signal: AbortSignal;
   skip: readonly string[];
-  /** By the name of a file; every file unless said. */
+  /** Filter by file name. Default: every file. */
   wanted?: (name: string) => boolean;
-  passedOver: PassedOver;
+  skipped: Skipped;
 }
 
-/** Regular files in the order of their names, so that two extractions of one commit look at the same ones. */
-export async function* sourceFiles(directory: string, looking: Looking): AsyncGenerator<SourceFile> {
-  const { signal, skip, wanted = () => true, passedOver } = looking;
+/** Regular files sorted by name, so that every extraction of a commit reads the same ones. */
+export async function* sourceFiles(directory: string, options: WalkOptions): AsyncGenerator<SourceFile> {
+  const { signal, skip, wanted = () => true, skipped } = options;
   const open = [directory];
   let seen = 0;
   for (let folder = open.pop(); folder !== undefined; folder = open.pop()) {
     signal.throwIfAborted();
     const entries = await fs.readdir(folder, { withFileTypes: true }).catch(() => undefined);
-    if (!entries) passedOver.unread += 1;
+    if (!entries) skipped.unread += 1;
     entries?.sort((a, b) => (a.name < b.name ? -1 : 1));
     const below: string[] = [];
     for (const entry of entries ?? []) {
       const file = path.join(folder, entry.name);
-      // The type is that of the entry itself: a link is neither a folder nor a file here.
+      // The type of the entry itself: a link is neither a folder nor a file.
       if (entry.isDirectory() && !skip.includes(entry.name)) below.push(file);
       if (!entry.isFile() || !wanted(entry.name)) continue;
-      // A name that is no UTF-8 is another one here, and nothing is found by it.
+      // A name that is not UTF-8 was changed by readdir, so lstat does not find it.
       const found = await fs.lstat(file).catch(() => undefined);
-      if (!found) passedOver.unread += 1;
+      if (!found) skipped.unread += 1;
       if (!found?.isFile() || found.size === 0) continue;
-      if (found.size > LARGEST_FILE) {
-        passedOver.large += 1;
+      if (found.size > MAX_FILE_BYTES) {
+        skipped.large += 1;
         continue;
       }
       seen += 1;
       if (seen > MAX_FILES) {
-        passedOver.beyond = true;
+        skipped.beyond = true;
         return;
       }
-      yield { path: posix(path.relative(directory, file)), file, bytes: found.size };
+      yield { path: toPosix(path.relative(directory, file)), file, bytes: found.size };
     }
     open.push(...below.reverse());
   }
 }
 
-export function nothingPassedOver(): PassedOver {
+export function noneSkipped(): Skipped {
   return { large: 0, unread: 0, beyond: false };
 }
 
-export function sayPassedOver({ log }: Pick<StepHandle, "log">, { large, unread, beyond }: PassedOver): void {
-  const were = (count: number, one: string, many: string) => `${count} ${count === 1 ? `${one} was` : `${many} were`}`;
+export function logSkipped({ log }: Pick<StepHandle, "log">, { large, unread, beyond }: Skipped): void {
+  const were = (count: number, singular: string, plural: string) =>
+    `${count} ${count === 1 ? `${singular} was` : `${plural} were`}`;
   if (large > 0) log.info(`${were(large, "file over 2 MB", "files over 2 MB")} not searched`);
   if (unread > 0)
     log.info(`${were(unread, "file or folder", "files and folders")} not searched: the name cannot be read`);
   if (beyond) log.warn(`Only the first ${MAX_FILES.toLocaleString("en-US")} files were searched`);
 }
 
-/** For a program that walks the folders itself, and passes over large files without a word. */
-export async function sayLargeFiles(
+/** For programs that walk the folders themselves and skip large files silently. */
+export async function logLargeFiles(
   step: Pick<StepHandle, "log" | "signal">,
   directory: string,
   skip: readonly string[],
 ): Promise<void> {
-  const passedOver = nothingPassedOver();
-  for await (const _ of sourceFiles(directory, { signal: step.signal, skip, passedOver }));
-  sayPassedOver(step, { ...nothingPassedOver(), large: passedOver.large });
+  const skipped = noneSkipped();
+  for await (const _ of sourceFiles(directory, { signal: step.signal, skip, skipped }));
+  logSkipped(step, { ...noneSkipped(), large: skipped.large });
 }
 
-/** The path that a tool has named, seen from the checkout. Undefined: it is not within it. */
-export function within(directory: string, named: string): string | undefined {
-  if (named === "" || named.includes("\0")) return undefined;
-  const relative = path.relative(directory, path.resolve(directory, named));
+/** A path that a tool reported, relative to the checkout. Undefined if it is outside. */
+export function pathWithin(directory: string, reported: string): string | undefined {
+  if (reported === "" || reported.includes("\0")) return undefined;
+  const relative = path.relative(directory, path.resolve(directory, reported));
   const outside = relative === "" || relative === ".." || relative.startsWith(`..${path.sep}`);
-  return outside || path.isAbsolute(relative) ? undefined : posix(relative);
+  return outside || path.isAbsolute(relative) ? undefined : toPosix(relative);
 }
 
-/** The text of a file within the checkout. Undefined where a link is on the way, or where it is too large to be of interest. */
-export async function textOf(directory: string, relative: string): Promise<string | undefined> {
+/** The text of a file within the checkout. Undefined if its path contains a link, or if it is too large. */
+export async function readText(directory: string, relative: string): Promise<string | undefined> {
   const file = path.join(directory, relative);
   try {
     if ((await fs.realpath(file)) !== file) return undefined;
     const { size } = await fs.stat(file);
-    return size > LARGEST_FILE ? undefined : await fs.readFile(file, "utf8");
+    return size > MAX_FILE_BYTES ? undefined : await fs.readFile(file, "utf8");
   } catch {
     return undefined;
   }
 }
 
-/** No person reads a line of this length: a tool has pressed the program into it. */
 export function isMinified(line: string): boolean {
   return line.length > MAX_LINE;
 }
 
-/** Lines of that length are half of it or more. One of them alone, such as a picture in the form of text, makes no program of a tool. */
+/** Minified lines are half of the file or more. A single one, such as an embedded image, does not count. */
 export async function isMinifiedFile({ file, bytes }: SourceFile): Promise<boolean> {
   const content = await fs.readFile(file).catch(() => undefined);
   let long = 0;
@@ -151,6 +151,6 @@ export function isSkipped(relative: string, folders: readonly string[]): boolean
     .some((folder) => folders.includes(folder));
 }
 
-function posix(file: string): string {
+function toPosix(file: string): string {
   return path.sep === "/" ? file : file.replaceAll(path.sep, "/");
 }

@@ -1,11 +1,11 @@
-// What a repository is fetched with: for GitHub a token made for this one clone from the App's key, which reads this one repository and dies within the hour;
-// for GitLab and Bitbucket the credential that came sealed with the job. Whatever it is, it is hidden before anything else is done with it, and it goes to the
-// provider alone: not to a mirror, and to nobody by a line that others can read.
+// Credentials for a clone. GitHub: an installation token created from the App's key for this clone, which can read this one
+// repository and expires within an hour. GitLab and Bitbucket: the sealed credential of the job. They are redacted first,
+// and sent to the provider only: not to a mirror, and not over a connection that is not confidential.
 import { createAppAuth } from "@octokit/auth-app";
+import { userError } from "@stillwake/kit/failures";
 import type { Remote } from "@stillwake/kit/git/address";
+import { notFound } from "@stillwake/kit/git/failures";
 import type { Credential } from "@stillwake/kit/git/git";
-import { notFound } from "@stillwake/kit/git/refusals";
-import { tell } from "@stillwake/kit/user-error";
 import { type Input, PROVIDER_NAMES } from "../contract.ts";
 import type { Settings } from "../settings.ts";
 
@@ -14,54 +14,53 @@ interface Expiring extends Credential {
 }
 
 export interface Credentials {
-  /** Undefined: the repository is asked for as anybody may. */
+  /** Undefined: anonymous access. */
   tokenFor(input: CredentialInput, remote: CredentialRemote, signal: AbortSignal): Promise<Expiring | undefined>;
 }
 
 type CredentialInput = Pick<Input, "provider" | "repository" | "installationId" | "credential">;
 type CredentialRemote = Pick<Remote, "host" | "mirror" | "confidential">;
 
-/** Who a token's user is called, by the provider's convention. */
+/** User name that goes with a token, by convention of the provider. */
 const USERS: Record<Input["provider"], string> = {
   github: "x-access-token",
   gitlab: "oauth2",
   bitbucket: "x-token-auth",
 };
-const ANSWER_MS = 20_000;
-/** GitHub's answer names one repository and is of a few kilobytes. */
-const MAX_ANSWER = 256 * 1024;
+const TIMEOUT_MS = 20_000;
+/** GitHub's response names one repository and has a few kilobytes. */
+const MAX_RESPONSE_BYTES = 256 * 1024;
 
 export function credentialsOf(
   settings: Pick<Settings, "githubApiUrl" | "githubApp">,
-  hide: (value: unknown) => void,
+  redact: (value: unknown) => void,
 ): Credentials {
   return {
     async tokenFor(input, remote, signal) {
       const { provider, repository, credential: token } = input;
       const user = USERS[provider];
-      if (token) hide(token);
+      if (token) redact(token);
       if (remote.mirror) return undefined;
       const installation = provider === "github" ? input.installationId : undefined;
-      if ((installation || token) && !remote.confidential) throw plainHttp(provider, remote.host);
-      if (installation) return { user, ...(await installationToken(settings, installation, repository, hide, signal)) };
+      if ((installation || token) && !remote.confidential) throw plainHttpError(provider, remote.host);
+      if (installation)
+        return { user, ...(await installationToken(settings, installation, repository, redact, signal)) };
       return token ? { user, token } : undefined;
     },
   };
 }
 
-/** The sentence of a provider that does not let us in. */
-export function reconnect(provider: Input["provider"], cause?: unknown): Error {
+export function authenticationFailed(provider: Input["provider"], cause?: unknown): Error {
   const message =
     provider === "github"
       ? "Authentication failed - your GitHub App installation may need to be reconnected"
       : `Authentication failed - reconnect your ${PROVIDER_NAMES[provider]} integration in Organization Settings`;
-  return tell(message, { code: "CLONE_AUTH", fatal: true, cause });
+  return userError(message, { code: "CLONE_AUTH", fatal: true, cause });
 }
 
-/** No token is made for it either. */
-function plainHttp(provider: Input["provider"], host: string): Error {
-  return tell(
-    `The token of ${PROVIDER_NAMES[provider]} is not sent to ${host} over plain http - set EXTRACTION_${provider.toUpperCase()}_URL to an https address, or allow its range by EXTRACTION_ALLOW_ADDRESSES`,
+function plainHttpError(provider: Input["provider"], host: string): Error {
+  return userError(
+    `The token for ${PROVIDER_NAMES[provider]} is not sent to ${host} over plain http - set EXTRACTION_${provider.toUpperCase()}_URL to an https URL, or allow its network with EXTRACTION_ALLOW_ADDRESSES`,
     { code: "CLONE_PLAIN_HTTP", fatal: true },
   );
 }
@@ -70,11 +69,11 @@ async function installationToken(
   { githubApiUrl, githubApp }: Pick<Settings, "githubApiUrl" | "githubApp">,
   installationId: string,
   repository: string,
-  hide: (value: unknown) => void,
+  redact: (value: unknown) => void,
   signal: AbortSignal,
 ): Promise<Omit<Expiring, "user">> {
   if (!githubApp) {
-    throw tell(
+    throw userError(
       "The GitHub App is not set up on the worker - set EXTRACTION_GITHUB_APP_ID and EXTRACTION_GITHUB_APP_KEY",
       {
         code: "CLONE_APP",
@@ -82,9 +81,9 @@ async function installationToken(
       },
     );
   }
-  const jwt = await signed(githubApp);
-  hide(jwt);
-  const answer = await ask(
+  const jwt = await signAppJwt(githubApp);
+  redact(jwt);
+  const response = await postToGitHub(
     `${githubApiUrl.replace(/\/+$/, "")}/app/installations/${installationId}/access_tokens`,
     signal,
     {
@@ -92,26 +91,26 @@ async function installationToken(
       body: JSON.stringify({ repositories: [repository.split("/").at(-1)], permissions: { contents: "read" } }),
     },
   );
-  if (answer.status !== 201) throw refusal(answer);
-  const { token, expires_at: expires } = answer.body as { token?: unknown; expires_at?: unknown };
+  if (response.status !== 201) throw explainStatus(response);
+  const { token, expires_at: expires } = response.body as { token?: unknown; expires_at?: unknown };
   if (typeof token !== "string" || !/^[\x21-\x7e]{8,4096}$/.test(token)) {
-    throw tell("GitHub answered without a token - it is asked again", { code: "CLONE_TOKEN" });
+    throw userError("GitHub returned no token - it will be retried", { code: "CLONE_TOKEN" });
   }
-  hide(token);
+  redact(token);
   const expiresAt = new Date(String(expires));
   return { token, ...(!Number.isNaN(expiresAt.getTime()) && { expiresAt }) };
 }
 
-/** The App's own proof, good for ten minutes. The key may be given as PEM or, for variables of one line, as base64 of it. */
-async function signed({ id, key }: NonNullable<Settings["githubApp"]>): Promise<string> {
+/** The App's JWT, valid for ten minutes. The key is PEM, or base64 of it for single-line variables. */
+async function signAppJwt({ id, key }: NonNullable<Settings["githubApp"]>): Promise<string> {
   const privateKey = key.includes("-----BEGIN") ? key : Buffer.from(key, "base64").toString("utf8");
   try {
     const { token } = await createAppAuth({ appId: id, privateKey })({ type: "app" });
     return token;
   } catch {
-    // What the library has to say may quote the key.
-    throw tell(
-      "The key of the GitHub App cannot be read - set EXTRACTION_GITHUB_APP_KEY to its PEM, or to base64 of it",
+    // The library's message may quote the key.
+    throw userError(
+      "The key of the GitHub App is invalid - set EXTRACTION_GITHUB_APP_KEY to its PEM, or to base64 of it",
       {
         code: "CLONE_APP",
         fatal: true,
@@ -120,23 +119,23 @@ async function signed({ id, key }: NonNullable<Settings["githubApp"]>): Promise<
   }
 }
 
-interface Answer {
+interface GitHubResponse {
   status: number;
   headers: Headers;
   body: object;
 }
 
-/** One POST. Redirects are not followed: they would take the proof elsewhere. */
-async function ask(
+/** Follows no redirects, which would send the JWT to another host. */
+async function postToGitHub(
   url: string,
   signal: AbortSignal,
   { authorization, body }: { authorization: string; body: string },
-): Promise<Answer> {
+): Promise<GitHubResponse> {
   try {
     const response = await fetch(url, {
       method: "POST",
       redirect: "manual",
-      signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]),
+      signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
       headers: {
         authorization,
         accept: "application/vnd.github+json",
@@ -146,23 +145,23 @@ async function ask(
       },
       body,
     });
-    return { status: response.status, headers: response.headers, body: await objectOf(response) };
+    return { status: response.status, headers: response.headers, body: await readJsonObject(response) };
   } catch (error) {
     signal.throwIfAborted();
-    throw tell("GitHub could not be reached for a token - check the worker's network", {
+    throw userError("GitHub could not be reached for a token - check the worker's network", {
       code: "CLONE_TOKEN",
       cause: error,
     });
   }
 }
 
-async function objectOf(response: Response): Promise<object> {
+async function readJsonObject(response: Response): Promise<object> {
   const parts: Uint8Array[] = [];
   let size = 0;
   for await (const part of response.body ?? []) {
     parts.push(part as Uint8Array);
     size += part.length;
-    if (size > MAX_ANSWER) break;
+    if (size > MAX_RESPONSE_BYTES) break;
   }
   try {
     const value: unknown = JSON.parse(Buffer.concat(parts).toString("utf8"));
@@ -172,17 +171,17 @@ async function objectOf(response: Response): Promise<object> {
   }
 }
 
-function refusal({ status, headers }: Answer): Error {
+function explainStatus({ status, headers }: GitHubResponse): Error {
   if (
     status === 429 ||
     (status === 403 && (headers.has("retry-after") || headers.get("x-ratelimit-remaining") === "0"))
   ) {
-    return tell("GitHub limits how often it may be asked - it is asked again later", { code: "CLONE_RATE_LIMITED" });
+    return userError("GitHub rate limit reached - it will be retried later", { code: "CLONE_RATE_LIMITED" });
   }
-  // The App is unknown, its key was replaced, the installation was removed or suspended.
+  // Unknown App, replaced key, or removed or suspended installation.
   if (status === 401 || status === 403 || status === 404)
-    return reconnect("github", new Error(`GitHub answered ${status}`));
-  // The installation is there and may not see this repository, or no longer.
-  if (status === 422) return notFound(new Error("GitHub answered 422"));
-  return tell(`GitHub did not make a token (HTTP ${status}) - it is asked again`, { code: "CLONE_TOKEN" });
+    return authenticationFailed("github", new Error(`GitHub returned ${status}`));
+  // The installation has no access to this repository.
+  if (status === 422) return notFound(new Error("GitHub returned 422"));
+  return userError(`GitHub did not create a token (HTTP ${status}) - it will be retried`, { code: "CLONE_TOKEN" });
 }

@@ -1,30 +1,31 @@
-// How large what is written of a repository may be, held before its files are. A small pack can hold a huge file, and a dozen trees a billion names, so that neither the
-// size of what came nor the number of objects says what a checkout would make of it.
+// Limits the size of a checkout before its files are written. A small pack can contain a huge file, and a few trees can name
+// a billion files, so neither the size of the transfer nor the number of objects is enough.
+
+import { userError } from "@stillwake/kit/failures";
 import { freeBytes, RESERVE_BYTES, tooLarge } from "@stillwake/kit/git/limits";
-import { tell } from "@stillwake/kit/user-error";
 import type { Settings } from "../settings.ts";
 
 type Limits = Settings["limits"];
 
-/** What a checkout of the commit will be. */
-export interface Tree {
+/** Size of the checkout of a commit. */
+export interface TreeSize {
   files: number;
   bytes: number;
   links: number;
   submodules: number;
 }
 
-/** What a repository is fetched for, and may be too large to do with. */
+/** Verb for messages: "too large to scan". */
 export const PURPOSE = "scan";
-/** What a file takes at least, and its name with it. */
+/** Minimum disk usage of a file. */
 const BLOCK_BYTES = 4096;
 
 /**
- * Lines of `git ls-tree -t --format="%(objectmode) %(objectsize)"`. Left as soon as a limit is passed: a tree can be endless, and one of folders alone is so
- * without a single file.
+ * Reads lines of `git ls-tree -t --format="%(objectmode) %(objectsize)"` and stops as soon as a limit is exceeded: a tree can
+ * be practically endless, even without a single file.
  */
-export async function countTree(lines: AsyncIterable<string>, limits: Limits): Promise<Tree> {
-  const tree: Tree = { files: 0, bytes: 0, links: 0, submodules: 0 };
+export async function countTree(lines: AsyncIterable<string>, limits: Limits): Promise<TreeSize> {
+  const tree: TreeSize = { files: 0, bytes: 0, links: 0, submodules: 0 };
   let folders = 0;
   for await (const line of lines) {
     const [, mode, size] = /^(\d{6}) +(\d{1,15}|-)$/.exec(line) ?? [];
@@ -45,13 +46,13 @@ export async function countTree(lines: AsyncIterable<string>, limits: Limits): P
 }
 
 function tooMany(what: "files" | "folders", { cloneFiles }: Limits): Error {
-  return tell(`Repository has too many ${what} to scan (>${cloneFiles.toLocaleString("en-US")})`, {
+  return userError(`Repository has too many ${what} to scan (>${cloneFiles.toLocaleString("en-US")})`, {
     code: "CLONE_TOO_MANY_FILES",
     fatal: true,
   });
 }
 
-export async function checkRoom(folder: string, tree: Tree, limits: Limits): Promise<void> {
+export async function checkDiskSpace(folder: string, tree: TreeSize, limits: Limits): Promise<void> {
   const needed = tree.bytes + tree.files * BLOCK_BYTES + RESERVE_BYTES;
   if ((await freeBytes(folder)) < needed) throw tooLarge({ limits, purpose: PURPOSE });
 }

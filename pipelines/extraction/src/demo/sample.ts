@@ -1,4 +1,4 @@
-// The sample repository as a real one: its files stand in sample/repository, and are committed at each start. The same files give the same commit.
+// Creates the sample repository from the files in sample/repository. The same files give the same commit.
 import fs from "node:fs/promises";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -19,10 +19,10 @@ export const SAMPLE: Sample = {
   branch: "main",
 };
 
-/** Samples of all that an extraction reads: a repository, advisories, feeds. */
+/** Folder with the sample repository, advisories and feeds. */
 export const SAMPLES = fileURLToPath(new URL("../../sample", import.meta.url));
 
-/** Makes `<root>/stillwake-sample/harbour.git`, bare. Fails with ENOENT where there is no git. */
+/** Creates the bare repository `<root>/stillwake-sample/harbour.git`. Throws ENOENT if git is not installed. */
 export async function makeSampleRepository({ root, toolPath }: { root: string; toolPath: string }): Promise<void> {
   const work = path.join(root, "sample-files");
   await fs.rm(work, { recursive: true, force: true });
@@ -32,7 +32,7 @@ export async function makeSampleRepository({ root, toolPath }: { root: string; t
   await fs.rm(work, { recursive: true, force: true });
 }
 
-/** Something for the search for secrets to find. It opens nothing, and is put together here so that nobody finds it in this project. */
+/** An invalid key for the secret scan, assembled here so that scanners do not report it in this project. */
 async function plantSecret(work: string): Promise<void> {
   const key = ["AKIA", "Q3EGRZ7BW6YSTJ2K"].join("");
   const secret = ["wT8kPz5vRq1mXc9L", "hB3nD6sF0gJ2yA4eKuOi7Qx"].join("/");

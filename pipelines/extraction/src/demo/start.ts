@@ -1,26 +1,25 @@
-// An extraction that needs no network, for `npm start`: the sample repository behind a git server of this machine, the application's tables, and its page.
+// Starts the extraction for `npm start` without a network: tables, page, and a local git server with the sample repository.
 import fs from "node:fs/promises";
 import path from "node:path";
 import { serveSample } from "@stillwake/kit/demo/git-server";
 import pg from "pg";
 import type { DevPlace } from "stillwake";
-import { createApp } from "../app.ts";
+import { createApp, loginFor, migrate } from "../app.ts";
 import { readSettings } from "../settings.ts";
-import { loginFor, migrate } from "../tables.ts";
 import { makeSampleRepository, SAMPLE, SAMPLES } from "./sample.ts";
 
 export interface Application {
-  /** For the pipeline's code. */
+  /** Environment of the pipeline code. */
   env: Record<string, string>;
   line: string;
   fetch(request: Request): Response | Promise<Response>;
   close(): Promise<void>;
 }
 
-export async function startExtraction(place: DevPlace & { base: string }): Promise<Application> {
-  const home = path.join(place.dir, "extraction");
+export async function startExtraction(dev: DevPlace & { base: string }): Promise<Application> {
+  const home = path.join(dev.dir, "extraction");
   await fs.mkdir(home, { recursive: true });
-  const pool = new pg.Pool({ connectionString: place.url, max: 4, idleTimeoutMillis: 5000 });
+  const pool = new pg.Pool({ connectionString: dev.url, max: 4, idleTimeoutMillis: 5000 });
   pool.on("error", () => {});
   await migrate(pool);
   const login = await loginFor(pool, "extraction_dev");
@@ -28,9 +27,9 @@ export async function startExtraction(place: DevPlace & { base: string }): Promi
   const git = await serveSample({ root: repositories, toolPath: readSettings().toolPath }, makeSampleRepository);
   const app = createApp({
     pool,
-    stillwake: place.stillwake,
-    live: async (request) => place.fetch(request),
-    base: place.base,
+    stillwake: dev.stillwake,
+    live: async (request) => dev.fetch(request),
+    base: dev.base,
     ...(git && { sample: SAMPLE }),
   });
   return {

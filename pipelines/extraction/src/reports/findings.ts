@@ -1,7 +1,7 @@
-// findings.json: everything that was found, as data. Texts are as the tools gave them.
-import { storable } from "../analysis/collect.ts";
+// findings.json: all findings as data, with the texts of the tools.
 import type { Finding } from "../model.ts";
-import { countBySeverity, exploitationOf, orderFindings } from "./order.ts";
+import { storable } from "../untrusted.ts";
+import { countBySeverity, exploitationFor, orderFindings } from "./order.ts";
 import type { Content } from "./reports.ts";
 
 const FORMAT = 1;
@@ -24,14 +24,14 @@ export function* writeFindings(content: Content): Generator<string> {
       secrets: secrets ? countBySeverity(secrets) : null,
     },
   };
-  // Piece by piece: thousands of findings are not made into one text.
+  // Streamed: thousands of findings do not become one string.
   yield `${JSON.stringify(head, null, 2).slice(0, -2)},\n`;
-  yield* list("vulnerabilities", vulnerabilities, (one) => {
-    const { epss = null, percentile = null, kev = null } = exploitationOf(one, exploited) ?? {};
-    const { direct = null, manifest = null } = origins.get(one.purl) ?? {};
+  yield* writeList("vulnerabilities", vulnerabilities, (vulnerability) => {
+    const { epss = null, percentile = null, kev = null } = exploitationFor(vulnerability, exploited) ?? {};
+    const { direct = null, manifest = null } = origins.get(vulnerability.purl) ?? {};
     return {
-      ...one,
-      summary: storable(one.summary, MAX_TEXT),
+      ...vulnerability,
+      summary: storable(vulnerability.summary, MAX_TEXT),
       direct,
       manifest: manifest ?? null,
       epss,
@@ -40,23 +40,27 @@ export function* writeFindings(content: Content): Generator<string> {
     };
   });
   yield ",\n";
-  yield* list("code", code && orderFindings(code), finding);
+  yield* writeList("code", code && orderFindings(code), toStorable);
   yield ",\n";
-  yield* list("secrets", secrets && orderFindings(secrets), finding);
+  yield* writeList("secrets", secrets && orderFindings(secrets), toStorable);
   yield "\n}\n";
 }
 
-/** Null where nobody could look, which is not the same as nothing. */
-function* list<One>(name: string, all: readonly One[] | undefined, show: (one: One) => unknown): Generator<string> {
-  if (!all) {
+/** Null if it was not scanned, which is not the same as an empty list. */
+function* writeList<Item>(
+  name: string,
+  items: readonly Item[] | undefined,
+  toJson: (item: Item) => unknown,
+): Generator<string> {
+  if (!items) {
     yield `  "${name}": null`;
     return;
   }
   yield `  "${name}": [`;
-  for (const [at, one] of all.entries()) yield `${at === 0 ? "" : ","}\n    ${JSON.stringify(show(one))}`;
-  yield all.length === 0 ? "]" : "\n  ]";
+  for (const [index, item] of items.entries()) yield `${index === 0 ? "" : ","}\n    ${JSON.stringify(toJson(item))}`;
+  yield items.length === 0 ? "]" : "\n  ]";
 }
 
-function finding(one: Finding): Finding {
-  return { ...one, path: storable(one.path, MAX_TEXT), message: storable(one.message, MAX_TEXT) };
+function toStorable(finding: Finding): Finding {
+  return { ...finding, path: storable(finding.path, MAX_TEXT), message: storable(finding.message, MAX_TEXT) };
 }

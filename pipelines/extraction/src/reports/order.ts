@@ -1,4 +1,4 @@
-// What is worst comes first, and the order is the same on every machine.
+// Sorts findings by severity, in the same order on every machine.
 import {
   type Exploitation,
   type Exploited,
@@ -8,17 +8,17 @@ import {
   type Vulnerability,
 } from "../model.ts";
 
-/** Exploited ones first, then by severity, then by how likely somebody is to try. */
+/** Known exploited ones first, then by severity, then by likelihood of exploitation. */
 export function orderVulnerabilities(
   found: readonly Vulnerability[],
   exploited: Exploited | undefined,
 ): Vulnerability[] {
-  const known = (one: Vulnerability) => exploitationOf(one, exploited);
+  const exploitation = (vulnerability: Vulnerability) => exploitationFor(vulnerability, exploited);
   return [...found].sort(
     (a, b) =>
-      Number(Boolean(known(b)?.kev)) - Number(Boolean(known(a)?.kev)) ||
+      Number(Boolean(exploitation(b)?.kev)) - Number(Boolean(exploitation(a)?.kev)) ||
       rank(a.severity) - rank(b.severity) ||
-      (known(b)?.epss ?? 0) - (known(a)?.epss ?? 0) ||
+      (exploitation(b)?.epss ?? 0) - (exploitation(a)?.epss ?? 0) ||
       byText(a.id, b.id) ||
       byText(a.purl, b.purl),
   );
@@ -35,7 +35,7 @@ export function orderFindings(found: readonly Finding[]): Finding[] {
   );
 }
 
-export function exploitationOf(
+export function exploitationFor(
   { cve }: Pick<Vulnerability, "cve">,
   exploited: Exploited | undefined,
 ): Exploitation | undefined {
@@ -52,7 +52,7 @@ export function rank(severity: Severity): number {
   return SEVERITIES.indexOf(severity);
 }
 
-/** By code units: the order of a locale differs from machine to machine. */
+/** By code units, because locale order differs between machines. */
 function byText(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }

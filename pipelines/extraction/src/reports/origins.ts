@@ -1,7 +1,6 @@
-// Where a vulnerable package comes from: whether the repository asks for it itself, and which of its files names it. Read from the bill of materials, piece by
-// piece, for the packages that are asked about.
+// Finds the origin of vulnerable packages in the SBOM: whether the repository depends on them directly, and which of its files names them.
 import { readBom } from "../sbom/components.ts";
-import { elementsOf } from "../sbom/elements.ts";
+import { readElements } from "../sbom/json-elements.ts";
 import { fieldsOf, objectsIn, textOf } from "../untrusted.ts";
 
 export interface Origin {
@@ -10,43 +9,42 @@ export interface Origin {
   manifest: string | undefined;
 }
 
-/** What was looked at, by paths in the repository. */
-export interface Looked {
+export interface SearchedFiles {
   packagePath: string;
-  /** The nearest first. */
+  /** Manifests by their paths in the repository, the nearest first. */
   manifests: readonly string[];
 }
 
-export async function originsOf(
+export async function readOrigins(
   file: string,
   wanted: ReadonlySet<string>,
-  { packagePath, manifests }: Looked,
+  { packagePath, manifests }: SearchedFiles,
 ): Promise<Map<string, Origin>> {
   const origins = new Map<string, Origin>();
-  const there = new Set(manifests);
-  const below = packagePath === "." ? "" : `${packagePath}/`;
+  const existing = new Set(manifests);
+  const prefix = packagePath === "." ? "" : `${packagePath}/`;
   for (const { purl, direct } of (await readBom(file)).dependencies) {
     if (wanted.has(purl)) origins.set(purl, { direct, manifest: undefined });
   }
-  for await (const { value } of elementsOf(file, ["components"])) {
+  for await (const { value } of readElements(file, ["components"])) {
     const component = fieldsOf(value);
     const origin = typeof component?.purl === "string" ? origins.get(component.purl) : undefined;
-    if (origin) origin.manifest ??= manifestOf(component?.properties, below, there);
+    if (origin) origin.manifest ??= manifestOf(component?.properties, prefix, existing);
   }
   for (const [purl, origin] of origins) origin.manifest ??= usualManifest(purl, manifests);
   return origins;
 }
 
-/** What cdxgen calls SrcFile: a path in the repository, but for a pnpm-lock.yaml one from the package path. */
-function manifestOf(properties: unknown, below: string, there: ReadonlySet<string>): string | undefined {
+/** cdxgen's property SrcFile: a path in the repository, but for pnpm-lock.yaml relative to the package path. */
+function manifestOf(properties: unknown, prefix: string, existing: ReadonlySet<string>): string | undefined {
   const found = objectsIn(properties, 100).find(({ name }) => name === "SrcFile");
-  const named = textOf(found?.value, 1000);
-  if (named === undefined || there.has(named)) return named;
-  return there.has(below + named) || !named.startsWith(below) ? below + named : named;
+  const file = textOf(found?.value, 1000);
+  if (file === undefined || existing.has(file)) return file;
+  return existing.has(prefix + file) || !file.startsWith(prefix) ? prefix + file : file;
 }
 
-/** Where cdxgen does not say. */
-const USUAL: Record<string, RegExp> = {
+/** Used if cdxgen does not name the file. */
+const MANIFESTS_BY_TYPE: Record<string, RegExp> = {
   cargo: /^Cargo\.(?:lock|toml)$/,
   composer: /^composer\.(?:lock|json)$/,
   gem: /^Gemfile(?:\.lock)?$/,
@@ -59,6 +57,6 @@ const USUAL: Record<string, RegExp> = {
 
 function usualManifest(purl: string, manifests: readonly string[]): string | undefined {
   const type = /^pkg:([a-z]+)\//.exec(purl)?.[1] ?? "";
-  const usual = Object.hasOwn(USUAL, type) ? USUAL[type] : undefined;
-  return usual && manifests.find((manifest) => usual.test(manifest.slice(manifest.lastIndexOf("/") + 1)));
+  const pattern = Object.hasOwn(MANIFESTS_BY_TYPE, type) ? MANIFESTS_BY_TYPE[type] : undefined;
+  return pattern && manifests.find((manifest) => pattern.test(manifest.slice(manifest.lastIndexOf("/") + 1)));
 }

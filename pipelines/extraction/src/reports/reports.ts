@@ -1,13 +1,12 @@
-// The step "uploading": what an extraction found, for people and for other tools, as artifacts of the job. The same findings make the same bytes, so that an
-// attempt that has to make them again makes the same reports.
-
-import { tell } from "@stillwake/kit/user-error";
+// The step "uploading": writes the reports as artifacts of the job. The same findings give the same bytes, so a repeated
+// attempt writes identical reports.
+import { userError } from "@stillwake/kit/failures";
 import type { JobContext } from "stillwake/worker";
 import type { Input } from "../contract.ts";
 import { ARTIFACTS, type Checkout, type Exploited, type Finding, type Vulnerability } from "../model.ts";
 import { writeFindings } from "./findings.ts";
 import { orderVulnerabilities } from "./order.ts";
-import { type Origin, originsOf } from "./origins.ts";
+import { type Origin, readOrigins } from "./origins.ts";
 import { writeSarif } from "./sarif.ts";
 import { writeSummary } from "./summary.ts";
 
@@ -17,24 +16,23 @@ export interface Report {
   sha256: string;
 }
 
-export interface Given {
+export interface ReportInput {
   input: Pick<Input, "projectId" | "provider" | "repository" | "packagePath">;
   checkout: Checkout;
   /** The manifests and lockfiles below the package path, by their paths in the repository. */
   sbom: { components: number; manifests?: readonly string[] };
   dependencies: { direct: number; transitive: number };
-  /** Undefined, these three: nobody could look. */
+  /** Undefined, these three: not scanned. */
   vulnerabilities: Vulnerability[] | undefined;
   code: Finding[] | undefined;
   secrets: Finding[] | undefined;
-  /** Undefined when no feed could be asked. */
+  /** Undefined if no feed could be read. */
   exploited: Exploited | undefined;
-  /** When the extraction was made, in ISO form: a time that the job has kept, never that of the moment. */
+  /** ISO time of the extraction from its checkpoint, so that repeated attempts write the same. */
   at?: string;
 }
 
-/** All that a report is made of. */
-export interface Content extends Given {
+export interface Content extends ReportInput {
   extractionId: string;
   origins: ReadonlyMap<string, Origin>;
 }
@@ -46,34 +44,34 @@ export const REPORTS = {
   summary: "reports/summary.html",
 } as const;
 
-export async function writeReports(job: JobContext, given: Given): Promise<Report[]> {
-  const { vulnerabilities, exploited, sbom, input } = given;
+export async function writeReports(job: JobContext, report: ReportInput): Promise<Report[]> {
+  const { vulnerabilities, exploited, sbom, input } = report;
   const wanted = new Set(vulnerabilities?.map(({ purl }) => purl));
   const content: Content = {
-    ...given,
+    ...report,
     vulnerabilities: vulnerabilities && orderVulnerabilities(vulnerabilities, exploited),
     extractionId: job.id,
     origins:
       wanted.size === 0
         ? new Map()
-        : await originsOf(await job.artifactFile(REPORTS.sbom), wanted, {
+        : await readOrigins(await job.artifactFile(REPORTS.sbom), wanted, {
             packagePath: input.packagePath,
             manifests: sbom.manifests ?? [],
           }),
   };
-  // All of them are waited for, as of the scans.
-  const ends = await Promise.allSettled([
-    // It is there since its own step: this only asks for its size and hash.
+  // Wait for all of them, so that none is still running when the job ends.
+  const results = await Promise.allSettled([
+    // It exists since the step "sbom": this only returns its size and hash.
     job.artifact(REPORTS.sbom, () => {
-      throw tell("The bill of materials is no longer in the store", { code: "SBOM_GONE" });
+      throw userError("The SBOM is no longer in the store", { code: "SBOM_GONE" });
     }),
     job.artifact(REPORTS.findings, () => writeFindings(content)),
     job.artifact(REPORTS.sarif, () => writeSarif(content)),
     job.artifact(REPORTS.summary, () => writeSummary(content)),
   ]);
-  return ends.map((end) => {
-    if (end.status === "rejected") throw end.reason;
-    const { name, size, sha256 } = end.value;
+  return results.map((result) => {
+    if (result.status === "rejected") throw result.reason;
+    const { name, size, sha256 } = result.value;
     return { name, size, sha256 };
   });
 }

@@ -1,8 +1,8 @@
-// findings.sarif: the same findings in the form that code hosts and editors read, SARIF 2.1.0. One run, whose rules are those that found something.
+// findings.sarif: the findings as SARIF 2.1.0 for code hosts and editors. One run with the rules that matched.
 import { ARTIFACTS, type Finding, type Severity, type Vulnerability } from "../model.ts";
-import { exploitationOf, orderFindings, rank } from "./order.ts";
+import { relativeUri, visibleText, webLink } from "../untrusted.ts";
+import { exploitationFor, orderFindings, rank } from "./order.ts";
 import type { Content } from "./reports.ts";
-import { linkTo, uriOf, visible } from "./words.ts";
 
 const SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json";
 const LEVELS: Record<Severity, string> = {
@@ -12,7 +12,7 @@ const LEVELS: Record<Severity, string> = {
   low: "note",
   unknown: "note",
 };
-/** Where there is no score: the middle of what the word stands for. */
+/** Used without a CVSS score: the middle of the range of the severity. */
 const SCORES: Record<Severity, number | undefined> = {
   critical: 9.5,
   high: 8,
@@ -21,9 +21,9 @@ const SCORES: Record<Severity, number | undefined> = {
   unknown: undefined,
 };
 
-/** What GitHub takes of one run, of results as of rules, of which there are no more than results. A file with more is refused as a whole. */
+/** GitHub's limit of results and rules per run. It rejects a file with more. */
 export const MAX_RESULTS = 25_000;
-/** Of a rule; GitHub shows no more. */
+/** Tags per rule; GitHub shows no more. */
 const MAX_TAGS = 10;
 
 interface Rule {
@@ -35,14 +35,14 @@ export function writeSarif(content: Content): string {
   const { input, checkout, code, secrets, extractionId, at } = content;
   const rules = new Map<string, Rule>();
   const all = [...(content.vulnerabilities ?? []), ...orderFindings(code ?? []), ...orderFindings(secrets ?? [])];
-  const shown = worstOf(content, all);
-  const results = shown.map((one) =>
-    "purl" in one ? resultOfVulnerability(content, rules, one) : resultOfFinding(content, rules, one),
+  const shown = mostSevere(content, all);
+  const results = shown.map((item) =>
+    "purl" in item ? vulnerabilityResult(content, rules, item) : findingResult(content, rules, item),
   );
   const notes = [
-    ...missing(content),
+    ...missingNotes(content),
     ...(shown.length < all.length
-      ? [`Only the ${shown.length} worst of ${all.length} findings are in this file; findings.json has them all`]
+      ? [`This file has only the ${shown.length} most severe of ${all.length} findings; findings.json has all of them`]
       : []),
   ];
   const index = new Map([...rules.keys()].map((id, number) => [id, number]));
@@ -53,7 +53,7 @@ export function writeSarif(content: Content): string {
       {
         tool: { driver: { name: "stillwake-extraction", rules: [...rules.values()] } },
         automationDetails: {
-          id: `extraction/${visible(input.repository, 400)}/`,
+          id: `extraction/${visibleText(input.repository, 400)}/`,
           correlationGuid: input.projectId,
           guid: extractionId,
         },
@@ -73,120 +73,120 @@ export function writeSarif(content: Content): string {
           commit: checkout.commit,
           packagePath: input.packagePath,
         },
-        results: results.map((one) => ({ ...one, ruleIndex: index.get(one.ruleId) })),
+        results: results.map((result) => ({ ...result, ruleIndex: index.get(result.ruleId) })),
       },
     ],
   };
   return `${JSON.stringify(log, null, 1)}\n`;
 }
 
-/** What nobody could look for, in words. The summary has them too. */
-export function missing({
+/** Notes about scans that did not run. Also shown in the summary. */
+export function missingNotes({
   vulnerabilities,
   exploited,
   code,
   secrets,
 }: Pick<Content, "vulnerabilities" | "exploited" | "code" | "secrets">): string[] {
   return [
-    ...(vulnerabilities ? [] : ["Vulnerabilities were not looked for in this extraction"]),
-    ...(vulnerabilities && !exploited?.read.epss ? ["EPSS was not read in this extraction"] : []),
-    ...(vulnerabilities && !exploited?.read.kev ? ["KEV was not read in this extraction"] : []),
-    ...(code ? [] : ["The code was not analysed in this extraction"]),
-    ...(secrets ? [] : ["Secrets were not looked for in this extraction"]),
+    ...(vulnerabilities ? [] : ["This extraction did not scan for vulnerabilities"]),
+    ...(vulnerabilities && !exploited?.read.epss ? ["This extraction could not read EPSS"] : []),
+    ...(vulnerabilities && !exploited?.read.kev ? ["This extraction could not read KEV"] : []),
+    ...(code ? [] : ["This extraction did not analyse the code"]),
+    ...(secrets ? [] : ["This extraction did not scan for secrets"]),
   ];
 }
 
-/** As many as may be shown, in the same order. What is known to be attacked is the worst, of whatever severity. */
-function worstOf(content: Content, all: (Vulnerability | Finding)[]): (Vulnerability | Finding)[] {
+/** The most severe ones within the limit, in the same order. Known exploited ones come before all others. */
+function mostSevere(content: Content, all: (Vulnerability | Finding)[]): (Vulnerability | Finding)[] {
   if (all.length <= MAX_RESULTS) return all;
-  const badness = (one: Vulnerability | Finding) =>
-    "purl" in one && exploitationOf(one, content.exploited)?.kev ? -1 : rank(one.severity);
-  const worst = new Set(all.toSorted((one, other) => badness(one) - badness(other)).slice(0, MAX_RESULTS));
-  return all.filter((one) => worst.has(one));
+  const order = (item: Vulnerability | Finding) =>
+    "purl" in item && exploitationFor(item, content.exploited)?.kev ? -1 : rank(item.severity);
+  const kept = new Set(all.toSorted((a, b) => order(a) - order(b)).slice(0, MAX_RESULTS));
+  return all.filter((item) => kept.has(item));
 }
 
-function resultOfVulnerability(content: Content, rules: Map<string, Rule>, one: Vulnerability) {
+function vulnerabilityResult(content: Content, rules: Map<string, Rule>, vulnerability: Vulnerability) {
   const { origins, exploited } = content;
-  const { severity, score, fixed, reachable, aliases } = one;
-  const ruleId = visible(one.id, 200);
-  const summary = visible(one.summary, 500) || ruleId;
-  const help = linkTo(one.url);
+  const { severity, score, fixed, reachable, aliases } = vulnerability;
+  const ruleId = visibleText(vulnerability.id, 200);
+  const summary = visibleText(vulnerability.summary, 500) || ruleId;
+  const help = webLink(vulnerability.url);
   if (!rules.has(ruleId)) {
     rules.set(ruleId, {
       id: ruleId,
       shortDescription: { text: summary },
       ...(help !== undefined && { helpUri: help }),
-      ...securityOf(severity, score, ["vulnerability"]),
+      ...securityProperties(severity, score, ["vulnerability"]),
     });
   }
-  const { epss, kev } = exploitationOf(one, exploited) ?? {};
-  const origin = origins.get(one.purl);
-  const where = `${visible(one.name, 200)} ${visible(one.version, 100)}`;
-  const remedy = fixed.length > 0 ? ` Fixed in ${visible(fixed.join(", "), 200)}.` : "";
+  const { epss, kev } = exploitationFor(vulnerability, exploited) ?? {};
+  const origin = origins.get(vulnerability.purl);
+  const name = `${visibleText(vulnerability.name, 200)} ${visibleText(vulnerability.version, 100)}`;
+  const remedy = fixed.length > 0 ? ` Fixed in ${visibleText(fixed.join(", "), 200)}.` : "";
   return {
     ruleId,
     level: LEVELS[severity],
-    message: { text: `${where}: ${summary.replace(/[.]$/, "")}.${remedy}` },
+    message: { text: `${name}: ${summary.replace(/[.]$/, "")}.${remedy}` },
     locations: locationAt(content, origin?.manifest, { startLine: 1 }),
-    partialFingerprints: { "vulnerability/v1": `${ruleId} ${visible(one.purl, 2_000)}` },
+    partialFingerprints: { "vulnerability/v1": `${ruleId} ${visibleText(vulnerability.purl, 2_000)}` },
     properties: {
-      purl: visible(one.purl, 2_000),
-      aliases: aliases.map((alias) => visible(alias, 200)),
+      purl: visibleText(vulnerability.purl, 2_000),
+      aliases: aliases.map((alias) => visibleText(alias, 200)),
       ...(origin && { direct: origin.direct }),
       ...(reachable !== null && { reachable }),
       ...(epss != null && { epss }),
       ...(kev && { kev: kev.added }),
-      source: one.source,
+      source: vulnerability.source,
     },
   };
 }
 
-function resultOfFinding(content: Content, rules: Map<string, Rule>, one: Finding) {
-  const { kind, severity, line, endLine, fingerprint, engine, cwe } = one;
-  const rule = visible(one.rule, 200);
+function findingResult(content: Content, rules: Map<string, Rule>, finding: Finding) {
+  const { kind, severity, line, endLine, fingerprint, engine, cwe } = finding;
+  const rule = visibleText(finding.rule, 200);
   const ruleId = `${kind}/${rule}`;
-  const text = visible(one.message, 1_000) || rule;
+  const text = visibleText(finding.message, 1_000) || rule;
   if (!rules.has(ruleId)) {
     const tags = [kind, ...cwe.map((number) => `external/cwe/${number.toLowerCase()}`)];
     rules.set(ruleId, {
       id: ruleId,
       shortDescription: { text: kind === "code" ? text : `A secret in the repository: ${rule}` },
-      ...securityOf(severity, null, tags),
+      ...securityProperties(severity, null, tags),
     });
   }
   return {
     ruleId,
     level: LEVELS[severity],
     message: { text },
-    locations: locationAt(content, one.path, { startLine: line, endLine: Math.max(line, endLine) }),
+    locations: locationAt(content, finding.path, { startLine: line, endLine: Math.max(line, endLine) }),
     partialFingerprints: { "finding/v1": fingerprint },
     properties: { engine },
   };
 }
 
 /**
- * A path that leads out of the repository is not shown as a place in it. But GitHub refuses the whole file for one result without a place, so that what has
- * none stands at the nearest manifest, else at the package path, else at the bill of materials, which is a report beside this one.
+ * GitHub rejects the whole file if one result has no location. Without a valid path in the repository, a result is located at
+ * the nearest manifest, else at the package path, else at the SBOM.
  */
 function locationAt(
   { input, sbom }: Content,
   path: string | undefined,
   region: { startLine: number; endLine?: number },
 ) {
-  const places = [path, sbom.manifests?.[0], input.packagePath].flatMap((one) => uriOf(one ?? "") ?? []);
-  const uri = places[0] ?? ARTIFACTS.sbom;
-  const known = path !== undefined && uriOf(path) === uri;
+  const uris = [path, sbom.manifests?.[0], input.packagePath].flatMap((file) => relativeUri(file ?? "") ?? []);
+  const uri = uris[0] ?? ARTIFACTS.sbom;
+  const valid = path !== undefined && relativeUri(path) === uri;
   return [
     {
       physicalLocation: {
         artifactLocation: { uri, uriBaseId: "SRCROOT" },
-        region: known ? region : { startLine: 1 },
+        region: valid ? region : { startLine: 1 },
       },
     },
   ];
 }
 
-function securityOf(severity: Severity, score: number | null, tags: string[]) {
+function securityProperties(severity: Severity, score: number | null, tags: string[]) {
   const number = score ?? SCORES[severity];
   return {
     defaultConfiguration: { level: LEVELS[severity] },

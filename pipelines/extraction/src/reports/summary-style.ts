@@ -1,4 +1,4 @@
-// How summary.html looks: light and dark by the reader's setting, and on paper.
+// Styles of summary.html: light, dark and print.
 export const STYLE = `
 :root { --paper: #fbfbfa; --raised: #fff; --ink: #1b1b1f; --quiet: #62626b; --line: #e3e3e1; --accent: #1f5fbf;
   --critical: #a3174a; --high: #c2410c; --medium: #9a6a00; --low: #2f6f9f; --unknown: #6b6b74; --notice: #fdf3d7; --notice-line: #e2c36b; }

@@ -1,20 +1,19 @@
-// summary.html: one page that a person can keep, print and send on. It needs nothing from anywhere, runs nothing, and shows every text of a stranger as text.
+// summary.html: a self-contained page without scripts. All untrusted text is escaped.
 import { PROVIDER_NAMES } from "../contract.ts";
 import { type Exploitation, type Finding, SEVERITIES, type Severity, type Vulnerability } from "../model.ts";
-import { countBySeverity, exploitationOf, orderFindings } from "./order.ts";
+import { visibleText, webLink } from "../untrusted.ts";
+import { countBySeverity, exploitationFor, orderFindings } from "./order.ts";
 import type { Content } from "./reports.ts";
-import { missing } from "./sarif.ts";
+import { missingNotes } from "./sarif.ts";
 import { STYLE } from "./summary-style.ts";
-import { linkTo, visible } from "./words.ts";
 
-/** Rows of each table. More than that nobody reads here, and findings.json has them all. */
+/** Rows per table; findings.json has all of them. */
 const MAX_ROWS = 500;
-/** The page may show and style itself, and nothing else. */
 const POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 export function writeSummary(content: Content): string {
   const { input, code, secrets, vulnerabilities } = content;
-  const title = `Security summary of ${visible(input.repository, 400)}`;
+  const title = `Security summary of ${visibleText(input.repository, 400)}`;
   return `<!doctype html>
 <html lang="en">
 <head>
@@ -23,20 +22,20 @@ export function writeSummary(content: Content): string {
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <meta name="color-scheme" content="light dark">
-<title>${escaped(title)}</title>
+<title>${escapeHtml(title)}</title>
 <style>${STYLE}</style>
 </head>
 <body>
 <main>
 ${head(content)}
-${missing(content)
-  .map((text) => `<p class="notice" role="note">${escaped(text)}.</p>\n`)
+${missingNotes(content)
+  .map((safeText) => `<p class="notice" role="note">${escapeHtml(safeText)}.</p>\n`)
   .join("")}${tiles(content)}
-${vulnerabilities ? tableOfVulnerabilities(content, vulnerabilities) : ""}
-${code ? tableOfFindings("Code", "Nothing dangerous was found in the code.", orderFindings(code)) : ""}
-${secrets ? tableOfFindings("Secrets", "No secrets were found in the files of this commit.", orderFindings(secrets)) : ""}
+${vulnerabilities ? vulnerabilityTable(content, vulnerabilities) : ""}
+${code ? findingTable("Code", "No dangerous code was found.", orderFindings(code)) : ""}
+${secrets ? findingTable("Secrets", "No secrets were found in the files of this commit.", orderFindings(secrets)) : ""}
 </main>
-<footer>Extraction <code>${escaped(content.extractionId)}</code>. All findings are in findings.json and findings.sarif, all packages in sbom.cdx.json.</footer>
+<footer>Extraction <code>${escapeHtml(content.extractionId)}</code>. All findings are in findings.json and findings.sarif, all packages in sbom.cdx.json.</footer>
 </body>
 </html>
 `;
@@ -51,52 +50,54 @@ function head({ input, checkout, at }: Content): string {
       ? []
       : [
           [
-            "Made",
-            `<time datetime="${escaped(at)}">${text(at.replace("T", " ").replace(/(\.\d+)?Z$/, " UTC"), 40)}</time>`,
+            "Extracted",
+            `<time datetime="${escapeHtml(at)}">${text(at.replace("T", " ").replace(/(\.\d+)?Z$/, " UTC"), 40)}</time>`,
           ],
         ]),
   ];
   return `<header>
-<p class="kicker">${escaped(PROVIDER_NAMES[input.provider])} · security summary</p>
+<p class="kicker">${escapeHtml(PROVIDER_NAMES[input.provider])} · security summary</p>
 <h1>${text(input.repository, 400)}</h1>
 <dl>${facts.map(([name, value]) => `<div><dt>${name}</dt><dd>${value}</dd></div>`).join("")}</dl>
 </header>`;
 }
 
 function tiles({ vulnerabilities, code, secrets, dependencies, exploited }: Content): string {
-  const attacked = vulnerabilities?.filter((one) => exploitationOf(one, exploited)?.kev).length ?? 0;
+  const attacked = vulnerabilities?.filter((item) => exploitationFor(item, exploited)?.kev).length ?? 0;
   const { direct, transitive } = dependencies;
   const tile = (name: string, found: readonly { severity: Severity }[] | undefined, more = "") =>
-    `<section class="tile"><h2>${name}</h2><p class="number">${found ? amount(found.length) : "–"}</p>${found ? severityBar(found) : `<p class="quiet">not looked for</p>`}${more}</section>`;
+    `<section class="tile"><h2>${name}</h2><p class="number">${found ? formatCount(found.length) : "–"}</p>${found ? severityBar(found) : `<p class="quiet">not scanned</p>`}${more}</section>`;
   return `<div class="tiles">
-${tile("Vulnerabilities", vulnerabilities, attacked > 0 ? `<p><span class="mark kev">${amount(attacked)} known to be exploited</span></p>` : "")}
+${tile("Vulnerabilities", vulnerabilities, attacked > 0 ? `<p><span class="mark kev">${formatCount(attacked)} known to be exploited</span></p>` : "")}
 ${tile("Code", code)}
 ${tile("Secrets", secrets)}
-<section class="tile"><h2>Dependencies</h2><p class="number">${amount(direct + transitive)}</p><p class="quiet">${amount(direct)} direct, ${amount(transitive)} transitive</p></section>
+<section class="tile"><h2>Dependencies</h2><p class="number">${formatCount(direct + transitive)}</p><p class="quiet">${formatCount(direct)} direct, ${formatCount(transitive)} transitive</p></section>
 </div>`;
 }
 
 function severityBar(found: readonly { severity: Severity }[]): string {
   const counts = countBySeverity(found);
-  const there = SEVERITIES.filter((severity) => counts[severity] > 0);
-  if (there.length === 0) return `<p class="quiet">none found</p>`;
-  const bar = there.map((one) => `<span class="${one}" style="flex-grow:${counts[one]}"></span>`).join("");
-  const words = there.map((one) => `<li><span class="dot ${one}"></span>${amount(counts[one])} ${one}</li>`).join("");
-  return `<div class="bar" aria-hidden="true">${bar}</div><ul class="counts">${words}</ul>`;
+  const present = SEVERITIES.filter((severity) => counts[severity] > 0);
+  if (present.length === 0) return `<p class="quiet">none found</p>`;
+  const bar = present.map((name) => `<span class="${name}" style="flex-grow:${counts[name]}"></span>`).join("");
+  const labels = present
+    .map((name) => `<li><span class="dot ${name}"></span>${formatCount(counts[name])} ${name}</li>`)
+    .join("");
+  return `<div class="bar" aria-hidden="true">${bar}</div><ul class="counts">${labels}</ul>`;
 }
 
-function tableOfVulnerabilities({ exploited, origins }: Content, found: readonly Vulnerability[]): string {
-  const rows = found.slice(0, MAX_ROWS).map((one) => {
-    const known = exploitationOf(one, exploited);
-    const origin = origins.get(one.purl);
+function vulnerabilityTable({ exploited, origins }: Content, found: readonly Vulnerability[]): string {
+  const rows = found.slice(0, MAX_ROWS).map((item) => {
+    const known = exploitationFor(item, exploited);
+    const origin = origins.get(item.purl);
     const from = origin
       ? [origin.direct ? "direct" : "transitive", origin.manifest ?? ""].filter(Boolean).join(" · ")
       : "";
     return `<tr>
-<td>${badge(one.severity)}${one.score === null ? "" : `<span class="quiet score">${one.score.toFixed(1)}</span>`}</td>
-<td class="wide">${linked(one)}${marks(one, known)}<p>${text(one.summary, 300)}</p></td>
-<td><b>${text(one.name, 200)}</b> ${text(one.version, 100)}${from === "" ? "" : `<p class="quiet">${text(from, 300)}</p>`}</td>
-<td>${one.fixed.length > 0 ? text(one.fixed.slice(0, 5).join(", "), 200) : `<span class="quiet">no fix known</span>`}</td>
+<td>${badge(item.severity)}${item.score === null ? "" : `<span class="quiet score">${item.score.toFixed(1)}</span>`}</td>
+<td class="wide">${linkedId(item)}${badges(item, known)}<p>${text(item.summary, 300)}</p></td>
+<td><b>${text(item.name, 200)}</b> ${text(item.version, 100)}${from === "" ? "" : `<p class="quiet">${text(from, 300)}</p>`}</td>
+<td>${item.fixed.length > 0 ? text(item.fixed.slice(0, 5).join(", "), 200) : `<span class="quiet">no fix known</span>`}</td>
 <td class="right">${likelihood(known)}</td>
 </tr>`;
   });
@@ -105,44 +106,45 @@ function tableOfVulnerabilities({ exploited, origins }: Content, found: readonly
     "Vulnerability",
     "Package",
     "Fixed in",
-    `<abbr title="The likelihood of an attack in the next 30 days">EPSS</abbr>`,
+    `<abbr title="Likelihood of exploitation in the next 30 days">EPSS</abbr>`,
   ];
   return section("Vulnerabilities", "No known vulnerabilities were found.", columns, rows, found.length);
 }
 
-function tableOfFindings(title: string, none: string, found: readonly Finding[]): string {
+function findingTable(title: string, none: string, found: readonly Finding[]): string {
   const rows = found.slice(0, MAX_ROWS).map(
-    (one) => `<tr>
-<td>${badge(one.severity)}</td>
-<td class="wide">${text(one.message, 300)}<p class="quiet">${[one.rule, ...one.cwe, one.engine].map((part) => text(part, 200)).join(" · ")}</p></td>
-<td class="place"><code>${text(one.path, 1_000)}</code><span class="quiet">:${one.line}</span></td>
+    (item) => `<tr>
+<td>${badge(item.severity)}</td>
+<td class="wide">${text(item.message, 300)}<p class="quiet">${[item.rule, ...item.cwe, item.engine].map((part) => text(part, 200)).join(" · ")}</p></td>
+<td class="place"><code>${text(item.path, 1_000)}</code><span class="quiet">:${item.line}</span></td>
 </tr>`,
   );
-  return section(title, none, ["Severity", "Finding", "Place"], rows, found.length);
+  return section(title, none, ["Severity", "Finding", "Location"], rows, found.length);
 }
 
 function section(title: string, none: string, columns: string[], rows: string[], all: number): string {
   if (rows.length === 0) return `<section><h2>${title}</h2><p class="quiet">${none}</p></section>`;
-  const more = all > rows.length ? `<p class="quiet">${amount(all - rows.length)} more are in findings.json.</p>` : "";
-  return `<section><h2>${title} <span class="quiet">${amount(all)}</span></h2>
+  const more =
+    all > rows.length ? `<p class="quiet">${formatCount(all - rows.length)} more are in findings.json.</p>` : "";
+  return `<section><h2>${title} <span class="quiet">${formatCount(all)}</span></h2>
 <div class="scroll" tabindex="0" role="region" aria-label="${title}"><table>
-<thead><tr>${columns.map((one) => `<th scope="col">${one}</th>`).join("")}</tr></thead>
+<thead><tr>${columns.map((column) => `<th scope="col">${column}</th>`).join("")}</tr></thead>
 <tbody>
 ${rows.join("\n")}
 </tbody></table></div>${more}</section>`;
 }
 
-function linked({ id, url }: Vulnerability): string {
-  const address = linkTo(url);
+function linkedId({ id, url }: Vulnerability): string {
+  const address = webLink(url);
   const name = `<code>${text(id, 200)}</code>`;
-  return address === undefined ? name : `<a href="${escaped(address)}" rel="noopener noreferrer">${name}</a>`;
+  return address === undefined ? name : `<a href="${escapeHtml(address)}" rel="noopener noreferrer">${name}</a>`;
 }
 
-function marks({ reachable }: Vulnerability, known: Exploitation | undefined): string {
+function badges({ reachable }: Vulnerability, known: Exploitation | undefined): string {
   const { kev } = known ?? {};
   return [
     kev
-      ? ` <span class="mark kev">exploited since ${text(kev.added, 20)} (<abbr title="The list of known exploited vulnerabilities of CISA">KEV</abbr>)</span>`
+      ? ` <span class="mark kev">exploited since ${text(kev.added, 20)} (<abbr title="CISA's list of known exploited vulnerabilities">KEV</abbr>)</span>`
       : "",
     kev?.ransomware ? ` <span class="mark kev">ransomware</span>` : "",
     reachable === true
@@ -162,17 +164,17 @@ function badge(severity: Severity): string {
   return `<span class="badge ${severity}">${severity}</span>`;
 }
 
-/** 12,345: with the same separator on every machine. */
-function amount(number: number): string {
+/** 12,345: the same separator on every machine. */
+function formatCount(number: number): string {
   return String(number).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
-function text(given: string, most: number): string {
-  return escaped(visible(given, most));
+function text(value: string, maxLength: number): string {
+  return escapeHtml(visibleText(value, maxLength));
 }
 
 const ENTITIES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 
-function escaped(given: string): string {
-  return given.replace(/[&<>"']/g, (one) => ENTITIES[one]!);
+function escapeHtml(value: string): string {
+  return value.replace(/[&<>"']/g, (character) => ENTITIES[character]!);
 }

@@ -1,88 +1,88 @@
-// What a CycloneDX bill of materials says, as dependencies: which there are, and which of them a manifest of the repository names itself. The file is
-// a tool's work on a stranger's repository: every value is checked, every text and list has an end.
+// Reads the dependencies of a CycloneDX SBOM, and which of them are direct. The file describes an untrusted repository: every
+// value is checked, every text and list is limited.
 import type { Dependency } from "../model.ts";
 import { type Fields, fieldsOf, objectsIn, packageUrlOf, textOf, textsIn } from "../untrusted.ts";
-import { elementsOf, NotJson } from "./elements.ts";
+import { InvalidJson, readElements } from "./json-elements.ts";
 
 export interface Bom {
-  /** One for each package URL, sorted by it. */
+  /** One per package URL, sorted by it. */
   dependencies: Dependency[];
-  /** Components that have no package URL, so that nobody could look anything up for them. */
+  /** Number of components without a package URL. */
   unnamed: number;
 }
 
-/** Of components, and of edges between them. The file itself is at most 256 MB (sbom.ts). */
+/** Limits of components and edges. sbom.ts limits the file to 256 MB. */
 const MAX_COMPONENTS = 250_000;
 const MAX_EDGES = 5_000_000;
 const MAX_REF = 5000;
 
-export async function* dependenciesOf(file: string): AsyncGenerator<Dependency> {
+export async function* readDependencies(file: string): AsyncGenerator<Dependency> {
   yield* (await readBom(file)).dependencies;
 }
 
-/** Throws what is no bill of materials (NotJson, SyntaxError). Holds the dependencies in memory, and never the file. */
+/** Throws InvalidJson or SyntaxError if it is not an SBOM. Never reads the whole file into memory. */
 export async function readBom(file: string): Promise<Bom> {
   const graph = new Graph();
-  const found = new Map<string, Part>();
+  const found = new Map<string, GraphComponent>();
   let unnamed = 0;
-  let known = false;
-  for await (const { key, value } of elementsOf(file, ["metadata", "components", "dependencies"])) {
+  let hasMetadata = false;
+  for await (const { key, value } of readElements(file, ["metadata", "components", "dependencies"])) {
     const fields = fieldsOf(value);
     if (!fields) continue;
     if (key === "metadata") {
-      known = true;
+      hasMetadata = true;
       graph.addRoot(fieldsOf(fields.component), 0);
     } else if (key === "dependencies") {
       graph.addEdges(fields);
     } else {
-      const part = partOf(fields);
-      const ref = part?.refs[0] ?? refOf(fields);
+      const component = parseComponent(fields);
+      const ref = component?.refs[0] ?? refOf(fields);
       const properties = objectsIn(fields.properties, 200);
       if (properties.some(({ name, value }) => name === "cdx:npm:isWorkspace" && value === "true")) {
         if (ref) graph.own.add(ref);
-      } else if (!part) unnamed++;
+      } else if (!component) unnamed++;
       else {
         if (fields.type === "application") graph.applications.add(ref!);
-        graph.parts.add(ref!);
-        const { purl } = part.dependency;
+        graph.components.add(ref!);
+        const { purl } = component.dependency;
         const same = found.get(purl);
-        found.set(purl, same ? merged(same, part) : part);
-        if (found.size > MAX_COMPONENTS) throw new NotJson(`it has more than ${MAX_COMPONENTS} components`);
+        found.set(purl, same ? mergeComponents(same, component) : component);
+        if (found.size > MAX_COMPONENTS) throw new InvalidJson(`it has more than ${MAX_COMPONENTS} components`);
       }
     }
   }
-  if (!known) throw new NotJson("it is no CycloneDX document");
-  const isDirect = graph.judge();
+  if (!hasMetadata) throw new InvalidJson("it is not a CycloneDX document");
+  const isDirect = graph.directTest();
   const dependencies = [...found.values()]
     .filter(({ refs }) => !refs.every((ref) => graph.own.has(ref)))
-    .map((part) => ({ ...part.dependency, direct: isDirect(part) }));
+    .map((component) => ({ ...component.dependency, direct: isDirect(component) }));
   return { dependencies: dependencies.sort((a, b) => (a.purl < b.purl ? -1 : 1)), unnamed };
 }
 
-/** A component, and what it is called in the graph. */
-interface Part {
+/** A component and its references in the graph. */
+interface GraphComponent {
   dependency: Dependency;
   refs: string[];
   /**
-   * Where it comes from, as far as that says what the graph is worth. Of a yarn.lock cdxgen makes a graph in which the root depends on everything; of a
-   * requirements.txt it makes none, and everything in it is named by hand.
+   * How far the graph can be trusted. For a yarn.lock cdxgen makes the root depend on everything; for a requirements.txt it
+   * creates no graph, and all entries are direct.
    */
   origin: "yarn" | "requirements" | "other";
 }
 
-/** The edges, as much of them as it takes: what the repository's own packages depend on, and what anything else does. */
+/** What the repository's own packages depend on, and what other components depend on. */
 class Graph {
-  /** The repository's own packages: nobody's dependencies, and what they name is direct. */
+  /** The repository's own packages: not dependencies; what they depend on is direct. */
   readonly own = new Set<string>();
-  /** What is built here or used as a whole: dependencies, and yet what they name is named here. */
+  /** Components of the type application: dependencies, but what they depend on is direct too. */
   readonly applications = new Set<string>();
-  readonly parts = new Set<string>();
+  readonly components = new Set<string>();
   readonly #needed = new Set<string>();
-  /** Of those that were not known as parts when their edges came, because nothing says that components stand before them. */
+  /** Edges of references that were not known as components yet: edges may come before components. */
   readonly #lists = new Map<string, string[]>();
   #edges = 0;
 
-  /** The repository itself, with the packages in it that have manifests of their own. */
+  /** The repository itself with its packages. */
   addRoot(fields: Fields | undefined, level: number): void {
     if (!fields || level > 5) return;
     const ref = refOf(fields);
@@ -93,27 +93,27 @@ class Graph {
   addEdges(fields: Fields): void {
     const ref = textOf(fields.ref, MAX_REF);
     if (ref === undefined) return;
-    const on = textsIn(fields.dependsOn, MAX_COMPONENTS, MAX_REF).filter((other) => other !== ref);
-    this.#edges += on.length;
-    if (this.#edges > MAX_EDGES) throw new NotJson(`it has more than ${MAX_EDGES} edges`);
-    if (!this.parts.has(ref) || this.own.has(ref) || this.applications.has(ref)) this.#lists.set(ref, on);
-    else for (const other of on) this.#needed.add(other);
+    const targets = textsIn(fields.dependsOn, MAX_COMPONENTS, MAX_REF).filter((other) => other !== ref);
+    this.#edges += targets.length;
+    if (this.#edges > MAX_EDGES) throw new InvalidJson(`it has more than ${MAX_EDGES} edges`);
+    if (!this.components.has(ref) || this.own.has(ref) || this.applications.has(ref)) this.#lists.set(ref, targets);
+    else for (const other of targets) this.#needed.add(other);
   }
 
-  /** When all of it is read. */
-  judge(): (part: Part) => boolean {
-    const named = new Set<string>();
-    for (const [ref, on] of this.#lists) {
-      const here = this.own.has(ref) || this.applications.has(ref);
-      for (const other of on) (here ? named : this.#needed).add(other);
+  /** Call it when everything is read. */
+  directTest(): (component: GraphComponent) => boolean {
+    const direct = new Set<string>();
+    for (const [ref, targets] of this.#lists) {
+      const isRoot = this.own.has(ref) || this.applications.has(ref);
+      for (const other of targets) (isRoot ? direct : this.#needed).add(other);
     }
-    // Kinds of packages that the roots name any of. Of the others there is no graph, and what nobody depends on came from a manifest.
-    const charted = new Set([...named].filter((ref) => this.parts.has(ref)).map(kindOf));
+    // Package types that have a graph. For other types, a component that no other one needs comes from a manifest.
+    const withGraph = new Set([...direct].filter((ref) => this.components.has(ref)).map(typeOfPurl));
     return ({ refs, origin }) =>
       refs.some((ref) => {
         const needed = this.#needed.has(ref);
         if (origin === "yarn") return !needed;
-        return named.has(ref) || (!needed && (origin === "requirements" || !charted.has(kindOf(ref))));
+        return direct.has(ref) || (!needed && (origin === "requirements" || !withGraph.has(typeOfPurl(ref))));
       });
   }
 }
@@ -123,7 +123,7 @@ function refOf(fields: Fields): string | undefined {
 }
 
 /** "pkg:npm" */
-function kindOf(ref: string): string {
+function typeOfPurl(ref: string): string {
   return ref.slice(0, ref.indexOf("/"));
 }
 
@@ -139,8 +139,8 @@ const ECOSYSTEMS: Record<string, string> = {
   pypi: "PyPI",
 };
 
-/** Undefined when it has no package URL, or one that no package has. */
-function partOf(fields: Fields): Part | undefined {
+/** Undefined without a valid package URL. */
+function parseComponent(fields: Fields): GraphComponent | undefined {
   const purl = packageUrlOf(fields.purl);
   const type = /^pkg:([a-z][a-z0-9.+-]*)\/./.exec(purl ?? "")?.[1];
   const name = textOf(fields.name, 300);
@@ -152,13 +152,13 @@ function partOf(fields: Fields): Part | undefined {
     version: textOf(fields.version, 200) ?? "",
     ecosystem: ECOSYSTEMS[type] ?? type,
     direct: false,
-    scope: ["required", "optional", "excluded"].find((one) => one === fields.scope) ?? null,
+    scope: ["required", "optional", "excluded"].find((scope) => scope === fields.scope) ?? null,
     licenses: licensesOf(fields.licenses),
   };
   return { dependency, refs: [refOf(fields) ?? purl], origin: originOf(fields) };
 }
 
-function originOf({ properties }: Fields): Part["origin"] {
+function originOf({ properties }: Fields): GraphComponent["origin"] {
   const files = objectsIn(properties, 200).flatMap(({ name, value }) =>
     name === "SrcFile" ? (textOf(value, 1000) ?? []) : [],
   );
@@ -174,8 +174,8 @@ function licensesOf(value: unknown): string[] {
   return [...new Set(names.filter((name) => name !== undefined))];
 }
 
-/** The same package at two places. What one of them requires is required. */
-function merged({ dependency, refs, origin }: Part, other: Part): Part {
+/** The same package listed twice. It is required if one of them is. */
+function mergeComponents({ dependency, refs, origin }: GraphComponent, other: GraphComponent): GraphComponent {
   const needed = [dependency.scope, other.dependency.scope].find((scope) => scope === null || scope === "required");
   const licenses = new Set([...dependency.licenses, ...other.dependency.licenses]);
   return {

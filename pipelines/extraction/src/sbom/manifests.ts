@@ -1,5 +1,5 @@
-// The manifests and lockfiles below a folder. When cdxgen found no dependency, none at all, an empty one and a damaged one are three different
-// things to the person who set the package path; and where it does not say which file names a package, the reports name the nearest of its kind.
+// Finds manifests and lockfiles below a folder: to explain why cdxgen found no dependency (no manifest, an empty one, or a
+// damaged one), and for reports that name the file of a package.
 import fs from "node:fs/promises";
 import path from "node:path";
 
@@ -13,25 +13,25 @@ const NAMES = new Set(
    deps.edn project.clj stack.yaml cabal.project.freeze flake.nix flake.lock MODULE.bazel WORKSPACE`.split(/\s+/),
 );
 const ENDINGS = /(?:\.(?:csproj|fsproj|vbproj|sln|gemspec|cabal|nimble)|requirements[\w.-]*\.txt)$/;
-/** Other people's manifests, and git's own files. */
-const PASSED_OVER = new Set(["node_modules", ".git", "vendor", "bower_components", ".venv", "venv"]);
+/** Vendored manifests and git's own files. */
+const SKIPPED_FOLDERS = new Set(["node_modules", ".git", "vendor", "bower_components", ".venv", "venv"]);
 
 const MAX_FOLDERS = 20_000;
 const MAX_FOUND = 1000;
-const DEEPEST = 20;
+const MAX_DEPTH = 20;
 
-/** As seen from the folder, the nearest first. Links are not followed. */
-export async function findManifests(place: string): Promise<string[]> {
+/** Paths relative to the folder, the nearest first. Follows no links. */
+export async function findManifests(root: string): Promise<string[]> {
   const found: string[] = [];
   let level = [""];
   let folders = 0;
-  for (let depth = 0; depth <= DEEPEST && level.length > 0; depth++) {
+  for (let depth = 0; depth <= MAX_DEPTH && level.length > 0; depth++) {
     const below: string[] = [];
     for (const folder of level) {
       if (++folders > MAX_FOLDERS || found.length >= MAX_FOUND) return found;
-      for (const entry of await entriesOf(path.join(place, folder))) {
+      for (const entry of await readEntries(path.join(root, folder))) {
         const name = path.join(folder, entry.name);
-        if (entry.isDirectory() && !PASSED_OVER.has(entry.name)) below.push(name);
+        if (entry.isDirectory() && !SKIPPED_FOLDERS.has(entry.name)) below.push(name);
         else if (entry.isFile() && (NAMES.has(entry.name) || ENDINGS.test(entry.name))) found.push(name);
       }
     }
@@ -40,12 +40,12 @@ export async function findManifests(place: string): Promise<string[]> {
   return found;
 }
 
-/** Those that should be JSON and are not. cdxgen passes over most of them without a word. */
-export async function damagedIn(place: string, manifests: readonly string[]): Promise<string[]> {
+/** Manifests that should be JSON and are not. cdxgen skips most of them silently. */
+export async function findDamaged(root: string, manifests: readonly string[]): Promise<string[]> {
   const damaged: string[] = [];
   for (const name of manifests) {
     if (!/(?<!deno)\.json$|^(?:.*\/)?(?:Pipfile|composer)\.lock$/.test(name)) continue;
-    const file = path.join(place, name);
+    const file = path.join(root, name);
     const { size } = await fs.stat(file);
     if (size > 64 * 2 ** 20) continue;
     try {
@@ -57,7 +57,7 @@ export async function damagedIn(place: string, manifests: readonly string[]): Pr
   return damaged;
 }
 
-async function entriesOf(folder: string) {
+async function readEntries(folder: string) {
   const entries = await fs.readdir(folder, { withFileTypes: true }).catch(() => []);
   return entries.sort((a, b) => (a.name < b.name ? -1 : 1));
 }

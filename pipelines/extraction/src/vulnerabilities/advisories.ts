@@ -1,10 +1,10 @@
-// A folder of OSV advisories, .json and .yaml, as the built-in matcher needs them: by package, and only those of packages that the SBOM has, because all
-// of them would not fit into memory. The folder is the operator's, but its contents are the world's: everything has a limit, and a broken file is counted.
+// Loads OSV advisories (.json, .yaml) from a folder, indexed by package, and only for packages of the SBOM, because all of
+// them would not fit into memory. The content is untrusted: everything is limited, and invalid files are counted.
 import fs from "node:fs";
 import path from "node:path";
-import { setImmediate as turn } from "node:timers/promises";
+import { setImmediate as yieldToEventLoop } from "node:timers/promises";
 import { parse } from "yaml";
-import { type Fields, fieldsOf, objectsIn, sentenceOf, textOf, textsIn, webAddress } from "../untrusted.ts";
+import { type Fields, fieldsOf, objectsIn, shortLine, textOf, textsIn, webUrl } from "../untrusted.ts";
 import { ECOSYSTEMS, ecosystemOf, packageKey } from "./packages.ts";
 import { type Rating, ratingOf } from "./severity.ts";
 import type { Event, Range } from "./versions.ts";
@@ -15,9 +15,9 @@ export interface Advisory {
   summary: string;
   url: string | null;
   withdrawn: boolean;
-  /** When it was last changed, in milliseconds; 0 when it does not say. */
+  /** Last change in milliseconds; 0 if unknown. */
   modified: number;
-  /** What it says of one package. */
+  /** One entry per package. */
   affected: Affected[];
 }
 
@@ -28,14 +28,14 @@ export interface Affected extends Rating {
 }
 
 export interface Advisories {
-  /** All that were read and are in force, of whatever package. */
+  /** All valid advisories that are not withdrawn, of any package. */
   count: number;
-  /** Names of files that are no advisories, the first few. */
+  /** Files that are not advisories; the names of the first few. */
   broken: { count: number; names: string[] };
-  /** All there are, of whatever kind. */
+  /** Number of .json and .yaml files. */
   files: number;
-  /** Files that were too many, too large or too deep. */
-  left: number;
+  /** Files beyond the limits of number, size or depth. */
+  skipped: number;
   byPackage: Map<string, Array<{ advisory: Advisory; affected: Affected }>>;
 }
 
@@ -49,10 +49,10 @@ const LIMITS = {
   versions: 20_000,
   aliases: 50,
 };
-/** The longest that nothing else of the runner gets its turn. */
-const TURN_MS = 10;
+/** Longest time to block the event loop. */
+const MAX_BLOCK_MS = 10;
 
-/** `wanted`: the keys of the packages that are asked for. */
+/** `wanted`: keys of the packages to load. */
 export async function loadAdvisories(
   folder: string,
   wanted: ReadonlySet<string>,
@@ -62,17 +62,17 @@ export async function loadAdvisories(
     count: 0,
     broken: { count: 0, names: [] },
     files: 0,
-    left: 0,
+    skipped: 0,
     byPackage: new Map(),
   };
   const newest = new Map<string, Advisory>();
-  let since = 0;
-  // One after the other without promises is four times as fast as many at once with them, as long as there is a pause now and then.
+  let resumedAt = 0;
+  // Synchronous reads with a pause now and then are four times as fast as concurrent asynchronous ones.
   for (const file of filesBelow(folder, found, 0)) {
-    if (performance.now() - since > TURN_MS) {
-      await turn();
+    if (performance.now() - resumedAt > MAX_BLOCK_MS) {
+      await yieldToEventLoop();
       signal.throwIfAborted();
-      since = performance.now();
+      resumedAt = performance.now();
     }
     const advisory = readFile(file, wanted, found);
     if (advisory === "broken") {
@@ -90,7 +90,7 @@ export async function loadAdvisories(
   return found;
 }
 
-/** An OSV record as an advisory; undefined when it is none. */
+/** Undefined if the OSV record is not a valid advisory. */
 export function readAdvisory(record: unknown): Advisory | undefined {
   const fields = fieldsOf(record);
   const id = textOf(fields?.id, 100);
@@ -100,31 +100,31 @@ export function readAdvisory(record: unknown): Advisory | undefined {
   return {
     id,
     aliases: textsIn(fields.aliases, LIMITS.aliases, 100),
-    summary: sentenceOf(fields.summary, 300) ?? sentenceOf(fields.details, 300) ?? id,
-    url: addressOf(id, fields) ?? null,
+    summary: shortLine(fields.summary, 300) ?? shortLine(fields.details, 300) ?? id,
+    url: advisoryUrl(id, fields) ?? null,
     withdrawn: textOf(fields.withdrawn, 100) !== undefined,
-    modified: momentOf(fields.modified),
-    affected: objectsIn(fields.affected, LIMITS.affected).flatMap((one) => affectedOf(one, whole) ?? []),
+    modified: parseTime(fields.modified),
+    affected: objectsIn(fields.affected, LIMITS.affected).flatMap((entry) => affectedOf(entry, whole) ?? []),
   };
 }
 
-function momentOf(value: unknown): number {
+function parseTime(value: unknown): number {
   return Math.max(Date.parse(textOf(value, 100) ?? "") || 0, 0);
 }
 
-/** In the order of their names, which is the same on every machine. Links to files are followed, as volumes of Kubernetes are made of them; links to folders may lead in circles. */
+/** Sorted by name. Follows links to files (Kubernetes volumes use them), but not links to folders, which may form a cycle. */
 function* filesBelow(folder: string, found: Advisories, depth: number): Generator<string> {
   const entries = fs.readdirSync(folder, { withFileTypes: true });
-  for (const entry of entries.sort((one, other) => (one.name < other.name ? -1 : 1))) {
+  for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) {
     if (entry.name.startsWith(".")) continue;
     const file = path.join(folder, entry.name);
     if (entry.isDirectory()) {
       if (depth < LIMITS.depth) yield* filesBelow(file, found, depth + 1);
-      else found.left += 1;
+      else found.skipped += 1;
     } else if (/\.(?:json|ya?ml)$/i.test(entry.name)) {
       found.files += 1;
       if (found.files <= LIMITS.files) yield file;
-      else found.left += 1;
+      else found.skipped += 1;
     }
   }
 }
@@ -133,27 +133,27 @@ function readFile(file: string, wanted: ReadonlySet<string>, found: Advisories):
   try {
     const stat = fs.statSync(file);
     if (!stat.isFile() || stat.size > LIMITS.bytes) {
-      found.left += 1;
+      found.skipped += 1;
       return undefined;
     }
     const text = fs.readFileSync(file, "utf8");
     if (/\.json$/i.test(file)) return readAdvisory(JSON.parse(text)) ?? "broken";
-    return passedOver(text, wanted) ?? readAdvisory(yamlOf(text)) ?? "broken";
+    return readUnmatchedYaml(text, wanted) ?? readAdvisory(parseYaml(text)) ?? "broken";
   } catch {
     return "broken";
   }
 }
 
-/** Without types but null: 5.10 is the version "5.10" and not the number 5.1. */
-function yamlOf(text: string): unknown {
+/** All scalars but null stay strings: 5.10 is the version "5.10" and not the number 5.1. */
+function parseYaml(text: string): unknown {
   return parse(text, { schema: "failsafe", customTags: ["null"], maxAliasCount: 20, logLevel: "silent" });
 }
 
 /**
- * YAML takes a hundred times as long as JSON to read. A file that names none of the packages is only counted; undefined when it has to be read after all,
- * which is whenever a name is not written plainly.
+ * Parsing YAML takes a hundred times as long as JSON. A file that names none of the wanted packages is only counted. Returns
+ * undefined if the file must be parsed: it names one, or a name is not a plain scalar.
  */
-function passedOver(text: string, wanted: ReadonlySet<string>): Advisory | undefined {
+function readUnmatchedYaml(text: string, wanted: ReadonlySet<string>): Advisory | undefined {
   const id = /^id:[ \t]+(['"]?)([\w.:-]{1,100})\1[ \t]*$/m.exec(text)?.[2];
   const names = [...text.matchAll(/\bname["']?[ \t]*:[ \t]*(?:"([^"]*)"|'([^']*)'|([^\n,}]*))/g)];
   if (!id || names.length === 0 || /^withdrawn:/m.test(text)) return undefined;
@@ -162,24 +162,29 @@ function passedOver(text: string, wanted: ReadonlySet<string>): Advisory | undef
     if (name === "" || /^[*&|>!#]|\\| #/.test(name)) return undefined;
     if (ECOSYSTEMS.some((ecosystem) => wanted.has(packageKey(ecosystem, name)))) return undefined;
   }
-  const modified = momentOf(/^modified:[ \t]+['"]?([^'"\s]+)/m.exec(text)?.[1]);
+  const modified = parseTime(/^modified:[ \t]+['"]?([^'"\s]+)/m.exec(text)?.[1]);
   return { id, aliases: [], summary: "", url: null, withdrawn: false, modified, affected: [] };
 }
 
-function affectedOf(one: Fields, whole: Rating): Affected | undefined {
-  const named = fieldsOf(one.package);
+function affectedOf(entry: Fields, whole: Rating): Affected | undefined {
+  const named = fieldsOf(entry.package);
   const ecosystem = ecosystemOf(textOf(named?.ecosystem, 100) ?? "");
   const name = textOf(named?.name, 500);
   if (!ecosystem || !name) return undefined;
-  const specific = fieldsOf(one.database_specific);
-  const own = ratingOf(one, specific?.severity ?? fieldsOf(one.ecosystem_specific)?.severity);
+  const specific = fieldsOf(entry.database_specific);
+  const own = ratingOf(entry, specific?.severity ?? fieldsOf(entry.ecosystem_specific)?.severity);
   const lastKnown = textOf(specific?.last_known_affected_version_range, 200);
-  const ranges = objectsIn(one.ranges, LIMITS.ranges).flatMap((range) => rangeOf(range, lastKnown) ?? []);
+  const ranges = objectsIn(entry.ranges, LIMITS.ranges).flatMap((range) => rangeOf(range, lastKnown) ?? []);
   const rating = own.severity === "unknown" ? whole : own;
-  return { key: packageKey(ecosystem, name), versions: textsIn(one.versions, LIMITS.versions, 200), ranges, ...rating };
+  return {
+    key: packageKey(ecosystem, name),
+    versions: textsIn(entry.versions, LIMITS.versions, 200),
+    ranges,
+    ...rating,
+  };
 }
 
-/** A range over commits says nothing of versions. */
+/** Undefined for a range of git commits. */
 function rangeOf({ type, events }: Fields, lastKnown: string | undefined): Range | undefined {
   if (type !== "SEMVER" && type !== "ECOSYSTEM") return undefined;
   const kinds = ["introduced", "fixed", "last_affected", "limit"] as const;
@@ -192,11 +197,11 @@ function rangeOf({ type, events }: Fields, lastKnown: string | undefined): Range
   return { events: read, ...(lastKnown !== undefined && { lastKnown }) };
 }
 
-/** Where a person reads more: the page of the database that gave the id, or else the first page that the advisory names. */
-function addressOf(id: string, { references }: Fields): string | undefined {
+/** The page of the advisory's database, else the first reference. */
+function advisoryUrl(id: string, { references }: Fields): string | undefined {
   if (/^GHSA(?:-[\w]{4}){3}$/.test(id)) return `https://github.com/advisories/${id}`;
   if (/^(?:PYSEC|GO|RUSTSEC|MAL|CVE)-[\w-]+$/.test(id)) return `https://osv.dev/vulnerability/${id}`;
-  return objectsIn(references, 50).flatMap(({ url }) => webAddress(url) ?? [])[0];
+  return objectsIn(references, 50).flatMap(({ url }) => webUrl(url) ?? [])[0];
 }
 
 function index(byPackage: Advisories["byPackage"], advisory: Advisory): void {

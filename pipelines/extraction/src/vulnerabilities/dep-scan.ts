@@ -1,31 +1,31 @@
-// dep-scan, when the operator has installed it: it knows far more advisories than a folder holds, and looks whether the code reaches what is vulnerable.
-// Its database is downloaded by itself and kept in the cache; everything else of it stays in the scratch directory.
+// Runs dep-scan, which knows more advisories than the built-in matcher and checks whether the code reaches the vulnerability.
+// It downloads its database into the cache; all its other files are in the scratch directory.
 import fs from "node:fs/promises";
 import path from "node:path";
 import { stripVTControlCharacters } from "node:util";
-import { tell } from "@stillwake/kit/user-error";
+import { userError } from "@stillwake/kit/failures";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import type { Vulnerability } from "../model.ts";
 import type { Settings } from "../settings.ts";
-import { sentenceOf } from "../untrusted.ts";
-import { BadReport, type Report, readReports } from "./vdr.ts";
+import { shortLine } from "../untrusted.ts";
+import { InvalidReport, type Report, readReports } from "./vdr.ts";
 
-export interface Scanned {
+export interface DepScanOptions {
   sbom: string;
   /** The checkout. */
   source: string;
   settings: Pick<Settings, "cache" | "limits">;
 }
 
-/** Throws what people are to be told. */
+/** Throws a UserError if the scan fails. */
 export async function runDepScan(
   step: StepHandle,
   program: string,
-  { sbom, source, settings }: Scanned,
+  { sbom, source, settings }: DepScanOptions,
 ): Promise<Vulnerability[]> {
   const scratch = await step.scratch();
   const folder = await fs.mkdtemp(path.join(scratch, "dep-scan-"));
-  // The report is written beside the SBOM by some versions and among the reports by others: here it is the same folder.
+  // Some versions write the report beside the SBOM, others to --reports-dir: here it is the same folder.
   const bom = path.join(folder, "sbom.json");
   await fs.copyFile(sbom, bom);
   const database = path.join(settings.cache, "vdb");
@@ -47,7 +47,7 @@ export async function runDepScan(
         folder,
       ],
       {
-        // Never the checkout: dep-scan takes options from a file of the directory it is started in.
+        // Never the checkout: dep-scan reads options from a file in its working directory.
         cwd: folder,
         env: { VDB_HOME: database, FETCH_LICENSE: "false", NO_COLOR: "1", PYTHONIOENCODING: "utf-8" },
         timeout: `${settings.limits.vulnerabilitiesMs}ms`,
@@ -55,54 +55,55 @@ export async function runDepScan(
       },
     )
     .catch((error: unknown) => {
-      throw inWords(error, scratch);
+      throw explainFailure(error, scratch);
     });
 
-  const report = await reportIn(folder);
+  const report = await readReportIn(folder);
   if (!report) {
-    // Without findings it writes no report, and without its database neither.
+    // It writes no report without findings, but also if its database is missing.
     if (/no (?:oss )?vulnerabilities (?:were )?(?:detected|found)/i.test(stdout + stderr)) return [];
-    throw failed("dep-scan left no report");
+    throw scanFailed("dep-scan wrote no report");
   }
-  if (report.cut)
-    step.log.warn(`dep-scan reported more than we keep: ${report.vulnerabilities.length} findings are shown`);
+  if (report.truncated)
+    step.log.warn(`dep-scan reported too many findings - only ${report.vulnerabilities.length} are kept`);
   return report.vulnerabilities;
 }
 
-async function reportIn(folder: string): Promise<Report | undefined> {
+async function readReportIn(folder: string): Promise<Report | undefined> {
   try {
     return await readReports(folder);
   } catch (error) {
-    throw failed(error instanceof BadReport ? error.message : "its report cannot be read", error);
+    throw scanFailed(error instanceof InvalidReport ? error.message : "its report cannot be read", error);
   }
 }
 
-/** A scan that was stopped with its step has not failed: that error is the step's own. */
-function inWords(error: unknown, scratch: string): unknown {
+/** An aborted step is passed on as it is. */
+function explainFailure(error: unknown, scratch: string): unknown {
   if (!(error instanceof ExecError) || error.kind === "aborted") return error;
-  if (error.kind === "timeout") return tell("Vulnerability scan timed out", { code: "SCAN_TIMEOUT", cause: error });
+  if (error.kind === "timeout")
+    return userError("Vulnerability scan timed out", { code: "SCAN_TIMEOUT", cause: error });
   const line = firstLine(error.stderr, scratch);
-  if (line) return failed(line, error);
-  if (error.kind === "oom") return failed("out of memory", error);
-  return failed(
-    error.signal ? `ended by ${error.signal}` : error.kind === "exit" ? `exit code ${error.exitCode}` : error.message,
+  if (line) return scanFailed(line, error);
+  if (error.kind === "oom") return scanFailed("out of memory", error);
+  return scanFailed(
+    error.signal ? `killed by ${error.signal}` : error.kind === "exit" ? `exit code ${error.exitCode}` : error.message,
     error,
   );
 }
 
-function failed(reason: string, cause?: unknown): Error {
-  return tell(`Vulnerability scan failed: ${reason}`, { code: "SCAN_FAILED", cause });
+function scanFailed(reason: string, cause?: unknown): Error {
+  return userError(`Vulnerability scan failed: ${reason}`, { code: "SCAN_FAILED", cause });
 }
 
-/** The first line with anything in it, without colours. Of paths on this machine only those in the scratch directory are anybody's business. */
+/** The first non-empty line without colours. Paths outside the scratch directory are shortened. */
 function firstLine(text: string, scratch: string): string | undefined {
   for (const line of stripVTControlCharacters(text).split(/\r?\n|\r/)) {
-    const words = sentenceOf(line, 2000);
-    if (!words) continue;
-    const told = words
+    const text = shortLine(line, 2000);
+    if (!text) continue;
+    const shortened = text
       .replaceAll(`${scratch}/`, "")
       .replace(/(?<![\w:/.-])\/(?:[^\s/:'"`,;)\]]+\/)+([^\s/:'"`,;)\]]*)/g, "…/$1");
-    return sentenceOf(told, 300);
+    return shortLine(shortened, 300);
   }
   return undefined;
 }

@@ -1,22 +1,22 @@
-// The built-in matcher: components of an SBOM beside advisories, through the names of packages, so that its time grows with what is found and not with
-// the product of the two. One finding for each vulnerability and component, whatever number of databases tell of it.
+// The built-in matcher: looks up the components of an SBOM in advisories that are indexed by package. One finding per
+// vulnerability and component, even if several databases list it.
 import { SEVERITIES, type Vulnerability } from "../model.ts";
 import type { Advisories, Advisory, Affected } from "./advisories.ts";
 import type { Component } from "./packages.ts";
 import { affectedBy, compareVersions } from "./versions.ts";
 
-export interface Matched {
+export interface MatchResult {
   vulnerabilities: Vulnerability[];
-  /** Components that an advisory names, in a version that could not be compared with it. */
+  /** Components with an advisory whose versions cannot be compared. */
   undecided: string[];
-  /** Those without a version, which are affected only by what affects every version. */
+  /** Components without a version; only advisories about every version match. */
   unversioned: string[];
 }
 
 export function matchAdvisories(
   components: Iterable<Component>,
   { byPackage }: Pick<Advisories, "byPackage">,
-): Matched {
+): MatchResult {
   const found = new Map<string, Vulnerability>();
   const undecided = new Set<string>();
   const unversioned = new Set<string>();
@@ -28,8 +28,8 @@ export function matchAdvisories(
       else if (component.version === "") unversioned.add(component.purl);
       else if (verdict === "unknown") undecided.add(component.purl);
     }
-    for (const group of groupsOf(hits)) {
-      const vulnerability = findingOf(component, group);
+    for (const group of groupByAlias(hits)) {
+      const vulnerability = toVulnerability(component, group);
       found.set(`${vulnerability.id} ${vulnerability.purl}`, vulnerability);
     }
   }
@@ -40,17 +40,17 @@ export function matchAdvisories(
   };
 }
 
-/** The worst first, and the same order every time. */
-export function bySeverity(one: Vulnerability, other: Vulnerability): number {
+/** A total order: the result is the same every time. */
+export function bySeverity(a: Vulnerability, b: Vulnerability): number {
   return (
-    SEVERITIES.indexOf(one.severity) - SEVERITIES.indexOf(other.severity) ||
-    (other.score ?? 0) - (one.score ?? 0) ||
-    compare(one.purl, other.purl) ||
-    compare(one.id, other.id)
+    SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity) ||
+    (b.score ?? 0) - (a.score ?? 0) ||
+    compare(a.purl, b.purl) ||
+    compare(a.id, b.id)
   );
 }
 
-/** What EPSS and KEV know it by. */
+/** The key for EPSS and KEV. */
 export function cveOf(ids: readonly string[]): string | null {
   return ids.find((id) => /^CVE-\d{4}-\d{4,19}$/.test(id)) ?? null;
 }
@@ -60,8 +60,8 @@ interface Hit {
   affected: Affected;
 }
 
-/** GHSA and PYSEC of one CVE are one vulnerability: hits that have an id or an alias in common belong together. */
-function groupsOf(hits: readonly Hit[]): Hit[][] {
+/** Hits that share an id or alias are one vulnerability, such as GHSA and PYSEC of the same CVE. */
+function groupByAlias(hits: readonly Hit[]): Hit[][] {
   let groups: Array<{ ids: Set<string>; hits: Hit[] }> = [];
   for (const hit of hits) {
     const joined = { ids: new Set([hit.advisory.id, ...hit.advisory.aliases]), hits: [hit] };
@@ -77,11 +77,11 @@ function groupsOf(hits: readonly Hit[]): Hit[][] {
   return groups.map((group) => group.hits);
 }
 
-/** Which of several ids a vulnerability goes by: that of the source with the most to say of it. */
+/** Preferred sources of the id, the most detailed first. */
 const SOURCES = ["GHSA-", "PYSEC-", "GO-", "RUSTSEC-", "CVE-"];
 
-function findingOf({ purl, name, version, ecosystem }: Component, group: readonly Hit[]): Vulnerability {
-  const hits = group.toSorted((one, other) => rank(one) - rank(other) || compare(one.advisory.id, other.advisory.id));
+function toVulnerability({ purl, name, version, ecosystem }: Component, group: readonly Hit[]): Vulnerability {
+  const hits = group.toSorted((a, b) => rank(a) - rank(b) || compare(a.advisory.id, b.advisory.id));
   const { advisory } = hits[0]!;
   const ids = new Set(hits.flatMap((hit) => [hit.advisory.id, ...hit.advisory.aliases]));
   const rated =
@@ -100,9 +100,9 @@ function findingOf({ purl, name, version, ecosystem }: Component, group: readonl
     summary: advisory.summary,
     fixed: [...fixed]
       .filter((fix) => (compareVersions(ecosystem, fix, version) ?? 1) > 0)
-      .sort((one, other) => compareVersions(ecosystem, one, other) ?? compare(one, other))
+      .sort((a, b) => compareVersions(ecosystem, a, b) ?? compare(a, b))
       .slice(0, 20),
-    // Only dep-scan looks into the code.
+    // Only dep-scan analyses the code.
     reachable: null,
     source: "built-in",
     url: advisory.url,
@@ -118,6 +118,6 @@ function fixesOf({ ranges }: Affected): string[] {
   return ranges.flatMap(({ events }) => events.flatMap(({ kind, version }) => (kind === "fixed" ? [version] : [])));
 }
 
-function compare(one: string, other: string): number {
-  return one < other ? -1 : Number(one > other);
+function compare(a: string, b: string): number {
+  return a < b ? -1 : Number(a > b);
 }

@@ -1,5 +1,5 @@
-// Which package a component is, in the words of the advisories: "pkg:pypi/PyYAML@5.1" is pyyaml of PyPI. Names are compared as their registry compares them.
-// Package URLs are taken apart here, because the usual library for it throws on versions of Go modules that are not plain.
+// Maps package URLs to the ecosystems and names of advisories: "pkg:pypi/PyYAML@5.1" is pyyaml of PyPI. Names are normalised
+// like their registry does. Package URLs are parsed here because the usual library throws on some Go module versions.
 
 export const ECOSYSTEMS = [
   "npm",
@@ -17,13 +17,13 @@ export const ECOSYSTEMS = [
 export type Ecosystem = (typeof ECOSYSTEMS)[number];
 
 export interface Component {
-  /** As it stands in the SBOM. */
+  /** As in the SBOM. */
   purl: string;
   ecosystem: Ecosystem;
   name: string;
-  /** Empty where the manifest leaves it open. */
+  /** Empty if the manifest does not pin it. */
   version: string;
-  /** Under which advisories of it are found. */
+  /** Key of its advisories. */
   key: string;
 }
 
@@ -41,13 +41,13 @@ const TYPES: Readonly<Record<string, Ecosystem>> = {
   github: "GitHub Actions",
 };
 
-/** Undefined when no advisory can be about it: an unknown kind of package. */
+/** Undefined for an unknown package type. */
 export function componentOf(purl: string): Component | undefined {
   const parts = /^pkg:\/*([A-Za-z0-9.+-]+)\/([^?#]+)/.exec(purl);
   const ecosystem = parts && TYPES[parts[1]!.toLowerCase()];
   if (!ecosystem) return undefined;
   const path = parts[2]!;
-  // The version begins at the last "@": that of a scope is written %40, but not by everybody.
+  // The version begins at the last "@". The "@" of a scope should be written as %40, but not all tools do.
   const last = path.lastIndexOf("@");
   const at = last < 1 || path[last - 1] === "/" ? path.length : last;
   const version = decoded(path.slice(at + 1));
@@ -57,16 +57,13 @@ export function componentOf(purl: string): Component | undefined {
   return { purl, ecosystem, name, version, key: packageKey(ecosystem, name) };
 }
 
-/** An ecosystem as OSV writes it, which may have a suffix such as "Packagist:https://…"; undefined when we know no components of it. */
-export function ecosystemOf(written: string): Ecosystem | undefined {
-  const [name] = written.split(":");
-  return ECOSYSTEMS.find((one) => one === name);
+/** OSV's name of an ecosystem may have a suffix, such as "Packagist:https://…". Undefined if it is not supported. */
+export function ecosystemOf(osvName: string): Ecosystem | undefined {
+  const [name] = osvName.split(":");
+  return ECOSYSTEMS.find((ecosystem) => ecosystem === name);
 }
 
-/**
- * Module paths of Go know upper case, but package URLs are written in lower case by many tools; two modules that differ only in case are not met in
- * practice.
- */
+/** Go module paths are case-sensitive, but many tools write package URLs in lower case, so they are compared in lower case. */
 export function packageKey(ecosystem: Ecosystem, name: string): string {
   switch (ecosystem) {
     case "PyPI":

@@ -1,10 +1,9 @@
-// The step "vuln_scan": dep-scan where it is installed. Where it is not, or fails, the person is told so, and the built-in matcher stands in with the
-// advisories this installation has: fewer findings are better than none, as long as nobody takes them for all.
-
-import { Told, tell } from "@stillwake/kit/user-error";
+// The step "vuln_scan": runs dep-scan if it is installed. If it is not, or fails, a warning is logged and the built-in
+// matcher is used with the operator's advisories.
+import { UserError, userError } from "@stillwake/kit/failures";
 import type { StepHandle } from "stillwake/worker";
 import type { Vulnerability } from "../model.ts";
-import { dependenciesOf } from "../sbom/components.ts";
+import { readDependencies } from "../sbom/components.ts";
 import type { Settings } from "../settings.ts";
 import { findTool } from "../tools.ts";
 import { loadAdvisories } from "./advisories.ts";
@@ -14,8 +13,8 @@ import { type Component, componentOf } from "./packages.ts";
 
 export interface ScanOptions {
   sbom: string;
-  /** The checkout; asked for only by dep-scan. */
-  tree(): Promise<string>;
+  /** The checkout; only dep-scan needs it. */
+  source(): Promise<string>;
   settings: Pick<Settings, "advisories" | "cache" | "limits" | "toolPath">;
 }
 
@@ -23,45 +22,51 @@ const MAX_FINDINGS = 50_000;
 
 export async function scanVulnerabilities(step: StepHandle, options: ScanOptions): Promise<Vulnerability[]> {
   const program = await findTool("depscan", options.settings.toolPath);
-  let why = tell("Vulnerability scanning unavailable (dep-scan not installed)", { code: "SCAN_UNAVAILABLE" });
+  let reason: Error = userError("Vulnerability scanning unavailable (dep-scan not installed)", {
+    code: "SCAN_UNAVAILABLE",
+  });
   if (program) {
-    // Files that cannot be fetched again are no failure of dep-scan, and nothing stands in for them.
-    const source = await options.tree();
+    // Outside the try: a failed fetch of the files is not a failure of dep-scan.
+    const source = await options.source();
     try {
       return await runDepScan(step, program, { ...options, source });
     } catch (error) {
-      if (!(error instanceof Told)) throw error;
-      why = error;
+      if (!(error instanceof UserError)) throw error;
+      reason = error;
     }
   }
-  return standIn(step, options, why);
+  return useBuiltInMatcher(step, options, reason);
 }
 
-/** Without a single advisory nobody has looked: then the step itself fails with those words, and what was known before stays. */
-async function standIn(step: StepHandle, { sbom, settings }: ScanOptions, why: Error): Promise<Vulnerability[]> {
+/** Without any advisory it throws `reason`: the step fails, and the stored vulnerabilities stay. */
+async function useBuiltInMatcher(
+  step: StepHandle,
+  { sbom, settings }: ScanOptions,
+  reason: Error,
+): Promise<Vulnerability[]> {
   const components = await componentsOf(sbom);
   const wanted = new Set(components.map(({ key }) => key));
   const advisories = await loadAdvisories(settings.advisories, wanted, step.signal).catch((error: unknown) => {
-    if (isMissing(error)) throw why;
+    if (isMissing(error)) throw reason;
     throw error;
   });
-  if (advisories.count === 0) throw why;
+  if (advisories.count === 0) throw reason;
 
-  step.log.warn(why.message);
-  step.log.info(`The built-in matcher stands in, with ${counted(advisories.count, "advisory", "advisories")}`);
+  step.log.warn(reason.message);
+  step.log.info(`Using the built-in matcher instead, with ${countOf(advisories.count, "advisory", "advisories")}`);
   if (advisories.broken.count > 0) {
     const { count, names } = advisories.broken;
-    step.log.warn(`${counted(count, "file", "files")} of the advisories cannot be read`, { files: names });
+    step.log.warn(`${countOf(count, "file", "files")} of the advisories could not be read`, { files: names });
   }
-  if (advisories.left > 0)
+  if (advisories.skipped > 0)
     step.log.warn(
-      `${counted(advisories.left, "file", "files")} of the advisories are past the limits and were left out`,
+      `${countOf(advisories.skipped, "file", "files")} of the advisories exceed the limits and were skipped`,
     );
 
   const { vulnerabilities, undecided, unversioned } = matchAdvisories(components, advisories);
   if (undecided.length > 0) {
     step.log.warn(
-      `${counted(undecided.length, "version", "versions")} cannot be compared with the advisories of the package`,
+      `${countOf(undecided.length, "version", "versions")} cannot be compared with the package's advisories`,
       {
         components: undecided.slice(0, 50),
       },
@@ -69,18 +74,18 @@ async function standIn(step: StepHandle, { sbom, settings }: ScanOptions, why: E
   }
   if (unversioned.length > 0) {
     step.log.warn(
-      `${counted(unversioned.length, "package has", "packages have")} advisories and no version to compare with them`,
+      `${countOf(unversioned.length, "package has", "packages have")} advisories but no version to compare`,
       { components: unversioned.slice(0, 50) },
     );
   }
   if (vulnerabilities.length > MAX_FINDINGS)
-    step.log.warn(`Only the ${MAX_FINDINGS} worst of ${vulnerabilities.length} vulnerabilities are kept`);
+    step.log.warn(`Only the ${MAX_FINDINGS} most severe of ${vulnerabilities.length} vulnerabilities are kept`);
   return vulnerabilities.slice(0, MAX_FINDINGS);
 }
 
 async function componentsOf(sbom: string): Promise<Component[]> {
   const components: Component[] = [];
-  for await (const { purl } of dependenciesOf(sbom)) {
+  for await (const { purl } of readDependencies(sbom)) {
     const component = componentOf(purl);
     if (component) components.push(component);
   }
@@ -91,6 +96,6 @@ function isMissing(error: unknown): boolean {
   return ["ENOENT", "ENOTDIR", "EACCES"].includes((error as NodeJS.ErrnoException).code ?? "");
 }
 
-function counted(count: number, one: string, many: string): string {
-  return `${count} ${count === 1 ? one : many}`;
+function countOf(count: number, singular: string, plural: string): string {
+  return `${count} ${count === 1 ? singular : plural}`;
 }

@@ -1,4 +1,4 @@
-// How bad a vulnerability is: the base score of its CVSS vector, by the published formula of version 3, or else the word its source has for it.
+// Severity of a vulnerability: the base score of its CVSS 3 vector by the published formula, else the label of its source.
 import type { Severity } from "../model.ts";
 import { type Fields, objectsIn, textOf } from "../untrusted.ts";
 
@@ -7,18 +7,18 @@ export interface Rating {
   score: number | null;
 }
 
-/** Of an OSV record, or of one of its `affected` entries, which may have ratings of their own. */
+/** Rating of an OSV record or of one of its `affected` entries. */
 export function ratingOf(record: Fields, label?: unknown): Rating {
   const vectors = objectsIn(record.severity, 10).flatMap(({ score }) => textOf(score, 200) ?? []);
   for (const vector of vectors) {
     const score = baseScore(vector);
     if (score !== undefined) return { severity: severityOfScore(score), score };
   }
-  const said = severityOfWord(label);
-  if (said !== "unknown") return { severity: said, score: null };
+  const labelled = severityOfWord(label);
+  if (labelled !== "unknown") return { severity: labelled, score: null };
   for (const vector of vectors) {
-    const guess = guessOfVersion4(vector);
-    if (guess !== undefined) return { severity: severityOfScore(guess), score: null };
+    const estimate = estimateVersion4(vector);
+    if (estimate !== undefined) return { severity: severityOfScore(estimate), score: null };
   }
   return { severity: "unknown", score: null };
 }
@@ -54,25 +54,23 @@ const WEIGHTS = {
   AC: { L: 0.77, H: 0.44 },
   UI: { N: 0.85, R: 0.62 },
   impact: { H: 0.56, L: 0.22, N: 0 },
-  /** By whether the scope is unchanged or changed. */
+  /** By scope: unchanged or changed. */
   PR: { U: { N: 0.85, L: 0.62, H: 0.27 }, C: { N: 0.85, L: 0.68, H: 0.5 } },
 } as const;
 
-/** Of a vector of CVSS 3.0 or 3.1. Undefined for everything else, and for a vector that lacks a base metric. */
+/** Score of a CVSS 3.0 or 3.1 vector. Undefined for other vectors, and if a base metric is missing. */
 export function baseScore(vector: string): number | undefined {
   const metrics = /^CVSS:3\.[01]\//.test(vector) && metricsOf(vector);
   return metrics ? scoreOf(metrics) : undefined;
 }
 
-/**
- * The table behind scores of version 4 is long, so its vector is read as the one of version 3 that is nearest. Good for a word, not for a number.
- */
-function guessOfVersion4(vector: string): number | undefined {
+/** Approximates a CVSS 4 vector by the nearest CVSS 3 vector: good enough for a severity, not for a score. */
+function estimateVersion4(vector: string): number | undefined {
   const metrics = vector.startsWith("CVSS:4.0/") && metricsOf(vector);
   if (!metrics) return undefined;
   const { AV, AC, AT, PR, UI, VC, VI, VA, SC, SI, SA } = metrics;
   const changed = [SC, SI, SA].some((value) => value !== undefined && value !== "N");
-  const near = {
+  const approximation = {
     AV,
     AC: AT === "P" ? "H" : AC,
     PR,
@@ -82,12 +80,12 @@ function guessOfVersion4(vector: string): number | undefined {
     I: VI,
     A: VA,
   };
-  return scoreOf(near);
+  return scoreOf(approximation);
 }
 
 type Metrics = Partial<Record<string, string>>;
 
-/** Undefined when a metric is named twice: such a vector says nothing. */
+/** Undefined if a metric occurs twice: such a vector is invalid. */
 function metricsOf(vector: string): Metrics | undefined {
   const metrics: Record<string, string> = Object.create(null);
   for (const part of vector.split("/").slice(1)) {
@@ -121,7 +119,7 @@ function weight(weights: Readonly<Record<string, number>>, value: string | undef
   return value !== undefined && Object.hasOwn(weights, value) ? weights[value] : undefined;
 }
 
-/** To the next tenth, as version 3.1 says it: by whole numbers, so that 4.000000000000001 is 4.0 on every machine. */
+/** Rounds up to one decimal with integers, as CVSS 3.1 defines it, so that 4.000000000000001 is 4.0. */
 function roundUp(value: number): number {
   const whole = Math.round(value * 100_000);
   return whole % 10_000 === 0 ? whole / 100_000 : (Math.floor(whole / 10_000) + 1) / 10;

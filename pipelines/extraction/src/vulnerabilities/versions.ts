@@ -1,10 +1,11 @@
-// Whether a version is one of those an advisory names. Each ecosystem orders its versions by its own rules; where we do not have them all, we say that
-// a version cannot be compared rather than guess.
+// Decides whether a version is affected by an advisory. Each ecosystem has its own order of versions; versions whose order is
+// not implemented are reported as not comparable.
 //
-//   npm, crates.io, Hex, Pub, Go, GitHub Actions   semantic versions (a "v" in front and missing parts are forgiven)
+//   npm, crates.io, Hex, Pub, Go, GitHub Actions   semantic versions (a leading "v" and missing parts are accepted)
 //   PyPI                                           PEP 440
-//   Maven, NuGet, Packagist, RubyGems              numbers with dots, of any length. What follows them ("-beta9", ".v2019") decides only where the numbers are
-//                                                  the same: a pre-release comes before the plain version, two suffixes are compared by NuGet's rules alone
+//   Maven, NuGet, Packagist, RubyGems              numbers with dots. A suffix ("-beta9", ".v2019") matters only if the
+//                                                  numbers are equal: a pre-release comes before the release; two
+//                                                  suffixes are comparable only by NuGet's rules
 import * as pep440 from "@renovatebot/pep440";
 import semver from "semver";
 import type { Ecosystem } from "./packages.ts";
@@ -16,21 +17,21 @@ export interface Event {
 
 export interface Range {
   events: Event[];
-  /** "<= 2.4.1": where an unfixed range ended when somebody last looked. */
+  /** "<= 2.4.1": last known affected versions of a range without a fix. */
   lastKnown?: string;
 }
 
-/** "unknown": at least one version could not be compared, and nothing else says that it is affected. */
+/** "unknown": a version could not be compared, and no other range is affected. */
 export type Verdict = "affected" | "unaffected" | "unknown";
 
-/** Below 0, 0, above 0; undefined when the two cannot be compared. */
-export function compareVersions(ecosystem: Ecosystem, one: string, other: string): number | undefined {
-  return orderOf(ecosystem)(one, other);
+/** Negative, 0 or positive; undefined if they cannot be compared. */
+export function compareVersions(ecosystem: Ecosystem, a: string, b: string): number | undefined {
+  return comparatorOf(ecosystem)(a, b);
 }
 
-/** Whether the two are the same version, however it is written: Django 2.2.0 is 2.2. */
-export function sameVersion(ecosystem: Ecosystem, one: string, other: string): boolean {
-  return one === other || compareVersions(ecosystem, one, other) === 0;
+/** Ignores the notation: Django 2.2.0 is 2.2. */
+export function sameVersion(ecosystem: Ecosystem, a: string, b: string): boolean {
+  return a === b || compareVersions(ecosystem, a, b) === 0;
 }
 
 export function affectedBy(
@@ -39,101 +40,98 @@ export function affectedBy(
   ranges: readonly Range[],
   versions: readonly string[],
 ): Verdict {
-  if (versions.some((one) => sameVersion(ecosystem, version, one))) return "affected";
+  if (versions.some((listed) => sameVersion(ecosystem, version, listed))) return "affected";
   const verdicts = ranges.map((range) => inRange(ecosystem, version, range));
   if (verdicts.includes("affected")) return "affected";
   return verdicts.includes("unknown") ? "unknown" : "unaffected";
 }
 
-/** The events in the order of their versions, each of which turns the answer. */
+/** Applies the events in the order of their versions. */
 function inRange(ecosystem: Ecosystem, version: string, { events, lastKnown }: Range): Verdict {
-  const compare = orderOf(ecosystem);
-  const turns: Array<Event & { against: number }> = [];
+  const compare = comparatorOf(ecosystem);
+  const comparable: Array<Event & { order: number }> = [];
   const limits: boolean[] = [];
   for (const event of events) {
     const { kind } = event;
     const from0 = kind === "introduced" && event.version === "0";
     if (kind === "limit" && event.version === "*") limits.push(true);
     else {
-      const against = from0 ? 1 : compare(version, event.version);
-      if (against === undefined) return "unknown";
-      if (kind === "limit") limits.push(against < 0);
-      else turns.push({ ...event, against });
+      const order = from0 ? 1 : compare(version, event.version);
+      if (order === undefined) return "unknown";
+      if (kind === "limit") limits.push(order < 0);
+      else comparable.push({ ...event, order });
     }
   }
   if (limits.length > 0 && !limits.includes(true)) return "unaffected";
 
-  const sorted = turns.toSorted((one, other) => {
-    if (one.version === "0" || other.version === "0")
-      return Number(other.version === "0") - Number(one.version === "0");
-    return compare(one.version, other.version) ?? 0;
+  const sorted = comparable.toSorted((a, b) => {
+    if (a.version === "0" || b.version === "0") return Number(b.version === "0") - Number(a.version === "0");
+    return compare(a.version, b.version) ?? 0;
   });
   let affected = false;
-  for (const { kind, against } of inTurn(sorted, compare)) {
-    if (kind === "introduced" && against >= 0) affected = true;
-    else if (kind === "fixed" && against >= 0) affected = false;
-    else if (kind === "last_affected" && against > 0) affected = false;
+  for (const { kind, order } of inEventOrder(sorted, compare)) {
+    if (kind === "introduced" && order >= 0) affected = true;
+    else if (kind === "fixed" && order >= 0) affected = false;
+    else if (kind === "last_affected" && order > 0) affected = false;
   }
   if (!affected) return "unaffected";
-  const open = lastKnown !== undefined && !turns.some(({ kind }) => kind !== "introduced") && limits.length === 0;
-  return open ? below(compare, version, lastKnown) : "affected";
+  const open = lastKnown !== undefined && !comparable.some(({ kind }) => kind !== "introduced") && limits.length === 0;
+  return open ? matchesComparators(compare, version, lastKnown) : "affected";
 }
 
 /**
- * At one version a range may end and another begin, or a range may be that version alone. However they are written, what is open is ended first and
- * what is closed is begun first.
+ * At one version a range may end and another begin, or a range may consist of that version only. An open range is closed
+ * first, and without an open range one is opened first.
  */
-function inTurn<One extends Event>(sorted: readonly One[], compare: Order): One[] {
-  const order: One[] = [];
+function inEventOrder<Item extends Event>(sorted: readonly Item[], compare: Comparator): Item[] {
+  const ordered: Item[] = [];
   let open = false;
   for (let at = 0; at < sorted.length; ) {
     const { version } = sorted[at]!;
-    const begins: One[] = [];
-    const ends: One[] = [];
-    // What cannot be told apart counts as one version too.
+    const starts: Item[] = [];
+    const ends: Item[] = [];
+    // Versions that cannot be compared count as equal.
     for (; at < sorted.length && (sorted[at]!.version === version || !compare(sorted[at]!.version, version)); at += 1) {
-      (sorted[at]!.kind === "introduced" ? begins : ends).push(sorted[at]!);
+      (sorted[at]!.kind === "introduced" ? starts : ends).push(sorted[at]!);
     }
-    while (begins.length > 0 || ends.length > 0) {
-      const [first, second]: [One[], One[]] = open ? [ends, begins] : [begins, ends];
-      const next: One = (first.shift() ?? second.shift())!;
-      order.push(next);
+    while (starts.length > 0 || ends.length > 0) {
+      const [first, second]: [Item[], Item[]] = open ? [ends, starts] : [starts, ends];
+      const next: Item = (first.shift() ?? second.shift())!;
+      ordered.push(next);
       open = next.kind === "introduced";
     }
   }
-  return order;
+  return ordered;
 }
 
-/** "<= 7.0.10", ">= 2, < 3". What cannot be read does not narrow the range. */
-function below(compare: Order, version: string, comparators: string): Verdict {
+/** "<= 7.0.10", ">= 2, < 3". Unreadable comparators are ignored. */
+function matchesComparators(compare: Comparator, version: string, comparators: string): Verdict {
   for (const comparator of comparators.split(",")) {
     const [, sign, bound] = /^\s*(<=|>=|<|>|=)\s*(\S+)\s*$/.exec(comparator) ?? [];
     if (!sign || !bound) continue;
-    const against = compare(version, bound);
-    if (against === undefined) return "unknown";
+    const order = compare(version, bound);
+    if (order === undefined) return "unknown";
     const holds =
-      (against < 0 && sign.startsWith("<")) ||
-      (against > 0 && sign.startsWith(">")) ||
-      (against === 0 && sign.endsWith("="));
+      (order < 0 && sign.startsWith("<")) || (order > 0 && sign.startsWith(">")) || (order === 0 && sign.endsWith("="));
     if (!holds) return "unaffected";
   }
   return "affected";
 }
 
-/** Undefined when one of the two is not understood, or what tells them apart is not. */
-type Order = (one: string, other: string) => number | undefined;
+/** Undefined if the versions cannot be compared. */
+type Comparator = (a: string, b: string) => number | undefined;
 
-const MAX_KNOWN = 50_000;
-const semantic = order(semanticVersion, (one, other) => one.compare(other));
-const python = order((text) => pep440.valid(text) ?? undefined, pep440.compare);
-const dotted = order(numbers, compareNumbers);
+const MAX_MEMOIZED = 50_000;
+const semantic = memoizedComparator(semanticVersion, (a, b) => a.compare(b));
+const python = memoizedComparator((text) => pep440.valid(text) ?? undefined, pep440.compare);
+const dotted = memoizedComparator(dottedVersion, compareDotted);
 
-function orderOf(ecosystem: Ecosystem): Order {
+function comparatorOf(ecosystem: Ecosystem): Comparator {
   switch (ecosystem) {
     case "PyPI":
       return python;
     case "NuGet":
-      return (one, other) => dotted(one, other) ?? semantic(one, other);
+      return (a, b) => dotted(a, b) ?? semantic(a, b);
     case "Maven":
     case "Packagist":
     case "RubyGems":
@@ -143,22 +141,22 @@ function orderOf(ecosystem: Ecosystem): Order {
   }
 }
 
-/** What was read is remembered: the same few bounds are met again and again in a large SBOM. */
-function order<Read>(
+/** Parsed versions are cached: a large SBOM compares the same few bounds again and again. */
+function memoizedComparator<Read>(
   read: (version: string) => Read | undefined,
-  compare: (one: Read, other: Read) => number | undefined,
-): Order {
-  const known = new Map<string, Read | undefined>();
-  const understood = (version: string) => {
-    if (known.has(version)) return known.get(version);
-    if (known.size >= MAX_KNOWN) known.clear();
+  compare: (a: Read, b: Read) => number | undefined,
+): Comparator {
+  const cache = new Map<string, Read | undefined>();
+  const parse = (version: string) => {
+    if (cache.has(version)) return cache.get(version);
+    if (cache.size >= MAX_MEMOIZED) cache.clear();
     const value = version.length <= 200 ? read(version) : undefined;
-    known.set(version, value);
+    cache.set(version, value);
     return value;
   };
-  return (one, other) => {
-    const [a, b] = [understood(one), understood(other)];
-    return a === undefined || b === undefined ? undefined : compare(a, b);
+  return (a, b) => {
+    const [left, right] = [parse(a), parse(b)];
+    return left === undefined || right === undefined ? undefined : compare(left, right);
   };
 }
 
@@ -170,20 +168,20 @@ function semanticVersion(text: string): semver.SemVer | undefined {
   return semver.parse(whole.join(".") + rest, { loose: true }) ?? undefined;
 }
 
-/** What comes before the plain version by everybody's rules. */
+/** Suffixes that sort before the release in all of these ecosystems. */
 const PRE_RELEASE = /^[.-]?(?:(?:alpha|beta|milestone|rc|cr|snapshot)(?![a-z])|[abm](?=\d))/;
 
 interface Dotted {
   numbers: number[];
-  /** What follows the numbers, in lower case. */
+  /** Suffix after the numbers, in lower case. */
   rest: string;
 }
 
 /**
- * "4.5.3.Final" is "4.5.3" in Maven, and a "v" in front means nothing in Packagist. Undefined for "1.x-dev", which is any of many versions, and for what only
- * begins with a number, as a commit may.
+ * "4.5.3.Final" is "4.5.3" in Maven, and Packagist ignores a leading "v". Undefined for "1.x-dev", which stands for many
+ * versions, and for texts that only begin with a number, such as a commit.
  */
-function numbers(text: string): Dotted | undefined {
+function dottedVersion(text: string): Dotted | undefined {
   const plain = text
     .trim()
     .toLowerCase()
@@ -194,12 +192,12 @@ function numbers(text: string): Dotted | undefined {
   return parts === undefined ? undefined : { numbers: parts.split(".").map(Number), rest };
 }
 
-function compareNumbers(one: Dotted, other: Dotted): number | undefined {
-  for (let at = 0; at < Math.max(one.numbers.length, other.numbers.length); at += 1) {
-    const difference = (one.numbers[at] ?? 0) - (other.numbers[at] ?? 0);
+function compareDotted(a: Dotted, b: Dotted): number | undefined {
+  for (let at = 0; at < Math.max(a.numbers.length, b.numbers.length); at += 1) {
+    const difference = (a.numbers[at] ?? 0) - (b.numbers[at] ?? 0);
     if (difference !== 0) return difference;
   }
-  if (one.rest === other.rest) return 0;
-  if (other.rest === "" && PRE_RELEASE.test(one.rest)) return -1;
-  return one.rest === "" && PRE_RELEASE.test(other.rest) ? 1 : undefined;
+  if (a.rest === b.rest) return 0;
+  if (b.rest === "" && PRE_RELEASE.test(a.rest)) return -1;
+  return a.rest === "" && PRE_RELEASE.test(b.rest) ? 1 : undefined;
 }

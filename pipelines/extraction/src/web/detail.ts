@@ -1,13 +1,13 @@
-// One extraction as it stands, of our tables and of what the engine knows: where it runs, how often it was tried, what it cost.
+// One extraction, combined from the application's tables and Stillwake's job: machines, attempts, cost.
 import { type Job, type JobCost, type Stillwake, StillwakeError } from "stillwake";
 import type { Extraction } from "../projects.ts";
 
 export interface ExtractionDetail extends Extraction {
-  /** Null when the engine has forgotten the job; what stands above is kept. */
+  /** Null if Stillwake has deleted the job; the row of the extraction stays. */
   job: { state: Job["state"]; waitingFor: Job["waitingFor"]; attempt: number; maxAttempts: number } | null;
-  /** Every machine that has tried, the last one last. */
+  /** Machines of all attempts, in order. */
   machines: string[];
-  /** Null where it ran on no machine that has a price. */
+  /** Null if no machine had a price. */
   cost: (Pick<JobCost, "amount" | "provisional"> & { parts: CostPart[] }) | null;
 }
 
@@ -20,16 +20,16 @@ interface CostPart {
   amount: number;
 }
 
-export async function detailOf(stillwake: Stillwake, row: Extraction): Promise<ExtractionDetail> {
+export async function readDetail(stillwake: Stillwake, row: Extraction): Promise<ExtractionDetail> {
   const [job, attempts, cost] = await Promise.all([
-    stillwake.get(row.id).catch(unlessForgotten),
+    stillwake.get(row.id).catch(nullIfJobGone),
     stillwake.attempts(row.id),
     stillwake.costs.ofJob(row.id),
   ]);
   const machines = [...new Set(attempts.flatMap(({ worker }) => worker ?? []))];
   return {
     ...row,
-    // While the job lives it knows better than what was written down of it.
+    // While the job is active, its state is newer than the row.
     ...(job && !job.endedAt && { status: job.state === "running" ? "running" : "queued", error: null, endedAt: null }),
     missing: job?.endedAt ? job.missing : row.missing,
     machine: job?.worker ?? machines.at(-1) ?? row.machine,
@@ -37,18 +37,18 @@ export async function detailOf(stillwake: Stillwake, row: Extraction): Promise<E
     startedAt: row.startedAt ?? job?.startedAt ?? null,
     job: job && { state: job.state, waitingFor: job.waitingFor, attempt: job.attempt, maxAttempts: job.maxAttempts },
     machines,
-    cost: cost.parts.some(({ prices }) => prices !== null) ? costFor(cost) : null,
+    cost: cost.parts.some(({ prices }) => prices !== null) ? toCost(cost) : null,
   };
 }
 
 export interface Costs {
-  /** Of this organization, this month. */
+  /** This month's cost of the organization. */
   month: { amount: number; extractions: number };
-  /** What stopped machines cost in a month, whether they are used or not. */
+  /** Monthly cost of stopped machines. */
   idlePools: { pool: string; machines: number; perMonth: number }[];
 }
 
-export async function costsOf(stillwake: Stillwake, organization: string): Promise<Costs> {
+export async function readCosts(stillwake: Stillwake, organization: string): Promise<Costs> {
   const [own, all] = await Promise.all([stillwake.costs.of({ tenant: organization }), stillwake.costs.of()]);
   return {
     month: { amount: own.total.amount, extractions: own.total.jobs },
@@ -56,7 +56,7 @@ export async function costsOf(stillwake: Stillwake, organization: string): Promi
   };
 }
 
-function costFor({ amount, provisional, parts }: JobCost): ExtractionDetail["cost"] {
+function toCost({ amount, provisional, parts }: JobCost): ExtractionDetail["cost"] {
   return {
     amount,
     provisional,
@@ -71,7 +71,7 @@ function costFor({ amount, provisional, parts }: JobCost): ExtractionDetail["cos
   };
 }
 
-function unlessForgotten(error: unknown): null {
+function nullIfJobGone(error: unknown): null {
   if (error instanceof StillwakeError && error.code === "JOB_NOT_FOUND") return null;
   throw error;
 }

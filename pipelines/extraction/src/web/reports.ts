@@ -1,38 +1,39 @@
-// The files of an extraction. They may carry anything a stranger's repository carries, so they are only ever saved, never shown: no browser takes one for a page of ours.
+// Report files of an extraction. They contain untrusted text, so they are sent as downloads that no browser renders.
 import { Readable } from "node:stream";
-import { Refusal } from "@stillwake/kit/web/problems";
+import { notFound, Refusal } from "@stillwake/kit/web/problems";
 import type pg from "pg";
 import { type Stillwake, StillwakeError } from "stillwake";
-import { notFound } from "./not-found.ts";
 
 export interface ListedReport {
   name: string;
   size: number;
   sha256: string;
-  /** Whether its content is still there; the engine forgets it some time after the job. */
+  /** Whether the content is still stored; it is deleted with the job. */
   kept: boolean;
 }
 
-/** What passes from step to step, and is nothing for people. */
-const INNER = /^found\//;
+/** Artifacts that only pass results between steps. */
+const INTERNAL = /^found\//;
 
 export async function listReports(pool: pg.Pool, stillwake: Stillwake, id: string): Promise<ListedReport[]> {
   const { rows } = await pool.query(
     "select name, size::float8 as size, sha256 from extraction.reports where extraction_id = $1",
     [id],
   );
-  // Of an extraction that failed midway, what it made until then.
-  const made = await stillwake.artifacts(id);
-  const kept = made
-    .filter(({ name }) => !INNER.test(name))
+  // Includes the artifacts of an extraction that failed midway.
+  const artifacts = await stillwake.artifacts(id);
+  const kept = artifacts
+    .filter(({ name }) => !INTERNAL.test(name))
     .map(({ name, size, sha256 }) => ({ name, size, sha256, kept: true }));
-  const known = new Set(kept.map(({ name }) => name));
-  const gone = rows.filter(({ name }) => !known.has(name)).map((row) => ({ ...row, kept: false }));
-  return [...kept, ...gone].sort((one, other) => one.name.localeCompare(other.name, "en"));
+  const names = new Set(kept.map(({ name }) => name));
+  const gone = rows.filter(({ name }) => !names.has(name)).map((row) => ({ ...row, kept: false }));
+  return [...kept, ...gone].sort((a, b) => a.name.localeCompare(b.name, "en"));
 }
 
 export async function sendReport(stillwake: Stillwake, id: string, name: string, request: Request): Promise<Response> {
-  const found = INNER.test(name) ? undefined : (await stillwake.artifacts(id)).find((one) => one.name === name);
+  const found = INTERNAL.test(name)
+    ? undefined
+    : (await stillwake.artifacts(id)).find((artifact) => artifact.name === name);
   if (!found) throw notFound("report");
   const fileName = `${id.slice(-8)}-${name.split("/").at(-1)}`;
   const headers = new Headers({
@@ -47,8 +48,8 @@ export async function sendReport(stillwake: Stillwake, id: string, name: string,
     return new Response(Readable.toWeb(content) as unknown as ReadableStream, { headers });
   } catch (error) {
     if (!(error instanceof StillwakeError)) throw error;
-    throw new Refusal(error.retryable ? 503 : 404, error.code, "The content of this report cannot be read", {
-      remedy: error.retryable ? "Try again in a moment" : "It is no longer kept: start another extraction",
+    throw new Refusal(error.retryable ? 503 : 404, error.code, "The report cannot be read", {
+      remedy: error.retryable ? "Try again in a moment" : "It was deleted: start another extraction",
     });
   }
 }

@@ -1,51 +1,48 @@
-// What the API takes: the shapes of bodies and of questions, each with the sentence for somebody who got it wrong. Bodies are strict: what is not known is refused
-// rather than ignored, an organization above all, which is never the caller's to name.
+// Schemas of the API's bodies and queries, with their error messages. Bodies are strict: unknown fields are rejected, above
+// all an organization, which the server sets.
 import { REPOSITORY } from "@stillwake/kit/git/repository";
-import { line, page, storable } from "@stillwake/kit/web/requests";
+import { isPrintable, pageQuery, singleLine } from "@stillwake/kit/web/requests";
 import { z } from "zod";
 import { PACKAGE_PATH, PROVIDER_NAMES, PROVIDERS } from "../contract.ts";
 import { SEVERITIES } from "../model.ts";
 
 const names = Object.values(PROVIDER_NAMES).join(", ");
-const provider = z.enum(PROVIDERS, { error: `is none of ${PROVIDERS.join(", ")} (${names})` });
-const branch = line(250)
-  // As git has it: no option, no range, nothing that a shell or a ref could take for something else.
-  .refine(
-    (text) => !/^[-/.]|\.\.|[\s~^:?*[\\]|@\{|\/\/|[/.]$|\.lock$/.test(text),
-    "is not a name that a branch can have",
-  );
-const packagePath = line(1000).regex(
+const provider = z.enum(PROVIDERS, { error: `must be one of ${PROVIDERS.join(", ")} (${names})` });
+const branch = singleLine(250)
+  // Git's rules for branch names.
+  .refine((text) => !/^[-/.]|\.\.|[\s~^:?*[\\]|@\{|\/\/|[/.]$|\.lock$/.test(text), "is not a valid branch name");
+const packagePath = singleLine(1000).regex(
   PACKAGE_PATH,
-  'is not a path inside the repository: write "." for all of it, or such as packages/api, without ".." or a slash in front',
+  'must be a path inside the repository such as packages/api, without ".." or a leading slash; "." is all of it',
 );
 
-const repository = line(400)
-  // As addresses of clones end, and names of repositories do not: providers asked for a token know it by its name alone.
+const repository = singleLine(400)
+  // Clone URLs end with .git, but the APIs of the providers expect the name without it.
   .overwrite((text) => text.replace(/\.git$/, ""))
   .refine(
     (text) => REPOSITORY.test(text) && !text.endsWith(".git"),
-    "is not the full name of a repository, such as acme/site",
+    "must be the full name of a repository, such as acme/site",
   );
 const installationId = z
-  .string({ error: "should be a text" })
-  .regex(/^\d{1,20}$/, "is not the number of an installation");
-const integrationId = z.uuid("is not the id of an integration");
+  .string({ error: "must be a string" })
+  .regex(/^\d{1,20}$/, "must be the number of an installation");
+const integrationId = z.uuid("must be the id of an integration");
 
 export const newProject = z.strictObject({
-  name: line(200).optional(),
+  name: singleLine(200).optional(),
   provider: provider.default("github"),
   repository,
   branch: branch.optional(),
   packagePath: packagePath.default("."),
-  ecosystem: line(40).optional(),
+  ecosystem: singleLine(40).optional(),
   installationId: installationId.optional(),
   integrationId: integrationId.optional(),
-  extract: z.boolean({ error: "should be true or false" }).default(true),
+  extract: z.boolean({ error: "must be true or false" }).default(true),
 });
 
-export const changedProject = z
+export const projectChange = z
   .strictObject({
-    name: line(200).optional(),
+    name: singleLine(200).optional(),
     repository: repository.optional(),
     branch: branch.nullable().optional(),
     packagePath: packagePath.optional(),
@@ -53,50 +50,50 @@ export const changedProject = z
     integrationId: integrationId.nullable().optional(),
   })
   .refine(
-    (given) => Object.keys(given).length > 0,
-    "says nothing to change: name, repository, branch, packagePath, installationId or integrationId",
+    (change) => Object.keys(change).length > 0,
+    "must change at least one of name, repository, branch, packagePath, installationId, integrationId",
   );
 
 const credential = z
-  .string({ error: "should be a text" })
+  .string({ error: "must be a string" })
   .min(8, "is shorter than 8 characters")
   .max(4096, "is longer than 4096 characters")
-  .refine(storable, "has control characters in it");
+  .refine(isPrintable, "contains control characters");
 
 export const newIntegration = z.strictObject({
   provider: z.enum(["gitlab", "bitbucket"], {
-    error: "is neither gitlab nor bitbucket; GitHub needs none: install the App and give installationId",
+    error: "must be gitlab or bitbucket. GitHub needs no integration: install the App and set installationId",
   }),
-  name: line(200),
+  name: singleLine(200),
   credential,
 });
-export const replacedCredential = z.strictObject({ credential, name: line(200).optional() });
+export const credentialChange = z.strictObject({ credential, name: singleLine(200).optional() });
 
-const flag = z.enum(["true", "false"], { error: "should be true or false" }).transform((text) => text === "true");
-const search = z.string().max(200, "is longer than 200 characters").refine(storable, "has control characters in it");
+const flag = z.enum(["true", "false"], { error: "must be true or false" }).transform((text) => text === "true");
+const search = z.string().max(200, "is longer than 200 characters").refine(isPrintable, "contains control characters");
 const severity = z
   .string()
   .transform((text) => text.split(","))
-  .pipe(z.array(z.enum(SEVERITIES, { error: `is none of ${SEVERITIES.join(", ")}` })).max(5));
+  .pipe(z.array(z.enum(SEVERITIES, { error: `must be one of ${SEVERITIES.join(", ")}` })).max(5));
 
-export const dependenciesAsked = page.extend({
+export const dependenciesQuery = pageQuery.extend({
   direct: flag.optional(),
   ecosystem: search.optional(),
   q: search.optional(),
 });
-export const vulnerabilitiesAsked = page.extend({
+export const vulnerabilitiesQuery = pageQuery.extend({
   severity: severity.optional(),
   kev: flag.optional(),
   reachable: flag.optional(),
   q: search.optional(),
 });
-export const findingsAsked = page.extend({
-  kind: z.enum(["code", "secret"], { error: "should be code or secret" }).optional(),
+export const findingsQuery = pageQuery.extend({
+  kind: z.enum(["code", "secret"], { error: "must be code or secret" }).optional(),
   severity: severity.optional(),
   q: search.optional(),
 });
 
 export type NewProject = z.output<typeof newProject>;
-export type ChangedProject = z.output<typeof changedProject>;
+export type ProjectChange = z.output<typeof projectChange>;
 export type NewIntegration = z.output<typeof newIntegration>;
-export type ReplacedCredential = z.output<typeof replacedCredential>;
+export type CredentialChange = z.output<typeof credentialChange>;

@@ -1,4 +1,4 @@
-// The API over a real database: what is stored together, what is refused and how, what ends without any code of ours, and lists page by page.
+// The API with a real database: transactions, outcomes without pipeline code, credentials, organizations.
 import pg from "pg";
 import { createStillwake } from "stillwake";
 import { travel } from "stillwake/testing";
@@ -6,16 +6,16 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { freshDatabase } from "../../../../test/support/database/database.ts";
 import { recordFigure } from "../../../../test/support/figures.ts";
 import { createApi, DEFAULT_ORGANIZATION } from "../../src/api.ts";
+import { loginFor, migrate } from "../../src/app.ts";
 import { extraction } from "../../src/contract.ts";
-import { begin } from "../../src/outcomes.ts";
-import { loginFor, migrate } from "../../src/tables.ts";
-import { apiOn, type Caller, hand, SEAL_KEYS } from "../support/api-calls.ts";
+import { recordStart } from "../../src/outcomes.ts";
+import { apiOn, type Caller, claimJob, SEAL_KEYS } from "../support/api-calls.ts";
 
 const database = await freshDatabase();
 const pool = new pg.Pool({ connectionString: database.url, max: 8 });
 const stillwake = createStillwake({ url: database.url, secret: "a secret of more than thirty-two characters" });
-const inside: unknown[] = [];
-const options = { pool, stillwake, onError: (error: unknown) => void inside.push(error) };
+const internalErrors: unknown[] = [];
+const options = { pool, stillwake, onError: (error: unknown) => void internalErrors.push(error) };
 let api: Caller;
 
 beforeAll(async () => {
@@ -26,18 +26,19 @@ beforeAll(async () => {
 afterAll(async () => {
   await stillwake.close();
   await pool.end();
-  expect(inside).toEqual([]);
+  expect(internalErrors).toEqual([]);
 });
 
 const project = { repository: "acme/site", branch: "main", packagePath: "packages/api" };
-const NOBODY = "01a1e107-2508-4182-ae66-db7bbe9aa49e";
+const UNKNOWN_ID = "01a1e107-2508-4182-ae66-db7bbe9aa49e";
 const rows = async (text: string, values: unknown[] = []) => (await pool.query(text, values)).rows;
 const jobsOf = (id: string) =>
   rows("select id, state, tenant, input from stillwake.jobs where key = $1 order by created_at", [id]);
-const made = async (extract = false): Promise<string> => (await api.post("/projects", { ...project, extract })).body.id;
+const addProject = async (extract = false): Promise<string> =>
+  (await api.post("/projects", { ...project, extract })).body.id;
 
 describe("the tables", () => {
-  it("are made by several who begin at once, and left alone by a login that may create nothing", async () => {
+  it("are created once by concurrent migrations, and a login without the right to create can start", async () => {
     await Promise.all([migrate(pool), migrate(pool), migrate(pool)]);
     const url = await loginFor(pool, `pipeline_${database.name}`);
     const own = new pg.Pool({ connectionString: url, max: 1 });
@@ -48,11 +49,11 @@ describe("the tables", () => {
     await expect(own.query("select * from stillwake.jobs")).rejects.toThrow(/permission denied/);
     await own.query("select * from extraction.dependencies");
     await own.end();
-    // Asked for again it has another password.
+    // A second call sets a new password.
     expect(await loginFor(pool, `pipeline_${database.name}`)).not.toBe(url);
   });
 
-  it("give the server all it needs by the roles extraction_api and stillwake_app, and no more", async () => {
+  it("give the server what it needs with the roles extraction_api and stillwake_app only", async () => {
     const role = `server_${database.name}`;
     await pool.query(`create role ${role} login password 'x'; grant stillwake_app, extraction_api to ${role}`);
     const url = new URL(database.url);
@@ -80,7 +81,7 @@ describe("the tables", () => {
 });
 
 describe("a project", () => {
-  it("is stored with its repository and its first extraction, which knows what to fetch", async () => {
+  it("is stored with its repository and its first extraction", async () => {
     const { status, body } = await api.post("/projects", project);
     expect(status).toBe(201);
     expect(body.extraction).toMatchObject({ existing: false });
@@ -100,21 +101,21 @@ describe("a project", () => {
     });
   });
 
-  it("leaves neither row nor job when storing it fails", async () => {
+  it("leaves neither row nor job if storing fails", async () => {
     const before = await rows(
       "select (select count(*) from stillwake.jobs) as jobs, (select count(*) from extraction.projects) as projects",
     );
     await pool.query(
-      "create function extraction.stumble() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$",
+      "create function extraction.reject_insert() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$",
     );
     await pool.query(
-      "create trigger stumble before insert on extraction.extractions for each row execute function extraction.stumble()",
+      "create trigger reject_insert before insert on extraction.extractions for each row execute function extraction.reject_insert()",
     );
     const { status, text } = await api.post("/projects", project);
-    await pool.query("drop function extraction.stumble() cascade");
+    await pool.query("drop function extraction.reject_insert() cascade");
     expect(status).toBe(500);
-    expect(text).not.toMatch(/stumble|exception|insert|at /i);
-    expect(inside.splice(0)).toHaveLength(1);
+    expect(text).not.toMatch(/reject_insert|exception|insert|at /i);
+    expect(internalErrors.splice(0)).toHaveLength(1);
     expect(
       await rows(
         "select (select count(*) from stillwake.jobs) as jobs, (select count(*) from extraction.projects) as projects",
@@ -123,7 +124,7 @@ describe("a project", () => {
   });
 
   it("can be stored without an extraction, changed and deleted", async () => {
-    const id = await made();
+    const id = await addProject();
     expect(await jobsOf(id)).toEqual([]);
     expect((await api.get(`/projects/${id}`)).body).toMatchObject({ status: "new", extraction: null, branch: "main" });
     const changed = await api.patch(`/projects/${id}`, { branch: null, packagePath: "." });
@@ -138,18 +139,18 @@ describe("a project", () => {
 });
 
 describe("an extraction", () => {
-  it("is one for two who click at once, and for whoever asks while it is under way", async () => {
-    const id = await made();
-    const answers = await Promise.all(Array.from({ length: 6 }, () => api.post(`/projects/${id}/extractions`)));
-    expect(answers.map(({ status }) => status)).toEqual(Array(6).fill(202));
-    expect(new Set(answers.map(({ body }) => body.id)).size).toBe(1);
-    expect(answers.filter(({ body }) => !body.existing)).toHaveLength(1);
+  it("is the same for concurrent requests, and for requests while it is active", async () => {
+    const id = await addProject();
+    const responses = await Promise.all(Array.from({ length: 6 }, () => api.post(`/projects/${id}/extractions`)));
+    expect(responses.map(({ status }) => status)).toEqual(Array(6).fill(202));
+    expect(new Set(responses.map(({ body }) => body.id)).size).toBe(1);
+    expect(responses.filter(({ body }) => !body.existing)).toHaveLength(1);
     expect(await jobsOf(id)).toHaveLength(1);
     expect((await api.get(`/projects/${id}/extractions`)).body).toMatchObject({ total: 1, cursor: null });
   });
 
-  it("that is cancelled while it waits is told so, and another can be started", async () => {
-    const id = await made(true);
+  it("that is cancelled while queued is recorded as cancelled, and another can be started", async () => {
+    const id = await addProject(true);
     const first = (await api.get(`/projects/${id}`)).body.extraction.id;
     expect((await api.post(`/extractions/${first}/cancel`)).body).toEqual({ id: first, state: "cancelled" });
     expect((await api.get(`/projects/${id}`)).body).toMatchObject({ status: "cancelled", error: null });
@@ -157,34 +158,34 @@ describe("an extraction", () => {
     expect(again.body).toMatchObject({ existing: false });
     expect(again.body.id).not.toBe(first);
     const history = await api.get(`/projects/${id}/extractions?limit=1`);
-    expect(history.body.rows.map((one: { id: string }) => one.id)).toEqual([again.body.id]);
+    expect(history.body.rows.map((row: { id: string }) => row.id)).toEqual([again.body.id]);
     const older = await api.get(`/projects/${id}/extractions?limit=1&cursor=${history.body.cursor}`);
     expect(older.body.rows).toMatchObject([{ id: first, status: "cancelled" }]);
   });
 
-  it("whose worker died too often is brought as failed, with its sentence, though no code of ours was there", async () => {
-    const id = await made(true);
-    const held = (await api.get(`/projects/${id}`)).body.extraction.id;
+  it("whose worker died too often is recorded as failed with its sentence", async () => {
+    const id = await addProject(true);
+    const crashed = (await api.get(`/projects/${id}`)).body.extraction.id;
     for (let crash = 0; crash < 3; crash++) {
-      await hand(pool, held);
+      await claimJob(pool, crashed);
       expect((await api.get(`/projects/${id}`)).body.status).toBe("extracting");
       await travel(pool, "10m");
       await stillwake.watchdog();
     }
-    const job = await stillwake.get(held);
+    const job = await stillwake.get(crashed);
     expect(job).toMatchObject({ state: "failed", failure: { code: "POISONED" } });
-    const { body } = await api.get(`/extractions/${held}`);
+    const { body } = await api.get(`/extractions/${crashed}`);
     const sentence = job.failure?.sentence ?? job.failure?.message ?? "";
     expect(body).toMatchObject({ status: "failed", machine: "machine-1", attempts: 3 });
     expect(body.error).toBe(sentence.replace(/^Extraction failed: /, ""));
     expect((await api.get(`/projects/${id}`)).body).toMatchObject({ status: "failed", error: body.error });
-    expect(await rows("select extraction.record_ends() as number")).toEqual([{ number: 0 }]);
+    expect(await rows("select extraction.record_outcomes() as number")).toEqual([{ number: 0 }]);
   });
 
-  it("is brought with the words of its failure, without what every failed one begins with; and as completed with what was missing", async () => {
-    const failed = await made(true);
+  it("is recorded with the sentence of its failure without the prefix, or as completed with its missing steps", async () => {
+    const failed = await addProject(true);
     const broken = (await api.get(`/projects/${failed}`)).body.extraction.id;
-    await hand(pool, broken, {
+    await claimJob(pool, broken, {
       outcome: "failed",
       fatal: true,
       failure: { message: "x", sentence: "Extraction failed: Branch 'x' not found in repository" },
@@ -194,10 +195,10 @@ describe("an extraction", () => {
       error: "Branch 'x' not found in repository",
     });
 
-    const done = await made(true);
+    const done = await addProject(true);
     const whole = (await api.get(`/projects/${done}`)).body.extraction.id;
-    await hand(pool, whole, { outcome: "completed", output: null, missing: ["semgrep"] });
-    // An attempt that begins again behind the last step says so once more.
+    await claimJob(pool, whole, { outcome: "completed", output: null, missing: ["semgrep"] });
+    // An attempt that resumes after the last step sets the status again.
     await pool.query("update extraction.repositories set error = 'old' where project_id = $1", [done]);
     expect((await api.get(`/projects/${done}`)).body).toMatchObject({
       status: "ready",
@@ -206,23 +207,23 @@ describe("an extraction", () => {
     });
   });
 
-  it("that somebody retries on the dashboard is under way again, and is brought again when it ends", async () => {
-    const id = await made(true);
+  it("that is retried is active again, and is recorded again when it ends", async () => {
+    const id = await addProject(true);
     const job = (await api.get(`/projects/${id}`)).body.extraction.id;
     const end = { outcome: "failed", fatal: true, failure: { message: "First" } };
-    await hand(pool, job, end);
+    await claimJob(pool, job, end);
     expect((await api.get(`/projects/${id}`)).body).toMatchObject({ status: "failed", error: "First" });
     await stillwake.retry(job);
-    await begin(pool, { extractionId: job, projectId: id });
+    await recordStart(pool, { extractionId: job, projectId: id });
     expect((await api.get(`/projects/${id}`)).body).toMatchObject({ status: "extracting", error: null });
     expect((await api.get(`/extractions/${job}`)).body).toMatchObject({ status: "queued", error: null, endedAt: null });
-    await hand(pool, job, { ...end, failure: { message: "Second" } });
+    await claimJob(pool, job, { ...end, failure: { message: "Second" } });
     expect((await api.get(`/projects/${id}`)).body).toMatchObject({ status: "failed", error: "Second" });
     expect((await api.get(`/extractions/${job}`)).body).toMatchObject({ status: "failed", error: "Second" });
   });
 
-  it("that the engine has forgotten can still be read", async () => {
-    const id = await made();
+  it("whose job was deleted can still be read", async () => {
+    const id = await addProject();
     const gone = "01a1e107-2508-7182-ae66-db7bbe9aa49e";
     await pool.query(
       "insert into extraction.extractions (id, project_id, status, ended_at) values ($1, $2, 'completed', now())",
@@ -234,8 +235,8 @@ describe("an extraction", () => {
     expect((await api.get(`/extractions/${gone}/reports`)).body).toEqual({ reports: [] });
   });
 
-  it("is opened for the live view by a token for this one job", async () => {
-    const id = await made(true);
+  it("has a read token for its job", async () => {
+    const id = await addProject(true);
     const { extraction: last } = (await api.get(`/projects/${id}`)).body;
     expect((await api.get(`/extractions/${last.id}/token`)).body.token).toMatch(/^swr_/);
     const plain = createStillwake({ url: database.url });
@@ -244,35 +245,35 @@ describe("an extraction", () => {
     await plain.close();
   });
 
-  it("costs little to bring: when nothing is open, and when a thousand wait", async () => {
+  it("record_outcomes is fast without open extractions and with a thousand queued ones", async () => {
     const measure = async (times: number) => {
       const began = performance.now();
-      for (let time = 0; time < times; time++) await pool.query("select extraction.record_ends()");
+      for (let time = 0; time < times; time++) await pool.query("select extraction.record_outcomes()");
       return (performance.now() - began) / times;
     };
     for (const { id } of await rows("select id from stillwake.jobs where state = 'queued'")) await stillwake.cancel(id);
     await measure(1);
-    recordFigure("extraction: record_ends with nothing open", await measure(50), "ms");
-    const id = await made();
+    recordFigure("extraction: record_outcomes with nothing open", await measure(50), "ms");
+    const id = await addProject();
     const inputs = Array.from({ length: 1000 }, (_, n) => ({
       ...project,
       projectId: id,
-      organizationId: NOBODY,
+      organizationId: UNKNOWN_ID,
       branch: `b${n}`,
     }));
     const many = await stillwake.enqueueMany(extraction, inputs, { onConflict: "wait" });
     await pool.query("insert into extraction.extractions (id, project_id) select unnest($1::uuid[]), $2", [
-      many.map((one) => one.id),
+      many.map((job) => job.id),
       id,
     ]);
-    expect(await rows("select extraction.record_ends() as number")).toEqual([{ number: 0 }]);
-    recordFigure("extraction: record_ends with 1,000 waiting", await measure(5), "ms");
+    expect(await rows("select extraction.record_outcomes() as number")).toEqual([{ number: 0 }]);
+    recordFigure("extraction: record_outcomes with 1,000 waiting", await measure(5), "ms");
     await pool.query("delete from extraction.projects where id = $1", [id]);
   });
 });
 
 describe("a credential", () => {
-  it("is sealed before it is stored, opened by the job alone, and given back to nobody (T55)", async () => {
+  it("is sealed before it is stored, and never returned", async () => {
     const canary = "glpat-canary-Zq81mT0vPw";
     const { status, body, text } = await api.post("/integrations", {
       provider: "gitlab",
@@ -281,23 +282,26 @@ describe("a credential", () => {
     });
     expect(status).toBe(201);
     expect(Object.keys(body).sort()).toEqual(["createdAt", "id", "name", "provider"]);
-    const asked = { provider: "gitlab", repository: "group/sub/site", integrationId: body.id };
-    const { body: stored } = await api.post("/projects", asked);
+    const project = { provider: "gitlab", repository: "group/sub/site", integrationId: body.id };
+    const { body: stored } = await api.post("/projects", project);
     const [job] = await jobsOf(stored.id);
     expect(job.input.credential).toEqual({ $sealed: expect.stringMatching(/^p\.k1\./) });
-    const answers = [text, (await api.get(`/projects/${stored.id}`)).text, (await api.get("/integrations")).text];
+    const responses = [text, (await api.get(`/projects/${stored.id}`)).text, (await api.get("/integrations")).text];
     const kept = await rows(
       "select to_jsonb(i)::text as row from extraction.integrations i union all select to_jsonb(j)::text from stillwake.jobs j where key = $1",
       [stored.id],
     );
-    for (const one of [...answers, ...kept.map(({ row }) => row)]) expect(one).not.toContain(canary);
+    for (const content of [...responses, ...kept.map(({ row }) => row)]) expect(content).not.toContain(canary);
   });
 
-  it("is refused without a key to seal it with, and used only for its own provider and organization", async () => {
+  it("is refused without seal keys, and used only for its provider and organization", async () => {
     const keyless = apiOn(createApi(options));
-    const given = { provider: "bitbucket", name: "Ours", credential: "long enough" };
-    expect((await keyless.post("/integrations", given)).body).toMatchObject({ status: 409, code: "NO_SEAL_KEYS" });
-    const { id } = (await api.post("/integrations", given)).body;
+    const integration = { provider: "bitbucket", name: "Ours", credential: "long enough" };
+    expect((await keyless.post("/integrations", integration)).body).toMatchObject({
+      status: 409,
+      code: "NO_SEAL_KEYS",
+    });
+    const { id } = (await api.post("/integrations", integration)).body;
     const wrong = await api.post("/projects", { provider: "gitlab", repository: "a/b", integrationId: id });
     expect(wrong.body).toMatchObject({ status: 400, field: "integrationId" });
     const other = apiOn(createApi({ ...options, organization: "00000000-0000-4000-8000-000000000002" }));
@@ -307,7 +311,7 @@ describe("a credential", () => {
   });
 });
 
-it("offers the sample where there is one, as one project however often it is asked for", async () => {
+it("offers the sample as one project, however often it is requested", async () => {
   expect((await api.get("/sample")).status).toBe(404);
   const trial = apiOn(createApi({ ...options, sample: { name: "Sample shop", repository: "sample/shop" } }));
   expect((await trial.get("/sample")).body).toEqual({ name: "Sample shop" });
@@ -317,8 +321,8 @@ it("offers the sample where there is one, as one project however often it is ask
   expect((await trial.get(`/projects/${one.body.project}`)).body.name).toBe("Sample shop");
 });
 
-it("tells nothing of another organization, not even that it is there (T59)", async () => {
-  const id = await made(true);
+it("returns nothing of another organization, not even that it exists", async () => {
+  const id = await addProject(true);
   const { extraction: last } = (await api.get(`/projects/${id}`)).body;
   const other = apiOn(createApi({ ...options, organization: "00000000-0000-4000-8000-000000000002" }));
   const paths = ["", "/extractions", "/dependencies", "/vulnerabilities", "/findings"].map(
@@ -327,7 +331,7 @@ it("tells nothing of another organization, not even that it is there (T59)", asy
   paths.push(...["", "/reports", "/reports/sbom.cdx.json", "/token"].map((rest) => `/extractions/${last.id}${rest}`));
   for (const path of paths) {
     const foreign = await other.get(path);
-    const missing = await other.get(path.replace(/[0-9a-f-]{36}/, NOBODY));
+    const missing = await other.get(path.replace(/[0-9a-f-]{36}/, UNKNOWN_ID));
     expect([path, foreign.status, foreign.text]).toEqual([path, 404, missing.text]);
   }
   for (const refused of [

@@ -1,18 +1,18 @@
-// What a clone brings: the files of one commit, on whatever machine they are needed, and never more than the limits allow.
+// The clone step: the files of one commit, fetched again on another machine, within the limits.
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
 import { commitFolder } from "@stillwake/kit/demo/git-server";
-import { locate } from "@stillwake/kit/git/address";
+import { resolveRemote } from "@stillwake/kit/git/address";
 import { describe, expect, it } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
 import { Repository } from "../../../kit/test/support/git-server.ts";
-import { whereabouts } from "../../src/clone/clone.ts";
+import { remoteOptionsOf } from "../../src/clone/clone.ts";
 import { readSettings } from "../../src/settings.ts";
-import { cloning, filesIn, troubles } from "../support/clone-job.ts";
+import { filesIn, setUpClones, warningsAndErrors } from "../support/clone-job.ts";
 
-const { server, clone, cloneAlone, folder } = await cloning();
+const { server, clone, cloneOnOwnWorker: cloneAlone, folder } = await setUpClones();
 const site = new Repository(server.root, "acme/site");
 const files = { "package.json": '{ "name": "site" }', "src/index.js": "export {};\n", "docs/a b.md": "# A\r\n" };
 const commit = site.commitFiles(files);
@@ -20,11 +20,11 @@ site.commitFiles({ "old.txt": "old" }, "release/1.x");
 const MB = 2 ** 20;
 
 describe("a clone", () => {
-  it("is the files of the newest commit of the default branch, and leaves nothing else in the scratch directory", async () => {
+  it("has the files of the newest commit of the default branch, and leaves nothing else in the scratch directory", async () => {
     let seen = {};
     let left: string[] = [];
     const { job, logs } = await clone({
-      look: (directory) => {
+      inspect: (directory) => {
         seen = filesIn(directory);
         left = fs.readdirSync(path.dirname(directory));
       },
@@ -39,11 +39,11 @@ describe("a clone", () => {
     expect(left).toEqual(["source"]);
   });
 
-  it("is of the branch that is asked for", async () => {
+  it("has the files of the given branch", async () => {
     let seen = {};
     const { job } = await clone({
       input: { branch: "release/1.x" },
-      look: (directory) => {
+      inspect: (directory) => {
         seen = filesIn(directory);
       },
     });
@@ -51,31 +51,31 @@ describe("a clone", () => {
     expect(seen).toEqual({ "old.txt": "old" });
   });
 
-  it("says so when it comes from a mirror", async () => {
+  it("logs that it uses a mirror", async () => {
     const { logs } = await clone({
       env: { EXTRACTION_GITHUB_URL: "https://github.example.com", EXTRACTION_MIRRORS: `github:acme=${server.url}` },
     });
     expect(logs.map(({ message }) => message)).toEqual([
       "Cloning repository...",
-      "From the mirror at 127.0.0.1",
+      "Using the mirror at 127.0.0.1",
       "Repository cloned successfully",
     ]);
   });
 
-  it("brings a folder that was made a repository of, and the same folder makes the same commit", async () => {
+  it("works for a repository created by commitFolder, which gives the same commit for the same folder", async () => {
     const from = path.join(folder, "sample");
     fs.mkdirSync(path.join(from, "lib"), { recursive: true });
     fs.writeFileSync(path.join(from, "lib/a.js"), "1;\n");
     const { toolPath } = readSettings();
-    const made = await commitFolder(from, path.join(server.root, "stillwake/sample.git"), toolPath);
-    expect(await commitFolder(from, path.join(folder, "again.git"), toolPath)).toBe(made);
+    const created = await commitFolder(from, path.join(server.root, "stillwake/sample.git"), toolPath);
+    expect(await commitFolder(from, path.join(folder, "again.git"), toolPath)).toBe(created);
     const { job } = await clone({ input: { repository: "stillwake/sample" } });
-    expect(job).toMatchObject({ state: "completed", output: { commit: made, files: 1 } });
+    expect(job).toMatchObject({ state: "completed", output: { commit: created, files: 1 } });
   });
 });
 
-describe("the files of a clone that are needed on another machine", () => {
-  it("are fetched again, of that very commit, though the branch has moved on; the clone is not repeated", async () => {
+describe("files that are needed on another machine", () => {
+  it("are fetched again from the same commit even if the branch has moved, without repeating the step", async () => {
     const moving = new Repository(server.root, "acme/moving");
     const first = moving.commitFiles({ "a.txt": "first" });
     let seen = {};
@@ -83,7 +83,7 @@ describe("the files of a clone that are needed on another machine", () => {
       {
         input: { repository: "acme/moving" },
         between: () => moving.commitFiles({ "a.txt": "second" }),
-        look: (directory) => {
+        inspect: (directory) => {
           seen = filesIn(directory);
         },
       },
@@ -93,49 +93,49 @@ describe("the files of a clone that are needed on another machine", () => {
     expect(seen).toEqual({ "a.txt": "first" });
     expect(runs).toEqual({ cloning: 1, looking: 1 });
     expect(logs.map(({ message }) => message)).toContain(
-      "Fetching the files again: those of the attempt before are gone",
+      "Fetching the files again - this machine does not have those of the previous attempt",
     );
   });
 
-  it("may be gone by then, and the person is told how to go on", async () => {
+  it("may no longer exist, and the message has a remedy", async () => {
     const gone = new Repository(server.root, "acme/gone");
     const first = gone.commitFiles({ "a.txt": "first" });
     const ran = await clone({
       input: { repository: "acme/gone" },
-      lose: true,
+      loseFiles: true,
       between: () => {
         fs.rmSync(path.join(gone.directory, "objects"), { recursive: true });
         fs.mkdirSync(path.join(gone.directory, "objects"));
         gone.commitFiles({ "a.txt": "second" });
       },
-      look: () => expect.unreachable(),
+      inspect: () => expect.unreachable(),
     });
-    const sentence = `Commit ${first.slice(0, 12)} is no longer in the repository - start a new extraction`;
-    expect(troubles(ran)).toEqual([`error: ${sentence}`, `error: Extraction failed: ${sentence}`]);
+    const message = `Commit ${first.slice(0, 12)} is no longer in the repository - start a new extraction`;
+    expect(warningsAndErrors(ran)).toEqual([`error: ${message}`, `error: Extraction failed: ${message}`]);
     expect(ran.job).toMatchObject({ state: "failed", failure: { code: "CLONE_COMMIT", name: "Fatal" } });
   });
 });
 
 describe("the limit of a clone", () => {
-  it("ends a transfer that has passed it, long before its end", async () => {
+  it("stops a transfer that exceeds it, long before it is complete", async () => {
     const large = new Repository(server.root, "acme/large");
-    // Not to be compressed: 12 MB on the way, at 2 MB a second.
+    // Random, so not compressible: 12 MB at 2 MB per second.
     large.commitFiles({ "a.bin": randomBytes(12 * MB) });
     server.faults["acme/large"] = "slow";
     server.sent = 0;
     const ran = await clone({ input: { repository: "acme/large" }, env: { EXTRACTION_CLONE_GB: String(1 / 1024) } });
-    expect(troubles(ran)[0]).toBe("error: Repository is too large to scan (>0.000977GB)");
+    expect(warningsAndErrors(ran)[0]).toBe("error: Repository is too large to scan (>0.000977GB)");
     expect(server.sent).toBeLessThan(10 * MB);
-    recordFigure("extraction: sent of 12 MB until a clone with a limit of 1 MB was ended", server.sent / MB, "MB");
+    recordFigure("extraction: sent of 12 MB until a clone with a limit of 1 MB was stopped", server.sent / MB, "MB");
   });
 
-  it("is met before anything is written when a small pack holds a huge file, and when it holds endless names of files or of folders", async () => {
+  it("applies before files are written if a small pack contains a huge file, or endless files or folders", async () => {
     const huge = new Repository(server.root, "acme/huge");
     huge.commitFiles({ "a.bin": Buffer.alloc(16 * MB) });
     const bomb = new Repository(server.root, "acme/bomb");
     const blob = bomb.blob("x");
     let tree = bomb.tree(Array.from("0123456789", (name) => ["100644", name, blob] as const));
-    // Ten to the power of eleven files in twelve objects.
+    // 10^11 files in twelve objects.
     for (let level = 0; level < 10; level += 1) {
       tree = bomb.tree(Array.from("0123456789", (name) => ["40000", name, tree] as const));
     }
@@ -151,13 +151,13 @@ describe("the limit of a clone", () => {
       clone({ input: { repository: "acme/bomb" }, env: { EXTRACTION_CLONE_FILES: "5000" } }),
       clone({ input: { repository: "acme/hollow" }, env: { EXTRACTION_CLONE_FILES: "5000" } }),
     ]);
-    expect(troubles(tooBig)[0]).toBe("error: Repository is too large to scan (>0.01GB)");
-    expect(troubles(tooMany)[0]).toBe("error: Repository has too many files to scan (>5,000)");
-    expect(troubles(tooHollow)[0]).toBe("error: Repository has too many folders to scan (>5,000)");
+    expect(warningsAndErrors(tooBig)[0]).toBe("error: Repository is too large to scan (>0.01GB)");
+    expect(warningsAndErrors(tooMany)[0]).toBe("error: Repository has too many files to scan (>5,000)");
+    expect(warningsAndErrors(tooHollow)[0]).toBe("error: Repository has too many folders to scan (>5,000)");
     for (const { job } of [tooBig, tooMany, tooHollow]) expect(job.failure).toMatchObject({ name: "Fatal" });
   });
 
-  it("is the room on the disk too", async (context) => {
+  it("includes the free disk space", async (context) => {
     const disk = path.join(folder, "disk");
     fs.mkdirSync(disk);
     try {
@@ -169,7 +169,7 @@ describe("the limit of a clone", () => {
       new Repository(server.root, "acme/roomy").commitFiles({ "a.bin": randomBytes(6 * MB) });
       const input = { repository: "acme/roomy" };
       const ran = await cloneAlone({ input }, { worker: { scratch: disk } });
-      expect(troubles(ran)[0]).toBe("error: Repository is too large to scan (>5GB)");
+      expect(warningsAndErrors(ran)[0]).toBe("error: Repository is too large to scan (>5GB)");
       expect(ran.job).toMatchObject({ state: "failed", failure: { code: "CLONE_TOO_LARGE", name: "Fatal" } });
     } finally {
       execFileSync("umount", ["-l", disk]);
@@ -182,23 +182,25 @@ it.each([
   ["gitlab", "gitlab.com"],
   ["bitbucket", "bitbucket.org"],
 ] as const)(
-  "a host of %s that leads inside is refused, and the variable that allows it is named",
+  "a host of %s with a private address is refused, and the message names the variable that allows it",
   async (provider, host) => {
-    const where = whereabouts({ provider, repository: "acme/site" }, readSettings({}));
-    await expect(locate(where, async () => [{ address: "10.0.0.7", family: 4 }])).rejects.toThrow(
-      `${host} may not be connected to from here - the operator can allow its range by EXTRACTION_ALLOW_ADDRESSES`,
+    const options = remoteOptionsOf({ provider, repository: "acme/site" }, readSettings({}));
+    await expect(resolveRemote(options, async () => [{ address: "10.0.0.7", family: 4 }])).rejects.toThrow(
+      `Connecting to ${host} is not allowed - the operator can allow its network with EXTRACTION_ALLOW_ADDRESSES`,
     );
   },
 );
 
 it.each(["github", "gitlab", "bitbucket"] as const)(
-  "an address of %s that is none is refused, and its variable is named",
+  "an invalid URL of %s is refused, and the message names its variable",
   async (provider) => {
     const setting = `EXTRACTION_${provider.toUpperCase()}_URL`;
-    const where = whereabouts(
+    const options = remoteOptionsOf(
       { provider, repository: "acme/site" },
       readSettings({ [setting]: "ssh://git@example.com" }),
     );
-    await expect(locate(where)).rejects.toThrow(` is not valid - set ${setting} to its https address, without a user`);
+    await expect(resolveRemote(options)).rejects.toThrow(
+      ` is not valid - set ${setting} to its https URL, without a user`,
+    );
   },
 );

@@ -1,4 +1,4 @@
-// What a repository is fetched with: tokens made for one clone from the App's key, credentials of the other providers, and where neither must ever be seen.
+// Credentials of a clone: installation tokens of GitHub, credentials of other providers, and where they must never appear.
 import { generateKeyPairSync, randomBytes } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
@@ -8,11 +8,11 @@ import { recordFigure } from "../../../../test/support/figures.ts";
 import { Repository } from "../../../kit/test/support/git-server.ts";
 import { credentialsOf } from "../../src/clone/credentials.ts";
 import { readSettings } from "../../src/settings.ts";
-import { cloning, troubles } from "../support/clone-job.ts";
+import { setUpClones, warningsAndErrors } from "../support/clone-job.ts";
 import { githubApi } from "../support/github-api.ts";
 
 const TOKEN = `ghs_${randomBytes(18).toString("hex")}`;
-const { server, clone, url, folder } = await cloning({ token: TOKEN });
+const { server, clone, url, folder } = await setUpClones({ token: TOKEN });
 const github = await githubApi({ token: TOKEN });
 afterAll(() => github.close());
 const app = {
@@ -29,12 +29,12 @@ const PROVIDER = { host: "github.com", confidential: true };
 const basicOf = (user: string, token: string) => `Basic ${Buffer.from(`${user}:${token}`).toString("base64")}`;
 
 describe("a private repository", () => {
-  it("of GitHub is read with a token that is made for it alone, may only read, and is of the App's key", async () => {
-    github.asked.length = 0;
+  it("of GitHub is fetched with a read-only token for this repository", async () => {
+    github.requests.length = 0;
     server.requests.length = 0;
     const { job } = await clone({ input: { installationId: "77" }, env: app });
     expect(job.state).toBe("completed");
-    expect(github.asked.map(({ installation, body }) => ({ installation, body }))).toEqual([
+    expect(github.requests.map(({ installation, body }) => ({ installation, body }))).toEqual([
       { installation: "77", body: { repositories: ["site"], permissions: { contents: "read" } } },
     ]);
     expect(server.requests.map(({ authorization }) => authorization)).toEqual(
@@ -42,27 +42,27 @@ describe("a private repository", () => {
     );
   });
 
-  it("of GitHub is read with a new token when its files are fetched again", async () => {
-    github.asked.length = 0;
-    const { job } = await clone({ input: { installationId: "78" }, env: app, lose: true, look: () => {} });
+  it("of GitHub is fetched with a new token when its files are fetched again", async () => {
+    github.requests.length = 0;
+    const { job } = await clone({ input: { installationId: "78" }, env: app, loseFiles: true, inspect: () => {} });
     expect(job.state).toBe("completed");
-    expect(github.asked).toHaveLength(2);
+    expect(github.requests).toHaveLength(2);
   });
 
   it.each([
     ["gitlab", "oauth2"],
     ["bitbucket", "x-token-auth"],
-  ] as const)("of %s is read with the credential of the job, as user %s", async (provider, user) => {
+  ] as const)("of %s is fetched with the credential of the job, as user %s", async (provider, user) => {
     server.requests.length = 0;
     const { job } = await clone({ input: { provider, credential: TOKEN } });
     expect(job.state).toBe("completed");
     expect(server.requests[0]?.authorization).toBe(basicOf(user, TOKEN));
   });
 
-  it("is asked for without anything where there is nothing, and not given: nobody can tell it from one that is gone", async () => {
+  it("is requested anonymously without credentials, and looks like a missing one", async () => {
     server.requests.length = 0;
     const ran = await clone();
-    expect(troubles(ran)[0]).toBe(`error: ${NOT_FOUND}`);
+    expect(warningsAndErrors(ran)[0]).toBe(`error: ${NOT_FOUND}`);
     expect(server.requests[0]?.authorization).toBeUndefined();
   });
 
@@ -70,40 +70,40 @@ describe("a private repository", () => {
     ["github", { installationId: "80" }],
     ["gitlab", { credential: TOKEN }],
     ["bitbucket", { credential: TOKEN }],
-  ] as const)("of %s is asked for at a mirror without a token, and none is made", async (provider, secret) => {
-    github.asked.length = 0;
+  ] as const)("of %s is requested at a mirror without a token, and none is created", async (provider, secret) => {
+    github.requests.length = 0;
     server.requests.length = 0;
     const mirror = { EXTRACTION_MIRRORS: `${provider}:acme=${server.url}` };
     const ran = await clone({ input: { provider, ...secret }, env: { ...app, ...mirror } });
-    expect(troubles(ran)[0]).toBe(`error: ${NOT_FOUND}`);
+    expect(warningsAndErrors(ran)[0]).toBe(`error: ${NOT_FOUND}`);
     expect(server.requests.length).toBeGreaterThan(0);
     expect(server.requests.filter(({ authorization }) => authorization !== undefined)).toEqual([]);
-    expect(github.asked).toEqual([]);
+    expect(github.requests).toEqual([]);
   });
 
   it.each([
     ["github", "GitHub", { installationId: "81" }],
     ["gitlab", "GitLab", { credential: TOKEN }],
     ["bitbucket", "Bitbucket", { credential: TOKEN }],
-  ] as const)("of %s is not asked for over plain http, and no token is made", async (provider, name, secret) => {
-    github.asked.length = 0;
+  ] as const)("of %s is not requested over plain http, and no token is created", async (provider, name, secret) => {
+    github.requests.length = 0;
     const setting = `EXTRACTION_${provider.toUpperCase()}_URL`;
     const ran = await clone({ input: { provider, ...secret }, env: { ...app, [setting]: "http://140.82.121.4" } });
-    expect(troubles(ran)[0]).toBe(
-      `error: The token of ${name} is not sent to 140.82.121.4 over plain http - set ${setting} to an https address, or allow its range by EXTRACTION_ALLOW_ADDRESSES`,
+    expect(warningsAndErrors(ran)[0]).toBe(
+      `error: The token for ${name} is not sent to 140.82.121.4 over plain http - set ${setting} to an https URL, or allow its network with EXTRACTION_ALLOW_ADDRESSES`,
     );
     expect(ran.job).toMatchObject({ state: "failed", failure: { code: "CLONE_PLAIN_HTTP", name: "Fatal" } });
-    expect(github.asked).toEqual([]);
+    expect(github.requests).toEqual([]);
   });
 });
 
-describe("a token that GitHub does not make", () => {
+describe("an installation token that is not created", () => {
   const forged = generateKeyPairSync("rsa", {
     modulusLength: 2048,
     privateKeyEncoding: { type: "pkcs8", format: "pem" },
     publicKeyEncoding: { type: "spki", format: "pem" },
   });
-  github.answers = {
+  github.responses = {
     404: { status: 404, body: { message: "Not Found" } },
     403: { status: 403, body: { message: "This installation has been suspended" } },
     422: {
@@ -129,50 +129,49 @@ describe("a token that GitHub does not make", () => {
     ["the installation is gone", "404", {}, { message: RECONNECT, name: "Fatal" }],
     ["the installation is suspended", "403", {}, { message: RECONNECT, name: "Fatal" }],
     [
-      "the App's key is another one by now",
+      "the App's key was replaced",
       "1",
       { EXTRACTION_GITHUB_APP_KEY: forged.privateKey },
       { message: RECONNECT, name: "Fatal" },
     ],
     ["the App is unknown", "1", { EXTRACTION_GITHUB_APP_ID: "1" }, { message: RECONNECT, name: "Fatal" }],
-    ["the installation may not see the repository", "422", {}, { message: NOT_FOUND, name: "Fatal" }],
-    ["it was asked too often", "429", {}, { code: "CLONE_RATE_LIMITED", name: "Told" }],
+    ["the installation has no access to the repository", "422", {}, { message: NOT_FOUND, name: "Fatal" }],
+    ["the rate limit is exceeded", "429", {}, { code: "CLONE_RATE_LIMITED", name: "UserError" }],
     [
-      "it is in trouble",
+      "GitHub fails",
       "500",
       {},
-      { message: "GitHub did not make a token (HTTP 502) - it is asked again", name: "Told" },
+      { message: "GitHub did not create a token (HTTP 502) - it will be retried", name: "UserError" },
     ],
     [
-      "it sends us elsewhere",
+      "GitHub redirects",
       "301",
       {},
-      { message: "GitHub did not make a token (HTTP 301) - it is asked again", name: "Told" },
+      { message: "GitHub did not create a token (HTTP 301) - it will be retried", name: "UserError" },
     ],
     [
-      "it answers with something else",
+      "the response is invalid",
       "200",
       {},
-      { message: "GitHub answered without a token - it is asked again", name: "Told" },
+      { message: "GitHub returned no token - it will be retried", name: "UserError" },
     ],
     [
-      "it cannot be reached",
+      "GitHub cannot be reached",
       "1",
       { EXTRACTION_GITHUB_API_URL: "http://127.0.0.1:9" },
-      { message: "GitHub could not be reached for a token - check the worker's network", name: "Told" },
+      { message: "GitHub could not be reached for a token - check the worker's network", name: "UserError" },
     ],
     [
-      "the App's key is no key",
+      "the App's key is invalid",
       "1",
       { EXTRACTION_GITHUB_APP_KEY: "bm8ga2V5" },
       {
-        message:
-          "The key of the GitHub App cannot be read - set EXTRACTION_GITHUB_APP_KEY to its PEM, or to base64 of it",
+        message: "The key of the GitHub App is invalid - set EXTRACTION_GITHUB_APP_KEY to its PEM, or to base64 of it",
         name: "Fatal",
       },
     ],
     [
-      "the worker has no App",
+      "the worker has no App settings",
       "1",
       { EXTRACTION_GITHUB_APP_ID: "" },
       {
@@ -181,23 +180,23 @@ describe("a token that GitHub does not make", () => {
         name: "Fatal",
       },
     ],
-  ])("because %s is told", async (_why, installation, env, expected) => {
+  ])("because %s has a message", async (_reason, installation, env, expected) => {
     await expect(tokenFor(installation, env as Record<string, string>)).rejects.toMatchObject(expected);
   });
 
-  it("is told as the job's failure", async () => {
+  it("is the failure of the job", async () => {
     const ran = await clone({ input: { installationId: "404" }, env: app });
-    expect(troubles(ran)).toEqual([`error: ${RECONNECT}`, `error: Extraction failed: ${RECONNECT}`]);
+    expect(warningsAndErrors(ran)).toEqual([`error: ${RECONNECT}`, `error: Extraction failed: ${RECONNECT}`]);
     expect(ran.job.failure).toMatchObject({ code: "CLONE_AUTH", step: "cloning" });
   });
 
-  it("because the job was cancelled is not a failure of GitHub's", async () => {
+  it("because the job was cancelled is passed on as it is", async () => {
     const stopping = new AbortController();
     stopping.abort(new Error("cancelled"));
     await expect(tokenFor("1", {}, stopping.signal)).rejects.toThrow("cancelled");
   });
 
-  it("is made with a key in base64, too, or with its line ends written out", async () => {
+  it("is created with a key in base64 or with escaped line ends", async () => {
     const keys = [Buffer.from(github.app.key).toString("base64"), github.app.key.replaceAll("\n", "\\n")];
     for (const key of keys) {
       expect(await tokenFor("1", { EXTRACTION_GITHUB_APP_KEY: key })).toEqual({
@@ -208,23 +207,23 @@ describe("a token that GitHub does not make", () => {
     }
   });
 
-  it("is hidden before it is handed on, and so is the proof it was made with", async () => {
-    const hidden: unknown[] = [];
-    github.asked.length = 0;
+  it("is redacted before it is used, and so is the JWT", async () => {
+    const redacted: unknown[] = [];
+    github.requests.length = 0;
     const settings = readSettings(app);
-    await credentialsOf(settings, (value) => hidden.push(value)).tokenFor(
+    await credentialsOf(settings, (value) => redacted.push(value)).tokenFor(
       { provider: "github", repository: "acme/site", installationId: "1" },
       PROVIDER,
       new AbortController().signal,
     );
-    expect(hidden).toEqual([github.asked[0]?.proof, TOKEN]);
+    expect(redacted).toEqual([github.requests[0]?.jwt, TOKEN]);
   });
 });
 
-describe("T55: the token of a clone", () => {
-  const elsewhere = process.platform === "linux" ? "" : " (skipped: command lines are read from /proc, on Linux)";
-  it.skipIf(elsewhere !== "")(
-    `is in no command line, no file, no line of the log and no row, while it is used and after${elsewhere}`,
+describe("the token of a clone", () => {
+  const skipped = process.platform === "linux" ? "" : " (skipped: command lines are read from /proc, on Linux)";
+  it.skipIf(skipped !== "")(
+    `is in no command line, no file, no line of the log and no row, during and after the clone${skipped}`,
     async () => {
       const forms = formsOf(TOKEN);
       const seen = { commandLines: 0, files: 0, hits: [] as string[] };
@@ -233,7 +232,7 @@ describe("T55: the token of a clone", () => {
       const ran = clone({
         input: { repository: "acme/large", installationId: "79" },
         env: app,
-        look: (directory) => seen.hits.push(...hitsIn(path.dirname(directory), forms).hits),
+        inspect: (directory) => seen.hits.push(...hitsIn(path.dirname(directory), forms).hits),
       }).finally(() => {
         done = true;
       });
@@ -249,18 +248,18 @@ describe("T55: the token of a clone", () => {
       const { job, logs } = await ran;
       expect(job.state).toBe("completed");
       expect(seen.hits).toEqual([]);
-      // It was looked for where it would have been.
+      // The test has read command lines and files.
       expect(seen.commandLines).toBeGreaterThan(0);
       expect(seen.files).toBeGreaterThan(0);
-      const said = JSON.stringify({ job, logs });
-      expect(forms.filter((form) => said.includes(form))).toEqual([]);
+      const text = JSON.stringify({ job, logs });
+      expect(forms.filter((form) => text.includes(form))).toEqual([]);
       expect(await rowsWith(forms)).toEqual([]);
-      recordFigure("T55: command lines of a clone that were read", seen.commandLines);
-      recordFigure("T55: of which with the token in them", seen.hits.length);
+      recordFigure("extraction: command lines of a clone that were read", seen.commandLines);
+      recordFigure("extraction: command lines with the token", seen.hits.length);
     },
   );
 
-  it("is in no row when the clone fails either", async () => {
+  it("is in no row if the clone fails", async () => {
     const credential = `glpat-${randomBytes(12).toString("hex")}`;
     const ran = await clone({ input: { provider: "gitlab", credential } });
     expect(ran.job.state).toBe("failed");
@@ -299,12 +298,12 @@ function hitsIn(directory: string, forms: readonly string[]): { files: number; h
       if (forms.some((form) => content.includes(form))) hits.push(entry.name);
     }
   } catch {
-    // Files come and go while it looks.
+    // Files may disappear meanwhile.
   }
   return { files, hits };
 }
 
-/** Tables of the engine with one of these in a row. */
+/** Stillwake's tables that contain one of these texts. */
 async function rowsWith(forms: readonly string[]): Promise<string[]> {
   const client = new pg.Client({ connectionString: url });
   await client.connect();

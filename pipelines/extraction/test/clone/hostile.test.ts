@@ -1,35 +1,35 @@
-// T56: repositories made to run something or to write somewhere. The machine is as careless as machines are, its git set up to run whatever a repository names;
-// a plain clone runs into the traps, ours starts no program and leaves nothing outside its scratch directory.
+// Repositories that try to run programs or write files outside. The machine's git is configured to run whatever a repository
+// names: a plain clone triggers the traps, our clone starts no program and writes nothing outside the scratch directory.
 import { execFile } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
-import { locate } from "@stillwake/kit/git/address";
+import { resolveRemote } from "@stillwake/kit/git/address";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
 import { type Entry, Repository } from "../../../kit/test/support/git-server.ts";
-import { whereabouts } from "../../src/clone/clone.ts";
+import { remoteOptionsOf } from "../../src/clone/clone.ts";
 import { input as schema } from "../../src/contract.ts";
 import { readSettings } from "../../src/settings.ts";
-import { carelessMachine } from "../support/careless-machine.ts";
-import { cloning, filesIn, troubles } from "../support/clone-job.ts";
+import { filesIn, setUpClones, warningsAndErrors } from "../support/clone-job.ts";
+import { unsafeMachine } from "../support/unsafe-machine.ts";
 
-const trap = carelessMachine();
-const { server, clone, scratch, folder } = await cloning();
+const trap = unsafeMachine();
+const { server, clone, scratch, folder } = await setUpClones();
 let clones = 0;
 
 afterEach(() => {
-  expect(trap.sprung()).toEqual([]);
+  expect(trap.triggered()).toEqual([]);
   expect(outside()).toEqual(untouched);
 });
 afterAll(() => {
-  recordFigure("T56: hostile clones", clones);
-  recordFigure("T56: programs run by them", trap.sprung().length);
+  recordFigure("extraction: hostile clones", clones);
+  recordFigure("extraction: programs run by hostile clones", trap.triggered().length);
   trap.remove();
 });
 
-/** Everything there is beside the scratch directory and the server's own repositories, in which files come and go. */
+/** All files except the scratch directory and the server's repositories. */
 function outside(): Record<string, string> {
   const beside = fs.readdirSync(folder).filter((name) => name !== "scratch" && name !== "repositories");
   return {
@@ -39,7 +39,7 @@ function outside(): Record<string, string> {
 }
 const untouched = outside();
 
-describe("T56: a repository full of traps", () => {
+describe("a repository with traps", () => {
   const repository = new Repository(server.root, "evil/traps");
   const other = new Repository(server.root, "evil/other").commitFiles({ "pwned.txt": "of a submodule" });
   const text = (content: string) => repository.blob(content);
@@ -72,26 +72,26 @@ describe("T56: a repository full of traps", () => {
   ];
   repository.commit(repository.tree(entries));
 
-  it("springs them when it is cloned carelessly", async () => {
+  it("triggers them in a plain clone", async () => {
     const to = path.join(os.tmpdir(), `careless-${process.pid}`);
     try {
       const url = `${server.url}/evil/traps.git`;
       await promisify(execFile)("git", ["clone", "--quiet", "--recurse-submodules", url, to], { env: trap.env }).catch(
         () => {},
       );
-      expect(trap.sprung()).toEqual(expect.arrayContaining(["filter", "hook"]));
+      expect(trap.triggered()).toEqual(expect.arrayContaining(["filter", "hook"]));
     } finally {
       fs.rmSync(to, { recursive: true, force: true });
       trap.reset();
     }
   });
 
-  it("springs none when we clone it: links, filters, attributes and submodules come to nothing", async () => {
+  it("triggers none in our clone: links, filters, attributes and submodules have no effect", async () => {
     let seen: Record<string, string> = {};
     server.requests.length = 0;
     const ran = await clone({
       input: { repository: "evil/traps" },
-      look: (directory) => {
+      inspect: (directory) => {
         seen = filesIn(directory);
       },
     });
@@ -116,7 +116,7 @@ describe("T56: a repository full of traps", () => {
   });
 });
 
-describe.concurrent("T56: names in a tree that lead elsewhere", () => {
+describe.concurrent("unsafe names in a tree", () => {
   const config = `[core]\n\tfsmonitor = touch ${trap.canary("config in the tree")}\n`;
   const into = (repository: Repository, name: string): Entry => [
     "40000",
@@ -132,23 +132,20 @@ describe.concurrent("T56: names in a tree that lead elsewhere", () => {
     [".git", (repository) => [into(repository, ".git")]],
     [".GIT", (repository) => [into(repository, ".GIT")]],
     ["git~1", (repository) => [into(repository, "git~1")]],
-    [".git with a dot at its end", (repository) => [into(repository, ".git.")]],
-    [".git with a space at its end", (repository) => [into(repository, ".git ")]],
-    [".git with a letter that is not seen", (repository) => [into(repository, ".g\u200cit")]],
-    [".git as a stream of NTFS", (repository) => [into(repository, ".git::$INDEX_ALLOCATION")]],
+    [".git with a trailing dot", (repository) => [into(repository, ".git.")]],
+    [".git with a trailing space", (repository) => [into(repository, ".git ")]],
+    [".git with an invisible character", (repository) => [into(repository, ".g\u200cit")]],
+    [".git as an NTFS stream", (repository) => [into(repository, ".git::$INDEX_ALLOCATION")]],
     ["a path as a name", (repository) => [["100644", "../../../pwned", repository.blob("x")]]],
+    ["an absolute path as a name", (repository) => [["100644", path.join(trap.folder, "pwned"), repository.blob("x")]]],
     [
-      "a path from the root as a name",
-      (repository) => [["100644", path.join(trap.folder, "pwned"), repository.blob("x")]],
-    ],
-    [
-      "a link and a folder of one name",
+      "a link and a folder with the same name",
       (repository) => [["120000", "out", repository.blob(trap.folder)], into(repository, "out")],
     ],
     ["a name that is too long", (repository) => [["100644", "n".repeat(300), repository.blob("x")]]],
-    [".gitmodules that is a link", (repository) => [["120000", ".gitmodules", repository.blob("../../../.gitconfig")]]],
+    [".gitmodules as a link", (repository) => [["120000", ".gitmodules", repository.blob("../../../.gitconfig")]]],
     [
-      "a submodule whose address is an option",
+      "a submodule whose URL is an option",
       (repository) => {
         const url = `--upload-pack=touch ${trap.canary("upload-pack")}`;
         const modules = `[submodule "x"]\n\tpath = x\n\turl = "${url}"\n`;
@@ -159,7 +156,7 @@ describe.concurrent("T56: names in a tree that lead elsewhere", () => {
       },
     ],
     [
-      "a submodule whose address runs a program",
+      "a submodule whose URL runs a program",
       (repository) => {
         const modules = `[submodule "x"]\n\tpath = ../x\n\turl = ext::touch% ${trap.canary("ext")}\n`;
         return [
@@ -171,22 +168,22 @@ describe.concurrent("T56: names in a tree that lead elsewhere", () => {
   ];
 
   it.each(tricks)("%s", async (what, make) => {
-    const name = `evil/trick-${tricks.findIndex(([one]) => one === what)}`;
+    const name = `evil/trick-${tricks.findIndex(([name]) => name === what)}`;
     const repository = new Repository(server.root, name);
     repository.commit(repository.tree(make(repository)));
     const ran = await clone({ input: { repository: name } });
     clones += 1;
-    if (what === "a submodule whose address runs a program") {
+    if (what === "a submodule whose URL runs a program") {
       expect(ran.job.state).toBe("completed");
       return;
     }
-    const refused = "Repository was refused - it holds names or objects that are not safe to write to disk";
-    expect(troubles(ran)).toEqual([`error: ${refused}`, `error: Extraction failed: ${refused}`]);
+    const refused = "Repository was rejected - it contains names or objects that are not safe to write to disk";
+    expect(warningsAndErrors(ran)).toEqual([`error: ${refused}`, `error: Extraction failed: ${refused}`]);
     expect(ran.job).toMatchObject({ state: "failed", failure: { code: "CLONE_UNSAFE", name: "Fatal" } });
   });
 });
 
-describe("T56: a name that is given to git", () => {
+describe("a name that is passed to git", () => {
   it.each([
     "--upload-pack=touch pwned/x",
     "ext::sh -c touch% pwned/x",
@@ -204,10 +201,12 @@ describe("T56: a name that is given to git", () => {
     "acme\\site/x",
     "acme/site\n--upload-pack=x/y",
     "acme",
-  ])("is no repository as %j, for the contract and for the clone", async (repository) => {
-    const asked = { projectId: crypto.randomUUID(), organizationId: crypto.randomUUID(), repository };
-    expect(schema.safeParse(asked).success).toBe(false);
-    await expect(locate(whereabouts({ provider: "github", repository }, readSettings({})))).rejects.toMatchObject({
+  ])("is not a valid repository as %j, for the contract and for the clone", async (repository) => {
+    const input = { projectId: crypto.randomUUID(), organizationId: crypto.randomUUID(), repository };
+    expect(schema.safeParse(input).success).toBe(false);
+    await expect(
+      resolveRemote(remoteOptionsOf({ provider: "github", repository }, readSettings({}))),
+    ).rejects.toMatchObject({
       code: "CLONE_NAME",
     });
   });
@@ -226,24 +225,24 @@ describe("T56: a name that is given to git", () => {
     "x.lock",
     "HEAD:a.txt",
     "line\nbreak",
-  ])("is no branch as %j, and git is not even asked", async (branch) => {
+  ])("is not a valid branch as %j, and git is not started", async (branch) => {
     server.requests.length = 0;
     const ran = await clone({ input: { repository: "evil/traps", branch } });
     clones += 1;
-    expect(troubles(ran)[0]).toBe(`error: Branch '${branch}' not found in repository`);
+    expect(warningsAndErrors(ran)[0]).toBe(`error: Branch '${branch}' not found in repository`);
     expect(server.requests).toEqual([]);
   });
 
   it.each(["$(id)", "`id`", "a;id", "a|id", "a&&id", "%2e%2e"])(
-    "is asked for as it is, as %j, and not found",
+    "is passed unchanged as the branch %j, and not found",
     async (branch) => {
       const ran = await clone({ input: { repository: "evil/traps", branch } });
       clones += 1;
-      expect(troubles(ran)[0]).toBe(`error: Branch '${branch}' not found in repository`);
+      expect(warningsAndErrors(ran)[0]).toBe(`error: Branch '${branch}' not found in repository`);
     },
   );
 });
 
-it("T56: nothing of any of them is left in the scratch directory", async () => {
+it("hostile clones leave no files in the scratch directory", async () => {
   await expect.poll(() => fs.readdirSync(path.join(scratch, "jobs")), { timeout: 20_000 }).toEqual([]);
 });

@@ -1,5 +1,5 @@
-// The image of deploy/Dockerfile, built from this very tree and run for real: its worker extracts the sample repository as nobody, with a Postgres and a git
-// server of this machine. It takes minutes and root: only with STILLWAKE_FULL=1.
+// Builds the image "extraction" from this tree and runs it: an unprivileged worker extracts the sample repository with a
+// local Postgres and git server. It takes minutes and needs root: only with STILLWAKE_FULL=1.
 import { randomUUID } from "node:crypto";
 import fs from "node:fs";
 import os from "node:os";
@@ -8,23 +8,24 @@ import { type GitServer, serveRepositories } from "@stillwake/kit/demo/git-serve
 import { waitFor } from "stillwake/testing";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
-import { FULL, round } from "../../../../test/support/processes/aftermath.ts";
 import { ROOT } from "../../../../test/support/processes/build.ts";
 import { Buildah } from "../../../../test/support/processes/buildah.ts";
+import { FULL, round } from "../../../../test/support/processes/fault-checks.ts";
+import { DOCKERFILE } from "../../../kit/test/support/deploy.ts";
 import { extraction } from "../../src/contract.ts";
 import { makeSampleRepository, SAMPLE } from "../../src/demo/sample.ts";
-import { HOME, type Stage, stage } from "../support/extractions.ts";
+import { type ExtractionSetup, setUpExtractions } from "../support/extractions.ts";
 
 const MINUTES = 60_000;
 const why = !FULL ? "only with STILLWAKE_FULL=1" : process.getuid?.() !== 0 ? "only as root" : undefined;
 
 describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTES }, async () => {
   const folder = why ? "" : fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-extraction-image-")));
-  const { env, pool, stillwake, url } = why ? ({} as Stage) : await stage();
+  const { env, pool, stillwake, url } = why ? ({} as ExtractionSetup) : await setUpExtractions();
   let buildah: Buildah;
   let git: GitServer;
   let container = "";
-  let words: string[] = [];
+  let command: string[] = [];
   let config: { User: string; StopSignal: string; Env: string[] };
 
   beforeAll(async () => {
@@ -33,9 +34,8 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     git = await serveRepositories(repositories);
     buildah = new Buildah(folder);
     const began = performance.now();
-    const dockerfile = path.join(HOME, "deploy/Dockerfile");
-    await buildah.standIn(dockerfile);
-    await buildah.build("extraction", dockerfile, ROOT);
+    await buildah.createBaseImage(DOCKERFILE);
+    await buildah.build("extraction", DOCKERFILE, ROOT, "extraction");
     recordFigure(
       "extraction: building the image",
       round((performance.now() - began) / 1000),
@@ -45,7 +45,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     container = (await buildah.call("from", "--pull-never", "extraction")).trim();
     const { OCIv1 } = JSON.parse(await buildah.call("inspect", container));
     config = OCIv1.config;
-    words = [...OCIv1.config.Entrypoint, ...OCIv1.config.Cmd];
+    command = [...OCIv1.config.Entrypoint, ...OCIv1.config.Cmd];
   }, 15 * MINUTES);
 
   afterAll(async () => {
@@ -54,9 +54,9 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     fs.rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
   });
 
-  it("is nobody's, keeps its code from its jobs, and has no scanner that it was not given", async () => {
+  it("runs unprivileged, cannot change its code, and contains no scanner by default", async () => {
     expect(config).toMatchObject({ User: "1000:1000", StopSignal: "SIGTERM" });
-    expect(words).toEqual([
+    expect(command).toEqual([
       "node",
       "dist/cli/index.js",
       "worker",
@@ -64,14 +64,14 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
       "pipelines/extraction/dist/pipeline.js",
     ]);
     expect((await inside(["id", "-u"])).trim()).toBe("1000");
-    for (const place of ["/app/mine", "/app/pipelines/extraction/dist/mine", "/opt/scanners/bin/mine"]) {
-      await expect(inside(["touch", place])).rejects.toThrow(/Permission denied/);
+    for (const file of ["/app/mine", "/app/pipelines/extraction/dist/mine", "/opt/scanners/bin/mine"]) {
+      await expect(inside(["touch", file])).rejects.toThrow(/Permission denied/);
     }
     await inside(["touch", "/var/lib/stillwake/mine", "/var/cache/extraction/mine"]);
     expect(await inside(["ls", "/opt/scanners/bin", "/opt/advisories"])).not.toMatch(/gitleaks|json/);
   });
 
-  it("has what runs, nothing for development, and nothing that lay about", async () => {
+  it("contains runtime files only: nothing for development, no stray files of the working copy", async () => {
     const files = (await inside(["find", "/app", "-not", "-path", "*/node_modules/*"])).split("\n");
     expect(files).toEqual(
       expect.arrayContaining([
@@ -98,7 +98,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     expect(megabytes).toBeLessThan(400);
     const images = JSON.parse(await buildah.call("images", "--json")) as { names?: string[]; size: string }[];
     const size = (name: string) =>
-      Number.parseFloat(images.find(({ names }) => names?.some((one) => one.includes(name)))!.size);
+      Number.parseFloat(images.find(({ names }) => names?.some((tag) => tag.includes(name)))!.size);
     recordFigure(
       "extraction: the image",
       size("extraction"),
@@ -107,9 +107,9 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     );
   });
 
-  it("extracts the sample repository, and leaves when there is nothing more to do", async () => {
+  it("extracts the sample repository, and exits when the pool is empty", async () => {
     const input = await sample();
-    // As at a deploy: the pipeline becomes known.
+    // Registers the pipeline, as a deployment does.
     expect(await worker("--drain")).toMatchObject({ code: 0 });
     const { id } = await stillwake.enqueue(extraction, input);
     const began = performance.now();
@@ -140,10 +140,10 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     for (const [what, found] of Object.entries(counted.rows[0])) expect(found, what).toBeGreaterThan(0);
   });
 
-  it("told to end by SIGTERM in the middle of a job, it hands the job back and ends well", async () => {
+  it("on SIGTERM during a job it releases the job and exits with 0", async () => {
     const { id } = await stillwake.enqueue(extraction, await sample());
     const { child, ended } = start([], { STILLWAKE_GRACE: "8s" });
-    onTestFinished(() => endBelow(child.pid!));
+    onTestFinished(() => killWorkerBelow(child.pid!));
     await waitFor(async () => (await stillwake.get(id)).state === "running", {
       timeout: MINUTES,
       what: "the job to run",
@@ -153,7 +153,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
       "SIGTERM",
     );
     expect((await ended).code).toBe(0);
-    // It may have been done in that moment; if not, it is nobody's fault and counts for nothing.
+    // The job may have completed just then; otherwise it is queued again and no attempt is charged.
     const job = await stillwake.get(id);
     if (job.state !== "completed") expect(job).toMatchObject({ state: "queued", attempt: 0 });
     const { stdout } = await worker("--drain");
@@ -161,15 +161,15 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     expect((await stillwake.get(id)).state, [...lines, stdout].join("\n")).toBe("completed");
   });
 
-  it("serves the page and the API by another command", async () => {
+  it("serves the page and the API with another command", async () => {
     const port = 20_000 + Math.floor(Math.random() * 20_000);
     const { child, ended } = buildah.start(container, ["node", "pipelines/extraction/dist/server.js"], {
       STILLWAKE_DATABASE_URL: url,
       STILLWAKE_STORE: "file:/var/lib/stillwake/artifacts",
       EXTRACTION_PORT: String(port),
     });
-    onTestFinished(() => endBelow(child.pid!));
-    const at = (place: string) => fetch(`http://127.0.0.1:${port}/${place}`).catch(() => undefined);
+    onTestFinished(() => killWorkerBelow(child.pid!));
+    const at = (pathname: string) => fetch(`http://127.0.0.1:${port}/${pathname}`).catch(() => undefined);
     const page = await waitFor(() => at(""), { timeout: MINUTES, what: "the page" });
     expect(await page.text()).toContain("<html");
     expect((await at("stillwake/health"))?.status).toBe(200);
@@ -182,7 +182,7 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     const { provider, repository, branch } = SAMPLE;
     const organizationId = randomUUID();
     const { rows } = await pool.query(
-      "insert into extraction.projects (organization_id, name) values ($1, 'In a box') returning id",
+      "insert into extraction.projects (organization_id, name) values ($1, 'Image test') returning id",
       [organizationId],
     );
     const projectId = rows[0].id as string;
@@ -193,9 +193,9 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     return { projectId, organizationId, provider, repository, branch, packagePath: "." };
   }
 
-  function start(more: string[], env_: Record<string, string> = {}) {
+  function start(args: string[], extraEnv: Record<string, string> = {}) {
     const data = "/app/pipelines/extraction/sample";
-    return buildah.start(container, [...words, ...more], {
+    return buildah.start(container, [...command, ...args], {
       STILLWAKE_DATABASE_URL: url,
       STILLWAKE_STORE: "file:/var/lib/stillwake/artifacts",
       EXTRACTION_DATABASE_URL: env.EXTRACTION_DATABASE_URL!,
@@ -204,28 +204,28 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
       EXTRACTION_ADVISORIES: `${data}/advisories`,
       EXTRACTION_EPSS: `${data}/epss.csv`,
       EXTRACTION_KEV: `${data}/kev.json`,
-      ...env_,
+      ...extraEnv,
     });
   }
 
-  function worker(...more: string[]) {
-    return start(more).ended;
+  function worker(...args: string[]) {
+    return start(args).ended;
   }
 
   async function inside(program: string[]): Promise<string> {
     const { code, stdout, stderr } = await buildah.start(container, program).ended;
-    if (code !== 0) throw new Error(`${program.join(" ")} ended with ${code}: ${stderr}${stdout}`);
+    if (code !== 0) throw new Error(`${program.join(" ")} exited with ${code}: ${stderr}${stdout}`);
     return stdout;
   }
 });
 
-/** Whatever became of the test: buildah does not take along what it has started. */
-function endBelow(parent: number): void {
+/** buildah does not stop what it started in the container. */
+function killWorkerBelow(parent: number): void {
   const left = keeperBelow(parent);
   if (left !== undefined) process.kill(left, "SIGKILL");
 }
 
-/** The first node below this process that is started with the image's words: what would be the first process of a container. */
+/** The worker or server process below this one: the process that would be process 1 of a container. */
 function keeperBelow(parent: number): number | undefined {
   const all = fs
     .readdirSync("/proc")
@@ -238,7 +238,7 @@ function keeperBelow(parent: number): number | undefined {
           {
             pid: Number(pid),
             parent: Number(ppid),
-            words: fs.readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0"),
+            args: fs.readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0"),
           },
         ];
       } catch {
@@ -246,10 +246,10 @@ function keeperBelow(parent: number): number | undefined {
       }
     });
   const below = (pid: number): typeof all =>
-    all.filter((one) => one.parent === pid).flatMap((one) => [one, ...below(one.pid)]);
+    all.filter((child) => child.parent === pid).flatMap((child) => [child, ...below(child.pid)]);
   return below(parent).find(
-    (one) =>
-      /(^|\/)node$/.test(one.words[0]!) &&
-      /^(dist\/cli\/index|pipelines\/extraction\/dist\/server)\.js$/.test(one.words[1] ?? ""),
+    ({ args }) =>
+      /(^|\/)node$/.test(args[0]!) &&
+      /^(dist\/cli\/index|pipelines\/extraction\/dist\/server)\.js$/.test(args[1] ?? ""),
   )?.pid;
 }

@@ -1,4 +1,4 @@
-// The README is checked like code: its numbers are reckoned again with the calculator, its sentences are those that the code says, and no setting is missing.
+// Checks the README: its numbers are computed again, its messages are those of the code, and no setting is missing.
 import fs from "node:fs";
 import path from "node:path";
 import { estimate } from "stillwake/orchestrator";
@@ -9,7 +9,7 @@ import { readSettings } from "../../src/settings.ts";
 
 const HOME = path.resolve(import.meta.dirname, "../..");
 const readme = fs.readFileSync(path.join(HOME, "README.md"), "utf8");
-// Sentences that the systems share stand in the kit, with a place for the words of each.
+// Messages that the systems share are in the kit, with placeholders for the words of each system.
 const shared = sourceOf(path.join(HOME, "../kit/src"))
   .replaceAll(/\$\{noun\}/g, "Extraction")
   .replaceAll(/\$\{purpose\}/g, PURPOSE);
@@ -17,7 +17,7 @@ const code = `${sourceOf(path.join(HOME, "src"))}\n${shared}`;
 
 describe("the arithmetic", () => {
   const costs = section("What it costs");
-  // The table that the README names, whatever day it is.
+  // The price table that the README names.
   const machine = {
     provider: "fly",
     size: "performance-8x",
@@ -28,11 +28,11 @@ describe("the arithmetic", () => {
   };
   const paid = (jobs: number) => estimate({ ...machine, jobs, idleSeconds: 60 });
 
-  it("five minutes cost what the calculator says, at the figure of the drawing and by today's table", () => {
-    const drawn = estimate({ jobs: 1, minutes: 5, perSecond: 0.0002153 });
+  it("five minutes cost what the calculator computes, at the original price and by the current table", () => {
+    const original = estimate({ jobs: 1, minutes: 5, perSecond: 0.0002153 });
     expect(costs).toContain("$0.0002153 a second");
-    expect(costs).toContain(`5 minutes are $${drawn.amount.toFixed(4)}, about 6.5 cents`);
-    expect((drawn.amount * 100).toFixed(1)).toBe("6.5");
+    expect(costs).toContain(`5 minutes are $${original.amount.toFixed(4)}, about 6.5 cents`);
+    expect((original.amount * 100).toFixed(1)).toBe("6.5");
     const { perSecond, amount, table } = estimate({ ...machine, jobs: 1 });
     expect(table).toBe("fly 2026-10-01");
     expect(costs).toContain(
@@ -40,10 +40,10 @@ describe("the arithmetic", () => {
     );
   });
 
-  it("the lines of the estimate are the calculator's", () => {
+  it("the lines of the estimate are those of the calculator", () => {
     const lines = paid(100).lines.map(({ what, reckoning }) => `${what}|${reckoning}`);
     const shown = [...costs.matchAll(/^(\S.*?) {2,}(\S+(?: s| machines| a month)?) {2,}(.*)$/gm)].filter(
-      ([, what]) => what !== "WHAT",
+      ([, what]) => what !== "ITEM",
     );
     expect(shown).toHaveLength(7);
     for (const [, what, , because] of shown) expect(lines).toContain(`${what}|${because}`);
@@ -59,7 +59,7 @@ describe("the arithmetic", () => {
     ]);
   });
 
-  it("each row of the month is right", () => {
+  it("each row of the monthly table is correct", () => {
     const rows = [...costs.matchAll(/^\| ([\d,]+) \| \$([\d.]+) \| \$([\d.]+) \|$/gm)];
     expect(rows.map(([, jobs]) => jobs)).toEqual(["0", "100", "1,000", "10,000"]);
     for (const [, jobs, alone, withPool] of rows) {
@@ -70,18 +70,18 @@ describe("the arithmetic", () => {
   });
 });
 
-describe("the words", () => {
-  it.each(["The steps", "When it fails"])('every sentence under "%s" is one that the code says', (heading) => {
-    // The steps' own names, variables and the name of a provider are no sentences.
-    const said = section(heading)
+describe("the text", () => {
+  it.each(["The steps", "When it fails"])('every message under "%s" is in the code', (heading) => {
+    // Names of steps, variables and providers are not messages.
+    const messages = section(heading)
       .split("`")
       .filter((text, at) => at % 2 === 1 && /[a-z] /.test(text));
-    expect(said.length).toBeGreaterThan(10);
-    const missing = said.filter((sentence) => !partsOf(sentence).every((part) => code.includes(part)));
+    expect(messages.length).toBeGreaterThan(10);
+    const missing = messages.filter((message) => !partsOf(message).every((part) => code.includes(part)));
     expect(missing).toEqual([]);
   });
 
-  it("every file it names is there", () => {
+  it("every file it names exists", () => {
     const named = [...readme.matchAll(/`((?:src|ui|deploy|sample|rules|test)\/[\w./-]*|tables\.sql)`/g)].map(
       ([, name]) => name!,
     );
@@ -91,7 +91,7 @@ describe("the words", () => {
     expect(links.filter((target) => !fs.existsSync(path.join(HOME, target)))).toEqual([]);
   });
 
-  it("every setting is in a table, with the default that it has", () => {
+  it("every setting is in a table with its default", () => {
     const read = new Set<string>();
     const spy = new Proxy(
       {
@@ -129,13 +129,13 @@ describe("the words", () => {
     );
     expect(row("EXTRACTION_GITHUB_API_URL")).toBe(`\`${githubApiUrl}\``);
     expect(row("EXTRACTION_SEMGREP_CONFIG")).toBe(`\`${semgrepConfig}\``);
-    expect(Object.values(hosts).every((one) => one.startsWith("https://"))).toBe(true);
+    expect(Object.values(hosts).every((url) => url.startsWith("https://"))).toBe(true);
     expect(row("EXTRACTION_HOST")).toBe(`\`${host}\`, ${port}, \`${base}\``);
     expect(row("EXTRACTION_FLY_SIZE")).toBe(`\`${fly!.size}\`, ${fly!.memoryMb}`);
     expect(row("EXTRACTION_WARM_MACHINES")).toBe(`${fly!.warm}, ${fly!.max}`);
   });
 
-  it("tools and rules are as many and as old as it says", () => {
+  it("names the versions of the tools and the number of rules and advisories", () => {
     const { dependencies } = JSON.parse(fs.readFileSync(path.join(HOME, "package.json"), "utf8"));
     for (const [name, tool] of [
       ["cdxgen", "@cyclonedx/cdxgen"],
@@ -164,9 +164,9 @@ function section(heading: string): string {
   return found!;
 }
 
-/** What stands between the places where something is put in. */
-function partsOf(sentence: string): string[] {
-  return sentence
+/** The fixed parts of a message, between its placeholders. */
+function partsOf(message: string): string[] {
+  return message
     .replace("GitHub...", "{provider}...")
     .split(/\{\w+(?: \w+)*\}| - /)
     .map((part) => part.trim())

@@ -1,5 +1,5 @@
-// The table of failures that a person must understand, row by row: whole extractions by the compiled pipeline under a real worker, with real tools, or with
-// programs that fail as the real ones do, and the exact words in the job's log.
+// The table of failures for people, row by row: whole extractions by the compiled pipeline under a real worker, with real tools or
+// scripts that fail like them, and the exact messages in the job's log.
 import { randomUUID } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
@@ -8,11 +8,11 @@ import { afterAll, describe, expect, it } from "vitest";
 import { faultyGitServer, Repository } from "../../../kit/test/support/git-server.ts";
 import { extraction } from "../../src/contract.ts";
 import { readSettings } from "../../src/settings.ts";
-import { type Extracted, type ExtractOptions, stage } from "../support/extractions.ts";
+import { type Extracted, type ExtractOptions, setUpExtractions } from "../support/extractions.ts";
 import { githubApi } from "../support/github-api.ts";
 
-const place = await stage();
-const root = path.join(place.folder, "repositories");
+const setup = await setUpExtractions();
+const root = path.join(setup.folder, "repositories");
 fs.mkdirSync(root);
 const server = await faultyGitServer({ root });
 const github = await githubApi({ token: `ghs_${randomUUID()}` });
@@ -20,7 +20,7 @@ afterAll(async () => {
   await server.close();
   await github.close();
 });
-Object.assign(place.env, {
+Object.assign(setup.env, {
   EXTRACTION_GITHUB_API_URL: github.url,
   EXTRACTION_GITHUB_APP_ID: github.app.id,
   EXTRACTION_GITHUB_APP_KEY: github.app.key,
@@ -45,53 +45,50 @@ const SMALL = {
 };
 new Repository(root, "acme/small").commitFiles(SMALL);
 
-/** By the name of its repository, which fails as asked. */
+/** With `files` or `fault` it creates a separate repository. */
 async function extract(
   {
     fault,
     files,
     ...input
-  }: Parameters<typeof place.extract>[0] & { fault?: number; files?: Record<string, string | Buffer> },
+  }: Parameters<typeof setup.extract>[0] & { fault?: number; files?: Record<string, string | Buffer> },
   options?: ExtractOptions,
 ): Promise<Extracted> {
   const repository = files || fault ? `acme/r-${randomUUID().slice(0, 8)}` : input.repository;
   if (files) new Repository(root, repository).commitFiles(files);
   if (fault) server.faults[repository] = fault;
-  return place.extract({ ...input, repository }, options);
+  return setup.extract({ ...input, repository }, options);
 }
 
-/** Ends the job at once: the words in red where it failed, and what it means at the end. */
-function expectFatal({ job, lines, logs }: Extracted, words: string, step: string) {
-  expect(lines.slice(-2)).toEqual([`error ${words}`, `error Extraction failed: ${words}`]);
+/** The job failed at once: the message as a line of the step, and as the failure of the job. */
+function expectFatal({ job, lines, logs }: Extracted, message: string, step: string) {
+  expect(lines.slice(-2)).toEqual([`error ${message}`, `error Extraction failed: ${message}`]);
   expect(logs.at(-2)?.step).toBe(step);
   expect(job).toMatchObject({ state: "failed", attempt: 1 });
-  expect(job.failure?.sentence).toBe(`Extraction failed: ${words}`);
+  expect(job.failure?.sentence).toBe(`Extraction failed: ${message}`);
 }
 
 describe("a clone that fails", { timeout: 120_000 }, () => {
   const reconnect = "Authentication failed - your GitHub App installation may need to be reconnected";
   const notFound = "Repository not found - it may have been deleted or made private";
-  it.each([401, 403])("GitHub answers %i: the installation may need to be reconnected", async (fault) => {
-    const ended = await extract({ repository: "", fault, installationId: "77" });
-    expect(ended.lines[0]).toBe("info Cloning repository from GitHub...");
-    expectFatal(ended, reconnect, "cloning");
+  it.each([401, 403])("GitHub returns %i: the installation may need to be reconnected", async (fault) => {
+    const result = await extract({ repository: "", fault, installationId: "77" });
+    expect(result.lines[0]).toBe("info Cloning repository from GitHub...");
+    expectFatal(result, reconnect, "cloning");
   });
 
-  it.each([401, 403])(
-    "GitHub answers %i where nobody has signed in: there may be no such repository",
-    async (fault) => {
-      expectFatal(await extract({ repository: "", fault }), notFound, "cloning");
-    },
-  );
+  it.each([401, 403])("GitHub returns %i without a token: the repository may not exist", async (fault) => {
+    expectFatal(await extract({ repository: "", fault }), notFound, "cloning");
+  });
 
   it.each([
     ["gitlab", "GitLab"],
     ["bitbucket", "Bitbucket"],
-  ] as const)("%s refuses its token: the integration is to be reconnected", async (provider, name) => {
-    const ended = await extract({ repository: "", fault: 401, provider, credential: "expired-long-ago" });
-    expect(ended.lines[0]).toBe(`info Cloning repository from ${name}...`);
+  ] as const)("%s rejects its token: the integration must be reconnected", async (provider, name) => {
+    const result = await extract({ repository: "", fault: 401, provider, credential: "expired-long-ago" });
+    expect(result.lines[0]).toBe(`info Cloning repository from ${name}...`);
     expectFatal(
-      ended,
+      result,
       `Authentication failed - reconnect your ${name} integration in Organization Settings`,
       "cloning",
     );
@@ -111,14 +108,14 @@ describe("a clone that fails", { timeout: 120_000 }, () => {
 
   it("the repository is too large", async () => {
     const files = { ...SMALL, "large.bin": Buffer.alloc(3 * 2 ** 20, randomUUID()) };
-    const ended = await extract({ repository: "", files }, { env: { EXTRACTION_CLONE_GB: "0.001" } });
-    expectFatal(ended, "Repository is too large to scan (>0.001GB)", "cloning");
+    const result = await extract({ repository: "", files }, { env: { EXTRACTION_CLONE_GB: "0.001" } });
+    expectFatal(result, "Repository is too large to scan (>0.001GB)", "cloning");
   });
 });
 
-describe("a bill of materials that fails", { timeout: 120_000 }, () => {
+describe("an SBOM that fails", { timeout: 120_000 }, () => {
   it.each(["services/api", "docs"])("there is no manifest at %s", async (packagePath) => {
-    const files = { ...SMALL, "docs/readme.md": "Words" };
+    const files = { ...SMALL, "docs/readme.md": "Text" };
     expectFatal(
       await extract({ repository: "", files, packagePath }),
       `No package manifest found at '${packagePath}' - check your project's package path setting`,
@@ -136,35 +133,35 @@ describe("a bill of materials that fails", { timeout: 120_000 }, () => {
   });
 
   it("cdxgen is slow, and killed", async () => {
-    const ended = await extract({ repository: "acme/small" }, { env: { EXTRACTION_SBOM_SECONDS: "0.2" } });
-    const words = "SBOM generation timed out - the repository may be too large or complex";
-    expect(ended.lines).toContain(`error ${words}`);
-    expect(ended.lines.at(-1)).toBe(`error Extraction failed: ${words}`);
-    expect(ended.job.state).toBe("failed");
+    const result = await extract({ repository: "acme/small" }, { env: { EXTRACTION_SBOM_SECONDS: "0.2" } });
+    const message = "SBOM generation timed out - the repository may be too large or complex";
+    expect(result.lines).toContain(`error ${message}`);
+    expect(result.lines.at(-1)).toBe(`error Extraction failed: ${message}`);
+    expect(result.job.state).toBe("failed");
   });
 });
 
 describe("a database that fails", { timeout: 120_000 }, () => {
-  it("is tried again: a line in yellow, and the job goes on", async () => {
-    const holder = await place.pool.connect();
+  it("is retried with a warning, and the job continues", async () => {
+    const holder = await setup.pool.connect();
     await holder.query("begin; lock table extraction.dependencies in access exclusive mode");
     const extracted = extract({ repository: "acme/small" });
-    /** The connection that waits for the table is lost, as in a failover. */
-    const lose = async () => {
-      // Not by the holder: a transaction sees the same activity whenever it looks.
-      const { rows } = await place.pool.query(
+    /** Terminates the connection that waits for the table, like a failover. */
+    const terminate = async () => {
+      // Not on the holder: pg_stat_activity does not change within a transaction.
+      const { rows } = await setup.pool.query(
         `select pg_terminate_backend(pid) from pg_stat_activity
          where datname = current_database() and wait_event_type = 'Lock' and query like '%extraction.dependencies%'`,
       );
       return rows.length > 0;
     };
-    await waitFor(lose, { timeout: 60_000, what: "the first try" });
-    await waitFor(lose, { timeout: 60_000, what: "the second try" });
+    await waitFor(terminate, { timeout: 60_000, what: "the first connection" });
+    await waitFor(terminate, { timeout: 60_000, what: "the second connection" });
     await holder.query("rollback");
     holder.release();
     const { job, lines } = await extracted;
-    const again = lines.filter((line) => line === "warning Database connection error during sync - will retry");
-    expect(again).toHaveLength(2);
+    const warnings = lines.filter((line) => line === "warning Database connection error during sync - will retry");
+    expect(warnings).toHaveLength(2);
     expect(lines).toContain("success Dependencies synced (1 direct, 0 transitive)");
     expect(job).toMatchObject({ state: "completed", attempt: 1 });
   });
@@ -174,7 +171,7 @@ describe("tools that fail", { timeout: 120_000 }, () => {
   const depScan = (script: string, env = {}) =>
     extract({ repository: "acme/small" }, { tools: { depscan: script }, env });
 
-  it("dep-scan is not installed: a warning, and the built-in matcher looks", async () => {
+  it("dep-scan is not installed: a warning, and the built-in matcher is used", async () => {
     const { job, lines } = await extract({ repository: "acme/small" });
     expect(lines).toContain("warning Vulnerability scanning unavailable (dep-scan not installed)");
     expect(lines.filter((line) => line.startsWith("success Vulnerability scan complete - found "))).toHaveLength(1);
@@ -192,7 +189,7 @@ describe("tools that fail", { timeout: 120_000 }, () => {
     expect(job.state).toBe("completed");
   });
 
-  it("dep-scan crashes: the first line it complained with", async () => {
+  it("dep-scan crashes: the first line of its stderr", async () => {
     const { job, lines } = await depScan(
       "echo 'The database of vulnerabilities is damaged' >&2; echo more >&2; exit 3",
     );
@@ -207,15 +204,15 @@ describe("tools that fail", { timeout: 120_000 }, () => {
   });
 });
 
-describe("an extraction that cannot go on", { timeout: 120_000 }, () => {
-  it("has no store for what it makes: it ends at once, and does not say that it is tried again", async () => {
+describe("an extraction that cannot continue", { timeout: 120_000 }, () => {
+  it("because there is no store fails at once and is not retried", async () => {
     const { job, lines } = await extract({ repository: "acme/small" }, { worker: { store: undefined as never } });
     expect(job).toMatchObject({ state: "failed", attempt: 1 });
     expect(job.failure?.sentence).toMatch(/^Extraction failed: /);
     expect(lines.at(-1)).toBe(`error ${job.failure?.sentence}`);
-    expect(lines.join("\n")).not.toContain("it is tried again");
-    await place.pool.query("select extraction.record_ends()");
-    const { rows } = await place.pool.query(
+    expect(lines.join("\n")).not.toContain("it will be retried");
+    await setup.pool.query("select extraction.record_outcomes()");
+    const { rows } = await setup.pool.query(
       "select e.error, r.error as shown from extraction.extractions e join extraction.repositories r using (project_id) where e.id = $1",
       [job.id],
     );
@@ -223,40 +220,40 @@ describe("an extraction that cannot go on", { timeout: 120_000 }, () => {
     expect(rows).toEqual([{ error, shown: error }]);
   });
 
-  it("has lost its project: that is said at its beginning, and nothing is fetched", async () => {
+  it("because its project was deleted fails before anything is fetched", async () => {
     const { job, lines } = await extract({ repository: "acme/small", projectId: randomUUID() });
     expect(lines).toEqual(["error Extraction failed: The project was deleted"]);
     expect(job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "PROJECT_GONE" } });
   });
 
-  it("was retried after a later one has completed: it says that what that one found stays", async () => {
-    const input = await place.input({ repository: "acme/small" });
-    const { id } = await place.stillwake.enqueue(extraction, input);
-    await place.pool.query("insert into extraction.extractions (id, project_id) values ($1, $2)", [
+  it("that is retried after a later one has completed keeps the findings of the later one", async () => {
+    const input = await setup.input({ repository: "acme/small" });
+    const { id } = await setup.stillwake.enqueue(extraction, input);
+    await setup.pool.query("insert into extraction.extractions (id, project_id) values ($1, $2)", [
       id,
       input.projectId,
     ]);
-    await place.stillwake.cancel(id);
+    await setup.stillwake.cancel(id);
     const later = await extract({ repository: "acme/small", projectId: input.projectId });
     expect(later.lines).toContain("success Dependencies synced (1 direct, 0 transitive)");
-    await place.stillwake.retry(id);
-    const worker = place.worker();
+    await setup.stillwake.retry(id);
+    const worker = setup.worker();
     await worker.start();
-    const { job, lines } = await place.ended(id).finally(() => worker.stop());
+    const { job, lines } = await setup.waitForJob(id).finally(() => worker.stop());
     expect(job).toMatchObject({ state: "completed", output: { dependencies: { direct: 1, transitive: 0 } } });
     expect(lines).toContain("success Dependencies not synced - a later extraction of this project has stored its own");
     expect(lines.slice(-2)).toEqual([
-      "warning A later extraction of this project has completed - what it found stays",
+      "warning A later extraction of this project has completed - its findings stay",
       "success Extraction complete",
     ]);
-    const { rows } = await place.pool.query(
+    const { rows } = await setup.pool.query(
       "select distinct extraction_id from extraction.dependencies where project_id = $1",
       [input.projectId],
     );
     expect(rows).toEqual([{ extraction_id: later.job.id }]);
   });
 
-  it("has more time than all of its steps, so that a slow step is told as what it is", () => {
+  it("has a timeout longer than the sum of its steps, so that a slow step fails with its own message", () => {
     const { cloneMs, sbomMs, vulnerabilitiesMs, analysisMs, secretsMs } = readSettings({}).limits;
     const steps = cloneMs + sbomMs + vulnerabilitiesMs + analysisMs + secretsMs;
     const [, minutes] = /^(\d+)m$/.exec(String(extraction.options.timeout)) ?? [];
@@ -265,15 +262,15 @@ describe("an extraction that cannot go on", { timeout: 120_000 }, () => {
 });
 
 describe("a machine that fails", { timeout: 120_000 }, () => {
-  it("takes the job with it three times: it is said without any code of ours", async () => {
-    const words = "Extraction failed after 3 attempts (machine crash or timeout)";
+  it("three times fails the job without pipeline code", async () => {
+    const message = "Extraction failed after 3 attempts (machine crash or timeout)";
     // Its parent is the runner.
     const { job, lines } = await extract({ repository: "acme/small" }, { tools: { trufflehog: "kill -9 $PPID" } });
     expect(job).toMatchObject({ state: "failed", crashes: 3 });
-    expect(job.failure).toMatchObject({ code: "POISONED", sentence: words });
+    expect(job.failure).toMatchObject({ code: "POISONED", sentence: message });
     expect(lines.filter((line) => line === "success Repository cloned successfully")).toHaveLength(1);
-    await place.pool.query("select extraction.record_ends()");
-    const { rows } = await place.pool.query("select status, error from extraction.extractions where id = $1", [job.id]);
-    expect(rows).toEqual([{ status: "failed", error: words }]);
+    await setup.pool.query("select extraction.record_outcomes()");
+    const { rows } = await setup.pool.query("select status, error from extraction.extractions where id = $1", [job.id]);
+    expect(rows).toEqual([{ status: "failed", error: message }]);
   });
 });

@@ -1,5 +1,5 @@
-// One extraction whose machine dies in every step of it, by SIGKILL, in turn: now the runner, now the whole worker. It completes, finished steps are not done
-// again, and there is one set of rows and one set of reports.
+// One extraction whose runner or worker is killed by SIGKILL in every step. It completes, finished steps are not repeated, and
+// there is one set of rows and reports.
 import fs from "node:fs";
 import http from "node:http";
 import type { AddressInfo } from "node:net";
@@ -12,25 +12,25 @@ import { startWorker, type WorkerProcess } from "../../../../test/support/proces
 import { faultyGitServer } from "../../../kit/test/support/git-server.ts";
 import { extraction } from "../../src/contract.ts";
 import { SAMPLES } from "../../src/demo/sample.ts";
-import { PIPELINE, stage } from "../support/extractions.ts";
+import { PIPELINE, setUpExtractions } from "../support/extractions.ts";
 
-const place = await stage();
+const setup = await setUpExtractions();
 const TIME = 60_000;
-const root = path.join(place.folder, "repositories");
-const tools = path.join(place.folder, "tools");
-const calls = path.join(place.folder, "calls");
+const root = path.join(setup.folder, "repositories");
+const tools = path.join(setup.folder, "tools");
+const calls = path.join(setup.folder, "calls");
 fs.mkdirSync(tools);
 await commitFolder(path.join(SAMPLES, "repository"), path.join(root, "acme/site.git"), process.env.PATH ?? "");
 const server = await faultyGitServer({ root });
 
-/** The first time each is called it waits to be killed. */
+/** Scripts that hang on the first call, until they are killed. */
 const REPORTS: Record<string, string> = {
-  depscan: "", // No report: the built-in matcher would stand in; see below.
+  depscan: "", // No report: the built-in matcher is used.
   semgrep: `for a in "$@"; do case "$a" in --output=*) echo '{"results": [], "errors": []}' > "\${a#--output=}";; esac; done`,
   trufflehog: "exit 0",
 };
 for (const [name, report] of Object.entries(REPORTS)) {
-  // What it is asked about itself is no work.
+  // --help does not count as a call.
   const script = `#!/bin/sh\ncase "$*" in *--help*) exit 0 ;; esac\necho ${name} >> ${calls}\nif [ "$(grep -c ${name} ${calls})" = 1 ]; then exec sleep 600; fi\n${report}\n`;
   fs.writeFileSync(path.join(tools, name), script, { mode: 0o755 });
 }
@@ -41,7 +41,6 @@ afterAll(async () => {
   feed.server.close();
 });
 
-/** How often a tool was called. */
 const called = (name: string) =>
   fs.existsSync(calls)
     ? fs
@@ -52,23 +51,23 @@ const called = (name: string) =>
 
 const start = (env: Record<string, string>) =>
   startWorker({
-    url: place.url,
+    url: setup.url,
     pipelines: PIPELINE,
     env: {
-      ...place.env,
+      ...setup.env,
       EXTRACTION_GITHUB_URL: server.url,
       EXTRACTION_ALLOW_ADDRESSES: "127.0.0.1/32",
       EXTRACTION_TOOL_PATH: tools,
       ...env,
     },
-    args: ["--pool", "scan", "--slots", "1", "--lease", "2s", "--store", place.store],
+    args: ["--pool", "scan", "--slots", "1", "--lease", "2s", "--store", setup.store],
   });
 
-it("goes on behind every step, whatever was killed in the one after it", { timeout: 6 * TIME }, async () => {
-  const { pool, stillwake } = place;
-  // One after the other, so that each is killed by itself.
+it("resumes after the last finished step, whatever is killed in the next one", { timeout: 6 * TIME }, async () => {
+  const { pool, stillwake } = setup;
+  // One after the other, so that each scan is killed separately.
   const env = { EXTRACTION_SIDE_BY_SIDE: "no", EXTRACTION_EPSS: feed.url };
-  // The test kills it more often than the contract allows, which every worker says anew.
+  // The test kills more often than the contract allows; each worker registers the contract again.
   await pool.query(
     `create function public.patient() returns trigger language plpgsql as 'begin new.crash_limit := 100; return new; end';
      create trigger patient before insert or update on stillwake.pipelines for each row execute function public.patient();
@@ -76,9 +75,9 @@ it("goes on behind every step, whatever was killed in the one after it", { timeo
      create trigger slow before insert on stillwake.artifacts for each row when (new.name like 'reports/%') execute function public.slow()`,
   );
   let worker: WorkerProcess = await start(env);
-  const { id } = await stillwake.enqueue(extraction, await place.input({ repository: "acme/site" }), { attempts: 100 });
+  const { id } = await stillwake.enqueue(extraction, await setup.input({ repository: "acme/site" }), { attempts: 100 });
 
-  /** Dies as a machine does, or as a process that ran out of memory does: in turn. */
+  /** Kills the whole worker or only its runners, in turn. */
   let kills = 0;
   const kill = async (before?: () => Promise<unknown>) => {
     kills += 1;
@@ -89,7 +88,7 @@ it("goes on behind every step, whatever was killed in the one after it", { timeo
       const runners = worker.runners();
       worker.signal("SIGKILL");
       for (const pid of runners) process.kill(pid, "SIGKILL");
-      await worker.ended;
+      await worker.exited;
       worker = await start(env);
     }
     await before?.();
@@ -98,20 +97,20 @@ it("goes on behind every step, whatever was killed in the one after it", { timeo
       what: "the next attempt",
     });
   };
-  const says = (words: string) =>
-    waitFor(async () => (await stillwake.logs(id)).some(({ message }) => message.startsWith(words)), {
+  const waitForLog = (text: string) =>
+    waitFor(async () => (await stillwake.logs(id)).some(({ message }) => message.startsWith(text)), {
       timeout: TIME,
-      what: words,
+      what: text,
     });
-  /** Holds a table until somebody waits for it and the work is done. */
+  /** Locks a table until a session waits for it and the work is done. */
   const locked = async (table: string, work: () => Promise<void>) => {
     const holder = await pool.connect();
     try {
       await holder.query(`begin; lock table ${table} in access exclusive mode`);
       const waits = `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query ~ $1`;
-      // Not by the holder: a transaction sees the same activity whenever it looks.
+      // Not on the holder: pg_stat_activity does not change within a transaction.
       const waited = async () => (await pool.query(waits, [table.split(".")[1]])).rows.length > 0;
-      await waitFor(waited, { timeout: TIME, what: `somebody to wait for ${table}` });
+      await waitFor(waited, { timeout: TIME, what: `a session that waits for ${table}` });
       await work();
     } finally {
       await holder.query("rollback");
@@ -119,24 +118,24 @@ it("goes on behind every step, whatever was killed in the one after it", { timeo
     }
   };
 
-  // cloning: the server does not answer.
+  // cloning: the server does not respond.
   server.faults["acme/site"] = "hang";
-  await waitFor(() => server.requests.length > 0, { timeout: TIME, what: "git to ask" });
+  await waitFor(() => server.requests.length > 0, { timeout: TIME, what: "a git request" });
   const hung = server.requests.length;
   await kill();
   delete server.faults["acme/site"];
-  await says("Repository cloned successfully").catch(() => {});
+  await waitForLog("Repository cloned successfully").catch(() => {});
   expect(hung).toBeGreaterThan(0);
-  // sbom: while cdxgen is at work.
+  // sbom: while cdxgen runs.
   await waitFor(() => processesWith("cdxgen", worker.scratch).length > 0, { timeout: TIME, what: "cdxgen" });
   const sync = locked("extraction.dependencies", () => kill());
   await kill();
   // deps_sync: while it waits for the table.
   await sync;
-  // vuln_scan, semgrep, trufflehog: while the program is at work; the feed, while it is asked.
+  // vuln_scan, semgrep, trufflehog: while the program runs; the feed: during its request.
   await waitFor(() => called("depscan") === 1, { timeout: TIME, what: "dep-scan" });
   await kill();
-  await waitFor(() => feed.asked() === 1, { timeout: TIME, what: "the feed to be asked" });
+  await waitFor(() => feed.requests() === 1, { timeout: TIME, what: "a request of the feed" });
   await kill();
   await waitFor(() => called("semgrep") === 1, { timeout: TIME, what: "semgrep" });
   await kill();
@@ -147,18 +146,18 @@ it("goes on behind every step, whatever was killed in the one after it", { timeo
   await kill();
   const waits = "select 1 from pg_stat_activity where datname = current_database() and wait_event = 'advisory'";
   await waitFor(async () => (await pool.query(waits)).rows.length > 0, { timeout: TIME, what: "a report" });
-  // Its statement holds the lease until it is over: a dead client is not noticed by one that waits.
+  // The waiting statement holds the lease: Postgres does not notice that its client is dead.
   await kill(() => holder.query("select pg_advisory_unlock(4242)"));
   holder.release();
   // storing: while its rows are being written.
   await locked("extraction.repositories", () => kill());
 
-  const { job, lines } = await place.ended(id);
+  const { job, lines } = await setup.waitForJob(id);
   expect(job.state, lines.join("\n")).toBe("completed");
   expect(kills).toBe(9);
-  // A step was begun again only if it was killed: none is begun three times, none after it has ended.
-  const begun = (words: string) => lines.filter((line) => line.startsWith(`info ${words}`)).length;
-  const ended = (words: string) => lines.filter((line) => line.startsWith(`success ${words}`)).length;
+  // A step starts again only if it was killed: none starts three times, none after it has finished.
+  const starts = (text: string) => lines.filter((line) => line.startsWith(`info ${text}`)).length;
+  const ends = (text: string) => lines.filter((line) => line.startsWith(`success ${text}`)).length;
   const steps = {
     "Cloning repository": "Repository cloned",
     "Generating software bill": "SBOM generated",
@@ -168,17 +167,17 @@ it("goes on behind every step, whatever was killed in the one after it", { timeo
     "Scanning for exposed secrets": "Secret scan complete",
     "Uploading reports": "Reports uploaded",
   };
-  // What was said in the last moments of a machine may be lost with it.
+  // The last lines before a kill may be lost.
   expect(
-    Object.keys(steps).filter((words) => begun(words) > 2),
+    Object.keys(steps).filter((text) => starts(text) > 2),
     lines.join("\n"),
   ).toEqual([]);
-  expect(Object.values(steps).filter((words) => ended(words) > 1)).toEqual([]);
+  expect(Object.values(steps).filter((text) => ends(text) > 1)).toEqual([]);
   const { rows: kept } = await pool.query("select step, count(*)::int from stillwake.checkpoints group by step");
   expect(kept.filter(({ count }) => count > 1)).toEqual([]);
   expect(job.missing).toEqual([]);
   expect(["depscan", "semgrep", "trufflehog"].map(called)).toEqual([2, 2, 2]);
-  expect(feed.asked()).toBe(2);
+  expect(feed.requests()).toBe(2);
   expect(lines.at(-1)).toBe("success Extraction complete");
 
   const count = async (sql: string) => (await pool.query(sql)).rows[0].count;
@@ -189,24 +188,24 @@ it("goes on behind every step, whatever was killed in the one after it", { timeo
   expect(found).toHaveLength((job.output as { vulnerabilities: { total: number } }).vulnerabilities.total);
   const artifacts = (await stillwake.artifacts(id)).map(({ name }) => name);
   expect(artifacts.filter((name) => name.startsWith("reports/"))).toHaveLength(3);
-  recordFigure("extraction: killed in every step", kills, "kills", "one job, each step done once");
+  recordFigure("extraction: killed in every step", kills, "kills", "one job, each step completed once");
 });
 
-it("goes on with three scans that were killed side by side, each once more", { timeout: 3 * TIME }, async () => {
+it("repeats three concurrent scans that were killed", { timeout: 3 * TIME }, async () => {
   fs.rmSync(calls);
   const worker = await start({});
-  const { id } = await place.stillwake.enqueue(extraction, await place.input({ repository: "acme/site" }));
-  const atWork = () => ["depscan", "semgrep", "trufflehog"].map(called);
-  await waitFor(() => atWork().every((count) => count === 1), { timeout: TIME, what: "all three to be at work" });
+  const { id } = await setup.stillwake.enqueue(extraction, await setup.input({ repository: "acme/site" }));
+  const callCounts = () => ["depscan", "semgrep", "trufflehog"].map(called);
+  await waitFor(() => callCounts().every((count) => count === 1), { timeout: TIME, what: "all three scans to run" });
   for (const pid of worker.runners()) process.kill(pid, "SIGKILL");
-  const { job, lines } = await place.ended(id);
+  const { job, lines } = await setup.waitForJob(id);
   expect(job, lines.join("\n")).toMatchObject({ state: "completed", attempt: 2, crashes: 1, missing: [] });
-  expect(atWork()).toEqual([2, 2, 2]);
+  expect(callCounts()).toEqual([2, 2, 2]);
   expect(lines.filter((line) => line.startsWith("success SBOM generated"))).toHaveLength(1);
   expect(lines.at(-1)).toBe("success Extraction complete");
 });
 
-function processesWith(...words: string[]): number[] {
+function processesWith(...texts: string[]): number[] {
   return fs
     .readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
@@ -214,21 +213,21 @@ function processesWith(...words: string[]): number[] {
     .filter((pid) => {
       try {
         const command = fs.readFileSync(`/proc/${pid}/cmdline`, "utf8");
-        return words.every((word) => command.includes(word));
+        return texts.every((text) => command.includes(text));
       } catch {
         return false;
       }
     });
 }
 
-/** EPSS scores that never come, the first time they are asked for. */
+/** Serves EPSS scores; the first request gets no response. */
 async function startFeed() {
-  let asked = 0;
+  let requests = 0;
   const served = http.createServer((_, response) => {
-    asked += 1;
-    if (asked > 1) response.end(fs.readFileSync(path.join(SAMPLES, "epss.csv")));
+    requests += 1;
+    if (requests > 1) response.end(fs.readFileSync(path.join(SAMPLES, "epss.csv")));
   });
   await new Promise<void>((resolve) => served.listen(0, "127.0.0.1", resolve));
   const { port } = served.address() as AddressInfo;
-  return { url: `http://127.0.0.1:${port}/epss.csv`, asked: () => asked, server: served };
+  return { url: `http://127.0.0.1:${port}/epss.csv`, requests: () => requests, server: served };
 }

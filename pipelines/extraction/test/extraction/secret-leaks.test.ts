@@ -1,5 +1,5 @@
-// T55: the token of an integration comes with the input of a job, sealed, and goes to git. A key stands in the repository itself. Neither is found afterwards
-// wherever anything is written: the database, artifacts, what the worker says, what is left on the disk.
+// The sealed token of an integration goes to git, and the repository contains a key. Neither appears in the database, in
+// artifacts, in the worker's output or in files on the disk.
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
@@ -9,13 +9,13 @@ import { startWorker } from "../../../../test/support/processes/workers.ts";
 import { faultyGitServer, Repository } from "../../../kit/test/support/git-server.ts";
 import { extraction } from "../../src/contract.ts";
 import { SAMPLES } from "../../src/demo/sample.ts";
-import { PIPELINE, stage } from "../support/extractions.ts";
+import { PIPELINE, setUpExtractions } from "../support/extractions.ts";
 
-const place = await stage();
+const setup = await setUpExtractions();
 const token = `glpat-${randomBytes(20).toString("hex")}`;
 const planted = randomBytes(30).toString("base64").replaceAll("+", "x");
 const control = `control-${randomBytes(20).toString("hex")}`;
-const root = path.join(place.folder, "repositories");
+const root = path.join(setup.folder, "repositories");
 const server = await faultyGitServer({ root, token });
 afterAll(() => server.close());
 new Repository(root, "acme/site").commitFiles({
@@ -23,52 +23,52 @@ new Repository(root, "acme/site").commitFiles({
   "deploy.env": `AWS_SECRET_ACCESS_KEY=${planted}\n`,
 });
 
-describe("T55: no secret is found", () => {
+describe("no secret is written", () => {
   it.each([
     ["after an extraction", token, "completed"],
-    ["after a refusal", `${token}-expired`, "failed"],
+    ["after a rejected token", `${token}-expired`, "failed"],
   ])("%s", { timeout: 120_000 }, async (_, credential, state) => {
     const key = `k1:${newSealKey()}`;
-    const stillwake = createStillwake({ url: place.url, sealKeys: key });
+    const stillwake = createStillwake({ url: setup.url, sealKeys: key });
     const worker = await startWorker({
-      url: place.url,
+      url: setup.url,
       pipelines: PIPELINE,
       env: {
-        ...place.env,
+        ...setup.env,
         STILLWAKE_SEAL_KEYS: key,
         EXTRACTION_GITLAB_URL: server.url,
         EXTRACTION_ALLOW_ADDRESSES: "127.0.0.1/32",
-        EXTRACTION_TOOL_PATH: path.join(place.folder, "no-tools"),
+        EXTRACTION_TOOL_PATH: path.join(setup.folder, "no-tools"),
         EXTRACTION_ADVISORIES: path.join(SAMPLES, "advisories"),
       },
       args: ["--pool", "scan", "--slots", "1"],
     });
     try {
-      const input = await place.input({ repository: "acme/site", provider: "gitlab", credential, branch: "main" });
-      await place.pool.query("update extraction.projects set name = $2 where id = $1", [input.projectId, control]);
+      const input = await setup.input({ repository: "acme/site", provider: "gitlab", credential, branch: "main" });
+      await setup.pool.query("update extraction.projects set name = $2 where id = $1", [input.projectId, control]);
       const { id } = await stillwake.enqueue(extraction, input);
-      const { job, lines } = await place.ended(id);
+      const { job, lines } = await setup.waitForJob(id);
       expect(job.state, lines.join("\n")).toBe(state);
       if (state === "completed") expect(lines).toContain("success Secret scan complete - 1 secret found");
 
       const sinks: Record<string, string> = {
-        database: await everythingIn(),
-        "what the worker says": JSON.stringify(worker.lines) + worker.stderr(),
-        "what is left on the disk": filesIn(worker.scratch),
+        database: await databaseText(),
+        "the worker's output": JSON.stringify(worker.lines) + worker.stderr(),
+        "files on the disk": filesIn(worker.scratch),
       };
       expect(sinks.database).toContain(control);
-      if (state === "completed") expect(sinks["what is left on the disk"]).toContain("requests");
+      if (state === "completed") expect(sinks["files on the disk"]).toContain("requests");
       for (const [name, text] of Object.entries(sinks)) {
         for (const secret of [credential, planted]) {
           for (const form of formsOf(secret)) expect(text.includes(form), `${form} in ${name}`).toBe(false);
         }
       }
-      // The right one did arrive where it was meant for, and in no address.
-      const shown = server.requests.map(({ authorization }) =>
+      // The token was sent to the git server, in no URL.
+      const sent = server.requests.map(({ authorization }) =>
         Buffer.from(authorization?.slice(6) ?? "", "base64").toString(),
       );
-      expect(shown.some((one) => one.endsWith(`:${credential}`))).toBe(true);
-      expect(server.requests.filter(({ path: asked }) => asked.includes("glpat"))).toEqual([]);
+      expect(sent.some((value) => value.endsWith(`:${credential}`))).toBe(true);
+      expect(server.requests.filter(({ path: requested }) => requested.includes("glpat"))).toEqual([]);
     } finally {
       await stillwake.close();
     }
@@ -76,13 +76,13 @@ describe("T55: no secret is found", () => {
 });
 
 /** Every row of every table, as text. */
-async function everythingIn(): Promise<string> {
-  const { rows: tables } = await place.pool.query(
+async function databaseText(): Promise<string> {
+  const { rows: tables } = await setup.pool.query(
     "select format('%I.%I', schemaname, tablename) as name from pg_tables where schemaname in ('stillwake', 'extraction')",
   );
   const texts: string[] = [];
   for (const { name } of tables) {
-    const { rows } = await place.pool.query(`select t::text as row from ${name} t`);
+    const { rows } = await setup.pool.query(`select t::text as row from ${name} t`);
     texts.push(...rows.map(({ row }) => row));
   }
   return texts.join("\n");

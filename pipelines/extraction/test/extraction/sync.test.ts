@@ -1,9 +1,9 @@
-// The dependencies of a project in the application's tables: what is stored, what is taken away, and what happens when the database does not answer.
+// The step deps_sync: stored and removed dependencies, and database failures.
 import { randomUUID } from "node:crypto";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import { explain, saying } from "@stillwake/kit/failures";
+import { explain, logJobFailure } from "@stillwake/kit/failures";
 import pg from "pg";
 import { Fatal, pipeline } from "stillwake";
 import { faultProxy, type RanJob, runJob } from "stillwake/testing";
@@ -11,16 +11,16 @@ import { implement } from "stillwake/worker";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import { freshDatabase } from "../../../../test/support/database/database.ts";
 import { recordFigure } from "../../../../test/support/figures.ts";
-import { reaching, type Synced, syncDependencies } from "../../src/sync.ts";
-import { migrate } from "../../src/tables.ts";
+import { migrate } from "../../src/app.ts";
+import { explainDatabaseErrors, type SyncResult, syncDependencies } from "../../src/sync.ts";
 
 const { url } = await freshDatabase();
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), "extraction-sync-"));
 const proxy = await faultProxy(url);
 const direct = new pg.Pool({ connectionString: url });
-/** As the application's own, through a network that can be broken. */
+/** The application's pool, through a proxy that can be broken. */
 const pool = new pg.Pool({ connectionString: proxy.url, max: 2, connectionTimeoutMillis: 10_000 });
-for (const one of [direct, pool]) one.on("error", () => {});
+for (const each of [direct, pool]) each.on("error", () => {});
 await migrate(direct);
 afterEach(() => {
   proxy.mode = "pass";
@@ -34,8 +34,8 @@ afterAll(async () => {
 
 const MESSAGE = "Database connection error during sync - will retry";
 
-/** A bill of materials in which the root names the first packages, and those name the others. */
-function bom(packages: readonly string[], named = packages.length): string {
+/** Writes an SBOM: the root depends on the first packages, the first package on the others. */
+function bom(packages: readonly string[], directCount = packages.length): string {
   const purl = (name: string) => `pkg:npm/${name}`;
   const file = path.join(folder, `${randomUUID()}.json`);
   const components = packages.map((name) => {
@@ -43,8 +43,8 @@ function bom(packages: readonly string[], named = packages.length): string {
     return { type: "library", name: bare, version, purl: purl(name), licenses: [{ license: { id: "MIT" } }] };
   });
   const dependencies = [
-    { ref: "pkg:npm/app@1", dependsOn: packages.slice(0, named).map(purl) },
-    { ref: purl(packages[0]!), dependsOn: packages.slice(named).map(purl) },
+    { ref: "pkg:npm/app@1", dependsOn: packages.slice(0, directCount).map(purl) },
+    { ref: purl(packages[0]!), dependsOn: packages.slice(directCount).map(purl) },
   ];
   const metadata = { component: { "bom-ref": "pkg:npm/app@1", type: "application" } };
   fs.writeFileSync(file, JSON.stringify({ metadata, components, dependencies }));
@@ -69,16 +69,16 @@ async function stored(projectId: string): Promise<Record<string, unknown>[]> {
 
 const packagesOf = async (projectId: string) => (await stored(projectId)).map((row) => row.package);
 
-async function sync(projectId: string, file: string, extractionId = randomUUID()): Promise<Synced> {
-  let synced: Synced | undefined;
-  await reaching(pool)(async (tx) => {
+async function sync(projectId: string, file: string, extractionId = randomUUID()): Promise<SyncResult> {
+  let synced: SyncResult | undefined;
+  await explainDatabaseErrors(pool)(async (tx) => {
     synced = await syncDependencies(tx, { projectId, extractionId }, file);
   });
   return synced!;
 }
 
 describe("a sync", () => {
-  it("stores what is there, with what is direct told from what is not", async () => {
+  it("stores direct and transitive dependencies", async () => {
     const projectId = await project();
     const extractionId = randomUUID();
     const file = bom(["a@1", "b@2", "c@3"], 2);
@@ -91,7 +91,7 @@ describe("a sync", () => {
     ]);
   });
 
-  it("changes nothing when it is done again", async () => {
+  it("changes nothing when it is repeated", async () => {
     const projectId = await project();
     const extractionId = randomUUID();
     const file = bom(["a@1", "b@2"]);
@@ -101,7 +101,7 @@ describe("a sync", () => {
     expect(await stored(projectId)).toEqual(before);
   });
 
-  it("takes away what is gone, keeps since when the others are known, and leaves other projects alone", async () => {
+  it("removes missing dependencies, keeps first_seen_at of the others, and does not affect other projects", async () => {
     const [projectId, other] = [await project(), await project()];
     await sync(other, bom(["a@1"]));
     await sync(projectId, bom(["a@1", "b@2"]));
@@ -114,18 +114,18 @@ describe("a sync", () => {
     expect(await packagesOf(other)).toEqual(["a@1"]);
   });
 
-  it("leaves everything as it was when it does not come to its end", async () => {
+  it("changes nothing if the transaction fails", async () => {
     const projectId = await project();
     await sync(projectId, bom(["a@1"]));
-    const sudden = reaching(pool)(async (tx) => {
+    const failing = explainDatabaseErrors(pool)(async (tx) => {
       await syncDependencies(tx, { projectId, extractionId: randomUUID() }, bom(["b@2"]));
       throw new Error("no");
     });
-    await expect(sudden).rejects.toThrow("no");
+    await expect(failing).rejects.toThrow("no");
     expect(await packagesOf(projectId)).toEqual(["a@1"]);
   });
 
-  it("leaves those of a later extraction that has completed, and counts its own", async () => {
+  it("does not overwrite those of a later completed extraction, and counts its own", async () => {
     const projectId = await project();
     const [old, later] = [randomUUID(), randomUUID()];
     await direct.query(
@@ -138,7 +138,7 @@ describe("a sync", () => {
     expect(await packagesOf(projectId)).toEqual(["b@2"]);
   });
 
-  it("for a project that is gone says so, for good", async () => {
+  it("fails for a deleted project", async () => {
     const error = await sync(randomUUID(), bom(["a@1"])).catch((thrown) => thrown);
     expect(error).toBeInstanceOf(Fatal);
     expect(error).toMatchObject({ message: "The project was deleted", code: "PROJECT_GONE" });
@@ -158,26 +158,26 @@ describe("a sync", () => {
   }, 90_000);
 });
 
-describe("trouble with the database", () => {
+describe("a database failure", () => {
   const contract = pipeline<{ projectId: string; file: string }>("sync", { retry: { attempts: 1 } });
-  /** Happens at the beginning of each try, once it has its connection. */
-  let onTry: (count: number, tx: pg.PoolClient) => unknown = () => {};
-  let tries = 0;
+  /** Called at the start of each transaction. */
+  let onTransaction: (count: number, tx: pg.PoolClient) => unknown = () => {};
+  let transactions = 0;
 
   const code = implement(
     contract,
     (job, { projectId, file }) =>
-      saying(job, "Extraction", async () => {
+      logJobFailure(job, "Extraction", async () => {
         const synced = await job.tx(
           "deps_sync",
           {
             start: "Syncing dependencies to database...",
-            end: (done: Synced) => `Dependencies synced (${done.direct} direct, ${done.transitive} transitive)`,
+            end: (done: SyncResult) => `Dependencies synced (${done.direct} direct, ${done.transitive} transitive)`,
             retry: { attempts: 3, initial: "50ms" },
           },
-          reaching(pool),
+          explainDatabaseErrors(pool),
           async (tx: pg.PoolClient) => {
-            await onTry(++tries, tx);
+            await onTransaction(++transactions, tx);
             return syncDependencies(tx, { projectId, extractionId: job.id }, file);
           },
         );
@@ -186,9 +186,9 @@ describe("trouble with the database", () => {
     { explain },
   );
 
-  async function synced(happens: typeof onTry): Promise<RanJob & { projectId: string; lines: string[] }> {
-    onTry = happens;
-    tries = 0;
+  async function runSync(callback: typeof onTransaction): Promise<RanJob & { projectId: string; lines: string[] }> {
+    onTransaction = callback;
+    transactions = 0;
     const projectId = await project();
     const ran = await runJob(code, { projectId, file: bom(["a@1", "b@2"], 1) }, { url, timeout: 60_000 });
     return { ...ran, projectId, lines: ran.logs.map(({ level, message }) => `${level} ${message}`) };
@@ -197,56 +197,61 @@ describe("trouble with the database", () => {
   const START = "info Syncing dependencies to database...";
   const END = "success Dependencies synced (1 direct, 1 transitive)";
 
-  it("is said in yellow and tried again when the connection breaks: twice, and then it goes on", async () => {
-    const { job, lines, projectId } = await synced((count, tx) => (count < 3 ? breakOff(tx) : undefined));
+  it("is logged as a warning and retried if the connection breaks twice", async () => {
+    const { job, lines, projectId } = await runSync((count, tx) => (count < 3 ? terminate(tx) : undefined));
     expect(job.state).toBe("completed");
     expect(lines).toEqual([START, `warning ${MESSAGE}`, `warning ${MESSAGE}`, END]);
     expect(await packagesOf(projectId)).toEqual(["a@1", "b@2"]);
   }, 60_000);
 
-  it("ends the attempt after 3 tries that cannot connect", async () => {
+  it("fails the attempt after 3 failed connections", async () => {
     proxy.reset();
     proxy.mode = "refuse";
-    const asked = proxy.asked();
-    const { job, lines, projectId } = await synced(() => {});
+    const before = proxy.asked();
+    const { job, lines, projectId } = await runSync(() => {});
     expect(job.state).toBe("failed");
-    expect(tries).toBe(0);
-    expect(proxy.asked() - asked).toBe(3);
+    expect(transactions).toBe(0);
+    expect(proxy.asked() - before).toBe(3);
     expect(lines).toEqual([START, `warning ${MESSAGE}`, `warning ${MESSAGE}`, `error Extraction failed: ${MESSAGE}`]);
     expect(await packagesOf(projectId)).toEqual([]);
   }, 60_000);
 
-  it("is said when a connection is not answered in time", async () => {
+  it("is explained if a connection times out", async () => {
     proxy.mode = "silent";
-    const hasty = new pg.Pool({ connectionString: proxy.url, connectionTimeoutMillis: 200 });
-    await expect(reaching(hasty)(async () => {})).rejects.toMatchObject({ message: MESSAGE, code: "SYNC_DATABASE" });
-    await hasty.end();
+    const impatient = new pg.Pool({ connectionString: proxy.url, connectionTimeoutMillis: 200 });
+    await expect(explainDatabaseErrors(impatient)(async () => {})).rejects.toMatchObject({
+      message: MESSAGE,
+      code: "SYNC_DATABASE",
+    });
+    await impatient.end();
   });
 
-  it("is none when only the answer to the commit was lost: nothing is done twice", async () => {
+  it("is no failure if only the response to COMMIT was lost: nothing is repeated", async () => {
     const cut = proxy.cutAfterServerReceives((sent) => /^Q....commit\0/s.test(sent.toString("latin1")));
-    const { job, lines, projectId } = await synced(() => {});
+    const { job, lines, projectId } = await runSync(() => {});
     await cut;
     expect(job.state).toBe("completed");
-    expect(tries).toBe(1);
+    expect(transactions).toBe(1);
     expect(lines).toEqual([START, END]);
     expect(await packagesOf(projectId)).toEqual(["a@1", "b@2"]);
   }, 60_000);
 
-  it.each(["57P01", "57P03", "53300", "08006", "57014", "40P01"])("is what SQLSTATE %s says", async (state) => {
-    await expect(raised(state)).rejects.toMatchObject({ message: MESSAGE, code: "SYNC_DATABASE" });
+  it.each(["57P01", "57P03", "53300", "08006", "57014", "40P01"])("is SQLSTATE %s", async (state) => {
+    await expect(raise(state)).rejects.toMatchObject({ message: MESSAGE, code: "SYNC_DATABASE" });
   });
 
-  it.each(["23505", "42P01", "22021", "P0001"])("is not what SQLSTATE %s says", async (state) => {
-    await expect(raised(state)).rejects.toMatchObject({ message: "said so", code: state });
+  it.each(["23505", "42P01", "22021", "P0001"])("is not SQLSTATE %s", async (state) => {
+    await expect(raise(state)).rejects.toMatchObject({ message: "raised", code: state });
   });
 });
 
-async function raised(state: string): Promise<void> {
-  await reaching(direct)((tx) => tx.query(`do $$ begin raise exception 'said so' using errcode = '${state}'; end $$`));
+async function raise(state: string): Promise<void> {
+  await explainDatabaseErrors(direct)((tx) =>
+    tx.query(`do $$ begin raise exception 'raised' using errcode = '${state}'; end $$`),
+  );
 }
 
-async function breakOff(tx: pg.PoolClient): Promise<void> {
+async function terminate(tx: pg.PoolClient): Promise<void> {
   const { rows } = await tx.query("select pg_backend_pid() as pid");
   await direct.query("select pg_terminate_backend($1, 5000)", [rows[0].pid]);
 }

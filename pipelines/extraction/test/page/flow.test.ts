@@ -1,5 +1,5 @@
-// What a person sees of it, from the click to the silence after it, as `npm start` has it: a job is stored and a machine started, it works, stores and stops
-// itself; lines appear live, errors are red; a second extraction has a machine of its own; idle machines stop; old extractions can be read.
+// An extraction under `npm start`, in a browser: a click starts a machine, its log appears live, results are stored,
+// and the idle machine stops. A second extraction has its own machine; earlier extractions can be read.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -8,23 +8,23 @@ import path from "node:path";
 import { waitFor } from "stillwake/testing";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { buildPackage, ROOT } from "../../../../test/support/processes/build.ts";
-import { processesWith } from "../../../../test/support/providers/provider-cases.ts";
-import { browserRig, inBrowser, type Visit } from "../../../../test/support/server/browser.ts";
+import { findProcesses } from "../../../../test/support/providers/provider-cases.ts";
+import { describeInBrowser, useBrowser, type Visit } from "../../../../test/support/server/browser.ts";
 
 const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-flow-")));
 const MARK = `FLOW_OF_TEST=${dir}`;
 const LONG = 120_000;
 const gate = path.join(dir, "open");
 const tools = path.join(dir, "tools");
-const browser = browserRig();
+const browser = useBrowser();
 let page = "";
 let api = "";
 let dev: { stop(): Promise<void> } | undefined;
 
-inBrowser("an extraction under npm start", () => {
+describeInBrowser("an extraction under npm start", () => {
   beforeAll(async () => {
     buildPackage();
-    // The search for secrets waits until the test has seen what it wants to see.
+    // The secret scan waits until the test has seen both extractions running.
     fs.mkdirSync(tools);
     fs.writeFileSync(path.join(tools, "trufflehog"), `#!/bin/sh\nwhile [ ! -e ${gate} ]; do sleep 0.1; done\n`, {
       mode: 0o755,
@@ -36,23 +36,22 @@ inBrowser("an extraction under npm start", () => {
     fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
   }, LONG);
 
-  it("starts a machine for each, shows every line, and leaves nothing running", { timeout: 3 * LONG }, async () => {
+  it("starts a machine for each, shows every log line, and leaves nothing running", { timeout: 3 * LONG }, async () => {
     expect(await machines()).toEqual([]);
-    // One click.
     const one = await browser.visit({ origin: new URL(page).origin });
     await one.goto("/extraction/");
     await one.page.getByRole("button", { name: "Extract the sample repository" }).click();
     await one.page.getByRole("heading", { level: 1, name: "Sample repository" }).waitFor();
-    // A second one, of another project.
+    // A second extraction, of another project.
     const two = await browser.visit({ origin: new URL(page).origin });
     await two.goto("/extraction/");
     await two.page.getByLabel("Full name").fill("stillwake-sample/harbour");
     await two.page.getByRole("button", { name: "Add and extract" }).click();
     await two.page.getByRole("heading", { level: 1, name: "stillwake-sample/harbour" }).waitFor();
 
-    // Live, while both are at work, each on a machine of its own.
+    // Live, while both run, each on its own machine.
     for (const visit of [one, two]) {
-      for (const words of [
+      for (const message of [
         "Cloning repository from GitHub...",
         "Repository cloned successfully",
         "SBOM generated - found 15 dependencies",
@@ -60,13 +59,13 @@ inBrowser("an extraction under npm start", () => {
         "Vulnerability scan complete - found 10 vulnerabilities (3 critical)",
         "Scanning for exposed secrets...",
       ]) {
-        await line(visit, words).waitFor({ timeout: LONG });
+        await line(visit, message).waitFor({ timeout: LONG });
       }
     }
     const running = await machines();
     expect(running).toHaveLength(2);
     expect(machineProcesses()).toHaveLength(2);
-    // Each page says which one is its own.
+    // Each page names its own machine.
     const shown = await Promise.all(
       [one, two].map(async ({ page: shows }) => {
         await shows
@@ -84,11 +83,11 @@ inBrowser("an extraction under npm start", () => {
 
     fs.writeFileSync(gate, "");
     for (const visit of [one, two]) await line(visit, "Extraction complete").waitFor({ timeout: LONG });
-    // Stored, and whole.
+    // The results are stored.
     await one.page.getByRole("tab", { name: /Vulnerabilities/ }).waitFor();
     await one.page.getByText("KEV").first().waitFor();
 
-    // Errors are red, and the next extraction of the same project can be compared with the old one.
+    // Errors are red, and an earlier extraction of the project can be read.
     const project = new URL(one.page.url()).pathname.split("/").at(-1)!;
     const first = (await ask(`/projects/${project}`)).extraction.id as string;
     await ask(`/projects/${project}`, "PATCH", { branch: "nowhere" });
@@ -96,14 +95,14 @@ inBrowser("an extraction under npm start", () => {
     await line(one, "Branch 'nowhere' not found in repository").waitFor({ timeout: LONG });
     await expectColour(one, "Branch 'nowhere' not found in repository", "error");
     await line(one, "Extraction failed: Branch 'nowhere' not found in repository").waitFor();
-    await one.page.getByRole("combobox", { name: "Which job to show" }).selectOption(first);
+    await one.page.getByRole("combobox", { name: "Job", exact: true }).selectOption(first);
     await line(one, "Extraction complete").waitFor();
 
-    // With nothing to do the machines leave by themselves.
+    // Idle machines stop.
     await waitFor(async () => (await machines()).length === 0, { timeout: LONG, what: "the machines to leave" });
     await waitFor(() => machineProcesses().length === 0, { timeout: LONG, what: "their processes to end" });
-    one.expectQuiet();
-    two.expectQuiet();
+    one.expectNoComplaints();
+    two.expectNoComplaints();
   });
 });
 
@@ -131,7 +130,7 @@ async function expectColour({ page: shows }: Visit, text: string, level: string)
 }
 
 const machineProcesses = () =>
-  processesWith(MARK).filter(({ pid, session, variables }) => pid === session && "STILLWAKE_MACHINE" in variables);
+  findProcesses(MARK).filter(({ pid, session, variables }) => pid === session && "STILLWAKE_MACHINE" in variables);
 
 async function machines(): Promise<string[]> {
   const { machines: up } = (await (await fetch(`${api}/v1/machines`)).json()) as {
@@ -169,7 +168,7 @@ async function start() {
     async stop() {
       if (child.exitCode === null) process.kill(-child.pid!, "SIGINT");
       await closed;
-      for (const { pid } of processesWith(MARK)) process.kill(pid, "SIGKILL");
+      for (const { pid } of findProcesses(MARK)) process.kill(pid, "SIGKILL");
     },
   };
 }

@@ -1,17 +1,17 @@
-// The reports of an extraction: made by a job on the real engine, the same bytes for the same findings, and harmless whatever stands in those.
+// The reports of an extraction, written by a real job: the same bytes for the same findings, and safe with hostile content.
 import fs from "node:fs";
 import type { JobContext } from "stillwake/worker";
 import { expect, test } from "vitest";
 import type { Finding, Vulnerability } from "../../src/model.ts";
 import { writeFindings } from "../../src/reports/findings.ts";
-import { type Content, type Given, REPORTS, type Report, writeReports } from "../../src/reports/reports.ts";
+import { type Content, REPORTS, type Report, type ReportInput, writeReports } from "../../src/reports/reports.ts";
 import { writeSarif } from "../../src/reports/sarif.ts";
 import { writeSummary } from "../../src/reports/summary.ts";
 import { component, HOSTILE, someContent } from "../support/report-content.ts";
 import { expectSarif } from "../support/sarif.ts";
-import { searching } from "../support/scan-job.ts";
+import { setUpScans } from "../support/scan-job.ts";
 
-const { run } = await searching();
+const { run } = await setUpScans();
 
 const SBOM = JSON.stringify({
   bomFormat: "CycloneDX",
@@ -28,23 +28,23 @@ const SBOM = JSON.stringify({
   ],
 });
 
-interface Made {
+interface WrittenReports {
   reports: Report[];
   texts: Record<string, string>;
 }
 
-async function make(given: Given): Promise<Made> {
-  const made: Made = { reports: [], texts: {} };
+async function write(input: ReportInput): Promise<WrittenReports> {
+  const written: WrittenReports = { reports: [], texts: {} };
   await run(async (job: JobContext) => {
     await job.artifact(REPORTS.sbom, () => SBOM);
-    made.reports = await writeReports(job, given);
-    for (const { name } of made.reports) made.texts[name] = fs.readFileSync(await job.artifactFile(name), "utf8");
+    written.reports = await writeReports(job, input);
+    for (const { name } of written.reports) written.texts[name] = fs.readFileSync(await job.artifactFile(name), "utf8");
   });
-  return made;
+  return written;
 }
 
-test("four reports are kept as artifacts, with where each vulnerable package comes from", async () => {
-  const { reports, texts } = await make(someContent());
+test("four reports are stored as artifacts, with the origin of each vulnerable package", async () => {
+  const { reports, texts } = await write(someContent());
   expect(reports.map(({ name }) => name)).toEqual([
     "sbom.cdx.json",
     "reports/findings.json",
@@ -85,7 +85,7 @@ const WRITERS: [string, (content: Content) => string][] = [
   ["summary.html", writeSummary],
 ];
 
-test("the same findings make the same bytes, in whatever order the tools named code and secrets", () => {
+test("the same findings give the same bytes, whatever the order of code and secrets", () => {
   for (const [name, write] of WRITERS) {
     const content = someContent();
     const shuffled = { ...content, code: [...content.code!].reverse(), secrets: [...content.secrets!].reverse() };
@@ -94,7 +94,7 @@ test("the same findings make the same bytes, in whatever order the tools named c
   }
 });
 
-test("what nobody could look for is said to be missing, and is not the same as nothing", () => {
+test("lists that were not scanned are reported as missing, not as empty", () => {
   const none = { ...someContent(), vulnerabilities: undefined, code: [], secrets: undefined };
   const findings = JSON.parse([...writeFindings(none)].join(""));
   expect(findings).toMatchObject({
@@ -105,21 +105,21 @@ test("what nobody could look for is said to be missing, and is not the same as n
   });
   const { invocations } = expectSarif(writeSarif(none));
   expect(invocations[0]?.toolExecutionNotifications.map(({ message }) => message.text)).toEqual([
-    "Vulnerabilities were not looked for in this extraction",
-    "Secrets were not looked for in this extraction",
+    "This extraction did not scan for vulnerabilities",
+    "This extraction did not scan for secrets",
   ]);
   const html = writeSummary(none);
-  expect(html).toContain("Secrets were not looked for in this extraction.");
-  expect(html).toContain("Nothing dangerous was found in the code.");
+  expect(html).toContain("This extraction did not scan for secrets.");
+  expect(html).toContain("No dangerous code was found.");
   expect(html).not.toContain("No secrets were found");
 });
 
-test("hostile findings: markup, colours, turned writing, a megabyte of text and paths that lead out do no harm", () => {
+test("hostile findings are safe: markup, colours, bidirectional text, a megabyte of text, paths that lead out", () => {
   const base = someContent();
-  const finding = (over: Partial<Finding>): Finding => ({
+  const finding = (fields: Partial<Finding>): Finding => ({
     ...base.code![0]!,
-    fingerprint: JSON.stringify(over).slice(0, 40),
-    ...over,
+    fingerprint: JSON.stringify(fields).slice(0, 40),
+    ...fields,
   });
   const code = [
     finding({
@@ -165,7 +165,9 @@ test("hostile findings: markup, colours, turned writing, a megabyte of text and 
   expect(html.length).toBeLessThan(40_000);
 
   const run = expectSarif(writeSarif(content));
-  const uris = run.results.flatMap((one) => one.locations.map((place) => place.physicalLocation.artifactLocation.uri));
+  const uris = run.results.flatMap((result) =>
+    result.locations.map((location) => location.physicalLocation.artifactLocation.uri),
+  );
   expect(uris).not.toContainEqual(expect.stringMatching(/passwd|shadow/));
   expect(uris).toContain("javascript%3Aalert(1)");
 
@@ -174,12 +176,12 @@ test("hostile findings: markup, colours, turned writing, a megabyte of text and 
   expect(JSON.parse(json).code).toHaveLength(code.length);
 });
 
-test("a feed that was not read is named, so that nobody takes its silence for safety", () => {
+test("a feed that could not be read is named", () => {
   const unread = { ...someContent(), exploited: { byCve: {}, read: { epss: true, kev: false } } };
   const { invocations } = expectSarif(writeSarif(unread));
   expect(invocations[0]?.toolExecutionNotifications.map(({ message }) => message.text)).toEqual([
-    "KEV was not read in this extraction",
+    "This extraction could not read KEV",
   ]);
-  expect(writeSummary(unread)).toContain("KEV was not read in this extraction.");
-  expect(writeSummary({ ...unread, exploited: undefined })).toContain("EPSS was not read in this extraction.");
+  expect(writeSummary(unread)).toContain("This extraction could not read KEV.");
+  expect(writeSummary({ ...unread, exploited: undefined })).toContain("This extraction could not read EPSS.");
 });

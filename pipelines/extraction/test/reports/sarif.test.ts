@@ -1,9 +1,9 @@
-// findings.sarif: what the standard and GitHub ask of it, and where in the repository a vulnerable package stands.
+// findings.sarif: the requirements of the standard and of GitHub, and the locations of vulnerable packages.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { afterAll, expect, test } from "vitest";
-import { originsOf } from "../../src/reports/origins.ts";
+import { readOrigins } from "../../src/reports/origins.ts";
 import { MAX_RESULTS, writeSarif } from "../../src/reports/sarif.ts";
 import { component, someContent } from "../support/report-content.ts";
 import { expectSarif, type SarifRun } from "../support/sarif.ts";
@@ -11,12 +11,12 @@ import { expectSarif, type SarifRun } from "../support/sarif.ts";
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), "extraction-sarif-"));
 afterAll(() => fs.rmSync(folder, { recursive: true, force: true }));
 
-test("the SARIF is what its standard asks for, and vulnerabilities stand at their manifests", async () => {
+test("the file is valid SARIF, and vulnerabilities are located at their manifests", async () => {
   const run = expectSarif(writeSarif(someContent()));
-  const places = run.results.map(
-    (one) => `${one.ruleId} ${one.locations[0]?.physicalLocation.artifactLocation.uri} ${one.level}`,
+  const results = run.results.map(
+    (result) => `${result.ruleId} ${result.locations[0]?.physicalLocation.artifactLocation.uri} ${result.level}`,
   );
-  expect(places).toEqual([
+  expect(results).toEqual([
     "GHSA-2 web/package-lock.json error",
     "GHSA-1 package-lock.json error",
     "GO-3 service/go.mod warning",
@@ -29,7 +29,7 @@ test("the SARIF is what its standard asks for, and vulnerabilities stand at thei
   });
 });
 
-test("a package stands at the file that cdxgen names, from wherever it names it, else at the nearest of its kind", async () => {
+test("a package is located at the file that cdxgen names, else at the nearest manifest of its type", async () => {
   const file = path.join(folder, "origins.json");
   const named: Record<string, string | undefined> = {
     "pkg:npm/whole@1": "web/app/package-lock.json",
@@ -44,7 +44,7 @@ test("a package stands at the file that cdxgen names, from wherever it names it,
   const components = Object.entries(named).map(([purl, manifest]) => component(purl, manifest));
   fs.writeFileSync(file, JSON.stringify({ metadata: {}, components }));
   const manifests = ["package-lock.json", "pnpm-lock.yaml", "go/go.mod", "py/Pipfile.lock", "web/app/pnpm-lock.yaml"];
-  const origins = await originsOf(file, new Set(Object.keys(named)), {
+  const origins = await readOrigins(file, new Set(Object.keys(named)), {
     packagePath: "web/app",
     manifests: ["package-lock.json", ...manifests.map((name) => `web/app/${name}`)],
   });
@@ -60,8 +60,8 @@ test("a package stands at the file that cdxgen names, from wherever it names it,
   });
 });
 
-test("what has no place in the repository stands at its manifest, its folder or the bill of materials", () => {
-  const placeOf = (packagePath: string, manifests: string[]) => {
+test("a result without a location is at the manifest, the package path or the SBOM", () => {
+  const locationOf = (packagePath: string, manifests: string[]) => {
     const base = someContent();
     const input = { ...base.input, packagePath };
     const content = { ...base, input, sbom: { components: 3, manifests }, origins: new Map(), code: [], secrets: [] };
@@ -69,19 +69,19 @@ test("what has no place in the repository stands at its manifest, its folder or 
     return first!.locations.map(({ physicalLocation }) => physicalLocation);
   };
   const at = (uri: string) => [{ artifactLocation: { uri, uriBaseId: "SRCROOT" }, region: { startLine: 1 } }];
-  expect(placeOf("web", ["web/go.mod"])).toEqual(at("web/go.mod"));
-  expect(placeOf("web", [])).toEqual(at("web"));
-  expect(placeOf(".", [])).toEqual(at("sbom.cdx.json"));
+  expect(locationOf("web", ["web/go.mod"])).toEqual(at("web/go.mod"));
+  expect(locationOf("web", [])).toEqual(at("web"));
+  expect(locationOf(".", [])).toEqual(at("sbom.cdx.json"));
 });
 
-test("the SARIF has no more than GitHub takes: the worst, and a note of the rest", () => {
+test("the file has only the most severe results within GitHub's limit, and a note", () => {
   const base = someContent();
-  const [attacked, one] = base.vulnerabilities!;
+  const [exploited, other] = base.vulnerabilities!;
   const low = Array.from({ length: MAX_RESULTS }, (_, at) => ({
-    ...one!,
+    ...other!,
     id: `LOW-${at}`,
     severity: "low" as const,
-    cve: at === MAX_RESULTS - 1 ? attacked!.cve : null,
+    cve: at === MAX_RESULTS - 1 ? exploited!.cve : null,
   }));
   const { results, tool, invocations } = (
     JSON.parse(writeSarif({ ...base, vulnerabilities: low })) as { runs: [SarifRun] }
@@ -92,6 +92,6 @@ test("the SARIF has no more than GitHub takes: the worst, and a note of the rest
     expect(ids).toContain(kept);
   expect(ids).not.toContain(`LOW-${MAX_RESULTS - 2}`);
   expect(invocations[0]?.toolExecutionNotifications.map(({ message }) => message.text)).toEqual([
-    "Only the 25000 worst of 25002 findings are in this file; findings.json has them all",
+    "This file has only the 25000 most severe of 25002 findings; findings.json has all of them",
   ]);
 });

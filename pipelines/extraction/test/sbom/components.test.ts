@@ -1,4 +1,4 @@
-// What a bill of materials says: which components there are, and which of them a manifest names itself. Files of any size, and of any content.
+// Reading an SBOM: components, direct and transitive dependencies, files of any size and content.
 import { execFile } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
@@ -8,15 +8,15 @@ import { build } from "vite";
 import { afterAll, describe, expect, it } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
 import { readBom } from "../../src/sbom/components.ts";
-import { elementsOf } from "../../src/sbom/elements.ts";
-import { withoutPlaces } from "../../src/sbom/places.ts";
+import { readElements } from "../../src/sbom/json-elements.ts";
+import { stripPaths } from "../../src/sbom/strip-paths.ts";
 import { shared } from "../support/shared-data.ts";
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), "extraction-bom-"));
 afterAll(() => fs.rmSync(folder, { recursive: true, force: true }));
 
 let files = 0;
-function written(text: string): string {
+function writeFile(text: string): string {
   const file = path.join(folder, `${++files}.json`);
   fs.writeFileSync(file, text);
   return file;
@@ -33,15 +33,15 @@ const component = (purl: string, more: Record<string, unknown> = {}) => ({
 });
 const from = (file: string) => ({ properties: [{ name: "SrcFile", value: file }] });
 
-async function standing(bom: Record<string, unknown>): Promise<Record<string, string[]>> {
-  const { dependencies } = await readBom(written(JSON.stringify({ metadata: root, ...bom })));
+async function directAndTransitive(bom: Record<string, unknown>): Promise<Record<string, string[]>> {
+  const { dependencies } = await readBom(writeFile(JSON.stringify({ metadata: root, ...bom })));
   const names = (direct: boolean) =>
-    dependencies.filter((one) => one.direct === direct).map(({ purl }) => purl.slice(4));
+    dependencies.filter((dependency) => dependency.direct === direct).map(({ purl }) => purl.slice(4));
   return { direct: names(true), transitive: names(false) };
 }
 
 describe("direct and transitive", () => {
-  it("takes what the root names for direct and the rest of the graph for transitive", async () => {
+  it("dependencies of the root are direct, the rest of the graph is transitive", async () => {
     const components = ["pkg:npm/a@1", "pkg:npm/b@1", "pkg:npm/c@1"].map((purl) => component(purl));
     const dependencies = [
       { ref: "pkg:npm/a@1", dependsOn: ["pkg:npm/b@1"] },
@@ -49,11 +49,11 @@ describe("direct and transitive", () => {
       { ref: "pkg:npm/app@1.0.0", dependsOn: ["pkg:npm/a@1", "pkg:npm/c@1"] },
     ];
     const expected = { direct: ["npm/a@1", "npm/c@1"], transitive: ["npm/b@1"] };
-    expect(await standing({ components, dependencies })).toEqual(expected);
-    expect(await standing({ dependencies: dependencies.toReversed(), components })).toEqual(expected);
+    expect(await directAndTransitive({ components, dependencies })).toEqual(expected);
+    expect(await directAndTransitive({ dependencies: dependencies.toReversed(), components })).toEqual(expected);
   });
 
-  it("takes what a workspace names for direct, and the workspace itself for no dependency", async () => {
+  it("dependencies of a workspace are direct, and the workspace is not a dependency", async () => {
     const workspace = { properties: [{ name: "cdx:npm:isWorkspace", value: "true" }] };
     const components = [component("pkg:npm/part@1", workspace), component("pkg:npm/a@1"), component("pkg:npm/b@1")];
     const dependencies = [
@@ -61,42 +61,51 @@ describe("direct and transitive", () => {
       { ref: "pkg:npm/part@1", dependsOn: ["pkg:npm/a@1"] },
       { ref: "pkg:npm/a@1", dependsOn: ["pkg:npm/b@1"] },
     ];
-    expect(await standing({ components, dependencies })).toEqual({ direct: ["npm/a@1"], transitive: ["npm/b@1"] });
+    expect(await directAndTransitive({ components, dependencies })).toEqual({
+      direct: ["npm/a@1"],
+      transitive: ["npm/b@1"],
+    });
   });
 
-  it("takes the lines of a requirements.txt for direct although there is no graph of them", async () => {
+  it("entries of a requirements.txt are direct although there is no graph", async () => {
     const components = [component("pkg:pypi/a@1", from("py/requirements-dev.txt")), component("pkg:npm/b@1")];
     const dependencies = [{ ref: "pkg:npm/app@1.0.0", dependsOn: ["pkg:npm/b@1"] }];
-    expect(await standing({ components, dependencies })).toEqual({ direct: ["npm/b@1", "pypi/a@1"], transitive: [] });
+    expect(await directAndTransitive({ components, dependencies })).toEqual({
+      direct: ["npm/b@1", "pypi/a@1"],
+      transitive: [],
+    });
   });
 
-  it("takes a Go module that only go.mod's indirect lines name for transitive", async () => {
+  it("a Go module that go.mod marks as indirect is transitive", async () => {
     const metadata = { component: { "bom-ref": "pkg:golang/x" } };
     const components = [component("pkg:golang/y/net@v1"), component("pkg:golang/y/text@v1", { scope: "optional" })];
     const dependencies = [{ ref: "pkg:golang/x", dependsOn: ["pkg:golang/y/net@v1"] }];
-    expect(await standing({ metadata, components, dependencies })).toEqual({
+    expect(await directAndTransitive({ metadata, components, dependencies })).toEqual({
       direct: ["golang/y/net@v1"],
       transitive: ["golang/y/text@v1"],
     });
   });
 
-  it("does not believe a yarn.lock's root, which depends on everything", async () => {
+  it("ignores the root of a yarn.lock, which depends on everything", async () => {
     const components = [component("pkg:npm/a@1", from("yarn.lock")), component("pkg:npm/b@1", from("yarn.lock"))];
     const dependencies = [
       { ref: "pkg:npm/a@1", dependsOn: ["pkg:npm/b@1"] },
       { ref: "pkg:npm/app@1.0.0", dependsOn: ["pkg:npm/a@1", "pkg:npm/b@1"] },
     ];
-    expect(await standing({ components, dependencies })).toEqual({ direct: ["npm/a@1"], transitive: ["npm/b@1"] });
+    expect(await directAndTransitive({ components, dependencies })).toEqual({
+      direct: ["npm/a@1"],
+      transitive: ["npm/b@1"],
+    });
   });
 
   it("does not list the repository's own package", async () => {
     const components = [component("pkg:npm/app@1.0.0"), component("pkg:npm/a@1")];
-    expect(await standing({ components })).toEqual({ direct: ["npm/a@1"], transitive: [] });
+    expect(await directAndTransitive({ components })).toEqual({ direct: ["npm/a@1"], transitive: [] });
   });
 });
 
 describe("components", () => {
-  it("keeps name, version, ecosystem, scope and licences, once for each package URL", async () => {
+  it("have name, version, ecosystem, scope and licences, once per package URL", async () => {
     const licenses = [{ license: { id: "MIT" } }, { license: { name: "Own" } }, { expression: "MIT OR Apache-2.0" }];
     const components = [
       component("pkg:npm/%40acme/a@1.0.0", { group: "@acme", name: "a", scope: "optional", licenses }),
@@ -104,7 +113,7 @@ describe("components", () => {
       component("pkg:maven/org.acme/b@2", { group: "org.acme", name: "b", scope: "excluded" }),
       component("pkg:golang/acme.org/c@v1.0.0", { name: "acme.org/c" }),
     ];
-    const { dependencies } = await readBom(written(JSON.stringify({ metadata: root, components })));
+    const { dependencies } = await readBom(writeFile(JSON.stringify({ metadata: root, components })));
     const found = dependencies.map(({ purl, direct, ...rest }) => rest);
     expect(found).toEqual([
       { name: "acme.org/c", version: "v1.0.0", ecosystem: "Go", scope: null, licenses: [] },
@@ -119,7 +128,7 @@ describe("components", () => {
     ]);
   });
 
-  it("leaves out and counts what has no package URL, and cuts what is too long (S31)", async () => {
+  it("without a package URL are counted, and long texts are truncated", async () => {
     const components = [
       component("pkg:npm/a@1", {
         name: "n".repeat(10_000),
@@ -134,7 +143,7 @@ describe("components", () => {
       null,
       [component("pkg:npm/nested@1")],
     ];
-    const { dependencies, unnamed } = await readBom(written(JSON.stringify({ metadata: root, components })));
+    const { dependencies, unnamed } = await readBom(writeFile(JSON.stringify({ metadata: root, components })));
     expect(dependencies).toHaveLength(1);
     expect(dependencies[0]).toMatchObject({ name: "n".repeat(300), version: "1", licenses: ["x"] });
     expect(unnamed).toBe(4);
@@ -145,14 +154,14 @@ describe("components", () => {
     ["a list", "[]"],
     ["text", "Error: no"],
     ["half a document", '{"metadata":{},"components":[{"name":"a"}'],
-    ["a document that goes on", '{"metadata":{}} {}'],
+    ["text after the document", '{"metadata":{}} {}'],
     ["broken elements", '{"metadata":{},"components":[{"name" "a"}]}'],
     ["another kind of document", '{"components":[]}'],
   ])("refuses %s", async (_, text) => {
-    await expect(readBom(written(text))).rejects.toThrow();
+    await expect(readBom(writeFile(text))).rejects.toThrow();
   });
 
-  it("finds the same elements as JSON.parse, wherever the chunks are cut", async () => {
+  it("are the same as with JSON.parse for any chunk size", async () => {
     const odd = ['"', "\\", '\\"', "{[", "]}", ",:", "ü", "日本", "😀", "\n", "\u2028", ""];
     const list = odd.map((a, at) => ({
       [`k${a}`]: `${odd[(at + 5) % odd.length]}${a}`,
@@ -174,15 +183,15 @@ describe("components", () => {
       [0, 64],
       [1, 65536],
     ] as const) {
-      const file = written(JSON.stringify(document, null, indent));
+      const file = writeFile(JSON.stringify(document, null, indent));
       const found: unknown[] = [];
-      for await (const element of elementsOf(file, ["components", "metadata"], chunkBytes)) found.push(element);
+      for await (const element of readElements(file, ["components", "metadata"], chunkBytes)) found.push(element);
       expect(found).toEqual(expected);
     }
   });
 
   const saved = shared("data/sbom/cdxgen-12.8.4-sample.json");
-  it.skipIf(!saved)(`reads a saved bill of materials${saved ? "" : " (skipped: ../shared is absent)"}`, async () => {
+  it.skipIf(!saved)(`are read from a saved SBOM${saved ? "" : " (skipped: ../shared is missing)"}`, async () => {
     const { dependencies, unnamed } = await readBom(saved!);
     expect(unnamed).toBe(0);
     expect(dependencies).toHaveLength(58);
@@ -190,15 +199,15 @@ describe("components", () => {
   });
 });
 
-describe("the paths of this machine", () => {
-  const places = ["/tmp/scratch/1/source", "/private/tmp/scratch/1/source", "/tmp/scratch/1", "../source"];
-  const without = async (document: unknown, chunkBytes?: number) => {
+describe("paths of this machine", () => {
+  const directories = ["/tmp/scratch/1/source", "/private/tmp/scratch/1/source", "/tmp/scratch/1", "../source"];
+  const strip = async (document: unknown, chunkBytes?: number) => {
     let text = "";
-    for await (const piece of withoutPlaces(written(JSON.stringify(document)), places, chunkBytes)) text += piece;
+    for await (const piece of stripPaths(writeFile(JSON.stringify(document)), directories, chunkBytes)) text += piece;
     return JSON.parse(text) as unknown;
   };
 
-  it("become paths in the repository, and what only looks like them stays", async () => {
+  it("become relative to the repository, and similar texts stay", async () => {
     const cases: [string, string][] = [
       ["/tmp/scratch/1/source/web/yarn.lock", "web/yarn.lock"],
       ["/private/tmp/scratch/1/source/a", "a"],
@@ -214,17 +223,17 @@ describe("the paths of this machine", () => {
       ["../sources.md", "../sources.md"],
       ['"../source/a" is quoted', '"../source/a" is quoted'],
     ];
-    expect(await without(cases.map(([given]) => given))).toEqual(cases.map(([, expected]) => expected));
+    expect(await strip(cases.map(([text]) => text))).toEqual(cases.map(([, expected]) => expected));
   });
 
-  it("are the same wherever the file is cut into pieces", async () => {
-    const given = ['\\"', "\\", "", "日本", '"'].map((odd) => ({
+  it("are stripped for any chunk size", async () => {
+    const document = ['\\"', "\\", "", "日本", '"'].map((odd) => ({
       [`../source/${odd}`]: `/tmp/scratch/1/source/${odd}/x`,
       value: ["../source/b", "/tmp/scratch/1/source", odd],
     }));
-    const whole = await without(given);
+    const whole = await strip(document);
     expect(JSON.stringify(whole)).not.toContain("scratch");
-    for (const chunkBytes of [1, 2, 3, 5, 7, 11, 13, 64]) expect(await without(given, chunkBytes)).toEqual(whole);
+    for (const chunkBytes of [1, 2, 3, 5, 7, 11, 13, 64]) expect(await strip(document, chunkBytes)).toEqual(whole);
   });
 });
 
@@ -246,7 +255,7 @@ it("reads 50,000 components in bounded memory", async () => {
     const before = process.memoryUsage().rss;
     const began = performance.now();
     const { dependencies } = await readBom(${JSON.stringify(file)});
-    const direct = dependencies.filter((one) => one.direct).length;
+    const direct = dependencies.filter((dependency) => dependency.direct).length;
     const kb = process.resourceUsage().maxRSS - before / 1024;
     console.log(JSON.stringify({ count: dependencies.length, direct, mb: Math.round(kb / 1024), ms: Math.round(performance.now() - began) }));`;
   const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", script]);
@@ -258,7 +267,7 @@ it("reads 50,000 components in bounded memory", async () => {
   expect(mb).toBeLessThan(250);
 }, 60_000);
 
-/** As cdxgen writes them: a little over 1 KB each. */
+/** Like cdxgen's output: a little over 1 KB per component. */
 function writeLarge(file: string, count: number): void {
   const purl = (n: number) => `pkg:npm/package-number-${n}@1.${n % 10}.0`;
   const licenses = [
@@ -283,14 +292,14 @@ function writeLarge(file: string, count: number): void {
   const out = fs.openSync(file, "w");
   fs.writeSync(out, `{"bomFormat":"CycloneDX","metadata":${JSON.stringify(root)},"components":[`);
   for (let n = 0; n < count; n++) {
-    const one = component(purl(n), { group: "", hashes, licenses, evidence, ...from("package-lock.json") });
-    fs.writeSync(out, (n > 0 ? "," : "") + JSON.stringify(one));
+    const json = component(purl(n), { group: "", hashes, licenses, evidence, ...from("package-lock.json") });
+    fs.writeSync(out, (n > 0 ? "," : "") + JSON.stringify(json));
   }
-  const named = Array.from({ length: 500 }, (_, n) => purl(n));
-  fs.writeSync(out, `],"dependencies":[${JSON.stringify({ ref: "pkg:npm/app@1.0.0", dependsOn: named })}`);
+  const direct = Array.from({ length: 500 }, (_, n) => purl(n));
+  fs.writeSync(out, `],"dependencies":[${JSON.stringify({ ref: "pkg:npm/app@1.0.0", dependsOn: direct })}`);
   for (let n = 0; n < count; n++) {
-    const on = [1, 7, 31, 500].map((step) => n + step).filter((other) => other >= 500 && other < count);
-    fs.writeSync(out, `,${JSON.stringify({ ref: purl(n), dependsOn: on.map(purl) })}`);
+    const targets = [1, 7, 31, 500].map((step) => n + step).filter((other) => other >= 500 && other < count);
+    fs.writeSync(out, `,${JSON.stringify({ ref: purl(n), dependsOn: targets.map(purl) })}`);
   }
   fs.writeSync(out, "]}");
   fs.closeSync(out);

@@ -1,16 +1,16 @@
-// The SBOM step with the real cdxgen: what it finds, each way in which it finds nothing, and what a repository can make it do, which is nothing.
+// The step "sbom" with the real cdxgen: results, failures, and hostile repositories.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import { explain, saying, sayingIn } from "@stillwake/kit/failures";
+import { explain, logJobFailure, logStepFailure } from "@stillwake/kit/failures";
 import { createStillwake, JobFailed, type LogLine, pipeline } from "stillwake";
 import { createWorker, implement, type StepHandle } from "stillwake/worker";
 import { afterAll, beforeAll, describe, it } from "vitest";
 import { freshDatabase } from "../../../../test/support/database/database.ts";
 import { recordFigure } from "../../../../test/support/figures.ts";
-import { crashLine, unreadableIn } from "../../src/sbom/complaints.ts";
+import { crashLine, unreadableFiles } from "../../src/sbom/cdxgen-output.ts";
 import { readBom } from "../../src/sbom/components.ts";
-import { makeSbom } from "../../src/sbom/sbom.ts";
+import { generateSbom } from "../../src/sbom/sbom.ts";
 import { findTool, packagedTool } from "../../src/tools.ts";
 import { shared } from "../support/shared-data.ts";
 
@@ -20,17 +20,17 @@ const folder = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "extraction
 const scratch = path.join(folder, "scratch");
 fs.mkdirSync(scratch);
 
-interface Given {
+interface SbomCase {
   files?: Record<string, string>;
   /** A folder to copy into the checkout first. */
   copy?: string;
   packagePath?: string;
   sbomMs?: number;
-  /** Happens to the checkout before cdxgen sees it. */
+  /** Called with the checkout before cdxgen runs. */
   prepare?(source: string): void;
 }
 
-interface Made {
+interface SbomResult {
   components: number;
   manifests: string[];
   purls: string[];
@@ -38,17 +38,16 @@ interface Made {
   tookMs: number;
 }
 
-/** What was asked for, by the number of the job. */
-const given: Given[] = [];
+const cases: SbomCase[] = [];
 
-const contract = pipeline<{ given: number }>("sbom", { pool: "sbom", retry: { attempts: 1 } });
+const contract = pipeline<{ index: number }>("sbom", { pool: "sbom", retry: { attempts: 1 } });
 const code = implement(
   contract,
   (job, input) =>
-    saying(job, "Extraction", () =>
+    logJobFailure(job, "Extraction", () =>
       job.step("sbom", {}, (step: StepHandle) =>
-        sayingIn(step, async (): Promise<Made> => {
-          const { files = {}, copy, packagePath = ".", sbomMs = 120_000, prepare } = given[input.given]!;
+        logStepFailure(step, async (): Promise<SbomResult> => {
+          const { files = {}, copy, packagePath = ".", sbomMs = 120_000, prepare } = cases[input.index]!;
           const directory = path.join(await step.scratch(), "source");
           fs.mkdirSync(directory);
           if (copy) fs.cpSync(copy, directory, { recursive: true });
@@ -59,8 +58,8 @@ const code = implement(
           }
           prepare?.(directory);
           const began = performance.now();
-          const limits = { sbomMs } as Parameters<typeof makeSbom>[1]["settings"]["limits"];
-          const { file, components, manifests } = await makeSbom(step, {
+          const limits = { sbomMs } as Parameters<typeof generateSbom>[1]["settings"]["limits"];
+          const { file, components, manifests } = await generateSbom(step, {
             directory,
             packagePath,
             settings: { limits },
@@ -68,7 +67,7 @@ const code = implement(
           const tookMs = performance.now() - began;
           const { dependencies } = await readBom(file);
           const purls = dependencies.map(({ purl }) => purl);
-          const direct = dependencies.filter((one) => one.direct).map(({ purl }) => purl);
+          const direct = dependencies.filter((dependency) => dependency.direct).map(({ purl }) => purl);
           return { components, manifests, purls, direct, tookMs };
         }),
       ),
@@ -85,18 +84,20 @@ afterAll(async () => {
   fs.rmSync(folder, { recursive: true, force: true });
 });
 
-async function sbomOf(wish: Given): Promise<{ made: Made | undefined; code: string | undefined; lines: string[] }> {
-  const { id } = await stillwake.enqueue(contract, { given: given.push(wish) - 1 });
+async function sbomOf(
+  sbomCase: SbomCase,
+): Promise<{ result: SbomResult | undefined; code: string | undefined; lines: string[] }> {
+  const { id } = await stillwake.enqueue(contract, { index: cases.push(sbomCase) - 1 });
   const job = await stillwake.wait(id, { timeout: "100s" }).catch((error) => {
     if (error instanceof JobFailed) return stillwake.get(id);
     throw error;
   });
   const logs: LogLine[] = await stillwake.logs(id);
-  const made = job.state === "completed" ? (job.output as unknown as Made) : undefined;
-  // What is tried again ends as exhausted, with the last failure as its cause.
+  const result = job.state === "completed" ? (job.output as unknown as SbomResult) : undefined;
+  // A retried failure is the cause of RETRIES_EXHAUSTED.
   const failure = job.failure?.code === "RETRIES_EXHAUSTED" ? job.failure.cause : job.failure;
   return {
-    made,
+    result,
     code: (failure as { code?: string } | undefined)?.code,
     lines: logs.map(({ level, message }) => `${level} ${message}`),
   };
@@ -106,12 +107,12 @@ const MANIFEST = '{"name":"a","version":"1.0.0","dependencies":{"lodash":"4.17.1
 const EMPTY = "No dependencies found - the package manifest may be empty or in an unsupported format";
 const noManifest = (at: string) => `No package manifest found at '${at}' - check your project's package path setting`;
 
-describe.concurrent("the bill of materials", { timeout: 120_000 }, () => {
-  it("lists what our sample's three kinds of manifests name and bring", async ({ expect }) => {
-    const { made, lines } = await sbomOf({ copy: SAMPLE });
+describe.concurrent("the SBOM", { timeout: 120_000 }, () => {
+  it("lists the dependencies of three kinds of manifests of the sample", async ({ expect }) => {
+    const { result, lines } = await sbomOf({ copy: SAMPLE });
     expect(lines).toEqual([]);
-    expect(made?.components).toBe(15);
-    expect(made?.direct).toEqual([
+    expect(result?.components).toBe(15);
+    expect(result?.direct).toEqual([
       "pkg:golang/github.com/dgrijalva/jwt-go@v3.2.0%2Bincompatible",
       "pkg:golang/golang.org/x/text@v0.3.0",
       "pkg:npm/debug@2.6.8",
@@ -123,17 +124,17 @@ describe.concurrent("the bill of materials", { timeout: 120_000 }, () => {
       "pkg:pypi/pyyaml@5.3",
       "pkg:pypi/requests@2.19.0",
     ]);
-    expect(made?.purls).toContain("pkg:npm/minimist@0.0.8");
+    expect(result?.purls).toContain("pkg:npm/minimist@0.0.8");
   });
 
   const repository = shared("data/repo-sample");
   it.skipIf(!repository)(
-    `finds 58 components in the sample repository, 53 of npm, 3 of PyPI and 2 of Go${repository ? "" : " (skipped: ../shared is absent)"}`,
+    `finds 58 components in the sample repository, 53 of npm, 3 of PyPI and 2 of Go${repository ? "" : " (skipped: ../shared is missing)"}`,
     async ({ expect }) => {
-      const { made } = await sbomOf({ copy: repository! });
-      const of = (kind: string) => made?.purls.filter((purl) => purl.startsWith(`pkg:${kind}/`)).length;
-      expect([made?.components, of("npm"), of("pypi"), of("golang")]).toEqual([58, 53, 3, 2]);
-      expect(made?.direct).toEqual([
+      const { result } = await sbomOf({ copy: repository! });
+      const countOf = (kind: string) => result?.purls.filter((purl) => purl.startsWith(`pkg:${kind}/`)).length;
+      expect([result?.components, countOf("npm"), countOf("pypi"), countOf("golang")]).toEqual([58, 53, 3, 2]);
+      expect(result?.direct).toEqual([
         "pkg:golang/github.com/gin-gonic/gin@v1.6.0",
         "pkg:golang/golang.org/x/text@v0.3.5",
         "pkg:npm/express@4.17.1",
@@ -144,44 +145,41 @@ describe.concurrent("the bill of materials", { timeout: 120_000 }, () => {
         "pkg:pypi/pyyaml@5.1",
         "pkg:pypi/requests@2.19.1",
       ]);
-      recordFigure("extraction_sbom_sample", Math.round(made!.tookMs), "ms", "58 components, with cdxgen's start");
+      recordFigure("extraction_sbom_sample", Math.round(result!.tookMs), "ms", "58 components, with cdxgen's start");
     },
   );
 
-  it("looks at the package path alone", async ({ expect }) => {
-    const { made } = await sbomOf({ copy: SAMPLE, packagePath: "tools" });
-    expect(made?.manifests).toEqual(["tools/requirements.txt"]);
-    expect(made?.purls).toEqual(["pkg:pypi/jinja2@2.10", "pkg:pypi/pyyaml@5.3", "pkg:pypi/requests@2.19.0"]);
+  it("covers only the package path", async ({ expect }) => {
+    const { result } = await sbomOf({ copy: SAMPLE, packagePath: "tools" });
+    expect(result?.manifests).toEqual(["tools/requirements.txt"]);
+    expect(result?.purls).toEqual(["pkg:pypi/jinja2@2.10", "pkg:pypi/pyyaml@5.3", "pkg:pypi/requests@2.19.0"]);
   });
 
   it.for([
     ["is missing", { packagePath: "apps/web" }],
     ["is a file", { packagePath: "README.md", files: { "README.md": "hello" } }],
-    [
-      "has nothing that anybody knows",
-      { packagePath: "docs", files: { "docs/README.md": "hello", "package.json": MANIFEST } },
-    ],
+    ["has no known manifest", { packagePath: "docs", files: { "docs/README.md": "hello", "package.json": MANIFEST } }],
     [
       "leads out of the checkout",
       { packagePath: "link", prepare: (source) => fs.symlinkSync(SAMPLE, path.join(source, "link")) },
     ],
-  ] satisfies [string, Given][])(
-    "says that there is no manifest when the package path %s",
-    async ([, wish], { expect }) => {
-      const { code, lines } = await sbomOf(wish);
+  ] satisfies [string, SbomCase][])(
+    "fails because there is no manifest if the package path %s",
+    async ([, sbomCase], { expect }) => {
+      const { code, lines } = await sbomOf(sbomCase);
       expect(code).toBe("SBOM_NO_MANIFEST");
-      const said = noManifest(wish.packagePath);
-      expect(lines).toEqual([`error ${said}`, `error Extraction failed: ${said}`]);
+      const message = noManifest(sbomCase.packagePath);
+      expect(lines).toEqual([`error ${message}`, `error Extraction failed: ${message}`]);
     },
   );
 
-  it("says that it is empty when a manifest names nothing", async ({ expect }) => {
+  it("fails because it is empty if the manifest names no dependency", async ({ expect }) => {
     const { code, lines } = await sbomOf({ files: { "package.json": '{"name":"a","version":"1.0.0"}' } });
     expect(code).toBe("SBOM_EMPTY");
     expect(lines).toEqual([`error ${EMPTY}`, `error Extraction failed: ${EMPTY}`]);
   });
 
-  it("names the lockfile when it is damaged and nothing else is found", async ({ expect }) => {
+  it("fails with the name of the damaged lockfile if nothing else is found", async ({ expect }) => {
     const { code, lines } = await sbomOf({
       files: { "web/package.json": MANIFEST, "web/package-lock.json": '{"packages": {' },
     });
@@ -191,29 +189,29 @@ describe.concurrent("the bill of materials", { timeout: 120_000 }, () => {
     );
   });
 
-  it("warns of a damaged lockfile when others are whole", async ({ expect }) => {
+  it("has a warning about a damaged lockfile if others are valid", async ({ expect }) => {
     const files = { "web/package.json": MANIFEST, "web/package-lock.json": "{", "py/requirements.txt": "flask==1.0\n" };
-    const { made, lines } = await sbomOf({ files });
-    expect(made?.purls).toEqual(["pkg:pypi/flask@1.0"]);
+    const { result, lines } = await sbomOf({ files });
+    expect(result?.purls).toEqual(["pkg:pypi/flask@1.0"]);
     expect(lines).toEqual([
-      "warning 'web/package-lock.json' could not be read - its dependencies are missing from the bill of materials",
+      "warning 'web/package-lock.json' could not be read - its dependencies are missing from the SBOM",
     ]);
   });
 
-  it("says what cdxgen died of, without the paths of the machine", async ({ expect }) => {
+  it("fails with the error of cdxgen, without paths of the machine", async ({ expect }) => {
     const { code, lines } = await sbomOf({ files: { "Cargo.lock": "{{{ no toml", "Cargo.toml": "{{{ no toml" } });
     expect(code).toBe("SBOM_FAILED");
     expect(lines[0]).toMatch(/^error SBOM generation failed: TomlError: Unknown character/);
     expect(lines.join()).not.toContain(folder);
   });
 
-  it("says so when it takes too long", async ({ expect }) => {
+  it("fails if it takes too long", async ({ expect }) => {
     const { code, lines } = await sbomOf({ copy: SAMPLE, sbomMs: 100 });
     expect(code).toBe("SBOM_TIMEOUT");
     expect(lines[0]).toBe("error SBOM generation timed out - the repository may be too large or complex");
   });
 
-  it("starts no program of a repository and writes nothing outside its scratch directory (T56)", async ({ expect }) => {
+  it("starts no program of the repository and writes nothing outside the scratch directory", async ({ expect }) => {
     const loot = path.join(folder, "loot");
     const script = `#!/bin/sh\necho taken >> ${loot}\n`;
     const python = `open(${JSON.stringify(loot)}, "w").write("taken")\n`;
@@ -247,26 +245,26 @@ describe.concurrent("the bill of materials", { timeout: 120_000 }, () => {
       ["go.mod", "module a\n\ngo 1.19\n"],
       ["requirements.txt", "flask==1.0\n"],
     ]);
-    const { made } = await sbomOf({ files });
-    expect(made?.purls).toContain("pkg:pypi/flask@1.0");
+    const { result } = await sbomOf({ files });
+    expect(result?.purls).toContain("pkg:pypi/flask@1.0");
     expect(fs.existsSync(loot)).toBe(false);
     expect(fs.readdirSync(folder)).toEqual(["scratch"]);
   });
 });
 
-describe("what cdxgen says", () => {
-  const place = "/scratch/job/source";
-  it("is believed where it names a file of the checkout", ({ expect }) => {
+describe("the output of cdxgen", () => {
+  const source = "/scratch/job/source";
+  it("counts if it names a file of the checkout", ({ expect }) => {
     const output = [
-      `Unable to parse ${place}/a/package-lock.json without legacy peer dependencies. Retrying ...`,
-      `Unable to parse ${place}/a b/package-lock.json in legacy and non-legacy mode. The resulting SBOM would be incomplete.`,
-      `Unable to parse the pnpm lock file ${place}/pnpm-lock.yaml.`,
-      `Error while parsing the lock file ${place}/poetry.lock. TomlError: Unknown character`,
-      `\u001b[31mInvalid composer.lock file: ${place}/composer.lock\u001b[0m`,
+      `Unable to parse ${source}/a/package-lock.json without legacy peer dependencies. Retrying ...`,
+      `Unable to parse ${source}/a b/package-lock.json in legacy and non-legacy mode. The resulting SBOM would be incomplete.`,
+      `Unable to parse the pnpm lock file ${source}/pnpm-lock.yaml.`,
+      `Error while parsing the lock file ${source}/poetry.lock. TomlError: Unknown character`,
+      `\u001b[31mInvalid composer.lock file: ${source}/composer.lock\u001b[0m`,
       "Unable to parse /etc/passwd",
-      `Unable to parse ${place}/../../other/package-lock.json`,
+      `Unable to parse ${source}/../../other/package-lock.json`,
     ].join("\n");
-    expect(unreadableIn(output, place)).toEqual([
+    expect(unreadableFiles(output, source)).toEqual([
       "a b/package-lock.json",
       "pnpm-lock.yaml",
       "poetry.lock",
@@ -274,7 +272,7 @@ describe("what cdxgen says", () => {
     ]);
   });
 
-  it("is told in one line, without the paths of the machine", ({ expect }) => {
+  it("is shortened to one line without paths of the machine", ({ expect }) => {
     const output =
       "(node:1) Warning: x\n/usr/lib/app/node_modules/x/parser.js:297\n  throw y\n\nTypeError: no /usr/lib/x/y.js in /scratch/job/source/a.toml\n  at z";
     expect(crashLine(output, "/scratch/job")).toBe("TypeError: no y.js in source/a.toml");
@@ -285,9 +283,9 @@ describe("what cdxgen says", () => {
 });
 
 describe("tools", () => {
-  it("are found on a path, in order, and never in the directory of the moment", async ({ expect }) => {
+  it("are found on a PATH in order, and never in the current directory", async ({ expect }) => {
     const [first, second] = ["one", "two"].map((name) => path.join(folder, "tools", name));
-    for (const place of [first!, second!]) fs.mkdirSync(place, { recursive: true });
+    for (const directory of [first!, second!]) fs.mkdirSync(directory, { recursive: true });
     fs.mkdirSync(path.join(first!, "semgrep"));
     fs.writeFileSync(path.join(second!, "semgrep"), "", { mode: 0o755 });
     fs.writeFileSync(path.join(second!, "gitleaks"), "", { mode: 0o644 });
@@ -298,7 +296,7 @@ describe("tools", () => {
     fs.rmSync(path.join(folder, "tools"), { recursive: true });
   });
 
-  it("that come with the package are there", async ({ expect }) => {
+  it("of the package exist", async ({ expect }) => {
     for (const name of ["cdxgen", "secretlint", "ast-grep"] as const) {
       expect(fs.existsSync((await packagedTool(name)) ?? name)).toBe(true);
     }

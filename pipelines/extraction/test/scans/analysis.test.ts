@@ -1,4 +1,4 @@
-// Static analysis: the built-in rules on the real ast-grep, and Semgrep's answers as its documentation has them, given by a script.
+// Static analysis: the built-in rules with the real ast-grep, and Semgrep as a script with documented output.
 import fs from "node:fs";
 import path from "node:path";
 import { expect, test } from "vitest";
@@ -6,14 +6,14 @@ import { recordFigure } from "../../../../test/support/figures.ts";
 import { analyseCode } from "../../src/analysis/analyse.ts";
 import { MAX_FINDINGS } from "../../src/analysis/collect.ts";
 import { RULE_SAMPLES } from "../support/rule-samples.ts";
-import { script, searching } from "../support/scan-job.ts";
+import { nodeScript, setUpScans } from "../support/scan-job.ts";
 import { shared } from "../support/shared-data.ts";
 
-const { repository, tools, search, folder } = await searching();
+const { repository, tools, scan: search, folder } = await setUpScans();
 
 const NOT_INSTALLED = "warning Static analysis skipped (Semgrep not installed)";
 
-test("without Semgrep a yellow line says so, and every built-in rule finds its sample and leaves the harmless one alone", async () => {
+test("without Semgrep there is a warning, and every built-in rule reports its bad samples and no good ones", async () => {
   const files = Object.fromEntries(
     RULE_SAMPLES.flatMap(({ rule, extension, bad, good }) => [
       ...bad.map((code, at) => [`bad/${rule}/${at}.${extension}`, code]),
@@ -21,23 +21,27 @@ test("without Semgrep a yellow line says so, and every built-in rule finds its s
     ]),
   );
   const { found, lines } = await search(analyseCode, repository(files));
-  expect(lines).toEqual([NOT_INSTALLED, "info The built-in rules look instead (ast-grep, 20 rules)"]);
+  expect(lines).toEqual([NOT_INSTALLED, "info Using the built-in rules instead (ast-grep, 20 rules)"]);
   const wanted = RULE_SAMPLES.flatMap(({ rule, extension, bad }) =>
     bad.map((_, at) => `${rule} bad/${rule}/${at}.${extension}`),
   );
   expect(found?.map(({ rule, path }) => `${rule} ${path}`).sort()).toEqual(wanted.sort());
   expect(new Set(RULE_SAMPLES.map(({ rule }) => rule)).size).toBe(20);
-  for (const one of found ?? []) {
-    expect(one).toMatchObject({ kind: "code", engine: "ast-grep", severity: expect.stringMatching(/^(high|medium)$/) });
-    expect(one.cwe).toEqual([expect.stringMatching(/^CWE-\d+$/)]);
-    expect(one.message).toMatch(/\.$/);
+  for (const finding of found ?? []) {
+    expect(finding).toMatchObject({
+      kind: "code",
+      engine: "ast-grep",
+      severity: expect.stringMatching(/^(high|medium)$/),
+    });
+    expect(finding.cwe).toEqual([expect.stringMatching(/^CWE-\d+$/)]);
+    expect(finding.message).toMatch(/\.$/);
   }
   expect(new Set(found?.map(({ fingerprint }) => fingerprint)).size).toBe(found?.length);
 });
 
 const sample = shared("data/repo-sample");
 test.skipIf(!sample)(
-  `the sample repository has seven findings${sample ? "" : " (skipped: ../shared is absent)"}`,
+  `the sample repository has seven findings${sample ? "" : " (skipped: ../shared is missing)"}`,
   async () => {
     const { found } = await search(analyseCode, sample!);
     expect(found?.map(({ rule, path, line }) => `${path}:${line} ${rule}`)).toEqual([
@@ -52,7 +56,7 @@ test.skipIf(!sample)(
   },
 );
 
-test("T56: neither a configuration of the repository nor its ignore files decide, and links, vendored and minified code are left out", async () => {
+test("configuration and ignore files of the repository have no effect; links, vendored and minified code are skipped", async () => {
   const bad = "eval(window.name);\n";
   const outside = path.join(folder, "outside.js");
   fs.writeFileSync(outside, bad);
@@ -72,11 +76,11 @@ test("T56: neither a configuration of the repository nor its ignore files decide
     links: `-> ${folder}`,
   });
   const { found, lines } = await search(analyseCode, directory);
-  expect(found?.map((one) => one.path)).toEqual([".hidden/b.js", "a.js"]);
+  expect(found?.map((finding) => finding.path)).toEqual([".hidden/b.js", "a.js"]);
   expect(lines).toContain("info 2 minified files were not searched");
 });
 
-test("a fingerprint outlives that code moves, tells equal places apart and knows nothing of what is in quotes", async () => {
+test("a fingerprint stays when code moves, distinguishes equal code, and does not depend on quoted text", async () => {
   const before = await search(
     analyseCode,
     repository({ "a.py": "eval(x)\neval(x)\neval(y)\nhashlib.md5('hunter2')\n" }),
@@ -92,7 +96,7 @@ test("a fingerprint outlives that code moves, tells equal places apart and knows
   expect(after.found?.map(({ line }) => line)).toEqual([4, 5, 6, 7]);
 });
 
-test("names with line ends, quotes and other scripts are kept as they are, and too many findings are cut with a word", async () => {
+test("unusual file names are kept as they are, and too many findings are truncated with a warning", async () => {
   const began = performance.now();
   const odd = 'd\n"<b>\u202e/ä😀.js';
   const { found, lines } = await search(
@@ -113,14 +117,14 @@ test("names with line ends, quotes and other scripts are kept as they are, and t
 
 const semgrep = (report: unknown, more = "") =>
   tools({
-    semgrep: script(`
-      const output = process.argv.find((one) => one.startsWith("--output=")).slice(9);
+    semgrep: nodeScript(`
+      const output = process.argv.find((arg) => arg.startsWith("--output=")).slice(9);
       const directory = process.argv.at(-1);
       require("node:fs").writeFileSync(output, ${JSON.stringify(JSON.stringify(report))}.replaceAll("DIRECTORY", directory));
       ${more}`),
   });
 
-const result = (given: object, extra: object = {}) => ({
+const result = (fields: object, extra: object = {}) => ({
   check_id: "javascript.lang.security.detect-eval",
   path: "DIRECTORY/src/a.js",
   start: { line: 2, col: 1, offset: 10 },
@@ -133,10 +137,10 @@ const result = (given: object, extra: object = {}) => ({
     fingerprint: "requires login",
     ...extra,
   },
-  ...given,
+  ...fields,
 });
 
-test("Semgrep's report is read as a stranger's: what is of no use in it is passed over, and its errors are said", async () => {
+test("invalid entries of Semgrep's report are skipped, and its errors are logged", async () => {
   const report = {
     version: "1.100.0",
     results: [
@@ -170,19 +174,19 @@ test("Semgrep's report is read as a stranger's: what is of no use in it is passe
   expect(found?.[2]?.message.length).toBe(1_000);
 });
 
-test("Semgrep is told to send nothing, and is given the rules that the operator names", async () => {
+test("Semgrep sends no metrics and uses the operator's rules", async () => {
   const directory = repository({ "a.js": "1\n" });
-  const place = semgrep(
+  const toolPath = semgrep(
     { results: [], errors: [] },
     `console.error("no " + process.env.STILLWAKE_DATABASE_URL); require("node:fs").writeFileSync(__dirname + "/args", process.argv.slice(2).join("\\n"));`,
   );
   const { found, lines } = await search(analyseCode, directory, {
-    EXTRACTION_TOOL_PATH: place,
+    EXTRACTION_TOOL_PATH: toolPath,
     EXTRACTION_SEMGREP_CONFIG: "/opt/rules",
   });
   expect(found).toEqual([]);
   expect(lines).toEqual([]);
-  const args = fs.readFileSync(path.join(place, "args"), "utf8").split("\n");
+  const args = fs.readFileSync(path.join(toolPath, "args"), "utf8").split("\n");
   expect(args).toEqual(
     expect.arrayContaining([
       "scan",
@@ -198,9 +202,9 @@ test("Semgrep is told to send nothing, and is given the rules that the operator 
 
 const FAILURES: [string, string, string, Record<string, string>?][] = [
   ["killed by the kernel", "#!/bin/sh\nkill -9 $$\n", "Static analysis ran out of memory - scanning skipped"],
-  ["killed, as a container says it", "#!/bin/sh\nexit 137\n", "Static analysis ran out of memory - scanning skipped"],
+  ["killed in a container", "#!/bin/sh\nexit 137\n", "Static analysis ran out of memory - scanning skipped"],
   [
-    "left alone by its core",
+    "without its core process",
     "#!/bin/sh\necho 'semgrep-core was killed by signal 9' >&2\nexit 2\n",
     "Static analysis ran out of memory - scanning skipped",
   ],
@@ -215,26 +219,26 @@ const FAILURES: [string, string, string, Record<string, string>?][] = [
     "#!/bin/sh\necho 'Fatal error: no core' >&2\necho more >&2\nexit 2\n",
     "Static analysis failed: Fatal error: no core",
   ],
-  ["ended by a signal", "#!/bin/sh\nkill -11 $$\n", "Static analysis failed: it was ended by SIGSEGV"],
+  ["killed by a signal", "#!/bin/sh\nkill -11 $$\n", "Static analysis failed: killed by SIGSEGV"],
   ["without rules", "#!/bin/sh\nexit 7\n", "Static analysis skipped (Semgrep could not load the rules p/default)"],
-  ["silent", "#!/bin/sh\nexit 0\n", "Static analysis failed: Semgrep wrote no report that can be read"],
+  ["silent", "#!/bin/sh\nexit 0\n", "Static analysis failed: Semgrep wrote no readable report"],
 ];
 
 for (const [how, program, message, env] of FAILURES) {
-  test(`a Semgrep that is ${how} leaves a yellow line, and the job goes on without`, async () => {
+  test(`a Semgrep that is ${how} leaves a warning, and the job continues`, async () => {
     const { found, lines, job } = await search(analyseCode, repository({ "a.js": "1\n" }), {
       EXTRACTION_TOOL_PATH: tools({ semgrep: program }),
       ...env,
     });
     expect(lines).toEqual([`warning ${message}`]);
     expect(found).toBeUndefined();
-    expect(job).toMatchObject({ state: "completed", missing: ["look"] });
+    expect(job).toMatchObject({ state: "completed", missing: ["scan"] });
   });
 }
 
-test("a Semgrep that gives its reason in the report alone is quoted from there", async () => {
+test("an error that is only in Semgrep's report is quoted", async () => {
   const report = { results: [], errors: [{ level: "error", message: "Out of stack space\nand more" }] };
-  const place = semgrep(report, "process.exit(2)");
-  const { lines } = await search(analyseCode, repository({ "a.js": "1\n" }), { EXTRACTION_TOOL_PATH: place });
+  const toolPath = semgrep(report, "process.exit(2)");
+  const { lines } = await search(analyseCode, repository({ "a.js": "1\n" }), { EXTRACTION_TOOL_PATH: toolPath });
   expect(lines).toEqual(["warning Static analysis failed: Out of stack space"]);
 });

@@ -1,13 +1,13 @@
-// The search for secrets: secretlint for real, gitleaks and TruffleHog for real where STILLWAKE_TEST_TOOLS names a folder with them, else scripts that print
-// what those print. Every secret here is put together while the test runs, and opens nothing.
+// Secret scans: the real secretlint; the real gitleaks and TruffleHog if STILLWAKE_TEST_TOOLS names a folder with them, else scripts
+// with their output. All secrets are invalid and assembled at run time.
 import fs from "node:fs";
 import path from "node:path";
 import { expect, test } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
 import { findSecrets } from "../../src/secrets/find-secrets.ts";
-import { script, searching } from "../support/scan-job.ts";
+import { nodeScript, setUpScans } from "../support/scan-job.ts";
 
-const { repository, tools, search, rows, folder } = await searching();
+const { repository, tools, scan: search, databaseText: rows, folder } = await setUpScans();
 
 const KEY_ID = ["AKIA", "Q3EGRZZTX7LM", "NW2P"].join("");
 const SECRET_KEY = ["wJalrXUtnFEMIbK7", "MDENGbPxRfiCYzzzq9T2kLm4"].join("");
@@ -27,21 +27,21 @@ const FILES = {
   link: `-> ${outside}`,
 };
 
-/** T55: neither the secret nor the greater part of it is in what was found, or in any row of the database, where the lines of the job are. */
-async function expectNoSecret(given: unknown): Promise<void> {
+/** Neither the secrets nor most of them are in the findings or in any row of the database, including logs. */
+async function expectNoSecret(findings: unknown): Promise<void> {
   const kept = await rows();
-  expect(kept).toContain("older commits are not searched");
+  expect(kept).toContain("older commits are not scanned");
   for (const secret of PLANTED) {
     const part = secret.slice(4, 14);
-    expect(JSON.stringify(given)).not.toContain(part);
+    expect(JSON.stringify(findings)).not.toContain(part);
     expect(kept).not.toContain(part);
   }
 }
 
-test("T55: without other tools secretlint looks, and finds kinds and places, and the secret is in no sink", async () => {
+test("without other tools secretlint reports kinds and locations, and the secret is stored nowhere", async () => {
   const searched = await search(findSecrets, repository(FILES));
   expect(searched.lines).toEqual([
-    "info The built-in scanner (secretlint) looks through the files of this commit - older commits are not searched",
+    "info The built-in scanner (secretlint) scans the files of this commit - older commits are not scanned",
   ]);
   expect(searched.found?.map(({ path, line, rule, message }) => `${path}:${line} ${rule} ${message}`)).toEqual([
     "config.env:3 aws/AWSSecretAccessKey Possible secret: AWS Secret Access Key",
@@ -57,13 +57,13 @@ test("T55: without other tools secretlint looks, and finds kinds and places, and
   });
   await expectNoSecret(searched);
 
-  // A fingerprint is the same when the secret moves or is changed, and so says nothing of it.
+  // The fingerprint does not change with the line or the secret.
   const other = [...SECRET_KEY].reverse().join("");
   const again = await search(findSecrets, repository({ "config.env": `\n\n\nAWS_SECRET_ACCESS_KEY=${other}\n` }));
   expect(again.found).toMatchObject([{ line: 4, fingerprint: searched.found?.[0]?.fingerprint }]);
 });
 
-test("T56: a configuration of the repository is neither read nor run, and odd names and an empty repository are no trouble", async () => {
+test("configuration of the repository is neither read nor run, and unusual names and an empty repository work", async () => {
   const proof = path.join(folder, "ran");
   const run = `require("node:fs").writeFileSync(${JSON.stringify(proof)}, "x"); module.exports = { rules: [] };`;
   const directory = repository({
@@ -80,7 +80,7 @@ test("T56: a configuration of the repository is neither read nor run, and odd na
   expect((await search(findSecrets, repository({ "node_modules/a.js": TOKEN }))).found).toEqual([]);
 });
 
-test("T56: no mark in a file silences secretlint", async () => {
+test("ignore comments have no effect on secretlint", async () => {
   const token = `const token = "${TOKEN}";\n`;
   const directory = repository({
     "all.js": `// secretlint-disable\n${token}`,
@@ -94,7 +94,7 @@ test("T56: no mark in a file silences secretlint", async () => {
   );
 });
 
-test("hundreds of files take seconds and not minutes", async () => {
+test("hundreds of files take seconds, not minutes", async () => {
   const files = Object.fromEntries(
     Array.from({ length: 500 }, (_, at) => [`src/f${at}.js`, `export const a${at} = ${at};\n`]),
   );
@@ -103,12 +103,7 @@ test("hundreds of files take seconds and not minutes", async () => {
     findSecrets,
     repository({ ...files, "src/last.env": `AWS_SECRET_ACCESS_KEY=${SECRET_KEY}\n` }),
   );
-  recordFigure(
-    "Secrets looked for in 500 files",
-    Math.round(performance.now() - began),
-    "ms",
-    "secretlint, a whole job",
-  );
+  recordFigure("Secret scan of 500 files", Math.round(performance.now() - began), "ms", "secretlint, a whole job");
   expect(found).toHaveLength(1);
 });
 
@@ -116,9 +111,9 @@ const real = process.env.STILLWAKE_TEST_TOOLS;
 const has = (tool: string) => real !== undefined && fs.existsSync(path.join(real, tool));
 const only = (tool: string) => tools({ [tool]: `#!/bin/sh\nexec ${real}/${tool} "$@"\n` });
 
-const GITLEAKS = script(`
+const GITLEAKS = nodeScript(`
   const fs = require("node:fs"), path = require("node:path");
-  const args = process.argv.slice(2), value = (name) => args.find((one) => one.startsWith(name + "="))?.slice(name.length + 1);
+  const args = process.argv.slice(2), value = (name) => args.find((arg) => arg.startsWith(name + "="))?.slice(name.length + 1);
   if (args[0] !== "dir" || value("--redact") !== "100" || value("--exit-code") !== "42") process.exit(1);
   if (!/useDefault = true/.test(fs.readFileSync(value("--config"), "utf8"))) process.exit(1);
   const leak = (RuleID, file, line) => ({ RuleID, Description: "Found it", StartLine: line, EndLine: line, Match: "X=REDACTED", Secret: "REDACTED",
@@ -127,13 +122,11 @@ const GITLEAKS = script(`
     leak("github-pat", "../elsewhere", 1), { ...leak("github-pat", "link", 1), SymlinkFile: "link" }, null]));
   process.exit(42);`);
 
-test(`T55: gitleaks is asked first to black out what it finds (${has("gitleaks") ? "the real one" : "a script: STILLWAKE_TEST_TOOLS names no folder with it"})`, async () => {
-  const place = has("gitleaks") ? only("gitleaks") : tools({ gitleaks: GITLEAKS });
+test(`gitleaks redacts secrets in its report (${has("gitleaks") ? "the real one" : "a script, because STILLWAKE_TEST_TOOLS has none"})`, async () => {
+  const toolPath = has("gitleaks") ? only("gitleaks") : tools({ gitleaks: GITLEAKS });
   const directory = repository({ ...FILES, ".gitleaks.toml": "[allowlist]\npaths = ['.*']\n" });
-  const searched = await search(findSecrets, directory, { EXTRACTION_TOOL_PATH: place });
-  expect(searched.lines).toEqual([
-    "info Gitleaks looks through the files of this commit - older commits are not searched",
-  ]);
+  const searched = await search(findSecrets, directory, { EXTRACTION_TOOL_PATH: toolPath });
+  expect(searched.lines).toEqual(["info Gitleaks scans the files of this commit - older commits are not scanned"]);
   expect(
     searched.found?.map(({ path, line, rule, message, engine }) => `${engine} ${path}:${line} ${rule} ${message}`),
   ).toEqual([
@@ -144,37 +137,37 @@ test(`T55: gitleaks is asked first to black out what it finds (${has("gitleaks")
   await expectNoSecret(searched);
 });
 
-/** Goes by the list and by the mark as the real one does. */
-const HEEDFUL = script(`
+/** Respects the ignore list and ignore comments like the real one. */
+const GITLEAKS_WITH_IGNORES = nodeScript(`
   const fs = require("node:fs"), path = require("node:path");
-  const args = process.argv.slice(2), directory = args.at(-1), heeds = !args.includes("--ignore-gitleaks-allow");
+  const args = process.argv.slice(2), directory = args.at(-1), respects = !args.includes("--ignore-gitleaks-allow");
   const list = path.join(directory, ".gitleaksignore"), ignored = fs.existsSync(list) ? fs.readFileSync(list, "utf8").split("\\n") : [];
   const leaks = fs.readdirSync(directory).flatMap((name) => fs.readFileSync(path.join(directory, name), "utf8").split("\\n").map((text, at) =>
     ({ text, RuleID: "github-pat", StartLine: at + 1, EndLine: at + 1, File: path.join(directory, name), SymlinkFile: "" })));
-  const found = leaks.filter(({ text, File, RuleID, StartLine }) => /ghp_/.test(text) && !(heeds && text.includes("gitleaks:allow")) && !ignored.includes([File, RuleID, StartLine].join(":")));
-  fs.writeFileSync(args.find((one) => one.startsWith("--report-path=")).slice(14), JSON.stringify(found.map(({ text, ...leak }) => leak)));
+  const found = leaks.filter(({ text, File, RuleID, StartLine }) => /ghp_/.test(text) && !(respects && text.includes("gitleaks:allow")) && !ignored.includes([File, RuleID, StartLine].join(":")));
+  fs.writeFileSync(args.find((arg) => arg.startsWith("--report-path=")).slice(14), JSON.stringify(found.map(({ text, ...leak }) => leak)));
   process.exit(found.length ? 42 : 0);`);
 
-test(`T56: neither a list nor a mark of the repository silences gitleaks (${has("gitleaks") ? "the real one" : "a script: STILLWAKE_TEST_TOOLS names no folder with it"})`, async () => {
-  const place = has("gitleaks") ? only("gitleaks") : tools({ gitleaks: HEEDFUL });
+test(`ignore lists and comments have no effect on gitleaks (${has("gitleaks") ? "the real one" : "a script, because STILLWAKE_TEST_TOOLS has none"})`, async () => {
+  const toolPath = has("gitleaks") ? only("gitleaks") : tools({ gitleaks: GITLEAKS_WITH_IGNORES });
   const token = `const token = "${TOKEN}";`;
   const directory = repository({ "a.js": `${token}\n`, "b.js": `${token} // gitleaks:allow\n` });
   const list = path.join(directory, ".gitleaksignore");
   const lines = ["a.js", "b.js"].map((file) => `${path.join(fs.realpathSync(directory), file)}:github-pat:1`);
-  // A key may stand in the list itself.
+  // The list itself may contain a key.
   const text = `${lines.join("\n")}\n${token}\n`;
   fs.writeFileSync(list, text);
-  const { found } = await search(findSecrets, directory, { EXTRACTION_TOOL_PATH: place });
+  const { found } = await search(findSecrets, directory, { EXTRACTION_TOOL_PATH: toolPath });
   expect(found?.map(({ path, line }) => `${path}:${line}`)).toEqual([".gitleaksignore:3", "a.js:1", "b.js:1"]);
   expect(fs.readdirSync(directory).sort()).toEqual([".gitleaksignore", "a.js", "b.js"]);
   expect(fs.readFileSync(list, "utf8")).toBe(text);
 });
 
-const TRUFFLEHOG = script(`
+const TRUFFLEHOG = nodeScript(`
   const path = require("node:path");
   const args = process.argv.slice(2);
   if (args[1] === "--help") { console.error("      --no-ignore-tag   Report secrets on lines with a mark."); process.exit(0); }
-  if (args[0] !== "filesystem" || !args.includes("--no-ignore-tag") || !["--json", "--no-update", "--no-verification", "--fail"].every((one) => args.includes(one))) process.exit(1);
+  if (args[0] !== "filesystem" || !args.includes("--no-ignore-tag") || !["--json", "--no-update", "--no-verification", "--fail"].every((arg) => args.includes(arg))) process.exit(1);
   const say = (DetectorName, file, Raw, line) => console.log(JSON.stringify({ SourceMetadata: { Data: { Filesystem: { file: path.join(args[1], file), line } } }, SourceID: 1, SourceType: 15,
     SourceName: "trufflehog - filesystem", DetectorType: 8, DetectorName, DecoderName: "PLAIN", Verified: false, Raw, RawV2: Raw + Raw, Redacted: "", ExtraData: null }));
   say("AWS", "config.env", ${JSON.stringify(KEY_ID)}, 1);
@@ -187,13 +180,11 @@ const TRUFFLEHOG = script(`
   console.error(JSON.stringify({ level: "info-0", msg: "finished scanning", chunks: 7 }));
   process.exitCode = 183;`);
 
-test(`T55: TruffleHog comes before the others, and nothing of what it prints in clear is kept (${has("trufflehog") ? "the real one" : "a script: STILLWAKE_TEST_TOOLS names no folder with it"})`, async () => {
+test(`TruffleHog is preferred, and the secrets in its output are stored nowhere (${has("trufflehog") ? "the real one" : "a script, because STILLWAKE_TEST_TOOLS has none"})`, async () => {
   const hog = has("trufflehog") ? `#!/bin/sh\nexec ${real}/trufflehog "$@"\n` : TRUFFLEHOG;
-  const place = tools({ trufflehog: hog, gitleaks: "#!/bin/sh\nexit 1\n" });
-  const searched = await search(findSecrets, repository(FILES), { EXTRACTION_TOOL_PATH: place });
-  expect(searched.lines).toEqual([
-    "info TruffleHog looks through the files of this commit - older commits are not searched",
-  ]);
+  const toolPath = tools({ trufflehog: hog, gitleaks: "#!/bin/sh\nexit 1\n" });
+  const searched = await search(findSecrets, repository(FILES), { EXTRACTION_TOOL_PATH: toolPath });
+  expect(searched.lines).toEqual(["info TruffleHog scans the files of this commit - older commits are not scanned"]);
   expect(
     searched.found?.map(({ path, line, rule, message, engine }) => `${engine} ${path}:${line} ${rule} ${message}`),
   ).toEqual([
@@ -203,7 +194,7 @@ test(`T55: TruffleHog comes before the others, and nothing of what it prints in 
   await expectNoSecret(searched);
 });
 
-test("an older TruffleHog is not given an option that it does not know, and what it passes over is said", async () => {
+test("an older TruffleHog gets no unknown option, and skipped lines are logged", async () => {
   const older = TRUFFLEHOG.replace("--no-ignore-tag   Report", "--no-update   Report").replace(
     '!args.includes("--no-ignore-tag")',
     'args.includes("--no-ignore-tag")',
@@ -211,7 +202,7 @@ test("an older TruffleHog is not given an option that it does not know, and what
   const searched = await search(findSecrets, repository(FILES), { EXTRACTION_TOOL_PATH: tools({ trufflehog: older }) });
   expect(searched.found).toHaveLength(2);
   expect(searched.lines.slice(1)).toEqual([
-    "info Lines marked trufflehog:ignore are not searched - a later TruffleHog would search them",
+    "info Lines marked trufflehog:ignore are not scanned - update TruffleHog to scan them",
   ]);
 });
 
@@ -233,24 +224,24 @@ const FAILURES: [string, Record<string, string>, string, Record<string, string>?
     { EXTRACTION_SECRETS_SECONDS: "0.3" },
   ],
   [
-    "a TruffleHog that could read nothing and ends well",
+    "a TruffleHog that could read nothing and exits with 0",
     { trufflehog: UNREAD },
     "Secret scan failed: TruffleHog could not read the files",
   ],
   [
-    "a gitleaks that breaks",
+    "a gitleaks that fails",
     { gitleaks: `#!/bin/sh\necho "bad: ${TOKEN}" >&2\nexit 1\n` },
-    "Secret scan failed: Gitleaks ended with exit code 1",
+    "Secret scan failed: Gitleaks failed with exit code 1",
   ],
   [
     "a gitleaks that writes nothing",
     { gitleaks: "#!/bin/sh\nexit 0\n" },
-    "Secret scan failed: Gitleaks wrote no report that can be read",
+    "Secret scan failed: Gitleaks wrote no readable report",
   ],
   [
-    "a gitleaks that dies",
+    "a gitleaks that is killed",
     { gitleaks: "#!/bin/sh\nkill -11 $$\n" },
-    "Secret scan failed: Gitleaks was ended by SIGSEGV",
+    "Secret scan failed: Gitleaks was killed by SIGSEGV",
   ],
   [
     "a secretlint that is too slow",
@@ -260,16 +251,16 @@ const FAILURES: [string, Record<string, string>, string, Record<string, string>?
   ],
 ];
 
-for (const [who, programs, message, env] of FAILURES) {
-  test(`${who} leaves a yellow line that quotes nothing, and the job goes on without`, async () => {
+for (const [name, programs, message, env] of FAILURES) {
+  test(`${name} leaves a warning without quotes of its output, and the job continues`, async () => {
     const { found, lines, job } = await search(findSecrets, repository(FILES), {
       EXTRACTION_TOOL_PATH: tools(programs),
       ...env,
     });
     expect(lines.slice(1)).toEqual([`warning ${message}`]);
     expect(found).toBeUndefined();
-    expect(job).toMatchObject({ state: "completed", missing: ["look"] });
+    expect(job).toMatchObject({ state: "completed", missing: ["scan"] });
   });
 }
 
-test("T55: after all of this no secret is in any row", () => expectNoSecret([]));
+test("after all tests no secret is in any row", () => expectNoSecret([]));

@@ -1,5 +1,5 @@
-// The application on a port over a database of its own, and projects in it: one that was extracted, one that failed, and hands to let others go on line by line. What
-// stands in the tables the product's own code and verbs have written.
+// Serves the application on a port, and adds projects with completed or failed extractions, written by the application's code and
+// Stillwake's SQL functions.
 import { createHash } from "node:crypto";
 import fs from "node:fs";
 import http from "node:http";
@@ -11,30 +11,29 @@ import pg from "pg";
 import { createServer } from "stillwake/server";
 import { travel } from "stillwake/testing";
 import { openStore } from "stillwake/worker";
-import type { Stage } from "../../../../test/support/server/dashboard-server.ts";
-import { endMachine, furnishMachines, startMachine } from "../../../../test/support/server/scene-machines.ts";
-import { type AppOptions, createApp } from "../../src/app.ts";
+import type { Dashboard } from "../../../../test/support/server/dashboard-server.ts";
+import { endMachine, setUpMachines, startMachine } from "../../../../test/support/server/scenario-machines.ts";
+import { type AppOptions, createApp, migrate } from "../../src/app.ts";
 import { extraction } from "../../src/contract.ts";
 import type { Finding, Vulnerability } from "../../src/model.ts";
-import { complete, type Found } from "../../src/outcomes.ts";
-import { migrate } from "../../src/tables.ts";
-import { type Caller, callAt, hand } from "./api-calls.ts";
+import { type Results, recordCompletion } from "../../src/outcomes.ts";
+import { type Caller, callAt, claimJob } from "./api-calls.ts";
 
-export interface Served {
+export interface ServedApp {
   pool: pg.Pool;
   origin: string;
-  /** Where the application is, with a slash at its end. */
+  /** URL of the application, with a trailing slash. */
   home: string;
   api: Caller;
   live: ReturnType<typeof createServer>;
-  /** Puts a file of a job under way where workers put it. */
-  keep(claimed: Claimed, name: string, text: string): Promise<void>;
-  say(claimed: Claimed, ...lines: Line[]): Promise<void>;
-  settle(claimed: Claimed, end: Record<string, unknown>): Promise<void>;
+  /** Stores an artifact of a running job. */
+  storeArtifact(claimed: Claim, name: string, text: string): Promise<void>;
+  log(claimed: Claim, ...lines: Line[]): Promise<void>;
+  settle(claimed: Claim, outcome: Record<string, unknown>): Promise<void>;
   close(): Promise<void>;
 }
 
-type Claimed = Awaited<ReturnType<typeof hand>>;
+type Claim = Awaited<ReturnType<typeof claimJob>>;
 
 interface Line {
   message: string;
@@ -43,7 +42,7 @@ interface Line {
   data?: unknown;
 }
 
-export async function serveApp(url: string, options: Partial<AppOptions> = {}): Promise<Served> {
+export async function serveApp(url: string, options: Partial<AppOptions> = {}): Promise<ServedApp> {
   const pool = new pg.Pool({ connectionString: url });
   await migrate(pool);
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-extraction-"));
@@ -60,7 +59,7 @@ export async function serveApp(url: string, options: Partial<AppOptions> = {}): 
   );
   await new Promise<void>((resolve) => void server.listen(0, "127.0.0.1", resolve));
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const verb = (name: string, elements: object[]) =>
+  const call = (name: string, elements: object[]) =>
     pool.query(`select stillwake.${name}($1)`, [JSON.stringify(elements)]);
   return {
     pool,
@@ -68,7 +67,7 @@ export async function serveApp(url: string, options: Partial<AppOptions> = {}): 
     home: origin + base,
     api: callAt(`${origin}${base}api`),
     live,
-    async keep(claimed, name, text) {
+    async storeArtifact(claimed, name, text) {
       const sha = createHash("sha256").update(text).digest("hex");
       const key = `2026-01-05/${claimed.job}/${claimed.epoch}/${sha}`;
       const file = path.join(folder, key);
@@ -78,8 +77,8 @@ export async function serveApp(url: string, options: Partial<AppOptions> = {}): 
       const values = [job, epoch, lease, name, Buffer.byteLength(text), sha, "application/json", key];
       await pool.query("select stillwake.save_artifact($1, $2, $3, $4, $5, $6, $7, $8)", values);
     },
-    say: async (claimed, ...lines) => void (await verb("append_logs", [{ ...claimed, lines }])),
-    settle: async (claimed, end) => void (await verb("settle", [{ ...claimed, ...end }])),
+    log: async (claimed, ...lines) => void (await call("append_logs", [{ ...claimed, lines }])),
+    settle: async (claimed, outcome) => void (await call("settle", [{ ...claimed, ...outcome }])),
     async close() {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
@@ -114,14 +113,14 @@ const finding = (more: Partial<Finding>): Finding => ({
   path: "src/shop.js",
   line: 12,
   endLine: 12,
-  message: "Text is run as code",
+  message: "A value is executed as code",
   cwe: ["CWE-95"],
   engine: "ast-grep",
   fingerprint: "f1",
   ...more,
 });
 
-export const FOUND: Found = {
+export const RESULTS: Results = {
   vulnerabilities: [
     vulnerability({
       id: "STILLWAKE-2026-0003",
@@ -181,7 +180,7 @@ export const FOUND: Found = {
       severity: "critical",
       path: "config/old.env",
       line: 2,
-      message: "An access key of AWS",
+      message: "AWS access key",
       engine: "secretlint",
       fingerprint: "s1",
       cwe: ["CWE-798"],
@@ -198,23 +197,26 @@ export const FOUND: Found = {
   },
 };
 
-/** A project whose extraction has completed, with everything that can be found. Answers its id. */
-export async function extracted(served: Served, repository: string): Promise<{ project: string; job: string }> {
+/** Adds a project with a completed extraction that has findings of all kinds. */
+export async function addExtractedProject(
+  served: ServedApp,
+  repository: string,
+): Promise<{ project: string; job: string }> {
   const { body } = await served.api.post("/projects", { repository });
   const {
     id: project,
     extraction: { id: job },
   } = body;
-  const stage = { sql: served.pool } as unknown as Stage;
-  await furnishMachines(stage);
+  const stage = { sql: served.pool } as unknown as Dashboard;
+  await setUpMachines(stage);
   const life = await startMachine(stage, { slot: 1 });
-  const claimed = await hand(served.pool, job, undefined, { machine: life.machine, lease: "1 hour" });
+  const claimed = await claimJob(served.pool, job, undefined, { machine: life.machine, lease: "1 hour" });
   await served.pool.query(
     `insert into extraction.dependencies (project_id, extraction_id, purl, name, version, ecosystem, direct, licenses)
      select $1, $2, 'pkg:npm/' || n || '@' || v, n, v, 'npm', d, '{MIT}' from (values ('lodash', '4.17.15', true), ('express', '4.17.1', true), ('minimist', '1.2.0', false)) x (n, v, d)`,
     [project, job],
   );
-  await served.say(
+  await served.log(
     claimed,
     { step: "cloning", message: "Cloning repository from GitHub..." },
     { step: "cloning", message: "Repository cloned successfully", level: "success", data: { took_ms: 2310 } },
@@ -228,40 +230,47 @@ export async function extracted(served: Served, repository: string): Promise<{ p
       data: { took_ms: 840 },
     },
   );
-  await served.keep(claimed, "sbom.cdx.json", '{"bomFormat":"CycloneDX"}');
-  await served.keep(claimed, "reports/summary.html", "<script>alert(1)</script>");
-  await served.keep(claimed, "found/secrets.json", "[]");
+  await served.storeArtifact(claimed, "sbom.cdx.json", '{"bomFormat":"CycloneDX"}');
+  await served.storeArtifact(claimed, "reports/summary.html", "<script>alert(1)</script>");
+  await served.storeArtifact(claimed, "found/secrets.json", "[]");
   const client = await served.pool.connect();
-  await complete(client, { extractionId: job, projectId: project }, FOUND);
+  await recordCompletion(client, { extractionId: job, projectId: project }, RESULTS);
   client.release();
   await travel(served.pool, "5m");
-  await served.say(claimed, { message: "Extraction complete", level: "success", data: { took_ms: 300_000 } });
-  await served.settle(claimed, { outcome: "completed", output: FOUND.result, missing: ["vuln_scan/exploitation"] });
+  await served.log(claimed, { message: "Extraction complete", level: "success", data: { took_ms: 300_000 } });
+  await served.settle(claimed, { outcome: "completed", output: RESULTS.result, missing: ["vuln_scan/exploitation"] });
   await endMachine(stage, life);
   return { project, job };
 }
 
-/** An extraction of a project that completes with just this. */
-export async function completed(served: Served, project: string, found: Partial<Found>): Promise<void> {
+/** Adds an extraction that completes with these results. */
+export async function addCompletedExtraction(
+  served: ServedApp,
+  project: string,
+  found: Partial<Results>,
+): Promise<void> {
   const { body } = await served.api.post(`/projects/${project}/extractions`);
   const client = await served.pool.connect();
-  await complete(client, { extractionId: body.id, projectId: project }, { ...FOUND, ...found });
+  await recordCompletion(client, { extractionId: body.id, projectId: project }, { ...RESULTS, ...found });
   client.release();
-  await hand(served.pool, body.id, { outcome: "completed", output: null, missing: [] });
+  await claimJob(served.pool, body.id, { outcome: "completed", output: null, missing: [] });
 }
 
-export async function failed(served: Served, repository: string): Promise<{ project: string; job: string }> {
+export async function addFailedProject(
+  served: ServedApp,
+  repository: string,
+): Promise<{ project: string; job: string }> {
   const { body } = await served.api.post("/projects", { repository });
-  const claimed = await hand(served.pool, body.extraction.id, undefined, { machine: "sw-f00d-scan-m2" });
+  const claimed = await claimJob(served.pool, body.extraction.id, undefined, { machine: "sw-f00d-scan-m2" });
   const sentence = "Extraction failed: Branch 'nowhere' not found in repository";
-  await served.say(
+  await served.log(
     claimed,
     { step: "cloning", message: "Cloning repository from GitHub..." },
     {
       step: "cloning",
       message: "Branch 'nowhere' not found in repository",
       level: "error",
-      data: { code: "NO_BRANCH", stack: "Told: …" },
+      data: { code: "NO_BRANCH", stack: "UserError: …" },
     },
     { message: sentence, level: "error" },
   );

@@ -1,9 +1,9 @@
-// The first step of an extraction, as a job of its own on the real engine: what is cloned, what is said, and what is left.
+// Test setup for the clone step as a separate job on a real worker.
 import { randomUUID } from "node:crypto";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import { explain, saying, sayingIn } from "@stillwake/kit/failures";
+import { explain, logJobFailure, logStepFailure } from "@stillwake/kit/failures";
 import { createStillwake, JobFailed, newSealKey, pipeline } from "stillwake";
 import { type RanJob, type RunJobOptions, runJob } from "stillwake/testing";
 import { createWorker, implement, type JobContext, type StepHandle } from "stillwake/worker";
@@ -17,55 +17,59 @@ import { readSettings } from "../../src/settings.ts";
 
 export interface CloneOptions {
   input?: Partial<Input>;
-  /** Variables of the worker's environment that the settings are read from. */
+  /** Environment from which the settings are read. */
   env?: Record<string, string>;
-  /** Happens between the clone and the next need of its files. */
+  /** Called after the clone, before the files are used. */
   between?(): void;
-  /** The files are lost by then, as with another machine. */
-  lose?: boolean;
-  /** Looks at the files while they are there. */
-  look?(directory: string): unknown;
+  /** Deletes the files after the clone, as if on another machine. */
+  loseFiles?: boolean;
+  /** Called with the directory of the files. */
+  inspect?(directory: string): unknown;
 }
 
-export type Cloned = Pick<RanJob, "job" | "logs">;
+export type CloneResult = Pick<RanJob, "job" | "logs">;
 
-export interface Cloning {
+export interface CloneSetup {
   url: string;
-  /** Of this test file alone; gone at its end. */
+  /** Folder of this test file; removed at its end. */
   folder: string;
   scratch: string;
   server: FaultyGitServer;
-  /** By a worker that all of the file's jobs share. */
-  clone(options?: CloneOptions): Promise<Cloned>;
-  /** By a worker of its own. */
-  cloneAlone(options: CloneOptions, run: Partial<RunJobOptions>): Promise<RanJob>;
+  /** On a worker that all jobs of the file share. */
+  clone(options?: CloneOptions): Promise<CloneResult>;
+  /** On a separate worker. */
+  cloneOnOwnWorker(options: CloneOptions, run: Partial<RunJobOptions>): Promise<RanJob>;
 }
 
-export async function cloning({ token }: { token?: string } = {}): Promise<Cloning> {
+export async function setUpClones({ token }: { token?: string } = {}): Promise<CloneSetup> {
   const { url } = await freshDatabase();
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "extraction-clone-"));
   const scratch = path.join(folder, "scratch");
   const root = path.join(folder, "repositories");
-  for (const made of [scratch, root]) fs.mkdirSync(made);
+  for (const directory of [scratch, root]) fs.mkdirSync(directory);
   const server = await faultyGitServer({ root, ...(token && { token }) });
-  const usual = {
+  const baseEnv = {
     EXTRACTION_GITHUB_URL: server.url,
     EXTRACTION_GITLAB_URL: server.url,
     EXTRACTION_BITBUCKET_URL: server.url,
     EXTRACTION_ALLOW_ADDRESSES: "127.0.0.1/32",
   };
-  /** What was asked for, by the project it was asked for in. */
-  const wishes = new Map<string, CloneOptions>();
-  const wish = (options: CloneOptions): Input => {
+  const optionsByProject = new Map<string, CloneOptions>();
+  const inputFor = (options: CloneOptions): Input => {
     const projectId = randomUUID();
-    wishes.set(projectId, options);
+    optionsByProject.set(projectId, options);
     return schema.parse({ projectId, organizationId: randomUUID(), repository: "acme/site", ...options.input });
   };
   const codeOf = (name: string, attempts: number) =>
     implement(
       pipeline(name, { input: schema, sealed: ["credential"], pool: name, retry: { attempts } }),
       (job, input) =>
-        cloneAndLook(job, input, { ...usual, ...wishes.get(input.projectId)?.env }, wishes.get(input.projectId)),
+        cloneAndInspect(
+          job,
+          input,
+          { ...baseEnv, ...optionsByProject.get(input.projectId)?.env },
+          optionsByProject.get(input.projectId),
+        ),
       { explain },
     );
 
@@ -86,15 +90,15 @@ export async function cloning({ token }: { token?: string } = {}): Promise<Cloni
     scratch,
     server,
     async clone(options = {}) {
-      const { id } = await stillwake.enqueue(code.pipeline, wish(options));
+      const { id } = await stillwake.enqueue(code.pipeline, inputFor(options));
       await stillwake.wait(id, { timeout: "25s" }).catch((error) => {
         if (!(error instanceof JobFailed)) throw error;
       });
       return { job: await stillwake.get(id), logs: await stillwake.logs(id) };
     },
-    cloneAlone: (options, { worker: own, ...run }) =>
-      // A pool of its own: a worker that is about to leave takes no other test's job along.
-      runJob(codeOf(`alone-${randomUUID()}`, 2), wish(options), {
+    cloneOnOwnWorker: (options, { worker: own, ...run }) =>
+      // A separate pool, so that no job of another test is claimed.
+      runJob(codeOf(`alone-${randomUUID()}`, 2), inputFor(options), {
         url,
         worker: { sealKeys, scratch: `${scratch}-alone`, ...own },
         ...run,
@@ -102,38 +106,38 @@ export async function cloning({ token }: { token?: string } = {}): Promise<Cloni
   };
 }
 
-function cloneAndLook(job: JobContext, input: Input, env: Record<string, string>, options: CloneOptions = {}) {
-  return saying(job, "Extraction", async () => {
-    const source: Source = { input, settings: readSettings(env), hide: (value) => job.secret(value) };
-    const words = { start: "Cloning repository...", end: "Repository cloned successfully" };
-    const checkout = await job.step<Checkout>("cloning", words, (step: StepHandle) =>
-      sayingIn(step, () => cloneRepository(step, source)),
+function cloneAndInspect(job: JobContext, input: Input, env: Record<string, string>, options: CloneOptions = {}) {
+  return logJobFailure(job, "Extraction", async () => {
+    const source: Source = { input, settings: readSettings(env), redact: (value) => job.secret(value) };
+    const messages = { start: "Cloning repository...", end: "Repository cloned successfully" };
+    const checkout = await job.step<Checkout>("cloning", messages, (step: StepHandle) =>
+      logStepFailure(step, () => cloneRepository(step, source)),
     );
     options.between?.();
-    if (options.lose) fs.rmSync(path.join(await job.scratch(), SOURCE), { recursive: true });
+    if (options.loseFiles) fs.rmSync(path.join(await job.scratch(), SOURCE), { recursive: true });
     await job.step("looking", (step: StepHandle) =>
-      sayingIn(step, async () => {
-        await options.look?.(await restoreCheckout(job, source, checkout));
+      logStepFailure(step, async () => {
+        await options.inspect?.(await restoreCheckout(job, source, checkout));
       }),
     );
     return checkout;
   });
 }
 
-/** Every file below, by its path, with what is in it; links by their target. */
+/** Content of all files by path; links by their target. */
 export function filesIn(directory: string): Record<string, string> {
   const found: Record<string, string> = {};
   for (const entry of fs.readdirSync(directory, { recursive: true, withFileTypes: true })) {
-    const place = path.join(entry.parentPath, entry.name);
-    const name = path.relative(directory, place);
-    if (entry.isSymbolicLink()) found[name] = `-> ${fs.readlinkSync(place)}`;
-    else if (entry.isFile()) found[name] = fs.readFileSync(place, "utf8");
+    const file = path.join(entry.parentPath, entry.name);
+    const name = path.relative(directory, file);
+    if (entry.isSymbolicLink()) found[name] = `-> ${fs.readlinkSync(file)}`;
+    else if (entry.isFile()) found[name] = fs.readFileSync(file, "utf8");
   }
   return found;
 }
 
-/** The lines of a job that are red or yellow. */
-export function troubles({ logs }: Cloned): string[] {
+/** Log lines of the levels error and warning. */
+export function warningsAndErrors({ logs }: CloneResult): string[] {
   return logs
     .filter(({ level }) => level === "error" || level === "warning")
     .map(({ level, message }) => `${level}: ${message}`);

@@ -1,5 +1,5 @@
-// Whole extractions for tests: a database of the file's own with the application's tables, a project for each extraction, and the compiled pipeline under
-// a real worker, whose runners are processes. Tools that cannot be had are stood in for by scripts on a path of the test's own.
+// Test setup for whole extractions: a separate database with the application's tables, a project per extraction, and the compiled
+// pipeline under a real worker with runner processes. Scripts replace tools that are not installed.
 import { randomUUID } from "node:crypto";
 import fs from "node:fs";
 import os from "node:os";
@@ -11,9 +11,9 @@ import { createWorker, openStore, type WorkerOptions } from "stillwake/worker";
 import { afterAll, beforeAll } from "vitest";
 import { freshDatabase } from "../../../../test/support/database/database.ts";
 import { buildPackage, ROOT } from "../../../../test/support/processes/build.ts";
+import { loginFor, migrate } from "../../src/app.ts";
 import { extraction, type Input } from "../../src/contract.ts";
 import { SAMPLES } from "../../src/demo/sample.ts";
-import { loginFor, migrate } from "../../src/tables.ts";
 
 export const HOME = path.join(ROOT, "pipelines/extraction");
 export const PIPELINE = path.join(HOME, "dist/pipeline.js");
@@ -29,28 +29,28 @@ export interface Extracted {
 export interface ExtractOptions {
   env?: Record<string, string>;
   worker?: Partial<WorkerOptions>;
-  /** Scripts by the names of the tools they stand in for: the only tools there are besides git. */
+  /** Scripts by the names of the tools they replace. No other tools are found except git. */
   tools?: Record<string, string>;
 }
 
-export interface Stage {
+export interface ExtractionSetup {
   url: string;
   pool: pg.Pool;
   stillwake: Stillwake;
-  /** What the pipeline's code is given. */
+  /** Environment of the pipeline code. */
   env: Record<string, string>;
   folder: string;
   store: string;
   project(): Promise<string>;
-  input(given: Partial<Input> & { repository: string }): Promise<Input>;
-  /** Enqueues, works until the job has ended, and answers what was said. */
-  extract(given: Partial<Input> & { repository: string }, options?: ExtractOptions): Promise<Extracted>;
+  input(fields: Partial<Input> & { repository: string }): Promise<Input>;
+  /** Enqueues an extraction and runs a worker until it has ended. */
+  extract(fields: Partial<Input> & { repository: string }, options?: ExtractOptions): Promise<Extracted>;
   worker(options?: ExtractOptions): ReturnType<typeof createWorker>;
-  ended(id: string): Promise<Extracted>;
+  waitForJob(id: string): Promise<Extracted>;
 }
 
-/** At the top of a file. */
-export async function stage(): Promise<Stage> {
+/** Call it at the top of a file. */
+export async function setUpExtractions(): Promise<ExtractionSetup> {
   const { url } = await freshDatabase();
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-extraction-"));
   const pool = new pg.Pool({ connectionString: url });
@@ -84,7 +84,7 @@ export async function stage(): Promise<Stage> {
     );
     return rows[0].id as string;
   };
-  const self: Stage = {
+  const self: ExtractionSetup = {
     url,
     pool,
     stillwake,
@@ -92,18 +92,18 @@ export async function stage(): Promise<Stage> {
     folder,
     store,
     project,
-    async input(given) {
+    async input(fields) {
       return {
         provider: "github",
         packagePath: ".",
         organizationId: randomUUID(),
-        ...given,
-        projectId: given.projectId ?? (await project()),
+        ...fields,
+        projectId: fields.projectId ?? (await project()),
       };
     },
-    worker({ env: more = {}, worker = {}, tools } = {}) {
+    worker({ env: extraEnv = {}, worker = {}, tools } = {}) {
       const { PATH = "" } = process.env;
-      const toolPath = tools && toolsIn(folder, tools);
+      const toolPath = tools && writeTools(folder, tools);
       return createWorker({
         url,
         sealKeys,
@@ -113,23 +113,23 @@ export async function stage(): Promise<Stage> {
         slots: 1,
         spares: 0,
         grace: "500ms",
-        env: { PATH, ...env, EXTRACTION_TOOL_PATH: toolPath ?? path.join(folder, "no-tools"), ...more },
+        env: { PATH, ...env, EXTRACTION_TOOL_PATH: toolPath ?? path.join(folder, "no-tools"), ...extraEnv },
         ...worker,
       });
     },
-    async extract(given, options = {}) {
+    async extract(fields, options = {}) {
       const worker = self.worker(options);
       await worker.start();
-      // Its pauses are not what is tested, and take their time.
+      // Backoff is not tested here.
       await pool.query("update stillwake.pipelines set backoff_initial = '10ms', backoff_max = '20ms'");
       try {
-        const { id } = await stillwake.enqueue(extraction, await self.input(given));
-        return await self.ended(id);
+        const { id } = await stillwake.enqueue(extraction, await self.input(fields));
+        return await self.waitForJob(id);
       } finally {
         await worker.stop();
       }
     },
-    async ended(id) {
+    async waitForJob(id) {
       await waitFor(async () => ["completed", "failed", "cancelled"].includes((await stillwake.get(id)).state), {
         timeout: LONG,
         what: `extraction ${id} to end`,
@@ -142,10 +142,10 @@ export async function stage(): Promise<Stage> {
   return self;
 }
 
-function toolsIn(folder: string, tools: Record<string, string>): string {
-  const place = fs.mkdtempSync(path.join(folder, "tools-"));
+function writeTools(folder: string, tools: Record<string, string>): string {
+  const directory = fs.mkdtempSync(path.join(folder, "tools-"));
   for (const [name, script] of Object.entries(tools)) {
-    fs.writeFileSync(path.join(place, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+    fs.writeFileSync(path.join(directory, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
   }
-  return place;
+  return directory;
 }

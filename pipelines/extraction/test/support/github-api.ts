@@ -1,17 +1,15 @@
-// GitHub's API as far as an App needs it for a clone: it believes nobody whose proof is not signed with the App's key, is too old or too long, and then hands out
-// a token for the one repository that is asked for.
+// A fake of GitHub's API for App installation tokens: it verifies the JWT of the App and returns a token for the requested repository.
 import { createVerify, generateKeyPairSync } from "node:crypto";
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 
 export interface GithubApi {
   url: string;
-  /** Of the App it knows. */
+  /** Id and private key of the App. */
   app: { id: string; key: string };
-  /** What each token was asked for with. */
-  asked: { installation: string; body: unknown; proof: string }[];
-  /** Answers by the number of the installation, in the place of a token. */
-  answers: Record<string, { status: number; headers?: Record<string, string>; body?: unknown }>;
+  requests: { installation: string; body: unknown; jwt: string }[];
+  /** Responses by installation, instead of a token. */
+  responses: Record<string, { status: number; headers?: Record<string, string>; body?: unknown }>;
   close(): Promise<void>;
 }
 
@@ -21,24 +19,24 @@ export async function githubApi({ token }: { token: string }): Promise<GithubApi
   const { publicKey, privateKey } = generateKeyPairSync("rsa", {
     modulusLength: 2048,
     publicKeyEncoding: { type: "spki", format: "pem" },
-    // As GitHub hands them out.
+    // GitHub's key format.
     privateKeyEncoding: { type: "pkcs1", format: "pem" },
   });
   const server = http.createServer(async (request, response) => {
     const parts: Buffer[] = [];
     for await (const part of request) parts.push(part as Buffer);
-    const answer = (status: number, body: unknown, headers: Record<string, string> = {}) =>
+    const respond = (status: number, body: unknown, headers: Record<string, string> = {}) =>
       response.writeHead(status, { "content-type": "application/json", ...headers }).end(JSON.stringify(body));
     const [, installation] = /^\/app\/installations\/(\d+)\/access_tokens$/.exec(request.url ?? "") ?? [];
-    if (request.method !== "POST" || !installation) return answer(404, { message: "Not Found" });
-    const proof = (request.headers.authorization ?? "").replace(/^Bearer /i, "");
-    const wrong = wrongWith(proof, publicKey);
-    if (wrong) return answer(401, { message: wrong });
+    if (request.method !== "POST" || !installation) return respond(404, { message: "Not Found" });
+    const jwt = (request.headers.authorization ?? "").replace(/^Bearer /i, "");
+    const problem = checkJwt(jwt, publicKey);
+    if (problem) return respond(401, { message: problem });
     const body = JSON.parse(Buffer.concat(parts).toString("utf8")) as { repositories?: string[]; permissions?: object };
-    self.asked.push({ installation, body, proof });
-    const own = self.answers[installation];
-    if (own) return answer(own.status, own.body ?? { message: "as told" }, own.headers);
-    return answer(201, {
+    self.requests.push({ installation, body, jwt });
+    const override = self.responses[installation];
+    if (override) return respond(override.status, override.body ?? { message: "override" }, override.headers);
+    return respond(201, {
       token,
       expires_at: new Date(Date.now() + 3_600_000).toISOString(),
       permissions: body.permissions,
@@ -50,8 +48,8 @@ export async function githubApi({ token }: { token: string }): Promise<GithubApi
   const self: GithubApi = {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     app: { id: APP_ID, key: privateKey },
-    asked: [],
-    answers: {},
+    requests: [],
+    responses: {},
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve());
@@ -61,9 +59,9 @@ export async function githubApi({ token }: { token: string }): Promise<GithubApi
   return self;
 }
 
-/** In GitHub's words, or undefined. */
-function wrongWith(proof: string, publicKey: string): string | undefined {
-  const [head = "", claims = "", signature = ""] = proof.split(".");
+/** GitHub's error message, or undefined. */
+function checkJwt(jwt: string, publicKey: string): string | undefined {
+  const [head = "", claims = "", signature = ""] = jwt.split(".");
   const read = (part: string) => JSON.parse(Buffer.from(part, "base64url").toString("utf8")) as Record<string, unknown>;
   try {
     const { alg } = read(head);

@@ -1,23 +1,23 @@
-// What every test of the page wants of a view: a picture for whoever looks afterwards, and that it is well.
+// Checks of a page in a browser: a screenshot, and that the page is accessible and without errors.
 import fs from "node:fs";
 import path from "node:path";
 import { expect } from "vitest";
 import { ROOT } from "../../../../test/support/processes/build.ts";
-import { axeIssues, settled, type Visit } from "../../../../test/support/server/browser.ts";
+import { axeIssues, type Visit, waitUntilLoaded } from "../../../../test/support/server/browser.ts";
 
-/** What somebody may look at afterwards: STILLWAKE_SCREENSHOTS names a folder. */
-export async function picture({ page }: Visit, name: string): Promise<void> {
+/** Saves a screenshot if STILLWAKE_SCREENSHOTS names a folder. */
+export async function takeScreenshot({ page }: Visit, name: string): Promise<void> {
   const { STILLWAKE_SCREENSHOTS: folder } = process.env;
   if (!folder) return;
   fs.mkdirSync(path.resolve(ROOT, folder), { recursive: true });
   await page.screenshot({ path: path.resolve(ROOT, folder, `extraction-${name}.png`), fullPage: true });
 }
 
-/** Whole, quiet, within its width, and open to everybody. */
-export async function expectWell(one: Visit, name: string): Promise<void> {
-  await settled(one);
-  await picture(one, name);
-  expect(await axeIssues(one.page)).toEqual([]);
-  expect(await one.page.evaluate<number>("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
-  one.expectQuiet();
+/** Loaded, without complaints of the browser or axe, and within its width. */
+export async function expectGoodPage(visit: Visit, name: string): Promise<void> {
+  await waitUntilLoaded(visit);
+  await takeScreenshot(visit, name);
+  expect(await axeIssues(visit.page)).toEqual([]);
+  expect(await visit.page.evaluate<number>("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
+  visit.expectNoComplaints();
 }

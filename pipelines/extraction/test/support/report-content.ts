@@ -1,33 +1,35 @@
-// Findings of each kind for tests of the reports, and texts as somebody would write them who wants to be shown as something else.
+// Findings of each kind for tests of the reports, and hostile texts.
 import type { Finding, Vulnerability } from "../../src/model.ts";
 import type { Content } from "../../src/reports/reports.ts";
 
-const vulnerability = (given: Partial<Vulnerability> & Pick<Vulnerability, "id" | "purl" | "name">): Vulnerability => ({
+const vulnerability = (
+  fields: Partial<Vulnerability> & Pick<Vulnerability, "id" | "purl" | "name">,
+): Vulnerability => ({
   aliases: [],
   cve: null,
   version: "1.0.0",
   severity: "high",
   score: null,
-  summary: "Something can be done to it.",
+  summary: "A vulnerability.",
   fixed: [],
   reachable: null,
   source: "built-in",
-  url: `https://osv.example/${given.id}`,
-  ...given,
+  url: `https://osv.example/${fields.id}`,
+  ...fields,
 });
 
-const finding = (given: Partial<Finding> & Pick<Finding, "kind" | "rule" | "path">): Finding => ({
+const finding = (fields: Partial<Finding> & Pick<Finding, "kind" | "rule" | "path">): Finding => ({
   severity: "high",
   line: 3,
   endLine: 3,
-  message: "Code is made from a value and run.",
+  message: "A value is executed as code.",
   cwe: [],
   engine: "ast-grep",
-  fingerprint: `${given.kind} ${given.rule} ${given.path}`,
-  ...given,
+  fingerprint: `${fields.kind} ${fields.rule} ${fields.path}`,
+  ...fields,
 });
 
-/** In the order in which reports show it. */
+/** In the order of the reports. */
 export function someContent(): Content {
   return {
     extractionId: "0198c0de-0000-7000-8000-000000000001",
@@ -87,7 +89,7 @@ export function someContent(): Content {
   };
 }
 
-/** Of a bill of materials. */
+/** A component of an SBOM. */
 export const component = (purl: string, manifest?: string) => ({
   type: "library",
   name: purl.split("/").at(-1)!.split("@")[0],

@@ -1,5 +1,5 @@
-// For each built-in rule, code that it must find and code that it must leave alone.
-// biome-ignore-all lint/suspicious/noTemplateCurlyInString: These are texts of programs.
+// For each built-in rule, code that it must report and code that it must not report.
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: source code of samples.
 interface RuleSample {
   rule: string;
   extension: string;

@@ -1,4 +1,4 @@
-// What findings.sarif must be for whoever reads it: the standard, and code hosts that refuse a whole file for one result.
+// Checks a SARIF file against the standard and the requirements of GitHub.
 import { expect } from "vitest";
 
 interface Result {
@@ -22,7 +22,7 @@ export interface SarifRun {
   invocations: { toolExecutionNotifications: { message: { text: string } }[] }[];
 }
 
-/** What SARIF 2.1.0 asks for, of what we write. */
+/** The parts of SARIF 2.1.0 that the report uses. */
 export function expectSarif(text: string): SarifRun {
   const log = JSON.parse(text) as { runs: [SarifRun] };
   expect(log).toMatchObject({
@@ -45,7 +45,7 @@ export function expectSarif(text: string): SarifRun {
     expect(result.level).toMatch(/^(error|warning|note)$/);
     expect(result.message.text).not.toBe("");
     expect(Object.values(result.partialFingerprints)).toEqual([expect.stringMatching(/./)]);
-    // GitHub refuses the whole file for a result without one.
+    // GitHub rejects the whole file if a result has none.
     expect(result.locations.length).toBeGreaterThan(0);
     for (const { physicalLocation } of result.locations) {
       const { uri, uriBaseId } = physicalLocation.artifactLocation;

@@ -1,4 +1,4 @@
-// One step that looks for findings, as a job of its own on the real engine: what is found, what is said, and what is left of it in the database.
+// Test setup for one scan as a separate job on a real worker.
 import { randomUUID } from "node:crypto";
 import fs from "node:fs";
 import os from "node:os";
@@ -12,32 +12,32 @@ import { freshDatabase } from "../../../../test/support/database/database.ts";
 import type { Finding } from "../../src/model.ts";
 import { readSettings, type Settings } from "../../src/settings.ts";
 
-type Look = (step: StepHandle, given: { directory: string; settings: Settings }) => Promise<Finding[]>;
+type Scan = (step: StepHandle, options: { directory: string; settings: Settings }) => Promise<Finding[]>;
 
-interface Searched {
-  /** Undefined when nobody could look. */
+interface ScanResult {
+  /** Undefined if the scan failed. */
   found: Finding[] | undefined;
   /** "warning Static analysis …" */
   lines: string[];
   job: Job;
 }
 
-interface Searching {
+interface ScanSetup {
   folder: string;
   store: string;
-  /** A folder with these files; those whose content begins with "-> " are links. */
+  /** Creates a folder with these files; content that begins with "-> " is a link. */
   repository(files: Record<string, string | Uint8Array>): string;
-  /** A folder of programs, to be given as EXTRACTION_TOOL_PATH. */
+  /** Creates a folder of programs for EXTRACTION_TOOL_PATH. */
   tools(programs: Record<string, string>): string;
-  search(look: Look, directory: string, env?: Record<string, string>): Promise<Searched>;
-  /** Any code as a job of its own. */
+  scan(scan: Scan, directory: string, env?: Record<string, string>): Promise<ScanResult>;
+  /** Runs any code as a job. */
   run(code: (job: JobContext) => Promise<unknown>): Promise<{ job: Job; lines: string[] }>;
   /** Every row of every table, as text. */
-  rows(): Promise<string>;
+  databaseText(): Promise<string>;
 }
 
-/** At the top of a file. */
-export async function searching(): Promise<Searching> {
+/** Call it at the top of a file. */
+export async function setUpScans(): Promise<ScanSetup> {
   const { url } = await freshDatabase();
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "extraction-search-"));
   const store = path.join(folder, "artifacts");
@@ -61,31 +61,31 @@ export async function searching(): Promise<Searching> {
     fs.rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
   });
 
-  const self: Searching = {
+  const self: ScanSetup = {
     folder,
     store,
     repository(files) {
-      const place = fs.mkdtempSync(path.join(folder, "source-"));
+      const directory = fs.mkdtempSync(path.join(folder, "source-"));
       for (const [name, content] of Object.entries(files)) {
-        const file = path.join(place, name);
+        const file = path.join(directory, name);
         fs.mkdirSync(path.dirname(file), { recursive: true });
         if (typeof content === "string" && content.startsWith("-> ")) fs.symlinkSync(content.slice(3), file);
         else fs.writeFileSync(file, content);
       }
-      return place;
+      return directory;
     },
     tools(programs) {
-      const place = fs.mkdtempSync(path.join(folder, "tools-"));
+      const directory = fs.mkdtempSync(path.join(folder, "tools-"));
       for (const [name, text] of Object.entries(programs))
-        fs.writeFileSync(path.join(place, name), text, { mode: 0o755 });
-      return place;
+        fs.writeFileSync(path.join(directory, name), text, { mode: 0o755 });
+      return directory;
     },
-    async search(look, directory, env = {}) {
+    async scan(scan, directory, env = {}) {
       let found: Finding[] | undefined;
       const ran = await self.run(async (job) => {
         const settings = readSettings({ EXTRACTION_TOOL_PATH: empty, ...env });
-        await job.optional("look", async (step) => {
-          found = await look(step, { directory, settings });
+        await job.optional("scan", async (step) => {
+          found = await scan(step, { directory, settings });
         });
       });
       return { found, ...ran };
@@ -97,7 +97,7 @@ export async function searching(): Promise<Searching> {
       const job = await stillwake.wait(id, { timeout: "60s" });
       return { job, lines: (await stillwake.logs(id)).map(({ level, message }) => `${level} ${message}`) };
     },
-    async rows() {
+    async databaseText() {
       const client = new pg.Client({ connectionString: url });
       await client.connect();
       try {
@@ -118,7 +118,7 @@ export async function searching(): Promise<Searching> {
   return self;
 }
 
-/** A program of Node. */
-export function script(body: string): string {
+/** The text of a Node program. */
+export function nodeScript(body: string): string {
   return `#!/usr/bin/env node\n${body}\n`;
 }

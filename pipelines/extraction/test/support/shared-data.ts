@@ -1,11 +1,11 @@
-// Data of other people that is not ours to keep in the repository: it stands beside it, in ../shared, on the machines that have it.
+// Third-party data that is not part of the repository. It is in ../shared beside it, on machines that have it.
 import fs from "node:fs";
 import path from "node:path";
 
 const SHARED = path.resolve(import.meta.dirname, "../../../../../shared");
 
-/** The path of a file or folder of it, or undefined where it is absent: the test then says so and makes do with our own samples. */
+/** Path of a file or folder, or undefined if it is missing: the test then uses the project's own samples and says so. */
 export function shared(...parts: string[]): string | undefined {
-  const place = path.join(SHARED, ...parts);
-  return fs.existsSync(place) ? place : undefined;
+  const file = path.join(SHARED, ...parts);
+  return fs.existsSync(file) ? file : undefined;
 }

@@ -1,4 +1,4 @@
-// The folder of advisories, which is filled by others: what is read of it, what is passed over, and where it ends.
+// Loading a folder of advisories: formats, invalid files, duplicates, limits.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -12,14 +12,14 @@ const LEFT_PAD = { name: "left-pad", ecosystem: "npm" };
 const never = new AbortController().signal;
 
 describe("a folder of advisories", () => {
-  it("is read with the folders in it, as JSON and as YAML, and only for the packages that are asked for", async () => {
+  it("is read recursively as JSON and YAML, only for the wanted packages", async () => {
     const folder = folderOf({
       "npm/a.json": osv("A-1"),
       "pypi/deep/b.yaml":
         "id: B-1\naffected:\n- package: {name: Some_Thing, ecosystem: PyPI}\n  versions: [5.10, '5.2']\n",
       "pypi/c.yml": "id: C-1\naffected:\n- package: {name: other, ecosystem: PyPI}\n  versions: ['1']\n",
       "pypi/d.yaml":
-        "id: D-1\naffected:\n- package:\n    name: &name |-\n      some-thing\n    ecosystem: PyPI\n  versions: ['7']\ncredits:\n- name: Somebody\n",
+        "id: D-1\naffected:\n- package:\n    name: &name |-\n      some-thing\n    ecosystem: PyPI\n  versions: ['7']\ncredits:\n- name: A Person\n",
       "README.md": "# not an advisory",
       ".git/config.json": "not ours",
     });
@@ -29,7 +29,7 @@ describe("a folder of advisories", () => {
       never,
     );
     expect([count, broken.count, [...byPackage.keys()].sort()]).toEqual([4, 0, ["PyPI/some-thing", "npm/left-pad"]]);
-    // In YAML with types, 5.10 would be the number 5.1.
+    // With YAML types, 5.10 would be the number 5.1.
     expect(
       byPackage
         .get("PyPI/some-thing")!
@@ -38,7 +38,7 @@ describe("a folder of advisories", () => {
     ).toEqual([["5.10", "5.2"], ["7"]]);
   });
 
-  it("may have broken files in it: they are counted and named", async () => {
+  it("may contain invalid files, which are counted and named", async () => {
     const folder = folderOf({
       "good.json": osv("A-1"),
       "cut.json": osv("A-2").slice(0, 40),
@@ -51,7 +51,7 @@ describe("a folder of advisories", () => {
     expect([...broken.names].sort()).toEqual(["bomb.yaml", "cut.json", "list.json", "tabs.yaml"]);
   });
 
-  it("has each advisory once, none that was withdrawn, and follows links to files but not to folders", async () => {
+  it("has each advisory once, no withdrawn ones, and follows links to files but not to folders", async () => {
     const folder = folderOf({
       "a.json": osv("A-1"),
       "again.json": osv("A-1"),
@@ -64,13 +64,13 @@ describe("a folder of advisories", () => {
     expect([count, broken.count, byPackage.get("npm/left-pad")!.length]).toEqual([2, 0, 2]);
   });
 
-  it("has of one advisory in several files the newest, whichever is read first", async () => {
+  it("has the newest version of an advisory in several files", async () => {
     const at = (modified: string, fixed: string, more = {}) =>
       osv("A-1", { modified, affected: [{ package: LEFT_PAD, versions: [fixed] }], ...more });
-    const [old, young] = [at("2024-01-01T00:00:00Z", "1"), at("2025-01-01T00:00:00Z", "2")];
+    const [old, recent] = [at("2024-01-01T00:00:00Z", "1"), at("2025-01-01T00:00:00Z", "2")];
     for (const [first, second] of [
-      [old, young],
-      [young, old],
+      [old, recent],
+      [recent, old],
     ] as const) {
       const folder = folderOf({ "a.json": first, "b/a.json": second });
       const { count, byPackage } = await loadAdvisories(folder, new Set(["npm/left-pad"]), never);
@@ -78,16 +78,16 @@ describe("a folder of advisories", () => {
     }
     const gone = at("2026-01-01T00:00:00Z", "3", { withdrawn: "2026-01-01T00:00:00Z" });
     const { count, byPackage } = await loadAdvisories(
-      folderOf({ "a.json": old, "b.json": gone, "c.json": young }),
+      folderOf({ "a.json": old, "b.json": gone, "c.json": recent }),
       new Set(["npm/left-pad"]),
       never,
     );
     expect([count, byPackage.size]).toEqual([0, 0]);
   });
 
-  it("takes a YAML's null for nothing, and no advisory for withdrawn because of it", async () => {
-    const yaml = (id: string, nothing: string) =>
-      `id: ${id}\nsummary: ${nothing}\nwithdrawn: ${nothing}\naffected:\n- package: {name: left-pad, ecosystem: npm}\n  versions: ['1']\n`;
+  it("treats null in YAML as missing, so `withdrawn: null` is not withdrawn", async () => {
+    const yaml = (id: string, value: string) =>
+      `id: ${id}\nsummary: ${value}\nwithdrawn: ${value}\naffected:\n- package: {name: left-pad, ecosystem: npm}\n  versions: ['1']\n`;
     const folder = folderOf({
       "a.yaml": yaml("A-1", "null"),
       "b.yaml": yaml("A-2", "~"),
@@ -101,22 +101,22 @@ describe("a folder of advisories", () => {
     ]);
   });
 
-  it("ends somewhere: files that are too large and folders that are too deep are left out, and counted", async () => {
+  it("skips and counts files that are too large and folders that are too deep", async () => {
     const folder = folderOf({
       "a.json": osv("A-1"),
       "large.json": `${" ".repeat(5 * 2 ** 20)}${osv("A-2")}`,
       "1/2/3/4/5/6/7/8/9/10/b.json": osv("A-3"),
     });
-    const { count, left } = await loadAdvisories(folder, new Set(["npm/left-pad"]), never);
-    expect([count, left]).toEqual([1, 2]);
+    const { count, skipped } = await loadAdvisories(folder, new Set(["npm/left-pad"]), never);
+    expect([count, skipped]).toEqual([1, 2]);
   });
 
-  it("is not read to its end when the step is stopped", async () => {
+  it("is not read further after the step is aborted", async () => {
     const folder = folderOf({ "a.json": osv("A-1") });
     await expect(loadAdvisories(folder, new Set(), AbortSignal.abort(new Error("stopped")))).rejects.toThrow("stopped");
   });
 
-  it("of 500 files is read in a moment", async () => {
+  it("of 500 files is read quickly", async () => {
     const folder = folderOf(Object.fromEntries(Array.from({ length: 500 }, (_, at) => [`${at}.json`, osv(`A-${at}`)])));
     const began = performance.now();
     const { count } = await loadAdvisories(folder, new Set(["npm/left-pad"]), never);
@@ -127,9 +127,9 @@ describe("a folder of advisories", () => {
 });
 
 describe("an advisory", () => {
-  it("is what it should be or nothing, whatever stands in its fields", () => {
-    for (const wrong of [null, 1, "x", [], {}, { id: 7, affected: [] }, { id: "A", affected: {} }]) {
-      expect(readAdvisory(wrong)).toBeUndefined();
+  it("is valid or undefined, whatever its fields contain", () => {
+    for (const invalid of [null, 1, "x", [], {}, { id: 7, affected: [] }, { id: "A", affected: {} }]) {
+      expect(readAdvisory(invalid)).toBeUndefined();
     }
     const odd = readAdvisory({
       id: "A-1",
@@ -150,7 +150,7 @@ describe("an advisory", () => {
     expect(summary.length).toBeLessThanOrEqual(300);
   });
 
-  it("links to the page of the database it is from", () => {
+  it("links to the page of its database", () => {
     const url = (id: string) => (readAdvisory(JSON.parse(osv(id))) as { url: string | null }).url;
     expect(url("GHSA-p6mc-m468-83gw")).toBe("https://github.com/advisories/GHSA-p6mc-m468-83gw");
     expect(url("GO-2021-0113")).toBe("https://osv.dev/vulnerability/GO-2021-0113");

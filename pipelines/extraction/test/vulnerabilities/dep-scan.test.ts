@@ -1,35 +1,35 @@
-// The step "vuln_scan" as a job: dep-scan is a real program on the path that succeeds, fails, hangs or is killed. What the person reads is exact text.
+// The step "vuln_scan" as a job: dep-scan is a script that succeeds, fails, hangs or is killed. Messages are compared exactly.
 import fs from "node:fs";
 import path from "node:path";
-import { tell } from "@stillwake/kit/user-error";
+import { userError } from "@stillwake/kit/failures";
 import { describe, expect, it } from "vitest";
-import { isAlive } from "../../../../test/support/processes/aftermath.ts";
+import { isAlive } from "../../../../test/support/processes/fault-checks.ts";
 import { SAMPLES } from "../../src/demo/sample.ts";
 import type { Vulnerability } from "../../src/model.ts";
 import { readSettings } from "../../src/settings.ts";
 import { scanVulnerabilities } from "../../src/vulnerabilities/scan.ts";
-import { searching } from "../support/scan-job.ts";
+import { setUpScans } from "../support/scan-job.ts";
 
-const { folder: root, run } = await searching();
+const { folder: root, run } = await setUpScans();
 
 const UNAVAILABLE = "Vulnerability scanning unavailable (dep-scan not installed)";
-const STANDS_IN = "info The built-in matcher stands in, with 11 advisories";
-/** What the sample advisories say of the SBOM below. */
+const USES_BUILT_IN = "info Using the built-in matcher instead, with 11 advisories";
+/** Matches of the sample advisories in the SBOM below. */
 const BUILT_IN = ["STILLWAKE-2026-0002 pkg:npm/minimist@1.2.0", "STILLWAKE-2026-0001 pkg:npm/lodash@4.17.15"];
 
 describe("the vulnerability scan", () => {
-  it("without dep-scan says so in yellow and lets the built-in matcher stand in", async () => {
+  it("without dep-scan has a warning and uses the built-in matcher", async () => {
     const { lines, found, missing } = await scan(undefined);
     expect(lines).toEqual([
       "info Running vulnerability scan...",
       `warning ${UNAVAILABLE}`,
-      STANDS_IN,
+      USES_BUILT_IN,
       "success Vulnerability scan complete - found 2 vulnerabilities (1 critical)",
     ]);
     expect([found, missing]).toEqual([BUILT_IN, []]);
   });
 
-  it("without dep-scan and without advisories has not looked: the step is missing, with that line", async () => {
+  it("without dep-scan and advisories is missing, with a warning", async () => {
     const empty = fs.mkdtempSync(path.join(root, "empty-"));
     for (const advisories of [empty, path.join(root, "nowhere")]) {
       const { lines, missing } = await scan(undefined, { EXTRACTION_ADVISORIES: advisories });
@@ -38,7 +38,7 @@ describe("the vulnerability scan", () => {
     }
   });
 
-  it("warns of advisories that cannot be read or compared, and goes on with the rest", async () => {
+  it("warns of advisories that cannot be read or compared, and uses the rest", async () => {
     const advisories = fs.mkdtempSync(path.join(root, "advisories-"));
     const ranges = (name: string, fixed: string) => [
       {
@@ -56,12 +56,12 @@ describe("the vulnerability scan", () => {
     );
     fs.writeFileSync(path.join(advisories, "c.json"), "{");
     const { lines, found } = await scan(undefined, { EXTRACTION_ADVISORIES: advisories });
-    expect(lines).toContain("warning 1 file of the advisories cannot be read");
-    expect(lines).toContain("warning 1 version cannot be compared with the advisories of the package");
+    expect(lines).toContain("warning 1 file of the advisories could not be read");
+    expect(lines).toContain("warning 1 version cannot be compared with the package's advisories");
     expect(found).toEqual(["A-1 pkg:npm/lodash@4.17.15"]);
   });
 
-  it("tells the first line of what a crashed dep-scan said, without colours and without our paths", async () => {
+  it("logs the first line of a crashed dep-scan, without colours and paths", async () => {
     const { lines, found } = await scan(
       String.raw`printf '\n\033[31mCannot open /opt/tools/lib/vdb/data.vdb6 for %s\033[0m\nTraceback\n' "$PWD/sbom.json" >&2; exit 3`,
     );
@@ -70,45 +70,45 @@ describe("the vulnerability scan", () => {
         /^warning Vulnerability scan failed: Cannot open …\/data\.vdb6 for dep-scan-\w+\/sbom\.json$/,
       ),
     );
-    expect(lines).toContain(STANDS_IN);
+    expect(lines).toContain(USES_BUILT_IN);
     expect(found).toEqual(BUILT_IN);
   });
 
   it.each([
     ["that says nothing", "exit 4", "exit code 4"],
-    ["that was killed for its memory", "kill -9 $$", "out of memory"],
-    ["that a container killed for its memory", "echo Killed >&2; exit 137", "Killed"],
-    ["that was killed otherwise", "kill -TERM $$", "ended by SIGTERM"],
-    ["that leaves no report", "exit 0", "dep-scan left no report"],
-    ["that leaves half a report", 'echo "{\\"vulner" > sbom.vdr.json', "its report cannot be read"],
-    ["that leaves another report", "echo [] > sbom.vdr.json", "its report has no list of vulnerabilities"],
-    ["whose report is a link", "ln -s /etc/passwd sbom.vdr.json", "its report is no plain file"],
-  ])("with a dep-scan %s fails in words, and the built-in matcher stands in", async (_, script, reason) => {
+    ["that ran out of memory", "kill -9 $$", "out of memory"],
+    ["that was killed in a container", "echo Killed >&2; exit 137", "Killed"],
+    ["that was killed otherwise", "kill -TERM $$", "terminated by SIGTERM"],
+    ["that writes no report", "exit 0", "dep-scan wrote no report"],
+    ["that writes half a report", 'echo "{\\"vulner" > sbom.vdr.json', "its report cannot be read"],
+    ["that writes another report", "echo [] > sbom.vdr.json", "its report has no list of vulnerabilities"],
+    ["whose report is a link", "ln -s /etc/passwd sbom.vdr.json", "its report is not a regular file"],
+  ])("with a dep-scan %s has a warning and uses the built-in matcher", async (_, script, reason) => {
     const { lines, found } = await scan(script);
     expect(lines).toContain(`warning Vulnerability scan failed: ${reason}`);
-    expect(lines).toContain(STANDS_IN);
+    expect(lines).toContain(USES_BUILT_IN);
     expect(found).toEqual(BUILT_IN);
   });
 
-  it("ends a dep-scan that hangs, with everything it started", async () => {
+  it("kills a dep-scan that hangs, with all its children", async () => {
     const pids = path.join(root, "pids");
     const { lines, found } = await scan(`sleep 600 & echo $! $$ > ${pids}; wait`, {
       EXTRACTION_VULNERABILITIES_SECONDS: "0.7",
     });
     expect(lines).toContain("warning Vulnerability scan timed out");
-    expect(lines).toContain(STANDS_IN);
+    expect(lines).toContain(USES_BUILT_IN);
     expect(found).toEqual(BUILT_IN);
     for (const pid of fs.readFileSync(pids, "utf8").trim().split(" ")) {
       expect(isAlive(Number(pid))).toBe(false);
     }
   });
 
-  it("takes what dep-scan reports, with its word on what the code reaches", async () => {
-    const given = path.join(root, "given");
+  it("uses the report of dep-scan, including reachability", async () => {
+    const recorded = path.join(root, "recorded");
     const report = path.join(root, "report.json");
     fs.writeFileSync(report, JSON.stringify(REPORT));
     const { lines, vulnerabilities } = await scan(
-      `echo "$@" > ${given}; env >> ${given}; pwd >> ${given}; cp ${report} sbom.vdr.json`,
+      `echo "$@" > ${recorded}; env >> ${recorded}; pwd >> ${recorded}; cp ${report} sbom.vdr.json`,
     );
     expect(lines).toEqual([
       "info Running vulnerability scan...",
@@ -145,28 +145,30 @@ describe("the vulnerability scan", () => {
         fixed: [],
       }),
     ]);
-    const told = fs.readFileSync(given, "utf8");
-    expect(told).toMatch(
+    const call = fs.readFileSync(recorded, "utf8");
+    expect(call).toMatch(
       /--no-banner .*--profile research --src \S+\/checkout --bom \S+\/sbom\.json --reports-dir \S+/,
     );
-    expect(told).toMatch(/^VDB_HOME=.*\/cache\/vdb$/m);
-    expect(told).not.toMatch(/EXTRACTION_|DATABASE|postgres/i);
+    expect(call).toMatch(/^VDB_HOME=.*\/cache\/vdb$/m);
+    expect(call).not.toMatch(/EXTRACTION_|DATABASE|postgres/i);
   });
 
-  it("believes a dep-scan that says there is nothing", async () => {
+  it("accepts a dep-scan that reports no vulnerabilities", async () => {
     const { lines, found } = await scan("echo 'No oss vulnerabilities detected for type bom'");
     expect(lines.at(-1)).toBe("success Vulnerability scan complete - found 0 vulnerabilities (0 critical)");
     expect(found).toEqual([]);
   });
 
-  it("is missing when the files cannot be had: that is no failure of dep-scan, and nothing stands in for them", async () => {
+  it("is missing if the files cannot be fetched, without the built-in matcher", async () => {
     const gone = "Repository not found - it may have been deleted or made private";
-    const { lines, missing } = await scan("exit 0", {}, () => Promise.reject(tell(gone, { code: "CLONE_NOT_FOUND" })));
+    const { lines, missing } = await scan("exit 0", {}, () =>
+      Promise.reject(userError(gone, { code: "CLONE_NOT_FOUND" })),
+    );
     expect(lines).toEqual(["info Running vulnerability scan...", `warning ${gone}`]);
     expect(missing).toEqual(["vuln_scan"]);
   });
 
-  it("leaves out what has a package URL that is too long for a key, counted in bytes, and says so", async () => {
+  it("skips package URLs that have too many bytes for a key, with a warning", async () => {
     const refs = [`pkg:npm/${"\u65e5".repeat(900)}@1`, "pkg:npm/lodash@4.17.15"];
     const report = path.join(root, "long.json");
     fs.writeFileSync(
@@ -175,21 +177,21 @@ describe("the vulnerability scan", () => {
     );
     const { lines, found } = await scan(`cp ${report} sbom.vdr.json`);
     expect(found).toEqual(["A-1 pkg:npm/lodash@4.17.15"]);
-    expect(lines).toContain("warning dep-scan reported more than we keep: 1 findings are shown");
+    expect(lines).toContain("warning dep-scan reported too many findings - only 1 are kept");
   });
 
-  it("warns of packages without a version that an advisory names", async () => {
+  it("warns of packages with advisories but without a version", async () => {
     const { lines } = await scan(undefined, {}, undefined, ["lodash", "ms"]);
-    expect(lines).toContain("warning 1 package has advisories and no version to compare with them");
+    expect(lines).toContain("warning 1 package has advisories but no version to compare");
   });
 
-  it("does not ask for the checkout when dep-scan is not there", async () => {
-    const { lines } = await scan(undefined, {}, () => Promise.reject(new Error("asked for the checkout")));
-    expect(lines).toContain(STANDS_IN);
+  it("does not fetch the checkout if dep-scan is not installed", async () => {
+    const { lines } = await scan(undefined, {}, () => Promise.reject(new Error("fetched the checkout")));
+    expect(lines).toContain(USES_BUILT_IN);
   });
 });
 
-/** One entry as it is written by newer versions, one by older ones, and one with hardly anything in it. */
+/** Entries of newer and older versions, and one with few fields. */
 const REPORT = {
   bomFormat: "CycloneDX",
   vulnerabilities: [
@@ -231,23 +233,23 @@ const sbomOf = (packages: string[]) => ({
   bomFormat: "CycloneDX",
   specVersion: "1.6",
   metadata: { component: { name: "sample", type: "application", "bom-ref": "root" } },
-  components: packages.map((one) => ({
+  components: packages.map((name) => ({
     type: "library",
-    name: one.split("@")[0],
-    version: one.split("@")[1],
-    purl: `pkg:npm/${one}`,
-    "bom-ref": `pkg:npm/${one}`,
+    name: name.split("@")[0],
+    version: name.split("@")[1],
+    purl: `pkg:npm/${name}`,
+    "bom-ref": `pkg:npm/${name}`,
   })),
   dependencies: [],
 });
 
 let scans = 0;
 
-/** One job with this one step; `script` is what depscan does, started in the folder of its reports. */
+/** A job with this step. `script`: the shell script of depscan. */
 async function scan(
   script: string | undefined,
   env: Record<string, string> = {},
-  tree?: () => Promise<string>,
+  source?: () => Promise<string>,
   packages?: string[],
 ) {
   scans += 1;
@@ -276,7 +278,7 @@ async function scan(
         start: "Running vulnerability scan...",
         end: (all) => end(all, all.filter(({ severity }) => severity === "critical").length),
       },
-      (step) => scanVulnerabilities(step, { sbom, tree: tree ?? (async () => checkout), settings }),
+      (step) => scanVulnerabilities(step, { sbom, source: source ?? (async () => checkout), settings }),
     );
     return { found: found ?? [] };
   });

@@ -1,4 +1,4 @@
-// EPSS and KEV: read from files and from a server that answers, redirects, lies, stalls or is gone. Findings are never lost for want of a feed.
+// EPSS and KEV from files and from a server with faults. A feed that cannot be read never loses findings.
 import fs from "node:fs";
 import http from "node:http";
 import type { AddressInfo } from "node:net";
@@ -7,11 +7,11 @@ import { gzipSync } from "node:zlib";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
 import type { Exploited, Severity, Vulnerability } from "../../src/model.ts";
-import { exploitationOf, MAX_CVES, readEpss, readKev } from "../../src/vulnerabilities/exploitation.ts";
-import { searching } from "../support/scan-job.ts";
+import { lookUpExploitation, MAX_CVES, readEpss, readKev } from "../../src/vulnerabilities/exploitation.ts";
+import { setUpScans } from "../support/scan-job.ts";
 import { shared } from "../support/shared-data.ts";
 
-const { folder: root, run } = await searching();
+const { folder: root, run } = await setUpScans();
 const SAMPLE = path.resolve(import.meta.dirname, "../../sample");
 const EPSS =
   "#model_version:v1,score_date:2026-01-05T00:00:00Z\ncve,epss,percentile\nCVE-1900-0001,0.25,0.5\nCVE-1900-0002,7e-05,0.1\n";
@@ -22,17 +22,17 @@ const KEV = JSON.stringify({
   ],
 });
 
-/** What the server does, and what it was asked. */
-let answer: (request: http.IncomingMessage, response: http.ServerResponse) => void;
-let asked: http.IncomingMessage[] = [];
+/** The server's behaviour, and its requests. */
+let respond: (request: http.IncomingMessage, response: http.ServerResponse) => void;
+let requests: http.IncomingMessage[] = [];
 const server = http.createServer((request, response) => {
-  asked.push(request);
-  answer(request, response);
+  requests.push(request);
+  respond(request, response);
 });
 await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
 const base = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 beforeEach(() => {
-  asked = [];
+  requests = [];
 });
 afterAll(() => {
   server.closeAllConnections();
@@ -40,7 +40,7 @@ afterAll(() => {
 });
 
 describe("exploitation", () => {
-  it("is read from files, for the CVEs that were found and no others", async () => {
+  it("is read from files, only for the CVEs that were found", async () => {
     const { known, lines } = await exploitation(["CVE-1900-0007", "CVE-1900-0001", "CVE-1900-4444"], {
       epss: path.join(SAMPLE, "epss.csv"),
       kev: `file://${path.join(SAMPLE, "kev.json")}`,
@@ -53,19 +53,19 @@ describe("exploitation", () => {
         kev: { added: "2026-01-05", due: "2026-01-26", ransomware: true },
       },
     });
-    expect(lines).toEqual(["info EPSS of 2026-01-05 knows 2 of 3 CVEs, KEV 2026.01.05 lists 1"]);
+    expect(lines).toEqual(["info EPSS of 2026-01-05 has 2 of 3 CVEs, KEV 2026.01.05 lists 1"]);
   });
 
-  it("is asked of nobody when there is nothing to ask", async () => {
+  it("is not requested without CVEs or feeds", async () => {
     expect(await exploitation([], { epss: `${base}/epss`, kev: `${base}/kev` })).toMatchObject({
       known: {},
       lines: [],
     });
     expect(await exploitation(["CVE-1900-0001"], { epss: "", kev: "" })).toMatchObject({ known: {}, lines: [] });
-    expect(asked).toEqual([]);
+    expect(requests).toEqual([]);
   });
 
-  it("says which feeds were read: of the others, what they said before stays", async () => {
+  it("reports which feeds were read", async () => {
     const [epss, kev] = [path.join(SAMPLE, "epss.csv"), path.join(SAMPLE, "kev.json")];
     const nowhere = path.join(root, "nowhere");
     const readOf = async (feeds: { epss: string; kev: string }, cves = ["CVE-1900-0007"]) =>
@@ -77,7 +77,7 @@ describe("exploitation", () => {
     expect(await readOf({ epss: nowhere, kev }, [])).toEqual({ epss: true, kev: true });
   });
 
-  it("leaves the findings as they are when a feed cannot be read, and says so", async () => {
+  it("keeps the stored data with a warning if a feed cannot be read", async () => {
     const broken = path.join(root, "broken.csv");
     fs.writeFileSync(broken, "<html>Sign in</html>");
     const { known, lines } = await exploitation(["CVE-1900-0002"], {
@@ -87,13 +87,13 @@ describe("exploitation", () => {
     expect(known).toEqual({});
     expect(lines.toSorted()).toEqual([
       expect.stringMatching(
-        /^warning EPSS cannot be read \(it is no list of EPSS scores\): what it said before stays$/,
+        /^warning EPSS cannot be read \(it is not a list of EPSS scores\): the stored data is kept$/,
       ),
-      expect.stringMatching(/^warning KEV cannot be read \(.*ENOENT.*\): what it said before stays$/),
+      expect.stringMatching(/^warning KEV cannot be read \(.*ENOENT.*\): the stored data is kept$/),
     ]);
   });
 
-  it(`is looked up for ${MAX_CVES} CVEs, those of the worst findings, because its result is a checkpoint`, async () => {
+  it(`is looked up for ${MAX_CVES} CVEs of the most severe findings, because the result is a checkpoint`, async () => {
     const rows = Array.from({ length: MAX_CVES + 10 }, (_, at) => `CVE-1900-${10_000 + at},0.1234567,0.1234567`);
     const epss = path.join(root, "many.csv");
     fs.writeFileSync(epss, `cve,epss,percentile\n${rows.join("\n")}\n`);
@@ -101,15 +101,17 @@ describe("exploitation", () => {
     const { known, lines } = await exploitation(cves, { epss, kev: "" }, (at) => (at < 10 ? "low" : "high"));
     expect(Object.keys(known)).toHaveLength(MAX_CVES);
     expect(known[cves[0]!]).toBeUndefined();
-    expect(lines[0]).toBe(`warning Only the ${MAX_CVES} worst of ${MAX_CVES + 10} CVEs are looked up in EPSS and KEV`);
+    expect(lines[0]).toBe(
+      `warning Only the ${MAX_CVES} most severe of ${MAX_CVES + 10} CVEs are looked up in EPSS and KEV`,
+    );
   });
 });
 
 describe("a feed", () => {
-  it("is fetched once a day, packed or not, and asked for news only", async () => {
+  it("is downloaded once a day, gzipped or not, with a conditional request", async () => {
     const cache = newCache();
     const feeds = { epss: `${base}/epss.csv.gz`, kev: `${base}/kev.json` };
-    answer = ({ url, headers }, response) => {
+    respond = ({ url, headers }, response) => {
       if (headers["if-none-match"] === '"one"') response.writeHead(304).end();
       else response.writeHead(200, { etag: '"one"' }).end(url!.includes("epss") ? gzipSync(EPSS) : KEV);
     };
@@ -120,25 +122,25 @@ describe("a feed", () => {
       kev: { added: "2026-01-02", due: "2026-01-23", ransomware: false },
     });
     expect((await exploitation(["CVE-1900-0001"], feeds, undefined, cache)).known["CVE-1900-0001"]?.epss).toBe(0.25);
-    expect(asked).toHaveLength(2);
+    expect(requests).toHaveLength(2);
 
     ageCopies(cache, 25);
     expect((await exploitation(["CVE-1900-0001"], feeds, undefined, cache)).known["CVE-1900-0001"]?.epss).toBe(0.25);
-    expect(asked.map(({ headers }) => headers["if-none-match"])).toEqual([undefined, undefined, '"one"', '"one"']);
+    expect(requests.map(({ headers }) => headers["if-none-match"])).toEqual([undefined, undefined, '"one"', '"one"']);
     await exploitation(["CVE-1900-0001"], feeds, undefined, cache);
-    expect(asked).toHaveLength(4);
+    expect(requests).toHaveLength(4);
   });
 
-  it("that does not answer is replaced by its old copy, with a warning that says of which day it is", async () => {
+  it("that fails is replaced by its cached copy, with a warning that has its date", async () => {
     const cache = newCache();
     const feeds = { epss: `${base}/epss`, kev: "" };
-    answer = (_, response) => response.end(EPSS);
+    respond = (_, response) => response.end(EPSS);
     await exploitation(["CVE-1900-0001"], feeds, undefined, cache);
     const day = ageCopies(cache, 49);
-    const failures: Array<[string, typeof answer]> = [
-      ["it answered 503", (_, response) => response.writeHead(503).end()],
+    const failures: Array<[string, typeof respond]> = [
+      ["HTTP 503", (_, response) => response.writeHead(503).end()],
       ["other side closed", (_, response) => response.destroy()],
-      ["it is no list of EPSS scores", (_, response) => response.writeHead(200).end("<html>Sign in</html>")],
+      ["it is not a list of EPSS scores", (_, response) => response.writeHead(200).end("<html>Sign in</html>")],
       [
         "other side closed",
         (_, response) => {
@@ -147,24 +149,24 @@ describe("a feed", () => {
       ],
     ];
     for (const [reason, failure] of failures) {
-      answer = failure;
+      respond = failure;
       const { known, lines } = await exploitation(["CVE-1900-0001"], feeds, undefined, cache);
       expect(known["CVE-1900-0001"]?.epss).toBe(0.25);
-      expect(lines[0]).toBe(`warning EPSS does not answer (${reason}): the copy of ${day} is used`);
+      expect(lines[0]).toBe(`warning EPSS could not be downloaded (${reason}): using the copy of ${day}`);
     }
     expect(fs.readdirSync(path.join(cache, "feeds"))).toHaveLength(1);
   });
 
-  it("that never answered is missing, with a warning", async () => {
-    answer = (_, response) => response.writeHead(404).end();
+  it("without a cached copy is missing, with a warning", async () => {
+    respond = (_, response) => response.writeHead(404).end();
     const { known, lines } = await exploitation(["CVE-1900-0001"], { epss: `${base}/epss`, kev: "" });
-    expect([known, lines]).toEqual([{}, ["warning EPSS does not answer (it answered 404): what it said before stays"]]);
+    expect([known, lines]).toEqual([{}, ["warning EPSS could not be downloaded (HTTP 404): the stored data is kept"]]);
   });
 
-  it("whose copy is broken is fetched again, whatever the server says is new", async () => {
+  it("with a broken cached copy is downloaded again despite a 304", async () => {
     const cache = newCache();
     const feeds = { epss: `${base}/epss`, kev: "" };
-    answer = ({ headers }, response) => {
+    respond = ({ headers }, response) => {
       if (headers["if-none-match"]) response.writeHead(304).end();
       else response.writeHead(200, { etag: '"one"' }).end(EPSS);
     };
@@ -175,8 +177,8 @@ describe("a feed", () => {
     expect([known["CVE-1900-0001"]?.epss, lines.filter((line) => line.startsWith("warning"))]).toEqual([0.25, []]);
   });
 
-  it("is followed where it has moved, but never from https to http, nor in circles", async () => {
-    answer = ({ url }, response) => {
+  it("follows redirects, but not from https to http and not endlessly", async () => {
+    respond = ({ url }, response) => {
       if (url === "/epss") response.writeHead(302, { location: "/epss-2026-01-05" }).end();
       else if (url === "/out") response.writeHead(302, { location: "http://feeds.example/epss" }).end();
       else if (url === "/round") response.writeHead(302, { location: "/round" }).end();
@@ -187,28 +189,31 @@ describe("a feed", () => {
     ).toBe(0.25);
     for (const [source, reason] of [
       [`${base}/out`, "http://feeds.example is not https"],
-      [`${base}/round`, "it redirects without end"],
+      [`${base}/round`, "too many redirects"],
       ["http://feeds.example/epss", "http://feeds.example is not https"],
     ]) {
       const { known, lines } = await exploitation(["CVE-1900-0001"], { epss: source!, kev: "" });
-      expect([known, lines]).toEqual([{}, [`warning EPSS does not answer (${reason}): what it said before stays`]]);
+      expect([known, lines]).toEqual([
+        {},
+        [`warning EPSS could not be downloaded (${reason}): the stored data is kept`],
+      ]);
     }
   });
 
-  it("is asked with the password of its address, which is told to nobody else", async () => {
-    answer = ({ headers }, response) => response.writeHead(headers.authorization ? 200 : 401).end(EPSS);
+  it("is requested with the password of its URL, which is stored nowhere", async () => {
+    respond = ({ headers }, response) => response.writeHead(headers.authorization ? 200 : 401).end(EPSS);
     const cache = newCache();
     const feeds = { epss: `${base.replace("//", "//me:s3cret%21@")}/epss`, kev: "" };
     const { known, lines } = await exploitation(["CVE-1900-0001"], feeds, undefined, cache);
     expect(known["CVE-1900-0001"]?.epss).toBe(0.25);
-    expect(asked[0]!.headers.authorization).toBe(`Basic ${Buffer.from("me:s3cret!").toString("base64")}`);
+    expect(requests[0]!.headers.authorization).toBe(`Basic ${Buffer.from("me:s3cret!").toString("base64")}`);
     expect(lines.join() + fs.readFileSync(copiesIn(cache)[0]!, "utf8") + copiesIn(cache)[0]).not.toContain("s3cret");
   });
 
-  it("is whole in the cache however many fetch it at once", async () => {
+  it("is complete in the cache after concurrent downloads", async () => {
     const cache = newCache();
     const body = gzipSync(EPSS);
-    answer = (_, response) => {
+    respond = (_, response) => {
       response.write(body.subarray(0, 10));
       setImmediate(() => response.end(body.subarray(10)));
     };
@@ -224,34 +229,31 @@ describe("a feed", () => {
     expect(kept.subarray(kept.indexOf("\n") + 1).equals(body)).toBe(true);
   });
 
-  it("is read without a cache that can be written to", async () => {
+  it("is read without a writable cache", async () => {
     const file = path.join(root, "a-file");
     fs.writeFileSync(file, "");
-    answer = (_, response) => response.end(EPSS);
+    respond = (_, response) => response.end(EPSS);
     const { known } = await exploitation(["CVE-1900-0001"], { epss: `${base}/epss`, kev: "" }, undefined, file);
     expect(known["CVE-1900-0001"]?.epss).toBe(0.25);
   });
 
   const kev = shared("data", "kev", "known_exploited_vulnerabilities-2025.08.25.json.gz");
-  it.skipIf(!kev)(
-    `of CISA, whole and packed, is read as it is${kev ? "" : " (skipped: ../shared is absent)"}`,
-    async () => {
-      const { known, lines } = await exploitation(["CVE-2025-48384", "CVE-2021-44228", "CVE-2020-8203"], {
-        epss: shared("data", "epss", "epss_scores-2026-slice.csv")!,
-        kev: kev!,
-      });
-      expect(Object.keys(known).sort()).toEqual(["CVE-2020-8203", "CVE-2021-44228", "CVE-2025-48384"]);
-      expect(known["CVE-2025-48384"]).toEqual({
-        epss: null,
-        percentile: null,
-        kev: { added: "2025-08-25", due: "2025-09-15", ransomware: false },
-      });
-      expect(known["CVE-2021-44228"]).toMatchObject({ epss: 0.99999, kev: { ransomware: true } });
-      expect(lines[0]).toBe("info EPSS of 2026-08-07 knows 2 of 3 CVEs, KEV 2025.08.25 lists 2");
-    },
-  );
+  it.skipIf(!kev)(`of CISA is read as a gzipped file${kev ? "" : " (skipped: ../shared is missing)"}`, async () => {
+    const { known, lines } = await exploitation(["CVE-2025-48384", "CVE-2021-44228", "CVE-2020-8203"], {
+      epss: shared("data", "epss", "epss_scores-2026-slice.csv")!,
+      kev: kev!,
+    });
+    expect(Object.keys(known).sort()).toEqual(["CVE-2020-8203", "CVE-2021-44228", "CVE-2025-48384"]);
+    expect(known["CVE-2025-48384"]).toEqual({
+      epss: null,
+      percentile: null,
+      kev: { added: "2025-08-25", due: "2025-09-15", ransomware: false },
+    });
+    expect(known["CVE-2021-44228"]).toMatchObject({ epss: 0.99999, kev: { ransomware: true } });
+    expect(lines[0]).toBe("info EPSS of 2026-08-07 has 2 of 3 CVEs, KEV 2025.08.25 lists 2");
+  });
 
-  it("of 300,000 scores is read as it comes", async () => {
+  it("of 300,000 scores is streamed", async () => {
     async function* body() {
       yield Buffer.from("#score_date:2026-01-05T00:00:00Z\r\ncve,epss,percentile\r\n");
       for (let at = 10_000; at < 310_000; at += 1000) {
@@ -265,7 +267,7 @@ describe("a feed", () => {
     expect([[...scores.keys()], date]).toEqual([["CVE-1900-10000", "CVE-1900-309999"], "2026-01-05"]);
   });
 
-  it("with odd rows and entries is read without them", async () => {
+  it("skips invalid rows and entries", async () => {
     const rows = "cve,epss,percentile\nCVE-1900-0001,NaN,1\nCVE-1900-0002,2,0.1\nCVE-1900-0003\nCVE-1900-0004,0.5,0.5";
     const wanted = new Set(["CVE-1900-0001", "CVE-1900-0002", "CVE-1900-0003", "CVE-1900-0004"]);
     expect([...(await readEpss(chunk(rows), wanted)).scores.keys()]).toEqual(["CVE-1900-0004"]);
@@ -275,11 +277,11 @@ describe("a feed", () => {
     expect([...(await readKev(chunk(catalog), wanted)).entries]).toEqual([
       ["CVE-1900-0001", { added: "", due: null, ransomware: false }],
     ]);
-    await expect(readKev(chunk("[]"), wanted)).rejects.toThrow("no catalog");
+    await expect(readKev(chunk("[]"), wanted)).rejects.toThrow("not a catalog");
   });
 });
 
-/** In a step of a job. */
+/** Runs the look-up in a step of a job. */
 async function exploitation(
   cves: string[],
   feeds: { epss: string; kev: string },
@@ -288,7 +290,7 @@ async function exploitation(
 ) {
   const found = cves.map((cve, at) => ({ cve, severity: severity(at) }) as Vulnerability);
   const { job, lines } = await run(async (job) => ({
-    known: await job.step("vuln_scan/exploitation", (step) => exploitationOf(step, found, { feeds, cache })),
+    known: await job.step("vuln_scan/exploitation", (step) => lookUpExploitation(step, found, { feeds, cache })),
   }));
   const { byCve: known, read } = (job.output as { known: Exploited }).known;
   return { known, read, lines };
@@ -302,7 +304,7 @@ function copiesIn(cache: string): string[] {
   return fs.readdirSync(path.join(cache, "feeds")).map((name) => path.join(cache, "feeds", name));
 }
 
-/** As if the copies had been fetched so many hours ago; answers the day of that. */
+/** Sets the age of the cached copies in hours; returns their date. */
 function ageCopies(cache: string, hours: number): string {
   const then = new Date(Date.now() - hours * 3600_000);
   for (const copy of copiesIn(cache)) fs.utimesSync(copy, then, then);

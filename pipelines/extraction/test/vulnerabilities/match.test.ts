@@ -1,8 +1,8 @@
-// The built-in matcher: what comes of advisories beside an SBOM, our own samples and real ones.
+// The built-in matcher with sample and real advisories.
 import path from "node:path";
 import { describe, expect, it } from "vitest";
 import { recordFigure } from "../../../../test/support/figures.ts";
-import { dependenciesOf } from "../../src/sbom/components.ts";
+import { readDependencies } from "../../src/sbom/components.ts";
 import { type Advisories, loadAdvisories, readAdvisory } from "../../src/vulnerabilities/advisories.ts";
 import { matchAdvisories } from "../../src/vulnerabilities/match.ts";
 import { type Component, componentOf } from "../../src/vulnerabilities/packages.ts";
@@ -12,7 +12,7 @@ const SAMPLE = path.resolve(import.meta.dirname, "../../sample");
 const never = new AbortController().signal;
 
 describe("the built-in matcher", () => {
-  it("makes one finding of what several databases tell of one vulnerability", () => {
+  it("reports one finding for a vulnerability in several databases", () => {
     const { vulnerabilities } = matchAdvisories(
       [componentOf("pkg:pypi/pyyaml@5.3")!, componentOf("pkg:pypi/pyyaml@5.2")!],
       indexed(
@@ -37,7 +37,7 @@ describe("the built-in matcher", () => {
     });
   });
 
-  it("tells of packages without a version that an advisory names, and of what affects all their versions", () => {
+  it("reports packages without a version, which only match advisories about all versions", () => {
     const [flask, other] = [componentOf("pkg:pypi/flask")!, componentOf("pkg:pypi/other")!];
     const listed = { id: "L-1", affected: [{ package: { name: "flask", ecosystem: "PyPI" }, versions: ["0.1"] }] };
     for (const record of [osv("F-1", [], { name: "flask", fixed: "1.0" }), listed]) {
@@ -51,7 +51,7 @@ describe("the built-in matcher", () => {
     expect([vulnerabilities.map(({ id, version }) => [id, version]), unversioned]).toEqual([[["F-2", ""]], []]);
   });
 
-  it("finds in the sample advisories what the sample repository has", async () => {
+  it("finds the vulnerabilities of the sample repository in the sample advisories", async () => {
     const purls = [
       "pkg:npm/lodash@4.17.15",
       "pkg:npm/minimist@1.2.0",
@@ -89,10 +89,10 @@ describe("the built-in matcher", () => {
   const osvFolder = shared("data", "osv");
   const sbom = shared("data", "sbom", "cdxgen-12.8.4-sample.json");
   it.skipIf(!osvFolder || !sbom)(
-    `finds in the saved advisories exactly what a count by hand finds${osvFolder ? "" : " (skipped: ../shared is absent)"}`,
+    `finds the verified vulnerabilities in the saved advisories${osvFolder ? "" : " (skipped: ../shared is missing)"}`,
     async () => {
       const components: Component[] = [];
-      for await (const { purl } of dependenciesOf(sbom!)) components.push(componentOf(purl)!);
+      for await (const { purl } of readDependencies(sbom!)) components.push(componentOf(purl)!);
       expect(components).toHaveLength(58);
       const { advisories, vulnerabilities, undecided } = await matched(osvFolder!, components);
       expect([advisories.count, advisories.broken.count, undecided]).toEqual([25, 0, []]);
@@ -120,7 +120,7 @@ describe("the built-in matcher", () => {
     },
   );
 
-  it("holds 50,000 components against 20,000 advisories through the names of packages", () => {
+  it("matches 50,000 components with 20,000 advisories", () => {
     const components = Array.from(
       { length: 50_000 },
       (_, at) => componentOf(`pkg:npm/package-${at}@1.${at % 50}.${at % 7}`)!,
@@ -151,14 +151,14 @@ async function matched(folder: string, components: Component[]) {
   return { advisories, ...matchAdvisories(components, advisories) };
 }
 
-interface Told {
+interface OsvFields {
   name?: string;
   ecosystem?: string;
   fixed?: string;
   score?: string;
 }
 
-function osv(id: string, aliases: string[], { name = "pyyaml", ecosystem = "PyPI", fixed, score }: Told): unknown {
+function osv(id: string, aliases: string[], { name = "pyyaml", ecosystem = "PyPI", fixed, score }: OsvFields): unknown {
   const ranges = [{ type: "ECOSYSTEM", events: [{ introduced: "0" }, ...(fixed ? [{ fixed }] : [])] }];
   return {
     id,

@@ -1,5 +1,5 @@
-// Which versions an advisory means, how bad it is, and which package a component is. Random cases are held against the registries' own rules;
-// EXTRACTION_SEED=<seed> plays one again.
+// Affected versions, severities and package URLs. Random cases are compared with the registries' own rules; EXTRACTION_SEED=<seed>
+// repeats a run.
 import * as pep440 from "@renovatebot/pep440";
 import fc from "fast-check";
 import semver from "semver";
@@ -70,18 +70,18 @@ describe("a version", () => {
     ["Packagist", "v5.4.1", range(["introduced", "5.0"], ["fixed", "5.4.2"]), "affected"],
     ["RubyGems", "4.2.11.1", range(["introduced", "0"], ["fixed", "4.2.11.2"]), "affected"],
     ["crates.io", "0.9.9", range(["introduced", "0.0.0-0"], ["fixed", "0.10.0"]), "affected"],
-  ] as const)("%s %s is judged by the order of its ecosystem (case %#)", (ecosystem, version, ranges, verdict) => {
+  ] as const)("%s %s is compared by the rules of its ecosystem (case %#)", (ecosystem, version, ranges, verdict) => {
     expect(affectedBy(ecosystem, version, ranges, [])).toBe(verdict);
   });
 
-  it("is found in a list however it is written", () => {
+  it("is found in a list in any notation", () => {
     expect(sameVersion("PyPI", "2.2.0", "2.2")).toBe(true);
     expect(sameVersion("Go", "v1.2.0", "1.2.0")).toBe(true);
     expect(sameVersion("npm", "1.2.1", "1.2.10")).toBe(false);
     expect(affectedBy("Maven", "1.0-alpha-2", [], ["1.0-alpha-2"])).toBe("affected");
   });
 
-  it("ends an open range where somebody last looked", () => {
+  it("is limited by the last known affected version of an open range", () => {
     const [open] = range(["introduced", "0"]);
     const until = (lastKnown: string, version: string) => affectedBy("npm", version, [{ ...open!, lastKnown }], []);
     expect([until("<= 7.0.10", "7.0.10"), until("<= 7.0.10", "7.0.11")]).toEqual(["affected", "unaffected"]);
@@ -108,7 +108,7 @@ describe("a version", () => {
     ["Go", seed, semantic, semver.compare],
     ["PyPI", seed, python, pep440.compare],
   ] as const)(
-    "of %s (seed %i) is affected between introduced and fixed and nowhere else, in whatever order they stand",
+    "of %s (seed %i) is affected only between introduced and fixed, whatever the order of events",
     (ecosystem, seed, versions, compare) => {
       const bounds = fc.uniqueArray(versions, {
         minLength: 1,
@@ -133,14 +133,14 @@ describe("a version", () => {
     },
   );
 
-  it(`is judged as npm judges the same range (seed ${seed})`, () => {
+  it(`is affected like npm's range (seed ${seed})`, () => {
     const property = fc.property(semantic, semantic, semantic, (version, from, to) => {
       const events: Event[] = [
         { kind: "introduced", version: from },
         { kind: "last_affected", version: to },
       ];
       const expected = semver.satisfies(version, `>=${from} <=${to}`, { includePrerelease: true });
-      // An end before the beginning is an empty range.
+      // Skip empty ranges.
       fc.pre(semver.lte(from, to));
       expect(affectedBy("npm", version, [{ events }], [])).toBe(expected ? "affected" : "unaffected");
     });
@@ -167,25 +167,26 @@ describe("a severity", () => {
     ["CVSS:3.1/AV:N/AC:H/PR:N/UI:R/S:U/C:L/I:N/A:N", 3.1, "low"],
     ["CVSS:3.1/AV:P/AC:H/PR:H/UI:R/S:U/C:N/I:N/A:N", 0, "low"],
     ["CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H/E:P/RL:O/RC:C", 9.8, "critical"],
-  ] as const)("of %s is the score %d", (vector, score, severity) => {
+  ] as const)("of %s has the score %d", (vector, score, severity) => {
     expect([baseScore(vector), severityOfScore(score)]).toEqual([score, severity]);
   });
 
-  it("comes from the vector, then from the source's word, then from the likeness of a newer vector", () => {
+  it("comes from a CVSS 3 vector, else from the label, else from an approximated CVSS 4 vector", () => {
     const four = "CVSS:4.0/AV:N/AC:L/AT:N/PR:N/UI:N/VC:H/VI:H/VA:H/SC:N/SI:N/SA:N";
     const three = "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:N/I:N/A:H";
-    const of = (scores: string[], label?: string) => ratingOf({ severity: scores.map((score) => ({ score })) }, label);
-    expect(of([four, three], "LOW")).toEqual({ severity: "high", score: 7.5 });
-    expect(of([four], "MODERATE")).toEqual({ severity: "medium", score: null });
-    expect(of([four])).toEqual({ severity: "critical", score: null });
-    expect(of([])).toEqual({ severity: "unknown", score: null });
+    const rate = (scores: string[], label?: string) =>
+      ratingOf({ severity: scores.map((score) => ({ score })) }, label);
+    expect(rate([four, three], "LOW")).toEqual({ severity: "high", score: 7.5 });
+    expect(rate([four], "MODERATE")).toEqual({ severity: "medium", score: null });
+    expect(rate([four])).toEqual({ severity: "critical", score: null });
+    expect(rate([])).toEqual({ severity: "unknown", score: null });
     for (const broken of [
       "CVSS:3.1/AV:N",
       `${three}/AV:P`,
       "CVSS:3.1/AV:constructor/AC:L/PR:N/UI:N/S:U/C:N/I:N/A:H",
       "7.5",
     ]) {
-      expect(of([broken])).toEqual({ severity: "unknown", score: null });
+      expect(rate([broken])).toEqual({ severity: "unknown", score: null });
     }
   });
 });
@@ -208,7 +209,7 @@ describe("a package URL", () => {
       "Maven/org.jboss.resteasy:resteasy-core",
     ],
     ["pkg:nuget/Newtonsoft.Json@12.0.1", "Newtonsoft.Json", "12.0.1", "NuGet/newtonsoft.json"],
-  ])("%s is known by the name its registry gives it", (purl, name, version, key) => {
+  ])("%s has the name of its registry", (purl, name, version, key) => {
     expect(componentOf(purl)).toMatchObject({ purl, name, version, key });
   });
 
@@ -218,7 +219,7 @@ describe("a package URL", () => {
     "pkg:deb/debian/curl@7.1",
     "npm/left-pad@1",
     "pkg:npm/%E0%A4%A@1",
-  ])("%s is no reason to stop", (purl) => {
+  ])("%s does not throw", (purl) => {
     expect(() => componentOf(purl)).not.toThrow();
   });
 });

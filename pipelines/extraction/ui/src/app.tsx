@@ -1,20 +1,20 @@
-// The pages on one screen.
-import { Frame, useShown } from "@stillwake/kit/ui/frame.tsx";
+import { Frame } from "@stillwake/ui/frame.tsx";
+import { Route, Switch } from "wouter";
 import { ListPage } from "./pages/list.tsx";
 import { ProjectPage } from "./pages/project.tsx";
 
-const TITLE = "Extraction";
-
 export function App() {
   return (
-    <Frame title={TITLE} setting="EXTRACTION_API_TOKEN">
-      {(sample) => <Pages sample={sample} />}
+    <Frame title="Extraction" tokenVariable="EXTRACTION_API_TOKEN">
+      {(sample) => (
+        <Switch>
+          {/* The key: another project must not show state of the one before. */}
+          <Route path="/projects/:id">{({ id }) => <ProjectPage key={id} id={id} />}</Route>
+          <Route>
+            <ListPage sample={sample} />
+          </Route>
+        </Switch>
+      )}
     </Frame>
   );
-}
-
-function Pages({ sample }: { sample: string | null }) {
-  const id = useShown("projects", TITLE);
-  // Another project is another page: nothing of the one before may be taken for it.
-  return id ? <ProjectPage key={id} id={id} /> : <ListPage sample={sample} />;
 }

@@ -1,14 +1,7 @@
-// The page of the application: what repositories there are, and for each what its extraction says and what it has found.
-import "@stillwake/kit/ui/look/tokens.css";
-import "@stillwake/kit/ui/look/base.css";
-import "@stillwake/kit/ui/look/parts.css";
-import "./look/extraction.css";
-import { StrictMode } from "react";
-import { createRoot } from "react-dom/client";
+// The page of the extraction system.
+import { IDENTITY_PATH } from "@stillwake/ui/frame.tsx";
+import { mountApp } from "@stillwake/ui/mount.tsx";
+import "./css/extraction.css";
 import { App } from "./app.tsx";
 
-createRoot(document.getElementById("root")!).render(
-  <StrictMode>
-    <App />
-  </StrictMode>,
-);
+mountApp(<App />, IDENTITY_PATH);

@@ -1,4 +1,4 @@
-// A git server on this machine, for the samples that come with the product and for tests: real git behind a few lines of HTTP, read only, on 127.0.0.1.
+// A read-only git server on 127.0.0.1 for the samples and for tests: `git http-backend` behind a small HTTP server.
 import { execFile, spawn } from "node:child_process";
 import fs from "node:fs/promises";
 import http from "node:http";
@@ -9,28 +9,28 @@ import { pipeline } from "node:stream/promises";
 import { promisify } from "node:util";
 import { REPOSITORY } from "../git/repository.ts";
 
-export interface RepositoriesOptions {
-  /** Bare repositories lie below it as "acme/site.git". */
+export interface GitServerOptions {
+  /** Contains bare repositories such as "acme/site.git". */
   root: string;
-  /** Whoever asks has to show it as a password. */
+  /** If set, clients must send it as the password. */
   token?: string;
-  /** Where git is looked for. */
+  /** PATH to find git. */
   toolPath: string;
-  /** Whether one can ask for a part of a repository; true unless said. */
+  /** Whether partial clones are allowed. Default true. */
   filters?: boolean;
 }
 
-const HERE = "http://127.0.0.1";
+const LOCAL_ORIGIN = "http://127.0.0.1";
 
 export interface GitServer {
-  /** "http://127.0.0.1:4321", to be set as the address of a provider. */
+  /** "http://127.0.0.1:4321" */
   url: string;
   close(): Promise<void>;
 }
 
-export async function serveRepositories(options: RepositoriesOptions): Promise<GitServer> {
+export async function serveRepositories(options: GitServerOptions): Promise<GitServer> {
   const server = http.createServer((request, response) => {
-    answer(request, response, options).catch(() => {
+    handleRequest(request, response, options).catch(() => {
       if (!response.headersSent) response.statusCode = 500;
       response.end();
     });
@@ -49,10 +49,10 @@ export async function serveRepositories(options: RepositoriesOptions): Promise<G
   };
 }
 
-/** The same, once `make` has made the repositories. Undefined where there is no git: a page then says what is missing. */
+/** Creates the repositories with `make` and serves them. Returns undefined if git is not installed. */
 export async function serveSample(
-  options: RepositoriesOptions,
-  make: (options: RepositoriesOptions) => Promise<void>,
+  options: GitServerOptions,
+  make: (options: GitServerOptions) => Promise<void>,
 ): Promise<GitServer | undefined> {
   try {
     await make(options);
@@ -63,10 +63,10 @@ export async function serveSample(
   return serveRepositories(options);
 }
 
-/** Makes a repository of one commit from a folder. The same folder gives the same commit. Answers its id. */
+/** Creates a repository with one commit from a folder and returns its id. The same folder gives the same commit. */
 export async function commitFolder(from: string, to: string, toolPath: string): Promise<string> {
   const env = {
-    ...quietGit(toolPath),
+    ...isolatedGitEnv(toolPath),
     GIT_DIR: to,
     GIT_AUTHOR_NAME: "Sample",
     GIT_AUTHOR_EMAIL: "sample@example.com",
@@ -75,8 +75,8 @@ export async function commitFolder(from: string, to: string, toolPath: string): 
     GIT_COMMITTER_EMAIL: "sample@example.com",
     GIT_COMMITTER_DATE: "2026-01-01T00:00:00Z",
   };
-  const git = async (args: string[], more: Record<string, string> = {}) =>
-    (await promisify(execFile)("git", args, { env: { ...env, ...more } })).stdout.trim();
+  const git = async (args: string[], extraEnv: Record<string, string> = {}) =>
+    (await promisify(execFile)("git", args, { env: { ...env, ...extraEnv } })).stdout.trim();
   await fs.mkdir(to, { recursive: true });
   await git(["init", "--bare", "--template=", "--quiet", "--initial-branch=main"]);
   await git(["add", "--all", "--force", "."], { GIT_WORK_TREE: from });
@@ -85,8 +85,8 @@ export async function commitFolder(from: string, to: string, toolPath: string): 
   return commit;
 }
 
-/** No configuration of this machine has a part in it. */
-export function quietGit(toolPath: string): Record<string, string> {
+/** Environment for git without any configuration of this machine. */
+export function isolatedGitEnv(toolPath: string): Record<string, string> {
   return {
     PATH: toolPath,
     LC_ALL: "C",
@@ -98,33 +98,33 @@ export function quietGit(toolPath: string): Record<string, string> {
   };
 }
 
-async function answer(
+async function handleRequest(
   request: http.IncomingMessage,
   response: http.ServerResponse,
-  { root, token, toolPath, filters = true }: RepositoriesOptions,
+  { root, token, toolPath, filters = true }: GitServerOptions,
 ): Promise<void> {
-  const asked = request.url ?? "/";
-  if (!URL.canParse(asked, HERE)) {
+  const requested = request.url ?? "/";
+  if (!URL.canParse(requested, LOCAL_ORIGIN)) {
     response.writeHead(400).end();
     return;
   }
-  const url = new URL(asked, HERE);
+  const url = new URL(requested, LOCAL_ORIGIN);
   const [, repository = "", service = ""] = /^\/(.+)\.git\/(info\/refs|git-upload-pack)$/.exec(url.pathname) ?? [];
   if (token !== undefined && passwordOf(request) !== token) {
     response.writeHead(401, { "www-authenticate": 'Basic realm="git"' }).end();
     return;
   }
   const reads = service === "git-upload-pack" || url.searchParams.get("service") === "git-upload-pack";
-  const known = REPOSITORY.test(repository) && reads && (await isThere(path.join(root, `${repository}.git`)));
-  if (!known) {
+  const exists = REPOSITORY.test(repository) && reads && (await isDirectory(path.join(root, `${repository}.git`)));
+  if (!exists) {
     response.writeHead(404, { "content-type": "text/plain" }).end("Repository not found.\n");
     return;
   }
   const backend = spawn("git", ["http-backend"], {
     stdio: ["pipe", "pipe", "ignore"],
     env: {
-      ...quietGit(toolPath),
-      // As the large hosts do: whoever wants no files need not be sent any.
+      ...isolatedGitEnv(toolPath),
+      // Like the large hosts: clients may fetch commits without files.
       ...(filters && { GIT_CONFIG_COUNT: "2", GIT_CONFIG_KEY_1: "uploadpack.allowFilter", GIT_CONFIG_VALUE_1: "true" }),
       GIT_PROJECT_ROOT: root,
       GIT_HTTP_EXPORT_ALL: "1",
@@ -145,7 +145,7 @@ async function answer(
   await relay(backend.stdout, response);
 }
 
-/** What a CGI program writes: headers, an empty line, the body. */
+/** Converts CGI output (headers, an empty line, the body) to an HTTP response. */
 async function relay(output: Readable, response: http.ServerResponse): Promise<void> {
   let head = Buffer.alloc(0);
   for await (const part of output.iterator({ destroyOnReturn: false })) {
@@ -160,11 +160,11 @@ async function relay(output: Readable, response: http.ServerResponse): Promise<v
     else if (name) response.setHeader(name, value);
   }
   if (end >= 0) response.write(head.subarray(end + 4));
-  // Whoever asked may have left.
+  // The client may have disconnected.
   await pipeline(output, response).catch(() => {});
 }
 
-async function isThere(directory: string): Promise<boolean> {
+async function isDirectory(directory: string): Promise<boolean> {
   return (await fs.stat(directory).catch(() => undefined))?.isDirectory() ?? false;
 }
 

@@ -1,59 +1,59 @@
-// Git, held so that a stranger's repository can make it run nothing and write nowhere else: no configuration but ours, one protocol, one address, no hooks,
-// filters, submodules, links or helpers. The token is in the environment of git alone; arguments, addresses and files never carry it.
+// Runs git so that an untrusted repository can execute nothing and write nowhere else: only our configuration, one protocol, one address,
+// no hooks, filters, submodules, links or helpers. The token is only in git's environment, never in arguments, URLs or files.
 import type { ExecOptions, ExecResult, StepHandle } from "stillwake/worker";
-import { tell } from "../user-error.ts";
+import { userError } from "../failures.ts";
 import type { Remote } from "./address.ts";
 import { type GitLimits, watchSize } from "./limits.ts";
 
 /** A step, or the job itself. */
 export type Runner = Pick<StepHandle, "exec" | "scratch" | "signal" | "log">;
 
-export interface GitPlaces {
-  /** Everything of this clone, and what the size limit is held against. */
+export interface GitPaths {
+  /** All files of this clone; the size limit applies to it. */
   folder: string;
   /** An empty directory: no .gitconfig, no .netrc, no attributes. */
   home: string;
-  /** The repository itself, bare. Files of it lie elsewhere: no scanner meets the objects, and git finds no repository among the files. */
+  /** The bare repository. Checked-out files are elsewhere, so that scanners never read the objects. */
   objects: string;
 }
 
-/** What a remote is asked with. */
 export interface Credential {
   user: string;
   token: string;
 }
 
 export interface GitOptions {
-  places: GitPlaces;
+  paths: GitPaths;
   limits: GitLimits;
-  /** What is done with the repository, for the sentence of one that is too large for it: "scan". */
+  /** Verb for the message about a repository that is too large: "scan". */
   purpose: string;
   remote: Remote;
-  /** Undefined: the repository is asked for as anybody may. So are a mirror, and a host by a line that others can read. */
+  /** Undefined: anonymous. Not sent to mirrors, nor over a connection that is not confidential. */
   credential: Credential | undefined;
 }
 
 export interface Git {
-  /** With the network. Which repository it is for stands in the arguments: as the target of a clone, or as --git-dir. */
+  /** With network access. The arguments name the repository: the target of a clone, or --git-dir. */
   fetch(args: readonly string[]): Promise<ExecResult>;
-  /** In the repository, without the network and without the token. */
+  /** In the repository, without network access and token. */
   local(args: readonly string[], options?: ExecOptions): ReturnType<Runner["exec"]>;
 }
 
-export function openGit(runner: Runner, { places, limits, purpose, remote, credential }: GitOptions): Git {
-  const until = performance.now() + limits.cloneMs;
-  const timeLeft = () => `${Math.max(1, Math.ceil(until - performance.now()))}ms`;
-  const offline = environment(places, hardened);
-  const online = environment(places, [...hardened, ...network(remote, credential, limits)], remote.protocol);
+export function openGit(runner: Runner, { paths, limits, purpose, remote, credential }: GitOptions): Git {
+  const deadline = performance.now() + limits.cloneMs;
+  const timeLeft = () => `${Math.max(1, Math.ceil(deadline - performance.now()))}ms`;
+  const offline = environment(paths, HARDENED);
+  const online = environment(paths, [...HARDENED, ...networkSettings(remote, credential, limits)], remote.protocol);
   return {
     async fetch(args) {
-      const ended = new AbortController();
+      const done = new AbortController();
       try {
-        // Git reads nothing from its input. The watch stands there because a source that fails ends the command, and its error is the one that is thrown.
-        const stdin = watchSize(places.folder, { limits, purpose }, ended.signal);
+        // Git reads nothing from stdin. The size watch is passed as stdin because an input that throws stops the command
+        // and exec() rethrows its error.
+        const stdin = watchSize(paths.folder, { limits, purpose }, done.signal);
         return await runner.exec("git", args, { env: online, stdin, log: "none", timeout: timeLeft() });
       } finally {
-        ended.abort();
+        done.abort();
       }
     },
     local: (args, options) =>
@@ -61,14 +61,15 @@ export function openGit(runner: Runner, { places, limits, purpose, remote, crede
         log: "none",
         timeout: timeLeft(),
         ...options,
-        env: { ...offline, GIT_DIR: places.objects },
+        env: { ...offline, GIT_DIR: paths.objects },
       }),
   };
 }
 
 /**
- * The first safe release of each series that has one: those of 2024 against code run by a clone, and, from 2.43 on, the one against carriage returns in paths
- * (CVE-2025-48384). Older series never got the latter from upstream; it needs submodules and links, which are both off here.
+ * The first safe patch release of each minor version: the 2024 fixes against code execution by a clone and, from 2.43 on,
+ * the fix for carriage returns in paths (CVE-2025-48384). Older series never got the latter; it needs submodules and
+ * links, which are both disabled here.
  */
 const SAFE: Record<number, number> = {
   39: 4,
@@ -85,11 +86,11 @@ const SAFE: Record<number, number> = {
   50: 1,
 };
 
-/** `text` as `git version` prints it. Distributions append words of their own. */
+/** `text`: the output of `git version`, to which distributions append a suffix. */
 export function checkVersion(text: string): void {
   const [, major, minor, patch] = /^git version (\d+)\.(\d+)(?:\.(\d+))?/.exec(text)?.map(Number) ?? [];
   if (major === undefined || minor === undefined) {
-    throw tell("The version of git on the worker cannot be told - install git 2.39.4 or later", {
+    throw userError("The git version of the worker is unknown - install git 2.39.4 or later", {
       code: "GIT_TOO_OLD",
       fatal: true,
     });
@@ -98,7 +99,7 @@ export function checkVersion(text: string): void {
   const safe = major > 2 || (major === 2 && (series === undefined ? minor > 50 : (patch || 0) >= series));
   if (safe) return;
   const needed = series === undefined ? "2.39.4" : `2.${minor}.${series}`;
-  throw tell(
+  throw userError(
     `Git ${major}.${minor}.${patch || 0} on the worker is not safe to clone with - install git ${needed} or later`,
     {
       code: "GIT_TOO_OLD",
@@ -109,7 +110,7 @@ export function checkVersion(text: string): void {
 
 type Setting = readonly [name: string, value: string];
 
-const hardened: readonly Setting[] = [
+const HARDENED: readonly Setting[] = [
   ["core.hooksPath", "/dev/null"],
   ["core.symlinks", "false"],
   ["core.fsmonitor", "false"],
@@ -121,11 +122,11 @@ const hardened: readonly Setting[] = [
   ["core.askPass", ""],
   ["core.sshCommand", "false"],
   ["core.gitProxy", ""],
-  // What a lost machine takes along need not be on its disk.
+  // A clone need not survive a crash of its machine.
   ["core.fsync", "none"],
-  // One for each core: 50,000 files in 4 s instead of 17 s on two.
+  // One per core: 50,000 files take 4 s instead of 17 s on two cores.
   ["checkout.workers", "0"],
-  // Large files go through git in pieces rather than through memory.
+  // Git streams larger files instead of reading them into memory.
   ["core.bigFileThreshold", "32m"],
   ["init.templateDir", ""],
   ["credential.helper", ""],
@@ -135,14 +136,14 @@ const hardened: readonly Setting[] = [
   ["fetch.recurseSubmodules", "false"],
   ["transfer.fsckObjects", "true"],
   ["fetch.fsckObjects", "true"],
-  // Slips of old tools, in commits of honest people.
+  // Harmless errors of old tools, common in real histories.
   ["fetch.fsck.zeroPaddedFilemode", "ignore"],
   ["fetch.fsck.badTimezone", "ignore"],
   ["fetch.fsck.missingSpaceBeforeDate", "ignore"],
-  // One pack, whose size can be watched, and not thousands of files.
+  // One pack, whose size can be watched, instead of thousands of files.
   ["transfer.unpackLimit", "1"],
   ["fetch.unpackLimit", "1"],
-  // Neither may the other side send us elsewhere for a part of it.
+  // The server must not redirect parts of the transfer to other addresses.
   ["transfer.bundleURI", "false"],
   ["fetch.uriProtocols", ""],
   ["gc.auto", "0"],
@@ -150,9 +151,9 @@ const hardened: readonly Setting[] = [
   ["advice.detachedHead", "false"],
 ];
 
-function network(remote: Remote, credential: Credential | undefined, limits: GitLimits): Setting[] {
+function networkSettings(remote: Remote, credential: Credential | undefined, limits: GitLimits): Setting[] {
   const { origin, pin, mirror, confidential } = remote;
-  const told = mirror || !confidential ? undefined : credential;
+  const sent = mirror || !confidential ? undefined : credential;
   return [
     ["http.followRedirects", "false"],
     ["http.proxy", ""],
@@ -162,17 +163,17 @@ function network(remote: Remote, credential: Credential | undefined, limits: Git
     ["http.lowSpeedLimit", String(limits.slowBytes)],
     ["http.lowSpeedTime", String(limits.slowSeconds)],
     ...(pin ? [["http.curloptResolve", pin] as const] : []),
-    ...(told ? [[`http.${origin}/.extraHeader`, `Authorization: Basic ${basicOf(told)}`] as const] : []),
+    ...(sent ? [[`http.${origin}/.extraHeader`, `Authorization: Basic ${basicOf(sent)}`] as const] : []),
   ];
 }
 
-/** What stands in the header, to be hidden as the token itself is. */
+/** The value in the Authorization header; it must be redacted like the token. */
 export function basicOf({ user, token }: Credential): string {
   return Buffer.from(`${user}:${token}`).toString("base64");
 }
 
 function environment(
-  { folder, home }: GitPlaces,
+  { folder, home }: GitPaths,
   settings: readonly Setting[],
   protocol = "none",
 ): Record<string, string> {
@@ -187,7 +188,7 @@ function environment(
     GIT_ATTR_NOSYSTEM: "1",
     GIT_CEILING_DIRECTORIES: folder,
     GIT_TERMINAL_PROMPT: "0",
-    // Empty rather than a program that fails: nothing at all is started to ask.
+    // Empty: git starts no program to ask for a password.
     GIT_ASKPASS: "",
     GIT_ALLOW_PROTOCOL: protocol,
     GIT_PROTOCOL_FROM_USER: "0",
@@ -195,7 +196,7 @@ function environment(
     GIT_NO_REPLACE_OBJECTS: "1",
     GIT_OPTIONAL_LOCKS: "0",
     GIT_PAGER: "",
-    // Of one allocation. A delta of some bytes can ask for more memory than there is.
+    // Per allocation: a delta of a few bytes can request more memory than exists.
     GIT_ALLOC_LIMIT: "1g",
     GIT_CONFIG_COUNT: String(settings.length),
   };

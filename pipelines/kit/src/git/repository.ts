@@ -1,4 +1,4 @@
-// The names of repositories. No Node: contracts and pages import it as well.
+// Repository names. Imports nothing, because contracts in browser bundles import it.
 
-/** "acme/site", "acme/.github"; GitLab has groups in groups. What git is given is rebuilt from these parts, so nothing else may be in them. */
+/** "acme/site", "acme/.github", nested GitLab groups. URLs are built from these parts, so no other characters are allowed. */
 export const REPOSITORY = /^[A-Za-z0-9_][\w.-]*(?:\/(?!\.{1,2}(?:\/|$))[A-Za-z0-9_.][\w.-]*){1,9}$/;

@@ -1,16 +1,16 @@
-// An application as one origin: its API under api/, the live view's server under stillwake/, and the page at everything else. Mounted anywhere: below a path of another
-// server, or alone on a port.
+// Combines a system into one handler: its API under api/, Stillwake's server for the live view under stillwake/, and the
+// page at all other paths. It can be mounted below a path of another server or alone on a port.
 import type { Page } from "./assets.ts";
 
 export interface AppOptions {
-  /** Of the system, such as "extraction". */
+  /** Name of the system, such as "extraction". */
   name: string;
-  /** The API, for the path that it is reached at. */
+  /** Creates the API for the path it is mounted at. */
   api(path: string): { fetch(request: Request, env?: object): Response | Promise<Response> };
-  /** Stillwake's own server, which the page follows jobs with: `createServer(…).fetch`. */
+  /** Stillwake's server for the live view: `createServer(…).fetch`. */
   live: (request: Request, env?: unknown) => Promise<Response>;
   page: Page;
-  /** The path it is mounted at, such as "/extraction/". Requests come with it. Default "/". */
+  /** The path it is mounted at, such as "/extraction/". Default "/". */
   base?: string | undefined;
 }
 
@@ -25,26 +25,28 @@ export function mountApp({ name, live, page, base: mounted = "/", ...options }: 
     async fetch(request, env) {
       const { pathname, search } = new URL(request.url);
       if (`${pathname}/` === base) return Response.redirect(new URL(base + search, request.url), 308);
-      if (!pathname.startsWith(base)) return nothing();
-      const place = pathname.slice(base.length);
-      if (place === "api" || place.startsWith("api/")) return api.fetch(below(request, `${base}api`), env as object);
-      if (place === "stillwake" || place.startsWith("stillwake/")) return live(below(request, `${base}stillwake`), env);
-      return page(request, place, base) ?? nothing();
+      if (!pathname.startsWith(base)) return notFoundResponse();
+      const route = pathname.slice(base.length);
+      if (route === "api" || route.startsWith("api/"))
+        return api.fetch(withoutPrefix(request, `${base}api`), env as object);
+      if (route === "stillwake" || route.startsWith("stillwake/"))
+        return live(withoutPrefix(request, `${base}stillwake`), env);
+      return page(request, route, base) ?? notFoundResponse();
     },
   };
 }
 
-/** The same request as one who is mounted here sees it. The header with the host stays that of the page. */
-function below(request: Request, prefix: string): Request {
+/** The request with the path below the prefix. The Host header stays. */
+function withoutPrefix(request: Request, prefix: string): Request {
   const url = new URL(request.url);
   url.pathname = url.pathname.slice(prefix.length) || "/";
   const { method, headers, body, signal } = request;
-  // A request with a stream for its body has to say so.
+  // A streamed body requires `duplex`.
   return new Request(url, { method, headers, signal, ...(body && { body, duplex: "half" }) } as RequestInit);
 }
 
-function nothing(): Response {
-  return new Response("There is nothing here\n", {
+function notFoundResponse(): Response {
+  return new Response("Not found\n", {
     status: 404,
     headers: {
       "content-type": "text/plain; charset=utf-8",
@@ -57,5 +59,5 @@ function nothing(): Response {
 function checkBase(path: string, name: string): string {
   if (/^\/([\w.~-]+\/)*$/.test(path)) return path;
   if (/^\/([\w.~-]+\/)*[\w.~-]+$/.test(path)) return `${path}/`;
-  throw new Error(`The application cannot be mounted at "${path}": write a path such as "/${name}/"`);
+  throw new Error(`Invalid base path "${path}". Use a path such as "/${name}/"`);
 }

@@ -1,24 +1,23 @@
-// What stands around the routes of an API: who may come in, what no answer lets a browser do, and how a refusal is said. The routes themselves are each system's own.
+// The frame around the routes of each system's API: access control, response headers, and errors as problem documents.
 import { Hono } from "hono";
-import { accessBy } from "./access.ts";
-import { notFound, problemOf, type Refusal } from "./problems.ts";
-import { body, signIn } from "./requests.ts";
+import { type Stillwake, StillwakeError } from "stillwake";
+import { createAccess } from "./access.ts";
+import { notFound, problemOf } from "./problems.ts";
+import { parseBody, signInBody } from "./requests.ts";
 
 export interface GuardedOptions {
-  /** Of the system, such as "extraction": that of its cookie, of its jobs, and of its variable EXTRACTION_API_TOKEN. */
+  /** Name of the system, such as "extraction": also of its cookie, its jobs, and the prefix of EXTRACTION_API_TOKEN. */
   name: string;
-  /** Who comes in needs it. Without one, only this machine may. */
+  /** Token that clients must send. Without one, only loopback requests are accepted. */
   token?: string | undefined;
-  /** Where the API is reached, for its cookie. Default "/". */
+  /** Path of the API, for its cookie. Default "/". */
   path?: string | undefined;
-  /** How what is not there is refused. */
-  missing?: ((what: string) => Refusal) | undefined;
-  /** Told what the caller is not told. */
+  /** Receives internal errors, whose details the client does not get. */
   onError?: ((error: unknown, request: { method: string; path: string }) => void) | undefined;
 }
 
-/** Nothing of an answer may be kept, framed, sniffed or run. */
-const guards = {
+/** Responses may not be cached, framed, sniffed or executed. */
+const HEADERS = {
   "cache-control": "no-store",
   "x-content-type-options": "nosniff",
   "referrer-policy": "no-referrer",
@@ -26,34 +25,35 @@ const guards = {
   "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 };
 
-/** With the way in and out, POST and DELETE /session. Every route that is added to it is for those who may. */
-export function guardedApi({ name, token, path = "/", missing = notFound, ...options }: GuardedOptions): Hono {
+/** Has POST and DELETE /session. All routes that are added require access. */
+export function guardedApi({ name, token, path = "/", ...options }: GuardedOptions): Hono {
   const onError = options.onError ?? ((error, { method, path }) => console.error(`${method} ${path}`, error));
-  const access = accessBy({ name, token, path });
+  const access = createAccess({ name, token, path });
   const api = new Hono();
 
   api.use(async (c, next) => {
     await next();
-    for (const [name, value] of Object.entries(guards)) if (!c.res.headers.has(name)) c.res.headers.set(name, value);
+    for (const [header, value] of Object.entries(HEADERS))
+      if (!c.res.headers.has(header)) c.res.headers.set(header, value);
   });
   api.onError((error, c) => {
-    const { problem, inside } = problemOf(error, () => missing(name));
-    if (inside) onError(error, { method: c.req.method, path: c.req.path });
+    const { problem, internal } = problemOf(error, name);
+    if (internal) onError(error, { method: c.req.method, path: c.req.path });
     return new Response(JSON.stringify(problem), {
       status: problem.status,
-      headers: { "content-type": "application/problem+json", ...guards },
+      headers: { "content-type": "application/problem+json", ...HEADERS },
     });
   });
   api.notFound(() => {
-    throw missing("address");
+    throw notFound("address");
   });
 
   api.post("/session", async (c) => {
-    const { token } = await body(signIn, c.req.raw);
+    const { token } = await parseBody(signInBody, c.req.raw);
     c.header("set-cookie", access.signIn(token, c.req.raw));
     return c.body(null, 204);
   });
-  // Everything below is for those who may.
+  // Everything below requires access.
   api.use(async (c, next) => {
     access.check(c.req.raw);
     await next();
@@ -63,4 +63,14 @@ export function guardedApi({ name, token, path = "/", missing = notFound, ...opt
     return c.body(null, 204);
   });
   return api;
+}
+
+/** A read token for the live view of one job. Null if the live view needs none: a loopback server without a secret. */
+export function readToken(stillwake: Stillwake, job: string): string | null {
+  try {
+    return stillwake.readToken({ job, expiresIn: "1h" });
+  } catch (error) {
+    if (error instanceof StillwakeError && error.field === "secret") return null;
+    throw error;
+  }
 }

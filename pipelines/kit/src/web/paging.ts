@@ -1,47 +1,50 @@
-// Lists that are read page by page. A page begins behind the place where the last one ended, by the values it is sorted by: what comes and goes meanwhile moves
-// nothing, and the hundredth page costs what the first does.
+// Keyset pagination: a page starts after the sort values of the last row of the previous page. Inserted and deleted rows do
+// not shift later pages, and the hundredth page costs as much as the first.
 import type pg from "pg";
 import { Refusal } from "./problems.ts";
 
-export interface Page {
+export interface PageRequest {
   limit: number;
   cursor?: string | undefined;
 }
 
 export interface Paged<Row> {
   rows: Row[];
-  /** Where to go on; null at the end. */
+  /** Cursor of the next page; null on the last page. */
   cursor: string | null;
-  /** Of all pages together. */
+  /** Number of rows of all pages. */
   total: number;
 }
 
-export interface Question {
-  page: Page;
+export interface PageQuery {
+  page: PageRequest;
   select: string;
   from: string;
-  /** With ? for each of the values. */
+  /** Conditions with ? as the placeholder of each value. */
   where: string[];
   values: unknown[];
-  /** Not null, and together unique. */
-  order: (readonly [expression: string, way: "asc" | "desc", type: string])[];
+  /** Expressions must not be null, and together unique. */
+  order: (readonly [expression: string, direction: "asc" | "desc", type: string])[];
 }
 
-export async function pageOf<Row extends pg.QueryResultRow>(
+export async function queryPage<Row extends pg.QueryResultRow>(
   queries: pg.Pool | pg.PoolClient,
-  { page, select, from, where, values, order }: Question,
+  { page, select, from, where, values, order }: PageQuery,
 ): Promise<Paged<Row>> {
-  const given: unknown[] = [...values];
-  const places = values.keys();
-  const filter = where.map((one) => `(${one.replaceAll("?", () => `$${places.next().value! + 1}`)})`).join(" and ");
-  const put = (value: unknown) => `$${given.push(value)}`;
-  const behind = page.cursor === undefined ? "true" : behindOf(order, readCursor(page.cursor, order.length), put);
-  const last = order.map(([expression], index) => `(${expression})::text as "_${index}"`).join(", ");
-  const sorted = order.map(([expression, way]) => `${expression} ${way}`).join(", ");
-  const text = `select ${select}, ${last} from ${from} where ${filter} and ${behind} order by ${sorted} limit ${put(page.limit + 1)}`;
-  const found = await queries.query(text, given).catch((error: { code?: string }) => {
-    // Of what is compared only the cursor comes from outside without having been looked at.
-    if (page.cursor !== undefined && error.code?.startsWith("22")) throw noCursor();
+  const parameters: unknown[] = [...values];
+  const indexes = values.keys();
+  const filter = where
+    .map((condition) => `(${condition.replaceAll("?", () => `$${indexes.next().value! + 1}`)})`)
+    .join(" and ");
+  const parameter = (value: unknown) => `$${parameters.push(value)}`;
+  const after =
+    page.cursor === undefined ? "true" : afterCursor(order, readCursor(page.cursor, order.length), parameter);
+  const sortValues = order.map(([expression], index) => `(${expression})::text as "_${index}"`).join(", ");
+  const sorting = order.map(([expression, direction]) => `${expression} ${direction}`).join(", ");
+  const text = `select ${select}, ${sortValues} from ${from} where ${filter} and ${after} order by ${sorting} limit ${parameter(page.limit + 1)}`;
+  const found = await queries.query(text, parameters).catch((error: { code?: string }) => {
+    // A data exception (class 22) can only come from the cursor: all other values were validated.
+    if (page.cursor !== undefined && error.code?.startsWith("22")) throw invalidCursor();
     throw error;
   });
   const { rows: counted } = await queries.query(
@@ -50,27 +53,27 @@ export async function pageOf<Row extends pg.QueryResultRow>(
   );
   const more = found.rows.length > page.limit;
   const rows = found.rows.slice(0, page.limit);
-  const end = rows.at(-1);
-  const cursor = more && end ? writeCursor(order.map((_, index) => end[`_${index}`])) : null;
+  const last = rows.at(-1);
+  const cursor = more && last ? writeCursor(order.map((_, index) => last[`_${index}`])) : null;
   for (const row of rows) for (const index of order.keys()) delete row[`_${index}`];
   return { rows: rows as Row[], cursor, total: counted[0].total };
 }
 
-/** For a search: what has the text in it somewhere, whatever signs the text has. */
-export function having(text: string): string {
+/** LIKE pattern for values that contain the text; special characters are escaped. */
+export function containsPattern(text: string): string {
   return `%${text.replaceAll(/[\\%_]/g, "\\$&")}%`;
 }
 
-/** Later in the first, or the same in it and later in the second, and so on. */
-function behindOf(order: Question["order"], values: string[], put: (value: unknown) => string): string {
-  const places = order.map(([expression, way, type], index) => {
-    const value = `${put(values[index])}::text::${type}`;
-    return { later: `${expression} ${way === "asc" ? ">" : "<"} ${value}`, same: `${expression} = ${value}` };
+/** After in the first expression, or equal in it and after in the second, and so on. */
+function afterCursor(order: PageQuery["order"], values: string[], parameter: (value: unknown) => string): string {
+  const comparisons = order.map(([expression, direction, type], index) => {
+    const value = `${parameter(values[index])}::text::${type}`;
+    return { after: `${expression} ${direction === "asc" ? ">" : "<"} ${value}`, equal: `${expression} = ${value}` };
   });
-  const ways = places.map(({ later }, index) =>
-    [...places.slice(0, index).map(({ same }) => same), later].join(" and "),
+  const alternatives = comparisons.map(({ after }, index) =>
+    [...comparisons.slice(0, index).map(({ equal }) => equal), after].join(" and "),
   );
-  return `(${ways.map((way) => `(${way})`).join(" or ")})`;
+  return `(${alternatives.map((condition) => `(${condition})`).join(" or ")})`;
 }
 
 function writeCursor(values: unknown[]): string {
@@ -80,17 +83,18 @@ function writeCursor(values: unknown[]): string {
 function readCursor(cursor: string, length: number): string[] {
   try {
     const values: unknown = JSON.parse(Buffer.from(cursor, "base64url").toString());
-    const fits = Array.isArray(values) && values.length === length && values.every((one) => typeof one === "string");
-    if (fits && !values.some((one) => one.includes("\0"))) return values;
+    const fits =
+      Array.isArray(values) && values.length === length && values.every((value) => typeof value === "string");
+    if (fits && !values.some((value) => value.includes("\0"))) return values;
   } catch {
-    // It is none.
+    // Not a cursor.
   }
-  throw noCursor();
+  throw invalidCursor();
 }
 
-function noCursor(): Refusal {
-  return new Refusal(400, "INVALID_INPUT", "cursor: is none of this list", {
+function invalidCursor(): Refusal {
+  return new Refusal(400, "INVALID_INPUT", "cursor: is not a cursor of this list", {
     field: "cursor",
-    remedy: "Send the one that the page before answered with, or none for the first page",
+    remedy: "Send the cursor of the previous page, or none for the first page",
   });
 }

@@ -1,5 +1,5 @@
-// What is refused, in words for whoever asked: what is wrong, with which field, and what to do. What goes wrong inside is told to the house alone: no stack, no SQL and
-// no address leaves it.
+// Error responses of the API: what is wrong, in which field, and what to do. Details of internal errors (stack, SQL,
+// addresses) are logged and never sent.
 import { StillwakeError } from "stillwake";
 import type { z } from "zod";
 
@@ -8,7 +8,7 @@ interface Issue {
   message: string;
 }
 
-/** The body of every answer that is a refusal. */
+/** The body of every error response. */
 export interface Problem {
   status: number;
   code: string;
@@ -28,14 +28,17 @@ export class Refusal extends Error {
   }
 }
 
-export function notFound(what: string, remedy = "It was deleted or never was"): Refusal {
-  return new Refusal(404, "NOT_FOUND", `There is no such ${what}`, { remedy });
+/** The same for a missing object and for one of another organization, so that callers cannot tell them apart. */
+export function notFound(what: string): Refusal {
+  return new Refusal(404, "NOT_FOUND", `There is no such ${what}`, {
+    remedy: `Check the id: the ${what} was deleted, never existed, or you have no access to it`,
+  });
 }
 
-/** Everything that is wrong with what was sent; the first of it in the sentence. */
+/** All issues of a request; the first one is the detail. */
 export function invalid(error: z.ZodError): Refusal {
   const issues = error.issues.slice(0, 20).flatMap(issuesOf);
-  const [{ field, message } = { field: "body", message: "is not what is expected" }] = issues;
+  const [{ field, message } = { field: "body", message: "is invalid" }] = issues;
   return new Refusal(400, "INVALID_INPUT", `${field}: ${message}`, { field, issues });
 }
 
@@ -44,35 +47,35 @@ function issuesOf(issue: z.core.$ZodIssue): Issue[] {
   if (issue.code === "unrecognized_keys")
     return issue.keys.slice(0, 5).map((key) => ({
       field: [field, key.slice(0, 80)].filter(Boolean).join("."),
-      message: "is not known here",
+      message: "is not a known field",
     }));
   return [{ field: field || "body", message: issue.message }];
 }
 
-/** The answer to an error, and whether somebody of the house should hear of it. `forgotten`: of a job that the engine does not have. */
-export function problemOf(error: unknown, forgotten: () => Refusal): { problem: Problem; inside: boolean } {
-  if (error instanceof Refusal) return { problem: error.problem, inside: false };
+/** `internal`: the operator should see the error. `what`: what to call a job that Stillwake no longer has. */
+export function problemOf(error: unknown, what: string): { problem: Problem; internal: boolean } {
+  if (error instanceof Refusal) return { problem: error.problem, internal: false };
   if (error instanceof StillwakeError && error.code === "JOB_NOT_FOUND")
-    return { problem: forgotten().problem, inside: false };
-  if (isAway(error)) {
+    return { problem: notFound(what).problem, internal: false };
+  if (isDatabaseUnavailable(error)) {
     const problem = {
       status: 503,
       code: "DATABASE_UNAVAILABLE",
-      detail: "The database cannot be used just now",
+      detail: "The database is not available",
       remedy: "Nothing is lost. Try again in a moment",
     };
-    return { problem, inside: true };
+    return { problem, internal: true };
   }
   const problem = {
     status: 500,
     code: "INTERNAL",
-    detail: "Something went wrong inside the server",
-    remedy: "Its log has the reason",
+    detail: "Internal server error",
+    remedy: "See the server's log",
   };
-  return { problem, inside: true };
+  return { problem, internal: true };
 }
 
-function isAway(error: unknown): boolean {
+function isDatabaseUnavailable(error: unknown): boolean {
   const { code = "", message = "" } = error as { code?: string; message?: string };
   return (
     /^(DATABASE_UNAVAILABLE|CLOSED|E[A-Z]+|08...|57P..|53...)$/.test(code) ||

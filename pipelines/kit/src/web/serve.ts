@@ -1,4 +1,5 @@
-// The server of a system as a process: its tables, its address, the one who starts machines, and how it all ends. SIGTERM and SIGINT let requests under way finish.
+// Runs a system's server process: migration, HTTP server, orchestrator, graceful shutdown. On SIGTERM and SIGINT running
+// requests finish first.
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 import { getRequestListener } from "@hono/node-server";
@@ -10,54 +11,62 @@ export interface Program<Settings extends { databaseUrl: string }> {
   /** Printed for --help. */
   help: string;
   readSettings(): Settings;
-  /** For --migrate, which needs nothing else. */
+  /** For --migrate, which needs no other setting. */
   readDatabaseUrl(): string;
   migrate(pool: pg.Pool): Promise<void>;
-  /** Until it is told to stop. */
   serve(pool: pg.Pool, settings: Settings): Promise<void>;
 }
 
-/** `words`: of the command line, --help or --migrate. */
+/** `args`: of the command line, --help or --migrate. */
 export async function runServer<Settings extends { databaseUrl: string }>(
   program: Program<Settings>,
-  words: readonly string[],
+  args: readonly string[],
 ): Promise<void> {
-  if (words.includes("--help") || words.includes("-h")) process.stdout.write(program.help);
-  else await main(program, words).catch(fail);
+  if (args.includes("--help") || args.includes("-h")) process.stdout.write(program.help);
+  else await main(program, args).catch(fail);
 }
 
-export interface Serving {
+export interface ServeOptions {
   app: App;
-  /** The server that follows jobs; closed with the rest. */
+  /** Stillwake's server for the live view. */
   live: { close(): Promise<void> };
   orchestrator: Orchestrator | undefined;
   host: string;
   port: number;
   base: string;
-  /** What is served, for the line that says where: "Extractions". */
+  /** For the line that prints the URL: "Extractions". */
   what: string;
-  /** Done before anybody is let in. */
-  first(): Promise<unknown>;
+  /** Awaited before the server accepts connections. */
+  beforeListen(): Promise<unknown>;
 }
 
-/** Serves until it is told to stop. */
-export async function listen({ app, live, orchestrator, host, base, what, first, ...at }: Serving): Promise<void> {
+/** Serves until a stop signal arrives. */
+export async function listen({
+  app,
+  live,
+  orchestrator,
+  host,
+  base,
+  what,
+  beforeListen,
+  ...options
+}: ServeOptions): Promise<void> {
   const server = http.createServer(
     { maxHeaderSize: 16 * 1024, requestTimeout: 30_000, headersTimeout: 10_000 },
     getRequestListener((request, env) => app.fetch(request, env), { overrideGlobalObjects: false }),
   );
-  const told = stopSignal();
+  const stopped = stopSignal();
   let machines: Promise<void> | undefined;
   try {
-    await first();
+    await beforeListen();
     await new Promise<void>((resolve, reject) => {
       server.once("error", reject);
-      server.listen(at.port, host, resolve);
+      server.listen(options.port, host, resolve);
     });
     const { port } = server.address() as AddressInfo;
-    say(`${what} are served at http://${host.includes(":") ? `[${host}]` : host}:${port}${base}`);
-    if (orchestrator) machines = startSoon(orchestrator);
-    await told;
+    printLine(`${what} are served at http://${host.includes(":") ? `[${host}]` : host}:${port}${base}`);
+    if (orchestrator) machines = startWithRetry(orchestrator);
+    await stopped;
   } finally {
     const closed = new Promise((resolve) => server.close(resolve));
     server.closeIdleConnections();
@@ -70,17 +79,17 @@ export async function listen({ app, live, orchestrator, host, base, what, first,
   }
 }
 
-export function say(line: string): void {
+export function printLine(line: string): void {
   process.stdout.write(`${line.replaceAll(/\p{Cc}/gu, " ")}\n`);
 }
 
 async function main<Settings extends { databaseUrl: string }>(
   program: Program<Settings>,
-  words: readonly string[],
+  args: readonly string[],
 ): Promise<void> {
-  const unknown = words.find((word) => word !== "--migrate");
-  if (unknown !== undefined) throw new Error(`"${unknown}" is not known: see --help`);
-  const settings = words.includes("--migrate") ? undefined : program.readSettings();
+  const unknown = args.find((arg) => arg !== "--migrate");
+  if (unknown !== undefined) throw new Error(`Unknown argument "${unknown}". See --help`);
+  const settings = args.includes("--migrate") ? undefined : program.readSettings();
   const pool = new pg.Pool({
     connectionString: settings?.databaseUrl ?? program.readDatabaseUrl(),
     max: 10,
@@ -88,7 +97,7 @@ async function main<Settings extends { databaseUrl: string }>(
     connectionTimeoutMillis: 10_000,
     query_timeout: 30_000,
   });
-  // A connection that breaks while nobody uses it is replaced by the next one who needs one.
+  // The pool replaces a connection that breaks while idle.
   pool.on("error", () => {});
   try {
     await program.migrate(pool);
@@ -98,15 +107,15 @@ async function main<Settings extends { databaseUrl: string }>(
   }
 }
 
-/** The page is served whatever becomes of it: a database that is away comes back. */
-async function startSoon(orchestrator: Orchestrator): Promise<void> {
+/** Retries: the page is served even while the database is not available. */
+async function startWithRetry(orchestrator: Orchestrator): Promise<void> {
   for (let waitMs = 1000; ; waitMs = Math.min(waitMs * 2, 60_000)) {
     try {
       await orchestrator.start();
       return;
     } catch (error) {
       if ((error as { code?: string }).code === "CLOSED") return;
-      say(`No machines are started from here: ${(error as Error).message}`);
+      printLine(`Orchestrator not started: ${(error as Error).message}`);
     }
     await new Promise((resolve) => setTimeout(resolve, waitMs).unref());
   }

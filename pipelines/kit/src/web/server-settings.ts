@@ -1,5 +1,5 @@
-// What an operator sets for a server of any system: what is Stillwake's own under its names, what is the system's under its prefix. Which else there is stands in the
-// server-settings of each, which alone read the environment.
+// Settings that all servers share: Stillwake's variables under their own names, the system's under its prefix. Each
+// system's server-settings.ts adds its own.
 import type { Credentials } from "stillwake/worker";
 import type { Environment } from "../settings.ts";
 import { isLoopback, MIN_TOKEN } from "./access.ts";
@@ -17,43 +17,43 @@ export interface WebSettings {
 export interface WebDefaults {
   /** "EXTRACTION" of EXTRACTION_HOST, _PORT, _BASE and _API_TOKEN. */
   prefix: string;
-  /** Where it listens unless it is told. */
+  /** Default port. */
   port: number;
-  /** What is in the database, for the sentence of one that is not set. */
-  holds: string;
+  /** What the database contains, for the message about a missing URL. */
+  contents: string;
 }
 
-export function readWebSettings(env: Environment, { prefix, port, holds }: WebDefaults): WebSettings {
+export function readWebSettings(env: Environment, { prefix, port, contents }: WebDefaults): WebSettings {
   const host = env[`${prefix}_HOST`] || "127.0.0.1";
   return {
-    token: tokenOf(env, prefix, host),
-    databaseUrl: readDatabaseUrl(env, holds),
+    token: readApiToken(env, prefix, host),
+    databaseUrl: readDatabaseUrl(env, contents),
     directUrl: env.STILLWAKE_DIRECT_URL || undefined,
     host,
-    port: wholeNumber(env, `${prefix}_PORT`, port, 0),
+    port: readInteger(env, `${prefix}_PORT`, port, 0),
     base: env[`${prefix}_BASE`] || "/",
     secret: env.STILLWAKE_SECRET || undefined,
   };
 }
 
-/** All that is needed to bring the tables. */
-export function readDatabaseUrl(env: Environment, holds: string): string {
-  return need(env, "STILLWAKE_DATABASE_URL", `where ${holds} are, such as postgres://…`);
+/** The only setting that --migrate needs. */
+export function readDatabaseUrl(env: Environment, contents: string): string {
+  return requireVariable(env, "STILLWAKE_DATABASE_URL", `the database with ${contents}, such as postgres://…`);
 }
 
-export function need(env: Environment, name: string, why: string): string {
+export function requireVariable(env: Environment, name: string, purpose: string): string {
   const value = env[name];
   if (value) return value;
-  throw new Error(`${name} is not set: ${why}`);
+  throw new Error(`${name} is not set: ${purpose}`);
 }
 
-export function wholeNumber(env: Environment, name: string, fallback: number, least: number): number {
+export function readInteger(env: Environment, name: string, fallback: number, min: number): number {
   const value = Number(env[name] || fallback);
-  if (Number.isInteger(value) && value >= least) return value;
-  throw new Error(`${name} is "${env[name]}" and should be a whole number, ${least} at least`);
+  if (Number.isInteger(value) && value >= min) return value;
+  throw new Error(`${name} is "${env[name]}" but must be an integer of at least ${min}`);
 }
 
-export function storeCredentialsOf(env: Environment): Credentials | undefined {
+export function readStoreCredentials(env: Environment): Credentials | undefined {
   const accessKeyId = env.STILLWAKE_STORE_ACCESS_KEY_ID || env.AWS_ACCESS_KEY_ID;
   const secretAccessKey = env.STILLWAKE_STORE_SECRET_ACCESS_KEY || env.AWS_SECRET_ACCESS_KEY;
   const sessionToken = env.STILLWAKE_STORE_SESSION_TOKEN || env.AWS_SESSION_TOKEN;
@@ -62,20 +62,24 @@ export function storeCredentialsOf(env: Environment): Credentials | undefined {
     : undefined;
 }
 
-function tokenOf(env: Environment, prefix: string, host: string): string | undefined {
+function readApiToken(env: Environment, prefix: string, host: string): string | undefined {
   const name = `${prefix}_API_TOKEN`;
   const token = env[name] || undefined;
   if (token === undefined) {
     if (isLoopback(host)) return undefined;
     throw new Error(
-      `Without ${name} it cannot listen on ${host}: everybody there could do everything. Set it (openssl rand -base64 32 makes one), or ${prefix}_HOST=127.0.0.1`,
+      `${name} is required to listen on ${host}, because every client there would have full access. Set it (create one with openssl rand -base64 32), or set ${prefix}_HOST=127.0.0.1`,
     );
   }
   if (token.length < MIN_TOKEN) {
-    throw new Error(`${name} has ${token.length} characters and needs ${MIN_TOKEN} at least: openssl rand -base64 32`);
+    throw new Error(
+      `${name} has ${token.length} characters but needs at least ${MIN_TOKEN}. Create one with openssl rand -base64 32`,
+    );
   }
   if (!/^[!-~]+$/.test(token)) {
-    throw new Error(`${name} has characters that no header can carry: openssl rand -base64 32 makes one without`);
+    throw new Error(
+      `${name} contains characters that are not allowed in a header. Create one with openssl rand -base64 32`,
+    );
   }
   return token;
 }

@@ -1,5 +1,5 @@
-// A git server that can be made to fail as servers do, in front of a real one; and repositories for it, written object by object, so that they may hold what no
-// git would let anybody commit.
+// A git server with injectable faults in front of a real one, and repositories that are written object by object, so that they
+// can contain what git would not commit.
 import { createHash, randomUUID } from "node:crypto";
 import fs from "node:fs";
 import http from "node:http";
@@ -9,19 +9,18 @@ import { deflateSync } from "node:zlib";
 import { serveRepositories } from "../../src/demo/git-server.ts";
 
 /**
- * A status; a sign-in page, on one line or on many; a redirect; no answer; an answer whose rest never comes; a connection that is reset, or closed in the middle
- * of the pack; a pack that trickles.
+ * A status; a sign-in page on one or several lines; a redirect; no response (hang); a response that stops midway (stall); a
+ * connection reset, or closed in the middle of the pack (cut); a slow pack.
  */
 export type Fault = number | "page" | "long page" | "redirect" | "hang" | "stall" | "reset" | "cut" | "slow";
 
 export interface FaultyGitServer {
   url: string;
   root: string;
-  /** How it fails, by the repository that is asked for; "*" for all others. */
+  /** Faults by repository; "*" for all others. */
   faults: Record<string, Fault>;
-  /** What it was asked. */
   requests: { method: string; path: string; authorization: string | undefined; agent: string | undefined }[];
-  /** Bytes of answers that went out. */
+  /** Bytes sent. */
   sent: number;
   close(): Promise<void>;
 }
@@ -79,13 +78,13 @@ function forward(
   request: http.IncomingMessage,
   response: http.ServerResponse,
 ): void {
-  const onward = http.request(new URL(request.url ?? "/", to), { method: request.method, headers: request.headers });
-  onward.on("error", () => response.destroy());
-  onward.on("response", async (answer) => {
-    response.writeHead(answer.statusCode ?? 500, answer.headers);
-    const isPack = request.method === "POST" && /packfile-uris|0011command=fetch/.test(await asked);
+  const upstream = http.request(new URL(request.url ?? "/", to), { method: request.method, headers: request.headers });
+  upstream.on("error", () => response.destroy());
+  upstream.on("response", async (reply) => {
+    response.writeHead(reply.statusCode ?? 500, reply.headers);
+    const isPack = request.method === "POST" && /packfile-uris|0011command=fetch/.test(await requestBody);
     try {
-      for await (const part of answer as AsyncIterable<Buffer>) {
+      for await (const part of reply as AsyncIterable<Buffer>) {
         for (let at = 0; at < part.length; at += SLOW_BYTES) {
           const piece = part.subarray(at, at + SLOW_BYTES);
           if (isPack && (fault === "cut" || fault === "stall")) {
@@ -104,22 +103,21 @@ function forward(
     } catch {
       response.destroy();
     } finally {
-      if (response.destroyed) answer.destroy();
+      if (response.destroyed) reply.destroy();
     }
   });
-  const asked = new Promise<string>((resolve) => {
+  const requestBody = new Promise<string>((resolve) => {
     const parts: Buffer[] = [];
     request.on("data", (part: Buffer) => parts.push(part));
     request.on("end", () => resolve(Buffer.concat(parts).toString("latin1")));
   });
-  request.pipe(onward);
+  request.pipe(upstream);
 }
 
 type Mode = "100644" | "100755" | "120000" | "160000" | "40000";
-/** As it stands in a tree: names are not checked, and a name may come twice. */
+/** An entry of a tree. Names are not checked and may occur twice. */
 export type Entry = readonly [mode: Mode, name: string, id: string];
 
-/** A bare repository that is written object by object. */
 export class Repository {
   readonly directory: string;
 
@@ -142,15 +140,15 @@ export class Repository {
     return this.#write("tree", Buffer.concat(parts));
   }
 
-  /** Commits a tree, onto a branch. Answers the commit. */
+  /** Commits a tree to a branch and returns the commit. */
   commit(tree: string, branch = "main"): string {
-    const who = "Somebody <somebody@example.com> 1767225600 +0000";
+    const who = "Author <author@example.com> 1767225600 +0000";
     const id = this.#write("commit", Buffer.from(`tree ${tree}\nauthor ${who}\ncommitter ${who}\n\n${randomUUID()}\n`));
     this.point(branch, id);
     return id;
   }
 
-  /** Commits files by their paths. A text beginning with "-> " is a link. */
+  /** Commits files by path. A text that begins with "-> " is a link. */
   commitFiles(files: Readonly<Record<string, string | Buffer>>, branch = "main"): string {
     return this.commit(this.#folder(Object.entries(files)), branch);
   }

@@ -1,41 +1,41 @@
-// The folder of bare clones of this machine: so many bytes, those that were used last. What cannot be kept is simply cloned again.
+// The machine's cache of bare clones, limited in bytes; the least recently used clones are removed.
 import fs from "node:fs/promises";
 import path from "node:path";
 import type { Settings } from "../settings.ts";
 
-interface Kept {
-  place: string;
+interface CachedClone {
+  folder: string;
   bytes: number;
   usedAt: number;
 }
 
-/** Something that was begun and is so old belongs to an attempt that died. */
+/** An unfinished clone older than this belongs to an attempt that died. */
 const ABANDONED_MS = 6 * 3600_000;
 
-/** Removes what was not used for longest until this one fits in. What was used in the last `inUseMs` may still be: other workers of this machine have the same folder. */
-export async function makeRoom(
-  { folder, bytes }: NonNullable<Settings["cache"]>,
+/** Removes the least recently used clones until `fresh` fits. Clones used in the last `inUseMs` may be in use by other workers. */
+export async function evictClones(
+  { folder: cache, bytes: maxBytes }: NonNullable<Settings["cache"]>,
   fresh: string,
   inUseMs: number,
 ): Promise<void> {
-  const kept: Kept[] = [];
-  let all = await sizeOf(fresh);
-  for (const name of await fs.readdir(folder).catch(() => [])) {
-    const place = path.join(folder, name);
-    const found = await fs.stat(place).catch(() => undefined);
-    if (!found?.isDirectory() || place === fresh) continue;
+  const clones: CachedClone[] = [];
+  let total = await sizeOf(fresh);
+  for (const name of await fs.readdir(cache).catch(() => [])) {
+    const folder = path.join(cache, name);
+    const found = await fs.stat(folder).catch(() => undefined);
+    if (!found?.isDirectory() || folder === fresh) continue;
     if (/\.new$/.test(name)) {
-      if (Date.now() - found.mtimeMs > ABANDONED_MS) await fs.rm(place, { recursive: true, force: true });
-      else all += await sizeOf(place);
+      if (Date.now() - found.mtimeMs > ABANDONED_MS) await fs.rm(folder, { recursive: true, force: true });
+      else total += await sizeOf(folder);
       continue;
     }
-    if (/\.git$/.test(name)) kept.push({ place, bytes: await sizeOf(place), usedAt: found.mtimeMs });
+    if (/\.git$/.test(name)) clones.push({ folder, bytes: await sizeOf(folder), usedAt: found.mtimeMs });
   }
-  all += kept.reduce((sum, one) => sum + one.bytes, 0);
-  for (const one of kept.sort((a, b) => a.usedAt - b.usedAt)) {
-    if (all <= bytes || Date.now() - one.usedAt < inUseMs) break;
-    await fs.rm(one.place, { recursive: true, force: true });
-    all -= one.bytes;
+  total += clones.reduce((sum, clone) => sum + clone.bytes, 0);
+  for (const clone of clones.sort((a, b) => a.usedAt - b.usedAt)) {
+    if (total <= maxBytes || Date.now() - clone.usedAt < inUseMs) break;
+    await fs.rm(clone.folder, { recursive: true, force: true });
+    total -= clone.bytes;
   }
 }
 

@@ -1,34 +1,34 @@
-// A bare clone with commits and nothing else: no files, no folders (--filter=tree:0), which of a large repository is a twentieth. Kept in a folder of this machine where
-// there is one, so that the next reading fetches what is new; that folder may be lost at any time.
+// A bare clone with commits only, without trees and files (--filter=tree:0): about a twentieth of a large repository. If the
+// machine has a cache, the clone is kept there and the next reading fetches only new commits.
 import { createHash, randomUUID } from "node:crypto";
 import fs from "node:fs/promises";
 import path from "node:path";
-import { locate } from "@stillwake/kit/git/address";
+import { userError } from "@stillwake/kit/failures";
+import { resolveRemote } from "@stillwake/kit/git/address";
+import { emptyRepository, explainGitFailure } from "@stillwake/kit/git/failures";
 import { checkVersion, type Git, openGit } from "@stillwake/kit/git/git";
-import { emptyRepository, refusalOf } from "@stillwake/kit/git/refusals";
-import { tell } from "@stillwake/kit/user-error";
 import { ExecError, type StepHandle } from "stillwake/worker";
 import type { Settings } from "../settings.ts";
-import { makeRoom } from "./cache.ts";
+import { evictClones } from "./cache.ts";
 
 export interface Clone {
   git: Git;
-  /** The commit that the default branch is at. */
+  /** Commit of the default branch. */
   head: string;
-  /** The id of the .mailmap that stands at that commit; null without one. */
+  /** Blob id of the .mailmap at that commit; null without one. */
   mailmap: string | null;
-  /** How many objects came, where they are commits alone: nearly the number of commits. */
+  /** Number of objects if all of them are commits: an estimate of the number of commits. */
   objects: number | undefined;
 }
 
-/** What is asked for, from the least on. Servers that do not know filters send everything; a server may also refuse one. */
+/** Filters in order of preference. A server may ignore a filter and send everything, or refuse it. */
 const FILTERS = ["tree:0", "blob:none", undefined] as const;
 const HEAD = "refs/leaderboard/head";
-/** Git takes the square of its lines: 1 MB is a second, 20 MB are hours. */
-const LARGEST_MAILMAP = 2 ** 20;
+/** Git's time grows with the square of its lines: 1 MB takes a second, 20 MB take hours. */
+const MAX_MAILMAP_BYTES = 2 ** 20;
 const COMMIT = /^[0-9a-f]{40}(?:[0-9a-f]{24})?$/;
 
-/** Runs `work` on an up-to-date clone. What git says when it fails becomes a sentence. */
+/** Runs `work` on an up-to-date clone, and explains git's failures. */
 export async function withClone<T>(
   step: StepHandle,
   repository: string,
@@ -36,14 +36,14 @@ export async function withClone<T>(
   work: (clone: Clone) => Promise<T>,
 ): Promise<T> {
   const { limits, cache } = settings;
-  const about = {
+  const context = {
     name: "GitHub",
     limits,
     purpose: "read",
     movedRemedy: "enter its new address",
-    // Nobody signs in here: a private repository looks like none.
-    reconnect: (cause: unknown) =>
-      tell("Repository cannot be read - it is private, or there is none of that name", {
+    // Access is anonymous: a private repository looks like a missing one.
+    authenticationFailed: (cause: unknown) =>
+      userError("Repository cannot be read - it is private or does not exist", {
         code: "CLONE_PRIVATE",
         fatal: true,
         cause,
@@ -52,74 +52,75 @@ export async function withClone<T>(
   const scratch = await step.scratch();
   const home = path.join(scratch, "home");
   await fs.mkdir(home, { recursive: true, mode: 0o700 });
-  const kept =
+  const cached =
     cache && path.join(cache.folder, `${createHash("sha256").update(repository).digest("hex").slice(0, 40)}.git`);
   try {
     checkVersion((await step.exec("git", ["version"], { log: "none", timeout: "30s" })).stdout);
-    const remote = await locate({
+    const remote = await resolveRemote({
       repository,
-      name: about.name,
+      name: context.name,
       base: settings.githubUrl,
       mirrors: settings.mirrors,
       allowAddresses: settings.allowAddresses,
       prefix: "LEADERBOARD",
     });
-    if (remote.mirror) step.log.info(`From the mirror at ${remote.host}`);
+    if (remote.mirror) step.log.info(`Using the mirror at ${remote.host}`);
     const open = (folder: string) =>
       openGit(step, {
-        places: { folder, home, objects: folder },
+        paths: { folder, home, objects: folder },
         limits,
-        purpose: about.purpose,
+        purpose: context.purpose,
         remote,
         credential: undefined,
       });
 
-    if (kept && (await fs.stat(kept).catch(() => undefined))) {
-      const known = await refresh(step, open(kept), kept, remote.url);
-      if (known) return await work(known).catch((error) => given(error, kept));
+    if (cached && (await fs.stat(cached).catch(() => undefined))) {
+      const updated = await updateClone(step, open(cached), cached, remote.url);
+      if (updated) return await work(updated).catch((error) => discardBroken(error, cached));
     }
-    const fresh = path.join(kept ? path.dirname(kept) : scratch, `${randomUUID()}.new`);
+    const fresh = path.join(cached ? path.dirname(cached) : scratch, `${randomUUID()}.new`);
     try {
       await fs.mkdir(fresh, { recursive: true, mode: 0o700 });
-      const made = await fetchAnew(step, open(fresh), fresh, remote.url);
-      if (!kept || !cache) return await work(made);
-      await makeRoom(cache, fresh, limits.cloneMs);
-      await fs.rm(kept, { recursive: true, force: true });
-      await fs.rename(fresh, kept);
-      return await work({ ...made, git: open(kept) });
+      const clone = await cloneAnew(step, open(fresh), fresh, remote.url);
+      if (!cached || !cache) return await work(clone);
+      await evictClones(cache, fresh, limits.cloneMs);
+      await fs.rm(cached, { recursive: true, force: true });
+      await fs.rename(fresh, cached);
+      return await work({ ...clone, git: open(cached) });
     } finally {
       await fs.rm(fresh, { recursive: true, force: true });
     }
   } catch (error) {
-    throw refusalOf(error, about);
+    throw explainGitFailure(error, context);
   }
 }
 
-/** Git has failed on it: the next attempt makes it anew. */
-async function given(error: unknown, kept: string): Promise<never> {
-  if (error instanceof ExecError && error.kind === "exit") await fs.rm(kept, { recursive: true, force: true });
+/** If git failed on the cached clone, the next attempt clones again. */
+async function discardBroken(error: unknown, cached: string): Promise<never> {
+  if (error instanceof ExecError && error.kind === "exit") await fs.rm(cached, { recursive: true, force: true });
   throw error;
 }
 
-/** What is new since the last reading. Undefined when the clone is of no use any more: it is made anew then. */
-async function refresh(step: StepHandle, git: Git, folder: string, url: string): Promise<Clone | undefined> {
+/** Fetches new commits into the cached clone. Undefined if the clone is broken and must be created again. */
+async function updateClone(step: StepHandle, git: Git, folder: string, url: string): Promise<Clone | undefined> {
   const now = new Date();
   try {
     await git.local(["config", "remote.origin.url", url]);
     await git.fetch(fetchArgs(folder, undefined));
-    // The one that was used last is the last to go.
+    // The cache removes the least recently used clones.
     await fs.utimes(folder, now, now);
-    return await lookAt(step, git, folder, undefined);
+    return await inspectClone(step, git, folder, undefined);
   } catch (error) {
-    // What another attempt would meet again is met again below, by the clone. One that has become too large may only have gathered too much.
+    // The new clone will fail in the same way if the cause is not the cached one. A cached clone may be too large only because
+    // of accumulated packs.
     const tooLarge = (error as { code?: unknown }).code === "CLONE_TOO_LARGE";
     if (step.signal.aborted || !(error instanceof ExecError || tooLarge)) throw error;
-    step.log.info("The clone of the last reading cannot be used - it is made anew");
+    step.log.info("The cached clone cannot be used - cloning again");
     return undefined;
   }
 }
 
-async function fetchAnew(step: StepHandle, git: Git, folder: string, url: string): Promise<Clone> {
+async function cloneAnew(step: StepHandle, git: Git, folder: string, url: string): Promise<Clone> {
   for (const filter of FILTERS) {
     await fs.rm(folder, { recursive: true, force: true });
     await fs.mkdir(folder, { recursive: true, mode: 0o700 });
@@ -128,36 +129,36 @@ async function fetchAnew(step: StepHandle, git: Git, folder: string, url: string
     try {
       const { stderr } = await git.fetch(fetchArgs(folder, filter));
       const ignored = /filtering not recognized by server/.test(stderr);
-      if (ignored) step.log.info("The server knows no filters and has sent the whole repository");
-      return await lookAt(step, git, folder, ignored ? undefined : filter);
+      if (ignored) step.log.info("The server does not support filters and has sent the whole repository");
+      return await inspectClone(step, git, folder, ignored ? undefined : filter);
     } catch (error) {
       if (error instanceof ExecError && /couldn't find remote ref HEAD/.test(error.stderr)) throw emptyRepository();
-      if (filter === undefined || !isRefused(error)) throw error;
-      step.log.info(`The server refuses the filter ${filter} - trying another way`);
+      if (filter === undefined || !isFilterRefused(error)) throw error;
+      step.log.info(`The server refuses the filter ${filter} - trying another one`);
     }
   }
-  throw new Error("unreachable: the last filter is none");
+  throw new Error("unreachable: the last filter is undefined");
 }
 
-/** Nothing of it is ever written to a disk as a file, so objects are not judged: old histories are full of slips. */
-function inClone(folder: string): string[] {
+/** No object is ever checked out as a file, so fsck is off: old histories contain many harmless errors. */
+function cloneOptions(folder: string): string[] {
   return ["-c", "fetch.fsckObjects=false", "-c", "transfer.fsckObjects=false", `--git-dir=${folder}`];
 }
 
-/** What is there already says nothing about this one. */
-const OBJECT = ["-c", "fetch.negotiationAlgorithm=noop"];
+/** For single objects: the existing commits must not be negotiated. */
+const NO_NEGOTIATION = ["-c", "fetch.negotiationAlgorithm=noop"];
 
-/** Whatever the default branch is called. */
-function fetchArgs(folder: string, filter: string | undefined, what = `+HEAD:${HEAD}`): string[] {
+/** By default it fetches the default branch, whatever its name. */
+function fetchArgs(folder: string, filter: string | undefined, refspec = `+HEAD:${HEAD}`): string[] {
   return [
-    ...inClone(folder),
+    ...cloneOptions(folder),
     ...["fetch", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-progress"],
     ...(filter === undefined ? [] : [`--filter=${filter}`]),
-    ...["origin", what],
+    ...["origin", refspec],
   ];
 }
 
-async function lookAt(step: StepHandle, git: Git, folder: string, filter: string | undefined): Promise<Clone> {
+async function inspectClone(step: StepHandle, git: Git, folder: string, filter: string | undefined): Promise<Clone> {
   const { stdout } = await git.local(["rev-parse", "--verify", "--quiet", `${HEAD}^{commit}`], {
     okCodes: [0, 1, 128],
   });
@@ -166,28 +167,29 @@ async function lookAt(step: StepHandle, git: Git, folder: string, filter: string
   return {
     git,
     head,
-    mailmap: await mailmapAt(step, git, folder, head),
+    mailmap: await fetchMailmap(step, git, folder, head),
     objects: filter === "tree:0" ? await countObjects(git) : undefined,
   };
 }
 
-/** The folder of the newest commit, that one alone, and the file in it: in a clone without folders neither is there yet. */
-async function mailmapAt(step: StepHandle, git: Git, folder: string, head: string): Promise<string | null> {
-  const left = await git.local(["config", "--get", "remote.origin.partialclonefilter"], { okCodes: [0, 1] });
-  const filter = left.stdout.trim();
-  // Asked for by name: a git that finds out by itself that something is missing fetches all the folders below, each time.
-  const fetchObject = (object: string, but: string) => git.fetch([...OBJECT, ...fetchArgs(folder, but, object)]);
+/** Fetches the root tree of the newest commit and the .mailmap in it, which a filtered clone does not have. */
+async function fetchMailmap(step: StepHandle, git: Git, folder: string, head: string): Promise<string | null> {
+  const config = await git.local(["config", "--get", "remote.origin.partialclonefilter"], { okCodes: [0, 1] });
+  const filter = config.stdout.trim();
+  // Explicitly by id: git's own lazy fetch would download all trees below, each time.
+  const fetchObject = (object: string, objectFilter: string) =>
+    git.fetch([...NO_NEGOTIATION, ...fetchArgs(folder, objectFilter, object)]);
 
   const tree = (await git.local(["log", "-1", "--format=%T", head, "--"])).stdout.trim();
   if (filter === "tree:0") await fetchObject(tree, filter);
   const listed = await git.local(["ls-tree", tree, "--", ".mailmap"]);
-  // No link, no folder, no submodule.
+  // A regular file: no link, folder or submodule.
   const [, blob] = /^100(?:644|755) blob ([0-9a-f]+)\t/.exec(listed.stdout) ?? [];
   if (blob === undefined) return null;
   if (filter !== "") await fetchObject(blob, "blob:none");
   const size = Number((await git.local(["cat-file", "-s", blob])).stdout);
-  if (size <= LARGEST_MAILMAP) return blob;
-  step.log.warn("The .mailmap is larger than 1 MB and is not respected");
+  if (size <= MAX_MAILMAP_BYTES) return blob;
+  step.log.warn("The .mailmap is larger than 1 MB and is ignored");
   return null;
 }
 
@@ -197,8 +199,8 @@ async function countObjects(git: Git): Promise<number | undefined> {
   return packed > 0 ? packed : undefined;
 }
 
-/** The words are the server's own: "filter 'tree' not supported", "filter-spec … not supported". */
-function isRefused(error: unknown): boolean {
+/** Servers say "filter 'tree' not supported" or "filter-spec … not supported". */
+function isFilterRefused(error: unknown): boolean {
   return (
     error instanceof ExecError &&
     error.kind === "exit" &&

@@ -1,19 +1,27 @@
-// A reading from top to bottom: fetch the commits, count them by author, store the counts, deal out the look-ups. Git is all it needs of the world, so that nothing of
-// GitHub's API can hold it up.
+// The pipeline "leaderboard-commits" (a reading): fetches the commits, counts them by author, stores the counts and spawns the
+// look-ups. It uses git only, so GitHub's API rate limit cannot delay it.
 import { applicationPool } from "@stillwake/kit/database";
-import { explain, saying, sayingIn } from "@stillwake/kit/failures";
+import { explain, logJobFailure, logStepFailure } from "@stillwake/kit/failures";
 import type pg from "pg";
 import { implement, type StepHandle } from "stillwake/worker";
 import { commits, users } from "../contract.ts";
 import { readSettings } from "../settings.ts";
 import { type Clone, withClone } from "./clone.ts";
 import { countCommits } from "./count.ts";
-import { addCounts, beginReading, endReading, forgetCounts, type Known, resumeReading, type Stored } from "./store.ts";
+import {
+  addCounts,
+  beginReading,
+  deleteCounts,
+  endReading,
+  type LastReading,
+  resumeReading,
+  type Stored,
+} from "./store.ts";
 
 export default implement(
   commits,
   (job, { repositoryId, repository }) =>
-    saying(job, "Reading the commits", async () => {
+    logJobFailure(job, "Reading the commits", async () => {
       const settings = readSettings();
       const pool = applicationPool(settings.databaseUrl, "LEADERBOARD_DATABASE_URL");
       const reading = { repositoryId, jobId: job.id };
@@ -22,22 +30,22 @@ export default implement(
         "reading",
         {
           start: `Reading the commits of ${repository}...`,
-          end: ({ counted, whole }) => `${number(counted)} ${whole ? "commits" : "new commits"} counted`,
+          end: ({ counted, whole }) => `${formatCount(counted)} ${whole ? "commits" : "new commits"} counted`,
         },
         (step: StepHandle) =>
-          sayingIn(step, async () => {
-            const known = await beginReading(pool, reading);
+          logStepFailure(step, async () => {
+            const last = await beginReading(pool, reading);
             const fence = String(step.fencingToken);
-            await forgetCounts(pool, reading, fence);
+            await deleteCounts(pool, reading, fence);
             return withClone(step, repository, settings, async (clone) => {
               step.log.info("Commits fetched", { head: clone.head });
-              const since = await sinceOf(clone, known);
-              const total = await totalOf(clone, since);
+              const since = await findStart(clone, last);
+              const total = await estimateTotal(clone, since);
               const counted = await countCommits(clone, {
                 since,
                 flush: (counts) => addCounts(pool, reading, fence, counts),
                 onProgress: (done) =>
-                  step.progress({ done, total: Math.max(done, total) }, `${number(done)} commits counted`),
+                  step.progress({ done, total: Math.max(done, total) }, `${formatCount(done)} commits counted`),
               });
               return { fence, whole: since === undefined, head: clone.head, mailmap: clone.mailmap, counted };
             });
@@ -47,7 +55,8 @@ export default implement(
       const stored = await job.tx(
         "storing",
         {
-          end: ({ commits: all, authors }: Stored) => `${number(all)} commits by ${number(authors)} authors stored`,
+          end: ({ commits: all, authors }: Stored) =>
+            `${formatCount(all)} commits by ${formatCount(authors)} authors stored`,
           retry: { attempts: 3 },
         },
         pool,
@@ -61,26 +70,26 @@ export default implement(
           batch,
         }));
         await job.spawn(users, batches);
-        const batch = stored.batches === 1 ? "one batch" : `${number(stored.batches)} batches`;
-        job.log.success(`${number(stored.lookups)} contributors to look up, in ${batch}`);
+        const batch = stored.batches === 1 ? "one batch" : `${formatCount(stored.batches)} batches`;
+        job.log.success(`${formatCount(stored.lookups)} contributors to look up, in ${batch}`);
       } else {
-        job.log.success("Leaderboard complete - everybody is known");
+        job.log.success("Leaderboard complete - all contributors are known");
       }
       return { head: read.head, commits: stored.commits, authors: stored.authors, lookups: stored.lookups };
     }),
   { explain },
 );
 
-/** Where to count from: the last commit that was counted, if it is a part of this history and the same .mailmap was in force. Undefined: from the first. */
-async function sinceOf({ git, head, mailmap }: Clone, known: Known): Promise<string | undefined> {
-  if (known.head === null || known.mailmap !== mailmap) return undefined;
-  // 1: it is none. 128: it is not even there.
-  const { code } = await git.local(["merge-base", "--is-ancestor", known.head, head], { okCodes: [0, 1, 128] });
-  return code === 0 ? known.head : undefined;
+/** The last counted commit, if it is part of this history and the .mailmap is the same. Undefined: count all commits. */
+async function findStart({ git, head, mailmap }: Clone, last: LastReading): Promise<string | undefined> {
+  if (last.head === null || last.mailmap !== mailmap) return undefined;
+  // 1: not an ancestor. 128: unknown commit.
+  const { code } = await git.local(["merge-base", "--is-ancestor", last.head, head], { okCodes: [0, 1, 128] });
+  return code === 0 ? last.head : undefined;
 }
 
-/** To count them takes git a good part of what counting by author takes: only where the number of what came says nothing. */
-async function totalOf({ git, head, objects }: Clone, since: string | undefined): Promise<number> {
+/** The number of fetched objects if known: `rev-list --count` takes almost as long as counting by author. */
+async function estimateTotal({ git, head, objects }: Clone, since: string | undefined): Promise<number> {
   if (since === undefined && objects !== undefined) return objects;
   const { stdout } = await git.local([
     "rev-list",
@@ -92,6 +101,6 @@ async function totalOf({ git, head, objects }: Clone, since: string | undefined)
   return Number(stdout.trim());
 }
 
-function number(value: number): string {
+function formatCount(value: number): string {
   return value.toLocaleString("en-US");
 }

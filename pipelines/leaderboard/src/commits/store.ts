@@ -1,5 +1,6 @@
-// The commit pipeline's statements. Counts are gathered beside the board, under the mark of their attempt, and become the board's in one transaction with the checkpoint.
-import { tell } from "@stillwake/kit/user-error";
+// SQL calls of the commits pipeline. Counts are collected per attempt (fence) in leaderboard.counted, and become part of the
+// board in one transaction with the checkpoint.
+import { userError } from "@stillwake/kit/failures";
 import type pg from "pg";
 import { BATCH } from "../contract.ts";
 import type { Count } from "./count.ts";
@@ -9,16 +10,16 @@ export interface Reading {
   jobId: string;
 }
 
-/** What an earlier reading has counted up to. */
-export interface Known {
+/** How far an earlier reading has counted. */
+export interface LastReading {
   head: string | null;
   mailmap: string | null;
 }
 
-export interface Read {
-  /** Of the attempt that has counted. */
+export interface ReadingResult {
+  /** Fencing token of the attempt that counted. */
   fence: string;
-  /** All commits, and not only those since the last reading. */
+  /** All commits, not only new ones. */
   whole: boolean;
   head: string;
   mailmap: string | null;
@@ -31,7 +32,7 @@ export interface Stored {
   batches: number;
 }
 
-export async function beginReading(pool: pg.Pool, { repositoryId, jobId }: Reading): Promise<Known> {
+export async function beginReading(pool: pg.Pool, { repositoryId, jobId }: Reading): Promise<LastReading> {
   const { rows } = await pool.query("select head, mailmap from leaderboard.begin_reading($1, $2)", [
     repositoryId,
     jobId,
@@ -39,8 +40,8 @@ export async function beginReading(pool: pg.Pool, { repositoryId, jobId }: Readi
   return rows[0] ?? superseded();
 }
 
-/** What an attempt before this one has left is of no use. */
-export async function forgetCounts(pool: pg.Pool, { jobId }: Reading, fence: string): Promise<void> {
+/** Deletes the counts of earlier attempts. */
+export async function deleteCounts(pool: pg.Pool, { jobId }: Reading, fence: string): Promise<void> {
   await pool.query("delete from leaderboard.counted where job_id = $1 and fence <= $2", [jobId, fence]);
 }
 
@@ -65,7 +66,11 @@ export async function addCounts(
   );
 }
 
-export async function endReading(tx: pg.PoolClient, { repositoryId, jobId }: Reading, read: Read): Promise<Stored> {
+export async function endReading(
+  tx: pg.PoolClient,
+  { repositoryId, jobId }: Reading,
+  read: ReadingResult,
+): Promise<Stored> {
   const { rows } = await tx.query(
     "select commits::float8 as commits, authors, lookups, batches from leaderboard.end_reading($1, $2, $3, $4, $5, $6, $7)",
     [repositoryId, jobId, read.fence, read.whole, read.head, read.mailmap, BATCH],
@@ -73,11 +78,11 @@ export async function endReading(tx: pg.PoolClient, { repositoryId, jobId }: Rea
   return rows[0] ?? superseded();
 }
 
-/** What is stored is in work, whatever was thought of this reading meanwhile. */
+/** Sets the status back to users_processing if it was changed after the reading was stored. */
 export async function resumeReading(pool: pg.Pool, { repositoryId, jobId }: Reading): Promise<void> {
   await pool.query("select leaderboard.resume_reading($1, $2)", [repositoryId, jobId]);
 }
 
 function superseded(): never {
-  throw tell("Another reading of this repository has taken the place of this one", { code: "SUPERSEDED", fatal: true });
+  throw userError("Another reading of this repository has replaced this one", { code: "SUPERSEDED", fatal: true });
 }

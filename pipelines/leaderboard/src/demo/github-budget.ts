@@ -1,5 +1,5 @@
-// One of GitHub's budgets of calls: so many in a window, which opens with the first call after the last window has ended. Nobody's calls, no windows.
-// The caller says what time it is, so that all that is done for one call happens at one moment and in one window.
+// One of GitHub's rate limits: a number of calls per window. A window opens with the first call after the last one ended. The
+// caller passes the time, so that everything about one call happens in one window.
 
 export interface BudgetOptions {
   limit: number;
@@ -8,8 +8,8 @@ export interface BudgetOptions {
 
 export class Budget {
   limit: number;
-  /** Of the present or the last window; 0 before the first one. */
-  number = 0;
+  /** Number of the current or last window; 0 before the first one. */
+  windowNumber = 0;
   readonly #windowMs: number;
   #endsAt = 0;
   #used = 0;
@@ -19,22 +19,22 @@ export class Budget {
     this.#windowMs = windowMs;
   }
 
-  /** Opens a window if none is open. Answers its number. */
-  enter(now: number): number {
+  /** Opens a window if none is open, and returns its number. */
+  openWindow(now: number): number {
     if (now >= this.#endsAt) {
-      this.number += 1;
+      this.windowNumber += 1;
       this.#endsAt = now + this.#windowMs;
       this.#used = 0;
     }
-    return this.number;
+    return this.windowNumber;
   }
 
-  /** One call of the window that was entered. */
+  /** Counts one call in the current window. */
   spend(): void {
     this.#used += 1;
   }
 
-  /** As GitHub tells it. Where no window is open, it is told as if one opened now. */
+  /** In GitHub's format. Without an open window, as if one opened now. */
   state(now: number): { limit: number; used: number; remaining: number; reset: number } {
     const isOpen = now < this.#endsAt;
     const used = isOpen ? this.#used : 0;

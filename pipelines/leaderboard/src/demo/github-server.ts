@@ -1,87 +1,87 @@
-// A server on this machine that speaks like GitHub's REST API as far as the leaderboard asks it: the search for users, one user, the rate limit. The sample that comes
-// with the product needs nothing else, and tests make it fail through `onCall`. It keeps GitHub's two budgets and tells them in the headers of every answer.
+// A local fake of the GitHub REST API endpoints that the leaderboard uses: user search, user, rate limit. For the sample and
+// for tests, which inject faults through `onCall`. It enforces GitHub's two rate limits and reports them in all responses.
 //
-//   budget    a window opens with the first call after the last one has ended; a call beyond the limit is refused and costs nothing
-//   free      304, the rate limit itself, and what never reached the part that counts: 401, secondary limits, 5xx, no answer
-//   reset     in whole seconds, rounded up: whoever waits for it finds the next window
+//   window    opens with the first call after the last one ended; a call beyond the limit is refused and not counted
+//   free      304, /rate_limit, 401, secondary limits, 5xx and calls without a response are not counted
+//   reset     in whole seconds, rounded up, so that a client that waits for it is in the next window
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
+import { Budget, type BudgetOptions } from "./github-budget.ts";
 import {
-  type Answer,
-  beyondBudget,
-  failed,
+  type FakeResponse,
+  failure,
   findUsers,
   getUser,
+  notFound,
+  rateLimited,
   rates,
   secondaryLimit,
-  unknown,
-} from "./github-answers.ts";
-import { Budget, type BudgetOptions } from "./github-budget.ts";
+} from "./github-responses.ts";
 
 export interface SampleUser {
   login: string;
   id: number;
   name: string | null;
-  /** The public one, by which they are found; null for those who show none. */
+  /** The public address; null if the user shows none. */
   email: string | null;
 }
 
 export interface GitHubOptions {
-  /** Looked at anew with each call: what a test changes in it is true from then on. */
+  /** Read for each call, so tests may change it. */
   users: readonly SampleUser[];
-  /** 30 a minute unless said. */
+  /** Default: 30 per minute. */
   search?: BudgetOptions;
-  /** 5,000 an hour unless said. */
+  /** Default: 5,000 per hour. */
   core?: BudgetOptions;
-  /** Whoever does not show it is refused. Without one everybody counts as signed in. */
+  /** Clients without it get 401. Without a token all clients are accepted. */
   token?: string;
-  /** What a call beyond the budget, or a secondary limit, is refused with. GitHub uses both; 403 unless said. */
+  /** Status of a call beyond a rate limit. GitHub uses both. Default 403. */
   refusal?: 403 | 429;
-  /** Sees each call as it arrives and may have it fail. What it awaits, the call awaits. */
+  /** Called for each call; may return a fault. The call waits for its promise. */
   onCall?(call: Readonly<Call>): Fault | undefined | Promise<Fault | undefined>;
 }
 
-/** More than one may be said, such as a delay and a status. */
+/** Faults can be combined, such as a delay and a status. */
 export interface Fault {
-  /** The limit on too much at once: 403 with retry-after in seconds, or without. */
+  /** GitHub's secondary rate limit: 403, optionally with retry-after in seconds. */
   secondary?: { retryAfter?: number };
-  /** 5xx as of a broken GitHub, 202 with an empty object as of one that still computes, or any other refusal. */
+  /** Any status, such as 5xx, or 202 with an empty object. */
   status?: number;
-  /** No answer, ever. */
+  /** No response. */
   hang?: boolean;
-  /** The connection ends in the middle of the body. */
+  /** The connection closes in the middle of the body. */
   cut?: boolean;
-  /** 200 with a page in the place of JSON. */
+  /** 200 with an HTML page instead of JSON. */
   garbage?: boolean;
-  /** From now on the windows of this budget have this limit, the present one too. */
+  /** Changes the limit of this rate limit from now on, also of the current window. */
   limit?: number;
-  /** The call counts when it arrives and is answered so much later. */
+  /** Delays the response. The call is counted on arrival. */
   delayMs?: number;
 }
 
 export type Resource = "search" | "core";
 
 export interface Call {
-  /** When it arrived, in milliseconds of Date.now(). */
+  /** Arrival time, as of Date.now(). */
   at: number;
   /** Without the query. */
   path: string;
-  /** That was searched for. */
+  /** The searched address. */
   email: string | undefined;
-  /** What it is answered with; 0 while it is not. */
+  /** Status of the response; 0 before it. */
   status: number;
   resource: Resource;
-  /** Of its budget, the first one is 1. */
+  /** Number of its window, starting with 1. */
   window: number;
-  /** For want of budget. A secondary limit is not that. */
+  /** Refused by the rate limit (not by a secondary limit). */
   refused: boolean;
 }
 
 export interface GitHubServer {
-  /** "http://127.0.0.1:4321", to be set as the address of GitHub's API. */
+  /** "http://127.0.0.1:4321" */
   url: string;
-  /** In the order of their arrival. */
+  /** In order of arrival. */
   calls: Call[];
   close(): Promise<void>;
 }
@@ -97,20 +97,20 @@ export async function serveGitHub(options: GitHubOptions): Promise<GitHubServer>
   const closing = new AbortController();
   let url = "";
 
-  const take = async (request: http.IncomingMessage, response: http.ServerResponse) => {
+  const handle = async (request: http.IncomingMessage, response: http.ServerResponse) => {
     request.resume();
-    const asked = new URL(request.url ?? "/", url);
-    const resource = asked.pathname === "/search/users" ? "search" : "core";
+    const target = new URL(request.url ?? "/", url);
+    const resource = target.pathname === "/search/users" ? "search" : "core";
     const budget = budgets[resource];
-    const isFree = asked.pathname === "/rate_limit";
+    const isFree = target.pathname === "/rate_limit";
     const at = Date.now();
     const call: Call = {
       at,
-      path: asked.pathname,
-      email: resource === "search" ? emailIn(asked.searchParams.get("q") ?? "") : undefined,
+      path: target.pathname,
+      email: resource === "search" ? parseEmail(target.searchParams.get("q") ?? "") : undefined,
       status: 0,
       resource,
-      window: isFree ? budget.number : budget.enter(at),
+      window: isFree ? budget.windowNumber : budget.openWindow(at),
       refused: false,
     };
     calls.push(call);
@@ -120,29 +120,29 @@ export async function serveGitHub(options: GitHubOptions): Promise<GitHubServer>
     if (fault.hang) return;
 
     const now = Date.now();
-    const decide = (): Answer => {
-      if (options.token !== undefined && !shows(request, options.token)) return failed(401);
+    const respond = (): FakeResponse => {
+      if (options.token !== undefined && !hasToken(request, options.token)) return failure(401);
       if (fault.secondary) return secondaryLimit(refusal, fault.secondary.retryAfter);
-      if (fault.status !== undefined && fault.status >= 500) return failed(fault.status);
+      if (fault.status !== undefined && fault.status >= 500) return failure(fault.status);
       if (isFree) return rates(budgets, now);
-      call.window = budget.enter(now);
+      call.window = budget.openWindow(now);
       if (budget.state(now).remaining === 0) {
         call.refused = true;
-        return beyondBudget(refusal);
+        return rateLimited(refusal);
       }
-      const answer = fault.status === undefined ? found() : failed(fault.status);
-      if (answer.status !== 304) budget.spend();
-      return answer;
+      const result = fault.status === undefined ? lookUp() : failure(fault.status);
+      if (result.status !== 304) budget.spend();
+      return result;
     };
-    const found = (): Answer => {
+    const lookUp = (): FakeResponse => {
       if (fault.garbage)
-        return { status: 200, page: "<!doctype html>\n<title>Sign in</title>\n<p>To go on, sign in.\n" };
-      if (request.method !== "GET") return unknown();
-      if (resource === "search") return findUsers(options.users, call.email, asked.searchParams, url);
-      const [, login] = /^\/users\/([^/]+)$/.exec(asked.pathname) ?? [];
-      return login === undefined ? unknown() : getUser(options.users, login, request.headers["if-none-match"], url);
+        return { status: 200, page: "<!doctype html>\n<title>Sign in</title>\n<p>Sign in to continue.\n" };
+      if (request.method !== "GET") return notFound();
+      if (resource === "search") return findUsers(options.users, call.email, target.searchParams, url);
+      const [, login] = /^\/users\/([^/]+)$/.exec(target.pathname) ?? [];
+      return login === undefined ? notFound() : getUser(options.users, login, request.headers["if-none-match"], url);
     };
-    const answer = decide();
+    const result = respond();
     const { limit, used, remaining, reset } = budget.state(now);
     const headers = {
       "x-github-request-id": refusal.requestId,
@@ -152,14 +152,14 @@ export async function serveGitHub(options: GitHubOptions): Promise<GitHubServer>
       "x-ratelimit-reset": reset,
       "x-ratelimit-resource": resource,
     };
-    call.status = answer.status;
+    call.status = result.status;
     if (fault.delayMs) await sleep(fault.delayMs, undefined, { signal: closing.signal });
-    send(response, answer, headers, fault.cut ?? false);
+    send(response, result, headers, fault.cut ?? false);
   };
 
   const server = http.createServer((request, response) => {
-    // It closes in the middle of a delay, or a test's own function has failed: either way there is no answer.
-    take(request, response).catch(() => response.destroy());
+    // The server is closing, or onCall has thrown: no response.
+    handle(request, response).catch(() => response.destroy());
   });
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
@@ -178,18 +178,18 @@ export async function serveGitHub(options: GitHubOptions): Promise<GitHubServer>
   };
 }
 
-/** What stands in quotes; without any, the first word. */
-function emailIn(query: string): string | undefined {
+/** The quoted text, else the first word. */
+function parseEmail(query: string): string | undefined {
   return /"([^"]*)"/.exec(query)?.[1] ?? query.split(/\s+/).find((word) => word && !/^\w+:/.test(word));
 }
 
-function shows({ headers }: http.IncomingMessage, token: string): boolean {
+function hasToken({ headers }: http.IncomingMessage, token: string): boolean {
   return /^(?:bearer|token) (.+)$/i.exec(headers.authorization ?? "")?.[1] === token;
 }
 
 function send(
   response: http.ServerResponse,
-  { status, body, page, headers }: Answer,
+  { status, body, page, headers }: FakeResponse,
   common: Record<string, string | number>,
   cut: boolean,
 ): void {
@@ -200,7 +200,7 @@ function send(
     "x-github-media-type": "github.v3; format=json",
     ...common,
     ...headers,
-    // A 304 has no body to describe.
+    // A 304 has no body.
     ...(status !== 304 && {
       "content-type": page === undefined ? "application/json; charset=utf-8" : "text/html; charset=utf-8",
       "content-length": bytes.length,

@@ -1,6 +1,6 @@
-// Numbers that look like chance and are the same for the same seed, for the sample and for tests.
+// Seeded pseudo-random numbers for the sample and for tests.
 
-/** From 0 up to but without 1, evenly: a counter whose bits are well stirred. */
+/** Uniform in [0, 1). */
 export function randomFrom(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -12,7 +12,7 @@ export function randomFrom(seed: number): () => number {
   };
 }
 
-/** Picks 0 … count - 1, the first most often: the second half as often, the third a third as often, and so on. */
+/** Picks 0 … count - 1 with Zipf's distribution: the second half as often as the first, the third a third as often, and so on. */
 export function rankFrom(random: () => number, count: number): () => number {
   const sums: number[] = [];
   for (let rank = 1; rank <= count; rank++) sums.push((sums.at(-1) ?? 0) + 1 / rank);

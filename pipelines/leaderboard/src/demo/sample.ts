@@ -1,4 +1,4 @@
-// The sample repository as a real one: three years of work by sixty invented people, made with git fast-import. The same commits come out at each start.
+// Creates the sample repository with git fast-import: three years of commits by sixty invented people, always the same.
 import { createHash } from "node:crypto";
 import fs from "node:fs/promises";
 import path from "node:path";
@@ -12,30 +12,30 @@ export const SAMPLE = { name: "Sample repository", repository: "stillwake-sample
 
 const COMMITS = 1500;
 /** Monday, 6 February 2023, 08:00 UTC. */
-const BEGAN = 1_675_670_400;
-/** Between two commits, on the average: the last one is of December 2025. */
+const FIRST_COMMIT_AT = 1_675_670_400;
+/** Average time between two commits; the last one is of December 2025. */
 const PAUSE_SECONDS = 60_000;
-/** Each author has a turn after so many commits, however rarely they commit. */
-const TURN = 25;
-/** Says in the repository which stream it was made from. */
-const MARK = "stillwake-sample";
+/** Every 25th commit goes through all authors in turn, so that each of them has one. */
+const ROTATION = 25;
+/** File in the repository with the hash of the stream it was created from. */
+const VERSION_FILE = "stillwake-sample";
 
-/** Makes `<root>/stillwake-sample/lighthouse.git`, bare, unless it is there. Fails with ENOENT where there is no git. */
+/** Creates the bare repository `<root>/stillwake-sample/lighthouse.git` if it is missing. Throws ENOENT if git is not installed. */
 export async function makeSampleRepository({ root, toolPath }: { root: string; toolPath?: string }): Promise<void> {
   const directory = path.join(root, `${SAMPLE.repository}.git`);
   const stream = sampleStream();
-  const mark = createHash("sha256").update(stream).digest("hex");
-  if ((await fs.readFile(path.join(directory, MARK), "utf8").catch(() => "")) === mark) return;
+  const version = createHash("sha256").update(stream).digest("hex");
+  if ((await fs.readFile(path.join(directory, VERSION_FILE), "utf8").catch(() => "")) === version) return;
   await fs.mkdir(path.dirname(directory), { recursive: true });
-  // Made beside its place and moved there when it is whole: a start that is broken off leaves nothing that looks like it.
-  const making = await fs.mkdtemp(`${directory}-`);
+  // Created beside its final path and renamed, so that an interrupted start leaves no incomplete repository.
+  const temporary = await fs.mkdtemp(`${directory}-`);
   try {
-    await importRepository(making, [stream], toolPath);
-    await fs.writeFile(path.join(making, MARK), mark);
+    await importRepository(temporary, [stream], toolPath);
+    await fs.writeFile(path.join(temporary, VERSION_FILE), version);
     await fs.rm(directory, { recursive: true, force: true });
-    await fs.rename(making, directory);
+    await fs.rename(temporary, directory);
   } finally {
-    await fs.rm(making, { recursive: true, force: true });
+    await fs.rm(temporary, { recursive: true, force: true });
   }
 }
 
@@ -43,17 +43,17 @@ function sampleStream(): Buffer {
   const random = randomFrom(1822);
   const pick = rankFrom(random, AUTHORS.length);
   const parts: Buffer[] = [];
-  let when = BEGAN;
+  let when = FIRST_COMMIT_AT;
   for (let number = 1; number <= COMMITS; number++) {
     when += Math.ceil(random() * 2 * PAUSE_SECONDS);
-    const author = AUTHORS[number % TURN === 0 ? (number / TURN) % AUTHORS.length : pick()]!;
+    const author = AUTHORS[number % ROTATION === 0 ? (number / ROTATION) % AUTHORS.length : pick()]!;
     // The older of two addresses was used in the first half.
     const email = (number < COMMITS / 2 && author.emails[1]) || author.emails[0];
     const subject = SUBJECTS[Math.floor(random() * SUBJECTS.length)]!;
     const file = FILES[Math.floor(random() * FILES.length)]!;
     parts.push(commit(number, { ...author, email, when, subject, files: { [file]: revision(file, number) } }));
   }
-  // By hands that wrote neither UTF-8 nor the name as it is written today.
+  // A commit in Latin-1, with another spelling of the author's name.
   const old = { ...AUTHORS[0]!, name: "Henrike Aslund (på sjön)", email: AUTHORS[0]!.emails[0] };
   const log = {
     subject: "Add the log of the crossing to Åland",
@@ -74,7 +74,7 @@ interface Commit {
   when: number;
   subject: string;
   files: Record<string, string>;
-  /** Other than UTF-8; only what Latin-1 has is written then. */
+  /** Default UTF-8. */
   encoding?: "ISO-8859-1";
 }
 

@@ -1,33 +1,32 @@
-// A leaderboard that needs no network, for `npm start`: the sample repository behind a git server of this machine, a server that speaks like GitHub's API, the
-// application's tables, and its page. With a token of one's own, people are looked up at GitHub itself.
+// Starts the leaderboard for `npm start` without a network: tables, page, a local git server with the sample repository, and a
+// fake GitHub. With LEADERBOARD_GITHUB_TOKEN, contributors are looked up at GitHub instead.
 import fs from "node:fs/promises";
 import path from "node:path";
 import { serveSample } from "@stillwake/kit/demo/git-server";
 import pg from "pg";
 import type { DevPlace } from "stillwake";
-import { createApp } from "../app.ts";
+import { createApp, loginFor, migrate } from "../app.ts";
 import { readSettings } from "../settings.ts";
-import { loginFor, migrate } from "../tables.ts";
 import { serveGitHub } from "./github-server.ts";
 import { makeSampleRepository, SAMPLE, SAMPLE_USERS } from "./sample.ts";
 
 export interface Application {
-  /** For the pipelines' code. */
+  /** Environment of the pipeline code. */
   env: Record<string, string>;
   line: string;
   fetch(request: Request): Response | Promise<Response>;
   close(): Promise<void>;
 }
 
-/** Small enough to be seen used up, and soon renewed. GitHub's own has 30 searches a minute. */
+/** Small, so that the exhausted limit is visible, and soon reset. GitHub's own limit is 30 searches per minute. */
 const SEARCHES = { limit: 20, windowMs: 15_000 };
 
-export async function startLeaderboard(place: DevPlace & { base: string }): Promise<Application> {
+export async function startLeaderboard(dev: DevPlace & { base: string }): Promise<Application> {
   const { toolPath, githubToken } = readSettings();
-  const home = path.join(place.dir, "leaderboard");
+  const home = path.join(dev.dir, "leaderboard");
   const root = path.join(home, "repositories");
   await fs.mkdir(root, { recursive: true });
-  const pool = new pg.Pool({ connectionString: place.url, max: 4, idleTimeoutMillis: 5000 });
+  const pool = new pg.Pool({ connectionString: dev.url, max: 4, idleTimeoutMillis: 5000 });
   pool.on("error", () => {});
   await migrate(pool);
   const login = await loginFor(pool, "leaderboard_dev");
@@ -35,9 +34,9 @@ export async function startLeaderboard(place: DevPlace & { base: string }): Prom
   const github = githubToken === undefined ? await serveGitHub({ users: SAMPLE_USERS, search: SEARCHES }) : undefined;
   const app = createApp({
     pool,
-    stillwake: place.stillwake,
-    live: async (request) => place.fetch(request),
-    base: place.base,
+    stillwake: dev.stillwake,
+    live: async (request) => dev.fetch(request),
+    base: dev.base,
     ...(git && { sample: SAMPLE }),
   });
   return {

@@ -1,17 +1,17 @@
-// Who an e-mail address belongs to, by asking GitHub: what was known is read again, everybody else is searched for, and whoever is not found is the address and no more.
-// What needs no question was settled when the batches were dealt out.
+// Finds the GitHub user of an e-mail address: a known user is read again, others are searched by address. Addresses that need
+// no call were settled when the batches were assigned.
 import type { GitHub, User } from "./github.ts";
 
-/** An address of commit_data that nobody has been looked up for, or not for a day. */
+/** An address of commit_data that was not looked up in the last day. */
 export interface Address {
   email: string;
-  /** The user it was last known by. */
+  /** The user it belonged to at the last look-up. */
   login: string | null;
   githubId: number | null;
   etag: string | null;
 }
 
-export interface Found {
+export interface LookupResult {
   source: "search" | "email";
   login: string | null;
   githubId: number | null;
@@ -19,22 +19,22 @@ export interface Found {
   etag: string | null;
 }
 
-/** GitHub takes 256 characters of words to search for. */
-const LONGEST = 200;
-/** Quotes, blanks and colons would be another question; what has no "@" and no domain is nobody's address. */
+/** GitHub's limit for a search is 256 characters. */
+const MAX_QUERY = 200;
+/** Quotes, spaces and colons would change the search; an address needs an "@" and a domain. */
 const SEARCHABLE = /^[^\s"\\:<>()@,;[\]]{1,64}@[a-z\d](?:[a-z\d-]*[a-z\d])?(?:\.[a-z\d](?:[a-z\d-]*[a-z\d])?)+$/;
 
-export async function find({ email, login, githubId, etag }: Address, github: GitHub): Promise<Found> {
+export async function findUser({ email, login, githubId, etag }: Address, github: GitHub): Promise<LookupResult> {
   if (login !== null) {
     const user = await github.user(login, etag);
     if (user === "unchanged") return { source: "search", login, githubId, name: null, etag };
-    // A name that was given up may be somebody else's by now.
-    if (user && (githubId === null || user.githubId === githubId)) return userOf(user);
+    // A released login may belong to another user now.
+    if (user && (githubId === null || user.githubId === githubId)) return toFound(user);
   }
-  const user = SEARCHABLE.test(email) && email.length <= LONGEST ? await github.userByEmail(email) : undefined;
-  return user ? userOf(user) : { source: "email", login: null, githubId: null, name: null, etag: null };
+  const user = SEARCHABLE.test(email) && email.length <= MAX_QUERY ? await github.userByEmail(email) : undefined;
+  return user ? toFound(user) : { source: "email", login: null, githubId: null, name: null, etag: null };
 }
 
-function userOf(user: User): Found {
+function toFound(user: User): LookupResult {
   return { source: "search", ...user };
 }

@@ -1,5 +1,5 @@
-// GitHub, asked through Octokit. How often it may be asked is not Octokit's business: each call is a use of a limit that all workers share, and when the budget is
-// gone the job goes back to the table instead of waiting here.
+// Calls GitHub through Octokit, without Octokit's throttling: each call uses a limit that all workers share. If the limit is
+// exhausted, the job goes back to the queue instead of waiting here.
 import { Octokit } from "@octokit/core";
 import type { Limit } from "stillwake";
 import type { JobContext } from "stillwake/worker";
@@ -14,31 +14,30 @@ export interface User {
   etag: string | null;
 }
 
-/** GitHub, or the way to it, failed for this one question. Others may be answered. */
-export class Trouble extends Error {
-  override readonly name = "Trouble";
+/** GitHub or the network failed for this look-up. Others may succeed. */
+export class LookupError extends Error {
+  override readonly name = "LookupError";
 }
 
-class TokenRefused extends Error {}
+class TokenRejected extends Error {}
 
 export interface GitHub {
-  /** Calls that were made. */
+  /** Number of calls so far. */
   readonly calls: number;
-  /** Who shows this address on their page. */
+  /** The user who shows this address on their profile. */
   userByEmail(email: string): Promise<User | undefined>;
-  /** Undefined: there is nobody of that name any more. */
+  /** Undefined: the login no longer exists. */
   user(login: string, etag: string | null): Promise<User | "unchanged" | undefined>;
 }
 
-/** An answer that takes longer is none. */
-const PATIENCE_MS = 30_000;
-/** A question that cannot be asked is one that nobody is found by; nothing is gained by asking it again. */
-const NOBODY = [404, 410, 422];
+const TIMEOUT_MS = 30_000;
+/** 422: an invalid search finds nothing and is not retried. */
+const NOT_FOUND = [404, 410, 422];
 
-/** So long nobody asks after GitHub has refused the token. */
-const REFUSED_SECONDS = 900;
+/** All workers pause for this time after GitHub rejected the token. */
+const TOKEN_PAUSE_SECONDS = 900;
 
-const found = z.object({
+const searchResult = z.object({
   incomplete_results: z.boolean().optional(),
   items: z.array(z.object({ login: z.string().min(1).max(100), id: z.int() })),
 });
@@ -54,19 +53,19 @@ export function openGitHub(job: JobContext, settings: Pick<Settings, "githubApiU
     ...(githubToken !== undefined && { auth: githubToken }),
     log: { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} },
   });
-  const under = (limit: Limit) => ({
+  const requestOptions = (limit: Limit) => ({
     fetch: async (url: string, init: RequestInit) => {
       calls += 1;
-      return job.fetch(url, { ...init, signal: AbortSignal.timeout(PATIENCE_MS) }, { limit, breaker: github });
+      return job.fetch(url, { ...init, signal: AbortSignal.timeout(TIMEOUT_MS) }, { limit, breaker: github });
     },
   });
-  const asked = (limit: Limit, call: Promise<Answer>) =>
-    answerOf(call).catch((error) => (error instanceof TokenRefused ? refuse(limit) : Promise.reject(error)));
-  /** What holds for one call holds for all of them: nobody asks for a while, and no attempt is charged for it. Does not return. */
-  const refuse = async (limit: Limit): Promise<never> => {
-    job.log.error("GitHub refuses the token - set LEADERBOARD_GITHUB_TOKEN of the users' workers to one that is valid");
-    await job.observe(limit, { status: 429, headers: new Headers({ "retry-after": String(REFUSED_SECONDS) }) });
-    throw new Trouble("GitHub refuses the token");
+  const call = (limit: Limit, request: Promise<GitHubResponse>) =>
+    readResponse(request).catch((error) => (error instanceof TokenRejected ? pauseAll(limit) : Promise.reject(error)));
+  /** Exhausts the limit for all workers, which reschedules the job without charging an attempt. Does not return. */
+  const pauseAll = async (limit: Limit): Promise<never> => {
+    job.log.error("GitHub rejects the token - set LEADERBOARD_GITHUB_TOKEN of the users workers to a valid one");
+    await job.observe(limit, { status: 429, headers: new Headers({ "retry-after": String(TOKEN_PAUSE_SECONDS) }) });
+    throw new LookupError("GitHub rejects the token");
   };
   return {
     get calls() {
@@ -74,72 +73,72 @@ export function openGitHub(job: JobContext, settings: Pick<Settings, "githubApiU
     },
 
     async userByEmail(email) {
-      const answer = await asked(
+      const response = await call(
         searches,
         octokit.request("GET /search/users", {
           q: `"${email}" in:email type:user`,
           per_page: 1,
-          request: under(searches),
+          request: requestOptions(searches),
         }),
       );
-      if (answer === undefined || answer === "unchanged") return undefined;
-      const { items, incomplete_results: incomplete } = read(found, answer);
+      if (response === undefined || response === "unchanged") return undefined;
+      const { items, incomplete_results: incomplete } = parseData(searchResult, response);
       const [first] = items;
-      if (!first && incomplete) throw new Trouble("GitHub has not searched to the end");
+      if (!first && incomplete) throw new LookupError("GitHub returned incomplete search results");
       return first && { login: first.login, githubId: first.id, name: null, etag: null };
     },
 
     async user(login, etag) {
-      const answer = await asked(
+      const response = await call(
         reads,
         octokit.request("GET /users/{username}", {
           username: login,
           headers: etag === null ? {} : { "if-none-match": etag },
-          request: under(reads),
+          request: requestOptions(reads),
         }),
       );
-      if (answer === undefined || answer === "unchanged") return answer;
-      const { login: called, id, name } = read(profile, answer);
-      return { login: called, githubId: id, name: name?.trim() || null, etag: answer.headers.etag ?? null };
+      if (response === undefined || response === "unchanged") return response;
+      const { login: currentLogin, id, name } = parseData(profile, response);
+      return { login: currentLogin, githubId: id, name: name?.trim() || null, etag: response.headers.etag ?? null };
     },
   };
 }
 
-interface Answer {
+interface GitHubResponse {
   status: number;
   data: unknown;
   headers: { etag?: string | undefined };
 }
 
-/** What the answer means: there is one, it has not changed, or nobody is there. */
-async function answerOf(call: Promise<Answer>): Promise<Answer | "unchanged" | undefined> {
+/** Undefined if the user does not exist. */
+async function readResponse(request: Promise<GitHubResponse>): Promise<GitHubResponse | "unchanged" | undefined> {
   try {
-    const answer = await call;
-    // It is still working the answer out.
-    if (answer.status === 202) throw new Trouble("GitHub has no answer yet (HTTP 202)");
-    return answer;
+    const response = await request;
+    if (response.status === 202) throw new LookupError("GitHub is still computing the result (HTTP 202)");
+    return response;
   } catch (error) {
     const { status, response, cause } = error as { status?: number; response?: object; cause?: unknown };
-    if (error instanceof Trouble) throw error;
-    // No answer at all. What the engine has thrown to end the attempt is passed on as it was; only the network's own errors are troubles.
-    if (!response) throw networkTrouble(cause ?? error) ?? cause ?? error;
+    if (error instanceof LookupError) throw error;
+    // No response. Errors that Stillwake throws to stop the attempt are passed on; only network errors become LookupErrors.
+    if (!response) throw toNetworkError(cause ?? error) ?? cause ?? error;
     if (status === 304) return "unchanged";
-    if (status !== undefined && NOBODY.includes(status)) return undefined;
-    if (status === 401) throw new TokenRefused();
-    // A 403 for want of budget has ended the attempt already.
-    throw new Trouble(`GitHub answered with HTTP ${status}`);
+    if (status !== undefined && NOT_FOUND.includes(status)) return undefined;
+    if (status === 401) throw new TokenRejected();
+    // A 403 because of the rate limit has already stopped the attempt.
+    throw new LookupError(`GitHub returned HTTP ${status}`);
   }
 }
 
-function networkTrouble(error: unknown): Trouble | undefined {
+function toNetworkError(error: unknown): LookupError | undefined {
   const { name, cause } = error as { name?: string; cause?: { code?: string } };
-  if (name === "TimeoutError") return new Trouble(`GitHub did not answer within ${PATIENCE_MS / 1000} seconds`);
-  if (error instanceof TypeError) return new Trouble(`GitHub could not be reached (${cause?.code ?? error.message})`);
+  if (name === "TimeoutError") return new LookupError(`GitHub did not respond within ${TIMEOUT_MS / 1000} seconds`);
+  if (error instanceof TypeError)
+    return new LookupError(`GitHub could not be reached (${cause?.code ?? error.message})`);
   return undefined;
 }
 
-function read<Shape>(shape: z.ZodType<Shape>, { data }: Answer): Shape {
+function parseData<Shape>(shape: z.ZodType<Shape>, { data }: GitHubResponse): Shape {
   const { success, data: read } = shape.safeParse(data);
-  if (!success) throw new Trouble("GitHub answered with something else than was asked for");
+  if (!success) throw new LookupError("GitHub returned an unexpected response");
   return read;
 }

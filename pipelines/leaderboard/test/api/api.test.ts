@@ -1,19 +1,19 @@
-// The API over HTTP and a real database: one record for each repository, its stages, who is on the board so far, and when it is read anew.
+// The API over HTTP with a real database: records, stages, the board, and when a repository is read again.
 import { afterAll, describe, expect, it } from "vitest";
-import { settle } from "../../src/users/store.ts";
-import { hand, serve } from "../support/app-server.ts";
-import { stage } from "../support/leaderboards.ts";
+import { settleEmail } from "../../src/users/store.ts";
+import { claimReading, serveApi } from "../support/app-server.ts";
+import { setUpLeaderboards } from "../support/leaderboards.ts";
 
-const place = await stage();
-const { pool, stillwake } = place;
+const setup = await setUpLeaderboards();
+const { pool, stillwake } = setup;
 const sample = { name: "Sample repository", repository: "stillwake-sample/lighthouse" };
-const api = await serve(place, { sample });
+const api = await serveApi(setup, { sample });
 
-/** In no answer to anybody, whatever was asked for in this file. */
+/** No response of this file contains an e-mail address. */
 afterAll(() => {
-  expect(api.answers.length).toBeGreaterThan(50);
-  expect(api.answers.filter((text) => text.includes("@"))).toEqual([]);
-  expect(api.inside).toEqual([]);
+  expect(api.responses.length).toBeGreaterThan(50);
+  expect(api.responses.filter((text) => text.includes("@"))).toEqual([]);
+  expect(api.internalErrors).toEqual([]);
 });
 
 const jobsOf = async (id: string) =>
@@ -22,32 +22,36 @@ const byLogin = (login: string, name: string | null = null) =>
   ({ source: "search", login, githubId: null, name, etag: null }) as const;
 const byAddress = { source: "email", login: null, githubId: null, name: null, etag: null } as const;
 
-/** Read to the end, and everybody is looked up. */
-async function completed(repository: string, counts: Record<string, number> = { "ada@example.com": 2 }) {
-  const { id } = await place.counted(repository, counts);
-  const { reading } = await place.ask(repository);
-  await hand(place, reading, { outcome: "completed", output: null });
-  for (const email of Object.keys(counts)) await settle(pool, id, email, byAddress);
+async function addCompleted(repository: string, counts: Record<string, number> = { "ada@example.com": 2 }) {
+  const { id } = await setup.addCounted(repository, counts);
+  const { reading } = await setup.request(repository);
+  await claimReading(setup, reading, { outcome: "completed", output: null });
+  for (const email of Object.keys(counts)) await settleEmail(pool, id, email, byAddress);
   return { id, reading };
 }
 
 describe("a repository", () => {
-  it("has one record and one job, however it is written and when twenty ask at once", async () => {
-    const ways = ["https://github.com/Acme/Once", "acme/once", "git@github.com:acme/once.git", "github.com/acme/once/"];
-    const asked = Array.from({ length: 20 }, (_, n) => api.post("/leaderboard", { url: ways[n % ways.length] }));
-    const answers = await Promise.all(asked);
-    expect(answers.map(({ status }) => status)).toEqual(Array(20).fill(202));
-    expect(new Set(answers.map(({ body }) => body.id)).size).toBe(1);
-    const { id, jobs } = answers[0]!.body;
+  it("has one record and one job, whatever form of its URL is sent in twenty concurrent requests", async () => {
+    const forms = [
+      "https://github.com/Acme/Once",
+      "acme/once",
+      "git@github.com:acme/once.git",
+      "github.com/acme/once/",
+    ];
+    const requests = Array.from({ length: 20 }, (_, n) => api.post("/leaderboard", { url: forms[n % forms.length] }));
+    const responses = await Promise.all(requests);
+    expect(responses.map(({ status }) => status)).toEqual(Array(20).fill(202));
+    expect(new Set(responses.map(({ body }) => body.id)).size).toBe(1);
+    const { id, jobs } = responses[0]!.body;
     expect(await jobsOf(id)).toEqual([{ id: jobs.commits, state: "queued" }]);
     expect((await api.get("/leaderboard")).body).toMatchObject({
       total: 1,
       rows: [{ id, url: "https://github.com/acme/once", repository: "acme/once" }],
     });
-    expect(await place.history(id)).toEqual(["pending"]);
+    expect(await setup.history(id)).toEqual(["pending"]);
   });
 
-  it("goes through its stages: 202 while commits are counted and users are looked up, then 200 with the board", async () => {
+  it("returns 202 while commits are counted and users are looked up, then 200 with the board", async () => {
     const made = await api.post("/leaderboard", { url: "acme/stages" });
     const { id, jobs } = made.body;
     const read = () => api.get(`/leaderboard/${id}`);
@@ -68,7 +72,7 @@ describe("a repository", () => {
       },
     ]);
 
-    const { job, epoch, lease } = await hand(place, jobs.commits);
+    const { job, epoch, lease } = await claimReading(setup, jobs.commits);
     await pool.query("select leaderboard.begin_reading($1, $2)", [id, job]);
     await pool.query("select stillwake.progress($1, $2, $3, $4)", [job, epoch, lease, { done: 4711, total: 9000 }]);
     const counting = await read();
@@ -78,14 +82,14 @@ describe("a repository", () => {
     ]);
     expect(Date.parse(counting.body.times.commitsStartedAt)).not.toBeNaN();
 
-    await place.counted("acme/stages", { "ada@example.com": 3, "bob@example.com": 1 });
+    await setup.addCounted("acme/stages", { "ada@example.com": 3, "bob@example.com": 1 });
     const looking = await read();
     expect([looking.status, looking.body]).toMatchObject([
       202,
       { stage: "users", commits: 4, authors: 2, head: "head", progress: null, lookups: { total: 2, processed: 0 } },
     ]);
-    await settle(pool, id, "ada@example.com", byLogin("ada"));
-    await settle(pool, id, "bob@example.com", byAddress);
+    await settleEmail(pool, id, "ada@example.com", byLogin("ada"));
+    await settleEmail(pool, id, "bob@example.com", byAddress);
     const done = await read();
     expect([done.status, done.body]).toMatchObject([
       200,
@@ -93,23 +97,23 @@ describe("a repository", () => {
     ]);
     const { commitsStartedAt, commitsEndedAt, usersEndedAt } = done.body.times;
     expect([commitsStartedAt, commitsEndedAt, usersEndedAt].map(Date.parse)).not.toContain(Number.NaN);
-    // Whoever asks for it is given it, and nothing is read.
+    // Another request returns it without reading commits.
     expect(await api.post("/leaderboard", { url: "acme/stages" })).toMatchObject({
       status: 200,
       body: { id, contributors: { total: 2 } },
     });
     expect(await jobsOf(id)).toHaveLength(1);
-    expect(await place.history(id)).toEqual(["pending", "commits_processing", "users_processing", "completed"]);
+    expect(await setup.history(id)).toEqual(["pending", "commits_processing", "users_processing", "completed"]);
   });
 
-  it("that comes with the server is asked for by one click, and is one with the same one by its name", async () => {
+  it("can be the sample, which has the same record as when it is requested by name", async () => {
     expect((await api.get("/me")).body).toEqual({ open: true, sample: "Sample repository" });
     const { status, body } = await api.post("/sample");
     expect([status, body.repository]).toEqual([202, sample.repository]);
     expect((await api.post("/leaderboard", { url: sample.repository })).body.id).toBe(body.id);
   });
 
-  it("is opened for the live view by a token for this one job, and listed a page at a time, the newest first", async () => {
+  it("has a read token for its job, and is listed in pages, newest first", async () => {
     const { body } = await api.post("/leaderboard", { url: "acme/newest" });
     expect((await api.get(`/leaderboard/${body.id}/token`)).body.token).toMatch(/^swr_/);
     const first = (await api.get("/leaderboard?limit=1")).body;
@@ -122,8 +126,8 @@ describe("a repository", () => {
 });
 
 describe("the board", () => {
-  it("shows who is known and who is not yet, while users are in work, with ranks, and shares of the whole", async () => {
-    const { id } = await place.counted("acme/partial", {
+  it("shows known and unknown contributors with ranks and shares while users are looked up", async () => {
+    const { id } = await setup.addCounted("acme/partial", {
       "ada@example.com": 40,
       "ada@old.example.com": 25,
       "bob@example.com": 20,
@@ -131,23 +135,23 @@ describe("the board", () => {
       "one@example.com": 5,
     });
     const board = async () => (await api.get(`/leaderboard/${id}`)).body;
-    await settle(pool, id, "ada@example.com", byLogin("ada-l", "Ada Lovelace"));
-    await settle(pool, id, "bob@example.com", byAddress);
+    await settleEmail(pool, id, "ada@example.com", byLogin("ada-l", "Ada Lovelace"));
+    await settleEmail(pool, id, "bob@example.com", byAddress);
     const part = await board();
     expect(part).toMatchObject({ stage: "users", lookups: { total: 5, processed: 2, failed: 0 } });
     const ada = { login: "ada-l", name: "Ada Lovelace", initials: "AL", url: "https://github.com/ada-l", known: true };
-    const nobody = { login: null, url: null };
+    const unknown = { login: null, url: null };
     expect(part.contributors.rows).toEqual([
       { ...ada, rank: 1, commits: 40, share: 0.4 },
-      { ...nobody, rank: 2, name: "Ada", initials: "A", commits: 25, share: 0.25, known: false },
-      { ...nobody, rank: 3, name: "Bob", initials: "B", commits: 20, share: 0.2, known: true },
-      { ...nobody, rank: 4, name: "Eve", initials: "E", commits: 10, share: 0.1, known: false },
-      { ...nobody, rank: 5, name: "One", initials: "O", commits: 5, share: 0.05, known: false },
+      { ...unknown, rank: 2, name: "Ada", initials: "A", commits: 25, share: 0.25, known: false },
+      { ...unknown, rank: 3, name: "Bob", initials: "B", commits: 20, share: 0.2, known: true },
+      { ...unknown, rank: 4, name: "Eve", initials: "E", commits: 10, share: 0.1, known: false },
+      { ...unknown, rank: 5, name: "One", initials: "O", commits: 5, share: 0.05, known: false },
     ]);
 
-    // Two rows become one, and those that are the same share a rank.
-    await settle(pool, id, "ada@old.example.com", byLogin("Ada-L"));
-    await settle(pool, id, "eve@example.com", byLogin("dependabot[bot]"));
+    // Two rows of one contributor are merged.
+    await settleEmail(pool, id, "ada@old.example.com", byLogin("Ada-L"));
+    await settleEmail(pool, id, "eve@example.com", byLogin("dependabot[bot]"));
     await pool.query("update leaderboard.commit_data set trouble = 'HTTP 500' where author_email = 'one@example.com'");
     const whole = await board();
     expect(whole.lookups).toEqual({ total: 5, processed: 4, failed: 1 });
@@ -162,15 +166,15 @@ describe("the board", () => {
     expect(sharesOf(whole.contributors.rows)).toBeCloseTo(1, 10);
   });
 
-  it("tells no address that somebody has written in the place of a name", async () => {
-    const { id } = await place.counted("acme/names", { "a@example.com": 4, "b@example.com": 3, "c@example.com": 2 });
+  it("never shows an e-mail address that an author used as a name", async () => {
+    const { id } = await setup.addCounted("acme/names", { "a@example.com": 4, "b@example.com": 3, "c@example.com": 2 });
     await pool.query(
       `update leaderboard.commit_data set author_name = case author_email when 'a@example.com' then 'Mail.Me@example.com' else '<c@example.com>' end
        where repository_id = $1`,
       [id],
     );
-    await settle(pool, id, "b@example.com", byLogin("bee", "Bee (bee@example.com)"));
-    await settle(pool, id, "c@example.com", byAddress);
+    await settleEmail(pool, id, "b@example.com", byLogin("bee", "Bee (bee@example.com)"));
+    await settleEmail(pool, id, "c@example.com", byAddress);
     const { rows } = (await api.get(`/leaderboard/${id}`)).body.contributors;
     expect(rows.map(({ name, initials }: { name: string; initials: string }) => [name, initials])).toEqual([
       ["Mail.Me", "MM"],
@@ -179,10 +183,10 @@ describe("the board", () => {
     ]);
   });
 
-  it("comes in pages over 250 contributors, without a gap or a repetition, whatever their size", async () => {
+  it("pages through 250 contributors without gaps or repetitions, for any page size", async () => {
     const counts = Object.fromEntries(Array.from({ length: 250 }, (_, n) => [`p${n}@example.com`, 1 + (n % 7)]));
-    const { id } = await place.counted("acme/pages", counts);
-    for (let n = 0; n < 250; n += 3) await settle(pool, id, `p${n}@example.com`, byLogin(`login-${n}`, `P${n}`));
+    const { id } = await setup.addCounted("acme/pages", counts);
+    for (let n = 0; n < 250; n += 3) await settleEmail(pool, id, `p${n}@example.com`, byLogin(`login-${n}`, `P${n}`));
     const first = (await api.get(`/leaderboard/${id}`)).body.contributors;
     expect([first.rows.length, first.total]).toEqual([100, 250]);
     for (const limit of [7, 100, 200]) {
@@ -191,7 +195,7 @@ describe("the board", () => {
       expect(rows).toHaveLength(250);
       expect(rows.map(({ commits }) => commits)).toEqual(rows.map(({ commits }) => commits).sort((a, b) => b - a));
       expect(sharesOf(rows)).toBeCloseTo(1, 10);
-      // As many as have more come before it.
+      // The rank is one more than the number of rows with more commits.
       for (const { rank, commits } of rows) {
         expect(rank).toBe(1 + rows.filter((other) => other.commits > commits).length);
       }
@@ -220,9 +224,9 @@ function sharesOf(rows: readonly Pick<Row, "share">[]): number {
   return rows.reduce((sum, { share }) => sum + share, 0);
 }
 
-describe("what was read", () => {
-  it("is read anew when somebody insists, and shows what it was until then", async () => {
-    const { id, reading } = await completed("acme/refresh");
+describe("a board that was read", () => {
+  it("is read again with refresh, and shows the old board until then", async () => {
+    const { id, reading } = await addCompleted("acme/refresh");
     expect((await api.post("/leaderboard", { url: "acme/refresh", refresh: false })).status).toBe(200);
     const again = await api.post("/leaderboard", { url: "acme/refresh", refresh: true });
     expect([again.status, again.body]).toMatchObject([
@@ -230,17 +234,17 @@ describe("what was read", () => {
       { id, status: "pending", stage: "commits", commits: 2, contributors: { total: 1 } },
     ]);
     expect(again.body.jobs.commits).not.toBe(reading);
-    // Insisting twice begins nothing twice.
+    // A second refresh starts no second reading.
     expect((await api.post("/leaderboard", { url: "acme/refresh", refresh: true })).body.jobs).toEqual(again.body.jobs);
     expect(await jobsOf(id)).toHaveLength(2);
   });
 
-  it("can be read anew while users are in work, but not while its job has just stored the commits", async () => {
-    const { id } = await place.counted("acme/early", { "ada@example.com": 1, "new@example.com": 2 });
-    const { reading } = await place.ask("acme/early");
+  it("can be read again while users are looked up, but not while its job is still active", async () => {
+    const { id } = await setup.addCounted("acme/early", { "ada@example.com": 1, "new@example.com": 2 });
+    const { reading } = await setup.request("acme/early");
     const early = await api.post("/leaderboard", { url: "acme/early", refresh: true });
     expect(early.body).toMatchObject({ stage: "users", jobs: { commits: reading } });
-    await hand(place, reading, { outcome: "completed", output: null });
+    await claimReading(setup, reading, { outcome: "completed", output: null });
     const late = await api.post("/leaderboard", { url: "acme/early", refresh: true });
     expect(late.body).toMatchObject({ id, status: "pending", stage: "commits" });
     expect(late.body.jobs.commits).not.toBe(reading);
@@ -249,24 +253,24 @@ describe("what was read", () => {
   it.each([
     ["23 hours", 200],
     ["24 hours 1 second", 202],
-  ])("%s ago is answered with %i", async (ago, status) => {
+  ])("%s ago returns %i", async (ago, status) => {
     const repository = `acme/ago-${status}`;
-    const { id } = await completed(repository);
+    const { id } = await addCompleted(repository);
     await pool.query(
       "update leaderboard.repositories set commits_ended_at = now() - $2::interval, users_ended_at = now() - $2::interval where id = $1",
       [id, ago],
     );
-    // Who only reads it begins nothing.
+    // GET starts no reading.
     expect((await api.get(`/leaderboard/${id}`)).status).toBe(200);
     expect((await api.post("/leaderboard", { url: repository })).status).toBe(status);
     expect(await jobsOf(id)).toHaveLength(status === 202 ? 2 : 1);
   });
 
-  it("could not be read, is told with the words of its failure, and is read anew by whoever asks", async () => {
+  it("shows the sentence of its failure, and is read again on the next request", async () => {
     const { body } = await api.post("/leaderboard", { url: "acme/failed" });
     const sentence = "Reading the commits failed: Repository not found";
     const end = { outcome: "failed", fatal: true, failure: { message: "x", sentence } };
-    await hand(place, body.jobs.commits, end);
+    await claimReading(setup, body.jobs.commits, end);
     const failed = await api.get(`/leaderboard/${body.id}`);
     expect([failed.status, failed.body]).toMatchObject([200, { status: "failed", stage: null, error: sentence }]);
     const again = await api.post("/leaderboard", { url: "acme/failed" });

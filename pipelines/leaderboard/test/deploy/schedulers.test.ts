@@ -1,10 +1,11 @@
-// deploy/schedulers.sh, run against a gcloud that only remembers: every call is recorded, secrets come by its input, and what is there is told as Google would.
+// deploy/schedulers.sh against a fake gcloud, which records every call, reads secrets from its input, and keeps what was created.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
-import { runClosed } from "../../../../test/support/processes/sandboxed-shell.ts";
+import { runSandboxed } from "../../../../test/support/processes/sandboxed-shell.ts";
 import { readCloudRunJob, wrongInCloudRunJob } from "../../../../test/support/providers/schemas/cloud-run-job.ts";
+import { undocumented } from "../../../kit/test/support/deploy.ts";
 
 const SCRIPT = path.resolve(import.meta.dirname, "../../deploy/schedulers.sh");
 const IMAGE = "us-central1-docker.pkg.dev/acme-prod/leaderboard/leaderboard:v1";
@@ -14,34 +15,34 @@ const SECRETS = {
   CODE_DATABASE_URL: "geheim-code",
   LEADERBOARD_GITHUB_TOKEN: "geheim-token",
 };
-/** What asks and changes nothing. */
-const asks =
+/** Calls that only read. */
+const reads =
   /^(auth list|projects describe|iam service-accounts describe|secrets (versions )?(describe|access)|(run|scheduler) jobs describe)\b/;
 
 afterAll(() => fs.rmSync(base, { recursive: true, force: true }));
 
 describe("schedulers.sh", () => {
-  it("the first time it makes accounts, secrets, both jobs and both entries of the clock", () => {
-    const told = schedulers();
-    expect(told.status, told.stderr).toBe(0);
-    expect(told.made("iam service-accounts create")).toEqual([
+  it("the first run creates accounts, secrets, both jobs and both schedules", () => {
+    const result = schedulers();
+    expect(result.status, result.stderr).toBe(0);
+    expect(result.created("iam service-accounts create")).toEqual([
       "leaderboard-commits",
       "leaderboard-users",
       "leaderboard-clock",
     ]);
-    expect(told.secrets).toEqual({
+    expect(result.secrets).toEqual({
       "leaderboard-worker-database-url": "geheim-worker",
       "leaderboard-code-database-url": "geheim-code",
       "leaderboard-github-token": "geheim-token",
     });
     for (const name of ["commits", "users"] as const) {
-      const job = readCloudRunJob(told.job(name));
+      const job = readCloudRunJob(result.job(name));
       expect(wrongInCloudRunJob(job)).toEqual([]);
       const { serviceAccountName, containers } = job.spec.template.spec.template.spec;
       expect(serviceAccountName).toBe(`leaderboard-${name}@acme-prod.iam.gserviceaccount.com`);
       expect(containers[0].image).toBe(IMAGE);
     }
-    expect(told.calls.filter((call) => call.startsWith("scheduler jobs create http"))).toEqual(
+    expect(result.calls.filter((call) => call.startsWith("scheduler jobs create http"))).toEqual(
       [
         ["leaderboard-commits", "*/5 * * * *"],
         ["leaderboard-users", "0 */4 * * *"],
@@ -50,17 +51,17 @@ describe("schedulers.sh", () => {
           `scheduler jobs create http ${job} --location us-central1 --schedule ${cron} --time-zone Etc/UTC --uri https://run.googleapis.com/v2/projects/acme-prod/locations/us-central1/jobs/${job}:run --http-method POST --oauth-service-account-email leaderboard-clock@acme-prod.iam.gserviceaccount.com --max-retry-attempts 0 --attempt-deadline 60s --project acme-prod`,
       ),
     );
-    expect(told.stdout).toContain("Done: commits at */5 * * * *, users at 0 */4 * * * (Etc/UTC)");
+    expect(result.stdout).toContain("Done: commits at */5 * * * *, users at 0 */4 * * * (Etc/UTC)");
   });
 
-  it("S42: each account has what it needs and no more: its secrets to read, or these two jobs to start", () => {
+  it("each account has the least rights it needs: to read its secrets, or to start these two jobs", () => {
     const { calls } = schedulers();
-    const given = calls.flatMap((call) => {
-      const [, what, role, who] =
+    const granted = calls.flatMap((call) => {
+      const [, resource, role, account] =
         /add-iam-policy-binding (\S+) .*--role (\S+) --member serviceAccount:(\S+)@acme-prod\./.exec(call) ?? [];
-      return what ? [`${who} ${role!.replace("roles/", "")} ${what}`] : [];
+      return resource ? [`${account} ${role!.replace("roles/", "")} ${resource}`] : [];
     });
-    expect(given).toEqual([
+    expect(granted).toEqual([
       "leaderboard-commits secretmanager.secretAccessor leaderboard-worker-database-url",
       "leaderboard-users secretmanager.secretAccessor leaderboard-worker-database-url",
       "leaderboard-commits secretmanager.secretAccessor leaderboard-code-database-url",
@@ -74,12 +75,12 @@ describe("schedulers.sh", () => {
     );
   });
 
-  it("S40: no secret is an argument or printed", () => {
-    const told = schedulers();
-    expect(told.calls.join("\n") + told.stdout + told.stderr).not.toContain("geheim");
+  it("no secret is an argument or printed", () => {
+    const result = schedulers();
+    expect(result.calls.join("\n") + result.stdout + result.stderr).not.toContain("geheim");
   });
 
-  it("each job makes its pipeline known before the clock is set, and where it cannot the clock is left as it was", () => {
+  it("each job registers its pipeline before the schedules are set; if that fails, they are not changed", () => {
     const { calls } = schedulers();
     const [first, second] = calls.filter((call) => call.startsWith("run jobs execute"));
     expect(first).toMatch(
@@ -87,15 +88,15 @@ describe("schedulers.sh", () => {
     );
     expect(second).toMatch(/^run jobs execute leaderboard-users .*dist\/users\/pipeline\.js /);
     expect(calls.indexOf(second!)).toBeLessThan(calls.findIndex((call) => call.startsWith("scheduler")));
-    const told = schedulers({ fail: "run jobs execute leaderboard-users" });
-    expect(told.status).toBe(1);
-    expect(told.stderr).toMatch(
-      /leaderboard-users does not run, and the clock was left.*executions list --job leaderboard-users/,
+    const result = schedulers({ fail: "run jobs execute leaderboard-users" });
+    expect(result.status).toBe(1);
+    expect(result.stderr).toMatch(
+      /leaderboard-users fails to start; the schedules were not changed.*executions list --job leaderboard-users/,
     );
-    expect(told.calls.filter((call) => call.startsWith("scheduler"))).toEqual([]);
+    expect(result.calls.filter((call) => call.startsWith("scheduler"))).toEqual([]);
   });
 
-  it("run again with nothing in the environment, it makes nothing anew, keeps secrets and image, and brings in other times", () => {
+  it("a second run with an empty environment keeps secrets and image, and applies new times", () => {
     const first = schedulers();
     const again = schedulers({
       env: {},
@@ -113,7 +114,7 @@ describe("schedulers.sh", () => {
     ]);
   });
 
-  it("a value that is the same makes no new version, and one that has changed does", () => {
+  it("only a changed secret gets a new version", () => {
     const { state } = schedulers();
     expect(schedulers({ state }).calls.filter((call) => call.startsWith("secrets versions add"))).toEqual([]);
     const changed = schedulers({ state, env: { LEADERBOARD_GITHUB_TOKEN: "geheim-new" } });
@@ -123,43 +124,43 @@ describe("schedulers.sh", () => {
     expect(changed.secrets["leaderboard-github-token"]).toBe("geheim-new");
   });
 
-  it("--dry-run changes nothing, before and after the first time, and says what would be done", () => {
-    const told = schedulers({ args: ["--dry-run"] });
-    expect(told.status, told.stderr).toBe(0);
-    expect(told.calls.filter((call) => !asks.test(call))).toEqual([]);
-    expect(told.secrets).toEqual({});
-    expect(told.stdout).toMatch(
-      /would run: gcloud iam service-accounts create leaderboard-commits[\s\S]*would give leaderboard-github-token a new value[\s\S]*would make or change leaderboard-users as users\.job\.yaml says[\s\S]*would run: gcloud scheduler jobs create http leaderboard-commits[\s\S]*Nothing was changed\n$/,
+  it("--dry-run changes nothing and prints what would be done, before and after the first run", () => {
+    const result = schedulers({ args: ["--dry-run"] });
+    expect(result.status, result.stderr).toBe(0);
+    expect(result.calls.filter((call) => !reads.test(call))).toEqual([]);
+    expect(result.secrets).toEqual({});
+    expect(result.stdout).toMatch(
+      /would run: gcloud iam service-accounts create leaderboard-commits[\s\S]*would set leaderboard-github-token to a new value[\s\S]*would create or update leaderboard-users from users\.job\.yaml[\s\S]*would run: gcloud scheduler jobs create http leaderboard-commits[\s\S]*Nothing was changed\n$/,
     );
-    expect(told.stdout).not.toContain("geheim");
+    expect(result.stdout).not.toContain("geheim");
     const { state } = schedulers();
     const later = schedulers({ args: ["--dry-run"], env: {}, image: undefined, state });
     expect(later.status, later.stderr).toBe(0);
-    expect(later.calls.filter((call) => !asks.test(call))).toEqual([]);
-    expect(later.stdout).toMatch(/leaderboard-clock is there[\s\S]*would run: gcloud scheduler jobs update http/);
+    expect(later.calls.filter((call) => !reads.test(call))).toEqual([]);
+    expect(later.stdout).toMatch(/leaderboard-clock exists[\s\S]*would run: gcloud scheduler jobs update http/);
   });
 
-  it("says all that is missing at once, before anything is made", () => {
-    const told = schedulers({ env: { WORKER_DATABASE_URL: "geheim" }, image: undefined });
-    expect(told.status).toBe(1);
-    expect(told.stderr.match(/missing: \S+/g)).toEqual(
+  it("reports all missing values at once, before the first change", () => {
+    const result = schedulers({ env: { WORKER_DATABASE_URL: "geheim" }, image: undefined });
+    expect(result.status).toBe(1);
+    expect(result.stderr.match(/missing: \S+/g)).toEqual(
       ["--image", "CODE_DATABASE_URL", "LEADERBOARD_GITHUB_TOKEN"].map((name) => `missing: ${name}`),
     );
-    expect(told.calls.filter((call) => !asks.test(call))).toEqual([]);
+    expect(result.calls.filter((call) => !reads.test(call))).toEqual([]);
   });
 
-  it("refuses one login for both: the workers' is kept from the pipelines' code", () => {
-    const told = schedulers({ env: { ...SECRETS, CODE_DATABASE_URL: "geheim-worker" } });
-    expect(told.status).toBe(1);
-    expect(told.stderr).toContain("missing: CODE_DATABASE_URL (a login of its own");
-    expect(told.calls.filter((call) => !asks.test(call))).toEqual([]);
+  it("refuses the same login for workers and pipeline code", () => {
+    const result = schedulers({ env: { ...SECRETS, CODE_DATABASE_URL: "geheim-worker" } });
+    expect(result.status).toBe(1);
+    expect(result.stderr).toContain("missing: CODE_DATABASE_URL (must differ from WORKER_DATABASE_URL");
+    expect(result.calls.filter((call) => !reads.test(call))).toEqual([]);
   });
 
-  it("gives a right again when the account is too new to be known", () => {
-    const told = schedulers({ failOnce: "secrets add-iam-policy-binding leaderboard-github-token" });
-    expect(told.status, told.stderr).toBe(0);
+  it("retries to grant access while Google does not know a new account", () => {
+    const result = schedulers({ failOnce: "secrets add-iam-policy-binding leaderboard-github-token" });
+    expect(result.status, result.stderr).toBe(0);
     expect(
-      told.calls.filter((call) => call.startsWith("secrets add-iam-policy-binding leaderboard-github")),
+      result.calls.filter((call) => call.startsWith("secrets add-iam-policy-binding leaderboard-github")),
     ).toHaveLength(2);
   });
 
@@ -169,61 +170,50 @@ describe("schedulers.sh", () => {
       { without: true },
       /gcloud is not installed: https:\/\/cloud\.google\.com\/sdk\/docs\/install/,
     ],
-    ["nobody is logged in", { fail: "auth list" }, /gcloud is not logged in: gcloud auth login/],
+    ["gcloud is not logged in", { fail: "auth list" }, /gcloud is not logged in: gcloud auth login/],
     [
-      "the project is not seen",
+      "the account has no access to the project",
       { fail: "projects describe" },
-      /me@example\.com does not see a project "acme-prod": gcloud projects list/,
+      /me@example\.com has no access to the project "acme-prod": see gcloud projects list/,
     ],
     [
-      "a right is not given",
+      "access cannot be granted",
       { fail: "secrets add-iam-policy-binding" },
-      /leaderboard-commits was not given its right: what Google says is above/,
+      /cannot grant leaderboard-commits access to leaderboard-worker-database-url; Google's message is above/,
     ],
     ["a job is refused", { fail: "run jobs replace" }, /refused by the test/],
-  ] as const)("where %s it stops and says what to do", (_case, trouble, message) => {
-    const told = schedulers(trouble);
-    expect(told.status).toBe(1);
-    expect(told.stderr).toMatch(message);
-    expect(told.calls.filter((call) => call.startsWith("scheduler"))).toEqual([]);
+  ] as const)("if %s, it stops with a remedy", (_case, trouble, message) => {
+    const result = schedulers(trouble);
+    expect(result.status).toBe(1);
+    expect(result.stderr).toMatch(message);
+    expect(result.calls.filter((call) => call.startsWith("scheduler"))).toEqual([]);
   });
 
   it.each([
-    [["--project", "Acme Prod"], /--project "Acme Prod": its id/],
-    [["--image", "acme/board:latest"], /--image "acme\/board:latest": a whole name with a tag of its own/],
-    [["--image", "acme/board"], /a tag of its own/],
-    [["--image", "a/b:v1|e id"], /a tag of its own/],
-    [["--commits", "hourly"], /"hourly" is no time: five parts/],
-    [["--users", "0 * * *"], /is no time/],
+    [["--project", "Acme Prod"], /--project "Acme Prod": use the project id/],
+    [["--image", "acme/board:latest"], /--image "acme\/board:latest": use a full name with a unique tag/],
+    [["--image", "acme/board"], /a unique tag/],
+    [["--image", "a/b:v1|e id"], /a unique tag/],
+    [["--commits", "hourly"], /"hourly" is not a schedule; use five cron fields/],
+    [["--users", "0 * * *"], /is not a schedule/],
     [["--region"], /--region needs a value/],
-    [["--zone", "x"], /"--zone" is not known/],
-  ])("refuses %j before it calls anybody", (args, message) => {
-    const told = schedulers({ args });
-    expect(told).toMatchObject({ status: 2, calls: [] });
-    expect(told.stderr).toMatch(message);
+    [["--zone", "x"], /unknown option "--zone"/],
+  ])("refuses %j before the first call", (args, message) => {
+    const result = schedulers({ args });
+    expect(result).toMatchObject({ status: 2, calls: [] });
+    expect(result.stderr).toMatch(message);
   });
 
-  it("refuses to guess the project", () => {
-    const told = schedulers({ project: undefined });
-    expect(told).toMatchObject({ status: 2, calls: [] });
-    expect(told.stderr).toContain("no project is named: --project <id>");
+  it("requires --project", () => {
+    const result = schedulers({ project: undefined });
+    expect(result).toMatchObject({ status: 2, calls: [] });
+    expect(result.stderr).toContain("--project <id> is required");
   });
 
-  it("--help names every variable and every flag it reads", () => {
+  it("--help names every flag and variable that it reads", () => {
     const { stdout, status } = schedulers({ args: ["--help"] });
     expect(status).toBe(0);
-    const script = fs.readFileSync(SCRIPT, "utf8");
-    const read = [...script.matchAll(/\$\{([A-Z_]+):-/g), ...script.matchAll(/^need \S+ ([A-Z_]+) /gm)].map(
-      ([, name]) => name!,
-    );
-    const flags = [...script.matchAll(/^ {4}(--[\w -]*(?:\| [\w -]+)*)\)/gm)].flatMap(([, names]) =>
-      names!.split(" | "),
-    );
-    // How long to wait is for these tests; -h and --help are what was asked.
-    const hidden = ["POLL_SECONDS", "-h", "--help"];
-    expect(flags).toContain("--users");
-    for (const name of new Set([...read, ...flags].filter((one) => !hidden.includes(one))))
-      expect(stdout).toContain(name);
+    expect(undocumented(fs.readFileSync(SCRIPT, "utf8"), stdout)).toEqual([]);
   });
 });
 
@@ -232,21 +222,21 @@ interface Call {
   env?: Record<string, string>;
   project?: string | undefined;
   image?: string | undefined;
-  /** What an earlier call has made. */
+  /** The state folder of an earlier call. */
   state?: string;
-  /** How calls begin that Google refuses. */
+  /** Prefix of the gcloud calls that fail. */
   fail?: string;
   failOnce?: string;
   without?: boolean;
 }
 
-function schedulers({ args = [], env = SECRETS, fail = "", failOnce = "", without = false, ...given }: Call = {}) {
-  const state = given.state ?? fs.mkdtempSync(path.join(base, "google-"));
-  const project = "project" in given ? given.project : "acme-prod";
-  const image = "image" in given ? given.image : IMAGE;
+function schedulers({ args = [], env = SECRETS, fail = "", failOnce = "", without = false, ...options }: Call = {}) {
+  const state = options.state ?? fs.mkdtempSync(path.join(base, "google-"));
+  const project = "project" in options ? options.project : "acme-prod";
+  const image = "image" in options ? options.image : IMAGE;
   fs.rmSync(path.join(state, "calls"), { force: true });
-  const { lines, ...ran } = runClosed(SCRIPT, {
-    // What comes later counts.
+  const { lines, ...result } = runSandboxed(SCRIPT, {
+    // A later flag overrides an earlier one.
     args: [...(project ? ["--project", project] : []), ...(image ? ["--image", image] : []), ...args],
     env: { POLL_SECONDS: "0", FAIL: fail, FAIL_ONCE: failOnce, ...env },
     programs: without ? {} : { gcloud: fakeGcloud },
@@ -254,11 +244,11 @@ function schedulers({ args = [], env = SECRETS, fail = "", failOnce = "", withou
   });
   const calls = lines("calls");
   return {
-    ...ran,
+    ...result,
     state,
     calls,
-    made: (words: string) =>
-      calls.flatMap((call) => (call.startsWith(`${words} `) ? [call.slice(words.length + 1).split(" ")[0]!] : [])),
+    created: (prefix: string) =>
+      calls.flatMap((call) => (call.startsWith(`${prefix} `) ? [call.slice(prefix.length + 1).split(" ")[0]!] : [])),
     job: (name: string) => fs.readFileSync(path.join(state, `job-leaderboard-${name}`), "utf8"),
     secrets: Object.fromEntries(
       fs
@@ -269,7 +259,7 @@ function schedulers({ args = [], env = SECRETS, fail = "", failOnce = "", withou
   };
 }
 
-/** What is made twice, or changed before it is there, is refused as Google would. */
+/** Like Google, it refuses to create something twice and to change something that does not exist. */
 const fakeGcloud = `#!/usr/bin/env bash
 set -eu
 printf '%s\\n' "$*" >>"$STATE/calls"
@@ -291,7 +281,7 @@ case "$*" in
   "secrets versions add"*) need "secret-$4"; cat >"$STATE/secret-$4" ;;
   "secrets describe"*) need "secret-$3" ;;
   "secrets create"*) make "secret-$3" ;;
-  "secrets add-iam-policy-binding"*) need "secret-$3"; for one in "$@"; do [[ "$one" != serviceAccount:* ]] || { one="\${one#serviceAccount:}"; need "account-\${one%%@*}"; }; done ;;
+  "secrets add-iam-policy-binding"*) need "secret-$3"; for arg in "$@"; do [[ "$arg" != serviceAccount:* ]] || { arg="\${arg#serviceAccount:}"; need "account-\${arg%%@*}"; }; done ;;
   "run jobs replace"*) cp "$4" "$STATE/job-$(sed -n 's/^  name: //p' "$4")" ;;
   "run jobs describe"*) need "job-$4"; sed -n 's/.* image: //p' "$STATE/job-$4" ;;
   "run jobs execute"* | "run jobs add-iam-policy-binding"*) need "job-$4" ;;

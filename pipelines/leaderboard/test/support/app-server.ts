@@ -1,4 +1,4 @@
-// The application on a port, over a stage: somebody who asks its API by HTTP and keeps every answer, and hands that take a reading as slowly as a test wants.
+// Serves the application on a port, with an HTTP client that records all responses, and a manual worker for readings.
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 import { getRequestListener } from "@hono/node-server";
@@ -6,90 +6,90 @@ import { createServer } from "stillwake/server";
 import { afterAll } from "vitest";
 import { type AppOptions, createApp } from "../../src/app.ts";
 import { commits, users } from "../../src/contract.ts";
-import type { Stage } from "./leaderboards.ts";
+import type { LeaderboardSetup } from "./leaderboards.ts";
 
 const SECRET = "a secret of more than thirty-two characters";
 
-interface Answer {
+interface ApiResponse {
   status: number;
   headers: Headers;
   text: string;
-  // biome-ignore lint/suspicious/noExplicitAny: Tests look into answers of every shape.
+  // biome-ignore lint/suspicious/noExplicitAny: Tests read responses of every shape.
   body: any;
 }
 
-export interface Served {
+export interface ServedApi {
   origin: string;
-  get(path: string, headers?: Record<string, string>): Promise<Answer>;
-  /** Text is sent as it is, everything else as JSON. */
-  post(path: string, body?: unknown, headers?: Record<string, string>): Promise<Answer>;
-  /** What was answered so far, to look for what must be in none of it. */
-  answers: string[];
-  /** What the server has told the house alone, so far. */
-  inside: unknown[];
+  get(path: string, headers?: Record<string, string>): Promise<ApiResponse>;
+  /** A string is sent as it is, other values as JSON. */
+  post(path: string, body?: unknown, headers?: Record<string, string>): Promise<ApiResponse>;
+  /** Texts of all responses so far. */
+  responses: string[];
+  /** Errors that were passed to onError so far. */
+  internalErrors: unknown[];
 }
 
-/** At the top of a file, and closed at its end, or where it is said to be over. */
-export async function serve(
-  place: Pick<Stage, "url" | "pool">,
+/** Call it at the top of a file. It closes in afterAll, or when `onClose` calls it. */
+export async function serveApi(
+  setup: Pick<LeaderboardSetup, "url" | "pool">,
   options: Partial<AppOptions> & { secret?: string | null } = {},
-  whenOver: (close: () => Promise<void>) => void = afterAll,
-): Promise<Served> {
-  const { secret = SECRET, ...given } = options;
-  const live = createServer({ url: place.url, ...(secret !== null && { secret }) });
-  const inside: unknown[] = [];
-  const answers: string[] = [];
+  onClose: (close: () => Promise<void>) => void = afterAll,
+): Promise<ServedApi> {
+  const { secret = SECRET, ...appOptions } = options;
+  const live = createServer({ url: setup.url, ...(secret !== null && { secret }) });
+  const internalErrors: unknown[] = [];
+  const responses: string[] = [];
   await live.stillwake.register(commits, users);
   const app = createApp({
-    pool: place.pool,
+    pool: setup.pool,
     stillwake: live.stillwake,
     live: live.fetch,
-    onError: (error) => void inside.push(error),
-    ...given,
+    onError: (error) => void internalErrors.push(error),
+    ...appOptions,
   });
   const server = http.createServer(
     getRequestListener((request, env) => app.fetch(request, env), { overrideGlobalObjects: false }),
   );
   await new Promise<void>((resolve) => void server.listen(0, "127.0.0.1", resolve));
-  whenOver(async () => {
+  onClose(async () => {
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));
     await live.close();
   });
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const ask = async (path: string, init: RequestInit): Promise<Answer> => {
-    const answer = await fetch(`${origin}${given.base ?? "/"}api${path}`, init);
-    const text = await answer.text();
-    answers.push(text);
-    const isJson = text !== "" && /json/.test(answer.headers.get("content-type") ?? "");
-    return { status: answer.status, headers: answer.headers, text, body: isJson ? JSON.parse(text) : undefined };
+  const request = async (path: string, init: RequestInit): Promise<ApiResponse> => {
+    const response = await fetch(`${origin}${appOptions.base ?? "/"}api${path}`, init);
+    const text = await response.text();
+    responses.push(text);
+    const isJson = text !== "" && /json/.test(response.headers.get("content-type") ?? "");
+    return { status: response.status, headers: response.headers, text, body: isJson ? JSON.parse(text) : undefined };
   };
   return {
     origin,
-    get: (path, headers = {}) => ask(path, { headers }),
+    get: (path, headers = {}) => request(path, { headers }),
     post: (path, body, headers = {}) =>
-      ask(path, {
+      request(path, {
         method: "POST",
         headers: { "content-type": "application/json", ...headers },
         ...(body !== undefined && { body: typeof body === "string" ? body : JSON.stringify(body) }),
       }),
-    answers,
-    inside,
+    responses,
+    internalErrors,
   };
 }
 
-/** Takes a reading as a worker does, and lets it end if it is said how. Answers the claim. */
-export async function hand(
-  { pool }: Pick<Stage, "pool">,
+/** Claims a reading like a worker, and settles it if an outcome is given. Returns the claim. */
+export async function claimReading(
+  { pool }: Pick<LeaderboardSetup, "pool">,
   job: string,
-  end?: Record<string, unknown>,
+  outcome?: Record<string, unknown>,
 ): Promise<{ job: string; epoch: string; lease: string }> {
   await pool.query("update stillwake.live_jobs set priority = case id when $1 then 1000 else 0 end", [job]);
   const { rows } = await pool.query(
-    "select job_id as job, epoch, lease_id as lease from stillwake.claim('a-hand', 'commits', array['leaderboard-commits'], 1, '10 minutes')",
+    "select job_id as job, epoch, lease_id as lease from stillwake.claim('manual-worker', 'commits', array['leaderboard-commits'], 1, '10 minutes')",
   );
-  const claimed = rows.find((one) => one.job === job);
-  if (!claimed) throw new Error(`Job ${job} could not be taken`);
-  if (end) await pool.query("select stillwake.settle($1)", [JSON.stringify([{ ...claimed, ...end }])]);
+  const claimed = rows.find((row) => row.job === job);
+  if (!claimed) throw new Error(`Job ${job} could not be claimed`);
+  if (outcome) await pool.query("select stillwake.settle($1)", [JSON.stringify([{ ...claimed, ...outcome }])]);
   return claimed;
 }

@@ -1,6 +1,6 @@
-// The calls of GitHub's API that the leaderboard makes, in our own words, and how an answer is held to them. Where the part of GitHub's official description that lies
-// beside the project is at hand, the same answers are held to that too. It has one user and the rate limit, and not the search: what is found is held to its "simple-user".
-import { checkerOf, type Description, type Schema } from "../../../../test/support/providers/schemas/check.ts";
+// Schemas of the GitHub API calls that the leaderboard makes. If a part of GitHub's official schema is available beside the project,
+// responses are checked against it too. It has the user and the rate limit but not the search, whose items are checked as "simple-user".
+import { type Description, getChecker, type Schema } from "../../../../test/support/providers/schemas/check.ts";
 
 const text: Schema = { type: "string" };
 const whole: Schema = { type: "integer", minimum: 0 };
@@ -47,7 +47,7 @@ const full: Record<string, Schema> = {
   updated_at: text,
 };
 
-const rate = all({ limit: whole, used: whole, remaining: whole, reset: whole });
+const rate = allRequired({ limit: whole, used: whole, remaining: whole, reset: whole });
 
 export const githubDescription: Description = {
   name: "GitHub's REST API",
@@ -56,26 +56,26 @@ export const githubDescription: Description = {
     search: {
       method: "GET",
       path: "/search/users",
-      absent: "the part of the description that is at hand does not have it",
-      answers: {
-        200: all({
+      absent: "not in the available part of the schema",
+      responses: {
+        200: allRequired({
           total_count: whole,
           incomplete_results: { type: "boolean" },
-          items: { type: "array", items: all({ ...brief, score: { type: "number" } }) },
+          items: { type: "array", items: allRequired({ ...brief, score: { type: "number" } }) },
         }),
-        // As of GitHub's statistics while they are computed. No description has it here: it is a fault that a test asks for.
+        // A fault that tests inject; no schema has it here.
         202: { type: "object", properties: {} },
       },
     },
     user: {
       method: "GET",
       path: "/users/{username}",
-      answers: { 200: all(full), 304: null },
+      responses: { 200: allRequired(full), 304: null },
     },
     rates: {
       method: "GET",
       path: "/rate_limit",
-      answers: { 200: all({ resources: all({ core: rate, search: rate }), rate }) },
+      responses: { 200: allRequired({ resources: allRequired({ core: rate, search: rate }), rate }) },
     },
   },
   errors: {
@@ -90,37 +90,37 @@ export const githubDescription: Description = {
   },
 };
 
-/** Named parts of the official description, each as if it were a call of its own. */
+/** Definitions of the official schema, each as an operation. */
 const parts: Description = {
   ...githubDescription,
   operations: Object.fromEntries(
     ["simple-user", "basic-error"].map((name) => [
       name,
-      { method: "GET", path: `/${name}`, answers: { 200: { $ref: `official#/definitions/${name}` } } },
+      { method: "GET", path: `/${name}`, responses: { 200: { $ref: `official#/definitions/${name}` } } },
     ]),
   ),
 };
 
-export const isOfficialAtHand = checkerOf(githubDescription).official;
+export const hasOfficialSchema = getChecker(githubDescription).official;
 
-/** What is wrong with an answer, by our description and by GitHub's. */
-export function wrongWith(path: string, status: number, body: unknown): string[] {
+/** Problems of a response, by the schemas above and by GitHub's. */
+export function checkResponse(path: string, status: number, body: unknown): string[] {
   const operation = path.startsWith("/search/") ? "search" : path.startsWith("/rate_limit") ? "rates" : "user";
-  const wrong = checkerOf(githubDescription).answer(operation, status, body);
-  if (!isOfficialAtHand) return wrong;
-  const official = checkerOf(parts);
+  const problems = getChecker(githubDescription).response(operation, status, body);
+  if (!hasOfficialSchema) return problems;
+  const official = getChecker(parts);
   if (status >= 400) {
-    // What an invalid search is answered with is more than the basic error, and not in the part that is at hand.
+    // The error of an invalid search has more fields than the basic error, and is not in the available part.
     const { errors, ...basic } = body as Record<string, unknown>;
-    wrong.push(...official.answer("basic-error", 200, basic));
+    problems.push(...official.response("basic-error", 200, basic));
   } else if (operation === "search" && status === 200) {
     for (const { score, ...user } of (body as { items: Record<string, unknown>[] }).items) {
-      wrong.push(...official.answer("simple-user", 200, user));
+      problems.push(...official.response("simple-user", 200, user));
     }
   }
-  return wrong;
+  return problems;
 }
 
-function all(properties: Record<string, Schema>): Schema {
+function allRequired(properties: Record<string, Schema>): Schema {
   return { type: "object", required: Object.keys(properties), properties };
 }

@@ -1,20 +1,20 @@
-// The pages on one screen.
-import { Frame, useShown } from "@stillwake/kit/ui/frame.tsx";
+import { Frame } from "@stillwake/ui/frame.tsx";
+import { Route, Switch } from "wouter";
 import { BoardPage } from "./pages/board.tsx";
 import { StartPage } from "./pages/start.tsx";
 
-const TITLE = "Leaderboard";
-
 export function App() {
   return (
-    <Frame title={TITLE} setting="LEADERBOARD_API_TOKEN">
-      {(sample) => <Pages sample={sample} />}
+    <Frame title="Leaderboard" tokenVariable="LEADERBOARD_API_TOKEN">
+      {(sample) => (
+        <Switch>
+          {/* The key: another leaderboard must not show state of the one before. */}
+          <Route path="/boards/:id">{({ id }) => <BoardPage key={id} id={id} />}</Route>
+          <Route>
+            <StartPage sample={sample} />
+          </Route>
+        </Switch>
+      )}
     </Frame>
   );
-}
-
-function Pages({ sample }: { sample: string | null }) {
-  const id = useShown("boards", TITLE);
-  // Another leaderboard is another page: nothing of the one before may be taken for it.
-  return id ? <BoardPage key={id} id={id} /> : <StartPage sample={sample} />;
 }

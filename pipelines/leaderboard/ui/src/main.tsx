@@ -1,14 +1,7 @@
-// The page of the application: whose commits a repository is made of, and how far the counting and the looking up are.
-import "@stillwake/kit/ui/look/tokens.css";
-import "@stillwake/kit/ui/look/base.css";
-import "@stillwake/kit/ui/look/parts.css";
-import "./look/leaderboard.css";
-import { StrictMode } from "react";
-import { createRoot } from "react-dom/client";
+// The page of the leaderboard system.
+import { IDENTITY_PATH } from "@stillwake/ui/frame.tsx";
+import { mountApp } from "@stillwake/ui/mount.tsx";
+import "./css/leaderboard.css";
 import { App } from "./app.tsx";
 
-createRoot(document.getElementById("root")!).render(
-  <StrictMode>
-    <App />
-  </StrictMode>,
-);
+mountApp(<App />, IDENTITY_PATH);

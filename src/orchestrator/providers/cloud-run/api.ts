@@ -1,8 +1,8 @@
-// The calls of Cloud Run's API that its provider makes, with our token, for one project and region.
+// The calls of Cloud Run's API for one project and region.
 import { readProviderConfig } from "../../../config.ts";
 import { durationMs } from "../../../time.ts";
 import { type Clock, ProviderError } from "../../provider.ts";
-import { type Answer, Api, type Ask } from "../http.ts";
+import { ApiClient, type ApiResponse, type RequestOptions } from "../http.ts";
 import { type Execution, isFinished } from "./execution.ts";
 import { GoogleAuth } from "./google-auth.ts";
 import type { CloudRunSettings, Job } from "./options.ts";
@@ -14,16 +14,16 @@ export interface Operation {
 }
 
 const PAGE = 100;
-/** An execution may show up in lists a little after one that was made later. */
+/** An execution may appear in lists later than a newer one. */
 const LATE_MS = 60_000;
-/** How long a job resource may take to be as it should be. */
-const MAX_SECONDS = 30;
+/** Timeout of a change of the job resource. */
+const OPERATION_SECONDS = 30;
 
 export class CloudRunApi {
   readonly #auth: GoogleAuth;
-  readonly #api: Api;
+  readonly #api: ApiClient;
   readonly #clock: Clock;
-  /** What is known of each job resource's executions: since when, and those that had not finished. Whoever told of all ends so far says so, and nobody else. */
+  /** Per job resource: the newest reported execution, and the reported ones that had not finished. */
   readonly #known = new Map<string, { newest: number; open: Set<string> }>();
 
   constructor({ project, region, token, metadata, base, timeout, fetch, ...rest }: CloudRunSettings, clock: Clock) {
@@ -36,39 +36,39 @@ export class CloudRunApi {
       ...(metadata !== undefined && { metadata }),
       ...(fetch && { fetch }),
     });
-    this.#api = new Api({
+    this.#api = new ApiClient({
       name: "Cloud Run",
       base: `${base ?? "https://run.googleapis.com"}/v2/projects/${project}/locations/${region}`,
       authorize: () => this.#auth.headers(),
       clock,
       authRemedy:
-        "Check that the service account has not been removed and may run the job: run.jobs.get, run.jobs.run, run.jobs.runWithOverrides, run.executions.get, list and cancel",
+        "Check that the service account exists and may run the job: run.jobs.get, run.jobs.run, run.jobs.runWithOverrides, run.executions.get, list and cancel",
       ...(timeout !== undefined && { timeoutMs: durationMs(timeout, "timeout") }),
       ...(fetch && { fetch }),
     });
   }
 
-  /** Newest first. What has finished and was told of is not read again: at most so many pages as are news. */
-  async executions(job: string): Promise<Execution[]> {
+  /** Newest first. Stops at executions that were reported as finished, so that only new pages are read. */
+  async listExecutions(job: string): Promise<Execution[]> {
     const before = this.#known.get(job);
-    const unmet = new Set(before?.open);
+    const missing = new Set(before?.open);
     const found: Execution[] = [];
     let token = "";
     do {
       const query = `pageSize=${PAGE}${token && `&pageToken=${encodeURIComponent(token)}`}`;
-      const { status, body } = await this.ask("GET", `/jobs/${job}/executions?${query}`, { expect: [404] });
+      const { status, body } = await this.request("GET", `/jobs/${job}/executions?${query}`, { expect: [404] });
       if (status === 404) return [];
       const { executions = [], nextPageToken = "" } = body as { executions?: Execution[]; nextPageToken?: string };
       found.push(...executions);
-      for (const { name } of executions) unmet.delete(name);
-      const reached = createdMs(executions.at(-1));
-      token = before && unmet.size === 0 && reached < before.newest - LATE_MS ? "" : nextPageToken;
+      for (const { name } of executions) missing.delete(name);
+      const oldestMs = createdMs(executions.at(-1));
+      token = before && missing.size === 0 && oldestMs < before.newest - LATE_MS ? "" : nextPageToken;
     } while (token !== "");
     return found;
   }
 
-  /** These were told of, with their ends: what has finished of them is news no more. */
-  told(job: string, executions: readonly Execution[]): void {
+  /** These executions were reported to the orchestrator: the finished ones need not be read again. */
+  markReported(job: string, executions: readonly Execution[]): void {
     if (executions.length === 0) return;
     this.#known.set(job, {
       newest: createdMs(executions[0]),
@@ -76,12 +76,12 @@ export class CloudRunApi {
     });
   }
 
-  async jobs(): Promise<Job[]> {
+  async listJobs(): Promise<Job[]> {
     const found: Job[] = [];
     let token = "";
     do {
       const query = `pageSize=${PAGE}${token && `&pageToken=${encodeURIComponent(token)}`}`;
-      const { body } = await this.ask("GET", `/jobs?${query}`);
+      const { body } = await this.request("GET", `/jobs?${query}`);
       const { jobs = [], nextPageToken = "" } = body as { jobs?: Job[]; nextPageToken?: string };
       found.push(...jobs);
       token = nextPageToken;
@@ -89,34 +89,34 @@ export class CloudRunApi {
     return found;
   }
 
-  async finished(operation: Operation): Promise<void> {
+  async waitForOperation(operation: Operation): Promise<void> {
     let { done, error } = operation;
-    for (let waited = 0; !done && waited < MAX_SECONDS; waited++) {
+    for (let waited = 0; !done && waited < OPERATION_SECONDS; waited++) {
       await this.#clock.sleep(1000);
       const id = operation.name.slice(operation.name.lastIndexOf("/") + 1);
-      ({ done, error } = (await this.ask("GET", `/operations/${id}`)).body as Operation);
+      ({ done, error } = (await this.request("GET", `/operations/${id}`)).body as Operation);
     }
     if (error)
-      throw new ProviderError("refused", `Cloud Run does not take the job: ${error.message}`, {
+      throw new ProviderError("refused", `Cloud Run refuses the job: ${error.message}`, {
         certain: true,
       });
   }
 
-  async job(name: string): Promise<Job | undefined> {
-    const { status, body } = await this.ask("GET", `/jobs/${name}`, { expect: [404] });
+  async getJob(name: string): Promise<Job | undefined> {
+    const { status, body } = await this.request("GET", `/jobs/${name}`, { expect: [404] });
     return status === 404 ? undefined : (body as Job);
   }
 
-  async execution(id: string): Promise<Execution | undefined> {
-    const { status, body } = await this.ask("GET", `/${id}`, { expect: [404] });
+  async getExecution(id: string): Promise<Execution | undefined> {
+    const { status, body } = await this.request("GET", `/${id}`, { expect: [404] });
     return status === 404 ? undefined : (body as Execution);
   }
 
-  async ask(method: string, path: string, ask?: Ask): Promise<Answer> {
+  async request(method: string, path: string, options?: RequestOptions): Promise<ApiResponse> {
     try {
-      return await this.#api.ask(method, path, ask);
+      return await this.#api.request(method, path, options);
     } catch (error) {
-      if (error instanceof ProviderError && error.trouble === "auth") this.#auth.forget();
+      if (error instanceof ProviderError && error.trouble === "auth") this.#auth.discardToken();
       throw error;
     }
   }

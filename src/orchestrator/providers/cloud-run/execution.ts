@@ -1,8 +1,8 @@
-// An execution of a Cloud Run job as the orchestrator sees it: whose machine it is, what state it is in, how it ended.
-import type { Exit, SeenMachine } from "../../provider.ts";
-import { dateOf, memoryOf, signalOf } from "../api-values.ts";
+// Converts an execution of a Cloud Run job into a ListedMachine: its machine, its state, how it ended.
+import type { Exit, ListedMachine } from "../../provider.ts";
+import { formatMemoryLimit, parseDate, signalName } from "../http.ts";
 
-/** What is read of an execution. All of it is theirs and may be missing. */
+/** The fields that are used. Any of them may be missing. */
 export interface Execution {
   name: string;
   createTime?: string;
@@ -28,22 +28,22 @@ interface Condition {
   executionReason?: string;
 }
 
-/** What is read of a task: an execution of ours has one. */
+/** The fields that are used of a task. Each of our executions has one task. */
 export interface TaskResult {
   lastAttemptResult?: { exitCode?: number; termSignal?: number; status?: { message?: string } };
 }
 
-/** The environment is the only thing that a call of :run can mark an execution with. */
-export function markOf(execution: Execution, name: string): string | undefined {
+/** The environment is the only place where :run can tag an execution. */
+export function readEnv(execution: Execution, name: string): string | undefined {
   for (const { env } of execution.template?.containers ?? []) {
-    const found = env?.find((one) => one.name === name);
+    const found = env?.find((variable) => variable.name === name);
     if (found) return found.value;
   }
   return undefined;
 }
 
-/** As "jobs/<job>/executions/<execution>", which is what its machine's id is. */
-export function idOf({ name }: Execution): string {
+/** "jobs/<job>/executions/<execution>". */
+export function toMachineId({ name }: Execution): string {
   return name.slice(name.indexOf("jobs/"));
 }
 
@@ -57,62 +57,66 @@ export function isFinished(execution: Execution): boolean {
   );
 }
 
-/** `isStale`: whether its container is another than one would be made now. */
-export function seen(execution: Execution, machine: string, isStale: (container: Container) => boolean): SeenMachine {
+/** `isStale`: whether a container differs from the current settings. */
+export function toListedMachine(
+  execution: Execution,
+  machine: string,
+  isStale: (container: Container) => boolean,
+): ListedMachine {
   const condition = completed(execution);
-  const created = dateOf(execution.createTime);
-  const started = dateOf(execution.startTime);
+  const created = parseDate(execution.createTime);
+  const started = parseDate(execution.startTime);
   const common = {
     name: machine,
-    id: idOf(execution),
+    id: toMachineId(execution),
     ...(started && { startedAt: started }),
     ...((execution.template?.containers ?? []).some(isStale) && { stale: true }),
   };
   if (isFinished(execution)) {
-    const ended = dateOf(execution.completionTime ?? condition?.lastTransitionTime ?? execution.deleteTime);
+    const ended = parseDate(execution.completionTime ?? condition?.lastTransitionTime ?? execution.deleteTime);
     const exit = exitOf(execution);
     return { ...common, state: "gone", ...(ended && { endedAt: ended }), ...(exit && { exit }) };
   }
   if (execution.conditions?.some(({ executionReason }) => executionReason === "CANCELLING")) {
-    const since = dateOf(condition?.lastTransitionTime) ?? created;
+    const since = parseDate(condition?.lastTransitionTime) ?? created;
     return { ...common, state: "stopping", ...(since && { since }) };
   }
   if ((execution.runningCount ?? 0) > 0) return { ...common, state: "running" };
   return { ...common, state: "starting", ...(created && { since: created }) };
 }
 
-/** How its task ended, which the execution itself only tells in a sentence. */
-export function exitOfTask(execution: Execution, { lastAttemptResult: result }: TaskResult): Exit {
-  const said = result?.status?.message ?? "";
-  if (isOutOfMemory(said)) return outOfMemory(execution, result?.exitCode);
+/** How its task ended. The execution itself has only a message. */
+export function readTaskExit(execution: Execution, { lastAttemptResult: result }: TaskResult): Exit {
+  const message = result?.status?.message ?? "";
+  if (isOutOfMemory(message)) return outOfMemory(execution, result?.exitCode);
   return {
     ...(result?.exitCode !== undefined && { code: result.exitCode }),
-    ...(result?.termSignal && { signal: signalOf(result.termSignal) ?? `signal ${result.termSignal}` }),
-    ...(said !== "" && { reason: said.slice(0, 300) }),
+    ...(result?.termSignal && { signal: signalName(result.termSignal) ?? `signal ${result.termSignal}` }),
+    ...(message !== "" && { reason: message.slice(0, 300) }),
   };
 }
 
-/** Undefined where only its task knows. */
+/** Undefined if only the task has the exit. */
 function exitOf(execution: Execution): Exit | undefined {
   const conditions = execution.conditions ?? [];
   const condition = completed(execution);
   if (condition?.state === "CONDITION_SUCCEEDED") return { code: 0 };
   const cancelled = conditions.some(
-    ({ executionReason: why }) => why === "CANCELLED" || why === "CANCELLING" || why === "DELETED",
+    ({ executionReason: reason }) => reason === "CANCELLED" || reason === "CANCELLING" || reason === "DELETED",
   );
   if (cancelled || execution.deleteTime !== undefined) return { requested: true, reason: "it was cancelled" };
-  const said = conditions.map(({ message }) => message ?? "").find(isOutOfMemory);
-  return said === undefined ? undefined : outOfMemory(execution);
+  const oomMessage = conditions.map(({ message }) => message ?? "").find(isOutOfMemory);
+  return oomMessage === undefined ? undefined : outOfMemory(execution);
 }
 
-/** "Memory limit of 512 MiB exceeded with 530 MiB used" and its relatives. */
-function isOutOfMemory(said: string): boolean {
-  return /memory limit\b.*\bexceeded|out[ -]of[ -]memory|exceeded\b.*\bmemory limit/i.test(said);
+/** "Memory limit of 512 MiB exceeded with 530 MiB used" and similar messages. */
+function isOutOfMemory(message: string): boolean {
+  return /memory limit\b.*\bexceeded|out[ -]of[ -]memory|exceeded\b.*\bmemory limit/i.test(message);
 }
 
 function outOfMemory(execution: Execution, code?: number): Exit {
   const limit = execution.template?.containers?.[0]?.resources?.limits?.memory;
-  const memory = limit && memoryOf(limit);
+  const memory = limit && formatMemoryLimit(limit);
   return { oom: true, ...(code !== undefined && { code }), ...(memory && { memory }) };
 }
 

@@ -1,23 +1,24 @@
-// How the Cloud Run provider gets in: a bearer token of Google's, from whichever of these there is, kept until a minute before it ends.
+// Bearer tokens for Google's APIs, cached until one minute before they expire. Sources:
 //
-//   token        given by the caller, who also renews it
-//   key file     a service account's key signs a statement that is traded for a token; a user's own credentials trade their refresh token
-//   metadata     on Google's own machines, a server at a fixed address gives one
+//   token        from the options; the caller renews it
+//   key file     a service account's key signs an assertion that is exchanged for a token; user credentials exchange
+//                their refresh token
+//   metadata     the metadata server, on Google's own machines
 import { createSign } from "node:crypto";
 import { type Clock, ProviderError } from "../../provider.ts";
-import { givenJson, placed } from "../read-credentials.ts";
+import { describePath, readJsonCredentials } from "../read-credentials.ts";
 
 export interface GoogleAuthOptions {
   token?: string | (() => string | Promise<string>) | undefined;
-  /** The path of a key file, or what is in it; without one and without a token the metadata server is asked. */
+  /** Path or content of a key file. Without it and without a token the metadata server is used. */
   credentials?: string | GoogleKey | undefined;
-  /** Where the metadata server is. */
+  /** Base URL of the metadata server. */
   metadata?: string | undefined;
   clock: Clock;
   fetch?: typeof fetch;
 }
 
-/** What is used of a file of credentials. */
+/** The fields that are used of a key file. */
 export interface GoogleKey {
   type?: string;
   client_email?: string;
@@ -31,16 +32,16 @@ export interface GoogleKey {
 
 const SCOPE = "https://www.googleapis.com/auth/cloud-platform";
 const TOKEN_URI = "https://oauth2.googleapis.com/token";
-/** A token that is used up to its last second is refused by servers whose clock is ahead. */
+/** Renew early: servers whose clock is ahead reject a token in its last seconds. */
 const EARLY_MS = 60_000;
 const WAITS_MS = [1000, 2000, 4000];
 const remedy =
-  "Give cloudRun() a token or credentials, set GOOGLE_APPLICATION_CREDENTIALS to a service account's key file, or run where a service account is attached";
+  "Set token or credentials in cloudRun(), set GOOGLE_APPLICATION_CREDENTIALS to a service account's key file, or run where a service account is attached";
 
 export class GoogleAuth {
   readonly #options: GoogleAuthOptions;
-  #kept: { token: string; until: number } | undefined;
-  #asking: Promise<string> | undefined;
+  #cached: { token: string; until: number } | undefined;
+  #pending: Promise<string> | undefined;
 
   constructor(options: GoogleAuthOptions) {
     this.#options = options;
@@ -49,33 +50,33 @@ export class GoogleAuth {
   async headers(): Promise<Record<string, string>> {
     const { token, clock } = this.#options;
     if (token !== undefined) return { authorization: `Bearer ${typeof token === "string" ? token : await token()}` };
-    if (this.#kept && this.#kept.until > clock.now()) return { authorization: `Bearer ${this.#kept.token}` };
-    // All who come while one is being fetched wait for that one.
-    this.#asking ??= this.#fetch().finally(() => {
-      this.#asking = undefined;
+    if (this.#cached && this.#cached.until > clock.now()) return { authorization: `Bearer ${this.#cached.token}` };
+    // Concurrent callers share one request.
+    this.#pending ??= this.#fetch().finally(() => {
+      this.#pending = undefined;
     });
-    return { authorization: `Bearer ${await this.#asking}` };
+    return { authorization: `Bearer ${await this.#pending}` };
   }
 
-  /** The token was refused: the next call gets a new one. */
-  forget(): void {
-    this.#kept = undefined;
+  /** For a rejected token: the next call fetches a new one. */
+  discardToken(): void {
+    this.#cached = undefined;
   }
 
   async #fetch(): Promise<string> {
     const { credentials, clock } = this.#options;
-    const answer = credentials === undefined ? await this.#fromMetadata() : await this.#fromKey(readKey(credentials));
-    const { access_token: token, expires_in: seconds } = answer as { access_token?: unknown; expires_in?: unknown };
+    const response = credentials === undefined ? await this.#fromMetadata() : await this.#fromKey(readKey(credentials));
+    const { access_token: token, expires_in: seconds } = response as { access_token?: unknown; expires_in?: unknown };
     if (typeof token !== "string" || token === "") {
-      throw new ProviderError("auth", "Google gave no token", { certain: true, remedy });
+      throw new ProviderError("auth", "Google returned no token", { certain: true, remedy });
     }
-    this.#kept = { token, until: clock.now() + Number(seconds ?? 0) * 1000 - EARLY_MS };
+    this.#cached = { token, until: clock.now() + Number(seconds ?? 0) * 1000 - EARLY_MS };
     return token;
   }
 
   #fromMetadata(): Promise<unknown> {
     const base = this.#options.metadata ?? "http://metadata.google.internal";
-    return this.#ask(`${base}/computeMetadata/v1/instance/service-accounts/default/token`, {
+    return this.#request(`${base}/computeMetadata/v1/instance/service-accounts/default/token`, {
       headers: { "metadata-flavor": "Google" },
     });
   }
@@ -92,51 +93,47 @@ export class GoogleAuth {
           }
         : {
             grant_type: "urn:ietf:params:oauth:grant-type:jwt-bearer",
-            assertion: statement(key, uri, this.#options.clock.now()),
+            assertion: signAssertion(key, uri, this.#options.clock.now()),
           };
-    return this.#ask(uri, { method: "POST", body: new URLSearchParams(form) });
+    return this.#request(uri, { method: "POST", body: new URLSearchParams(form) });
   }
 
-  async #ask(url: string, init: RequestInit): Promise<unknown> {
+  async #request(url: string, init: RequestInit): Promise<unknown> {
     const { clock, fetch: send = fetch } = this.#options;
-    for (let tried = 0; ; tried++) {
-      let trouble: string;
+    for (let retry = 0; ; retry++) {
+      let problem: string;
       let cause: unknown;
       try {
         const response = await send(url, { ...init, redirect: "error", signal: AbortSignal.timeout(10_000) });
         const text = await response.text();
-        // What was well answered may hold a token, and a parser would quote it.
-        const answer = response.ok ? parsed(text) : undefined;
-        if (answer !== undefined) return answer;
-        trouble = response.ok ? "an answer that is not JSON" : `${response.status} ${text.slice(0, 200)}`;
-        // A key that was revoked stays so; only what is wrong on their side passes.
+        // A successful response may contain a token, which a parser error would quote.
+        const body = response.ok ? parseJson(text) : undefined;
+        if (body !== undefined) return body;
+        problem = response.ok ? "the response is not JSON" : `${response.status} ${text.slice(0, 200)}`;
+        // A revoked key stays revoked; only server errors are temporary.
         if (!response.ok && response.status < 500 && response.status !== 429) {
-          throw new ProviderError("auth", `Google gives no token: ${trouble}`, { certain: true, remedy });
+          throw new ProviderError("auth", `Google refuses a token: ${problem}`, { certain: true, remedy });
         }
       } catch (error) {
         if (error instanceof ProviderError) throw error;
         cause = error;
-        trouble = (error as { cause?: Error }).cause?.message ?? (error as Error).message;
+        problem = (error as { cause?: Error }).cause?.message ?? (error as Error).message;
       }
-      if (tried >= WAITS_MS.length) {
+      if (retry >= WAITS_MS.length) {
         const options = { certain: true, ...(cause !== undefined && { cause }) };
-        // Nobody at the metadata server's address means that this is no machine of Google's.
-        const isElsewhere = this.#options.credentials === undefined && nameless(cause);
-        throw new ProviderError(
-          isElsewhere ? "auth" : "unreachable",
-          `No token from ${new URL(url).host}: ${trouble}`,
-          {
-            ...options,
-            ...(isElsewhere && { remedy }),
-          },
-        );
+        // Without a metadata server this is not a machine of Google's.
+        const isOutside = this.#options.credentials === undefined && isUnknownHost(cause);
+        throw new ProviderError(isOutside ? "auth" : "unreachable", `No token from ${new URL(url).host}: ${problem}`, {
+          ...options,
+          ...(isOutside && { remedy }),
+        });
       }
-      await clock.sleep(WAITS_MS[tried]!);
+      await clock.sleep(WAITS_MS[retry]!);
     }
   }
 }
 
-function parsed(text: string): object | undefined {
+function parseJson(text: string): object | undefined {
   try {
     return JSON.parse(text) ?? undefined;
   } catch {
@@ -144,30 +141,30 @@ function parsed(text: string): object | undefined {
   }
 }
 
-function nameless(error: unknown): boolean {
+function isUnknownHost(error: unknown): boolean {
   const { code } = ((error as { cause?: unknown } | undefined)?.cause ?? {}) as { code?: string };
   return code === "ENOTFOUND" || code === "EAI_AGAIN";
 }
 
-function readKey(given: string | GoogleKey): GoogleKey {
-  const where = typeof given === "string" ? placed(given) : "";
-  const refuse = (what: string): never => {
-    throw new ProviderError("auth", `What was given as credentials ${where}${what}`, { certain: true, remedy });
+function readKey(credentials: string | GoogleKey): GoogleKey {
+  const location = typeof credentials === "string" ? describePath(credentials) : "";
+  const reject = (problem: string): never => {
+    throw new ProviderError("auth", `The Google key ${location}${problem}`, { certain: true, remedy });
   };
-  const read = typeof given === "string" ? givenJson(given, refuse) : given;
-  const key = (typeof read === "object" && read !== null ? read : {}) as GoogleKey;
+  const value = typeof credentials === "string" ? readJsonCredentials(credentials, reject) : credentials;
+  const key = (typeof value === "object" && value !== null ? value : {}) as GoogleKey;
   const type = key.type ?? "service_account";
   if (type !== "service_account" && type !== "authorized_user") {
     const kind = String(type).slice(0, 40);
-    return refuse(`is of the type "${kind}", and only keys of service accounts and a user's own are understood`);
+    return reject(`has the type "${kind}"; supported are service_account and authorized_user`);
   }
   if (type === "service_account" && !(key.client_email && key.private_key))
-    return refuse("has no client_email or no private_key");
+    return reject("has no client_email or no private_key");
   return { ...key, type };
 }
 
-/** "I am this service account", signed with its key (RFC 7523). */
-function statement(key: GoogleKey, audience: string, nowMs: number): string {
+/** A JWT bearer assertion for the service account (RFC 7523). */
+function signAssertion(key: GoogleKey, audience: string, nowMs: number): string {
   const encode = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
   const issuedAt = Math.floor(nowMs / 1000);
   const header = { alg: "RS256", typ: "JWT", ...(key.private_key_id && { kid: key.private_key_id }) };
@@ -176,7 +173,7 @@ function statement(key: GoogleKey, audience: string, nowMs: number): string {
   try {
     return `${signed}.${createSign("RSA-SHA256").update(signed).sign(key.private_key!).toString("base64url")}`;
   } catch {
-    throw new ProviderError("auth", "The private_key of the credentials is none that can sign", {
+    throw new ProviderError("auth", "The private_key of the Google key is invalid", {
       certain: true,
       remedy,
     });

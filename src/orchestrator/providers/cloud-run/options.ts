@@ -1,51 +1,51 @@
-// What cloudRun() can be told, and the job resource that follows from it.
+// Options of cloudRun(), and the job resource that is built from them.
 import { createHash } from "node:crypto";
 import { InvalidInput } from "../../../errors.ts";
 import { type Duration, durationMs } from "../../../time.ts";
-import { poolPrefix } from "../../names.ts";
+import { poolPrefix } from "../../provider.ts";
 import type { Container } from "./execution.ts";
 import type { GoogleAuthOptions } from "./google-auth.ts";
 
 export interface CloudRunOptions extends Pick<GoogleAuthOptions, "token" | "credentials" | "metadata"> {
   project: string;
   region: string;
-  /** A job resource that is there and is only run, never made or changed, so that a service account with no other right will do. */
+  /** An existing job resource that is only run, never changed, so no other permission is needed. */
   job?: string | undefined;
-  /** What its machines run; wanted unless `job` is given. */
+  /** The image of the workers; required without `job`. */
   image?: string | undefined;
-  /** Instead of the image's own command. */
+  /** Overrides the arguments of the image. */
   command?: readonly string[];
-  /** vCPU: 1, 2, 4, 6 or 8. Default: 1; of a `job` that is given it is only told, for the price. */
+  /** vCPU: 1, 2, 4, 6 or 8. Default: 1. With `job` it is used for the price only. */
   cpu?: number | undefined;
   /** Default: 2048 per vCPU. */
   memoryMb?: number | undefined;
-  /** For all machines. No secrets: they can be read by whoever may see the job resource. */
+  /** Environment of all machines. No secrets: everyone who may read the job resource can see them. */
   env?: Readonly<Record<string, string>>;
   /** Environment from Secret Manager: { STILLWAKE_DATABASE_URL: "name" } or "name:version". */
   secrets?: Readonly<Record<string, string>>;
-  /** The service account that the worker runs as. It needs no right to run anything. */
+  /** The service account of the workers. It needs no right to run jobs. */
   serviceAccount?: string | undefined;
-  /** No machine lives longer. Default: 24h; 168h at most. */
+  /** Maximum lifetime of a machine. Default: 24h; at most 168h. */
   maxLife?: Duration | undefined;
-  /** More for the template of its task, such as vpcAccess or volumes. */
+  /** Additional fields of the task template, such as vpcAccess or volumes. */
   template?: Readonly<Record<string, unknown>>;
-  /** How long one call of the API may take. Default: 15s. */
+  /** Timeout of one API call. Default: 15s. */
   timeout?: Duration | undefined;
-  /** Where the API is. Default: https://run.googleapis.com. */
+  /** Base URL of the API. Default: https://run.googleapis.com. */
   base?: string | undefined;
-  /** For tests. */
+  /** Replaced in tests. */
   fetch?: typeof fetch;
 }
 
 export interface CloudRunSettings extends CloudRunOptions {
-  /** Of a job that is given they are not known unless both are told. */
+  /** Undefined for a `job` unless both options are set. */
   cpu: number | undefined;
   memoryMb: number | undefined;
   maxLifeMs: number;
 }
 
-/** Memory in MB that can be had with so many vCPU. */
-const MEMORY: Record<number, [least: number, most: number]> = {
+/** Allowed memory in MB by number of vCPU. */
+const MEMORY: Record<number, [min: number, max: number]> = {
   1: [512, 4096],
   2: [512, 8192],
   4: [2048, 16_384],
@@ -53,47 +53,47 @@ const MEMORY: Record<number, [least: number, most: number]> = {
   8: [4096, 32_768],
 };
 const WEEK_MS = 168 * 3_600_000;
-const known =
+const OPTIONS =
   "project region job image command cpu memoryMb env secrets serviceAccount maxLife template timeout base fetch token credentials metadata";
 
 export function readCloudRunOptions(options: CloudRunOptions): CloudRunSettings {
-  const refuse = (field: string, what: string, remedy: string): never => {
-    throw new InvalidInput(`cloudRun() ${what}`, { field, remedy });
+  const reject = (field: string, problem: string, remedy: string): never => {
+    throw new InvalidInput(`cloudRun() ${problem}`, { field, remedy });
   };
-  const unknown = Object.keys(options).find((key) => !known.split(" ").includes(key));
-  if (unknown) refuse(unknown, `has an unknown option "${unknown}"`, `Known options: ${known.replaceAll(" ", ", ")}`);
+  const unknown = Object.keys(options).find((key) => !OPTIONS.split(" ").includes(key));
+  if (unknown) reject(unknown, `has an unknown option "${unknown}"`, `Known options: ${OPTIONS.replaceAll(" ", ", ")}`);
   for (const field of ["project", "region"] as const) {
     if (!/^[a-z0-9][a-z0-9:.-]*$/.test(options[field] ?? ""))
-      refuse(
+      reject(
         field,
         `has ${field} ${JSON.stringify(options[field])}`,
-        `Give the ${field}'s id, such as "${field === "region" ? "us-central1" : "my-project"}"`,
+        `Use the id of the ${field}, such as "${field === "region" ? "us-central1" : "my-project"}"`,
       );
   }
   if (!options.job && !options.image)
-    refuse("image", "has no image", "Give the image of the worker, or a `job` that has one");
+    reject("image", "has no image", "Set the image of the workers, or a `job` that has one");
   if (options.job && options.image) {
-    refuse(
+    reject(
       "job",
       "has both a job and an image",
-      "A job that is given is only run: leave out image, or leave out job to have one made",
+      "Remove image to run the existing job, or remove job to have one created",
     );
   }
   const { cpu = 1 } = options;
   const memoryMb = options.memoryMb ?? cpu * 2048;
-  const [least, most] = MEMORY[cpu] ?? refuse("cpu", `has ${cpu} vCPU`, "Use 1, 2, 4, 6 or 8");
-  if (!Number.isInteger(memoryMb) || memoryMb < least || memoryMb > most) {
-    refuse("memoryMb", `has ${memoryMb} MB with ${cpu} vCPU`, `Use ${least} to ${most}`);
+  const [min, max] = MEMORY[cpu] ?? reject("cpu", `has ${cpu} vCPU`, "Use 1, 2, 4, 6 or 8");
+  if (!Number.isInteger(memoryMb) || memoryMb < min || memoryMb > max) {
+    reject("memoryMb", `has ${memoryMb} MB with ${cpu} vCPU`, `Use ${min} to ${max}`);
   }
   const maxLifeMs = durationMs(options.maxLife ?? "24h", "maxLife");
   if (maxLifeMs < 60_000 || maxLifeMs > WEEK_MS)
-    refuse("maxLife", `has maxLife ${options.maxLife}`, 'Use "1m" to "168h"');
+    reject("maxLife", `has maxLife ${options.maxLife}`, 'Use "1m" to "168h"');
   const isKnown = !options.job || (options.cpu !== undefined && options.memoryMb !== undefined);
   return { ...options, cpu: isKnown ? cpu : undefined, memoryMb: isKnown ? memoryMb : undefined, maxLifeMs };
 }
 
-/** The job resource of a pool. Its label stillwake-spec says what it was made from. */
-export function jobOf(
+/** The job resource of a pool. Its label stillwake-spec is a hash of its template. */
+export function buildJob(
   settings: CloudRunSettings,
   { fleet, pool }: { fleet: string; pool: string },
 ): { labels: Record<string, string>; template: object } {
@@ -113,9 +113,9 @@ export function jobOf(
           ...(command && { args: command }),
           resources: { limits: { cpu: `${cpu}`, memory: `${memoryMb}Mi` } },
           env: [
-            ...pairs(env),
-            ...Object.entries(secrets).map(([name, given]) => {
-              const [, secret, version] = /^(.*?)(?::([^:]+))?$/.exec(given)!;
+            ...toEnvList(env),
+            ...Object.entries(secrets).map(([name, reference]) => {
+              const [, secret, version] = /^(.*?)(?::([^:]+))?$/.exec(reference)!;
               return { name, valueSource: { secretKeyRef: { secret, version: version ?? "latest" } } };
             }),
           ],
@@ -127,31 +127,29 @@ export function jobOf(
   return { labels: { ...labels, "stillwake-spec": spec }, template: execution };
 }
 
-/** What is read of a job resource. */
+/** The fields that are used of a job resource. */
 export interface Job {
   name: string;
   labels?: Record<string, string>;
   template?: { template?: { maxRetries?: number; timeout?: string; containers?: Container[] } };
 }
 
-/** What is wrong with a job resource that somebody else has made, and with what we were told of it. */
-export function complaints({ name, template }: Job, { cpu }: CloudRunSettings): string[] {
+/** Warnings for a job resource that the orchestrator does not manage. */
+export function jobWarnings({ name, template }: Job, { cpu }: CloudRunSettings): string[] {
   const { maxRetries = 0, timeout = "", containers } = template?.template ?? {};
   const { cpu: cpus = "?", memory = "?" } = containers?.[0]?.resources?.limits ?? {};
   const job = `Cloud Run job "${name.slice(name.lastIndexOf("/") + 1)}"`;
   return [
     ...(maxRetries === 0
       ? []
-      : [
-          `${job} retries ${maxRetries} times by itself: set its maxRetries to 0, another machine takes up a job that died`,
-        ]),
-    ...(Number.parseInt(timeout, 10) <= 600 ? [`${job} ends its machines after ${timeout}: raise its timeout`] : []),
+      : [`${job} has maxRetries ${maxRetries}: set it to 0, because Stillwake retries lost jobs on another machine`]),
+    ...(Number.parseInt(timeout, 10) <= 600 ? [`${job} stops its machines after ${timeout}: raise its timeout`] : []),
     ...(cpu === undefined
-      ? [`${job} has no price: give cloudRun() its cpu and memoryMb, which are ${cpus} vCPU and ${memory} there`]
+      ? [`${job} has no price: set cpu and memoryMb of cloudRun() to those of the job (${cpus} vCPU, ${memory})`]
       : []),
   ];
 }
 
-export function pairs(env: Readonly<Record<string, string>>): { name: string; value: string }[] {
+export function toEnvList(env: Readonly<Record<string, string>>): { name: string; value: string }[] {
   return Object.entries(env).map(([name, value]) => ({ name, value }));
 }

@@ -1,9 +1,9 @@
-// A machine as Fly's API tells of it, read into what the orchestrator knows: its state, its times, and how it ended.
-import os from "node:os";
-import type { Exit, MachineState, SeenMachine } from "../../provider.ts";
-import { memoryWords } from "./size.ts";
+// Converts a machine of Fly's API into a ListedMachine: its state, its times, and how it ended.
+import type { Exit, ListedMachine, MachineState } from "../../provider.ts";
+import { parseDate, signalName } from "../http.ts";
+import { formatMemory } from "./size.ts";
 
-/** What we read of their answers. Everything may be missing: what is not there is not concluded from. */
+/** The fields that are used. Any of them may be missing. */
 export interface FlyMachine {
   id: string;
   name: string;
@@ -13,7 +13,7 @@ export interface FlyMachine {
   updated_at?: string;
   host_status?: string;
   config?: FlyConfigRead;
-  /** Instead of `config`, while the host does not answer. */
+  /** Replaces `config` while the host is unreachable. */
   incomplete_config?: FlyConfigRead;
   events?: FlyEvent[];
 }
@@ -41,8 +41,8 @@ interface ExitEvent {
 }
 
 /**
- * What their states mean to us. One that is not here, because it is new, counts as running: nothing is started in its place, and nothing of it is thrown away.
- * "created" should pass: all that we make is to be launched at once, and what stays there was made by half.
+ * An unknown state counts as running: nothing is started instead of it, and nothing is removed. "created" is temporary,
+ * because machines are launched when they are created; a machine that stays in it was never launched.
  */
 const STATES: Record<string, MachineState> = {
   created: "starting",
@@ -64,24 +64,24 @@ const STATES: Record<string, MachineState> = {
   migrated: "gone",
 };
 
-export function stateOf({ state }: FlyMachine): MachineState {
+export function toState({ state }: FlyMachine): MachineState {
   return STATES[state] ?? "running";
 }
 
-/** It is there and will never run: it has to go before there can be another of its name. */
+/** It can never run and has to be removed before its name can be used again. */
 export function isBroken({ state }: FlyMachine): boolean {
   return state === "failed" || state === "launch_failed";
 }
 
-/** An update may last ten minutes before it counts as stuck, where all else has five. */
+/** An update counts as stuck after ten minutes instead of five. */
 const UPDATE_GRACE_MS = 5 * 60_000;
 
-export function seen(machine: FlyMachine, stale: boolean): SeenMachine {
-  const state = stateOf(machine);
-  const passing = state === "starting" || state === "stopping";
-  const since = passing ? timeOf(machine.updated_at ?? machine.created_at) : undefined;
-  const startedAt = timeOf(newestFirst(machine).find(({ status }) => status === "started")?.timestamp);
-  const ended = state === "stopped" || state === "gone" ? endOf(machine) : undefined;
+export function toListedMachine(machine: FlyMachine, stale: boolean): ListedMachine {
+  const state = toState(machine);
+  const isTemporary = state === "starting" || state === "stopping";
+  const since = isTemporary ? parseDate(machine.updated_at ?? machine.created_at) : undefined;
+  const startedAt = parseDate(newestFirst(machine).find(({ status }) => status === "started")?.timestamp);
+  const ended = state === "stopped" || state === "gone" ? readLastExit(machine) : undefined;
   return {
     name: machine.name,
     id: machine.id,
@@ -90,44 +90,38 @@ export function seen(machine: FlyMachine, stale: boolean): SeenMachine {
     ...(startedAt && { startedAt }),
     ...(ended?.at && { endedAt: ended.at }),
     ...(ended && { exit: ended.exit }),
-    // What is broken is of no more use than what was made with other settings.
+    // A broken machine has to be replaced like one with older settings.
     ...((stale || isBroken(machine)) && { stale: true }),
   };
 }
 
-/** Its last end, from its events. Undefined when they tell of none since it was last started. */
-export function endOf(machine: FlyMachine): { exit: Exit; at: Date | undefined } | undefined {
+/** Its last exit, from its events. Undefined if there is none since the last start. */
+export function readLastExit(machine: FlyMachine): { exit: Exit; at: Date | undefined } | undefined {
   const last = newestFirst(machine).find(({ type, status }) => type === "exit" || status === "started");
-  const told = last?.request?.exit_event ?? last?.request?.MonitorEvent?.exit_event;
-  if (last?.type !== "exit" || !told) {
-    const gone = stateOf(machine) === "gone";
+  const event = last?.request?.exit_event ?? last?.request?.MonitorEvent?.exit_event;
+  if (last?.type !== "exit" || !event) {
+    const gone = toState(machine) === "gone";
     if (!gone && !isBroken(machine)) return undefined;
-    return { exit: { reason: `Fly says: ${machine.state}` }, at: gone ? timeOf(machine.updated_at) : undefined };
+    return {
+      exit: { reason: `Fly reports state ${machine.state}` },
+      at: gone ? parseDate(machine.updated_at) : undefined,
+    };
   }
-  const code = told.exit_code ?? told.guest_exit_code;
-  const signal = signalName(told.guest_signal);
+  const code = event.exit_code ?? event.guest_exit_code;
+  const signal = signalName(event.guest_signal);
   const memoryMb = (machine.config ?? machine.incomplete_config)?.guest?.memory_mb;
   return {
     exit: {
       ...(code !== undefined && { code }),
       ...(signal && { signal }),
-      ...(told.oom_killed && { oom: true }),
-      ...(told.oom_killed && memoryMb !== undefined && { memory: memoryWords(memoryMb) }),
-      ...(told.requested_stop && { requested: true }),
+      ...(event.oom_killed && { oom: true }),
+      ...(event.oom_killed && memoryMb !== undefined && { memory: formatMemory(memoryMb) }),
+      ...(event.requested_stop && { requested: true }),
     },
-    at: timeOf(told.exited_at ?? last.timestamp),
+    at: parseDate(event.exited_at ?? last.timestamp),
   };
 }
 
 function newestFirst({ events }: FlyMachine): FlyEvent[] {
   return [...(events ?? [])].sort((a, b) => (b.timestamp ?? 0) - (a.timestamp ?? 0));
-}
-
-function signalName(number: number | undefined): string | undefined {
-  return Object.entries(os.constants.signals).find(([, value]) => value === number)?.[0];
-}
-
-function timeOf(value: string | number | undefined): Date | undefined {
-  const date = value === undefined ? undefined : new Date(value);
-  return date && !Number.isNaN(date.getTime()) ? date : undefined;
 }

@@ -1,7 +1,6 @@
-// What can be told of a Fly token before it is used. One that may do more than start machines of one app is more than an orchestrator needs, and whoever
-// gets hold of it can do all of that too.
+// Warns of a Fly token with a wider scope than the orchestrator needs, which is the machines of one app.
 
-/** What GET /tokens/current tells of one token. */
+/** One token of GET /tokens/current. */
 export interface TokenFacts {
   apps?: string[];
   organization?: string;
@@ -10,36 +9,36 @@ export interface TokenFacts {
   restricted_to_machine?: string;
 }
 
-export interface TokenQuestion {
+export interface TokenCheck {
   token: string;
   app: string;
-  /** The app that this process runs in, if it runs on Fly. */
+  /** The app this process runs in, if it runs on Fly. */
   ownApp: string | undefined;
-  /** What Fly tells of it; undefined when Fly does not tell. */
+  /** Undefined if Fly does not report them. */
   facts: readonly TokenFacts[] | undefined;
 }
 
-export function tokenWarnings({ token, app, ownApp, facts }: TokenQuestion): string[] {
-  const remedy = `Make one for this app alone, with an end: \`fly tokens create deploy --app ${app} --expiry 2160h\``;
+export function tokenWarnings({ token, app, ownApp, facts }: TokenCheck): string[] {
+  const remedy = `Create one for this app only, with an expiry: \`fly tokens create deploy --app ${app} --expiry 2160h\``;
   const warnings: string[] = [];
-  // A macaroon ("fm2_…") does not tell by its text what it may do; the older kind does.
+  // The scope of a macaroon ("fm2_…") is not visible in its text; that of the older kind is.
   if (/^(FlyV1\s+)?fo1_/.test(token.trim()) || facts?.some(({ user }) => user)) {
-    warnings.push(`The Fly token is a person's own and may do all that they may. ${remedy}`);
+    warnings.push(`The Fly token is a personal token with all rights of its user. ${remedy}`);
   } else if (facts?.some(({ apps }) => !apps || apps.length === 0)) {
-    const whose = facts.map(({ organization, org_slug }) => organization ?? org_slug).find(Boolean);
-    const of = whose ? ` "${whose}"` : "";
-    warnings.push(`The Fly token is good for every app of the organization${of}. ${remedy}`);
+    const organizationName = facts.map(({ organization, org_slug }) => organization ?? org_slug).find(Boolean);
+    const suffix = organizationName ? ` "${organizationName}"` : "";
+    warnings.push(`The Fly token is valid for every app of the organization${suffix}. ${remedy}`);
   } else if (facts?.some(({ apps }) => apps!.length > 1)) {
     warnings.push(
-      `The Fly token is good for several apps: ${facts.flatMap(({ apps }) => apps!).join(", ")}. ${remedy}`,
+      `The Fly token is valid for several apps: ${facts.flatMap(({ apps }) => apps!).join(", ")}. ${remedy}`,
     );
   }
   if (facts?.some(({ restricted_to_machine: machine }) => machine)) {
-    warnings.push(`The Fly token only counts on one machine. ${remedy}`);
+    warnings.push(`The Fly token is restricted to one machine. ${remedy}`);
   }
   if (ownApp === app) {
     warnings.push(
-      `The workers' app "${app}" is the app that this orchestrator runs in: its secrets, the token among them, reach every worker. Give the workers an app of their own`,
+      `The workers' app "${app}" is also the app of this orchestrator: every worker receives its secrets, including the token. Use a separate app for the workers`,
     );
   }
   return warnings;

@@ -1,38 +1,39 @@
-// How the Kubernetes provider gets in: the address of the API, who we are, and whose certificate we trust.
+// Address, credentials and trusted certificate of a Kubernetes API:
 //
-//   in a cluster   the pod's own service account; its token is a file that is replaced every hour or so, and is read again before each call
-//   from outside   server, token and ca as given, or a kubeconfig in JSON; programs that a kubeconfig would have us run for a token are not run
+//   in a cluster   the pod's service account; its token file is replaced about every hour and read again before each call
+//   from outside   the options server, token and ca, or a kubeconfig in JSON; its exec plugins are not supported
 import fs from "node:fs";
 import http from "node:http";
 import https from "node:https";
 import { readProviderConfig } from "../../../config.ts";
 import { InvalidInput } from "../../../errors.ts";
-import { givenFile, givenJson, placed } from "../read-credentials.ts";
+import { describePath, readCredentialsFile, readJsonCredentials } from "../read-credentials.ts";
 
 export interface KubeAccessOptions {
-  /** Where the API is, such as "https://10.0.0.1:6443"; without one the cluster that this process runs in. */
+  /** URL of the API, such as "https://10.0.0.1:6443". Default: the cluster of this process. */
   server?: string | undefined;
   token?: string | (() => string | Promise<string>) | undefined;
-  /** The certificate that the API's is signed with, as PEM text or a path. */
+  /** The CA certificate of the API, as PEM text or a path. */
   ca?: string | undefined;
-  /** A kubeconfig in JSON, or its path, with one of its contexts; default: its current one. */
+  /** A kubeconfig in JSON, or its path. */
   kubeconfig?: string | undefined;
+  /** Default: the current context of the kubeconfig. */
   context?: string | undefined;
 }
 
 export interface KubeAccess {
   server: string;
-  /** Of the kubeconfig's context or of the pod that this is. */
+  /** Of the kubeconfig's context or of this pod. */
   namespace: string | undefined;
   headers(): Promise<Record<string, string>>;
-  /** Undefined where Node's own will do. */
+  /** Undefined if Node's fetch suffices. */
   fetch: typeof fetch | undefined;
 }
 
-/** Where a pod finds its service account. */
-const POD = "/var/run/secrets/kubernetes.io/serviceaccount";
+/** Mount path of a pod's service account. */
+const SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-export function kubeAccess(options: KubeAccessOptions, pod = POD): KubeAccess {
+export function readKubeAccess(options: KubeAccessOptions, dir = SERVICE_ACCOUNT_DIR): KubeAccess {
   if (options.kubeconfig !== undefined) return fromKubeconfig(options.kubeconfig, options.context);
   if (options.server !== undefined) {
     const { server, token, ca } = options;
@@ -40,22 +41,22 @@ export function kubeAccess(options: KubeAccessOptions, pod = POD): KubeAccess {
       server: server.replace(/\/$/, ""),
       namespace: undefined,
       headers: async () => bearer(typeof token === "function" ? await token() : token),
-      fetch: ca === undefined ? undefined : trusting({ ca: pem(ca, "ca") }),
+      fetch: ca === undefined ? undefined : fetchWithTls({ ca: pem(ca, "ca") }),
     };
   }
   const { kubernetesHost: host, kubernetesPort: port } = readProviderConfig();
   if (!host) {
-    throw new InvalidInput("kubernetes() is told no server, and this process does not run in a cluster", {
+    throw new InvalidInput("kubernetes() has no server, and this process does not run in a cluster", {
       field: "server",
-      remedy: "Give server, token and ca, or a kubeconfig",
+      remedy: "Set server, token and ca, or a kubeconfig",
     });
   }
-  const read = (file: string): string => fs.readFileSync(`${pod}/${file}`, "utf8").trim();
+  const read = (file: string): string => fs.readFileSync(`${dir}/${file}`, "utf8").trim();
   return {
     server: `https://${host.includes(":") ? `[${host}]` : host}:${port ?? "443"}`,
-    namespace: present(`${pod}/namespace`) ? read("namespace") : undefined,
+    namespace: fs.existsSync(`${dir}/namespace`) ? read("namespace") : undefined,
     headers: async () => bearer(read("token")),
-    fetch: trusting({ ca: read("ca.crt") }),
+    fetch: fetchWithTls({ ca: read("ca.crt") }),
   };
 }
 
@@ -66,54 +67,56 @@ interface Kubeconfig {
   users?: { name: string; user: Record<string, unknown> }[];
 }
 
-function fromKubeconfig(given: string, wanted: string | undefined): KubeAccess {
-  const refuse = (what: string, remedy: string): never => {
-    throw new InvalidInput(`The kubeconfig ${placed(given)}${what}`, { field: "kubeconfig", remedy });
+function fromKubeconfig(source: string, contextName: string | undefined): KubeAccess {
+  const reject = (problem: string, remedy: string): never => {
+    throw new InvalidInput(`The kubeconfig ${describePath(source)}${problem}`, { field: "kubeconfig", remedy });
   };
-  const config = givenJson(given, (what) =>
-    refuse(
-      what,
-      "Give the path of one in JSON, with all that it points to: `kubectl config view --raw --minify --flatten -o json > kubeconfig.json`",
+  const config = readJsonCredentials(source, (problem) =>
+    reject(
+      problem,
+      "Create a self-contained one in JSON: `kubectl config view --raw --minify --flatten -o json > kubeconfig.json`",
     ),
   ) as Kubeconfig;
-  const name = wanted ?? config["current-context"];
+  const name = contextName ?? config["current-context"];
   const { context } =
-    config.contexts?.find((one) => one.name === name) ??
-    refuse(`has no context "${name}"`, "Give one of its contexts as `context`");
+    config.contexts?.find((entry) => entry.name === name) ??
+    reject(`has no context "${name}"`, "Set `context` to one of its contexts");
   const { cluster } =
-    config.clusters?.find((one) => one.name === context.cluster) ??
-    refuse(`has no cluster "${context.cluster}"`, "Make it whole");
+    config.clusters?.find((entry) => entry.name === context.cluster) ??
+    reject(`has no cluster "${context.cluster}"`, "Add the missing entry");
   const { user } =
-    config.users?.find((one) => one.name === context.user) ?? refuse(`has no user "${context.user}"`, "Make it whole");
-  const text = (place: Record<string, unknown>, key: string): string | undefined => {
-    if (typeof place[`${key}-data`] === "string")
-      return Buffer.from(place[`${key}-data`] as string, "base64").toString();
-    return typeof place[key] === "string" ? pem(place[key] as string, "kubeconfig") : undefined;
+    config.users?.find((entry) => entry.name === context.user) ??
+    reject(`has no user "${context.user}"`, "Add the missing entry");
+  const readPem = (entry: Record<string, unknown>, key: string): string | undefined => {
+    if (typeof entry[`${key}-data`] === "string")
+      return Buffer.from(entry[`${key}-data`] as string, "base64").toString();
+    return typeof entry[key] === "string" ? pem(entry[key] as string, "kubeconfig") : undefined;
   };
-  const ca = text(cluster, "certificate-authority");
-  const cert = text(user, "client-certificate");
-  const key = text(user, "client-key");
+  const ca = readPem(cluster, "certificate-authority");
+  const cert = readPem(user, "client-certificate");
+  const key = readPem(user, "client-key");
   const { server } = cluster;
-  if (typeof server !== "string") return refuse(`has no server for cluster "${context.cluster}"`, "Make it whole");
+  if (typeof server !== "string")
+    return reject(`has no server for cluster "${context.cluster}"`, "Add the missing entry");
   if (cluster["insecure-skip-tls-verify"])
-    refuse("asks for TLS without checking", "Put the cluster's certificate-authority-data into it");
+    reject("disables TLS verification", "Add the cluster's certificate-authority-data");
   const { token, tokenFile } = user as { token?: string; tokenFile?: string };
   if (!token && !tokenFile && !(cert && key)) {
-    const kind = user.exec
-      ? "runs a program for a token"
+    const problem = user.exec
+      ? "uses an exec plugin, which is not supported"
       : user["auth-provider"]
-        ? "uses an auth-provider"
+        ? "uses an auth-provider, which is not supported"
         : "has no token";
-    refuse(
-      `${kind}, which is not supported`,
-      "Make a service account for the orchestrator and give its token: `kubectl create token stillwake-orchestrator`, or run it in the cluster",
+    reject(
+      problem,
+      "Create a service account for the orchestrator and set its token (`kubectl create token stillwake-orchestrator`), or run it in the cluster",
     );
   }
   return {
     server: server.replace(/\/$/, ""),
     namespace: context.namespace,
     headers: async () => bearer(token ?? (tokenFile && fs.readFileSync(tokenFile, "utf8").trim())),
-    fetch: trusting({ ...(ca && { ca }), ...(cert && key && { cert, key }) }),
+    fetch: fetchWithTls({ ...(ca && { ca }), ...(cert && key && { cert, key }) }),
   };
 }
 
@@ -121,22 +124,18 @@ function bearer(token: string | undefined): Record<string, string> {
   return token ? { authorization: `Bearer ${token}` } : {};
 }
 
-function pem(given: string, field: string): string {
-  if (given.includes("-----BEGIN")) return given;
-  return givenFile(given, (what) => {
-    throw new InvalidInput(`The ${field} ${placed(given)}${what}`, {
+function pem(source: string, field: string): string {
+  if (source.includes("-----BEGIN")) return source;
+  return readCredentialsFile(source, (problem) => {
+    throw new InvalidInput(`The ${field} ${describePath(source)}${problem}`, {
       field,
-      remedy: "Give PEM text, or the path of a file with it",
+      remedy: "Use PEM text, or the path of a PEM file",
     });
   });
 }
 
-function present(path: string): boolean {
-  return fs.existsSync(path);
-}
-
-/** As fetch, as far as the provider needs it, for a server whose certificate is signed by somebody that only we know: Node's fetch cannot be told. */
-function trusting(tls: { ca?: string; cert?: string; key?: string }): typeof fetch {
+/** A subset of fetch with a custom CA or client certificate, which Node's fetch does not support. */
+function fetchWithTls(tls: { ca?: string; cert?: string; key?: string }): typeof fetch {
   const agent = new https.Agent({ ...tls, keepAlive: false });
   return (input, init = {}) =>
     new Promise((resolve, reject) => {
@@ -156,8 +155,11 @@ function trusting(tls: { ca?: string; cert?: string; key?: string }): typeof fet
           const status = response.statusCode ?? 500;
           if (status >= 300 && status < 400) return fail(new Error(`unexpected redirect, ${status}`));
           const isEmpty = status === 204 || status === 304;
-          const given = Object.entries(response.headers).map(([key, value]): [string, string] => [key, String(value)]);
-          resolve(new Response(isEmpty ? null : Buffer.concat(chunks), { status, headers: given }));
+          const responseHeaders = Object.entries(response.headers).map(([key, value]): [string, string] => [
+            key,
+            String(value),
+          ]);
+          resolve(new Response(isEmpty ? null : Buffer.concat(chunks), { status, headers: responseHeaders }));
         });
       });
       request.end(body as string | undefined);

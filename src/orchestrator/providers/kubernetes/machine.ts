@@ -1,17 +1,17 @@
-// A machine as Kubernetes has it: a Job of batch/v1 that is made for it, and what that Job and its pods say of it later.
+// Builds the Job of a machine, and converts a Job and its pods into a ListedMachine.
 import { createHash } from "node:crypto";
-import { poolPrefix } from "../../names.ts";
-import type { Exit, Order, ProviderContext, SeenMachine } from "../../provider.ts";
-import { dateOf, memoryOf, signalOf } from "../api-values.ts";
+import type { Exit, ListedMachine, MachineRequest, ProviderContext } from "../../provider.ts";
+import { poolPrefix } from "../../provider.ts";
+import { formatMemoryLimit, parseDate, signalName } from "../http.ts";
 import type { KubernetesSettings } from "./options.ts";
 
-/** What is read of a Job. */
+/** The fields that are used of a Job. */
 export interface KubeJob {
   metadata: Metadata;
   status?: { startTime?: string; completionTime?: string; ready?: number; conditions?: Condition[] };
 }
 
-/** What is read of a pod. */
+/** The fields that are used of a pod. */
 export interface KubePod {
   metadata: Metadata;
   spec?: { containers?: { name: string; resources?: { limits?: { memory?: string } } }[] };
@@ -57,11 +57,11 @@ interface Condition {
 }
 
 const CONTAINER = "worker";
-/** A Job that has finished is cleared away after this time, with its pods: whoever wants to know how it ended has looked by then. */
+/** Kubernetes deletes a finished Job and its pods after this time; the orchestrator has read the exit by then. */
 const KEPT_SECONDS = 300;
 
-/** Values of labels are short and plain: a pool's name stands there as it does in its machines' names. */
-export function labelsOf({ fleet, pool }: ProviderContext): Record<string, string> {
+/** Label values are restricted, so the pool's name is shortened as in machine names. */
+export function labelsFor({ fleet, pool }: ProviderContext): Record<string, string> {
   return {
     "app.kubernetes.io/managed-by": "stillwake",
     "stillwake/fleet": fleet,
@@ -70,23 +70,23 @@ export function labelsOf({ fleet, pool }: ProviderContext): Record<string, strin
 }
 
 export function isOurs({ metadata: { labels } }: { metadata: Metadata }, context: ProviderContext): boolean {
-  return Object.entries(labelsOf(context)).every(([key, value]) => labels?.[key] === value);
+  return Object.entries(labelsFor(context)).every(([key, value]) => labels?.[key] === value);
 }
 
 /**
- * One pod that is never run twice by Kubernetes itself: jobs are recovered by their leases. But a pod that was evicted, preempted or lost with its node is
- * no failure of the machine, and is replaced once it has ended, never beside it.
+ * Kubernetes never restarts the pod: jobs are recovered through their leases. A pod that was evicted, preempted or lost
+ * with its node does not count as a failure and is replaced after it has ended, never while it runs.
  */
-export function jobFor(order: Order, settings: KubernetesSettings, context: ProviderContext): object {
+export function buildJob(request: MachineRequest, settings: KubernetesSettings, context: ProviderContext): object {
   const { maxLifeMs, podTemplate = {} } = settings;
-  const labels = labelsOf(context);
+  const labels = labelsFor(context);
   return {
     apiVersion: "batch/v1",
     kind: "Job",
     metadata: {
-      name: order.name,
+      name: request.name,
       labels,
-      annotations: { "stillwake/pool": context.pool, "stillwake/spec": specOf(settings, context) },
+      annotations: { "stillwake/pool": context.pool, "stillwake/spec": specHash(settings, context) },
     },
     spec: {
       backoffLimit: 0,
@@ -103,42 +103,42 @@ export function jobFor(order: Order, settings: KubernetesSettings, context: Prov
           ...podTemplate.metadata,
           labels: { ...podTemplate.metadata?.labels, ...labels },
         },
-        spec: podSpec(settings, context, order.env),
+        spec: podSpec(settings, context, request.env),
       },
     },
   };
 }
 
-/** What machines are made from, without what is one's own. */
-export function specOf(settings: KubernetesSettings, context: ProviderContext): string {
+/** Hash of the pod template without the environment of a single machine. */
+export function specHash(settings: KubernetesSettings, context: ProviderContext): string {
   return createHash("sha256")
     .update(JSON.stringify(podSpec(settings, context, {})))
     .digest("hex")
     .slice(0, 12);
 }
 
-function podSpec(settings: KubernetesSettings, { graceMs }: ProviderContext, env: Order["env"]): object {
+function podSpec(settings: KubernetesSettings, { graceMs }: ProviderContext, env: MachineRequest["env"]): object {
   const {
     image,
     command,
     cpu,
     memoryMb,
-    env: more,
+    env: extraEnv,
     secretRef,
     serviceAccount,
     nodeSelector,
     tolerations,
     podTemplate,
   } = settings;
-  const given = podTemplate?.spec ?? {};
+  const template = podTemplate?.spec ?? {};
   const {
     containers = [],
     securityContext,
     ...rest
-  } = given as { containers?: Record<string, unknown>[]; securityContext?: object };
+  } = template as { containers?: Record<string, unknown>[]; securityContext?: object };
   const {
-    securityContext: own,
-    env: moreEnv,
+    securityContext: containerSecurity,
+    env: containerEnv,
     ...container
   } = (containers.find(({ name }) => name === CONTAINER) ?? {}) as {
     securityContext?: object;
@@ -161,60 +161,63 @@ function podSpec(settings: KubernetesSettings, { graceMs }: ProviderContext, env
         name: CONTAINER,
         image,
         ...(command && { args: command }),
-        env: [...(moreEnv ?? []), ...Object.entries({ ...more, ...env }).map(([name, value]) => ({ name, value }))],
+        env: [
+          ...(containerEnv ?? []),
+          ...Object.entries({ ...extraEnv, ...env }).map(([name, value]) => ({ name, value })),
+        ],
         ...(secretRef !== undefined && { envFrom: [secretRef].flat().map((name) => ({ secretRef: { name } })) }),
         ...((cpu !== undefined || memory !== undefined) && {
           resources: {
             requests: { ...(cpu !== undefined && { cpu: `${cpu}` }), ...(memory && { memory }) },
-            // Memory that is promised and not there kills at random; time is shared fairly by itself.
+            // Overcommitted memory kills pods at random; CPU time is shared fairly without a limit.
             ...(memory && { limits: { memory } }),
           },
         }),
-        securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: ["ALL"] }, ...own },
+        securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: ["ALL"] }, ...containerSecurity },
       },
       ...containers.filter(({ name }) => name !== CONTAINER),
     ],
   };
 }
 
-/** `pods`: those of this Job, which may have had several one after another. */
-export function seen(job: KubeJob, pods: KubePod[], spec: string): SeenMachine {
+/** `pods`: those of this Job, oldest first; there may have been several in sequence. */
+export function toListedMachine(job: KubeJob, pods: KubePod[], spec: string): ListedMachine {
   const { metadata, status = {} } = job;
   const first = pods[0];
   const pod = pods.at(-1);
-  const started = dateOf(first && startOf(first)) ?? dateOf(status.startTime);
+  const started = parseDate(first && startOf(first)) ?? parseDate(status.startTime);
   const common = {
     name: metadata.name,
     id: metadata.uid ?? metadata.name,
     ...(metadata.annotations?.["stillwake/spec"] !== spec && { stale: true }),
   };
-  const ran = started && pods.some((one) => startOf(one) !== undefined) ? { startedAt: started } : {};
+  const ran = started && pods.some((candidate) => startOf(candidate) !== undefined) ? { startedAt: started } : {};
   const over = status.conditions?.find(
     ({ type, status: is }) => (type === "Complete" || type === "Failed") && is === "True",
   );
   if (over) {
-    const ended = dateOf(status.completionTime ?? endOf(pod) ?? over.lastTransitionTime);
+    const ended = parseDate(status.completionTime ?? endOf(pod) ?? over.lastTransitionTime);
     return { ...common, ...ran, state: "gone", ...(ended && { endedAt: ended }), exit: exitOf(job, over, pod) };
   }
   const ending = status.conditions?.find(
     ({ type, status: is }) => (type === "FailureTarget" || type === "SuccessCriteriaMet") && is === "True",
   );
-  const since = dateOf(metadata.deletionTimestamp ?? ending?.lastTransitionTime);
+  const since = parseDate(metadata.deletionTimestamp ?? ending?.lastTransitionTime);
   if (since) return { ...common, ...ran, state: "stopping", since };
   if (pod?.status?.phase === "Running" && pod.metadata.deletionTimestamp === undefined) {
     return { ...common, ...ran, state: "running" };
   }
-  const asked = dateOf(pod?.metadata.creationTimestamp ?? metadata.creationTimestamp);
-  return { ...common, state: "starting", ...(asked && { since: asked }) };
+  const requested = parseDate(pod?.metadata.creationTimestamp ?? metadata.creationTimestamp);
+  return { ...common, state: "starting", ...(requested && { since: requested }) };
 }
 
-/** Its Job was deleted, and it has not ended yet. */
-export function leftover(pod: KubePod): SeenMachine | undefined {
+/** A pod that still runs although its Job was deleted. */
+export function toOrphanedMachine(pod: KubePod): ListedMachine | undefined {
   const owner = pod.metadata.ownerReferences?.find(({ kind }) => kind === "Job");
   const isOver = pod.status?.phase === "Succeeded" || pod.status?.phase === "Failed";
   if (!owner || isOver) return undefined;
-  const since = dateOf(pod.metadata.deletionTimestamp);
-  const started = dateOf(startOf(pod));
+  const since = parseDate(pod.metadata.deletionTimestamp);
+  const started = parseDate(startOf(pod));
   return {
     name: owner.name,
     id: owner.uid,
@@ -224,10 +227,10 @@ export function leftover(pod: KubePod): SeenMachine | undefined {
   };
 }
 
-/** Why it does not come up, where that will not pass by itself. */
-export function hindrance(pod: KubePod): string | undefined {
+/** Why a pod does not start, for causes that are not temporary. */
+export function startupProblem(pod: KubePod): string | undefined {
   const waiting = worker(pod)?.state?.waiting;
-  const lasting = [
+  const PERMANENT = [
     "ErrImagePull",
     "ImagePullBackOff",
     "InvalidImageName",
@@ -235,12 +238,12 @@ export function hindrance(pod: KubePod): string | undefined {
     "CreateContainerError",
     "RunContainerError",
   ];
-  if (waiting && lasting.includes(waiting.reason ?? ""))
+  if (waiting && PERMANENT.includes(waiting.reason ?? ""))
     return `${waiting.reason}${waiting.message ? `: ${waiting.message}` : ""}`;
   const unplaced = pod.status?.conditions?.find(
     ({ type, status, reason }) => type === "PodScheduled" && status === "False" && reason === "Unschedulable",
   );
-  return unplaced && `there is no node for it${unplaced.message ? `: ${unplaced.message}` : ""}`;
+  return unplaced && `no node fits${unplaced.message ? `: ${unplaced.message}` : ""}`;
 }
 
 export function byAge(a: KubePod, b: KubePod): number {
@@ -252,27 +255,27 @@ function exitOf(job: KubeJob, over: Condition, pod: KubePod | undefined): Exit {
   const disrupted = pod?.status?.conditions?.find(
     ({ type, status }) => type === "DisruptionTarget" && status === "True",
   );
-  const why = [
+  const reason = [
     disrupted &&
       `disrupted: ${disrupted.reason ?? "by the cluster"}${disrupted.message ? `, ${disrupted.message}` : ""}`,
     over.type === "Failed" && over.reason !== "BackoffLimitExceeded"
       ? over.reason === "DeadlineExceeded"
-        ? "it was older than its maxLife"
+        ? "it exceeded its maxLife"
         : over.message || over.reason
       : undefined,
     pod?.status?.reason && `${pod.status.reason}${pod.status.message ? `: ${pod.status.message}` : ""}`,
-  ].find((one) => typeof one === "string");
+  ].find((text) => typeof text === "string");
   const oom = ended?.reason === "OOMKilled";
   const limit = pod?.spec?.containers?.find(({ name }) => name === CONTAINER)?.resources?.limits?.memory;
-  // 128 and the signal's number is how a process that was ended by one is told of.
+  // The exit code of a process killed by a signal is 128 plus its number.
   const signal =
     ended?.signal ?? (ended?.exitCode !== undefined && ended.exitCode > 128 ? ended.exitCode - 128 : undefined);
   return {
     ...(ended?.exitCode !== undefined ? { code: ended.exitCode } : over.type === "Complete" && { code: 0 }),
-    ...(signal !== undefined && { signal: signalOf(signal) ?? `signal ${signal}` }),
-    ...(oom && { oom: true, ...(limit && { memory: memoryOf(limit) }) }),
+    ...(signal !== undefined && { signal: signalName(signal) ?? `signal ${signal}` }),
+    ...(oom && { oom: true, ...(limit && { memory: formatMemoryLimit(limit) }) }),
     ...(job.metadata.deletionTimestamp !== undefined && { requested: true }),
-    ...(why !== undefined && { reason: why.slice(0, 300) }),
+    ...(reason !== undefined && { reason: reason.slice(0, 300) }),
   };
 }
 

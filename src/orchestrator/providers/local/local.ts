@@ -1,47 +1,56 @@
-// Machines that are processes of this one: for `npm start`, for a single server, and for tests. Each is `stillwake worker` in a session of its own, so that the
-// Ctrl-C of a terminal does not reach it. It is ended in good order by close(), unless that is to leave it. Of an orchestrator that was killed, or took one look
-// only, its machines outlive it: they finish what they have and leave after their idle time, or the next orchestrator finds them in the registry and goes on
-// with them.
+// Machines as child processes, for `npm start`, a single server and tests. Each is a `stillwake worker` in a separate
+// session, so that Ctrl-C in a terminal does not reach it. close() stops them gracefully, unless `leave` is set. The
+// machines of an orchestrator that was killed, or ran with --once, outlive it: they finish their jobs and exit after
+// their idle time, or the next orchestrator finds them in the registry and takes them over.
 import { type ChildProcess, spawn } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { machineEnvironment } from "../../../config.ts";
-import { slotOf } from "../../names.ts";
+import { oomKills } from "../../../memory.ts";
 import {
   type Exit,
+  type ListedMachine,
+  type MachineRequest,
   type MachineState,
-  type Order,
   type Provider,
   type ProviderContext,
   ProviderError,
   type ProviderFactory,
-  type SeenMachine,
-  type Started,
+  type StartedMachine,
+  slotOf,
 } from "../../provider.ts";
-import { lastWords, secretsOf } from "../exit-reason.ts";
-import { oomKills } from "./memory-kills.ts";
-import { BECOME, digits, isThere, type MachineLife, type Owned, ownBirth, Registry, TAKEN } from "./registry.ts";
+import { collectSecrets, toExitReason } from "../exit-reason.ts";
+import {
+  EXIT_TAKEN,
+  formatNumber,
+  isRunning,
+  type MachineOwner,
+  ownIdentity,
+  type ProcessLife,
+  Registry,
+  START_SCRIPT,
+} from "./registry.ts";
 
 export interface LocalOptions {
-  /** What a machine is. Default: `stillwake worker` of this package. */
+  /** The program of a machine. Default: `stillwake worker` of this package. */
   command?: string;
-  /** What follows it, such as ["--pipelines", "./pipelines"]. */
+  /** Its arguments, such as ["--pipelines", "./pipelines"]. */
   args?: readonly string[];
-  /** On top of the environment of this process, of which providers' tokens are left out. */
+  /** Added to the environment of this process, which is passed on without provider tokens. */
   env?: Readonly<Record<string, string>>;
   cwd?: string;
-  /** What machines say goes to a file beside their records, or with "inherit" to where this process writes. Default: "file". */
+  /** Output of the machines: a file in `dir`, or with "inherit" the output of this process. Default: "file". */
   log?: "file" | "inherit";
-  /** Where they are written down. All orchestrators of a fleet on this computer have to name the same. Default: in the system's temporary directory. */
+  /** The registry directory, shared by all orchestrators of a fleet on this host. Default: in $TMPDIR. */
   dir?: string;
 }
 
 const CLI = fileURLToPath(new URL("../../../cli/index.js", import.meta.url));
-/** How often machines that are no children of this process are looked at. */
-const LOOK_MS = 500;
-/** How long the end of a burst machine can be read. */
+/** How often machines that are not children of this process are checked. */
+const WATCH_MS = 500;
+/** How long the exit of a burst machine is kept. */
 const KEPT_MS = 3600_000;
 
 export function local(options: LocalOptions = {}): ProviderFactory {
@@ -62,13 +71,13 @@ class Local implements Provider {
   readonly #context: ProviderContext;
   readonly #registry: Registry;
   readonly #children = new Map<string, Child>();
-  /** Those of somebody else, who may be dead: nobody tells when they end. */
-  readonly #watched = new Map<string, MachineLife>();
-  readonly #leaving = new Map<string, Date>();
-  readonly #turns = new Map<string, Promise<unknown>>();
-  readonly #listeners: ((machine: SeenMachine) => void)[] = [];
+  /** Machines of another process, which may be dead: their exit is polled. */
+  readonly #watched = new Map<string, ProcessLife>();
+  readonly #stopping = new Map<string, Date>();
+  readonly #queues = new Map<string, Promise<unknown>>();
+  readonly #listeners: ((machine: ListedMachine) => void)[] = [];
   readonly #closing = new AbortController();
-  #looking: Promise<void> | undefined;
+  #watching: Promise<void> | undefined;
 
   constructor(options: LocalOptions, context: ProviderContext) {
     this.#options = options;
@@ -80,163 +89,163 @@ class Local implements Provider {
         : new Registry(options.dir);
   }
 
-  async list(): Promise<SeenMachine[]> {
+  async list(): Promise<ListedMachine[]> {
     return this.#registry.names().flatMap((name) => {
-      if (!this.#isNamed(name)) return [];
-      const life = this.#registry.life(name);
-      const seen = this.#see(name, life);
-      const old = seen?.endedAt !== undefined && this.#context.clock.now() - seen.endedAt.getTime() > KEPT_MS;
-      if (seen?.state === "gone" && old) this.#registry.forget(name);
-      else if (seen) return [seen];
-      // The name of a burst machine is used once.
+      if (!this.#isMachineName(name)) return [];
+      const life = this.#registry.lastLife(name);
+      const machine = this.#describe(name, life);
+      const isOld = machine?.endedAt !== undefined && this.#context.clock.now() - machine.endedAt.getTime() > KEPT_MS;
+      if (machine?.state === "gone" && isOld) this.#registry.forget(name);
+      else if (machine) return [machine];
+      // The name of a burst machine is never reused.
       else if (life?.burst && !life.alive && this.#isOurs(life)) this.#registry.forgetLives(name, KEPT_MS);
       return [];
     });
   }
 
-  start(order: Order): Promise<Started> {
-    return this.#inTurn(order.name, async () => {
-      const { name } = order;
-      if (!this.#registry.life(name)?.alive) await this.#children.get(name)?.ended;
-      // Only the life after the one that was looked at is started: if there is one more by then, somebody was quicker.
-      const life = this.#registry.life(name);
-      const there = this.#see(name, life);
-      // One that was made for one life and has had it was started: that is the answer to whoever asks again.
-      if (there && (there.state === "running" || there.state === "gone")) return startedOf(there);
-      const owned = { ...this.#ownedOf(order, life), by: ownBirth() };
+  start(request: MachineRequest): Promise<StartedMachine> {
+    return this.#enqueue(request.name, async () => {
+      const { name } = request;
+      if (!this.#registry.lastLife(name)?.alive) await this.#children.get(name)?.ended;
+      // Start only the life after the one just read: if there is a newer one by then, another process was faster.
+      const life = this.#registry.lastLife(name);
+      const existing = this.#describe(name, life);
+      // A burst machine that is gone was started: a repeated request returns it.
+      if (existing && (existing.state === "running" || existing.state === "gone")) return toStarted(existing);
+      const owner = { ...this.#toOwner(request, life), by: ownIdentity() };
       const next = (life?.number ?? 0) + 1;
       const { first = next } = this.#registry.record(name) ?? {};
-      this.#registry.write({ ...owned, first, next, startedAt: new Date().toISOString() });
-      return this.#spawn(order, owned, next);
+      this.#registry.write({ ...owner, first, next, startedAt: new Date().toISOString() });
+      return this.#spawn(request, owner, next);
     });
   }
 
-  prepare(order: Order): Promise<{ id: string }> {
-    return this.#inTurn(order.name, async () => {
-      const life = this.#registry.life(order.name);
-      const there = this.#see(order.name, life);
-      if (!there) this.#registry.writeFirst({ ...this.#ownedOf(order, life), first: (life?.number ?? 0) + 1 });
-      return { id: there?.id ?? order.name };
+  prepare(request: MachineRequest): Promise<{ id: string }> {
+    return this.#enqueue(request.name, async () => {
+      const life = this.#registry.lastLife(request.name);
+      const existing = this.#describe(request.name, life);
+      if (!existing) this.#registry.writeIfMissing({ ...this.#toOwner(request, life), first: (life?.number ?? 0) + 1 });
+      return { id: existing?.id ?? request.name };
     });
   }
 
-  /** Not one that somebody has started since it was seen. */
+  /** Leaves a machine alone that was started after it was listed. */
   async remove({ name, id, state }: { name: string; id: string; state?: MachineState }): Promise<void> {
-    if (!this.#isNamed(name)) return;
-    await this.#inTurn(name, async () => {
-      const life = this.#registry.life(name);
-      if (!this.#see(name, life)) return;
-      const isAnother = isOver(state) || (/^\d+$/.test(id) && id !== String(life?.pid));
-      if (life?.alive && isAnother) return;
-      if (life) await this.#end(name, life.number);
-      if (!this.#registry.life(name)?.alive) this.#registry.forget(name);
+    if (!this.#isMachineName(name)) return;
+    await this.#enqueue(name, async () => {
+      const life = this.#registry.lastLife(name);
+      if (!this.#describe(name, life)) return;
+      const isNewer = isOver(state) || (/^\d+$/.test(id) && id !== String(life?.pid));
+      if (life?.alive && isNewer) return;
+      if (life) await this.#stop(name, life.number);
+      if (!this.#registry.lastLife(name)?.alive) this.#registry.forget(name);
     });
   }
 
-  onEnded(listener: (machine: SeenMachine) => void): void {
+  onEnded(listener: (machine: ListedMachine) => void): void {
     this.#listeners.push(listener);
   }
 
   /**
-   * Also those of an orchestrator that was killed: nobody else would end them. Those of one that lives are its own. With `leave` all of them go on, and keep
-   * this process from ending no longer.
+   * Stops the children of this process and the machines of orchestrators that were killed. With `leave` all keep
+   * running and no longer keep this process alive.
    */
   async close({ leave = false } = {}): Promise<void> {
     this.#closing.abort();
-    await Promise.allSettled(this.#turns.values());
+    await Promise.allSettled(this.#queues.values());
     if (leave) for (const { process: child } of this.#children.values()) child.unref();
-    const orphans = [...this.#watched.values()].filter(({ by }) => !isThere(by));
+    const orphans = [...this.#watched.values()].filter(({ by }) => !isRunning(by));
     const all = leave ? [] : [...this.#children, ...orphans.map((life) => [life.name!, life] as const)];
-    await Promise.allSettled(all.map(([name, { number }]) => this.#inTurn(name, () => this.#end(name, number))));
-    await this.#looking;
+    await Promise.allSettled(all.map(([name, { number }]) => this.#enqueue(name, () => this.#stop(name, number))));
+    await this.#watching;
   }
 
-  /** One thing after the other with each machine. */
-  #inTurn<T>(name: string, act: () => Promise<T>): Promise<T> {
-    const before = this.#turns.get(name) ?? Promise.resolve();
-    const turn = before.catch(() => {}).then(act);
-    this.#turns.set(name, turn);
-    void turn
+  /** Serializes operations per machine. */
+  #enqueue<T>(name: string, operation: () => Promise<T>): Promise<T> {
+    const before = this.#queues.get(name) ?? Promise.resolve();
+    const result = before.catch(() => {}).then(operation);
+    this.#queues.set(name, result);
+    void result
       .catch(() => {})
       .then(() => {
-        if (this.#turns.get(name) === turn) this.#turns.delete(name);
+        if (this.#queues.get(name) === result) this.#queues.delete(name);
       });
-    return turn;
+    return result;
   }
 
-  #isNamed(name: string): boolean {
+  #isMachineName(name: string): boolean {
     return slotOf(this.#context.fleet, this.#context.pool, name) !== undefined;
   }
 
-  #isOurs({ name = "", fleet, pool }: Partial<Owned>): boolean {
-    return fleet === this.#context.fleet && pool === this.#context.pool && this.#isNamed(name);
+  #isOurs({ name = "", fleet, pool }: Partial<MachineOwner>): boolean {
+    return fleet === this.#context.fleet && pool === this.#context.pool && this.#isMachineName(name);
   }
 
-  #ownedOf({ name, burst }: Order, life: MachineLife | undefined): Owned {
+  #toOwner({ name, burst }: MachineRequest, life: ProcessLife | undefined): MachineOwner {
     const { fleet, pool } = this.#context;
-    if (!this.#isNamed(name)) {
-      const message = `${JSON.stringify(name)} is no name of a machine of pool ${pool}`;
+    if (!this.#isMachineName(name)) {
+      const message = `${JSON.stringify(name)} is not a machine name of pool ${pool}`;
       throw new ProviderError("refused", message, { certain: true });
     }
-    const there = this.#registry.record(name);
-    if ((there && !this.#isOurs(there)) || (life?.alive && !this.#isOurs(life))) {
-      const message = `There is a machine ${name} that is not of fleet ${fleet}`;
+    const record = this.#registry.record(name);
+    if ((record && !this.#isOurs(record)) || (life?.alive && !this.#isOurs(life))) {
+      const message = `Machine ${name} exists and does not belong to fleet ${fleet}`;
       throw new ProviderError("refused", message, { certain: true });
     }
     return { fleet, pool, name, burst };
   }
 
-  /** Undefined for what is not there, or not ours. */
-  #see(name: string, life = this.#registry.life(name)): SeenMachine | undefined {
+  /** Undefined for a machine that does not exist or belongs to another fleet or pool. */
+  #describe(name: string, life = this.#registry.lastLife(name)): ListedMachine | undefined {
     const record = this.#registry.record(name);
-    // A process without a record was started while its machine was removed: it is there.
+    // A process without a record was started while its machine was being removed: it exists.
     if (record ? !this.#isOurs(record) : !life?.alive) return undefined;
-    if (life?.alive) return this.#isOurs(life) ? this.#seeAlive(name, life) : undefined;
+    if (life?.alive) return this.#isOurs(life) ? this.#describeAlive(name, life) : undefined;
     const now = new Date(this.#context.clock.now());
     const { first, next = 0, by, burst, startedAt = "" } = record!;
-    const asked = dateOf(startedAt);
-    if (asked && next > (life?.number ?? 0) && isThere(by))
-      return { name, id: name, state: "starting", since: asked, startedAt: asked };
+    const requestedAt = toDate(startedAt);
+    if (requestedAt && next > (life?.number ?? 0) && isRunning(by))
+      return { name, id: name, state: "starting", since: requestedAt, startedAt: requestedAt };
     if (!life || life.number < first) {
-      // Whoever was about to start it is dead, or nobody was.
-      const over = burst && asked ? { startedAt: asked, endedAt: now } : undefined;
+      // The process that was about to start it is dead, or there was none.
+      const over = burst && requestedAt ? { startedAt: requestedAt, endedAt: now } : undefined;
       return { name, id: name, state: over ? "gone" : "stopped", ...over };
     }
     const end = this.#registry.end(name, life.number);
-    // Whoever has started it is there and writes down what becomes of it.
-    if (!end && isThere(life.by))
+    // The process that started it is alive and records the exit.
+    if (!end && isRunning(life.by))
       return { name, id: name, state: "stopping", since: life.startedAt, startedAt: life.startedAt };
     return {
       name,
       id: name,
       state: burst ? "gone" : "stopped",
       startedAt: life.startedAt,
-      endedAt: dateOf(end?.endedAt ?? "") ?? now,
+      endedAt: toDate(end?.endedAt ?? "") ?? now,
       ...(end && { exit: end.exit }),
     };
   }
 
-  #seeAlive(name: string, life: MachineLife): SeenMachine {
+  #describeAlive(name: string, life: ProcessLife): ListedMachine {
     if (this.#children.get(name)?.number !== life.number) this.#watch(name, life);
-    const leaving = this.#leaving.get(name);
+    const stoppingSince = this.#stopping.get(name);
     return {
       name,
       id: String(life.pid),
-      state: leaving ? "stopping" : "running",
+      state: stoppingSince ? "stopping" : "running",
       startedAt: life.startedAt,
-      ...(leaving && { since: leaving }),
+      ...(stoppingSince && { since: stoppingSince }),
     };
   }
 
-  async #spawn({ name, env }: Order, owned: Owned, number: number): Promise<Started> {
-    const { command, args = [], cwd, log = "file", env: given } = this.#options;
+  async #spawn({ name, env }: MachineRequest, owner: MachineOwner, number: number): Promise<StartedMachine> {
+    const { command, args = [], cwd, log = "file", env: extraEnv } = this.#options;
     const program = command === undefined ? [process.execPath, CLI, "worker", ...args] : [command, ...args];
-    const life = [path.join(this.#registry.dir, name), digits(number), JSON.stringify(owned)];
+    const life = [path.join(this.#registry.dir, name), formatNumber(number), JSON.stringify(owner)];
     const output = log === "inherit" ? ("inherit" as const) : fs.openSync(this.#registry.file(name, "log"), "a", 0o600);
     let child: ChildProcess;
     try {
-      child = spawn("/bin/sh", ["-c", BECOME, "sh", ...life, ...program], {
-        env: { ...machineEnvironment(), ...given, ...env },
+      child = spawn("/bin/sh", ["-c", START_SCRIPT, "sh", ...life, ...program], {
+        env: { ...machineEnvironment(), ...extraEnv, ...env },
         ...(cwd !== undefined && { cwd }),
         detached: true,
         stdio: ["ignore", output, output, "pipe"],
@@ -252,142 +261,145 @@ class Local implements Provider {
         resolve([null, null]);
       });
     });
-    const mine = await new Promise<boolean>((resolve) => {
+    const isRegistered = await new Promise<boolean>((resolve) => {
       child.stdio[3]!.once("data", () => resolve(true));
       void exited.then(() => resolve(false));
     });
-    if (!mine) {
+    if (!isRegistered) {
       const [code, signal] = await exited;
-      return this.#notMine(name, failed?.message ?? `the shell ended with ${signal ?? code}`, code, failed?.code);
+      return this.#spawnFailed(name, failed?.message ?? `the shell exited with ${signal ?? code}`, code, failed?.code);
     }
     child.stdio[3]!.destroy();
-    const startedAt = this.#registry.life(name)?.startedAt ?? new Date();
+    const startedAt = this.#registry.lastLife(name)?.startedAt ?? new Date();
     const ended = exited.then(([code, signal]) =>
-      this.#ended(name, { ...owned, number, startedAt }, signal ? { signal } : { code: code ?? 0 }),
+      this.#ended(name, { ...owner, number, startedAt }, signal ? { signal } : { code: code ?? 0 }),
     );
     this.#children.set(name, { process: child, number, ended, oomKills: oomKills() });
     return { id: String(child.pid), startedAt };
   }
 
-  /** Another orchestrator was quicker, or the process could not be made. */
-  #notMine(name: string, message: string, code: number | null, cause: string | undefined): Started {
-    const there = code === TAKEN ? this.#see(name) : undefined;
-    if (there) return startedOf(there);
-    if (!this.#registry.life(name)?.alive) this.#registry.forget(name);
-    const full = cause === "EAGAIN" || cause === "ENOMEM";
-    // Somebody killed it before it was a machine: the next one may live.
-    const killed = code === null && cause === undefined;
+  /** Another orchestrator was faster, or the process could not be created. */
+  #spawnFailed(name: string, message: string, code: number | null, cause: string | undefined): StartedMachine {
+    const existing = code === EXIT_TAKEN ? this.#describe(name) : undefined;
+    if (existing) return toStarted(existing);
+    if (!this.#registry.lastLife(name)?.alive) this.#registry.forget(name);
+    const isFull = cause === "EAGAIN" || cause === "ENOMEM";
+    // Killed before it had registered: the next attempt may succeed.
+    const isKilled = code === null && cause === undefined;
     throw new ProviderError(
-      full ? "capacity" : killed ? "unstartable" : "refused",
-      `No process can be started for ${name}: ${message}`,
+      isFull ? "capacity" : isKilled ? "unstartable" : "refused",
+      `Cannot start a process for ${name}: ${message}`,
       {
         certain: true,
-        remedy: full
-          ? "Lower max, or raise the limit of processes"
-          : "Check cwd, that there is a /bin/sh, and that files can be linked in dir",
+        remedy: isFull
+          ? "Lower max, or raise the process limit"
+          : "Check that cwd and /bin/sh exist and that dir supports hard links",
       },
     );
   }
 
-  /** Written down by whoever learns of it first, and said. */
-  #ended(name: string, life: Omit<MachineLife, "pid" | "alive">, exit: Exit): void {
+  /** Records the exit, unless another process already has, and notifies the listeners. */
+  #ended(name: string, life: Omit<ProcessLife, "pid" | "alive">, exit: Exit): void {
     const { number, startedAt, burst } = life;
     const child = this.#children.get(name);
     if (child?.number === number) this.#children.delete(name);
     if (this.#watched.get(name)?.number === number) this.#watched.delete(name);
-    const told: Exit = {
+    const details: Exit = {
       ...exit,
       ...(exit.signal === "SIGKILL" && (oomKills() ?? 0) > (child?.oomKills ?? Number.MAX_VALUE) && { oom: true }),
-      ...(this.#leaving.has(name) && { requested: true }),
+      ...(this.#stopping.has(name) && { requested: true }),
       ...(exit.code !== 0 && exit.reason === undefined && this.#reason(name, number)),
     };
-    let end = { endedAt: new Date(this.#context.clock.now()).toISOString(), exit: told };
+    let end = { endedAt: new Date(this.#context.clock.now()).toISOString(), exit: details };
     try {
       if (this.#registry.record(name)) end = this.#registry.writeEnd(name, number, end);
     } catch (error) {
-      this.#context.say("warn", `The end of ${name} cannot be written down: ${(error as Error).message}`);
+      this.#context.report("warn", `Cannot record the exit of ${name}: ${(error as Error).message}`);
     }
-    const seen = { name, id: name, startedAt, endedAt: new Date(end.endedAt), exit: end.exit };
-    for (const listener of this.#listeners) listener({ ...seen, state: burst ? "gone" : "stopped" });
+    const machine = { name, id: name, startedAt, endedAt: new Date(end.endedAt), exit: end.exit };
+    for (const listener of this.#listeners) listener({ ...machine, state: burst ? "gone" : "stopped" });
   }
 
-  /** What it said last, unless that was another life by now. */
+  /** From the end of its log, unless the log belongs to a newer life. */
   #reason(name: string, number: number): { reason?: string } {
-    if (this.#options.log === "inherit" || this.#registry.life(name)?.number !== number) return {};
-    const words = lastWords(this.#registry.said(name), secretsOf({ ...machineEnvironment(), ...this.#options.env }));
-    return words === undefined ? {} : { reason: words };
+    if (this.#options.log === "inherit" || this.#registry.lastLife(name)?.number !== number) return {};
+    const reason = toExitReason(
+      this.#registry.readLogTail(name),
+      collectSecrets({ ...machineEnvironment(), ...this.#options.env }),
+    );
+    return reason === undefined ? {} : { reason };
   }
 
-  /** Told to end; after the grace the whole of its session is killed. Only a process that is certainly this life of the machine. */
-  async #end(name: string, number: number): Promise<void> {
-    if (!this.#lives(name, number)) return;
-    this.#leaving.set(name, new Date(this.#context.clock.now()));
-    const over = new AbortController();
-    const gone = this.#gone(name, number, over.signal);
+  /** Sends SIGTERM, and SIGKILL after the grace, to the process group of this life and of no other. */
+  async #stop(name: string, number: number): Promise<void> {
+    if (!this.#liveLife(name, number)) return;
+    this.#stopping.set(name, new Date(this.#context.clock.now()));
+    const done = new AbortController();
+    const exited = this.#waitForExit(name, number, done.signal);
     try {
       this.#signal(name, number, "SIGTERM");
-      await Promise.race([gone, this.#context.clock.sleep(this.#context.graceMs, over.signal)]);
-      if (this.#lives(name, number)) {
-        this.#context.say("warn", `${name} has not ended within its grace and is killed`);
+      await Promise.race([exited, this.#context.clock.sleep(this.#context.graceMs, done.signal)]);
+      if (this.#liveLife(name, number)) {
+        this.#context.report("warn", `${name} did not exit within its grace and is killed`);
         this.#signal(name, number, "SIGKILL");
-        await Promise.race([gone, this.#context.clock.sleep(10_000, over.signal)]);
-        if (this.#lives(name, number))
-          throw new ProviderError("unreachable", `${name} cannot be ended: even SIGKILL does nothing`, {
+        await Promise.race([exited, this.#context.clock.sleep(10_000, done.signal)]);
+        if (this.#liveLife(name, number))
+          throw new ProviderError("unreachable", `Cannot stop ${name}: it survives SIGKILL`, {
             certain: false,
           });
       }
     } finally {
-      over.abort();
-      this.#leaving.delete(name);
+      done.abort();
+      this.#stopping.delete(name);
     }
   }
 
-  async #gone(name: string, number: number, signal: AbortSignal): Promise<void> {
+  async #waitForExit(name: string, number: number, signal: AbortSignal): Promise<void> {
     const child = this.#children.get(name);
     if (child?.number === number) return child.ended;
-    while (this.#lives(name, number) && !signal.aborted) await this.#context.clock.sleep(20, signal);
+    while (this.#liveLife(name, number) && !signal.aborted) await this.#context.clock.sleep(20, signal);
     const life = this.#watched.get(name);
-    if (life?.number === number && !signal.aborted) this.#ended(name, life, { reason: UNSEEN });
+    if (life?.number === number && !signal.aborted) this.#ended(name, life, { reason: UNOBSERVED });
   }
 
-  /** Asked for anew each time: its number may be another's by now. */
+  /** Reads the life again each time, because its pid may have been reused. */
   #signal(name: string, number: number, signal: NodeJS.Signals): void {
-    const life = this.#lives(name, number);
+    const life = this.#liveLife(name, number);
     if (!life) return;
     try {
       process.kill(-life.pid, signal);
     } catch {
-      // It has ended this moment.
+      // It has just exited.
     }
   }
 
-  #lives(name: string, number: number): MachineLife | undefined {
-    const life = this.#registry.life(name);
+  #liveLife(name: string, number: number): ProcessLife | undefined {
+    const life = this.#registry.lastLife(name);
     return life?.alive && life.number === number ? life : undefined;
   }
 
-  #watch(name: string, life: MachineLife): void {
+  #watch(name: string, life: ProcessLife): void {
     this.#watched.set(name, life);
     if (this.#closing.signal.aborted) return;
-    this.#looking ??= this.#lookOn().finally(() => (this.#looking = undefined));
+    this.#watching ??= this.#watchExits().finally(() => (this.#watching = undefined));
   }
 
-  async #lookOn(): Promise<void> {
+  async #watchExits(): Promise<void> {
     while (this.#watched.size > 0 && !this.#closing.signal.aborted) {
-      await this.#context.clock.sleep(LOOK_MS, this.#closing.signal);
+      await this.#context.clock.sleep(WATCH_MS, this.#closing.signal);
       for (const [name, life] of this.#watched) {
-        if (this.#lives(name, life.number) || this.#leaving.has(name)) continue;
-        // Whose it is writes down how it ended, unless it is dead itself.
+        if (this.#liveLife(name, life.number) || this.#stopping.has(name)) continue;
+        // Its parent records the exit, unless the parent is dead.
         const end = this.#registry.end(name, life.number);
-        if (end || !isThere(life.by)) this.#ended(name, life, end?.exit ?? { reason: UNSEEN });
+        if (end || !isRunning(life.by)) this.#ended(name, life, end?.exit ?? { reason: UNOBSERVED });
       }
     }
   }
 }
 
-const UNSEEN = "it ended while nobody was watching";
+const UNOBSERVED = "it exited while no orchestrator was running";
 
-function startedOf({ id, startedAt }: SeenMachine): Started {
+function toStarted({ id, startedAt }: ListedMachine): StartedMachine {
   return { id, ...(startedAt && { startedAt }) };
 }
 
@@ -395,6 +407,6 @@ function isOver(state: MachineState | undefined): boolean {
   return state === "stopped" || state === "gone";
 }
 
-function dateOf(text: string): Date | undefined {
+function toDate(text: string): Date | undefined {
   return text === "" ? undefined : new Date(text);
 }

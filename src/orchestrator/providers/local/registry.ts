@@ -1,22 +1,23 @@
-// What is known of the machines of the local provider, in a directory, so that whoever starts next finds them. Each life of a machine has a number; the process
-// that it is writes itself down under that number before it becomes the worker, and there is none that nobody knows of.
+// The registry of the local provider: a directory that lets the next orchestrator find the machines. Each life of a machine has a number.
+// Its process registers under that number before it becomes the worker, so no machine is unregistered.
 //
-//   <dir>/<name>.json           the machine: whose it is, and who is about to start which life of it
-//   <dir>/<name>.<number>.pid   a life: number, boot and birth of its process, so that another one with the same number is never taken for it; and whose it is
+//   <dir>/<name>.json           the machine: its owner, and which process is about to start which life
+//   <dir>/<name>.<number>.pid   a life: pid, boot id and start time of its process, so that a reused pid is not mistaken
+//                               for it; and its owner
 //   <dir>/<name>.<number>.end   how that life ended
-//   <dir>/<name>.log            what its process has said, in its present life or in its last
+//   <dir>/<name>.log            output of its process, of the current or the last life
 //
-// At most one process of a name is alive, whoever starts at the same time: a life's file comes into being whole, by a link, which succeeds once. Life n + 1 is
-// asked for only by those who saw that life n, the highest, is over, and a life that is over stays so. The highest file is never taken away while others may
-// look, not even with its machine: so no number is given twice.
+// At most one process per name is alive, even if several start concurrently: the file of a life is created atomically by a link, which
+// succeeds once. A process requests life n + 1 only after it saw that life n, the highest, is over, and an ended life never resumes. The
+// highest file is kept while others may read it, even when the machine is removed: so no number is used twice.
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { type Exit, ProviderError } from "../../provider.ts";
 
-/** Whose a machine is, and who has started it: the number and the birth of that process. */
-export interface Owned {
+/** The owner of a machine, and the identity (pid, boot id, start time) of the process that started it. */
+export interface MachineOwner {
   fleet: string;
   pool: string;
   name: string;
@@ -24,15 +25,15 @@ export interface Owned {
   by?: string;
 }
 
-export interface MachineRecord extends Owned {
-  /** Lives before this one were those of a machine of the same name that was removed. */
+export interface MachineRecord extends MachineOwner {
+  /** Earlier lives belong to a removed machine of the same name. */
   first: number;
-  /** The life that `by` is about to start, and since when. */
+  /** The life that `by` is about to start; startedAt is the time of that. */
   next?: number;
   startedAt?: string;
 }
 
-export interface MachineLife extends Partial<Owned> {
+export interface ProcessLife extends Partial<MachineOwner> {
   number: number;
   pid: number;
   startedAt: Date;
@@ -44,14 +45,15 @@ export interface LifeEnd {
   exit: Exit;
 }
 
-/** How BECOME ends where somebody was quicker. */
-export const TAKEN = 75;
+/** Exit code of START_SCRIPT if another process took the life. */
+export const EXIT_TAKEN = 75;
 
 /**
- * Becomes the command that follows, once it has written itself down as life $2 of the machine whose files begin with $1; $3 is whose it is. A life that is there
- * already belongs to somebody who was quicker, as does the name when there is a higher one. Its log begins anew. What it says on 3 means that the name is its own.
+ * Registers itself as life $2 of the machine whose files begin with $1, with owner $3, truncates the log, and execs the
+ * remaining arguments. If the life, or a higher one, exists already, another process was faster. Output on file
+ * descriptor 3 means that it has registered.
  */
-export const BECOME = `
+export const START_SCRIPT = `
 { read -r boot </proc/sys/kernel/random/boot_id; read -r stat </proc/$$/stat; } 2>/dev/null
 new="$1.$$.new"
 rm -f "$new"
@@ -59,31 +61,31 @@ rm -f "$new"
 ln "$new" "$1.$2.pid" 2>/dev/null
 made=$?
 rm -f "$new"
-[ $made = 0 ] || { [ -e "$1.$2.pid" ] && exit ${TAKEN}; exit 1; }
+[ $made = 0 ] || { [ -e "$1.$2.pid" ] && exit ${EXIT_TAKEN}; exit 1; }
 for last in "$1".????????.pid; do :; done
-[ "$last" = "$1.$2.pid" ] || exit ${TAKEN}
+[ "$last" = "$1.$2.pid" ] || exit ${EXIT_TAKEN}
 : >|"$1.log"
 shift 3
 echo mine >&3
 exec "$@" 3>&-
 `;
 
-/** So many lives of a machine stay written down: whoever has looked and is slow to start still finds the number taken, or a higher one. */
+/** Lives kept per machine, so that a slow starter still finds its number or a higher one taken. */
 const KEPT_LIVES = 8;
 
 export class Registry {
   readonly dir: string;
   readonly #levels: readonly string[];
 
-  /** With `root`, where the directory stands is as much ours as itself. */
+  /** `root`: the parent directory, if it has to pass the same ownership checks. */
   constructor(dir: string, root?: string) {
     this.dir = path.resolve(dir);
     this.#levels = [...(root === undefined ? [] : [path.resolve(root)]), this.dir];
   }
 
-  /** Of everything that is written down, machines that were removed included. Throws where it cannot be read: that there are no machines is another thing. */
+  /** All registered names, including removed machines. Throws if the directory cannot be read. */
   names(): string[] {
-    const files = this.#answering(() => fs.readdirSync(this.dir));
+    const files = this.#checked(() => fs.readdirSync(this.dir));
     return [...new Set(files.flatMap((file) => /^([^.]+)\.(?:json|\d{8}\.pid)$/.exec(file)?.[1] ?? []))];
   }
 
@@ -94,29 +96,29 @@ export class Registry {
 
   write(record: MachineRecord): void {
     const file = this.file(record.name, "json");
-    this.#answering(() => whole(file, JSON.stringify(record), (beside) => fs.renameSync(beside, file)));
+    this.#checked(() => writeAtomically(file, JSON.stringify(record), (temporary) => fs.renameSync(temporary, file)));
   }
 
-  /** Unless there is one. */
-  writeFirst(record: MachineRecord): void {
+  /** Does nothing if there is a record. */
+  writeIfMissing(record: MachineRecord): void {
     const file = this.file(record.name, "json");
-    this.#answering(() => whole(file, JSON.stringify(record), (beside) => linkOnce(beside, file)));
+    this.#checked(() => writeAtomically(file, JSON.stringify(record), (temporary) => linkOnce(temporary, file)));
   }
 
-  /** The last one, be it over or not. */
-  life(name: string): MachineLife | undefined {
+  /** The life with the highest number, alive or ended. */
+  lastLife(name: string): ProcessLife | undefined {
     const number = this.#numbers(name).at(-1);
     if (number === undefined) return undefined;
     const file = this.#lifeFile(name, number, "pid");
     try {
       const { mtime: startedAt } = fs.statSync(file);
-      const [, pid = "", boot, stat = "", whose = ""] =
+      const [, pid = "", boot, stat = "", owner = ""] =
         /^(\d+) (\S*) (.*)\n?(.*)/.exec(fs.readFileSync(file, "utf8")) ?? [];
-      const written = { number, pid: Number(pid), startedAt };
-      const alive = pid !== "" && isAlive({ ...written, birth: boot ? `${boot} ${bornAt(stat)}` : "" });
-      return { ...(whose !== "" && (JSON.parse(whose) as Owned)), ...written, alive };
+      const registered = { number, pid: Number(pid), startedAt };
+      const alive = pid !== "" && isAlive({ ...registered, identity: boot ? `${boot} ${startTicks(stat)}` : "" });
+      return { ...(owner !== "" && (JSON.parse(owner) as MachineOwner)), ...registered, alive };
     } catch {
-      // Not as we write them: somebody else's, and the number is taken all the same.
+      // Not our format; the number is taken all the same.
       return { number, pid: 0, startedAt: new Date(0), alive: false };
     }
   }
@@ -125,16 +127,16 @@ export class Registry {
     return readJson(this.#lifeFile(name, number, "end"));
   }
 
-  /** Answers what is written down in the end: it is, by whoever was first. */
+  /** Returns the recorded end: the first writer wins. */
   writeEnd(name: string, number: number, end: LifeEnd): LifeEnd {
     const file = this.#lifeFile(name, number, "end");
-    this.#answering(() => whole(file, JSON.stringify(end), (beside) => linkOnce(beside, file)));
+    this.#checked(() => writeAtomically(file, JSON.stringify(end), (temporary) => linkOnce(temporary, file)));
     for (const old of this.#numbers(name).slice(0, -KEPT_LIVES))
       for (const kind of ["pid", "end"] as const) fs.rmSync(this.#lifeFile(name, old, kind), { force: true });
     return this.end(name, number) ?? end;
   }
 
-  /** The machine is removed. Its lives stay, for their numbers; since when tells the time of their last change. */
+  /** Removes the machine. Its life files stay, to reserve their numbers; their ctime is the time of the removal. */
   forget(name: string): void {
     for (const kind of ["json", "log"] as const) fs.rmSync(this.file(name, kind), { force: true });
     for (const number of this.#numbers(name)) {
@@ -142,22 +144,22 @@ export class Registry {
       try {
         fs.chmodSync(this.#lifeFile(name, number, "pid"), 0o400);
       } catch {
-        // It was taken away this moment.
+        // It has just been deleted.
       }
     }
   }
 
-  /** Nothing of a name that is never used again, once it was removed that long ago. */
-  forgetLives(name: string, agoMs: number): void {
+  /** Deletes the life files of a name that is never reused, once the machine was removed that long ago. */
+  forgetLives(name: string, minAgeMs: number): void {
     for (const number of this.#numbers(name)) {
       const file = this.#lifeFile(name, number, "pid");
       const changed = fs.statSync(file, { throwIfNoEntry: false })?.ctimeMs ?? 0;
-      if (Date.now() - changed > agoMs) fs.rmSync(file, { force: true });
+      if (Date.now() - changed > minAgeMs) fs.rmSync(file, { force: true });
     }
   }
 
-  /** The end of what it said. */
-  said(name: string): string {
+  /** The last 4000 bytes of its log. */
+  readLogTail(name: string): string {
     try {
       const file = fs.openSync(this.file(name, "log"), "r");
       try {
@@ -178,7 +180,7 @@ export class Registry {
   }
 
   #lifeFile(name: string, number: number, kind: "pid" | "end"): string {
-    return path.join(this.dir, `${name}.${digits(number)}.${kind}`);
+    return path.join(this.dir, `${name}.${formatNumber(number)}.${kind}`);
   }
 
   #numbers(name: string): number[] {
@@ -193,121 +195,121 @@ export class Registry {
     }
   }
 
-  /** Only for us: what stands there decides which processes are ended. */
-  #answering<T>(read: () => T): T {
+  /** Checks owner and mode of the directory first, because its files decide which processes are killed. */
+  #checked<T>(read: () => T): T {
     try {
       for (const level of this.#levels) {
         fs.mkdirSync(level, { recursive: true, mode: 0o700 });
         const stat = fs.lstatSync(level);
-        if (!stat.isDirectory()) throw new Error(`${level} is no directory`);
+        if (!stat.isDirectory()) throw new Error(`${level} is not a directory`);
         if (stat.uid !== process.getuid?.()) throw new Error(`${level} belongs to another user`);
-        if (stat.mode & 0o022) throw new Error(`others may write to ${level}`);
+        if (stat.mode & 0o022) throw new Error(`other users can write to ${level}`);
       }
       return read();
     } catch (error) {
-      throw new ProviderError("unreachable", `${this.dir} cannot be used: ${(error as Error).message}`, {
+      throw new ProviderError("unreachable", `Cannot use the directory ${this.dir}: ${(error as Error).message}`, {
         certain: true,
         cause: error,
-        remedy: "Check that directory, or name another one with dir",
+        remedy: "Fix it, or set another directory with dir",
       });
     }
   }
 }
 
-/** As it stands in the names of files, where the order of letters has to be that of numbers. */
-export function digits(number: number): string {
+/** Zero-padded, so that file names sort by number. */
+export function formatNumber(number: number): string {
   return String(number).padStart(8, "0");
 }
 
-/** Tells this process from all others on this machine, those that come after the next boot included. */
-export function ownBirth(): string {
-  return `${process.pid} ${birthOf(process.pid) ?? ""}`;
+/** Identifies this process on this host across reboots. */
+export function ownIdentity(): string {
+  return `${process.pid} ${identityOf(process.pid) ?? ""}`;
 }
 
-/** Whether the process that ownBirth() was called in is there. */
-export function isThere(birth: string | undefined): boolean {
-  const [, pid, rest] = /^(\d+) (.*)$/.exec(birth ?? "") ?? [];
-  return pid !== undefined && birthOf(Number(pid)) === rest;
+/** `identity`: from ownIdentity(). */
+export function isRunning(identity: string | undefined): boolean {
+  const [, pid, rest] = /^(\d+) (.*)$/.exec(identity ?? "") ?? [];
+  return pid !== undefined && identityOf(Number(pid)) === rest;
 }
 
 /**
- * Ends the machines in a directory whose starter is dead, whatever their fleet: for whoever alone uses that directory and knows that they are of no use. Told to end,
- * and killed after the grace. How they ended is written down, so that the next look closes their lives. Answers how many there were.
+ * Stops the machines of a directory whose starter is dead, of any fleet: for the sole user of that directory. SIGTERM, and SIGKILL after
+ * the grace. Records the exits, so that the next round closes their lives. Returns the number of machines.
  */
 export async function endOrphans(dir: string, graceMs: number): Promise<number> {
   const registry = new Registry(dir);
   const orphans = registry.names().flatMap((name) => {
-    const life = registry.life(name);
-    return life?.alive && !isThere(life.by) ? [{ name, life }] : [];
+    const life = registry.lastLife(name);
+    return life?.alive && !isRunning(life.by) ? [{ name, life }] : [];
   });
   const end = async ({ name, life: { number, pid } }: (typeof orphans)[number]) => {
     const lives = () => {
-      const now = registry.life(name);
+      const now = registry.lastLife(name);
       return now?.alive && now.number === number;
     };
     for (const [signal, limitMs] of [["SIGTERM", graceMs] as const, ["SIGKILL", 5000] as const]) {
       try {
         if (lives()) process.kill(-pid, signal);
       } catch {
-        // It has ended this moment.
+        // It has just exited.
       }
       for (const until = Date.now() + limitMs; lives() && Date.now() < until; ) await delay(20);
     }
-    const exit = { requested: true, reason: "whoever had started it was gone" };
+    const exit = { requested: true, reason: "the process that started it is gone" };
     if (!lives() && registry.record(name)) registry.writeEnd(name, number, { endedAt: new Date().toISOString(), exit });
   };
   await Promise.all(orphans.map(end));
   return orphans.length;
 }
 
-function isAlive({ pid, birth, startedAt }: { pid: number; birth: string; startedAt: Date }): boolean {
-  const now = birthOf(pid);
-  if (now === undefined || birth !== "") return now === birth;
-  // Without /proc it could not write down its birth, but when it did so tells it: ps counts in whole seconds.
+function isAlive({ pid, identity, startedAt }: { pid: number; identity: string; startedAt: Date }): boolean {
+  const now = identityOf(pid);
+  if (now === undefined || identity !== "") return now === identity;
+  // Without /proc it registered no identity; compare the file time instead, as ps reports whole seconds.
   return Math.abs(Date.parse(now) - startedAt.getTime()) < 2500;
 }
 
-/** Undefined for one that is not there, or dead and not yet buried. */
-function birthOf(pid: number): string | undefined {
-  if (!fs.existsSync("/proc/self/stat")) return askPs(pid);
+/** Undefined for a process that does not exist or is a zombie. */
+function identityOf(pid: number): string | undefined {
+  if (!fs.existsSync("/proc/self/stat")) return identityFromPs(pid);
   try {
     const stat = fs.readFileSync(`/proc/${pid}/stat`, "latin1");
     if (/^[ZX]/.test(stat.slice(stat.lastIndexOf(")") + 2))) return undefined;
-    return `${fs.readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim()} ${bornAt(stat)}`;
+    return `${fs.readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim()} ${startTicks(stat)}`;
   } catch {
     return undefined;
   }
 }
 
-/** The 22nd field; the second, the name, may contain anything. */
-function bornAt(stat: string): string {
+/** The 22nd field of /proc/<pid>/stat; the second one, the name, may contain anything. */
+function startTicks(stat: string): string {
   return stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19] ?? "";
 }
 
-function askPs(pid: number): string | undefined {
+function identityFromPs(pid: number): string | undefined {
   const { stdout } = spawnSync("ps", ["-o", "stat=,lstart=", "-p", String(pid)], { encoding: "utf8" });
-  const [, state, birth] = /^\s*(\S+)\s+(.*\S)/.exec(stdout ?? "") ?? [];
-  return state === undefined || state.startsWith("Z") ? undefined : birth;
+  const [, state, startTime] = /^\s*(\S+)\s+(.*\S)/.exec(stdout ?? "") ?? [];
+  return state === undefined || state.startsWith("Z") ? undefined : startTime;
 }
 
 function readJson<T>(file: string): T | undefined {
   try {
     return JSON.parse(fs.readFileSync(file, "utf8")) as T;
   } catch {
-    // It was removed this moment, or is none of ours.
+    // It has just been removed, or has another format.
     return undefined;
   }
 }
 
-/** Nobody sees half of it. */
-function whole(file: string, text: string, place: (beside: string) => void): void {
-  const beside = `${file}.${process.pid}`;
-  fs.rmSync(beside, { force: true });
-  fs.writeFileSync(beside, text, { mode: 0o600 });
+/** Readers never see a partial file. */
+function writeAtomically(file: string, text: string, publish: (temporary: string) => void): void {
+  const temporary = `${file}.${process.pid}`;
+  fs.rmSync(temporary, { force: true });
+  fs.writeFileSync(temporary, text, { mode: 0o600 });
   try {
-    place(beside);
+    publish(temporary);
   } finally {
-    fs.rmSync(beside, { force: true });
+    fs.rmSync(temporary, { force: true });
   }
 }
 

@@ -1,8 +1,8 @@
-// A job of Cloud Run as a file, in the form of v1 that `gcloud run jobs replace` takes. The names of v1 are held to a list of those that we use; what the file says is then
-// put into the words of v2, as Google does it, and held to the same descriptions as our traffic: the condensed one always, the official one where it is at hand.
+// Validates a Cloud Run job file in the v1 format of `gcloud run jobs replace`: first against the v1 fields that we use, then,
+// converted to v2 as Google does, against the same schemas as our API traffic.
 import { parseAllDocuments } from "yaml";
 import { z } from "zod";
-import { checkerOf, type Description } from "./check.ts";
+import { type Description, getChecker } from "./check.ts";
 import { cloudRunDescription } from "./cloud-run.ts";
 
 const text = z.string().min(1);
@@ -36,7 +36,7 @@ const job = z.strictObject({
         template: z.strictObject({
           spec: z.strictObject({
             maxRetries: z.int(),
-            // An int64, which is a text in JSON.
+            // An int64, which is a string in JSON.
             timeoutSeconds: z.string().regex(/^\d+$/),
             serviceAccountName: z.string().regex(/^[a-z0-9-]+@[a-z0-9-]+\.iam\.gserviceaccount\.com$/),
             containers: z.tuple([container]),
@@ -49,7 +49,7 @@ const job = z.strictObject({
 
 type CloudRunJob = z.infer<typeof job>;
 
-/** Reads one file, as YAML 1.1 and 1.2 alike, by whichever of them a program goes. */
+/** Parses a file that must mean the same in YAML 1.1 and 1.2. */
 export function readCloudRunJob(yaml: string): CloudRunJob {
   const [older, newer] = (["1.1", "1.2"] as const).map((version) => {
     const documents = parseAllDocuments(yaml, { version });
@@ -83,15 +83,15 @@ const description = {
           },
         },
       },
-      answers: {},
+      responses: {},
     },
   },
 } as const satisfies Description;
 
-/** Whether the official description is at hand. */
-export const officialIsAtHand = checkerOf(description).official;
+/** Whether the official schema is available. */
+export const officialIsAtHand = getChecker(description).official;
 
-/** What is wrong with it, named by property. */
+/** Problems by property. */
 export function wrongInCloudRunJob({ metadata, spec }: CloudRunJob): string[] {
   const { template: task, ...execution } = spec.template.spec;
   const { maxRetries, timeoutSeconds, serviceAccountName, containers } = task.spec;
@@ -107,7 +107,7 @@ export function wrongInCloudRunJob({ metadata, spec }: CloudRunJob): string[] {
       },
     },
   };
-  return checkerOf(description).request("makeJob", new URLSearchParams({ jobId: metadata.name }), asV2);
+  return getChecker(description).request("makeJob", new URLSearchParams({ jobId: metadata.name }), asV2);
 }
 
 function variableAsV2(one: z.infer<typeof variable>): object {

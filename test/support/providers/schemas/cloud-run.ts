@@ -1,4 +1,4 @@
-// The calls of Cloud Run's API (v2) that we use, condensed: what we send, and what we read of what comes back.
+// Condensed schema of the operations of Cloud Run's API (v2) that we use: the fields we send and read.
 import type { Description, Schema } from "./check.ts";
 
 const text: Schema = { type: "string" };
@@ -172,14 +172,14 @@ export const cloudRunDescription = {
     },
   },
   operations: {
-    listJobs: { method: "GET", path: `${at}/jobs`, query: paging, answers: { 200: page("jobs", job) } },
-    getJob: { method: "GET", path: `${at}/jobs/{job}`, answers: { 200: job } },
+    listJobs: { method: "GET", path: `${at}/jobs`, query: paging, responses: { 200: page("jobs", job) } },
+    getJob: { method: "GET", path: `${at}/jobs/{job}`, responses: { 200: job } },
     patchJob: {
       method: "PATCH",
       path: `${at}/jobs/{job}`,
       query: { allowMissing: { type: "string", enum: ["true"] } },
       body: { type: "object", required: ["labels", "template"], properties: jobBody },
-      answers: { 200: operation },
+      responses: { 200: operation },
     },
     runJob: {
       method: "POST",
@@ -201,27 +201,27 @@ export const cloudRunDescription = {
           },
         },
       },
-      answers: { 200: operation },
+      responses: { 200: operation },
     },
     listExecutions: {
       method: "GET",
       path: `${at}/jobs/{job}/executions`,
       query: paging,
-      answers: { 200: page("executions", execution) },
+      responses: { 200: page("executions", execution) },
     },
-    getExecution: { method: "GET", path: `${at}/jobs/{job}/executions/{execution}`, answers: { 200: execution } },
+    getExecution: { method: "GET", path: `${at}/jobs/{job}/executions/{execution}`, responses: { 200: execution } },
     cancelExecution: {
       method: "POST",
       path: `${at}/jobs/{job}/executions/{execution}:cancel`,
       body: { type: "object", properties: {} },
-      answers: { 200: operation },
+      responses: { 200: operation },
     },
     listTasks: {
       method: "GET",
       path: `${at}/jobs/{job}/executions/{execution}/tasks`,
       query: paging,
-      answers: { 200: page("tasks", task) },
+      responses: { 200: page("tasks", task) },
     },
-    getOperation: { method: "GET", path: `${at}/operations/{operation}`, answers: { 200: operation } },
+    getOperation: { method: "GET", path: `${at}/operations/{operation}`, responses: { 200: operation } },
   },
 } as const satisfies Description;

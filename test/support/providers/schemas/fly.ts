@@ -1,4 +1,4 @@
-// The calls of Fly's Machines API that we use, condensed: what we send, and what we read of what comes back.
+// Condensed schema of the operations of Fly's Machines API that we use: the fields we send and read.
 import type { Description, Schema } from "./check.ts";
 
 const text: Schema = { type: "string" };
@@ -43,7 +43,7 @@ const config: Schema = {
   },
 };
 
-/** Behind "request" the official description says nothing: this is what the official client reads. */
+/** The official schema does not describe "request"; these are the fields that the official client reads. */
 const event: Schema = {
   type: "object",
   required: ["id", "type", "status", "timestamp"],
@@ -124,9 +124,9 @@ export const flyDescription = {
       method: "GET",
       path: "/apps/{app}/machines",
       query: { "metadata.*": text },
-      // Documented beside the list in the reference, and not in the description.
-      beyond: ["metadata.*"],
-      answers: { 200: { type: "array", items: machine } },
+      // Documented in the reference, but not in the schema.
+      undocumented: ["metadata.*"],
+      responses: { 200: { type: "array", items: machine } },
     },
     create: {
       method: "POST",
@@ -136,20 +136,20 @@ export const flyDescription = {
         required: ["name", "config"],
         properties: { name: { type: "string", pattern: "^[a-z0-9-]{1,63}$" }, region: text, config },
       },
-      answers: { 200: machine },
+      responses: { 200: machine },
     },
-    get: { method: "GET", path: "/apps/{app}/machines/{id}", answers: { 200: machine } },
-    start: { method: "POST", path: "/apps/{app}/machines/{id}/start", answers: { 200: {} } },
+    get: { method: "GET", path: "/apps/{app}/machines/{id}", responses: { 200: machine } },
+    start: { method: "POST", path: "/apps/{app}/machines/{id}/start", responses: { 200: {} } },
     remove: {
       method: "DELETE",
       path: "/apps/{app}/machines/{id}",
       query: { force: { type: "string", enum: ["true", "false"] } },
-      answers: { 200: {} },
+      responses: { 200: {} },
     },
     token: {
       method: "GET",
       path: "/tokens/current",
-      answers: { 200: { type: "object", properties: { tokens: { type: "array", items: token } } } },
+      responses: { 200: { type: "object", properties: { tokens: { type: "array", items: token } } } },
     },
   },
 } satisfies Description;

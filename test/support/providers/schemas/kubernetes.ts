@@ -1,4 +1,4 @@
-// The calls of Kubernetes' API that we use, condensed: Jobs of batch/v1, and the pods of core/v1 that they have.
+// Condensed schema of the operations of the Kubernetes API that we use: Jobs of batch/v1 and pods of core/v1.
 import type { Description, Schema } from "./check.ts";
 
 const text: Schema = { type: "string" };
@@ -267,9 +267,9 @@ export const kubernetesDescription = {
   official: { file: "kubernetes-batch-v1-openapi.json", kind: "openapi" },
   errors: status,
   operations: {
-    listJobs: { method: "GET", path: jobs, query: paging, answers: { 200: list(job) } },
-    createJob: { method: "POST", path: jobs, body: job, answers: { 201: job } },
-    getJob: { method: "GET", path: `${jobs}/{name}`, answers: { 200: job } },
+    listJobs: { method: "GET", path: jobs, query: paging, responses: { 200: list(job) } },
+    createJob: { method: "POST", path: jobs, body: job, responses: { 201: job } },
+    getJob: { method: "GET", path: `${jobs}/{name}`, responses: { 200: job } },
     deleteJob: {
       method: "DELETE",
       path: `${jobs}/{name}`,
@@ -283,13 +283,13 @@ export const kubernetesDescription = {
           preconditions: { type: "object", properties: { uid: text } },
         },
       },
-      answers: { 200: status },
+      responses: { 200: status },
     },
     listPods: {
       method: "GET",
       path: "/api/v1/namespaces/{namespace}/pods",
       query: paging,
-      answers: { 200: list(pod) },
+      responses: { 200: list(pod) },
       absent: "Pods are of core/v1, and the description at hand is that of batch/v1",
     },
   },

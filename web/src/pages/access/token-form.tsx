@@ -1,56 +1,57 @@
-import { useState } from "react";
-import { useSubmit } from "../../api/ask.ts";
-import type { nouns } from "../../api/nouns.ts";
-import { Field, FormDialog, wrongAt } from "../../parts/form/form.tsx";
+// The form that creates a token.
 
-type Role = nouns.Token["role"];
+import { useSubmit } from "@stillwake/ui/api/query.ts";
+import { Field, FormDialog, fieldError } from "@stillwake/ui/parts/form.tsx";
+import { useState } from "react";
+import type { api } from "../../api/resources.ts";
+
+type Role = api.Token["role"];
 
 const roles: Record<Role, string> = {
-  reader: "Sees everything but tokens and the record of acts.",
-  operator:
-    "Sees what a reader sees; enqueues, cancels, retries and pauses; steers pools, limits, breakers and schedules.",
-  admin: "May do all of it: tokens, endpoints and their secrets, the record of acts.",
-  worker: "Calls the watchdog and reads /metrics, and nothing else.",
+  reader: "Reads everything except tokens and the audit log.",
+  operator: "Also enqueues, cancels, retries and pauses jobs, and changes pools, limits, breakers and schedules.",
+  admin: "Everything, including tokens, endpoints with their secrets, and the audit log.",
+  worker: "Only calls the watchdog and reads /metrics.",
 };
 
 export function TokenForm({
-  onMade,
+  onCreated,
   onClose,
 }: {
-  onMade: (made: { name: string; token: string }) => void;
+  onCreated: (token: { name: string; token: string }) => void;
   onClose: () => void;
 }) {
   const { submit, ...form } = useSubmit();
   const [role, setRole] = useState<Role>("reader");
   const hasTenant = role === "reader" || role === "operator";
 
-  async function make(data: FormData): Promise<void> {
-    const said = (name: string) => String(data.get(name) ?? "").trim();
-    const [name, tenant, expiresIn] = [said("name"), said("tenant"), said("expiresIn")];
+  async function create(data: FormData): Promise<void> {
+    const value = (name: string) => String(data.get(name) ?? "").trim();
+    const [name, tenant, expiresIn] = [value("name"), value("tenant"), value("expiresIn")];
     const body = { name, role, ...(hasTenant && tenant && { tenant }), ...(expiresIn && { expiresIn }) };
-    const answer = await submit<{ token: string }>({ path: "/v1/tokens", body });
-    if (!answer) return;
+    const result = await submit<{ token: string }>({ path: "/v1/tokens", body });
+    if (!result) return;
     onClose();
-    onMade({ name, token: answer.token });
+    onCreated({ name, token: result.token });
   }
 
   return (
     <FormDialog
-      title="Make a token"
-      yes="Make it"
+      title="Create a token"
+      submitLabel="Create"
       form={form}
       fields={["name", "role", "tenant", "expiresIn"]}
-      onSubmit={make}
+      onSubmit={create}
       onClose={onClose}
     >
-      <Field name="name" label="Name" help="Of the person or program that has it." wrong={wrongAt(form.wrong, "name")}>
+      <Field name="name" label="Name" help="The person or program that uses it." error={fieldError(form.error, "name")}>
         {(props) => <input {...props} maxLength={200} autoComplete="off" />}
       </Field>
-      <Field name="role" label="Role" help={roles[role]} wrong={wrongAt(form.wrong, "role")}>
+      <Field name="role" label="Role" help={roles[role]} error={fieldError(form.error, "role")}>
         {(props) => (
           <select {...props} value={role} onChange={(event) => setRole(event.target.value as Role)}>
-            {Object.keys(roles).map((one) => (
-              <option key={one}>{one}</option>
+            {Object.keys(roles).map((name) => (
+              <option key={name}>{name}</option>
             ))}
           </select>
         )}
@@ -60,18 +61,18 @@ export function TokenForm({
         label="Tenant"
         help={
           hasTenant
-            ? "Empty: everything. With one, the jobs of that tenant alone and nothing of the installation."
-            : "Readers and operators alone can be of a tenant."
+            ? "Empty: all tenants. Otherwise only the jobs of this tenant."
+            : "Only readers and operators can be restricted to a tenant."
         }
-        wrong={wrongAt(form.wrong, "tenant")}
+        error={fieldError(form.error, "tenant")}
       >
         {(props) => <input {...props} maxLength={200} autoComplete="off" disabled={!hasTenant} />}
       </Field>
       <Field
         name="expiresIn"
         label="Expires in"
-        help="Such as 90d. Empty: never."
-        wrong={wrongAt(form.wrong, "expiresIn")}
+        help="For example 90d. Empty: never."
+        error={fieldError(form.error, "expiresIn")}
       >
         {(props) => <input {...props} defaultValue="90d" maxLength={50} autoComplete="off" />}
       </Field>

@@ -1,81 +1,81 @@
-// Tokens: never the words themselves, which are shown when they are made and never again.
-import type { UseQueryResult } from "@tanstack/react-query";
-import { useAct } from "../../api/ask.ts";
-import type { Refused } from "../../api/call.ts";
-import type { nouns } from "../../api/nouns.ts";
-import { Ask } from "../../parts/button.tsx";
-import { Moment, useNow } from "../../parts/moment.tsx";
-import { Asked, Empty, Panel } from "../../parts/panel.tsx";
-import { type Column, Table } from "../../parts/table.tsx";
-import { inert } from "../../parts/words.ts";
+// The table of tokens. Their values are shown only when they are created.
 
-const columns: Column<nouns.Token>[] = [
+import { useAction } from "@stillwake/ui/api/query.ts";
+import type { RequestError } from "@stillwake/ui/api/request.ts";
+import { escapeText } from "@stillwake/ui/format.ts";
+import { ConfirmButton } from "@stillwake/ui/parts/button.tsx";
+import { Empty, Loaded, Panel } from "@stillwake/ui/parts/panel.tsx";
+import { type Column, Table } from "@stillwake/ui/parts/table.tsx";
+import { RelativeTime, useNow } from "@stillwake/ui/parts/time.tsx";
+import type { UseQueryResult } from "@tanstack/react-query";
+import type { api } from "../../api/resources.ts";
+
+const columns: Column<api.Token>[] = [
   {
     head: "Token",
     cell: ({ name, prefix }) => (
       <div className="lines">
-        <span className="foreign">{inert(name)}</span>
-        <code className="soft foreign">{inert(prefix)}…</code>
+        <span className="untrusted">{escapeText(name)}</span>
+        <code className="soft untrusted">{escapeText(prefix)}…</code>
       </div>
     ),
   },
   {
-    head: "May",
+    head: "Role",
     width: "20%",
     cell: ({ role, tenant }) => (
       <div className="lines">
         <span>{role}</span>
-        <span className="soft foreign">{scopeOf(role, tenant)}</span>
+        <span className="soft untrusted">{describeScope(role, tenant)}</span>
       </div>
     ),
   },
   {
     head: "Last used",
     width: "104px",
-    cell: ({ lastUsedAt }) => (lastUsedAt ? <Moment at={lastUsedAt} /> : <Never />),
+    cell: ({ lastUsedAt }) => (lastUsedAt ? <RelativeTime at={lastUsedAt} /> : <Never />),
   },
   {
-    head: "Made",
+    head: "Created",
     width: "16%",
     cell: ({ createdAt, createdBy }) => (
       <div className="lines">
-        <Moment at={createdAt} />
-        {createdBy !== null && <span className="soft foreign">by {inert(createdBy)}</span>}
+        <RelativeTime at={createdAt} />
+        {createdBy !== null && <span className="soft untrusted">by {escapeText(createdBy)}</span>}
       </div>
     ),
   },
-  { head: "Ends", width: "18%", cell: (token) => <Ends token={token} /> },
-  { head: "Acts", width: "112px", quiet: true, cell: (token) => <Revoke token={token} /> },
+  { head: "Expires", width: "18%", cell: (token) => <Expiry token={token} /> },
+  { head: "Actions", width: "112px", hideHead: true, cell: (token) => <Revoke token={token} /> },
 ];
 
-function scopeOf(role: nouns.Token["role"], tenant: string | null): string {
-  if (tenant !== null) return `of tenant ${inert(tenant)} alone`;
-  return role === "worker" ? "watchdog and metrics alone" : "of all tenants";
+function describeScope(role: api.Token["role"], tenant: string | null): string {
+  if (tenant !== null) return `tenant ${escapeText(tenant)} only`;
+  return role === "worker" ? "watchdog and metrics only" : "all tenants";
 }
 
-export function TokenPanel({ tokens }: { tokens: UseQueryResult<{ tokens: nouns.Token[] }, Refused> }) {
+export function TokenPanel({ tokens }: { tokens: UseQueryResult<{ tokens: api.Token[] }, RequestError> }) {
   return (
     <Panel title="Tokens" bare>
-      <Asked of={tokens}>
-        {(answer) =>
-          answer.tokens.length === 0 ? (
-            <Empty title="No token yet">
+      <Loaded query={tokens}>
+        {({ tokens: rows }) =>
+          rows.length === 0 ? (
+            <Empty title="No tokens yet">
               <p>
-                Without tokens a server lets in only who is on this machine. Make one for each person and program before
-                it listens elsewhere.
+                Without tokens the server accepts only local requests. Create one for each person and program before it
+                listens on other addresses.
               </p>
             </Empty>
           ) : (
-            <Table label="Tokens" columns={columns} rows={byUse(answer.tokens)} keyOf={({ id }) => id} />
+            <Table label="Tokens" columns={columns} rows={revokedLast(rows)} keyOf={({ id }) => id} />
           )
         }
-      </Asked>
+      </Loaded>
     </Panel>
   );
 }
 
-/** Those that are revoked come last. */
-function byUse(tokens: nouns.Token[]): nouns.Token[] {
+function revokedLast(tokens: api.Token[]): api.Token[] {
   return [
     ...tokens.filter(({ revokedAt }) => revokedAt === null),
     ...tokens.filter(({ revokedAt }) => revokedAt !== null),
@@ -86,7 +86,7 @@ function Never() {
   return <span className="soft">never</span>;
 }
 
-function Ends({ token: { revokedAt, revokedBy, expiresAt } }: { token: nouns.Token }) {
+function Expiry({ token: { revokedAt, revokedBy, expiresAt } }: { token: api.Token }) {
   const now = useNow();
   if (revokedAt !== null) {
     return (
@@ -94,40 +94,40 @@ function Ends({ token: { revokedAt, revokedBy, expiresAt } }: { token: nouns.Tok
         <span className="tag" data-tone="bad">
           revoked
         </span>
-        <span className="soft foreign">
-          <Moment at={revokedAt} />
-          {revokedBy !== null && ` by ${inert(revokedBy)}`}
+        <span className="soft untrusted">
+          <RelativeTime at={revokedAt} />
+          {revokedBy !== null && ` by ${escapeText(revokedBy)}`}
         </span>
       </div>
     );
   }
   if (expiresAt === null) return <Never />;
-  const isOver = Date.parse(expiresAt) <= now;
+  const isExpired = Date.parse(expiresAt) <= now;
   return (
     <div className="lines">
-      {isOver && (
+      {isExpired && (
         <span className="tag" data-tone="amber">
           expired
         </span>
       )}
-      <Moment at={expiresAt} />
+      <RelativeTime at={expiresAt} />
     </div>
   );
 }
 
-function Revoke({ token: { id, name, revokedAt } }: { token: nouns.Token }) {
-  const { act, busy } = useAct();
+function Revoke({ token: { id, name, revokedAt } }: { token: api.Token }) {
+  const { run, busy } = useAction();
   if (revokedAt !== null) return null;
   return (
-    <div className="acts">
-      <Ask
+    <div className="actions">
+      <ConfirmButton
         label="Revoke…"
-        title={`Revoke the token ${inert(name)}`}
-        text="Whoever uses it is sent away at once, and it never opens anything again. This cannot be undone."
-        yes="Revoke it"
+        title={`Revoke token ${escapeText(name)}`}
+        text="It is rejected from now on. This cannot be undone."
+        confirm="Revoke"
         quiet
         disabled={busy}
-        onYes={() => act({ method: "DELETE", path: `/v1/tokens/${id}`, done: `The token ${name} is revoked` })}
+        onConfirm={() => run({ method: "DELETE", path: `/v1/tokens/${id}`, done: `Token ${name} is revoked` })}
       />
     </div>
   );

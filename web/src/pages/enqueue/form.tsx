@@ -1,68 +1,72 @@
-// What the job is given: in fields made of the schema, or in JSON. The server says whether it is right; what it has against it stands at the fields.
-import { useQueryClient } from "@tanstack/react-query";
+// The form that enqueues a job: its input as fields from the schema or as JSON, and its options. The server validates;
+// its errors are shown at the fields.
+import { useRefresh } from "@stillwake/ui/api/query.ts";
+import { RequestError, request } from "@stillwake/ui/api/request.ts";
+import { escapeText } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { useNotices } from "@stillwake/ui/parts/notices.tsx";
+import { ErrorCallout, Panel } from "@stillwake/ui/parts/panel.tsx";
+import { Toggles } from "@stillwake/ui/parts/toggles.tsx";
 import { type FormEvent, useEffect, useId, useMemo, useRef, useState } from "react";
 import { useLocation } from "wouter";
-import { call, Refused } from "../../api/call.ts";
-import type { nouns } from "../../api/nouns.ts";
-import { type Again, againFor } from "../../parts/again.ts";
-import { Button } from "../../parts/button.tsx";
-import { begin, draftOf, type Issue, saidBy } from "../../parts/form/form-draft.ts";
-import { fieldOf, type Json } from "../../parts/form/form-model.ts";
-import { hasPlace, SchemaForm } from "../../parts/form/schema-form.tsx";
-import { useNotices } from "../../parts/notices.tsx";
-import { Panel, Wrong } from "../../parts/panel.tsx";
-import { Toggles } from "../../parts/toggles.tsx";
-import { inert } from "../../parts/words.ts";
-import { noOptions, Options, optionNames, sayOptions } from "./options.tsx";
+import type { api } from "../../api/resources.ts";
+import { createDraft, draftFromValue, type Issue, readDraft } from "../../parts/form/form-draft.ts";
+import { type Json, schemaToField } from "../../parts/form/form-model.ts";
+import { hasField, SchemaForm } from "../../parts/form/schema-form.tsx";
+import { type JobCopy, readJobCopy } from "./enqueue-again.ts";
+import { EnqueueOptions, emptyOptions, optionNames, readOptions } from "./options.tsx";
 
-const ways = [
-  { value: "fields", says: "Fields" },
-  { value: "json", says: "JSON" },
+const modes = [
+  { value: "fields", label: "Fields" },
+  { value: "json", label: "JSON" },
 ] as const;
 
-export function EnqueueForm({ pipeline }: { pipeline: nouns.Pipeline }) {
+export function EnqueueForm({ pipeline }: { pipeline: api.Pipeline }) {
   const { name, inputSchema, sealed } = pipeline;
-  const field = useMemo(() => fieldOf((inputSchema ?? undefined) as Json | undefined, sealed), [inputSchema, sealed]);
-  const isFree = field.kind === "json";
-  const [again] = useState(() => againFor(name));
-  const [given] = useState(() => again && draftOf(field, again.input as Json));
-  const [draft, setDraft] = useState(() => given ?? begin(field, true));
-  const [text, setText] = useState(() => JSON.stringify(again?.input ?? {}, null, 2));
-  // An earlier input that the fields cannot say is shown as it was.
-  const isRaw = isFree || (again !== undefined && given === undefined);
-  const [edited, setEdited] = useState(isRaw && again !== undefined);
-  const [asJson, setAsJson] = useState(isRaw);
-  const [options, setOptions] = useState(() => optionsOf(again, pipeline));
+  const field = useMemo(
+    () => schemaToField((inputSchema ?? undefined) as Json | undefined, sealed),
+    [inputSchema, sealed],
+  );
+  const isJsonOnly = field.kind === "json";
+  const [copy] = useState(() => readJobCopy(name));
+  const [copiedDraft] = useState(() => copy && draftFromValue(field, copy.input as Json));
+  const [draft, setDraft] = useState(() => copiedDraft ?? createDraft(field, true));
+  const [text, setText] = useState(() => JSON.stringify(copy?.input ?? {}, null, 2));
+  // A copied input that the fields cannot represent starts as JSON.
+  const startsAsJson = isJsonOnly || (copy !== undefined && copiedDraft === undefined);
+  const [edited, setEdited] = useState(startsAsJson && copy !== undefined);
+  const [asJson, setAsJson] = useState(startsAsJson);
+  const [options, setOptions] = useState(() => copiedOptions(copy, pipeline));
   const [issues, setIssues] = useState<Issue[]>([]);
-  const [wrong, setWrong] = useState<Refused>();
+  const [error, setError] = useState<RequestError>();
   const [busy, setBusy] = useState(false);
   const form = useRef<HTMLFormElement>(null);
   const notices = useNotices();
-  const known = useQueryClient();
-  const [, go] = useLocation();
+  const refresh = useRefresh();
+  const [, navigate] = useLocation();
 
   useEffect(() => {
     if (issues.length > 0) form.current?.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus();
   }, [issues]);
 
   function toJson(): void {
-    setText(JSON.stringify(saidBy(field, draft).value ?? {}, null, 2));
+    setText(JSON.stringify(readDraft(field, draft).value ?? {}, null, 2));
     setEdited(false);
     setIssues([]);
     setAsJson(true);
   }
 
-  /** What was typed is never thrown away: it stays JSON where the fields cannot say it. */
+  /** Input that the fields cannot represent stays JSON, so that nothing is lost. */
   function toFields(): void {
     if (edited) {
-      const { value, issues: said } = readJson(text);
-      const made = value === undefined ? undefined : draftOf(field, value);
-      if (!made) {
-        const message = "The fields cannot say what stands here, so it stays JSON";
-        setIssues(said.length > 0 ? said : [{ path: "input", message }]);
+      const { value, issues: jsonIssues } = parseJson(text);
+      const converted = value === undefined ? undefined : draftFromValue(field, value);
+      if (!converted) {
+        const message = "The fields cannot represent this input";
+        setIssues(jsonIssues.length > 0 ? jsonIssues : [{ path: "input", message }]);
         return;
       }
-      setDraft(made);
+      setDraft(converted);
     }
     setIssues([]);
     setAsJson(false);
@@ -70,40 +74,40 @@ export function EnqueueForm({ pipeline }: { pipeline: nouns.Pipeline }) {
 
   async function enqueue(event: FormEvent): Promise<void> {
     event.preventDefault();
-    setWrong(undefined);
-    const said = asJson ? readJson(text) : saidBy(field, draft);
-    const more = sayOptions(options);
-    const all = [...said.issues, ...more.issues];
+    setError(undefined);
+    const input = asJson ? parseJson(text) : readDraft(field, draft);
+    const jobOptions = readOptions(options);
+    const all = [...input.issues, ...jobOptions.issues];
     setIssues(all);
     if (all.length > 0) return;
     setBusy(true);
     try {
-      const body = { pipeline: name, input: said.value, ...more.body };
-      const { id, existing } = await call<{ id: string; existing: boolean }>("POST", "/v1/jobs", { body });
-      if (existing) notices.say("Such a job was there already: this is it");
-      void known.invalidateQueries();
-      go(`/jobs/${id}`);
-    } catch (error) {
-      setWrong(error as Refused);
-      setIssues(issuesOf(error));
+      const body = { pipeline: name, input: input.value, ...jobOptions.body };
+      const { id, existing } = await request<{ id: string; existing: boolean }>("POST", "/v1/jobs", { body });
+      if (existing) notices.show("This job existed already");
+      refresh();
+      navigate(`/jobs/${id}`);
+    } catch (failure) {
+      setError(failure as RequestError);
+      setIssues(toIssues(failure));
       setBusy(false);
     }
   }
 
-  const isPlaced = ({ path }: Issue) =>
-    optionNames.has(path) || (asJson ? path.startsWith("input") : hasPlace(field, path));
-  const isShown = issues.length > 0 && issues.every(isPlaced);
+  const isShownAtField = ({ path }: Issue) =>
+    optionNames.has(path) || (asJson ? path.startsWith("input") : hasField(field, path));
+  const isShown = issues.length > 0 && issues.every(isShownAtField);
   return (
     <form ref={form} className="form" onSubmit={enqueue} noValidate>
       <Panel
         title="Input"
-        acts={
-          !isFree && (
+        actions={
+          !isJsonOnly && (
             <Toggles
-              label="How to say it"
-              options={ways}
+              label="Input mode"
+              options={modes}
               value={asJson ? "json" : "fields"}
-              onValue={(way) => (way === "json" ? toJson() : toFields())}
+              onChange={(mode) => (mode === "json" ? toJson() : toFields())}
             />
           )
         }
@@ -123,8 +127,8 @@ export function EnqueueForm({ pipeline }: { pipeline: nouns.Pipeline }) {
           <SchemaForm field={field} draft={draft} issues={issues} onDraft={setDraft} />
         )}
       </Panel>
-      <Options pipeline={pipeline} options={options} issues={issues} onOptions={setOptions} />
-      {wrong && !isShown && <Wrong error={wrong} />}
+      <EnqueueOptions pipeline={pipeline} options={options} issues={issues} onOptions={setOptions} />
+      {error && !isShown && <ErrorCallout error={error} />}
       <div>
         <Button type="submit" kind="main" disabled={busy}>
           Enqueue
@@ -148,7 +152,7 @@ function JsonInput({
   onText: (text: string) => void;
 }) {
   const id = useId();
-  const wrong = issues.filter(({ path }) => path.startsWith("input"));
+  const errors = issues.filter(({ path }) => path.startsWith("input"));
   return (
     <div className="field">
       <label htmlFor={id}>JSON</label>
@@ -158,51 +162,51 @@ function JsonInput({
         rows={Math.min(24, Math.max(8, text.split("\n").length + 1))}
         spellCheck={false}
         value={text}
-        aria-invalid={wrong.length > 0}
-        aria-describedby={wrong.length > 0 ? `${id}-wrong` : `${id}-help`}
+        aria-invalid={errors.length > 0}
+        aria-describedby={errors.length > 0 ? `${id}-error` : `${id}-help`}
         onChange={({ target }) => onText(target.value)}
       />
-      {wrong.length > 0 && (
-        <ul id={`${id}-wrong`} className="wrong foreign">
-          {wrong.map(({ path, message }) => (
-            <li key={`${path} ${message}`}>{inert(path === "input" ? message : `${path}: ${message}`)}</li>
+      {errors.length > 0 && (
+        <ul id={`${id}-error`} className="error untrusted">
+          {errors.map(({ path, message }) => (
+            <li key={`${path} ${message}`}>{escapeText(path === "input" ? message : `${path}: ${message}`)}</li>
           ))}
         </ul>
       )}
-      <span id={`${id}-help`} className="help foreign">
+      <span id={`${id}-help`} className="help untrusted">
         {hasSchema
-          ? "The server holds it against the pipeline's schema and fills in defaults."
-          : "The pipeline has no schema: whatever stands here is given to it."}
-        {sealed.length > 0 && ` Sealed: ${sealed.map(inert).join(", ")}. Name a secret there: {"$secret": "name"}.`}
+          ? "The server validates it against the pipeline's schema and fills in defaults."
+          : "The pipeline has no schema: the input is not validated."}
+        {sealed.length > 0 &&
+          ` Sealed: ${sealed.map(escapeText).join(", ")}. Use the name of a secret: {"$secret": "name"}.`}
       </span>
     </div>
   );
 }
 
-/** Those of the job that is enqueued again. */
-function optionsOf(again: Again | undefined, { priority }: nouns.Pipeline): typeof noOptions {
-  if (!again) return noOptions;
+function copiedOptions(copy: JobCopy | undefined, { priority }: api.Pipeline): typeof emptyOptions {
+  if (!copy) return emptyOptions;
   return {
-    ...noOptions,
-    key: again.key ?? "",
-    tenant: again.tenant ?? "",
-    priority: again.priority === priority ? "" : String(again.priority),
+    ...emptyOptions,
+    key: copy.key ?? "",
+    tenant: copy.tenant ?? "",
+    priority: copy.priority === priority ? "" : String(copy.priority),
   };
 }
 
-function readJson(text: string): { value?: Json; issues: Issue[] } {
+function parseJson(text: string): { value?: Json; issues: Issue[] } {
   try {
     return { value: JSON.parse(text), issues: [] };
   } catch (error) {
-    return { issues: [{ path: "input", message: `This is not JSON: ${(error as Error).message}` }] };
+    return { issues: [{ path: "input", message: `Invalid JSON: ${(error as Error).message}` }] };
   }
 }
 
-function issuesOf(error: unknown): Issue[] {
-  if (!(error instanceof Refused)) return [];
+function toIssues(error: unknown): Issue[] {
+  if (!(error instanceof RequestError)) return [];
   if (error.issues.length > 0) return error.issues;
   if (error.field === undefined) return [];
-  // Fields that stand for more than the form says, such as the whole body, have no place in it.
+  // The server writes list items as "a.0", the form as "a[0]".
   const path = error.field.replaceAll(/\.(\d+)(?=\.|$)/g, "[$1]");
   return [{ path, message: error.remedy ? `${error.message}. ${error.remedy}` : error.message }];
 }

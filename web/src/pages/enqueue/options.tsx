@@ -1,18 +1,20 @@
-// What most jobs do without: when, how often, under which key, and whom to tell.
+// The options of a job: key, delay, priority, attempts and so on. Collapsed, because most jobs need none.
+
+import { plural } from "@stillwake/ui/format.ts";
+import { Field } from "@stillwake/ui/parts/form.tsx";
 import { useContext } from "react";
-import type { nouns } from "../../api/nouns.ts";
-import { Who } from "../../api/who.ts";
-import { Field } from "../../parts/form/form.tsx";
+import { CurrentUser } from "../../api/permissions.ts";
+import type { api } from "../../api/resources.ts";
 import type { Issue } from "../../parts/form/form-draft.ts";
 
 const names = ["key", "tenant", "delay", "priority", "attempts", "idempotencyKey", "webhook"] as const;
-type Name = (typeof names)[number];
-type GivenOptions = Record<Name, string>;
+type OptionName = (typeof names)[number];
+type OptionTexts = Record<OptionName, string>;
 
 export const optionNames: ReadonlySet<string> = new Set(names);
-export const noOptions = Object.fromEntries(names.map((name) => [name, ""])) as GivenOptions;
+export const emptyOptions = Object.fromEntries(names.map((name) => [name, ""])) as OptionTexts;
 
-const titles: Record<Name, string> = {
+const labels: Record<OptionName, string> = {
   key: "Key",
   tenant: "Tenant",
   delay: "Delay",
@@ -22,35 +24,34 @@ const titles: Record<Name, string> = {
   webhook: "Webhook",
 };
 
-export function Options({
+export function EnqueueOptions({
   pipeline,
   options,
   issues,
   onOptions,
 }: {
-  pipeline: nouns.Pipeline;
-  options: GivenOptions;
+  pipeline: api.Pipeline;
+  options: OptionTexts;
   issues: readonly Issue[];
-  onOptions: (options: GivenOptions) => void;
+  onOptions: (options: OptionTexts) => void;
 }) {
-  const { me } = useContext(Who);
+  const { me } = useContext(CurrentUser);
   const { keyLimit, onConflict, maxAttempts, priority } = pipeline;
-  const help: Record<Name, string> = {
-    key: `${keyLimit} at once of one key; ${conflicts[onConflict]}. It is not made from the input here, as your code may do it.`,
-    tenant: "Whose job it is.",
-    delay: "Such as 30s, 5m or 1h30m.",
-    priority: `From −1000 to 1000, the higher the sooner. Left out, it is ${priority}.`,
-    attempts: `Left out, they are ${maxAttempts}.`,
-    idempotencyKey: "Enqueued twice with the same, it is one job.",
-    webhook: "The URL that is told when the job has ended, or the name of an endpoint.",
+  const help: Record<OptionName, string> = {
+    key: `${plural(keyLimit, "job")} at once per key; ${conflicts[onConflict]}. A key function in your code does not apply here.`,
+    tenant: "The tenant that owns the job.",
+    delay: "For example 30s, 5m or 1h30m.",
+    priority: `From −1000 to 1000; higher starts sooner. Default: ${priority}.`,
+    attempts: `Default: ${maxAttempts}.`,
+    idempotencyKey: "A second job with the same key is not created.",
+    webhook: "A URL that is notified when the job ends, or the name of an endpoint.",
   };
-  // What is wrong must be seen.
-  const isWrong = issues.some(({ path }) => optionNames.has(path));
+  const hasError = issues.some(({ path }) => optionNames.has(path));
   return (
-    <details className="panel more" open={isWrong || undefined}>
+    <details className="panel more" open={hasError || undefined}>
       <summary className="panel-head">
         <h2>More options</h2>
-        <span className="soft small">{said(options)}</span>
+        <span className="soft small">{summarize(options)}</span>
       </summary>
       <div className="panel-body options">
         {names
@@ -59,9 +60,9 @@ export function Options({
             <Field
               key={name}
               name={name}
-              label={titles[name]}
+              label={labels[name]}
               help={help[name]}
-              wrong={issues.find(({ path }) => path === name)?.message}
+              error={issues.find(({ path }) => path === name)?.message}
             >
               {(props) => (
                 <input
@@ -80,32 +81,32 @@ export function Options({
   );
 }
 
-const conflicts: Record<nouns.Pipeline["onConflict"], string> = {
-  join: "a second one is the first",
-  wait: "a second one waits",
-  replace: "a second one takes the place of the first",
-  reject: "a second one is refused",
+const conflicts: Record<api.Pipeline["onConflict"], string> = {
+  join: "another job returns the existing one",
+  wait: "another job waits",
+  replace: "another job replaces the existing one",
+  reject: "another job is rejected",
 };
 
-function said(options: GivenOptions): string {
-  const given = names.filter((name) => options[name].trim() !== "").map((name) => titles[name].toLowerCase());
-  return given.length > 0 ? `Given: ${given.join(", ")}` : "Key, delay, priority, attempts, webhook";
+function summarize(options: OptionTexts): string {
+  const set = names.filter((name) => options[name].trim() !== "").map((name) => labels[name].toLowerCase());
+  return set.length > 0 ? `Set: ${set.join(", ")}` : "Key, delay, priority, attempts, webhook";
 }
 
-/** As the server takes them; numbers are looked at here, because it would only say that the body is not valid. */
-export function sayOptions(options: GivenOptions): { body: object; issues: Issue[] } {
+/** The options for the API. Numbers are checked here, because the server's error would not name the field. */
+export function readOptions(options: OptionTexts): { body: object; issues: Issue[] } {
   const body: Record<string, unknown> = {};
   const issues: Issue[] = [];
-  const whole = (name: Name, text: string, least: number) => {
+  const readInteger = (name: OptionName, text: string, min: number) => {
     const value = Number(text);
-    if (Number.isInteger(value) && value >= least && value <= 1000) body[name] = value;
-    else issues.push({ path: name, message: `This must be a whole number from ${least} to 1000` });
+    if (Number.isInteger(value) && value >= min && value <= 1000) body[name] = value;
+    else issues.push({ path: name, message: `This must be a whole number from ${min} to 1000` });
   };
   for (const name of names) {
     const text = options[name].trim();
     if (text === "") continue;
-    if (name === "priority") whole(name, text, -1000);
-    else if (name === "attempts") whole(name, text, 1);
+    if (name === "priority") readInteger(name, text, -1000);
+    else if (name === "attempts") readInteger(name, text, 1);
     else if (name === "webhook" && !/^https?:/i.test(text)) body.webhook = { endpoint: text };
     else if (name !== "webhook" && text.length > 500) issues.push({ path: name, message: "At most 500 characters" });
     else body[name] = text;

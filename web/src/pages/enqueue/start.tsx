@@ -1,41 +1,42 @@
-// One press where nothing has to be said; else the way to the form.
+// Starts a job with one click if its input needs no values; otherwise links to the form.
+
+import { useAction } from "@stillwake/ui/api/query.ts";
+import { escapeText } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
 import { useMemo } from "react";
 import { Link, useLocation } from "wouter";
-import { useAct } from "../../api/ask.ts";
-import type { nouns } from "../../api/nouns.ts";
-import { Button } from "../../parts/button.tsx";
-import { begin, saidBy } from "../../parts/form/form-draft.ts";
-import { fieldOf, type Json } from "../../parts/form/form-model.ts";
-import { inert } from "../../parts/words.ts";
+import type { api } from "../../api/resources.ts";
+import { createDraft, readDraft } from "../../parts/form/form-draft.ts";
+import { type Json, schemaToField } from "../../parts/form/form-model.ts";
 
-export function StartButton({ pipeline, kind }: { pipeline: nouns.Pipeline; kind?: "main" }) {
+export function StartButton({ pipeline, kind }: { pipeline: api.Pipeline; kind?: "main" }) {
   const { name } = pipeline;
-  const { act, busy } = useAct();
-  const [, go] = useLocation();
-  const input = useMemo(() => readyInput(pipeline), [pipeline]);
+  const { run, busy } = useAction();
+  const [, navigate] = useLocation();
+  const input = useMemo(() => defaultInput(pipeline), [pipeline]);
   if (input === undefined) {
     return (
-      <Link href={`/enqueue/${encodeURIComponent(name)}`} className="button" aria-label={`Fill in ${inert(name)}`}>
+      <Link href={`/enqueue/${encodeURIComponent(name)}`} className="button" aria-label={`Fill in ${escapeText(name)}`}>
         Fill in
       </Link>
     );
   }
   async function start(): Promise<void> {
-    const made = await act<{ id: string }>({ path: "/v1/jobs", body: { pipeline: name, input } });
-    if (made) go(`/jobs/${made.id}`);
+    const created = await run<{ id: string }>({ path: "/v1/jobs", body: { pipeline: name, input } });
+    if (created) navigate(`/jobs/${created.id}`);
   }
   return (
-    <Button kind={kind} disabled={busy} aria-label={`Start ${inert(name)}`} onClick={() => void start()}>
+    <Button kind={kind} disabled={busy} aria-label={`Start ${escapeText(name)}`} onClick={() => void start()}>
       Start
     </Button>
   );
 }
 
-/** What can be sent without asking anybody: defaults for all that is needed. Undefined where there is something to say, or nobody knows. */
-function readyInput({ inputSchema, sealed }: nouns.Pipeline): Json | undefined {
+/** The input if every required field has a default; otherwise undefined. */
+function defaultInput({ inputSchema, sealed }: api.Pipeline): Json | undefined {
   if (inputSchema === null) return undefined;
-  const field = fieldOf(inputSchema as Json, sealed);
+  const field = schemaToField(inputSchema as Json, sealed);
   if (field.kind !== "group") return undefined;
-  const { value, issues } = saidBy(field, begin(field, true));
+  const { value, issues } = readDraft(field, createDraft(field, true));
   return issues.length === 0 ? value : undefined;
 }

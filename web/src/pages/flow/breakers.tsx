@@ -1,62 +1,63 @@
-// Breakers: open or closed, why, and when one job tries again.
+// The breakers: state, reason, and the time of the next probe.
+
+import { useAction, useSubmit } from "@stillwake/ui/api/query.ts";
+import type { RequestError } from "@stillwake/ui/api/request.ts";
+import { escapeText, formatCount, formatDateTime, formatDuration, plural } from "@stillwake/ui/format.ts";
+import { Button, ConfirmButton } from "@stillwake/ui/parts/button.tsx";
+import { Field, FormDialog, fieldError } from "@stillwake/ui/parts/form.tsx";
+import { Empty, Loaded, Panel } from "@stillwake/ui/parts/panel.tsx";
+import { type Column, Table } from "@stillwake/ui/parts/table.tsx";
+import { RelativeTime, useNow } from "@stillwake/ui/parts/time.tsx";
 import type { UseQueryResult } from "@tanstack/react-query";
 import { useState } from "react";
-import { useAct, useSubmit } from "../../api/ask.ts";
-import type { Refused } from "../../api/call.ts";
-import type { nouns } from "../../api/nouns.ts";
-import { useMay } from "../../api/who.ts";
-import { Ask, Button } from "../../parts/button.tsx";
-import { Field, FormDialog, wrongAt } from "../../parts/form/form.tsx";
-import { Moment, useNow } from "../../parts/moment.tsx";
-import { Asked, Empty, Panel } from "../../parts/panel.tsx";
-import { type Column, Table } from "../../parts/table.tsx";
-import { count, inert, several, span, wholeTime } from "../../parts/words.ts";
-import { Users } from "./users.tsx";
+import { usePermissions } from "../../api/permissions.ts";
+import type { api } from "../../api/resources.ts";
+import { PipelineLinks } from "./pipeline-links.tsx";
 
-const pathOf = (name: string, act: string) => `/v1/breakers/${encodeURIComponent(name)}/${act}`;
+const breakerPath = (name: string, action: string) => `/v1/breakers/${encodeURIComponent(name)}/${action}`;
 
 export function BreakerPanel({
   breakers,
   pipelines,
 }: {
-  breakers: UseQueryResult<{ breakers: nouns.Breaker[] }, Refused>;
-  pipelines: readonly nouns.Pipeline[];
+  breakers: UseQueryResult<{ breakers: api.Breaker[] }, RequestError>;
+  pipelines: readonly api.Pipeline[];
 }) {
-  const may = useMay();
-  const columns: Column<nouns.Breaker>[] = [
-    { head: "Breaker", width: "18%", cell: ({ name }) => <span className="foreign">{inert(name)}</span> },
+  const { manage } = usePermissions();
+  const columns: Column<api.Breaker>[] = [
+    { head: "Breaker", width: "18%", cell: ({ name }) => <span className="untrusted">{escapeText(name)}</span> },
     { head: "State", width: "22%", cell: (breaker) => <State breaker={breaker} /> },
-    { head: "Why", cell: (breaker) => <Why breaker={breaker} /> },
+    { head: "Reason", cell: (breaker) => <Reason breaker={breaker} /> },
     {
-      head: "Needed by",
+      head: "Used by",
       width: "18%",
-      cell: ({ name }) => <Users pipelines={pipelines.filter(({ breakers }) => breakers.includes(name))} />,
+      cell: ({ name }) => <PipelineLinks pipelines={pipelines.filter(({ breakers }) => breakers.includes(name))} />,
     },
-    ...(may.manage ? [{ head: "Acts", width: "104px", quiet: true as const, cell: acts }] : []),
+    ...(manage ? [{ head: "Actions", width: "104px", hideHead: true as const, cell: actions }] : []),
   ];
   return (
     <Panel title="Breakers" bare>
-      <Asked of={breakers}>
-        {(answer) =>
-          answer.breakers.length === 0 ? (
-            <Empty title="No breaker yet">
+      <Loaded query={breakers}>
+        {({ breakers: rows }) =>
+          rows.length === 0 ? (
+            <Empty title="No breakers yet">
               <p>
-                A breaker stands before something that many jobs need. When it fails again and again it opens: jobs are
-                paused with the reason instead of failing one by one, and one of them tries when it is time.
+                A breaker protects a service that many jobs use. After several failures in a row it opens: jobs are
+                paused with the reason instead of failing one by one, until one job has probed the service.
               </p>
               <pre>{'const llm = breaker("llm", { failures: 5, pause: "30s" });'}</pre>
             </Empty>
           ) : (
-            <Table label="Breakers" columns={columns} rows={answer.breakers} keyOf={({ name }) => name} />
+            <Table label="Breakers" columns={columns} rows={rows} keyOf={({ name }) => name} />
           )
         }
-      </Asked>
+      </Loaded>
     </Panel>
   );
 }
 
-/** A contact that is closed, or lifted. */
-function State({ breaker: { state, resumeAt } }: { breaker: nouns.Breaker }) {
+/** With an icon of a closed or open switch. */
+function State({ breaker: { state, resumeAt } }: { breaker: api.Breaker }) {
   const isOpen = state === "open";
   return (
     <div className="lines">
@@ -73,7 +74,7 @@ function State({ breaker: { state, resumeAt } }: { breaker: nouns.Breaker }) {
         </svg>
         {state}
       </span>
-      {isOpen && (resumeAt === null ? <span>until somebody closes it</span> : <Countdown to={resumeAt} />)}
+      {isOpen && (resumeAt === null ? <span>until it is closed by hand</span> : <Countdown to={resumeAt} />)}
     </div>
   );
 }
@@ -81,58 +82,58 @@ function State({ breaker: { state, resumeAt } }: { breaker: nouns.Breaker }) {
 function Countdown({ to }: { to: string }) {
   const left = Math.ceil((Date.parse(to) - useNow()) / 1000) * 1000;
   return (
-    <time dateTime={to} title={wholeTime(to)} className="number">
-      {left > 0 ? `one job tries in ${span(left)}` : "the next job tries"}
+    <time dateTime={to} title={formatDateTime(to)} className="number">
+      {left > 0 ? `next probe in ${formatDuration(left)}` : "the next job is the probe"}
     </time>
   );
 }
 
-function Why({ breaker }: { breaker: nouns.Breaker }) {
+function Reason({ breaker }: { breaker: api.Breaker }) {
   const { state, failures, threshold, openedAt, openedBy, probes, reason } = breaker;
   if (state === "closed") {
     return (
       <span className={failures === 0 ? "soft" : undefined}>
         {failures === 0
-          ? `No failure; ${count(threshold)} in a row open it`
-          : `${count(failures)} of ${several(threshold, "failure")} in a row`}
+          ? `No failures; opens after ${formatCount(threshold)} in a row`
+          : `${formatCount(failures)} of ${plural(threshold, "failure")} in a row`}
       </span>
     );
   }
   return (
     <div className="lines">
-      {reason !== null && <span className="foreign">{inert(reason)}</span>}
+      {reason !== null && <span className="untrusted">{escapeText(reason)}</span>}
       <span className="soft">
         {openedBy === null ? (
-          `Opened after ${several(failures, "failure")} in a row `
+          `Opened after ${plural(failures, "failure")} in a row `
         ) : (
-          <span className="foreign">Opened by {inert(openedBy)} </span>
+          <span className="untrusted">Opened by {escapeText(openedBy)} </span>
         )}
-        <Moment at={openedAt} />
-        {probes > 0 && `; ${several(probes, "try", "tries")} failed since`}
+        <RelativeTime at={openedAt} />
+        {probes > 0 && `; ${plural(probes, "probe")} failed since`}
       </span>
     </div>
   );
 }
 
-function acts(breaker: nouns.Breaker) {
-  return <Acts breaker={breaker} />;
+function actions(breaker: api.Breaker) {
+  return <BreakerActions breaker={breaker} />;
 }
 
-function Acts({ breaker: { name, state } }: { breaker: nouns.Breaker }) {
-  const { act, busy } = useAct();
+function BreakerActions({ breaker: { name, state } }: { breaker: api.Breaker }) {
+  const { run, busy } = useAction();
   const [opening, setOpening] = useState(false);
   return (
-    <div className="acts">
+    <div className="actions">
       {state === "open" ? (
-        <Ask
+        <ConfirmButton
           label="Close…"
-          title={`Close the breaker ${inert(name)}`}
-          text="All jobs that it has set aside go on at once. If what is behind it still fails, it opens again."
-          yes="Close it"
+          title={`Close breaker ${escapeText(name)}`}
+          text="All jobs that it has paused resume at once. If the service still fails, the breaker opens again."
+          confirm="Close"
           kind="main"
           quiet
           disabled={busy}
-          onYes={() => act({ path: pathOf(name, "close"), done: `Breaker ${name} is closed` })}
+          onConfirm={() => run({ path: breakerPath(name, "close"), done: `Breaker ${name} is closed` })}
         />
       ) : (
         <Button onClick={() => setOpening(true)}>Open…</Button>
@@ -148,29 +149,29 @@ function OpenForm({ name, onClose }: { name: string; onClose: () => void }) {
     const time = String(data.get("for")).trim();
     const reason = String(data.get("reason")).trim();
     const body = { ...(time && { for: time }), ...(reason && { reason }) };
-    if (await submit({ path: pathOf(name, "open"), body, done: `Breaker ${name} is open` })) onClose();
+    if (await submit({ path: breakerPath(name, "open"), body, done: `Breaker ${name} is open` })) onClose();
   }
   return (
     <FormDialog
-      title={`Open the breaker ${inert(name)}`}
-      yes="Open it"
+      title={`Open breaker ${escapeText(name)}`}
+      submitLabel="Open"
       form={form}
       fields={["for", "reason"]}
       onSubmit={open}
       onClose={onClose}
     >
       <p className="small">
-        No job that needs it is started until it closes. Those are shown as paused, with your reason.
+        Jobs that use it are not started until it closes. They are shown as paused, with your reason.
       </p>
       <Field
         name="for"
-        label="For how long"
-        help="Such as 30m or 2h. Empty: until somebody closes it."
-        wrong={wrongAt(form.wrong, "for")}
+        label="Duration"
+        help="For example 30m or 2h. Empty: until it is closed by hand."
+        error={fieldError(form.error, "for")}
       >
         {(props) => <input {...props} placeholder="1h" maxLength={50} />}
       </Field>
-      <Field name="reason" label="Why" wrong={wrongAt(form.wrong, "reason")}>
+      <Field name="reason" label="Reason" error={fieldError(form.error, "reason")}>
         {(props) => <input {...props} maxLength={2000} />}
       </Field>
     </FormDialog>

@@ -1,74 +1,79 @@
-// Limits: what is left of each, and until when those wait who need more.
+// The limits: what is free, what blocks, and until when.
+
+import { useAction } from "@stillwake/ui/api/query.ts";
+import type { RequestError } from "@stillwake/ui/api/request.ts";
+import { escapeText, formatCount, formatDuration } from "@stillwake/ui/format.ts";
+import { ConfirmButton } from "@stillwake/ui/parts/button.tsx";
+import { Empty, Loaded, Panel } from "@stillwake/ui/parts/panel.tsx";
+import { type Column, Table } from "@stillwake/ui/parts/table.tsx";
+import { RelativeTime } from "@stillwake/ui/parts/time.tsx";
 import type { UseQueryResult } from "@tanstack/react-query";
 import { Link } from "wouter";
-import { useAct } from "../../api/ask.ts";
-import type { Refused } from "../../api/call.ts";
-import { type nouns, useStats } from "../../api/nouns.ts";
-import { useMay } from "../../api/who.ts";
-import { Ask } from "../../parts/button.tsx";
-import { Moment } from "../../parts/moment.tsx";
-import { Asked, Empty, Panel } from "../../parts/panel.tsx";
-import { type Column, Table } from "../../parts/table.tsx";
-import { count, inert, span } from "../../parts/words.ts";
-import { Users } from "./users.tsx";
+import { usePermissions } from "../../api/permissions.ts";
+import { type api, useStats } from "../../api/resources.ts";
+import { PipelineLinks } from "./pipeline-links.tsx";
 
 export function LimitPanel({
   limits,
   pipelines,
 }: {
-  limits: UseQueryResult<{ limits: nouns.Limit[] }, Refused>;
-  pipelines: readonly nouns.Pipeline[];
+  limits: UseQueryResult<{ limits: api.Limit[] }, RequestError>;
+  pipelines: readonly api.Pipeline[];
 }) {
-  const may = useMay();
+  const { manage } = usePermissions();
   const waiting = useStats("1s", 1).data?.waiting.limit ?? 0;
-  const columns: Column<nouns.Limit>[] = [
+  const columns: Column<api.Limit>[] = [
     { head: "Limit", width: "18%", cell: (limit) => <NameAndRule limit={limit} /> },
     { head: "Free now", width: "22%", cell: (limit) => <Free limit={limit} /> },
-    { head: "What holds", cell: (limit) => <Holds limit={limit} /> },
+    { head: "Blocked by", cell: (limit) => <BlockedBy limit={limit} /> },
     {
-      head: "Needed by",
+      head: "Used by",
       width: "18%",
-      cell: ({ name }) => <Users pipelines={pipelines.filter(({ limits }) => limits.includes(name))} />,
+      cell: ({ name }) => <PipelineLinks pipelines={pipelines.filter(({ limits }) => limits.includes(name))} />,
     },
-    ...(may.manage ? [{ head: "Acts", width: "104px", quiet: true as const, cell: acts }] : []),
+    ...(manage ? [{ head: "Actions", width: "104px", hideHead: true as const, cell: actions }] : []),
   ];
   const link = (
     <Link href="/jobs?state=queued" className="small">
-      {waiting === 1 ? "1 job waits for a limit" : `${count(waiting)} jobs wait for a limit`}
+      {waiting === 1 ? "1 job waits for a limit" : `${formatCount(waiting)} jobs wait for a limit`}
     </Link>
   );
   return (
-    <Panel title="Limits" acts={waiting > 0 ? link : <span className="soft small">No job waits for a limit</span>} bare>
-      <Asked of={limits}>
-        {(answer) =>
-          answer.limits.length === 0 ? (
-            <Empty title="No limit yet">
+    <Panel
+      title="Limits"
+      actions={waiting > 0 ? link : <span className="soft small">No job waits for a limit</span>}
+      bare
+    >
+      <Loaded query={limits}>
+        {({ limits: rows }) =>
+          rows.length === 0 ? (
+            <Empty title="No limits yet">
               <p>
-                A limit shares the calls that a service allows among all workers, and learns them from its answers. A
-                job that finds it used up waits without a worker.
+                A limit shares the calls that a service allows among all workers, and learns the budget from its
+                responses. A job that finds it used up waits without a worker.
               </p>
               <pre>{'const github = limit("github", { max: 5000, per: "1h", learn: rateLimitHeaders });'}</pre>
             </Empty>
           ) : (
-            <Table label="Limits" columns={columns} rows={answer.limits} keyOf={({ name }) => name} />
+            <Table label="Limits" columns={columns} rows={rows} keyOf={({ name }) => name} />
           )
         }
-      </Asked>
+      </Loaded>
     </Panel>
   );
 }
 
 const periods: Record<number, string> = { 1000: "second", 60000: "minute", 3600000: "hour", 86400000: "day" };
 
-function NameAndRule({ limit: { name, max, perMs, concurrency } }: { limit: nouns.Limit }) {
+function NameAndRule({ limit: { name, max, perMs, concurrency } }: { limit: api.Limit }) {
   return (
     <div className="lines">
-      <span className="foreign">{inert(name)}</span>
+      <span className="untrusted">{escapeText(name)}</span>
       <span className="rule soft">
         {[
-          max !== null && perMs !== null && `${count(max)} per ${periods[perMs] ?? span(perMs)}`,
-          concurrency !== null && `${count(concurrency)} at once`,
-          max === null && concurrency === null && "as the service says",
+          max !== null && perMs !== null && `${formatCount(max)} per ${periods[perMs] ?? formatDuration(perMs)}`,
+          concurrency !== null && `${formatCount(concurrency)} at once`,
+          max === null && concurrency === null && "reported by the service",
         ]
           .filter(Boolean)
           .join(", ")}
@@ -77,78 +82,79 @@ function NameAndRule({ limit: { name, max, perMs, concurrency } }: { limit: noun
   );
 }
 
-/** More than anything can have: nothing is known that would hold it. */
-const BOUNDLESS = 1_000_000_000;
+/** The API returns at least this number if nothing limits it. */
+const UNLIMITED = 1_000_000_000;
 
-function Free({ limit: { free, max, concurrency, told } }: { limit: nouns.Limit }) {
-  if (free >= BOUNDLESS) return <>no bound is known</>;
-  // Several may hold at once, and the smallest says how many there can be.
-  const most = Math.min(...[max, concurrency, told?.max].filter((one) => typeof one === "number"));
-  const whole = Number.isFinite(most) ? Math.max(most, free) : undefined;
+function Free({ limit: { free, max: configured, concurrency, reported } }: { limit: api.Limit }) {
+  if (free >= UNLIMITED) return <>unlimited</>;
+  // Several bounds can apply; the smallest is the maximum.
+  const smallest = Math.min(...[configured, concurrency, reported?.max].filter((bound) => typeof bound === "number"));
+  const max = Number.isFinite(smallest) ? Math.max(smallest, free) : undefined;
   return (
     <div className="lines">
       <span className="number">
-        <strong>{count(free)}</strong>
-        {whole !== undefined && ` of ${count(whole)}`}
+        <strong>{formatCount(free)}</strong>
+        {max !== undefined && ` of ${formatCount(max)}`}
       </span>
-      {whole !== undefined && (
+      {max !== undefined && (
         <span className="budget" data-gone={free === 0 || undefined} aria-hidden="true">
-          <span style={{ width: `${whole === 0 ? 0 : (100 * free) / whole}%` }} />
+          <span style={{ width: `${max === 0 ? 0 : (100 * free) / max}%` }} />
         </span>
       )}
     </div>
   );
 }
 
-function Holds({ limit: { free, until, reason, told } }: { limit: nouns.Limit }) {
+function BlockedBy({ limit: { free, until, reason, reported } }: { limit: api.Limit }) {
   return (
     <div className="lines">
       {free === 0 && (
-        <span className="foreign">
+        <span className="untrusted">
           <span className="tag" data-tone="amber">
             used up
           </span>{" "}
-          {reason !== null && inert(reason)}
+          {reason !== null && escapeText(reason)}
         </span>
       )}
       {free === 0 && (
         <span>
           {until ? (
             <>
-              Free again <Moment at={until} />
+              Free <RelativeTime at={until} />
             </>
           ) : (
-            "Free again when a call that is under way is answered"
+            "Free when a running call returns"
           )}
         </span>
       )}
-      {told && (
+      {reported && (
         <span className="soft">
-          The service says: {count(told.remaining)}
-          {told.max !== null && ` of ${count(told.max)}`} left, anew <Moment at={told.resetAt} />
+          Reported by the service: {formatCount(reported.remaining)}
+          {reported.max !== null && ` of ${formatCount(reported.max)}`} left, resets{" "}
+          <RelativeTime at={reported.resetAt} />
         </span>
       )}
-      {free > 0 && !told && <span className="soft">Nothing</span>}
+      {free > 0 && !reported && <span className="soft">–</span>}
     </div>
   );
 }
 
-function acts(limit: nouns.Limit) {
+function actions(limit: api.Limit) {
   return <Reset limit={limit} />;
 }
 
-function Reset({ limit: { name } }: { limit: nouns.Limit }) {
-  const { act, busy } = useAct();
+function Reset({ limit: { name } }: { limit: api.Limit }) {
+  const { run, busy } = useAction();
   return (
-    <div className="acts">
-      <Ask
+    <div className="actions">
+      <ConfirmButton
         label="Reset…"
-        title={`Reset the limit ${inert(name)}`}
-        text="What the service has told of its budget is forgotten, and a refusal too; uses that were counted stay. Jobs that wait for that call again at once: if the service still refuses, it may count that against you."
-        yes="Reset it"
+        title={`Reset limit ${escapeText(name)}`}
+        text="Deletes the budget and the block that the service reported; counted uses stay. Jobs that wait for it call the service again at once, which the service may count against you."
+        confirm="Reset"
         quiet
         disabled={busy}
-        onYes={() => act({ path: `/v1/limits/${encodeURIComponent(name)}/reset`, done: `Limit ${name} begins anew` })}
+        onConfirm={() => run({ path: `/v1/limits/${encodeURIComponent(name)}/reset`, done: `Limit ${name} is reset` })}
       />
     </div>
   );

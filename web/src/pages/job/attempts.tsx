@@ -1,12 +1,13 @@
-// Every try at the job: who did it, how long, how it ended, and what killed it.
-import type { nouns } from "../../api/nouns.ts";
-import { Moment, Span } from "../../parts/moment.tsx";
-import { Panel } from "../../parts/panel.tsx";
-import { type Column, Table } from "../../parts/table.tsx";
-import { outcomeWords } from "../../parts/timeline/timeline.tsx";
-import { lostRunner } from "../../parts/timeline/timeline-model.ts";
-import { count, inert, several } from "../../parts/words.ts";
-import { FailureWords } from "./failure.tsx";
+// The attempts of a job: worker, duration, outcome and failure.
+
+import { escapeText, formatCount, plural } from "@stillwake/ui/format.ts";
+import { Panel } from "@stillwake/ui/parts/panel.tsx";
+import { type Column, Table } from "@stillwake/ui/parts/table.tsx";
+import { Duration, RelativeTime } from "@stillwake/ui/parts/time.tsx";
+import type { api } from "../../api/resources.ts";
+import { outcomeText } from "../../parts/timeline/timeline.tsx";
+import { isRunnerLost } from "../../parts/timeline/timeline-model.ts";
+import { FailureSummary } from "./failure.tsx";
 
 const tones: Record<string, "good" | "bad" | "amber" | "teal"> = {
   completed: "good",
@@ -17,17 +18,17 @@ const tones: Record<string, "good" | "bad" | "amber" | "teal"> = {
   released: "amber",
 };
 
-/** Its place among all of them: the server's own count begins anew when a job is retried by hand. */
-type Numbered = nouns.Attempt & { no: number };
+/** `index` counts all attempts from 0: the server's count restarts when an ended job is retried by hand. */
+type IndexedAttempt = api.Attempt & { index: number };
 
-const columns: Column<Numbered>[] = [
+const columns: Column<IndexedAttempt>[] = [
   {
     head: "Attempt",
     width: "76px",
-    cell: ({ no }) => (
+    cell: ({ index }) => (
       <>
         <span className="job-attempt-word">Attempt </span>
-        {count(no)}
+        {formatCount(index + 1)}
       </>
     ),
   },
@@ -36,37 +37,40 @@ const columns: Column<Numbered>[] = [
     width: "124px",
     cell: ({ outcome, failure }) => (
       <span className="tag" data-tone={outcome === null ? "teal" : tones[outcome]}>
-        {outcomeWords(outcome, lostRunner({ outcome, failure }))}
+        {outcomeText(outcome, isRunnerLost({ outcome, failure }))}
       </span>
     ),
   },
-  { head: "Worker", cell: ({ worker }) => <span className="foreign">{worker === null ? "–" : inert(worker)}</span> },
-  { head: "Began", width: "116px", number: true, cell: ({ claimedAt }) => <Moment at={claimedAt} /> },
+  {
+    head: "Worker",
+    cell: ({ worker }) => <span className="untrusted">{worker === null ? "–" : escapeText(worker)}</span>,
+  },
+  { head: "Started", width: "116px", number: true, cell: ({ claimedAt }) => <RelativeTime at={claimedAt} /> },
   {
     head: "Took",
     width: "112px",
     number: true,
     cell: ({ claimedAt, endedAt, outcome, failure }) =>
-      outcome === "lost" && !lostRunner({ outcome, failure }) ? (
-        <span title="Until it was noticed that its worker was lost. When it stopped working, nobody knows.">
-          ≤ <Span from={claimedAt} to={endedAt} />
+      outcome === "lost" && !isRunnerLost({ outcome, failure }) ? (
+        <span title="Until the loss of its worker was detected. It may have stopped earlier.">
+          ≤ <Duration from={claimedAt} to={endedAt} />
         </span>
       ) : (
-        <Span from={claimedAt} to={endedAt} />
+        <Duration from={claimedAt} to={endedAt} />
       ),
   },
 ];
 
-export function Attempts({ attempts }: { attempts: readonly nouns.Attempt[] }) {
+export function Attempts({ attempts }: { attempts: readonly api.Attempt[] }) {
   if (attempts.length === 0) return null;
   return (
-    <Panel title="Attempts" acts={<span className="soft small">{several(attempts.length, "attempt")}</span>} bare>
+    <Panel title="Attempts" actions={<span className="soft small">{plural(attempts.length, "attempt")}</span>} bare>
       <Table
-        label="Attempts at this job"
+        label="Attempts of this job"
         columns={columns}
-        rows={attempts.map((attempt, at) => ({ ...attempt, no: at + 1 }))}
+        rows={attempts.map((attempt, index) => ({ ...attempt, index }))}
         keyOf={({ epoch }) => epoch}
-        below={({ failure }) => failure && <FailureWords failure={failure} />}
+        details={({ failure }) => failure && <FailureSummary failure={failure} />}
       />
     </Panel>
   );

@@ -1,40 +1,41 @@
-// The jobs that it has spawned, and how far they are.
+// The child jobs of a job, and how many have ended.
+
+import { useApiQuery } from "@stillwake/ui/api/query.ts";
+import { escapeText, formatCount, shortId } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { Loaded, Panel } from "@stillwake/ui/parts/panel.tsx";
+import { Duration } from "@stillwake/ui/parts/time.tsx";
 import { useState } from "react";
 import { Link } from "wouter";
-import { useAnswer } from "../../api/ask.ts";
-import { type nouns, ofJob } from "../../api/nouns.ts";
-import { Button } from "../../parts/button.tsx";
-import { sentenceOf } from "../../parts/failure-words.ts";
-import { Span } from "../../parts/moment.tsx";
-import { Asked, Panel } from "../../parts/panel.tsx";
-import { StateMark } from "../../parts/state-mark.tsx";
-import { count, inert, shortId } from "../../parts/words.ts";
+import { type api, jobPath } from "../../api/resources.ts";
+import { failureSentence } from "../../parts/failure-text.ts";
+import { JobStateBadge } from "../../parts/job-state.tsx";
 
-const PAGE = 20;
-const MOST = 200;
+const INITIAL_ROWS = 20;
+const MAX_ROWS = 200;
 
-export function Children({ job }: { job: nouns.Job }) {
+export function Children({ job }: { job: api.Job }) {
   const { children, id } = job;
-  const [limit, setLimit] = useState(PAGE);
+  const [limit, setLimit] = useState(INITIAL_ROWS);
   const [only, setOnly] = useState<"failed">();
-  const answer = useAnswer<nouns.JobPage>(ofJob(id, "/children"), {
+  const page = useApiQuery<api.JobPage>(jobPath(id, "/children"), {
     query: { limit, state: only },
     enabled: children !== null,
-    moving: ({ jobs }) => jobs.some(({ endedAt }) => endedAt === null),
+    changing: ({ jobs }) => jobs.some(({ endedAt }) => endedAt === null),
   });
   if (!children || children.total === 0) return null;
   const { total, completed, failed, cancelled } = children;
   const left = total - completed - failed - cancelled;
   const parts = [
     [completed, "completed"],
-    [left, "to go"],
+    [left, "remaining"],
     [failed, "failed"],
     [cancelled, "cancelled"],
   ] as const;
   return (
     <Panel
       title="Children"
-      acts={
+      actions={
         failed > 0 && (
           <Button aria-pressed={only === "failed"} onClick={() => setOnly(only ? undefined : "failed")}>
             Only failed
@@ -50,38 +51,38 @@ export function Children({ job }: { job: nouns.Job }) {
           <span data-state="cancelled" style={{ width: `${(cancelled / total) * 100}%` }} />
         </div>
         <p className="small number">
-          {count(total)} in all:{" "}
+          {formatCount(total)} in total:{" "}
           {parts
             .filter(([amount]) => amount > 0)
-            .map(([amount, words]) => `${count(amount)} ${words}`)
+            .map(([amount, state]) => `${formatCount(amount)} ${state}`)
             .join(", ")}
         </p>
       </div>
-      <Asked of={answer}>
+      <Loaded query={page}>
         {({ jobs, cursor }) => (
           <>
             <ul className="job-children-list">
               {jobs.map((child) => (
                 <li key={child.id}>
-                  <StateMark state={child.state} waitingFor={child.waitingFor} runAt={child.runAt} />
+                  <JobStateBadge state={child.state} waitingFor={child.waitingFor} runAt={child.runAt} />
                   <Link href={`/jobs/${child.id}`} className="mono">
                     …{shortId(child.id)}
                   </Link>
-                  <span className="foreign soft small">
+                  <span className="untrusted soft small">
                     {child.failure
-                      ? inert(sentenceOf(child.failure))
-                      : child.parent && `no. ${count(child.parent.index + 1)}`}
+                      ? escapeText(failureSentence(child.failure))
+                      : child.parent && `#${formatCount(child.parent.index + 1)}`}
                   </span>
                   <span className="small soft">
-                    <Span from={child.startedAt} to={child.endedAt} />
+                    <Duration from={child.startedAt} to={child.endedAt} />
                   </span>
                 </li>
               ))}
             </ul>
             {(cursor !== null || limit < total) && jobs.length >= limit && (
               <div className="job-children-more">
-                {limit < MOST ? (
-                  <Button kind="plain" onClick={() => setLimit(Math.min(MOST, limit * 3))}>
+                {limit < MAX_ROWS ? (
+                  <Button kind="plain" onClick={() => setLimit(Math.min(MAX_ROWS, limit * 3))}>
                     Show more
                   </Button>
                 ) : (
@@ -91,7 +92,7 @@ export function Children({ job }: { job: nouns.Job }) {
             )}
           </>
         )}
-      </Asked>
+      </Loaded>
     </Panel>
   );
 }

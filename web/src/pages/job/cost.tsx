@@ -1,9 +1,9 @@
-// What a job cost: on which machines, for how long, its share of their starting up and idling, and by which prices.
-import { type nouns, useJobCost } from "../../api/nouns.ts";
-import { money } from "../../parts/money.ts";
-import { Panel } from "../../parts/panel.tsx";
-import { inert, span } from "../../parts/words.ts";
-import "../../look/cost.css";
+// The cost of a job by attempt: the machine, its busy time, its share of startup and idle time, and the prices used.
+
+import { escapeText, formatDuration, formatMoney } from "@stillwake/ui/format.ts";
+import { Panel } from "@stillwake/ui/parts/panel.tsx";
+import { type api, useJobCost } from "../../api/resources.ts";
+import "../../css/cost.css";
 
 export function Cost({ id, started }: { id: string; started: boolean }) {
   const { data } = useJobCost(id, started);
@@ -11,10 +11,10 @@ export function Cost({ id, started }: { id: string; started: boolean }) {
   const { amount, provisional, parts } = data;
   return (
     <Panel
-      title="What it cost"
-      acts={
+      title="Cost"
+      actions={
         <strong className="number">
-          {money(amount)}
+          {formatMoney(amount)}
           {provisional && <span className="soft small"> so far</span>}
         </strong>
       }
@@ -29,30 +29,26 @@ export function Cost({ id, started }: { id: string; started: boolean }) {
   );
 }
 
-function Part({ part, alone }: { part: nouns.JobCost["parts"][number]; alone: boolean }) {
+function Part({ part, alone }: { part: api.JobCost["parts"][number]; alone: boolean }) {
   const { machine, provider, size, region, workedSeconds, busySeconds, idleSeconds, amount, prices } = part;
   const shared = busySeconds < workedSeconds * 0.99;
   return (
     <li>
-      <span className="foreign">{inert(machine)}</span>
-      <span className="small soft foreign">
+      <span className="untrusted">{escapeText(machine)}</span>
+      <span className="small soft untrusted">
         {[provider, size, region]
-          .filter((one) => one !== null)
-          .map(inert)
+          .filter((value) => value !== null)
+          .map(escapeText)
           .join(" · ")}
       </span>
       <span className="small">
-        {!alone && `${money(amount)}: `}
-        {span(workedSeconds * 1000)} of work
-        {shared && `, which it shared with others and pays for ${span(busySeconds * 1000)} of`}, and{" "}
-        {span(idleSeconds * 1000)} of starting up and idling
+        {!alone && `${formatMoney(amount)}: `}
+        {formatDuration(workedSeconds * 1000)} of work
+        {shared && ` on a shared machine, billed as ${formatDuration(busySeconds * 1000)}`}, plus{" "}
+        {formatDuration(idleSeconds * 1000)} of startup and idle time
       </span>
-      <span className="small soft foreign">
-        {prices === null
-          ? "No price is known."
-          : prices === "own"
-            ? "By a price of your own"
-            : `Prices: ${inert(prices)}`}
+      <span className="small soft untrusted">
+        {prices === null ? "No price is known." : prices === "own" ? "Your own price" : `Prices: ${escapeText(prices)}`}
       </span>
     </li>
   );

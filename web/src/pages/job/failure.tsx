@@ -1,46 +1,47 @@
-// What killed it: the sentence for people first, then each reason behind it, its code, what to do, and the stack for those who ask.
-import { chainOf, type Failure, remedyOf, sentenceOf } from "../../parts/failure-words.ts";
-import { Fold } from "../../parts/fold.tsx";
-import { inert } from "../../parts/words.ts";
+// A failure: its sentence first, then each cause with its code, its remedy and its stack.
 
-/** That all attempts were used up says nothing that the reason behind it does not say better. */
-function telling(chain: Failure[]): Failure[] {
+import { escapeText } from "@stillwake/ui/format.ts";
+import { type Failure, failureChain, failureRemedy, failureSentence } from "../../parts/failure-text.ts";
+import { Fold } from "../../parts/fold.tsx";
+
+/** RETRIES_EXHAUSTED adds nothing to the cause it wraps. */
+function withoutWrapper(chain: Failure[]): Failure[] {
   return chain.length > 1 && chain[0]!.code === "RETRIES_EXHAUSTED" ? chain.slice(1) : chain;
 }
 
-/** The same failure in a narrow place: sentence, codes, and the rest folded. */
-export function FailureWords({ failure }: { failure: Failure }) {
-  const chain = chainOf(failure);
-  const sentence = sentenceOf(failure);
-  const codes = telling(chain).flatMap(({ code, name }) => code ?? (name === "Error" ? [] : (name ?? [])));
-  const step = chain.find((one) => one.step)?.step;
+/** The sentence and the codes, for a row of a table. */
+export function FailureSummary({ failure }: { failure: Failure }) {
+  const chain = failureChain(failure);
+  const sentence = failureSentence(failure);
+  const codes = withoutWrapper(chain).flatMap(({ code, name }) => code ?? (name === "Error" ? [] : (name ?? [])));
+  const step = chain.find((cause) => cause.step)?.step;
   return (
-    <div className="job-failure foreign">
+    <div className="job-failure untrusted">
       <div className="job-failure-sentence">
         <Fold text={sentence} />
       </div>
       <div className="job-failure-codes">
         {codes.map((code) => (
           <code key={code} className="tag" data-tone="bad">
-            {inert(code)}
+            {escapeText(code)}
           </code>
         ))}
-        {step && <span className="soft small">in step {inert(step)}</span>}
+        {step && <span className="soft small">in step {escapeText(step)}</span>}
       </div>
     </div>
   );
 }
 
 export function FailureDetails({ failure }: { failure: Failure }) {
-  const chain = telling(chainOf(failure));
+  const chain = withoutWrapper(failureChain(failure));
   return (
     <ol className="job-failure-chain">
-      {chain.map(({ name, message, code, sentence, stack, step }, at) => (
-        <li key={at} className="foreign">
+      {chain.map(({ name, message, code, sentence, stack, step }, index) => (
+        <li key={index} className="untrusted">
           <div>
-            {at > 0 && <span className="soft">because: </span>}
+            {index > 0 && <span className="soft">because: </span>}
             <strong>
-              <Fold text={sentence ?? message ?? name ?? "no reason was given"} />
+              <Fold text={sentence ?? message ?? name ?? "no reason given"} />
             </strong>
           </div>
           {sentence && message && sentence !== message && (
@@ -51,19 +52,19 @@ export function FailureDetails({ failure }: { failure: Failure }) {
           <div className="job-failure-codes">
             {code && (
               <code className="tag" data-tone="bad">
-                {inert(code)}
+                {escapeText(code)}
               </code>
             )}
-            {name && name !== "Error" && <code className="tag">{inert(name)}</code>}
-            {step && <span className="small soft">in step {inert(step)}</span>}
+            {name && name !== "Error" && <code className="tag">{escapeText(name)}</code>}
+            {step && <span className="small soft">in step {escapeText(step)}</span>}
           </div>
-          {code && remedyOf(code) && <div className="small">{remedyOf(code)}</div>}
+          {code && failureRemedy(code) && <div className="small">{failureRemedy(code)}</div>}
           {stack && (
             <details>
               <summary className="small">Stack</summary>
-              {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard. */}
+              {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrollable element must be reachable by keyboard. */}
               <pre className="payload" tabIndex={0}>
-                {inert(stack)}
+                {escapeText(stack)}
               </pre>
             </details>
           )}

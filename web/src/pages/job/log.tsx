@@ -1,34 +1,27 @@
-// The live log, and the jobs of the same key before it: one is chosen in the panel and read there, or opened as a page of its own.
+// The live log of a job. Other jobs of the same key can be selected in its toolbar; their log is then shown instead.
+
+import { escapeText, formatDayTime, shortId } from "@stillwake/ui/format.ts";
 import { useEffect, useMemo, useState } from "react";
 import { JobLog, type JobStore, type Run } from "stillwake/react";
 import { Link } from "wouter";
-import type { nouns } from "../../api/nouns.ts";
-import { dayTime, inert, shortId } from "../../parts/words.ts";
+import type { api } from "../../api/resources.ts";
 import { useJobStore } from "./use-job-data.ts";
 
-export function LogPanel({
-  job,
-  store,
-  siblings,
-}: {
-  job: nouns.Job;
-  store: JobStore;
-  siblings: readonly nouns.Job[];
-}) {
-  const [chosen, setChosen] = useState(job.id);
-  useEffect(() => setChosen(job.id), [job.id]);
+export function LogPanel({ job, store, siblings }: { job: api.Job; store: JobStore; siblings: readonly api.Job[] }) {
+  const [selected, setSelected] = useState(job.id);
+  useEffect(() => setSelected(job.id), [job.id]);
   const runs = useMemo<Run[]>(() => {
     const others = siblings.filter(({ id }) => id !== job.id);
     if (others.length === 0) return [];
-    const all = [job, ...others].sort((one, two) => (one.id < two.id ? 1 : -1));
-    return all.map((one) => ({
-      id: one.id,
-      label: `${dayTime(one.createdAt)}${one.id === job.id ? " · this one" : ""}`,
-      state: one.state,
-      current: one.id === chosen,
+    const all = [job, ...others].sort((a, b) => (a.id < b.id ? 1 : -1));
+    return all.map(({ id, createdAt, state }) => ({
+      id,
+      label: `${formatDayTime(createdAt)}${id === job.id ? " · this job" : ""}`,
+      state,
+      current: id === selected,
     }));
-  }, [job, siblings, chosen]);
-  const other = chosen === job.id ? undefined : siblings.find(({ id }) => id === chosen);
+  }, [job, siblings, selected]);
+  const other = selected === job.id ? undefined : siblings.find(({ id }) => id === selected);
   return (
     <section className="job-log" aria-labelledby="job-log">
       <h2 id="job-log" className="hidden">
@@ -37,8 +30,8 @@ export function LogPanel({
       {other && (
         <p className="callout small job-log-other" data-tone="amber" role="status">
           <span>
-            These are the lines of job …{shortId(other.id)}, made {dayTime(other.createdAt)}
-            {other.key !== null && <span className="foreign"> for the same key {inert(other.key)}</span>}.
+            This is the log of job …{shortId(other.id)}, created {formatDayTime(other.createdAt)}
+            {other.key !== null && <span className="untrusted"> with the same key {escapeText(other.key)}</span>}.
           </span>
           <span>
             <Link href={`/jobs/${other.id}`}>Open this job</Link>
@@ -46,9 +39,9 @@ export function LogPanel({
         </p>
       )}
       {other ? (
-        <OtherLog key={other.id} id={other.id} runs={runs} onRun={setChosen} />
+        <OtherLog key={other.id} id={other.id} runs={runs} onRun={setSelected} />
       ) : (
-        <JobLog store={store} runs={runs} onRun={setChosen} className="job-log-view" />
+        <JobLog store={store} runs={runs} onRun={setSelected} className="job-log-view" />
       )}
     </section>
   );

@@ -1,39 +1,49 @@
-// The sentence of now: what the job is doing, why it waits, what killed it, how it ended. The first thing that is read, so it says it in one.
+// The status sentence at the top of a job's page: what it does, why it waits, why it failed, or how it ended.
+
+import {
+  escapeText,
+  formatCount,
+  formatDayTime,
+  formatDuration,
+  formatTime,
+  plural,
+  shortId,
+} from "@stillwake/ui/format.ts";
+import { useNow } from "@stillwake/ui/parts/time.tsx";
 import type { ReactNode } from "react";
 import type { FollowedJob } from "stillwake/react";
 import { Link } from "wouter";
-import type { nouns } from "../../api/nouns.ts";
-import { codeOf, remedyOf, sentenceOf } from "../../parts/failure-words.ts";
-import { heldBack } from "../../parts/machine-words.ts";
-import { useNow } from "../../parts/moment.tsx";
-import { clockTime, count, dayTime, inert, several, shortId, span } from "../../parts/words.ts";
-import type { Reasons } from "./use-job-data.ts";
+import type { api } from "../../api/resources.ts";
+import { failureCode, failureRemedy, failureSentence } from "../../parts/failure-text.ts";
+import { startProblem } from "../../parts/machine-text.ts";
+import type { WaitReasons } from "./use-job-data.ts";
 
 export function NowSentence({
   job,
   store,
   since,
-  tries,
-  awaited,
+  failedAttempts,
+  eventStep,
   reasons,
   children,
 }: {
-  job: nouns.Job;
+  job: api.Job;
   store: FollowedJob;
-  /** When the attempt that runs began. */
+  /** The start of the running attempt. */
   since: string | null;
-  /** How many attempts have failed or were lost, those before a retry by hand among them. */
-  tries: number;
-  /** The step in which it waits for an event. */
-  awaited: string;
-  reasons: Reasons;
-  /** What it cost so far. */
+  /** Failed and lost attempts, including those before a retry by hand. */
+  failedAttempts: number;
+  /** The step that waits for an event. */
+  eventStep: string;
+  reasons: WaitReasons;
+  /** Progress and figures. */
   children: ReactNode;
 }) {
   const now = useNow();
-  const { tone, text, more } = sentence(job, store, since ?? job.startedAt, { ...reasons, awaited, tries }, now);
+  const context = { ...reasons, eventStep, failedAttempts };
+  const { tone, text, more } = describe(job, store, since ?? job.startedAt, context, now);
   return (
-    <div className="job-now callout foreign" data-tone={tone} data-state={job.state}>
+    <div className="job-now callout untrusted" data-tone={tone} data-state={job.state}>
       <p className="job-now-text">{text}</p>
       {more && <p className="small">{more}</p>}
       {children}
@@ -41,90 +51,95 @@ export function NowSentence({
   );
 }
 
-interface Said {
+interface Status {
   tone?: "bad" | "amber" | "teal" | "good" | undefined;
   text: ReactNode;
   more?: ReactNode;
 }
 
-interface Why extends Reasons {
-  awaited: string;
-  tries: number;
+interface Context extends WaitReasons {
+  eventStep: string;
+  failedAttempts: number;
 }
 
-function sentence(job: nouns.Job, store: FollowedJob, since: string | null, reasons: Why, now: number): Said {
+function describe(job: api.Job, store: FollowedJob, since: string | null, context: Context, now: number): Status {
   switch (job.state) {
     case "running":
-      return runs(job, store, since, now);
+      return describeRunning(job, store, since, now);
     case "queued":
-      return waits(job, reasons, now);
+      return describeQueued(job, context, now);
     case "paused":
-      return paused(job, now);
+      return describePaused(job, now);
     case "completed":
-      return completed(job);
+      return describeCompleted(job);
     case "failed":
-      return failed(job, reasons);
+      return describeFailed(job, context);
     case "cancelled":
-      return cancelled(job);
+      return describeCancelled(job);
   }
 }
 
-function runs({ worker, cancel, pause }: nouns.Job, store: FollowedJob, since: string | null, now: number): Said {
-  const length = since === null ? "" : ` for ${going(now - Date.parse(since))}`;
-  const on = worker === null ? "" : ` on worker ${inert(worker)}`;
+function describeRunning(
+  { worker, cancel, pause }: api.Job,
+  store: FollowedJob,
+  since: string | null,
+  now: number,
+): Status {
+  const time = since === null ? "" : ` for ${wholeSeconds(now - Date.parse(since))}`;
+  const on = worker === null ? "" : ` on worker ${escapeText(worker)}`;
   const step = store.steps.findLast(({ state }) => state === "running");
   const doing = store.progress?.sentence ?? step?.sentence ?? step?.name ?? store.latest;
   if (cancel) {
-    const by = cancel.by ? ` by ${inert(cancel.by)}` : "";
-    return { tone: "amber", text: `Was asked to stop${by}, and is being given a moment to do so` };
+    const by = cancel.by ? ` by ${escapeText(cancel.by)}` : "";
+    return { tone: "amber", text: `Stopping: a cancel was requested${by}` };
   }
   return {
     tone: pause ? "amber" : "teal",
-    more: pause && pauseAsked(pause),
+    more: pause && describePauseRequest(pause),
     text: (
       <>
-        Running<span className="number">{length}</span>
+        Running<span className="number">{time}</span>
         {on}
-        {doing ? <>: {inert(doing)}</> : ""}
+        {doing ? <>: {escapeText(doing)}</> : ""}
       </>
     ),
   };
 }
 
-/** A pause does not stop what runs: the job is set aside when its attempt would give it back. */
-function pauseAsked({ by, reason }: NonNullable<nouns.Job["pause"]>): string {
-  const who = by ? ` by ${inert(by)}` : "";
-  const why = reason ? ` (${inert(reason)})` : "";
-  return `Asked to pause${who}${why}: this attempt goes on, and the job is set aside when it next waits or would be tried again.`;
+/** A pause does not stop the running attempt. */
+function describePauseRequest({ by, reason }: NonNullable<api.Job["pause"]>): string {
+  const who = by ? ` by ${escapeText(by)}` : "";
+  const why = reason ? ` (${escapeText(reason)})` : "";
+  return `Pause requested${who}${why}: this attempt continues; the job pauses before its next wait or attempt.`;
 }
 
-function waits(job: nouns.Job, reasons: Why, now: number): Said {
+function describeQueued(job: api.Job, context: Context, now: number): Status {
   const { waitingFor, runAt, children, failure, attempt, maxAttempts } = job;
   const later = runAt !== null && Date.parse(runAt) > now;
-  const left = later ? going(Date.parse(runAt) - now + 999) : "";
-  const until = later ? ` until ${nearTime(runAt, now)}` : "";
-  const last = failure && attempt > 0 ? `The last attempt ended with: ${inert(sentenceOf(failure))}` : undefined;
+  const left = later ? wholeSeconds(Date.parse(runAt) - now + 999) : "";
+  const until = later ? ` until ${shortTime(runAt, now)}` : "";
+  const last = failure && attempt > 0 ? `The last attempt failed: ${escapeText(failureSentence(failure))}` : undefined;
   switch (waitingFor) {
     case "time":
       return later
-        ? { tone: "amber", text: `Waits for its time: ${nearTime(runAt, now)}, in ${left}`, more: last }
-        : couldStart(job, reasons, last);
+        ? { tone: "amber", text: `Scheduled for ${shortTime(runAt, now)}, in ${left}`, more: last }
+        : describeReady(job, context, last);
     case "retry": {
-      if (!later) return couldStart(job, reasons, last);
-      const tried = `Tried ${attempt} of ${maxAttempts} times; next try in ${left}`;
-      return { tone: "amber", text: failure ? `${tried}, because: ${inert(sentenceOf(failure))}` : tried };
+      if (!later) return describeReady(job, context, last);
+      const next = `Attempt ${attempt} of ${maxAttempts} failed; the next one starts in ${left}`;
+      return { tone: "amber", text: failure ? `${next}. ${escapeText(failureSentence(failure))}` : next };
     }
     case "key":
-      return waitsForKey(job, reasons);
+      return describeKeyWait(job, context);
     case "limit": {
-      const { limit } = reasons;
-      const name = limit ? `limit ${inert(limit.name)}` : "a limit";
-      const more = limit?.reason ? inert(limit.reason) : undefined;
+      const { limit } = context;
+      const name = limit ? `limit ${escapeText(limit.name)}` : "a limit";
+      const more = limit?.reason ? escapeText(limit.reason) : undefined;
       return {
         tone: "amber",
         text: (
           <>
-            Waits for {limit ? <Link href="/flow">{name}</Link> : name}
+            Waiting for {limit ? <Link href="/flow">{name}</Link> : name}
             {until}
           </>
         ),
@@ -133,84 +148,82 @@ function waits(job: nouns.Job, reasons: Why, now: number): Said {
     }
     case "children": {
       const ended = children ? children.completed + children.failed + children.cancelled : 0;
-      const said = children ? `: ${count(ended)} of ${count(children.total)} have ended` : "";
-      return { tone: "amber", text: `Waits for its children${said}`, more: "It holds no worker meanwhile." };
+      const progress = children ? `: ${formatCount(ended)} of ${formatCount(children.total)} ended` : "";
+      return { tone: "amber", text: `Waiting for its children${progress}`, more: "It uses no worker while it waits." };
     }
     case "event": {
-      const more =
-        "Somebody or something has to say it: with Signal above, over HTTP, or in SQL. It holds no worker meanwhile.";
+      const more = "Send it with Signal above, over HTTP or in SQL. The job uses no worker while it waits.";
       return {
         tone: "amber",
-        text: `Waits for an event${reasons.awaited && ` in step ${inert(reasons.awaited)}`}${until}`,
+        text: `Waiting for an event${context.eventStep && ` in step ${escapeText(context.eventStep)}`}${until}`,
         more,
       };
     }
     default:
-      return couldStart(job, reasons, last);
+      return describeReady(job, context, last);
   }
 }
 
-function couldStart(
-  { pool, startedAt }: nouns.Job,
-  { pool: known, machines }: Reasons,
+function describeReady(
+  { pool, startedAt }: api.Job,
+  { pool: details, machines }: WaitReasons,
   last: string | undefined,
-): Said {
-  const name = inert(pool);
-  if (known?.paused) {
-    const { by, reason } = known.paused;
-    const who = by ? ` by ${inert(by)}` : "";
+): Status {
+  const name = escapeText(pool);
+  if (details?.paused) {
+    const { by, reason } = details.paused;
+    const who = by ? ` by ${escapeText(by)}` : "";
     const text = (
       <>
-        Could {startedAt ? "go on" : "start"}, but its <Link href="/pools">pool {name}</Link> is paused{who}
-        {reason && <>: {inert(reason)}</>}
+        Ready to {startedAt ? "resume" : "start"}, but its <Link href="/pools">pool {name}</Link> is paused{who}
+        {reason && <>: {escapeText(reason)}</>}
       </>
     );
     return { tone: "amber", text, more: last };
   }
-  const kept = known?.machines ? waitsForMachine(known, known.machines, last) : undefined;
-  if (kept) return kept;
-  const none =
-    machines === 0 ? `No worker serves this pool now. Start one: stillwake worker --pool ${name}` : undefined;
+  if (details?.machines) return describeMachineWait(details, details.machines, last);
+  const none = machines === 0 ? `No worker serves this pool. Start one: stillwake worker --pool ${name}` : undefined;
   const text = startedAt
-    ? `Goes on as soon as a worker of pool ${name} takes it`
-    : `Could start now; waits for a worker of pool ${name}`;
+    ? `Ready to resume; waiting for a worker of pool ${name}`
+    : `Ready to start; waiting for a worker of pool ${name}`;
   return { tone: "amber", text, more: none ?? last };
 }
 
-/** Of a pool whose machines are started when there is work: why there is none for it yet. */
-function waitsForMachine(
-  pool: nouns.Pool,
-  { now: has, max, starting }: NonNullable<nouns.Pool["machines"]>,
+/** For a pool whose machines the orchestrator starts: why there is none for the job yet. */
+function describeMachineWait(
+  pool: api.Pool,
+  { now: machines, max, starting }: NonNullable<api.Pool["machines"]>,
   last: string | undefined,
-): Said | undefined {
-  const held = heldBack(pool);
-  const where = <Link href="/pools">pool {inert(pool.name)}</Link>;
-  if (held) {
-    const again = held.until === null ? "" : ` Tried again at ${clockTime(held.until)}.`;
+): Status {
+  const problem = startProblem(pool);
+  const where = <Link href="/pools">pool {escapeText(pool.name)}</Link>;
+  if (problem) {
+    const retry = problem.until === null ? "" : ` Next start at ${formatTime(problem.until)}.`;
     const text = (
       <>
-        Waits for a machine of {where}. {held.what}: {inert(held.why)}
+        Waiting for a machine of {where}. {problem.what}: {escapeText(problem.why)}
       </>
     );
-    return { tone: held.tone, text, more: again || last };
+    return { tone: problem.tone, text, more: retry || last };
   }
-  if (starting > 0) return { tone: "amber", text: <>Waits for a machine of {where}, which is starting</>, more: last };
-  if (has < max) return { tone: "amber", text: <>Could start now; waits for a machine of {where}</>, more: last };
+  if (starting > 0)
+    return { tone: "amber", text: <>Waiting for a machine of {where}, which is starting</>, more: last };
+  if (machines < max) return { tone: "amber", text: <>Ready to start; waiting for a machine of {where}</>, more: last };
   const text = (
     <>
-      Waits for a free machine: {where} has as many as it may, {several(max, "machine")}
+      Waiting for a free machine: {where} has reached its maximum of {plural(max, "machine")}
     </>
   );
   return { tone: "amber", text, more: last };
 }
 
-function waitsForKey({ key }: nouns.Job, { holder }: Reasons): Said {
-  const name = inert(key ?? "");
+function describeKeyWait({ key }: api.Job, { holder }: WaitReasons): Status {
+  const name = escapeText(key ?? "");
   return {
     tone: "amber",
     text: (
       <>
-        Waits for its key {name}:{" "}
+        Waiting for its key {name}:{" "}
         {holder ? (
           <>
             <Link href={`/jobs/${holder.id}`}>job …{shortId(holder.id)}</Link> has it
@@ -223,16 +236,16 @@ function waitsForKey({ key }: nouns.Job, { holder }: Reasons): Said {
   };
 }
 
-function paused({ pause, runAt }: nouns.Job, now: number): Said {
+function describePaused({ pause, runAt }: api.Job, now: number): Status {
   const breaker = typeof pause?.breaker === "string" ? pause.breaker : undefined;
-  const until = runAt === null ? "" : ` until ${nearTime(runAt, now)}`;
+  const until = runAt === null ? "" : ` until ${shortTime(runAt, now)}`;
   const by = breaker ? (
     <>
       {" "}
-      by <Link href="/flow">breaker {inert(breaker)}</Link>
+      by <Link href="/flow">breaker {escapeText(breaker)}</Link>
     </>
   ) : (
-    pause?.by && ` by ${inert(pause.by)}`
+    pause?.by && ` by ${escapeText(pause.by)}`
   );
   return {
     tone: "amber",
@@ -240,47 +253,50 @@ function paused({ pause, runAt }: nouns.Job, now: number): Said {
       <>
         Paused{by}
         {until}
-        {pause?.reason && <>: {inert(pause.reason)}</>}
+        {pause?.reason && <>: {escapeText(pause.reason)}</>}
       </>
     ),
-    more: runAt === null ? "It goes on when somebody resumes it." : undefined,
+    more: runAt === null ? "It stays paused until it is resumed." : undefined,
   };
 }
 
-function completed({ startedAt, endedAt, missing }: nouns.Job): Said {
-  const took = startedAt && endedAt ? ` in ${span(Date.parse(endedAt) - Date.parse(startedAt))}` : "";
+function describeCompleted({ startedAt, endedAt, missing }: api.Job): Status {
+  const took = startedAt && endedAt ? ` in ${formatDuration(Date.parse(endedAt) - Date.parse(startedAt))}` : "";
   if (missing.length === 0) return { tone: "good", text: `Completed${took}` };
-  const parts = `${several(missing.length, "optional part")} ${missing.length === 1 ? "is" : "are"} missing: ${missing.map(inert).join(", ")}`;
-  return { tone: "amber", text: `Completed${took}; ${parts}` };
+  const steps = plural(missing.length, "optional step");
+  return { tone: "amber", text: `Completed${took} without ${steps}: ${missing.map(escapeText).join(", ")}` };
 }
 
-function failed({ failure, startedAt }: nouns.Job, { tries }: Why): Said {
-  const after = startedAt === null ? " before it began" : tries > 1 ? ` after ${several(tries, "attempt")}` : "";
-  const code = codeOf(failure);
+function describeFailed({ failure, startedAt }: api.Job, { failedAttempts }: Context): Status {
+  const attempts = failedAttempts > 1 ? ` after ${plural(failedAttempts, "attempt")}` : "";
+  const after = startedAt === null ? " before it started" : attempts;
+  const code = failureCode(failure);
   return {
     tone: "bad",
-    text: `Failed${after}: ${inert(sentenceOf(failure))}`,
+    text: `Failed${after}: ${escapeText(failureSentence(failure))}`,
     more: code ? (
       <>
-        <code>{inert(code)}</code> {remedyOf(code)}
+        <code>{escapeText(code)}</code> {failureRemedy(code)}
       </>
     ) : undefined,
   };
 }
 
-function cancelled({ cancel, startedAt, endedAt }: nouns.Job): Said {
-  const by = cancel?.by ? ` by ${inert(cancel.by)}` : "";
+function describeCancelled({ cancel, startedAt, endedAt }: api.Job): Status {
+  const by = cancel?.by ? ` by ${escapeText(cancel.by)}` : "";
   const after =
-    startedAt && endedAt ? ` after ${span(Date.parse(endedAt) - Date.parse(startedAt))}` : " before it began";
-  return { text: `Cancelled${by}${after}${cancel?.reason ? `: ${inert(cancel.reason)}` : ""}` };
+    startedAt && endedAt
+      ? ` after ${formatDuration(Date.parse(endedAt) - Date.parse(startedAt))}`
+      : " before it started";
+  return { text: `Cancelled${by}${after}${cancel?.reason ? `: ${escapeText(cancel.reason)}` : ""}` };
 }
 
-/** In whole seconds, since it is counted up in them. */
-function going(ms: number): string {
-  return ms < 60_000 ? `${Math.max(0, Math.floor(ms / 1000))} s` : span(ms);
+/** Updated every second, so without fractions. */
+function wholeSeconds(ms: number): string {
+  return ms < 60_000 ? `${Math.max(0, Math.floor(ms / 1000))} s` : formatDuration(ms);
 }
 
-/** The time of day alone where it is near. */
-function nearTime(at: string, now: number): string {
-  return Date.parse(at) - now < 12 * 3_600_000 ? clockTime(at) : dayTime(at);
+/** Without the day if it is within 12 hours. */
+function shortTime(at: string, now: number): string {
+  return Date.parse(at) - now < 12 * 3_600_000 ? formatTime(at) : formatDayTime(at);
 }

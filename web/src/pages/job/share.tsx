@@ -1,12 +1,14 @@
-// A link for the person who waits: it opens this one job, for reading and for a while. The token stands behind the #, which no server is sent.
-import { useId, useState } from "react";
-import { useAct } from "../../api/ask.ts";
-import { addressOf } from "../../api/call.ts";
-import { Button, Dialog } from "../../parts/button.tsx";
-import { Copy } from "../../parts/copy.tsx";
-import { dayTime } from "../../parts/words.ts";
+// Creates a link to the watch page of this job, with a read token that expires. The token is after the #, which
+// browsers do not send to servers.
 
-const spans = [
+import { useAction } from "@stillwake/ui/api/query.ts";
+import { resolveUrl } from "@stillwake/ui/api/request.ts";
+import { formatDayTime } from "@stillwake/ui/format.ts";
+import { Button, Dialog } from "@stillwake/ui/parts/button.tsx";
+import { useId, useState } from "react";
+import { Copy } from "../../parts/copy.tsx";
+
+const durations = [
   ["1h", "1 hour", 3_600_000],
   ["8h", "8 hours", 28_800_000],
   ["24h", "1 day", 86_400_000],
@@ -24,60 +26,60 @@ export function Share({ id }: { id: string }) {
 
 function ShareDialog({ id, onClose }: { id: string; onClose: () => void }) {
   const field = useId();
-  const [chosen, setChosen] = useState<(typeof spans)[number]>(spans[0]);
-  const [made, setMade] = useState<{ link: string; until: number }>();
-  const { act, busy } = useAct();
+  const [duration, setDuration] = useState<(typeof durations)[number]>(durations[0]);
+  const [created, setCreated] = useState<{ link: string; until: number }>();
+  const { run, busy } = useAction();
 
-  async function make(): Promise<void> {
-    const body = { job: id, expiresIn: chosen[0] };
-    const answer = await act<{ token: string }>({ path: "/v1/read-tokens", body });
-    if (!answer) return;
-    const behind = new URLSearchParams({ job: id, token: answer.token });
-    setMade({ link: `${addressOf("watch")}#${behind}`, until: Date.now() + chosen[2] });
+  async function create(): Promise<void> {
+    const body = { job: id, expiresIn: duration[0] };
+    const result = await run<{ token: string }>({ path: "/v1/read-tokens", body });
+    if (!result) return;
+    const parameters = new URLSearchParams({ job: id, token: result.token });
+    setCreated({ link: `${resolveUrl("watch")}#${parameters}`, until: Date.now() + duration[2] });
   }
 
   return (
     <Dialog title="Share this job" onClose={onClose}>
       <p className="small">
-        Whoever has the link sees how the job fares, its lines, steps and artifacts, and what came of it. Not its input,
-        its worker, or stacks. Nothing can be done with it, and it cannot be taken back before it has run out.
+        Anyone with the link can see the status of this job, its log, steps, artifacts and outcome, but not its input,
+        its worker or stacks. The link allows no actions and cannot be revoked before it expires.
       </p>
-      {made ? (
+      {created ? (
         <div className="field">
           <label htmlFor={`${field}-link`}>Link</label>
           <input
             id={`${field}-link`}
             className="input mono"
             readOnly
-            value={made.link}
+            value={created.link}
             onFocus={(event) => event.target.select()}
           />
-          <span className="help">It holds until {dayTime(new Date(made.until))}.</span>
+          <span className="help">Valid until {formatDayTime(new Date(created.until))}.</span>
         </div>
       ) : (
         <div className="field">
-          <label htmlFor={`${field}-span`}>It holds for</label>
+          <label htmlFor={`${field}-span`}>Valid for</label>
           <select
             id={`${field}-span`}
             className="input"
-            value={chosen[0]}
-            onChange={(event) => setChosen(spans.find(([value]) => value === event.target.value) ?? spans[0])}
+            value={duration[0]}
+            onChange={({ target }) => setDuration(durations.find(([value]) => value === target.value) ?? durations[0])}
           >
-            {spans.map(([value, words]) => (
+            {durations.map(([value, label]) => (
               <option key={value} value={value}>
-                {words}
+                {label}
               </option>
             ))}
           </select>
         </div>
       )}
-      <div className="dialog-acts">
+      <div className="dialog-actions">
         <Button onClick={onClose}>Close</Button>
-        {made ? (
-          <Copy text={made.link} what="link" />
+        {created ? (
+          <Copy text={created.link} what="link" />
         ) : (
-          <Button kind="main" disabled={busy} onClick={() => void make()}>
-            Make a link
+          <Button kind="main" disabled={busy} onClick={() => void create()}>
+            Create link
           </Button>
         )}
       </div>

@@ -1,43 +1,44 @@
-// Saying something to a job that waits for it.
-import { type FormEvent, useId, useState } from "react";
-import { useAct } from "../../api/ask.ts";
-import { ofJob } from "../../api/nouns.ts";
-import { Button, Dialog } from "../../parts/button.tsx";
+// Sends an event to a job that waits for one.
 
-export function Signal({ id, awaited }: { id: string; awaited: string }) {
+import { useAction } from "@stillwake/ui/api/query.ts";
+import { Button, Dialog } from "@stillwake/ui/parts/button.tsx";
+import { type FormEvent, useId, useState } from "react";
+import { jobPath } from "../../api/resources.ts";
+
+export function Signal({ id, eventStep }: { id: string; eventStep: string }) {
   const [open, setOpen] = useState(false);
   return (
     <>
       <Button kind="main" onClick={() => setOpen(true)}>
         Signal…
       </Button>
-      {open && <SignalDialog id={id} awaited={awaited} onClose={() => setOpen(false)} />}
+      {open && <SignalDialog id={id} eventStep={eventStep} onClose={() => setOpen(false)} />}
     </>
   );
 }
 
-function SignalDialog({ id, awaited, onClose }: { id: string; awaited: string; onClose: () => void }) {
+function SignalDialog({ id, eventStep, onClose }: { id: string; eventStep: string; onClose: () => void }) {
   const field = useId();
-  const [event, setEvent] = useState(awaited);
+  const [event, setEvent] = useState(eventStep);
   const [data, setData] = useState("{}");
-  const [wrong, setWrong] = useState<string>();
-  const { act, busy } = useAct();
+  const [error, setError] = useState<string>();
+  const { run, busy } = useAction();
 
   async function send(submitted: FormEvent): Promise<void> {
     submitted.preventDefault();
-    let said: unknown = null;
+    let value: unknown = null;
     try {
-      said = data.trim() === "" ? null : JSON.parse(data);
-    } catch (error) {
-      setWrong(`This is not JSON: ${(error as Error).message}`);
+      value = data.trim() === "" ? null : JSON.parse(data);
+    } catch (failure) {
+      setError(`Invalid JSON: ${(failure as Error).message}`);
       return;
     }
-    setWrong(undefined);
-    if (await act({ path: ofJob(id, "/signal"), body: { event, data: said }, done: "It is told" })) onClose();
+    setError(undefined);
+    if (await run({ path: jobPath(id, "/signal"), body: { event, data: value }, done: "The event is sent" })) onClose();
   }
 
   return (
-    <Dialog title="Say what the job waits for" onClose={onClose}>
+    <Dialog title="Send an event" onClose={onClose}>
       <form className="job-form" onSubmit={(submitted) => void send(submitted)} noValidate>
         <div className="field">
           <label htmlFor={`${field}-event`}>Event</label>
@@ -50,11 +51,11 @@ function SignalDialog({ id, awaited, onClose }: { id: string; awaited: string; o
             autoComplete="off"
           />
           <span id={`${field}-help`} className="help">
-            The name that its code gives to <code>job.waitFor</code>.
+            The name passed to <code>job.waitFor</code>.
           </span>
         </div>
         <div className="field">
-          <label htmlFor={`${field}-data`}>Data, as JSON</label>
+          <label htmlFor={`${field}-data`}>Data (JSON)</label>
           <textarea
             id={`${field}-data`}
             className="input"
@@ -62,19 +63,19 @@ function SignalDialog({ id, awaited, onClose }: { id: string; awaited: string; o
             spellCheck={false}
             value={data}
             onChange={(changed) => setData(changed.target.value)}
-            aria-invalid={wrong !== undefined}
-            aria-describedby={wrong ? `${field}-wrong` : undefined}
+            aria-invalid={error !== undefined}
+            aria-describedby={error ? `${field}-error` : undefined}
           />
-          {wrong && (
-            <span id={`${field}-wrong`} className="wrong foreign" role="alert">
-              {wrong}
+          {error && (
+            <span id={`${field}-error`} className="error untrusted" role="alert">
+              {error}
             </span>
           )}
         </div>
-        <div className="dialog-acts">
-          <Button onClick={onClose}>Not now</Button>
+        <div className="dialog-actions">
+          <Button onClick={onClose}>Cancel</Button>
           <Button type="submit" kind="main" disabled={busy || event === ""}>
-            Say it
+            Send
           </Button>
         </div>
       </form>

@@ -1,64 +1,67 @@
-// What the page of a job knows, and from where: the stream says how it stands, and what only HTTP tells is asked again when the stream says that something has
-// happened. Nothing is polled, except how far children are, which the stream of their parent does not tell.
+// The data of a job's page. The stream delivers its state; data that only HTTP has is refetched when the stream reports
+// a change. Only the progress of children is polled, because the stream of their parent does not contain it.
+
+import { useApiQuery } from "@stillwake/ui/api/query.ts";
+import { resolveUrl } from "@stillwake/ui/api/request.ts";
+import { useRefreshPaused } from "@stillwake/ui/api/user-activity.ts";
 import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef, useSyncExternalStore } from "react";
 import { type FollowedJob, JobStore } from "stillwake/react";
-import { useAnswer } from "../../api/ask.ts";
-import { addressOf } from "../../api/call.ts";
-import { isOver, type nouns, ofJob, useLimits, useMachines, usePools } from "../../api/nouns.ts";
-import { useIsResting } from "../../api/touched.ts";
-import { useMay } from "../../api/who.ts";
-import { type Given, Heard } from "../../parts/timeline/timeline-model.ts";
+import { usePermissions } from "../../api/permissions.ts";
+import { type api, hasEnded, jobPath, useLimits, useMachines, usePools } from "../../api/resources.ts";
+import { LogIndex, type TimelineData } from "../../parts/timeline/timeline-model.ts";
 
-/** The stream tells at most so many steps that were kept before. */
-const MAX_TOLD = 500;
-const SETTLE_MS = 250;
-const CALM_MS = 200;
-const SAME_MS = 1500;
+/** The stream sends at most this number of steps that completed before it was opened. */
+const MAX_STREAMED_STEPS = 500;
+/** Changes within this time cause one refetch. */
+const REFETCH_DELAY_MS = 250;
+const MIN_RENDER_INTERVAL_MS = 200;
+/** A limit whose end differs by less from the time of the job is taken to be what the job waits for. */
+const SAME_TIME_MS = 1500;
 
-const isMoving = ({ state, children }: nouns.Job) =>
-  !isOver(state) && children !== null && children.completed + children.failed + children.cancelled < children.total;
+const hasOpenChildren = ({ state, children }: api.Job) =>
+  !hasEnded(state) && children !== null && children.completed + children.failed + children.cancelled < children.total;
 
-export interface JobKnown {
-  job: nouns.Job;
+interface TimelineSources {
+  job: api.Job;
   store: FollowedJob;
-  attempts: nouns.Attempt[] | undefined;
-  steps: nouns.Step[] | undefined;
+  attempts: api.Attempt[] | undefined;
+  steps: api.Step[] | undefined;
 }
 
-/** The server is where the page came from, also when it is mounted below a path. */
-const serverHere = () => addressOf("").replace(/\/$/, "");
+/** The server of this page, which may be mounted below a path. */
+const serverUrl = () => resolveUrl("").replace(/\/$/, "");
 
-/** A store that rests when the page does: it lets its stream go, and goes on where it was when somebody is back. */
+/** A store that closes its stream while refreshing is paused and resumes it afterwards. */
 export function useJobStore(id: string): JobStore {
-  const store = useMemo(() => new JobStore({ id, server: serverHere() }), [id]);
-  const resting = useIsResting();
+  const store = useMemo(() => new JobStore({ id, server: serverUrl() }), [id]);
+  const paused = useRefreshPaused();
   useEffect(() => {
-    // Whoever shows the store stays subscribed meanwhile; one more subscriber opens it again.
-    if (!resting) return store.subscribe(() => {});
+    // Components stay subscribed while it is closed; a new subscriber opens it again.
+    if (!paused) return store.subscribe(() => {});
     store.close();
-  }, [store, resting]);
+  }, [store, paused]);
   return store;
 }
 
-/** The store of the job. Its log follows it line by line; the page around the log is drawn a few times a second, however much is said. */
+/** The job's store. The log renders every line; the page around it renders a few times a second. */
 export function useFollowedJob(id: string): FollowedJob {
   const store = useJobStore(id);
   const subscribe = useCallback(
-    (call: () => void) => {
+    (notify: () => void) => {
       let timer: ReturnType<typeof setTimeout> | undefined;
       let last = 0;
-      const tell = () => {
+      const flush = () => {
         timer = undefined;
         last = performance.now();
-        call();
+        notify();
       };
-      const leave = store.subscribe(() => {
-        timer ??= setTimeout(tell, Math.max(0, last + CALM_MS - performance.now()));
+      const unsubscribe = store.subscribe(() => {
+        timer ??= setTimeout(flush, Math.max(0, last + MIN_RENDER_INTERVAL_MS - performance.now()));
       });
       return () => {
         clearTimeout(timer);
-        leave();
+        unsubscribe();
       };
     },
     [store],
@@ -67,117 +70,119 @@ export function useFollowedJob(id: string): FollowedJob {
   return useMemo(() => ({ ...snapshot, store }), [snapshot, store]);
 }
 
-export function useJobAnswer(id: string) {
-  const answer = useAnswer<nouns.Job>(ofJob(id), { once: true });
-  // A second asker of the same question, for as long as children are under way.
-  useAnswer<nouns.Job>(ofJob(id), { enabled: answer.data !== undefined && isMoving(answer.data) });
-  return answer;
+export function useJobQuery(id: string) {
+  const query = useApiQuery<api.Job>(jobPath(id), { once: true });
+  // The same query with polling, while children have not ended.
+  useApiQuery<api.Job>(jobPath(id), { enabled: query.data !== undefined && hasOpenChildren(query.data) });
+  return query;
 }
 
-export const useAttemptsOf = (id: string) =>
-  useAnswer<{ attempts: nouns.Attempt[] }>(ofJob(id, "/attempts"), { once: true });
-export const useStepsOf = (id: string) => useAnswer<{ steps: nouns.Step[] }>(ofJob(id, "/steps"), { once: true });
-export const useArtifactsOf = (id: string) =>
-  useAnswer<{ artifacts: nouns.Artifact[] }>(ofJob(id, "/artifacts"), { once: true });
+export const useAttempts = (id: string) =>
+  useApiQuery<{ attempts: api.Attempt[] }>(jobPath(id, "/attempts"), { once: true });
+export const useSteps = (id: string) => useApiQuery<{ steps: api.Step[] }>(jobPath(id, "/steps"), { once: true });
+export const useArtifacts = (id: string) =>
+  useApiQuery<{ artifacts: api.Artifact[] }>(jobPath(id, "/artifacts"), { once: true });
 
-/** Jobs of the same pipeline and key, newest first: those before it, and who holds the key while it waits. */
-export function useSiblings(job: nouns.Job | undefined) {
+/** Jobs of the same pipeline and key, newest first: earlier jobs, and the one that has the key while this one waits. */
+export function useSiblings(job: api.Job | undefined) {
   const query = { pipeline: job?.pipeline, key: job?.key ?? undefined, limit: 30 };
-  return useAnswer<nouns.JobPage>("/v1/jobs", { query, enabled: job?.key !== null && job !== undefined, once: true });
+  return useApiQuery<api.JobPage>("/v1/jobs", { query, enabled: job?.key !== null && job !== undefined, once: true });
 }
 
-/** Asks anew what HTTP knows when the stream tells of a new state, a step that was kept, or an event. */
-export function useFreshness(id: string, store: FollowedJob): void {
-  const known = useQueryClient();
+/** Refetches when the stream reports a new state, a completed step or an event. */
+export function useRefetchOnChange(id: string, store: FollowedJob): void {
+  const client = useQueryClient();
   const { job, steps, lines, version, end } = store;
-  const seen = useRef({ lines, at: 0, events: 0 });
+  const counter = useRef({ lines, next: 0, events: 0 });
   const events = useMemo(() => {
-    const { current } = seen;
-    if (current.lines !== lines) seen.current = { lines, at: 0, events: 0 };
-    const to = seen.current;
-    for (; to.at < lines.length; to.at++) if (lines[to.at]!.kind === "event") to.events += 1;
-    return to.events;
+    if (counter.current.lines !== lines) counter.current = { lines, next: 0, events: 0 };
+    const { current } = counter;
+    for (; current.next < lines.length; current.next++) if (lines[current.next]!.kind === "event") current.events += 1;
+    return current.events;
   }, [lines, version]);
-  const kept = steps.filter(({ state }) => state === "kept").length;
-  const mark = job && [job.state, job.waitingFor, job.attempt, job.runAt, kept, events, end?.state].join(" ");
+  const completed = steps.filter(({ state }) => state === "kept").length;
+  const signature = job && [job.state, job.waitingFor, job.attempt, job.runAt, completed, events, end?.state].join(" ");
   const last = useRef<string | null>(null);
   useEffect(() => {
-    if (mark === null) return;
+    if (signature === null) return;
     const before = last.current;
-    last.current = mark;
-    // The first word of the stream says what has been asked for a moment ago.
+    last.current = signature;
+    // The first message of the stream repeats what was just fetched.
     if (before === null) return;
     const timer = setTimeout(() => {
-      const own = ofJob(id);
-      void known.invalidateQueries({
-        predicate: ({ queryKey: [path] }) => typeof path === "string" && (path.startsWith(own) || path === "/v1/jobs"),
+      const path = jobPath(id);
+      void client.invalidateQueries({
+        predicate: ({ queryKey: [key] }) => typeof key === "string" && (key.startsWith(path) || key === "/v1/jobs"),
       });
-    }, SETTLE_MS);
+    }, REFETCH_DELAY_MS);
     return () => clearTimeout(timer);
-  }, [mark, id, known]);
+  }, [signature, id, client]);
 }
 
-/** A store that has ended begins again when the job has been retried, by whomever. */
-export function useRevival(asked: nouns.Job, askedAt: number, { connection, store }: FollowedJob): void {
-  // Only a new answer may say so: one from before the end would open it for nothing, again and again.
+/** Reopens the store of an ended job after a retry. */
+export function useReopenAfterRetry(fetched: api.Job, fetchedAt: number, { connection, store }: FollowedJob): void {
+  // Only after a new response: one from before the end would reopen it again and again.
   useEffect(() => {
-    if (connection === "over" && !isOver(asked.state)) store.reopen();
-  }, [askedAt]);
+    if (connection === "over" && !hasEnded(fetched.state)) store.reopen();
+  }, [fetchedAt]);
 }
 
-/** How the job stands: what HTTP answered, with the later word of the stream. */
-export function standing(job: nouns.Job, { job: told, end }: FollowedJob): nouns.Job {
-  if (!told) return job;
-  const { state, waitingFor, attempt, maxAttempts, runAt, startedAt, endedAt, missing } = told;
-  const failure = end?.failure && !job.failure?.stack ? (end.failure as nouns.Job["failure"]) : job.failure;
+/** The job as fetched, with the newer state from the stream. */
+export function mergeStream(job: api.Job, { job: streamed, end }: FollowedJob): api.Job {
+  if (!streamed) return job;
+  const { state, waitingFor, attempt, maxAttempts, runAt, startedAt, endedAt, missing } = streamed;
+  const failure = end?.failure && !job.failure?.stack ? (end.failure as api.Job["failure"]) : job.failure;
   return { ...job, state, waitingFor, attempt, maxAttempts, runAt, startedAt, endedAt, missing, failure };
 }
 
-/** All that the timeline is drawn from. A list that is half done and a wait are kept by the server, but the stream does not tell them as results. */
-export function useTimeline({ job, store, attempts = [], steps = [] }: JobKnown): Omit<Given, "now"> {
-  const heard = useRef(new Heard());
-  const { steps: seen, lines, version, job: told } = store;
+/**
+ * The data of the timeline. HTTP also returns the steps of unfinished lists and of waits; the stream has no results for
+ * them, and they are `open`.
+ */
+export function useTimelineData({ job, store, attempts = [], steps = [] }: TimelineSources): Omit<TimelineData, "now"> {
+  const index = useRef(new LogIndex());
+  const { steps: streamedSteps, lines, version, job: streamedJob } = store;
   return useMemo(() => {
-    const names = new Map(steps.map((step) => [step.name, step]));
+    const byName = new Map(steps.map((step) => [step.name, step]));
     const results = new Set<string>();
-    for (const { name, state, savedAt, startedAt, tookMs, epoch } of seen) {
+    for (const { name, state, savedAt, startedAt, tookMs, epoch } of streamedSteps) {
       if (state !== "kept" || savedAt === null || epoch === null) continue;
       results.add(name);
-      // What HTTP has told of the same result is exact; a store may know it from its last line alone.
-      if (names.get(name)?.epoch !== epoch) names.set(name, { name, epoch, startedAt, savedAt, tookMs });
+      // HTTP has exact times; the store may know the step from its last log line only.
+      if (byName.get(name)?.epoch !== epoch) byName.set(name, { name, epoch, startedAt, savedAt, tookMs });
     }
-    const all = [...names.values()];
-    const whole = told !== null && all.length < MAX_TOLD;
-    const open = new Set(whole ? all.map(({ name }) => name).filter((name) => !results.has(name)) : []);
+    const all = [...byName.values()];
+    const isComplete = streamedJob !== null && all.length < MAX_STREAMED_STEPS;
+    const open = new Set(isComplete ? all.map(({ name }) => name).filter((name) => !results.has(name)) : []);
     return {
       job,
-      attempts: withCurrent(attempts, job),
-      kept: all,
+      attempts: withoutStale(attempts, job),
+      steps: all,
       open,
-      heard: heard.current.take(lines),
+      log: index.current.add(lines),
     };
-  }, [job, attempts, steps, seen, lines, version, told]);
+  }, [job, attempts, steps, streamedSteps, lines, version, streamedJob]);
 }
 
-/** The attempt of a job that was just claimed is on its way while the list of attempts is asked for. */
-function withCurrent(attempts: readonly nouns.Attempt[], { state }: nouns.Job): Given["attempts"] {
+/** The fetched attempts may be older than the state: a job that does not run has no open attempt. */
+function withoutStale(attempts: readonly api.Attempt[], { state }: api.Job): TimelineData["attempts"] {
   return state === "running"
     ? attempts
     : attempts.filter(({ endedAt, outcome }) => endedAt !== null || outcome !== null);
 }
 
-export interface Reasons {
-  pool?: nouns.Pool | undefined;
-  /** How many serve its pool. */
+export interface WaitReasons {
+  pool?: api.Pool | undefined;
+  /** The number of workers of its pool. */
   machines?: number | undefined;
-  limit?: nouns.Limit | undefined;
-  /** Who has its key. */
-  holder?: nouns.Job | undefined;
+  limit?: api.Limit | undefined;
+  /** The job that has its key. */
+  holder?: api.Job | undefined;
 }
 
-/** Why a job that could start does not: what is known of its pool, its limits and who holds its key. */
-export function useReasons(job: nouns.Job | undefined, siblings: readonly nouns.Job[]): Reasons {
-  const { oversee } = useMay();
+/** Why a job waits: its pool, its limit and the job that has its key. */
+export function useWaitReasons(job: api.Job | undefined, siblings: readonly api.Job[]): WaitReasons {
+  const { oversee } = usePermissions();
   const waits = job?.state === "queued";
   const reason = job?.waitingFor ?? "machine";
   const isDue = (reason === "time" || reason === "retry") && Date.parse(job?.runAt ?? "") <= Date.now();
@@ -186,31 +191,27 @@ export function useReasons(job: nouns.Job | undefined, siblings: readonly nouns.
   const pools = usePools(forMachine);
   const machines = useMachines(forMachine);
   const limits = useLimits(forLimit);
-  const pipelines = useAnswer<{ pipelines: nouns.Pipeline[] }>("/v1/pipelines", { enabled: forLimit, once: true });
+  const pipelines = useApiQuery<{ pipelines: api.Pipeline[] }>("/v1/pipelines", { enabled: forLimit, once: true });
   if (!job || !waits) return {};
   const needs = pipelines.data?.pipelines.find(({ name }) => name === job.pipeline)?.limits ?? [];
   return {
     pool: forMachine ? pools.data?.pools.find(({ name }) => name === job.pool) : undefined,
     machines: forMachine ? machines.data?.machines.filter(({ pool }) => pool === job.pool).length : undefined,
-    limit: forLimit ? limitOf(job, limits.data?.limits ?? [], needs) : undefined,
-    holder: reason === "key" ? holderOf(job, siblings) : undefined,
+    limit: forLimit ? findLimit(job, limits.data?.limits ?? [], needs) : undefined,
+    holder: reason === "key" ? findHolder(job, siblings) : undefined,
   };
 }
 
-/** One that its pipeline needs; or, since code may take others as well, the one that is free again when the job goes on. */
-function limitOf(
-  { runAt }: nouns.Job,
-  limits: readonly nouns.Limit[],
-  needs: readonly string[],
-): nouns.Limit | undefined {
+/** A limit that its pipeline declares; or one that ends when the job resumes, because code may use other limits. */
+function findLimit({ runAt }: api.Job, limits: readonly api.Limit[], needs: readonly string[]): api.Limit | undefined {
   const spent = limits.filter(({ until }) => until !== null);
-  const goesOn = Date.parse(runAt ?? "");
+  const resumesAt = Date.parse(runAt ?? "");
   return (
     spent.find(({ name }) => needs.includes(name)) ??
-    spent.find(({ until }) => Math.abs(Date.parse(until!) - goesOn) < SAME_MS)
+    spent.find(({ until }) => Math.abs(Date.parse(until!) - resumesAt) < SAME_TIME_MS)
   );
 }
 
-function holderOf(job: nouns.Job, siblings: readonly nouns.Job[]): nouns.Job | undefined {
-  return siblings.findLast(({ id, state, waitingFor }) => id !== job.id && !isOver(state) && waitingFor !== "key");
+function findHolder(job: api.Job, siblings: readonly api.Job[]): api.Job | undefined {
+  return siblings.findLast(({ id, state, waitingFor }) => id !== job.id && !hasEnded(state) && waitingFor !== "key");
 }

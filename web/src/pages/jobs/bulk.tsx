@@ -1,29 +1,29 @@
-// What is done to many jobs at once, and an honest word on what came of it. It goes in parts, so that it can be stopped between them.
-import { useQueryClient } from "@tanstack/react-query";
+// Cancels or retries the selected jobs in batches, so that it can be stopped in between, and reports the outcome.
+import { useRefresh } from "@stillwake/ui/api/query.ts";
+import { request } from "@stillwake/ui/api/request.ts";
+import { serverNow } from "@stillwake/ui/api/server-clock.ts";
+import { formatCount, plural } from "@stillwake/ui/format.ts";
+import { Button, ConfirmButton } from "@stillwake/ui/parts/button.tsx";
+import { useNotices } from "@stillwake/ui/parts/notices.tsx";
 import { useEffect, useMemo, useRef, useState } from "react";
-import { call } from "../../api/call.ts";
-import { serverNow } from "../../api/clock.ts";
-import { Ask, Button } from "../../parts/button.tsx";
-import { useNotices } from "../../parts/notices.tsx";
-import { count, several } from "../../parts/words.ts";
-import { type Answered, appliesTo, cancelledWords, changed, retriedWords, type Verb } from "./outcome.ts";
-import type { Row } from "./slim.ts";
+import { appliesTo, type BulkResult, summarizeCancel, summarizeRetry, type Verb, withState } from "./outcome.ts";
+import type { JobRowData } from "./row-data.ts";
 
-/** One call takes twice as many; with fewer there is more to see, and it stops sooner. */
-const AT_ONCE = 100;
+/** The API accepts twice as many. Smaller batches show more progress and stop sooner. */
+const BATCH_SIZE = 100;
 
 export function BulkBar({
-  picked,
+  selected,
   rows,
   onChanged,
   onDone,
 }: {
-  picked: ReadonlySet<string>;
-  rows: readonly Row[];
-  onChanged: (rows: readonly Row[]) => void;
+  selected: ReadonlySet<string>;
+  rows: readonly JobRowData[];
+  onChanged: (rows: readonly JobRowData[]) => void;
   onDone: () => void;
 }) {
-  const [going, setGoing] = useState<{ verb: Verb; done: number; of: number }>();
+  const [progress, setProgress] = useState<{ verb: Verb; done: number; total: number }>();
   const isStopped = useRef(false);
   useEffect(() => {
     isStopped.current = false;
@@ -32,41 +32,46 @@ export function BulkBar({
     };
   }, []);
   const notices = useNotices();
-  const known = useQueryClient();
-  const chosen = useMemo(() => rows.filter(({ id }) => picked.has(id)), [rows, picked]);
-  const open = useMemo(() => chosen.filter(({ state }) => appliesTo("cancel", state)), [chosen]);
-  const bad = useMemo(() => chosen.filter(({ state }) => appliesTo("retry", state)), [chosen]);
+  const refresh = useRefresh();
+  const jobs = useMemo(() => rows.filter(({ id }) => selected.has(id)), [rows, selected]);
+  const cancellable = useMemo(() => jobs.filter(({ state }) => appliesTo("cancel", state)), [jobs]);
+  const retryable = useMemo(() => jobs.filter(({ state }) => appliesTo("retry", state)), [jobs]);
 
-  async function act(verb: Verb, those: readonly Row[], words: (answered: Answered[]) => string): Promise<void> {
+  async function apply(
+    verb: Verb,
+    targets: readonly JobRowData[],
+    summarize: (results: BulkResult[]) => string,
+  ): Promise<void> {
     isStopped.current = false;
-    const answered: Answered[] = [];
+    const results: BulkResult[] = [];
     try {
-      for (let from = 0; from < those.length && !isStopped.current; from += AT_ONCE) {
-        setGoing({ verb, done: from, of: those.length });
-        const part = new Map(those.slice(from, from + AT_ONCE).map((row) => [row.id, row]));
-        const body = { ids: [...part.keys()] };
-        const { jobs } = await call<{ jobs: Omit<Answered, "before">[] }>("POST", `/v1/jobs/${verb}`, { body });
-        answered.push(...jobs.map((job) => ({ ...job, before: part.get(job.id)?.state })));
-        onChanged(rowsOf(jobs, part));
+      for (let from = 0; from < targets.length && !isStopped.current; from += BATCH_SIZE) {
+        setProgress({ verb, done: from, total: targets.length });
+        const batch = new Map(targets.slice(from, from + BATCH_SIZE).map((row) => [row.id, row]));
+        const body = { ids: [...batch.keys()] };
+        const { jobs } = await request<{ jobs: Omit<BulkResult, "before">[] }>("POST", `/v1/jobs/${verb}`, { body });
+        results.push(...jobs.map((job) => ({ ...job, before: batch.get(job.id)?.state })));
+        onChanged(changedRows(jobs, batch));
       }
-      if (answered.length === those.length) onDone();
+      if (results.length === targets.length) onDone();
     } catch (error) {
-      notices.refuse(error);
+      notices.showError(error);
     } finally {
-      // Some may have been done before the rest was refused or stopped.
-      const left = those.length - answered.length;
-      const rest = left > 0 ? `, ${count(left)} left as they were` : "";
-      if (answered.length > 0) notices.say(`${words(answered)}${rest}`);
-      setGoing(undefined);
-      void known.invalidateQueries();
+      // Some batches may have succeeded before one failed.
+      const left = targets.length - results.length;
+      const unchanged = left > 0 ? `, ${formatCount(left)} unchanged` : "";
+      if (results.length > 0) notices.show(`${summarize(results)}${unchanged}`);
+      setProgress(undefined);
+      refresh();
     }
   }
 
-  if (going) {
+  if (progress) {
     return (
       <section className="bulk" aria-label="Selected jobs">
         <span className="number" role="status">
-          {going.verb === "cancel" ? "Cancelling" : "Retrying"}: {count(going.done)} of {count(going.of)}
+          {progress.verb === "cancel" ? "Cancelling" : "Retrying"}: {formatCount(progress.done)} of{" "}
+          {formatCount(progress.total)}
         </span>
         <Button
           onClick={() => {
@@ -80,40 +85,40 @@ export function BulkBar({
   }
   return (
     <section className="bulk" aria-label="Selected jobs">
-      <span className="number">{several(picked.size, "job")} selected</span>
-      <Ask
+      <span className="number">{plural(selected.size, "job")} selected</span>
+      <ConfirmButton
         label="Cancel…"
-        title={`Cancel ${several(open.length, "job")}?`}
-        text={`${rest(picked.size - open.length, "has ended already and stays as it is", "have ended already and stay as they are")}Those that wait end at once, those that run are asked to stop; what their steps have kept stays, and they can be retried.`}
-        yes={`Cancel ${several(open.length, "job")}`}
-        disabled={open.length === 0}
-        onYes={() => act("cancel", open, cancelledWords)}
+        title={`Cancel ${plural(cancellable.length, "job")}?`}
+        text={`${excluded(selected.size - cancellable.length, "has ended", "have ended")}Waiting jobs end at once; running jobs are asked to stop. Their checkpoints are kept, and they can be retried.`}
+        confirm={`Cancel ${plural(cancellable.length, "job")}`}
+        disabled={cancellable.length === 0}
+        onConfirm={() => apply("cancel", cancellable, summarizeCancel)}
       />
-      <Ask
+      <ConfirmButton
         label="Retry…"
         kind="main"
-        title={`Retry ${several(bad.length, "job")}?`}
-        text={`${rest(picked.size - bad.length, "has not failed and was not cancelled, and stays as it is", "have not failed and were not cancelled, and stay as they are")}They go on from the steps they have kept.`}
-        yes={`Retry ${several(bad.length, "job")}`}
-        disabled={bad.length === 0}
-        onYes={() => act("retry", bad, retriedWords)}
+        title={`Retry ${plural(retryable.length, "job")}?`}
+        text={`${excluded(selected.size - retryable.length, "is neither failed nor cancelled", "are neither failed nor cancelled")}They resume from their last checkpoint.`}
+        confirm={`Retry ${plural(retryable.length, "job")}`}
+        disabled={retryable.length === 0}
+        onConfirm={() => apply("retry", retryable, summarizeRetry)}
       />
       <Button kind="plain" onClick={onDone}>
-        Select none
+        Clear selection
       </Button>
     </section>
   );
 }
 
-function rest(number: number, one: string, many: string): string {
-  return number === 0 ? "" : `${count(number)} of those selected ${number === 1 ? one : many}. `;
+function excluded(number: number, singular: string, many: string): string {
+  return number === 0 ? "" : `${formatCount(number)} of the selected jobs ${number === 1 ? singular : many}. `;
 }
 
-/** What the answer says of the rows, so that none shows what it no longer is. */
-function rowsOf(jobs: readonly Answered[], part: ReadonlyMap<string, Row>): Row[] {
+/** The rows with the states of the response, until they are refetched. */
+function changedRows(jobs: readonly BulkResult[], batch: ReadonlyMap<string, JobRowData>): JobRowData[] {
   const at = new Date(serverNow()).toISOString();
   return jobs.flatMap(({ id, state }) => {
-    const row = part.get(id);
-    return row && state ? [changed(row, state, at)] : [];
+    const row = batch.get(id);
+    return row && state ? [withState(row, state, at)] : [];
   });
 }

@@ -1,31 +1,32 @@
-// Which jobs: the filters of the list. The address holds them, so that a list can be sent to somebody and the back button goes back.
+// The filters of the job list. They are in the URL: a filtered list can be shared, and the back button works.
+
+import { useApiQuery } from "@stillwake/ui/api/query.ts";
+import { escapeText, formatCount } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { StateIcon } from "@stillwake/ui/parts/state-badge.tsx";
+import { Toggles } from "@stillwake/ui/parts/toggles.tsx";
 import { useEffect, useId, useRef, useState } from "react";
 import { useSearchParams } from "wouter";
-import { useAnswer } from "../../api/ask.ts";
-import { type JobFilters, type nouns, states, usePipelines } from "../../api/nouns.ts";
-import { useMay } from "../../api/who.ts";
-import { Button } from "../../parts/button.tsx";
-import { StateShape } from "../../parts/state-mark.tsx";
-import { Toggles } from "../../parts/toggles.tsx";
-import { count, inert } from "../../parts/words.ts";
+import { usePermissions } from "../../api/permissions.ts";
+import { type api, type JobFilters, states, usePipelines } from "../../api/resources.ts";
 
 const names = ["text", "pipeline", "state", "pool", "key", "tenant", "since", "until", "parent", "waiting"] as const;
 type FilterName = (typeof names)[number];
-export type Chosen = Partial<Record<FilterName, string>>;
+export type JobListFilters = Partial<Record<FilterName, string>>;
 
-interface Choosing {
-  chosen: Chosen;
+interface FilterControl {
+  filters: JobListFilters;
   change: Change;
   clear(): void;
-  /** How often all was cleared: what is still being typed then is not to come back. */
-  cleared: number;
+  /** Counts clears: a clear resets the inputs, so that pending input is discarded. */
+  clearCount: number;
 }
 
-export function useChosen(): Choosing {
+export function useFilters(): FilterControl {
   const [params, setParams] = useSearchParams();
-  const [cleared, setCleared] = useState(0);
-  const chosen: Chosen = Object.fromEntries(names.map((name) => [name, params.get(name) || undefined]));
-  const change = (next: Chosen, isTyping = false) =>
+  const [clearCount, setClearCount] = useState(0);
+  const filters: JobListFilters = Object.fromEntries(names.map((name) => [name, params.get(name) || undefined]));
+  const change = (next: JobListFilters, isTyping = false) =>
     setParams(
       (before) => {
         const after = new URLSearchParams(before);
@@ -38,94 +39,97 @@ export function useChosen(): Choosing {
       { replace: isTyping },
     );
   const clear = () => {
-    setCleared(cleared + 1);
+    setClearCount(clearCount + 1);
     setParams({});
   };
-  return { chosen, change, clear, cleared };
+  return { filters, change, clear, clearCount };
 }
 
-/** What the server is asked, and what is left to be looked for here. */
-export function questionOf({ waiting, ...rest }: Chosen): { filters: JobFilters; waiting: string | undefined } {
-  const given = Object.entries(rest).filter(([, value]) => value !== undefined);
-  return { filters: Object.fromEntries(given), waiting };
+/** The filters of the API, and `waiting`, which is applied in the browser. */
+export function toApiFilters({ waiting, ...rest }: JobListFilters): {
+  filters: JobFilters;
+  waiting: string | undefined;
+} {
+  const set = Object.entries(rest).filter(([, value]) => value !== undefined);
+  return { filters: Object.fromEntries(set), waiting };
 }
 
-export function isFiltered(chosen: Chosen): boolean {
-  return names.some((name) => chosen[name] !== undefined);
+export function isFiltered(filters: JobListFilters): boolean {
+  return names.some((name) => filters[name] !== undefined);
 }
 
-/** Those that change are counted, where the numbers are of what the list shows. */
+/** With the number of jobs in each state that can change, if it is known. */
 function stateToggles(live: Partial<Record<string, number>> | undefined) {
-  const some = states.map((state) => ({
+  const options = states.map((state) => ({
     value: state as string,
-    says: (
+    label: (
       <>
-        <StateShape state={state} /> {state}
-        {live?.[state] !== undefined && <span className="toggle-count number">{count(live[state])}</span>}
+        <StateIcon state={state} /> {state}
+        {live?.[state] !== undefined && <span className="toggle-count number">{formatCount(live[state])}</span>}
       </>
     ),
   }));
-  return [{ value: "", says: "All" }, ...some];
+  return [{ value: "", label: "All" }, ...options];
 }
 
-/** So many are counted in no time, and may be counted often. */
-const FEW = 5_000;
+/** The database counts fewer jobs than this quickly, so the count may be refetched often. */
+const MAX_FAST_COUNT = 5_000;
 
-/** Of the whole installation: with a filter, or for a tenant, it would be the number of something else. */
-function useLiveCounts(chosen: Chosen): nouns.Stats["live"] | undefined {
-  const { oversee } = useMay();
-  const { state: _, ...rest } = chosen;
-  const isWhole = oversee && !isFiltered(rest);
-  const stats = useAnswer<nouns.Stats>("/v1/stats", {
+/** The counts are of all jobs, so they are shown only without filters and for users of all tenants. */
+function useLiveCounts(filters: JobListFilters): api.Stats["live"] | undefined {
+  const { oversee } = usePermissions();
+  const { state: _, ...rest } = filters;
+  const isUnfiltered = oversee && !isFiltered(rest);
+  const stats = useApiQuery<api.Stats>("/v1/stats", {
     query: { span: "1m", parts: 1 },
-    enabled: isWhole,
-    moving({ live: { queued, running, paused } }) {
-      const all = queued + running + paused;
-      return all > 0 && all < FEW;
+    enabled: isUnfiltered,
+    changing({ live: { queued, running, paused } }) {
+      const total = queued + running + paused;
+      return total > 0 && total < MAX_FAST_COUNT;
     },
   });
-  return isWhole && stats.data && !stats.data.more ? stats.data.live : undefined;
+  return isUnfiltered && stats.data && !stats.data.more ? stats.data.live : undefined;
 }
 
-const reasons: Record<string, string> = {
+const waitingLabels: Record<string, string> = {
   machine: "a worker",
   time: "their time",
-  retry: "another attempt",
+  retry: "a retry",
   key: "their key",
   limit: "a limit",
   children: "their children",
   event: "an event",
 };
 
-export function Filters({ choosing }: { choosing: Choosing }) {
-  const { chosen, change: onChange, clear: onClear, cleared } = choosing;
-  const { oversee } = useMay();
+export function Filters({ control }: { control: FilterControl }) {
+  const { filters, change: onChange, clear: onClear, clearCount } = control;
+  const { oversee } = usePermissions();
   const pipelines = usePipelines().data?.pipelines.map(({ name }) => name) ?? [];
   const hidden = ["pool", "key", "tenant", "since", "until", "parent", "waiting"] as const;
-  const set = hidden.filter((name) => chosen[name] !== undefined);
+  const set = hidden.filter((name) => filters[name] !== undefined);
   const [open, setOpen] = useState(set.length > 0);
-  const known = useAnswer<{ pools: nouns.Pool[] }>("/v1/pools", { enabled: oversee && open, once: true });
-  const pools = known.data?.pools.map(({ name }) => name) ?? [];
-  const live = useLiveCounts(chosen);
-  const choice = (name: "pipeline" | "pool", title: string, options: readonly string[]) => (
-    <Choice name={name} title={title} options={options} value={chosen[name]} onChange={onChange} />
+  const poolQuery = useApiQuery<{ pools: api.Pool[] }>("/v1/pools", { enabled: oversee && open, once: true });
+  const pools = poolQuery.data?.pools.map(({ name }) => name) ?? [];
+  const live = useLiveCounts(filters);
+  const select = (name: "pipeline" | "pool", title: string, options: readonly string[]) => (
+    <SelectFilter name={name} title={title} options={options} value={filters[name]} onChange={onChange} />
   );
   return (
     <search className="job-filters">
       <div className="filter-line">
-        <Typed
-          key={cleared}
+        <TextFilter
+          key={clearCount}
           name="text"
           title="Search"
-          hint="Id, key, worker, failure, input"
-          chosen={chosen}
+          placeholder="Id, key, worker, failure, input"
+          filters={filters}
           onChange={onChange}
         />
-        {choice("pipeline", "Pipeline", pipelines)}
+        {select("pipeline", "Pipeline", pipelines)}
         <Button aria-expanded={open} onClick={() => setOpen(!open)}>
           More filters{set.length > 0 && ` (${set.length})`}
         </Button>
-        {isFiltered(chosen) && (
+        {isFiltered(filters) && (
           <Button kind="plain" onClick={onClear}>
             Clear filters
           </Button>
@@ -134,28 +138,36 @@ export function Filters({ choosing }: { choosing: Choosing }) {
       <Toggles
         label="State"
         options={stateToggles(live)}
-        value={chosen.state ?? ""}
-        onValue={(state) => onChange({ state, ...(state !== "queued" && { waiting: "" }) })}
+        value={filters.state ?? ""}
+        onChange={(state) => onChange({ state, ...(state !== "queued" && { waiting: "" }) })}
       />
       {open && (
         <div className="filter-line">
-          {oversee && choice("pool", "Pool", pools)}
-          <Choice
+          {oversee && select("pool", "Pool", pools)}
+          <SelectFilter
             name="waiting"
-            title="Waits for"
-            options={Object.keys(reasons)}
-            words={reasons}
-            value={chosen.waiting}
+            title="Waiting for"
+            options={Object.keys(waitingLabels)}
+            labels={waitingLabels}
+            value={filters.waiting}
             onChange={({ waiting }) => onChange({ waiting, ...(waiting && { state: "queued" }) })}
           />
-          <Typed key={`key ${cleared}`} name="key" title="Key" chosen={chosen} onChange={onChange} />
+          <TextFilter key={`key ${clearCount}`} name="key" title="Key" filters={filters} onChange={onChange} />
           {oversee && (
-            <Typed key={`tenant ${cleared}`} name="tenant" title="Tenant" chosen={chosen} onChange={onChange} />
+            <TextFilter
+              key={`tenant ${clearCount}`}
+              name="tenant"
+              title="Tenant"
+              filters={filters}
+              onChange={onChange}
+            />
           )}
-          <When name="since" title="Created since" chosen={chosen} onChange={onChange} />
-          <When name="until" title="Created until" chosen={chosen} onChange={onChange} />
-          {chosen.parent && (
-            <Button onClick={() => onChange({ parent: "" })}>Not only children of {chosen.parent.slice(-8)}</Button>
+          <TimeFilter name="since" title="Created after" filters={filters} onChange={onChange} />
+          <TimeFilter name="until" title="Created before" filters={filters} onChange={onChange} />
+          {filters.parent && (
+            <Button onClick={() => onChange({ parent: "" })}>
+              Remove filter: children of {filters.parent.slice(-8)}
+            </Button>
           )}
         </div>
       )}
@@ -163,28 +175,34 @@ export function Filters({ choosing }: { choosing: Choosing }) {
   );
 }
 
-type Change = (change: Chosen, isTyping?: boolean) => void;
+type Change = (change: JobListFilters, isTyping?: boolean) => void;
 
-function Choice(given: {
+function SelectFilter({
+  name,
+  title,
+  options,
+  labels,
+  value = "",
+  onChange,
+}: {
   name: FilterName;
   title: string;
   options: readonly string[];
-  words?: Record<string, string>;
+  labels?: Record<string, string>;
   value: string | undefined;
   onChange: Change;
 }) {
-  const { name, title, options, words, value = "", onChange } = given;
   const id = useId();
-  // What the address names stays chosen, though nobody here knows it.
+  // A value from the URL stays selected, also if it is unknown.
   const all = value === "" || options.includes(value) ? options : [...options, value];
   return (
     <div className="field">
       <label htmlFor={id}>{title}</label>
       <select id={id} className="input" value={value} onChange={({ target }) => onChange({ [name]: target.value })}>
         <option value="">any</option>
-        {all.map((one) => (
-          <option key={one} value={one}>
-            {inert(words?.[one] ?? one)}
+        {all.map((option) => (
+          <option key={option} value={option}>
+            {escapeText(labels?.[option] ?? option)}
           </option>
         ))}
       </select>
@@ -192,16 +210,28 @@ function Choice(given: {
   );
 }
 
-/** Asked when the typing pauses. */
+/** Searches when the typing pauses. */
 const PAUSE_MS = 300;
 
-function Typed(given: { name: FilterName; title: string; hint?: string; chosen: Chosen; onChange: Change }) {
-  const { name, title, hint, chosen, onChange } = given;
+interface FilterProps<Name> {
+  name: Name;
+  title: string;
+  filters: JobListFilters;
+  onChange: Change;
+}
+
+function TextFilter({
+  name,
+  title,
+  placeholder,
+  filters,
+  onChange,
+}: FilterProps<FilterName> & { placeholder?: string }) {
   const id = useId();
-  const value = chosen[name] ?? "";
+  const value = filters[name] ?? "";
   const [text, setText] = useState(value);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-  // What was sent comes back by way of the address. It must not take the place of what was typed since, or the space at its end.
+  // The value returns through the URL. It must not replace what was typed since, or a space at its end.
   const sent = useRef(value);
   useEffect(() => {
     if (value === sent.current) return;
@@ -217,7 +247,7 @@ function Typed(given: { name: FilterName; title: string; hint?: string; chosen: 
         id={id}
         className="input"
         type="search"
-        placeholder={hint}
+        placeholder={placeholder}
         maxLength={200}
         autoComplete="off"
         spellCheck={false}
@@ -235,8 +265,7 @@ function Typed(given: { name: FilterName; title: string; hint?: string; chosen: 
   );
 }
 
-function When(given: { name: "since" | "until"; title: string; chosen: Chosen; onChange: Change }) {
-  const { name, title, chosen, onChange } = given;
+function TimeFilter({ name, title, filters, onChange }: FilterProps<"since" | "until">) {
   const id = useId();
   return (
     <div className="field">
@@ -245,14 +274,14 @@ function When(given: { name: "since" | "until"; title: string; chosen: Chosen; o
         id={id}
         className="input"
         type="datetime-local"
-        value={localOf(chosen[name])}
+        value={toLocalTime(filters[name])}
         onChange={({ target }) => onChange({ [name]: target.value && new Date(target.value).toISOString() }, true)}
       />
     </div>
   );
 }
 
-function localOf(iso: string | undefined): string {
+function toLocalTime(iso: string | undefined): string {
   const at = new Date(iso ?? "");
   if (Number.isNaN(at.getTime())) return "";
   return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);

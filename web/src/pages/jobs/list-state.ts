@@ -1,157 +1,174 @@
-// The jobs a list holds, newest first, and how answers change them. The first page is asked for again and again: where the reader is at the top the list
-// follows it; further down rows keep their place, and what is new is counted. Pure: use-job-list.ts asks.
+// The jobs of a list, newest first, and how responses change them. The first page is refetched: if the list is scrolled to the top it
+// follows that page; further down its rows keep their position and new jobs are only counted. Pure functions; use-job-list.ts fetches.
 
-interface Known {
+interface WithId {
   id: string;
 }
 
-export interface Held<Row extends Known> {
-  /** The question that these are the answer to. */
-  of: string;
+export interface ListState<Row extends WithId> {
+  /** Identifies the filters of this list; "" before the first response. */
+  query: string;
   rows: readonly Row[];
-  /** From where to read on; null at the end. */
+  /** The cursor of the next page; null at the end. */
   next: string | null;
-  /** The newest that was looked at, whether it is shown or not: everything from there down to the last row was read. */
+  /** The newest job that was fetched, shown or not. Everything between it and the last row was fetched. */
   newest: string;
-  /** Which rows the first page brought when it was last taken over. */
-  top: ReadonlySet<string>;
-  /** Where pages below the first begin, newest first, so that one can be asked for again. */
+  /** The ids of the first page when it was last merged. */
+  firstPageIds: ReadonlySet<string>;
+  /** The pages after the first, newest first: their cursors, to refetch them, and their first ids. */
   pages: readonly { cursor: string; first: string }[];
-  /** How many have come in at the top since somebody last read on below. */
-  pushed: number;
-  /** What the first page has that is not shown yet. */
-  fresh: number;
-  /** There may be more of it than was counted. */
-  more: boolean;
+  /** Rows added at the top since the last page was appended. */
+  added: number;
+  /** New jobs of the first page that are not shown yet. */
+  newJobs: number;
+  /** There may be more new jobs than counted. */
+  hasMoreNew: boolean;
 }
 
-export interface FirstPage<Row extends Known> {
-  /** Those that are shown. */
+export interface FirstPage<Row extends WithId> {
+  /** The jobs to show. */
   jobs: readonly Row[];
   cursor: string | null;
-  /** As many as were asked for: what is older may have been pushed out. */
+  /** It has as many jobs as requested: older jobs may no longer be on it. */
   full: boolean;
-  /** The newest and the oldest of the answer, shown or not; empty where there were none. */
+  /** The newest and the oldest id of the response, shown or not; "" if it was empty. */
   newest: string;
   oldest: string;
 }
 
-export const nothing: Held<never> = {
-  of: "",
+export const emptyList: ListState<never> = {
+  query: "",
   rows: [],
   next: null,
   newest: "",
-  top: new Set(),
+  firstPageIds: new Set(),
   pages: [],
-  pushed: 0,
-  fresh: 0,
-  more: false,
+  added: 0,
+  newJobs: 0,
+  hasMoreNew: false,
 };
 
-/** Marks stand at least so far apart: each one that is passed is a page asked for again. */
-const MARK_EVERY = 50;
-/** So many come in at the top of a list that is only followed before it is cut, and so many are left then. What somebody has read down to stays until then. */
-const MAX_PUSHED = 1_000;
-const LEFT_FOLLOWED = 500;
+/** The minimum number of rows between two remembered cursors: each is a page to refetch. */
+const MIN_PAGE_ROWS = 50;
+/** A followed list is cut to KEPT_ROWS after this number of rows was added at its top. */
+const MAX_ADDED = 1_000;
+const KEPT_ROWS = 500;
 
-export function takeFirst<Row extends Known>(of: string, page: FirstPage<Row>): Held<Row> {
-  return { ...nothing, of, rows: page.jobs, next: page.cursor, newest: page.newest, top: idsOf(page.jobs) };
-}
-
-/** The first page again. `follows`: the reader is at the top and sees it move. */
-export function mergeFirst<Row extends Known>(held: Held<Row>, page: FirstPage<Row>, follows: boolean): Held<Row> {
-  const first = held.rows[0]?.id ?? "";
-  const fresh = page.jobs.filter(({ id }) => id > first).length;
-  // Nothing of it was looked at before: what lies between it and what is held was never read.
-  const isApart = page.full && page.cursor !== null && page.oldest > held.newest;
-  if (!follows) {
-    return fresh === 0 && held.fresh === 0
-      ? updated(held, page.jobs)
-      : { ...updated(held, page.jobs), fresh, more: isApart };
-  }
-  // While none of what is new is to be shown, what is held stays: a list must not empty itself for a gap in which there may be nothing.
-  if (isApart && fresh > 0) return takeFirst(held.of, page);
-  const ids = idsOf(page.jobs);
-  const older = held.rows.filter(({ id }) => {
-    if (ids.has(id) || page.cursor === null) return false;
-    if (page.full) return id < page.oldest;
-    // A page may be short without being the last: what stood on it and does so no longer does not match; of the rest it says nothing.
-    return !held.top.has(id);
-  });
-  const next = page.cursor === null ? null : held.next;
-  const newest = isApart ? held.newest : page.newest;
-  const rows = same(held.rows, [...page.jobs, ...older]);
-  const merged = { ...held, rows, next, newest, top: ids, pushed: held.pushed + fresh, fresh: 0, more: false };
-  return isApart ? merged : trimmed(marked(merged, page, older));
-}
-
-/** Rows that are held, as they are now. */
-export function updated<Row extends Known>(held: Held<Row>, jobs: readonly Row[]): Held<Row> {
-  const now = new Map(jobs.map((job) => [job.id, job]));
-  if (!held.rows.some((row) => (now.get(row.id) ?? row) !== row)) return held;
-  return { ...held, rows: held.rows.map((row) => now.get(row.id) ?? row) };
-}
-
-export function without<Row extends Known>(held: Held<Row>, gone: ReadonlySet<string>): Held<Row> {
-  if (!held.rows.some(({ id }) => gone.has(id))) return held;
-  return { ...held, rows: held.rows.filter(({ id }) => !gone.has(id)) };
-}
-
-/** Rows that an answer should have named and did not: they have changed so that they no longer match. */
-export function missing<Row extends Known>(
-  held: Pick<Held<Row>, "rows">,
-  jobs: readonly Known[],
-  { newest, oldest }: { newest: string; oldest: string },
-): Row[] {
-  const named = idsOf(jobs);
-  return held.rows.filter(({ id }) => id <= newest && id >= oldest && !named.has(id));
-}
-
-export function append<Row extends Known>(
-  held: Held<Row>,
-  cursor: string,
-  jobs: readonly Row[],
-  next: string | null,
-): Held<Row> {
-  const known = idsOf(held.rows);
-  const added = jobs.filter(({ id }) => !known.has(id));
-  const pages = added.length === 0 ? held.pages : [...held.pages, { cursor, first: added[0]!.id }];
-  return { ...held, rows: [...held.rows, ...added], next, pages, pushed: 0 };
-}
-
-/** Where the page begins that a row came with; undefined for the first page. */
-export function pageOf({ pages }: Pick<Held<Known>, "pages">, id: string): string | undefined {
-  return pages.findLast(({ first }) => first >= id)?.cursor;
-}
-
-/** Rows that were pushed down from the first page get a page of their own, so that they too can be asked for again. */
-function marked<Row extends Known>(held: Held<Row>, page: FirstPage<Row>, older: readonly Row[]): Held<Row> {
-  if (page.cursor === null || !page.full || older.length === 0) return held;
-  const below = held.pages[0]?.first ?? "";
-  if (older.length < MARK_EVERY || older[MARK_EVERY - 1]!.id <= below) return held;
-  return { ...held, pages: [{ cursor: page.cursor, first: older[0]!.id }, ...held.pages] };
-}
-
-/** Nobody looks at what has gone down so far: it is read again by whoever goes there. */
-function trimmed<Row extends Known>(held: Held<Row>): Held<Row> {
-  if (held.pushed <= MAX_PUSHED || held.rows.length <= LEFT_FOLLOWED) return held;
-  const enough = held.rows[LEFT_FOLLOWED]!.id;
-  const at = held.pages.findIndex(({ first }) => first <= enough);
-  const cut = held.pages[at];
-  if (!cut) return held;
+export function startList<Row extends WithId>(query: string, page: FirstPage<Row>): ListState<Row> {
   return {
-    ...held,
-    rows: held.rows.filter(({ id }) => id > cut.first),
-    next: cut.cursor,
-    pages: held.pages.slice(0, at),
-    pushed: 0,
+    ...emptyList,
+    query,
+    rows: page.jobs,
+    next: page.cursor,
+    newest: page.newest,
+    firstPageIds: idsOf(page.jobs),
   };
 }
 
-function same<Row>(before: readonly Row[], after: readonly Row[]): readonly Row[] {
-  return before.length === after.length && before.every((row, place) => row === after[place]) ? before : after;
+/** Merges the refetched first page. `follow`: the list is scrolled to the top and may move. */
+export function mergeFirstPage<Row extends WithId>(
+  list: ListState<Row>,
+  page: FirstPage<Row>,
+  follow: boolean,
+): ListState<Row> {
+  const first = list.rows[0]?.id ?? "";
+  const newJobs = page.jobs.filter(({ id }) => id > first).length;
+  // The page does not reach down to what was fetched before: jobs between them were never fetched.
+  const hasGap = page.full && page.cursor !== null && page.oldest > list.newest;
+  if (!follow) {
+    return newJobs === 0 && list.newJobs === 0
+      ? updateRows(list, page.jobs)
+      : { ...updateRows(list, page.jobs), newJobs, hasMoreNew: hasGap };
+  }
+  // If no new job is shown, the rows stay: a list must not become empty for a gap that may contain nothing.
+  if (hasGap && newJobs > 0) return startList(list.query, page);
+  const ids = idsOf(page.jobs);
+  const older = list.rows.filter(({ id }) => {
+    if (ids.has(id) || page.cursor === null) return false;
+    if (page.full) return id < page.oldest;
+    // A page may be short without being the last. A row that is no longer on it does not match any more; the page says
+    // nothing about other rows.
+    return !list.firstPageIds.has(id);
+  });
+  const next = page.cursor === null ? null : list.next;
+  const newest = hasGap ? list.newest : page.newest;
+  const rows = keepIfEqual(list.rows, [...page.jobs, ...older]);
+  const added = list.added + newJobs;
+  const merged = { ...list, rows, next, newest, firstPageIds: ids, added, newJobs: 0, hasMoreNew: false };
+  return hasGap ? merged : trim(addPage(merged, page, older));
 }
 
-function idsOf(rows: readonly Known[]): ReadonlySet<string> {
+/** Replaces rows by their current data. */
+export function updateRows<Row extends WithId>(list: ListState<Row>, jobs: readonly Row[]): ListState<Row> {
+  const current = new Map(jobs.map((job) => [job.id, job]));
+  if (!list.rows.some((row) => (current.get(row.id) ?? row) !== row)) return list;
+  return { ...list, rows: list.rows.map((row) => current.get(row.id) ?? row) };
+}
+
+export function removeRows<Row extends WithId>(list: ListState<Row>, ids: ReadonlySet<string>): ListState<Row> {
+  if (!list.rows.some(({ id }) => ids.has(id))) return list;
+  return { ...list, rows: list.rows.filter(({ id }) => !ids.has(id)) };
+}
+
+/** Rows within the range of a response that are not in it: they no longer match the filters. */
+export function missingRows<Row extends WithId>(
+  list: Pick<ListState<Row>, "rows">,
+  jobs: readonly WithId[],
+  { newest, oldest }: { newest: string; oldest: string },
+): Row[] {
+  const returned = idsOf(jobs);
+  return list.rows.filter(({ id }) => id <= newest && id >= oldest && !returned.has(id));
+}
+
+export function appendPage<Row extends WithId>(
+  list: ListState<Row>,
+  cursor: string,
+  jobs: readonly Row[],
+  next: string | null,
+): ListState<Row> {
+  const known = idsOf(list.rows);
+  const rows = jobs.filter(({ id }) => !known.has(id));
+  const pages = rows.length === 0 ? list.pages : [...list.pages, { cursor, first: rows[0]!.id }];
+  return { ...list, rows: [...list.rows, ...rows], next, pages, added: 0 };
+}
+
+/** The cursor of the page that a row belongs to; undefined for the first page. */
+export function pageCursor({ pages }: Pick<ListState<WithId>, "pages">, id: string): string | undefined {
+  return pages.findLast(({ first }) => first >= id)?.cursor;
+}
+
+/** Rows that have moved below the first page get a page, so that they can be refetched. */
+function addPage<Row extends WithId>(
+  list: ListState<Row>,
+  page: FirstPage<Row>,
+  older: readonly Row[],
+): ListState<Row> {
+  if (page.cursor === null || !page.full || older.length === 0) return list;
+  const below = list.pages[0]?.first ?? "";
+  if (older.length < MIN_PAGE_ROWS || older[MIN_PAGE_ROWS - 1]!.id <= below) return list;
+  return { ...list, pages: [{ cursor: page.cursor, first: older[0]!.id }, ...list.pages] };
+}
+
+/** Removes old rows of a list that is only followed. Scrolling to them fetches them again. */
+function trim<Row extends WithId>(list: ListState<Row>): ListState<Row> {
+  if (list.added <= MAX_ADDED || list.rows.length <= KEPT_ROWS) return list;
+  const last = list.rows[KEPT_ROWS]!.id;
+  const index = list.pages.findIndex(({ first }) => first <= last);
+  const cut = list.pages[index];
+  if (!cut) return list;
+  return {
+    ...list,
+    rows: list.rows.filter(({ id }) => id > cut.first),
+    next: cut.cursor,
+    pages: list.pages.slice(0, index),
+    added: 0,
+  };
+}
+
+function keepIfEqual<Row>(before: readonly Row[], after: readonly Row[]): readonly Row[] {
+  return before.length === after.length && before.every((row, index) => row === after[index]) ? before : after;
+}
+
+function idsOf(rows: readonly WithId[]): ReadonlySet<string> {
   return new Set(rows.map(({ id }) => id));
 }

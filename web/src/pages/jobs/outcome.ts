@@ -1,52 +1,51 @@
-// Which of many jobs can be cancelled or retried, and what came of it, in a sentence that counts each of them once.
-import type { JobState } from "../../api/nouns.ts";
-import type { Row } from "./slim.ts";
+// Which selected jobs can be cancelled or retried, and a summary of the result that counts each job once.
+import { hasEnded, type JobState } from "../../api/resources.ts";
+import type { JobRowData } from "./row-data.ts";
 
 export type Verb = "cancel" | "retry";
 
-/** What has ended is not cancelled, and only what ended badly is retried. */
+/** Ended jobs cannot be cancelled; only failed and cancelled jobs can be retried. */
 export function appliesTo(verb: Verb, state: JobState): boolean {
-  const isBad = state === "failed" || state === "cancelled";
-  return verb === "retry" ? isBad : !isBad && state !== "completed";
+  return verb === "retry" ? state === "failed" || state === "cancelled" : !hasEnded(state);
 }
 
-/** The row of a job whose new state was answered, before more is known of it. */
-export function changed(row: Row, state: JobState, at: string): Row {
+/** The row in its new state, until the job is refetched. */
+export function withState(row: JobRowData, state: JobState, at: string): JobRowData {
   if (row.state === state) return row;
-  const isEnd = state === "completed" || state === "failed" || state === "cancelled";
-  return { ...row, state, waitingFor: null, pause: null, failure: null, endedAt: isEnd ? at : null };
+  return { ...row, state, waitingFor: null, pause: null, failure: null, endedAt: hasEnded(state) ? at : null };
 }
 
-export interface Answered {
+export interface BulkResult {
   id: string;
-  /** As the list had it; undefined where it did not know. */
+  /** The state before, if the list has the job. */
   before?: string | undefined;
   state?: JobState;
   problem?: { code: string; detail: string };
 }
 
-export function cancelledWords(answered: readonly Answered[]): string {
-  return sentence(answered, ({ before, state, problem }) => {
-    if (problem) return refusal(problem);
+export function summarizeCancel(results: readonly BulkResult[]): string {
+  return summarize(results, ({ before, state, problem }) => {
+    if (problem) return problemText(problem);
     if (state === "cancelled" && before !== "cancelled") return "cancelled";
-    if (state === "running") return "asked to stop";
+    if (state === "running") return "stopping";
     return "had already ended";
   });
 }
 
-export function retriedWords(answered: readonly Answered[]): string {
-  return sentence(answered, ({ problem }) => (problem ? refusal(problem) : "retried"));
+export function summarizeRetry(results: readonly BulkResult[]): string {
+  return summarize(results, ({ problem }) => (problem ? problemText(problem) : "retried"));
 }
 
-function refusal({ code, detail }: { code: string; detail: string }): string {
-  if (code === "JOB_NOT_FOUND") return "no longer there";
-  // Without its id the same reason is the same for all.
-  const why = detail.replace(/^Job [0-9a-f-]{36} /, "");
-  return why === "is completed" ? "left, as completed" : why === "has not ended" ? "left, as not ended" : why;
+function problemText({ code, detail }: { code: string; detail: string }): string {
+  if (code === "JOB_NOT_FOUND") return "not found";
+  // Without the id the same problem has the same text for all jobs.
+  const text = detail.replace(/^Job [0-9a-f-]{36} /, "");
+  if (text === "is completed") return "unchanged because completed";
+  return text === "has not ended" ? "unchanged because not ended" : text;
 }
 
-function sentence(answered: readonly Answered[], wordOf: (one: Answered) => string): string {
+function summarize(results: readonly BulkResult[], textOf: (result: BulkResult) => string): string {
   const counts = new Map<string, number>();
-  for (const one of answered) counts.set(wordOf(one), (counts.get(wordOf(one)) ?? 0) + 1);
-  return [...counts].map(([word, count]) => `${count} ${word}`).join(", ");
+  for (const result of results) counts.set(textOf(result), (counts.get(textOf(result)) ?? 0) + 1);
+  return [...counts].map(([text, count]) => `${count} ${text}`).join(", ");
 }

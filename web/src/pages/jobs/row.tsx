@@ -1,67 +1,67 @@
-// One job in a line or two: what it is, how it stands, and the sentence that says why.
+// A row of the job list: state, pipeline, key, and a sentence about its state.
+
+import { escapeText, formatCount, shortId } from "@stillwake/ui/format.ts";
+import { Duration, RelativeTime } from "@stillwake/ui/parts/time.tsx";
 import { memo, type ReactNode } from "react";
 import { Link } from "wouter";
-import { isOver } from "../../api/nouns.ts";
-import { Moment, Span } from "../../parts/moment.tsx";
-import { GoesOn, StateMark } from "../../parts/state-mark.tsx";
-import { hasTime } from "../../parts/waits.ts";
-import { count, inert, shortId } from "../../parts/words.ts";
-import { shareOf } from "./share.ts";
-import type { Row } from "./slim.ts";
+import { hasEnded } from "../../api/resources.ts";
+import { JobStateBadge, ResumeTime } from "../../parts/job-state.tsx";
+import { hasResumeTime } from "../../parts/waiting-reason.ts";
+import { type JobRowData, progressOf } from "./row-data.ts";
 
-interface Given {
-  job: Row;
+interface JobRowProps {
+  job: JobRowData;
   index: number;
-  /** Undefined: nothing can be done with it, so there is nothing to select it for. */
-  picked: boolean | undefined;
-  onPick: (index: number, picked: boolean, isRange: boolean) => void;
+  /** Undefined: the user may not act on jobs, so there is no checkbox. */
+  selected: boolean | undefined;
+  onSelect: (index: number, selected: boolean, isRange: boolean) => void;
 }
 
-export const JobRow = memo(function JobRow({ job, index, picked, onPick }: Given) {
+export const JobRow = memo(function JobRow({ job, index, selected, onSelect }: JobRowProps) {
   const { id, pipeline, key, tenant, state, attempt, maxAttempts } = job;
   return (
-    <tr className="job-row" aria-rowindex={index + 2} data-picked={picked || undefined}>
-      {picked !== undefined && (
-        <td className="job-pick">
+    <tr className="job-row" aria-rowindex={index + 2} data-selected={selected || undefined}>
+      {selected !== undefined && (
+        <td className="job-select">
           <label>
             <input
               type="checkbox"
-              className="pick"
-              checked={picked}
-              aria-label={`Select ${inert(pipeline)} ${shortId(id)}`}
+              className="select-box"
+              checked={selected}
+              aria-label={`Select ${escapeText(pipeline)} ${shortId(id)}`}
               onChange={({ target, nativeEvent }) =>
-                onPick(index, target.checked, (nativeEvent as MouseEvent).shiftKey === true)
+                onSelect(index, target.checked, (nativeEvent as MouseEvent).shiftKey === true)
               }
             />
           </label>
         </td>
       )}
       <td className="job-state">
-        <StateMark state={state} waitingFor={job.waitingFor} runAt={job.runAt} />
+        <JobStateBadge state={state} waitingFor={job.waitingFor} runAt={job.runAt} />
       </td>
       <th scope="row" className="job-name">
         <div className="one-line">
-          <Link href={`/jobs/${id}`} className="foreign">
-            {inert(pipeline)}
+          <Link href={`/jobs/${id}`} className="untrusted">
+            {escapeText(pipeline)}
           </Link>
-          {key !== null && <span className="job-key foreign">{inert(key)}</span>}
-          {tenant !== null && <span className="tag foreign">{inert(tenant)}</span>}
+          {key !== null && <span className="job-key untrusted">{escapeText(key)}</span>}
+          {tenant !== null && <span className="tag untrusted">{escapeText(tenant)}</span>}
           {attempt > 1 && (
             <span className="tag number" data-tone="amber">
-              attempt {count(attempt)} of {count(maxAttempts)}
+              attempt {formatCount(attempt)} of {formatCount(maxAttempts)}
             </span>
           )}
         </div>
-        <div className="job-says one-line foreign">{sentenceOf(job)}</div>
+        <div className="job-sentence one-line untrusted">{jobSentence(job)}</div>
       </th>
       <td className="job-progress">
         <Meter job={job} />
       </td>
       <td className="number job-took">
-        {(isOver(state) || state === "running") && <Span from={job.startedAt} to={job.endedAt} />}
+        {(hasEnded(state) || state === "running") && <Duration from={job.startedAt} to={job.endedAt} />}
       </td>
       <td className="number job-age">
-        <Moment at={job.createdAt} />
+        <RelativeTime at={job.createdAt} />
       </td>
       <td className="mono job-id" title={id}>
         {shortId(id)}
@@ -70,13 +70,12 @@ export const JobRow = memo(function JobRow({ job, index, picked, onPick }: Given
   );
 });
 
-/** How far it is, where that is known. */
-export function Meter({ job }: { job: Row }) {
-  const share = shareOf(job);
-  if (share === undefined) return null;
-  const { percent, of } = share;
+export function Meter({ job }: { job: JobRowData }) {
+  const progress = progressOf(job);
+  if (progress === undefined) return null;
+  const { percent, items } = progress;
   return (
-    <span className="meter" title={of && `${count(of.done)} of ${count(of.total)}`}>
+    <span className="meter" title={items && `${formatCount(items.done)} of ${formatCount(items.total)}`}>
       <span className="meter-line" aria-hidden="true">
         <span style={{ width: `${percent}%` }} />
       </span>
@@ -85,35 +84,35 @@ export function Meter({ job }: { job: Row }) {
   );
 }
 
-/** What there is to know about it beyond its state. */
-function sentenceOf(job: Row): ReactNode {
+/** The reason for its state. */
+function jobSentence(job: JobRowData): ReactNode {
   const { state, waitingFor, failure, cancel, pause, progress, missing, children, runAt } = job;
-  if (state === "failed") return <span className="bad">{failureOf(job)}</span>;
-  if (state === "cancelled") return told(cancel);
-  if (state === "paused") return told(pause);
-  if (state === "completed") return missing.length > 0 && `without ${missing.map(inert).join(", ")}`;
-  if (state === "running") return progress?.sentence && inert(progress.sentence);
+  if (state === "failed") return <span className="bad">{rowFailure(job)}</span>;
+  if (state === "cancelled") return requestText(cancel);
+  if (state === "paused") return requestText(pause);
+  if (state === "completed") return missing.length > 0 && `without ${missing.map(escapeText).join(", ")}`;
+  if (state === "running") return progress?.sentence && escapeText(progress.sentence);
   if (waitingFor === "children" && children) {
     const { total, completed, failed, cancelled } = children;
-    return `${count(completed + failed + cancelled)} of ${count(total)} children have ended`;
+    return `${formatCount(completed + failed + cancelled)} of ${formatCount(total)} children ended`;
   }
   if (waitingFor === "event" || waitingFor === "key" || waitingFor === "machine") return null;
   return (
     <>
-      {runAt !== null && hasTime(job) && <GoesOn at={runAt} />}
-      {runAt !== null && hasTime(job) && failure && ", after: "}
-      {failure && failureOf(job)}
+      {runAt !== null && hasResumeTime(job) && <ResumeTime at={runAt} />}
+      {runAt !== null && hasResumeTime(job) && failure && ", after: "}
+      {failure && rowFailure(job)}
     </>
   );
 }
 
-function told(said: Row["cancel"]): string | null {
-  if (!said) return null;
-  const { by, reason } = said;
-  return inert([by && `by ${by}`, reason].filter(Boolean).join(": "));
+/** Who requested a cancel or a pause, and why. */
+function requestText(request: JobRowData["cancel"]): string | null {
+  if (!request) return null;
+  const { by, reason } = request;
+  return escapeText([by && `by ${by}`, reason].filter(Boolean).join(": "));
 }
 
-/** The sentence written for people where there is one. */
-export function failureOf({ failure }: Pick<Row, "failure">): string {
-  return inert(failure?.sentence ?? failure?.message ?? failure?.code ?? "It did not say why");
+export function rowFailure({ failure }: Pick<JobRowData, "failure">): string {
+  return escapeText(failure?.sentence ?? failure?.message ?? failure?.code ?? "no reason given");
 }

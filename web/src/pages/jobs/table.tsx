@@ -1,51 +1,44 @@
-// The rows in view of a list that may be very long, and what can be done with those that are selected.
+// The table of jobs. Only the rows in the viewport are rendered. Selected rows can be cancelled or retried.
+
+import { formatCount, plural } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { ErrorCallout } from "@stillwake/ui/parts/panel.tsx";
 import { useWindowVirtualizer } from "@tanstack/react-virtual";
 import { type ReactNode, useCallback, useEffect, useLayoutEffect, useRef, useState, useSyncExternalStore } from "react";
-import type { Refused } from "../../api/call.ts";
-import { useMay } from "../../api/who.ts";
-import { Button } from "../../parts/button.tsx";
-import { count, several } from "../../parts/words.ts";
+import { usePermissions } from "../../api/permissions.ts";
 import { BulkBar } from "./bulk.tsx";
-import { type Chosen, questionOf } from "./filters.tsx";
-import { keepList, keptList } from "./return.ts";
+import { type JobListFilters, toApiFilters } from "./filters.tsx";
 import { JobRow } from "./row.tsx";
-import { useJobList } from "./use-job-list.ts";
+import { restoreList, saveList, useJobList } from "./use-job-list.ts";
 
-/** As jobs.css has them. Rows of one height need not be measured. */
+/** The same heights as in jobs.css. Rows of one height need not be measured. */
 const ROW_PX = 56;
 const PHONE_ROW_PX = 88;
-const NEAR_END = 200;
+/** Older jobs are fetched when this number of rows is left below the viewport. */
+const PREFETCH_ROWS = 200;
 
-export function JobTable({
-  chosen,
-  empty,
-  wrong,
-}: {
-  chosen: Chosen;
-  empty: ReactNode;
-  wrong: (error: Refused) => ReactNode;
-}) {
-  const { operate } = useMay();
-  const { filters, waiting } = questionOf(chosen);
-  const [picked, setPicked] = useState<ReadonlySet<string>>(new Set());
-  const [seen, setSeen] = useState<string>();
-  const hasPicked = useRef(false);
-  hasPicked.current = picked.size > 0;
-  // What somebody has selected must not move under their hand.
-  const follows = useCallback(() => isAtTop() && !hasPicked.current, []);
-  const list = useJobList(filters, waiting, follows, seen);
-  const { held, reading, broken, weary, readOn, catchUp } = list;
-  const { rows, next } = held;
+export function JobTable({ filters: listFilters, empty }: { filters: JobListFilters; empty: ReactNode }) {
+  const { operate } = usePermissions();
+  const { filters, waiting } = toApiFilters(listFilters);
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const [visible, setVisible] = useState<string>();
+  const hasSelection = useRef(false);
+  hasSelection.current = selected.size > 0;
+  // Rows must not move while some of them are selected.
+  const isFollowing = useCallback(() => isAtTop() && !hasSelection.current, []);
+  const jobList = useJobList(filters, waiting, isFollowing, visible);
+  const { list, error, changing, reading, readError, stopped, readOlder, showNew } = jobList;
+  const { rows, next } = list;
 
-  const left = useRef(held);
-  left.current = held;
+  const latestList = useRef(list);
+  latestList.current = list;
   useLayoutEffect(() => {
-    const back = keptList(left.current.of);
-    // A page begins at its top; this is after that.
-    const frame = back && requestAnimationFrame(() => scrollTo(0, back.y));
+    const restored = restoreList(latestList.current.query);
+    // In the next frame: the navigation first scrolls to the top.
+    const frame = restored && requestAnimationFrame(() => scrollTo(0, restored.scrollY));
     return () => {
       if (frame) cancelAnimationFrame(frame);
-      keepList(left.current, scrollY);
+      saveList(latestList.current, scrollY);
     };
   }, []);
 
@@ -55,104 +48,99 @@ export function JobTable({
     const now = body.current ? body.current.getBoundingClientRect().top + scrollY : 0;
     if (Math.abs(now - top) > 1) setTop(now);
   });
-  const high = useIsPhone() ? PHONE_ROW_PX : ROW_PX;
+  const rowHeight = useIsPhone() ? PHONE_ROW_PX : ROW_PX;
   const virtual = useWindowVirtualizer({
     count: rows.length,
-    estimateSize: () => high,
+    estimateSize: () => rowHeight,
     overscan: 10,
     scrollMargin: top,
   });
-  useEffect(() => virtual.measure(), [virtual, high]);
+  useEffect(() => virtual.measure(), [virtual, rowHeight]);
   const items = virtual.getVirtualItems();
   const from = items[0]?.index ?? 0;
   const to = items.at(-1)?.index ?? -1;
 
   const middle = rows[Math.floor((from + to) / 2)]?.id;
-  useEffect(() => setSeen(middle), [middle]);
-  const isNear = to >= rows.length - NEAR_END && next !== null && held.of !== "" && !list.changing;
+  useEffect(() => setVisible(middle), [middle]);
+  const isNearEnd = to >= rows.length - PREFETCH_ROWS && next !== null && list.query !== "" && !changing;
   useEffect(() => {
-    if (isNear && !reading && !broken && !weary) readOn();
-  }, [isNear, reading, broken, weary, readOn]);
-  // Whoever comes back to the top, or lets go of what was selected, sees what has come and gone meanwhile.
-  const followed = useRef(true);
-  const isFree = picked.size === 0;
+    if (isNearEnd && !reading && !readError && !stopped) readOlder();
+  }, [isNearEnd, reading, readError, stopped, readOlder]);
+  // A return to the top, or the end of a selection, shows the changes since then.
+  const wasFollowing = useRef(true);
+  const hasNoSelection = selected.size === 0;
   useEffect(() => {
-    const look = () => {
-      const isFollowed = follows();
-      if (isFollowed && !followed.current) catchUp();
-      followed.current = isFollowed;
+    const update = () => {
+      const follows = isFollowing();
+      if (follows && !wasFollowing.current) showNew();
+      wasFollowing.current = follows;
     };
-    look();
-    addEventListener("scroll", look, { passive: true });
-    return () => removeEventListener("scroll", look);
-  }, [isFree, follows, catchUp]);
+    update();
+    addEventListener("scroll", update, { passive: true });
+    return () => removeEventListener("scroll", update);
+  }, [hasNoSelection, isFollowing, showNew]);
 
-  const question = held.of;
-  useEffect(() => setPicked(new Set()), [question]);
-  const lastPick = useRef(0);
-  const latest = useRef(rows);
-  latest.current = rows;
-  const pick = useCallback((index: number, isPicked: boolean, isRange: boolean) => {
+  useEffect(() => setSelected(new Set()), [list.query]);
+  const lastSelected = useRef(0);
+  const select = useCallback((index: number, isSelected: boolean, isRange: boolean) => {
     const [first, last] = isRange
-      ? [Math.min(lastPick.current, index), Math.max(lastPick.current, index)]
+      ? [Math.min(lastSelected.current, index), Math.max(lastSelected.current, index)]
       : [index, index];
-    lastPick.current = index;
-    setPicked((before) => {
+    lastSelected.current = index;
+    setSelected((before) => {
       const after = new Set(before);
-      for (const { id } of latest.current.slice(first, last + 1)) isPicked ? after.add(id) : after.delete(id);
+      const range = latestList.current.rows.slice(first, last + 1);
+      for (const { id } of range) isSelected ? after.add(id) : after.delete(id);
       return after;
     });
   }, []);
 
-  if (held.of === "") return list.error ? wrong(list.error) : <p className="empty jobs-begin">One moment…</p>;
+  const errorCallout = error && <ErrorCallout error={error} />;
+  if (list.query === "") return errorCallout ?? <p className="empty jobs-loading">Loading…</p>;
   if (rows.length === 0 && next === null && !reading) {
     return (
-      <div className="jobs-begin" aria-busy={list.changing}>
-        {list.error ? wrong(list.error) : empty}
+      <div className="jobs-loading" aria-busy={changing}>
+        {errorCallout ?? empty}
       </div>
     );
   }
-  const isAll = picked.size > 0 && picked.size === rows.length;
+  const isAllSelected = selected.size > 0 && selected.size === rows.length;
   return (
-    <div className="jobs" data-changing={list.changing || undefined}>
-      {list.error && wrong(list.error)}
-      {held.fresh > 0 && (
-        <div className="fresh">
+    <div className="jobs" data-changing={changing || undefined}>
+      {errorCallout}
+      {list.newJobs > 0 && (
+        <div className="new-jobs">
           <Button
             kind="main"
             onClick={() => {
               scrollTo(0, 0);
-              catchUp();
+              showNew();
             }}
           >
-            {several(
-              held.fresh,
-              held.more ? "or more new jobs" : "new job",
-              held.more ? "or more new jobs" : "new jobs",
+            {plural(
+              list.newJobs,
+              list.hasMoreNew ? "or more new jobs" : "new job",
+              list.hasMoreNew ? "or more new jobs" : "new jobs",
             )}
           </Button>
         </div>
       )}
-      <table
-        className="table jobs-table"
-        aria-rowcount={next === null ? rows.length + 1 : -1}
-        aria-busy={list.changing}
-      >
+      <table className="table jobs-table" aria-rowcount={next === null ? rows.length + 1 : -1} aria-busy={changing}>
         <caption className="hidden">Jobs, newest first</caption>
         <thead>
           <tr aria-rowindex={1}>
             {operate && (
-              <th className="job-pick">
+              <th className="job-select">
                 <label>
                   <input
                     type="checkbox"
-                    className="pick"
-                    aria-label={`Select all ${count(rows.length)} that are shown`}
-                    checked={isAll}
+                    className="select-box"
+                    aria-label={`Select all ${formatCount(rows.length)} loaded jobs`}
+                    checked={isAllSelected}
                     ref={(box) => {
-                      if (box) box.indeterminate = picked.size > 0 && !isAll;
+                      if (box) box.indeterminate = selected.size > 0 && !isAllSelected;
                     }}
-                    onChange={() => setPicked(isAll ? new Set() : new Set(rows.map(({ id }) => id)))}
+                    onChange={() => setSelected(isAllSelected ? new Set() : new Set(rows.map(({ id }) => id)))}
                   />
                 </label>
               </th>
@@ -166,48 +154,48 @@ export function JobTable({
           </tr>
         </thead>
         <tbody ref={body}>
-          <Room height={from * high} />
+          <Spacer height={from * rowHeight} />
           {items.map(({ index }) => (
             <JobRow
               key={rows[index]!.id}
               job={rows[index]!}
               index={index}
-              picked={operate ? picked.has(rows[index]!.id) : undefined}
-              onPick={pick}
+              selected={operate ? selected.has(rows[index]!.id) : undefined}
+              onSelect={select}
             />
           ))}
-          <Room height={(rows.length - 1 - to) * high} />
+          <Spacer height={(rows.length - 1 - to) * rowHeight} />
         </tbody>
       </table>
       <div className="jobs-end soft small">
-        {broken ? (
+        {readError ? (
           <>
-            {wrong(broken)}
-            <Button onClick={readOn}>Read on</Button>
+            <ErrorCallout error={readError} />
+            <Button onClick={readOlder}>Try again</Button>
           </>
-        ) : weary ? (
+        ) : stopped ? (
           <>
-            Nothing in a long stretch of older jobs. <Button onClick={readOn}>Look further back</Button>
+            No match in many older jobs. <Button onClick={readOlder}>Search older jobs</Button>
           </>
         ) : next === null ? (
-          `${several(rows.length, "job")}, and no older ones`
+          `${plural(rows.length, "job")} in total`
         ) : (
-          "Reading older jobs…"
+          "Loading older jobs…"
         )}
       </div>
-      {picked.size > 0 && (
-        <BulkBar picked={picked} rows={rows} onChanged={list.change} onDone={() => setPicked(new Set())} />
+      {selected.size > 0 && (
+        <BulkBar selected={selected} rows={rows} onChanged={jobList.update} onDone={() => setSelected(new Set())} />
       )}
     </div>
   );
 }
 
-/** The room of rows that are not drawn. */
-function Room({ height }: { height: number }) {
+/** Takes the space of rows that are not rendered. */
+function Spacer({ height }: { height: number }) {
   if (height <= 0) return null;
   return (
-    // biome-ignore lint/a11y/noAriaHiddenOnFocusable: nothing in it takes the focus.
-    <tr aria-hidden="true" className="room">
+    // biome-ignore lint/a11y/noAriaHiddenOnFocusable: it contains nothing focusable.
+    <tr aria-hidden="true" className="spacer">
       <td colSpan={7} style={{ height }} />
     </tr>
   );

@@ -1,183 +1,205 @@
-// Asks for the jobs that a list shows: the first page again and again, older ones when the reader comes near them, and the page in view again while
-// something on it can still change.
+// Fetches the jobs of a list: the first page repeatedly, older pages when they come near the viewport, and the page in
+// the viewport again while a job on it can still change.
+import { RequestError, request } from "@stillwake/ui/api/request.ts";
+import { serverNow } from "@stillwake/ui/api/server-clock.ts";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { call, Refused } from "../../api/call.ts";
-import { serverNow } from "../../api/clock.ts";
-import { isOver, type JobFilters, type nouns, useJobs } from "../../api/nouns.ts";
-import { waitsFor } from "../../parts/waits.ts";
+import { type api, hasEnded, type JobFilters, useJobs } from "../../api/resources.ts";
+import { waitingReason } from "../../parts/waiting-reason.ts";
 import {
-  append,
+  appendPage,
+  emptyList,
   type FirstPage,
-  type Held,
-  mergeFirst,
-  missing,
-  nothing,
-  pageOf,
-  takeFirst,
-  updated,
-  without,
+  type ListState,
+  mergeFirstPage,
+  missingRows,
+  pageCursor,
+  removeRows,
+  startList,
+  updateRows,
 } from "./list-state.ts";
-import { keptList } from "./return.ts";
-import { type Row, slim } from "./slim.ts";
+import { type JobRowData, toRowData } from "./row-data.ts";
 
-const FIRST = 50;
-const PAGE = 200;
-/** A page may be short, or empty, without being the last. So many are read before somebody has to ask for more. */
-const PAGES_AT_ONCE = 25;
-/** Rows that a list no longer names are asked for one by one, so many at a time. */
-const SINGLY = 20;
+type JobListState = ListState<JobRowData>;
 
-interface JobList {
-  held: Held<Row>;
-  error: Refused | null;
-  /** The question has changed and its answer is not there yet. */
-  changing: boolean;
-  /** Older jobs are being read. */
-  reading: boolean;
-  /** Older jobs could not be read. */
-  broken: Refused | undefined;
-  /** So much was looked through without finding anything that reading has stopped. */
-  weary: boolean;
-  readOn(): void;
-  /** Shows what is new. */
-  catchUp(): void;
-  /** Rows that were changed from here. */
-  change(rows: readonly Row[]): void;
+const FIRST_PAGE_SIZE = 50;
+const PAGE_SIZE = 200;
+/** A page can be short or empty without being the last. After this number of pages without a match, reading stops. */
+const MAX_PAGES_AT_ONCE = 25;
+/** Rows that are no longer in a response are fetched one by one, at most this number at a time. */
+const MAX_SINGLE_FETCHES = 20;
+
+// The list that was left last, for a return with the back button.
+let savedList: { list: JobListState; scrollY: number } | undefined;
+let isBackNavigation = false;
+
+addEventListener("popstate", () => {
+  isBackNavigation = true;
+});
+// wouter dispatches this event when a link is followed.
+addEventListener("pushState", () => {
+  isBackNavigation = false;
+});
+
+export function saveList(list: JobListState, scrollY: number): void {
+  savedList = { list, scrollY };
 }
 
-/** `waiting` is looked for here: the server does not know it as a filter. `seen` is the row at the middle of the window. */
+/** The saved list, after a back navigation to the same query. */
+export function restoreList(query: string): { list: JobListState; scrollY: number } | undefined {
+  return isBackNavigation && savedList?.list.query === query ? savedList : undefined;
+}
+
+interface JobList {
+  list: JobListState;
+  error: RequestError | null;
+  /** The filters have changed, and the response has not arrived yet. */
+  changing: boolean;
+  /** Older jobs are being fetched. */
+  reading: boolean;
+  /** Older jobs could not be fetched. */
+  readError: RequestError | undefined;
+  /** Reading has stopped after many pages without a match. */
+  stopped: boolean;
+  readOlder(): void;
+  showNew(): void;
+  /** Updates rows that an action has changed. */
+  update(rows: readonly JobRowData[]): void;
+}
+
+/** The server has no filter for `waiting`: it is applied here. `visible` is the row in the middle of the viewport. */
 export function useJobList(
   filters: JobFilters,
   waiting: string | undefined,
-  follows: () => boolean,
-  seen?: string,
+  isFollowing: () => boolean,
+  visible?: string,
 ): JobList {
-  const of = JSON.stringify([filters, waiting]);
-  const first = useJobs({ ...filters, limit: FIRST });
-  const [held, setHeld] = useState<Held<Row>>(() => keptList(of)?.held ?? nothing);
+  const query = JSON.stringify([filters, waiting]);
+  const first = useJobs({ ...filters, limit: FIRST_PAGE_SIZE });
+  const [list, setList] = useState<JobListState>(() => restoreList(query)?.list ?? emptyList);
   const [reading, setReading] = useState(false);
-  const [broken, setBroken] = useState<Refused>();
-  const [weary, setWeary] = useState(false);
+  const [readError, setReadError] = useState<RequestError>();
+  const [stopped, setStopped] = useState(false);
   const abort = useRef<AbortController>(undefined);
-  const page = useRef<FirstPage<Row>>(undefined);
-  const latest = useRef(held);
-  latest.current = held;
+  const firstPage = useRef<FirstPage<JobRowData>>(undefined);
+  const latest = useRef(list);
+  latest.current = list;
 
-  const answer = first.isPlaceholderData ? undefined : first.data;
+  const response = first.isPlaceholderData ? undefined : first.data;
   useEffect(() => {
-    if (!answer) return;
-    const now = firstPage(answer, waiting);
-    page.current = now;
-    const isFollowed = follows();
-    setHeld((before) => (before.of === of ? mergeFirst(before, now, isFollowed) : takeFirst(of, now)));
-    if (isFollowed) return;
-    const oldest = answer.cursor === null ? "" : now.oldest;
-    return lookAgain(latest, of, answer.jobs, { newest: LAST, oldest }, setHeld);
-  }, [answer, of, waiting, follows]);
+    if (!response) return;
+    const page = toFirstPage(response, waiting);
+    firstPage.current = page;
+    const follow = isFollowing();
+    setList((before) => (before.query === query ? mergeFirstPage(before, page, follow) : startList(query, page)));
+    if (follow) return;
+    const oldest = response.cursor === null ? "" : page.oldest;
+    return refetchMissing(latest, query, response.jobs, { newest: AFTER_ALL_IDS, oldest }, setList);
+  }, [response, query, waiting, isFollowing]);
 
   useEffect(() => {
-    setBroken(undefined);
-    setWeary(false);
+    setReadError(undefined);
+    setStopped(false);
     setReading(false);
     return () => abort.current?.abort();
-  }, [of]);
+  }, [query]);
 
-  // Ended jobs stay as they are, so a page of them is not asked for again.
-  const cursor = seen === undefined ? undefined : pageOf(held, seen);
-  const moves = useMemo(() => cursor !== undefined && isMoving(held, cursor), [held, cursor]);
-  const again = useJobs({ ...filters, limit: PAGE, cursor }, moves);
+  // Ended jobs do not change: a page of ended jobs is not refetched.
+  const cursor = visible === undefined ? undefined : pageCursor(list, visible);
+  const isChanging = useMemo(() => cursor !== undefined && canChange(list, cursor), [list, cursor]);
+  const current = useJobs({ ...filters, limit: PAGE_SIZE, cursor }, isChanging);
   useEffect(() => {
-    if (!again.data || again.isPlaceholderData) return;
-    const { jobs, cursor: rest } = again.data;
-    setHeld((before) => updated(before, jobs.map(slim)));
-    const newest = latest.current.pages.find((one) => one.cursor === cursor)?.first ?? "";
-    const oldest = rest === null ? "" : (jobs.at(-1)?.id ?? LAST);
-    return lookAgain(latest, of, jobs, { newest, oldest }, setHeld);
-  }, [again.data, again.isPlaceholderData]);
+    if (!current.data || current.isPlaceholderData) return;
+    const { jobs, cursor: next } = current.data;
+    setList((before) => updateRows(before, jobs.map(toRowData)));
+    const newest = latest.current.pages.find((page) => page.cursor === cursor)?.first ?? "";
+    const oldest = next === null ? "" : (jobs.at(-1)?.id ?? AFTER_ALL_IDS);
+    return refetchMissing(latest, query, jobs, { newest, oldest }, setList);
+  }, [current.data, current.isPlaceholderData]);
 
-  const { next } = held;
-  const readOn = useCallback(() => {
+  const { next } = list;
+  const readOlder = useCallback(() => {
     if (next === null) return;
-    const own = new AbortController();
+    const controller = new AbortController();
     abort.current?.abort();
-    abort.current = own;
+    abort.current = controller;
     setReading(true);
-    setBroken(undefined);
-    setWeary(false);
-    void readOlder(next, filters, waiting, own.signal)
-      .then(({ jobs, cursor, read }) => {
-        if (own.signal.aborted) return;
-        setHeld((before) => (before.of === of ? append(before, next, jobs, cursor) : before));
-        setWeary(jobs.length === 0 && cursor !== null && read >= PAGES_AT_ONCE);
+    setReadError(undefined);
+    setStopped(false);
+    void fetchOlder(next, filters, waiting, controller.signal)
+      .then(({ jobs, cursor, pages }) => {
+        if (controller.signal.aborted) return;
+        setList((before) => (before.query === query ? appendPage(before, next, jobs, cursor) : before));
+        setStopped(jobs.length === 0 && cursor !== null && pages >= MAX_PAGES_AT_ONCE);
       })
-      .catch((error) => own.signal.aborted || setBroken(error))
-      .finally(() => own.signal.aborted || setReading(false));
-    // The filters are in `of`.
-  }, [next, of]);
+      .catch((error) => controller.signal.aborted || setReadError(error))
+      .finally(() => controller.signal.aborted || setReading(false));
+    // The filters are part of the query.
+  }, [next, query]);
 
-  const catchUp = useCallback(() => {
-    const newest = page.current;
-    if (newest) setHeld((before) => mergeFirst(before, newest, true));
+  const showNew = useCallback(() => {
+    const page = firstPage.current;
+    if (page) setList((before) => mergeFirstPage(before, page, true));
   }, []);
-  const change = useCallback((rows: readonly Row[]) => setHeld((before) => updated(before, rows)), []);
+  const update = useCallback((rows: readonly JobRowData[]) => setList((before) => updateRows(before, rows)), []);
 
-  return { held, error: first.error, changing: held.of !== of, reading, broken, weary, readOn, catchUp, change };
+  const changing = list.query !== query;
+  return { list, error: first.error, changing, reading, readError, stopped, readOlder, showNew, update };
 }
 
-/** After every id. */
-const LAST = "~";
+/** Sorts after every id. */
+const AFTER_ALL_IDS = "~";
 
-function firstPage({ jobs, cursor }: nouns.JobPage, waiting: string | undefined): FirstPage<Row> {
-  const ends = { newest: jobs[0]?.id ?? "", oldest: jobs.at(-1)?.id ?? "" };
-  return { jobs: matching(jobs, waiting), cursor, full: jobs.length >= FIRST, ...ends };
+function toFirstPage({ jobs, cursor }: api.JobPage, waiting: string | undefined): FirstPage<JobRowData> {
+  const range = { newest: jobs[0]?.id ?? "", oldest: jobs.at(-1)?.id ?? "" };
+  return { jobs: filterWaiting(jobs, waiting), cursor, full: jobs.length >= FIRST_PAGE_SIZE, ...range };
 }
 
-/** Rows between two that an answer no longer names: each is shown as it is now, in its place, or goes when it is no longer there. */
-function lookAgain(
-  held: { current: Held<Row> },
-  of: string,
-  named: readonly nouns.Job[],
-  bounds: { newest: string; oldest: string },
-  setHeld: (change: (before: Held<Row>) => Held<Row>) => void,
+/** Fetches rows that are no longer in a response: each is updated, or removed if the job no longer exists. */
+function refetchMissing(
+  list: { current: JobListState },
+  query: string,
+  returned: readonly api.Job[],
+  range: { newest: string; oldest: string },
+  setList: (change: (before: JobListState) => JobListState) => void,
 ): (() => void) | undefined {
-  if (held.current.of !== of) return undefined;
-  // What has ended stays as it is.
-  const ids = missing(held.current, named, bounds).filter(({ state }) => !isOver(state));
-  if (ids.length === 0) return undefined;
-  const own = new AbortController();
-  for (const { id } of ids.slice(0, SINGLY)) {
-    call<nouns.Job>("GET", `/v1/jobs/${id}`, { signal: own.signal }).then(
-      (job) => own.signal.aborted || setHeld((before) => updated(before, [slim(job)])),
+  if (list.current.query !== query) return undefined;
+  const missing = missingRows(list.current, returned, range).filter(({ state }) => !hasEnded(state));
+  if (missing.length === 0) return undefined;
+  const controller = new AbortController();
+  const { signal } = controller;
+  for (const { id } of missing.slice(0, MAX_SINGLE_FETCHES)) {
+    request<api.Job>("GET", `/v1/jobs/${id}`, { signal }).then(
+      (job) => signal.aborted || setList((before) => updateRows(before, [toRowData(job)])),
       (error) => {
-        if (!(error instanceof Refused) || error.status !== 404) return;
-        setHeld((before) => without(before, new Set([id])));
+        if (!(error instanceof RequestError) || error.status !== 404) return;
+        setList((before) => removeRows(before, new Set([id])));
       },
     );
   }
-  return () => own.abort();
+  return () => controller.abort();
 }
 
-function isMoving({ rows, pages }: Held<Row>, cursor: string): boolean {
+function canChange({ rows, pages }: JobListState, cursor: string): boolean {
   const first = pages.find((page) => page.cursor === cursor)?.first;
   const from = rows.findIndex(({ id }) => id === first);
-  return rows.slice(from, from + PAGE).some(({ state }) => !isOver(state));
+  return rows.slice(from, from + PAGE_SIZE).some(({ state }) => !hasEnded(state));
 }
 
-async function readOlder(from: string, filters: JobFilters, waiting: string | undefined, signal: AbortSignal) {
+async function fetchOlder(from: string, filters: JobFilters, waiting: string | undefined, signal: AbortSignal) {
   let cursor: string | null = from;
-  let read = 0;
-  const jobs: Row[] = [];
-  while (cursor !== null && jobs.length < FIRST && read < PAGES_AT_ONCE) {
-    const query: JobFilters = { ...filters, limit: PAGE, cursor };
-    const answer: nouns.JobPage = await call("GET", "/v1/jobs", { query, signal });
-    jobs.push(...matching(answer.jobs, waiting));
-    cursor = answer.cursor;
-    read += 1;
+  let pages = 0;
+  const jobs: JobRowData[] = [];
+  while (cursor !== null && jobs.length < FIRST_PAGE_SIZE && pages < MAX_PAGES_AT_ONCE) {
+    const query: JobFilters = { ...filters, limit: PAGE_SIZE, cursor };
+    const page: api.JobPage = await request("GET", "/v1/jobs", { query, signal });
+    jobs.push(...filterWaiting(page.jobs, waiting));
+    cursor = page.cursor;
+    pages += 1;
   }
-  return { jobs, cursor, read };
+  return { jobs, cursor, pages };
 }
 
-function matching(jobs: readonly nouns.Job[], waiting: string | undefined): Row[] {
+function filterWaiting(jobs: readonly api.Job[], waiting: string | undefined): JobRowData[] {
   const now = serverNow();
-  return jobs.filter((job) => waiting === undefined || waitsFor(job, now) === waiting).map(slim);
+  return jobs.filter((job) => waiting === undefined || waitingReason(job, now) === waiting).map(toRowData);
 }

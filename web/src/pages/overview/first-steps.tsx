@@ -1,43 +1,44 @@
-// Nothing has run here yet: what to press, or what to type.
-import type { nouns } from "../../api/nouns.ts";
-import { useMay } from "../../api/who.ts";
+// Shown before the first job: how to create and start one.
+
+import { escapeText } from "@stillwake/ui/format.ts";
+import { Empty, Panel } from "@stillwake/ui/parts/panel.tsx";
+import { usePermissions } from "../../api/permissions.ts";
+import type { api } from "../../api/resources.ts";
 import { Command } from "../../parts/copy.tsx";
-import { Empty, Panel } from "../../parts/panel.tsx";
-import { inert } from "../../parts/words.ts";
 import { StartButton } from "../enqueue/start.tsx";
 
-export function FirstSteps({ pipelines }: { pipelines: readonly nouns.Pipeline[] }) {
-  const { operate } = useMay();
+export function FirstSteps({ pipelines }: { pipelines: readonly api.Pipeline[] }) {
+  const { operate } = usePermissions();
   if (pipelines.length === 0) {
     return (
-      <Panel title="Nothing has run here yet" bare>
-        <Empty title="Begin with a pipeline">
-          <p>A pipeline is one function with steps. This writes one to begin with, and a worker that runs it:</p>
+      <Panel title="No jobs yet" bare>
+        <Empty title="Create a pipeline">
+          <p>A pipeline is one function with steps. This command creates an example and a worker for it:</p>
           <Command>npx stillwake init</Command>
-          <p>When its worker has started it is known here, and can be started from this page.</p>
+          <p>When its worker has started, the pipeline appears here and can be started from this page.</p>
         </Empty>
       </Panel>
     );
   }
   if (!operate) {
     return (
-      <Panel title="Nothing has run here yet" bare>
-        <Empty title="No job was enqueued so far">
-          <p>Jobs appear here the moment they are, from code, from SQL, or by somebody who may.</p>
+      <Panel title="No jobs yet" bare>
+        <Empty title="No job has been enqueued">
+          <p>Jobs appear here when they are enqueued by code, in SQL, or by an operator.</p>
         </Empty>
       </Panel>
     );
   }
   return (
-    <Panel title="Nothing has run here yet" bare>
-      <Empty title="Start one, and watch it line by line" />
+    <Panel title="No jobs yet" bare>
+      <Empty title="Start a job and follow its log" />
       <ul className="first-steps">
         {pipelines.map((pipeline) => (
           <li key={pipeline.name}>
             <StartButton pipeline={pipeline} kind="main" />
             <span>
-              <strong className="foreign">{inert(pipeline.name)}</strong>
-              <span className="soft small foreign">{about(pipeline)}</span>
+              <strong className="untrusted">{escapeText(pipeline.name)}</strong>
+              <span className="soft small untrusted">{describePipeline(pipeline)}</span>
             </span>
           </li>
         ))}
@@ -46,8 +47,8 @@ export function FirstSteps({ pipelines }: { pipelines: readonly nouns.Pipeline[]
   );
 }
 
-/** What its schema says it is, if it does. */
-function about({ inputSchema, pool }: nouns.Pipeline): string {
-  const said = (inputSchema as { description?: unknown } | null)?.description;
-  return typeof said === "string" ? inert(said) : `pool ${inert(pool)}`;
+/** The description of its input schema, if there is one. */
+function describePipeline({ inputSchema, pool }: api.Pipeline): string {
+  const description = (inputSchema as { description?: unknown } | null)?.description;
+  return typeof description === "string" ? escapeText(description) : `pool ${escapeText(pool)}`;
 }

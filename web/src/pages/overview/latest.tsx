@@ -1,20 +1,21 @@
-// The latest jobs of a kind, a line each.
+// The latest failures, and for users of one tenant the latest jobs.
+
+import { useApiQuery } from "@stillwake/ui/api/query.ts";
+import { escapeText } from "@stillwake/ui/format.ts";
+import { Empty, Loaded, Panel } from "@stillwake/ui/parts/panel.tsx";
+import { RelativeTime } from "@stillwake/ui/parts/time.tsx";
 import { useEffect, useRef } from "react";
 import { Link } from "wouter";
-import { useAnswer } from "../../api/ask.ts";
-import { type nouns, useJobs } from "../../api/nouns.ts";
-import { useMay } from "../../api/who.ts";
-import { Moment } from "../../parts/moment.tsx";
-import { Asked, Empty, Panel } from "../../parts/panel.tsx";
-import { StateMark } from "../../parts/state-mark.tsx";
-import { inert } from "../../parts/words.ts";
-import { failureOf } from "../jobs/row.tsx";
+import { usePermissions } from "../../api/permissions.ts";
+import { type api, useJobs } from "../../api/resources.ts";
+import { JobStateBadge } from "../../parts/job-state.tsx";
+import { rowFailure } from "../jobs/row.tsx";
 
-const FEW = 6;
+const MAX_FAILURES = 6;
 
-/** To look for failures may mean to look through many jobs: they are asked for once, and again when one more has failed. */
+/** A search for failures can read many jobs: fetched once, and again when the number of failures changes. */
 export function LatestFailures({ failed }: { failed: number }) {
-  const latest = useAnswer<nouns.JobPage>("/v1/jobs", { query: { state: "failed", limit: FEW }, once: true });
+  const latest = useApiQuery<api.JobPage>("/v1/jobs", { query: { state: "failed", limit: MAX_FAILURES }, once: true });
   const { refetch } = latest;
   const seen = useRef(failed);
   useEffect(() => {
@@ -24,56 +25,55 @@ export function LatestFailures({ failed }: { failed: number }) {
   return (
     <Panel
       title="Latest failures"
-      acts={
+      actions={
         <Link href="/jobs?state=failed" className="small">
           All failures
         </Link>
       }
       bare
     >
-      <Asked of={latest}>
+      <Loaded query={latest}>
         {({ jobs }) =>
           jobs.length === 0 ? (
             <Empty title="No job has failed">
-              <p>Jobs that fail are listed here with the sentence that says why.</p>
+              <p>Failed jobs are listed here with their reason.</p>
             </Empty>
           ) : (
             <ul className="latest">
               {jobs.map((job) => (
                 <li key={job.id}>
-                  <Named job={job} at={job.endedAt} />
-                  <span className="latest-says bad foreign">{failureOf(job)}</span>
+                  <JobLink job={job} at={job.endedAt} />
+                  <span className="latest-text bad untrusted">{rowFailure(job)}</span>
                 </li>
               ))}
             </ul>
           )
         }
-      </Asked>
+      </Loaded>
     </Panel>
   );
 }
 
-/** For those who see a tenant's jobs and not the installation. */
 export function LatestJobs() {
   const latest = useJobs({ limit: 20 });
-  const { operate } = useMay();
+  const { operate } = usePermissions();
   return (
     <Panel
       title="Latest jobs"
-      acts={
+      actions={
         <Link href="/jobs" className="small">
           All jobs
         </Link>
       }
       bare
     >
-      <Asked of={latest}>
+      <Loaded query={latest}>
         {({ jobs }) =>
           jobs.length === 0 ? (
-            <Empty title="There is no job yet">
+            <Empty title="No jobs yet">
               {operate && (
                 <Link href="/enqueue" className="button" data-kind="main">
-                  Enqueue one
+                  Enqueue a job
                 </Link>
               )}
             </Empty>
@@ -81,12 +81,12 @@ export function LatestJobs() {
             <ul className="latest">
               {jobs.map((job) => (
                 <li key={job.id}>
-                  <Named job={job} at={job.createdAt} />
-                  <span className="latest-says">
-                    <StateMark state={job.state} waitingFor={job.waitingFor} runAt={job.runAt} />
-                    {job.state === "failed" && <span className="bad foreign"> {failureOf(job)}</span>}
+                  <JobLink job={job} at={job.createdAt} />
+                  <span className="latest-text">
+                    <JobStateBadge state={job.state} waitingFor={job.waitingFor} runAt={job.runAt} />
+                    {job.state === "failed" && <span className="bad untrusted"> {rowFailure(job)}</span>}
                     {job.state === "running" && job.progress?.sentence && (
-                      <span className="soft foreign"> {inert(job.progress.sentence)}</span>
+                      <span className="soft untrusted"> {escapeText(job.progress.sentence)}</span>
                     )}
                   </span>
                 </li>
@@ -94,21 +94,20 @@ export function LatestJobs() {
             </ul>
           )
         }
-      </Asked>
+      </Loaded>
     </Panel>
   );
 }
 
-/** Which job it is, with the way to it, and when. */
-function Named({ job, at }: { job: nouns.Job; at: string | null }) {
+function JobLink({ job, at }: { job: api.Job; at: string | null }) {
   return (
     <>
-      <Link href={`/jobs/${job.id}`} className="foreign">
-        {inert(job.pipeline)}
-        {job.key !== null && <span className="soft"> {inert(job.key)}</span>}
+      <Link href={`/jobs/${job.id}`} className="untrusted">
+        {escapeText(job.pipeline)}
+        {job.key !== null && <span className="soft"> {escapeText(job.key)}</span>}
       </Link>
       <span className="latest-when soft">
-        <Moment at={at} />
+        <RelativeTime at={at} />
       </span>
     </>
   );

@@ -1,47 +1,47 @@
-// What runs now, by name: the first thing that somebody who has just started a job looks for. It stands beside what waits, which is always as high, so that
-// jobs come and go here without moving the page.
+// The running jobs. The panel beside it has a fixed height, so jobs that start and end do not move the page.
+
+import { useApiQuery } from "@stillwake/ui/api/query.ts";
+import { escapeText, formatCount, plural } from "@stillwake/ui/format.ts";
+import { Panel } from "@stillwake/ui/parts/panel.tsx";
+import { StateIcon } from "@stillwake/ui/parts/state-badge.tsx";
+import { Duration } from "@stillwake/ui/parts/time.tsx";
 import { useRef } from "react";
 import { Link } from "wouter";
-import { useAnswer } from "../../api/ask.ts";
-import type { nouns } from "../../api/nouns.ts";
-import { Span } from "../../parts/moment.tsx";
-import { Panel } from "../../parts/panel.tsx";
-import { StateShape } from "../../parts/state-mark.tsx";
-import { count, inert, several } from "../../parts/words.ts";
+import type { api } from "../../api/resources.ts";
 import { Meter } from "../jobs/row.tsx";
 
-const FEW = 5;
+const MAX_ROWS = 5;
 
 export const useRunning = (running: number) =>
-  useAnswer<nouns.JobPage>("/v1/jobs", { query: { state: "running", limit: FEW }, enabled: running > 0 });
+  useApiQuery<api.JobPage>("/v1/jobs", { query: { state: "running", limit: MAX_ROWS }, enabled: running > 0 });
 
-/** As overview.css has it. */
+/** The same height as in overview.css. */
 const ROW_PX = 50;
 
-export function Running({ running, jobs }: { running: number; jobs: readonly nouns.Job[] }) {
-  // Where it stands alone, on a phone, it keeps the room it once had.
-  const most = useRef(1);
-  most.current = Math.max(most.current, jobs.length);
+export function Running({ running, jobs }: { running: number; jobs: readonly api.Job[] }) {
+  // On a phone it is alone in its row and keeps its largest height.
+  const maxRows = useRef(1);
+  maxRows.current = Math.max(maxRows.current, jobs.length);
   return (
     <Panel
       title="Running now"
-      acts={
+      actions={
         running > 0 && (
           <Link href="/jobs?state=running" className="small number">
-            {running > FEW ? `All ${count(running)} running` : "All running"}
+            {running > MAX_ROWS ? `All ${formatCount(running)} running` : "All running"}
           </Link>
         )
       }
       bare
     >
       {jobs.length === 0 ? (
-        <p className="running-none soft small" style={{ minHeight: most.current * ROW_PX }}>
-          Nothing runs. What is started shows here, with how far it is.
+        <p className="running-none soft small" style={{ minHeight: maxRows.current * ROW_PX }}>
+          No job is running.
         </p>
       ) : (
-        <ul className="running" style={{ minHeight: most.current * ROW_PX }}>
+        <ul className="running" style={{ minHeight: maxRows.current * ROW_PX }}>
           {jobs.map((job) => (
-            <Line key={job.id} job={job} />
+            <RunningJob key={job.id} job={job} />
           ))}
         </ul>
       )}
@@ -49,37 +49,37 @@ export function Running({ running, jobs }: { running: number; jobs: readonly nou
   );
 }
 
-function Line({ job }: { job: nouns.Job }) {
+function RunningJob({ job }: { job: api.Job }) {
   const { id, pipeline, key, progress, cancel, attempt, maxAttempts, crashes, startedAt } = job;
-  const says = cancel ? "was asked to stop" : progress?.sentence && inert(progress.sentence);
+  const text = cancel ? "stopping" : progress?.sentence && escapeText(progress.sentence);
   return (
     <li>
       <span className="state" data-state="running">
-        <StateShape state="running" />
+        <StateIcon state="running" />
       </span>
       <span className="running-name one-line">
-        <Link href={`/jobs/${id}`} className="foreign">
-          {inert(pipeline)}
+        <Link href={`/jobs/${id}`} className="untrusted">
+          {escapeText(pipeline)}
         </Link>
-        {key !== null && <span className="soft foreign"> {inert(key)}</span>}
+        {key !== null && <span className="soft untrusted"> {escapeText(key)}</span>}
         {crashes > 0 ? (
           <span className="tag number" data-tone="amber">
-            went on after {several(crashes, "crash", "crashes")}
+            resumed after {plural(crashes, "crash", "crashes")}
           </span>
         ) : (
           attempt > 1 && (
             <span className="tag number" data-tone="amber">
-              attempt {count(attempt)} of {count(maxAttempts)}
+              attempt {formatCount(attempt)} of {formatCount(maxAttempts)}
             </span>
           )
         )}
       </span>
-      {says && <span className="running-says one-line soft foreign">{says}</span>}
+      {text && <span className="running-text one-line soft untrusted">{text}</span>}
       <span className="running-meter">
         <Meter job={job} />
       </span>
-      <span className="running-since number soft" title="Since it first began">
-        <Span from={startedAt} to={null} />
+      <span className="running-since number soft" title="Since its first start">
+        <Duration from={startedAt} to={null} />
       </span>
     </li>
   );

@@ -1,40 +1,41 @@
-// Why jobs wait, in words, with how many for each reason, and the way to them.
-import { Link } from "wouter";
-import type { nouns } from "../../api/nouns.ts";
-import { count } from "../../parts/words.ts";
+// The number of waiting jobs by reason, each with a link to the jobs.
 
-/** The place of each is always the same, so that nothing moves when one comes or goes. */
+import { formatCount } from "@stillwake/ui/format.ts";
+import { Link } from "wouter";
+import type { api } from "../../api/resources.ts";
+
+/** In a fixed order, so that nothing moves when a count changes. */
 const reasons = [
   ["machine", "for a worker"],
   ["key", "for their key"],
   ["limit", "for a limit"],
-  ["retry", "to be tried again"],
+  ["retry", "for a retry"],
   ["time", "for their time"],
   ["children", "for their children"],
   ["event", "for an event"],
 ] as const;
 
-export function Waiting({ stats: { waiting, live } }: { stats: nouns.Stats }) {
-  const known = reasons.map(([reason, says]) => ({ reason, says, number: waiting[reason] ?? 0 }));
-  const most = Math.max(1, live.paused, ...known.map(({ number }) => number));
+export function Waiting({ stats: { waiting, live } }: { stats: api.Stats }) {
+  const counts = reasons.map(([reason, label]) => ({ reason, label, number: waiting[reason] ?? 0 }));
+  const max = Math.max(1, live.paused, ...counts.map(({ number }) => number));
   return (
     <ul className="waiting">
-      {known.map(({ reason, says, number }) => (
-        <Line key={reason} href={`/jobs?state=queued&waiting=${reason}`} says={says} number={number} most={most} />
+      {counts.map(({ reason, label, number }) => (
+        <Bar key={reason} href={`/jobs?state=queued&waiting=${reason}`} label={label} number={number} max={max} />
       ))}
-      <Line href="/jobs?state=paused" says="paused" number={live.paused} most={most} />
+      <Bar href="/jobs?state=paused" label="paused" number={live.paused} max={max} />
     </ul>
   );
 }
 
-function Line({ href, says, number, most }: { href: string; says: string; number: number; most: number }) {
+function Bar({ href, label, number, max }: { href: string; label: string; number: number; max: number }) {
   return (
     <li data-none={number === 0 || undefined}>
-      {number > 0 ? <Link href={href}>{says}</Link> : <span>{says}</span>}
-      <span className="waiting-line" aria-hidden="true">
-        <span style={{ width: `${(number / most) * 100}%` }} />
+      {number > 0 ? <Link href={href}>{label}</Link> : <span>{label}</span>}
+      <span className="waiting-bar" aria-hidden="true">
+        <span style={{ width: `${(number / max) * 100}%` }} />
       </span>
-      <span className="number">{count(number)}</span>
+      <span className="number">{formatCount(number)}</span>
     </li>
   );
 }

@@ -1,19 +1,20 @@
-// The workers that are there, and how much each does.
+// The connected workers and their running jobs.
+
+import { escapeText, formatCount } from "@stillwake/ui/format.ts";
+import { Empty, Panel } from "@stillwake/ui/parts/panel.tsx";
 import { Link } from "wouter";
-import type { nouns } from "../../api/nouns.ts";
+import type { api } from "../../api/resources.ts";
 import { Command } from "../../parts/copy.tsx";
-import { stateWords } from "../../parts/machine-words.ts";
-import { Empty, Panel } from "../../parts/panel.tsx";
-import { count, inert } from "../../parts/words.ts";
+import { machineStateLabels } from "../../parts/machine-text.ts";
 
-const AT_MOST = 8;
+const MAX_ROWS = 8;
 
-export function Workers({ machines }: { machines: readonly nouns.Machine[] }) {
-  const rest = machines.length - AT_MOST;
+export function Workers({ machines }: { machines: readonly api.Machine[] }) {
+  const rest = machines.length - MAX_ROWS;
   return (
     <Panel
       title="Workers"
-      acts={
+      actions={
         <Link href="/pools" className="small">
           Pools and machines
         </Link>
@@ -21,24 +22,24 @@ export function Workers({ machines }: { machines: readonly nouns.Machine[] }) {
       bare
     >
       {machines.length === 0 ? (
-        <Empty title="No worker is there">
-          <p>That is as it should be while nothing is to be done. This starts one:</p>
+        <Empty title="No worker is connected">
+          <p>Workers disconnect while there is nothing to do. This command starts one:</p>
           <Command>npx stillwake worker</Command>
         </Empty>
       ) : (
         <ul className="latest">
-          {machines.slice(0, AT_MOST).map(({ worker, pool, running, state }) => (
+          {machines.slice(0, MAX_ROWS).map(({ worker, pool, running, state }) => (
             <li key={`${worker} ${pool}`}>
-              <span className="foreign">{inert(worker)}</span>
+              <span className="untrusted">{escapeText(worker)}</span>
               <span className="latest-when number">
-                {running === 0 ? stateWords[state] : `${count(running)} running`}
+                {running === 0 ? machineStateLabels[state] : `${formatCount(running)} running`}
               </span>
-              <span className="latest-says soft foreign">pool {inert(pool)}</span>
+              <span className="latest-text soft untrusted">pool {escapeText(pool)}</span>
             </li>
           ))}
           {rest > 0 && (
             <li>
-              <Link href="/pools">and {count(rest)} more</Link>
+              <Link href="/pools">and {formatCount(rest)} more</Link>
             </li>
           )}
         </ul>

@@ -1,49 +1,50 @@
-// What the machines of a pool cost: an hour of one, the stopped ones, this month, and how much of its budget that is.
-import type { nouns } from "../../api/nouns.ts";
-import { Moment } from "../../parts/moment.tsx";
-import { cents, money, shareOf } from "../../parts/money.ts";
-import { inert, several } from "../../parts/words.ts";
-import "../../look/cost.css";
+// The cost of a pool: per machine hour, stopped machines, this month, and the budget.
+
+import { escapeText, formatMoney, formatShare, plural } from "@stillwake/ui/format.ts";
+import { RelativeTime } from "@stillwake/ui/parts/time.tsx";
+import type { api } from "../../api/resources.ts";
+import { formatCents } from "../../parts/cost.ts";
+import "../../css/cost.css";
 
 const MONTH_SECONDS = 30 * 86_400;
 
-interface Known {
-  of: NonNullable<nouns.Pool["machines"]>;
-  /** Undefined while it is not known. */
-  month: nouns.CostReport["rows"][number] | "none" | undefined;
-  budget: nouns.Budget | undefined;
+interface PoolCostProps {
+  machines: NonNullable<api.Pool["machines"]>;
+  /** Undefined while it loads. */
+  month: api.CostReport["rows"][number] | "none" | undefined;
+  budget: api.Budget | undefined;
 }
 
-export function PoolCost({ of: { price, idlePrice, warm, prices }, month, budget }: Known) {
+export function PoolCost({ machines: { price, idlePrice, warm, prices }, month, budget }: PoolCostProps) {
   if (price === null) {
-    return <p className="pool-cost soft small">No price is known for its machines, so their cost is not counted.</p>;
+    return <p className="pool-cost soft small">Cost unknown: its machines have no price.</p>;
   }
-  // What costs nothing has cost nothing, unless the machines of this pool were others before.
-  const free = price === 0 && !idlePrice;
-  const spent = month !== undefined && month !== "none" && month.amount > 0;
-  if (free && !spent && !budget) return null;
+  const isFree = price === 0 && !idlePrice;
+  // A free pool may have had machines with a price earlier this month.
+  const hasSpent = month !== undefined && month !== "none" && month.amount > 0;
+  if (isFree && !hasSpent && !budget) return null;
   return (
     <div className="pool-cost">
       <dl className="cost-facts">
         <div>
-          <dt>An hour of a machine</dt>
-          <dd className="number">{money(price * 3600)}</dd>
+          <dt>Machine hour</dt>
+          <dd className="number">{formatMoney(price * 3600)}</dd>
         </div>
         {warm > 0 && idlePrice !== null && (
           <div>
-            <dt>{several(warm, "stopped machine")}, a month</dt>
-            <dd className="number">{money(idlePrice * warm * MONTH_SECONDS)}</dd>
+            <dt>{plural(warm, "stopped machine")}, per month</dt>
+            <dd className="number">{formatMoney(idlePrice * warm * MONTH_SECONDS)}</dd>
           </div>
         )}
-        {(!free || spent) && (
+        {(!isFree || hasSpent) && (
           <div>
             <dt>This month</dt>
             <dd className="number">
-              {month === undefined ? "…" : money(month === "none" ? 0 : month.amount)}
+              {month === undefined ? "…" : formatMoney(month === "none" ? 0 : month.amount)}
               {month !== undefined && month !== "none" && (
                 <span className="cost-more">
-                  {several(month.jobs, "job")}, {shareOf(month.idleSeconds, month.busySeconds + month.idleSeconds)} of
-                  the time idle
+                  {plural(month.jobs, "job")}, {formatShare(month.idleSeconds, month.busySeconds + month.idleSeconds)}{" "}
+                  of the time idle
                 </span>
               )}
             </dd>
@@ -52,7 +53,7 @@ export function PoolCost({ of: { price, idlePrice, warm, prices }, month, budget
         {prices !== null && (
           <div>
             <dt>Prices</dt>
-            <dd className="foreign">{inert(prices)}</dd>
+            <dd className="untrusted">{escapeText(prices)}</dd>
           </div>
         )}
       </dl>
@@ -61,20 +62,18 @@ export function PoolCost({ of: { price, idlePrice, warm, prices }, month, budget
   );
 }
 
-function BudgetBar({ budget: { amount, spent, period, held, resetsAt } }: { budget: nouns.Budget }) {
+function BudgetBar({ budget: { amount, spent, period, held, resetsAt } }: { budget: api.Budget }) {
   const share = amount > 0 ? Math.min(1, spent / amount) : 1;
-  const words = `${cents(spent)} of ${cents(amount)} this ${period}`;
   return (
     <div className="budget" data-held={held || undefined}>
-      {/* The words beside it say the same. */}
       <div className="budget-bar" aria-hidden="true">
         <span style={{ width: `${share * 100}%` }} />
       </div>
       <span className="small">
-        Budget: {words}
+        Budget: {formatCents(spent)} of {formatCents(amount)} {period === "day" ? "today" : `this ${period}`}
         {held && (
           <>
-            , used up; goes on <Moment at={resetsAt} />
+            , used up; resets <RelativeTime at={resetsAt} />
           </>
         )}
       </span>
@@ -82,18 +81,16 @@ function BudgetBar({ budget: { amount, spent, period, held, resetsAt } }: { budg
   );
 }
 
-/** Of this pool among all. */
-export function monthOf(report: nouns.CostReport | undefined, pool: string): Known["month"] {
+export function findMonth(report: api.CostReport | undefined, pool: string): PoolCostProps["month"] {
   return report && (report.rows.find(({ name }) => name === pool) ?? "none");
 }
 
-/** Budgets that belong to no pool, for the end of the page. */
-export function TenantBudgets({ budgets }: { budgets: readonly nouns.Budget[] }) {
+export function TenantBudgets({ budgets }: { budgets: readonly api.Budget[] }) {
   return (
     <ul className="tenant-budgets">
       {budgets.map((budget) => (
         <li key={budget.name}>
-          <span className="foreign">{inert(budget.name)}</span>
+          <span className="untrusted">{escapeText(budget.name)}</span>
           <BudgetBar budget={budget} />
         </li>
       ))}

@@ -1,34 +1,45 @@
-// The machines of a pool and the workers that are on none: what they hold, since when, and how those before them ended.
+// The machines of a pool, its workers without a machine, and the machines that have ended.
+
+import { escapeText, formatCount, plural } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { type Column, Table } from "@stillwake/ui/parts/table.tsx";
+import { Duration, RelativeTime } from "@stillwake/ui/parts/time.tsx";
 import { useState } from "react";
-import type { nouns } from "../../api/nouns.ts";
-import { Button } from "../../parts/button.tsx";
-import { stateWords } from "../../parts/machine-words.ts";
-import { Moment, Span } from "../../parts/moment.tsx";
-import { type Column, Table } from "../../parts/table.tsx";
-import { count, inert, several } from "../../parts/words.ts";
+import type { api } from "../../api/resources.ts";
+import { machineStateLabels } from "../../parts/machine-text.ts";
 
-type Shown = Column<nouns.Machine>;
+type MachineColumn = Column<api.Machine>;
 
-const name: Shown = { head: "Worker", cell: ({ worker }) => <span className="foreign">{inert(worker)}</span> };
-const pool: Shown = { head: "Pool", cell: (machine) => <span className="foreign">{inert(machine.pool)}</span> };
-const lease: Shown = { head: "Lease until", width: "136px", cell: ({ leaseUntil }) => <Moment at={leaseUntil} /> };
+const name: MachineColumn = {
+  head: "Worker",
+  cell: ({ worker }) => <span className="untrusted">{escapeText(worker)}</span>,
+};
+const pool: MachineColumn = {
+  head: "Pool",
+  cell: (machine) => <span className="untrusted">{escapeText(machine.pool)}</span>,
+};
+const lease: MachineColumn = {
+  head: "Lease until",
+  width: "136px",
+  cell: ({ leaseUntil }) => <RelativeTime at={leaseUntil} />,
+};
 
-const workerColumns: Shown[] = [
+const workerColumns: MachineColumn[] = [
   name,
-  { head: "Running", width: "92px", number: true, cell: ({ running }) => count(running) },
-  { head: "At it since", width: "136px", cell: ({ since }) => <Moment at={since} /> },
+  { head: "Running", width: "92px", number: true, cell: ({ running }) => formatCount(running) },
+  { head: "Running since", width: "136px", cell: ({ since }) => <RelativeTime at={since} /> },
   lease,
-  { head: "Listens for work", width: "152px", cell: ({ listening }) => (listening ? "yes" : "no") },
+  { head: "Listening", width: "152px", cell: ({ listening }) => (listening ? "yes" : "no") },
 ];
 
-const machineColumns: Shown[] = [
+const machineColumns: MachineColumn[] = [
   { ...name, head: "Machine" },
   {
     head: "State",
     width: "116px",
     cell: ({ state }) => (
       <span className="machine-state" data-state={state}>
-        {stateWords[state]}
+        {machineStateLabels[state]}
       </span>
     ),
   },
@@ -36,67 +47,78 @@ const machineColumns: Shown[] = [
     head: "Running",
     width: "92px",
     number: true,
-    cell: ({ running, machine }) => (machine ? `${count(running)} of ${count(machine.slots)}` : count(running)),
+    cell: ({ running, machine }) =>
+      machine ? `${formatCount(running)} of ${formatCount(machine.slots)}` : formatCount(running),
   },
   {
     head: "Jobs so far",
     width: "104px",
     number: true,
-    cell: ({ machine }) => (machine ? count(machine.jobs) : <span className="soft">–</span>),
+    cell: ({ machine }) => (machine ? formatCount(machine.jobs) : <span className="soft">–</span>),
   },
   {
     head: "Started",
     width: "116px",
-    cell: ({ machine }) => <Moment at={machine && (machine.startedAt ?? machine.askedAt)} />,
+    cell: ({ machine }) => <RelativeTime at={machine && (machine.startedAt ?? machine.askedAt)} />,
   },
   lease,
 ];
 
-const endedColumns: Shown[] = [
+const endedColumns: MachineColumn[] = [
   { ...name, head: "Machine" },
-  { head: "Ended", width: "116px", cell: ({ end }) => <Moment at={end?.at ?? null} /> },
+  { head: "Ended", width: "116px", cell: ({ end }) => <RelativeTime at={end?.at ?? null} /> },
   {
-    head: "Lasted",
+    head: "Duration",
     width: "104px",
-    cell: ({ machine, end }) => <Span from={machine && (machine.startedAt ?? machine.askedAt)} to={end?.at ?? null} />,
+    cell: ({ machine, end }) => (
+      <Duration from={machine && (machine.startedAt ?? machine.askedAt)} to={end?.at ?? null} />
+    ),
   },
-  { head: "Jobs", width: "72px", number: true, cell: ({ machine }) => count(machine?.jobs ?? 0) },
+  { head: "Jobs", width: "72px", number: true, cell: ({ machine }) => formatCount(machine?.jobs ?? 0) },
   {
     head: "How it ended",
     cell: ({ end }) => (
-      <span className="machine-end foreign" data-well={end?.well}>
-        {inert(end?.how ?? "")}
+      <span className="machine-end untrusted" data-well={end?.well}>
+        {escapeText(end?.how ?? "")}
       </span>
     ),
   },
 ];
 
-const keyOf = ({ worker, pool: of, machine }: nouns.Machine) => machine?.life ?? `${of} ${worker}`;
+const keyOf = ({ worker, pool: name, machine }: api.Machine) => machine?.life ?? `${name} ${worker}`;
 
-export function MachineTable({ machines, withPool }: { machines: nouns.Machine[]; withPool?: boolean }) {
-  const known = machines.some(({ machine }) => machine !== null);
-  const columns = known ? machineColumns : workerColumns;
+export function MachineTable({ machines, withPool }: { machines: api.Machine[]; withPool?: boolean }) {
+  const hasMachines = machines.some(({ machine }) => machine !== null);
+  const columns = hasMachines ? machineColumns : workerColumns;
   const shown = withPool ? [columns[0]!, pool, ...columns.slice(1)] : columns;
-  return <Table label={known ? "Machines" : "Workers"} columns={shown} rows={machines} keyOf={keyOf} below={why} />;
+  return (
+    <Table
+      label={hasMachines ? "Machines" : "Workers"}
+      columns={shown}
+      rows={machines}
+      keyOf={keyOf}
+      details={startReason}
+    />
+  );
 }
 
-/** One that has work explains itself. */
-function why({ state, machine }: nouns.Machine) {
+/** Why a machine is being started. */
+function startReason({ state, machine }: api.Machine) {
   if (!machine?.why || state !== "starting") return null;
-  return <span className="soft foreign">Asked for because {inert(machine.why)}</span>;
+  return <span className="soft untrusted">Started because {escapeText(machine.why)}</span>;
 }
 
-/** Nothing where none has. They are in view when somebody wants to know, or has to. */
-export function EndedMachines({ ended, telling }: { ended: readonly nouns.Machine[]; telling: boolean }) {
-  const [chosen, setOpen] = useState<boolean>();
-  const open = chosen ?? telling;
+/** `important`: open by default, because the last machines ended without a job. */
+export function EndedMachines({ ended, important }: { ended: readonly api.Machine[]; important: boolean }) {
+  const [toggled, setOpen] = useState<boolean>();
+  const open = toggled ?? important;
   if (ended.length === 0) return null;
   return (
     <div className="ended-machines">
       <Button aria-expanded={open} onClick={() => setOpen(!open)}>
-        {open ? "Hide" : "Show"} {several(ended.length, "machine that has ended", "machines that have ended")}
+        {open ? "Hide" : "Show"} {plural(ended.length, "ended machine")}
       </Button>
-      {open && <Table label="Machines that have ended" columns={endedColumns} rows={ended} keyOf={keyOf} />}
+      {open && <Table label="Ended machines" columns={endedColumns} rows={ended} keyOf={keyOf} />}
     </div>
   );
 }

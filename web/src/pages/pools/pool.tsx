@@ -1,69 +1,78 @@
-// One pool: a sentence on what it is doing, its numbers, what can be done about it, and its machines and workers.
+// One pool: its status in a sentence, its figures, its actions, and its machines and workers.
+
+import { useAction, useSubmit } from "@stillwake/ui/api/query.ts";
+import { RequestError } from "@stillwake/ui/api/request.ts";
+import { escapeText, formatCount, plural } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { Field, FormDialog, fieldError } from "@stillwake/ui/parts/form.tsx";
+import { Panel } from "@stillwake/ui/parts/panel.tsx";
+import { RelativeTime, useNow } from "@stillwake/ui/parts/time.tsx";
 import { type ComponentProps, type ReactNode, useState } from "react";
 import { Link } from "wouter";
-import { useAct, useSubmit } from "../../api/ask.ts";
-import { Refused } from "../../api/call.ts";
-import type { nouns } from "../../api/nouns.ts";
-import { useMay } from "../../api/who.ts";
-import { Button } from "../../parts/button.tsx";
+import { usePermissions } from "../../api/permissions.ts";
+import type { api } from "../../api/resources.ts";
 import { Command } from "../../parts/copy.tsx";
-import { Field, FormDialog, wrongAt } from "../../parts/form/form.tsx";
-import { type Held, heldBack } from "../../parts/machine-words.ts";
-import { Moment, useNow } from "../../parts/moment.tsx";
-import { Panel } from "../../parts/panel.tsx";
-import { count, inert, several } from "../../parts/words.ts";
-import { readCap } from "./cap.ts";
+import { type StartProblem, startProblem } from "../../parts/machine-text.ts";
+import { parseCap } from "./cap.ts";
 import { PoolCost } from "./cost.tsx";
+import { MachineSlots } from "./machine-slots.tsx";
 import { EndedMachines, MachineTable } from "./machines.tsx";
-import { Places } from "./places.tsx";
 
 interface PoolProps {
-  pool: nouns.Pool;
-  /** The workers of its machines; undefined while they are not known. */
-  machines: nouns.Machine[] | undefined;
-  /** Its last ones. */
-  ended?: readonly nouns.Machine[];
+  pool: api.Pool;
+  /** Its machines and workers; undefined while they load. */
+  machines: api.Machine[] | undefined;
+  /** Machines that have ended. */
+  ended?: readonly api.Machine[];
 }
 
-type PoolMoney = Pick<ComponentProps<typeof PoolCost>, "month" | "budget">;
+type PoolBudget = Pick<ComponentProps<typeof PoolCost>, "month" | "budget">;
 
-const pathOf = (name: string, act: string) => `/v1/pools/${encodeURIComponent(name)}/${act}`;
-const jobsOf = (pool: string, state: string) => `/jobs?pool=${encodeURIComponent(pool)}&state=${state}`;
+const poolPath = (name: string, action: string) => `/v1/pools/${encodeURIComponent(name)}/${action}`;
+const jobsUrl = (pool: string, state: string) => `/jobs?pool=${encodeURIComponent(pool)}&state=${state}`;
 
-export function PoolPanel({ pool, machines, ended = [], month, budget }: PoolProps & PoolMoney) {
-  const may = useMay();
+export function PoolPanel({ pool, machines, ended = [], month, budget }: PoolProps & PoolBudget) {
+  const { manage } = usePermissions();
   const { name, claimable, running, concurrency, oldest, nextDue } = pool;
   return (
-    <Panel title={<span className="foreign">{inert(name)}</span>} acts={may.manage && <PoolActs pool={pool} />} bare>
-      <Doing pool={pool} machines={machines} />
+    <Panel
+      title={<span className="untrusted">{escapeText(name)}</span>}
+      actions={manage && <PoolActions pool={pool} />}
+      bare
+    >
+      <PoolStatus pool={pool} machines={machines} />
       <dl className="figures">
-        <Figure name="Ready to start">
-          {claimable > 0 ? <Link href={jobsOf(name, "queued")}>{count(claimable)}</Link> : count(claimable)}
+        <Figure name="Ready">
+          {claimable > 0 ? (
+            <Link href={jobsUrl(name, "queued")}>{formatCount(claimable)}</Link>
+          ) : (
+            formatCount(claimable)
+          )}
         </Figure>
         <Figure name="Running">
-          {running > 0 ? <Link href={jobsOf(name, "running")}>{count(running)}</Link> : count(running)}
+          {running > 0 ? <Link href={jobsUrl(name, "running")}>{formatCount(running)}</Link> : formatCount(running)}
         </Figure>
-        <Figure name="Cap">{concurrency === null ? "none" : count(concurrency)}</Figure>
+        <Figure name="Cap">{concurrency === null ? "none" : formatCount(concurrency)}</Figure>
         <Figure name="Oldest ready">
-          <Moment at={oldest} />
+          <RelativeTime at={oldest} />
         </Figure>
-        <Figure name="Next due">{claimable > 0 && pool.paused === null ? "now" : <Moment at={nextDue} />}</Figure>
+        <Figure name="Next due">{claimable > 0 && pool.paused === null ? "now" : <RelativeTime at={nextDue} />}</Figure>
       </dl>
-      {pool.machines && machines && <Places of={pool.machines} machines={machines} />}
-      {pool.machines && <PoolCost of={pool.machines} month={month} budget={budget} />}
+      {pool.machines && machines && <MachineSlots settings={pool.machines} machines={machines} />}
+      {pool.machines && <PoolCost machines={pool.machines} month={month} budget={budget} />}
       {machines && machines.length > 0 ? (
         <MachineTable machines={machines} />
       ) : (
-        <p className="no-machine soft small">{machines ? noneWords(pool) : "One moment…"}</p>
+        <p className="no-machine soft small">{machines ? noMachineText(pool) : "Loading…"}</p>
       )}
-      <EndedMachines ended={ended} telling={pool.wastedStarts > 0} />
+      <EndedMachines ended={ended} important={pool.wastedStarts > 0} />
     </Panel>
   );
 }
 
-function noneWords({ machines, claimable }: nouns.Pool): string {
-  if (machines === null) return "No worker is awake. One that sleeps is not seen here.";
-  return claimable > 0 ? "No machine is up yet." : "No machine is up, as it should be while nothing is to be done.";
+function noMachineText({ machines, claimable }: api.Pool): string {
+  if (machines === null) return "No worker is connected. Idle workers disconnect and are not listed.";
+  return claimable > 0 ? "No machine is running yet." : "No machine is running. Machines start when there are jobs.";
 }
 
 function Figure({ name, children }: { name: string; children: ReactNode }) {
@@ -75,143 +84,152 @@ function Figure({ name, children }: { name: string; children: ReactNode }) {
   );
 }
 
-/** A worker that sleeps is given a moment to wake before it is called missing. */
-const WAKES_WITHIN_MS = 5_000;
+/** An idle worker needs this time to claim a new job. */
+const CLAIMED_WITHIN_MS = 5_000;
 
-function Doing({ pool, machines }: PoolProps) {
+function PoolStatus({ pool, machines }: PoolProps) {
   const now = useNow();
   const { name, paused, claimable, running, concurrency, oldest, nextDue } = pool;
-  const wait = claimable === 1 ? "1 job waits" : `${count(claimable)} jobs wait`;
+  const waiting = claimable === 1 ? "1 job waits" : `${formatCount(claimable)} jobs wait`;
   if (paused) {
     return (
-      <div className="doing" data-tone="amber">
+      <div className="pool-status" data-tone="amber">
         <strong>
-          Paused{paused.by !== null && <span className="foreign"> by {inert(paused.by)}</span>}{" "}
-          <Moment at={paused.at} />
+          Paused{paused.by !== null && <span className="untrusted"> by {escapeText(paused.by)}</span>}{" "}
+          <RelativeTime at={paused.at} />
         </strong>
-        {paused.reason !== null && <span className="foreign">{inert(paused.reason)}</span>}
-        <span>{claimable > 0 ? `${wait} until it is resumed.` : "Nothing new is started."} What runs goes on.</span>
+        {paused.reason !== null && <span className="untrusted">{escapeText(paused.reason)}</span>}
+        <span>{claimable > 0 ? `${waiting} until it is resumed.` : "No job is started."} Running jobs continue.</span>
       </div>
     );
   }
-  const held = heldBack(pool);
-  if (held) return <HeldBack held={held} wait={claimable > 0 ? wait : undefined} />;
+  const problem = startProblem(pool);
+  if (problem) return <MachineProblem problem={problem} waiting={claimable > 0 ? waiting : undefined} />;
   const lateMs = oldest === null ? 0 : now - Date.parse(oldest);
-  const isAlone = machines?.length === 0 && lateMs > WAKES_WITHIN_MS;
-  if (claimable > 0 && pool.machines) return <Wants pool={pool} of={pool.machines} wait={wait} lateMs={lateMs} />;
-  if (claimable > 0 && isAlone) {
+  const hasNoWorker = machines?.length === 0 && lateMs > CLAIMED_WITHIN_MS;
+  if (claimable > 0 && pool.machines) {
+    return <MachineDemand pool={pool} machines={pool.machines} waiting={waiting} lateMs={lateMs} />;
+  }
+  if (claimable > 0 && hasNoWorker) {
     return (
-      <div className="doing" data-tone="amber">
-        <strong>No worker serves this pool while {wait}</strong>
+      <div className="pool-status" data-tone="amber">
+        <strong>No worker serves this pool: {waiting}</strong>
         <Command>{`npx stillwake worker --pool ${name}`}</Command>
       </div>
     );
   }
   if (claimable > 0 && concurrency !== null && running >= concurrency) {
     return (
-      <div className="doing" data-tone="amber">
-        <strong>It has reached its cap</strong> {several(running, "job")} of {count(concurrency)} run; {wait}.
+      <div className="pool-status" data-tone="amber">
+        <strong>The pool has reached its cap of {formatCount(concurrency)}</strong> {plural(running, "job")} running;{" "}
+        {waiting}.
       </div>
     );
   }
-  if (claimable > 0) return <div className="doing">{wait} for the next free slot</div>;
+  if (claimable > 0) return <div className="pool-status">{waiting} for a free slot</div>;
   if (running > 0) {
     const many = machines?.length ?? 0;
-    const on = many > 0 && ` on ${several(many, pool.machines ? "machine" : "worker")}`;
+    const on = many > 0 && ` on ${plural(many, pool.machines ? "machine" : "worker")}`;
     return (
-      <div className="doing">
-        {running === 1 ? "1 job runs" : `${count(running)} jobs run`}
-        {on}; none waits for a slot
+      <div className="pool-status">
+        {plural(running, "job")} running{on}; no job waits
       </div>
     );
   }
   const later = nextDue !== null && Date.parse(nextDue) > now;
   return (
-    <div className="doing">
+    <div className="pool-status">
       {later ? (
         <>
-          Nothing to do; next is due <Moment at={nextDue} />
+          No jobs; the next is due <RelativeTime at={nextDue} />
         </>
       ) : (
-        "Nothing to do"
+        "No jobs"
       )}
     </div>
   );
 }
 
-function HeldBack({ held: { tone, what, why, until }, wait }: { held: Held; wait: string | undefined }) {
+function MachineProblem({ problem, waiting }: { problem: StartProblem; waiting: string | undefined }) {
   const now = useNow();
+  const { tone, what, why, until } = problem;
   return (
-    <div className="doing" data-tone={tone}>
+    <div className="pool-status" data-tone={tone}>
       <strong>
         {what}
-        {wait && ` while ${wait}`}
+        {waiting && `: ${waiting}`}
       </strong>
-      <span className="foreign">{inert(why)}</span>
+      <span className="untrusted">{escapeText(why)}</span>
       {until !== null && Date.parse(until) > now && (
         <span className="soft">
-          Tried again <Moment at={until} />
+          Next start <RelativeTime at={until} />
         </span>
       )}
     </div>
   );
 }
 
-/** An orchestrator that was poked needs seconds; one that was not is woken by the watchdog within a minute. */
+/** A poked orchestrator needs seconds. If the poke was lost, the watchdog wakes it within a minute. */
 const STARTS_WITHIN_MS = 90_000;
 
-/** The decision that the orchestrator has made, or will. */
-function Wants({
+/** The number of machines that the orchestrator wants, and why it does not start more. */
+function MachineDemand({
   pool: { wanted, concurrency, running },
-  of: { now: has, max, starting },
-  wait,
+  machines: { now: current, max, starting },
+  waiting,
   lateMs,
 }: {
-  pool: nouns.Pool;
-  of: NonNullable<nouns.Pool["machines"]>;
-  wait: string;
+  pool: api.Pool;
+  machines: NonNullable<api.Pool["machines"]>;
+  waiting: string;
   lateMs: number;
 }) {
-  if (has === 0 && lateMs > STARTS_WITHIN_MS) {
+  if (current === 0 && lateMs > STARTS_WITHIN_MS) {
     return (
-      <div className="doing" data-tone="amber">
-        <strong>No machine was started while {wait}</strong>
+      <div className="pool-status" data-tone="amber">
+        <strong>No machine was started: {waiting}</strong>
         <span>Is the orchestrator running?</span>
         <Command>npx stillwake orchestrator</Command>
       </div>
     );
   }
-  const full = has >= max && starting === 0;
-  const capped = concurrency !== null && running >= concurrency;
-  const coming = starting > 0 && `; ${starting === 1 ? "1 starts" : `${count(starting)} start`}`;
+  const isFull = current >= max && starting === 0;
+  const isCapped = concurrency !== null && running >= concurrency;
+  const startingText = starting > 0 && `; ${formatCount(starting)} starting`;
   return (
-    <div className="doing" data-tone={full ? "amber" : undefined}>
+    <div className="pool-status" data-tone={isFull ? "amber" : undefined}>
       <span>
-        Wants {several(wanted ?? 0, "machine")}, has {count(has)}: {wait}
-        {coming}
-        {full && `; as many machines as may be (${count(max)})`}
-        {capped && `; it has reached its cap of ${several(concurrency, "job")}`}
+        {formatCount(current)} of {plural(wanted ?? 0, "wanted machine")}: {waiting}
+        {startingText}
+        {isFull && `; the pool is at its maximum of ${plural(max, "machine")}`}
+        {isCapped && `; the cap of ${plural(concurrency, "job")} is reached`}
       </span>
     </div>
   );
 }
 
-function PoolActs({ pool }: { pool: nouns.Pool }) {
-  const { act, busy } = useAct();
+function PoolActions({ pool }: { pool: api.Pool }) {
+  const { run, busy } = useAction();
   const [open, setOpen] = useState<"pause" | "cap">();
   const { name, paused } = pool;
   return (
     <>
       <Button onClick={() => setOpen("cap")}>Cap…</Button>
       {paused ? (
-        <Button disabled={busy} onClick={() => act({ path: pathOf(name, "resume"), done: `Pool ${name} goes on` })}>
+        <Button
+          disabled={busy}
+          onClick={() => run({ path: poolPath(name, "resume"), done: `Pool ${name} is resumed` })}
+        >
           Resume
         </Button>
       ) : (
         <>
-          {heldBack(pool) && (
-            <Button disabled={busy} onClick={() => act({ path: pathOf(name, "resume"), done: "It is tried again" })}>
-              Try again
+          {startProblem(pool) && (
+            <Button
+              disabled={busy}
+              onClick={() => run({ path: poolPath(name, "resume"), done: "A machine start is requested" })}
+            >
+              Retry
             </Button>
           )}
           <Button onClick={() => setOpen("pause")}>Pause…</Button>
@@ -223,28 +241,28 @@ function PoolActs({ pool }: { pool: nouns.Pool }) {
   );
 }
 
-function PauseForm({ pool: { name }, onClose }: { pool: nouns.Pool; onClose: () => void }) {
+function PauseForm({ pool: { name }, onClose }: { pool: api.Pool; onClose: () => void }) {
   const { submit, ...form } = useSubmit();
   async function pause(data: FormData): Promise<void> {
     const reason = String(data.get("reason")).trim();
     const body = reason ? { reason } : {};
-    if (await submit({ path: pathOf(name, "pause"), body, done: `Pool ${name} is paused` })) onClose();
+    if (await submit({ path: poolPath(name, "pause"), body, done: `Pool ${name} is paused` })) onClose();
   }
   return (
     <FormDialog
-      title={`Pause the pool ${inert(name)}`}
-      yes="Pause"
+      title={`Pause pool ${escapeText(name)}`}
+      submitLabel="Pause"
       form={form}
       fields={["reason"]}
       onSubmit={pause}
       onClose={onClose}
     >
-      <p className="small">Nothing new is started until somebody resumes it. What runs goes on to its end.</p>
+      <p className="small">No job is started until the pool is resumed. Running jobs continue.</p>
       <Field
         name="reason"
-        label="Why"
-        help="Shown to everybody who asks what it waits for."
-        wrong={wrongAt(form.wrong, "reason")}
+        label="Reason"
+        help="Shown on the pages of waiting jobs."
+        error={fieldError(form.error, "reason")}
       >
         {(props) => <input {...props} maxLength={2000} />}
       </Field>
@@ -252,39 +270,39 @@ function PauseForm({ pool: { name }, onClose }: { pool: nouns.Pool; onClose: () 
   );
 }
 
-const notACap = new Refused({
+const invalidCap = new RequestError({
   code: "INVALID_INPUT",
   status: 400,
-  detail: "A cap is a whole number from 1 on",
-  remedy: "Leave it empty for no cap; to start nothing, pause the pool.",
+  detail: "A cap must be a whole number of at least 1",
+  remedy: "Leave it empty for no cap. To start no jobs, pause the pool.",
   field: "concurrency",
 });
 
-function CapForm({ pool: { name, concurrency }, onClose }: { pool: nouns.Pool; onClose: () => void }) {
-  const { submit, setWrong, ...form } = useSubmit();
-  async function cap(data: FormData): Promise<void> {
-    const most = readCap(String(data.get("concurrency")));
-    if (most === undefined) return setWrong(notACap);
-    const done = most === null ? `Pool ${name} has no cap` : `Pool ${name} runs ${several(most, "job")} at most`;
-    if (await submit({ path: pathOf(name, "cap"), body: { concurrency: most }, done })) onClose();
+function CapForm({ pool: { name, concurrency }, onClose }: { pool: api.Pool; onClose: () => void }) {
+  const { submit, setError, ...form } = useSubmit();
+  async function save(data: FormData): Promise<void> {
+    const cap = parseCap(String(data.get("concurrency")));
+    if (cap === undefined) return setError(invalidCap);
+    const done = cap === null ? `Pool ${name} has no cap` : `Pool ${name} runs at most ${plural(cap, "job")}`;
+    if (await submit({ path: poolPath(name, "cap"), body: { concurrency: cap }, done })) onClose();
   }
   return (
     <FormDialog
-      title={`Cap the pool ${inert(name)}`}
-      yes="Set the cap"
+      title={`Cap of pool ${escapeText(name)}`}
+      submitLabel="Set cap"
       form={form}
       fields={["concurrency"]}
-      onSubmit={cap}
+      onSubmit={save}
       onClose={onClose}
     >
       <Field
         name="concurrency"
-        label="Jobs at once, on all workers together"
-        help="Empty: as many as there are slots. Jobs that run already are not stopped."
-        wrong={wrongAt(form.wrong, "concurrency")}
+        label="Concurrent jobs on all workers"
+        help="Empty: no cap. Running jobs are not stopped."
+        error={fieldError(form.error, "concurrency")}
       >
         {(props) => (
-          // A field for numbers hands over nothing at all for what it cannot read, and nothing means no cap.
+          // Not type="number": it submits an empty value for invalid input, which would remove the cap.
           <input {...props} inputMode="numeric" autoComplete="off" maxLength={20} defaultValue={concurrency ?? ""} />
         )}
       </Field>

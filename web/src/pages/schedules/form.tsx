@@ -1,45 +1,51 @@
-// A schedule made or changed. The cron is said back in words while it is written.
+// The form that creates or changes a schedule. It describes the cron expression while it is typed.
+
+import { useSubmit } from "@stillwake/ui/api/query.ts";
+import { RequestError } from "@stillwake/ui/api/request.ts";
+import { escapeText } from "@stillwake/ui/format.ts";
+import { Field, FormDialog, fieldError } from "@stillwake/ui/parts/form.tsx";
 import { useId, useState } from "react";
-import { useSubmit } from "../../api/ask.ts";
-import { Refused } from "../../api/call.ts";
-import { type nouns, usePipelines } from "../../api/nouns.ts";
-import { Field, FormDialog, wrongAt } from "../../parts/form/form.tsx";
-import { inert } from "../../parts/words.ts";
-import { cronWords } from "./cron-words.ts";
-import { catchUps, overlaps } from "./rows.tsx";
+import { type api, usePipelines } from "../../api/resources.ts";
+import { describeCron } from "./describe-cron.ts";
+import { catchUpLabels, overlapLabels } from "./rows.tsx";
 
 const fields = ["name", "cron", "zone", "pipeline", "input", "overlap", "catchUp", "catch_up"];
 
-export function ScheduleForm({ schedule, onClose }: { schedule: nouns.Schedule | undefined; onClose: () => void }) {
-  const { submit, setWrong, ...form } = useSubmit();
+export function ScheduleForm({ schedule, onClose }: { schedule: api.Schedule | undefined; onClose: () => void }) {
+  const { submit, setError, ...form } = useSubmit();
   const pipelines = usePipelines().data?.pipelines ?? [];
   const [cron, setCron] = useState(schedule?.cron ?? "");
   const zones = useId();
-  const { wrong } = form;
+  const { error } = form;
 
   async function save(data: FormData): Promise<void> {
-    const said = (name: string) => String(data.get(name) ?? "").trim();
-    const name = schedule?.name ?? said("name");
-    if (name === "") return setWrong(missing("name", "A schedule needs a name"));
+    const value = (name: string) => String(data.get(name) ?? "").trim();
+    const name = schedule?.name ?? value("name");
+    if (name === "") return setError(invalidField("name", "A schedule needs a name"));
     let input: unknown;
     try {
-      input = said("input") === "" ? {} : JSON.parse(said("input"));
-    } catch (error) {
-      return setWrong(missing("input", `This is not JSON: ${(error as Error).message}`));
+      input = value("input") === "" ? {} : JSON.parse(value("input"));
+    } catch (failure) {
+      return setError(invalidField("input", `Invalid JSON: ${(failure as Error).message}`));
     }
-    const zone = said("zone") || "UTC";
-    const body = { cron, zone, pipeline: said("pipeline"), input, overlap: said("overlap"), catchUp: said("catchUp") };
-    const done = `Schedule ${name} is set`;
+    const body = {
+      cron,
+      zone: value("zone") || "UTC",
+      pipeline: value("pipeline"),
+      input,
+      overlap: value("overlap"),
+      catchUp: value("catchUp"),
+    };
+    const done = `Schedule ${name} is saved`;
     if (await submit({ method: "PUT", path: `/v1/schedules/${encodeURIComponent(name)}`, body, done })) onClose();
   }
 
-  const names = pipelines.map(({ name }) => name);
-  const known = schedule && !names.includes(schedule.pipeline) ? [schedule.pipeline, ...names] : names;
-  const words = cronWords(cron);
+  const registered = pipelines.map(({ name }) => name);
+  const names = schedule && !registered.includes(schedule.pipeline) ? [schedule.pipeline, ...registered] : registered;
   return (
     <FormDialog
-      title={schedule ? `Change the schedule ${inert(schedule.name)}` : "Add a schedule"}
-      yes={schedule ? "Change it" : "Add it"}
+      title={schedule ? `Change schedule ${escapeText(schedule.name)}` : "Add a schedule"}
+      submitLabel={schedule ? "Save" : "Add"}
       form={form}
       fields={fields}
       onSubmit={save}
@@ -47,21 +53,21 @@ export function ScheduleForm({ schedule, onClose }: { schedule: nouns.Schedule |
     >
       {schedule ? (
         <p className="small soft">
-          If code sets this schedule too, its next deploy overrules what you change here. Options that code gave its
-          jobs (priority, pool, attempts, key, tenant, webhook) are not kept.
+          If your code sets this schedule, the next deploy overwrites this change. Job options that your code set
+          (priority, pool, attempts, key, tenant, webhook) are removed.
         </p>
       ) : (
-        <Field name="name" label="Name" wrong={wrongAt(wrong, "name")}>
+        <Field name="name" label="Name" error={fieldError(error, "name")}>
           {(props) => <input {...props} placeholder="nightly" maxLength={100} autoComplete="off" />}
         </Field>
       )}
-      <Field name="pipeline" label="Pipeline" wrong={wrongAt(wrong, "pipeline")}>
+      <Field name="pipeline" label="Pipeline" error={fieldError(error, "pipeline")}>
         {(props) => (
-          // The key begins it anew when the pipelines have come, so that the right one is chosen.
-          <select key={known.length} {...props} defaultValue={schedule?.pipeline}>
-            {known.map((name) => (
+          // The key: the default value applies only when the pipelines have loaded.
+          <select key={names.length} {...props} defaultValue={schedule?.pipeline}>
+            {names.map((name) => (
               <option key={name} value={name}>
-                {inert(name)}
+                {escapeText(name)}
               </option>
             ))}
           </select>
@@ -70,8 +76,8 @@ export function ScheduleForm({ schedule, onClose }: { schedule: nouns.Schedule |
       <Field
         name="cron"
         label="Cron"
-        help={words ?? "Minute, hour, day of the month, month, day of the week: 30 2 * * mon-fri"}
-        wrong={wrongAt(wrong, "cron")}
+        help={describeCron(cron) ?? "Minute, hour, day of month, month, day of week: 30 2 * * mon-fri"}
+        error={fieldError(error, "cron")}
       >
         {(props) => (
           <input
@@ -84,7 +90,7 @@ export function ScheduleForm({ schedule, onClose }: { schedule: nouns.Schedule |
           />
         )}
       </Field>
-      <Field name="zone" label="Time zone" wrong={wrongAt(wrong, "zone")}>
+      <Field name="zone" label="Time zone" error={fieldError(error, "zone")}>
         {(props) => (
           <>
             <input {...props} list={zones} defaultValue={schedule?.zone ?? "UTC"} maxLength={100} autoComplete="off" />
@@ -96,7 +102,7 @@ export function ScheduleForm({ schedule, onClose }: { schedule: nouns.Schedule |
           </>
         )}
       </Field>
-      <Field name="input" label="Input, as JSON" wrong={wrongAt(wrong, "input")}>
+      <Field name="input" label="Input (JSON)" error={fieldError(error, "input")}>
         {(props) => (
           <textarea
             {...props}
@@ -106,15 +112,11 @@ export function ScheduleForm({ schedule, onClose }: { schedule: nouns.Schedule |
           />
         )}
       </Field>
-      <Field name="overlap" label="When the job of the last slot is still live" wrong={wrongAt(wrong, "overlap")}>
-        {(props) => <Options props={props} options={overlaps} chosen={schedule?.overlap} />}
+      <Field name="overlap" label="If the last job has not ended" error={fieldError(error, "overlap")}>
+        {(props) => <Options props={props} options={overlapLabels} value={schedule?.overlap} />}
       </Field>
-      <Field
-        name="catchUp"
-        label="When slots passed while nobody could look"
-        wrong={wrongAt(wrong, "catchUp", "catch_up")}
-      >
-        {(props) => <Options props={props} options={catchUps} chosen={schedule?.catchUp} />}
+      <Field name="catchUp" label="Missed slots" error={fieldError(error, "catchUp", "catch_up")}>
+        {(props) => <Options props={props} options={catchUpLabels} value={schedule?.catchUp} />}
       </Field>
     </FormDialog>
   );
@@ -123,24 +125,23 @@ export function ScheduleForm({ schedule, onClose }: { schedule: nouns.Schedule |
 function Options({
   props,
   options,
-  chosen,
+  value,
 }: {
   props: object;
   options: Record<string, string>;
-  chosen: string | undefined;
+  value: string | undefined;
 }) {
   return (
-    <select {...props} defaultValue={chosen}>
-      {Object.entries(options).map(([value, words]) => (
-        <option key={value} value={value}>
-          {words}
+    <select {...props} defaultValue={value}>
+      {Object.entries(options).map(([option, label]) => (
+        <option key={option} value={option}>
+          {label}
         </option>
       ))}
     </select>
   );
 }
 
-/** A mistake that the server need not be asked about. */
-function missing(field: string, detail: string): Refused {
-  return new Refused({ code: "INVALID_INPUT", status: 400, detail, field });
+function invalidField(field: string, detail: string): RequestError {
+  return new RequestError({ code: "INVALID_INPUT", status: 400, detail, field });
 }

@@ -1,58 +1,59 @@
-// The table of schedules, and what unfolds under a row.
+// The table of schedules, with details below a row.
+
+import { useAction } from "@stillwake/ui/api/query.ts";
+import { escapeText, formatCount, formatDuration, plural, shortId } from "@stillwake/ui/format.ts";
+import { Button, ConfirmButton } from "@stillwake/ui/parts/button.tsx";
+import { Loaded } from "@stillwake/ui/parts/panel.tsx";
+import { type Column, Table } from "@stillwake/ui/parts/table.tsx";
+import { RelativeTime } from "@stillwake/ui/parts/time.tsx";
 import { useState } from "react";
 import { Link } from "wouter";
-import { useAct } from "../../api/ask.ts";
-import { type nouns, useSlots } from "../../api/nouns.ts";
-import { useMay } from "../../api/who.ts";
-import { Ask, Button } from "../../parts/button.tsx";
-import { Moment } from "../../parts/moment.tsx";
-import { Asked } from "../../parts/panel.tsx";
+import { usePermissions } from "../../api/permissions.ts";
+import { type api, useSlots } from "../../api/resources.ts";
 import { Payload } from "../../parts/payload.tsx";
-import { type Column, Table } from "../../parts/table.tsx";
-import { count, inert, several, shortId, span } from "../../parts/words.ts";
-import { cronWords } from "./cron-words.ts";
+import { describeCron } from "./describe-cron.ts";
 
-/** A slot that is looked at within a minute is on time. */
-export const isLate = ({ lateMs }: nouns.Schedule) => lateMs > 60_000;
+/** Slots are fired within a minute. */
+export const isLate = ({ lateMs }: api.Schedule) => lateMs > 60_000;
 
-const pathOf = (name: string, rest = "") => `/v1/schedules/${encodeURIComponent(name)}${rest}`;
+const schedulePath = (name: string, rest = "") => `/v1/schedules/${encodeURIComponent(name)}${rest}`;
 
 export function ScheduleTable({
   schedules,
   onEdit,
 }: {
-  schedules: nouns.Schedule[];
-  onEdit: (schedule: nouns.Schedule) => void;
+  schedules: api.Schedule[];
+  onEdit: (schedule: api.Schedule) => void;
 }) {
-  const may = useMay();
+  const { manage } = usePermissions();
   const [open, setOpen] = useState<string>();
-  const columns: Column<nouns.Schedule>[] = [
-    { head: "Schedule", cell: (schedule) => <Title schedule={schedule} /> },
+  const columns: Column<api.Schedule>[] = [
+    { head: "Schedule", cell: (schedule) => <NameAndCron schedule={schedule} /> },
     {
       head: "Pipeline",
       width: "13%",
       cell: ({ pipeline }) => (
-        <Link href={`/jobs?pipeline=${encodeURIComponent(pipeline)}`} className="foreign">
-          {inert(pipeline)}
+        <Link href={`/jobs?pipeline=${encodeURIComponent(pipeline)}`} className="untrusted">
+          {escapeText(pipeline)}
         </Link>
       ),
     },
     { head: "Next", width: "15%", cell: (schedule) => <Next schedule={schedule} /> },
     { head: "Last job", width: "10%", cell: ({ last }) => <Last last={last} /> },
-    { head: "Slots so far", width: "13%", cell: (schedule) => <Slots schedule={schedule} /> },
+    { head: "Slots", width: "13%", cell: (schedule) => <SlotCounts schedule={schedule} /> },
     {
-      head: "Acts",
-      width: may.manage ? "220px" : "128px",
-      quiet: true,
+      head: "Actions",
+      width: manage ? "220px" : "128px",
+      hideHead: true,
       cell: (schedule) => (
-        <div className="acts">
+        <div className="actions">
           <Button
             aria-expanded={open === schedule.name}
             onClick={() => setOpen(open === schedule.name ? undefined : schedule.name)}
           >
-            Next ten
+            Next 10
           </Button>
-          {may.manage && <PauseOrResume schedule={schedule} />}
+          {manage && <PauseOrResume schedule={schedule} />}
         </div>
       ),
     },
@@ -63,16 +64,16 @@ export function ScheduleTable({
       columns={columns}
       rows={schedules}
       keyOf={({ name }) => name}
-      below={(schedule) =>
+      details={(schedule) =>
         (schedule.lastError !== null || open === schedule.name) && (
-          <div className="unfolded">
+          <div className="schedule-details">
             {schedule.lastError !== null && (
               <div className="callout" data-tone="bad">
-                <strong>Its job could not be enqueued; it is tried again every minute</strong>
-                <span className="foreign">{inert(schedule.lastError)}</span>
+                <strong>The job could not be enqueued; retried every minute</strong>
+                <span className="untrusted">{escapeText(schedule.lastError)}</span>
               </div>
             )}
-            {open === schedule.name && <Unfolded schedule={schedule} onEdit={() => onEdit(schedule)} />}
+            {open === schedule.name && <ScheduleDetails schedule={schedule} onEdit={() => onEdit(schedule)} />}
           </div>
         )
       }
@@ -80,20 +81,21 @@ export function ScheduleTable({
   );
 }
 
-function Title({ schedule: { name, cron, zone } }: { schedule: nouns.Schedule }) {
-  const words = cronWords(cron);
+function NameAndCron({ schedule: { name, cron, zone } }: { schedule: api.Schedule }) {
+  const description = describeCron(cron);
   return (
     <div className="lines">
-      <span className="foreign">{inert(name)}</span>
+      <span className="untrusted">{escapeText(name)}</span>
       <span className="when">
-        {words ?? <code className="foreign">{inert(cron)}</code>} <span className="soft foreign">{inert(zone)}</span>
+        {description ?? <code className="untrusted">{escapeText(cron)}</code>}{" "}
+        <span className="soft untrusted">{escapeText(zone)}</span>
       </span>
-      {words && <code className="cron soft foreign">{inert(cron)}</code>}
+      {description && <code className="cron soft untrusted">{escapeText(cron)}</code>}
     </div>
   );
 }
 
-function Next({ schedule }: { schedule: nouns.Schedule }) {
+function Next({ schedule }: { schedule: api.Schedule }) {
   const { next, paused, lateMs, zone } = schedule;
   if (paused) {
     return (
@@ -101,30 +103,30 @@ function Next({ schedule }: { schedule: nouns.Schedule }) {
         <span className="tag" data-tone="amber">
           paused
         </span>
-        <span className="soft foreign">
-          {paused.by !== null && `by ${inert(paused.by)} `}
-          <Moment at={paused.at} />
+        <span className="soft untrusted">
+          {paused.by !== null && `by ${escapeText(paused.by)} `}
+          <RelativeTime at={paused.at} />
         </span>
       </div>
     );
   }
-  if (next === null) return <span className="soft">never again</span>;
+  if (next === null) return <span className="soft">never</span>;
   return (
     <div className="lines">
       {isLate(schedule) ? (
         <span className="tag" data-tone="amber">
-          late by {span(Math.round(lateMs / 1000) * 1000)}
+          late by {formatDuration(Math.round(lateMs / 1000) * 1000)}
         </span>
       ) : (
-        <Moment at={next.at} />
+        <RelativeTime at={next.at} />
       )}
-      <span className="soft number">{timeIn(zone, next)}</span>
+      <span className="soft number">{formatInZone(zone, next)}</span>
     </div>
   );
 }
 
-/** As the clocks of the zone show it; of a zone that this browser does not know, the slot's own words. */
-function timeIn(zone: string, { at, slot }: nouns.Slot): string {
+/** The local time in the zone; if the browser does not know the zone, the slot as the server wrote it. */
+function formatInZone(zone: string, { at, slot }: api.Slot): string {
   try {
     return new Intl.DateTimeFormat("en-GB", {
       timeZone: zone,
@@ -135,11 +137,11 @@ function timeIn(zone: string, { at, slot }: nouns.Slot): string {
       minute: "2-digit",
     }).format(new Date(at));
   } catch {
-    return inert(slot.replace("T", " "));
+    return escapeText(slot.replace("T", " "));
   }
 }
 
-function Last({ last }: { last: nouns.Schedule["last"] }) {
+function Last({ last }: { last: api.Schedule["last"] }) {
   if (!last) return <span className="soft">none yet</span>;
   return (
     <div className="lines">
@@ -147,77 +149,77 @@ function Last({ last }: { last: nouns.Schedule["last"] }) {
         {shortId(last.job)}
       </Link>
       <span className="soft">
-        <Moment at={last.at} />
+        <RelativeTime at={last.at} />
       </span>
     </div>
   );
 }
 
-function Slots({ schedule: { fired, skipped, missed } }: { schedule: nouns.Schedule }) {
+function SlotCounts({ schedule: { fired, skipped, missed } }: { schedule: api.Schedule }) {
   return (
     <div className="lines number">
-      <span>{several(fired, "job")}</span>
-      {skipped > 0 && <span className="soft">{count(skipped)} skipped</span>}
-      {missed > 0 && <span className="missed">{count(missed)} missed</span>}
+      <span>{plural(fired, "job")}</span>
+      {skipped > 0 && <span className="soft">{formatCount(skipped)} skipped</span>}
+      {missed > 0 && <span className="missed">{formatCount(missed)} missed</span>}
     </div>
   );
 }
 
-function PauseOrResume({ schedule: { name, paused } }: { schedule: nouns.Schedule }) {
-  const { act, busy } = useAct();
+function PauseOrResume({ schedule: { name, paused } }: { schedule: api.Schedule }) {
+  const { run, busy } = useAction();
   const [verb, done] = paused
-    ? ["resume", `Schedule ${name} goes on with its next slot`]
+    ? ["resume", `Schedule ${name} is resumed with its next slot`]
     : ["pause", `Schedule ${name} is paused`];
   return (
-    <Button disabled={busy} onClick={() => act({ path: pathOf(name, `/${verb}`), done })}>
+    <Button disabled={busy} onClick={() => run({ path: schedulePath(name, `/${verb}`), done })}>
       {paused ? "Resume" : "Pause"}
     </Button>
   );
 }
 
-function Unfolded({ schedule, onEdit }: { schedule: nouns.Schedule; onEdit: () => void }) {
-  const may = useMay();
-  const { act, busy } = useAct();
+function ScheduleDetails({ schedule, onEdit }: { schedule: api.Schedule; onEdit: () => void }) {
+  const { manage } = usePermissions();
+  const { run, busy } = useAction();
   const { name, zone, overlap, catchUp, input } = schedule;
   const slots = useSlots(name, 10, true);
   return (
     <div className="slots">
-      <Asked of={slots}>
+      <Loaded query={slots}>
         {(answer) =>
           answer.slots.length === 0 ? (
-            <p className="soft">No time of it will ever come.</p>
+            <p className="soft">There are no further slots.</p>
           ) : (
             <ol className="slot-list">
               {answer.slots.map((slot) => (
                 <li key={slot.slot}>
-                  <span className="number">{timeIn(zone, slot)}</span>
+                  <span className="number">{formatInZone(zone, slot)}</span>
                   <span className="soft">
-                    <Moment at={slot.at} />
+                    <RelativeTime at={slot.at} />
                   </span>
                 </li>
               ))}
             </ol>
           )
         }
-      </Asked>
+      </Loaded>
       <div className="slot-side">
         <dl className="facts">
-          <dt>While the last job is live</dt>
-          <dd>{overlaps[overlap] ?? inert(overlap)}</dd>
-          <dt>Slots that passed unseen</dt>
-          <dd>{catchUps[catchUp] ?? inert(catchUp)}</dd>
+          <dt>If the last job has not ended</dt>
+          <dd>{overlapLabels[overlap] ?? escapeText(overlap)}</dd>
+          <dt>Missed slots</dt>
+          <dd>{catchUpLabels[catchUp] ?? escapeText(catchUp)}</dd>
         </dl>
         <Payload label="input" value={input} />
-        {may.manage && (
-          <div className="slot-acts">
+        {manage && (
+          <div className="slot-actions">
             <Button onClick={onEdit}>Change…</Button>
-            <Ask
+            <ConfirmButton
               label="Remove…"
-              title={`Remove the schedule ${inert(name)}`}
-              text="No slot of it becomes a job any more, and its counts are gone. Its jobs stay. Code that sets it again brings it back."
-              yes="Remove it"
+              title={`Remove schedule ${escapeText(name)}`}
+              text="It enqueues no further jobs, and its counts are deleted. Existing jobs stay. If your code sets it, the next deploy creates it again."
+              confirm="Remove"
               disabled={busy}
-              onYes={() => act({ method: "DELETE", path: pathOf(name), done: `Schedule ${name} is removed` })}
+              onConfirm={() => run({ method: "DELETE", path: schedulePath(name), done: `Schedule ${name} is removed` })}
             />
           </div>
         )}
@@ -226,15 +228,15 @@ function Unfolded({ schedule, onEdit }: { schedule: nouns.Schedule; onEdit: () =
   );
 }
 
-export const overlaps: Record<string, string> = {
-  skip: "The new slot has no job",
-  queue: "The new job waits for the last",
-  replace: "The last job is cancelled",
-  allow: "Both run",
+export const overlapLabels: Record<string, string> = {
+  skip: "Skip the new slot",
+  queue: "Queue the new job behind it",
+  replace: "Cancel the last job",
+  allow: "Run both",
 };
 
-export const catchUps: Record<string, string> = {
-  one: "The latest still gets its job",
-  all: "Each still gets its job, in order",
-  none: "They are only counted",
+export const catchUpLabels: Record<string, string> = {
+  one: "Enqueue a job for the latest",
+  all: "Enqueue a job for each, in order",
+  none: "Only count them",
 };

@@ -1,78 +1,84 @@
-// An endpoint made or changed. Headers come in and never out again: they are kept unless new ones are written.
-import { useState } from "react";
-import { useSubmit } from "../../api/ask.ts";
-import { Refused } from "../../api/call.ts";
-import { type nouns, usePipelines } from "../../api/nouns.ts";
-import { Choices, Field, FormDialog, wrongAt } from "../../parts/form/form.tsx";
-import { inert } from "../../parts/words.ts";
-import type { Secret } from "../webhooks.tsx";
+// The form that creates or changes an endpoint. The values of headers are never returned: they stay unless new ones are entered.
 
-export const pathOf = (name: string, rest = "") => `/v1/endpoints/${encodeURIComponent(name)}${rest}`;
+import { useSubmit } from "@stillwake/ui/api/query.ts";
+import { RequestError } from "@stillwake/ui/api/request.ts";
+import { escapeText } from "@stillwake/ui/format.ts";
+import { CheckboxGroup, Field, FormDialog, fieldError } from "@stillwake/ui/parts/form.tsx";
+import { useState } from "react";
+import { type api, usePipelines } from "../../api/resources.ts";
+import type { EndpointSecret } from "../webhooks.tsx";
+
+export const endpointPath = (name: string, rest = "") => `/v1/endpoints/${encodeURIComponent(name)}${rest}`;
 
 const fields = ["endpoint", "name", "url", "body", "headers", "on", "pipelines"];
-const ends = ["completed", "failed", "cancelled"] as const;
+const endStates = ["completed", "failed", "cancelled"] as const;
 
 export function EndpointForm({
   endpoint,
   onSecret,
   onClose,
 }: {
-  endpoint: nouns.Endpoint | undefined;
-  onSecret: (secret: Secret) => void;
+  endpoint: api.Endpoint | undefined;
+  onSecret: (secret: EndpointSecret) => void;
   onClose: () => void;
 }) {
-  const { submit, setWrong, ...form } = useSubmit();
-  const { wrong } = form;
-  const known = usePipelines().data?.pipelines.map(({ name }) => name) ?? [];
-  const pipelines = [...new Set([...(endpoint?.pipelines ?? []), ...known])];
-  const begun = endpoint?.body ?? "thin";
-  const [kind, setKind] = useState(typeof begun === "string" ? begun : "own");
+  const { submit, setError, ...form } = useSubmit();
+  const { error } = form;
+  const registered = usePipelines().data?.pipelines.map(({ name }) => name) ?? [];
+  const pipelines = [...new Set([...(endpoint?.pipelines ?? []), ...registered])];
+  const initialBody = endpoint?.body ?? "thin";
+  const [kind, setKind] = useState(typeof initialBody === "string" ? initialBody : "own");
 
   async function save(data: FormData): Promise<void> {
-    const said = (field: string) => String(data.get(field) ?? "").trim();
-    const name = endpoint?.name ?? said("name");
-    if (name === "") return setWrong(mistake("name", "An endpoint needs a name"));
+    const value = (field: string) => String(data.get(field) ?? "").trim();
+    const name = endpoint?.name ?? value("name");
+    if (name === "") return setError(invalidField("name", "An endpoint needs a name"));
     let body: unknown = kind;
     try {
-      if (kind === "own") body = JSON.parse(said("body"));
-    } catch (error) {
-      return setWrong(mistake("body", `This is not JSON: ${(error as Error).message}`));
+      if (kind === "own") body = JSON.parse(value("body"));
+    } catch (failure) {
+      return setError(invalidField("body", `Invalid JSON: ${(failure as Error).message}`));
     }
-    const headers = headersOf(said("headers"));
-    if (headers === undefined) return setWrong(mistake("headers", "Write one header a line, as name: value"));
+    const headers = parseHeaders(value("headers"));
+    if (headers === undefined) return setError(invalidField("headers", "Enter one header per line, as name: value"));
     const settings = {
-      url: said("url") || null,
+      url: value("url") || null,
       body,
       on: data.getAll("on"),
       pipelines: data.getAll("pipelines"),
       ...(Object.keys(headers).length > 0 && { headers }),
     };
-    const done = `Endpoint ${name} is set`;
-    const answer = await submit<{ secret: string | null }>({ method: "PUT", path: pathOf(name), body: settings, done });
-    if (!answer) return;
+    const done = `Endpoint ${name} is saved`;
+    const result = await submit<{ secret: string | null }>({
+      method: "PUT",
+      path: endpointPath(name),
+      body: settings,
+      done,
+    });
+    if (!result) return;
     onClose();
-    if (answer.secret !== null) onSecret({ endpoint: name, secret: answer.secret });
+    if (result.secret !== null) onSecret({ endpoint: name, secret: result.secret });
   }
 
   return (
     <FormDialog
-      title={endpoint ? `Change the endpoint ${inert(endpoint.name)}` : "Add an endpoint"}
-      yes={endpoint ? "Change it" : "Add it"}
+      title={endpoint ? `Change endpoint ${escapeText(endpoint.name)}` : "Add an endpoint"}
+      submitLabel={endpoint ? "Save" : "Add"}
       form={form}
       fields={fields}
       onSubmit={save}
       onClose={onClose}
     >
       {!endpoint && (
-        <Field name="name" label="Name" wrong={wrongAt(wrong, "name", "endpoint")}>
+        <Field name="name" label="Name" error={fieldError(error, "name", "endpoint")}>
           {(props) => <input {...props} placeholder="billing" maxLength={100} autoComplete="off" />}
         </Field>
       )}
       <Field
         name="url"
         label="URL"
-        help="Empty: each job that names the endpoint says where to."
-        wrong={wrongAt(wrong, "url")}
+        help="Empty: each job that uses the endpoint sets the URL."
+        error={fieldError(error, "url")}
       >
         {(props) => (
           <input
@@ -84,21 +90,21 @@ export function EndpointForm({
           />
         )}
       </Field>
-      <Choices
+      <CheckboxGroup
         name="on"
-        label="Is told when a job has"
-        choices={ends}
-        chosen={endpoint?.on ?? ends}
-        wrong={wrongAt(wrong, "on")}
+        label="Notify when a job is"
+        options={endStates}
+        checked={endpoint?.on ?? endStates}
+        error={fieldError(error, "on")}
       />
       {pipelines.length > 0 && (
-        <Choices
+        <CheckboxGroup
           name="pipelines"
-          label="Of all jobs of"
-          help="Whatever is ticked here, jobs that name the endpoint themselves are told of too."
-          choices={pipelines}
-          chosen={endpoint?.pipelines ?? []}
-          wrong={wrongAt(wrong, "pipelines")}
+          label="For all jobs of"
+          help="Jobs that name the endpoint are always included."
+          options={pipelines}
+          checked={endpoint?.pipelines ?? []}
+          error={fieldError(error, "pipelines")}
         />
       )}
       <Field name="kind" label="Body">
@@ -106,16 +112,16 @@ export function EndpointForm({
           <select {...props} value={kind} onChange={(event) => setKind(event.target.value)}>
             <option value="thin">thin: ids and states</option>
             <option value="full">full: input, output and failure too</option>
-            <option value="own">your own, as a template</option>
+            <option value="own">a template</option>
           </select>
         )}
       </Field>
       {kind === "own" && (
         <Field
           name="body"
-          label="Template, as JSON"
-          help="Texts such as $id, $state, $output.url and $error are replaced."
-          wrong={wrongAt(wrong, "body")}
+          label="Template (JSON)"
+          help="$id, $state, $output.url, $error and the like are replaced."
+          error={fieldError(error, "body")}
         >
           {(props) => (
             <textarea
@@ -123,7 +129,9 @@ export function EndpointForm({
               rows={4}
               spellCheck={false}
               defaultValue={
-                typeof begun === "string" ? '{ "id": "$id", "state": "$state" }' : JSON.stringify(begun, null, 2)
+                typeof initialBody === "string"
+                  ? '{ "id": "$id", "state": "$state" }'
+                  : JSON.stringify(initialBody, null, 2)
               }
             />
           )}
@@ -131,17 +139,17 @@ export function EndpointForm({
       )}
       <Field
         name="headers"
-        label="Headers, one a line"
+        label="Headers, one per line"
         help={
           endpoint && endpoint.headers.length > 0 ? (
-            <span className="foreign">
-              It has {inert(endpoint.headers.join(", "))}. Empty: they stay. What you write takes the place of all.
+            <span className="untrusted">
+              Current: {escapeText(endpoint.headers.join(", "))}. Empty: no change. New headers replace all of them.
             </span>
           ) : (
-            "Sent with every webhook. They are not shown again."
+            "Sent with every webhook. Their values are not shown again."
           )
         }
-        wrong={wrongAt(wrong, "headers")}
+        error={fieldError(error, "headers")}
       >
         {(props) => <textarea {...props} rows={2} spellCheck={false} autoComplete="off" placeholder="x-api-key: …" />}
       </Field>
@@ -149,15 +157,14 @@ export function EndpointForm({
   );
 }
 
-/** Undefined when a line is none. */
-function headersOf(text: string): Record<string, string> | undefined {
+/** Undefined if a line is not a header. */
+function parseHeaders(text: string): Record<string, string> | undefined {
   const lines = text.split("\n").filter((line) => line.trim() !== "");
   const found = lines.map((line) => /^\s*([^\s:]+)\s*:\s*(.*?)\s*$/.exec(line));
-  if (found.some((one) => one === null)) return undefined;
-  return Object.fromEntries(found.map((one) => [one![1]!, one![2]!]));
+  if (found.some((match) => match === null)) return undefined;
+  return Object.fromEntries(found.map((match) => [match![1]!, match![2]!]));
 }
 
-/** One that the server need not be asked about. */
-function mistake(field: string, detail: string): Refused {
-  return new Refused({ code: "INVALID_INPUT", status: 400, detail, field });
+function invalidField(field: string, detail: string): RequestError {
+  return new RequestError({ code: "INVALID_INPUT", status: 400, detail, field });
 }

@@ -1,43 +1,44 @@
-// Endpoints: where to, for whom, and how it goes with them.
+// The endpoints: their URL, their events and their health, with actions.
+
+import { useAction, useSubmit } from "@stillwake/ui/api/query.ts";
+import type { RequestError } from "@stillwake/ui/api/request.ts";
+import { escapeText, formatCount, plural } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { Field, FormDialog, fieldError } from "@stillwake/ui/parts/form.tsx";
+import { Loaded, Panel } from "@stillwake/ui/parts/panel.tsx";
+import { type Column, Table } from "@stillwake/ui/parts/table.tsx";
+import { RelativeTime } from "@stillwake/ui/parts/time.tsx";
 import type { UseQueryResult } from "@tanstack/react-query";
 import { useState } from "react";
-import { useAct, useSubmit } from "../../api/ask.ts";
-import type { Refused } from "../../api/call.ts";
-import type { nouns } from "../../api/nouns.ts";
-import { useMay } from "../../api/who.ts";
-import { Button } from "../../parts/button.tsx";
-import { Field, FormDialog, wrongAt } from "../../parts/form/form.tsx";
-import { Moment } from "../../parts/moment.tsx";
-import { Asked, Panel } from "../../parts/panel.tsx";
-import { type Column, Table } from "../../parts/table.tsx";
-import { count, inert, several } from "../../parts/words.ts";
-import type { Secret } from "../webhooks.tsx";
-import { EndpointForm, pathOf } from "./endpoint-form.tsx";
+import { usePermissions } from "../../api/permissions.ts";
+import type { api } from "../../api/resources.ts";
+import type { EndpointSecret } from "../webhooks.tsx";
+import { EndpointForm, endpointPath } from "./endpoint-form.tsx";
 
-type Open = { of: "new" } | { of: "change" | "rotate" | "disable"; endpoint: nouns.Endpoint };
+type OpenForm = { kind: "new" } | { kind: "change" | "rotate" | "disable"; endpoint: api.Endpoint };
 
 export function EndpointPanel({
   endpoints,
   onSecret,
 }: {
-  endpoints: UseQueryResult<{ endpoints: nouns.Endpoint[] }, Refused>;
-  onSecret: (secret: Secret) => void;
+  endpoints: UseQueryResult<{ endpoints: api.Endpoint[] }, RequestError>;
+  onSecret: (secret: EndpointSecret) => void;
 }) {
-  const may = useMay();
-  const [open, setOpen] = useState<Open>();
+  const { manage, admin } = usePermissions();
+  const [open, setOpen] = useState<OpenForm>();
   const close = () => setOpen(undefined);
-  const columns: Column<nouns.Endpoint>[] = [
-    { head: "Endpoint", width: "13%", cell: ({ name }) => <span className="foreign">{inert(name)}</span> },
-    { head: "Goes to", cell: (endpoint) => <Where endpoint={endpoint} /> },
-    { head: "Is told of", width: "18%", cell: (endpoint) => <ToldOf endpoint={endpoint} /> },
-    { head: "How it goes", width: "18%", cell: (endpoint) => <Health endpoint={endpoint} /> },
-    ...(may.manage
+  const columns: Column<api.Endpoint>[] = [
+    { head: "Endpoint", width: "13%", cell: ({ name }) => <span className="untrusted">{escapeText(name)}</span> },
+    { head: "URL", cell: (endpoint) => <Target endpoint={endpoint} /> },
+    { head: "Events", width: "18%", cell: (endpoint) => <Events endpoint={endpoint} /> },
+    { head: "Health", width: "18%", cell: (endpoint) => <Health endpoint={endpoint} /> },
+    ...(manage
       ? [
           {
-            head: "Acts",
-            width: may.admin ? "228px" : "128px",
-            quiet: true as const,
-            cell: (endpoint: nouns.Endpoint) => <Acts endpoint={endpoint} onOpen={setOpen} />,
+            head: "Actions",
+            width: admin ? "228px" : "128px",
+            hideHead: true as const,
+            cell: (endpoint: api.Endpoint) => <EndpointActions endpoint={endpoint} onOpen={setOpen} />,
           },
         ]
       : []),
@@ -45,45 +46,45 @@ export function EndpointPanel({
   return (
     <Panel
       title="Endpoints"
-      acts={may.admin && <Button onClick={() => setOpen({ of: "new" })}>Add an endpoint…</Button>}
+      actions={admin && <Button onClick={() => setOpen({ kind: "new" })}>Add an endpoint…</Button>}
       bare
     >
-      <Asked of={endpoints}>
-        {(answer) => <Table label="Endpoints" columns={columns} rows={answer.endpoints} keyOf={({ name }) => name} />}
-      </Asked>
-      {open?.of === "new" && <EndpointForm endpoint={undefined} onSecret={onSecret} onClose={close} />}
-      {open?.of === "change" && <EndpointForm endpoint={open.endpoint} onSecret={onSecret} onClose={close} />}
-      {open?.of === "rotate" && <RotateForm name={open.endpoint.name} onSecret={onSecret} onClose={close} />}
-      {open?.of === "disable" && <DisableForm name={open.endpoint.name} onClose={close} />}
+      <Loaded query={endpoints}>
+        {({ endpoints: rows }) => <Table label="Endpoints" columns={columns} rows={rows} keyOf={({ name }) => name} />}
+      </Loaded>
+      {open?.kind === "new" && <EndpointForm endpoint={undefined} onSecret={onSecret} onClose={close} />}
+      {open?.kind === "change" && <EndpointForm endpoint={open.endpoint} onSecret={onSecret} onClose={close} />}
+      {open?.kind === "rotate" && <RotateForm name={open.endpoint.name} onSecret={onSecret} onClose={close} />}
+      {open?.kind === "disable" && <DisableForm name={open.endpoint.name} onClose={close} />}
     </Panel>
   );
 }
 
-function Where({ endpoint: { url, headers, body } }: { endpoint: nouns.Endpoint }) {
-  const kind = typeof body === "string" ? inert(body) : "own";
+function Target({ endpoint: { url, headers, body } }: { endpoint: api.Endpoint }) {
+  const kind = typeof body === "string" ? escapeText(body) : "custom";
   return (
     <div className="lines">
-      {url === null ? <span>where each job says</span> : <span className="foreign">{inert(url)}</span>}
+      {url === null ? <span>set by each job</span> : <span className="untrusted">{escapeText(url)}</span>}
       <span className="soft">
         {kind} body
-        {headers.length > 0 && <span className="foreign">, with {inert(headers.join(", "))}</span>}
+        {headers.length > 0 && <span className="untrusted">, with {escapeText(headers.join(", "))}</span>}
       </span>
     </div>
   );
 }
 
-function ToldOf({ endpoint: { on, pipelines } }: { endpoint: nouns.Endpoint }) {
+function Events({ endpoint: { on, pipelines } }: { endpoint: api.Endpoint }) {
   return (
     <div className="lines">
-      <span>{on.length === 3 ? "every end" : on.join(", ")}</span>
-      <span className="soft foreign">
-        {pipelines.length === 0 ? "of jobs that name it" : `of all jobs of ${inert(pipelines.join(", "))}`}
+      <span>{on.length === 3 ? "all ends" : on.join(", ")}</span>
+      <span className="soft untrusted">
+        {pipelines.length === 0 ? "of jobs that use it" : `of all jobs of ${escapeText(pipelines.join(", "))}`}
       </span>
     </div>
   );
 }
 
-function Health({ endpoint: { failures, disabledAt, disabledReason, secrets } }: { endpoint: nouns.Endpoint }) {
+function Health({ endpoint: { failures, disabledAt, disabledReason, secrets } }: { endpoint: api.Endpoint }) {
   return (
     <div className="lines">
       {disabledAt !== null ? (
@@ -92,36 +93,36 @@ function Health({ endpoint: { failures, disabledAt, disabledReason, secrets } }:
             <span className="tag" data-tone="bad">
               disabled
             </span>{" "}
-            <Moment at={disabledAt} />
+            <RelativeTime at={disabledAt} />
           </span>
-          {disabledReason !== null && <span className="foreign">{inert(disabledReason)}</span>}
+          {disabledReason !== null && <span className="untrusted">{escapeText(disabledReason)}</span>}
         </>
       ) : failures > 0 ? (
         <span className="tag" data-tone="amber">
-          {several(failures, "try", "tries")} failed in a row
+          {plural(failures, "failure")} in a row
         </span>
       ) : (
-        <span className="soft">no failure</span>
+        <span className="soft">no failures</span>
       )}
-      {secrets > 1 && <span className="soft">{count(secrets)} secrets sign: one is being replaced</span>}
+      {secrets > 1 && <span className="soft">{formatCount(secrets)} secrets: one is being replaced</span>}
     </div>
   );
 }
 
-function Acts({ endpoint, onOpen }: { endpoint: nouns.Endpoint; onOpen: (open: Open) => void }) {
-  const may = useMay();
-  const { act, busy } = useAct();
+function EndpointActions({ endpoint, onOpen }: { endpoint: api.Endpoint; onOpen: (open: OpenForm) => void }) {
+  const { admin } = usePermissions();
+  const { run, busy } = useAction();
   const { name, disabledAt } = endpoint;
   return (
-    <div className="acts">
-      {may.admin && <Button onClick={() => onOpen({ of: "change", endpoint })}>Change…</Button>}
-      {may.admin && <Button onClick={() => onOpen({ of: "rotate", endpoint })}>Rotate…</Button>}
+    <div className="actions">
+      {admin && <Button onClick={() => onOpen({ kind: "change", endpoint })}>Change…</Button>}
+      {admin && <Button onClick={() => onOpen({ kind: "rotate", endpoint })}>Rotate…</Button>}
       {disabledAt === null ? (
-        <Button onClick={() => onOpen({ of: "disable", endpoint })}>Disable…</Button>
+        <Button onClick={() => onOpen({ kind: "disable", endpoint })}>Disable…</Button>
       ) : (
         <Button
           disabled={busy}
-          onClick={() => act({ path: pathOf(name, "/enable"), done: `What was held back for ${name} is sent` })}
+          onClick={() => run({ path: endpointPath(name, "/enable"), done: `Endpoint ${name} is enabled` })}
         >
           Enable
         </Button>
@@ -136,35 +137,38 @@ function RotateForm({
   onClose,
 }: {
   name: string;
-  onSecret: (secret: Secret) => void;
+  onSecret: (secret: EndpointSecret) => void;
   onClose: () => void;
 }) {
   const { submit, ...form } = useSubmit();
   async function rotate(data: FormData): Promise<void> {
     const keep = String(data.get("keep")).trim();
-    const answer = await submit<{ secret: string }>({ path: pathOf(name, "/rotate"), body: keep ? { keep } : {} });
-    if (!answer) return;
+    const result = await submit<{ secret: string }>({
+      path: endpointPath(name, "/rotate"),
+      body: keep ? { keep } : {},
+    });
+    if (!result) return;
     onClose();
-    onSecret({ endpoint: name, secret: answer.secret });
+    onSecret({ endpoint: name, secret: result.secret });
   }
   return (
     <FormDialog
-      title={`A new secret for ${inert(name)}`}
-      yes="Rotate"
+      title={`Rotate the secret of ${escapeText(name)}`}
+      submitLabel="Rotate"
       form={form}
       fields={["keep"]}
       onSubmit={rotate}
       onClose={onClose}
     >
       <p className="small">
-        A new secret is made and shown once. The one before signs beside it for a while, so that receivers can change
-        over without a gap.
+        Creates a new secret and shows it once. The old secret also signs for a while, so that receivers can switch
+        without a gap.
       </p>
       <Field
         name="keep"
-        label="The one before signs for another"
-        help="Such as 24h. 0s where somebody has it who should not."
-        wrong={wrongAt(form.wrong, "keep")}
+        label="Keep the old secret for"
+        help="For example 24h; 0s if the old secret was leaked."
+        error={fieldError(form.error, "keep")}
       >
         {(props) => <input {...props} defaultValue="24h" maxLength={50} />}
       </Field>
@@ -177,19 +181,19 @@ function DisableForm({ name, onClose }: { name: string; onClose: () => void }) {
   async function disable(data: FormData): Promise<void> {
     const reason = String(data.get("reason")).trim();
     const body = reason ? { reason } : {};
-    if (await submit({ path: pathOf(name, "/disable"), body, done: `Endpoint ${name} is disabled` })) onClose();
+    if (await submit({ path: endpointPath(name, "/disable"), body, done: `Endpoint ${name} is disabled` })) onClose();
   }
   return (
     <FormDialog
-      title={`Disable the endpoint ${inert(name)}`}
-      yes="Disable it"
+      title={`Disable endpoint ${escapeText(name)}`}
+      submitLabel="Disable"
       form={form}
       fields={["reason"]}
       onSubmit={disable}
       onClose={onClose}
     >
-      <p className="small">Its webhooks are held back, and sent when it is enabled again.</p>
-      <Field name="reason" label="Why" wrong={wrongAt(form.wrong, "reason")}>
+      <p className="small">Its webhooks are held and sent when the endpoint is enabled again.</p>
+      <Field name="reason" label="Reason" error={fieldError(form.error, "reason")}>
         {(props) => <input {...props} maxLength={2000} />}
       </Field>
     </FormDialog>

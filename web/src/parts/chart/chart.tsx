@@ -1,8 +1,7 @@
-// How many jobs ended, over time: columns of three parts on a quiet grid, drawn by hand. Pointing at a column, or going along them with the arrow keys,
-// says its numbers; for those who do not see it there is the same as a table.
+// Ended jobs over time as stacked columns. The pointer or the arrow keys select a column and show its numbers; screen readers get a table.
 import { useEffect, useId, useRef, useState } from "react";
-import "../../look/chart.css";
-import { clockTime, count, several } from "../words.ts";
+import "../../css/chart.css";
+import { formatCount, formatTime, plural } from "@stillwake/ui/format.ts";
 import { countScale, stack, timeTicks } from "./chart-scale.ts";
 
 interface Part {
@@ -21,28 +20,28 @@ const kinds = ["completed", "cancelled", "failed"] as const;
 
 export function EndedChart({ parts, spanMs }: { parts: readonly Part[]; spanMs: number }) {
   const [width, measure] = useWidth();
-  const [at, setAt] = useState<number>();
+  const [selected, setSelected] = useState<number>();
   const id = useId();
-  const each = spanMs / Math.max(1, parts.length);
-  const most = Math.max(0, ...parts.map(sum));
-  const { top, ticks } = countScale(most);
+  const partMs = spanMs / Math.max(1, parts.length);
+  const max = Math.max(0, ...parts.map(sum));
+  const { top, ticks } = countScale(max);
   const inner = { width: Math.max(0, width - LEFT - RIGHT), height: HEIGHT - ABOVE - BELOW };
   const column = inner.width / Math.max(1, parts.length);
-  const begins = parts.length > 0 ? Date.parse(parts[0]!.at) : 0;
-  const x = (moment: number) => LEFT + ((moment - begins) / spanMs) * inner.width;
-  const shown = at === undefined ? undefined : parts[Math.min(at, parts.length - 1)];
-  const move = (to: number) => setAt(Math.min(parts.length - 1, Math.max(0, to)));
+  const start = parts.length > 0 ? Date.parse(parts[0]!.at) : 0;
+  const x = (time: number) => LEFT + ((time - start) / spanMs) * inner.width;
+  const shown = selected === undefined ? undefined : parts[Math.min(selected, parts.length - 1)];
+  const select = (index: number) => setSelected(Math.min(parts.length - 1, Math.max(0, index)));
 
   return (
     <figure className="chart">
-      <figcaption className="chart-says small" id={id}>
+      <figcaption className="chart-caption small" id={id}>
         {shown ? (
-          <span className="number">{sentence(shown, each)}</span>
+          <span className="number">{partText(shown, partMs)}</span>
         ) : (
           <ul className="legend">
             {kinds.map((kind) => (
               <li key={kind} data-kind={kind}>
-                {kind} <span className="number">{count(total(parts, kind))}</span>
+                {kind} <span className="number">{formatCount(total(parts, kind))}</span>
               </li>
             ))}
           </ul>
@@ -56,22 +55,22 @@ export function EndedChart({ parts, spanMs }: { parts: readonly Part[]; spanMs: 
         aria-label="Ended jobs over time"
         aria-valuemin={0}
         aria-valuemax={Math.max(0, parts.length - 1)}
-        aria-valuenow={at ?? Math.max(0, parts.length - 1)}
-        aria-valuetext={shown ? sentence(shown, each) : "Arrow keys go through the parts of the time"}
+        aria-valuenow={selected ?? Math.max(0, parts.length - 1)}
+        aria-valuetext={shown ? partText(shown, partMs) : "Use the arrow keys to select a time"}
         onPointerMove={({ clientX, currentTarget }) => {
-          const place = clientX - currentTarget.getBoundingClientRect().left - LEFT;
-          if (column > 0) move(Math.floor(place / column));
+          const position = clientX - currentTarget.getBoundingClientRect().left - LEFT;
+          if (column > 0) select(Math.floor(position / column));
         }}
-        onPointerLeave={() => setAt(undefined)}
-        onBlur={() => setAt(undefined)}
+        onPointerLeave={() => setSelected(undefined)}
+        onBlur={() => setSelected(undefined)}
         onKeyDown={(event) => {
           const last = parts.length - 1;
-          const from = at ?? parts.length;
+          const from = selected ?? parts.length;
           const to = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last }[event.key];
-          if (event.key === "Escape") setAt(undefined);
+          if (event.key === "Escape") setSelected(undefined);
           if (to === undefined) return;
           event.preventDefault();
-          move(to);
+          select(to);
         }}
       >
         <svg width={width} height={HEIGHT} aria-hidden="true">
@@ -81,23 +80,23 @@ export function EndedChart({ parts, spanMs }: { parts: readonly Part[]; spanMs: 
               <g key={tick}>
                 <line className="grid-line" x1={LEFT} x2={width - RIGHT} y1={y} y2={y} />
                 <text className="axis" x={LEFT - 8} y={y + 4} textAnchor="end">
-                  {count(tick)}
+                  {formatCount(tick)}
                 </text>
               </g>
             );
           })}
           {width > 0 &&
-            timeTicks(begins, begins + spanMs, Math.max(2, Math.floor(inner.width / 70)))
+            timeTicks(start, start + spanMs, Math.max(2, Math.floor(inner.width / 70)))
               .filter((tick) => x(tick) < width - 20)
               .map((tick) => (
                 <text key={tick} className="axis" x={x(tick)} y={HEIGHT - 6} textAnchor="middle">
-                  {clockTime(new Date(tick)).slice(0, 5)}
+                  {formatTime(new Date(tick)).slice(0, 5)}
                 </text>
               ))}
-          {at !== undefined && (
-            <rect className="pointed" x={LEFT + at * column} y={ABOVE} width={column} height={inner.height} />
+          {selected !== undefined && (
+            <rect className="selected" x={LEFT + selected * column} y={ABOVE} width={column} height={inner.height} />
           )}
-          {parts.map((part, place) => {
+          {parts.map((part, index) => {
             const heights = stack(
               kinds.map((kind) => part[kind]),
               top,
@@ -109,7 +108,7 @@ export function EndedChart({ parts, spanMs }: { parts: readonly Part[]; spanMs: 
                   <rect
                     key={`${kind} ${part.at}`}
                     data-kind={kind}
-                    x={LEFT + place * column + gap(column) / 2}
+                    x={LEFT + index * column + gap(column) / 2}
                     y={ABOVE + heights[level]!.y}
                     width={Math.max(1, column - gap(column))}
                     height={heights[level]!.height}
@@ -118,7 +117,7 @@ export function EndedChart({ parts, spanMs }: { parts: readonly Part[]; spanMs: 
             );
           })}
         </svg>
-        {most === 0 && <span className="chart-none soft small">No job ended in this time</span>}
+        {max === 0 && <span className="chart-none soft small">No job ended in this time</span>}
       </div>
       <table className="hidden">
         <caption>Jobs that ended, by time</caption>
@@ -135,7 +134,7 @@ export function EndedChart({ parts, spanMs }: { parts: readonly Part[]; spanMs: 
             .filter((part) => sum(part) > 0)
             .map((part) => (
               <tr key={part.at}>
-                <td>{clockTime(part.at)}</td>
+                <td>{formatTime(part.at)}</td>
                 {kinds.map((kind) => (
                   <td key={kind}>{part[kind]}</td>
                 ))}
@@ -147,11 +146,11 @@ export function EndedChart({ parts, spanMs }: { parts: readonly Part[]; spanMs: 
   );
 }
 
-function sentence(part: Part, eachMs: number): string {
-  const from = clockTime(part.at);
-  const to = clockTime(new Date(Date.parse(part.at) + eachMs));
-  const said = kinds.filter((kind) => part[kind] > 0).map((kind) => `${count(part[kind])} ${kind}`);
-  return `${from} to ${to}: ${said.length > 0 ? said.join(", ") : several(0, "job")}`;
+function partText(part: Part, partMs: number): string {
+  const from = formatTime(part.at);
+  const to = formatTime(new Date(Date.parse(part.at) + partMs));
+  const counts = kinds.filter((kind) => part[kind] > 0).map((kind) => `${formatCount(part[kind])} ${kind}`);
+  return `${from} to ${to}: ${counts.length > 0 ? counts.join(", ") : plural(0, "job")}`;
 }
 
 function sum({ completed, failed, cancelled }: Part): number {
@@ -159,25 +158,25 @@ function sum({ completed, failed, cancelled }: Part): number {
 }
 
 function total(parts: readonly Part[], kind: (typeof kinds)[number]): number {
-  return parts.reduce((so, part) => so + part[kind], 0);
+  return parts.reduce((total, part) => total + part[kind], 0);
 }
 
 const gap = (column: number) => (column > 4 ? 1.5 : 0);
 
-/** As wide as there is room. */
+/** The width of the element. */
 function useWidth(): [number, (element: HTMLElement | null) => void] {
   const [width, setWidth] = useState(0);
   const [element, setElement] = useState<HTMLElement | null>(null);
   const last = useRef(0);
   useEffect(() => {
     if (!element) return;
-    const look = () => {
+    const update = () => {
       const now = Math.floor(element.clientWidth);
       if (now !== last.current) setWidth(now);
       last.current = now;
     };
-    look();
-    const observer = new ResizeObserver(look);
+    update();
+    const observer = new ResizeObserver(update);
     observer.observe(element);
     return () => observer.disconnect();
   }, [element]);

@@ -1,5 +1,5 @@
-// What a JSON Schema asks for, as a tree of fields that a person can fill in. What cannot be said in fields becomes a place for JSON, part by part, so
-// that every schema has a form. Pure: schema-form.tsx draws it, form-draft.ts holds what was typed.
+// Converts a JSON Schema to a tree of form fields. A part without a matching field kind becomes a JSON field, so every
+// schema has a form. Pure functions; schema-form.tsx renders the fields.
 
 export type Field = Common &
   (
@@ -16,7 +16,7 @@ export type Field = Common &
   );
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
-export type Schema = { [word: string]: Json };
+export type Schema = { [keyword: string]: Json };
 
 export interface Member {
   name: string;
@@ -27,55 +27,55 @@ export interface Member {
 interface Common {
   title?: string;
   description?: string;
-  /** What the server fills in where nothing is said. */
+  /** The server sets it if the field is omitted. */
   default?: Json;
   nullable: boolean;
 }
 
-/** `sealed` are the paths of values that the server never sees in plain: keys joined by dots, * for every element. */
-export function fieldOf(schema: Json | undefined, sealed: readonly string[] = []): Field {
+/** `sealed`: the paths of sealed values: keys joined by dots, * for every list item. */
+export function schemaToField(schema: Json | undefined, sealed: readonly string[] = []): Field {
   const root = isSchema(schema) ? schema : {};
-  return read(schema, { root, sealed: sealed.map((path) => path.split(".")), at: [], depth: 0 });
+  return toField(schema, { root, sealed: sealed.map((path) => path.split(".")), path: [], depth: 0 });
 }
 
-interface Place {
+interface Position {
   root: Schema;
   sealed: string[][];
-  at: string[];
+  path: string[];
   depth: number;
 }
 
-/** Deeper than this nobody fills in a form; and a schema may be part of itself. */
-const DEEPEST = 6;
+/** Deeper fields are JSON. A schema can contain itself. */
+const MAX_DEPTH = 6;
 
-function read(given: Json | undefined, place: Place): Field {
-  const schema = resolve(given, place.root);
+function toField(value: Json | undefined, position: Position): Field {
+  const schema = resolve(value, position.root);
   if (schema === undefined) return { kind: "json", nullable: false };
   const common = commonOf(schema);
-  if (place.sealed.some((path) => isSame(path, place.at))) return { ...common, kind: "sealed" };
-  if (place.depth > DEEPEST) return { ...common, kind: "json" };
+  if (position.sealed.some((path) => matchesPath(path, position.path))) return { ...common, kind: "sealed" };
+  if (position.depth > MAX_DEPTH) return { ...common, kind: "json" };
   const choices = alternatives(schema);
-  if (choices) return anyOf(choices, common, place);
-  if (Array.isArray(schema.allOf)) return allOf(schema, common, place);
+  if (choices) return anyOf(choices, common, position);
+  if (Array.isArray(schema.allOf)) return allOf(schema, common, position);
   if (schema.const !== undefined) return { ...common, kind: "fixed", value: schema.const };
   if (Array.isArray(schema.enum)) {
-    const options = schema.enum.filter((one) => one !== null);
+    const options = schema.enum.filter((option) => option !== null);
     return { ...common, kind: "choice", options, nullable: options.length < schema.enum.length };
   }
-  return { ...common, ...byType(schema, place) } as Field;
+  return { ...common, ...byType(schema, position) } as Field;
 }
 
-function byType(schema: Schema, place: Place): Partial<Field> {
+function byType(schema: Schema, position: Position): Partial<Field> {
   switch (schema.type) {
     case "string":
-      return { kind: "text", ...picked(schema, { format: "", pattern: "", minLength: 0, maxLength: 0 }) };
+      return { kind: "text", ...pick(schema, { format: "", pattern: "", minLength: 0, maxLength: 0 }) };
     case "number":
     case "integer": {
       const { minimum, maximum, exclusiveMinimum, exclusiveMaximum } = schema;
       return {
         kind: "number",
         integer: schema.type === "integer",
-        // Whole numbers come with the bounds of what a double holds exactly; nobody has to be told them.
+        // Schemas of integers contain the bounds of safe integers, which are not worth showing.
         ...(isNumber(minimum) && Math.abs(minimum) < Number.MAX_SAFE_INTEGER && { min: minimum }),
         ...(isNumber(maximum) && Math.abs(maximum) < Number.MAX_SAFE_INTEGER && { max: maximum }),
         ...(isNumber(exclusiveMinimum) && { above: exclusiveMinimum }),
@@ -87,28 +87,28 @@ function byType(schema: Schema, place: Place): Partial<Field> {
     case "null":
       return { kind: "fixed", value: null };
     case "object":
-      return group(schema, place);
+      return group(schema, position);
     case "array":
-      return list(schema, place);
+      return list(schema, position);
     default:
       return { kind: "json" };
   }
 }
 
-function group(schema: Schema, place: Place): Partial<Field> {
+function group(schema: Schema, position: Position): Partial<Field> {
   if (!isSchema(schema.properties) || isSchema(schema.additionalProperties)) return { kind: "json" };
   const required = new Set(Array.isArray(schema.required) ? schema.required : []);
-  const members = Object.entries(schema.properties).map(([name, one]): Member => {
-    const field = read(one, { ...place, at: [...place.at, name], depth: place.depth + 1 });
+  const members = Object.entries(schema.properties).map(([name, property]): Member => {
+    const field = toField(property, { ...position, path: [...position.path, name], depth: position.depth + 1 });
     return { name, field, required: required.has(name) };
   });
-  // The database does not keep the order they were written in; what must be said comes first.
-  return { kind: "group", members: [...members.filter((one) => one.required), ...members.filter((o) => !o.required)] };
+  // The database does not preserve the order of properties. Required members first.
+  return { kind: "group", members: members.sort((a, b) => Number(b.required) - Number(a.required)) };
 }
 
-function list(schema: Schema, place: Place): Partial<Field> {
+function list(schema: Schema, position: Position): Partial<Field> {
   if (Array.isArray(schema.prefixItems) || !isSchema(schema.items)) return { kind: "json" };
-  const item = read(schema.items, { ...place, at: [...place.at, "*"], depth: place.depth + 1 });
+  const item = toField(schema.items, { ...position, path: [...position.path, "*"], depth: position.depth + 1 });
   const { minItems, maxItems } = schema;
   return {
     kind: "list",
@@ -118,7 +118,7 @@ function list(schema: Schema, place: Place): Partial<Field> {
   };
 }
 
-/** The schemas of which one must hold. Several types are as many schemas. */
+/** The schemas of anyOf or oneOf; a list of types is one schema for each type. */
 function alternatives(schema: Schema): Json[] | undefined {
   if (Array.isArray(schema.anyOf)) return schema.anyOf;
   if (Array.isArray(schema.oneOf)) return schema.oneOf;
@@ -127,32 +127,32 @@ function alternatives(schema: Schema): Json[] | undefined {
   return schema.type.map((type) => ({ ...rest, type }));
 }
 
-function anyOf(choices: Json[], common: Common, place: Place): Field {
-  const given = choices.map((one) => resolve(one, place.root));
-  const some = choices.filter((_, index) => given[index]?.type !== "null" && given[index]?.const !== null);
-  const nullable = common.nullable || some.length < choices.length;
-  const deeper = { ...place, depth: place.depth + 1 };
-  if (some.length === 0) return { ...common, kind: "fixed", value: null };
-  const fields = some.map((one) => read(one, deeper));
+function anyOf(choices: Json[], common: Common, position: Position): Field {
+  const resolved = choices.map((choice) => resolve(choice, position.root));
+  const notNull = choices.filter((_, index) => resolved[index]?.type !== "null" && resolved[index]?.const !== null);
+  const nullable = common.nullable || notNull.length < choices.length;
+  const deeper = { ...position, depth: position.depth + 1 };
+  if (notNull.length === 0) return { ...common, kind: "fixed", value: null };
+  const fields = notNull.map((choice) => toField(choice, deeper));
   if (fields.length === 1) return { ...fields[0]!, ...common, nullable: nullable || fields[0]!.nullable };
-  if (fields.every((one) => one.kind === "fixed")) {
+  if (fields.every((field) => field.kind === "fixed")) {
     return { ...common, nullable, kind: "choice", options: fields.map(({ value }) => value) };
   }
   return { ...common, nullable, kind: "variants", variants: fields };
 }
 
-/** Objects that must all hold are one object with the members of all; anything else is left to JSON. */
-function allOf(schema: Schema, common: Common, place: Place): Field {
+/** Several objects become one object with the members of all; anything else is a JSON field. */
+function allOf(schema: Schema, common: Common, position: Position): Field {
   const { allOf: _, ...own } = schema;
-  const parts = [...(schema.allOf as Json[]).map((one) => resolve(one, place.root)), own];
-  const plain = parts.filter((one) => one !== undefined && (isSchema(one.properties) || one.type !== undefined));
-  if (plain.length === 1) return { ...read(plain[0], { ...place, depth: place.depth + 1 }), ...common };
-  if (plain.length === 0 || !plain.every((one) => isSchema(one?.properties))) return { ...common, kind: "json" };
-  const whole = {
-    properties: Object.assign({}, ...plain.map((one) => one!.properties)),
-    required: plain.flatMap((one) => (Array.isArray(one!.required) ? one!.required : [])),
+  const parts = [...(schema.allOf as Json[]).map((part) => resolve(part, position.root)), own];
+  const typed = parts.filter((part) => part !== undefined && (isSchema(part.properties) || part.type !== undefined));
+  if (typed.length === 1) return { ...toField(typed[0], { ...position, depth: position.depth + 1 }), ...common };
+  if (typed.length === 0 || !typed.every((part) => isSchema(part?.properties))) return { ...common, kind: "json" };
+  const merged = {
+    properties: Object.assign({}, ...typed.map((part) => part!.properties)),
+    required: typed.flatMap((part) => (Array.isArray(part!.required) ? part!.required : [])),
   };
-  return { ...common, ...group(whole, place) } as Field;
+  return { ...common, ...group(merged, position) } as Field;
 }
 
 function resolve(schema: Json | undefined, root: Schema, hops = 0): Schema | undefined {
@@ -169,27 +169,29 @@ function resolve(schema: Json | undefined, root: Schema, hops = 0): Schema | und
   return reached && { ...reached, ...beside };
 }
 
-function commonOf({ title, description, default: given }: Schema): Common {
+function commonOf({ title, description, default: value }: Schema): Common {
   return {
     nullable: false,
     ...(typeof title === "string" && { title }),
     ...(typeof description === "string" && { description }),
-    ...(given !== undefined && { default: given }),
+    ...(value !== undefined && { default: value }),
   };
 }
 
-/** Those words of a schema that have the type of the example. */
-function picked(schema: Schema, examples: Record<string, string | number>): object {
-  return Object.fromEntries(Object.entries(examples).flatMap(([word, example]) => entry(schema, word, typeof example)));
+/** The keywords of a schema whose values have the type of the example. */
+function pick(schema: Schema, examples: Record<string, string | number>): object {
+  return Object.fromEntries(
+    Object.entries(examples).flatMap(([keyword, example]) => entry(schema, keyword, typeof example)),
+  );
 }
 
-function entry(schema: Schema, word: string, type: string): [string, Json][] {
-  const value = schema[word];
-  return value !== undefined && typeof value === type ? [[word, value]] : [];
+function entry(schema: Schema, keyword: string, type: string): [string, Json][] {
+  const value = schema[keyword];
+  return value !== undefined && typeof value === type ? [[keyword, value]] : [];
 }
 
-function isSame(path: string[], at: string[]): boolean {
-  return path.length === at.length && path.every((step, index) => step === at[index] || step === "*");
+function matchesPath(pattern: string[], path: string[]): boolean {
+  return pattern.length === path.length && pattern.every((step, index) => step === path[index] || step === "*");
 }
 
 function isNumber(value: Json | undefined): value is number {

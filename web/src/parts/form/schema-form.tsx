@@ -1,13 +1,31 @@
-// A form made of a pipeline's schema: form-model.ts says which fields there are, form-draft.ts what was typed into them, form-control.tsx draws one. What
-// the server has against a field stands beside it.
+// The form of a pipeline's input schema. form-model.ts derives the fields from the schema, form-draft.ts has what was
+// typed, schema-field.tsx renders one field.
 import { type ReactNode, useId } from "react";
-import "../../look/schema-form.css";
-import { Button } from "../button.tsx";
-import { inert } from "../words.ts";
-import { Control, Labelled, Nothing, type Shown, Switch, Title, useSaid, Wrong, Wrongs } from "./form-control.tsx";
-import { begin, blank, choose, type Draft, elements, type Issue, withElements } from "./form-draft.ts";
+import "../../css/schema-form.css";
+import { escapeText } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import {
+  chooseVariant,
+  createDraft,
+  type Draft,
+  elements,
+  filledDraft,
+  type Issue,
+  withElements,
+} from "./form-draft.ts";
 import type { Field, Member } from "./form-model.ts";
-import { variantName } from "./form-words.ts";
+import { variantName } from "./form-text.ts";
+import {
+  Control,
+  FieldErrors,
+  FormIssues,
+  LabelledField,
+  NullCheckbox,
+  type SchemaFieldProps,
+  Switch,
+  Title,
+  useControl,
+} from "./schema-field.tsx";
 
 export function SchemaForm({
   field,
@@ -21,25 +39,26 @@ export function SchemaForm({
   onDraft: (draft: Draft) => void;
 }) {
   return (
-    <Wrongs.Provider value={issues}>
+    <FormIssues.Provider value={issues}>
       <div className="schema-form">
         {field.kind === "group" ? (
           <Members members={field.members} path="input" draft={draft} onDraft={onDraft} />
         ) : (
-          <One name="input" path="input" field={field} required draft={draft} onDraft={onDraft} />
+          <SchemaField name="input" path="input" field={field} required draft={draft} onDraft={onDraft} />
         )}
       </div>
-    </Wrongs.Provider>
+    </FormIssues.Provider>
   );
 }
 
-/** Whether there is a field at which the issue is shown. */
-export function hasPlace(field: Field, path: string, at = "input"): boolean {
+/** Whether an issue at this path is shown at a field. */
+export function hasField(field: Field, path: string, at = "input"): boolean {
   if (path === at) return field.kind !== "group" || at !== "input";
-  if (field.kind === "group") return field.members.some((one) => hasPlace(one.field, path, `${at}.${one.name}`));
-  if (field.kind === "variants") return field.variants.some((one) => hasPlace(one, path, at));
+  if (field.kind === "group")
+    return field.members.some((member) => hasField(member.field, path, `${at}.${member.name}`));
+  if (field.kind === "variants") return field.variants.some((variant) => hasField(variant, path, at));
   if (field.kind !== "list" || !path.startsWith(`${at}[`)) return false;
-  return hasPlace(field.item, path, path.slice(0, path.indexOf("]", at.length) + 1));
+  return hasField(field.item, path, path.slice(0, path.indexOf("]", at.length) + 1));
 }
 
 function Members({
@@ -53,77 +72,73 @@ function Members({
   draft: Draft;
   onDraft: (draft: Draft) => void;
 }) {
-  if (members.length === 0) return <p className="soft small">Nothing is asked for here.</p>;
+  if (members.length === 0) return <p className="soft small">No input is needed.</p>;
   return members.map(
     ({ name, field, required }) =>
-      // What can be but one value is sent, and nobody has to see it.
+      // A required fixed value is sent without being shown.
       (field.kind !== "fixed" || !required) && (
-        <One
+        <SchemaField
           key={name}
           name={name}
           path={`${path}.${name}`}
           field={field}
           required={required}
-          draft={draft.parts[name] ?? begin(field, required)}
+          draft={draft.parts[name] ?? createDraft(field, required)}
           onDraft={(part) => onDraft({ ...draft, parts: { ...draft.parts, [name]: part } })}
         />
       ),
   );
 }
 
-function One(shown: Shown) {
-  const { field, draft, required, onDraft } = shown;
-  const isOpen = draft.as === "given";
+function SchemaField(props: SchemaFieldProps) {
+  const { field, draft, required, onDraft } = props;
+  const isOpen = draft.as === "value";
   if (field.kind === "group" || field.kind === "list" || field.kind === "variants") {
     return (
-      <Block {...shown}>
+      <Block {...props}>
         {isOpen && field.kind === "group" && (
-          <Members members={field.members} path={shown.path} draft={draft} onDraft={onDraft} />
+          <Members members={field.members} path={props.path} draft={draft} onDraft={onDraft} />
         )}
-        {isOpen && field.kind === "list" && <List {...shown} field={field} />}
-        {isOpen && field.kind === "variants" && <Variants {...shown} field={field} />}
+        {isOpen && field.kind === "list" && <List {...props} field={field} />}
+        {isOpen && field.kind === "variants" && <Variants {...props} field={field} />}
       </Block>
     );
   }
-  if (field.kind === "switch" && draft.as !== "none" && (required || field.default !== undefined || field.nullable)) {
-    return <Switch {...shown} field={field} />;
+  if (field.kind === "switch" && draft.as !== "null" && (required || field.default !== undefined || field.nullable)) {
+    return <Switch {...props} field={field} />;
   }
-  if (field.kind === "fixed" && !required && draft.as !== "none") return <Switch {...shown} field={field} />;
+  if (field.kind === "fixed" && !required && draft.as !== "null") return <Switch {...props} field={field} />;
   return (
-    <Labelled {...shown}>
-      {(said) =>
-        draft.as === "none" ? (
-          <span className="soft small">Nothing (null) is sent.</span>
-        ) : (
-          <Control {...shown} {...said} />
-        )
+    <LabelledField {...props}>
+      {(control) =>
+        draft.as === "null" ? <span className="soft small">null is sent.</span> : <Control {...props} {...control} />
       }
-    </Labelled>
+    </LabelledField>
   );
 }
 
-function Block({ children, ...shown }: Shown & { children: ReactNode }) {
-  const { field, draft, required, path, name, onDraft } = shown;
-  const { wrong, id } = useSaid(path, required, false);
+function Block({ children, ...props }: SchemaFieldProps & { children: ReactNode }) {
+  const { field, draft, required, path, name, onDraft } = props;
+  const { errors, id } = useControl(path, required, false);
   const title = field.title ?? name;
   return (
     <fieldset className="block">
       <legend>
-        <Title {...shown} />
+        <Title {...props} />
       </legend>
-      {field.description && <p className="help soft small foreign">{inert(field.description)}</p>}
-      <Nothing {...shown} />
+      {field.description && <p className="help soft small untrusted">{escapeText(field.description)}</p>}
+      <NullCheckbox {...props} />
       {children}
-      <Wrong id={id} wrong={wrong} />
-      {!required && draft.as === "left" && (
+      <FieldErrors id={id} errors={errors} />
+      {!required && draft.as === "omitted" && (
         <div>
-          <Button onClick={() => onDraft(blank(field))}>Add {inert(title)}</Button>
+          <Button onClick={() => onDraft(filledDraft(field))}>Add {escapeText(title)}</Button>
         </div>
       )}
-      {!required && draft.as === "given" && (
+      {!required && draft.as === "value" && (
         <div>
-          <Button kind="plain" onClick={() => onDraft({ ...draft, as: "left" })}>
-            Leave {inert(title)} out
+          <Button kind="plain" onClick={() => onDraft({ ...draft, as: "omitted" })}>
+            Remove {escapeText(title)}
           </Button>
         </div>
       )}
@@ -131,28 +146,28 @@ function Block({ children, ...shown }: Shown & { children: ReactNode }) {
   );
 }
 
-function List({ field, draft, path, onDraft }: Shown<"list">) {
+function List({ field, draft, path, onDraft }: SchemaFieldProps<"list">) {
   const items = elements(draft);
   const put = (next: Draft[]) => onDraft(withElements(draft, next));
   return (
     <>
       {items.length > 0 && (
         <ol className="list-items">
-          {items.map((item, place) => (
-            <li key={place}>
-              <One
-                name={`${place + 1}`}
-                path={`${path}[${place}]`}
+          {items.map((item, index) => (
+            <li key={index}>
+              <SchemaField
+                name={`${index + 1}`}
+                path={`${path}[${index}]`}
                 field={field.item}
                 required
                 draft={item}
-                onDraft={(next) => put(items.with(place, next))}
+                onDraft={(next) => put(items.with(index, next))}
               />
               <Button
                 kind="plain"
                 disabled={items.length <= field.min}
-                aria-label={`Remove ${place + 1} of ${path}`}
-                onClick={() => put(items.toSpliced(place, 1))}
+                aria-label={`Remove item ${index + 1} of ${path}`}
+                onClick={() => put(items.toSpliced(index, 1))}
               >
                 Remove
               </Button>
@@ -161,32 +176,32 @@ function List({ field, draft, path, onDraft }: Shown<"list">) {
         </ol>
       )}
       <div>
-        <Button disabled={items.length >= field.max} onClick={() => put([...items, begin(field.item, true)])}>
-          Add one
+        <Button disabled={items.length >= field.max} onClick={() => put([...items, createDraft(field.item, true)])}>
+          Add item
         </Button>
       </div>
     </>
   );
 }
 
-function Variants({ field, draft, path, onDraft }: Shown<"variants">) {
+function Variants({ field, draft, path, onDraft }: SchemaFieldProps<"variants">) {
   const id = useId();
   const chosen = field.variants[draft.chosen]!;
   return (
     <>
       <div className="field">
         <label htmlFor={id} className="hidden">
-          Which form of {inert(path)}
+          Variant of {escapeText(path)}
         </label>
         <select
           id={id}
           className="input"
           value={draft.chosen}
-          onChange={({ target }) => onDraft(choose(draft, field.variants, Number(target.value)))}
+          onChange={({ target }) => onDraft(chooseVariant(draft, field.variants, Number(target.value)))}
         >
-          {field.variants.map((variant, place) => (
-            <option key={place} value={place}>
-              {variantName(variant, place)}
+          {field.variants.map((variant, index) => (
+            <option key={index} value={index}>
+              {variantName(variant, index)}
             </option>
           ))}
         </select>
@@ -199,7 +214,7 @@ function Variants({ field, draft, path, onDraft }: Shown<"variants">) {
           onDraft={(it) => onDraft({ ...draft, parts: { it } })}
         />
       ) : (
-        <One
+        <SchemaField
           name="value"
           path={path}
           field={chosen}

@@ -1,94 +1,94 @@
-// The axis of a timeline: attempts, the gaps between them, and where a moment lies when long gaps are drawn short.
+// The axis of a timeline: attempts, the gaps between them, and the position of a time when long gaps are shortened.
 
 export type Outcome = "completed" | "failed" | "cancelled" | "slept" | "paused" | "released" | "lost";
 
 export interface Band {
   from: number;
   to: number;
-  /** Its place among all attempts, from 1. */
+  /** Its number among all attempts, from 1. */
   attempt: number;
   outcome: Outcome | null;
-  /** Of a lost one: not the worker was lost, but the runner that it had started for the job. */
-  runner: boolean;
-  /** The job had ended with it, and somebody has retried it since. */
-  last: boolean;
+  /** A lost attempt lost its runner, not its worker. */
+  runnerLost: boolean;
+  /** The job ended with it and was retried later. */
+  endedJob: boolean;
 }
 
-/** Nobody worked on it. */
+/** A time without an attempt. */
 export interface Gap {
   from: number;
   to: number;
-  /** How the attempt before it ended; "ended" when the job ended with it, so that nothing but a person brought it back. */
+  /** The outcome of the attempt before it; "ended" if the job ended with that attempt and was retried by hand. */
   after: Outcome | "ended";
-  /** That attempt lost its runner, and kept its worker. */
-  runner: boolean;
-  /** It is drawn shorter than it was. */
-  short: boolean;
+  /** That attempt lost its runner, not its worker. */
+  runnerLost: boolean;
+  /** Drawn shorter than it was. */
+  shortened: boolean;
 }
 
 export interface Axis {
-  /** Where a moment lies, from 0 to 1. */
-  place(moment: number): number;
-  /** Milliseconds since the beginning, and where that lies. The end has a mark of its own, and room for it. */
-  ticks: { at: number; place: number }[];
+  /** The position of a time, from 0 to 1. */
+  position(time: number): number;
+  /** Milliseconds since the start. There is no tick near the end, which has its own label. */
+  ticks: { ms: number; position: number }[];
 }
 
-export function gapsOf(bands: readonly Band[], to: number): Gap[] {
+export function findGaps(bands: readonly Band[], to: number): Gap[] {
   const gaps: Gap[] = [];
-  for (const [at, { to: end, outcome, runner, last }] of bands.entries()) {
-    const next = bands[at + 1]?.from ?? to;
-    // Handing over takes some milliseconds, which is no wait.
+  for (const [index, { to: end, outcome, runnerLost, endedJob }] of bands.entries()) {
+    const next = bands[index + 1]?.from ?? to;
+    // The next claim takes some milliseconds, which is not a wait.
     if (outcome === null || next - end <= 50) continue;
-    gaps.push({ from: end, to: next, after: last ? "ended" : outcome, runner, short: false });
+    gaps.push({ from: end, to: next, after: endedJob ? "ended" : outcome, runnerLost, shortened: false });
   }
   return gaps;
 }
 
-/** A wait of hours would press minutes of work into a line: it is drawn as long as a good part of the work at most. */
-export function axisOf(from: number, to: number, gaps: Gap[]): Axis {
+/** Long gaps are shortened: next to a wait of hours, minutes of work would be too narrow to see. */
+export function buildAxis(from: number, to: number, gaps: Gap[]): Axis {
   const waited = gaps.reduce((sum, gap) => sum + gap.to - gap.from, 0);
   const worked = Math.max(1, to - from - waited);
-  const most = Math.max(1, worked * Math.min(0.15, 0.6 / Math.max(1, gaps.length)));
-  const segments: { from: number; to: number; drawn: number; before: number; short: boolean }[] = [];
+  const maxGap = Math.max(1, worked * Math.min(0.15, 0.6 / Math.max(1, gaps.length)));
+  const segments: { from: number; to: number; drawn: number; before: number; shortened: boolean }[] = [];
   let at = from;
   let before = 0;
-  const add = (end: number, drawn: number, short: boolean) => {
+  const add = (end: number, drawn: number, shortened: boolean) => {
     if (end <= at) return;
-    segments.push({ from: at, to: end, drawn, before, short });
+    segments.push({ from: at, to: end, drawn, before, shortened });
     at = end;
     before += drawn;
   };
   for (const gap of gaps) {
     add(gap.from, gap.from - at, false);
-    gap.short = gap.to - gap.from > most;
-    add(gap.to, Math.min(gap.to - gap.from, most), gap.short);
+    gap.shortened = gap.to - gap.from > maxGap;
+    add(gap.to, Math.min(gap.to - gap.from, maxGap), gap.shortened);
   }
   add(to, to - at, false);
   const total = before;
-  const place = (moment: number) => {
-    const held = Math.min(to, Math.max(from, moment));
-    const segment = segments.find((one) => held <= one.to) ?? segments.at(-1)!;
-    return (segment.before + ((held - segment.from) / (segment.to - segment.from)) * segment.drawn) / total;
+  const position = (time: number) => {
+    const clamped = Math.min(to, Math.max(from, time));
+    const segment = segments.find((candidate) => clamped <= candidate.to) ?? segments.at(-1)!;
+    return (segment.before + ((clamped - segment.from) / (segment.to - segment.from)) * segment.drawn) / total;
   };
-  const step = roundSpan(total / 5);
+  const step = roundDuration(total / 5);
   const ticks: Axis["ticks"] = [];
   for (const segment of segments) {
-    if (segment.short) continue;
+    if (segment.shortened) continue;
     for (let tick = Math.ceil((segment.from - from) / step) * step; from + tick < segment.to; tick += step) {
-      const where = place(from + tick);
-      if (where <= 0.82 && (ticks.length === 0 || where - ticks.at(-1)!.place > 0.1)) {
-        ticks.push({ at: tick, place: where });
+      const where = position(from + tick);
+      if (where <= 0.82 && (ticks.length === 0 || where - ticks.at(-1)!.position > 0.1)) {
+        ticks.push({ ms: tick, position: where });
       }
     }
   }
-  return { place, ticks };
+  return { position, ticks };
 }
 
-const ROUND = [1, 2, 5, 10, 20, 50, 100, 200, 500];
+const ROUND_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500];
 const ROUND_SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400];
 
-function roundSpan(ms: number): number {
-  const small = ROUND.find((one) => one >= ms);
-  const seconds = small ?? ROUND_SECONDS.map((one) => one * 1000).find((one) => one >= ms);
-  return seconds ?? Math.ceil(ms / 86_400_000) * 86_400_000;
+function roundDuration(ms: number): number {
+  const small = ROUND_MS.find((step) => step >= ms);
+  const large = small ?? ROUND_SECONDS.map((step) => step * 1000).find((step) => step >= ms);
+  return large ?? Math.ceil(ms / 86_400_000) * 86_400_000;
 }

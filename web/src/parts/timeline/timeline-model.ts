@@ -1,10 +1,10 @@
-// A job in time, as numbers: rows for its steps, bands for its attempts, gaps between them, and where each lies on the axis. Made of what the server keeps
-// (steps, attempts) and of what was said while it happened (lines), since a step that was not kept is known by its lines alone.
-import { type Axis, axisOf, type Band, type Gap, gapsOf, type Outcome } from "./timeline-axis.ts";
+// The timeline of a job as numbers: a row for each step, a band for each attempt, the gaps between them, and the axis.
+// Built from the steps and attempts of the server and from log lines: a step without a checkpoint has only log lines.
+import { type Axis, type Band, buildAxis, findGaps, type Gap, type Outcome } from "./timeline-axis.ts";
 
-export interface AttemptGiven {
+export interface AttemptData {
   epoch: string;
-  /** As the server counts: it begins anew when an ended job is retried, and does not grow where an attempt is given back. */
+  /** The server's count. It restarts when an ended job is retried, and does not grow when an attempt is given back. */
   attempt: number;
   claimedAt: string;
   endedAt: string | null;
@@ -12,16 +12,16 @@ export interface AttemptGiven {
   failure?: { code?: string | undefined; name?: string | undefined } | null;
 }
 
-export interface StepGiven {
+export interface StepData {
   name: string;
   epoch: string;
   startedAt: string | null;
   savedAt: string;
-  /** Of the try that was kept. */
+  /** The duration of the attempt at the step that was kept. */
   tookMs?: number | null;
 }
 
-export interface LineGiven {
+export interface LogLine {
   kind: string;
   at: string | null;
   epoch: string | null;
@@ -31,7 +31,7 @@ export interface LineGiven {
   data: unknown;
 }
 
-export interface JobGiven {
+export interface JobData {
   state: string;
   waitingFor: string | null;
   startedAt: string | null;
@@ -40,14 +40,14 @@ export interface JobGiven {
   children: { total: number; completed: number; failed: number; cancelled: number } | null;
 }
 
-export interface Given {
-  job: JobGiven;
-  attempts: readonly AttemptGiven[];
-  /** As the server keeps them. */
-  kept: readonly StepGiven[];
-  /** Names of those that are no result yet: a list that is half done, a wait that goes on. */
+export interface TimelineData {
+  job: JobData;
+  attempts: readonly AttemptData[];
+  /** Steps with a checkpoint. */
+  steps: readonly StepData[];
+  /** Names of steps whose checkpoint is not a result yet: an unfinished list, a wait. */
   open?: ReadonlySet<string>;
-  heard?: Heard;
+  log?: LogIndex;
   now: number;
 }
 
@@ -56,9 +56,9 @@ export type RowState = "kept" | "running" | "waiting" | "skipped" | "interrupted
 export interface Piece {
   from: number;
   to: number;
-  /** What came of it in this attempt. */
+  /** Its state in this attempt. */
   state: RowState;
-  /** Of an attempt before the latest one. */
+  /** In an attempt before the latest one. */
   earlier: boolean;
   attempt: number | null;
 }
@@ -67,14 +67,14 @@ export interface Row {
   name: string;
   state: RowState;
   pieces: Piece[];
-  /** Of the try that was kept, else of the latest; of a list that several attempts have worked at, of all of them. */
+  /** Of the piece that was kept, else of the latest one; of a list that several attempts worked on, all pieces. */
   tookMs: number | null;
-  /** All tries together. */
+  /** All pieces together. */
   allMs: number;
-  /** Which attempt's result is used, when the latest did not have to make it. */
+  /** The earlier attempt whose checkpoint is used. */
   keptFrom: number | null;
-  /** Why it was skipped, or what it said last. */
-  words: string | null;
+  /** Why it was skipped, or its last log line. */
+  text: string | null;
 }
 
 export interface Timeline extends Axis {
@@ -85,64 +85,65 @@ export interface Timeline extends Axis {
   gaps: Gap[];
 }
 
-interface Words {
+interface StepLog {
   step: string;
   epoch: string;
   first: number;
   last: number;
   message: string;
-  /** The warning that an optional step leaves. */
+  /** The warning of an optional step that failed. */
   skipped: string | null;
 }
 
-/** What lines tell about steps. Lines only ever grow, so each is looked at once, however often a page is drawn. */
-export class Heard {
-  readonly words = new Map<string, Words>();
+/** What log lines say about steps. The array of lines only grows, so each line is read once. */
+export class LogIndex {
+  /** By epoch and step. */
+  readonly steps = new Map<string, StepLog>();
   readonly spawns: { name: string; at: number; total: number }[] = [];
-  /** The latest that anything was said under. */
+  /** The latest epoch. */
   epoch: string | undefined;
-  #lines: readonly LineGiven[] = [];
-  #seen = 0;
+  #lines: readonly LogLine[] = [];
+  #next = 0;
 
-  take(lines: readonly LineGiven[]): this {
+  add(lines: readonly LogLine[]): this {
     if (lines !== this.#lines) {
       this.#lines = lines;
-      this.#seen = 0;
-      this.words.clear();
+      this.#next = 0;
+      this.steps.clear();
       this.spawns.length = 0;
       this.epoch = undefined;
     }
-    for (; this.#seen < lines.length; this.#seen++) this.#hear(lines[this.#seen]!);
+    for (; this.#next < lines.length; this.#next++) this.#read(lines[this.#next]!);
     return this;
   }
 
-  #hear({ kind, at, epoch, level, step, message, data }: LineGiven): void {
+  #read({ kind, at, epoch, level, step, message, data }: LogLine): void {
     if (at === null) return;
-    const moment = Date.parse(at);
-    const told = (typeof data === "object" && data !== null ? data : {}) as Record<string, unknown>;
-    if (kind === "event" && typeof told.spawn === "string" && typeof told.children === "number") {
-      this.spawns.push({ name: told.spawn, at: moment, total: told.children });
+    const time = Date.parse(at);
+    const details = (typeof data === "object" && data !== null ? data : {}) as Record<string, unknown>;
+    if (kind === "event" && typeof details.spawn === "string" && typeof details.children === "number") {
+      this.spawns.push({ name: details.spawn, at: time, total: details.children });
     }
     if (kind !== "log" || epoch === null) return;
-    // Lines come in order, and an epoch only grows.
+    // Lines are in order, and epochs only grow.
     this.epoch = epoch;
     if (step === null) return;
     const key = `${epoch} ${step}`;
-    const known = this.words.get(key);
-    const skipped = level === "warning" && "error" in told ? message : null;
+    const known = this.steps.get(key);
+    const skipped = level === "warning" && "error" in details ? message : null;
     if (!known) {
-      this.words.set(key, { step, epoch, first: moment, last: moment, message, skipped });
+      this.steps.set(key, { step, epoch, first: time, last: time, message, skipped });
       return;
     }
-    known.last = Math.max(known.last, moment);
+    known.last = Math.max(known.last, time);
     known.message = message;
     known.skipped = skipped ?? known.skipped;
   }
 }
 
-export function timelineOf(given: Given): Timeline | null {
-  const { job, now } = given;
-  const { attempts, last } = inOrder(given);
+export function buildTimeline(data: TimelineData): Timeline | null {
+  const { job, now } = data;
+  const { attempts, endedJob } = numberAttempts(data);
   const first = attempts[0];
   const from = first ? Date.parse(first.claimedAt) : job.startedAt ? Date.parse(job.startedAt) : null;
   if (from === null) return null;
@@ -152,74 +153,73 @@ export function timelineOf(given: Given): Timeline | null {
     to: attempt.endedAt ? Date.parse(attempt.endedAt) : to,
     attempt: attempt.attempt,
     outcome: attempt.outcome,
-    runner: lostRunner(attempt),
-    last: last.has(attempt.epoch),
+    runnerLost: isRunnerLost(attempt),
+    endedJob: endedJob.has(attempt.epoch),
   }));
-  const gaps = gapsOf(bands, to);
-  const axis = axisOf(from, to, gaps);
-  return { from, to, bands, gaps, rows: rowsOf(given, attempts, to), ...axis };
+  const gaps = findGaps(bands, to);
+  const axis = buildAxis(from, to, gaps);
+  return { from, to, bands, gaps, rows: buildRows(data, attempts, to), ...axis };
 }
 
-/** The attempts by their order, numbered by it, and those of them with which the job had ended before somebody retried it. */
-function inOrder({ attempts, job }: Given): { attempts: AttemptGiven[]; last: Set<string> } {
-  const sorted = [...attempts].sort((one, two) => Date.parse(one.claimedAt) - Date.parse(two.claimedAt));
-  const last = new Set<string>();
-  for (const [at, { epoch, attempt, outcome }] of sorted.entries()) {
-    const next = sorted[at + 1];
-    // One that failed or was lost is charged, so a count that does not grow after it has begun anew.
-    const charged = outcome === "failed" || outcome === "lost";
-    const anew = next ? next.attempt <= attempt : job.startedAt === null;
-    if (outcome === "completed" || outcome === "cancelled" || (charged && anew)) last.add(epoch);
+/** The attempts in order, numbered from 1, and the epochs of those that ended the job before it was retried by hand. */
+function numberAttempts({ attempts, job }: TimelineData): { attempts: AttemptData[]; endedJob: Set<string> } {
+  const sorted = [...attempts].sort((a, b) => Date.parse(a.claimedAt) - Date.parse(b.claimedAt));
+  const endedJob = new Set<string>();
+  for (const [index, { epoch, attempt, outcome }] of sorted.entries()) {
+    const next = sorted[index + 1];
+    // A failed or lost attempt is counted: a count that does not grow after it has restarted.
+    const isCounted = outcome === "failed" || outcome === "lost";
+    const hasRestarted = next ? next.attempt <= attempt : job.startedAt === null;
+    if (outcome === "completed" || outcome === "cancelled" || (isCounted && hasRestarted)) endedJob.add(epoch);
   }
-  return { attempts: sorted.map((one, at) => ({ ...one, attempt: at + 1 })), last };
+  return { attempts: sorted.map((attempt, index) => ({ ...attempt, attempt: index + 1 })), endedJob };
 }
 
-/** Whether it was the runner that died. Its worker lives and has said so. */
-export function lostRunner({ outcome, failure }: Pick<AttemptGiven, "outcome" | "failure">): boolean {
+/** Whether the runner died and not the worker, which reported it. */
+export function isRunnerLost({ outcome, failure }: Pick<AttemptData, "outcome" | "failure">): boolean {
   return outcome === "lost" && (failure?.code?.startsWith("RUNNER_") === true || failure?.name === "RunnerDied");
 }
 
-/** What the attempts took together, and how much of that was done in wastedStarts: after the last result that an attempt kept before it was lost or failed. */
-export function costOf(attempts: readonly AttemptGiven[], kept: readonly StepGiven[], now: number) {
+/** The time of all attempts, and how much of it was wasted: after the last checkpoint of a failed or lost attempt. */
+export function workerTime(attempts: readonly AttemptData[], steps: readonly StepData[], now: number) {
   let workedMs = 0;
-  let vainMs = 0;
+  let wastedMs = 0;
   for (const { epoch, claimedAt, endedAt, outcome } of attempts) {
     const began = Date.parse(claimedAt);
     const ended = endedAt ? Date.parse(endedAt) : now;
     workedMs += Math.max(0, ended - began);
     if (outcome !== "lost" && outcome !== "failed") continue;
-    const saved = kept.filter((step) => step.epoch === epoch).map(({ savedAt }) => Date.parse(savedAt));
-    vainMs += Math.max(0, ended - Math.max(began, ...saved));
+    const saved = steps.filter((step) => step.epoch === epoch).map(({ savedAt }) => Date.parse(savedAt));
+    wastedMs += Math.max(0, ended - Math.max(began, ...saved));
   }
-  return { workedMs, vainMs };
+  return { workedMs, wastedMs };
 }
 
-/** Those to show of many: all that move or went wrong, then the longest; in their order. */
-export function mostTelling(rows: readonly Row[], most: number): Row[] {
-  if (rows.length <= most) return [...rows];
+/** Selects the rows to show: the latest, those that are not kept, then the longest. Keeps their order. */
+export function selectRows(rows: readonly Row[], max: number): Row[] {
+  if (rows.length <= max) return [...rows];
   const weight = ({ state, tookMs }: Row) => (state === "kept" ? (tookMs ?? 0) : Number.MAX_SAFE_INTEGER);
-  const latest = rows.slice(-Math.ceil(most / 3));
-  const rest = rows.slice(0, -latest.length).sort((one, two) => weight(two) - weight(one));
-  const chosen = new Set([...latest, ...rest.slice(0, most - latest.length)]);
+  const latest = rows.slice(-Math.ceil(max / 3));
+  const rest = rows.slice(0, -latest.length).sort((a, b) => weight(b) - weight(a));
+  const chosen = new Set([...latest, ...rest.slice(0, max - latest.length)]);
   return rows.filter((row) => chosen.has(row));
 }
 
-/** What all rows are made from. */
-interface Sheet extends Given {
+interface RowSources extends TimelineData {
   to: number;
-  heard: Heard;
-  latest: AttemptGiven | undefined;
-  byEpoch: ReadonlyMap<string, AttemptGiven>;
-  /** The epoch under which it runs now. */
+  log: LogIndex;
+  latest: AttemptData | undefined;
+  byEpoch: ReadonlyMap<string, AttemptData>;
+  /** The epoch of the running attempt. */
   running: string | undefined;
-  results: ReadonlyMap<string, StepGiven>;
-  /** Steps that keep a place: what an earlier attempt did of one was not in wastedStarts. */
+  results: ReadonlyMap<string, StepData>;
+  /** Steps that save a cursor: the work of an earlier attempt on one is not wasted. */
   lists: ReadonlySet<string>;
   rowOf(name: string): Row;
 }
 
-function rowsOf(given: Given, attempts: readonly AttemptGiven[], to: number): Row[] {
-  const { job, kept, open, heard = new Heard() } = given;
+function buildRows(data: TimelineData, attempts: readonly AttemptData[], to: number): Row[] {
+  const { job, steps: kept, open, log = new LogIndex() } = data;
   const latest = attempts.at(-1);
   const byEpoch = new Map(attempts.map((attempt) => [attempt.epoch, attempt]));
   const rows = new Map<string, Row>();
@@ -231,89 +231,89 @@ function rowsOf(given: Given, attempts: readonly AttemptGiven[], to: number): Ro
       tookMs: null,
       allMs: 0,
       keptFrom: null,
-      words: null,
+      text: null,
     };
     rows.set(name, row);
     return row;
   };
-  const isList = ({ name, epoch, startedAt }: StepGiven) => open?.has(name) || wentOn(byEpoch.get(epoch), startedAt);
-  const sheet: Sheet = {
-    ...given,
+  const isList = ({ name, epoch, startedAt }: StepData) =>
+    open?.has(name) || isContinued(byEpoch.get(epoch), startedAt);
+  const sources: RowSources = {
+    ...data,
     to,
-    heard,
+    log,
     latest,
     byEpoch,
-    // The list of attempts may be a moment behind the lines.
-    running: job.state !== "running" ? undefined : latest?.endedAt === null ? latest.epoch : heard.epoch,
+    // The fetched attempts may be older than the log lines.
+    running: job.state !== "running" ? undefined : latest?.endedAt === null ? latest.epoch : log.epoch,
     results: new Map(kept.filter(({ name }) => !open?.has(name)).map((step) => [step.name, step])),
     lists: new Set(kept.filter(isList).map(({ name }) => name)),
     rowOf,
   };
-  addHeard(sheet);
-  addResults(sheet);
-  addOpen(sheet);
+  addLogged(sources);
+  addResults(sources);
+  addOpen(sources);
   for (const name of job.missing) rowOf(name).state = "skipped";
   for (const row of rows.values()) {
-    row.pieces.sort((one, two) => one.from - two.from);
-    const counts = row.state === "kept" ? row.pieces.filter(({ state }) => state === "kept") : row.pieces;
-    const tries = sheet.lists.has(row.name) ? counts : counts.slice(-1);
-    row.tookMs = tries.length === 0 ? null : lengthOf(tries);
+    row.pieces.sort((a, b) => a.from - b.from);
+    const relevant = row.state === "kept" ? row.pieces.filter(({ state }) => state === "kept") : row.pieces;
+    const counted = sources.lists.has(row.name) ? relevant : relevant.slice(-1);
+    row.tookMs = counted.length === 0 ? null : lengthOf(counted);
     row.allMs = lengthOf(row.pieces);
   }
-  const began = ({ pieces }: Row) => pieces[0]?.from ?? Number.MAX_VALUE;
-  const steps = [...rows.values()].sort((one, two) => began(one) - began(two));
-  return [...steps, ...childrenRow(given, attempts, to)];
+  const startOf = ({ pieces }: Row) => pieces[0]?.from ?? Number.MAX_VALUE;
+  const steps = [...rows.values()].sort((a, b) => startOf(a) - startOf(b));
+  return [...steps, ...childrenRow(data, attempts, to)];
 }
 
 function lengthOf(pieces: readonly Piece[]): number {
   return pieces.reduce((sum, { from, to }) => sum + to - from, 0);
 }
 
-/** What was begun and not kept under the same epoch: it runs, was given up, or ended with its attempt. */
-function addHeard({ heard, results, running, lists, latest, byEpoch, rowOf, to }: Sheet): void {
-  const lastWords = lastOfEach(heard);
-  for (const words of heard.words.values()) {
-    const { step, epoch, first, last, message, skipped } = words;
+/** Steps that were started in an epoch without a checkpoint in it: running, skipped, or ended with the attempt. */
+function addLogged({ log, results, running, lists, latest, byEpoch, rowOf, to }: RowSources): void {
+  const lastSteps = lastStepByEpoch(log);
+  for (const entry of log.steps.values()) {
+    const { step, epoch, first, last, message, skipped } = entry;
     const row = rowOf(step);
-    row.words = skipped ?? message;
+    row.text = skipped ?? message;
     const result = results.get(step);
     if (result?.epoch === epoch) continue;
     const attempt = byEpoch.get(epoch);
-    const goesOn = epoch === running && !result && skipped === null;
-    const wasLast = lastWords.get(epoch) === words && skipped === null && attempt?.endedAt;
-    const end = goesOn ? to : wasLast ? Math.max(last, Date.parse(attempt.endedAt!)) : last;
+    const isRunning = epoch === running && !result && skipped === null;
+    const wasLast = lastSteps.get(epoch) === entry && skipped === null && attempt?.endedAt;
+    const end = isRunning ? to : wasLast ? Math.max(last, Date.parse(attempt.endedAt!)) : last;
     const earlier = epoch !== (running ?? latest?.epoch);
     const partly = earlier && lists.has(step);
-    row.state = goesOn ? "running" : skipped !== null ? "skipped" : partly ? "kept" : "interrupted";
+    row.state = isRunning ? "running" : skipped !== null ? "skipped" : partly ? "kept" : "interrupted";
     row.pieces.push({ from: first, to: end, state: row.state, earlier, attempt: attempt?.attempt ?? null });
   }
 }
 
-function addResults({ results, heard, lists, latest, byEpoch, rowOf }: Sheet): void {
+function addResults({ results, log, lists, latest, byEpoch, rowOf }: RowSources): void {
   for (const { name, epoch, startedAt, savedAt, tookMs } of results.values()) {
     const row = rowOf(name);
     const end = Date.parse(savedAt);
     const earlier = latest !== undefined && epoch !== latest.epoch;
     const attempt = byEpoch.get(epoch)?.attempt ?? null;
-    // A list has begun with the first attempt at it; this is about the last.
-    const began = lists.has(name) ? heard.words.get(`${epoch} ${name}`)?.first : undefined;
-    const told = typeof tookMs === "number" ? end - tookMs : startedAt ? Date.parse(startedAt) : end;
-    const from = Math.min(end, began ?? told);
+    // The start of a list is in its first attempt; this piece is of the last one.
+    const logged = lists.has(name) ? log.steps.get(`${epoch} ${name}`)?.first : undefined;
+    const start = typeof tookMs === "number" ? end - tookMs : startedAt ? Date.parse(startedAt) : end;
+    const from = Math.min(end, logged ?? start);
     row.pieces.push({ from, to: end, state: "kept", earlier, attempt });
     row.state = "kept";
     row.keptFrom = earlier ? attempt : null;
   }
 }
 
-/** What has a place but no result yet. */
-function addOpen({ job, kept, open, running, byEpoch, rowOf, to }: Sheet): void {
-  for (const { name, epoch, startedAt, savedAt } of kept) {
+/** Steps with a cursor and no result yet. */
+function addOpen({ job, steps, open, running, byEpoch, rowOf, to }: RowSources): void {
+  for (const { name, epoch, startedAt, savedAt } of steps) {
     if (!open?.has(name)) continue;
     const row = rowOf(name);
     if (row.pieces.some(({ state }) => state === "running")) continue;
-    const goes = epoch === running;
-    row.state = goes ? "running" : job.waitingFor === "event" ? "waiting" : "interrupted";
-    // What its lines tell is more exact than the place that was saved.
+    row.state = epoch === running ? "running" : job.waitingFor === "event" ? "waiting" : "interrupted";
+    // Log lines are more exact than the saved cursor.
     if (row.pieces.length > 0 && row.state !== "waiting") continue;
     const from = Date.parse(startedAt ?? savedAt);
     const end = row.state === "interrupted" ? Date.parse(savedAt) : to;
@@ -322,24 +322,25 @@ function addOpen({ job, kept, open, running, byEpoch, rowOf, to }: Sheet): void 
   }
 }
 
-function wentOn(attempt: AttemptGiven | undefined, startedAt: string | null): boolean {
+/** The step was started before this attempt: the attempt continued it from its cursor. */
+function isContinued(attempt: AttemptData | undefined, startedAt: string | null): boolean {
   return attempt !== undefined && startedAt !== null && Date.parse(startedAt) < Date.parse(attempt.claimedAt);
 }
 
-/** Who spoke last in an attempt is who was at it when it ended. */
-function lastOfEach(heard: Heard): Map<string, Words> {
-  const lasts = new Map<string, Words>();
-  for (const words of heard.words.values()) {
-    const last = lasts.get(words.epoch);
-    if (!last || words.last >= last.last) lasts.set(words.epoch, words);
+/** The step of the last log line in each epoch: it was running when the attempt ended. */
+function lastStepByEpoch(log: LogIndex): Map<string, StepLog> {
+  const lasts = new Map<string, StepLog>();
+  for (const entry of log.steps.values()) {
+    const last = lasts.get(entry.epoch);
+    if (!last || entry.last >= last.last) lasts.set(entry.epoch, entry);
   }
   return lasts;
 }
 
-function childrenRow({ job: { children }, heard }: Given, attempts: readonly AttemptGiven[], to: number): Row[] {
+function childrenRow({ job: { children }, log }: TimelineData, attempts: readonly AttemptData[], to: number): Row[] {
   if (!children || children.total === 0) return [];
   const ended = children.completed + children.failed + children.cancelled;
-  const since = heard?.spawns[0]?.at;
+  const since = log?.spawns[0]?.at;
   const pieces: Piece[] = [];
   if (since !== undefined) {
     const next = attempts.map(({ claimedAt }) => Date.parse(claimedAt)).find((at) => at > since);
@@ -347,6 +348,6 @@ function childrenRow({ job: { children }, heard }: Given, attempts: readonly Att
     pieces.push({ from: since, to: Math.max(since, until), state: "children", earlier: false, attempt: null });
   }
   const tookMs = pieces[0] ? pieces[0].to - pieces[0].from : null;
-  const words = `${ended} of ${children.total} have ended`;
-  return [{ name: "children", state: "children", pieces, tookMs, allMs: tookMs ?? 0, keptFrom: null, words }];
+  const text = `${ended} of ${children.total} ended`;
+  return [{ name: "children", state: "children", pieces, tookMs, allMs: tookMs ?? 0, keptFrom: null, text }];
 }

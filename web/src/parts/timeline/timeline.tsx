@@ -1,5 +1,5 @@
-// A job in time, drawn: one row per step, attempts above them, hatched where nobody worked. The rows are a list that can be walked with the arrow keys; what one
-// points at, by mouse, finger or keyboard, is said in its heading, which is always there, so that nothing moves.
+// The timeline of a job: a row for each step, the attempts above them, gaps hatched. The rows are a list that the arrow
+// keys move through. Details of the row under the pointer or the focus are in the head, whose space is reserved.
 import {
   type CSSProperties,
   type KeyboardEvent,
@@ -10,96 +10,95 @@ import {
   useRef,
   useState,
 } from "react";
-import "../../look/timeline.css";
-import { Button } from "../button.tsx";
-import { useNow } from "../moment.tsx";
-import { Panel } from "../panel.tsx";
-import { StateShape } from "../state-mark.tsx";
-import { clockTime, count, inert, several, span } from "../words.ts";
+import "../../css/timeline.css";
+import { escapeText, formatCount, formatDuration, formatTime, plural } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { Panel } from "@stillwake/ui/parts/panel.tsx";
+import { StateIcon } from "@stillwake/ui/parts/state-badge.tsx";
+import { useNow } from "@stillwake/ui/parts/time.tsx";
 import type { Band, Gap, Outcome } from "./timeline-axis.ts";
 import {
+  buildTimeline,
   type Timeline as Drawn,
-  type Given,
-  mostTelling,
   type Piece,
   type Row,
   type RowState,
-  timelineOf,
+  selectRows,
+  type TimelineData,
 } from "./timeline-model.ts";
 
-/** More than fit on a screen say less, not more. */
 const MAX_ROWS = 30;
-/** So many are shown without a scroll bar. */
-const AT_ONCE = 14;
-/** One that is watched keeps room for rows to come: what is below it moves twice at most, however many steps there are. */
-const ROOMS = [5, 9, AT_ONCE];
+/** More rows scroll. */
+const MAX_VISIBLE_ROWS = 14;
+/** While a job runs the timeline reserves space for further rows: what is below it moves at most twice. */
+const RESERVED_ROWS = [5, 9, MAX_VISIBLE_ROWS];
 
-export function Timeline({ given, empty }: { given: Omit<Given, "now">; empty: string }) {
+export function Timeline({ data, empty }: { data: Omit<TimelineData, "now">; empty: string }) {
   const now = useNow();
-  const still = given.job.endedAt !== null;
-  const time = still ? 0 : now;
-  const drawn = useMemo(() => timelineOf({ ...given, now: time }), [given, time]);
-  // One that is watched while it grows keeps its height, so that nothing below it moves.
-  const [grows] = useState(!still);
+  const hasEnded = data.job.endedAt !== null;
+  // An ended job is not recomputed every second.
+  const time = hasEnded ? 0 : now;
+  const drawn = useMemo(() => buildTimeline({ ...data, now: time }), [data, time]);
+  const [grows] = useState(!hasEnded);
   const [all, setAll] = useState(false);
   const [pointed, setPointed] = useState<string>();
-  const [reached, setReached] = useState(0);
-  const rows = !drawn ? [] : all ? drawn.rows : mostTelling(drawn.rows, MAX_ROWS);
-  const isMany = rows.length > AT_ONCE;
-  const room = grows ? (ROOMS.find((one) => one >= rows.length) ?? AT_ONCE) : 0;
-  const scroller = useLatestInView(rows.length, isMany && grows && !still);
+  const [focusedRow, setFocusedRow] = useState(0);
+  const rows = !drawn ? [] : all ? drawn.rows : selectRows(drawn.rows, MAX_ROWS);
+  const scrolls = rows.length > MAX_VISIBLE_ROWS;
+  const reserved = grows ? (RESERVED_ROWS.find((count) => count >= rows.length) ?? MAX_VISIBLE_ROWS) : 0;
+  const scroller = useScrollToLast(rows.length, scrolls && grows && !hasEnded);
   if (!drawn) {
     return (
       <Panel title="Timeline" bare>
-        <p className={`empty small${grows ? " timeline-unbegun" : ""}`}>{empty}</p>
+        <p className={`empty small${grows ? " timeline-not-started" : ""}`}>{empty}</p>
       </Panel>
     );
   }
   const shown = drawn.rows.find(({ name }) => name === pointed);
-  const said = (
-    <p className="timeline-said small foreign">{shown ? <Details row={shown} /> : <Summary drawn={drawn} />}</p>
+  const head = (
+    <p className="timeline-details small untrusted">{shown ? <Details row={shown} /> : <Summary drawn={drawn} />}</p>
   );
   return (
-    <Panel title="Timeline" acts={said} bare>
-      <div className="timeline" data-scrolls={isMany || undefined}>
+    <Panel title="Timeline" actions={head} bare>
+      <div className="timeline" data-scrolls={scrolls || undefined}>
         <div className="timeline-head" aria-hidden="true">
-          <span className="timeline-name soft">{clockTime(new Date(drawn.from))}</span>
+          <span className="timeline-name soft">{formatTime(new Date(drawn.from))}</span>
           <div className="timeline-track timeline-axis">
-            {drawn.ticks.map(({ at, place }) => (
-              <span key={at} style={{ left: percent(place) }}>
-                {at === 0 ? "0" : span(at).replace(".0 s", " s")}
+            {drawn.ticks.map(({ ms, position }) => (
+              <span key={ms} style={{ left: percent(position) }}>
+                {ms === 0 ? "0" : formatDuration(ms).replace(".0 s", " s")}
               </span>
             ))}
-            <span className="timeline-end">{span(drawn.to - drawn.from)}</span>
+            <span className="timeline-end">{formatDuration(drawn.to - drawn.from)}</span>
           </div>
-          <span className="timeline-took soft">{still ? clockTime(new Date(drawn.to)) : "now"}</span>
+          <span className="timeline-took soft">{hasEnded ? formatTime(new Date(drawn.to)) : "now"}</span>
         </div>
         <div
           ref={scroller}
           className="timeline-rows"
-          data-many={isMany || undefined}
+          data-many={scrolls || undefined}
           data-grows={grows || undefined}
-          style={{ "--room": room } as CSSProperties}
+          style={{ "--reserved-rows": reserved } as CSSProperties}
         >
           <div className="timeline-sheet">
             <Backdrop drawn={drawn} />
             {(grows || drawn.bands.length + drawn.gaps.length > 1) && <Attempts drawn={drawn} />}
             <ol
-              aria-label="Steps in the order in which they began"
-              onKeyDown={(event) => walk(event, setReached)}
+              aria-label="Steps in the order of their start"
+              onKeyDown={(event) => moveFocus(event, setFocusedRow)}
               onMouseLeave={() => setPointed(undefined)}
             >
-              {rows.map((row, at) => (
+              {rows.map((row, index) => (
                 <RowLine
                   key={row.name}
                   row={row}
                   drawn={drawn}
-                  reachable={at === Math.min(reached, rows.length - 1)}
+                  focusable={index === Math.min(focusedRow, rows.length - 1)}
                   onPoint={setPointed}
                 />
               ))}
             </ol>
-            {rows.length === 0 && <p className="soft small timeline-none">No step has said or kept anything yet.</p>}
+            {rows.length === 0 && <p className="soft small timeline-none">No step has started yet.</p>}
           </div>
         </div>
         <div className="timeline-foot">
@@ -107,8 +106,8 @@ export function Timeline({ given, empty }: { given: Omit<Given, "now">; empty: s
           {drawn.rows.length > MAX_ROWS && (
             <Button kind="plain" aria-expanded={all} onClick={() => setAll(!all)}>
               {all
-                ? `Show ${MAX_ROWS} of ${count(drawn.rows.length)} steps`
-                : `Show all ${count(drawn.rows.length)} steps`}
+                ? `Show ${MAX_ROWS} of ${formatCount(drawn.rows.length)} steps`
+                : `Show all ${formatCount(drawn.rows.length)} steps`}
             </Button>
           )}
         </div>
@@ -120,59 +119,59 @@ export function Timeline({ given, empty }: { given: Omit<Given, "now">; empty: s
 const legend: [RowState, string, earlier?: true][] = [
   ["kept", "worked"],
   ["kept", "kept from an earlier attempt", true],
-  ["interrupted", "tried in wastedStarts"],
+  ["interrupted", "wasted"],
   ["waiting", "waited"],
   ["skipped", "skipped"],
 ];
 
-/** For the eye alone: each row says in words what came of it. */
+/** Hidden from screen readers: each row has its state as text. */
 function Legend() {
   return (
     <ul className="timeline-legend small soft" aria-hidden="true">
-      {legend.map(([state, words, earlier]) => (
-        <li key={words}>
+      {legend.map(([state, label, earlier]) => (
+        <li key={label}>
           <span className="timeline-piece" data-state={state} data-earlier={earlier} />
-          {words}
+          {label}
         </li>
       ))}
     </ul>
   );
 }
 
-/** What is under way is the last row: it stays in view, unless somebody has scrolled away from it. */
-function useLatestInView(rows: number, wanted: boolean) {
+/** Keeps the last row, which is the running step, in view unless the user has scrolled away from it. */
+function useScrollToLast(rows: number, enabled: boolean) {
   const scroller = useRef<HTMLDivElement>(null);
-  const away = useRef(false);
+  const isAway = useRef(false);
   useEffect(() => {
     const box = scroller.current;
     if (!box) return;
-    const note = () => {
-      away.current = box.scrollHeight - box.scrollTop - box.clientHeight > 40;
+    const onScroll = () => {
+      isAway.current = box.scrollHeight - box.scrollTop - box.clientHeight > 40;
     };
-    box.addEventListener("scroll", note, { passive: true });
-    return () => box.removeEventListener("scroll", note);
+    box.addEventListener("scroll", onScroll, { passive: true });
+    return () => box.removeEventListener("scroll", onScroll);
   }, []);
   useLayoutEffect(() => {
     const box = scroller.current;
-    if (box && wanted && !away.current) box.scrollTop = box.scrollHeight;
-  }, [rows, wanted]);
+    if (box && enabled && !isAway.current) box.scrollTop = box.scrollHeight;
+  }, [rows, enabled]);
   return scroller;
 }
 
 const percent = (part: number) => `${(part * 100).toFixed(3)}%`;
 
-function walk(event: KeyboardEvent<HTMLOListElement>, onReached: (at: number) => void): void {
+function moveFocus(event: KeyboardEvent<HTMLOListElement>, onFocus: (row: number) => void): void {
   const rows = [...event.currentTarget.querySelectorAll<HTMLElement>("button")];
-  const at = rows.indexOf(document.activeElement as HTMLElement);
-  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: rows.length - 1 }[event.key];
-  if (to === undefined || at < 0) return;
+  const current = rows.indexOf(document.activeElement as HTMLElement);
+  const to = { ArrowDown: current + 1, ArrowUp: current - 1, Home: 0, End: rows.length - 1 }[event.key];
+  if (to === undefined || current < 0) return;
   event.preventDefault();
   const next = Math.min(rows.length - 1, Math.max(0, to));
   rows[next]!.focus();
-  onReached(next);
+  onFocus(next);
 }
 
-const shapes = {
+const iconStates = {
   kept: "completed",
   running: "running",
   waiting: "queued",
@@ -184,12 +183,12 @@ const shapes = {
 const RowLine = memo(function RowLine({
   row,
   drawn,
-  reachable,
+  focusable,
   onPoint,
 }: {
   row: Row;
   drawn: Drawn;
-  reachable: boolean;
+  focusable: boolean;
   onPoint: (name: string) => void;
 }) {
   const point = () => onPoint(row.name);
@@ -199,14 +198,14 @@ const RowLine = memo(function RowLine({
         type="button"
         className="timeline-row"
         data-state={row.state}
-        tabIndex={reachable ? 0 : -1}
+        tabIndex={focusable ? 0 : -1}
         onMouseEnter={point}
         onFocus={point}
         onClick={point}
       >
         <span className="timeline-name">
-          <StateShape state={shapes[row.state]} />
-          <span className="foreign">{inert(row.name)}</span>
+          <StateIcon state={iconStates[row.state]} />
+          <span className="untrusted">{escapeText(row.name)}</span>
         </span>
         <span className="timeline-track" aria-hidden="true">
           {row.pieces.map((piece) => (
@@ -215,34 +214,34 @@ const RowLine = memo(function RowLine({
               className="timeline-piece"
               data-state={piece.state}
               data-earlier={piece.earlier || undefined}
-              style={spanOf(piece, drawn)}
+              style={placeOnAxis(piece, drawn)}
             />
           ))}
           {row.state === "skipped" && <span className="timeline-skipped">skipped</span>}
         </span>
-        <span className="timeline-took number">{row.tookMs === null ? "–" : span(row.tookMs)}</span>
-        <span className="hidden">{stateWords(row)}</span>
+        <span className="timeline-took number">{row.tookMs === null ? "–" : formatDuration(row.tookMs)}</span>
+        <span className="hidden">{stateText(row)}</span>
       </button>
     </li>
   );
 });
 
-function spanOf({ from, to }: Pick<Piece, "from" | "to">, { place }: Drawn) {
-  const start = place(from);
-  return { left: percent(start), width: percent(place(to) - start) };
+function placeOnAxis({ from, to }: Pick<Piece, "from" | "to">, { position }: Drawn) {
+  const start = position(from);
+  return { left: percent(start), width: percent(position(to) - start) };
 }
 
-/** Where nobody worked, and where one attempt became the next: behind all rows. */
+/** Behind all rows: the gaps, and the ends of failed and lost attempts. */
 function Backdrop({ drawn }: { drawn: Drawn }) {
   const cuts = drawn.bands.filter(({ outcome, to }) => (outcome === "lost" || outcome === "failed") && to < drawn.to);
   return (
     <div className="timeline-backdrop" aria-hidden="true">
       <div className="timeline-track">
         {drawn.gaps.map((gap) => (
-          <span key={gap.from} className="timeline-gap" style={spanOf(gap, drawn)} />
+          <span key={gap.from} className="timeline-gap" style={placeOnAxis(gap, drawn)} />
         ))}
         {cuts.map(({ to }) => (
-          <span key={to} className="timeline-cut" style={{ left: percent(drawn.place(to)) }} />
+          <span key={to} className="timeline-cut" style={{ left: percent(drawn.position(to)) }} />
         ))}
       </div>
     </div>
@@ -259,99 +258,98 @@ function Attempts({ drawn }: { drawn: Drawn }) {
             key={band.from}
             className="timeline-band"
             data-outcome={band.outcome ?? "running"}
-            style={spanOf(band, drawn)}
-            title={bandWords(band)}
+            style={placeOnAxis(band, drawn)}
+            title={bandText(band)}
           >
-            {outcomeWords(band.outcome, band.runner)}
+            {outcomeText(band.outcome, band.runnerLost)}
           </span>
         ))}
         {drawn.gaps.map((gap) => (
-          <span key={gap.from} className="timeline-wait" style={spanOf(gap, drawn)} title={gapWords(gap)}>
-            {span(gap.to - gap.from)}
+          <span key={gap.from} className="timeline-wait" style={placeOnAxis(gap, drawn)} title={gapText(gap)}>
+            {formatDuration(gap.to - gap.from)}
           </span>
         ))}
       </div>
-      <span className="timeline-took number">{count(drawn.bands.length)}</span>
+      <span className="timeline-took number">{formatCount(drawn.bands.length)}</span>
       <span className="hidden">
-        {drawn.bands.map((band) => bandWords(band)).join(". ")}. {drawn.gaps.map((gap) => gapWords(gap)).join(". ")}
+        {drawn.bands.map((band) => bandText(band)).join(". ")}. {drawn.gaps.map((gap) => gapText(gap)).join(". ")}
       </span>
     </div>
   );
 }
 
-/** How an attempt ended, in a word or two. */
-export function outcomeWords(outcome: Outcome | null, runner: boolean): string {
+export function outcomeText(outcome: Outcome | null, runnerLost: boolean): string {
   switch (outcome) {
     case null:
       return "running";
     case "lost":
-      return runner ? "runner lost" : "worker lost";
+      return runnerLost ? "runner lost" : "worker lost";
     case "released":
-      return "handed back";
+      return "given back";
     default:
       return outcome;
   }
 }
 
-const bandWords = ({ attempt, outcome, runner, from, to }: Band) =>
-  `Attempt ${attempt}: ${outcomeWords(outcome, runner)} after ${span(to - from)}`;
+const bandText = ({ attempt, outcome, runnerLost, from, to }: Band) =>
+  `Attempt ${attempt}: ${outcomeText(outcome, runnerLost)} after ${formatDuration(to - from)}`;
 
-const afterWords: Record<Gap["after"], string> = {
-  slept: "Slept or waited; no worker was held",
-  failed: "Waited to be tried again",
+const gapTexts: Record<Gap["after"], string> = {
+  slept: "Slept or waited without a worker",
+  failed: "Waited for the next attempt",
   lost: "Waited for a worker after one was lost",
   released: "Waited for another worker",
   paused: "Was paused",
-  completed: "Had ended, until it was retried",
-  cancelled: "Had ended, until it was retried",
-  ended: "Had ended, until somebody retried it",
+  completed: "Had ended until it was retried",
+  cancelled: "Had ended until it was retried",
+  ended: "Had ended until it was retried",
 };
 
-const gapWords = ({ after, runner, from, to, short }: Gap) => {
-  const why = after === "lost" && runner ? "Waited for a worker after a runner was lost" : afterWords[after];
-  return `${why}: ${span(to - from)}${short ? ", drawn shorter than it was" : ""}`;
+const gapText = ({ after, runnerLost, from, to, shortened }: Gap) => {
+  const reason = after === "lost" && runnerLost ? "Waited for a worker after a runner was lost" : gapTexts[after];
+  return `${reason}: ${formatDuration(to - from)}${shortened ? ", drawn shorter" : ""}`;
 };
 
-/** In words, for those who do not see the bar. */
-function stateWords({ state, keptFrom, pieces }: Row): string {
-  const tries = pieces.length > 1 ? `, begun ${pieces.length} times` : "";
+/** For screen readers, which have no bar. */
+function stateText({ state, keptFrom, pieces }: Row): string {
+  const starts = pieces.length > 1 ? `, started ${pieces.length} times` : "";
   switch (state) {
     case "kept":
-      return keptFrom === null ? `kept${tries}` : `kept from attempt ${keptFrom}${tries}`;
+      return keptFrom === null ? `completed${starts}` : `kept from attempt ${keptFrom}${starts}`;
     case "running":
-      return `running${tries}`;
+      return `running${starts}`;
     case "waiting":
       return "waiting";
     case "skipped":
       return "optional, skipped";
     case "interrupted":
-      return `not finished${tries}`;
+      return `not finished${starts}`;
     case "children":
-      return "jobs that it has spawned";
+      return "child jobs";
   }
 }
 
 function Details({ row }: { row: Row }) {
-  const { name, pieces, words, state, tookMs, allMs } = row;
+  const { name, pieces, text, state, tookMs, allMs } = row;
   const first = pieces[0];
   const last = pieces.at(-1);
   const when =
     first && last
-      ? `${clockTime(new Date(first.from))} – ${state === "running" ? "now" : clockTime(new Date(last.to))}`
+      ? `${formatTime(new Date(first.from))} – ${state === "running" ? "now" : formatTime(new Date(last.to))}`
       : "";
-  const said = words === null ? "" : state === "skipped" ? `skipped: ${words}` : words;
+  const detail = text === null ? "" : state === "skipped" ? `skipped: ${text}` : text;
   return (
     <>
-      <strong>{inert(name)}</strong>{" "}
+      <strong>{escapeText(name)}</strong>{" "}
       {[
-        stateWords(row),
-        tookMs !== null && span(tookMs),
-        tookMs !== null && allMs - tookMs > 50 && `${span(allMs)} with all tries`,
+        stateText(row),
+        tookMs !== null && formatDuration(tookMs),
+        tookMs !== null && allMs - tookMs > 50 && `${formatDuration(allMs)} in all attempts`,
         when,
       ]
         .filter(Boolean)
         .join(" · ")}
-      {said && <span className="soft"> {inert(said)}</span>}
+      {detail && <span className="soft"> {escapeText(detail)}</span>}
     </>
   );
 }
@@ -359,17 +357,17 @@ function Details({ row }: { row: Row }) {
 function Summary({ drawn: { rows, gaps, bands } }: { drawn: Drawn }) {
   const steps = rows.filter(({ state }) => state !== "children");
   const longest = steps.reduce<Row | undefined>(
-    (most, row) => ((row.tookMs ?? 0) > (most?.tookMs ?? 0) ? row : most),
+    (longest, row) => ((row.tookMs ?? 0) > (longest?.tookMs ?? 0) ? row : longest),
     undefined,
   );
   const skipped = steps.filter(({ state }) => state === "skipped").length;
   const waited = gaps.reduce((sum, { after, from, to }) => sum + (after === "ended" ? 0 : to - from), 0);
   const parts = [
-    steps.length === 0 ? "no steps" : several(steps.length, "step"),
-    longest && `the longest is ${inert(longest.name)} with ${span(longest.tookMs!)}`,
+    steps.length === 0 ? "no steps" : plural(steps.length, "step"),
+    longest && `longest: ${escapeText(longest.name)}, ${formatDuration(longest.tookMs!)}`,
     skipped > 0 && `${skipped} skipped`,
-    bands.length > 1 && several(bands.length, "attempt"),
-    waited > 0 && `waited ${span(waited)} in between`,
+    bands.length > 1 && plural(bands.length, "attempt"),
+    waited > 0 && `waited ${formatDuration(waited)} between attempts`,
   ];
   return <span className="soft">{parts.filter(Boolean).join(" · ")}</span>;
 }

@@ -1,55 +1,57 @@
-// With whose rights a private repository is read: at GitHub those of an installation of the App, at GitLab and Bitbucket those of an integration.
-import { Field, type fault, Text } from "@stillwake/kit/ui/parts/field.tsx";
-import { inLine } from "@stillwake/kit/ui/parts/words.ts";
-import { type OneIntegration, type OneProject, PROVIDERS } from "../nouns.ts";
+// How a private repository is read: with an installation of the GitHub App, or with an integration of GitLab or Bitbucket.
+import { escapeLine } from "@stillwake/ui/format.ts";
+import { Field, TextInput } from "@stillwake/ui/parts/form.tsx";
+import { type Integration, PROVIDERS, type Project } from "../types.ts";
 
-type Provider = OneProject["provider"];
+type Provider = Project["provider"];
 
-/** As the API calls what this provider wants. */
-export function accessOf(provider: Provider): "installationId" | "integrationId" {
+/** The API's name of the field for this provider. */
+export function accessFieldOf(provider: Provider): "installationId" | "integrationId" {
   return provider === "github" ? "installationId" : "integrationId";
 }
 
-/** "" is none: the repository is read as anybody may. */
+/** An empty value: the repository is public. */
 export function AccessField({
   provider,
   integrations,
   value,
   onValue,
-  wrong,
+  error,
 }: {
   provider: Provider;
   /** Of all providers. */
-  integrations: readonly OneIntegration[];
+  integrations: readonly Integration[];
   value: string;
   onValue: (value: string) => void;
-  wrong: ReturnType<typeof fault>;
+  error: string | undefined;
 }) {
-  if (accessOf(provider) === "installationId") {
+  const name = accessFieldOf(provider);
+  if (name === "installationId") {
     return (
       <Field
+        name={name}
         label="Installation"
-        help="If it is private: the number that the address of the GitHub App's installation ends with."
-        wrong={wrong}
+        help="For a private repository: the number at the end of the URL of the GitHub App's installation."
+        error={error}
       >
-        {(props) => <Text {...props} value={value} onText={onValue} />}
+        {(props) => <TextInput {...props} value={value} onValue={onValue} />}
       </Field>
     );
   }
-  const fitting = integrations.filter((one) => one.provider === provider);
+  const matching = integrations.filter((integration) => integration.provider === provider);
   const help =
-    fitting.length > 0
-      ? "If it is private: the one whose credential may read it."
-      : `There is none of ${PROVIDERS[provider]} yet. Store a credential in Organization Settings below.`;
+    matching.length > 0
+      ? "For a private repository: the integration whose credential can read it."
+      : `No integration of ${PROVIDERS[provider]} yet. Store a credential in Organization Settings below.`;
   return (
-    <Field label="Integration" help={help} wrong={wrong}>
+    <Field name={name} label="Integration" help={help} error={error}>
       {(props) => (
-        <select {...props} className="input" value={value} onChange={(event) => onValue(event.target.value)}>
+        <select {...props} value={value} onChange={(event) => onValue(event.target.value)}>
           <option value="">None</option>
-          {value !== "" && fitting.every(({ id }) => id !== value) && <option value={value}>The present one</option>}
-          {fitting.map(({ id, name }) => (
-            <option key={id} value={id}>
-              {inLine(name)}
+          {value !== "" && matching.every(({ id }) => id !== value) && <option value={value}>Current</option>}
+          {matching.map((integration) => (
+            <option key={integration.id} value={integration.id}>
+              {escapeLine(integration.name)}
             </option>
           ))}
         </select>

@@ -1,14 +1,15 @@
-// A repository is added, and its first extraction starts at once. What the server refuses is said at the field it refuses.
-import { useAct } from "@stillwake/kit/ui/ask.ts";
-import { Field, fault, Text } from "@stillwake/kit/ui/parts/field.tsx";
-import { Panel, Wrong } from "@stillwake/kit/ui/parts/panel.tsx";
-import { go } from "@stillwake/kit/ui/place.tsx";
+// The form that adds a repository and starts its first extraction.
+import { useSubmit } from "@stillwake/ui/api/query.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { Field, fieldError, TextInput } from "@stillwake/ui/parts/form.tsx";
+import { ErrorCallout, Panel } from "@stillwake/ui/parts/panel.tsx";
 import { type FormEvent, useState } from "react";
-import { type OneIntegration, type OneProject, PROVIDERS } from "../nouns.ts";
-import { AccessField, accessOf } from "./access-field.tsx";
+import { useLocation } from "wouter";
+import { type Integration, PROVIDERS, type Project } from "../types.ts";
+import { AccessField, accessFieldOf } from "./access-field.tsx";
 
 const EMPTY = {
-  provider: "github" as OneProject["provider"],
+  provider: "github" as Project["provider"],
   repository: "",
   branch: "",
   packagePath: "",
@@ -16,33 +17,32 @@ const EMPTY = {
   integrationId: "",
 };
 
-export function AddForm({ integrations }: { integrations: readonly OneIntegration[] }) {
-  const [given, setGiven] = useState(EMPTY);
+export function AddForm({ integrations }: { integrations: readonly Integration[] }) {
+  const [values, setValues] = useState(EMPTY);
   const [isPrivate, setPrivate] = useState(false);
-  const { act, busy, wrong } = useAct();
-  const set = (name: keyof typeof EMPTY) => (value: string) => setGiven((before) => ({ ...before, [name]: value }));
-  const access = accessOf(given.provider);
-  const submit = async (event: FormEvent) => {
+  const [, navigate] = useLocation();
+  const { submit, busy, error } = useSubmit();
+  const set = (name: keyof typeof EMPTY) => (value: string) => setValues((before) => ({ ...before, [name]: value }));
+  const accessField = accessFieldOf(values.provider);
+  const add = async (event: FormEvent) => {
     event.preventDefault();
-    const said = Object.entries(given).filter(([, value]) => value.trim() !== "");
-    const made = await act<{ id: string }>("POST", "projects", Object.fromEntries(said));
-    if (made) go(`projects/${made.id}`);
+    const body = Object.fromEntries(Object.entries(values).filter(([, value]) => value.trim() !== ""));
+    const created = await submit<{ id: string }>({ path: "api/projects", body });
+    if (created) navigate(`/projects/${created.id}`);
   };
-  const elsewhere = wrong && !(wrong.field && wrong.field in EMPTY);
   return (
     <Panel title="Add a repository">
-      <form className="form add" onSubmit={(event) => void submit(event)} noValidate>
-        {elsewhere && <Wrong error={wrong} />}
-        <Field label="Provider" wrong={fault(wrong, "provider")}>
+      <form className="form columns" onSubmit={(event) => void add(event)} noValidate>
+        {error && !(error.field && error.field in EMPTY) && <ErrorCallout error={error} />}
+        <Field name="provider" label="Provider" error={fieldError(error, "provider")}>
           {(props) => (
             <select
               {...props}
-              className="input"
-              value={given.provider}
-              // What opens one provider's door opens no other's.
+              value={values.provider}
+              // An installation or integration of one provider is not valid for another.
               onChange={(event) => {
-                const provider = event.target.value as OneProject["provider"];
-                setGiven((before) => ({ ...before, provider, installationId: "", integrationId: "" }));
+                const provider = event.target.value as Project["provider"];
+                setValues((before) => ({ ...before, provider, installationId: "", integrationId: "" }));
               }}
             >
               {Object.entries(PROVIDERS).map(([value, name]) => (
@@ -53,36 +53,42 @@ export function AddForm({ integrations }: { integrations: readonly OneIntegratio
             </select>
           )}
         </Field>
-        <Field label="Full name" help="Such as acme/site." wrong={fault(wrong, "repository")}>
-          {(props) => <Text {...props} value={given.repository} onText={set("repository")} required />}
+        <Field
+          name="repository"
+          label="Full name"
+          help="For example acme/site."
+          error={fieldError(error, "repository")}
+        >
+          {(props) => <TextInput {...props} value={values.repository} onValue={set("repository")} required />}
         </Field>
-        <Field label="Branch" help="Left empty: the default one." wrong={fault(wrong, "branch")}>
-          {(props) => <Text {...props} value={given.branch} onText={set("branch")} />}
+        <Field name="branch" label="Branch" help="Empty: the default branch." error={fieldError(error, "branch")}>
+          {(props) => <TextInput {...props} value={values.branch} onValue={set("branch")} />}
         </Field>
         <Field
+          name="packagePath"
           label="Package path"
-          help="The folder with the manifest. Left empty: all of it."
-          wrong={fault(wrong, "packagePath")}
+          help="The folder with the manifest. Empty: the whole repository."
+          error={fieldError(error, "packagePath")}
         >
-          {(props) => <Text {...props} value={given.packagePath} onText={set("packagePath")} />}
+          {(props) => <TextInput {...props} value={values.packagePath} onValue={set("packagePath")} />}
         </Field>
         <details
-          className="fold"
-          open={isPrivate || fault(wrong, access) !== undefined}
+          className="collapsible"
+          open={isPrivate || fieldError(error, accessField) !== undefined}
           onToggle={(event) => setPrivate(event.currentTarget.open)}
         >
           <summary>Private repository</summary>
           <AccessField
-            provider={given.provider}
+            provider={values.provider}
             integrations={integrations}
-            value={given[access]}
-            onValue={set(access)}
-            wrong={fault(wrong, access)}
+            value={values[accessField]}
+            onValue={set(accessField)}
+            error={fieldError(error, accessField)}
           />
         </details>
-        <button type="submit" className="button" data-kind="main" disabled={busy}>
+        <Button type="submit" kind="main" disabled={busy}>
           Add and extract
-        </button>
+        </Button>
       </form>
     </Panel>
   );

@@ -1,69 +1,63 @@
-// The credentials of the organization's integrations: one is stored, replaced or removed. None is ever shown: what was typed is forgotten as soon as it is stored.
-import { type Asked, useAct } from "@stillwake/kit/ui/ask.ts";
-import { Field, fault, Text } from "@stillwake/kit/ui/parts/field.tsx";
-import { Shown, Wrong } from "@stillwake/kit/ui/parts/panel.tsx";
-import { inLine } from "@stillwake/kit/ui/parts/words.ts";
+// Stores, replaces and removes the credentials of integrations. A credential is never shown, and the input is cleared
+// as soon as it is stored.
+import { useSubmit } from "@stillwake/ui/api/query.ts";
+import type { RequestError } from "@stillwake/ui/api/request.ts";
+import { escapeLine } from "@stillwake/ui/format.ts";
+import { Button, ConfirmButton } from "@stillwake/ui/parts/button.tsx";
+import { Field, fieldError, TextInput } from "@stillwake/ui/parts/form.tsx";
+import { ErrorCallout, Loaded } from "@stillwake/ui/parts/panel.tsx";
+import type { UseQueryResult } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
-import { type Integrations, type OneIntegration, type OneProject, PROVIDERS } from "../nouns.ts";
-import { ForGood } from "../parts/for-good.tsx";
+import { type Integration, PROVIDERS, type Project } from "../types.ts";
 
-/** `project`: only those of its provider, and its own one chosen. */
-export function Credentials({ integrations, project }: { integrations: Asked<Integrations>; project?: OneProject }) {
-  const whose = project ? PROVIDERS[project.provider] : "GitLab and Bitbucket";
+export type IntegrationsQuery = UseQueryResult<{ integrations: Integration[] }, RequestError>;
+
+/** `project`: only integrations of its provider, with its own selected. */
+export function Credentials({ integrations, project }: { integrations: IntegrationsQuery; project?: Project }) {
+  const providers = project ? PROVIDERS[project.provider] : "GitLab and Bitbucket";
   return (
-    <Shown of={integrations}>
+    <Loaded query={integrations}>
       {({ integrations: all }) => {
-        const fitting = all.filter(({ provider }) => !project || provider === project.provider);
+        const matching = all.filter(({ provider }) => !project || provider === project.provider);
         return (
-          <details className="fold">
+          <details className="collapsible">
             <summary>
-              Credentials of {whose} ({fitting.length === 0 ? "none stored" : fitting.length})
+              Credentials of {providers} ({matching.length === 0 ? "none stored" : matching.length})
             </summary>
-            <Chosen all={fitting} project={project} onChanged={integrations.reload} />
+            <CredentialForms integrations={matching} project={project} />
           </details>
         );
       }}
-    </Shown>
+    </Loaded>
   );
 }
 
-function Chosen({
-  all,
+function CredentialForms({
+  integrations,
   project,
-  onChanged,
 }: {
-  all: readonly OneIntegration[];
-  project: OneProject | undefined;
-  onChanged: () => void;
+  integrations: readonly Integration[];
+  project: Project | undefined;
 }) {
-  const [chosen, setChosen] = useState(project?.integrationId ?? "");
-  const [said, setSaid] = useState("");
-  const integration = all.find(({ id }) => id === chosen);
-  const choose = (id: string) => {
-    setChosen(id);
-    setSaid("");
+  const [selected, setSelected] = useState(project?.integrationId ?? "");
+  const [status, setStatus] = useState("");
+  const integration = integrations.find(({ id }) => id === selected);
+  const select = (id: string) => {
+    setSelected(id);
+    setStatus("");
   };
-  const end = (sentence: string) => {
-    setSaid(sentence);
-    onChanged();
-  };
-  const only = project?.provider === "bitbucket" ? "bitbucket" : project && "gitlab";
+  const provider = project?.provider === "bitbucket" ? "bitbucket" : project && "gitlab";
   return (
     <>
-      {all.length > 0 && (
+      {integrations.length > 0 && (
         <div className="form">
-          <Field label="Which integration">
+          <Field name="integration" label="Which integration">
             {(props) => (
-              <select
-                {...props}
-                className="input"
-                value={integration?.id ?? ""}
-                onChange={(event) => choose(event.target.value)}
-              >
-                <option value="">A new one</option>
-                {all.map(({ id, name, provider }) => (
+              <select {...props} value={integration?.id ?? ""} onChange={(event) => select(event.target.value)}>
+                <option value="">New integration</option>
+                {integrations.map(({ id, name, provider }) => (
                   <option key={id} value={id}>
-                    {inLine(name)} ({PROVIDERS[provider]})
+                    {escapeLine(name)} ({PROVIDERS[provider]})
                   </option>
                 ))}
               </select>
@@ -72,48 +66,47 @@ function Chosen({
         </div>
       )}
       {integration ? (
-        // What is typed for one is not for another.
-        <ReplaceForm key={integration.id} integration={integration} onEnd={end} />
+        // The key: an input for one integration is not for another.
+        <ReplaceForm key={integration.id} integration={integration} onDone={setStatus} />
       ) : (
-        <StoreForm only={only} onEnd={end} />
+        <StoreForm provider={provider} onDone={setStatus} />
       )}
       <p className="note soft small" role="status">
-        {said}
+        {status}
       </p>
     </>
   );
 }
 
+/** `provider`: the only one to choose from. */
 function StoreForm({
-  only,
-  onEnd,
+  provider: fixedProvider,
+  onDone,
 }: {
-  only: OneIntegration["provider"] | undefined;
-  onEnd: (sentence: string) => void;
+  provider: Integration["provider"] | undefined;
+  onDone: (status: string) => void;
 }) {
-  const [provider, setProvider] = useState(only ?? "gitlab");
+  const [provider, setProvider] = useState(fixedProvider ?? "gitlab");
   const [name, setName] = useState("");
   const [credential, setCredential] = useState("");
-  const { act, busy, wrong } = useAct();
+  const { submit, busy, error } = useSubmit();
   const store = async (event: FormEvent) => {
     event.preventDefault();
-    if (!(await act("POST", "integrations", { provider, name, credential }))) return;
+    if (!(await submit({ path: "api/integrations", body: { provider, name, credential } }))) return;
     setName("");
     setCredential("");
-    onEnd("Stored. It can be chosen as the integration of a repository.");
+    onDone("Stored. It can be selected as the integration of a repository.");
   };
-  const elsewhere = wrong && !["provider", "name", "credential"].includes(wrong.field ?? "");
   return (
     <form className="form" onSubmit={(event) => void store(event)} noValidate>
-      {elsewhere && <Wrong error={wrong} />}
-      {!only && (
-        <Field label="Provider" wrong={fault(wrong, "provider")}>
+      {error && !["provider", "name", "credential"].includes(error.field ?? "") && <ErrorCallout error={error} />}
+      {!fixedProvider && (
+        <Field name="provider" label="Provider" error={fieldError(error, "provider")}>
           {(props) => (
             <select
               {...props}
-              className="input"
               value={provider}
-              onChange={(event) => setProvider(event.target.value as OneIntegration["provider"])}
+              onChange={(event) => setProvider(event.target.value as Integration["provider"])}
             >
               <option value="gitlab">{PROVIDERS.gitlab}</option>
               <option value="bitbucket">{PROVIDERS.bitbucket}</option>
@@ -121,14 +114,14 @@ function StoreForm({
           )}
         </Field>
       )}
-      <Field label="Name of the integration" help="For people to know it by." wrong={fault(wrong, "name")}>
-        {(props) => <Text {...props} value={name} onText={setName} required />}
+      <Field name="name" label="Name of the integration" error={fieldError(error, "name")}>
+        {(props) => <TextInput {...props} value={name} onValue={setName} required />}
       </Field>
-      <Credential value={credential} onText={setCredential} wrong={fault(wrong, "credential")} />
-      <div className="acts">
-        <button type="submit" className="button" disabled={busy}>
+      <CredentialField value={credential} onValue={setCredential} error={fieldError(error, "credential")} />
+      <div className="actions">
+        <Button type="submit" disabled={busy}>
           Store
-        </button>
+        </Button>
       </div>
     </form>
   );
@@ -136,57 +129,69 @@ function StoreForm({
 
 function ReplaceForm({
   integration: { id, name },
-  onEnd,
+  onDone,
 }: {
-  integration: OneIntegration;
-  onEnd: (sentence: string) => void;
+  integration: Integration;
+  onDone: (status: string) => void;
 }) {
   const [credential, setCredential] = useState("");
-  const { act, busy, wrong } = useAct();
+  const { submit, busy, error } = useSubmit();
   const replace = async (event: FormEvent) => {
     event.preventDefault();
-    if (!(await act("PUT", `integrations/${id}`, { credential }))) return;
+    if (!(await submit({ method: "PUT", path: `api/integrations/${id}`, body: { credential } }))) return;
     setCredential("");
-    onEnd("Replaced. It counts from the next extraction on.");
+    onDone("Replaced. It is used from the next extraction on.");
   };
   const remove = async () => {
-    if (await act("DELETE", `integrations/${id}`)) onEnd(`${inLine(name)} was removed.`);
+    const removed = await submit({ method: "DELETE", path: `api/integrations/${id}` });
+    if (removed) onDone(`${escapeLine(name)} was removed.`);
   };
   return (
     <form className="form" onSubmit={(event) => void replace(event)} noValidate>
-      {wrong && wrong.field !== "credential" && <Wrong error={wrong} />}
-      <Credential value={credential} onText={setCredential} wrong={fault(wrong, "credential")} />
-      <div className="acts">
-        <button type="submit" className="button" disabled={busy}>
+      {error && error.field !== "credential" && <ErrorCallout error={error} />}
+      <CredentialField value={credential} onValue={setCredential} error={fieldError(error, "credential")} />
+      <div className="actions">
+        <Button type="submit" disabled={busy}>
           Replace
-        </button>
-        <ForGood label="Remove this integration" sure="Remove for good" busy={busy} onSure={() => void remove()} />
+        </Button>
+        <ConfirmButton
+          label="Remove this integration"
+          title={`Remove ${escapeLine(name)}?`}
+          text="Its credential is deleted. This cannot be undone."
+          confirm="Remove"
+          disabled={busy}
+          onConfirm={remove}
+        />
       </div>
     </form>
   );
 }
 
-function Credential({
+function CredentialField({
   value,
-  onText,
-  wrong,
+  onValue,
+  error,
 }: {
   value: string;
-  onText: (text: string) => void;
-  wrong: ReturnType<typeof fault>;
+  onValue: (text: string) => void;
+  error: string | undefined;
 }) {
   return (
-    <Field label="New credential" help="A token that may read repositories. It is never shown again." wrong={wrong}>
+    <Field
+      name="credential"
+      label="New credential"
+      help="A token that can read repositories. It is never shown again."
+      error={error}
+    >
       {(props) => (
         <input
           {...props}
-          className="input"
           type="password"
-          // Not the token of this page, which the browser may know.
+          // The browser must not fill in the token of this page.
           autoComplete="new-password"
           required
           value={value}
-          onChange={(event) => onText(event.target.value)}
+          onChange={(event) => onValue(event.target.value)}
         />
       )}
     </Field>

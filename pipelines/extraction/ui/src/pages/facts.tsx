@@ -1,11 +1,10 @@
-// What an extraction came to in figures: when, where, how often it was tried, what is missing, what it cost.
-import { useNow } from "@stillwake/kit/ui/parts/now.ts";
-import { dayTime, inLine, several, span, took } from "@stillwake/kit/ui/parts/words.ts";
-import type { Detail } from "../nouns.ts";
-import { StatusMark } from "../parts/marks.tsx";
-import { money } from "../parts/words.ts";
+// The figures of an extraction: times, machines, attempts, skipped scans, cost.
+import { escapeLine, formatDayTime, formatDuration, formatMoney, plural } from "@stillwake/ui/format.ts";
+import { Duration } from "@stillwake/ui/parts/time.tsx";
+import { ExtractionBadge } from "../parts/badges.tsx";
+import type { ExtractionDetail } from "../types.ts";
 
-/** What a missing step would have told. */
+/** What a skipped optional step would have provided. */
 const MISSING: Record<string, string> = {
   vuln_scan: "vulnerabilities",
   "vuln_scan/exploitation": "EPSS and KEV",
@@ -14,26 +13,25 @@ const MISSING: Record<string, string> = {
   uploading: "reports",
 };
 
-export function Facts({ detail }: { detail: Detail }) {
-  const now = useNow();
+export function Facts({ detail }: { detail: ExtractionDetail }) {
   const { status, createdAt, startedAt, endedAt, machines, machine, attempts, job, missing, summary, cost } = detail;
-  const where = machines.length > 0 ? machines : machine === null ? [] : [machine];
+  const names = machines.length > 0 ? machines : machine === null ? [] : [machine];
   const facts: [string, React.ReactNode][] = [
-    ["Status", <StatusMark key="status" status={status} />],
-    ["Asked for", dayTime(createdAt)],
-    [endedAt ? "Took" : "Runs for", took(startedAt, endedAt, now) ?? "–"],
-    [where.length > 1 ? "Machines" : "Machine", where.length === 0 ? "–" : <Names key="machines" names={where} />],
+    ["Status", <ExtractionBadge key="status" status={status} />],
+    ["Requested", formatDayTime(createdAt)],
+    [endedAt ? "Took" : "Running for", <Duration key="duration" from={startedAt} to={endedAt} />],
+    [names.length > 1 ? "Machines" : "Machine", names.length === 0 ? "–" : <Names key="machines" names={names} />],
     ["Attempts", attempts === 0 ? "–" : job ? `${attempts} of ${job.maxAttempts}` : String(attempts)],
-    ["Cost", cost ? `${money(cost.amount)}${cost.provisional ? " so far" : ""}` : "no price is known"],
+    ["Cost", cost ? `${formatMoney(cost.amount)}${cost.provisional ? " so far" : ""}` : "unknown"],
   ];
   if (summary) {
     const { direct, transitive } = summary.dependencies;
     facts.push(["Dependencies", `${direct} direct, ${transitive} transitive`]);
   }
-  if (missing.length > 0) facts.push(["Missing", missing.map((step) => MISSING[step] ?? inLine(step)).join(", ")]);
+  if (missing.length > 0) facts.push(["Skipped", missing.map((step) => MISSING[step] ?? escapeLine(step)).join(", ")]);
   return (
     <>
-      <dl className="facts">
+      <dl className="fact-columns">
         {facts.map(([name, value]) => (
           <div key={name}>
             <dt>{name}</dt>
@@ -44,14 +42,14 @@ export function Facts({ detail }: { detail: Detail }) {
       {cost && cost.parts.length > 0 && (
         <p className="soft small">
           {cost.parts.map((part) => (
-            <span key={part.machine} className="foreign">
-              {inLine(part.machine)}
-              {part.size && `, ${inLine(part.size)}`}
-              {part.region && ` in ${inLine(part.region)}`}: {span(part.seconds * 1000)} × {money(part.pricePerSecond)}{" "}
-              a second = {money(part.amount)}.{" "}
+            <span key={part.machine} className="untrusted">
+              {escapeLine(part.machine)}
+              {part.size && `, ${escapeLine(part.size)}`}
+              {part.region && ` in ${escapeLine(part.region)}`}: {formatDuration(part.seconds * 1000)} ×{" "}
+              {formatMoney(part.pricePerSecond)} per second = {formatMoney(part.amount)}.{" "}
             </span>
           ))}
-          {cost.provisional && `The ${several(machines.length, "machine")} may still be shared with others.`}
+          {cost.provisional && `${plural(machines.length, "machine")} may still be shared with other jobs.`}
         </p>
       )}
     </>
@@ -62,8 +60,8 @@ function Names({ names }: { names: readonly string[] }) {
   return (
     <span className="lines">
       {names.map((name) => (
-        <span key={name} className="foreign mono">
-          {inLine(name)}
+        <span key={name} className="untrusted mono">
+          {escapeLine(name)}
         </span>
       ))}
     </span>

@@ -1,25 +1,30 @@
-// Which repository is extracted, what of it and with whose rights, for the next extraction; and the way to be rid of it.
-import { useAct, useAnswer } from "@stillwake/kit/ui/ask.ts";
-import { Field, fault, Text } from "@stillwake/kit/ui/parts/field.tsx";
-import { Wrong } from "@stillwake/kit/ui/parts/panel.tsx";
-import { go } from "@stillwake/kit/ui/place.tsx";
+// The settings of a repository for its next extraction, and the button that deletes it.
+import { useApiQuery, useSubmit } from "@stillwake/ui/api/query.ts";
+import { Button, ConfirmButton } from "@stillwake/ui/parts/button.tsx";
+import { Field, fieldError, TextInput } from "@stillwake/ui/parts/form.tsx";
+import { ErrorCallout } from "@stillwake/ui/parts/panel.tsx";
 import { type FormEvent, useState } from "react";
-import type { Integrations, OneProject } from "../nouns.ts";
-import { ForGood } from "../parts/for-good.tsx";
-import { AccessField, accessOf } from "./access-field.tsx";
+import { useLocation } from "wouter";
+import type { Integration, Project } from "../types.ts";
+import { AccessField, accessFieldOf } from "./access-field.tsx";
 import { Credentials } from "./credentials.tsx";
 import type { TabProps } from "./tabs.tsx";
 
-export function ProjectSettings({ project, onChanged }: TabProps) {
-  const access = accessOf(project.provider);
+export function ProjectSettings({ project }: TabProps) {
+  const accessField = accessFieldOf(project.provider);
   const [repository, setRepository] = useState(project.repository);
   const [branch, setBranch] = useState(project.branch ?? "");
   const [packagePath, setPackagePath] = useState(project.packagePath);
-  const [opener, setOpener] = useState(project[access] ?? "");
+  const [access, setAccess] = useState(project[accessField] ?? "");
   const [saved, setSaved] = useState(false);
-  const { act, busy, wrong } = useAct();
-  // GitHub has installations instead.
-  const integrations = useAnswer<Integrations>(project.provider === "github" ? null : "integrations");
+  const [, navigate] = useLocation();
+  const { submit, busy, error } = useSubmit();
+  const hasIntegrations = project.provider !== "github";
+  const integrations = useApiQuery<{ integrations: Integration[] }>("api/integrations", {
+    once: true,
+    enabled: hasIntegrations,
+  });
+  const path = `api/projects/${project.id}`;
   const save = async (event: FormEvent) => {
     event.preventDefault();
     setSaved(false);
@@ -27,62 +32,68 @@ export function ProjectSettings({ project, onChanged }: TabProps) {
       repository,
       branch: branch.trim() || null,
       packagePath: packagePath.trim() || ".",
-      [access]: opener.trim() || null,
+      [accessField]: access.trim() || null,
     };
-    const changed = await act<OneProject>("PATCH", `projects/${project.id}`, body);
+    const changed = await submit<Project>({ method: "PATCH", path, body });
     if (!changed) return;
     setRepository(changed.repository);
     setSaved(true);
-    onChanged();
   };
   const remove = async () => {
-    if (await act("DELETE", `projects/${project.id}`)) go("");
+    if (await submit({ method: "DELETE", path })) navigate("/");
   };
-  const elsewhere = wrong && !["repository", "branch", "packagePath", access].includes(wrong.field ?? "");
+  const fields = ["repository", "branch", "packagePath", accessField];
   return (
     <>
-      <form className="form add" onSubmit={(event) => void save(event)} noValidate>
-        {elsewhere && <Wrong error={wrong} />}
-        <Field label="Full name" help="Such as acme/site." wrong={fault(wrong, "repository")}>
-          {(props) => <Text {...props} value={repository} onText={setRepository} required />}
+      <form className="form columns" onSubmit={(event) => void save(event)} noValidate>
+        {error && !fields.includes(error.field ?? "") && <ErrorCallout error={error} />}
+        <Field
+          name="repository"
+          label="Full name"
+          help="For example acme/site."
+          error={fieldError(error, "repository")}
+        >
+          {(props) => <TextInput {...props} value={repository} onValue={setRepository} required />}
         </Field>
-        <Field label="Branch" help="Left empty: the default one." wrong={fault(wrong, "branch")}>
-          {(props) => <Text {...props} value={branch} onText={setBranch} />}
+        <Field name="branch" label="Branch" help="Empty: the default branch." error={fieldError(error, "branch")}>
+          {(props) => <TextInput {...props} value={branch} onValue={setBranch} />}
         </Field>
         <Field
+          name="packagePath"
           label="Package path"
-          help='The folder with the manifest. "." is all of it.'
-          wrong={fault(wrong, "packagePath")}
+          help='The folder with the manifest. ".": the whole repository.'
+          error={fieldError(error, "packagePath")}
         >
-          {(props) => <Text {...props} value={packagePath} onText={setPackagePath} />}
+          {(props) => <TextInput {...props} value={packagePath} onValue={setPackagePath} />}
         </Field>
         <AccessField
           provider={project.provider}
           integrations={integrations.data?.integrations ?? []}
-          value={opener}
-          onValue={setOpener}
-          wrong={fault(wrong, access)}
+          value={access}
+          onValue={setAccess}
+          error={fieldError(error, accessField)}
         />
-        <button type="submit" className="button" disabled={busy}>
+        <Button type="submit" disabled={busy}>
           Save
-        </button>
+        </Button>
         <p className="soft small" role="status">
-          {saved ? "Saved. It counts from the next extraction on." : ""}
+          {saved ? "Saved. It is used from the next extraction on." : ""}
         </p>
       </form>
-      {project.provider !== "github" && (
-        <section className="part" aria-labelledby="organization">
+      {hasIntegrations && (
+        <section className="subsection" aria-labelledby="organization">
           <h2 id="organization">Organization Settings</h2>
           <Credentials integrations={integrations} project={project} />
         </section>
       )}
       <div className="foot">
-        <ForGood
+        <ConfirmButton
           label="Delete this repository"
-          sure="Delete for good"
-          says="Everything that was found goes with it."
-          busy={busy}
-          onSure={() => void remove()}
+          title="Delete this repository?"
+          text="All its results are deleted as well. This cannot be undone."
+          confirm="Delete"
+          disabled={busy}
+          onConfirm={remove}
         />
       </div>
     </>

@@ -1,186 +1,192 @@
-// One repository: how its extraction goes, line by line, and what it has found. Earlier extractions are chosen in the panel and read in the same place.
-import { call, type Pages, useAct, useAnswer } from "@stillwake/kit/ui/ask.ts";
-import { Empty, Panel, Wrong } from "@stillwake/kit/ui/parts/panel.tsx";
-import { dayTime, inLine, shortCommit } from "@stillwake/kit/ui/parts/words.ts";
-import { addressOf, go, Link, placeWith, usePlace } from "@stillwake/kit/ui/place.tsx";
+// One repository: the live log of its extraction, and its results. An earlier extraction can be selected and is shown in the same panel.
+import { useApiQuery, useRefresh, useSubmit } from "@stillwake/ui/api/query.ts";
+import { request, resolveUrl } from "@stillwake/ui/api/request.ts";
+import { escapeLine, formatDayTime, shortCommit } from "@stillwake/ui/format.ts";
+import { usePageTitle } from "@stillwake/ui/page.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { Empty, ErrorCallout, PageHead, Panel } from "@stillwake/ui/parts/panel.tsx";
 import { useEffect, useMemo, useRef } from "react";
 import { JobLog, JobProgress, type Run, useJob } from "stillwake/react";
-import { type Detail, type OneExtraction, type OneProject, PROVIDERS } from "../nouns.ts";
-import { StatusMark } from "../parts/marks.tsx";
+import { Link, useSearchParams } from "wouter";
+import { ProjectBadge } from "../parts/badges.tsx";
+import { type Extraction, type ExtractionDetail, type Page, PROVIDERS, type Project } from "../types.ts";
 import { Facts } from "./facts.tsx";
 import { Tabs } from "./tabs.tsx";
 
-const isOpen = (extraction: { status: string } | null | undefined) =>
+const isActive = (extraction: { status: string } | null | undefined) =>
   extraction?.status === "queued" || extraction?.status === "running";
 
 export function ProjectPage({ id }: { id: string }) {
-  const project = useAnswer<OneProject>(`projects/${id}`, {
-    every: ({ extraction }) => (isOpen(extraction) ? 3000 : 30_000),
+  const project = useApiQuery<Project>(`api/projects/${encodeURIComponent(id)}`, {
+    changing: ({ extraction }) => isActive(extraction),
   });
-  if (project.data) return <Known project={project.data} onChanged={project.reload} />;
-  if (project.error?.status === 404) {
+  // A deleted project is a 404 with the data of the last response.
+  if (project.error?.status === 404 || project.error?.status === 400) {
     return (
       <>
-        <h1>There is no such repository</h1>
+        <PageHead title="Repository not found" />
         <p>
-          It was deleted, or the address is wrong. <Link to="">See all repositories</Link>
+          It was deleted, or the URL is wrong. <Link href="/">See all repositories</Link>
         </p>
       </>
     );
   }
-  return project.error ? <Wrong error={project.error} /> : <h1 className="soft">One moment…</h1>;
+  if (project.data) return <ProjectView project={project.data} />;
+  return project.error ? <ErrorCallout error={project.error} /> : <p className="soft">Loading…</p>;
 }
 
-function Known({ project, onChanged }: { project: OneProject; onChanged: () => void }) {
-  const place = usePlace();
-  const { act, busy, wrong } = useAct();
+function ProjectView({ project }: { project: Project }) {
+  const [params, setParams] = useSearchParams();
+  const { submit, busy, error } = useSubmit();
   const last = project.extraction;
-  // An older extraction that somebody has retried brings something new as well.
+  // `looked` is part of it: a retried earlier extraction also brings new results.
   const version = `${last?.id} ${last?.status} ${JSON.stringify(project.looked)}`;
-  const history = useAnswer<Pages<OneExtraction>>(`projects/${project.id}/extractions?limit=50`, { version });
-  useEffect(() => {
-    document.title = `${inLine(project.name)} ${project.status}`;
-  }, [project.name, project.status]);
-  const chosen = new URLSearchParams(place.split("?")[1]).get("extraction") ?? last?.id;
-  const choose = (id: string | null) =>
-    go(placeWith(place, { extraction: id === last?.id ? null : id }), { replace: true });
+  const history = useApiQuery<Page<Extraction>>(`api/projects/${project.id}/extractions`, {
+    query: { limit: 50 },
+    once: true,
+    version,
+  });
+  usePageTitle(`${escapeLine(project.name)} ${project.status}`);
+  const selected = params.get("extraction") ?? last?.id;
+  const select = (id: string | null) =>
+    setParams(
+      (before) => {
+        const after = new URLSearchParams(before);
+        if (id === null || id === last?.id) after.delete("extraction");
+        else after.set("extraction", id);
+        return after;
+      },
+      { replace: true },
+    );
   const start = async () => {
-    if (!(await act("POST", `projects/${project.id}/extractions`))) return;
-    choose(null);
-    onChanged();
-  };
-  const cancel = async () => {
-    if (await act("POST", `extractions/${last!.id}/cancel`)) onChanged();
+    if (await submit({ path: `api/projects/${project.id}/extractions` })) select(null);
   };
   return (
     <>
-      <div className="page-head">
-        <div className="lines">
-          <h1 className="foreign">{inLine(project.name)}</h1>
-          <p className="soft small foreign">
-            {PROVIDERS[project.provider]} · {inLine(project.repository)}
-            {project.branch !== null && ` · ${inLine(project.branch)}`}
-            {project.packagePath !== "." && ` · ${inLine(project.packagePath)}`}
-            {project.commit !== null && (
-              <>
-                {" "}
-                · <code>{shortCommit(project.commit)}</code>
-              </>
-            )}
-          </p>
-        </div>
-        <StatusMark status={project.status} word={project.status === "new" ? "not extracted yet" : project.status} />
-        <div className="acts">
-          {isOpen(last) ? (
-            <button type="button" className="button" data-kind="danger" disabled={busy} onClick={() => void cancel()}>
-              Cancel
-            </button>
-          ) : (
-            <button type="button" className="button" data-kind="main" disabled={busy} onClick={() => void start()}>
-              Start extraction
-            </button>
-          )}
-        </div>
-      </div>
-      {wrong && <Wrong error={wrong} />}
+      <PageHead
+        title={<span className="untrusted">{escapeLine(project.name)}</span>}
+        note={<ProjectBadge status={project.status} />}
+      >
+        {isActive(last) ? (
+          <Button
+            kind="danger"
+            disabled={busy}
+            onClick={() => void submit({ path: `api/extractions/${last!.id}/cancel` })}
+          >
+            Cancel
+          </Button>
+        ) : (
+          <Button kind="main" disabled={busy} onClick={() => void start()}>
+            Start extraction
+          </Button>
+        )}
+      </PageHead>
+      <p className="soft small untrusted">
+        {PROVIDERS[project.provider]} · {escapeLine(project.repository)}
+        {project.branch !== null && ` · ${escapeLine(project.branch)}`}
+        {project.packagePath !== "." && ` · ${escapeLine(project.packagePath)}`}
+        {project.commit !== null && (
+          <>
+            {" "}
+            · <code>{shortCommit(project.commit)}</code>
+          </>
+        )}
+      </p>
+      {error && <ErrorCallout error={error} />}
       {project.error && (
         <div className="callout" data-tone="bad" role="alert">
           <strong>The last extraction failed</strong>
-          <span className="foreign">{inLine(project.error)}</span>
+          <span className="untrusted">{escapeLine(project.error)}</span>
         </div>
       )}
-      {chosen === undefined ? (
-        <Panel title="Extraction">
-          <Empty title="Nothing has been extracted yet">
-            <p>Start an extraction: its lines appear here as they are written.</p>
+      {selected === undefined ? (
+        <Panel title="Extraction" bare>
+          <Empty title="Not extracted yet">
+            <p>Start an extraction. Its log appears here.</p>
           </Empty>
         </Panel>
       ) : (
-        <Watched
-          key={chosen}
-          id={chosen}
+        <ExtractionPanel
+          key={selected}
+          id={selected}
           last={last}
-          all={history.data?.rows ?? []}
-          onChoose={choose}
-          onEnd={onChanged}
+          history={history.data?.rows ?? []}
+          onSelect={select}
         />
       )}
-      <Tabs project={project} extraction={chosen} version={version} onChanged={onChanged} />
+      <Tabs project={project} extraction={selected} version={version} />
     </>
   );
 }
 
-/** One extraction as it is written, with those before it to choose from. */
-function Watched({
+/** The log of one extraction, with its history to select from, and its figures. */
+function ExtractionPanel({
   id,
   last,
-  all,
-  onChoose,
-  onEnd,
+  history,
+  onSelect,
 }: {
   id: string;
-  last: OneExtraction | null;
-  all: readonly OneExtraction[];
-  onChoose: (id: string | null) => void;
-  onEnd: () => void;
+  last: Extraction | null;
+  history: readonly Extraction[];
+  onSelect: (id: string | null) => void;
 }) {
-  const detail = useAnswer<Detail>(`extractions/${id}`, {
-    every: (one) => (isOpen(one) || one.cost?.provisional ? 3000 : undefined),
+  const detail = useApiQuery<ExtractionDetail>(`api/extractions/${encodeURIComponent(id)}`, {
+    once: (extraction) => !isActive(extraction) && !extraction.cost?.provisional,
   });
+  const refresh = useRefresh();
   const token = useMemo(
-    () => async () => (await call<{ token: string | null }>("GET", `extractions/${id}/token`)).token ?? "",
+    () => async () => (await request<{ token: string | null }>("GET", `api/extractions/${id}/token`)).token ?? "",
     [id],
   );
-  const { store, job } = useJob(id, token, { server: addressOf("stillwake") });
-  const { reload } = detail;
-  // The stream knows first that something has happened.
+  const { store, job } = useJob(id, token, { server: resolveUrl("stillwake") });
+  // The stream reports a new state before the next refetch.
   const state = job?.state;
   const before = useRef(state);
   useEffect(() => {
-    if (before.current !== undefined && before.current !== state) {
-      reload();
-      onEnd();
-    }
+    if (before.current !== undefined && before.current !== state) refresh();
     before.current = state;
-  }, [state, reload, onEnd]);
+  }, [state, refresh]);
   const runs = useMemo<Run[]>(
-    () => all.map((one) => ({ id: one.id, label: dayTime(one.createdAt), state: one.status, current: one.id === id })),
-    [all, id],
+    () =>
+      history.map((extraction) => ({
+        id: extraction.id,
+        label: formatDayTime(extraction.createdAt),
+        state: extraction.status,
+        current: extraction.id === id,
+      })),
+    [history, id],
   );
-  const old = last !== null && last.id !== id;
-  const forgotten = detail.data && detail.data.job === null;
+  const isEarlier = last !== null && last.id !== id;
+  const isPruned = detail.data && detail.data.job === null;
   return (
-    <Panel title={old ? "Earlier extraction" : "Extraction"} acts={old && <Back onBack={() => onChoose(null)} />}>
+    <Panel
+      title={isEarlier ? "Earlier extraction" : "Extraction"}
+      actions={isEarlier && <Button onClick={() => onSelect(null)}>Show the latest</Button>}
+      bare
+    >
       {detail.error?.status === 404 ? (
-        <Empty title="There is no such extraction" />
+        <Empty title="Extraction not found" />
       ) : (
-        <div className="watched">
-          {forgotten ? (
-            <Empty title="Its lines are no longer kept">
-              <p>What it came to is below.</p>
+        <div className="live-job">
+          {isPruned ? (
+            <Empty title="The log was deleted">
+              <p>The results are below.</p>
             </Empty>
           ) : (
             <>
               <JobProgress store={store} className="progress" />
-              <JobLog store={store} runs={runs} onRun={onChoose} className="log" />
+              <JobLog store={store} runs={runs} onRun={onSelect} className="log" />
             </>
           )}
-          {old && detail.data?.error && (
+          {isEarlier && detail.data?.error && (
             <div className="callout" data-tone="bad">
-              <span className="foreign">{inLine(detail.data.error)}</span>
+              <span className="untrusted">{escapeLine(detail.data.error)}</span>
             </div>
           )}
           {detail.data && <Facts detail={detail.data} />}
         </div>
       )}
     </Panel>
-  );
-}
-
-function Back({ onBack }: { onBack: () => void }) {
-  return (
-    <button type="button" className="button" onClick={onBack}>
-      See the latest
-    </button>
   );
 }

@@ -1,14 +1,13 @@
-// The files of the extraction that is looked at, to be saved.
-import { useAnswer } from "@stillwake/kit/ui/ask.ts";
-import { Empty, Shown } from "@stillwake/kit/ui/parts/panel.tsx";
-import { type Column, Table } from "@stillwake/kit/ui/parts/table.tsx";
-import { inLine } from "@stillwake/kit/ui/parts/words.ts";
-import { addressOf } from "@stillwake/kit/ui/place.tsx";
-import type { OneReport } from "../nouns.ts";
-import { size } from "../parts/words.ts";
+// The reports of the selected extraction, as downloads.
+import { useApiQuery } from "@stillwake/ui/api/query.ts";
+import { resolveUrl } from "@stillwake/ui/api/request.ts";
+import { escapeLine, formatBytes } from "@stillwake/ui/format.ts";
+import { Empty, Loaded } from "@stillwake/ui/parts/panel.tsx";
+import { type Column, Table } from "@stillwake/ui/parts/table.tsx";
+import type { Report } from "../types.ts";
 import type { TabProps } from "./tabs.tsx";
 
-const WORDS: readonly (readonly [RegExp, string])[] = [
+const DESCRIPTIONS: readonly (readonly [RegExp, string])[] = [
   [/sbom.*\.json$/, "Software bill of materials (CycloneDX)"],
   [/\.sarif$/, "Findings for code hosts (SARIF)"],
   [/findings\.json$/, "Findings (JSON)"],
@@ -16,22 +15,24 @@ const WORDS: readonly (readonly [RegExp, string])[] = [
 ];
 
 export function ReportList({ extraction, version }: TabProps) {
-  const answer = useAnswer<{ reports: OneReport[] }>(
-    extraction === undefined ? null : `extractions/${extraction}/reports`,
-    { version },
-  );
-  if (extraction === undefined) return <Empty title="There are no reports yet" />;
-  const columns: Column<OneReport>[] = [
+  if (extraction === undefined) return <Empty title="No reports yet" />;
+  return <ExtractionReports extraction={extraction} version={version} />;
+}
+
+function ExtractionReports({ extraction, version }: { extraction: string; version: string }) {
+  const path = `api/extractions/${encodeURIComponent(extraction)}/reports`;
+  const reports = useApiQuery<{ reports: Report[] }>(path, { once: true, version });
+  const columns: Column<Report>[] = [
     {
       head: "Report",
       cell: ({ name }) => (
         <span className="lines">
-          <span>{WORDS.find(([pattern]) => pattern.test(name))?.[1] ?? inLine(name)}</span>
-          <span className="soft mono foreign">{inLine(name)}</span>
+          <span>{DESCRIPTIONS.find(([pattern]) => pattern.test(name))?.[1] ?? escapeLine(name)}</span>
+          <span className="soft mono untrusted">{escapeLine(name)}</span>
         </span>
       ),
     },
-    { head: "Size", width: "110px", number: true, cell: (report) => size(report.size) },
+    { head: "Size", width: "110px", number: true, cell: ({ size }) => formatBytes(size) },
     {
       head: "File",
       width: "150px",
@@ -39,29 +40,27 @@ export function ReportList({ extraction, version }: TabProps) {
         kept ? (
           <a
             className="button"
-            href={addressOf(
-              `api/extractions/${extraction}/reports/${name.split("/").map(encodeURIComponent).join("/")}`,
-            )}
+            href={resolveUrl(`${path}/${name.split("/").map(encodeURIComponent).join("/")}`)}
             download
           >
-            Download<span className="hidden"> {inLine(name)}</span>
+            Download<span className="hidden"> {escapeLine(name)}</span>
           </a>
         ) : (
-          <span className="soft">no longer kept</span>
+          <span className="soft">deleted</span>
         ),
     },
   ];
   return (
-    <Shown of={answer}>
-      {({ reports }) =>
-        reports.length === 0 ? (
-          <Empty title="This extraction has made no reports">
-            <p>The SBOM is there as soon as it is made, the others at the end.</p>
+    <Loaded query={reports}>
+      {({ reports: rows }) =>
+        rows.length === 0 ? (
+          <Empty title="No reports of this extraction">
+            <p>The SBOM appears as soon as it is created, the other reports at the end.</p>
           </Empty>
         ) : (
-          <Table label="Reports" columns={columns} rows={reports} keyOf={({ name }) => name} />
+          <Table label="Reports" columns={columns} rows={rows} keyOf={({ name }) => name} />
         )
       }
-    </Shown>
+    </Loaded>
   );
 }

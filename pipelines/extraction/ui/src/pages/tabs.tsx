@@ -1,8 +1,8 @@
-// What was found, one kind at a time, and the project's settings. The tab is part of the address.
-import { go, placeWith, usePlace } from "@stillwake/kit/ui/place.tsx";
+// The results of a project by kind, and its settings. The selected tab is in the URL.
 import { type KeyboardEvent, useId } from "react";
-import type { OneProject } from "../nouns.ts";
-import { DependencyList, FindingList, VulnerabilityList } from "./found.tsx";
+import { useSearchParams } from "wouter";
+import type { Project } from "../types.ts";
+import { DependencyList, FindingList, VulnerabilityList } from "./findings.tsx";
 import { ProjectSettings } from "./project-settings.tsx";
 import { ReportList } from "./reports.tsx";
 
@@ -15,59 +15,65 @@ const TABS = [
 ] as const;
 
 export interface TabProps {
-  project: OneProject;
-  /** The one that is looked at. */
+  project: Project;
+  /** The selected one. */
   extraction: string | undefined;
-  /** Another one when there may be something new. */
+  /** Changes when there may be new results. */
   version: string;
-  onChanged: () => void;
 }
 
 export function Tabs(props: TabProps) {
   const id = useId();
-  const place = usePlace();
-  const asked = new URLSearchParams(place.split("?")[1]).get("tab");
-  const chosen = TABS.find(([name]) => name === asked)?.[0] ?? "vulnerabilities";
-  const choose = (name: string) =>
-    go(placeWith(place, { tab: name === "vulnerabilities" ? null : name }), { replace: true });
-  const walk = (event: KeyboardEvent) => {
-    const at = TABS.findIndex(([name]) => name === chosen);
-    const to = { ArrowRight: at + 1, ArrowLeft: at - 1 + TABS.length, Home: 0, End: TABS.length - 1 }[event.key];
+  const [params, setParams] = useSearchParams();
+  const selected = TABS.find(([name]) => name === params.get("tab"))?.[0] ?? "vulnerabilities";
+  const select = (name: string) =>
+    setParams(
+      (before) => {
+        const after = new URLSearchParams(before);
+        if (name === "vulnerabilities") after.delete("tab");
+        else after.set("tab", name);
+        return after;
+      },
+      { replace: true },
+    );
+  const onKeyDown = (event: KeyboardEvent) => {
+    const index = TABS.findIndex(([name]) => name === selected);
+    const to = { ArrowRight: index + 1, ArrowLeft: index - 1 + TABS.length, Home: 0, End: TABS.length - 1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
     const [name] = TABS[to % TABS.length]!;
-    choose(name);
+    select(name);
     document.getElementById(`${id}-${name}`)?.focus();
   };
   return (
-    <section className="panel" aria-label="What was found">
-      <div className="tabs" role="tablist" aria-label="What was found" onKeyDown={walk}>
+    <section className="panel" aria-label="Results">
+      <div className="tabs" role="tablist" aria-label="Results" onKeyDown={onKeyDown}>
         {TABS.map(([name, label]) => (
           <button
             key={name}
             id={`${id}-${name}`}
             type="button"
             role="tab"
-            aria-selected={name === chosen}
+            aria-selected={name === selected}
             aria-controls={`${id}-panel`}
-            tabIndex={name === chosen ? 0 : -1}
-            onClick={() => choose(name)}
+            tabIndex={name === selected ? 0 : -1}
+            onClick={() => select(name)}
           >
             {label}
           </button>
         ))}
       </div>
-      <div id={`${id}-panel`} role="tabpanel" aria-labelledby={`${id}-${chosen}`}>
-        {props.extraction !== props.project.extraction?.id && !["reports", "settings"].includes(chosen) && (
-          <p className="note soft small">This is what was found last, not by the earlier extraction above.</p>
+      <div id={`${id}-panel`} role="tabpanel" aria-labelledby={`${id}-${selected}`}>
+        {props.extraction !== props.project.extraction?.id && !["reports", "settings"].includes(selected) && (
+          <p className="note soft small">These are the latest results, not those of the earlier extraction above.</p>
         )}
-        <Chosen name={chosen} {...props} />
+        <TabContent name={selected} {...props} />
       </div>
     </section>
   );
 }
 
-function Chosen({ name, ...props }: TabProps & { name: (typeof TABS)[number][0] }) {
+function TabContent({ name, ...props }: TabProps & { name: (typeof TABS)[number][0] }) {
   switch (name) {
     case "vulnerabilities":
       return <VulnerabilityList {...props} />;

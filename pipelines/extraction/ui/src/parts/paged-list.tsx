@@ -1,14 +1,18 @@
-// A list of the API with its filters, read page by page.
-import { type Pages, useAnswer } from "@stillwake/kit/ui/ask.ts";
-import { Empty, Shown } from "@stillwake/kit/ui/parts/panel.tsx";
-import { type Column, Table } from "@stillwake/kit/ui/parts/table.tsx";
-import { count } from "@stillwake/kit/ui/parts/words.ts";
+// A list of the API with filters, read page by page.
+import type { Page } from "@stillwake/ui/api/json.ts";
+import { useApiQuery } from "@stillwake/ui/api/query.ts";
+import { formatCount } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { Empty, Loaded } from "@stillwake/ui/parts/panel.tsx";
+import { type Column, Table } from "@stillwake/ui/parts/table.tsx";
 import { type ReactNode, useEffect, useId, useState } from "react";
 
-export interface Choice {
+const PAGE_SIZE = 50;
+
+export interface SelectFilter {
   name: string;
   label: string;
-  /** What the address says, and what it means to people; the first is what is chosen at first. */
+  /** The first option is the default. */
   options: readonly (readonly [value: string, label: string])[];
 }
 
@@ -18,59 +22,59 @@ export function PagedList<Row>({
   version,
   columns,
   keyOf,
-  choices = [],
-  search,
+  filters = [],
+  searchLabel,
   empty,
 }: {
   label: string;
-  /** Without a question. */
   path: string;
-  /** Another one when there may be other rows. */
+  /** Changes when there may be other rows. */
   version: string;
   columns: readonly Column<Row>[];
   keyOf: (row: Row) => string;
-  choices?: readonly Choice[];
-  /** What can be searched. */
-  search?: string;
-  /** In the place of rows, when there are none without any filter. */
+  filters?: readonly SelectFilter[];
+  searchLabel: string;
+  /** Shown if there are no rows and no filters are set. */
   empty: ReactNode;
 }) {
-  const [chosen, setChosen] = useState<Record<string, string>>({});
+  const [values, setValues] = useState<Record<string, string>>({});
   const [text, setText] = useState("");
+  // The cursors of the pages up to the current one: the API has no cursor for the previous page.
   const [cursors, setCursors] = useState<string[]>([]);
-  const asked = new URLSearchParams({ limit: "50" });
-  for (const [name, value] of Object.entries({ ...chosen, q: text.trim(), cursor: cursors.at(-1) ?? "" })) {
-    if (value !== "") asked.set(name, value);
-  }
-  const answer = useAnswer<Pages<Row>>(`${path}?${asked}`, { version });
-  const filtered = asked.size > 1;
-  const choose = (name: string, value: string) => {
-    setChosen((before) => ({ ...before, [name]: value }));
-    setCursors([]);
-  };
+  const page = useApiQuery<Page<Row>>(path, {
+    query: { ...values, limit: PAGE_SIZE, q: text.trim(), cursor: cursors.at(-1) },
+    once: true,
+    version,
+  });
+  const isFiltered = text.trim() !== "" || cursors.length > 0 || Object.values(values).some((value) => value !== "");
+  const offset = cursors.length * PAGE_SIZE;
   return (
     <>
-      {(choices.length > 0 || search) && (
-        <div className="filters">
-          {choices.map((choice) => (
-            <Chooser key={choice.name} choice={choice} value={chosen[choice.name] ?? ""} onChoose={choose} />
-          ))}
-          {search && (
-            <SearchBox
-              label={search}
-              onSearch={(words) => {
-                setText(words);
-                setCursors([]);
-              }}
-            />
-          )}
-        </div>
-      )}
-      <Shown of={answer}>
+      <div className="filters">
+        {filters.map((filter) => (
+          <Select
+            key={filter.name}
+            filter={filter}
+            value={values[filter.name] ?? ""}
+            onChange={(value) => {
+              setValues((before) => ({ ...before, [filter.name]: value }));
+              setCursors([]);
+            }}
+          />
+        ))}
+        <SearchBox
+          label={searchLabel}
+          onSearch={(query) => {
+            setText(query);
+            setCursors([]);
+          }}
+        />
+      </div>
+      <Loaded query={page}>
         {({ rows, total, cursor }) =>
           rows.length === 0 ? (
-            filtered ? (
-              <Empty title="Nothing fits these filters" />
+            isFiltered ? (
+              <Empty title="No results match the filters" />
             ) : (
               empty
             )
@@ -80,55 +84,45 @@ export function PagedList<Row>({
               <div className="foot">
                 <span className="soft small number" role="status">
                   {total > rows.length
-                    ? `${count(cursors.length * 50 + 1)} to ${count(cursors.length * 50 + rows.length)} of ${count(total)}`
-                    : `${count(total)} in all`}
+                    ? `${formatCount(offset + 1)} to ${formatCount(offset + rows.length)} of ${formatCount(total)}`
+                    : `${formatCount(total)} in total`}
                 </span>
                 {total > rows.length && (
-                  <span className="acts">
-                    <button
-                      type="button"
-                      className="button"
-                      disabled={cursors.length === 0}
-                      onClick={() => setCursors(cursors.slice(0, -1))}
-                    >
-                      Back
-                    </button>
-                    <button
-                      type="button"
-                      className="button"
-                      disabled={cursor === null}
-                      onClick={() => setCursors([...cursors, cursor!])}
-                    >
-                      Further
-                    </button>
+                  <span className="actions">
+                    <Button disabled={cursors.length === 0} onClick={() => setCursors(cursors.slice(0, -1))}>
+                      Previous
+                    </Button>
+                    <Button disabled={cursor === null} onClick={() => setCursors([...cursors, cursor!])}>
+                      Next
+                    </Button>
                   </span>
                 )}
               </div>
             </>
           )
         }
-      </Shown>
+      </Loaded>
     </>
   );
 }
 
-function Chooser({
-  choice: { name, label, options },
+function Select({
+  filter: { label, options },
   value,
-  onChoose,
+  onChange,
 }: {
-  choice: Choice;
+  filter: SelectFilter;
   value: string;
-  onChoose: (name: string, value: string) => void;
+  onChange: (value: string) => void;
 }) {
   const id = useId();
   return (
     <div className="field">
       <label htmlFor={id}>{label}</label>
-      <select id={id} className="input" value={value} onChange={(event) => onChoose(name, event.target.value)}>
-        {options.map(([one, words]) => (
-          <option key={one} value={one}>
-            {words}
+      <select id={id} className="input" value={value} onChange={(event) => onChange(event.target.value)}>
+        {options.map(([option, optionLabel]) => (
+          <option key={option} value={option}>
+            {optionLabel}
           </option>
         ))}
       </select>
@@ -136,15 +130,15 @@ function Chooser({
   );
 }
 
-/** Asks when nobody has typed for a moment. */
-function SearchBox({ label, onSearch }: { label: string; onSearch: (words: string) => void }) {
+/** Searches when the typing pauses. */
+function SearchBox({ label, onSearch }: { label: string; onSearch: (query: string) => void }) {
   const id = useId();
-  const [words, setWords] = useState<string>();
+  const [query, setQuery] = useState<string>();
   useEffect(() => {
-    if (words === undefined) return;
-    const timer = setTimeout(() => onSearch(words), 250);
+    if (query === undefined) return;
+    const timer = setTimeout(() => onSearch(query), 250);
     return () => clearTimeout(timer);
-  }, [words]);
+  }, [query]);
   return (
     <div className="field">
       <label htmlFor={id}>{label}</label>
@@ -153,8 +147,8 @@ function SearchBox({ label, onSearch }: { label: string; onSearch: (words: strin
         className="input"
         type="search"
         maxLength={200}
-        value={words ?? ""}
-        onChange={(event) => setWords(event.target.value)}
+        value={query ?? ""}
+        onChange={(event) => setQuery(event.target.value)}
       />
     </div>
   );

@@ -1,84 +1,97 @@
-// One leaderboard: its two stages side by side, the lines of the counting, and who has made how many commits. Asked for again while something is in work.
-import { useAct, useAnswer } from "@stillwake/kit/ui/ask.ts";
-import { Wrong } from "@stillwake/kit/ui/parts/panel.tsx";
-import { inLine, safeLink, shortCommit } from "@stillwake/kit/ui/parts/words.ts";
-import { Link } from "@stillwake/kit/ui/place.tsx";
-import { useEffect } from "react";
-import { type Board, canLookUp, pace } from "../nouns.ts";
-import { StateMark, stateWord } from "../parts/marks.tsx";
+// One leaderboard: its two stages, the log of the commit count, and the ranking.
+import { useApiQuery, useSubmit } from "@stillwake/ui/api/query.ts";
+import { escapeLine, safeLink, shortCommit } from "@stillwake/ui/format.ts";
+import { usePageTitle } from "@stillwake/ui/page.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { ErrorCallout, PageHead } from "@stillwake/ui/parts/panel.tsx";
+import { StateBadge } from "@stillwake/ui/parts/state-badge.tsx";
+import { Link } from "wouter";
+import { type Board, boardState, canLookUp, isInProgress } from "../types.ts";
+import { CommitLog } from "./commit-log.tsx";
 import { CommitsStage } from "./commits-stage.tsx";
-import { Log } from "./log.tsx";
 import { LookUpAgain } from "./look-up-again.tsx";
 import { Ranking } from "./ranking.tsx";
 import { UsersStage } from "./users-stage.tsx";
 
 export function BoardPage({ id }: { id: string }) {
-  const board = useAnswer<Board>(`leaderboard/${id}?limit=100`, { every: pace, unseen: 15_000 });
+  const board = useApiQuery<Board>(`api/leaderboard/${encodeURIComponent(id)}`, {
+    query: { limit: 100 },
+    once: ({ stage }) => stage === null,
+    changing: isInProgress,
+    urgent: isInProgress,
+    // The tab's title shows the state.
+    hiddenMs: 15_000,
+  });
   if (board.data) {
     return (
       <>
-        {board.error && <Wrong error={board.error} />}
-        <Known board={board.data} onChanged={board.reload} />
+        {board.error && <ErrorCallout error={board.error} />}
+        <BoardView board={board.data} />
       </>
     );
   }
-  if (board.error?.status === 404) {
+  if (board.error?.status === 404 || board.error?.status === 400) {
     return (
       <>
-        <h1>There is no such leaderboard</h1>
+        <PageHead title="Leaderboard not found" />
         <p>
-          The address is wrong, or it was deleted. <Link to="">See all leaderboards</Link>
+          The URL is wrong, or it was deleted. <Link href="/">See all leaderboards</Link>
         </p>
       </>
     );
   }
-  return board.error ? <Wrong error={board.error} /> : <h1 className="soft">One moment…</h1>;
+  return board.error ? <ErrorCallout error={board.error} /> : <p className="soft">Loading…</p>;
 }
 
-function Known({ board, onChanged }: { board: Board; onChanged: () => void }) {
-  const { act, busy, wrong } = useAct();
-  const word = stateWord(board);
-  useEffect(() => {
-    document.title = `${inLine(board.repository)} ${word}`;
-  }, [board.repository, word]);
-  const readAgain = async () => {
-    if (await act("POST", "leaderboard", { url: board.url, refresh: true })) onChanged();
-  };
-  const { stage } = board;
+function BoardView({ board }: { board: Board }) {
+  const { submit, busy, error } = useSubmit();
+  const [state, label] = boardState(board);
+  usePageTitle(`${escapeLine(board.repository)} ${label}`);
+  const { stage, url } = board;
+  const href = safeLink(url);
+  const name = escapeLine(board.repository);
   return (
     <>
-      <div className="page-head">
-        <div className="lines">
-          <h1 className="foreign">
-            <Outside url={board.url}>{inLine(board.repository)}</Outside>
-          </h1>
-          {board.head !== null && (
-            <p className="soft small">
-              Read up to <code>{shortCommit(board.head)}</code>
-            </p>
-          )}
-        </div>
-        <StateMark board={board} />
-        <div className="acts">
-          {canLookUp(board) && <LookUpAgain board={board} onChanged={onChanged} />}
-          {stage !== "commits" && (
-            <button type="button" className="button" disabled={busy} onClick={() => void readAgain()}>
-              Read again
-            </button>
-          )}
-        </div>
-      </div>
-      {wrong && <Wrong error={wrong} />}
+      <PageHead
+        title={
+          <span className="untrusted">
+            {href ? (
+              <a href={href} rel="noopener noreferrer">
+                {name}
+              </a>
+            ) : (
+              name
+            )}
+          </span>
+        }
+        note={<StateBadge state={state}>{label}</StateBadge>}
+      >
+        {canLookUp(board) && <LookUpAgain board={board} />}
+        {stage !== "commits" && (
+          <Button
+            disabled={busy}
+            onClick={() => void submit({ path: "api/leaderboard", body: { url, refresh: true } })}
+          >
+            Read again
+          </Button>
+        )}
+      </PageHead>
+      {board.head !== null && (
+        <p className="soft small">
+          Read up to commit <code>{shortCommit(board.head)}</code>
+        </p>
+      )}
+      {error && <ErrorCallout error={error} />}
       {board.error && (
         <div className="callout" data-tone="bad" role="alert">
           <strong>This repository could not be ranked</strong>
-          <span className="foreign">{inLine(board.error)}</span>
+          <span className="untrusted">{escapeLine(board.error)}</span>
         </div>
       )}
       {board.stuck && (
         <div className="callout" data-tone="amber" role="alert">
-          <strong>In work for more than an hour</strong>
-          <span>{stuckWords(board)}</span>
+          <strong>In progress for more than an hour</strong>
+          <span>{stuckReason(board)}</span>
         </div>
       )}
       <div className="stages">
@@ -86,33 +99,16 @@ function Known({ board, onChanged }: { board: Board; onChanged: () => void }) {
         <UsersStage board={board} />
       </div>
       {board.jobs.commits !== null && (
-        <Log
-          key={board.jobs.commits}
-          board={board.id}
-          job={board.jobs.commits}
-          live={stage === "commits"}
-          onEnd={onChanged}
-        />
+        <CommitLog key={board.jobs.commits} board={board.id} job={board.jobs.commits} live={stage === "commits"} />
       )}
       <Ranking board={board} />
     </>
   );
 }
 
-function stuckWords(board: Board): string {
+function stuckReason(board: Board): string {
   if (board.lookups.failed > 0) return "Some e-mails could not be looked up. Look them up again.";
   return board.stage === "users"
-    ? "GitHub allows few calls for so many contributors, or nobody is at it: see whether a worker of the pool users is there."
-    : "The repository is very large, or nobody is at it: see whether a worker of the pool commits is there.";
-}
-
-/** A link to another site, if it is an address that may be followed. */
-function Outside({ url, children }: { url: string; children: string }) {
-  const href = safeLink(url);
-  if (!href) return children;
-  return (
-    <a href={href} rel="noopener noreferrer">
-      {children}
-    </a>
-  );
+    ? "GitHub's rate limit is low for this number of contributors, or no worker serves the pool users."
+    : "The repository is very large, or no worker serves the pool commits.";
 }

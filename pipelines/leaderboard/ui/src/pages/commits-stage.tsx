@@ -1,30 +1,34 @@
-// The first stage: every commit is read and counted, which needs no call to anybody.
-import { type Look, Mark } from "@stillwake/kit/ui/parts/marks.tsx";
-import { useNow } from "@stillwake/kit/ui/parts/now.ts";
-import { Panel } from "@stillwake/kit/ui/parts/panel.tsx";
-import { count, dayTime, took } from "@stillwake/kit/ui/parts/words.ts";
-import type { Board } from "../nouns.ts";
+// The first stage: counts all commits. It needs no calls to GitHub.
+import { formatCount, formatDayTime } from "@stillwake/ui/format.ts";
+import { Panel } from "@stillwake/ui/parts/panel.tsx";
+import { StateBadge } from "@stillwake/ui/parts/state-badge.tsx";
+import { Duration } from "@stillwake/ui/parts/time.tsx";
 import { Figure, StageFacts } from "../parts/stage.tsx";
+import type { Board, BoardState } from "../types.ts";
 
 export function CommitsStage({ board }: { board: Board }) {
-  const now = useNow();
   const { commits, authors, progress, times } = board;
-  const { commitsStartedAt: started, commitsEndedAt: ended } = times;
-  const [look, word] = stateOf(board);
-  const counting = look === "works";
+  const { commitsStartedAt: startedAt, commitsEndedAt: endedAt } = times;
+  const [state, label] = stageState(board);
+  const isCounting = state === "running";
   return (
-    <Panel title="Commits" acts={<Mark look={look} word={word} />}>
+    <Panel title="Commits" actions={<StateBadge state={state}>{label}</StateBadge>}>
       <div className="stage">
-        {counting ? (
-          <Figure value={count(progress?.done ?? 0)} words="commits counted so far" />
+        {isCounting ? (
+          <Figure value={formatCount(progress?.done ?? 0)} text="commits counted so far" />
+        ) : commits !== null ? (
+          <Figure value={formatCount(commits)} text={commits === 1 ? "commit" : "commits"} />
         ) : (
-          <Total commits={commits} waits={look === "waits"} />
+          <Figure text={state === "queued" ? "Starts when a worker is available" : "Not counted"} />
         )}
         <StageFacts
           facts={[
-            ["Authors", authors === null ? "–" : count(authors)],
-            ["Started", started === null ? "–" : dayTime(started)],
-            [counting ? "Runs for" : "Took", took(started, counting ? null : (ended ?? times.updatedAt), now) ?? "–"],
+            ["Authors", authors === null ? "–" : formatCount(authors)],
+            ["Started", startedAt === null ? "–" : formatDayTime(startedAt)],
+            [
+              isCounting ? "Running for" : "Took",
+              <Duration key="duration" from={startedAt} to={isCounting ? null : (endedAt ?? times.updatedAt)} />,
+            ],
           ]}
         />
       </div>
@@ -32,14 +36,9 @@ export function CommitsStage({ board }: { board: Board }) {
   );
 }
 
-function Total({ commits, waits }: { commits: number | null; waits: boolean }) {
-  if (commits === null) return <Figure words={waits ? "Begins as soon as a worker is there" : "Not counted"} />;
-  return <Figure value={count(commits)} words={commits === 1 ? "commit" : "commits"} />;
-}
-
-function stateOf(board: Board): [Look, string] {
-  if (board.status === "pending") return ["waits", "waits for a worker"];
-  if (board.stage === "commits") return ["works", "counting"];
-  if (board.times.commitsEndedAt !== null) return ["good", "counted"];
-  return ["bad", "failed"];
+function stageState(board: Board): BoardState {
+  if (board.status === "pending") return ["queued", "waits for a worker"];
+  if (board.stage === "commits") return ["running", "counting"];
+  if (board.times.commitsEndedAt !== null) return ["completed", "counted"];
+  return ["failed", "failed"];
 }

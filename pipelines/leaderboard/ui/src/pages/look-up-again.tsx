@@ -1,31 +1,31 @@
-// The button that has contributors looked up again without reading the commits again. What is being looked up already is left to who is at it, and that is said.
-import { useAct } from "@stillwake/kit/ui/ask.ts";
-import { Wrong } from "@stillwake/kit/ui/parts/panel.tsx";
+// The button that looks up contributors again without counting the commits again.
+import { useSubmit } from "@stillwake/ui/api/query.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { ErrorCallout } from "@stillwake/ui/parts/panel.tsx";
 import { useState } from "react";
-import type { Summary } from "../nouns.ts";
+import type { Summary } from "../types.ts";
 
-/** `of`: the repository, for whoever cannot see what the button is beside. */
-export function LookUpAgain({ board, of, onChanged }: { board: Summary; of?: string; onChanged: () => void }) {
-  const { act, busy, wrong } = useAct();
-  const [underway, setUnderway] = useState(false);
+/** `repository`: its name for screen readers, if there are several buttons on the page. */
+export function LookUpAgain({ board, repository }: { board: Summary; repository?: string }) {
+  const { submit, busy, error } = useSubmit();
+  const [isUnderway, setUnderway] = useState(false);
   const lookUp = async () => {
     setUnderway(false);
-    const dealt = await act<{ lookups: number }>("POST", `leaderboard/${board.id}/users`);
-    setUnderway(dealt?.lookups === 0);
-    if (dealt) onChanged();
+    const result = await submit<{ lookups: number }>({ path: `api/leaderboard/${board.id}/users` });
+    setUnderway(result?.lookups === 0);
   };
   return (
     <>
-      <button type="button" className="button" disabled={busy} onClick={() => void lookUp()}>
+      <Button disabled={busy} onClick={() => void lookUp()}>
         Look up again
-        {of !== undefined && <span className="hidden"> {of}</span>}
-      </button>
-      {underway && (
+        {repository !== undefined && <span className="hidden"> {repository}</span>}
+      </Button>
+      {isUnderway && (
         <span className="soft small" role="status">
-          Whoever is left is being looked up already, or waits for the budget.
+          The remaining e-mails are already being looked up, or wait for the rate limit.
         </span>
       )}
-      {wrong && <Wrong error={wrong} />}
+      {error && <ErrorCallout error={error} />}
     </>
   );
 }

@@ -1,25 +1,26 @@
-// Who has made how many of the commits. While contributors are looked up, those that nobody has looked up yet say so; two rows may become one.
-import { Empty, Panel, Wrong } from "@stillwake/kit/ui/parts/panel.tsx";
-import { count, inLine, percent, safeLink } from "@stillwake/kit/ui/parts/words.ts";
+// The contributors by their number of commits. Until an e-mail is looked up its row says so; two rows may become one.
+import { escapeLine, formatCount, formatPercent, safeLink } from "@stillwake/ui/format.ts";
+import { Button } from "@stillwake/ui/parts/button.tsx";
+import { Empty, ErrorCallout, Panel } from "@stillwake/ui/parts/panel.tsx";
 import { useEffect, useRef, useState } from "react";
-import type { Board, Contributor } from "../nouns.ts";
-import { Face } from "../parts/face.tsx";
-import { useMore } from "./more.ts";
+import { Avatar } from "../parts/avatar.tsx";
+import type { Board, Contributor } from "../types.ts";
+import { useMoreRows } from "./use-more-rows.ts";
 
 export function Ranking({ board }: { board: Board }) {
-  const [wanted, setWanted] = useState(0);
-  const more = useMore(board, wanted);
+  const [pages, setPages] = useState(0);
+  const more = useMoreRows(board, pages);
   const { total } = board.contributors;
   const rows = [...board.contributors.rows, ...more.rows];
   if (rows.length === 0) {
     return (
-      <Panel title="Leaderboard">
-        <Nobody board={board} />
+      <Panel title="Leaderboard" bare>
+        <EmptyRanking board={board} />
       </Panel>
     );
   }
   return (
-    <Panel title="Leaderboard">
+    <Panel title="Leaderboard" bare>
       <table className="ranking" aria-label="Contributors">
         <thead>
           <tr>
@@ -32,111 +33,122 @@ export function Ranking({ board }: { board: Board }) {
           </tr>
         </thead>
         <tbody>
-          {rows
-            .map((row, place) => ({ row, key: `${place}` }))
-            .map(({ row, key }) => (
-              <Row key={key} of={row} open={board.stage !== null} />
-            ))}
+          {rows.map((row, index) => (
+            // The index, because contributors have no id and their names are not unique.
+            <ContributorRow key={index} contributor={row} inProgress={board.stage !== null} />
+          ))}
         </tbody>
       </table>
-      {more.error && <Wrong error={more.error} />}
+      {more.error && <ErrorCallout error={more.error} />}
       <Foot
-        words={total > rows.length ? `${count(rows.length)} of ${count(total)}` : `${count(total)} in all`}
+        text={
+          total > rows.length
+            ? `${formatCount(rows.length)} of ${formatCount(total)}`
+            : `${formatCount(total)} in total`
+        }
         busy={more.busy}
-        onMore={more.cursor === null ? undefined : () => setWanted(more.pages + 1)}
+        onMore={more.cursor === null ? undefined : () => setPages(more.pages + 1)}
       />
     </Panel>
   );
 }
 
-function Row({ of, open }: { of: Contributor; open: boolean }) {
+function ContributorRow({ contributor, inProgress }: { contributor: Contributor; inProgress: boolean }) {
+  const { rank, commits, share } = contributor;
   return (
     <tr>
-      <td className="rank number">{of.rank}</td>
+      <td className="rank number">{rank}</td>
       <th scope="row">
-        <span className="who">
-          <Face of={of} />
+        <span className="contributor">
+          <Avatar contributor={contributor} />
           <span className="lines">
-            <Names of={of} open={open} />
+            <Names contributor={contributor} inProgress={inProgress} />
           </span>
         </span>
       </th>
-      <td className="number" data-label={of.commits === 1 ? "commit" : "commits"}>
-        {count(of.commits)}
+      <td className="number" data-label={commits === 1 ? "commit" : "commits"}>
+        {formatCount(commits)}
       </td>
       <td>
         <span className="share">
           <span className="share-bar" aria-hidden="true">
-            <span style={{ width: `${Math.min(1, Math.max(0, of.share)) * 100}%` }} />
+            <span style={{ width: `${Math.min(1, Math.max(0, share)) * 100}%` }} />
           </span>
-          <span className="number">{percent(of.share)}</span>
+          <span className="number">{formatPercent(share)}</span>
         </span>
       </td>
     </tr>
   );
 }
 
-/** The name with the login below it, or what there is of the two. */
-function Names({ of: { login, name, url, known }, open }: { of: Contributor; open: boolean }) {
+/** The name and the login below it, or one of them. */
+function Names({
+  contributor: { login, name, url, known },
+  inProgress,
+}: {
+  contributor: Contributor;
+  inProgress: boolean;
+}) {
   const href = safeLink(url);
-  const shown = login !== null && <span className="foreign clamp">{inLine(login)}</span>;
+  const loginText = login !== null && <span className="untrusted clamp">{escapeLine(login)}</span>;
   return (
     <>
-      {(name !== null || login === null) && <span className="foreign clamp">{inLine(name ?? "") || "No name"}</span>}
-      {shown &&
+      {(name !== null || login === null) && (
+        <span className="untrusted clamp">{escapeLine(name ?? "") || "No name"}</span>
+      )}
+      {loginText &&
         (href ? (
           <a href={href} rel="noopener noreferrer">
-            {shown}
+            {loginText}
           </a>
         ) : (
-          shown
+          loginText
         ))}
-      {!known && <span className="tag">{open ? "not looked up yet" : "not looked up"}</span>}
+      {!known && <span className="tag">{inProgress ? "not looked up yet" : "not looked up"}</span>}
       {known && login === null && <span className="soft">no account found</span>}
     </>
   );
 }
 
-/** When the last rows have come, the button goes, and the keyboard goes on here. */
-function Foot({ words, busy, onMore }: { words: string; busy: boolean; onMore: (() => void) | undefined }) {
-  const place = useRef<HTMLDivElement>(null);
-  const pressed = useRef(false);
-  const atEnd = onMore === undefined;
+/** When the last rows have loaded the button disappears, and the focus moves to the foot. */
+function Foot({ text, busy, onMore }: { text: string; busy: boolean; onMore: (() => void) | undefined }) {
+  const foot = useRef<HTMLDivElement>(null);
+  const wasPressed = useRef(false);
+  const isEnd = onMore === undefined;
   useEffect(() => {
-    if (atEnd && pressed.current) place.current?.focus({ preventScroll: true });
-    if (atEnd) pressed.current = false;
-  }, [atEnd]);
+    if (isEnd && wasPressed.current) foot.current?.focus({ preventScroll: true });
+    if (isEnd) wasPressed.current = false;
+  }, [isEnd]);
   return (
-    <div className="foot" ref={place} tabIndex={-1}>
+    <div className="foot" ref={foot} tabIndex={-1}>
       <span className="soft small number" role="status">
-        {words}
+        {text}
       </span>
       {onMore && (
-        <span className="acts">
-          <button
-            type="button"
-            className="button"
+        <span className="actions">
+          <Button
+            // Not `disabled`, which would drop the focus.
             aria-disabled={busy}
             onClick={() => {
-              pressed.current = true;
+              wasPressed.current = true;
               if (!busy) onMore();
             }}
           >
             Show more
-          </button>
+          </Button>
         </span>
       )}
     </div>
   );
 }
 
-function Nobody({ board }: { board: Board }) {
+function EmptyRanking({ board }: { board: Board }) {
   if (board.stage !== null) {
     return (
-      <Empty title="Nobody is ranked yet">
-        <p>The leaderboard is here as soon as the commits are counted, and gets its names after that.</p>
+      <Empty title="No ranking yet">
+        <p>The ranking appears when the commits are counted. Names are added after that.</p>
       </Empty>
     );
   }
-  return <Empty title={board.status === "failed" ? "Nobody was ranked" : "This repository has no commits"} />;
+  return <Empty title={board.status === "failed" ? "No ranking" : "This repository has no commits"} />;
 }

@@ -1,64 +1,62 @@
-// A repository is named and ranked; below, all that were.
-import { type Pages, useAnswer } from "@stillwake/kit/ui/ask.ts";
-import { Moment } from "@stillwake/kit/ui/parts/marks.tsx";
-import { Older, useCursor } from "@stillwake/kit/ui/parts/older.tsx";
-import { Empty, Panel, Shown } from "@stillwake/kit/ui/parts/panel.tsx";
-import { SampleCard } from "@stillwake/kit/ui/parts/sample-card.tsx";
-import { type Column, Table } from "@stillwake/kit/ui/parts/table.tsx";
-import { count, inLine, several } from "@stillwake/kit/ui/parts/words.ts";
-import { go, Link } from "@stillwake/kit/ui/place.tsx";
-import type { Summary } from "../nouns.ts";
-import { StateMark } from "../parts/marks.tsx";
-import { RankForm } from "./rank.tsx";
-import { Stuck } from "./stuck.tsx";
+// All leaderboards, and the form that ranks a repository. Leaderboards that make no progress are listed first.
+import { useApiQuery } from "@stillwake/ui/api/query.ts";
+import { escapeLine, formatCount, plural } from "@stillwake/ui/format.ts";
+import { Pager, useCursor } from "@stillwake/ui/parts/pager.tsx";
+import { Empty, Loaded, PageHead, Panel } from "@stillwake/ui/parts/panel.tsx";
+import { SampleCard } from "@stillwake/ui/parts/sample-card.tsx";
+import { StateBadge } from "@stillwake/ui/parts/state-badge.tsx";
+import { type Column, Table } from "@stillwake/ui/parts/table.tsx";
+import { RelativeTime } from "@stillwake/ui/parts/time.tsx";
+import { Link, useLocation } from "wouter";
+import { boardState, type Page, type Summary } from "../types.ts";
+import { LookUpAgain } from "./look-up-again.tsx";
+import { RankForm } from "./rank-form.tsx";
 
 export function StartPage({ sample }: { sample: string | null }) {
-  const cursor = useCursor();
-  const answer = useAnswer<Pages<Summary>>(
-    `leaderboard?limit=50${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`,
-    { every: ({ rows }) => (rows.some(({ stage }) => stage !== null) ? 2000 : undefined) },
-  );
-  const listed = answer.data?.rows.filter((row) => row.stuck).map(({ id }) => id);
-  const stuck = useAnswer<{ rows: Summary[] }>("stuck", {
-    version: String(listed),
-    every: ({ rows }) => (rows.length > 0 ? 30_000 : undefined),
+  const [, navigate] = useLocation();
+  const boards = useApiQuery<Page<Summary>>("api/leaderboard", {
+    query: { limit: 50, cursor: useCursor() },
+    once: ({ rows }) => rows.every(({ stage }) => stage === null),
   });
-  const onChanged = () => {
-    stuck.reload();
-    answer.reload();
-  };
-  // What wants attention stands above all else, and comes with it: nothing is moved under a hand.
-  if (!stuck.data && !stuck.error) return <h1 className="soft">One moment…</h1>;
+  const stuckIds = boards.data?.rows.filter((row) => row.stuck).map(({ id }) => id);
+  const stuck = useApiQuery<{ rows: Summary[] }>("api/stuck", {
+    version: String(stuckIds),
+    once: ({ rows }) => rows.length === 0,
+    changing: () => false,
+  });
+  // The alert is at the top: rendered together with the rest, so that nothing moves.
+  if (!stuck.data && !stuck.error) return <p className="soft">Loading…</p>;
   return (
     <>
-      <div className="page-head">
-        <h1>Leaderboards</h1>
-      </div>
-      <Stuck rows={stuck.data?.rows ?? []} onChanged={onChanged} />
+      <PageHead title="Leaderboards" />
+      <StuckBoards rows={stuck.data?.rows ?? []} />
       <RankForm />
       {sample !== null && (
-        <SampleCard<{ id: string }> button="Rank the sample repository" onStarted={({ id }) => go(`boards/${id}`)}>
+        <SampleCard<{ id: string }>
+          button="Rank the sample repository"
+          onStarted={({ id }) => navigate(`/boards/${id}`)}
+        >
           <p>
-            <span className="foreign">{inLine(sample)}</span> comes with this server, and so do its contributors. It
-            needs no network and no account.
+            <span className="untrusted">{escapeLine(sample)}</span> is included in this server, with its contributors.
+            It needs no network and no account.
           </p>
         </SampleCard>
       )}
-      <Panel title="All leaderboards">
-        <Shown of={answer}>
-          {({ rows, cursor: next, total }) =>
+      <Panel title="All leaderboards" bare>
+        <Loaded query={boards}>
+          {({ rows, cursor, total }) =>
             rows.length === 0 ? (
-              <Empty title="There is no leaderboard yet">
-                <p>Name a repository above: its commits are counted at once, and you can watch it.</p>
+              <Empty title="No leaderboards yet">
+                <p>Enter a repository above. Its commits are counted at once, and you can follow the log.</p>
               </Empty>
             ) : (
               <>
                 <Table label="Leaderboards" columns={columns} rows={rows} keyOf={({ id }) => id} />
-                <Older next={next} total={several(total, "leaderboard")} />
+                <Pager next={cursor} total={plural(total, "leaderboard")} />
               </>
             )
           }
-        </Shown>
+        </Loaded>
       </Panel>
     </>
   );
@@ -68,32 +66,57 @@ const columns: Column<Summary>[] = [
   {
     head: "Repository",
     cell: ({ id, repository }) => (
-      <Link to={`boards/${id}`} className="foreign">
-        {inLine(repository)}
+      <Link href={`/boards/${id}`} className="untrusted">
+        {escapeLine(repository)}
       </Link>
     ),
   },
   {
     head: "Status",
     width: "34%",
-    cell: (board) => (
-      <span className="lines">
-        <StateMark board={board} />
-        {board.stuck && <span className="soft">for more than an hour</span>}
-        {board.error && <span className="bad foreign">{inLine(board.error)}</span>}
-      </span>
-    ),
+    cell: (board) => {
+      const [state, label] = boardState(board);
+      return (
+        <span className="lines">
+          <StateBadge state={state}>{label}</StateBadge>
+          {board.stuck && <span className="soft">for more than an hour</span>}
+          {board.error && <span className="bad untrusted">{escapeLine(board.error)}</span>}
+        </span>
+      );
+    },
   },
   {
     head: "Commits",
     width: "110px",
     number: true,
-    cell: ({ commits, progress }) => <Figure of={progress?.done ?? commits} />,
+    cell: ({ commits, progress }) => <Count value={progress?.done ?? commits} />,
   },
-  { head: "Authors", width: "110px", number: true, cell: ({ authors }) => <Figure of={authors} /> },
-  { head: "When", width: "120px", cell: ({ times }) => <Moment at={times.updatedAt} /> },
+  { head: "Authors", width: "110px", number: true, cell: ({ authors }) => <Count value={authors} /> },
+  { head: "Updated", width: "120px", cell: ({ times }) => <RelativeTime at={times.updatedAt} /> },
 ];
 
-function Figure({ of }: { of: number | null }) {
-  return of === null ? <span className="soft">–</span> : count(of);
+function Count({ value }: { value: number | null }) {
+  return value === null ? <span className="soft">–</span> : formatCount(value);
+}
+
+function StuckBoards({ rows }: { rows: readonly Summary[] }) {
+  if (rows.length === 0) return null;
+  return (
+    <section className="callout" data-tone="amber" role="alert">
+      {rows.map((board) => {
+        const name = escapeLine(board.repository);
+        return (
+          <div key={board.id} className="stuck">
+            <span>
+              <Link href={`/boards/${board.id}`} className="untrusted">
+                {name}
+              </Link>{" "}
+              has been in progress for more than an hour.
+            </span>
+            {board.stage === "users" && <LookUpAgain board={board} repository={name} />}
+          </div>
+        );
+      })}
+    </section>
+  );
 }

@@ -1,19 +1,19 @@
-// What a stage comes to: one figure that counts, and a few beside it.
+// The figures of a stage.
 import type { ReactNode } from "react";
 
-/** Without a value: what stands in the place of one. */
-export function Figure({ value, words }: { value?: string; words: string }) {
+/** Without a value the text stands alone. */
+export function Figure({ value, text }: { value?: string; text: string }) {
   return (
     <p className="figure">
       {value !== undefined && <b className="number">{value} </b>}
-      <span className="soft">{words}</span>
+      <span className="soft">{text}</span>
     </p>
   );
 }
 
 export function StageFacts({ facts }: { facts: readonly (readonly [name: string, value: ReactNode])[] }) {
   return (
-    <dl className="facts">
+    <dl className="fact-columns">
       {facts.map(([name, value]) => (
         <div key={name}>
           <dt>{name}</dt>

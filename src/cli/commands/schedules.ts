@@ -1,0 +1,61 @@
+// stillwake schedules.
+import type { api as apiTypes } from "../../server/index.ts";
+import { parseInteger, pathSegment } from "../arguments.ts";
+import { apiFlags, type Command } from "../command.ts";
+import { type Column, printTable } from "../output/table.ts";
+import { formatAgo } from "../output/time.ts";
+import { changeResource, printResources, requireName } from "../resource.ts";
+
+export const schedulesCommand: Command = {
+  name: "schedules",
+  group: "Control",
+  summary: "list the schedules, pause, resume or remove one, show its next slots",
+  usage: ["", "pause <name>", "resume <name>", "remove <name>", "upcoming <name>"],
+  args: [0, 2],
+  subcommands: ["pause", "resume", "remove", "upcoming"],
+  flags: { count: "<n> with upcoming: the number of slots (default: 10)", ...apiFlags },
+  examples: [
+    ["schedules", ""],
+    ["schedules upcoming nightly --count 3", ""],
+    ["schedules pause nightly", "no slot runs until it is resumed"],
+  ],
+  async run(context) {
+    const [action, name, extra] = context.args;
+    const { flags, screen } = context;
+    if (action === undefined) return printResources(context, "schedules", scheduleColumns, "There are no schedules.");
+    requireName("schedules", action, name, extra);
+    const path = `/v1/schedules/${pathSegment(name)}`;
+    if (action === "remove")
+      return changeResource(context, "DELETE", path, `Schedule ${name} is removed; its jobs stay.`);
+    if (action !== "upcoming") {
+      const message = `Schedule ${name} is ${action === "pause" ? "paused" : "resumed"}.`;
+      return changeResource(context, "POST", `${path}/${action}`, message);
+    }
+    const upcoming = await (await context.api()).call("GET", `${path}/upcoming`, {
+      query: { count: parseInteger(flags.count, "count") },
+    });
+    if (flags.json) screen.json(upcoming);
+    else {
+      const columns: Column<{ slot: string; at: string }>[] = [
+        { title: "SLOT", value: ({ slot }) => slot },
+        { title: "AT", value: ({ at }) => at },
+        { title: "", value: ({ at }) => formatAgo(at) },
+      ];
+      printTable(screen, upcoming.slots, columns, "There are no upcoming slots.");
+    }
+    return 0;
+  },
+};
+
+const scheduleColumns: readonly Column<apiTypes.Schedule>[] = [
+  { title: "SCHEDULE", value: ({ name }) => name, elastic: true },
+  { title: "CRON", value: ({ cron }) => cron },
+  { title: "ZONE", value: ({ zone }) => zone },
+  { title: "PIPELINE", value: ({ pipeline }) => pipeline, elastic: true },
+  { title: "NEXT", value: ({ next, paused }) => (paused ? "paused" : formatAgo(next?.at)), right: true },
+  { title: "LAST", value: ({ last }) => formatAgo(last?.at), right: true },
+  { title: "FIRED", value: ({ fired }) => fired, right: true },
+  { title: "SKIPPED", value: ({ skipped }) => skipped || "", right: true },
+  { title: "MISSED", value: ({ missed }) => missed || "", right: true },
+  { title: "ERROR", value: ({ lastError }) => lastError, colour: () => "red", elastic: true },
+];

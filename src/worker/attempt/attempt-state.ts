@@ -1,0 +1,269 @@
+// The state of one attempt, shared by everything its job can call: steps, log writer, redactor, limits, artifacts,
+// commands. runAttempt() creates and ends it; JobContext is what user code sees of it. Parts are created on first use,
+// because a small job needs none of them and tens of thousands of jobs per second run in one process.
+import type { Tracing } from "../../tracing.ts";
+import { type Exec, type ExecOptions, exec } from "../exec/exec.ts";
+import { Redactor } from "../redact/redact.ts";
+import type { FaultPoint } from "../runner/fault-point.ts";
+import type { Assignment, LogLine, Port, Progress } from "../runner/port.ts";
+import type { StopSignal } from "../runner/stop-signal.ts";
+import type { FailurePolicy } from "./failure.ts";
+import { JobArtifacts } from "./job-artifacts.ts";
+import { LimitsAndBreakers } from "./limits-and-breakers.ts";
+import { LogWriter } from "./log-writer.ts";
+import { type Outcome, Suspended } from "./outcome.ts";
+import type { Log } from "./step-handle.ts";
+import { attemptEnded, Steps } from "./steps.ts";
+
+/** What the process that runs an attempt provides: a runner, or the worker itself when pipelines run in process. */
+export interface AttemptHost {
+  port: Port;
+  stop: StopSignal;
+  tracing: Tracing;
+  pool: string;
+  graceMs: number;
+  /** How long log lines are collected before they are sent to the keeper. */
+  lingerMs: number;
+  /** The environment from which the variables of commands are selected. */
+  env: Readonly<Record<string, string | undefined>>;
+  /** Prefix of the tags by which the processes of this host are found; see attemptTag(). */
+  processTag: string;
+  /** Called before the first command starts. */
+  onExec?(): void;
+  /** Called when user code did not stop in time and still runs in this process. */
+  onStray(): void;
+  faultPoint?: FaultPoint | undefined;
+  /** performance.now() from which the attempt hands its job on: the time limit of a serverless platform. */
+  handOnAt?: number;
+  /** Shared with the process, which redacts its own output too. */
+  redactor?: Redactor;
+  /** Rejects with an error that user code threw outside of any call chain that could catch it. */
+  uncaught?: Promise<never>;
+}
+
+/** The tag of the commands that an attempt starts. */
+export function attemptTag(processTag: string, { job, epoch }: Assignment): string {
+  return `${processTag}${job.slice(-12)}-${epoch}.`;
+}
+
+const SECRET_IN_ARGUMENT =
+  "A command argument contains a secret of this job, and every process on the machine can read arguments. Pass it in env or stdin";
+
+export class AttemptState {
+  readonly host: AttemptHost;
+  readonly assignment: Assignment;
+  /** performance.now() from which the job is released at the next opportunity. */
+  readonly handOnAt: number;
+  readonly #policy: FailurePolicy;
+  #redactor: Redactor | undefined;
+  #steps: Steps | undefined;
+  #logWriter: LogWriter | undefined;
+  #log: Log | undefined;
+  #limits: LimitsAndBreakers | undefined;
+  #artifacts: JobArtifacts | undefined;
+  #scratch: Promise<string> | undefined;
+  #commandTag: string | undefined;
+  #suspended: Outcome | undefined;
+  #graceTimer: NodeJS.Timeout | undefined;
+  #onGraceOver: (() => void) | undefined;
+  #ended = false;
+
+  constructor(host: AttemptHost, assignment: Assignment, policy: FailurePolicy, handOnAt: number) {
+    this.host = host;
+    this.assignment = assignment;
+    this.handOnAt = handOnAt;
+    this.#policy = policy;
+    if (assignment.secrets) for (const value of assignment.secrets) this.redactor.register(value);
+  }
+
+  get signal(): AbortSignal {
+    return this.host.stop.signal;
+  }
+
+  get steps(): Steps {
+    this.#steps ??= new Steps(this.host, this.assignment, this.#policy, this.logWriter);
+    return this.#steps;
+  }
+
+  get logWriter(): LogWriter {
+    const { port, lingerMs } = this.host;
+    this.#logWriter ??= new LogWriter({ port, redactor: this.redactor, lingerMs });
+    return this.#logWriter;
+  }
+
+  get redactor(): Redactor {
+    this.#redactor ??= this.host.redactor ?? new Redactor();
+    return this.#redactor;
+  }
+
+  /** The log of the job: its lines belong to the step that was started last. */
+  get log(): Log {
+    this.#log ??= this.createLog(() => this.#steps?.current);
+    return this.#log;
+  }
+
+  /** Checkpoints that this attempt has saved. */
+  get savedCount(): number {
+    return this.#steps?.savedCount ?? 0;
+  }
+
+  /** The outcome chosen by suspend(). */
+  get suspended(): Outcome | undefined {
+    return this.#suspended;
+  }
+
+  /** The tag of its commands, if it has started any. */
+  get commandTag(): string | undefined {
+    return this.#commandTag;
+  }
+
+  /** Throws when the attempt was stopped or has ended. */
+  check(): void {
+    this.host.stop.throwIfStopped();
+    if (this.#ended || this.#suspended) throw attemptEnded(this.assignment.job);
+  }
+
+  /** Throws when nothing may be saved. A stopped attempt may save finished work; a replaced one may not. */
+  checkMayWrite(): void {
+    const { reason } = this.host.stop;
+    if (reason?.stop.kind === "replaced") throw reason;
+    if (this.#ended) throw attemptEnded(this.assignment.job);
+  }
+
+  /**
+   * Called before a step. Past `handOnAt` it releases the job, if no step is running and at least one checkpoint was
+   * saved: a job without progress would be released again and again.
+   */
+  beginStep(): Steps {
+    this.check();
+    const { steps } = this;
+    if (performance.now() >= this.handOnAt && steps.savedCount > 0 && steps.current === undefined) {
+      this.suspend({ kind: "released", reason: "handed_on" }, "The job is handed on");
+    }
+    return steps;
+  }
+
+  /**
+   * Ends the attempt with this outcome by throwing through user code. Code that catches the error cannot continue:
+   * running steps are not saved, and after the grace period the attempt no longer waits for the code.
+   */
+  suspend(outcome: Outcome, message: string): never {
+    this.#suspended = outcome;
+    this.#steps?.end();
+    clearTimeout(this.#graceTimer);
+    this.#graceTimer = setTimeout(() => {
+      this.host.onStray();
+      this.#onGraceOver?.();
+    }, this.host.graceMs);
+    throw new Suspended(message);
+  }
+
+  /** Resolves when user code still runs after suspend() and the grace period. */
+  whenAbandoned(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#onGraceOver = resolve;
+    });
+  }
+
+  limits(): LimitsAndBreakers {
+    this.check();
+    this.#limits ??= new LimitsAndBreakers(this);
+    return this.#limits;
+  }
+
+  artifacts(): JobArtifacts {
+    this.check();
+    this.#artifacts ??= new JobArtifacts(this);
+    return this.#artifacts;
+  }
+
+  async scratch(): Promise<string> {
+    this.check();
+    this.#scratch ??= this.host.port.scratch();
+    return this.#scratch;
+  }
+
+  async flush(): Promise<void> {
+    this.check();
+    this.#logWriter?.flush();
+    await this.host.port.flush();
+  }
+
+  createLog(step: () => string | undefined): Log {
+    const write = (level: LogLine["level"]) => (message: string, data?: Record<string, unknown>) => {
+      this.check();
+      this.recordActivity();
+      this.logWriter.write(level, message, step(), data);
+    };
+    return { info: write("info"), success: write("success"), warn: write("warning"), error: write("error") };
+  }
+
+  progress(value: number | { done: number; total: number }, sentence?: string): void {
+    this.check();
+    const progress: Progress =
+      typeof value === "number"
+        ? { fraction: Math.min(Math.max(value, 0), 1) }
+        : { done: value.done, total: value.total };
+    if (sentence !== undefined) progress.sentence = sentence;
+    this.sendProgress(progress);
+  }
+
+  sendProgress(progress: Progress): void {
+    this.recordActivity();
+    this.logWriter.progress(progress);
+  }
+
+  /** Restarts the silence timers of the step and of the attempt. */
+  recordActivity(): void {
+    this.#steps?.recordActivity();
+    this.host.port.reportAlive();
+  }
+
+  exec(log: Log, signal: () => AbortSignal, command: string, args: readonly string[], options: ExecOptions): Exec {
+    this.check();
+    const { env, graceMs } = this.host;
+    const redactor = this.#redactor;
+    if (redactor && args.some((arg) => redactor.containsSecret(String(arg)))) log.warn(SECRET_IN_ARGUMENT, { command });
+    if (!this.#commandTag) {
+      this.#commandTag = attemptTag(this.host.processTag, this.assignment);
+      this.host.onExec?.();
+    }
+    return exec(
+      {
+        log: ({ level, message, data }) => log[level === "warning" ? "warn" : level](message, data),
+        progress: (progress) => this.sendProgress(progress),
+        alive: () => this.recordActivity(),
+        signal: signal(),
+        scratch: () => this.scratch(),
+        processTag: this.#commandTag,
+        env,
+        graceMs,
+      },
+      command,
+      args,
+      options,
+    );
+  }
+
+  /** The step that threw this error. */
+  stepOf(error: unknown): string | undefined {
+    return this.#steps?.stepOf(error);
+  }
+
+  /** Completes the outcome and closes the attempt: later calls of user code throw. */
+  end(outcome: Outcome): Outcome {
+    if (outcome.kind === "completed" && this.#steps?.missing.length) outcome.missing = this.#steps.missing;
+    this.#redactor?.redactOutcome(outcome);
+    this.#logWriter?.close();
+    clearTimeout(this.#graceTimer);
+    this.#ended = true;
+    // User code did not await a step: it must not run beside the next job.
+    if (this.#steps?.end()) this.host.onStray();
+    return outcome;
+  }
+
+  /** Returns uses of limits that were granted and not used. */
+  async returnLimits(): Promise<void> {
+    await this.#limits?.close();
+  }
+}

@@ -1,0 +1,74 @@
+// Mutants of sql/functions/jobs/checkpoints.sql.
+export const file = "sql/functions/jobs/checkpoints.sql";
+
+export const mutants = [
+  {
+    name: "checkpoints are not fenced",
+    killedBy: "test/model/model.test.ts",
+    old: `where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease)
+    from unnest`,
+    new: `where j.id = c.job and j.lease_id is not null)
+    from unnest`,
+  },
+  {
+    name: "a checkpoint does not hold the lease lock until it commits",
+    killedBy: "test/claim/interleave.test.ts",
+    old: "where l.id = any (p_leases) order by l.id for no key update;",
+    new: "where l.id = any (p_leases) order by l.id;",
+  },
+  {
+    name: "a late checkpoint is refused although the job was not claimed again",
+    killedBy: "test/model/model.test.ts",
+    old: `where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease)
+    from unnest`,
+    new: `join stillwake.leases l on l.id = j.lease_id and l.until >= v_now where j.id = c.job and j.epoch = c.epoch and j.lease_id = c.lease)
+    from unnest`,
+  },
+  {
+    name: "a checkpoint is overwritten",
+    killedBy: "test/model/model.test.ts",
+    old: `on conflict do nothing
+    returning checkpoints.job_id`,
+    new: `on conflict on constraint checkpoints_pkey do update set output = excluded.output
+    returning checkpoints.job_id`,
+  },
+  {
+    name: "an attempt that was replaced can record an artifact",
+    killedBy: "test/claim/worker-calls.test.ts",
+    old: `if not stillwake.holds_lease(p_job, p_epoch, p_lease) then
+    perform stillwake.refuse_lost(p_job, p_epoch);
+  end if;
+  insert into stillwake.artifacts`,
+    new: "  insert into stillwake.artifacts",
+  },
+  {
+    name: "a step in the user's transaction is saved twice",
+    killedBy: "test/claim/worker-calls.test.ts",
+    old: "if v_result = 'kept' then",
+    new: "if false then",
+  },
+  {
+    name: "only the last batch of items is remembered",
+    killedBy: "test/model/children/children.test.ts",
+    old: "v_done := v_done + int8multirange(int8range(p_from, p_to));",
+    new: "v_done := int8multirange(int8range(p_from, p_to));",
+  },
+  {
+    name: "finished items are processed again",
+    killedBy: "test/model/children/children.test.ts",
+    old: "or p_to > p_from and v_done && int8range(p_from, p_to) then",
+    new: " then",
+  },
+  {
+    name: "an attempt that lost its lease can save a position",
+    killedBy: "test/model/children/children.test.ts",
+    old: "elsif not stillwake.holds_lease(p_job, p_epoch, p_lease) then",
+    new: "elsif false then",
+  },
+  {
+    name: "the cursor of an item loses its empty fields",
+    killedBy: "test/model/children/children.test.ts",
+    old: "'lasts', v_lasts)",
+    new: "'lasts', jsonb_strip_nulls(v_lasts))",
+  },
+];

@@ -1,0 +1,88 @@
+// Mutants of sql/functions/jobs/lease.sql.
+export const file = "sql/functions/jobs/lease.sql";
+
+export const mutants = [
+  {
+    name: "recovery takes jobs that its lease does not hold",
+    killedBy: "test/claim/attempts.test.ts",
+    old: "where j.id = any (p_lease.job_ids) and j.lease_id = p_lease.id",
+    new: "where j.id = any (p_lease.job_ids)",
+  },
+  {
+    name: "recovery takes leases that have not expired",
+    killedBy: "test/model/model.test.ts",
+    old: "where l.until < v_now and v_now >",
+    new: "where v_now >",
+  },
+  {
+    name: "recovery does not check the lease again after locking it",
+    killedBy: "test/claim/interleave.test.ts",
+    old: `where l.until < v_now and v_now > pg_postmaster_start_time() + l.span and (p_pool is null or l.pool = p_pool)
+    order by l.until limit p_limit for update skip locked`,
+    new: `where l.id = any (array(select d.id from stillwake.leases d where d.until < v_now and (p_pool is null or d.pool = p_pool)))
+    order by l.until limit p_limit for update`,
+  },
+  {
+    name: "a heartbeat does not report a lost lease",
+    killedBy: "test/model/model.test.ts",
+    old: "where j.id is null or j.cancel is not null or j.pause is not null or",
+    new: "where j.cancel is not null or j.pause is not null or",
+  },
+  {
+    name: "a heartbeat renews a lost lease",
+    killedBy: "test/claim/lease.test.ts",
+    old: "update stillwake.leases l set until = stillwake.now() + l.span, presence = p_presence, absent_since = null where l.id = any (v_leases);",
+    new: `insert into stillwake.leases (id, pool, worker, claimed_at, until, span, job_ids)
+  select b.lease, j.pool, 'back', stillwake.now(), stillwake.now(), '15 seconds', array[b.job]
+  from unnest(p_jobs, p_epochs, p_leases) as b (job, epoch, lease) join stillwake.live_jobs j on j.id = b.job and j.epoch = b.epoch and j.lease_id is null
+  on conflict do nothing;
+  update stillwake.live_jobs j set state = 'running', lease_id = l.id from stillwake.leases l
+  where l.id = any (p_leases) and j.id = any (l.job_ids) and j.lease_id is null;
+  update stillwake.leases l set until = stillwake.now() + l.span where l.id = any (p_leases);`,
+  },
+  {
+    name: "a job that was started can still expire",
+    killedBy: "test/claim/recovery.test.ts",
+    old: "where j.expires_at <= v_now and j.started_at is null",
+    new: "where j.expires_at <= v_now and j.lease_id is null",
+  },
+  {
+    name: "one job that cannot be recovered blocks recovery of its pool",
+    killedBy: "test/claim/recovery.test.ts",
+    old: `when others then
+      raise warning`,
+    new: `when division_by_zero then
+      raise warning`,
+  },
+  {
+    name: "an outage of Postgres counts as the death of every worker",
+    killedBy: "test/claim/recovery.test.ts",
+    old: "v_now > pg_postmaster_start_time() + l.span",
+    new: "true",
+  },
+  {
+    name: "a broken session counts as the death of its worker",
+    killedBy: "test/claim/worker-calls.test.ts",
+    old: "elsif v_lease.absent_since <= v_now - p_grace then",
+    new: "else",
+  },
+  {
+    name: "a worker that heartbeats after its session broke is considered dead",
+    killedBy: "test/claim/worker-calls.test.ts",
+    old: "presence = p_presence, absent_since = null",
+    new: "presence = coalesce(p_presence, l.presence)",
+  },
+  {
+    name: "a restart of Postgres counts as the end of all sessions",
+    killedBy: "test/claim/worker-calls.test.ts",
+    old: "or v_now <= pg_postmaster_start_time() + v_lease.span",
+    new: "",
+  },
+  {
+    name: "a heartbeat waits for a locked lease",
+    killedBy: "test/attempt/step-limits.test.ts",
+    only: "lingering",
+    old: "set lock_timeout = '500ms' as",
+    new: "set lock_timeout = '20s' as",
+  },
+];

@@ -1,0 +1,18 @@
+// Mutants of sql/functions/jobs/watchdog.sql.
+export const file = "sql/functions/jobs/watchdog.sql";
+
+export const mutants = [
+  {
+    name: "a weekly partition is dropped too early",
+    killedBy: "test/db/prune.test.ts",
+    old: "then p.week <= v_today",
+    new: "then p.week - 14 <= v_today",
+  },
+  {
+    name: "the watchdog runs no schedules",
+    killedBy: "test/flow/schedules.test.ts",
+    only: "the watchdog fires slots of every pool",
+    old: "from stillwake.run_schedules(1000) r",
+    new: "from stillwake.run_schedules(0) r",
+  },
+];

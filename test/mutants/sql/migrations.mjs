@@ -1,0 +1,20 @@
+// Mutants of sql/migrations.
+export const mutants = [
+  {
+    name: "two reservations share a slot",
+    killedBy: "test/orchestrator/orchestrator.test.ts",
+    only: "each slot is taken once",
+    edits: [
+      {
+        file: "sql/migrations/0010_machines.sql",
+        old: "create unique index machine_lives_slot",
+        new: "create index machine_lives_slot",
+      },
+      {
+        file: "sql/functions/machines/machines.sql",
+        old: "l.ended_at is null) >= p_max then",
+        new: "l.ended_at is null) >= 1000 then",
+      },
+    ],
+  },
+];

@@ -1,0 +1,71 @@
+// Mutants of src/worker.
+export const mutants = [
+  {
+    name: "an attempt is settled before the result of its step is saved",
+    killedBy: "test/attempt/step-limits.test.ts",
+    only: "a finished step is saved and not run again, although its timeout passes while the database is unavailable",
+    edits: [
+      {
+        file: "src/worker/keeper/keeper.ts",
+        old: "const saves = leased.pendingSaves();",
+        new: "const saves = undefined;",
+      },
+      {
+        file: "src/worker/attempt/steps.ts",
+        old: "if (options.timeout !== undefined) port.setStepTimeout(name, null);",
+        new: "",
+      },
+    ],
+  },
+  {
+    name: "a worker without a free slot runs no schedules",
+    killedBy: "test/flow/schedules-worker.test.ts",
+    only: "creates the jobs of slots in time",
+    file: "src/worker/keeper/keeper.ts",
+    old: `    this.#scheduleTicker.startWhenFull();
+`,
+    new: "",
+  },
+  {
+    name: "sealed inputs of child jobs are stored as plain text",
+    killedBy: "test/security/sealed.test.ts",
+    file: "src/worker/keeper/unseal.ts",
+    old: "if (!sealed?.length) return inputs;",
+    new: "if (sealed) return inputs;",
+  },
+  {
+    name: "unsealed values are not registered for redaction",
+    killedBy: "test/security/sealed.test.ts",
+    file: "src/worker/keeper/unseal.ts",
+    old: "secrets: readPaths(input, paths)",
+    new: "secrets: []",
+  },
+  {
+    name: "the output of a job is not redacted",
+    killedBy: "test/security/sealed.test.ts",
+    file: "src/worker/redact/redact.ts",
+    old: "outcome.output = this.redactValue(outcome.output);",
+    new: "this.redactValue(outcome.output);",
+  },
+  {
+    name: "a secret that spans two lines is not redacted",
+    killedBy: "test/security/redact.test.ts",
+    file: "src/worker/redact/redact.ts",
+    old: ": this.#redactParts(text, minEdgeLength, minEdgeLength);",
+    new: ": text;",
+  },
+  {
+    name: "the rest of a truncated secret is not redacted",
+    killedBy: "test/security/redact.test.ts",
+    file: "src/worker/redact/redact.ts",
+    old: "index > 0 ? minLength : never",
+    new: "never",
+  },
+  {
+    name: "the reason of an open breaker is not redacted",
+    killedBy: "test/security/sealed.test.ts",
+    file: "src/worker/attempt/limits-and-breakers.ts",
+    old: "this.#attempt.redactor.redact(String((error as Error)?.message ?? error))",
+    new: "String((error as Error)?.message ?? error)",
+  },
+];
