@@ -1,6 +1,6 @@
 import { defineConfig } from "vitest/config";
 
-// The tests start real servers and real processes, so they need room more than they need parallel files.
+// Two files at a time: the tests start real servers and processes, and on two cores a third file makes timing tests fail.
 export default defineConfig({
   test: {
     include: ["test/**/*.test.ts", "pipelines/*/test/**/*.test.ts"],

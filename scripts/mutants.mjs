@@ -201,6 +201,9 @@ function runVitest(tree, { bail, only }) {
     DATABASE_URL: postgres.url,
     STILLWAKE_SEED: process.env.STILLWAKE_SEED ?? "7",
     STILLWAKE_SHRINK: "off",
+    // Enough games, and all pairs of transactions, to find every mutant with this seed.
+    STILLWAKE_RUNS: process.env.STILLWAKE_RUNS ?? "300",
+    STILLWAKE_SAMPLE: "all",
     NO_COLOR: "1",
   };
   return new Promise((resolve) => {

@@ -17,7 +17,7 @@ export type {
   ListOptions,
   LogLine,
   PipelineInfo,
-  Reader as Reading,
+  Reader,
   Step,
 } from "./client/reader.ts";
 export type { ScheduleState, Schedules, Slot } from "./client/schedules.ts";

@@ -84,6 +84,6 @@ export function parsePort(value: string): number {
   if (/^\d+$/.test(value) && port <= 65_535) return port;
   throw new InvalidInput(`--port ${JSON.stringify(value)} is not a port`, {
     field: "port",
-    remedy: "Use a whole number from 0 to 65535; 0 takes any free port",
+    remedy: "Use a whole number from 0 to 65535; 0 selects any free port",
   });
 }

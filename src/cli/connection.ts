@@ -20,7 +20,7 @@ export function checkSecretSetting(secret: string): string {
     if (!(error instanceof InvalidInput)) throw error;
     throw new InvalidInput("STILLWAKE_SECRET is shorter than 32 characters", {
       field: "STILLWAKE_SECRET",
-      remedy: "Make one with `openssl rand -base64 32`",
+      remedy: "Generate one with `openssl rand -base64 32`",
     });
   }
 }

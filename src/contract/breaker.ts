@@ -51,7 +51,7 @@ export function breaker(name: string, options: BreakerOptions = {}): Breaker {
   if (durationMs(max, "max") < pauseMs)
     reject("max", `has a max below its pause of ${pause}`, "Make it at least as long");
   if (counts !== undefined && typeof counts !== "function")
-    reject("counts", "has a counts that is not a function", "Pass a function of the error");
+    reject("counts", "has an invalid counts option: it must be a function", "Pass a function of the error");
   const settings = { failures, pause: toInterval(pause, "pause"), growth, max: toInterval(max, "max") };
   const contract: Breaker = {
     kind: "breaker",

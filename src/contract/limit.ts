@@ -27,7 +27,7 @@ export interface Limit {
   /** The settings as `stillwake.register_limit` takes them. */
   readonly settings: Readonly<Record<string, string | number | boolean>>;
   /**
-   * Waits for `count` uses; make the calls soon after. When the budget is exhausted for longer than a moment, the
+   * Waits for `count` uses; make the calls soon after. When the limit is exhausted for longer than 2 s, the
    * attempt ends here, uncharged; the job is requeued and its code runs again from the last checkpoint.
    */
   take(job: LimitUser, count?: number): Promise<void>;
@@ -49,7 +49,11 @@ export function limit(name: string, options: LimitOptions): Limit {
   if (concurrency !== undefined && !isInteger(concurrency, 1, 1e9))
     reject("concurrency", `cannot have concurrency ${concurrency}`, "Use a whole number from 1");
   if (learn !== undefined && typeof learn !== "function")
-    reject("learn", "has a learn that is not a function", "Pass rateLimitHeaders, or a function of the response");
+    reject(
+      "learn",
+      "has an invalid learn option: it must be a function",
+      "Pass rateLimitHeaders, or a function of the response",
+    );
   if (max === undefined && concurrency === undefined && !learn)
     reject("max", "limits nothing", "Pass max and per, concurrency, or learn");
   const settings: Record<string, string | number | boolean> = { learn: learn !== undefined };

@@ -314,7 +314,7 @@ export function unavailableError(cause: unknown, patienceMs: number): DatabaseUn
     `Postgres could not be reached ${Number.isFinite(patienceMs) ? `for ${patienceMs} ms` : "in time"}: ${(cause as Error).message || "connection refused"}`,
     {
       cause,
-      remedy: "Check that it is running and that the URL is right; the last try may or may not have been committed",
+      remedy: "Check that it is running and that the URL is right; the last call may or may not have been committed",
     },
   );
 }
@@ -323,7 +323,7 @@ function closed(cause?: unknown): StillwakeError {
   return new StillwakeError("CLOSED", "The client is closed", {
     cause,
     remedy: cause
-      ? "Close it after its calls have finished; the last try may or may not have been committed"
+      ? "Close it after its calls have finished; the last call may or may not have been committed"
       : "Close it after its last call, or create another",
   });
 }

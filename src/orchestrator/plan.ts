@@ -93,7 +93,7 @@ export function plan(input: PlanInput): Plan {
     reason ??
     (isFull
       ? `the pool is at its maximum of ${settings.max} machines`
-      : "the remaining slots failed to start recently");
+      : "the remaining machines failed to start recently");
   const why = explain(snapshot.claimable, room, starting < needed ? shortage : undefined);
   for (const { slot, burst } of free.slice(0, starting)) actions.push({ do: "start", slot, burst, why });
   return {

@@ -70,7 +70,7 @@ async function handle(context: ServerContext, routes: readonly Route[], route: R
   if (!isAllowed(route.access, caller)) {
     const scope = caller.tenant === null ? "" : " (limited to a tenant)";
     throw httpError("FORBIDDEN", `The role ${caller.role}${scope} is not allowed to do this`, {
-      remedy: "Ask an admin for a token that is",
+      remedy: "Ask an admin for a token with a role that is",
     });
   }
   const query = validate(operation.query, readQuery(request), "query");

@@ -29,8 +29,8 @@ const known =
 
 export function createServer(options: ServerOptions): StillwakeServer {
   checkOptions(options);
-  // Fail soon during an outage: HTTP clients have their own timeouts.
   const { onPoke } = options;
+  // Fail early during an outage: HTTP clients have their own timeouts.
   const stillwake = createStillwake({ patience: "5s", ...options, ...(onPoke && { poke: () => onPoke() }) });
   const context = new ServerContext(stillwake, options);
   const app = createApp(context, routes);

@@ -78,10 +78,11 @@ function setMachineGauges(
     ["pool"],
   );
   const started = gauge("machines_started_5m", "Machines that were requested in the last five minutes.", ["pool"]);
-  const ended = gauge("machines_ended_5m", "Machines that ended in the last five minutes, and whether normally.", [
-    "pool",
-    "well",
-  ]);
+  const ended = gauge(
+    "machines_ended_5m",
+    "Machines that ended in the last five minutes, by whether they ended normally.",
+    ["pool", "well"],
+  );
   for (const info of pools) {
     const pool = info.name;
     const ofPool = machines.filter((machine) => machine.machine !== null && machine.pool === pool);

@@ -21,7 +21,7 @@ export function headline(snapshot: Snapshot, now = Date.now()): string {
   const refusal = formatRefusal(snapshot);
   // While the stream is refused the last state may be outdated; only an outcome is final.
   if (refusal !== null && !job?.endedAt) return refusal;
-  if (end && end.state === null) return "This job is no longer stored.";
+  if (end && end.state === null) return "This job was pruned.";
   if (!job) return "Loading the job…";
   const attempt = job.attempt > 1 ? ` (attempt ${job.attempt} of ${job.maxAttempts})` : "";
   const activity = currentActivity(snapshot);

@@ -284,7 +284,7 @@ export function jobUrl(server: string, id: string, rest = ""): string {
 }
 
 function formatProblem(status: number, problem: Problem | null): string {
-  if (status === 404) return "This job does not exist, or is no longer stored.";
+  if (status === 404) return "This job does not exist, or was pruned.";
   if (status === 401) return "This page may not show the job: its token is missing or has expired. Reload the page.";
   if (status === 403) return "This page may not show the job.";
   return typeof problem?.detail === "string" ? escapeTextLine(problem.detail) : `The server responded with ${status}.`;

@@ -120,7 +120,12 @@ const rejected: [string, unknown, string, RegExp][] = [
   ["an Error", { error: new TypeError("no") }, "result.error", /is a TypeError/],
   ["floats as bytes", new Float32Array(2), "result", /is a Float32Array/],
   ["a promise that was not awaited", [Promise.resolve(1)], "result[0]", /is a Promise/],
-  ["an object within itself", circle, "result.list[0].circle", /contains itself\. Return a tree/],
+  [
+    "an object within itself",
+    circle,
+    "result.list[0].circle",
+    /contains itself\. Return a value without circular references/,
+  ],
   ["a NUL character", { text: "a\u0000b" }, "result.text", /a NUL character.*Remove it, or return a Uint8Array/],
   ["an unpaired surrogate", ["\ud83d"], "result[0]", /an unpaired surrogate/],
   ["a key with a NUL character", { "\u0000": 1 }, "result (a key of it)", /a NUL character/],

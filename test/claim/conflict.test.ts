@@ -8,9 +8,10 @@ import { connect, type HeldJob, outcomes } from "../model/actors.ts";
 import { violations } from "../model/invariants.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
 
 const CLIENTS = 16;
-const SECONDS = Number(process.env.STILLWAKE_CONFLICT_SECONDS ?? 15);
+const SECONDS = Number(process.env.STILLWAKE_CONFLICT_SECONDS ?? (FULL ? 60 : 6));
 const SEED = Number(process.env.STILLWAKE_SEED ?? Date.now() % 1_000_000);
 
 const fresh = await freshDatabase();

@@ -55,7 +55,8 @@ async function loseTheOnlyWorker({ url, client, periodMs, call }: Lone): Promise
   expect(await worker.exited).toBe("SIGKILL");
   const killedAt = performance.now();
   await waitFor(() => !runners.some(isAlive), { what: "its runners to be gone" });
-  const sessions = "select from pg_stat_activity where application_name = 'stillwake direct'";
+  const sessions =
+    "select from pg_stat_activity where application_name = 'stillwake direct' and datname = current_database()";
   await waitFor(async () => (await client.query(sessions)).rowCount === 0, { what: "its session to be gone" });
 
   const claimable = async () =>

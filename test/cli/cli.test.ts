@@ -412,7 +412,7 @@ describe("stillwake dev with the pipelines of a project", () => {
   it.each([
     [["--enqueue", "unknown"], /^UNKNOWN_PIPELINE: There is no pipeline "unknown"/],
     [["--pipelines", "./nowhere"], /^INVALID_INPUT: Pipelines "\.\/nowhere" do not exist/],
-    [["--input", "{}"], /^INVALID_INPUT: --input belongs to --enqueue/],
+    [["--input", "{}"], /^INVALID_INPUT: --input requires --enqueue/],
   ])("%j: exits with an error, and leaves nothing running", async (args, error) => {
     const { output, closed } = await dev(args, /never/);
     expect((await closed)[0]).toBeGreaterThan(0);

@@ -88,7 +88,7 @@ async function waitsOf(pool: string, hot: boolean): Promise<number[]> {
 }
 
 describe("one hot tenant", { timeout: 300_000 }, () => {
-  it("delays no other tenant for longer than one turn of all", async () => {
+  it("delays other tenants by at most one rotation", async () => {
     const alone = await serve({ hot: 0 });
     const beside = await serve({ hot: HOT });
     recordTimes(`wait of ${SMALL} tenants by themselves`, await waitsOf(alone.pool, false));

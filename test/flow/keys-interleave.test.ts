@@ -18,6 +18,7 @@ import {
 } from "../model/key-setups.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
+import { sample } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
 const client = await connect(database.url);
@@ -165,12 +166,11 @@ async function explore(keyJobs: KeyJobs, chosen: string[]): Promise<void> {
 }
 
 describe.each(keySetups.map((setup) => [setup.name, setup] as const))("a key with %s", (_, setup) => {
-  it("two transactions, every pair of calls, every order of their steps", { timeout: 300_000 }, async () => {
+  it("two transactions, a sample of all pairs of calls, every order of their steps", { timeout: 300_000 }, async () => {
     const keyJobs = await save(setup);
     const names = Object.keys(keyCalls).filter((verb) => keyCalls[verb]!(keyJobs, ids).length > 0);
-    for (const [index, one] of names.entries()) {
-      for (const second of names.slice(index)) await explore(keyJobs, [one, second]);
-    }
+    const pairs = names.flatMap((one, index) => names.slice(index).map((second) => [one, second]));
+    for (const pair of sample(pairs, 0.35)) await explore(keyJobs, pair);
   });
 });
 

@@ -92,7 +92,7 @@ describe("migrate --realtime", () => {
       { claim: "" },
     ]) {
       await expect(migrate({ url, realtime })).rejects.toMatchObject({ code: "INVALID_INPUT" });
-      expect(() => printMigrations(undefined, realtime)).toThrow(/cannot name a/);
+      expect(() => printMigrations(undefined, realtime)).toThrow(/is not a valid/);
     }
     expect(await dumpSchema(owner, "stillwake")).toBe(before);
   });

@@ -255,7 +255,7 @@ describe("the sentences", () => {
     expect(headline(snapshotOf(state({ state: "cancelled", endedAt: moment(3) })), now)).toBe("Cancelled after 3.0 s.");
     expect(
       headline(snapshotOf(state(), { event: "end", data: { state: null, output: null, failure: null } }), now),
-    ).toBe("This job is no longer stored.");
+    ).toBe("This job was pruned.");
     expect(formatEmptyLog(snapshotOf(state({ state: "queued", startedAt: null })))).toBe(
       "Waiting for a worker. Lines appear when the job starts.",
     );

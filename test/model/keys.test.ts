@@ -16,7 +16,7 @@ describe("keys", () => {
   }, async () => {
     const { games, moves, longest, shots } = await playGames(
       engine,
-      FULL ? 2000 : 200,
+      FULL ? 2000 : 80,
       { maxJobs: 14, atOnce: 3, keys: ["k", "k", "k", "m", null] },
       ["joined", "waited", "replaced", "rejected", "admitted", "recovered"],
     );

@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, it } from "vitest";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
 import { Engine } from "./engine.ts";
 import { playGames } from "./game.ts";
 
@@ -15,7 +16,7 @@ describe("leases", () => {
   }, async () => {
     const { games, moves, longest, shots } = await playGames(
       engine,
-      300,
+      FULL ? 3000 : 120,
       { maxJobs: 7, atOnce: 1, keys: [null, null, null, "k"] },
       ["refused", "late", "repeated", "poisoned", "exhausted", "recovered"],
     );

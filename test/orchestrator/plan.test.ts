@@ -185,7 +185,7 @@ describe("plan()", () => {
     ]);
     const none = plan(input({ claimable: 1 }, { unavailableSlots: new Set([1, 2, 3, 4, 5]) }));
     expect(none).toMatchObject({ actions: [], checkAgainMs: 5000 });
-    expect(none.why).toContain("the remaining slots failed to start recently");
+    expect(none.why).toContain("the remaining machines failed to start recently");
   });
 
   it("closes a life when the provider lists its machine as ended, but not because of an outdated list", () => {

@@ -226,7 +226,7 @@ describe("the catalogue", () => {
     expect(views).toEqual([]);
   });
 
-  it("has a tenant role that cannot log in, bypasses no policy and has no members", async () => {
+  it("has a tenant role that cannot log in, bypasses no policy and is a member of no role", async () => {
     const { rows } = await owner.query(
       `select rolsuper, rolbypassrls, rolcanlogin, rolcreaterole, rolcreatedb, array(select m.roleid::regrole::text from pg_auth_members m where m.member = r.oid) as member_of
       from pg_roles r where rolname = 'stillwake_tenant'`,

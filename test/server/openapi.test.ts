@@ -224,7 +224,7 @@ describe("the metrics", () => {
     async () => {
       const { program } = found as { program: string };
       const { text } = await call("GET", "/metrics");
-      expect(checkMetrics(program, text)).toEqual({ code: 0, said: "" });
+      expect(checkMetrics(program, text)).toEqual({ code: 0, output: "" });
       // The checker detects errors.
       expect(checkMetrics(program, `${text}\n1no 1\n`).code).not.toBe(0);
       recordFigure(

@@ -15,6 +15,7 @@ describe("describeCron", () => {
     ["0 */6 * * *", "Every 6 hours from 00:00"],
     ["0 0 1 * *", "On the 1st of every month at 00:00"],
     ["0 12 24 dec *", "On the 24th of December at 12:00"],
+    ["0 0 1 may *", "On the 1st of May at 00:00"],
     ["*/10 9-16 * * *", "Every 10 minutes from 09:00 to 16:50"],
     ["@hourly", "Every hour on the hour"],
     ["@weekly", "Every Sunday at 00:00"],

@@ -25,7 +25,7 @@ afterAll(async () => {
 });
 
 it(`${COUNT} webhooks, 30 % of the deliveries fail: none is lost`, async () => {
-  // Nine receivers fail three of ten deliveries, at most five times for one webhook; one healthy receiver gets few webhooks.
+  // Nine receivers fail three of ten deliveries, at most six times for one webhook; one healthy receiver gets few webhooks.
   let turn = 0;
   const tries = new Map<string, number>();
   const poor = await Promise.all(

@@ -18,9 +18,9 @@ import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
 /** How long the process must stay silent. */
-const SILENCE_MS = FULL ? 600_000 : 20_000;
+const SILENCE_MS = FULL ? 600_000 : 10_000;
 /** How long an idle worker is observed. */
-const LISTEN_MS = FULL ? 120_000 : 30_000;
+const LISTEN_MS = FULL ? 120_000 : 15_000;
 
 let server: PostgresServer;
 let client: pg.Client;

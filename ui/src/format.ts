@@ -38,7 +38,7 @@ export function formatShare(part: number, whole: number): string {
   return share > 0 && share < 1 ? "under 1 %" : `${Math.round(share)} %`;
 }
 
-/** A share of 1 with one decimal: "97.4 %". */
+/** A fraction from 0 to 1 as a percentage with one decimal: "97.4 %". */
 export function formatPercent(share: number): string {
   const value = share * 100;
   return value > 0 && value < 0.1 ? "under 0.1 %" : `${value.toFixed(1)} %`;

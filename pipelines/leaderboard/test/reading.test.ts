@@ -252,7 +252,7 @@ describe("a server", () => {
       const { id, lines, job } = await read(`acme/${name}`);
       expect(job.state, lines.join("\n")).toBe("completed");
       expect(lines.filter((line) => line.includes("filter"))).toEqual(
-        filters.map((filter) => `info The server refuses the filter ${filter} - trying another one`),
+        filters.map((filter) => `info The server rejected the filter ${filter} - trying another one`),
       );
       expect(await counts(id)).toEqual({ "a@example.com": 2 });
     }

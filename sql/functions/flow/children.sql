@@ -67,7 +67,7 @@ begin
   if p_from < v_spawn.spawned or v_count = 0 then
     return v_spawn.spawned;
   elsif p_from > v_spawn.spawned then
-    perform stillwake.refuse('SW001', format('Children %s to %s precede those from %s', p_from, p_from + v_count - 1, v_spawn.spawned),
+    perform stillwake.refuse('SW001', format('Children %s to %s are missing before the children from %s on', p_from, p_from + v_count - 1, v_spawn.spawned),
       'inputs', 'Store them in order.');
   end if;
   if v_options ? 'keys' then
@@ -179,7 +179,7 @@ begin
 end
 $$;
 
--- Whether a job that wants to wait has something to wait for. The caller holds the job's row lock. Keeps the spawn
+-- Whether a job that is about to wait has something to wait for. The caller holds the job's row lock. Keeps the spawn
 -- locked until the transaction ends, so that the last child finds either a parent that has already checked, or one to
 -- wake.
 create or replace function stillwake.must_wait(p_job uuid, p_for text, p_name text) returns boolean
@@ -250,7 +250,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     or exists (select from stillwake.ended_jobs e where e.id = p_job and e.tenant = stillwake.bound_tenant()))
 $$;
 
--- Cancels all descendants of a job. Running ones are requested first, because leases come first in the lock order;
+-- Cancels all descendants of a job. The cancellation of running ones is requested first, because leases come first in the lock order;
 -- waiting ones end in bulk.
 -- Locks: leases by id with their jobs; then jobs by id.
 create or replace function stillwake.cancel_children(p_job uuid, p_reason text, p_by text) returns void

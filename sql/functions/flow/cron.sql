@@ -82,7 +82,7 @@ begin
     elsif v_low is null or v_high is null then
       v_why := format('"%s" is not within %s to %s', v_part, p_min, p_max);
     elsif v_low > v_high then
-      v_why := format('"%s" runs backwards', v_part);
+      v_why := format('"%s" is a range whose end is before its start', v_part);
       v_remedy := format('Write two ranges: %s-%s,%s-%s.', v_match[1], p_max, p_min, v_match[2]);
     elsif v_match[3] is not null and v_match[1] <> '*' and v_match[2] is null then
       v_why := format('"%s" has a step but no range', v_part);

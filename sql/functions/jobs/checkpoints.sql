@@ -87,7 +87,7 @@ begin
   end if;
   perform set_config('idle_in_transaction_session_timeout', '5s', true);
   if v_result = 'kept' then
-    perform stillwake.refuse('SW006', format('Step "%s" of job %s is kept already', p_step, p_job), 'step',
+    perform stillwake.refuse('SW006', format('Step "%s" of job %s already has a checkpoint', p_step, p_job), 'step',
       'Roll back; its result is among the checkpoints.');
   end if;
   return v_result;
@@ -180,10 +180,10 @@ begin
   if coalesce(length(p_step), 0) not between 1 and 200 then
     perform stillwake.refuse('SW001', 'A list of items needs a name of 1 to 200 characters', 'step', 'Use a shorter name.');
   elsif p_from is null or p_to is null or p_from < 0 or p_to < p_from then
-    perform stillwake.refuse('SW001', format('Items %s to %s are no batch', p_from, p_to), 'from',
+    perform stillwake.refuse('SW001', format('Items %s to %s are not a valid batch', p_from, p_to), 'from',
       'Count from 0; the end is not included.');
   elsif octet_length(p_last::text) > 16384 then
-    perform stillwake.refuse('SW001', 'What finds the last item again is larger than the limit of 16384 bytes', 'cursor',
+    perform stillwake.refuse('SW001', 'The cursor of the last item is larger than the limit of 16384 bytes', 'cursor',
       'Keep an id or a few columns.');
   elsif not stillwake.holds_lease(p_job, p_epoch, p_lease) then
     perform stillwake.refuse_lost(p_job, p_epoch);
@@ -194,8 +194,8 @@ begin
   select c.output #> '{$stillwake,1}' into v_position from stillwake.checkpoints c
   where c.job_id = p_job and c.step = p_step and c.output #>> '{$stillwake,0}' = 'position' for update;
   if not found then
-    perform stillwake.refuse('SW001', format('Step "%s" of job %s is no list of items', p_step, p_job), 'step',
-      'Give it a name of its own.');
+    perform stillwake.refuse('SW001', format('Step "%s" of job %s is not a list of items', p_step, p_job), 'step',
+      'Give the list a unique name.');
   end if;
   v_done := (v_position ->> 'done')::int8multirange;
   if (v_position -> 'over')::boolean or p_to > p_from and v_done && int8range(p_from, p_to) then

@@ -34,7 +34,7 @@ create or replace function stillwake.refuse_unknown_job(p_id uuid) returns void
 language plpgsql as $$
 begin
   if stillwake.job_exists(p_id) then
-    raise exception using errcode = '40001', message = format('Job %s has just moved', p_id), hint = 'Repeat the call.';
+    raise exception using errcode = '40001', message = format('Job %s was changed by a concurrent transaction', p_id), hint = 'Repeat the call.';
   end if;
   perform stillwake.refuse('SW004', format('Job %s does not exist', p_id), 'id',
     'It was never enqueued here, or its retention is over and it was pruned.');

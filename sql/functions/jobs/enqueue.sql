@@ -48,12 +48,12 @@ begin
   v_new.input_schema := case when p_settings ? 'input_schema' then nullif(p_settings -> 'input_schema', 'null') else v_old.input_schema end;
   if octet_length(v_new.input_schema::text) > 65536 then
     perform stillwake.refuse('SW001', 'The schema of the input is larger than 65536 bytes', 'input_schema',
-      'Leave it out, or describe less.');
+      'Omit the schema, or shorten it.');
   end if;
   v_new.exhausted := case when p_settings ? 'exhausted' then p_settings ->> 'exhausted' else v_old.exhausted end;
   if jsonb_typeof(p_settings -> 'exhausted') not in ('string', 'null') or length(v_new.exhausted) not between 1 and 300
     or replace(v_new.exhausted, '{attempts}', '') ~ '[{}]' then
-    perform stillwake.refuse('SW001', 'exhausted is not a sentence', 'exhausted',
+    perform stillwake.refuse('SW001', 'exhausted must be a string of 1 to 300 characters', 'exhausted',
       'Use 1 to 300 characters; the only placeholder is {attempts}.');
   end if;
   if v_new.backoff_max < v_new.backoff_initial then
@@ -202,7 +202,7 @@ begin
     v_run_at := coalesce(stillwake.read_time(p_options, 'run_at'), v_now + stillwake.read_duration(p_options, 'delay'), v_now);
     v_expires := coalesce(stillwake.read_time(p_options, 'expires_at'), v_now + stillwake.read_duration(p_options, 'expires_in'));
     if not isfinite(v_run_at) then
-      perform stillwake.refuse('SW001', format('run_at %s never comes', v_run_at), 'run_at',
+      perform stillwake.refuse('SW001', format('run_at %s is not a finite time', v_run_at), 'run_at',
         'Pass a finite time; to hold a job back without one, pause it.');
     end if;
     if v_expires <= v_run_at then

@@ -149,7 +149,7 @@ begin
     exit when v_left = '{}';
   end loop;
   if cardinality(v_left) > 0 and p_on_conflict = 'join' then
-    raise exception using errcode = '40001', message = 'The jobs of these keys end faster than they can be joined',
+    raise exception using errcode = '40001', message = 'The jobs with these keys ended before they could be joined',
       hint = 'Repeat the call.';
   end if;
 

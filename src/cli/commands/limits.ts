@@ -66,7 +66,7 @@ export const breakersCommand: Command = {
     const [action, name, extra] = context.args;
     const { for: duration, reason } = context.flags;
     if (action !== "open" && (duration ?? reason) !== undefined)
-      throw new InvalidInput("--for and --reason belong to breakers open", { remedy: "Leave them out" });
+      throw new InvalidInput("--for and --reason apply only to breakers open", { remedy: "Leave them out" });
     if (action === undefined) return printResources(context, "breakers", breakerColumns, "There are no breakers.");
     requireName("breakers", action, name, extra);
     const until = duration === undefined ? "until it is closed" : `for ${duration}`;

@@ -9,7 +9,7 @@ import { changeResource, printResources, requireName } from "../resource.ts";
 export const schedulesCommand: Command = {
   name: "schedules",
   group: "Control",
-  summary: "list the schedules, pause, resume or remove one, show its next slots",
+  summary: "list the schedules, pause, resume or remove one, show its next run times",
   usage: ["", "pause <name>", "resume <name>", "remove <name>", "upcoming <name>"],
   args: [0, 2],
   subcommands: ["pause", "resume", "remove", "upcoming"],
@@ -17,7 +17,7 @@ export const schedulesCommand: Command = {
   examples: [
     ["schedules", ""],
     ["schedules upcoming nightly --count 3", ""],
-    ["schedules pause nightly", "no slot runs until it is resumed"],
+    ["schedules pause nightly", "no jobs are enqueued until it is resumed"],
   ],
   async run(context) {
     const [action, name, extra] = context.args;

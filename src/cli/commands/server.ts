@@ -17,7 +17,7 @@ export const serverCommand: Command = {
   usage: [""],
   args: [0, 0],
   flags: {
-    port: "<port> (default: STILLWAKE_PORT or 4700; 0 takes any free port)",
+    port: "<port> (default: STILLWAKE_PORT or 4700; 0 selects any free port)",
     host: "<host> the address to listen on (default: STILLWAKE_HOST or 127.0.0.1)",
     origin: "<origin> allow pages of this origin to call the API, such as https://app.example.com; repeatable",
     "no-auth": "allow everything without a token; only on loopback addresses",
@@ -98,7 +98,9 @@ async function printSetupHints(
   { tokens, secret }: { tokens: boolean; secret: boolean },
 ): Promise<void> {
   if (!secret)
-    screen.printStderr("STILLWAKE_SECRET is not set: read tokens cannot be signed (openssl rand -base64 32 makes one)");
+    screen.printStderr(
+      "STILLWAKE_SECRET is not set: read tokens cannot be signed (generate one with openssl rand -base64 32)",
+    );
   try {
     await stillwake.pipelines();
     if (tokens && (await stillwake.tokens.list()).length === 0)

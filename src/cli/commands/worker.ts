@@ -73,7 +73,7 @@ async function runWorker(flags: Flags): Promise<number> {
   if (!Number.isInteger(port) || port < 0 || port > 65535) {
     throw new InvalidInput(`Metrics port ${JSON.stringify(metricsPort)} is not a port`, {
       field: "metricsPort",
-      remedy: "Use a whole number from 0 to 65535; 0 takes any free port",
+      remedy: "Use a whole number from 0 to 65535; 0 selects any free port",
     });
   }
   const log = createProcessLog({ ...(logLevel !== undefined && { level: logLevel }) });

@@ -68,7 +68,7 @@ export async function runDev(context: CommandContext): Promise<number> {
   const { flags, screen } = context;
   const input = parseJson(flags.input, "input");
   if (input !== undefined && !flags.enqueue) {
-    throw new InvalidInput("--input belongs to --enqueue", { remedy: "Write --enqueue <pipeline> --input @file" });
+    throw new InvalidInput("--input requires --enqueue", { remedy: "Write --enqueue <pipeline> --input @file" });
   }
   const config: Config = {
     ...context.config,

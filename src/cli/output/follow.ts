@@ -125,8 +125,7 @@ class TextView implements View {
     const elapsed = formatElapsed(startedAt, endedAt);
     const without = missing?.length > 0 ? `, without ${missing.join(", ")}` : "";
     const reason = failure ? `: ${formatFailure(failure)}` : "";
-    const text =
-      state === null ? "the job is no longer stored" : `${state}${elapsed && ` in ${elapsed}`}${without}${reason}`;
+    const text = state === null ? "the job was pruned" : `${state}${elapsed && ` in ${elapsed}`}${without}${reason}`;
     this.#screen.print(this.#screen.paint(escapeLine(text), stateColours[state]));
     if (output !== null && output !== undefined) this.#screen.print(escapeLine(JSON.stringify(output)));
   }

@@ -12,7 +12,7 @@ const Name = z.object({ name: z.string() });
 const label = z.string().min(1).max(500);
 
 export const list = operation({
-  summary: "All schedules with their next slots",
+  summary: "All schedules with their next run times",
   response: z.object({ schedules: z.array(schemas.Schedule) }),
   handle: async ({ stillwake }) => ({ schedules: await stillwake.schedules.list() }),
 });
@@ -75,7 +75,7 @@ export const remove = operation({
 });
 
 export const pause = operation({
-  summary: "Pauses a schedule: no slot is fired until it is resumed",
+  summary: "Pauses a schedule: no jobs are enqueued until it is resumed",
   response: Name,
   async handle({ stillwake, params, caller, recordBefore }) {
     await recordBefore(withoutInput(findByName(await stillwake.schedules.list(), params.name)));

@@ -85,7 +85,7 @@ function packObject(value: object, at: string, parents: Set<unknown>): unknown {
     const bytes = Buffer.from(value.buffer, value.byteOffset, value.byteLength);
     return { [TAG]: ["bytes", bytes.toString("base64")] };
   }
-  if (parents.has(value)) reject(at, "contains itself", "Return a tree");
+  if (parents.has(value)) reject(at, "contains itself", "Return a value without circular references");
   parents.add(value);
   try {
     if (Array.isArray(value)) return value.map((child, index) => pack(child, `${at}[${index}]`, parents));

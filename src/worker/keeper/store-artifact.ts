@@ -151,7 +151,7 @@ function missingObject(name: string): StillwakeError {
   });
 }
 
-/** An error that is neither ours nor the disk's is a broken connection. */
+/** An error that is neither a StillwakeError nor a disk error is a broken connection. */
 function toStoreError(error: unknown, name: string): unknown {
   if (error instanceof StillwakeError || typeof (error as NodeJS.ErrnoException).errno === "number") return error;
   return new StillwakeError("STORE_UNAVAILABLE", `The artifact store closed the connection while sending ${name}`, {

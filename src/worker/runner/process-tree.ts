@@ -32,7 +32,7 @@ const QUIET_ROUNDS = 3;
  */
 export async function killTree(tag: string, { except = [], roots = [] }: KillTreeOptions = {}): Promise<number> {
   checkTag(tag);
-  // Never pid 1: signal -1 would go to every process.
+  // Never pid 1: kill(-1) would signal every process.
   const spared = new Set([0, 1, process.pid, ...except]);
   const found = new Map<string, number>();
   const killed = new Set<string>();

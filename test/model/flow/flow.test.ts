@@ -29,7 +29,7 @@ describe("limits and breakers", () => {
   it("match the model in every game, and never grant more than allowed", {
     timeout: 900_000,
   }, async () => {
-    const settings = checking(FULL ? 3000 : 150);
+    const settings = checking(FULL ? 3000 : 80);
     let moves = 0;
     const game = fc.asyncProperty(
       fc.constantFrom(...kinds),

@@ -9,6 +9,13 @@ import type { StepObserver } from "./step-observer.ts";
 /** The full number of iterations, for releases; other runs use fewer. */
 export const FULL = process.env.STILLWAKE_FULL === "1";
 
+/** A random share of the cases, at least one; all of them in the full form and for mutants. */
+export function sample<Case>(cases: readonly Case[], share: number): readonly Case[] {
+  if (FULL || process.env.STILLWAKE_SAMPLE === "all") return cases;
+  const chosen = cases.filter(() => Math.random() < share);
+  return chosen.length > 0 ? chosen : cases.slice(0, 1);
+}
+
 /** A connection for the tests of a file: open it in beforeAll, end it in afterAll. */
 export async function connect(url: string): Promise<pg.Client> {
   const client = new pg.Client({ connectionString: url, application_name: "test" });

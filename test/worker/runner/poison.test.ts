@@ -82,7 +82,7 @@ const poisons: Poison[] = [
     name: "exit(7)",
     steps: [{ name: "poison", act: "complain", lines: 1, text: "the disk is on fire", next: "exit", code: 7 }],
     code: "RUNNER_EXITED",
-    words: /exit code 7: the disk is on fire/,
+    words: /exited with code 7: the disk is on fire/,
   },
   {
     name: "exit(7) after much output",
@@ -98,9 +98,14 @@ const poisons: Poison[] = [
       },
     ],
     code: "RUNNER_EXITED",
-    words: /exit code 7: no, it \u2400 is not/,
+    words: /exited with code 7: no, it \u2400 is not/,
   },
-  { name: "exit(0)", steps: [{ name: "poison", act: "exit", code: 0 }], code: "RUNNER_EXITED", words: /exit code 0/ },
+  {
+    name: "exit(0)",
+    steps: [{ name: "poison", act: "exit", code: 0 }],
+    code: "RUNNER_EXITED",
+    words: /exited with code 0/,
+  },
 ];
 
 /** Runs poisonous jobs in a worker beside other jobs, and returns the results. */
@@ -196,7 +201,7 @@ describe("a job that kills its runner", () => {
     const job = await waitForEnd(stillwake, id);
     expect(observer.reportsOf(id)[0]!.pid).toBe(observer.reportsOf(first.id)[0]!.pid);
     expect(job.failure).toMatchObject({
-      cause: { code: "RUNNER_EXITED", message: "The runner ended with exit code 3" },
+      cause: { code: "RUNNER_EXITED", message: "The runner exited with code 3" },
     });
     expect(await worker.waitForLine("runner.died")).toMatchObject({ cause: "exited" });
   });

@@ -234,7 +234,10 @@ function Figures({
   const total = startedAt && (endedAt ? Date.parse(endedAt) : now) - Date.parse(startedAt);
   const counted = `${attempt} of ${maxAttempts}`;
   const figures: [string, string, string?][] = [
-    [wait.sinceEnqueue ? "From enqueue to start" : "Waited to start", wait.ms === null ? "–" : formatDuration(wait.ms)],
+    [
+      wait.sinceEnqueue ? "From enqueue to start" : "Wait before start",
+      wait.ms === null ? "–" : formatDuration(wait.ms),
+    ],
     [hasEnded(state) ? "From start to end" : "Since start", total === null ? "–" : formatDuration(Number(total))],
     ["Worker time", formatDuration(workedMs), wastedMs > 500 ? `${formatDuration(wastedMs)} wasted` : undefined],
     attempts.length > attempt && attempts.length > 0

@@ -5,7 +5,7 @@ import type { api } from "../api/resources.ts";
 export type WaitingReason = NonNullable<api.Job["waitingFor"]>;
 
 export const waitingTexts: Record<WaitingReason, string> = {
-  time: "waits for its time",
+  time: "waits for its start time",
   retry: "waits for a retry",
   key: "waits for its key",
   limit: "waits for a limit",

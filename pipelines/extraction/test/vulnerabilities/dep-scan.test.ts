@@ -78,7 +78,7 @@ describe("the vulnerability scan", () => {
     ["that says nothing", "exit 4", "exit code 4"],
     ["that ran out of memory", "kill -9 $$", "out of memory"],
     ["that was killed in a container", "echo Killed >&2; exit 137", "Killed"],
-    ["that was killed otherwise", "kill -TERM $$", "terminated by SIGTERM"],
+    ["that was killed otherwise", "kill -TERM $$", "killed by SIGTERM"],
     ["that writes no report", "exit 0", "dep-scan wrote no report"],
     ["that writes half a report", 'echo "{\\"vulner" > sbom.vdr.json', "its report cannot be read"],
     ["that writes another report", "echo [] > sbom.vdr.json", "its report has no list of vulnerabilities"],

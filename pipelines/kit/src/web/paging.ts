@@ -93,7 +93,7 @@ function readCursor(cursor: string, length: number): string[] {
 }
 
 function invalidCursor(): Refusal {
-  return new Refusal(400, "INVALID_INPUT", "cursor: is not a cursor of this list", {
+  return new Refusal(400, "INVALID_INPUT", "cursor: is not valid for this list", {
     field: "cursor",
     remedy: "Send the cursor of the previous page, or none for the first page",
   });

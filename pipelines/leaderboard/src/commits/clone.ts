@@ -40,7 +40,7 @@ export async function withClone<T>(
     name: "GitHub",
     limits,
     purpose: "read",
-    movedRemedy: "enter its new address",
+    movedRemedy: "enter its new URL",
     // Access is anonymous: a private repository looks like a missing one.
     authenticationFailed: (cause: unknown) =>
       userError("Repository cannot be read - it is private or does not exist", {
@@ -134,7 +134,7 @@ async function cloneAnew(step: StepHandle, git: Git, folder: string, url: string
     } catch (error) {
       if (error instanceof ExecError && /couldn't find remote ref HEAD/.test(error.stderr)) throw emptyRepository();
       if (filter === undefined || !isFilterRefused(error)) throw error;
-      step.log.info(`The server refuses the filter ${filter} - trying another one`);
+      step.log.info(`The server rejected the filter ${filter} - trying another one`);
     }
   }
   throw new Error("unreachable: the last filter is undefined");

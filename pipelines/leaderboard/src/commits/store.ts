@@ -84,5 +84,5 @@ export async function resumeReading(pool: pg.Pool, { repositoryId, jobId }: Read
 }
 
 function superseded(): never {
-  throw userError("Another reading of this repository has replaced this one", { code: "SUPERSEDED", fatal: true });
+  throw userError("A newer job for this repository has replaced this one", { code: "SUPERSEDED", fatal: true });
 }

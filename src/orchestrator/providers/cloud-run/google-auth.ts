@@ -112,7 +112,7 @@ export class GoogleAuth {
         problem = response.ok ? "the response is not JSON" : `${response.status} ${text.slice(0, 200)}`;
         // A revoked key stays revoked; only server errors are temporary.
         if (!response.ok && response.status < 500 && response.status !== 429) {
-          throw new ProviderError("auth", `Google refuses a token: ${problem}`, { certain: true, remedy });
+          throw new ProviderError("auth", `Google did not issue a token: ${problem}`, { certain: true, remedy });
         }
       } catch (error) {
         if (error instanceof ProviderError) throw error;

@@ -123,7 +123,7 @@ function BlockedBy({ limit: { free, until, reason, reported } }: { limit: api.Li
               Free <RelativeTime at={until} />
             </>
           ) : (
-            "Free when a running call returns"
+            "Available when a running call returns"
           )}
         </span>
       )}

@@ -8,8 +8,7 @@ const nicknames: Record<string, string> = {
   "@yearly": "0 0 1 1 *",
 };
 const dayNames = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-const monthNames =
-  "January February March April Permissions June July August September October November December".split(" ");
+const monthNames = "January February March April May June July August September October November December".split(" ");
 const shortDays = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 const shortMonths = ["", ...monthNames.map((name) => name.slice(0, 3).toLowerCase())];
 

@@ -300,9 +300,9 @@ const gapTexts: Record<Gap["after"], string> = {
   lost: "Waited for a worker after one was lost",
   released: "Waited for another worker",
   paused: "Was paused",
-  completed: "Had ended until it was retried",
-  cancelled: "Had ended until it was retried",
-  ended: "Had ended until it was retried",
+  completed: "Ended, then retried",
+  cancelled: "Ended, then retried",
+  ended: "Ended, then retried",
 };
 
 const gapText = ({ after, runnerLost, from, to, shortened }: Gap) => {
