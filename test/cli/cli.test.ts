@@ -145,7 +145,7 @@ describe("stillwake", () => {
     [["enqueue", "x", "--on-conflict", "fight"], /--on-conflict "fight" is not allowed/],
     [["breakers", "opne", "x"], /^INVALID_INPUT: Unexpected "opne" after breakers\. Did you mean open\?/],
     [["breakers", "open"], /^INVALID_INPUT: breakers open needs a name\. Write stillwake breakers open <name>/],
-    [["breakers", "--reason", "x"], /belong to breakers open/],
+    [["breakers", "--reason", "x"], /apply only to breakers open/],
     [["pause"], /^INVALID_INPUT: pause takes a job or a pool/],
     [["pause", "x", "--pool", "y"], /^INVALID_INPUT: pause takes a job or a pool/],
     [["tokens", "create", "--name", "x"], /^INVALID_INPUT: A token needs a name and a role/],

@@ -252,7 +252,7 @@ describe("Postgres stays unreachable", () => {
     expect(performance.now() - startedAt).toBeLessThan(2000);
     expect(refused).toMatchObject({ name: "DatabaseUnavailable", code: "DATABASE_UNAVAILABLE", retryable: true });
     expect(refused.message).toMatch(
-      /^Postgres could not be reached for 400 ms: .*\. Check that it is running and that the URL is right; the last try may/,
+      /^Postgres could not be reached for 400 ms: .*\. Check that it is running and that the URL is right; the last call may/,
     );
     proxy.mode = "pass";
     await stillwake.enqueue(report, ++number);

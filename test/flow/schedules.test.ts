@@ -94,7 +94,7 @@ describe("registration rejects", () => {
     ["0 0 * * 5#2", "day of the week.*L, W and #", /List the days/],
     ["0 0 * * 5L", "day of the week.*L, W and #", /List the days/],
     ["0 0 ? * *", "day of the month.*\\? is not supported", /Write \*/],
-    ["0 22-2 * * *", "hour.*runs backwards", /22-23,0-2/],
+    ["0 22-2 * * *", "hour.*end is before its start", /22-23,0-2/],
     ["*/0 * * * *", "minute.*step", /restarts with each field/],
     ["*/90 * * * *", "minute.*step", /restarts with each field/],
     ["5/15 * * * *", "minute.*no range", /5-59\/15/],

@@ -99,8 +99,8 @@ describe("a killed sender", () => {
     expect(rows).toEqual([{ state: "delivered", n: count }]);
     expect(new Set(receiver.received.map(({ body }) => JSON.parse(body).data.id))).toEqual(new Set(jobs));
     const note = `${count} webhooks, ${killed} senders killed`;
-    recordFigure("T40: webhooks lost", count - new Set(receiver.received.map(({ id }) => id)).size, "", note);
-    recordFigure("T40: webhooks sent twice", duplicates(receiver.received), "", note);
+    recordFigure("webhooks lost", count - new Set(receiver.received.map(({ id }) => id)).size, "", note);
+    recordFigure("webhooks sent twice", duplicates(receiver.received), "", note);
   }, 240_000);
 });
 

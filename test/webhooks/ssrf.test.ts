@@ -21,8 +21,8 @@ const database = await freshDatabase();
 const target = await startReceiver(respondWith(200, {}, "the inside"), true);
 let blocked = 0;
 afterAll(async () => {
-  recordFigure("T54: vectors blocked", blocked);
-  recordFigure("T54: vectors that reached the server", target.connections());
+  recordFigure("vectors blocked", blocked);
+  recordFigure("vectors that reached the server", target.connections());
   await target.close();
 });
 

@@ -108,13 +108,13 @@ describe("when the connection for hints goes silent", () => {
     expect(worker.eventsOf("push.lost")).toHaveLength(1);
     await allDone("silent");
 
-    recordFigure("T17: pickup with hints, p50", percentile(before, 0.5), "ms");
-    recordFigure("T17: pickup with hints, p99", percentile(before, 0.99), "ms");
-    recordFigure("T17: pickup in fault, hints believed in, p99", percentile(believing, 0.99), "ms", "floor 2 s");
-    recordFigure("T17: pickup in fault, known, p99", percentile(knowing, 0.99), "ms", "floor 300 ms");
-    recordFigure("T17: jobs enqueued in fault", during.length);
-    recordFigure("T17: silent connection noticed after", lost!.at - broken, "ms");
-    recordFigure("T17: time to re-push after it healed", ready.at - healed, "ms");
+    recordFigure("pickup with hints, p50", percentile(before, 0.5), "ms");
+    recordFigure("pickup with hints, p99", percentile(before, 0.99), "ms");
+    recordFigure("pickup in fault, hints believed in, p99", percentile(believing, 0.99), "ms", "floor 2 s");
+    recordFigure("pickup in fault, known, p99", percentile(knowing, 0.99), "ms", "floor 300 ms");
+    recordFigure("jobs enqueued in fault", during.length);
+    recordFigure("silent connection noticed after", lost!.at - broken, "ms");
+    recordFigure("time to re-push after it healed", ready.at - healed, "ms");
   });
 
   it("the worker polls at once and does not wait for the longer interval", async () => {
@@ -164,9 +164,9 @@ describe("when the backends of the connections for hints are terminated", () => 
       expect(worker.eventsOf("push.lost")).toHaveLength(rounds);
       await allDone(pools[index]!);
     }
-    recordFigure("T17: time to re-push after pg_terminate_backend, p50", percentile(again, 0.5), "ms");
-    recordFigure("T17: time to re-push after pg_terminate_backend, p99", percentile(again, 0.99), "ms");
-    recordFigure("T17: pickup around pg_terminate_backend, p99", percentile(pickups, 0.99), "ms");
+    recordFigure("time to re-push after pg_terminate_backend, p50", percentile(again, 0.5), "ms");
+    recordFigure("time to re-push after pg_terminate_backend, p99", percentile(again, 0.99), "ms");
+    recordFigure("pickup around pg_terminate_backend, p99", percentile(pickups, 0.99), "ms");
   });
 });
 

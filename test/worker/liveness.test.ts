@@ -62,14 +62,14 @@ describe("a blocked event loop", () => {
   it(`of ${blockMs / 1000} s loses no lease of ${lease}`, async () => {
     const tookMs = await runBesideAnother({ act: "block", ms: blockMs }, lease!, blockMs! + 30_000);
     expect(tookMs).toBeGreaterThanOrEqual(blockMs!);
-    recordFigure("T9: leases lost while the loop was blocked", 0, "leases", `${blockMs! / 1000} s, lease of ${lease}`);
+    recordFigure("leases lost while the loop was blocked", 0, "leases", `${blockMs! / 1000} s, lease of ${lease}`);
   }, 300_000);
 
   const mb = FULL ? 200 : 64;
 
   it(`in JSON.parse of ${mb} MB loses no lease`, async () => {
     const tookMs = await runBesideAnother({ act: "parse", mb }, "1s", 60_000);
-    recordFigure(`T9: JSON.parse of ${mb} MB in a step, lease of 1 s kept`, round(tookMs), "ms");
+    recordFigure(`JSON.parse of ${mb} MB in a step, lease of 1 s kept`, round(tookMs), "ms");
   }, 300_000);
 
   it("can be cancelled: its runner is killed, and its slot is used again", async () => {
@@ -87,7 +87,7 @@ describe("a blocked event loop", () => {
     expect(worker.lines.filter(({ event }) => event === "attempt.ended")[0]).toMatchObject({ outcome: "cancelled" });
     // Far less than the grace period: the runner did not acknowledge.
     expect(tookMs).toBeLessThan(3000);
-    recordFigure("T9: cancel to the death of a blocked runner", round(tookMs), "ms");
+    recordFigure("cancel to the death of a blocked runner", round(tookMs), "ms");
   });
 });
 
@@ -115,7 +115,7 @@ describe("a silent runner", () => {
     // A runner reports every second, and limits are checked every half second. There is no grace period: it does not acknowledge.
     expect(tookMs).toBeGreaterThan(1000);
     expect(tookMs).toBeLessThan(2000 + 500 + 2000);
-    recordFigure("T10: SIGSTOP of a runner to its death, silence of 2 s", round(tookMs), "ms");
+    recordFigure("SIGSTOP of a runner to its death, silence of 2 s", round(tookMs), "ms");
   });
 
   it("is not killed if its keeper was suspended", async () => {

@@ -51,24 +51,24 @@ describe("a black hole between the worker and Postgres", () => {
       const of = results.filter(({ hole }) => hole.mode === mode);
       const most = (figure: (result: Result) => number) => Math.max(...of.map(figure));
       recordFigure(
-        `T15: longest wait on a ${mode} connection`,
+        `longest wait on a ${mode} connection`,
         most(({ quietMs }) => quietMs),
         "ms",
       );
       recordFigure(
-        `T15: longest stall after a ${mode} network healed`,
+        `longest stall after a ${mode} network healed`,
         most(({ stallMs }) => stallMs),
         "ms",
       );
       recordFigure(
-        `T16: effects of unfinished steps repeated, ${mode}`,
+        `effects of unfinished steps repeated, ${mode}`,
         of.reduce((sum, { repeats }) => sum + repeats, 0),
         "",
         `of ${of.reduce((sum, { effects }) => sum + effects, 0)}; of finished steps 0`,
       );
     }
     const refused = results.reduce((sum, result) => sum + result.refused, 0);
-    recordFigure("T16: late writes of replaced attempts refused", refused, "", "accepted 0");
+    recordFigure("late writes of replaced attempts refused", refused, "", "accepted 0");
     expect(refused, "leases must have been lost, or nothing was tried").toBeGreaterThan(0);
   });
 });

@@ -86,10 +86,10 @@ describe("when Postgres crashes under two workers with running steps", () => {
       );
       expect(countLines("database.lost")).toBeLessThanOrEqual(crashes * 2);
     }
-    recordTimes("T19: Postgres accepts to first claim at work", restarts, `${crashes} crashes`);
-    recordFigure("T19: jobs acknowledged", acknowledged.length, "jobs", `over ${crashes} crashes; lost 0`);
+    recordTimes("Postgres accepts to first claim at work", restarts, `${crashes} crashes`);
+    recordFigure("jobs acknowledged", acknowledged.length, "jobs", `over ${crashes} crashes; lost 0`);
     const lost = rows.reduce((sum, row) => sum + row.crashes * row.count, 0);
-    recordFigure("T19: attempts lost in crashes", lost);
+    recordFigure("attempts lost in crashes", lost);
     // Running jobs continue: after a start of Postgres every lease gets its full length.
     expect(lost).toBe(0);
     expect(Math.max(...restarts)).toBeLessThan(6_000);

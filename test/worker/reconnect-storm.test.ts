@@ -110,9 +110,9 @@ describe("50 workers and a server with 60 connections", () => {
       await Promise.all(jobs.map(({ id }) => stillwake.wait(id, { timeout: "60s" })));
       const perSecond = connectsPerSecond(accepting, steadyAt);
       const note = `${WORKERS} workers, a connection each`;
-      recordFigure("T22: time to steady after a restart", steadyAt - accepting, "ms", note);
-      recordFigure("T22: peak connects per second after a restart", Math.max(...perSecond), "/s", `cap ${CAP}`);
-      recordFigure("T22: connects until steady", sum(perSecond), "", note);
+      recordFigure("time to steady after a restart", steadyAt - accepting, "ms", note);
+      recordFigure("peak connects per second after a restart", Math.max(...perSecond), "/s", `cap ${CAP}`);
+      recordFigure("connects until steady", sum(perSecond), "", note);
       expect(Math.max(...perSecond)).toBeLessThanOrEqual(CAP);
     }
     await endCrowd();
@@ -127,10 +127,10 @@ describe("50 workers and a server with 60 connections", () => {
     const done = Date.now();
     await waitFor(() => atWork(accepting) > WORKERS / 3, { timeout: 60_000, what: "a third to be at work" });
     const perSecond = connectsPerSecond(accepting, Date.now());
-    recordFigure("T22: too little room: 100 jobs done after a restart", done - accepting, "ms");
-    recordFigure("T22: too little room: at work when they were", atWork(accepting), "", `of ${WORKERS}`);
-    recordFigure("T22: too little room: peak connects per second", Math.max(...perSecond), "/s", `cap ${CAP}`);
-    recordFigure("T22: too little room: connects refused", refused(accepting));
+    recordFigure("too little room: 100 jobs done after a restart", done - accepting, "ms");
+    recordFigure("too little room: at work when they were", atWork(accepting), "", `of ${WORKERS}`);
+    recordFigure("too little room: peak connects per second", Math.max(...perSecond), "/s", `cap ${CAP}`);
+    recordFigure("too little room: connects refused", refused(accepting));
     expect(Math.max(...perSecond)).toBeLessThanOrEqual(CAP);
     expect(refused(accepting), "there was room enough").toBeGreaterThan(0);
     await endCrowd();

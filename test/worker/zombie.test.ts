@@ -142,16 +142,16 @@ describe("a worker that resumes after its lease expired", () => {
       zombie.signal("SIGTERM");
       expect(await zombie.exited).toBe(0);
     }
-    recordFigure("T11: late writes refused (shots)", shots, "writes", `${rounds} wakings`);
-    recordFigure("T11: late writes accepted", accepted, "writes");
-    recordFigure("T11: stale effects refused by a fenced sink (shots)", staleEffects, "effects");
+    recordFigure("late writes refused (shots)", shots, "writes", `${rounds} wakings`);
+    recordFigure("late writes accepted", accepted, "writes");
+    recordFigure("stale effects refused by a fenced sink (shots)", staleEffects, "effects");
     const passed = observer.reports.filter(({ job, epoch, stale, event }, place) => {
       const later = (other: StepObserver["reports"][number]) =>
         other.job === job && BigInt(other.epoch) > BigInt(epoch);
       return event === "effect" && !stale && observer.reports.slice(0, place).some(later);
     });
     expect(passed).toEqual([]);
-    recordFigure("T11: stale effects accepted by it", passed.length, "effects");
+    recordFigure("stale effects accepted by it", passed.length, "effects");
   }, 600_000);
 
   it("continues normally if no other worker has claimed its job", async () => {

@@ -176,8 +176,8 @@ describe("a job that kills its runner", () => {
       "jobs",
       poisons.map(({ name }) => name).join(", "),
     );
-    recordFigure("T13: failures of their neighbours", failures, "jobs", `of ${neighbours}`);
-    recordFigure("T13: workers lost to them", 0, "workers", `${died.length} runners`);
+    recordFigure("failures of their neighbours", failures, "jobs", `of ${neighbours}`);
+    recordFigure("workers lost to them", 0, "workers", `${died.length} runners`);
   }, 300_000);
 
   it("fails with RUNNER_OOM if it exceeds the memory limit of its process", async () => {
@@ -230,7 +230,7 @@ describe("a job that kills its runner", () => {
     });
     expect(lost).toBe(3);
     expect(observer.reportsOf(id).filter(({ step }) => step === "before")).toHaveLength(1);
-    recordFigure("T13: workers lost to a job that kills its worker", lost, "workers");
+    recordFigure("workers lost to a job that kills its worker", lost, "workers");
   }, 300_000);
 });
 
@@ -268,6 +268,6 @@ describe("a deploy", () => {
       expect(observer.reportsOf(id).filter(({ step }) => step === "before")).toHaveLength(1);
       await stillwake.cancel(id);
     }
-    recordFigure("T13: crashes charged by deploys", 0, "crashes", `${deploys * ids.length} jobs handed back`);
+    recordFigure("crashes charged by deploys", 0, "crashes", `${deploys * ids.length} jobs handed back`);
   }, 300_000);
 });

@@ -31,7 +31,7 @@ beforeAll(async () => {
   observer = await startStepObserver();
 });
 afterAll(async () => {
-  recordFigure("T50: survivors of trees of jobs", survivors, "processes", `of ${planted}, over all ways to end`);
+  recordFigure("survivors of trees of jobs", survivors, "processes", `of ${planted}, over all ways to end`);
   await stillwake.close();
   await observer.close();
 });
@@ -95,7 +95,7 @@ describe.skipIf(!fs.existsSync("/proc/self/environ"))(
           expectGone(pids);
           expect(await waitForEnd(stillwake, id)).toMatchObject({ state: "completed", crashes: 1 });
         }
-        recordTimes(`T50: kill -9 of a runner with a tree (${how}) to the next attempt`, times);
+        recordTimes(`kill -9 of a runner with a tree (${how}) to the next attempt`, times);
       },
     );
 
@@ -118,9 +118,7 @@ describe.skipIf(!fs.existsSync("/proc/self/environ"))(
         interval: 5,
         what: "the tree and the runners to be gone",
       });
-      recordTimes(`T50: kill -9 of a worker with a tree (${how}) to the end of the tree`, [
-        performance.now() - killedAt,
-      ]);
+      recordTimes(`kill -9 of a worker with a tree (${how}) to the end of the tree`, [performance.now() - killedAt]);
       expectGone(all);
     });
 

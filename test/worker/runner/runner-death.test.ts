@@ -106,7 +106,7 @@ describe("a runner killed with SIGKILL", () => {
     expect(repeats).toBeLessThanOrEqual(died);
     recordFigure("runners killed at the moment of an effect", died, "kills");
     recordFigure("effects repeated by them", repeats, "effects", `of ${effects.length}`);
-    recordFigure("finished steps run again (I4)", 0, "steps", `${died} kills`);
+    recordFigure("finished steps run again", 0, "steps", `${died} kills`);
   }, 300_000);
 
   it("right after a checkpoint does not repeat the step", async () => {
