@@ -257,7 +257,9 @@ async function lateHeartbeat(): Promise<void> {
   await worker.waitForEvent("heartbeat");
   const frozen = performance.now();
   proxy.freeze();
-  const slow = await worker.waitForEvent("heartbeat", { after: frozen });
+  let slow = await worker.waitForEvent("heartbeat", { after: frozen });
+  // One that was sent before the freeze may be reported after it.
+  if (slow.at - slow.tookMs < frozen) slow = await worker.waitForEvent("heartbeat", { after: slow.at + 1 });
   expect(slow.tookMs, "the heartbeat was not on a forgotten flow").toBeGreaterThan(1_000);
   await worker.waitForEvent("push.ready", { after: frozen, timeout: 30_000 });
   await worker.waitForEvent("heartbeat", { after: frozen, times: 2, timeout: 30_000 });
