@@ -15,13 +15,13 @@ const MAX_REPEATED = 3;
 
 /** The folders of test:quick: everything in one process, on a real Postgres. */
 const QUICK = [
-  ...["enqueue", "claim", "flow", "live", "server", "db", "web", "model/flow"].map((folder) => `test/${folder}/`),
-  ...["attempt/steps", "attempt/tx-steps", "attempt/failures", "attempt/checkpoint-codec"].map(
-    (file) => `test/${file}`,
-  ),
-  ...["orchestrator/plan.test", "orchestrator/prices", "package/boundaries", "security/redact"].map(
-    (file) => `test/${file}`,
-  ),
+  ...["enqueue", "client", "refusals", "reader", "transaction"].map((name) => `test/enqueue/${name}.test.ts`),
+  ...["claim", "lease", "attempts", "recovery", "worker-calls"].map((name) => `test/claim/${name}.test.ts`),
+  ...["keys", "lanes", "breakers", "children", "events", "schedules"].map((name) => `test/flow/${name}.test.ts`),
+  ...["steps", "failures", "checkpoint-codec"].map((name) => `test/attempt/${name}.test.ts`),
+  ...["live/feed", "live/view", "server/server", "server/access", "db/prune"].map((name) => `test/${name}.test.ts`),
+  ...["orchestrator/plan", "orchestrator/prices", "package/boundaries"].map((name) => `test/${name}.test.ts`),
+  "test/web/",
 ];
 
 const [mode] = process.argv.slice(2).filter((arg) => arg === "--quick" || arg === "--long");
