@@ -22,7 +22,7 @@ import { checkSchema, schemaName } from "./schema-check.ts";
 export interface DatabaseOptions {
   /** postgres://user:password@host:port/database */
   url?: string;
-  /** A pool of yours, instead of a URL. close() leaves it open, and its size and timeouts are the ones you set. */
+  /** Your own pool, instead of a URL. close() leaves it open; its size and timeouts are yours. */
   pool?: pg.Pool;
   /** The schema of this Stillwake. Default "stillwake". */
   schema?: string;

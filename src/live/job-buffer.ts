@@ -270,7 +270,7 @@ export class JobBuffer {
     this.from = this.through = last > TAIL ? last - TAIL : 0n;
   }
 
-  /** The feed ends before a line that was read: discards everything. The next read, which follows at once, loads it anew. */
+  /** The feed ends before a line that was read: discards everything. The next read, which follows at once, loads everything again. */
   #reset(last: bigint): void {
     this.generation += 1;
     this.#startNear(last);

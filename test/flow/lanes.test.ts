@@ -50,7 +50,7 @@ async function tenantsOf(claims: Taken[][]): Promise<(string | null)[]> {
 }
 
 describe("tenants", () => {
-  it("take turns, one job each, whoever has more jobs or was first", async () => {
+  it("take turns, one job each, however many jobs a tenant has and whichever enqueued first", async () => {
     const name = fresh();
     const contract = pipeline(name, { pool: name, tenant: (input) => (input as string) || null });
     await stillwake.enqueueMany(

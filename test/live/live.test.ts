@@ -377,7 +377,7 @@ describe("without followers", () => {
       .split("\n")
       .filter((line) => /^<(?!test>).*LOG: {2}(statement|execute)|connection received/.test(line));
     expect(output).toEqual([]);
-    recordFigure("live path: statements and connections with nobody following", output.length, "", "over 3 s");
+    recordFigure("live path: statements and connections without followers", output.length, "", "over 3 s");
     await reader.close();
     await quiet.close();
     await own.end();

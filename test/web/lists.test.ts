@@ -124,9 +124,9 @@ describe("a list of jobs", () => {
   it("starts over if there are so many new jobs that there is a gap", () => {
     const far = page(rows(300, 291), "291");
     expect(mergeFirstPage(startList("q", first), far, false)).toMatchObject({ newJobs: 10, hasMoreNew: true });
-    const anew = mergeFirstPage(appendPage(startList("q", first), "91", rows(90, 81), "81"), far, true);
-    expect(ids(anew)).toEqual(rows(300, 291).map(({ id }) => Number(id)));
-    expect(anew.next).toBe("291");
+    const reset = mergeFirstPage(appendPage(startList("q", first), "91", rows(90, 81), "81"), far, true);
+    expect(ids(reset)).toEqual(rows(300, 291).map(({ id }) => Number(id)));
+    expect(reset.next).toBe("291");
   });
 
   it("removes rows that no longer match, but not rows that have moved down", () => {

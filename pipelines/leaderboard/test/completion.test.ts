@@ -95,8 +95,8 @@ describe("a repository is not completed", () => {
   });
 
   it("by a batch of an earlier reading while its commits are read again", async () => {
-    const { id } = await setup.addCounted("acme/anew", { "old@example.com": 1 });
-    const reading = await readAgain("acme/anew");
+    const { id } = await setup.addCounted("acme/repeated", { "old@example.com": 1 });
+    const reading = await readAgain("acme/repeated");
     await pool.query("select leaderboard.begin_reading($1, $2)", [id, reading]);
     expect(await settle(pool, id, "old@example.com")).toBe(false);
     expect((await statusOf(id)).status).toBe("commits_processing");

@@ -277,7 +277,7 @@ describe("a GitHub failure", () => {
 
 it("a running batch skips addresses that were assigned to another one", async () => {
   const emails = { "r1@example.com": 3, "r2@example.com": 2, "r3@example.com": 1 };
-  const { id, jobs } = await setup.addCounted("acme/anew", emails);
+  const { id, jobs } = await setup.addCounted("acme/repeated", emails);
   faults = async ({ email }) => {
     if (email !== "r1@example.com") return;
     await pool.query(
