@@ -1,12 +1,13 @@
+import os from "node:os";
 import { defineConfig } from "vitest/config";
 
-// Two files at a time: the tests start real servers and processes, and on two cores a third file makes timing tests fail.
+// One file more than there are processors: most files wait for processes, leases and periods most of the time.
 export default defineConfig({
   test: {
     include: ["test/**/*.test.ts", "pipelines/*/test/**/*.test.ts"],
     globalSetup: "test/support/global.ts",
     pool: "forks",
-    maxWorkers: 2,
+    maxWorkers: os.availableParallelism() + 1,
     testTimeout: 30_000,
     hookTimeout: 60_000,
   },

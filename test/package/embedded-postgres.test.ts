@@ -3,12 +3,12 @@ import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process"
 import { once } from "node:events";
 import fs from "node:fs";
 import net from "node:net";
-import os from "node:os";
 import path from "node:path";
 import pg from "pg";
-import { afterEach, describe, expect, it } from "vitest";
+import { afterEach, describe, expect, inject, it } from "vitest";
 import { type EmbeddedPostgres, type PostgresOptions, startPostgres } from "../../src/postgres/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
+import { copyCluster, scratchDirectory } from "../support/database/cluster-files.ts";
 import { recordFigure } from "../support/figures.ts";
 import { otherUserUnavailable, skipReason } from "../support/processes/other-users.ts";
 
@@ -58,7 +58,7 @@ describe("the data", () => {
       });
     }
     await expect(start({ dir: scratch(), settings: { FSYNC: "off" } })).rejects.toThrow(/FSYNC/);
-    const dir = scratch();
+    const dir = initialized();
     const first = await start({ dir });
     await query(first.url, "alter system set fsync = off");
     await first.stop();
@@ -88,7 +88,7 @@ describe("the data", () => {
 
 describe("an owner", () => {
   it.each(["SIGTERM", "SIGINT"] as const)("that stops its server on %s leaves nothing running", async (signal) => {
-    const dir = scratch();
+    const dir = initialized();
     const owner = await spawnOwner({ dir });
     owner.process.kill(signal);
     expect(await once(owner.process, "exit")).toEqual([0, null]);
@@ -97,7 +97,7 @@ describe("an owner", () => {
   });
 
   it("killed with SIGKILL takes its server with it", async () => {
-    const owner = await spawnOwner({ dir: scratch() });
+    const owner = await spawnOwner({ dir: initialized() });
     owner.process.kill("SIGKILL");
     const killed = performance.now();
     await waitFor(() => !isRunning(owner.server.pid), { what: "the server to stop" });
@@ -105,7 +105,7 @@ describe("an owner", () => {
   });
 
   it("killed with SIGKILL does not block the next start, and no data is lost", async () => {
-    const dir = scratch();
+    const dir = initialized();
     const owner = await spawnOwner({ dir });
     await query(owner.server.url, "create table kept as select 42 as answer");
     owner.process.kill("SIGKILL");
@@ -116,7 +116,7 @@ describe("an owner", () => {
   });
 
   it("killed together with the watchdog leaves a server that the next owner replaces", async () => {
-    const dir = scratch();
+    const dir = initialized();
     const owner = await spawnOwner({ dir });
     process.kill(watchdogOf(owner.process.pid!), "SIGKILL");
     owner.process.kill("SIGKILL");
@@ -127,7 +127,7 @@ describe("an owner", () => {
   });
 
   it("with keepAlive leaves its server running, and the next one attaches to it", async () => {
-    const dir = scratch();
+    const dir = initialized();
     const owner = await spawnOwner({ dir, keepAlive: true });
     undo.push(() => process.kill(owner.server.pid, "SIGQUIT"));
     owner.process.kill("SIGKILL");
@@ -136,7 +136,7 @@ describe("an owner", () => {
   });
 
   it("whose dead server is a zombie process does not block a start", async () => {
-    const dir = scratch();
+    const dir = initialized();
     const owner = await spawnOwner({ dir });
     await query(owner.server.url, "create table kept as select 42 as answer");
     owner.process.kill("SIGSTOP");
@@ -149,7 +149,7 @@ describe("an owner", () => {
 
 describe("starting", () => {
   it("on the directory of a running server attaches, and stop() of the second leaves the server running", async () => {
-    const dir = scratch();
+    const dir = initialized();
     const owner = await spawnOwner({ dir });
     const guest = await start({ dir });
     expect(guest).toMatchObject({ owner: false, pid: owner.server.pid, url: owner.server.url });
@@ -158,7 +158,7 @@ describe("starting", () => {
   });
 
   it("three servers uses three ports", async () => {
-    const servers = await Promise.all([scratch(), scratch(), scratch()].map((dir) => start({ dir })));
+    const servers = await Promise.all([initialized(), initialized(), initialized()].map((dir) => start({ dir })));
     expect(new Set(servers.map((server) => server.port)).size).toBe(3);
     const answers = await Promise.all(servers.map((server) => query(server.url, "select 1 as one")));
     expect(answers).toEqual(Array(3).fill([{ one: 1 }]));
@@ -189,7 +189,7 @@ describe("starting", () => {
 
   it("with an unknown setting fails with the message of Postgres", async () => {
     const settings = { work_memory: "4MB" };
-    await expect(start({ dir: scratch(), settings })).rejects.toThrow(/unrecognized configuration parameter/);
+    await expect(start({ dir: initialized(), settings })).rejects.toThrow(/unrecognized configuration parameter/);
   });
 
   it("without the package explains how to install it", async () => {
@@ -215,7 +215,7 @@ describe("starting", () => {
     for (const file of fs.readdirSync(path.join(native, "lib"), { withFileTypes: true })) {
       if (file.isSymbolicLink()) fs.rmSync(path.join(native, "lib", file.name));
     }
-    const server = await start({ dir: scratch(), binaries: native });
+    const server = await start({ dir: initialized(), binaries: native });
     expect(await query(server.url, "select 1 as one")).toEqual([{ one: 1 }]);
   });
 });
@@ -253,9 +253,15 @@ describe.skipIf(otherUserUnavailable)(`users${skipReason(otherUserUnavailable)}`
 });
 
 function scratch(): string {
-  const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-postgres-"));
-  fs.chmodSync(dir, 0o755);
+  const dir = scratchDirectory("stillwake-postgres-");
   undo.push(() => fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 }));
+  return dir;
+}
+
+/** A directory in which initdb has run. */
+function initialized(): string {
+  const dir = scratch();
+  if (inject("cluster")) copyCluster(`${inject("cluster")}/.`, dir);
   return dir;
 }
 

@@ -1,17 +1,20 @@
-// Global setup of a test run: one Postgres with one migrated template database, which every test file clones.
+// Global setup of a test run: one Postgres with one migrated template database, which every test file clones; and the
+// files of a stopped Postgres with migrated tables, which tests that need a separate server copy.
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
 import pg from "pg";
 import type { TestProject } from "vitest/node";
 import { migrate } from "../../src/db/migrate.ts";
 import { startPostgres } from "../../src/postgres/index.ts";
 import { testDatabase } from "../../src/testing/index.ts";
+import { copyCluster, scratchDirectory } from "./database/cluster-files.ts";
 
 declare module "vitest" {
   interface ProvidedContext {
     /** The superuser's connection string of the run's Postgres. */
     server: string;
+    /** The files of a stopped Postgres whose database "postgres" is migrated. Empty if the run uses DATABASE_URL. */
+    cluster: string;
     /** The name of the migrated database that `freshDatabase` clones. */
     template: string;
     /** When the run started; shared by the figures of a run. */
@@ -36,6 +39,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
     throw error;
   }
   project.provide("server", server.url);
+  project.provide("cluster", server.cluster);
   project.provide("template", template.name);
   project.provide("run", new Date().toISOString());
   return () =>
@@ -47,23 +51,27 @@ export default async function setup(project: TestProject): Promise<() => Promise
 }
 
 /** DATABASE_URL takes precedence, for machines where the embedded Postgres cannot run. */
-async function openServer(): Promise<{ url: string; close(): Promise<void> }> {
+async function openServer(): Promise<{ url: string; cluster: string; close(): Promise<void> }> {
   const { DATABASE_URL, STILLWAKE_TEST_POSTGRES } = process.env;
-  if (DATABASE_URL) return { url: DATABASE_URL, close: async () => {} };
-  const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-test-"));
-  fs.chmodSync(dir, 0o755);
-  const postgres = await startPostgres({
-    dir,
-    settings: { max_connections: 200 },
-    ...(STILLWAKE_TEST_POSTGRES && { binaries: STILLWAKE_TEST_POSTGRES }),
-  });
+  if (DATABASE_URL) return { url: DATABASE_URL, cluster: "", close: async () => {} };
+  const home = scratchDirectory("stillwake-test-");
+  const binaries = STILLWAKE_TEST_POSTGRES && { binaries: STILLWAKE_TEST_POSTGRES };
+  const cluster = path.join(home, "migrated");
+  const first = await startPostgres({ dir: cluster, ...binaries });
+  await migrate({ url: first.url });
+  await first.stop();
+  fs.rmSync(path.join(cluster, "server.log"));
+  const dir = path.join(home, "server");
+  copyCluster(cluster, dir);
+  const postgres = await startPostgres({ dir, settings: { max_connections: 200 }, ...binaries });
   console.log(`Postgres ${postgres.version} on Node ${process.versions.node}`);
   return {
     url: postgres.url,
+    cluster,
     async close() {
       const kept = await leftoverDatabases(postgres.url);
       await postgres.stop();
-      if (kept.length === 0) fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
+      if (kept.length === 0) fs.rmSync(home, { recursive: true, force: true, maxRetries: 5 });
       else console.error(`Kept ${kept.join(", ")}. To look inside: node scripts/postgres.mjs ${dir}`);
     },
   };

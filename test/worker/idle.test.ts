@@ -18,9 +18,9 @@ import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
 /** How long the process must stay silent. */
-const SILENCE_MS = FULL ? 600_000 : 10_000;
+const SILENCE_MS = FULL ? 600_000 : 6000;
 /** How long an idle worker is observed. */
-const LISTEN_MS = FULL ? 120_000 : 15_000;
+const LISTEN_MS = FULL ? 120_000 : 11_000;
 
 let server: PostgresServer;
 let client: pg.Client;
@@ -123,7 +123,7 @@ describe("a process with an API and an orchestrator", () => {
     child.stdin.write("an hour\n");
     await waitFor(() => output.includes("{"), { what: "an hour to pass" });
     const { fired, calls } = JSON.parse(output.slice(output.indexOf("{")));
-    await wait(5000);
+    await wait(3000);
     expect(calls, "of the provider").toBe(0);
     expect(traffic.statements()).toEqual([]);
     expect({ open: (await sessions()).length, opened: traffic.connections() }).toEqual({ open: 0, opened: 0 });

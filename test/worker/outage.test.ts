@@ -133,7 +133,7 @@ describe("when the database is not reachable at the start of a worker", () => {
 });
 
 describe("during a long outage of the database", () => {
-  const seconds = FULL ? 600 : 20;
+  const seconds = FULL ? 600 : 10;
 
   it(`of ${seconds} s the worker neither exits nor spins, reports it once, and settles its jobs afterwards`, {
     timeout: (seconds + 60) * 1000,

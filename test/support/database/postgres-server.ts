@@ -1,10 +1,11 @@
 // A separate Postgres server for tests that crash it, read its log or need another build. Its port survives restarts.
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
+import { inject } from "vitest";
 import { migrate } from "../../../src/index.ts";
 import { type EmbeddedPostgres, startPostgres } from "../../../src/postgres/index.ts";
 import { waitFor } from "../../../src/testing/index.ts";
+import { copyCluster, scratchDirectory } from "./cluster-files.ts";
 
 export interface PostgresServer extends AsyncDisposable {
   url: string;
@@ -21,13 +22,15 @@ export async function startPostgresServer(
   settings: Record<string, string | number> = {},
   build?: string,
 ): Promise<PostgresServer> {
-  const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-own-"));
-  fs.chmodSync(dir, 0o755);
+  const home = scratchDirectory("stillwake-own-");
+  const dir = path.join(home, "server");
+  const cluster = build === undefined && inject("cluster");
+  if (cluster) copyCluster(cluster, dir);
   const binaries = build ?? process.env.STILLWAKE_TEST_POSTGRES;
   const options = { dir, settings, ...(binaries && { binaries }) };
   let postgres: EmbeddedPostgres = await startPostgres(options);
   const { port, url } = postgres;
-  await migrate({ url });
+  if (!cluster) await migrate({ url });
   return {
     url,
     port,
@@ -42,7 +45,7 @@ export async function startPostgresServer(
     },
     async [Symbol.asyncDispose]() {
       await postgres.stop();
-      fs.rmSync(dir, { recursive: true, force: true });
+      fs.rmSync(home, { recursive: true, force: true });
     },
   };
 }
