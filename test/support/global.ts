@@ -64,6 +64,8 @@ async function openServer(): Promise<{ url: string; cluster: string; close(): Pr
   const dir = path.join(home, "server");
   copyCluster(cluster, dir);
   const postgres = await startPostgres({ dir, settings: { max_connections: 200 }, ...binaries });
+  // Tests use the database "postgres" of the run's server as one without Stillwake.
+  await queryServer(postgres.url, "drop schema stillwake cascade");
   console.log(`Postgres ${postgres.version} on Node ${process.versions.node}`);
   return {
     url: postgres.url,
@@ -79,11 +81,17 @@ async function openServer(): Promise<{ url: string; cluster: string; close(): Pr
 
 /** Databases of failed test files; see `freshDatabase`. */
 async function leftoverDatabases(url: string): Promise<string[]> {
-  const client = new pg.Client({ connectionString: url });
-  await client.connect();
-  const result = await client.query(
+  const rows = await queryServer(
+    url,
     "select datname from pg_database where not datistemplate and datname <> 'postgres'",
   );
+  return rows.map(({ datname }) => datname);
+}
+
+async function queryServer(url: string, statement: string): Promise<{ datname: string }[]> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  const { rows } = await client.query(statement);
   await client.end();
-  return result.rows.map((row) => row.datname);
+  return rows;
 }

@@ -193,22 +193,26 @@ describe("POST /wake", () => {
     const { worker, url } = await startObserved({ config: slow, args: ["--slots", "1", "--log-level", "trace"] });
     const times: number[] = [];
     let from = 0;
-    for (let n = 0; n < 5; n++) {
+    for (let n = 0; n < 10 && times.length < 5; n++) {
       // It has claimed after its start, or after the last job, and found nothing.
       await worker.waitForLine("claim.empty", { from });
       from = worker.lines.length;
       const id = await enqueue();
+      const hasBegun = () => observer.reportsOf(id).length > 0;
       // Its metrics have shown the job more than once, and it was not claimed.
       const waits = (line: { event?: string; claimable?: unknown }) => line.event === "demand" && line.claimable === 1;
-      await waitFor(() => worker.lines.slice(from).filter(waits).length >= 3);
-      expect(await stillwake.get(id)).toMatchObject({ state: "queued" });
-      const wokenAt = performance.now();
-      expect((await fetch(`${url}/wake`, { method: "POST" })).status).toBe(202);
-      const begun = await observer.waitForReport(({ job, event }) => job === id && event === "begin");
-      times.push(begun.at - wokenAt);
+      await waitFor(() => hasBegun() || worker.lines.slice(from).filter(waits).length >= 3);
+      // After an empty claim it queries when the next job is due. A job that was enqueued before that query is claimed.
+      if (!hasBegun()) {
+        const wokenAt = performance.now();
+        expect((await fetch(`${url}/wake`, { method: "POST" })).status).toBe(202);
+        const begun = await observer.waitForReport(({ job, event }) => job === id && event === "begin");
+        times.push(begun.at - wokenAt);
+      }
       await worker.waitForLine("attempt.ended", { from });
       from = worker.lines.findIndex(({ event, job }) => event === "attempt.ended" && job === id);
     }
+    expect(times).toHaveLength(5);
     const { most } = recordTimes("POST /wake to the beginning of the job", times);
     expect(most).toBeLessThan(2000);
   });
