@@ -6,8 +6,6 @@ export { type DevPart, type DevPlace, defineConfig, type StillwakeConfig } from 
 export type { Enqueued } from "./client/enqueue.ts";
 export type { EnqueueManyOptions, EnqueueOptions } from "./client/enqueue-options.ts";
 export type { BreakerState, Flow, LimitState } from "./client/flow.ts";
-export type { Job, ScheduledFor } from "./client/job.ts";
-export type { Machine, MachineLife, PoolInfo, PoolMachines, PoolTrouble } from "./client/machine.ts";
 export type { PokeOptions, PokeTarget } from "./client/poke.ts";
 export type { ReadTokenOptions } from "./client/read-token.ts";
 export type {
@@ -54,7 +52,9 @@ export {
 } from "./contract/schedule.ts";
 export { secret } from "./contract/sealed-paths.ts";
 export type { BudgetScope, CostGroup } from "./db/calls/costs.ts";
-export type { Failure, JobFilter, JobState, WaitingFor, WatchdogAction as WatchdogAct } from "./db/calls/jobs.ts";
+export type { Failure, Job, JobState, ScheduledFor, WaitingFor } from "./db/calls/job.ts";
+export type { JobFilter, WatchdogAction as WatchdogAct } from "./db/calls/jobs.ts";
+export type { Machine, MachineLife, PoolInfo, PoolMachines, PoolTrouble } from "./db/calls/pools.ts";
 export type { WebhookFilter, WebhookState } from "./db/calls/webhooks.ts";
 export type { DatabaseOptions } from "./db/database.ts";
 export type { Erased, EraseOptions } from "./db/erase.ts";

@@ -2,6 +2,7 @@
 // (flow, costs, schedules, webhooks, tokens) have a file each. Every operation is a function of sql/functions, called through db/calls.
 import { setTimeout as delay } from "node:timers/promises";
 import type { Pipeline } from "../contract/pipeline.ts";
+import type { Job, JobState } from "../db/calls/job.ts";
 import * as calls from "../db/calls/jobs.ts";
 import { signal } from "../db/calls/long-work.ts";
 import { Database, type DatabaseOptions } from "../db/database.ts";
@@ -19,7 +20,6 @@ import { Costs } from "./costs.ts";
 import { type Enqueued, Enqueuer } from "./enqueue.ts";
 import type { EnqueueManyOptions, EnqueueOptions } from "./enqueue-options.ts";
 import { Flow } from "./flow.ts";
-import type { Job } from "./job.ts";
 import { Poker, type PokeTarget } from "./poke.ts";
 import { checkSecrets, type ReadTokenOptions, signReadToken } from "./read-token.ts";
 import { type ArtifactSource, Reader } from "./reader.ts";
@@ -145,12 +145,12 @@ export class Stillwake extends Reader {
   }
 
   /** Cancels a waiting job, or asks a running one to stop. Returns its state after the call. */
-  async cancel(id: string, actor: Actor = {}): Promise<calls.JobState> {
+  async cancel(id: string, actor: Actor = {}): Promise<JobState> {
     return calls.controlJob(this.database, "cancel", [checkId(id), actor.reason ?? null, actor.by ?? null]);
   }
 
   /** Runs a failed or cancelled job again, from its checkpoints or from the start. */
-  async retry(id: string, options: { fromStart?: boolean; by?: string } = {}): Promise<calls.JobState> {
+  async retry(id: string, options: { fromStart?: boolean; by?: string } = {}): Promise<JobState> {
     const by = options.by ?? null;
     return this.#thenPoke(calls.controlJob(this.database, "retry", [checkId(id), options.fromStart ?? false, by]));
   }
@@ -170,12 +170,7 @@ export class Stillwake extends Reader {
   }
 
   /** Sends an event to a job, which receives it with `job.waitFor(event)`, now or later. Returns the job's state. */
-  async signal(
-    id: string,
-    event: string,
-    data: unknown = null,
-    actor: Pick<Actor, "by"> = {},
-  ): Promise<calls.JobState> {
+  async signal(id: string, event: string, data: unknown = null, actor: Pick<Actor, "by"> = {}): Promise<JobState> {
     const call = {
       job: checkId(id),
       event: checkLabel(event, "event"),
@@ -185,13 +180,13 @@ export class Stillwake extends Reader {
     return this.#thenPoke(signal(this.database, call));
   }
 
-  async pause(target: string | { pool: string }, actor: Actor = {}): Promise<calls.JobState | undefined> {
+  async pause(target: string | { pool: string }, actor: Actor = {}): Promise<JobState | undefined> {
     const by = [actor.reason ?? null, actor.by ?? null];
     if (typeof target === "string") return calls.controlJob(this.database, "pause", [checkId(target), ...by]);
     await calls.controlPool(this.database, "pause_pool", [checkLabel(target?.pool, "pool"), ...by]);
   }
 
-  async resume(target: string | { pool: string }, actor: Pick<Actor, "by"> = {}): Promise<calls.JobState | undefined> {
+  async resume(target: string | { pool: string }, actor: Pick<Actor, "by"> = {}): Promise<JobState | undefined> {
     if (typeof target === "string") {
       return this.#thenPoke(calls.controlJob(this.database, "resume", [checkId(target), actor.by ?? null]));
     }

@@ -3,19 +3,19 @@
 import type { Readable } from "node:stream";
 import type { ReadableStream } from "node:stream/web";
 import { verifyContent } from "../artifacts/verify-content.ts";
-import type { Failure, JobFilter } from "../db/calls/jobs.ts";
+import type { Job } from "../db/calls/job.ts";
+import type { JobFilter } from "../db/calls/jobs.ts";
+import * as pools from "../db/calls/pools.ts";
 import * as reads from "../db/calls/reads.ts";
 import type { Queries } from "../db/database.ts";
 import { InvalidInput, jobNotFound, StillwakeError, UnknownPipeline } from "../errors.ts";
 import { checkId } from "../ids.ts";
 import { checkLabel } from "../payload.ts";
 import { type Duration, durationMs } from "../time.ts";
-import { type Job, toJob } from "./job.ts";
-import { type Machine, type PoolInfo, toMachine, toPool } from "./machine.ts";
 import { checkFilter, checkLimit, readCursor, writeCursor } from "./pagination.ts";
 import { type Stats, type StatsOptions, summarize } from "./stats.ts";
 
-export type LogLine = reads.LogRow;
+export type { Attempt, LogRow as LogLine, PipelineInfo, Step } from "../db/calls/reads.ts";
 
 /** A file that a job stored. */
 export interface ArtifactInfo {
@@ -41,51 +41,6 @@ export interface ListOptions extends JobFilter {
   brief?: boolean;
 }
 
-/** One execution of a job under one lease. */
-export interface Attempt {
-  epoch: string;
-  /** The number it was charged as. An attempt that was released has the same number as the next one. */
-  attempt: number;
-  worker: string | null;
-  claimedAt: Date;
-  /** Null while it runs. */
-  endedAt: Date | null;
-  outcome: "completed" | "failed" | "cancelled" | "slept" | "paused" | "released" | "lost" | null;
-  failure: Failure | null;
-}
-
-/** A step with a checkpoint. */
-export interface Step {
-  name: string;
-  /** The epoch of the attempt that saved it. */
-  epoch: string;
-  startedAt: Date | null;
-  savedAt: Date;
-  tookMs: number | null;
-  /** With the option `outputs`. */
-  output?: unknown;
-  /** The output was left out, because those before it exceed 2 MB. */
-  omitted?: true;
-}
-
-export interface PipelineInfo {
-  name: string;
-  pool: string;
-  priority: number;
-  maxAttempts: number;
-  crashLimit: number;
-  keyLimit: number;
-  onConflict: string;
-  concurrency: number | null;
-  limits: string[];
-  breakers: string[];
-  /** Paths of the input whose values are stored sealed. */
-  sealed: string[];
-  /** The JSON Schema of the input; null if the contract has no schema, or one without a JSON form. */
-  inputSchema: unknown;
-  updatedAt: Date;
-}
-
 const MAX_STEPS = 10_000;
 
 export class Reader {
@@ -98,9 +53,9 @@ export class Reader {
   }
 
   async get(id: string): Promise<Job> {
-    const [row] = await reads.readJobs(this.#queries, [checkId(id)]);
-    if (!row) throw jobNotFound(id);
-    return toJob(row);
+    const [job] = await reads.readJobs(this.#queries, [checkId(id)]);
+    if (!job) throw jobNotFound(id);
+    return job;
   }
 
   /**
@@ -111,11 +66,11 @@ export class Reader {
     const { limit = 50, cursor, brief = false, ...filter } = options;
     const page = { before: cursor === undefined ? null : readCursor(cursor), limit: checkLimit(limit, 200), brief };
     const { rows, next } = await reads.listJobs(this.#queries, checkFilter(filter), page);
-    return { jobs: rows.map(toJob), cursor: next && writeCursor(next) };
+    return { jobs: rows, cursor: next && writeCursor(next) };
   }
 
   /** The log lines of a job after `after`, in order; pass the last `seq` to read the next page. */
-  async logs(id: string, options: { after?: string; limit?: number } = {}): Promise<LogLine[]> {
+  async logs(id: string, options: { after?: string; limit?: number } = {}): Promise<reads.LogRow[]> {
     const { after = "0", limit = 1000 } = options;
     if (!/^\d{1,18}$/.test(after)) {
       throw new InvalidInput(`after ${JSON.stringify(after)} is not a seq`, {
@@ -127,26 +82,17 @@ export class Reader {
   }
 
   /** All attempts of a job, oldest first. */
-  async attempts(id: string, options: { limit?: number } = {}): Promise<Attempt[]> {
-    const rows = await reads.readAttempts(this.#queries, checkId(id), checkLimit(options.limit ?? 1000, 1000));
-    return rows.map(({ claimed_at, ended_at, outcome, ...row }) => ({
-      ...row,
-      claimedAt: claimed_at,
-      endedAt: ended_at,
-      outcome: outcome as Attempt["outcome"],
-    }));
+  async attempts(id: string, options: { limit?: number } = {}): Promise<reads.Attempt[]> {
+    return reads.readAttempts(this.#queries, checkId(id), checkLimit(options.limit ?? 1000, 1000));
   }
 
   /** The steps of a job that have a checkpoint, in the order they were saved, at most 10,000. */
-  async steps(id: string, options: { outputs?: boolean } = {}): Promise<Step[]> {
+  async steps(id: string, options: { outputs?: boolean } = {}): Promise<reads.Step[]> {
     const outputs = options.outputs ?? false;
-    const rows = await reads.readSteps(this.#queries, checkId(id), { outputs, limit: MAX_STEPS });
-    return rows.map(({ step, epoch, started_at, saved_at, output, omitted }) => ({
-      name: step,
-      epoch,
-      startedAt: started_at,
-      savedAt: saved_at,
-      tookMs: started_at && Math.round(saved_at.getTime() - started_at.getTime()),
+    const steps = await reads.readSteps(this.#queries, checkId(id), { outputs, limit: MAX_STEPS });
+    return steps.map(({ output, omitted, ...step }) => ({
+      ...step,
+      tookMs: step.startedAt && Math.round(step.savedAt.getTime() - step.startedAt.getTime()),
       ...(outputs && (omitted ? { omitted } : { output })),
     }));
   }
@@ -172,13 +118,13 @@ export class Reader {
   }
 
   /** All registered pipelines. */
-  async pipelines(): Promise<PipelineInfo[]> {
-    return (await reads.readPipelines(this.#queries, null)).map(toPipeline);
+  async pipelines(): Promise<reads.PipelineInfo[]> {
+    return reads.readPipelines(this.#queries, null);
   }
 
-  async pipeline(name: string): Promise<PipelineInfo> {
-    const [row] = await reads.readPipelines(this.#queries, checkLabel(name, "pipeline"));
-    if (row) return toPipeline(row);
+  async pipeline(name: string): Promise<reads.PipelineInfo> {
+    const [pipeline] = await reads.readPipelines(this.#queries, checkLabel(name, "pipeline"));
+    if (pipeline) return pipeline;
     throw new UnknownPipeline(`There is no pipeline "${name}"`, {
       field: "pipeline",
       remedy: "Start a worker that has it, or register it: sw.register(pipeline)",
@@ -186,28 +132,21 @@ export class Reader {
   }
 
   /** All pools with their demand. */
-  async pools(): Promise<PoolInfo[]> {
-    const rows = await reads.readPools(this.#queries);
-    return rows.map(toPool);
+  async pools(): Promise<pools.PoolInfo[]> {
+    return pools.readPools(this.#queries);
   }
 
   /** Machines, and active workers without a machine; with `ended`, also up to that many that have ended. */
-  async machines(options: { ended?: number } = {}): Promise<Machine[]> {
+  async machines(options: { ended?: number } = {}): Promise<pools.Machine[]> {
     const { ended = 0 } = options;
-    return (await reads.readMachines(this.#queries, ended === 0 ? 0 : checkLimit(ended, 1000))).map(toMachine);
+    return pools.readMachines(this.#queries, ended === 0 ? 0 : checkLimit(ended, 1000));
   }
 
   /** Machines requested and ended in the last `span`, by pool; `ill`: those that ended abnormally. */
   async machineCounts(
     options: { span?: Duration } = {},
   ): Promise<{ pool: string; started: number; ended: number; ill: number }[]> {
-    const rows = await reads.countMachines(this.#queries, `${durationMs(options.span ?? "5m", "span")} milliseconds`);
-    return rows.map(({ pool, started, ended, ill }) => ({
-      pool,
-      started: Number(started),
-      ended: Number(ended),
-      ill: Number(ill),
-    }));
+    return pools.countMachines(this.#queries, `${durationMs(options.span ?? "5m", "span")} milliseconds`);
   }
 
   /** Counts of waiting jobs by reason, running jobs, and recently ended jobs by outcome. */
@@ -229,17 +168,4 @@ export class Reader {
       remedy: "List its artifacts with artifacts(id)",
     });
   }
-}
-
-function toPipeline(row: reads.PipelineRow): PipelineInfo {
-  const { max_attempts, crash_limit, key_limit, on_conflict, input_schema, updated_at, ...same } = row;
-  return {
-    ...same,
-    maxAttempts: max_attempts,
-    crashLimit: crash_limit,
-    keyLimit: key_limit,
-    onConflict: on_conflict,
-    inputSchema: input_schema,
-    updatedAt: updated_at,
-  };
 }

@@ -1,8 +1,16 @@
 // `sw.schedules`: set, list, pause, resume and remove schedules. The rules are in sql/functions/flow/schedules.sql.
 import { checkName } from "../contract/limit.ts";
 import { type Pipeline, validateInput } from "../contract/pipeline.ts";
-import type { CatchUp, Overlap, Schedule } from "../contract/schedule.ts";
-import { controlSchedule, readSchedules, readUpcoming, removeSchedule, setSchedule } from "../db/calls/schedules.ts";
+import type { Schedule } from "../contract/schedule.ts";
+import {
+  controlSchedule,
+  readSchedules,
+  readUpcoming,
+  removeSchedule,
+  type ScheduleState,
+  type Slot,
+  setSchedule,
+} from "../db/calls/schedules.ts";
 import type { Database } from "../db/database.ts";
 import { InvalidInput } from "../errors.ts";
 import { toJson } from "../payload.ts";
@@ -10,36 +18,7 @@ import { type KeyRing, sealInput } from "../secrets/seal.ts";
 import { resolveLabels, toSqlOptions } from "./enqueue-options.ts";
 import { checkLimit } from "./pagination.ts";
 
-export interface Slot {
-  /** The local time, such as "2030-03-31T02:30"; with its offset where every hour is named. */
-  slot: string;
-  at: Date;
-}
-
-/** A schedule and its current state. Times are the database's. */
-export interface ScheduleState {
-  name: string;
-  cron: string;
-  zone: string;
-  pipeline: string;
-  input: unknown;
-  overlap: Overlap;
-  catchUp: CatchUp;
-  /** The next slot that has not been fired. */
-  next: Slot | null;
-  /** How long it is overdue. More than a minute: no worker of its pool is running and the watchdog is not called. */
-  lateMs: number;
-  /** The last slot for which a job was enqueued. */
-  last: (Slot & { job: string }) | null;
-  /** Why the next slot's job could not be enqueued; retried every minute. */
-  lastError: string | null;
-  fired: number;
-  /** Slots without a job because the previous job was still live. */
-  skipped: number;
-  /** Slots that passed while nothing fired schedules, and were not caught up. */
-  missed: number;
-  paused: { at: Date; by: string | null } | null;
-}
+export type { ScheduleState, Slot } from "../db/calls/schedules.ts";
 
 export class Schedules {
   readonly #database: Database;
@@ -75,24 +54,7 @@ export class Schedules {
   }
 
   async list(): Promise<ScheduleState[]> {
-    const rows = await readSchedules(this.#database);
-    return rows.map((row) => ({
-      name: row.name,
-      cron: row.cron,
-      zone: row.zone,
-      pipeline: row.pipeline,
-      input: row.input,
-      overlap: row.overlap as Overlap,
-      catchUp: row.catch_up as CatchUp,
-      next: row.next_at && row.paused_at === null ? { slot: row.next_slot!, at: row.next_at } : null,
-      lateMs: Math.round(Number(row.late_ms)),
-      last: row.last_at && { slot: row.last_slot!, at: row.last_at, job: row.last_job! },
-      lastError: row.last_error,
-      fired: Number(row.fired),
-      skipped: Number(row.skipped),
-      missed: Number(row.missed),
-      paused: row.paused_at && { at: row.paused_at, by: row.paused_by },
-    }));
+    return readSchedules(this.#database);
   }
 
   /** Fires no slot until it is resumed. */

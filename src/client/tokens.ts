@@ -8,7 +8,7 @@ import { checkLabel } from "../payload.ts";
 import { type Duration, toInterval } from "../time.ts";
 import { checkLimit, readCursor, writeCursor } from "./pagination.ts";
 
-export type { AuditEntry as Act, Role } from "../db/calls/access.ts";
+export type { AuditEntry as Act, Role, TokenInfo } from "../db/calls/access.ts";
 
 export interface TokenOptions {
   /** The user or program it is for. */
@@ -18,22 +18,6 @@ export interface TokenOptions {
   tenant?: string;
   /** Such as "90d". Default: valid until revoked. */
   expiresIn?: Duration;
-}
-
-export interface TokenInfo {
-  id: string;
-  name: string;
-  /** The first characters of the token. */
-  prefix: string;
-  role: calls.Role;
-  tenant: string | null;
-  createdAt: Date;
-  createdBy: string | null;
-  expiresAt: Date | null;
-  /** To the minute. */
-  lastUsedAt: Date | null;
-  revokedAt: Date | null;
-  revokedBy: string | null;
 }
 
 /** A fixed prefix, so that secret scanners find published tokens. */
@@ -64,20 +48,8 @@ export class Tokens {
     return { id, token };
   }
 
-  async list(): Promise<TokenInfo[]> {
-    return (await calls.listTokens(this.#database)).map((row) => ({
-      id: row.id,
-      name: row.name,
-      prefix: row.prefix,
-      role: row.role,
-      tenant: row.tenant,
-      createdAt: row.created_at,
-      createdBy: row.created_by,
-      expiresAt: row.expires_at,
-      lastUsedAt: row.last_used_at,
-      revokedAt: row.revoked_at,
-      revokedBy: row.revoked_by,
-    }));
+  async list(): Promise<calls.TokenInfo[]> {
+    return calls.listTokens(this.#database);
   }
 
   /** Invalidates a token; servers notice within seconds. */
@@ -90,14 +62,9 @@ export class Tokens {
   }
 
   /** Looks up a token. Undefined if it is unknown, expired or revoked. */
-  async check(
-    token: string,
-  ): Promise<
-    { id: string; name: string; role: calls.Role; tenant: string | null; expiresAt: Date | null } | undefined
-  > {
+  async check(token: string): Promise<calls.CheckedToken | undefined> {
     if (!/^swt_[\w-]{43}$/.test(token)) return undefined;
-    const row = await calls.checkToken(this.#database, hashOf(token));
-    return row && { id: row.id, name: row.name, role: row.role, tenant: row.tenant, expiresAt: row.expires_at };
+    return calls.checkToken(this.#database, hashOf(token));
   }
 
   /** Operations performed through the server, newest first. */

@@ -8,7 +8,7 @@ import { type Duration, toInterval } from "../time.ts";
 import { rejectUnknownOptions, withoutUndefined } from "../validate.ts";
 import { checkLimit } from "./pagination.ts";
 
-export type FinalState = "completed" | "failed" | "cancelled";
+export type { Delivery, Endpoint, FinalState, Webhook } from "../db/calls/webhooks.ts";
 
 export interface EndpointOptions {
   /** The receiver. Null: each job passes its URL. */
@@ -17,64 +17,11 @@ export interface EndpointOptions {
   secret?: string;
   /** Sent with every webhook. Signature headers and standard request headers are not allowed. */
   headers?: Readonly<Record<string, string>>;
-  /**
-   * "thin": ids and states. "full": also output and failure. Or a template, in which strings such as "$id", "$state"
-   * and "$output.url" are replaced.
-   */
-  body?: "thin" | "full" | Readonly<Record<string, unknown>> | readonly unknown[];
+  body?: calls.WebhookBody;
   /** The final states that send a webhook. Default: all. */
-  on?: readonly FinalState[];
+  on?: readonly calls.FinalState[];
   /** Pipelines whose jobs all send a webhook to this endpoint. */
   pipelines?: readonly string[];
-}
-
-export interface Endpoint {
-  name: string;
-  url: string | null;
-  /** The names of its headers. */
-  headers: string[];
-  body: EndpointOptions["body"];
-  on: FinalState[];
-  pipelines: string[];
-  /** How many secrets sign: two during a rotation. */
-  secrets: number;
-  /** Since when its webhooks are held. */
-  disabledAt: Date | null;
-  disabledReason: string | null;
-  /** Consecutive failed deliveries, in its worst lane. */
-  failures: number;
-  createdAt: Date;
-}
-
-/** One attempt to deliver a webhook. */
-export interface Delivery {
-  /** A missing number is a delivery whose sender crashed before it recorded the result. */
-  n: string;
-  sender: string;
-  startedAt: Date;
-  tookMs: number;
-  status: number | null;
-  /** Why it failed: TIMEOUT, BLOCKED_ADDRESS, STATUS, … */
-  error: string | null;
-  /** The start of the response body. */
-  response: string | null;
-}
-
-export interface Webhook {
-  id: string;
-  endpoint: string;
-  url: string;
-  jobId: string;
-  event: string;
-  state: calls.WebhookState;
-  /** Deliveries so far, of ten. */
-  attempts: number;
-  body: string;
-  createdAt: Date;
-  /** The next delivery; null if there is none, or the endpoint is disabled. */
-  nextAt: Date | null;
-  endedAt: Date | null;
-  deliveries: Delivery[];
 }
 
 export class Webhooks {
@@ -109,64 +56,28 @@ export class Webhooks {
     await calls.controlEndpoint(this.#database, "enable_endpoint", [name]);
   }
 
-  async endpoints(): Promise<Endpoint[]> {
-    const rows = await calls.readEndpoints(this.#database);
-    return rows.map((row) => ({
-      name: row.name,
-      url: row.url,
-      headers: row.headers,
-      body: row.body as EndpointOptions["body"],
-      on: row.states as FinalState[],
-      pipelines: row.pipelines,
-      secrets: row.secrets,
-      disabledAt: row.disabled_at,
-      disabledReason: row.disabled_reason,
-      failures: row.failures,
-      createdAt: row.created_at,
-    }));
+  async endpoints(): Promise<calls.Endpoint[]> {
+    return calls.readEndpoints(this.#database);
   }
 
   /** Newest first, each with its deliveries. Pass the id of the last one as `before` to read the next page. */
   async list(
     options: calls.WebhookFilter & { limit?: number | undefined; before?: string | undefined } = {},
-  ): Promise<Webhook[]> {
+  ): Promise<calls.Webhook[]> {
     const { limit = 50, before, ...filter } = options;
-    const rows = await calls.listWebhooks(this.#database, checkFilter(filter), before ?? null, checkLimit(limit, 200));
-    return rows.map(toWebhook);
+    return calls.listWebhooks(this.#database, checkFilter(filter), before ?? null, checkLimit(limit, 200));
   }
 
   /** Undefined if it does not exist. */
-  async get(id: string): Promise<Webhook | undefined> {
-    const [row] = await calls.listWebhooks(this.#database, { id: checkLabel(id, "id") }, null, 1);
-    return row && toWebhook(row);
+  async get(id: string): Promise<calls.Webhook | undefined> {
+    const [webhook] = await calls.listWebhooks(this.#database, { id: checkLabel(id, "id") }, null, 1);
+    return webhook;
   }
 
   /** Sends a webhook again, in any state, under the same id and with ten new deliveries. */
   async resend(id: string): Promise<void> {
     await calls.resendWebhook(this.#database, checkLabel(id, "id"));
   }
-}
-
-function toWebhook(row: calls.WebhookRow): Webhook {
-  return {
-    id: row.id,
-    endpoint: row.endpoint,
-    url: row.url,
-    jobId: row.job_id,
-    event: row.event,
-    state: row.state,
-    attempts: row.attempts,
-    body: row.body,
-    createdAt: row.created_at,
-    // pg parses infinity as a number.
-    nextAt: row.state === "pending" && row.next_at instanceof Date ? row.next_at : null,
-    endedAt: row.ended_at,
-    deliveries: row.deliveries.map(({ started_at, took_ms, ...delivery }) => ({
-      ...delivery,
-      startedAt: new Date(started_at),
-      tookMs: took_ms,
-    })),
-  };
 }
 
 function newSecret(): string {

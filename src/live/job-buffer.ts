@@ -1,7 +1,7 @@
 // The shared buffer of one followed job: its latest lines, its state and its checkpoints. FeedReader fills it, any number of followers read
 // it, each with its own cursor. All followers get the same event objects, so that an event is encoded once for all.
 import type { FeedRow, JobStatus, LiveRow } from "../db/calls/feed.ts";
-import type { Failure, JobState, WaitingFor } from "../db/calls/jobs.ts";
+import type { Failure, JobState, WaitingFor } from "../db/calls/job.ts";
 
 /** The current state of a job. */
 export interface StateEvent {

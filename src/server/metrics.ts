@@ -1,7 +1,7 @@
 // Prometheus metrics of the installation, read from the database at each scrape. Workers have separate metrics.
 import { Gauge, Registry } from "prom-client";
 import type { Stillwake } from "../client/client.ts";
-import type { Machine, PoolInfo } from "../client/machine.ts";
+import type { Machine, PoolInfo } from "../db/calls/pools.ts";
 
 type MakeGauge = (name: string, help: string, labelNames?: string[]) => Gauge;
 

@@ -2,7 +2,7 @@
 // skipped by moving the database's clock. The attempt can be made to die at a step, as if its runner had been killed.
 import { createStillwake } from "../client/client.ts";
 import type { EnqueueOptions } from "../client/enqueue-options.ts";
-import type { Job } from "../client/job.ts";
+import type { Job } from "../db/calls/job.ts";
 import type { LogRow } from "../db/calls/reads.ts";
 import { JobFailed } from "../errors.ts";
 import type { AnyImplementation } from "../worker/attempt/implement.ts";

@@ -1,5 +1,6 @@
 // Calls of sql/functions/reads/access.sql: tokens and the audit log.
 import type { Database, Queries } from "../database.ts";
+import { readValues } from "../row.ts";
 
 export type Role = "reader" | "operator" | "admin" | "worker";
 
@@ -22,17 +23,10 @@ export async function createToken(database: Database, token: NewToken): Promise<
   });
 }
 
-export interface CheckedTokenRow {
-  id: string;
-  name: string;
-  role: Role;
-  tenant: string | null;
-  expires_at: Date | null;
-}
-
-export async function checkToken(database: Queries, hash: Buffer): Promise<CheckedTokenRow | undefined> {
-  const [row] = await database.query<CheckedTokenRow>(`select * from ${database.schema}.check_token($1)`, [hash]);
-  return row;
+/** Undefined if it is unknown, expired or revoked. */
+export async function checkToken(database: Queries, hash: Buffer): Promise<CheckedToken | undefined> {
+  const [token] = await readValues<CheckedToken>(database, `select * from ${database.schema}.check_token($1)`, [hash]);
+  return token;
 }
 
 export async function revokeToken(database: Database, id: string, by: string | null): Promise<boolean> {
@@ -42,17 +36,27 @@ export async function revokeToken(database: Database, id: string, by: string | n
   return rows[0]!.found;
 }
 
-export interface TokenRow extends CheckedTokenRow {
+export interface TokenInfo {
+  id: string;
+  name: string;
+  /** The first characters of the token. */
   prefix: string;
-  created_at: Date;
-  created_by: string | null;
-  last_used_at: Date | null;
-  revoked_at: Date | null;
-  revoked_by: string | null;
+  role: Role;
+  tenant: string | null;
+  createdAt: Date;
+  createdBy: string | null;
+  expiresAt: Date | null;
+  /** To the minute. */
+  lastUsedAt: Date | null;
+  revokedAt: Date | null;
+  revokedBy: string | null;
 }
 
-export async function listTokens(database: Queries): Promise<TokenRow[]> {
-  return database.query<TokenRow>(
+export type CheckedToken = Pick<TokenInfo, "id" | "name" | "role" | "tenant" | "expiresAt">;
+
+export async function listTokens(database: Queries): Promise<TokenInfo[]> {
+  return readValues<TokenInfo>(
+    database,
     `select id, name, prefix, role, tenant, created_at, created_by, expires_at, last_used_at, revoked_at, revoked_by
     from ${database.schema}.access_tokens order by id desc limit 1000`,
   );

@@ -1,6 +1,6 @@
 // Calls of sql/functions/live/watch.sql, for processes with followers.
 import type { Database } from "../database.ts";
-import type { Failure, JobState, WaitingFor } from "./jobs.ts";
+import type { Failure, JobState, WaitingFor } from "./job.ts";
 
 /** The status of a job as read_feeds() returns it. Times are ISO strings. */
 export interface JobStatus {

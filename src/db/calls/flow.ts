@@ -3,6 +3,7 @@
 import type { Observation } from "../../contract/rate-limit-headers.ts";
 import { fromDatabase } from "../../errors.ts";
 import { type Database, placeholders } from "../database.ts";
+import { readValues } from "../row.ts";
 import type { Send } from "../transaction.ts";
 import type { Lease } from "./worker.ts";
 
@@ -133,42 +134,61 @@ async function breakerVerdict(database: Database, call: string, values: unknown[
   return { resumeInMs: row.in_ms === null ? null : Math.max(0, Number(row.in_ms)), reason: row.reason ?? "" };
 }
 
-export interface LimitRow {
+export interface LimitState {
   name: string;
   max: number | null;
-  period_ms: string | null;
+  perMs: number | null;
   concurrency: number | null;
-  learn: boolean;
-  reported_max: number | null;
-  remaining: number | null;
-  reset_at: Date | null;
-  blocked_until: Date | null;
+  /** Uses that are available now. */
   free: number;
+  /** When uses become available, if there are none now. */
   until: Date | null;
   reason: string | null;
+  /** The budget that the service reported, for a limit with `learn`. */
+  reported: { max: number | null; remaining: number; resetAt: Date } | null;
+  /** The service rejected a call: no calls before this time. */
+  blockedUntil: Date | null;
 }
 
-export async function readLimits(database: Database): Promise<LimitRow[]> {
-  return database.query<LimitRow>(
-    `select name, max, period_ms, concurrency, learn, reported_max, remaining, reset_at, blocked_until, free, until, reason
+export async function readLimits(database: Database): Promise<LimitState[]> {
+  const rows = await readValues<Omit<LimitState, "reported"> & ReportedBudget>(
+    database,
+    `select name, max, period_ms::float8 as per_ms, concurrency, free, case when free <= 0 then until end as until,
+      case when free <= 0 then reason end as reason, reported_max, remaining, reset_at, blocked_until
     from ${database.schema}.limit_budgets() order by name`,
   );
+  return rows.map(({ reportedMax: max, remaining, resetAt, ...row }) => {
+    return { ...row, reported: resetAt && { max, remaining: remaining ?? 0, resetAt } };
+  });
 }
 
-export interface BreakerRow {
+interface ReportedBudget {
+  reportedMax: number | null;
+  remaining: number | null;
+  resetAt: Date | null;
+}
+
+export interface BreakerState {
   name: string;
-  threshold: number;
+  state: "closed" | "open";
+  /** Consecutive failures; `threshold` of them open it. */
   failures: number;
-  opened_at: Date | null;
-  resume_at: Date | number | null;
+  threshold: number;
+  openedAt: Date | null;
+  /** When one job may probe the dependency; null in an open breaker: only when an operator closes it. */
+  resumeAt: Date | null;
+  /** Failed probes since it opened. */
   probes: number;
   reason: string | null;
-  opened_by: string | null;
+  openedBy: string | null;
 }
 
-export async function readBreakers(database: Database): Promise<BreakerRow[]> {
-  return database.query<BreakerRow>(
-    `select name, threshold, failures, opened_at, resume_at, probes, reason, opened_by from ${database.schema}.breakers order by name`,
+export async function readBreakers(database: Database): Promise<BreakerState[]> {
+  return readValues<BreakerState>(
+    database,
+    `select name, case when resume_at is null then 'closed' else 'open' end as state, failures, threshold, opened_at,
+      nullif(resume_at, 'infinity') as resume_at, probes, reason, opened_by
+    from ${database.schema}.breakers order by name`,
   );
 }
 

@@ -3,65 +3,7 @@
 import { fromDatabase, NotAllowed } from "../../errors.ts";
 import { type Database, placeholders } from "../database.ts";
 import type { Send } from "../transaction.ts";
-
-export type JobState = "queued" | "running" | "paused" | "completed" | "failed" | "cancelled";
-export type WaitingFor = "time" | "retry" | "key" | "limit" | "children" | "event" | "machine";
-
-export interface Failure {
-  name?: string;
-  message?: string;
-  code?: string;
-  stack?: string;
-  cause?: unknown;
-  /** The text for people. */
-  sentence?: string;
-  /** The step it happened in. */
-  step?: string;
-}
-
-/** The schedule that created a job. */
-export interface JobOrigin {
-  schedule: string;
-  /** The local time of the slot. */
-  slot: string;
-  at: string;
-}
-
-export interface JobRow {
-  id: string;
-  pipeline: string;
-  pool: string;
-  state: JobState;
-  waiting_for: WaitingFor | null;
-  priority: number;
-  run_at: Date | number;
-  created_at: Date;
-  started_at: Date | null;
-  ended_at: Date | null;
-  expires_at: Date | null;
-  attempt: number;
-  max_attempts: number;
-  crashes: number;
-  epoch: string;
-  worker: string | null;
-  key: string | null;
-  tenant: string | null;
-  idempotency_key: string | null;
-  input: unknown;
-  output: unknown;
-  failure: Failure | null;
-  cancel: { at: string; by?: string; reason?: string } | null;
-  pause: { at: string; by?: string; reason?: string; resume_at?: string } | null;
-  progress: { at: string; fraction?: number; done?: number; total?: number; sentence?: string } | null;
-  missing: string[] | null;
-  origin: JobOrigin | null;
-  parent_id: string | null;
-  spawn: string | null;
-  child_no: number | null;
-  seq: string;
-  omitted?: string[];
-  children: { total: number; completed: number; failed: number; cancelled: number } | null;
-}
+import type { JobState } from "./job.ts";
 
 export interface EnqueueBatch {
   pipeline: string;

@@ -4,7 +4,7 @@ import { randomUUID } from "node:crypto";
 import { fromDatabase } from "../../errors.ts";
 import type { Database } from "../database.ts";
 import type { Send } from "../transaction.ts";
-import type { Failure, JobState } from "./jobs.ts";
+import type { Failure, JobState } from "./job.ts";
 import type { Lease } from "./worker.ts";
 
 export type OnError = "fail" | "collect" | "ignore";

@@ -1,5 +1,6 @@
 // Calls of sql/functions/machines/machines.sql: for the orchestrator, and for the worker on a machine.
 import type { Database } from "../database.ts";
+import { finiteTime, fromRow, type RowOf } from "../row.ts";
 
 export interface Fleet {
   id: string;
@@ -116,19 +117,12 @@ export interface PoolSnapshot {
   working: string[];
 }
 
-interface PoolSnapshotRow {
-  pool: string;
-  at: Date;
-  paused: string | null;
-  claimable: number;
-  running: number;
-  oldest: Date | null;
+type SameFields = Omit<PoolSnapshot, "nextDue" | "lives">;
+
+interface PoolSnapshotRow extends RowOf<SameFields> {
   next_due: Date | number | null;
-  wasted_starts: number;
-  wasted_starts_at: Date | null;
-  trouble: Trouble | null;
+  /** JSON: its times are text. */
   lives: Record<string, string | number | boolean | null>[];
-  working: string[];
 }
 
 /** Runs what is due without a worker (schedules, recovery, budgets) and returns a snapshot per pool. */
@@ -136,11 +130,9 @@ export async function pollPools(database: Database, pools: readonly string[]): P
   const rows = await database.query<PoolSnapshotRow>(`select * from ${database.schema}.orchestrator_snapshot($1)`, [
     pools,
   ]);
-  return rows.map(({ next_due, wasted_starts, wasted_starts_at, lives, ...row }) => ({
-    ...row,
-    wastedStarts: wasted_starts,
-    nextDue: next_due instanceof Date ? next_due : null,
-    wastedStartsAt: wasted_starts_at,
+  return rows.map(({ next_due, lives, ...row }) => ({
+    ...fromRow<SameFields>(row),
+    nextDue: finiteTime(next_due),
     lives: lives.map((life) => ({
       id: life.id as string,
       machine: life.machine as string,

@@ -1,7 +1,8 @@
-// Reads of the views and overview functions: jobs and their rows, pipelines, pools, machines, counts.
+// Reads of the views and overview functions: jobs and their rows, pipelines, counts.
 import type { Queries } from "../database.ts";
-import type { Failure, JobFilter, JobRow, JobState } from "./jobs.ts";
-import type { MachineFacts } from "./machines.ts";
+import { readValues } from "../row.ts";
+import { type Failure, type Job, type JobRow, type JobState, toJob } from "./job.ts";
+import type { JobFilter } from "./jobs.ts";
 
 const jobColumns = `id, pipeline, pool, state, waiting_for, priority, run_at, created_at, started_at, ended_at, expires_at,
   attempt, max_attempts,
@@ -18,11 +19,12 @@ const briefColumns = `${jobColumns
   .join(", ")},
   array_remove(array[case when ${large("input")} then 'input' end, case when ${large("output")} then 'output' end], null) as omitted`;
 
-export async function readJobs(database: Queries, ids: string[]): Promise<JobRow[]> {
-  return database.query<JobRow>(
+export async function readJobs(database: Queries, ids: string[]): Promise<Job[]> {
+  const rows = await database.query<JobRow>(
     `select ${jobColumns}, children from ${database.schema}.jobs where id = any ($1::uuid[])`,
     [ids],
   );
+  return rows.map(toJob);
 }
 
 /** How many jobs one page scans at most where no index applies; fewer where their inputs are read. */
@@ -36,7 +38,7 @@ export async function listJobs(
   database: Queries,
   { text, since, until, ...equal }: JobFilter,
   { before, limit, brief }: { before: string | null; limit: number; brief: boolean },
-): Promise<{ rows: JobRow[]; next: string | null }> {
+): Promise<{ rows: Job[]; next: string | null }> {
   const values: unknown[] = [];
   const parameter = (value: unknown) => `$${values.push(value)}`;
   const where = (conditions: string[]) => (conditions.length > 0 ? `where ${conditions.join(" and ")}` : "");
@@ -72,7 +74,7 @@ export async function listJobs(
     order by j.id desc`,
     [...values, limit + 1],
   );
-  const rows = result.filter(({ id }) => id !== null);
+  const rows = result.filter(({ id }) => id !== null).map(({ boundary: _boundary, ...row }) => toJob(row));
   if (rows.length > limit) return { rows: rows.slice(0, limit), next: rows[limit - 1]!.id };
   return { rows, next: result[0]?.boundary ?? null };
 }
@@ -91,33 +93,44 @@ function matches(text: string): string {
   return `position(lower(${text}::text) in lower(${searched})) > 0`;
 }
 
-export interface AttemptRow {
+/** One execution of a job under one lease. */
+export interface Attempt {
   epoch: string;
+  /** The number it was charged as. An attempt that was released has the same number as the next one. */
   attempt: number;
   worker: string | null;
-  claimed_at: Date;
-  ended_at: Date | null;
-  outcome: string | null;
+  claimedAt: Date;
+  /** Null while it runs. */
+  endedAt: Date | null;
+  outcome: "completed" | "failed" | "cancelled" | "slept" | "paused" | "released" | "lost" | null;
   failure: Failure | null;
 }
 
 /** Oldest first. */
-export async function readAttempts(database: Queries, job: string, limit: number): Promise<AttemptRow[]> {
-  return database.query<AttemptRow>(
+export async function readAttempts(database: Queries, job: string, limit: number): Promise<Attempt[]> {
+  return readValues<Attempt>(
+    database,
     `select epoch, attempt, worker, claimed_at, ended_at, outcome, failure from ${database.schema}.attempts where job_id = $1
       order by attempts.epoch limit $2`,
     [job, limit],
   );
 }
 
-export interface StepRow {
-  step: string;
+/** A step with a checkpoint. */
+export interface Step {
+  name: string;
+  /** The epoch of the attempt that saved it. */
   epoch: string;
-  started_at: Date | null;
-  saved_at: Date;
+  startedAt: Date | null;
+  savedAt: Date;
+  tookMs: number | null;
+  /** With the option `outputs`. */
   output?: unknown;
+  /** The output was left out, because those before it exceed 2 MB. */
   omitted?: true;
 }
+
+export type SavedStep = Omit<Step, "tookMs">;
 
 /** The limit of the outputs of all steps of a job, in bytes. */
 const MAX_OUTPUT = 2_000_000;
@@ -126,10 +139,11 @@ export async function readSteps(
   database: Queries,
   job: string,
   { outputs, limit }: { outputs: boolean; limit: number },
-): Promise<StepRow[]> {
-  return database.query<StepRow>(
+): Promise<SavedStep[]> {
+  return readValues<SavedStep>(
+    database,
     outputs
-      ? `select step, epoch, started_at, saved_at, case when size <= ${MAX_OUTPUT} then output end as output,
+      ? `select step as name, epoch, started_at, saved_at, case when size <= ${MAX_OUTPUT} then output end as output,
         size > ${MAX_OUTPUT} as omitted from (
         select *, case when stored <= ${MAX_OUTPUT}
           then sum(case when stored <= ${MAX_OUTPUT} then octet_length(output::text) end) over (order by saved_at, step)
@@ -138,7 +152,7 @@ export async function readSteps(
           where job_id = $1
         ) b
       ) c order by saved_at, step limit $2`
-      : `select step, epoch, started_at, saved_at from ${database.schema}.checkpoints where job_id = $1
+      : `select step as name, epoch, started_at, saved_at from ${database.schema}.checkpoints where job_id = $1
         order by saved_at, step limit $2`,
     [job, limit],
   );
@@ -180,114 +194,32 @@ export async function readLogs(database: Queries, job: string, after: string, li
   );
 }
 
-export interface PipelineRow {
+export interface PipelineInfo {
   name: string;
   pool: string;
   priority: number;
-  max_attempts: number;
-  crash_limit: number;
-  key_limit: number;
-  on_conflict: string;
+  maxAttempts: number;
+  crashLimit: number;
+  keyLimit: number;
+  onConflict: string;
   concurrency: number | null;
   limits: string[];
   breakers: string[];
+  /** Paths of the input whose values are stored sealed. */
   sealed: string[];
-  input_schema: unknown;
-  updated_at: Date;
+  /** The JSON Schema of the input; null if the contract has no schema, or one without a JSON form. */
+  inputSchema: unknown;
+  updatedAt: Date;
 }
 
-export async function readPipelines(database: Queries, name: string | null): Promise<PipelineRow[]> {
-  return database.query<PipelineRow>(
+export async function readPipelines(database: Queries, name: string | null): Promise<PipelineInfo[]> {
+  return readValues<PipelineInfo>(
+    database,
     `select name, pool, priority, max_attempts, crash_limit, key_limit, on_conflict, concurrency, limits, breakers, sealed,
       input_schema, updated_at
     from ${database.schema}.pipelines where $1::text is null or name = $1 order by name limit 1000`,
     [name],
   );
-}
-
-export interface PoolRow {
-  name: string;
-  paused_at: Date | null;
-  paused_by: string | null;
-  pause_reason: string | null;
-  concurrency: number | null;
-  claimable: number;
-  running: number;
-  oldest: Date | null;
-  next_due: Date | number | null;
-  /** Stored by the orchestrator. */
-  machines: MachineFacts | null;
-  /** Machines that have not ended, and those of them whose worker has not arrived. */
-  alive: number;
-  starting: number;
-  wanted: number | null;
-  trouble: { code: string; message: string; remedy?: string; since?: string; until?: string } | null;
-  wasted_starts: number;
-}
-
-/** `wanted` is computed as in the view wanted_workers. */
-export async function readPools(database: Queries): Promise<PoolRow[]> {
-  return database.query<PoolRow>(
-    `select p.name, p.paused_at, p.paused_by, p.pause_reason, p.concurrency, d.claimable, d.running, d.oldest, d.next_due,
-      p.machines, coalesce(m.alive, 0) as alive, coalesce(m.starting, 0) as starting,
-      case when p.machines is null then null when p.paused_at is not null then 0
-        else least(ceil((d.claimable + d.running)::numeric / greatest(coalesce((p.machines ->> 'slots')::integer, 1), 1)),
-          coalesce((p.machines ->> 'max')::integer, 1000))::integer end as wanted,
-      p.trouble, p.wasted_starts
-    from ${database.schema}.pools p join ${database.schema}.demand() d on d.pool = p.name
-    left join (
-      select pool, count(*)::integer as alive, (count(*) filter (where state = 'starting'))::integer as starting
-      from ${database.schema}.machines() where life is not null group by pool
-    ) m on m.pool = p.name
-    order by p.name`,
-  );
-}
-
-export interface MachineRow {
-  worker: string;
-  pool: string;
-  running: number;
-  since: Date | null;
-  lease_until: Date | null;
-  listening: boolean;
-  state: "starting" | "up" | "idle" | "leaving" | "retiring" | "ended";
-  /** This and the following are null for a worker without a machine. */
-  life: string | null;
-  slot: number;
-  burst: boolean;
-  provider: string;
-  provider_id: string | null;
-  region: string | null;
-  size: string | null;
-  slots: number;
-  jobs: number;
-  why: string | null;
-  asked_by: string | null;
-  asked_at: Date;
-  started_at: Date | null;
-  arrived_at: Date | null;
-  idle_since: Date | null;
-  ended_at: Date | null;
-  ending: string | null;
-  ended_well: boolean | null;
-  price: number;
-  prices: string | null;
-}
-
-/** Also returns the given number of ended machines, latest first. */
-export async function readMachines(database: Queries, ended: number): Promise<MachineRow[]> {
-  return database.query<MachineRow>(`select * from ${database.schema}.machines($1)`, [ended]);
-}
-
-export interface MachineCountRow {
-  pool: string;
-  started: string;
-  ended: string;
-  ill: string;
-}
-
-export async function countMachines(database: Queries, span: string): Promise<MachineCountRow[]> {
-  return database.query<MachineCountRow>(`select * from ${database.schema}.machine_counts($1)`, [span]);
 }
 
 export interface LiveCountRow {

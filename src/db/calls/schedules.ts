@@ -1,5 +1,7 @@
 // Calls of sql/functions/flow/schedules.sql for clients, and reads of its table.
+import type { CatchUp, Overlap } from "../../contract/schedule.ts";
 import { type Database, placeholders } from "../database.ts";
+import { readValues } from "../row.ts";
 
 /** Returns whether anything changed. */
 export async function setSchedule(database: Database, name: string, settings: string): Promise<boolean> {
@@ -31,7 +33,8 @@ export async function controlSchedule(
   await database.query(`select ${database.schema}.${verb}(${placeholders(values)})`, values);
 }
 
-export interface SlotRow {
+export interface Slot {
+  /** The local time, such as "2030-03-31T02:30"; with its offset where every hour is named. */
   slot: string;
   at: Date;
 }
@@ -41,42 +44,62 @@ export async function readUpcoming(
   database: Database,
   schedule: string | { cron: string; zone: string },
   count: number,
-): Promise<SlotRow[]> {
+): Promise<Slot[]> {
   const [call, values] =
     typeof schedule === "string"
       ? ["upcoming($2, $1::integer)", [schedule]]
       : ["upcoming($2, $3, $1::integer)", [schedule.cron, schedule.zone]];
-  return database.query<SlotRow>(`select slot, at from ${database.schema}.${call}`, [count, ...values]);
+  return database.query<Slot>(`select slot, at from ${database.schema}.${call}`, [count, ...values]);
 }
 
-export interface ScheduleRow {
+/** A schedule and its current state. Times are the database's. */
+export interface ScheduleState {
   name: string;
   cron: string;
   zone: string;
   pipeline: string;
   input: unknown;
-  options: Record<string, unknown>;
-  overlap: string;
-  catch_up: string;
-  next_slot: string | null;
-  next_at: Date | null;
-  late_ms: string;
-  last_slot: string | null;
-  last_at: Date | null;
-  last_job: string | null;
-  last_error: string | null;
-  fired: string;
-  skipped: string;
-  missed: string;
-  paused_at: Date | null;
-  paused_by: string | null;
+  overlap: Overlap;
+  catchUp: CatchUp;
+  /** The next slot that has not been fired. */
+  next: Slot | null;
+  /** How long it is overdue. More than a minute: no worker of its pool is running and the watchdog is not called. */
+  lateMs: number;
+  /** The last slot for which a job was enqueued. */
+  last: (Slot & { job: string }) | null;
+  /** Why the next slot's job could not be enqueued; retried every minute. */
+  lastError: string | null;
+  fired: number;
+  /** Slots without a job because the previous job was still live. */
+  skipped: number;
+  /** Slots that passed while nothing fired schedules, and were not caught up. */
+  missed: number;
+  paused: { at: Date; by: string | null } | null;
 }
 
-export async function readSchedules(database: Database): Promise<ScheduleRow[]> {
-  return database.query<ScheduleRow>(
-    `select name, cron, zone, pipeline, input, options, overlap, catch_up, next_slot, next_at,
-      case when due_at is null then 0 else greatest(0, extract(epoch from ${database.schema}.now() - next_at) * 1000) end as late_ms,
-      last_slot, last_at, last_job, last_error, fired, skipped, missed, paused_at, paused_by
+interface ScheduleSlots {
+  nextSlot: string | null;
+  nextAt: Date | null;
+  lastSlot: string | null;
+  lastAt: Date | null;
+  lastJob: string | null;
+  pausedAt: Date | null;
+  pausedBy: string | null;
+}
+
+export async function readSchedules(database: Database): Promise<ScheduleState[]> {
+  const rows = await readValues<Omit<ScheduleState, "next" | "last" | "paused"> & ScheduleSlots>(
+    database,
+    `select name, cron, zone, pipeline, input, overlap, catch_up, next_slot, next_at,
+      case when due_at is null then 0
+        else round(greatest(0, extract(epoch from ${database.schema}.now() - next_at) * 1000)) end::float8 as late_ms,
+      last_slot, last_at, last_job, last_error, fired::float8, skipped::float8, missed::float8, paused_at, paused_by
     from ${database.schema}.schedules order by name`,
   );
+  return rows.map(({ nextSlot, nextAt, lastSlot, lastAt, lastJob, pausedAt, pausedBy, ...row }) => ({
+    ...row,
+    next: nextAt && pausedAt === null ? { slot: nextSlot!, at: nextAt } : null,
+    last: lastAt && { slot: lastSlot!, at: lastAt, job: lastJob! },
+    paused: pausedAt && { at: pausedAt, by: pausedBy },
+  }));
 }

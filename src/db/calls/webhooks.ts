@@ -1,5 +1,6 @@
 // Calls of sql/functions/live/webhooks.sql, for senders and for operators.
 import { type Database, placeholders } from "../database.ts";
+import { readValues } from "../row.ts";
 
 /** A claimed webhook. */
 export interface ClaimedWebhook {
@@ -101,23 +102,36 @@ export async function resendWebhook(database: Database, id: string): Promise<voi
   await database.query(`select ${database.schema}.resend_webhook($1)`, [id]);
 }
 
-export interface EndpointRow {
+export type FinalState = "completed" | "failed" | "cancelled";
+
+/**
+ * "thin": ids and states. "full": also output and failure. Or a template, in which strings such as "$id", "$state"
+ * and "$output.url" are replaced.
+ */
+export type WebhookBody = "thin" | "full" | Readonly<Record<string, unknown>> | readonly unknown[];
+
+export interface Endpoint {
   name: string;
   url: string | null;
+  /** The names of its headers. */
   headers: string[];
-  body: unknown;
-  states: string[];
+  body: WebhookBody;
+  on: FinalState[];
   pipelines: string[];
+  /** How many secrets sign: two during a rotation. */
   secrets: number;
-  disabled_at: Date | null;
-  disabled_reason: string | null;
+  /** Since when its webhooks are held. */
+  disabledAt: Date | null;
+  disabledReason: string | null;
+  /** Consecutive failed deliveries, in its worst lane. */
   failures: number;
-  created_at: Date;
+  createdAt: Date;
 }
 
-export async function readEndpoints(database: Database): Promise<EndpointRow[]> {
-  return database.query<EndpointRow>(
-    `select name, url, headers, body, states, pipelines, secrets, disabled_at, disabled_reason, failures, created_at
+export async function readEndpoints(database: Database): Promise<Endpoint[]> {
+  return readValues<Endpoint>(
+    database,
+    `select name, url, headers, body, states as on, pipelines, secrets, disabled_at, disabled_reason, failures, created_at
     from ${database.schema}.webhook_endpoints order by name`,
   );
 }
@@ -129,30 +143,35 @@ export interface WebhookFilter {
   state?: WebhookState;
 }
 
-interface DeliveryRow {
+/** One attempt to deliver a webhook. */
+export interface Delivery {
+  /** A missing number is a delivery whose sender crashed before it recorded the result. */
   n: string;
   sender: string;
-  started_at: string;
-  took_ms: number;
+  startedAt: Date;
+  tookMs: number;
   status: number | null;
+  /** Why it failed: TIMEOUT, BLOCKED_ADDRESS, STATUS, … */
   error: string | null;
+  /** The start of the response body. */
   response: string | null;
 }
 
-export interface WebhookRow {
+export interface Webhook {
   id: string;
   endpoint: string;
   url: string;
-  job_id: string;
+  jobId: string;
   event: string;
   state: WebhookState;
+  /** Deliveries so far, of ten. */
   attempts: number;
   body: string;
-  created_at: Date;
-  next_at: Date | number;
-  ended_at: Date | null;
-  sending: boolean;
-  deliveries: DeliveryRow[];
+  createdAt: Date;
+  /** The next delivery; null if there is none, or the endpoint is disabled. */
+  nextAt: Date | null;
+  endedAt: Date | null;
+  deliveries: Delivery[];
 }
 
 /** Newest first, each with its deliveries. */
@@ -161,20 +180,24 @@ export async function listWebhooks(
   filter: WebhookFilter,
   before: string | null,
   limit: number,
-): Promise<WebhookRow[]> {
+): Promise<Webhook[]> {
   const columns = { id: "id = $1", job: "job_id = $1::uuid", endpoint: "endpoint = $1", state: "state = $1" };
   const conditions = Object.entries(filter) as [keyof WebhookFilter, string][];
   const where = conditions.map(([field], index) => `w.${columns[field].replace("$1", `$${index + 3}`)}`);
-  return database.query<WebhookRow>(
+  const webhooks = await readValues<Webhook>(
+    database,
     `select w.id, w.endpoint, coalesce(w.url, n.url, '') as url, w.job_id, w.event, w.state, w.attempts, w.body, w.created_at,
-      case when w.state = 'pending' and n.disabled_at is not null then 'infinity' else w.next_at end as next_at,
-      w.ended_at, w.sender is not null as sending,
+      case when w.state = 'pending' and n.disabled_at is null then nullif(w.next_at, 'infinity') end as next_at, w.ended_at,
       coalesce((
-        select json_agg(json_build_object('n', d.n::text, 'sender', d.sender, 'started_at', d.started_at,
-          'took_ms', extract(epoch from d.took) * 1000, 'status', d.status, 'error', d.error, 'response', d.response) order by d.n)
+        select json_agg(json_build_object('n', d.n::text, 'sender', d.sender, 'startedAt', d.started_at,
+          'tookMs', extract(epoch from d.took) * 1000, 'status', d.status, 'error', d.error, 'response', d.response) order by d.n)
         from ${database.schema}.deliveries d where d.webhook = w.id), '[]') as deliveries
     from ${database.schema}.webhooks w left join ${database.schema}.webhook_endpoints n on n.name = w.endpoint
     where ($1::text is null or w.id < $1)${where.map((condition) => ` and ${condition}`).join("")} order by w.id desc limit $2`,
     [before, limit, ...conditions.map(([, value]) => value)],
   );
+  // The times of the deliveries are in JSON.
+  for (const { deliveries } of webhooks)
+    for (const delivery of deliveries) delivery.startedAt = new Date(delivery.startedAt);
+  return webhooks;
 }

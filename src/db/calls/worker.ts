@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { fromDatabase } from "../../errors.ts";
 import type { Database } from "../database.ts";
 import type { Send } from "../transaction.ts";
-import type { Failure, JobOrigin, JobState, WaitingFor } from "./jobs.ts";
+import type { Failure, JobOrigin, JobState, WaitingFor } from "./job.ts";
 import type { ArtifactRow } from "./reads.ts";
 
 /** The fence of every write of a worker. */

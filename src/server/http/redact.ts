@@ -1,7 +1,6 @@
 // What an external caller (with a read token) sees of a job: its state, result and log, without the input, the
 // operators' actions, and where in the code and on which machine it failed.
-import type { Job } from "../../client/job.ts";
-import type { Failure } from "../../db/calls/jobs.ts";
+import type { Failure, Job } from "../../db/calls/job.ts";
 import type { FollowEvent } from "../../live/job-buffer.ts";
 
 export function redactJob(job: Job): Job {

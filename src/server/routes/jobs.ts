@@ -1,8 +1,8 @@
 // Reads jobs with their attempts, steps, children, logs, artifacts and webhooks.
 import { Readable } from "node:stream";
 import { z } from "zod";
-import type { Job } from "../../client/job.ts";
 import type { LogLine } from "../../client/reader.ts";
+import type { Job } from "../../db/calls/job.ts";
 import { jobNotFound } from "../../errors.ts";
 import { checkId } from "../../ids.ts";
 import { withoutUndefined } from "../../validate.ts";

@@ -2,7 +2,7 @@
 // children are still running, the attempt ends and the job waits in the database without occupying a slot.
 import { type EnqueueOptions, resolveLabels, toSqlOptions } from "../../client/enqueue-options.ts";
 import { type Pipeline, validateInput } from "../../contract/pipeline.ts";
-import type { Failure } from "../../db/calls/jobs.ts";
+import type { Failure } from "../../db/calls/job.ts";
 import type { ChildCounts, ChildRow, OnError } from "../../db/calls/long-work.ts";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 import { checkLabel, toJson } from "../../payload.ts";

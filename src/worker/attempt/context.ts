@@ -1,10 +1,10 @@
 // The job as user code sees it: one object per attempt. Every method delegates; after the attempt has ended all of them throw.
 import type pg from "pg";
-import { type ScheduledFor, scheduledFor } from "../../client/job.ts";
 import type { Breaker } from "../../contract/breaker.ts";
 import type { Limit } from "../../contract/limit.ts";
 import type { Pipeline, Schema } from "../../contract/pipeline.ts";
 import type { Learn } from "../../contract/rate-limit-headers.ts";
+import { type ScheduledFor, scheduledFor } from "../../db/calls/job.ts";
 import type { OnError } from "../../db/calls/long-work.ts";
 import { type Duration, durationMs } from "../../time.ts";
 import type { Exec, ExecOptions } from "../exec/exec.ts";

@@ -3,7 +3,7 @@
 
 import { Fatal, Pause, RateLimited, Retry } from "../../contract/job-errors.ts";
 import type { FailureKind } from "../../contract/pipeline.ts";
-import type { Failure } from "../../db/calls/jobs.ts";
+import type { Failure } from "../../db/calls/job.ts";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 import { type Duration, durationMs } from "../../time.ts";
 import { type Outcome, outcomeOfStop, Stopped } from "./outcome.ts";

@@ -1,6 +1,6 @@
 // The outcome of an attempt and the reasons to stop one. Plain data, because it is sent from the runner to the keeper.
 // toSettlement() converts an outcome into the argument of settle().
-import type { Failure, WaitingFor } from "../../db/calls/jobs.ts";
+import type { Failure, WaitingFor } from "../../db/calls/job.ts";
 import type { Lease, Settlement } from "../../db/calls/worker.ts";
 
 export type Outcome =

@@ -2,7 +2,7 @@
 // statement and one commit. Two rounds may be in flight, so that Postgres works while this process prepares the next.
 // Attempts that finish in the same turn of the event loop are settled together.
 
-import type { JobState } from "../../db/calls/jobs.ts";
+import type { JobState } from "../../db/calls/job.ts";
 import { type ClaimedJob, type ClaimRequest, type Settlement, settle, settleAndClaim } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
 import { InvalidInput, UnknownPool } from "../../errors.ts";

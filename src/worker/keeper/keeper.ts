@@ -11,7 +11,7 @@
 // complete a step. A claim in flight is never aborted, because its rows are already leased: jobs claimed during a drain are released.
 
 import type { ArtifactStore } from "../../artifacts/store.ts";
-import type { JobState } from "../../db/calls/jobs.ts";
+import type { JobState } from "../../db/calls/job.ts";
 import type { ClaimedJob, Lease, Verdict } from "../../db/calls/worker.ts";
 import type { Database } from "../../db/database.ts";
 import type { Tracing } from "../../tracing.ts";

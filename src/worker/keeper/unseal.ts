@@ -2,7 +2,7 @@
 // secrets. The runner receives the plain values with the input and redacts them in everything it writes.
 import { readSecret } from "../../config.ts";
 import { isSealedValue, mapPaths, readPaths } from "../../contract/sealed-paths.ts";
-import type { Failure } from "../../db/calls/jobs.ts";
+import type { Failure } from "../../db/calls/job.ts";
 import { InvalidInput, StillwakeError } from "../../errors.ts";
 import { type KeyRing, openSealed, readSealKeys, type SealKeys, sealInput } from "../../secrets/seal.ts";
 import { type Outcome, outcomeOfStop, type StopReason } from "../attempt/outcome.ts";

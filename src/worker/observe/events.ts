@@ -1,6 +1,6 @@
 // The events of a worker. The keeper emits them; the process log, the metrics and user code subscribe. Every attempt.started is followed by
 // exactly one attempt.ended of the same job and epoch, also when the runner died: the gauge of running jobs depends on it.
-import type { JobState } from "../../db/calls/jobs.ts";
+import type { JobState } from "../../db/calls/job.ts";
 import type { Outcome } from "../attempt/outcome.ts";
 
 export type WorkerEvent =

@@ -1,7 +1,7 @@
 // Redacts registered secrets from everything a job writes for people. This is the second line of defence: the first is
 // to keep secrets out of payloads. Each secret is searched as it is and in its encodings (secret-forms.ts). A limit or
 // a line break can cut a secret, so a part of a secret at the edge of a text is redacted too.
-import type { Failure } from "../../db/calls/jobs.ts";
+import type { Failure } from "../../db/calls/job.ts";
 import { InvalidInput } from "../../errors.ts";
 import type { Outcome } from "../attempt/outcome.ts";
 import { formsOf, MIN_SECRET_LENGTH, SecretForms, textsOf } from "./secret-forms.ts";

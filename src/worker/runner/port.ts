@@ -3,7 +3,7 @@
 
 import type { PipelineSettings } from "../../contract/pipeline.ts";
 import type { BreakerVerdict, Dependency, LimitCall, LimitGrant } from "../../db/calls/flow.ts";
-import type { JobOrigin } from "../../db/calls/jobs.ts";
+import type { JobOrigin } from "../../db/calls/job.ts";
 import type {
   ChildRow,
   findSignal,

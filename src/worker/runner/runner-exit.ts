@@ -1,5 +1,5 @@
 // Validates what a runner process sends, and names the cause of its exit. User code can forge any message.
-import type { Failure } from "../../db/calls/jobs.ts";
+import type { Failure } from "../../db/calls/job.ts";
 import { oomKills } from "../../memory.ts";
 import { toStorableText } from "../attempt/failure.ts";
 import type { Outcome } from "../attempt/outcome.ts";

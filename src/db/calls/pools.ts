@@ -1,5 +1,7 @@
-// The types of pools and machines, and their conversion from rows.
-import type { MachineRow, PoolRow } from "../db/calls/reads.ts";
+// Reads of pools and machines.
+import type { Queries } from "../database.ts";
+import { finiteTime, fromRow, type RowOf, readValues } from "../row.ts";
+import type { MachineFacts } from "./machines.ts";
 
 export interface PoolInfo {
   name: string;
@@ -71,7 +73,7 @@ export interface Machine {
   /** Whether it receives hints of new work. */
   listening: boolean;
   /** "leaving": its worker has exited. "retiring": it gets no more jobs and will be stopped. */
-  state: MachineRow["state"];
+  state: "starting" | "up" | "idle" | "leaving" | "retiring" | "ended";
   /** Null for a worker that was not started by an orchestrator. */
   machine: MachineLife | null;
   /** How it ended; null until then. */
@@ -104,15 +106,46 @@ export interface MachineLife {
   prices: string | null;
 }
 
-export function toPool(row: PoolRow): PoolInfo {
-  const { paused_at, paused_by, pause_reason, next_due, machines, alive, starting, trouble, wasted_starts, ...same } =
-    row;
+type SamePoolFields = Omit<PoolInfo, "paused" | "nextDue" | "machines" | "trouble">;
+
+interface PoolRow extends RowOf<SamePoolFields> {
+  paused_at: Date | null;
+  paused_by: string | null;
+  pause_reason: string | null;
+  next_due: Date | number | null;
+  /** Stored by the orchestrator. */
+  machines: MachineFacts | null;
+  /** Machines that have not ended, and those of them whose worker has not arrived. */
+  alive: number;
+  starting: number;
+  trouble: { code: string; message: string; remedy?: string; since?: string; until?: string } | null;
+}
+
+/** `wanted` is computed as in the view wanted_workers. */
+export async function readPools(database: Queries): Promise<PoolInfo[]> {
+  const rows = await database.query<PoolRow>(
+    `select p.name, p.paused_at, p.paused_by, p.pause_reason, p.concurrency, d.claimable, d.running, d.oldest, d.next_due,
+      p.machines, coalesce(m.alive, 0) as alive, coalesce(m.starting, 0) as starting,
+      case when p.machines is null then null when p.paused_at is not null then 0
+        else least(ceil((d.claimable + d.running)::numeric / greatest(coalesce((p.machines ->> 'slots')::integer, 1), 1)),
+          coalesce((p.machines ->> 'max')::integer, 1000))::integer end as wanted,
+      p.trouble, p.wasted_starts
+    from ${database.schema}.pools p join ${database.schema}.demand() d on d.pool = p.name
+    left join (
+      select pool, count(*)::integer as alive, (count(*) filter (where state = 'starting'))::integer as starting
+      from ${database.schema}.machines() where life is not null group by pool
+    ) m on m.pool = p.name
+    order by p.name`,
+  );
+  return rows.map(toPool);
+}
+
+function toPool(row: PoolRow): PoolInfo {
+  const { paused_at, paused_by, pause_reason, next_due, machines, alive, starting, trouble, ...same } = row;
   return {
-    ...same,
-    wastedStarts: wasted_starts,
+    ...fromRow<SamePoolFields>(same),
     paused: paused_at && { at: paused_at, by: paused_by, reason: pause_reason },
-    // pg parses infinity as a number.
-    nextDue: next_due instanceof Date ? next_due : null,
+    nextDue: finiteTime(next_due),
     machines: machines && {
       provider: machines.provider,
       size: machines.size ?? null,
@@ -140,8 +173,23 @@ export function toPool(row: PoolRow): PoolInfo {
   };
 }
 
-export function toMachine(row: MachineRow): Machine {
-  const { worker, pool, running, since, lease_until, listening, state, life } = row;
+interface MachineRow extends RowOf<Omit<Machine, "machine" | "end">>, RowOf<Omit<MachineLife, "life">> {
+  /** Null for a worker without a machine, like the other columns of MachineLife. */
+  life: string | null;
+  ended_at: Date | null;
+  ending: string | null;
+  ended_well: boolean | null;
+}
+
+/** Also returns the given number of ended machines, latest first. */
+export async function readMachines(database: Queries, ended: number): Promise<Machine[]> {
+  const rows = await database.query<MachineRow>(`select * from ${database.schema}.machines($1)`, [ended]);
+  return rows.map(toMachine);
+}
+
+function toMachine(row: MachineRow): Machine {
+  const { worker, pool, running, since, lease_until, listening, state, ended_at, ending, ended_well, life, ...rest } =
+    row;
   return {
     worker,
     pool,
@@ -150,30 +198,21 @@ export function toMachine(row: MachineRow): Machine {
     leaseUntil: lease_until,
     listening,
     state,
-    machine:
-      life === null
-        ? null
-        : {
-            life,
-            slot: row.slot,
-            burst: row.burst,
-            provider: row.provider,
-            providerId: row.provider_id,
-            region: row.region,
-            size: row.size,
-            slots: row.slots,
-            jobs: row.jobs,
-            why: row.why,
-            askedBy: row.asked_by,
-            askedAt: row.asked_at,
-            startedAt: row.started_at,
-            arrivedAt: row.arrived_at,
-            idleSince: row.idle_since,
-            price: row.price,
-            prices: row.prices,
-          },
-    end: row.ended_at && { at: row.ended_at, how: row.ending!, well: row.ended_well! },
+    machine: life === null ? null : fromRow<MachineLife>({ life, ...rest }),
+    end: ended_at && { at: ended_at, how: ending!, well: ended_well! },
   };
+}
+
+/** Machines requested and ended in the span, by pool; `ill`: those that ended abnormally. */
+export async function countMachines(
+  database: Queries,
+  span: string,
+): Promise<{ pool: string; started: number; ended: number; ill: number }[]> {
+  return readValues(
+    database,
+    `select pool, started::integer, ended::integer, ill::integer from ${database.schema}.machine_counts($1)`,
+    [span],
+  );
 }
 
 function toDate(text: string | undefined): Date | null {
