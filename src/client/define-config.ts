@@ -1,5 +1,6 @@
 // defineConfig(): the typed content of stillwake.config.ts, checked for unknown keys.
 import { InvalidInput } from "../errors.ts";
+import type { PoolOptions } from "../pool-options.ts";
 import type { SealKeys } from "../secrets/seal.ts";
 import { findClosest } from "../text/suggest.ts";
 import type { Duration } from "../time.ts";
@@ -50,7 +51,7 @@ export interface StillwakeConfig {
   metricsHost?: string;
   logLevel?: string;
   /** The machines of each pool, for the orchestrator: see stillwake/orchestrator. */
-  pools?: Readonly<Record<string, PoolConfig>>;
+  pools?: Readonly<Record<string, PoolOptions>>;
   /** A price table that replaces the built-in one: see the documentation of costs. */
   prices?: object;
   /** The project's part of `stillwake dev`, such as its tables and its web server. Called before the workers start, closed at exit. */
@@ -78,21 +79,6 @@ export interface DevPart {
   /** Printed when everything is up, such as the project's URL. */
   lines?: readonly string[];
   close?: () => void | Promise<void>;
-}
-
-/** PoolOptions of stillwake/orchestrator, which checks them. */
-interface PoolConfig {
-  provider: (context: never) => unknown;
-  slots?: number;
-  warm?: number;
-  max?: number;
-  burst?: number;
-  idleExit?: Duration;
-  grace?: Duration;
-  boot?: Duration;
-  price?: number;
-  disk?: number;
-  larger?: string;
 }
 
 const known: (keyof StillwakeConfig)[] = [
