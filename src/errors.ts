@@ -30,6 +30,17 @@ export class StillwakeError extends Error {
   }
 }
 
+type ErrorClass = new (message: string, options?: StillwakeErrorOptions) => StillwakeError;
+
+/** The base of an error class that adds nothing but its code. */
+function withCode(code: string): ErrorClass {
+  return class extends StillwakeError {
+    constructor(message: string, options?: StillwakeErrorOptions) {
+      super(code, message, options);
+    }
+  };
+}
+
 export interface Issue {
   path: string;
   message: string;
@@ -45,23 +56,11 @@ export class InvalidInput extends StillwakeError {
   }
 }
 
-export class UnknownPipeline extends StillwakeError {
-  constructor(message: string, options?: StillwakeErrorOptions) {
-    super("UNKNOWN_PIPELINE", message, options);
-  }
-}
+export class UnknownPipeline extends withCode("UNKNOWN_PIPELINE") {}
 
-export class UnknownPool extends StillwakeError {
-  constructor(message: string, options?: StillwakeErrorOptions) {
-    super("UNKNOWN_POOL", message, options);
-  }
-}
+export class UnknownPool extends withCode("UNKNOWN_POOL") {}
 
-export class JobNotFound extends StillwakeError {
-  constructor(message: string, options?: StillwakeErrorOptions) {
-    super("JOB_NOT_FOUND", message, options);
-  }
-}
+export class JobNotFound extends withCode("JOB_NOT_FOUND") {}
 
 export function jobNotFound(id: string): JobNotFound {
   return new JobNotFound(`Job ${id} does not exist`, {
@@ -71,18 +70,10 @@ export function jobNotFound(id: string): JobNotFound {
 }
 
 /** The job's state does not allow the operation. */
-export class NotAllowed extends StillwakeError {
-  constructor(message: string, options?: StillwakeErrorOptions) {
-    super("NOT_ALLOWED", message, options);
-  }
-}
+export class NotAllowed extends withCode("NOT_ALLOWED") {}
 
 /** The attempt lost its lease: it must stop, and none of its writes is accepted. */
-export class LeaseLost extends StillwakeError {
-  constructor(message: string, options?: StillwakeErrorOptions) {
-    super("LEASE_LOST", message, options);
-  }
-}
+export class LeaseLost extends withCode("LEASE_LOST") {}
 
 /** Thrown by wait(): the job failed or was cancelled. `failure` is the stored failure. */
 export class JobFailed extends StillwakeError {
@@ -113,17 +104,9 @@ export class KeyTaken extends StillwakeError {
   }
 }
 
-export class UnknownLimit extends StillwakeError {
-  constructor(message: string, options: StillwakeErrorOptions = {}) {
-    super("UNKNOWN_LIMIT", message, options);
-  }
-}
+export class UnknownLimit extends withCode("UNKNOWN_LIMIT") {}
 
-export class UnknownBreaker extends StillwakeError {
-  constructor(message: string, options: StillwakeErrorOptions = {}) {
-    super("UNKNOWN_BREAKER", message, options);
-  }
-}
+export class UnknownBreaker extends withCode("UNKNOWN_BREAKER") {}
 
 /** The schema in the database does not match this version of Stillwake. */
 export class SchemaMismatch extends StillwakeError {}
@@ -135,7 +118,7 @@ export class DatabaseUnavailable extends StillwakeError {
   }
 }
 
-const bySqlState: Record<string, new (message: string, options?: StillwakeErrorOptions) => StillwakeError> = {
+const bySqlState: Record<string, ErrorClass> = {
   SW001: InvalidInput,
   SW002: UnknownPipeline,
   SW003: UnknownPool,
