@@ -35,8 +35,36 @@ const fromSecret = (variable: string, secret: string, indent: string) =>
     `\n${indent}`,
   );
 
-function job(deployment: Deployment, pool: DeployedPool): string {
+/** A job resource, up to the variables of its container. */
+function jobHead(
+  deployment: Deployment,
+  job: { name: string; account: string; timeoutSeconds: number; args: string },
+): string {
   const { name, image } = deployment;
+  return `apiVersion: run.googleapis.com/v1
+kind: Job
+metadata:
+  name: ${name}-${job.name}
+  labels:
+    app: "${name}"
+spec:
+  template:
+    spec:
+      taskCount: 1
+      parallelism: 1
+      template:
+        spec:
+          maxRetries: 0
+          timeoutSeconds: "${job.timeoutSeconds}"
+          serviceAccountName: ${account(deployment, `${name}-${job.account}`)}
+          containers:
+            - image: ${image}:latest
+              args: ${job.args}
+              env:`;
+}
+
+function job(deployment: Deployment, pool: DeployedPool): string {
+  const { name } = deployment;
   const args = [...workerCommand(deployment), ...(pool.drain === undefined ? [] : ["--drain"])];
   const head =
     pool.drain === undefined
@@ -51,26 +79,7 @@ function job(deployment: Deployment, pool: DeployedPool): string {
       : "";
   return `${head}
 # maxRetries is 0: Stillwake retries the job of a lost machine on another one. Google bills at least one minute.
-apiVersion: run.googleapis.com/v1
-kind: Job
-metadata:
-  name: ${name}-${pool.slug}
-  labels:
-    app: "${name}"
-spec:
-  template:
-    spec:
-      taskCount: 1
-      parallelism: 1
-      template:
-        spec:
-          maxRetries: 0
-          timeoutSeconds: "86400"
-          serviceAccountName: ${account(deployment, `${name}-worker`)}
-          containers:
-            - image: ${image}:latest
-              args: ${flow(args)}
-              env:
+${jobHead(deployment, { name: pool.slug, account: "worker", timeoutSeconds: 86_400, args: flow(args) })}
                 - name: STILLWAKE_POOL
                   value: ${JSON.stringify(pool.name)}
                 - name: STILLWAKE_SLOTS
@@ -87,31 +96,12 @@ spec:
 }
 
 function watchdog(deployment: Deployment, hasService: boolean): string {
-  const { name, image } = deployment;
+  const { name } = deployment;
   const command = hasService ? "stillwake watchdog && stillwake orchestrator --once" : "stillwake watchdog";
   return `# Covers lost pokes, and schedules and retries that become due while the service sleeps: ${command}.
 # schedulers.sh runs it every 15 minutes: 2,880 executions in 30 days, each billed for at least a minute of one vCPU, are
 # 172,800 vCPU-seconds; the free tier is 240,000 a month.
-apiVersion: run.googleapis.com/v1
-kind: Job
-metadata:
-  name: ${name}-watchdog
-  labels:
-    app: "${name}"
-spec:
-  template:
-    spec:
-      taskCount: 1
-      parallelism: 1
-      template:
-        spec:
-          maxRetries: 0
-          timeoutSeconds: "300"
-          serviceAccountName: ${account(deployment, `${name}-orchestrator`)}
-          containers:
-            - image: ${image}:latest
-              args: [sh, -c, "${command}"]
-              env:
+${jobHead(deployment, { name: "watchdog", account: "orchestrator", timeoutSeconds: 300, args: `[sh, -c, "${command}"]` })}
                 ${fromSecret("STILLWAKE_DATABASE_URL", `${name}-database-url`, "                ")}
               resources:
                 limits:

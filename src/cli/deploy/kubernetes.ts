@@ -29,6 +29,18 @@ const labels = (part: string) => `app.kubernetes.io/name: stillwake
 const containerSecurity = (indent: string) =>
   ["securityContext:", "  allowPrivilegeEscalation: false", "  capabilities:", "    drop: [ALL]"].join(`\n${indent}`);
 
+/** For a process that mostly waits. */
+const smallContainer = (indent: string) =>
+  [
+    "resources:",
+    "  requests:",
+    "    cpu: 20m",
+    "    memory: 128Mi",
+    "  limits:",
+    "    memory: 512Mi",
+    containerSecurity(indent),
+  ].join(`\n${indent}`);
+
 const podSecurity = (indent: string) =>
   [
     "securityContext:",
@@ -181,13 +193,7 @@ spec:
             initialDelaySeconds: 10
             periodSeconds: 30
             failureThreshold: 5
-          resources:
-            requests:
-              cpu: 20m
-              memory: 128Mi
-            limits:
-              memory: 512Mi
-          ${containerSecurity("          ")}
+          ${smallContainer("          ")}
 ---
 apiVersion: v1
 kind: Service
@@ -240,13 +246,7 @@ spec:
               envFrom:
                 - secretRef:
                     name: stillwake-orchestrator
-              resources:
-                requests:
-                  cpu: 20m
-                  memory: 128Mi
-                limits:
-                  memory: 512Mi
-              ${containerSecurity("              ")}
+              ${smallContainer("              ")}
 `;
 }
 
