@@ -1,26 +1,32 @@
-// Lists and changes named resources of the API: pools, limits, breakers and schedules.
+// Lists and changes resources of the API, such as pools, limits and tokens.
 import { InvalidInput } from "../errors.ts";
 import { escapeLine } from "../text/escape.ts";
 import type { ApiRequest } from "./api-client.ts";
 import type { CommandContext } from "./command.ts";
 import { type Column, printTable } from "./output/table.ts";
 
+/** `field`: the field of the response that has the rows, if it is not the noun. */
 export async function printResources<Row>(
   { flags, screen, api }: CommandContext,
   noun: string,
   columns: readonly Column<Row>[],
   emptyText: string,
+  { field = noun, ...request }: Pick<ApiRequest, "query"> & { field?: string } = {},
 ): Promise<number> {
-  const result = await (await api()).call("GET", `/v1/${noun}`);
-  if (flags.json) screen.json(result);
-  else printTable(screen, result[noun], columns, emptyText);
+  const result = await (await api()).call("GET", `/v1/${noun}`, request);
+  if (flags.json) {
+    screen.json(result);
+    return 0;
+  }
+  printTable(screen, result[field], columns, emptyText);
+  if (result.cursor) screen.printStderr(`There are more: pass --cursor ${result.cursor}`);
   return 0;
 }
 
 /** Sends the request and prints `message` when it succeeded. */
 export async function changeResource(
   { flags, screen, api }: CommandContext,
-  method: "POST" | "DELETE",
+  method: "POST" | "PUT" | "DELETE",
   path: string,
   message: string,
   request: ApiRequest = {},

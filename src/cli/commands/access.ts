@@ -1,11 +1,11 @@
 // stillwake tokens, stillwake read-token and stillwake audit.
 import { InvalidInput } from "../../errors.ts";
 import type { api as apiTypes } from "../../server/index.ts";
-import { escapeLine } from "../../text/escape.ts";
 import { checkJobId, checkOneOf, checkTokenId, parseInteger, pathSegment, roles } from "../arguments.ts";
 import { apiFlags, type Command } from "../command.ts";
-import { printTable } from "../output/table.ts";
+import type { Column } from "../output/table.ts";
 import { formatAgo } from "../output/time.ts";
+import { changeResource, printResources } from "../resource.ts";
 
 export const tokensCommand: Command = {
   name: "tokens",
@@ -27,7 +27,9 @@ export const tokensCommand: Command = {
     ["tokens", "with the time of the last use"],
     ["tokens revoke 01a1e107-2508-7182-ae66-db7bbe9aa49e", "by its id, which is not the token"],
   ],
-  async run({ args: [action, id], flags, screen, api }) {
+  async run(context) {
+    const { flags, screen, api } = context;
+    const [action, id] = context.args;
     const { name, role, tenant, expiresIn } = flags;
     if (action !== "create" && (name ?? role ?? tenant ?? expiresIn) !== undefined) {
       throw new InvalidInput("--name, --role, --tenant and --expires-in belong to tokens create", {
@@ -51,35 +53,24 @@ export const tokensCommand: Command = {
     if (action === "revoke") {
       if (id === undefined)
         throw new InvalidInput("tokens revoke needs an id", { remedy: "stillwake tokens lists the ids" });
-      checkTokenId(id);
-      const revoked = await (await api()).call("DELETE", `/v1/tokens/${pathSegment(id)}`);
-      if (flags.json) screen.json(revoked);
-      else screen.print(`Token ${escapeLine(id)} is revoked.`);
-      return 0;
+      const path = `/v1/tokens/${pathSegment(checkTokenId(id))}`;
+      return changeResource(context, "DELETE", path, `Token ${id} is revoked.`);
     }
-    const result = await (await api()).call("GET", "/v1/tokens");
-    if (flags.json) screen.json(result);
-    else {
-      printTable<apiTypes.Token>(
-        screen,
-        result.tokens,
-        [
-          { title: "ID", value: (token) => token.id },
-          { title: "NAME", value: (token) => token.name, elastic: true },
-          { title: "ROLE", value: (token) => token.role },
-          { title: "TENANT", value: (token) => token.tenant, elastic: true, optional: true },
-          { title: "PREFIX", value: ({ prefix }) => `${prefix}…`, optional: true },
-          { title: "CREATED", value: ({ createdAt }) => formatAgo(createdAt), right: true, optional: true },
-          { title: "USED", value: ({ lastUsedAt }) => formatAgo(lastUsedAt) || "never", right: true, optional: true },
-          { title: "EXPIRES", value: ({ expiresAt }) => formatAgo(expiresAt), right: true, optional: true },
-          { title: "REVOKED", value: ({ revokedAt }) => formatAgo(revokedAt), right: true, colour: () => "red" },
-        ],
-        "There are no tokens.",
-      );
-    }
-    return 0;
+    return printResources(context, "tokens", tokenColumns, "There are no tokens.");
   },
 };
+
+const tokenColumns: readonly Column<apiTypes.Token>[] = [
+  { title: "ID", value: (token) => token.id },
+  { title: "NAME", value: (token) => token.name, elastic: true },
+  { title: "ROLE", value: (token) => token.role },
+  { title: "TENANT", value: (token) => token.tenant, elastic: true, optional: true },
+  { title: "PREFIX", value: ({ prefix }) => `${prefix}…`, optional: true },
+  { title: "CREATED", value: ({ createdAt }) => formatAgo(createdAt), right: true, optional: true },
+  { title: "USED", value: ({ lastUsedAt }) => formatAgo(lastUsedAt) || "never", right: true, optional: true },
+  { title: "EXPIRES", value: ({ expiresAt }) => formatAgo(expiresAt), right: true, optional: true },
+  { title: "REVOKED", value: ({ revokedAt }) => formatAgo(revokedAt), right: true, colour: () => "red" },
+];
 
 export const readTokenCommand: Command = {
   name: "read-token",
@@ -130,30 +121,25 @@ export const auditCommand: Command = {
     ["audit", ""],
     ["audit --target 01a1e107-2508-7182-ae66-db7bbe9aa49e", "who cancelled it?"],
   ],
-  async run({ flags, screen, api }) {
-    const query = { target: flags.target, limit: parseInteger(flags.limit, "limit"), cursor: flags.cursor };
-    const page = await (await api()).call("GET", "/v1/audit", { query });
-    if (flags.json) {
-      screen.json(page);
-      return 0;
-    }
-    const toJson = (value: unknown) => (value ? JSON.stringify(value) : null);
-    printTable<apiTypes.AuditEntry>(
-      screen,
-      page.acts,
-      [
-        { title: "WHEN", value: ({ at }) => formatAgo(at), right: true },
-        { title: "WHO", value: ({ actor }) => actor, elastic: true },
-        { title: "ACTION", value: ({ act }) => act },
-        { title: "TARGET", value: ({ target }) => target },
-        { title: "TENANT", value: ({ tenant }) => tenant, elastic: true, optional: true },
-        { title: "BEFORE", value: ({ before }) => toJson(before), elastic: true, optional: true, maxWidth: 50 },
-        { title: "AFTER", value: ({ after }) => toJson(after), elastic: true, optional: true, maxWidth: 50 },
-        { title: "FROM", value: ({ address }) => address, optional: true },
-      ],
-      "There are no audit entries.",
-    );
-    if (page.cursor !== null) screen.printStderr(`There are more: pass --cursor ${page.cursor}`);
-    return 0;
+  async run(context) {
+    const { target, limit, cursor } = context.flags;
+    const query = { target, limit: parseInteger(limit, "limit"), cursor };
+    const request = { query, field: "acts" };
+    return printResources(context, "audit", auditColumns, "There are no audit entries.", request);
   },
 };
+
+const auditColumns: readonly Column<apiTypes.AuditEntry>[] = [
+  { title: "WHEN", value: ({ at }) => formatAgo(at), right: true },
+  { title: "WHO", value: ({ actor }) => actor, elastic: true },
+  { title: "ACTION", value: ({ act }) => act },
+  { title: "TARGET", value: ({ target }) => target },
+  { title: "TENANT", value: ({ tenant }) => tenant, elastic: true, optional: true },
+  { title: "BEFORE", value: ({ before }) => toJson(before), elastic: true, optional: true, maxWidth: 50 },
+  { title: "AFTER", value: ({ after }) => toJson(after), elastic: true, optional: true, maxWidth: 50 },
+  { title: "FROM", value: ({ address }) => address, optional: true },
+];
+
+function toJson(value: unknown): string | null {
+  return value ? JSON.stringify(value) : null;
+}

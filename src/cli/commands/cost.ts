@@ -9,8 +9,9 @@ import { checkOneOf, pathSegment } from "../arguments.ts";
 import { apiFlags, type Command, type CommandContext } from "../command.ts";
 import type { FlagName, Flags } from "../flags.ts";
 import type { Screen } from "../output/screen.ts";
-import { printTable } from "../output/table.ts";
+import { type Column, printTable } from "../output/table.ts";
 import { formatAgo, formatDuration } from "../output/time.ts";
+import { changeResource, printResources } from "../resource.ts";
 
 const GROUPINGS = ["pool", "pipeline", "tenant", "day"] as const;
 
@@ -188,15 +189,10 @@ export const budgetCommand: Command = {
     ["budget set tenant acme 2 --period day", "its jobs wait until tomorrow; jobs of other tenants run"],
     ["budget clear pool scan", "waiting jobs resume at once"],
   ],
-  async run({ flags, args, screen, api }) {
+  async run(context) {
+    const { flags, args } = context;
     const [action, scope, name, amount, extra] = args;
-    const client = await api();
-    if (action === undefined) {
-      const { budgets }: { budgets: apiTypes.Budget[] } = await client.call("GET", "/v1/budgets");
-      if (flags.json) screen.json({ budgets });
-      else printBudgets(screen, budgets);
-      return 0;
-    }
+    if (action === undefined) return printResources(context, "budgets", budgetColumns, "There are no budgets.");
     if (
       (action !== "set" && action !== "clear") ||
       (scope !== "pool" && scope !== "tenant") ||
@@ -210,19 +206,11 @@ export const budgetCommand: Command = {
     }
     const path = `/v1/budgets/${scope}/${pathSegment(name)}`;
     const period = checkOneOf(flags.period, ["day", "month"], "period") ?? "month";
-    const result =
-      action === "clear"
-        ? await client.call("DELETE", path)
-        : await client.call("PUT", path, { body: { amount: parseDollars(amount!), period } });
-    if (flags.json) screen.json(result);
-    else {
-      const change =
-        action === "clear"
-          ? "no longer has a budget"
-          : `has a budget of ${formatMoney(parseDollars(amount!))} per ${period}`;
-      screen.print(escapeLine(`${scope === "pool" ? "Pool" : "Tenant"} ${name} ${change}.`));
-    }
-    return 0;
+    const owner = `${scope === "pool" ? "Pool" : "Tenant"} ${name}`;
+    if (action === "clear") return changeResource(context, "DELETE", path, `${owner} no longer has a budget.`);
+    const body = { amount: parseDollars(amount!), period };
+    const message = `${owner} has a budget of ${formatMoney(body.amount)} per ${period}.`;
+    return changeResource(context, "PUT", path, message, { body });
   },
 };
 
@@ -234,27 +222,20 @@ function parseDollars(text: string): number {
   });
 }
 
-function printBudgets(screen: Screen, budgets: apiTypes.Budget[]): void {
-  printTable(
-    screen,
-    budgets,
-    [
-      { title: "BUDGET", value: ({ scope, name }) => `${scope} ${name}`, elastic: true },
-      { title: "PERIOD", value: ({ period }) => period },
-      { title: "AMOUNT", value: ({ amount }) => formatMoney(amount), right: true },
-      { title: "USED", value: ({ spent }) => formatMoney(spent), right: true },
-      {
-        title: "",
-        value: ({ spent, amount }) => (amount > 0 ? `${Math.floor((spent / amount) * 100)}%` : ""),
-        right: true,
-      },
-      {
-        title: "STATE",
-        value: ({ held }) => (held ? "exhausted" : "open"),
-        colour: ({ held }) => (held ? "yellow" : "green"),
-      },
-      { title: "RESETS", value: ({ resetsAt }) => formatAgo(resetsAt), right: true },
-    ],
-    "There are no budgets.",
-  );
-}
+const budgetColumns: readonly Column<apiTypes.Budget>[] = [
+  { title: "BUDGET", value: ({ scope, name }) => `${scope} ${name}`, elastic: true },
+  { title: "PERIOD", value: ({ period }) => period },
+  { title: "AMOUNT", value: ({ amount }) => formatMoney(amount), right: true },
+  { title: "USED", value: ({ spent }) => formatMoney(spent), right: true },
+  {
+    title: "",
+    value: ({ spent, amount }) => (amount > 0 ? `${Math.floor((spent / amount) * 100)}%` : ""),
+    right: true,
+  },
+  {
+    title: "STATE",
+    value: ({ held }) => (held ? "exhausted" : "open"),
+    colour: ({ held }) => (held ? "yellow" : "green"),
+  },
+  { title: "RESETS", value: ({ resetsAt }) => formatAgo(resetsAt), right: true },
+];

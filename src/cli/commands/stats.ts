@@ -2,8 +2,9 @@
 import type { api as apiTypes } from "../../server/index.ts";
 import { pathSegment } from "../arguments.ts";
 import { apiFlags, type Command } from "../command.ts";
-import { printFacts, printTable } from "../output/table.ts";
+import { type Column, printFacts, printTable } from "../output/table.ts";
 import { formatAgo, formatDuration } from "../output/time.ts";
+import { printResources } from "../resource.ts";
 
 export const statsCommand: Command = {
   name: "stats",
@@ -70,42 +71,37 @@ export const pipelinesCommand: Command = {
     ["pipelines", ""],
     ["pipelines extraction", "with its input schema"],
   ],
-  async run({ flags, args: [name], screen, api }) {
-    const client = await api();
-    if (name !== undefined) {
-      const pipeline = await client.call("GET", `/v1/pipelines/${pathSegment(name)}`);
-      if (flags.json) screen.json(pipeline);
-      else {
-        const { inputSchema, updatedAt, ...facts } = pipeline;
-        const shown = Object.entries(facts).map(
-          ([field, value]) => [field, Array.isArray(value) ? value.join(", ") : value] as const,
-        );
-        printFacts(screen, [...shown, ["updated", formatAgo(updatedAt)]]);
-        if (inputSchema !== null) {
-          screen.print("");
-          screen.json(inputSchema);
-        }
-      }
+  async run(context) {
+    const { flags, screen, api } = context;
+    const [name] = context.args;
+    if (name === undefined) {
+      const emptyText = "No pipelines yet: a worker or the first enqueued job registers them.";
+      return printResources(context, "pipelines", pipelineColumns, emptyText);
+    }
+    const pipeline = await (await api()).call("GET", `/v1/pipelines/${pathSegment(name)}`);
+    if (flags.json) {
+      screen.json(pipeline);
       return 0;
     }
-    const result = await client.call("GET", "/v1/pipelines");
-    if (flags.json) screen.json(result);
-    else {
-      printTable<apiTypes.Pipeline>(
-        screen,
-        result.pipelines,
-        [
-          { title: "PIPELINE", value: ({ name }) => name, elastic: true },
-          { title: "POOL", value: ({ pool }) => pool },
-          { title: "ATTEMPTS", value: ({ maxAttempts }) => maxAttempts, right: true },
-          { title: "CONCURRENCY", value: ({ concurrency }) => concurrency, right: true },
-          { title: "LIMITS", value: ({ limits }) => limits.join(", "), elastic: true },
-          { title: "BREAKERS", value: ({ breakers }) => breakers.join(", "), elastic: true },
-          { title: "UPDATED", value: ({ updatedAt }) => formatAgo(updatedAt), right: true },
-        ],
-        "No pipelines yet: a worker or the first enqueued job registers them.",
-      );
+    const { inputSchema, updatedAt, ...facts } = pipeline;
+    const shown = Object.entries(facts).map(
+      ([field, value]) => [field, Array.isArray(value) ? value.join(", ") : value] as const,
+    );
+    printFacts(screen, [...shown, ["updated", formatAgo(updatedAt)]]);
+    if (inputSchema !== null) {
+      screen.print("");
+      screen.json(inputSchema);
     }
     return 0;
   },
 };
+
+const pipelineColumns: readonly Column<apiTypes.Pipeline>[] = [
+  { title: "PIPELINE", value: ({ name }) => name, elastic: true },
+  { title: "POOL", value: ({ pool }) => pool },
+  { title: "ATTEMPTS", value: ({ maxAttempts }) => maxAttempts, right: true },
+  { title: "CONCURRENCY", value: ({ concurrency }) => concurrency, right: true },
+  { title: "LIMITS", value: ({ limits }) => limits.join(", "), elastic: true },
+  { title: "BREAKERS", value: ({ breakers }) => breakers.join(", "), elastic: true },
+  { title: "UPDATED", value: ({ updatedAt }) => formatAgo(updatedAt), right: true },
+];

@@ -2,12 +2,12 @@
 // worker keeps running. The allowed targets come from the configuration file, as for a worker.
 import { InvalidInput } from "../../errors.ts";
 import type { api as apiTypes } from "../../server/index.ts";
-import { escapeLine } from "../../text/escape.ts";
 import { checkJobId, checkOneOf, checkWebhookId, parseInteger, pathSegment, webhookStates } from "../arguments.ts";
 import { apiFlags, type Command, type CommandContext } from "../command.ts";
 import type { Colour } from "../output/screen.ts";
-import { printTable } from "../output/table.ts";
+import type { Column } from "../output/table.ts";
 import { formatAgo } from "../output/time.ts";
+import { changeResource, printResources } from "../resource.ts";
 
 /** Shorter than the minute between two cron runs, and than a claim of a delivery. */
 const SEND_TIMEOUT_MS = 50_000;
@@ -36,81 +36,54 @@ export const webhooksCommand: Command = {
   async run(context) {
     const [action, id] = context.args;
     if (action === "send") return sendDue(context);
-    if (action === "endpoints") return printEndpoints(context);
-    if (action === undefined) return printWebhooks(context);
+    if (action === "endpoints") return printResources(context, "endpoints", endpointColumns, "There are no endpoints.");
+    if (action === undefined) {
+      const { state, endpoint, job, cursor, limit } = context.flags;
+      checkOneOf(state, webhookStates, "state");
+      if (job !== undefined) checkJobId(job);
+      const query = { state, endpoint, job, cursor, limit: parseInteger(limit, "limit") };
+      return printResources(context, "webhooks", webhookColumns, "No webhooks match.", { query });
+    }
     if (id === undefined)
       throw new InvalidInput("webhooks resend needs an id", { remedy: "stillwake webhooks lists the ids" });
-    checkWebhookId(id);
-    const result = await (await context.api()).call("POST", `/v1/webhooks/${pathSegment(id)}/resend`);
-    if (context.flags.json) context.screen.json(result);
-    else context.screen.print(escapeLine(`Webhook ${id} will be sent again.`));
-    return 0;
+    const path = `/v1/webhooks/${pathSegment(checkWebhookId(id))}/resend`;
+    return changeResource(context, "POST", path, `Webhook ${id} will be sent again.`);
   },
 };
 
 const STATE_COLOURS: Record<string, Colour | undefined> = { delivered: "green", failed: "red" };
 
-async function printWebhooks({ flags, screen, api }: CommandContext): Promise<number> {
-  const { state, endpoint, job, cursor } = flags;
-  checkOneOf(state, webhookStates, "state");
-  if (job !== undefined) checkJobId(job);
-  const query = { state, endpoint, job, cursor, limit: parseInteger(flags.limit, "limit") };
-  const page = await (await api()).call("GET", "/v1/webhooks", { query });
-  if (flags.json) {
-    screen.json(page);
-    return 0;
-  }
-  printTable<apiTypes.Webhook>(
-    screen,
-    page.webhooks,
-    [
-      { title: "WEBHOOK", value: ({ id }) => id },
-      { title: "STATE", value: (webhook) => webhook.state, colour: (webhook) => STATE_COLOURS[webhook.state] },
-      { title: "DELIVERIES", value: ({ attempts }) => attempts, right: true },
-      { title: "EVENT", value: ({ event }) => event, optional: true },
-      { title: "JOB", value: ({ jobId }) => jobId, optional: true },
-      { title: "CREATED", value: ({ createdAt }) => formatAgo(createdAt), right: true, optional: true },
-      { title: "NEXT", value: ({ nextAt }) => formatAgo(nextAt), right: true, optional: true },
-      {
-        title: "LAST RESULT",
-        value: ({ deliveries }) => deliveries.at(-1)?.error ?? deliveries.at(-1)?.status,
-        elastic: true,
-      },
-      { title: "ENDPOINT", value: (webhook) => webhook.endpoint, elastic: true, optional: true },
-      { title: "URL", value: ({ url }) => url, elastic: true, optional: true },
-    ],
-    "No webhooks match.",
-  );
-  if (page.cursor !== null) screen.printStderr(`There are more: pass --cursor ${page.cursor}`);
-  return 0;
-}
+const webhookColumns: readonly Column<apiTypes.Webhook>[] = [
+  { title: "WEBHOOK", value: ({ id }) => id },
+  { title: "STATE", value: (webhook) => webhook.state, colour: (webhook) => STATE_COLOURS[webhook.state] },
+  { title: "DELIVERIES", value: ({ attempts }) => attempts, right: true },
+  { title: "EVENT", value: ({ event }) => event, optional: true },
+  { title: "JOB", value: ({ jobId }) => jobId, optional: true },
+  { title: "CREATED", value: ({ createdAt }) => formatAgo(createdAt), right: true, optional: true },
+  { title: "NEXT", value: ({ nextAt }) => formatAgo(nextAt), right: true, optional: true },
+  {
+    title: "LAST RESULT",
+    value: ({ deliveries }) => deliveries.at(-1)?.error ?? deliveries.at(-1)?.status,
+    elastic: true,
+  },
+  { title: "ENDPOINT", value: (webhook) => webhook.endpoint, elastic: true, optional: true },
+  { title: "URL", value: ({ url }) => url, elastic: true, optional: true },
+];
 
-async function printEndpoints({ flags, screen, api }: CommandContext): Promise<number> {
-  const result = await (await api()).call("GET", "/v1/endpoints");
-  if (flags.json) screen.json(result);
-  else {
-    printTable<apiTypes.Endpoint>(
-      screen,
-      result.endpoints,
-      [
-        { title: "ENDPOINT", value: ({ name }) => name, elastic: true },
-        { title: "URL", value: ({ url }) => url ?? "set per job", elastic: true },
-        { title: "ON", value: ({ on }) => (on.length === 3 ? "all outcomes" : on.join(", ")) },
-        { title: "PIPELINES", value: ({ pipelines }) => pipelines.join(", "), elastic: true },
-        { title: "SECRETS", value: ({ secrets }) => secrets, right: true },
-        { title: "FAILURES", value: ({ failures }) => failures, right: true },
-        {
-          title: "DISABLED",
-          value: ({ disabledAt, disabledReason }) => [formatAgo(disabledAt), disabledReason].filter(Boolean).join(", "),
-          colour: () => "red",
-          elastic: true,
-        },
-      ],
-      "There are no endpoints.",
-    );
-  }
-  return 0;
-}
+const endpointColumns: readonly Column<apiTypes.Endpoint>[] = [
+  { title: "ENDPOINT", value: ({ name }) => name, elastic: true },
+  { title: "URL", value: ({ url }) => url ?? "set per job", elastic: true },
+  { title: "ON", value: ({ on }) => (on.length === 3 ? "all outcomes" : on.join(", ")) },
+  { title: "PIPELINES", value: ({ pipelines }) => pipelines.join(", "), elastic: true },
+  { title: "SECRETS", value: ({ secrets }) => secrets, right: true },
+  { title: "FAILURES", value: ({ failures }) => failures, right: true },
+  {
+    title: "DISABLED",
+    value: ({ disabledAt, disabledReason }) => [formatAgo(disabledAt), disabledReason].filter(Boolean).join(", "),
+    colour: () => "red",
+    elastic: true,
+  },
+];
 
 async function sendDue({ flags, config, screen }: CommandContext): Promise<number> {
   const [{ createSender }, { loadConfigFile }, { requireDatabaseUrl }] = await Promise.all([
