@@ -10,7 +10,15 @@ import { emptySnapshot, type Snapshot } from "../view/snapshot.ts";
 import type { TokenSource } from "../view/stream.ts";
 import { getSharedStore, retainStore, updateToken } from "./shared.ts";
 
-export { formatDuration, formatTime } from "../text/format.ts";
+export {
+  formatAgo,
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatMoney,
+  formatPlural,
+  formatTime,
+} from "../text/format.ts";
 export type { ProgressRate } from "../text/progress-rate.ts";
 export { JobStore, type JobStoreOptions } from "../view/job-store.ts";
 export type { Run } from "../view/log/log-toolbar.ts";

@@ -35,9 +35,9 @@ export function formatElapsed(from: string | null, to: string | null, style: Uni
 }
 
 /** "3 min ago", "in 3 min" or "now", in the largest unit that fits; empty for no moment. */
-export function formatAgo(at: string | null | undefined, now = Date.now(), style: UnitStyle = "long"): string {
+export function formatAgo(at: string | Date | null | undefined, now = Date.now(), style: UnitStyle = "long"): string {
   if (!at) return "";
-  const ms = now - Date.parse(at);
+  const ms = now - new Date(at).getTime();
   const seconds = Math.floor(Math.abs(ms) / 1000);
   if (seconds === 0) return "now";
   const [length, unit] = (
@@ -53,7 +53,7 @@ export function formatAgo(at: string | null | undefined, now = Date.now(), style
 }
 
 /** The local time of day: "14:05:09". */
-export function formatTime(at: string | number): string {
+export function formatTime(at: string | number | Date): string {
   const date = new Date(at);
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
 }
@@ -78,5 +78,5 @@ export function formatBytes(bytes: number): string {
 /** Dollars with two digits; amounts below ten cents with up to six. */
 export function formatMoney(dollars: number): string {
   if (dollars === 0 || dollars >= 0.1) return `$${dollars.toFixed(2)}`;
-  return dollars < 0.000001 ? "<$0.000001" : `$${dollars.toFixed(6).replace(/(\.\d\d\d*?)0+$/, "$1")}`;
+  return dollars < 0.000001 ? "under $0.000001" : `$${dollars.toFixed(6).replace(/(\.\d\d\d*?)0+$/, "$1")}`;
 }
