@@ -122,7 +122,7 @@ const BUILDS = [
       ...["src", "public", "index.html", "watch.html", "watch.ts", "watch.css", "embed.ts"].map(
         (name) => `web/${name}`,
       ),
-      ...["web/vite.config.ts", "ui/src", "src/view", "src/react", "src/element", "src/text"],
+      ...["web/vite.config.ts", "ui/vite-config.ts", "ui/src", "src/view", "src/react", "src/element", "src/text"],
     ],
     commands: [
       [VITE, "build", "web", "--logLevel", "error"],
@@ -146,7 +146,7 @@ const BUILDS = [
         record: `${here}/dist/ui/index.html`,
         sources: [
           ...["src", "public", "index.html", "vite.config.ts"].map((file) => `${here}/ui/${file}`),
-          ...[`${here}/src`, "pipelines/kit/src", "ui/src", "src/view", "src/react", "src/text"],
+          ...[`${here}/src`, "pipelines/kit/src", "ui/vite-config.ts", "ui/src", "src/view", "src/react", "src/text"],
         ],
         commands: [[VITE, "build", `${here}/ui`, "--logLevel", "error"]],
       },

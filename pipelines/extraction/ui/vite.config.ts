@@ -1,18 +1,11 @@
-// Builds the page to where src/web/assets.ts looks for it. `npx vite pipelines/extraction/ui` beside a running server reloads on changes.
+// Builds the page to where the server looks for it. `npx vite pipelines/extraction/ui` beside a running server reloads on changes.
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
+import { pageConfig } from "../../../ui/vite-config.ts";
 
-export default defineConfig({
-  // Asset URLs are relative to the document's <base>, which is the path under which the application is mounted.
-  base: "./",
-  build: {
-    outDir: fileURLToPath(new URL("../dist/ui", import.meta.url)),
-    emptyOutDir: true,
-    assetsInlineLimit: 0,
-    modulePreload: { polyfill: false },
-  },
-  server: {
-    // The host stays that of the page: the server rejects writes from other origins.
-    proxy: { "^/(api|stillwake)/": { target: "http://127.0.0.1:4800", changeOrigin: false } },
-  },
-});
+export default defineConfig(
+  pageConfig(fileURLToPath(new URL("../dist/ui", import.meta.url)), {
+    paths: "^/(api|stillwake)/",
+    server: "http://127.0.0.1:4800",
+  }),
+);
