@@ -184,27 +184,8 @@ begin
 end
 $$;
 
--- Two roles without login, which kit/deploy/login.sql grants to the logins of an installation:
---   extraction_api       for the API, in addition to stillwake_app
---   extraction_pipeline  for pipeline code, in addition to stillwake_worker: it can read neither credentials nor organizations
-do $$
-declare
-  v_role text;
-begin
-  foreach v_role in array array['extraction_api', 'extraction_pipeline'] loop
-    begin
-      if to_regrole(v_role) is null then
-        execute format('create role %I nologin', v_role);
-      end if;
-    exception
-      when duplicate_object or unique_violation then null;
-      when insufficient_privilege then
-        raise notice 'Role % was not created because % may not create roles. The owner of the tables has all rights.', v_role, current_user;
-    end;
-  end loop;
-end
-$$;
-
+-- The rights of extraction_api and extraction_pipeline, which kit/src/tables.ts creates before this file is applied. extraction_pipeline can read
+-- neither credentials nor organizations.
 revoke all on schema extraction from public;
 revoke all on function extraction.record_outcomes() from public;
 

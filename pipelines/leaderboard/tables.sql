@@ -390,27 +390,7 @@ begin
 end
 $$;
 
--- Two roles without login, which kit/deploy/login.sql grants to the logins of an installation:
---   leaderboard_api       for the API, in addition to stillwake_app
---   leaderboard_pipeline  for pipeline code, in addition to stillwake_worker
-do $$
-declare
-  v_role text;
-begin
-  foreach v_role in array array['leaderboard_api', 'leaderboard_pipeline'] loop
-    begin
-      if to_regrole(v_role) is null then
-        execute format('create role %I nologin', v_role);
-      end if;
-    exception
-      when duplicate_object or unique_violation then null;
-      when insufficient_privilege then
-        raise notice 'Role % was not created because % may not create roles. The owner of the tables has all rights.', v_role, current_user;
-    end;
-  end loop;
-end
-$$;
-
+-- The rights of leaderboard_api and leaderboard_pipeline, which kit/src/tables.ts creates before this file is applied.
 revoke all on schema leaderboard from public;
 revoke all on all functions in schema leaderboard from public;
 

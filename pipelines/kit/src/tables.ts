@@ -1,4 +1,4 @@
-// Creates a system's tables and a login for its pipeline code. Called by servers, `npm start` and tests.
+// Creates a system's roles, its tables and a login for its pipeline code. Called by servers, `npm start` and tests.
 import { createHash, randomBytes } from "node:crypto";
 import fs from "node:fs/promises";
 import pg from "pg";
@@ -12,11 +12,39 @@ export interface SystemTables {
 }
 
 /**
+ * The roles of a system, without login, which kit/deploy/login.sql grants to the logins of an installation:
+ *   <system>_api       for the API, in addition to stillwake_app
+ *   <system>_pipeline  for pipeline code, in addition to stillwake_worker
+ * The SQL file gives them their rights.
+ */
+function createRoles(schema: string): string {
+  return `do $$
+declare
+  v_role text;
+begin
+  foreach v_role in array array[${["api", "pipeline"].map((role) => pg.escapeLiteral(`${schema}_${role}`)).join(", ")}] loop
+    begin
+      if to_regrole(v_role) is null then
+        execute format('create role %I nologin', v_role);
+      end if;
+    exception
+      when duplicate_object or unique_violation then null;
+      when insufficient_privilege then
+        raise notice 'Role % was not created because % may not create roles. The owner of the tables has all rights.', v_role, current_user;
+    end;
+  end loop;
+end
+$$;
+
+`;
+}
+
+/**
  * Applies the SQL file once, however many processes start at the same time. It changes nothing in a database that is up to
  * date, so that a server's login without the right to create tables can start after the owner has migrated.
  */
 export async function migrate(pool: pg.Pool, { schema, file }: SystemTables): Promise<void> {
-  const text = await fs.readFile(file, "utf8");
+  const text = createRoles(schema) + (await fs.readFile(file, "utf8"));
   const version = `tables ${createHash("sha256").update(text).digest("hex").slice(0, 16)}`;
   if ((await readVersion(pool, schema)) === version) return;
   try {
