@@ -1,36 +1,19 @@
-// Starts the extraction for `npm start` without a network: tables, page, and a local git server with the sample repository.
-import fs from "node:fs/promises";
+// Starts the extraction for `npm start` without a network.
 import path from "node:path";
-import { serveSample } from "@stillwake/kit/demo/git-server";
-import pg from "pg";
+import { type Application, startDemo } from "@stillwake/kit/demo/start";
 import type { DevPlace } from "stillwake";
 import { createApp, loginFor, migrate } from "../app.ts";
 import { readSettings } from "../settings.ts";
 import { makeSampleRepository, SAMPLE, SAMPLES } from "./sample.ts";
 
-export interface Application {
-  /** Environment of the pipeline code. */
-  env: Record<string, string>;
-  line: string;
-  fetch(request: Request): Response | Promise<Response>;
-  close(): Promise<void>;
-}
-
 export async function startExtraction(dev: DevPlace & { base: string }): Promise<Application> {
-  const home = path.join(dev.dir, "extraction");
-  await fs.mkdir(home, { recursive: true });
-  const pool = new pg.Pool({ connectionString: dev.url, max: 4, idleTimeoutMillis: 5000 });
-  pool.on("error", () => {});
-  await migrate(pool);
-  const login = await loginFor(pool, "extraction_dev");
-  const repositories = path.join(home, "repositories");
-  const git = await serveSample({ root: repositories, toolPath: readSettings().toolPath }, makeSampleRepository);
-  const app = createApp({
-    pool,
-    stillwake: dev.stillwake,
-    live: async (request) => dev.fetch(request),
-    base: dev.base,
-    ...(git && { sample: SAMPLE }),
+  const { home, login, git, fetch, close } = await startDemo(dev, {
+    name: "extraction",
+    toolPath: readSettings().toolPath,
+    migrate,
+    loginFor,
+    makeSampleRepository,
+    createApp: ({ hasSample, ...options }) => createApp({ ...options, ...(hasSample && { sample: SAMPLE }) }),
   });
   return {
     env: {
@@ -47,10 +30,7 @@ export async function startExtraction(dev: DevPlace & { base: string }): Promise
     line: git
       ? "A repository can be extracted with one click, without a network:"
       : "Repositories can be extracted as soon as git is installed:",
-    fetch: (request) => app.fetch(request),
-    async close() {
-      await git?.close();
-      await pool.end();
-    },
+    fetch,
+    close,
   };
 }
