@@ -15,13 +15,11 @@ import { realClock } from "../../src/orchestrator/provider.ts";
 import { readPoolOptions } from "../../src/orchestrator/settings.ts";
 import { ROOT } from "../support/processes/build.ts";
 import { runCommand } from "../support/processes/cli-in-process.ts";
+import { fakeFlyHead, flyKeys, hasShellcheck } from "../support/providers/deploy-files.ts";
 
 const base = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-deploy-")));
 const before = process.cwd();
 const require = createRequire(import.meta.url);
-/** It is optional. */
-const SHELLCHECK = "shellcheck";
-const hasShellcheck = spawnSync(SHELLCHECK, ["--version"]).status === 0;
 let projects = 0;
 
 /** Each test runs in a separate project directory. */
@@ -71,7 +69,7 @@ describe.each(Object.entries(calls))("%s:", (_name, args) => {
       expect(spawnSync("bash", ["-n"], { input: text }), name).toMatchObject({ status: 0 });
       expect(text).toMatch(/^#!\/usr\/bin\/env bash\n(#.*\n)+set -euo pipefail\n/);
       expect(fs.statSync(path.join("deploy", name)).mode & 0o111, name).toBe(0o111);
-      if (hasShellcheck) expect(String(spawnSync(SHELLCHECK, ["-"], { input: text }).stdout), name).toBe("");
+      if (hasShellcheck) expect(String(spawnSync("shellcheck", ["-"], { input: text }).stdout), name).toBe("");
       // No secret is an argument, which every user of the host can read.
       expect(text).not.toMatch(/^\s*(fly|gcloud) .*\$\{?(\w+_)?DATABASE_URL/m);
     }
@@ -107,21 +105,6 @@ it("the linter detects mistakes", () => {
 
 describe("fly.toml", () => {
   const schema = atHand<object>("data/schemas/fly.toml.schema.json");
-  const known = {
-    "": ["app", "primary_region", "kill_signal", "kill_timeout", "env", "build", "processes", "http_service", "vm"],
-    build: ["dockerfile", "ignorefile"],
-    http_service: [
-      "internal_port",
-      "force_https",
-      "auto_stop_machines",
-      "auto_start_machines",
-      "min_machines_running",
-      "processes",
-      "checks",
-    ],
-    checks: ["method", "path", "interval", "timeout", "grace_period"],
-    vm: ["size", "memory", "processes"],
-  };
 
   it.each(Object.entries(calls).filter(([, [platform]]) => platform === "fly"))(
     `%s: has only known keys${schema ? ", and matches Fly's schema" : " (Fly's schema is not available)"}`,
@@ -130,10 +113,10 @@ describe("fly.toml", () => {
       for (const name of ["fly.toml", "fly.worker.toml"]) {
         const toml = parseToml(files[name]!) as unknown as FlyToml;
         expect(
-          Object.keys(toml).filter((key) => !known[""].includes(key)),
+          Object.keys(toml).filter((key) => !flyKeys[""].includes(key)),
           name,
         ).toEqual([]);
-        for (const [table, keys] of Object.entries(known).filter(([table]) => table !== "")) {
+        for (const [table, keys] of Object.entries(flyKeys).filter(([table]) => table !== "")) {
           const found = [table === "checks" ? toml.http_service?.checks : toml[table as keyof FlyToml]]
             .flat()
             .filter(Boolean);
@@ -827,15 +810,7 @@ function runWithFake(
 }
 
 const fakes = {
-  fly: `#!/usr/bin/env bash
-set -eu
-echo "$*" >>"$STATE/calls"
-app=""
-for ((at = 1; at < $#; at++)); do
-  [[ "\${!at}" == --app ]] && { next=$((at + 1)); app="\${!next}"; }
-done
-[[ "$1 $2" == "\${FAIL:-}" ]] && exit 1
-case "$1 $2" in
+  fly: `${fakeFlyHead}case "$1 $2" in
   "status --app") [[ -e "$STATE/app-$app" ]] ;;
   "apps create") touch "$STATE/app-$3" ;;
   "secrets list") cat "$STATE/secrets-$app" 2>/dev/null || true ;;

@@ -71,3 +71,31 @@ export function collectVariables(...readers: ((env: NodeJS.ProcessEnv) => unknow
   for (const read of [readConfig, ...readers]) read(env);
   return names;
 }
+
+/** The keys of fly.toml that our files use, by table. */
+export const flyKeys = {
+  "": ["app", "primary_region", "kill_signal", "kill_timeout", "env", "build", "processes", "http_service", "vm"],
+  build: ["dockerfile", "ignorefile"],
+  http_service: [
+    "internal_port",
+    "force_https",
+    "auto_stop_machines",
+    "auto_start_machines",
+    "min_machines_running",
+    "processes",
+    "checks",
+  ],
+  checks: ["method", "path", "interval", "timeout", "grace_period"],
+  vm: ["size", "memory", "processes"],
+};
+
+/** The start of a fake fly: it records the call, reads the app, and fails at the command in FAIL. */
+export const fakeFlyHead = `#!/usr/bin/env bash
+set -eu
+echo "$*" >>"$STATE/calls"
+app=""
+for ((at = 1; at < $#; at++)); do
+  [[ "\${!at}" == --app ]] && { next=$((at + 1)); app="\${!next}"; }
+done
+[[ "$1 $2" == "\${FAIL:-}" ]] && exit 1
+`;

@@ -5,11 +5,12 @@ import { travel } from "stillwake/testing";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { freshDatabase } from "../../../../test/support/database/database.ts";
 import { recordFigure } from "../../../../test/support/figures.ts";
+import type { Caller } from "../../../kit/test/support/api-server.ts";
 import { createApi, DEFAULT_ORGANIZATION } from "../../src/api.ts";
 import { loginFor, migrate } from "../../src/app.ts";
 import { extraction } from "../../src/contract.ts";
 import { recordStart } from "../../src/outcomes.ts";
-import { apiOn, type Caller, claimJob, SEAL_KEYS } from "../support/api-calls.ts";
+import { apiOn, claimJob, SEAL_KEYS } from "../support/api-calls.ts";
 
 const database = await freshDatabase();
 const pool = new pg.Pool({ connectionString: database.url, max: 8 });

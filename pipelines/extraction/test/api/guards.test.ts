@@ -5,9 +5,10 @@ import { waitFor } from "stillwake/testing";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { freshDatabase } from "../../../../test/support/database/database.ts";
 import { buildPackage, ROOT } from "../../../../test/support/processes/build.ts";
+import { type Caller, callAt } from "../../../kit/test/support/api-server.ts";
 import { createApi } from "../../src/api.ts";
 import { readServerSettings } from "../../src/server-settings.ts";
-import { apiOn, type Caller, callAt } from "../support/api-calls.ts";
+import { apiOn } from "../support/api-calls.ts";
 import { addExtractedProject, RESULTS, type ServedApp, serveApp } from "../support/app-server.ts";
 
 const database = await freshDatabase();

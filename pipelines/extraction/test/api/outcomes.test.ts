@@ -4,11 +4,12 @@ import pg from "pg";
 import { createStillwake, Fatal } from "stillwake";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { freshDatabase } from "../../../../test/support/database/database.ts";
+import type { Caller } from "../../../kit/test/support/api-server.ts";
 import { createApi } from "../../src/api.ts";
 import { migrate } from "../../src/app.ts";
 import { extraction } from "../../src/contract.ts";
 import { type Completion, type Results, recordCompletion, recordStart } from "../../src/outcomes.ts";
-import { apiOn, type Caller, claimJob } from "../support/api-calls.ts";
+import { apiOn, claimJob } from "../support/api-calls.ts";
 import { RESULTS } from "../support/app-server.ts";
 
 const database = await freshDatabase();

@@ -8,7 +8,7 @@ import path from "node:path";
 import { Ajv } from "ajv";
 import { parse as parseToml } from "smol-toml";
 import { afterAll, describe, expect, it } from "vitest";
-import { checkScript, hasShellcheck } from "../../../../test/support/providers/deploy-files.ts";
+import { checkScript, flyKeys, hasShellcheck } from "../../../../test/support/providers/deploy-files.ts";
 import { checkLogins, commandOf, stageOf } from "../../../kit/test/support/deploy.ts";
 import { migrate } from "../../src/app.ts";
 import { shared } from "../support/shared-data.ts";
@@ -150,18 +150,4 @@ interface FlyToml {
   vm: { processes: string[] }[];
 }
 
-const known = {
-  "": ["app", "primary_region", "kill_signal", "kill_timeout", "env", "build", "processes", "http_service", "vm"],
-  build: ["dockerfile", "ignorefile", "build-target"],
-  http_service: [
-    "internal_port",
-    "force_https",
-    "auto_stop_machines",
-    "auto_start_machines",
-    "min_machines_running",
-    "processes",
-    "checks",
-  ],
-  checks: ["method", "path", "interval", "timeout", "grace_period"],
-  vm: ["size", "memory", "processes"],
-};
+const known = { ...flyKeys, build: [...flyKeys.build, "build-target"] };

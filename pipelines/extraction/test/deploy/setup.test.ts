@@ -5,6 +5,7 @@ import os from "node:os";
 import path from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { runSandboxed } from "../../../../test/support/processes/sandboxed-shell.ts";
+import { fakeFlyHead } from "../../../../test/support/providers/deploy-files.ts";
 import { undocumented } from "../../../kit/test/support/deploy.ts";
 
 const DEPLOY = path.resolve(import.meta.dirname, "../../deploy");
@@ -212,15 +213,7 @@ function secretsFor(keyFile: string) {
 }
 
 /** Lists the machines of the pool from the second call on, as if the orchestrator had just created them. */
-const fakeFly = `#!/usr/bin/env bash
-set -eu
-echo "$*" >>"$STATE/calls"
-app=""
-for ((at = 1; at < $#; at++)); do
-  [[ "\${!at}" == --app ]] && { next=$((at + 1)); app="\${!next}"; }
-done
-[[ "$1 $2" == "$FAIL" ]] && exit 1
-case "$1 $2" in
+const fakeFly = `${fakeFlyHead}case "$1 $2" in
   "status --app") [[ -e "$STATE/app-$app" ]] ;;
   "apps create") touch "$STATE/app-$3" ;;
   "secrets list")

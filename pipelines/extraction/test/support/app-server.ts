@@ -2,22 +2,20 @@
 // Stillwake's SQL functions.
 import { createHash } from "node:crypto";
 import fs from "node:fs";
-import http from "node:http";
-import type { AddressInfo } from "node:net";
 import os from "node:os";
 import path from "node:path";
-import { getRequestListener } from "@hono/node-server";
 import pg from "pg";
 import { createServer } from "stillwake/server";
 import { travel } from "stillwake/testing";
 import { openStore } from "stillwake/worker";
 import type { Dashboard } from "../../../../test/support/server/dashboard-server.ts";
 import { endMachine, setUpMachines, startMachine } from "../../../../test/support/server/scenario-machines.ts";
+import { type Caller, callAt, listen } from "../../../kit/test/support/api-server.ts";
 import { type AppOptions, createApp, migrate } from "../../src/app.ts";
 import { extraction } from "../../src/contract.ts";
 import type { Finding, Vulnerability } from "../../src/model.ts";
 import { type Results, recordCompletion } from "../../src/outcomes.ts";
-import { type Caller, callAt, claimJob } from "./api-calls.ts";
+import { claimJob } from "./api-calls.ts";
 
 export interface ServedApp {
   pool: pg.Pool;
@@ -54,11 +52,7 @@ export async function serveApp(url: string, options: Partial<AppOptions> = {}): 
   await live.stillwake.register(extraction);
   const base = options.base ?? "/";
   const app = createApp({ pool, stillwake: live.stillwake, live: live.fetch, ...options });
-  const server = http.createServer(
-    getRequestListener((request, env) => app.fetch(request, env), { overrideGlobalObjects: false }),
-  );
-  await new Promise<void>((resolve) => void server.listen(0, "127.0.0.1", resolve));
-  const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const { origin, close } = await listen(app);
   const call = (name: string, elements: object[]) =>
     pool.query(`select stillwake.${name}($1)`, [JSON.stringify(elements)]);
   return {
@@ -80,8 +74,7 @@ export async function serveApp(url: string, options: Partial<AppOptions> = {}): 
     log: async (claimed, ...lines) => void (await call("append_logs", [{ ...claimed, lines }])),
     settle: async (claimed, outcome) => void (await call("settle", [{ ...claimed, ...outcome }])),
     async close() {
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
+      await close();
       await live.close();
       await pool.end();
       fs.rmSync(folder, { recursive: true, force: true });

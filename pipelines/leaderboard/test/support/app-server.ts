@@ -1,28 +1,15 @@
 // Serves the application on a port, with an HTTP client that records all responses, and a manual worker for readings.
-import http from "node:http";
-import type { AddressInfo } from "node:net";
-import { getRequestListener } from "@hono/node-server";
 import { createServer } from "stillwake/server";
 import { afterAll } from "vitest";
+import { type Caller, type ClaimedJob, callAt, claimJob, listen } from "../../../kit/test/support/api-server.ts";
 import { type AppOptions, createApp } from "../../src/app.ts";
 import { commits, users } from "../../src/contract.ts";
 import type { LeaderboardSetup } from "./leaderboards.ts";
 
 const SECRET = "a secret of more than thirty-two characters";
 
-interface ApiResponse {
-  status: number;
-  headers: Headers;
-  text: string;
-  // biome-ignore lint/suspicious/noExplicitAny: Tests read responses of every shape.
-  body: any;
-}
-
-export interface ServedApi {
+export interface ServedApi extends Pick<Caller, "get" | "post"> {
   origin: string;
-  get(path: string, headers?: Record<string, string>): Promise<ApiResponse>;
-  /** A string is sent as it is, other values as JSON. */
-  post(path: string, body?: unknown, headers?: Record<string, string>): Promise<ApiResponse>;
   /** Texts of all responses so far. */
   responses: string[];
   /** Errors that were passed to onError so far. */
@@ -47,49 +34,21 @@ export async function serveApi(
     onError: (error) => void internalErrors.push(error),
     ...appOptions,
   });
-  const server = http.createServer(
-    getRequestListener((request, env) => app.fetch(request, env), { overrideGlobalObjects: false }),
-  );
-  await new Promise<void>((resolve) => void server.listen(0, "127.0.0.1", resolve));
+  const { origin, close } = await listen(app);
   onClose(async () => {
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
+    await close();
     await live.close();
   });
-  const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const request = async (path: string, init: RequestInit): Promise<ApiResponse> => {
-    const response = await fetch(`${origin}${appOptions.base ?? "/"}api${path}`, init);
-    const text = await response.text();
-    responses.push(text);
-    const isJson = text !== "" && /json/.test(response.headers.get("content-type") ?? "");
-    return { status: response.status, headers: response.headers, text, body: isJson ? JSON.parse(text) : undefined };
-  };
-  return {
-    origin,
-    get: (path, headers = {}) => request(path, { headers }),
-    post: (path, body, headers = {}) =>
-      request(path, {
-        method: "POST",
-        headers: { "content-type": "application/json", ...headers },
-        ...(body !== undefined && { body: typeof body === "string" ? body : JSON.stringify(body) }),
-      }),
-    responses,
-    internalErrors,
-  };
+  const { get, post } = callAt(`${origin}${appOptions.base ?? "/"}api`, (text) => void responses.push(text));
+  return { origin, get, post, responses, internalErrors };
 }
 
 /** Claims a reading like a worker, and settles it if an outcome is given. Returns the claim. */
-export async function claimReading(
+export function claimReading(
   { pool }: Pick<LeaderboardSetup, "pool">,
   job: string,
   outcome?: Record<string, unknown>,
-): Promise<{ job: string; epoch: string; lease: string }> {
-  await pool.query("update stillwake.live_jobs set priority = case id when $1 then 1000 else 0 end", [job]);
-  const { rows } = await pool.query(
-    "select job_id as job, epoch, lease_id as lease from stillwake.claim('manual-worker', 'commits', array['leaderboard-commits'], 1, '10 minutes')",
-  );
-  const claimed = rows.find((row) => row.job === job);
-  if (!claimed) throw new Error(`Job ${job} could not be claimed`);
-  if (outcome) await pool.query("select stillwake.settle($1)", [JSON.stringify([{ ...claimed, ...outcome }])]);
-  return claimed;
+): Promise<ClaimedJob> {
+  const from = { worker: "manual-worker", pool: "commits", pipeline: "leaderboard-commits", lease: "10 minutes" };
+  return claimJob(pool, job, from, outcome);
 }
