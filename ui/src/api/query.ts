@@ -1,7 +1,7 @@
 // Reading and writing through the API with TanStack Query. Reads are cached by path and refetched as refresh.ts says; a
 // successful write invalidates all of them.
 import { keepPreviousData, QueryCache, QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useCallback, useState } from "react";
+import { useCallback, useEffect, useRef, useState } from "react";
 import { useNotices } from "../parts/notices.tsx";
 import { refreshInterval } from "./refresh.ts";
 import { RequestError, type RequestOptions, request } from "./request.ts";
@@ -94,6 +94,16 @@ export function useApiQuery<Result>(path: string, options: ApiQueryOptions<Resul
 export function useRefresh(): () => void {
   const client = useQueryClient();
   return useCallback(() => void client.invalidateQueries(), [client]);
+}
+
+/** Refetches everything when the value changes, except from undefined. */
+export function useRefreshOnChange(value: unknown): void {
+  const refresh = useRefresh();
+  const before = useRef(value);
+  useEffect(() => {
+    if (before.current !== undefined && before.current !== value) refresh();
+    before.current = value;
+  }, [value, refresh]);
 }
 
 export interface ApiAction {

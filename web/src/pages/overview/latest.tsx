@@ -4,7 +4,7 @@ import { useApiQuery } from "@stillwake/ui/api/query.ts";
 import { escapeText } from "@stillwake/ui/format.ts";
 import { Empty, Loaded, Panel } from "@stillwake/ui/parts/panel.tsx";
 import { RelativeTime } from "@stillwake/ui/parts/time.tsx";
-import { useEffect, useRef } from "react";
+import { type ReactNode, useEffect, useRef } from "react";
 import { Link } from "wouter";
 import { usePermissions } from "../../api/permissions.ts";
 import { type api, useJobs } from "../../api/resources.ts";
@@ -23,34 +23,23 @@ export function LatestFailures({ failed }: { failed: number }) {
     seen.current = failed;
   }, [failed, refetch]);
   return (
-    <Panel
+    <LatestPanel
       title="Latest failures"
-      actions={
-        <Link href="/jobs?state=failed" className="small">
-          All failures
-        </Link>
+      query={latest}
+      all={{ href: "/jobs?state=failed", text: "All failures" }}
+      empty={
+        <Empty title="No job has failed">
+          <p>Failed jobs are listed here with their reason.</p>
+        </Empty>
       }
-      bare
     >
-      <Loaded query={latest}>
-        {({ jobs }) =>
-          jobs.length === 0 ? (
-            <Empty title="No job has failed">
-              <p>Failed jobs are listed here with their reason.</p>
-            </Empty>
-          ) : (
-            <ul className="latest">
-              {jobs.map((job) => (
-                <li key={job.id}>
-                  <JobLink job={job} at={job.endedAt} />
-                  <span className="latest-text bad untrusted">{rowFailure(job)}</span>
-                </li>
-              ))}
-            </ul>
-          )
-        }
-      </Loaded>
-    </Panel>
+      {(job) => (
+        <>
+          <JobLink job={job} at={job.endedAt} />
+          <span className="latest-text bad untrusted">{rowFailure(job)}</span>
+        </>
+      )}
+    </LatestPanel>
   );
 }
 
@@ -58,38 +47,67 @@ export function LatestJobs() {
   const latest = useJobs({ limit: 20 });
   const { operate } = usePermissions();
   return (
-    <Panel
+    <LatestPanel
       title="Latest jobs"
+      query={latest}
+      all={{ href: "/jobs", text: "All jobs" }}
+      empty={
+        <Empty title="No jobs yet">
+          {operate && (
+            <Link href="/enqueue" className="button" data-kind="main">
+              Enqueue a job
+            </Link>
+          )}
+        </Empty>
+      }
+    >
+      {(job) => (
+        <>
+          <JobLink job={job} at={job.createdAt} />
+          <span className="latest-text">
+            <JobStateBadge state={job.state} waitingFor={job.waitingFor} runAt={job.runAt} />
+            {job.state === "failed" && <span className="bad untrusted"> {rowFailure(job)}</span>}
+            {job.state === "running" && job.progress?.sentence && (
+              <span className="soft untrusted"> {escapeText(job.progress.sentence)}</span>
+            )}
+          </span>
+        </>
+      )}
+    </LatestPanel>
+  );
+}
+
+function LatestPanel({
+  title,
+  query,
+  all,
+  empty,
+  children,
+}: {
+  title: string;
+  query: ReturnType<typeof useJobs>;
+  all: { href: string; text: string };
+  empty: ReactNode;
+  children: (job: api.Job) => ReactNode;
+}) {
+  return (
+    <Panel
+      title={title}
       actions={
-        <Link href="/jobs" className="small">
-          All jobs
+        <Link href={all.href} className="small">
+          {all.text}
         </Link>
       }
       bare
     >
-      <Loaded query={latest}>
+      <Loaded query={query}>
         {({ jobs }) =>
           jobs.length === 0 ? (
-            <Empty title="No jobs yet">
-              {operate && (
-                <Link href="/enqueue" className="button" data-kind="main">
-                  Enqueue a job
-                </Link>
-              )}
-            </Empty>
+            empty
           ) : (
             <ul className="latest">
               {jobs.map((job) => (
-                <li key={job.id}>
-                  <JobLink job={job} at={job.createdAt} />
-                  <span className="latest-text">
-                    <JobStateBadge state={job.state} waitingFor={job.waitingFor} runAt={job.runAt} />
-                    {job.state === "failed" && <span className="bad untrusted"> {rowFailure(job)}</span>}
-                    {job.state === "running" && job.progress?.sentence && (
-                      <span className="soft untrusted"> {escapeText(job.progress.sentence)}</span>
-                    )}
-                  </span>
-                </li>
+                <li key={job.id}>{children(job)}</li>
               ))}
             </ul>
           )

@@ -12,6 +12,7 @@ import { Link } from "wouter";
 import { usePermissions } from "../../api/permissions.ts";
 import type { api } from "../../api/resources.ts";
 import { Command } from "../../parts/copy.tsx";
+import { ReasonForm } from "../../parts/form/reason-form.tsx";
 import { type StartProblem, startProblem } from "../../parts/machine-text.ts";
 import { parseCap } from "./cap.ts";
 import { PoolCost } from "./cost.tsx";
@@ -235,38 +236,18 @@ function PoolActions({ pool }: { pool: api.Pool }) {
           <Button onClick={() => setOpen("pause")}>Pause…</Button>
         </>
       )}
-      {open === "pause" && <PauseForm pool={pool} onClose={() => setOpen(undefined)} />}
+      {open === "pause" && (
+        <ReasonForm
+          title={`Pause pool ${escapeText(pool.name)}`}
+          submitLabel="Pause"
+          text="No job is started until the pool is resumed. Running jobs continue."
+          help="Shown on the pages of waiting jobs."
+          action={{ path: poolPath(pool.name, "pause"), done: `Pool ${pool.name} is paused` }}
+          onClose={() => setOpen(undefined)}
+        />
+      )}
       {open === "cap" && <CapForm pool={pool} onClose={() => setOpen(undefined)} />}
     </>
-  );
-}
-
-function PauseForm({ pool: { name }, onClose }: { pool: api.Pool; onClose: () => void }) {
-  const { submit, ...form } = useSubmit();
-  async function pause(data: FormData): Promise<void> {
-    const reason = String(data.get("reason")).trim();
-    const body = reason ? { reason } : {};
-    if (await submit({ path: poolPath(name, "pause"), body, done: `Pool ${name} is paused` })) onClose();
-  }
-  return (
-    <FormDialog
-      title={`Pause pool ${escapeText(name)}`}
-      submitLabel="Pause"
-      form={form}
-      fields={["reason"]}
-      onSubmit={pause}
-      onClose={onClose}
-    >
-      <p className="small">No job is started until the pool is resumed. Running jobs continue.</p>
-      <Field
-        name="reason"
-        label="Reason"
-        help="Shown on the pages of waiting jobs."
-        error={fieldError(form.error, "reason")}
-      >
-        {(props) => <input {...props} maxLength={2000} />}
-      </Field>
-    </FormDialog>
   );
 }
 

@@ -12,6 +12,7 @@ import type { UseQueryResult } from "@tanstack/react-query";
 import { useState } from "react";
 import { usePermissions } from "../../api/permissions.ts";
 import type { api } from "../../api/resources.ts";
+import { ReasonForm } from "../../parts/form/reason-form.tsx";
 import type { EndpointSecret } from "../webhooks.tsx";
 import { EndpointForm, endpointPath } from "./endpoint-form.tsx";
 
@@ -55,7 +56,18 @@ export function EndpointPanel({
       {open?.kind === "new" && <EndpointForm endpoint={undefined} onSecret={onSecret} onClose={close} />}
       {open?.kind === "change" && <EndpointForm endpoint={open.endpoint} onSecret={onSecret} onClose={close} />}
       {open?.kind === "rotate" && <RotateForm name={open.endpoint.name} onSecret={onSecret} onClose={close} />}
-      {open?.kind === "disable" && <DisableForm name={open.endpoint.name} onClose={close} />}
+      {open?.kind === "disable" && (
+        <ReasonForm
+          title={`Disable endpoint ${escapeText(open.endpoint.name)}`}
+          submitLabel="Disable"
+          text="Its webhooks are held and sent when the endpoint is enabled again."
+          action={{
+            path: endpointPath(open.endpoint.name, "/disable"),
+            done: `Endpoint ${open.endpoint.name} is disabled`,
+          }}
+          onClose={close}
+        />
+      )}
     </Panel>
   );
 }
@@ -171,30 +183,6 @@ function RotateForm({
         error={fieldError(form.error, "keep")}
       >
         {(props) => <input {...props} defaultValue="24h" maxLength={50} />}
-      </Field>
-    </FormDialog>
-  );
-}
-
-function DisableForm({ name, onClose }: { name: string; onClose: () => void }) {
-  const { submit, ...form } = useSubmit();
-  async function disable(data: FormData): Promise<void> {
-    const reason = String(data.get("reason")).trim();
-    const body = reason ? { reason } : {};
-    if (await submit({ path: endpointPath(name, "/disable"), body, done: `Endpoint ${name} is disabled` })) onClose();
-  }
-  return (
-    <FormDialog
-      title={`Disable endpoint ${escapeText(name)}`}
-      submitLabel="Disable"
-      form={form}
-      fields={["reason"]}
-      onSubmit={disable}
-      onClose={onClose}
-    >
-      <p className="small">Its webhooks are held and sent when the endpoint is enabled again.</p>
-      <Field name="reason" label="Reason" error={fieldError(form.error, "reason")}>
-        {(props) => <input {...props} maxLength={2000} />}
       </Field>
     </FormDialog>
   );

@@ -1,12 +1,13 @@
 // The form that adds a repository and starts its first extraction.
 import { useSubmit } from "@stillwake/ui/api/query.ts";
 import { Button } from "@stillwake/ui/parts/button.tsx";
-import { Field, fieldError, TextInput } from "@stillwake/ui/parts/form.tsx";
+import { Field, fieldError } from "@stillwake/ui/parts/form.tsx";
 import { ErrorCallout, Panel } from "@stillwake/ui/parts/panel.tsx";
 import { type FormEvent, useState } from "react";
 import { useLocation } from "wouter";
 import { type Integration, PROVIDERS, type Project } from "../types.ts";
 import { AccessField, accessFieldOf } from "./access-field.tsx";
+import { RepositoryFields } from "./repository-fields.tsx";
 
 const EMPTY = {
   provider: "github" as Project["provider"],
@@ -53,25 +54,7 @@ export function AddForm({ integrations }: { integrations: readonly Integration[]
             </select>
           )}
         </Field>
-        <Field
-          name="repository"
-          label="Full name"
-          help="For example acme/site."
-          error={fieldError(error, "repository")}
-        >
-          {(props) => <TextInput {...props} value={values.repository} onValue={set("repository")} required />}
-        </Field>
-        <Field name="branch" label="Branch" help="Empty: the default branch." error={fieldError(error, "branch")}>
-          {(props) => <TextInput {...props} value={values.branch} onValue={set("branch")} />}
-        </Field>
-        <Field
-          name="packagePath"
-          label="Package path"
-          help="The folder with the manifest. Empty: the whole repository."
-          error={fieldError(error, "packagePath")}
-        >
-          {(props) => <TextInput {...props} value={values.packagePath} onValue={set("packagePath")} />}
-        </Field>
+        <RepositoryFields values={values} onValue={set} wholeRepository="Empty" error={error} />
         <details
           className="collapsible"
           open={isPrivate || fieldError(error, accessField) !== undefined}

@@ -1,5 +1,6 @@
 // The figures of an extraction: times, machines, attempts, skipped scans, cost.
 import { escapeLine, formatDayTime, formatDuration, formatMoney, plural } from "@stillwake/ui/format.ts";
+import { FactColumns } from "@stillwake/ui/parts/facts.tsx";
 import { Duration } from "@stillwake/ui/parts/time.tsx";
 import { ExtractionBadge } from "../parts/badges.tsx";
 import type { ExtractionDetail } from "../types.ts";
@@ -31,14 +32,7 @@ export function Facts({ detail }: { detail: ExtractionDetail }) {
   if (missing.length > 0) facts.push(["Skipped", missing.map((step) => MISSING[step] ?? escapeLine(step)).join(", ")]);
   return (
     <>
-      <dl className="fact-columns">
-        {facts.map(([name, value]) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd className="number">{value}</dd>
-          </div>
-        ))}
-      </dl>
+      <FactColumns facts={facts} />
       {cost && cost.parts.length > 0 && (
         <p className="soft small">
           {cost.parts.map((part) => (

@@ -1,20 +1,20 @@
 // The settings of a repository for its next extraction, and the button that deletes it.
 import { useApiQuery, useSubmit } from "@stillwake/ui/api/query.ts";
 import { Button, ConfirmButton } from "@stillwake/ui/parts/button.tsx";
-import { Field, fieldError, TextInput } from "@stillwake/ui/parts/form.tsx";
+import { fieldError } from "@stillwake/ui/parts/form.tsx";
 import { ErrorCallout } from "@stillwake/ui/parts/panel.tsx";
 import { type FormEvent, useState } from "react";
 import { useLocation } from "wouter";
 import type { Integration, Project } from "../types.ts";
 import { AccessField, accessFieldOf } from "./access-field.tsx";
 import { Credentials } from "./credentials.tsx";
+import { RepositoryFields, type RepositoryValues } from "./repository-fields.tsx";
 import type { TabProps } from "./tabs.tsx";
 
 export function ProjectSettings({ project }: TabProps) {
   const accessField = accessFieldOf(project.provider);
-  const [repository, setRepository] = useState(project.repository);
-  const [branch, setBranch] = useState(project.branch ?? "");
-  const [packagePath, setPackagePath] = useState(project.packagePath);
+  const { repository, branch, packagePath } = project;
+  const [values, setValues] = useState({ repository, branch: branch ?? "", packagePath });
   const [access, setAccess] = useState(project[accessField] ?? "");
   const [saved, setSaved] = useState(false);
   const [, navigate] = useLocation();
@@ -24,19 +24,21 @@ export function ProjectSettings({ project }: TabProps) {
     once: true,
     enabled: hasIntegrations,
   });
+  const set = (name: keyof RepositoryValues) => (value: string) =>
+    setValues((before) => ({ ...before, [name]: value }));
   const path = `api/projects/${project.id}`;
   const save = async (event: FormEvent) => {
     event.preventDefault();
     setSaved(false);
     const body = {
-      repository,
-      branch: branch.trim() || null,
-      packagePath: packagePath.trim() || ".",
+      repository: values.repository,
+      branch: values.branch.trim() || null,
+      packagePath: values.packagePath.trim() || ".",
       [accessField]: access.trim() || null,
     };
     const changed = await submit<Project>({ method: "PATCH", path, body });
     if (!changed) return;
-    setRepository(changed.repository);
+    set("repository")(changed.repository);
     setSaved(true);
   };
   const remove = async () => {
@@ -47,25 +49,7 @@ export function ProjectSettings({ project }: TabProps) {
     <>
       <form className="form columns" onSubmit={(event) => void save(event)} noValidate>
         {error && !fields.includes(error.field ?? "") && <ErrorCallout error={error} />}
-        <Field
-          name="repository"
-          label="Full name"
-          help="For example acme/site."
-          error={fieldError(error, "repository")}
-        >
-          {(props) => <TextInput {...props} value={repository} onValue={setRepository} required />}
-        </Field>
-        <Field name="branch" label="Branch" help="Empty: the default branch." error={fieldError(error, "branch")}>
-          {(props) => <TextInput {...props} value={branch} onValue={setBranch} />}
-        </Field>
-        <Field
-          name="packagePath"
-          label="Package path"
-          help='The folder with the manifest. ".": the whole repository.'
-          error={fieldError(error, "packagePath")}
-        >
-          {(props) => <TextInput {...props} value={packagePath} onValue={setPackagePath} />}
-        </Field>
+        <RepositoryFields values={values} onValue={set} wholeRepository='"."' error={error} />
         <AccessField
           provider={project.provider}
           integrations={integrations.data?.integrations ?? []}

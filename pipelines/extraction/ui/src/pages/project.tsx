@@ -1,11 +1,11 @@
 // One repository: the live log of its extraction, and its results. An earlier extraction can be selected and is shown in the same panel.
-import { useApiQuery, useRefresh, useSubmit } from "@stillwake/ui/api/query.ts";
+import { useApiQuery, useRefreshOnChange, useSubmit } from "@stillwake/ui/api/query.ts";
 import { request, resolveUrl } from "@stillwake/ui/api/request.ts";
 import { escapeLine, formatDayTime, shortCommit } from "@stillwake/ui/format.ts";
 import { usePageTitle } from "@stillwake/ui/page.ts";
 import { Button } from "@stillwake/ui/parts/button.tsx";
 import { Empty, ErrorCallout, PageHead, Panel } from "@stillwake/ui/parts/panel.tsx";
-import { useEffect, useMemo, useRef } from "react";
+import { useMemo } from "react";
 import { JobLog, JobProgress, type Run, useJob } from "stillwake/react";
 import { Link, useSearchParams } from "wouter";
 import { ProjectBadge } from "../parts/badges.tsx";
@@ -134,19 +134,13 @@ function ExtractionPanel({
   const detail = useApiQuery<ExtractionDetail>(`api/extractions/${encodeURIComponent(id)}`, {
     once: (extraction) => !isActive(extraction) && !extraction.cost?.provisional,
   });
-  const refresh = useRefresh();
   const token = useMemo(
     () => async () => (await request<{ token: string | null }>("GET", `api/extractions/${id}/token`)).token ?? "",
     [id],
   );
   const { store, job } = useJob(id, token, { server: resolveUrl("stillwake") });
   // The stream reports a new state before the next refetch.
-  const state = job?.state;
-  const before = useRef(state);
-  useEffect(() => {
-    if (before.current !== undefined && before.current !== state) refresh();
-    before.current = state;
-  }, [state, refresh]);
+  useRefreshOnChange(job?.state);
   const runs = useMemo<Run[]>(
     () =>
       history.map((extraction) => ({

@@ -1,8 +1,8 @@
 // The live log of the commit count. It is not followed while it is collapsed.
-import { useRefresh } from "@stillwake/ui/api/query.ts";
+import { useRefreshOnChange } from "@stillwake/ui/api/query.ts";
 import { request, resolveUrl } from "@stillwake/ui/api/request.ts";
 import { Empty } from "@stillwake/ui/parts/panel.tsx";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useMemo, useState } from "react";
 import { JobLog, JobProgress, useJob } from "stillwake/react";
 
 /** `live`: the job is running, so the log is open. */
@@ -38,14 +38,8 @@ function Log({ board, job }: { board: string; job: string }) {
 
 function LiveLog({ job: id, token }: { job: string; token: () => Promise<string> }) {
   const { store, job } = useJob(id, token, { server: resolveUrl("stillwake") });
-  const refresh = useRefresh();
   // The stream reports a new state before the next refetch.
-  const state = job?.state;
-  const before = useRef(state);
-  useEffect(() => {
-    if (before.current !== undefined && before.current !== state) refresh();
-    before.current = state;
-  }, [state, refresh]);
+  useRefreshOnChange(job?.state);
   return (
     <div className="live-job">
       <JobProgress store={store} className="progress" />

@@ -1,9 +1,11 @@
 // The first stage: counts all commits. It needs no calls to GitHub.
+
 import { formatCount, formatDayTime } from "@stillwake/ui/format.ts";
+import { FactColumns } from "@stillwake/ui/parts/facts.tsx";
 import { Panel } from "@stillwake/ui/parts/panel.tsx";
 import { StateBadge } from "@stillwake/ui/parts/state-badge.tsx";
 import { Duration } from "@stillwake/ui/parts/time.tsx";
-import { Figure, StageFacts } from "../parts/stage.tsx";
+import { Figure } from "../parts/figure.tsx";
 import type { Board, BoardState } from "../types.ts";
 
 export function CommitsStage({ board }: { board: Board }) {
@@ -21,7 +23,7 @@ export function CommitsStage({ board }: { board: Board }) {
         ) : (
           <Figure text={state === "queued" ? "Starts when a worker is available" : "Not counted"} />
         )}
-        <StageFacts
+        <FactColumns
           facts={[
             ["Authors", authors === null ? "–" : formatCount(authors)],
             ["Started", startedAt === null ? "–" : formatDayTime(startedAt)],

@@ -1,10 +1,12 @@
 // The second stage: finds the GitHub accounts of the authors' e-mail addresses, within GitHub's rate limit.
+
 import { formatCount, plural } from "@stillwake/ui/format.ts";
+import { FactColumns } from "@stillwake/ui/parts/facts.tsx";
 import { Panel } from "@stillwake/ui/parts/panel.tsx";
 import { StateBadge } from "@stillwake/ui/parts/state-badge.tsx";
 import { Duration } from "@stillwake/ui/parts/time.tsx";
 import { BudgetNote } from "../parts/budget.tsx";
-import { Figure, StageFacts } from "../parts/stage.tsx";
+import { Figure } from "../parts/figure.tsx";
 import type { Board, BoardState } from "../types.ts";
 
 export function UsersStage({ board }: { board: Board }) {
@@ -24,7 +26,7 @@ export function UsersStage({ board }: { board: Board }) {
         <progress className="meter" aria-label="E-mails looked up" max={Math.max(1, total)} value={processed} />
         {failed > 0 && <p className="bad small">{plural(failed, "e-mail")} could not be looked up.</p>}
         {isActive && <BudgetNote budget={budget} />}
-        <StageFacts
+        <FactColumns
           facts={[
             ["Contributors", contributors.total === 0 ? "–" : formatCount(contributors.total)],
             [
