@@ -5,14 +5,7 @@ import type { StepHandle } from "stillwake/worker";
 import { type Finding, SEVERITIES, type Severity } from "../model.ts";
 import { storable } from "../untrusted.ts";
 
-export interface Match {
-  rule: string;
-  severity: Severity;
-  path: string;
-  line: number;
-  endLine: number;
-  message: string;
-  cwe: string[];
+export interface Match extends Omit<Finding, "kind" | "engine" | "fingerprint"> {
   /** The matched code, for the fingerprint; undefined for a secret. */
   text?: string;
 }

@@ -167,7 +167,7 @@ export function JobTable({ filters: listFilters, empty }: { filters: JobListFilt
           <Spacer height={(rows.length - 1 - to) * rowHeight} />
         </tbody>
       </table>
-      <div className="jobs-end soft small">
+      <div className="foot soft small">
         {readError ? (
           <>
             <ErrorCallout error={readError} />

@@ -48,12 +48,7 @@ export function LabelledField({
         <NullCheckbox {...props} />
       </div>
       {children(control)}
-      {help && (
-        <span id={`${control.id}-help`} className="help untrusted">
-          {escapeText(help)}
-        </span>
-      )}
-      <FieldErrors id={control.id} errors={errors} />
+      <HelpAndErrors id={control.id} help={help} errors={errors} />
     </div>
   );
 }
@@ -198,12 +193,7 @@ export function Switch(props: SchemaFieldProps<"switch" | "fixed">) {
         </label>
         <NullCheckbox {...props} />
       </div>
-      {help && (
-        <span id={`${control.id}-help`} className="help untrusted">
-          {escapeText(help)}
-        </span>
-      )}
-      <FieldErrors id={control.id} errors={errors} />
+      <HelpAndErrors id={control.id} help={help} errors={errors} />
     </div>
   );
 }
@@ -235,6 +225,19 @@ export function NullCheckbox({ field, draft, onDraft, path }: SchemaFieldProps) 
       />
       null
     </label>
+  );
+}
+
+function HelpAndErrors({ id, help, errors }: { id: string; help: string | undefined; errors: Issue[] }) {
+  return (
+    <>
+      {help && (
+        <span id={`${id}-help`} className="help untrusted">
+          {escapeText(help)}
+        </span>
+      )}
+      <FieldErrors id={id} errors={errors} />
+    </>
   );
 }
 
