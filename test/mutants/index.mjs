@@ -3,7 +3,8 @@
 //
 // A mutant replaces `old` by `new` in `file` (by default the file its module names), or makes several `edits`. `old`
 // must occur exactly once: `npm run check` fails when a change to the engine breaks that. `killedBy` is the test file
-// that must fail; `only` selects tests in it by title, where another test would fail first or the file is slow.
+// that must fail (by default the one its module names); `only` selects tests in it by title, where another test would
+// fail first or the file is slow.
 import fs from "node:fs";
 
 const folder = new URL("./", import.meta.url);
@@ -15,7 +16,7 @@ const modules = fs
 export const mutants = [];
 for (const name of modules) {
   const module = await import(new URL(name.replaceAll("\\", "/"), folder).href);
-  for (const { name, killedBy, only, edits, file, old, new: text } of module.mutants) {
+  for (const { name, killedBy = module.killedBy, only, edits, file, old, new: text } of module.mutants) {
     mutants.push({
       name,
       killedBy,

@@ -1,4 +1,7 @@
 // Mutants of the extraction pipeline and the git code it shares (pipelines/kit).
+export const file = "pipelines/extraction/src/outcomes.ts";
+export const killedBy = "pipelines/extraction/test/api/outcomes.test.ts";
+
 export const mutants = [
   {
     name: "two extractions of one project run at once",
@@ -23,42 +26,32 @@ export const mutants = [
   },
   {
     name: "a retried old extraction replaces newer findings",
-    killedBy: "pipelines/extraction/test/api/outcomes.test.ts",
-    file: "pipelines/extraction/src/outcomes.ts",
     old: "if (!superseded) await replaceResults(",
     new: "await replaceResults(",
   },
   {
     name: "a retried old extraction becomes the one the project shows",
-    killedBy: "pipelines/extraction/test/api/outcomes.test.ts",
-    file: "pipelines/extraction/src/outcomes.ts",
     old: "if (!superseded) {\n    await tx.query(\n      `update extraction.repositories",
     new: "{\n    await tx.query(\n      `update extraction.repositories",
   },
   {
     name: "an extraction that found nothing counts as newer",
-    killedBy: "pipelines/extraction/test/api/outcomes.test.ts",
     file: "pipelines/extraction/src/project-state.ts",
     old: " and later.summary is not null",
     new: "",
   },
   {
     name: "a late attempt replaces the newest extraction of its project",
-    killedBy: "pipelines/extraction/test/api/outcomes.test.ts",
-    file: "pipelines/extraction/src/outcomes.ts",
     old: "(later.created_at, later.id) > (this.created_at, this.id)\n     )`",
     new: "false\n     )`",
   },
   {
     name: "a late attempt reopens a completed extraction",
-    killedBy: "pipelines/extraction/test/api/outcomes.test.ts",
-    file: "pipelines/extraction/src/outcomes.ts",
     old: "where extractions.status <> 'completed'",
     new: "where true",
   },
   {
     name: "an extraction waits for a project that was deleted",
-    killedBy: "pipelines/extraction/test/api/outcomes.test.ts",
     file: "pipelines/extraction/src/project-state.ts",
     old: 'code: "PROJECT_GONE", fatal: true',
     new: 'code: "PROJECT_GONE"',
@@ -72,15 +65,11 @@ export const mutants = [
   },
   {
     name: "found secrets remove the code findings",
-    killedBy: "pipelines/extraction/test/api/outcomes.test.ts",
-    file: "pipelines/extraction/src/outcomes.ts",
     old: "project_id = $1 and kind = $3 and extraction_id",
     new: "project_id = $1 and kind in ('code', $3) and extraction_id",
   },
   {
     name: "an advisory source that does not respond removes its findings",
-    killedBy: "pipelines/extraction/test/api/outcomes.test.ts",
-    file: "pipelines/extraction/src/outcomes.ts",
     old: "const listed = exploited?.read.kev ? current : previous;",
     new: "const listed = current;",
   },

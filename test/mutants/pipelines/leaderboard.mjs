@@ -1,5 +1,6 @@
 // Mutants of pipelines/leaderboard/tables.sql.
 export const file = "pipelines/leaderboard/tables.sql";
+export const killedBy = "pipelines/leaderboard/test/batches.test.ts";
 
 export const mutants = [
   {
@@ -55,43 +56,36 @@ export const mutants = [
   },
   {
     name: "addresses of a running batch are assigned again",
-    killedBy: "pipelines/leaderboard/test/batches.test.ts",
     old: "where w.reading = u.reading and w.batch = u.batch",
     new: "where w.batch < 0",
   },
   {
     name: "outdated counts are left to a batch that has passed them",
-    killedBy: "pipelines/leaderboard/test/batches.test.ts",
     old: "set processed = false, reading = null, batch = null",
     new: "set processed = false",
   },
   {
     name: "a reading without batches stays unfinished",
-    killedBy: "pipelines/leaderboard/test/batches.test.ts",
     old: "not exists (select from stillwake.jobs s where s.parent_id = o.id)",
     new: "false",
   },
   {
     name: "a failed reading fails its running batches",
-    killedBy: "pipelines/leaderboard/test/batches.test.ts",
     old: " and not exists (select from stillwake.jobs s where s.parent_id = o.id)",
     new: "",
   },
   {
     name: "another reading resets a failed one",
-    killedBy: "pipelines/leaderboard/test/batches.test.ts",
     old: "r.reading = p_job and r.status in ('pending', 'failed');",
     new: "r.status in ('pending', 'failed');",
   },
   {
     name: "a retried reading that was requested again waits for ever",
-    killedBy: "pipelines/leaderboard/test/batches.test.ts",
     old: "r.reading = p_job and r.status in ('pending', 'failed');",
     new: "r.reading = p_job and r.status = 'failed';",
   },
   {
     name: "a retried reading without new people never completes",
-    killedBy: "pipelines/leaderboard/test/batches.test.ts",
     old: `  if found then
     perform leaderboard.complete(p_repository);
   end if;

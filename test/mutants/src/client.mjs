@@ -1,32 +1,28 @@
 // Mutants of src/client.
+export const file = "src/client/read-token.ts";
+export const killedBy = "test/server/tokens.test.ts";
+
 export const mutants = [
   {
     name: "the database stores the token itself",
-    killedBy: "test/server/tokens.test.ts",
     file: "src/client/tokens.ts",
     old: "prefix: token.slice(0, PREFIX.length + 4)",
     new: "prefix: token",
   },
   {
     name: "an expired read token is accepted",
-    killedBy: "test/server/tokens.test.ts",
-    file: "src/client/read-token.ts",
     old: `  if (!(expiresAt.getTime() > Date.now())) return undefined;
 `,
     new: "",
   },
   {
     name: "a read token with any signature is accepted",
-    killedBy: "test/server/tokens.test.ts",
-    file: "src/client/read-token.ts",
     old: `  if (!valid) return undefined;
 `,
     new: "",
   },
   {
     name: "a read token signed with the previous secret is refused",
-    killedBy: "test/server/tokens.test.ts",
-    file: "src/client/read-token.ts",
     old: "const valid = secrets.some(",
     new: "const valid = secrets.slice(0, 1).some(",
   },

@@ -1,27 +1,24 @@
 // Mutants of src/live.
+export const file = "src/live/follower.ts";
+export const killedBy = "test/live/follow.test.ts";
+
 export const mutants = [
   {
     name: "a follower that is far behind reads no pages",
-    killedBy: "test/live/follow.test.ts",
     only: "that is behind the buffer",
-    file: "src/live/follower.ts",
     old: "if (this.#cursor < job.from && !job.gone)",
     new: "if (false as boolean)",
   },
   {
     name: "missing lines are skipped without notice",
-    killedBy: "test/live/follow.test.ts",
     only: "receives a gap",
-    file: "src/live/follower.ts",
     old: `    if (line.seq > this.#cursor + 1n || this.#beyond !== undefined) events.push(this.#gap(line.seq));
 `,
     new: "",
   },
   {
     name: "the end of a job is sent before its last lines",
-    killedBy: "test/live/follow.test.ts",
     only: "of an ended job",
-    file: "src/live/follower.ts",
     old: "if (job.end && this.#isAtHead)",
     new: "if (job.end)",
   },

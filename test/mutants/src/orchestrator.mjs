@@ -1,8 +1,10 @@
 // Mutants of src/orchestrator.
+export const file = "src/orchestrator/plan.ts";
+export const killedBy = "test/orchestrator/plan.test.ts";
+
 export const mutants = [
   {
     name: "more machines are started than allowed",
-    killedBy: "test/orchestrator/plan.test.ts",
     edits: [
       {
         file: "src/orchestrator/plan.ts",
@@ -18,76 +20,57 @@ export const mutants = [
   },
   {
     name: "a slot that is in use is used again",
-    killedBy: "test/orchestrator/plan.test.ts",
-    file: "src/orchestrator/plan.ts",
     old: "!taken.has(slot) && !unavailableSlots.has(slot)",
     new: "!unavailableSlots.has(slot)",
   },
   {
     name: "the capacity of starting machines is not counted",
-    killedBy: "test/orchestrator/plan.test.ts",
     only: "counts the free slots",
-    file: "src/orchestrator/plan.ts",
     old: "const room = present.reduce(",
     new: "const room = present.filter(({ arrivedAt }) => arrivedAt).reduce(",
   },
   {
     name: "a paused pool starts machines",
-    killedBy: "test/orchestrator/plan.test.ts",
-    file: "src/orchestrator/plan.ts",
     old: "if (snapshot.paused !== null) return { max: 0,",
     new: "if (snapshot.paused === 'never') return { max: 0,",
   },
   {
     name: "machines that do no job are started for ever",
-    killedBy: "test/orchestrator/plan.test.ts",
     only: "wasted start",
-    file: "src/orchestrator/plan.ts",
     old: "pauseMs > 0 ? wastedMs : 0",
     new: "0",
   },
   {
     name: "a stuck machine is stopped with its job",
-    killedBy: "test/orchestrator/plan.test.ts",
-    file: "src/orchestrator/plan.ts",
     old: "machine && life.running === 0 && isStuck(input, machine)",
     new: "machine && isStuck(input, machine)",
   },
   {
     name: "a machine that is missing from a list is given up with its job",
-    killedBy: "test/orchestrator/plan.test.ts",
     only: "trusts a lease",
-    file: "src/orchestrator/plan.ts",
     old: "isConclusive && life.running === 0 && (life.startedAt",
     new: "isConclusive && (life.startedAt",
   },
   {
     name: "an outdated provider response ends a new machine life",
-    killedBy: "test/orchestrator/plan.test.ts",
     only: "outdated list",
-    file: "src/orchestrator/plan.ts",
     old: "> listing.agoMs + SKEW_MS",
     new: "> -1",
   },
   {
     name: "the end of the previous machine life ends the current one",
-    killedBy: "test/orchestrator/plan.test.ts",
     only: "outdated list",
-    file: "src/orchestrator/plan.ts",
     old: "startedAt.getTime() >= since && endedAt.getTime() > since",
     new: "endedAt.getTime() > 0",
   },
   {
     name: "running stray machines are never removed",
-    killedBy: "test/orchestrator/plan.test.ts",
     only: "removes strays",
-    file: "src/orchestrator/plan.ts",
     old: "strayMs(machine.name) > settings.bootMs + PATIENCE_MS",
     new: "strayMs(machine.name) > 1e12",
   },
   {
     name: "a machine of another fleet counts as a stray",
-    killedBy: "test/orchestrator/plan.test.ts",
     edits: [
       {
         file: "src/orchestrator/plan.ts",
@@ -103,7 +86,6 @@ export const mutants = [
   },
   {
     name: "the machine name prefix of one pool matches another pool",
-    killedBy: "test/orchestrator/plan.test.ts",
     only: "never matches",
     edits: [
       {

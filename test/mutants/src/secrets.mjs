@@ -1,28 +1,25 @@
 // Mutants of src/secrets/seal.ts.
 export const file = "src/secrets/seal.ts";
+export const killedBy = "test/security/sealed.test.ts";
 
 export const mutants = [
   {
     name: "a value sealed for one job opens in another",
-    killedBy: "test/security/sealed.test.ts",
     old: '["j", job, tenant, at]',
     new: '["j", tenant, at]',
   },
   {
     name: "a value sealed for one tenant opens for another",
-    killedBy: "test/security/sealed.test.ts",
     old: '["j", job, tenant, at]',
     new: '["j", job, at]',
   },
   {
     name: "a value sealed for one field opens in another",
-    killedBy: "test/security/sealed.test.ts",
     old: '["j", job, tenant, at]',
     new: '["j", job, tenant]',
   },
   {
     name: "an object key may contain a sealed value",
-    killedBy: "test/security/sealed.test.ts",
     old: "for (const label of labels) if (label !== null) rejectLabel(label, value, at);",
     new: "",
   },

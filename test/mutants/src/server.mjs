@@ -1,4 +1,7 @@
 // Mutants of src/server.
+export const file = "src/server/routes/jobs.ts";
+export const killedBy = "test/server/guards.test.ts";
+
 export const mutants = [
   {
     name: "a line id of one job is accepted as a cursor of another job's stream",
@@ -61,7 +64,6 @@ export const mutants = [
     name: "a read token of one job opens every job",
     killedBy: "test/server/access.test.ts",
     only: "GET /v1/jobs/:id$",
-    file: "src/server/routes/jobs.ts",
     old: "if (id !== undefined) return job.id === id;",
     new: "if (id !== undefined) return true;",
   },
@@ -69,7 +71,6 @@ export const mutants = [
     name: "a read token of one key opens the whole pipeline",
     killedBy: "test/server/access.test.ts",
     only: "GET /v1/jobs/:id$",
-    file: "src/server/routes/jobs.ts",
     old: "job.pipeline === pipeline && job.key === key && job",
     new: "job.pipeline === pipeline && job",
   },
@@ -103,7 +104,6 @@ export const mutants = [
     name: "a read token of one key opens the jobs of every tenant with that key",
     killedBy: "test/server/tenants.test.ts",
     only: "gives access to jobs of its tenant",
-    file: "src/server/routes/jobs.ts",
     old: "job.key === key && job.tenant === tenant;",
     new: "job.key === key;",
   },
@@ -161,7 +161,6 @@ export const mutants = [
     name: "a read token can search hidden fields",
     killedBy: "test/server/tenants.test.ts",
     only: "cannot filter by hidden fields",
-    file: "src/server/routes/jobs.ts",
     old: `  if (other) {
 `,
     new: `  if (other && (false as boolean)) {
@@ -169,7 +168,6 @@ export const mutants = [
   },
   {
     name: "a page of another origin can write",
-    killedBy: "test/server/guards.test.ts",
     only: "cannot write",
     file: "src/server/http/origin.ts",
     old: "if (foreign && !(origin",
@@ -177,7 +175,6 @@ export const mutants = [
   },
   {
     name: "a server without tokens accepts any host name",
-    killedBy: "test/server/guards.test.ts",
     only: "cannot use another host name",
     file: "src/server/http/origin.ts",
     old: 'if (auth === "none" && !loopback.test(hostOf(request))) {',
@@ -185,7 +182,6 @@ export const mutants = [
   },
   {
     name: "a body without a content length has no size limit",
-    killedBy: "test/server/guards.test.ts",
     only: "a body of more than a megabyte",
     file: "src/server/http/request-input.ts",
     old: `    if (size > MAX_BYTES) throw tooLarge();
@@ -194,7 +190,6 @@ export const mutants = [
   },
   {
     name: "a body has no depth limit",
-    killedBy: "test/server/guards.test.ts",
     only: "deeper than 64",
     file: "src/server/http/request-input.ts",
     old: "if (depth > MAX_DEPTH)",
@@ -202,7 +197,6 @@ export const mutants = [
   },
   {
     name: "there is no rate limit",
-    killedBy: "test/server/guards.test.ts",
     only: "gets a Retry-After",
     file: "src/server/app.ts",
     old: `  requestLimiter.take(caller.id ?? caller.name);
@@ -211,7 +205,6 @@ export const mutants = [
   },
   {
     name: "an expired token is cached as valid",
-    killedBy: "test/server/guards.test.ts",
     only: "ends when its token expires",
     file: "src/server/http/identify.ts",
     old: "return identity && (identity.expiresAt === null || identity.expiresAt.getTime() > Date.now()) ? identity : undefined;",
@@ -219,7 +212,6 @@ export const mutants = [
   },
   {
     name: "an internal error is shown to the client",
-    killedBy: "test/server/guards.test.ts",
     only: "is hidden when the server itself fails",
     file: "src/server/http/problem.ts",
     old: ': "Internal server error";',
@@ -227,7 +219,6 @@ export const mutants = [
   },
   {
     name: "the streams of a revoked token continue",
-    killedBy: "test/server/guards.test.ts",
     only: "ends at once when its token is revoked",
     file: "src/server/routes/tokens.ts",
     old: `    context.streams.abortAll(id);

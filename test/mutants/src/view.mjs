@@ -1,4 +1,7 @@
 // Mutants of src/view, src/react and the parsers of src/text.
+export const file = "src/view/stream.ts";
+export const killedBy = "test/live/view.test.ts";
+
 export const mutants = [
   {
     name: "a repeated line is shown twice",
@@ -21,13 +24,11 @@ export const mutants = [
     name: "a new connection starts at the beginning after a connection without events",
     killedBy: "test/live/view-stream.test.ts",
     only: "cut at any byte",
-    file: "src/view/stream.ts",
     old: "if (event.id !== undefined) this.#lastId = event.id;",
     new: 'this.#lastId = undefined; if (event.event === "log" && this.#lastSeq % 7n === 0n) return;',
   },
   {
     name: "half an event is dispatched",
-    killedBy: "test/live/view.test.ts",
     only: "however the bytes are split",
     file: "src/text/sse.ts",
     old: "rest = text.slice(from);",
@@ -35,7 +36,6 @@ export const mutants = [
   },
   {
     name: "a multi-byte character is decoded in halves",
-    killedBy: "test/live/view.test.ts",
     only: "however the bytes are split",
     file: "src/text/sse.ts",
     old: "{ stream: true }",
@@ -45,7 +45,6 @@ export const mutants = [
     name: "a silent connection is kept",
     killedBy: "test/live/view-stream.test.ts",
     only: "has gone silent",
-    file: "src/view/stream.ts",
     old: "if (Date.now() - this.#receivedAt >= this.#timing.silence || this.#isHiddenTooLong()) disconnect();",
     new: "if (this.#isHiddenTooLong()) disconnect();",
   },
@@ -53,7 +52,6 @@ export const mutants = [
     name: "a hidden tab keeps its stream",
     killedBy: "test/live/view-stream.test.ts",
     only: "while the page is hidden",
-    file: "src/view/stream.ts",
     old: "this.#timing.silence || this.#isHiddenTooLong()",
     new: "this.#timing.silence",
   },
@@ -61,7 +59,6 @@ export const mutants = [
     name: "a refused page keeps requesting",
     killedBy: "test/live/view-stream.test.ts",
     only: "shows a refusal",
-    file: "src/view/stream.ts",
     old: "if (error instanceof Refused) {",
     new: "if (error instanceof Refused && this.#failures > 9) {",
   },
@@ -77,7 +74,6 @@ export const mutants = [
     name: "a response of a proxy counts as a refusal by the server",
     killedBy: "test/live/view-follow.test.ts",
     only: "comes only from the server",
-    file: "src/view/stream.ts",
     old: ' || !type.startsWith("application/problem+json")',
     new: "",
   },
@@ -85,7 +81,6 @@ export const mutants = [
     name: "a connection that sends no event resets the back-off",
     killedBy: "test/live/view-follow.test.ts",
     only: "growing backoff",
-    file: "src/view/stream.ts",
     old: `        this.#receivedAt = Date.now();
         parse`,
     new: `        this.#failures = 0;
@@ -95,7 +90,6 @@ export const mutants = [
     name: "a refused page never connects again",
     killedBy: "test/live/view-follow.test.ts",
     only: "when the page becomes visible",
-    file: "src/view/stream.ts",
     old: `          await this.#pause(undefined, signal);
           continue;`,
     new: "          return;",
@@ -104,7 +98,6 @@ export const mutants = [
     name: "a token that expired during an outage is reused",
     killedBy: "test/live/view-follow.test.ts",
     only: "whatever failed before",
-    file: "src/view/stream.ts",
     old: "++this.#unauthorized < MAX_TOKENS",
     new: "this.#failures < MAX_TOKENS",
   },
@@ -112,7 +105,6 @@ export const mutants = [
     name: "a token request that never resolves blocks the stream",
     killedBy: "test/live/view-follow.test.ts",
     only: "never resolves",
-    file: "src/view/stream.ts",
     old: "await untilAborted(token(), signal)",
     new: "await token()",
   },
@@ -120,7 +112,6 @@ export const mutants = [
     name: "one gap is reported again with each reconnect",
     killedBy: "test/live/view-follow.test.ts",
     only: "the gap once",
-    file: "src/view/stream.ts",
     old: "if (event.data.next === this.#gapBefore) return;",
     new: "",
   },
@@ -142,7 +133,6 @@ export const mutants = [
   },
   {
     name: "lines that the server has lost stay beside the new ones",
-    killedBy: "test/live/view.test.ts",
     only: "starts over",
     file: "src/view/job-store.ts",
     old: `      this.#lines = [];
@@ -151,7 +141,6 @@ export const mutants = [
   },
   {
     name: "a retried job stays ended",
-    killedBy: "test/live/view.test.ts",
     only: "retried",
     file: "src/view/job-store.ts",
     old: "if (job.endedAt === null) this.#end = null;",
@@ -167,7 +156,6 @@ export const mutants = [
   },
   {
     name: "a step that was running when the worker died is shown as running",
-    killedBy: "test/live/view.test.ts",
     only: "as interrupted",
     file: "src/view/steps.ts",
     old: 'if (step.state === "running") this.#set({ ...step, state: "interrupted" });',
@@ -175,7 +163,6 @@ export const mutants = [
   },
   {
     name: "an optional step that failed is shown as running",
-    killedBy: "test/live/view.test.ts",
     only: "failed optional steps",
     file: "src/view/steps.ts",
     old: 'state: missing ? "missing" : "running",',
@@ -183,7 +170,6 @@ export const mutants = [
   },
   {
     name: "the rate is computed from the burst after a reconnect",
-    killedBy: "test/live/view.test.ts",
     only: "at which the job reported",
     file: "src/text/progress-rate.ts",
     old: "const at = Number.isNaN(reportedAt) ? receivedAt : reportedAt;",
@@ -191,7 +177,6 @@ export const mutants = [
   },
   {
     name: "a step back counts as progress",
-    killedBy: "test/live/view.test.ts",
     only: "step back",
     file: "src/text/progress-rate.ts",
     old: "if (last && (fraction < last.fraction || at < last.at)) this.#reports = [];",
@@ -199,7 +184,6 @@ export const mutants = [
   },
   {
     name: "untrusted text is shown unescaped",
-    killedBy: "test/live/view.test.ts",
     only: "loses its colours",
     file: "src/view/safe-text.ts",
     old: "return escapeControls(text",
@@ -207,7 +191,6 @@ export const mutants = [
   },
   {
     name: "a secret in a payload is shown",
-    killedBy: "test/live/view.test.ts",
     only: "looks like a secret",
     file: "src/view/safe-text.ts",
     old: "if (isSecret(names, child)) {",
@@ -215,7 +198,6 @@ export const mutants = [
   },
   {
     name: "a copied line can forge another line",
-    killedBy: "test/live/view.test.ts",
     only: "forge",
     file: "src/view/sentences.ts",
     old: 'escapeText(message).replaceAll("\\n"',

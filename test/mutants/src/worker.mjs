@@ -1,4 +1,7 @@
 // Mutants of src/worker.
+export const file = "src/worker/redact/redact.ts";
+export const killedBy = "test/security/sealed.test.ts";
+
 export const mutants = [
   {
     name: "an attempt is settled before the result of its step is saved",
@@ -28,42 +31,35 @@ export const mutants = [
   },
   {
     name: "sealed inputs of child jobs are stored as plain text",
-    killedBy: "test/security/sealed.test.ts",
     file: "src/worker/keeper/unseal.ts",
     old: "if (!sealed?.length) return inputs;",
     new: "if (sealed) return inputs;",
   },
   {
     name: "unsealed values are not registered for redaction",
-    killedBy: "test/security/sealed.test.ts",
     file: "src/worker/keeper/unseal.ts",
     old: "secrets: readPaths(input, paths)",
     new: "secrets: []",
   },
   {
     name: "the output of a job is not redacted",
-    killedBy: "test/security/sealed.test.ts",
-    file: "src/worker/redact/redact.ts",
     old: "outcome.output = this.redactValue(outcome.output);",
     new: "this.redactValue(outcome.output);",
   },
   {
     name: "a secret that spans two lines is not redacted",
     killedBy: "test/security/redact.test.ts",
-    file: "src/worker/redact/redact.ts",
     old: ": this.#redactParts(text, minEdgeLength, minEdgeLength);",
     new: ": text;",
   },
   {
     name: "the rest of a truncated secret is not redacted",
     killedBy: "test/security/redact.test.ts",
-    file: "src/worker/redact/redact.ts",
     old: "index > 0 ? minLength : never",
     new: "never",
   },
   {
     name: "the reason of an open breaker is not redacted",
-    killedBy: "test/security/sealed.test.ts",
     file: "src/worker/attempt/limits-and-breakers.ts",
     old: "this.#attempt.redactor.redact(String((error as Error)?.message ?? error))",
     new: "String((error as Error)?.message ?? error)",

@@ -1,23 +1,21 @@
 // Mutants of sql/functions/flow/breakers.sql.
 export const file = "sql/functions/flow/breakers.sql";
+export const killedBy = "test/model/flow/flow.test.ts";
 
 export const mutants = [
   {
     name: "several probes run at once",
-    killedBy: "test/model/flow/flow.test.ts",
     old: `select p_breaker.probe_job is not null and exists (select from stillwake.live_jobs j
     where j.id = p_breaker.probe_job and j.lease_id = p_breaker.probe_lease)`,
     new: "select false",
   },
   {
     name: "the pause of a breaker does not grow",
-    killedBy: "test/model/flow/flow.test.ts",
     old: "v_breaker.pause_initial * power(v_breaker.growth::double precision, least(v_breaker.probes, 60))",
     new: "v_breaker.pause_initial",
   },
   {
     name: "a success does not close a breaker",
-    killedBy: "test/model/flow/flow.test.ts",
     old: `    else
       perform stillwake.reset_breaker(v_breaker);`,
     new: `    else

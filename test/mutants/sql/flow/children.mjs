@@ -1,17 +1,16 @@
 // Mutants of sql/functions/flow/children.sql.
 export const file = "sql/functions/flow/children.sql";
+export const killedBy = "test/flow/children-interleave.test.ts";
 
 export const mutants = [
   {
     name: "a parent waits without checking its children first",
-    killedBy: "test/flow/children-interleave.test.ts",
     only: "is queued or continues: complete, complete",
     old: "return found and not stillwake.spawn_is_over(v_spawn);",
     new: "return true;",
   },
   {
     name: "a parent checks its children without a lock before it waits",
-    killedBy: "test/flow/children-interleave.test.ts",
     only: "is queued or continues: complete, complete",
     old: `s.name = p_name for update;
   return found`,
@@ -26,7 +25,6 @@ export const mutants = [
   },
   {
     name: "a part is counted from rows read before its lock",
-    killedBy: "test/flow/children-interleave.test.ts",
     only: "is queued or continues: complete, complete",
     edits: [
       {
@@ -41,7 +39,6 @@ export const mutants = [
   },
   {
     name: "the last child of a part does not update its spawn",
-    killedBy: "test/flow/children-interleave.test.ts",
     only: "is queued by the last part",
     old: "where c.closed > 0 or p_state <> 'completed'",
     new: "where c.closed > 1 or p_state <> 'completed'",
@@ -82,35 +79,30 @@ export const mutants = [
   },
   {
     name: "a child that is claimed while its parent is cancelled continues",
-    killedBy: "test/flow/children-interleave.test.ts",
     only: "while a child is being claimed",
     old: "exit when not exists (select from stillwake.live_jobs j where j.parent_id = p_job and j.cancel is null);",
     new: "exit;",
   },
   {
     name: "a failed child does not wake a parent that requires it",
-    killedBy: "test/flow/children-interleave.test.ts",
     only: "is queued by the first failed child",
     old: " or p_spawn.on_error = 'fail' and p_spawn.failed",
     new: "",
   },
   {
     name: "a retried child hides a failure in another part",
-    killedBy: "test/flow/children-interleave.test.ts",
     only: "while a child of another part fails",
     old: "(v_one.closed > 0 or s.on_error = 'fail')",
     new: "(v_one.closed > 0 or s.on_error = 'fail' and not s.failed)",
   },
   {
     name: "retrying a child reads the other parts before it locks the spawn",
-    killedBy: "test/flow/children-interleave.test.ts",
     only: "while a child of another part fails",
     old: "perform from stillwake.spawns s where s.job_id = v_one.job_id and s.name = v_one.name for update;",
     new: "",
   },
   {
     name: "a resumed parent goes to the end of the queue order when it is woken",
-    killedBy: "test/flow/children-interleave.test.ts",
     only: "keeps its queue position",
     edits: [
       {
@@ -126,7 +118,6 @@ export const mutants = [
   },
   {
     name: "a signal sent between the check and the wait is missed",
-    killedBy: "test/flow/children-interleave.test.ts",
     only: "receives a signal sent while it goes to sleep",
     old: "return not exists (select from stillwake.signals s where s.job_id = p_job and s.name = p_name and s.taken_by is null);",
     new: "return true;",

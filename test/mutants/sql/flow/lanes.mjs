@@ -1,5 +1,6 @@
 // Mutants of sql/functions/flow/lanes.sql.
 export const file = "sql/functions/flow/lanes.sql";
+export const killedBy = "test/flow/lanes.test.ts";
 
 export const mutants = [
   {
@@ -31,13 +32,11 @@ export const mutants = [
   },
   {
     name: "every claim starts at the first lane",
-    killedBy: "test/flow/lanes.test.ts",
     old: "coalesce(substr(p_cursor, strpos(p_cursor, '|') + 1), '')",
     new: "''",
   },
   {
     name: "jobs picked from a lane are not subtracted from the cap",
-    killedBy: "test/flow/lanes.test.ts",
     old: `        ids := ids || v_found;
         if v_gate_no is not null then
           v_quotas[v_gate_no] := v_quotas[v_gate_no] - cardinality(v_found);
@@ -48,7 +47,6 @@ export const mutants = [
   },
   {
     name: "a lane whose last jobs were taken is visited again in the same claim",
-    killedBy: "test/flow/lanes.test.ts",
     only: "no job is claimed twice",
     old: "or v_lane = v_from and v_resting) then",
     new: ") then",
@@ -76,7 +74,6 @@ export const mutants = [
   },
   {
     name: "tenant weights are ignored",
-    killedBy: "test/flow/lanes.test.ts",
     only: "as their weight",
     old: "      if v_weighted then",
     new: "      if false then",

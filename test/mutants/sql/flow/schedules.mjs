@@ -1,10 +1,10 @@
 // Mutants of sql/functions/flow/schedules.sql.
 export const file = "sql/functions/flow/schedules.sql";
+export const killedBy = "test/flow/schedules.test.ts";
 
 export const mutants = [
   {
     name: "the row of a schedule is not locked",
-    killedBy: "test/flow/schedules.test.ts",
     only: "that another transaction fires is skipped",
     old: "where s.name = v_name and s.due_at <= v_now for update skip locked;",
     new: "where s.name = v_name;",
@@ -26,28 +26,24 @@ export const mutants = [
   },
   {
     name: "a slot has no idempotency key",
-    killedBy: "test/flow/schedules.test.ts",
     only: "that is set back",
     old: "p_row.name || ':' || p_slot",
     new: "p_row.name || ':' || gen_random_uuid()",
   },
   {
     name: "every missed slot is caught up",
-    killedBy: "test/flow/schedules.test.ts",
     only: '"one"',
     old: "or v_row.catch_up = 'all' then",
     new: "or v_row.catch_up in ('one', 'all') then",
   },
   {
     name: "a slot that is an hour late counts as on time",
-    killedBy: "test/flow/schedules.test.ts",
     only: '"none"',
     old: "v_row.next_at >= p_now - interval '1 minute'",
     new: "v_row.next_at >= p_now - interval '1 hour'",
   },
   {
     name: "a late slot runs beside one that is on time",
-    killedBy: "test/flow/schedules.test.ts",
     only: "no older slot runs with it",
     edits: [
       {
@@ -66,42 +62,36 @@ export const mutants = [
   },
   {
     name: "slots beyond the limit of one call are dropped",
-    killedBy: "test/flow/schedules.test.ts",
     only: "bounded portions",
     old: "if v_again or v_row.next_at >= p_now - interval '1 minute' or v_row.catch_up = 'all' then",
     new: "if cardinality(v_slots) < 99 and (v_row.next_at >= p_now - interval '1 minute' or v_row.catch_up = 'all') then",
   },
   {
     name: "a slot runs beside the job of the previous slot",
-    killedBy: "test/flow/schedules.test.ts",
     only: '"skip"',
     old: "if v_row.overlap = 'skip' and",
     new: "if v_row.overlap is null and",
   },
   {
     name: "a queued slot does not wait",
-    killedBy: "test/flow/schedules.test.ts",
     only: '"queue"',
     old: "when p_row.overlap in ('queue', 'replace')",
     new: "when p_row.overlap in ('replace')",
   },
   {
     name: "a replacing slot runs before the previous job has stopped",
-    killedBy: "test/flow/schedules.test.ts",
     only: '"replace"',
     old: "when p_row.overlap in ('queue', 'replace')",
     new: "when p_row.overlap in ('queue')",
   },
   {
     name: "a replacing slot cancels no job",
-    killedBy: "test/flow/schedules.test.ts",
     only: '"replace"',
     old: "perform stillwake.cancel(v_row.last_job,",
     new: "perform concat(v_row.last_job,",
   },
   {
     name: "one failing schedule stops the others",
-    killedBy: "test/flow/schedules.test.ts",
     only: "a slot that fails blocks neither",
     edits: [
       {
@@ -120,56 +110,48 @@ export const mutants = [
   },
   {
     name: "one schedule that waits for a lock blocks the others",
-    killedBy: "test/flow/schedules.test.ts",
     only: "waits for a lock delays",
     old: "set lock_timeout = '500ms' as",
     new: "as",
   },
   {
     name: "a call waits for every locked schedule in turn",
-    killedBy: "test/flow/schedules.test.ts",
     only: "waits for a lock delays",
     old: "perform set_config('lock_timeout', '20ms', true);",
     new: "null;",
   },
   {
     name: "a failed slot counts as late when it is retried",
-    killedBy: "test/flow/schedules.test.ts",
     only: "a failed slot is not late",
     old: "if v_again or v_row.next_at",
     new: "if v_row.next_at",
   },
   {
     name: "a failed slot counts as on time for ever",
-    killedBy: "test/flow/schedules.test.ts",
     only: "if no call tried it again in time",
     old: " and p_row.due_at >= p_now - interval '60 seconds';",
     new: ";",
   },
   {
     name: "missed slots are counted again with each retry",
-    killedBy: "test/flow/schedules.test.ts",
     only: "a failed slot is not late",
     old: "if v_missed > 0 and slot is distinct from p_row.next_slot then",
     new: "if v_missed > 0 then",
   },
   {
     name: "each schedule catches up a hundred slots in one call",
-    killedBy: "test/flow/schedules.test.ts",
     only: "creates at most a hundred jobs",
     old: "v_jobs := v_jobs - (act in ('fired', 'joined'))::integer;",
     new: "",
   },
   {
     name: "a schedule with remaining slots runs before the others",
-    killedBy: "test/flow/schedules.test.ts",
     only: "creates at most a hundred jobs",
     old: "case when v_row.next_at <= p_now then p_now else v_row.next_at end;",
     new: "v_row.next_at;",
   },
   {
     name: "a schedule of a paused pool creates jobs",
-    killedBy: "test/flow/schedules.test.ts",
     only: "while its pool is paused",
     old: `(p_pool is null or s.pool = p_pool) and not exists (select from stillwake.pools p
       where p.name = s.pool and p.paused_at is not null)`,
@@ -177,7 +159,6 @@ export const mutants = [
   },
   {
     name: "slots missed during a pause are caught up",
-    killedBy: "test/flow/schedules.test.ts",
     only: "slots of a pause",
     old: `next_slot = a.slot, next_at = a.at, due_at = a.at
 `,
@@ -186,14 +167,12 @@ export const mutants = [
   },
   {
     name: "setting the same definition again restarts a schedule",
-    killedBy: "test/flow/schedules.test.ts",
     only: "set again changes nothing",
     old: "if v_new.cron is distinct from v_old.cron or v_new.zone is distinct from v_old.zone then",
     new: "if v_new.cron is not null then",
   },
   {
     name: "a new schedule sends no hint",
-    killedBy: "test/flow/schedules.test.ts",
     only: "send a hint",
     old: "perform stillwake.hint(v_new.pool);",
     new: "null;",

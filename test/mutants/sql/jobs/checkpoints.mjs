@@ -1,5 +1,6 @@
 // Mutants of sql/functions/jobs/checkpoints.sql.
 export const file = "sql/functions/jobs/checkpoints.sql";
+export const killedBy = "test/model/children/children.test.ts";
 
 export const mutants = [
   {
@@ -49,25 +50,21 @@ export const mutants = [
   },
   {
     name: "only the last batch of items is remembered",
-    killedBy: "test/model/children/children.test.ts",
     old: "v_done := v_done + int8multirange(int8range(p_from, p_to));",
     new: "v_done := int8multirange(int8range(p_from, p_to));",
   },
   {
     name: "finished items are processed again",
-    killedBy: "test/model/children/children.test.ts",
     old: "or p_to > p_from and v_done && int8range(p_from, p_to) then",
     new: " then",
   },
   {
     name: "an attempt that lost its lease can save a position",
-    killedBy: "test/model/children/children.test.ts",
     old: "elsif not stillwake.holds_lease(p_job, p_epoch, p_lease) then",
     new: "elsif false then",
   },
   {
     name: "the cursor of an item loses its empty fields",
-    killedBy: "test/model/children/children.test.ts",
     old: "'lasts', v_lasts)",
     new: "'lasts', jsonb_strip_nulls(v_lasts))",
   },

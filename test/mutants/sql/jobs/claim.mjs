@@ -1,5 +1,6 @@
 // Mutants of sql/functions/jobs/claim.sql.
 export const file = "sql/functions/jobs/claim.sql";
+export const killedBy = "test/claim/claim.test.ts";
 
 export const mutants = [
   {
@@ -10,7 +11,6 @@ export const mutants = [
   },
   {
     name: "a claim applies its limit in an IN subquery",
-    killedBy: "test/claim/claim.test.ts",
     only: "twenty concurrent workers",
     old: `    where j.id = any (v_ids)
 `,
@@ -22,7 +22,6 @@ export const mutants = [
   },
   {
     name: "a claim does not lock the jobs it selects",
-    killedBy: "test/claim/claim.test.ts",
     only: "twenty concurrent workers",
     old: `
       for update skip locked`,
@@ -30,7 +29,6 @@ export const mutants = [
   },
   {
     name: "a claim waits for a locked job",
-    killedBy: "test/claim/claim.test.ts",
     only: "the queue order",
     old: `
       for update skip locked`,
@@ -39,7 +37,6 @@ export const mutants = [
   },
   {
     name: "a claim takes the newest job first",
-    killedBy: "test/claim/claim.test.ts",
     only: "the queue order",
     old: `order by j.run_at, j.id
 `,
@@ -48,7 +45,6 @@ export const mutants = [
   },
   {
     name: "a repeated claim leases other jobs",
-    killedBy: "test/claim/claim.test.ts",
     old: "if p_lease is not null and exists",
     new: "if false and exists",
   },

@@ -1,24 +1,22 @@
 // Mutants of sql/functions/jobs/keys.sql.
 export const file = "sql/functions/jobs/keys.sql";
+export const killedBy = "test/flow/keys-interleave.test.ts";
 
 export const mutants = [
   {
     name: "ending a job does not take the lock of its key",
-    killedBy: "test/flow/keys-interleave.test.ts",
     only: "none waits",
     old: "perform case when l.shared then pg_advisory_xact_lock_shared(l.lock) else pg_advisory_xact_lock(l.lock) end from (",
     new: "perform l.lock from (",
   },
   {
     name: "a job that starts waiting for its key does not check again at commit",
-    killedBy: "test/flow/keys-interleave.test.ts",
     only: "none waits",
     old: "perform stillwake.fill_key_slots(new.pipeline, new.key);",
     new: "",
   },
   {
     name: "one taken slot of a key counts for all slots",
-    killedBy: "test/flow/keys-interleave.test.ts",
     only: "both free",
     old: "v_taken := v_slot;",
     new: "exit;",

@@ -1,5 +1,6 @@
 // Mutants of sql/functions/jobs/lease.sql.
 export const file = "sql/functions/jobs/lease.sql";
+export const killedBy = "test/claim/recovery.test.ts";
 
 export const mutants = [
   {
@@ -42,13 +43,11 @@ export const mutants = [
   },
   {
     name: "a job that was started can still expire",
-    killedBy: "test/claim/recovery.test.ts",
     old: "where j.expires_at <= v_now and j.started_at is null",
     new: "where j.expires_at <= v_now and j.lease_id is null",
   },
   {
     name: "one job that cannot be recovered blocks recovery of its pool",
-    killedBy: "test/claim/recovery.test.ts",
     old: `when others then
       raise warning`,
     new: `when division_by_zero then
@@ -56,7 +55,6 @@ export const mutants = [
   },
   {
     name: "an outage of Postgres counts as the death of every worker",
-    killedBy: "test/claim/recovery.test.ts",
     old: "v_now > pg_postmaster_start_time() + l.span",
     new: "true",
   },

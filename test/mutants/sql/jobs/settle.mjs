@@ -1,10 +1,10 @@
 // Mutants of sql/functions/jobs/settle.sql.
 export const file = "sql/functions/jobs/settle.sql";
+export const killedBy = "test/model/model.test.ts";
 
 export const mutants = [
   {
     name: "completing a job checks only that the job is running",
-    killedBy: "test/model/model.test.ts",
     old: "where j.id = e.id and j.epoch = e.epoch and j.lease_id is not distinct from e.lease",
     new: "where j.id = e.id and (j.lease_id is null) = (e.lease is null)",
   },
@@ -18,13 +18,11 @@ export const mutants = [
   },
   {
     name: "completing a job ignores the lease and trusts the epoch",
-    killedBy: "test/model/model.test.ts",
     old: "and j.epoch = e.epoch and j.lease_id is not distinct from e.lease",
     new: "and j.epoch = e.epoch",
   },
   {
     name: "a failure is not fenced",
-    killedBy: "test/model/model.test.ts",
     old: "and j.epoch = (p ->> 'epoch')::bigint and j.lease_id = (p ->> 'lease')::uuid for update",
     new: "and j.lease_id is not null for update",
   },
@@ -51,7 +49,6 @@ export const mutants = [
   },
   {
     name: "a recovered job gets its attempt back",
-    killedBy: "test/model/model.test.ts",
     old: "'lost', p_job.run_at, null, false, p_failure)",
     new: "'lost', p_job.run_at, null, true, p_failure)",
   },
@@ -63,13 +60,11 @@ export const mutants = [
   },
   {
     name: "the crash limit is ignored",
-    killedBy: "test/model/model.test.ts",
     old: "if p_job.crashes >= v_limit then",
     new: "if false then",
   },
   {
     name: "the epoch is decremented with the returned attempt",
-    killedBy: "test/model/model.test.ts",
     old: "attempt = attempt - case when p_give_back then 1 else 0 end,",
     new: "attempt = attempt - case when p_give_back then 1 else 0 end, epoch = epoch - case when p_give_back then 1 else 0 end,",
   },
@@ -81,7 +76,6 @@ export const mutants = [
   },
   {
     name: "the lease row stays after all its jobs are settled",
-    killedBy: "test/model/model.test.ts",
     old: "perform stillwake.remove_from_lease(v_job.lease_id, array[v_job.id]);",
     new: "",
   },

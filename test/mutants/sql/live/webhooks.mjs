@@ -1,31 +1,28 @@
 // Mutants of sql/functions/live/webhooks.sql.
 export const file = "sql/functions/live/webhooks.sql";
+export const killedBy = "test/webhooks/webhooks.test.ts";
 
 export const mutants = [
   {
     name: "only completed jobs create webhooks",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "its webhook",
     old: "    where e.state = any (n.states) and coalesce",
     new: "    where e.state = any (n.states) and e.state = 'completed' and coalesce",
   },
   {
     name: "a caller that joins a job gets no webhook",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "joins",
     old: "update stillwake.live_jobs j set webhooks = coalesce(j.webhooks, '[]') || jsonb_build_array(new.webhook)",
     new: "update stillwake.live_jobs j set webhooks = coalesce(j.webhooks, '[]')",
   },
   {
     name: "a caller that joins a job which ends before the caller's commit gets no webhook",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "stays open",
     old: "    perform stillwake.add_webhooks(array[new.job_id], jsonb_build_array(new.webhook));",
     new: "    null;",
   },
   {
     name: "a caller that joins a job locks it until commit",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "stays open",
     old: "  insert into stillwake.webhook_joins (job_id, webhook) select distinct",
     new: `  perform from stillwake.live_jobs j where j.id = any (p_jobs) for update;
@@ -33,105 +30,90 @@ export const mutants = [
   },
   {
     name: "webhooks of a disabled endpoint are sent to its old URL after it moved",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "new URL",
     old: "select distinct n.name, nullif(a.url, n.url) as url, n.body",
     new: "select distinct n.name, coalesce(a.url, n.url) as url, n.body",
   },
   {
     name: "a success clears Retry-After",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "sends Retry-After",
     old: "where l.name = v_one.name and (l.until is null or l.until <= v_now);",
     new: "where l.name = v_one.name;",
   },
   {
     name: "the newest secret by clock time is the current one",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "distinguished",
     old: "where s.endpoint = p_name order by s.expires_at desc nulls first limit 1;",
     new: "where s.endpoint = p_name order by s.created_at desc limit 1;",
   },
   {
     name: "the headers of an endpoint are sent to any URL that a job names",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "to other hosts",
     old: "<> substring(v_endpoint.url from '^[^/]+//[^/?#]+') then",
     new: "<> substring(v_endpoint.url from '^[^/]+//[^/?#]+') and false then",
   },
   {
     name: "any sender may record a delivery",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "fenced",
     old: "and w.epoch = v_one.epoch and w.sender = v_one.sender for update;",
     new: "and w.state = 'pending' for update;",
   },
   {
     name: "a delivery record is fenced by the sender's name alone",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "fenced",
     old: "and w.epoch = v_one.epoch and w.sender = v_one.sender for update;",
     new: "and w.sender = v_one.sender for update;",
   },
   {
     name: "webhooks claimed by a dead sender are never sent again",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "fenced",
     old: "attempts = w.attempts + 1, next_at = v_now + p_span",
     new: "attempts = w.attempts + 1, next_at = 'infinity'",
   },
   {
     name: "retries of a delivery have a constant interval",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "one of ten",
     old: "[least(greatest(p_attempt, 1), 9)]",
     new: "[1]",
   },
   {
     name: "deliveries are retried without end",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "one of ten",
     old: "      when v_hook.attempts >= stillwake.max_deliveries() then 'failed' else 'pending' end;",
     new: "      else 'pending' end;",
   },
   {
     name: "a thin body contains user data",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "is thin by default",
     old: "'attempt', p_job.attempt, 'code', substring(",
     new: "'attempt', p_job.attempt, 'output', p_job.output, 'code', substring(",
   },
   {
     name: "the failure in a body contains its stack",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "never the stack",
     old: "'step', p_job.failure -> 'step')), '{}')",
     new: "'step', p_job.failure -> 'step', 'stack', p_job.failure -> 'stack')), '{}')",
   },
   {
     name: "omitted fields of a body are not listed",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "left out",
     old: "if v_out <> '{}' and jsonb_typeof(v_filled) = 'object' then",
     new: "if false then",
   },
   {
     name: "two endpoints may share a secret",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "no other endpoint has",
     old: "  if v_owner is distinct from p_endpoint then",
     new: "  if false then",
   },
   {
     name: "the previous secret no longer signs",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "is signed with both",
     old: "nulls first limit 2);",
     new: "nulls first limit 1);",
   },
   {
     name: "an expired secret still signs",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "is signed with both",
     old: `where s.endpoint = w.endpoint and (s.expires_at is null or s.expires_at > v_now)
           order by`,
@@ -139,14 +121,12 @@ export const mutants = [
   },
   {
     name: "a disabled endpoint still receives webhooks",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "holds back",
     old: "continue when v_endpoint.disabled_at is not null or v_next.url",
     new: "continue when v_next.url",
   },
   {
     name: "failed webhooks are pruned together with delivered ones",
-    killedBy: "test/webhooks/webhooks.test.ts",
     only: "are deleted",
     old: "and (w.state = 'delivered' or w.ended_at < v_now - interval '30 days')",
     new: "",

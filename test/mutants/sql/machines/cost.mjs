@@ -1,29 +1,26 @@
 // Mutants of sql/functions/machines/cost.sql.
 export const file = "sql/functions/machines/cost.sql";
+export const killedBy = "test/orchestrator/cost.test.ts";
 
 export const mutants = [
   {
     name: "attempts are charged equally, not by their duration",
-    killedBy: "test/orchestrator/cost.test.ts",
     old: "case when max(t.work) > 0 then sum(a.seconds) / max(t.work) else",
     new: "case when false then 1 else",
   },
   {
     name: "the minimum billing time is ignored",
-    killedBy: "test/orchestrator/cost.test.ts",
     old: "select greatest(extract(epoch from p_until - v_from), p_life.least_seconds) as paid,",
     new: "select extract(epoch from p_until - v_from) as paid,",
   },
   {
     name: "a machine life that spans midnight is charged in full on each day",
-    killedBy: "test/orchestrator/cost.test.ts",
     only: "midnight",
     old: "s.idle_share * d.part, s.amount * d.part from shares s",
     new: "s.idle_share * d.part, s.amount from shares s",
   },
   {
     name: "deleting an attempt raises the cost of the other jobs of its machine",
-    killedBy: "test/orchestrator/cost.test.ts",
     only: "has the same cost after the attempts of other jobs were deleted",
     old: `    if provisional then
 `,

@@ -1,31 +1,28 @@
 // Mutants of sql/functions/machines/machines.sql.
 export const file = "sql/functions/machines/machines.sql";
+export const killedBy = "test/orchestrator/orchestrator.test.ts";
 
 export const mutants = [
   {
     name: "a machine with a job may be retired",
-    killedBy: "test/orchestrator/orchestrator.test.ts",
     only: "never stops a machine that has a job, and a retired machine gets none",
     old: "if not found or exists (select from stillwake.leases s where s.worker = v_machine) then",
     new: "if not found then",
   },
   {
     name: "the jobs of a dead machine wait for their lease to expire",
-    killedBy: "test/orchestrator/orchestrator.test.ts",
     only: "retries the job of a dead machine on another one at once, with the exit reason in the attempt",
     old: "for v_lease in select * from stillwake.leases s where s.worker = v_life.machine",
     new: "for v_lease in select * from stillwake.leases s where s.worker = 'nobody'",
   },
   {
     name: "a copy of the database is taken for the original",
-    killedBy: "test/orchestrator/orchestrator.test.ts",
     only: "a copied database",
     old: "  fits := why is null;",
     new: "  fits := true;",
   },
   {
     name: "an adopted copy keeps the fleet id",
-    killedBy: "test/orchestrator/orchestrator.test.ts",
     only: "a copied database",
     old: "set id = case when p_same then f.id else left(md5(gen_random_uuid()::text), 8) end",
     new: "set id = f.id",
