@@ -1,22 +1,18 @@
 // job.artifactFile(): a readable copy of an artifact that this or an earlier attempt stored. The keeper fetches and
 // verifies it. job-artifacts.test.ts covers workers that are killed.
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
-import { afterAll, describe, expect, it, onTestFinished } from "vitest";
+import { describe, expect, it, onTestFinished } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { implement, type JobContext } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { startS3 } from "../support/fakes/s3-server.ts";
 import { sha256 } from "../support/fakes/stores.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const database = await freshDatabase();
-const { run, start, stillwake, until, name, query, attempts } = inProcessFixture(database);
-const root = fs.mkdtempSync(path.join(fs.realpathSync(os.tmpdir()), "stillwake-artifact-files-"));
+const { run, start, stillwake, until, name, query, attempts } = await inProcessFixture();
+const root = temporaryDirectory("artifact-files");
 const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
-
-afterAll(() => fs.rmSync(root, { recursive: true }));
 
 interface Place {
   /** The `store` option of a worker. */
@@ -66,29 +62,23 @@ const keyOf = async (job: string) =>
 
 /** The first attempt stores reports/a.json in a step and fails; the second runs `then`. */
 function secondAttempt<T>(place: Place, content: string, then: (job: JobContext) => Promise<T>) {
-  return run(
-    async (job) => {
-      await job.step("make", async () => (await job.artifact("reports/a.json", () => content)).size);
-      if (job.attempt === 1) throw new Error("after it");
-      return then(job);
-    },
-    { worker: place.options, pipeline: twice },
-  );
+  return run({ worker: place.options, pipeline: twice }, async (job) => {
+    await job.step("make", async () => (await job.artifact("reports/a.json", () => content)).size);
+    if (job.attempt === 1) throw new Error("after it");
+    return then(job);
+  });
 }
 
 describe.each(Object.keys(places))("a file of an artifact in %s", (kind) => {
   it("is the file that this attempt produced, and nothing is fetched", async () => {
     const place = await places[kind]!();
-    const { job } = await run(
-      async (context) => {
-        await context.artifact("reports/a.json", () => '{"made":1}');
-        const file = await context.artifactFile("reports/a.json");
-        const { mode } = fs.statSync(file);
-        const inside = path.relative(await context.scratch(), file);
-        return { inside, text: fs.readFileSync(file, "utf8"), mode: mode & 0o777 };
-      },
-      { worker: place.options },
-    );
+    const { job } = await run({ worker: place.options }, async (context) => {
+      await context.artifact("reports/a.json", () => '{"made":1}');
+      const file = await context.artifactFile("reports/a.json");
+      const { mode } = fs.statSync(file);
+      const inside = path.relative(await context.scratch(), file);
+      return { inside, text: fs.readFileSync(file, "utf8"), mode: mode & 0o777 };
+    });
     expect(job.failure).toBeNull();
     expect(job.output).toEqual({ inside: "artifacts/reports/a.json", text: '{"made":1}', mode: 0o400 });
     expect(place.reads() ?? 0).toBe(0);
@@ -182,16 +172,13 @@ describe.each(Object.keys(places))("a file of an artifact in %s", (kind) => {
 describe("a file of an artifact", () => {
   it("that was never stored is an error with the existing names", async () => {
     const place = await places["a directory"]!();
-    const { job } = await run(
-      async (context) => {
-        const none = await context.artifactFile("a.json").catch((error) => error.message);
-        await context.artifact("b.json", () => "b");
-        await context.artifact("c/d.json", () => "d");
-        const code = await context.artifactFile("a.json").catch((error) => [error.code, error.message]);
-        return [none, code];
-      },
-      { worker: place.options },
-    );
+    const { job } = await run({ worker: place.options }, async (context) => {
+      const none = await context.artifactFile("a.json").catch((error) => error.message);
+      await context.artifact("b.json", () => "b");
+      await context.artifact("c/d.json", () => "d");
+      const code = await context.artifactFile("a.json").catch((error) => [error.code, error.message]);
+      return [none, code];
+    });
     expect(job.output).toEqual([
       'The job has no artifact "a.json". It has none yet; produce it with job.artifact first',
       ["ARTIFACT_MISSING", 'The job has no artifact "a.json". It has b.json, c/d.json'],
@@ -211,19 +198,16 @@ describe("a file of an artifact", () => {
   it("of many megabytes is streamed", async () => {
     const place = await places["a directory"]!();
     const block = Buffer.alloc(1024 * 1024, "x");
-    const { job } = await run(
-      async (context) => {
-        await context.step("make", async () => {
-          await context.artifact("big.bin", async function* () {
-            for (let n = 0; n < 64; n++) yield block;
-          } as never);
-          return null;
-        });
-        if (context.attempt === 1) throw new Error("after it");
-        return fs.statSync(await context.artifactFile("big.bin")).size;
-      },
-      { worker: place.options, pipeline: twice },
-    );
+    const { job } = await run({ worker: place.options, pipeline: twice }, async (context) => {
+      await context.step("make", async () => {
+        await context.artifact("big.bin", async function* () {
+          for (let n = 0; n < 64; n++) yield block;
+        } as never);
+        return null;
+      });
+      if (context.attempt === 1) throw new Error("after it");
+      return fs.statSync(await context.artifactFile("big.bin")).size;
+    });
     expect(job.output).toBe(64 * 1024 * 1024);
   });
 

@@ -1,13 +1,13 @@
 // job.artifact() from pipeline code to the store and its row: complete or absent, produced once, never overwritten.
 import { createHash } from "node:crypto";
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
 import { Readable } from "node:stream";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { implement, type JobContext } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
+import { deferred } from "../support/deferred.ts";
 import { startS3 } from "../support/fakes/s3-server.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
@@ -16,15 +16,13 @@ import { otherUserUnavailable, skipReason } from "../support/processes/other-use
 import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
-const { run, start, stillwake, until, name, query, attempts, checkpoints } = inProcessFixture(database);
-const root = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-job-artifacts-"));
+const { database, run, start, stillwake, until, name, query, attempts, checkpoints } = await inProcessFixture();
+const root = temporaryDirectory("job-artifacts");
 const store = path.join(root, "store");
 const worker = { store: `file:${store}`, scratch: path.join(root, "scratch") };
 const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
 
 beforeAll(buildPackage);
-afterAll(() => fs.rmSync(root, { recursive: true }));
 
 interface Row {
   name: string;
@@ -51,9 +49,9 @@ const objects = (job: string) =>
 
 describe("an artifact", () => {
   it("is stored completely, and its row has its metadata and key", async () => {
-    const { job, id } = await run((context) => context.artifact("reports/sbom.json", () => '{"components":[]}'), {
-      worker,
-    });
+    const { job, id } = await run({ worker }, (context) =>
+      context.artifact("reports/sbom.json", () => '{"components":[]}'),
+    );
     const made = {
       name: "reports/sbom.json",
       size: 17,
@@ -102,7 +100,7 @@ describe("an artifact", () => {
     ],
   ];
   it.each(ways)("can be produced from %s", async (_, way) => {
-    const { job, id } = await run(way, { worker });
+    const { job, id } = await run({ worker }, way);
     expect(job.failure).toBeNull();
     const [row] = await rows(id);
     expect(row).toMatchObject({ size: "7", sha256: sha256("content"), content_type: "text/plain; charset=utf-8" });
@@ -111,12 +109,10 @@ describe("an artifact", () => {
 
   it("of many megabytes is streamed", async () => {
     const block = Buffer.alloc(1024 * 1024, "x");
-    const { job, id } = await run(
-      (context) =>
-        context.artifact("big.bin", async function* () {
-          for (let n = 0; n < 64; n++) yield block;
-        } as never),
-      { worker },
+    const { job, id } = await run({ worker }, (context) =>
+      context.artifact("big.bin", async function* () {
+        for (let n = 0; n < 64; n++) yield block;
+      } as never),
     );
     expect(job.output).toMatchObject({ size: 64 * 1024 * 1024 });
     const [row] = await rows(id);
@@ -125,46 +121,41 @@ describe("an artifact", () => {
 
   it("gets its row last: there is none while it is produced, and none if it cannot be stored", async () => {
     const seen: unknown[] = [];
-    const good = await run(
-      (context) =>
-        context.artifact("a.txt", async function* () {
-          yield "one";
-          seen.push(await rows(context.id), objects(context.id));
-          yield "two";
-          seen.push(await rows(context.id), objects(context.id));
-        } as never),
-      { worker },
+    const good = await run({ worker }, (context) =>
+      context.artifact("a.txt", async function* () {
+        yield "one";
+        seen.push(await rows(context.id), objects(context.id));
+        yield "two";
+        seen.push(await rows(context.id), objects(context.id));
+      } as never),
     );
     expect(seen).toEqual([[], [], [], []]);
     expect(await rows(good.id)).toHaveLength(1);
 
     const blocked = path.join(root, "a-file");
     fs.writeFileSync(blocked, "");
-    const bad = await run((context) => context.artifact("a.txt", () => "x"), {
-      worker: { ...worker, store: `file:${blocked}/store` },
-      pipeline: { retry: { attempts: 1 } },
-    });
+    const bad = await run(
+      { worker: { ...worker, store: `file:${blocked}/store` }, pipeline: { retry: { attempts: 1 } } },
+      (context) => context.artifact("a.txt", () => "x"),
+    );
     expect(bad.job.state).toBe("failed");
     expect(await rows(bad.id)).toEqual([]);
   });
 
   it("whose producer fails is absent, and leaves nothing in the store", async () => {
-    const { job, id } = await run(
-      (context) =>
-        context.artifact("half.txt", async function* () {
-          yield "half of it";
-          throw new Error("broke off");
-        } as never),
-      { worker, pipeline: { retry: { attempts: 1 } } },
+    const { job, id } = await run({ worker, pipeline: { retry: { attempts: 1 } } }, (context) =>
+      context.artifact("half.txt", async function* () {
+        yield "half of it";
+        throw new Error("broke off");
+      } as never),
     );
     expect(job.failure).toMatchObject({ cause: { message: "broke off" } });
     expect([await rows(id), objects(id)]).toEqual([[], []]);
   });
 
   it("of zero bytes is a retryable failure", async () => {
-    const { job, id } = await run(
-      (context) => context.artifact("clip.mp4", () => (context.attempt === 1 ? "" : "frames")),
-      { worker, pipeline: twice },
+    const { job, id } = await run({ worker, pipeline: twice }, (context) =>
+      context.artifact("clip.mp4", () => (context.attempt === 1 ? "" : "frames")),
     );
     expect(job).toMatchObject({ state: "completed", attempt: 2, output: { size: 6 } });
     expect((await attempts(id))[0]!.failure).toMatchObject({
@@ -174,10 +165,9 @@ describe("an artifact", () => {
   });
 
   it("that the producer did not write is reported as missing", async () => {
-    const { job } = await run((context) => context.artifact("clip.mp4", () => {}), {
-      worker,
-      pipeline: { retry: { attempts: 1 } },
-    });
+    const { job } = await run({ worker, pipeline: { retry: { attempts: 1 } } }, (context) =>
+      context.artifact("clip.mp4", () => {}),
+    );
     expect(job.failure).toMatchObject({
       cause: { code: "EMPTY_ARTIFACT", message: expect.stringContaining("clip.mp4 was not written") },
     });
@@ -185,16 +175,13 @@ describe("an artifact", () => {
 
   it("requested twice in one attempt is produced once", async () => {
     let calls = 0;
-    const { job, id } = await run(
-      async (context) => {
-        const make = () => {
-          calls += 1;
-          return "content";
-        };
-        return [await context.artifact("a.txt", make), await context.artifact("a.txt", make)];
-      },
-      { worker },
-    );
+    const { job, id } = await run({ worker }, async (context) => {
+      const make = () => {
+        calls += 1;
+        return "content";
+      };
+      return [await context.artifact("a.txt", make), await context.artifact("a.txt", make)];
+    });
     expect(calls).toBe(1);
     expect(job.output).toMatchObject([{ existing: false }, { existing: true }]);
     expect(await rows(id)).toHaveLength(1);
@@ -211,15 +198,12 @@ describe("the next attempt", () => {
   /** The first attempt stores it and fails; then `between` runs; the second requests it again. */
   async function again(between: (row: Row) => void, contents = ["content", "content"]) {
     let calls = 0;
-    const ran = await run(
-      async (context) => {
-        if (context.attempt === 2) between((await rows(context.id))[0]!);
-        const made = await context.artifact("a.txt", () => contents[calls++]!);
-        if (context.attempt === 1) throw new Error("after it");
-        return made;
-      },
-      { worker, pipeline: twice },
-    );
+    const ran = await run({ worker, pipeline: twice }, async (context) => {
+      if (context.attempt === 2) between((await rows(context.id))[0]!);
+      const made = await context.artifact("a.txt", () => contents[calls++]!);
+      if (context.attempt === 1) throw new Error("after it");
+      return made;
+    });
     expect(ran.job).toMatchObject({ state: "completed", attempt: 2 });
     return { ...ran, calls, row: (await rows(ran.id))[0]! };
   }
@@ -301,7 +285,7 @@ describe("the next attempt", () => {
   });
 
   it("after a kill of the runner finds the stored artifact, and does not produce it again", async () => {
-    await using observer = await startStepObserver();
+    const observer = await startStepObserver();
     await startWorker({ url: database.url, args: ["--slots", "1"], env: { STILLWAKE_CRASH: "before:make" } });
     const steps = [{ name: "make", act: "artifact", file: "a.txt", text: "content" }];
     const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
@@ -316,7 +300,7 @@ describe("the file of an artifact that another attempt stored", () => {
   it("is passed from a killed worker to the next one", async () => {
     const server = await startS3();
     onTestFinished(() => server.close());
-    await using observer = await startStepObserver();
+    const observer = await startStepObserver();
     const bucket = `s3://${server.bucket}/pre?endpoint=${server.endpoint}`;
     const env = {
       STILLWAKE_STORE_ACCESS_KEY_ID: server.credentials.accessKeyId,
@@ -348,7 +332,7 @@ describe("the file of an artifact that another attempt stored", () => {
   it.skipIf(otherUserUnavailable)(
     `can be read by runners that run as another user${skipReason(otherUserUnavailable)}`,
     async () => {
-      await using observer = await startStepObserver();
+      const observer = await startStepObserver();
       const config = path.join(root, "as-nobody.mjs");
       fs.writeFileSync(config, "export default { runAs: { uid: 65534, gid: 65534 } };");
       const env = { STILLWAKE_CRASH: "after:make" };
@@ -373,10 +357,7 @@ describe("an attempt that was replaced", () => {
   it("cannot replace the new artifact with its late one: the row is rejected, and nothing is overwritten", async () => {
     let overwritten = 0;
     const late: unknown[] = [];
-    let release = () => {};
-    const newIsDone = new Promise<void>((resolve) => {
-      release = resolve;
-    });
+    const { promise: newIsDone, resolve: release } = deferred();
     const contract = pipeline(name(), { retry: { attempts: 3 } });
     const { id } = await stillwake.enqueue(contract, null);
     let lateIsDone: Promise<unknown> | undefined;
@@ -415,20 +396,17 @@ describe("the name of an artifact", () => {
   it.each(["report.json", "deep/er/report.v2.json", "naïve 漢字 🐘.txt", "x".repeat(255), "(a) [b] {c}, d'e & f.txt"])(
     "may be %j",
     async (good) => {
-      const { job, id } = await run((context) => context.artifact(good, () => "x"), { worker });
+      const { job, id } = await run({ worker }, (context) => context.artifact(good, () => "x"));
       expect(job.failure).toBeNull();
       expect(await rows(id)).toMatchObject([{ name: good }]);
     },
   );
 
   it("is the same in every Unicode normalization form", async () => {
-    const { job, id } = await run(
-      async (context) => [
-        await context.artifact("caf\u00e9.txt", () => "x"),
-        await context.artifact("cafe\u0301.txt", () => "y"),
-      ],
-      { worker },
-    );
+    const { job, id } = await run({ worker }, async (context) => [
+      await context.artifact("caf\u00e9.txt", () => "x"),
+      await context.artifact("cafe\u0301.txt", () => "y"),
+    ]);
     expect(job.output).toMatchObject([{ existing: false }, { existing: true }]);
     expect(await rows(id)).toHaveLength(1);
   });
@@ -446,13 +424,11 @@ describe("the name of an artifact", () => {
     ["\u202egnp.exe", /U\+202E/],
   ])("cannot be %j: the job fails at once and its producer is not called", async (bad, message) => {
     let calls = 0;
-    const { job, id } = await run(
-      (context) =>
-        context.artifact(bad, () => {
-          calls += 1;
-          return "x";
-        }),
-      { worker },
+    const { job, id } = await run({ worker }, (context) =>
+      context.artifact(bad, () => {
+        calls += 1;
+        return "x";
+      }),
     );
     expect(job).toMatchObject({ state: "failed", attempt: 1, failure: { code: "INVALID_INPUT" } });
     expect(job.failure!.message).toMatch(message);
@@ -479,13 +455,10 @@ describe("a file for an artifact", () => {
       },
     ],
   ])("%s is rejected, and nothing of it is stored", async (_, place) => {
-    const { job, id } = await run(
-      async (context) => {
-        const scratch = await context.scratch();
-        return context.artifact("a.txt", () => ({ file: place(scratch) }));
-      },
-      { worker, pipeline: { retry: { attempts: 1 } } },
-    );
+    const { job, id } = await run({ worker, pipeline: { retry: { attempts: 1 } } }, async (context) => {
+      const scratch = await context.scratch();
+      return context.artifact("a.txt", () => ({ file: place(scratch) }));
+    });
     expect(job).toMatchObject({ state: "failed", failure: { code: "OUTSIDE_SCRATCH" } });
     expect([await rows(id), objects(id)]).toEqual([[], []]);
     expect(await checkpoints(id)).toEqual([]);

@@ -5,19 +5,18 @@ import { createHash } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
 import { Readable } from "node:stream";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { checkArtifactName, resolveInside } from "../../src/artifacts/names.ts";
 import { openStore } from "../../src/artifacts/open-store.ts";
 import { type ArtifactProducer, produceArtifact } from "../../src/worker/attempt/produce-artifact.ts";
 import { artifactExists, artifactWeek, storeArtifact } from "../../src/worker/keeper/store-artifact.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 
-const home = fs.mkdtempSync(path.join(fs.realpathSync("/tmp"), "stillwake-artifacts-"));
+const home = temporaryDirectory("artifacts");
 let numbers = 0;
 const fresh = (name = "dir") => path.join(home, `${name}-${++numbers}`);
 const never = new AbortController().signal;
 const sha256 = (data: string | Buffer) => createHash("sha256").update(data).digest("hex");
-
-afterAll(() => fs.rmSync(home, { recursive: true, force: true }));
 
 function freshScratch(): string {
   const dir = fresh("scratch");

@@ -3,36 +3,19 @@
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { createStillwake, type Stillwake } from "../../src/index.ts";
+import { describe, expect, it, onTestFinished } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { recordFigure } from "../support/figures.ts";
-import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { connect, FULL, isAlive, recordTimes, round, waitForEnd } from "../support/processes/fault-checks.ts";
-import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
+import { ROOT } from "../support/processes/build.ts";
+import { FULL, isAlive, recordTimes, round, waitForEnd } from "../support/processes/fault-checks.ts";
+import { processFixture } from "../support/processes/process-fixture.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
+const { database, stillwake, client, observer } = await processFixture();
 const TREES = path.join(ROOT, "test/fixtures/pipelines/trees.mjs");
 /** From the return of cancel() to the exit of the last process, including the grace of 500 ms; more on a busy machine. */
 const MAX_MS = 1000 + (os.loadavg()[0]! > 2 * os.availableParallelism() ? 1000 : 0);
-let stillwake: Stillwake;
-let observer: StepObserver;
-let client: pg.Client;
-
-beforeAll(async () => {
-  buildPackage();
-  stillwake = createStillwake({ url: database.url });
-  observer = await startStepObserver();
-  client = await connect(database.url);
-});
-afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-  await client.end();
-});
 
 interface Step {
   name: string;
@@ -178,8 +161,7 @@ describe("a cancel", () => {
     hinted.signal("SIGTERM");
     await hinted.exited;
 
-    const config = path.join(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-cancel-")), "stillwake.config.mjs");
-    onTestFinished(() => fs.rmSync(path.dirname(config), { recursive: true }));
+    const config = path.join(temporaryDirectory("cancel"), "stillwake.config.mjs");
     fs.writeFileSync(config, "export default { directUrl: false };");
     const args = ["--slots", "1", "--lease", "6s", "--config", config, "--log-level", "trace"];
     const deaf = await startWorker({ url: database.url, args });

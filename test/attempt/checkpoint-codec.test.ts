@@ -3,12 +3,10 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { InvalidInput } from "../../src/index.ts";
 import { decodeCheckpoint, encodeCheckpoint } from "../../src/worker/attempt/checkpoint-codec.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const database = await freshDatabase();
-const { query } = inProcessFixture(database);
+const { query } = await inProcessFixture();
 
 /** Like a checkpoint of a first attempt that a second one reads. */
 async function throughPostgres(value: unknown): Promise<unknown> {

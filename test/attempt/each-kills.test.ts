@@ -1,30 +1,26 @@
 // 18,618 items in time slices, with workers and runners killed at random: each item takes effect once, in little more time than without
 // interruption. Slices are 5 s instead of 50 s (1 s in the short form): the work is ten times as fast, recovery is not.
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connect } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import { connect, FULL, round } from "../support/processes/fault-checks.ts";
+import { FULL, round } from "../support/processes/fault-checks.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
-const { stillwake, attempts } = inProcessFixture(database);
+const { database, stillwake, attempts } = await inProcessFixture();
+const client = await connect(database.url);
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const LONG = new URL("../fixtures/pipelines/long.mjs", import.meta.url).pathname;
 const COUNT = FULL ? 18_618 : 2_000;
 const BATCH = 50;
 const PAUSE_MS = 200;
 const EVERY_MS = FULL ? 6000 : 3000;
-let client: pg.Client;
 beforeAll(async () => {
   buildPackage();
-  client = await connect(database.url);
   await client.query("create table effects (job uuid, item integer)");
 });
-afterAll(() => client.end());
 
 describe(`${COUNT} items through job.each`, () => {
   it("in slices and with random kills: each effect once, in little more time than without interruption", async () => {

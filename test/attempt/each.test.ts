@@ -3,11 +3,10 @@ import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { implement, type JobContext } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { deferred } from "../support/deferred.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const database = await freshDatabase();
-const { stillwake, run, start, until, query, attempts, logs, events } = inProcessFixture(database);
+const { database, stillwake, run, start, until, query, attempts, logs, events } = await inProcessFixture();
 const pool = new pg.Pool({ connectionString: database.url, max: 8 });
 beforeAll(async () => {
   await pool.query("create table effects (list text, item integer)");
@@ -112,13 +111,11 @@ describe("job.each", () => {
 
   it("hands its job on shortly before the end of the budget, with its position and without counting the attempt", async () => {
     const seen: number[] = [];
-    const { job, id } = await run(
-      async (one) =>
-        one.each("items", range(40), { batch: 5 }, async (batch) => {
-          await new Promise((resolve) => setTimeout(resolve, 40));
-          seen.push(...batch);
-        }),
-      { pipeline: { budget: "100ms" } },
+    const { job, id } = await run({ pipeline: { budget: "100ms" } }, async (one) =>
+      one.each("items", range(40), { batch: 5 }, async (batch) => {
+        await new Promise((resolve) => setTimeout(resolve, 40));
+        seen.push(...batch);
+      }),
     );
     expect(job).toMatchObject({ state: "completed", attempt: 1, crashes: 0, output: { done: 40 } });
     expect(seen).toEqual(range(40));
@@ -132,17 +129,14 @@ describe("job.each", () => {
 
   it("hands on between steps too, but not before it has saved something", async () => {
     const ran: string[] = [];
-    const { job, id } = await run(
-      async (one) => {
-        for (const step of ["a", "b", "c"]) {
-          await one.step(step, async () => {
-            await new Promise((resolve) => setTimeout(resolve, 30));
-            ran.push(step);
-          });
-        }
-      },
-      { pipeline: { budget: "10ms" } },
-    );
+    const { job, id } = await run({ pipeline: { budget: "10ms" } }, async (one) => {
+      for (const step of ["a", "b", "c"]) {
+        await one.step(step, async () => {
+          await new Promise((resolve) => setTimeout(resolve, 30));
+          ran.push(step);
+        });
+      }
+    });
     expect(job).toMatchObject({ state: "completed", attempt: 1 });
     expect(ran).toEqual(["a", "b", "c"]);
     expect(await attempts(id)).toHaveLength(3);
@@ -203,7 +197,7 @@ describe("job.each", () => {
         await new Promise((resolve) => setTimeout(resolve, 150));
         seen.push(...batch);
       });
-    const { id, worker } = await run(code, { until: ({ progress }) => progress?.done === 2, worker: { grace: "5s" } });
+    const { id, worker } = await run({ until: ({ progress }) => progress?.done === 2, worker: { grace: "5s" } }, code);
     await worker.stop();
     await start([implement(pipeline((await stillwake.get(id)).pipeline), code)]);
     expect(await until(id)).toMatchObject({ state: "completed", attempt: 1 });
@@ -228,16 +222,11 @@ describe("job.each", () => {
   });
 
   it("stores only the cursors it may need", async () => {
-    let opened: () => void = () => {};
-    const gate = new Promise<void>((resolve) => {
-      opened = resolve;
-    });
-    const { id } = await run(
-      async (one) =>
-        one.each("items", range(100), { batch: 1, parallel: 2, cursor: (item) => item }, ([item]) =>
-          item === 0 ? gate : undefined,
-        ),
-      { until: ({ progress }) => progress?.done === 99 },
+    const { promise: gate, resolve: opened } = deferred();
+    const { id } = await run({ until: ({ progress }) => progress?.done === 99 }, async (one) =>
+      one.each("items", range(100), { batch: 1, parallel: 2, cursor: (item) => item }, ([item]) =>
+        item === 0 ? gate : undefined,
+      ),
     );
     const [{ output }] = (await query<{ output: { $stillwake: [string, { lasts: object }] } }>(
       "select output from stillwake.checkpoints where job_id = $1",
@@ -268,15 +257,12 @@ describe("job.each", () => {
   it("hands on between steps of every kind", async () => {
     const ran: string[] = [];
     const pause = () => new Promise((resolve) => setTimeout(resolve, 30));
-    const { job, id } = await run(
-      async (one) => {
-        await one.tx("a", {}, pool, pause);
-        await one.optional("b", pause);
-        await one.each("c", [1], {}, pause);
-        ran.push("end");
-      },
-      { pipeline: { budget: "10ms" } },
-    );
+    const { job, id } = await run({ pipeline: { budget: "10ms" } }, async (one) => {
+      await one.tx("a", {}, pool, pause);
+      await one.optional("b", pause);
+      await one.each("c", [1], {}, pause);
+      ran.push("end");
+    });
     expect(job).toMatchObject({ state: "completed", attempt: 1 });
     expect(ran).toEqual(["end"]);
     expect((await attempts(id)).map(({ outcome }) => outcome)).toEqual(["released", "released", "completed"]);
@@ -284,20 +270,17 @@ describe("job.each", () => {
 
   it("does not hand on while another step of the attempt is running", async () => {
     const ran: string[] = [];
-    const { job } = await run(
-      async (one) => {
-        const lane = async (name: string, ms: number) => {
-          for (let n = 0; n < 3; n++) {
-            await one.step(`${name}${n}`, async () => {
-              await new Promise((resolve) => setTimeout(resolve, ms));
-              ran.push(`${name}${n}`);
-            });
-          }
-        };
-        await Promise.all([lane("a", 20), lane("b", 70)]);
-      },
-      { pipeline: { budget: "50ms" } },
-    );
+    const { job } = await run({ pipeline: { budget: "50ms" } }, async (one) => {
+      const lane = async (name: string, ms: number) => {
+        for (let n = 0; n < 3; n++) {
+          await one.step(`${name}${n}`, async () => {
+            await new Promise((resolve) => setTimeout(resolve, ms));
+            ran.push(`${name}${n}`);
+          });
+        }
+      };
+      await Promise.all([lane("a", 20), lane("b", 70)]);
+    });
     expect(job).toMatchObject({ state: "completed", attempt: 1 });
     expect(ran.toSorted()).toEqual(["a0", "a1", "a2", "b0", "b1", "b2"]);
   });

@@ -1,13 +1,13 @@
 // exec() with real commands: arguments and environment, failures, log lines, and that no process is left.
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { inspect } from "node:util";
-import { afterEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
 import { type Exec, ExecError, type ExecHost, type ExecOptions, exec } from "../../src/worker/exec/exec.ts";
 import { GUARD, killTree } from "../../src/worker/runner/process-tree.ts";
+import { cleanUp, temporaryDirectory } from "../support/cleanup.ts";
 import { recordFigure } from "../support/figures.ts";
 
 const MB = 1024 * 1024;
@@ -18,10 +18,6 @@ const TREE_SCRIPT = path.join(import.meta.dirname, "../fixtures/exec-tree.sh");
 const TREE = 8;
 
 // Cleans up everything a test starts or creates, the newest first.
-const undo: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const step of undo.splice(0).reverse()) await step();
-});
 
 describe("a command", () => {
   it("receives its arguments unchanged, and returns output, exit code and duration", async () => {
@@ -271,7 +267,7 @@ describe("stopping", () => {
       await waitFor(() => pids().length === TREE, { what: "the whole tree" });
       // Cleanup if the test fails: some of them have no tag.
       const whole = pids();
-      undo.push(() => whole.filter(isAlive).forEach((pid) => void process.kill(pid, "SIGKILL")));
+      cleanUp(() => whole.filter(isAlive).forEach((pid) => void process.kill(pid, "SIGKILL")));
       expect(pids().filter(isAlive)).toHaveLength(TREE);
       const reason = new Error("the lease was lost");
       stop.abort(reason);
@@ -450,7 +446,7 @@ describe("the loop over the lines", () => {
     const unhandled: unknown[] = [];
     const note = (error: unknown) => unhandled.push(error);
     process.on("unhandledRejection", note);
-    undo.push(() => process.off("unhandledRejection", note));
+    cleanUp(() => process.off("unhandledRejection", note));
     const seen: string[] = [];
     const loop = async () => {
       for await (const line of sh("echo a; echo b; exit 9")) seen.push(line);
@@ -535,10 +531,9 @@ interface TestHost {
 }
 
 function newHost({ graceMs = 1000 }: { graceMs?: number } = {}): TestHost {
-  const scratch = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-exec-")));
-  undo.push(() => fs.rmSync(scratch, { recursive: true, force: true }));
+  const scratch = temporaryDirectory("exec");
   const mark = `exec-test-${process.pid}-${Date.now()}-${++marks}.`;
-  undo.push(() => killTree(mark));
+  cleanUp(() => killTree(mark));
   const test: Omit<TestHost, "host"> = {
     scratch,
     stop: new AbortController(),
@@ -588,7 +583,7 @@ function watchRss(): { growth(): number } {
     most = Math.max(most, process.memoryUsage.rss());
   };
   const timer = setInterval(look, 5);
-  undo.push(() => clearInterval(timer));
+  cleanUp(() => clearInterval(timer));
   return {
     growth() {
       look();

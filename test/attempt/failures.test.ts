@@ -3,14 +3,23 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { type Job, pipeline, StillwakeError } from "../../src/index.ts";
 import { startClock, stopClock, travel } from "../../src/testing/index.ts";
 import { Fatal, type ImplementOptions, implement, Pause, RateLimited, Retry } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
-const { run, start, stillwake, until, attempts, events, name, query, logs: readLogs } = inProcessFixture(database);
+const {
+  database,
+  run,
+  start,
+  stillwake,
+  until,
+  attempts,
+  events,
+  name,
+  query,
+  logs: readLogs,
+} = await inProcessFixture();
 
 beforeAll(buildPackage);
 
@@ -22,13 +31,13 @@ type Failures = Record<string, "retry" | "fatal" | "pause">;
 
 async function fail(error: unknown, failures?: Failures, code?: ImplementOptions): Promise<Job & { id: string }> {
   const { job } = await run(
-    () => {
-      throw error;
-    },
     {
       pipeline: { retry: { attempts: 3, initial: "1h", max: "1h" }, ...(failures && { failures }) },
       ...(code && { code }),
       until: settled,
+    },
+    () => {
+      throw error;
     },
   );
   return job;
@@ -243,12 +252,9 @@ describe("what an error means", () => {
   });
 
   it("is stored in the attempt when the job is retried", async () => {
-    const { id, job } = await run(
-      (context) => {
-        if (context.attempt === 1) throw coded("EFIRST");
-      },
-      { pipeline: { retry: { attempts: 2, initial: "1ms" } } },
-    );
+    const { id, job } = await run({ pipeline: { retry: { attempts: 2, initial: "1ms" } } }, (context) => {
+      if (context.attempt === 1) throw coded("EFIRST");
+    });
     expect(job).toMatchObject({ state: "completed", failure: null });
     expect((await attempts(id))[0]).toMatchObject({ outcome: "failed", failure: { code: "EFIRST" } });
     expect(await events(id)).toEqual(["failed"]);
@@ -277,11 +283,14 @@ describe("clip's table of codes", () => {
 
   it("an unknown error is fatal, and a 0-byte output is retried", async () => {
     expect(await fail(new TypeError("x is not a function"), failures)).toMatchObject(fatal);
-    const { job } = await run((context) => context.artifact("clip.mp4", () => ""), {
-      pipeline: { retry: { attempts: 3, initial: "1h", max: "1h" }, failures },
-      worker: { store: `file:/tmp/stillwake-failures-${process.pid}` },
-      until: settled,
-    });
+    const { job } = await run(
+      {
+        pipeline: { retry: { attempts: 3, initial: "1h", max: "1h" }, failures },
+        worker: { store: `file:/tmp/stillwake-failures-${process.pid}` },
+        until: settled,
+      },
+      (context) => context.artifact("clip.mp4", () => ""),
+    );
     expect(job).toMatchObject({ ...retried, failure: { code: "EMPTY_ARTIFACT" } });
   });
 });
@@ -315,12 +324,10 @@ describe("what is stored of an error", () => {
       (error as { code?: string }).code === "E401"
         ? "Authentication failed - reconnect your GitHub integration"
         : undefined;
-    const { job, logs } = await run(
-      (context) =>
-        context.step("cloning", () => {
-          throw Object.assign(new Error("git exited with 128"), { code: "E401" });
-        }),
-      { pipeline: { failures: { E401: "fatal" } }, code: { explain } },
+    const { job, logs } = await run({ pipeline: { failures: { E401: "fatal" } }, code: { explain } }, (context) =>
+      context.step("cloning", () => {
+        throw Object.assign(new Error("git exited with 128"), { code: "E401" });
+      }),
     );
     expect(job.failure).toMatchObject({
       sentence: "Authentication failed - reconnect your GitHub integration",
@@ -346,24 +353,18 @@ describe("what is stored of an error", () => {
         throw new Error("broken");
       },
     ]) {
-      const { job, logs } = await run(
-        () => {
-          throw new Fatal("own words");
-        },
-        { code: { explain } },
-      );
+      const { job, logs } = await run({ code: { explain } }, () => {
+        throw new Fatal("own words");
+      });
       expect(job.failure).not.toHaveProperty("sentence");
       expect(logs.map(({ message }) => message)).toEqual(["own words"]);
     }
   });
 
   it("has a log line even for an error without a message", async () => {
-    const { logs } = await run(
-      () => {
-        throw Object.assign(new AggregateError([new Error("inner")]), { code: "ECONNREFUSED" });
-      },
-      { pipeline: { retry: { attempts: 1 } } },
-    );
+    const { logs } = await run({ pipeline: { retry: { attempts: 1 } } }, () => {
+      throw Object.assign(new AggregateError([new Error("inner")]), { code: "ECONNREFUSED" });
+    });
     expect(logs.map(({ message }) => message)).toEqual(["ECONNREFUSED"]);
   });
 });
@@ -372,14 +373,14 @@ describe("attempts", () => {
   it("that all fail, fail the job with RETRIES_EXHAUSTED, the last failure and its sentence", async () => {
     let calls = 0;
     const { job, id } = await run(
-      (context) =>
-        context.step("call", () => {
-          throw Object.assign(new Error(`failure ${++calls}`), { code: "EUPSTREAM" });
-        }),
       {
         pipeline: { retry: { attempts: 3, initial: "1ms", max: "1ms" } },
         code: { explain: () => "The provider does not answer" },
       },
+      (context) =>
+        context.step("call", () => {
+          throw Object.assign(new Error(`failure ${++calls}`), { code: "EUPSTREAM" });
+        }),
     );
     expect(calls).toBe(3);
     expect(job).toMatchObject({
@@ -479,10 +480,7 @@ describe("attempts", () => {
     const many = 40;
     const contract = pipeline<number>(name(), { retry: { attempts: 5, initial: "10s", max: "25s" } });
     await stopClock(database.url);
-    const jobs = await stillwake.enqueueMany(
-      contract,
-      Array.from({ length: many }, (_, n) => n),
-    );
+    const jobs = await stillwake.enqueueMany(contract, [...new Array(many).keys()]);
     const code = implement(contract, () => {
       throw new Error("again");
     });

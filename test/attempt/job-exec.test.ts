@@ -1,28 +1,25 @@
 // job.exec() in a pipeline: its lines in the job's log, its failures as failures of the job, what it can read, and
 // cleanup. exec.test.ts covers the command itself.
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { ExecError, implement, type JobContext } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
-const { run, start, stillwake, until, name, query, events, logs: readLogs } = inProcessFixture(database);
-const root = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-job-exec-"));
+const { database, run, start, stillwake, until, name, query, events, logs: readLogs } = await inProcessFixture();
+const root = temporaryDirectory("job-exec");
 const worker = { scratch: path.join(root, "scratch") };
 const once = { retry: { attempts: 1 } };
 const sh = (script: string) => ["sh", ["-c", script]] as const;
 
 beforeAll(buildPackage);
-afterAll(() => fs.rmSync(root, { recursive: true }));
 
 const directories = (scratch = worker.scratch) => {
   const jobs = path.join(scratch, "jobs");
@@ -33,16 +30,13 @@ const isAlive = (pid: number) =>
 
 describe("the lines of a command", () => {
   it("are in the job's log, in order, with their step and level", async () => {
-    const { logs } = await run(
-      async (job) => {
-        await job.exec(...sh("echo outside"));
-        await job.step("cloning", { start: "Cloning...", end: "Cloned" }, async (step) => {
-          await step.exec(...sh("echo one; echo two; echo three"));
-          await step.exec(...sh("echo careful"), { level: "warning" });
-        });
-      },
-      { worker },
-    );
+    const { logs } = await run({ worker }, async (job) => {
+      await job.exec(...sh("echo outside"));
+      await job.step("cloning", { start: "Cloning...", end: "Cloned" }, async (step) => {
+        await step.exec(...sh("echo one; echo two; echo three"));
+        await step.exec(...sh("echo careful"), { level: "warning" });
+      });
+    });
     expect(logs.map(({ level, step, message }) => [level, step, message])).toEqual([
       ["info", null, "outside"],
       ["info", "cloning", "Cloning..."],
@@ -55,14 +49,12 @@ describe("the lines of a command", () => {
   });
 
   it("of two concurrent steps have their own step names", async () => {
-    const both = await run(
-      (job) =>
-        Promise.all(
-          ["a", "b"].map((own) =>
-            job.step(own, async (step) => void (await step.exec(...sh(`for i in 1 2 3; do echo ${own}; done`)))),
-          ),
+    const both = await run({ worker }, (job) =>
+      Promise.all(
+        ["a", "b"].map((own) =>
+          job.step(own, async (step) => void (await step.exec(...sh(`for i in 1 2 3; do echo ${own}; done`)))),
         ),
-      { worker },
+      ),
     );
     expect(both.logs).toHaveLength(6);
     expect(both.logs.every(({ step, message }) => step === message)).toBe(true);
@@ -70,17 +62,15 @@ describe("the lines of a command", () => {
 
   it("can be read in a loop, and can be progress instead", async () => {
     const seen: string[] = [];
-    const { job, logs } = await run(
-      (context) =>
-        context.step("clip", async (step) => {
-          const progress = (line: string) => {
-            const done = /^out_time=(\d+)$/.exec(line)?.[1];
-            return done === undefined ? undefined : { done: Number(done), total: 10 };
-          };
-          for await (const line of step.exec(...sh("echo starting; echo out_time=5; echo out_time=10"), { progress }))
-            seen.push(line);
-        }),
-      { worker },
+    const { job, logs } = await run({ worker }, (context) =>
+      context.step("clip", async (step) => {
+        const progress = (line: string) => {
+          const done = /^out_time=(\d+)$/.exec(line)?.[1];
+          return done === undefined ? undefined : { done: Number(done), total: 10 };
+        };
+        for await (const line of step.exec(...sh("echo starting; echo out_time=5; echo out_time=10"), { progress }))
+          seen.push(line);
+      }),
     );
     expect(seen).toEqual(["starting", "out_time=5", "out_time=10"]);
     expect(job.progress).toMatchObject({ done: 10, total: 10 });
@@ -88,27 +78,23 @@ describe("the lines of a command", () => {
   });
 
   it("reset the silence limit of a step", async () => {
-    const { job } = await run(
-      (context) =>
-        context.step(
-          "long",
-          { silence: "300ms" },
-          async (step) => void (await step.exec(...sh("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.1; done"))),
-        ),
-      { worker, pipeline: once },
+    const { job } = await run({ worker, pipeline: once }, (context) =>
+      context.step(
+        "long",
+        { silence: "300ms" },
+        async (step) => void (await step.exec(...sh("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.1; done"))),
+      ),
     );
     expect(job.failure).toBeNull();
   });
 
   it("also come from a destructured handle", async () => {
-    const { job, logs } = await run(
-      (context) =>
-        context.step("one", async ({ exec, log, progress, scratch }) => {
-          progress(1);
-          log.info(path.basename(await scratch()));
-          return (await exec("echo", ["hello"])).stdout;
-        }),
-      { worker, pipeline: once },
+    const { job, logs } = await run({ worker, pipeline: once }, (context) =>
+      context.step("one", async ({ exec, log, progress, scratch }) => {
+        progress(1);
+        log.info(path.basename(await scratch()));
+        return (await exec("echo", ["hello"])).stdout;
+      }),
     );
     expect(job).toMatchObject({ failure: null, output: "hello\n", progress: { fraction: 1 } });
     expect(logs.map(({ step, message }) => [step, message])).toEqual([
@@ -190,10 +176,9 @@ describe("a command that fails", () => {
   it.each(failing)(
     "$what: it is the failure of the job, with its code, its step and a sentence",
     async ({ call, code, message, fatal = false }) => {
-      const { job, logs } = await run((context) => context.step("scan", () => call(context)), {
-        worker,
-        pipeline: once,
-      });
+      const { job, logs } = await run({ worker, pipeline: once }, (context) =>
+        context.step("scan", () => call(context)),
+      );
       const failure = (fatal ? job.failure : job.failure!.cause) as NonNullable<typeof job.failure>;
       expect(failure).toMatchObject({ code, step: "scan", message: expect.stringMatching(message) });
       if (!fatal) expect(job.failure!.code).toBe("RETRIES_EXHAUSTED");
@@ -203,11 +188,14 @@ describe("a command that fails", () => {
 
   it("is classified by the failures of the pipeline, by code and by exit code", async () => {
     const fail = (script: string, failures: Record<string, "fatal" | "retry" | "pause">) =>
-      run((context) => context.exec(...sh(script)), {
-        worker,
-        pipeline: { retry: { attempts: 3, initial: "1h", max: "1h" }, failures },
-        until: ({ state, epoch }) => epoch === "1" && state !== "running",
-      });
+      run(
+        {
+          worker,
+          pipeline: { retry: { attempts: 3, initial: "1h", max: "1h" }, failures },
+          until: ({ state, epoch }) => epoch === "1" && state !== "running",
+        },
+        (context) => context.exec(...sh(script)),
+      );
     expect((await fail("exit 2", { EXIT_2: "fatal" })).job).toMatchObject({ state: "failed", attempt: 1 });
     expect((await fail("exit 3", { EXIT_2: "fatal" })).job).toMatchObject({ state: "queued", waitingFor: "retry" });
     expect((await fail("exit 3", { EXEC_FAILED: "fatal" })).job).toMatchObject({ state: "failed", attempt: 1 });
@@ -215,12 +203,10 @@ describe("a command that fails", () => {
   });
 
   it("in an optional step is a warning, and the job completes without it", async () => {
-    const { job, logs } = await run(
-      (context) =>
-        context.optional("semgrep", (step) =>
-          step.exec(...sh("exit 137"), { on: { 137: "Static analysis ran out of memory - scanning skipped" } }),
-        ),
-      { worker },
+    const { job, logs } = await run({ worker }, (context) =>
+      context.optional("semgrep", (step) =>
+        step.exec(...sh("exit 137"), { on: { 137: "Static analysis ran out of memory - scanning skipped" } }),
+      ),
     );
     expect(job).toMatchObject({ state: "completed", missing: ["semgrep"] });
     expect(logs).toMatchObject([
@@ -234,19 +220,16 @@ describe("a command that fails", () => {
   });
 
   it("can be caught and inspected", async () => {
-    const { job } = await run(
-      async (context) => {
-        const error = await context.exec(...sh("echo out; echo err >&2; exit 9")).catch((thrown) => thrown);
-        expect(error).toBeInstanceOf(ExecError);
-        return { kind: error.kind, exitCode: error.exitCode, stdout: error.stdout, stderr: error.stderr };
-      },
-      { worker, pipeline: once },
-    );
+    const { job } = await run({ worker, pipeline: once }, async (context) => {
+      const error = await context.exec(...sh("echo out; echo err >&2; exit 9")).catch((thrown) => thrown);
+      expect(error).toBeInstanceOf(ExecError);
+      return { kind: error.kind, exitCode: error.exitCode, stdout: error.stdout, stderr: error.stderr };
+    });
     expect(job.output).toEqual({ kind: "exit", exitCode: 9, stdout: "out\n", stderr: "err\n" });
   });
 
   it("shows no path of the worker in its failure except the scratch directory", async () => {
-    const { job } = await run((context) => context.exec("cat", ["missing.txt"]), { worker, pipeline: once });
+    const { job } = await run({ worker, pipeline: once }, (context) => context.exec("cat", ["missing.txt"]));
     expect(JSON.stringify(job.failure!.message)).not.toContain(root);
   });
 });
@@ -270,17 +253,12 @@ describe("a command of a job that is stopped", () => {
   });
 
   it("is killed by the timeout of its step, which is the failure", async () => {
-    const { job, logs } = await run(
-      (context) =>
-        context.step(
-          "slow",
-          { timeout: "200ms" },
-          async (step) => void (await step.exec(...sh("echo $$; exec sleep 1000"))),
-        ),
-      {
-        worker,
-        pipeline: once,
-      },
+    const { job, logs } = await run({ worker, pipeline: once }, (context) =>
+      context.step(
+        "slow",
+        { timeout: "200ms" },
+        async (step) => void (await step.exec(...sh("echo $$; exec sleep 1000"))),
+      ),
     );
     expect(job.failure).toMatchObject({ cause: { code: "STEP_TIMEOUT", step: "slow" } });
     expect(isAlive(Number(logs[0]!.message))).toBe(false);
@@ -288,17 +266,14 @@ describe("a command of a job that is stopped", () => {
 
   it("that was not awaited is killed with its job", async () => {
     const pids: number[] = [];
-    const { job } = await run(
-      async (context) => {
-        const left = context.exec(...sh("echo $$; exec sleep 1000"));
-        left.catch(() => {});
-        for await (const line of left) {
-          pids.push(Number(line));
-          return "did not wait";
-        }
-      },
-      { worker, pipeline: once },
-    );
+    const { job } = await run({ worker, pipeline: once }, async (context) => {
+      const left = context.exec(...sh("echo $$; exec sleep 1000"));
+      left.catch(() => {});
+      for await (const line of left) {
+        pids.push(Number(line));
+        return "did not wait";
+      }
+    });
     expect(job.state).toBe("completed");
     await waitFor(() => !isAlive(pids[0]!));
   });
@@ -307,21 +282,18 @@ describe("a command of a job that is stopped", () => {
 describe("the scratch directory", () => {
   it("is the cwd of commands, separate per attempt, private, and removed at the end of the attempt, however it ends", async () => {
     const seen: { dir: string; mode: number; cwd: string }[] = [];
-    const { job } = await run(
-      async (context) => {
-        const dir = await context.scratch();
-        fs.mkdirSync(path.join(dir, "deep/er"), { recursive: true });
-        fs.writeFileSync(path.join(dir, "deep/er/file"), "x");
-        fs.chmodSync(path.join(dir, "deep"), 0o000);
-        seen.push({
-          dir,
-          mode: fs.statSync(dir).mode & 0o777,
-          cwd: (await context.exec("pwd", [], { log: "none" })).stdout.trim(),
-        });
-        if (context.attempt === 1) throw new Error("again");
-      },
-      { worker, pipeline: { retry: { attempts: 2, initial: "1ms" } } },
-    );
+    const { job } = await run({ worker, pipeline: { retry: { attempts: 2, initial: "1ms" } } }, async (context) => {
+      const dir = await context.scratch();
+      fs.mkdirSync(path.join(dir, "deep/er"), { recursive: true });
+      fs.writeFileSync(path.join(dir, "deep/er/file"), "x");
+      fs.chmodSync(path.join(dir, "deep"), 0o000);
+      seen.push({
+        dir,
+        mode: fs.statSync(dir).mode & 0o777,
+        cwd: (await context.exec("pwd", [], { log: "none" })).stdout.trim(),
+      });
+      if (context.attempt === 1) throw new Error("again");
+    });
     expect(job).toMatchObject({ state: "completed", attempt: 2 });
     expect(seen[0]!.dir).not.toBe(seen[1]!.dir);
     for (const { dir, mode, cwd } of seen) {
@@ -335,13 +307,13 @@ describe("the scratch directory", () => {
     const before = fs.existsSync(worker.scratch)
       ? fs.statSync(path.join(worker.scratch, "jobs"), { throwIfNoEntry: false })?.mtimeMs
       : undefined;
-    await run((context) => context.step("one", () => 1), { worker });
+    await run({ worker }, (context) => context.step("one", () => 1));
     const after = fs.statSync(path.join(worker.scratch, "jobs"), { throwIfNoEntry: false })?.mtimeMs;
     expect(after).toBe(before);
   });
 
   it("is removed after its runner is killed, and by the next worker after its worker is killed", async () => {
-    await using observer = await startStepObserver();
+    const observer = await startStepObserver();
     const steps = [
       { name: "make", act: "exec", command: "sh", args: ["-c", "echo x > file; pwd"] },
       { name: "wait", act: "turnstile", gate: "scratch" },
@@ -432,26 +404,23 @@ describe("the environment of user code", () => {
   });
 
   it("a command receives exactly its arguments, and no shell interprets them", async () => {
-    const { job } = await run(
-      async (context) => {
-        const { stdout } = await context.exec("sh", ["-c", 'printf "%s|%s" "$TOKEN" "$1"', "sh", "$(id); `id` && id"], {
-          env: { TOKEN: "given" },
-          log: "none",
-        });
-        return stdout;
-      },
-      { worker, pipeline: once },
-    );
+    const { job } = await run({ worker, pipeline: once }, async (context) => {
+      const { stdout } = await context.exec("sh", ["-c", 'printf "%s|%s" "$TOKEN" "$1"', "sh", "$(id); `id` && id"], {
+        env: { TOKEN: "given" },
+        log: "none",
+      });
+      return stdout;
+    });
     expect(job.output).toBe("given|$(id); `id` && id");
   });
 });
 
 describe("the log of a command that writes too much", () => {
   it("is rate-limited and counts the lines left out", async () => {
-    const { job, logs, id } = await run(async (context) => void (await context.exec(...sh("seq 1 200000"))), {
-      worker,
-      pipeline: once,
-    });
+    const { job, logs, id } = await run(
+      { worker, pipeline: once },
+      async (context) => void (await context.exec(...sh("seq 1 200000"))),
+    );
     expect(job.state).toBe("completed");
     expect(logs.length).toBeLessThan(5000);
     const leftOut = logs.flatMap(

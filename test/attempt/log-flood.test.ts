@@ -2,38 +2,24 @@
 // grow, and the log counts what was left out.
 import fs from "node:fs";
 import path from "node:path";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { settleAndClaim } from "../../src/db/calls/worker.ts";
 import { Database } from "../../src/db/database.ts";
-import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
+import { pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { WriteBuffer } from "../../src/worker/keeper/write-buffer.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { connect, FULL, round, waitForEnd } from "../support/processes/fault-checks.ts";
-import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
+import { ROOT } from "../support/processes/build.ts";
+import { FULL, round, waitForEnd } from "../support/processes/fault-checks.ts";
+import { processFixture } from "../support/processes/process-fixture.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
+const { database, stillwake, client, observer } = await processFixture();
 const MB = 2 ** 20;
 const NEIGHBOURS = path.join(ROOT, "test/fixtures/pipelines/neighbours.mjs");
-let stillwake: Stillwake;
-let observer: StepObserver;
-let client: pg.Client;
 
 beforeAll(async () => {
-  buildPackage();
-  stillwake = createStillwake({ url: database.url });
   for (const name of ["chatting", "ticking"]) await stillwake.register(pipeline(name, { retry: { attempts: 1 } }));
-  observer = await startStepObserver();
-  client = await connect(database.url);
-});
-afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-  await client.end();
 });
 
 describe("a command that writes without end", { timeout: 180_000 }, () => {

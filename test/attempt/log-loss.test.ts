@@ -1,39 +1,21 @@
 // Kills while a job writes its log. A line is safe once the next flush has returned: it is stored once, in order,
 // without gaps. Lines after the last flush may be lost; the test measures how many.
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { createStillwake, type Stillwake } from "../../src/index.ts";
+import { describe, expect, it } from "vitest";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { recordFigure } from "../support/figures.ts";
-import { buildPackage, ROOT } from "../support/processes/build.ts";
+import { ROOT } from "../support/processes/build.ts";
 import { countedEffects } from "../support/processes/effects.ts";
-import { connect, FULL } from "../support/processes/fault-checks.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
+import { processFixture } from "../support/processes/process-fixture.ts";
 import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
-import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
 const CHATTER = path.join(ROOT, "test/fixtures/pipelines/chatter.mjs");
 
-const database = await freshDatabase();
-let stillwake: Stillwake;
-let observer: StepObserver;
-let client: pg.Client;
-
-beforeAll(async () => {
-  buildPackage();
-  stillwake = createStillwake({ url: database.url });
-  observer = await startStepObserver();
-  client = await connect(database.url);
-});
-afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-  await client.end();
-});
+const { database, stillwake, client, observer } = await processFixture();
 
 describe("kill -9 while a job writes 10,000 lines per second", () => {
   const kills = { runner: FULL ? 200 : 12, worker: FULL ? 50 : 5 };
@@ -77,8 +59,7 @@ interface Chatter {
 }
 
 async function startChatter(): Promise<Chatter> {
-  const notes = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-notes-"));
-  onTestFinished(() => fs.rmSync(notes, { recursive: true, force: true }));
+  const notes = temporaryDirectory("notes");
   const { id } = await stillwake.enqueue("chatter", { observer: observer.url, notes });
   const flushes = (epoch: number) =>
     observer.reports.filter(

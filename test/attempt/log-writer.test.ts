@@ -5,12 +5,11 @@ import { LogWriter } from "../../src/worker/attempt/log-writer.ts";
 import { implement } from "../../src/worker/index.ts";
 import { Redactor } from "../../src/worker/redact/redact.ts";
 import type { LogLine, Port, Progress } from "../../src/worker/runner/port.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const database = await freshDatabase();
-const { run, start, stillwake, until, logs: readLogs } = inProcessFixture(database);
+const { run, start, stillwake, until, logs: readLogs } = await inProcessFixture();
 
 describe("a line of the log", () => {
   it("keeps its level, data, step and order", async () => {
@@ -58,10 +57,7 @@ describe("a line of the log", () => {
   });
 
   it("is stored after flush(), while the job continues", async () => {
-    let release = () => {};
-    const gate = new Promise<void>((resolve) => {
-      release = resolve;
-    });
+    const { promise: gate, resolve: release } = deferred();
     const seen: string[] = [];
     await run(async (job) => {
       job.log.info("written");
@@ -86,7 +82,7 @@ describe("a line of the log", () => {
 
   it("with a NUL or an unpaired surrogate is stored, and so is its data", async () => {
     const { logs } = await run((job) => {
-      job.log.info("a\u0000b \ud83d.", { text: "a\u0000b", half: "\ud83d.", ["k\u0000"]: 1 });
+      job.log.info("a\u0000b \ud83d.", { text: "a\u0000b", half: "\ud83d.", "k\u0000": 1 });
       job.log.info("beside it");
     });
     expect(logs.map(({ message }) => message)).toEqual(["a\u2400b \ufffd.", "beside it"]);
@@ -173,16 +169,13 @@ describe("progress", () => {
 
   it("is kept in the next attempt", async () => {
     const seen: unknown[] = [];
-    const { job } = await run(
-      async (context) => {
-        if (context.attempt === 1) {
-          context.progress(0.75, "nearly");
-          throw new Error("again");
-        }
-        seen.push((await stillwake.get(context.id)).progress);
-      },
-      { pipeline: { retry: { attempts: 2, initial: "1ms" } } },
-    );
+    const { job } = await run({ pipeline: { retry: { attempts: 2, initial: "1ms" } } }, async (context) => {
+      if (context.attempt === 1) {
+        context.progress(0.75, "nearly");
+        throw new Error("again");
+      }
+      seen.push((await stillwake.get(context.id)).progress);
+    });
     expect(job.state).toBe("completed");
     expect(seen).toEqual([expect.objectContaining({ fraction: 0.75, sentence: "nearly" })]);
   });
@@ -288,10 +281,7 @@ describe("the log writer", () => {
 describe("lines of many jobs", () => {
   it("do not mix, and each job's lines are in order", async () => {
     const chatter = pipeline<number>("chatter");
-    const ids = await stillwake.enqueueMany(
-      chatter,
-      Array.from({ length: 20 }, (_, n) => n),
-    );
+    const ids = await stillwake.enqueueMany(chatter, [...new Array(20).keys()]);
     const code = implement(chatter, async (job, n) => {
       for (let line = 0; line < 50; line++) {
         job.log.info(`${n}.${line}`);

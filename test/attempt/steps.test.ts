@@ -5,15 +5,15 @@ import { beforeAll, describe, expect, expectTypeOf, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
 import { Fatal, implement, type JobContext, Pause, RateLimited, Retry, Stopped } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
 const {
+  database,
   run,
   start,
   stillwake,
@@ -24,7 +24,7 @@ const {
   name,
   logs: readLogs,
   query,
-} = inProcessFixture(database);
+} = await inProcessFixture();
 
 beforeAll(buildPackage);
 
@@ -34,10 +34,7 @@ const lines = (logs: { level: string; message: string }[]) => logs.map(({ level,
 
 /** A step waits here until the test opens it. */
 function gate(): { passed: Promise<void>; open(): void } {
-  let open = () => {};
-  const passed = new Promise<void>((resolve) => {
-    open = resolve;
-  });
+  const { promise: passed, resolve: open } = deferred();
   return { passed, open };
 }
 
@@ -60,17 +57,14 @@ describe("the result of a step", () => {
   ])("is the same the first time and after a failed attempt, and is made once: %s", async (_, value) => {
     const seen: unknown[] = [];
     let calls = 0;
-    const { job } = await run(
-      async (context) => {
-        const result = await context.step("make", () => {
-          calls += 1;
-          return value;
-        });
-        seen.push(result);
-        if (context.attempt === 1) throw new Error("after the step");
-      },
-      { pipeline: twice },
-    );
+    const { job } = await run({ pipeline: twice }, async (context) => {
+      const result = await context.step("make", () => {
+        calls += 1;
+        return value;
+      });
+      seen.push(result);
+      if (context.attempt === 1) throw new Error("after the step");
+    });
     expect(job).toMatchObject({ state: "completed", attempt: 2 });
     expect(calls).toBe(1);
     expect(seen).toHaveLength(2);
@@ -83,6 +77,10 @@ describe("the result of a step", () => {
     const calls: string[] = [];
     const crashAt = new Set(["after:one", "before:two"]);
     const { job, id } = await run(
+      {
+        pipeline: { retry: { attempts: 5, initial: "1ms", max: "1ms" } },
+        worker: { crash: (point, step) => crashAt.delete(`${point}:${step}`) },
+      },
       async (context) => {
         for (const step of ["one", "two", "three"]) {
           await context.step(step, () => {
@@ -90,10 +88,6 @@ describe("the result of a step", () => {
             return step;
           });
         }
-      },
-      {
-        pipeline: { retry: { attempts: 5, initial: "1ms", max: "1ms" } },
-        worker: { crash: (point, step) => crashAt.delete(`${point}:${step}`) },
       },
     );
     expect(job).toMatchObject({ state: "completed", attempt: 3, crashes: 2 });
@@ -106,7 +100,7 @@ describe("the result of a step", () => {
   });
 
   it("is kept when the runner is killed right after it was stored", async () => {
-    await using observer = await startStepObserver();
+    const observer = await startStepObserver();
     await startWorker({ url: database.url, args: ["--slots", "1"], env: { STILLWAKE_CRASH: "after:one" } });
     const steps = ["one", "two"].map((step) => ({ name: step, act: "nothing" }));
     const { id } = await stillwake.enqueue("script", { observer: observer.url, steps });
@@ -186,13 +180,10 @@ describe("the name of a step", () => {
   it("may be any other text of up to 200 characters", async () => {
     const names = ["x".repeat(200), `it's "odd" \\ $1 🐘\n`, "__proto__", "constructor", " "];
     const seen: unknown[] = [];
-    const { job } = await run(
-      async (context) => {
-        for (const one of names) seen.push(await context.step(one, () => `${context.attempt}`));
-        if (context.attempt === 1) throw new Error("again");
-      },
-      { pipeline: twice },
-    );
+    const { job } = await run({ pipeline: twice }, async (context) => {
+      for (const one of names) seen.push(await context.step(one, () => `${context.attempt}`));
+      if (context.attempt === 1) throw new Error("again");
+    });
     expect(job.state).toBe("completed");
     expect(seen).toEqual(new Array(names.length * 2).fill("1"));
   });
@@ -219,17 +210,15 @@ describe("concurrent steps", () => {
 
   it("fail the attempt when one of them fails; saved results are not computed again", async () => {
     const calls: string[] = [];
-    const { job } = await run(
-      (context) =>
-        Promise.all([
-          context.step("good", () => void calls.push("good")),
-          context.step("bad", async () => {
-            await waitFor(async () => (await checkpoints(context.id)).length > 0);
-            calls.push("bad");
-            if (context.attempt === 1) throw new Error("the first time");
-          }),
-        ]),
-      { pipeline: twice },
+    const { job } = await run({ pipeline: twice }, (context) =>
+      Promise.all([
+        context.step("good", () => void calls.push("good")),
+        context.step("bad", async () => {
+          await waitFor(async () => (await checkpoints(context.id)).length > 0);
+          calls.push("bad");
+          if (context.attempt === 1) throw new Error("the first time");
+        }),
+      ]),
     );
     expect(job).toMatchObject({ state: "completed", attempt: 2 });
     expect(calls).toEqual(["good", "bad", "bad"]);
@@ -239,36 +228,33 @@ describe("concurrent steps", () => {
     const late = gate();
     const over = gate();
     const seen: unknown[] = [];
-    const { job, events: announced } = await run(
-      async (context) => {
-        if (context.attempt === 1) {
-          const slow = context.step("slow", async () => {
-            await late.passed;
-            return "of the first attempt";
-          });
-          slow.then(
-            () => over.open(),
-            (error) => {
-              seen.push(error.code);
-              over.open();
-            },
-          );
-          throw new Error("does not wait for it");
-        }
-        late.open();
-        await over.passed;
-        seen.push(await context.step("slow", () => "of the second attempt"));
-        return seen.at(-1);
-      },
-      { pipeline: twice },
-    );
+    const { job, events: announced } = await run({ pipeline: twice }, async (context) => {
+      if (context.attempt === 1) {
+        const slow = context.step("slow", async () => {
+          await late.passed;
+          return "of the first attempt";
+        });
+        slow.then(
+          () => over.open(),
+          (error) => {
+            seen.push(error.code);
+            over.open();
+          },
+        );
+        throw new Error("does not wait for it");
+      }
+      late.open();
+      await over.passed;
+      seen.push(await context.step("slow", () => "of the second attempt"));
+      return seen.at(-1);
+    });
     expect(job).toMatchObject({ state: "completed", attempt: 2, crashes: 0, output: "of the second attempt" });
     expect(seen).toEqual(["ATTEMPT_ENDED", "of the second attempt"]);
     expect(announced.filter(({ kind }) => kind === "write.refused")).toEqual([]);
   });
 
   it("cannot write into the next job of the runner after their attempt has ended", async () => {
-    await using observer = await startStepObserver();
+    const observer = await startStepObserver();
     await startWorker({
       url: database.url,
       pipelines: new URL("../fixtures/pipelines/left-behind.mjs", import.meta.url).pathname,
@@ -291,17 +277,15 @@ describe("concurrent steps", () => {
 describe("the limits of a step", () => {
   it("the timeout aborts the signal and fails the attempt with a sentence", async () => {
     const reasons: unknown[] = [];
-    const { job } = await run(
-      (context) =>
-        context.step("slow", { timeout: "30ms" }, async (step) => {
-          await new Promise((_, reject) =>
-            step.signal.addEventListener("abort", () => {
-              reasons.push(step.signal.reason);
-              reject(new Error("something else"));
-            }),
-          );
-        }),
-      { pipeline: once },
+    const { job } = await run({ pipeline: once }, (context) =>
+      context.step("slow", { timeout: "30ms" }, async (step) => {
+        await new Promise((_, reject) =>
+          step.signal.addEventListener("abort", () => {
+            reasons.push(step.signal.reason);
+            reject(new Error("something else"));
+          }),
+        );
+      }),
     );
     expect(job.failure).toMatchObject({
       code: "RETRIES_EXHAUSTED",
@@ -312,13 +296,11 @@ describe("the limits of a step", () => {
 
   it("the timeout fails a step that ignores the signal after the grace, and its later result is discarded", async () => {
     const held = gate();
-    const { job, id } = await run(
-      (context) =>
-        context.step("deaf", { timeout: "20ms" }, async () => {
-          if (context.attempt === 1) await held.passed;
-          return context.attempt;
-        }),
-      { pipeline: twice, worker: { grace: "20ms" } },
+    const { job, id } = await run({ pipeline: twice, worker: { grace: "20ms" } }, (context) =>
+      context.step("deaf", { timeout: "20ms" }, async () => {
+        if (context.attempt === 1) await held.passed;
+        return context.attempt;
+      }),
     );
     held.open();
     expect(job).toMatchObject({ state: "completed", output: 2 });
@@ -326,14 +308,12 @@ describe("the limits of a step", () => {
   });
 
   it("a step that returns within the grace after its timeout has failed", async () => {
-    const { job } = await run(
-      (context) =>
-        context.step(
-          "late",
-          { timeout: "20ms" },
-          (step) => new Promise((resolve) => step.signal.addEventListener("abort", () => resolve("late"))),
-        ),
-      { pipeline: once },
+    const { job } = await run({ pipeline: once }, (context) =>
+      context.step(
+        "late",
+        { timeout: "20ms" },
+        (step) => new Promise((resolve) => step.signal.addEventListener("abort", () => resolve("late"))),
+      ),
     );
     expect(job.failure).toMatchObject({ cause: { code: "STEP_TIMEOUT" } });
   });
@@ -349,10 +329,9 @@ describe("the limits of a step", () => {
   });
 
   it("the silence limit fails a step without activity", async () => {
-    const { job } = await run((context) => context.step("quiet", { silence: "50ms" }, () => new Promise(() => {})), {
-      pipeline: once,
-      worker: { grace: "10ms" },
-    });
+    const { job } = await run({ pipeline: once, worker: { grace: "10ms" } }, (context) =>
+      context.step("quiet", { silence: "50ms" }, () => new Promise(() => {})),
+    );
     expect(job.failure).toMatchObject({
       cause: { code: "STEP_SILENT", message: 'Step "quiet" was silent for 50 ms' },
     });
@@ -362,16 +341,14 @@ describe("the limits of a step", () => {
     ["log lines", (job: JobContext) => job.log.info("still here")],
     ["progress", (job: JobContext) => job.progress(0.5)],
   ])("%s are signs of life", async (_, sign) => {
-    const { job } = await run(
-      (context) =>
-        context.step("long", { silence: "150ms" }, async () => {
-          const began = performance.now();
-          while (performance.now() - began < 450) {
-            sign(context);
-            await new Promise((resolve) => setTimeout(resolve, 30));
-          }
-        }),
-      { pipeline: once },
+    const { job } = await run({ pipeline: once }, (context) =>
+      context.step("long", { silence: "150ms" }, async () => {
+        const began = performance.now();
+        while (performance.now() - began < 450) {
+          sign(context);
+          await new Promise((resolve) => setTimeout(resolve, 30));
+        }
+      }),
     );
     expect(job.failure).toBeNull();
   });
@@ -391,13 +368,11 @@ describe("the limits of a step", () => {
   });
 
   it("the timeout of the attempt stops everything in it", async () => {
-    const { job } = await run(
-      (context) =>
-        context.step(
-          "long",
-          (step) => new Promise((_, reject) => step.signal.addEventListener("abort", () => reject(step.signal.reason))),
-        ),
-      { pipeline: { ...once, timeout: "100ms" } },
+    const { job } = await run({ pipeline: { ...once, timeout: "100ms" } }, (context) =>
+      context.step(
+        "long",
+        (step) => new Promise((_, reject) => step.signal.addEventListener("abort", () => reject(step.signal.reason))),
+      ),
     );
     expect(job.failure).toMatchObject({
       cause: { code: "TIMEOUT", message: "The attempt was still running after 100 ms" },
@@ -428,11 +403,11 @@ describe("tries within a step", () => {
     let tries = 0;
     const sentence = "Database sync failed - retrying...";
     const { logs } = await run(
+      { code: { explain: (error) => ((error as { code: string }).code === "40P01" ? sentence : undefined) } },
       (context) =>
         context.step("sync", { retry: { attempts: 3, initial: "10ms", max: "10ms" } }, () => {
           if (++tries < 3) throw Object.assign(new Error("deadlock"), { code: tries === 1 ? "40P01" : "OTHER" });
         }),
-      { code: { explain: (error) => ((error as { code: string }).code === "40P01" ? sentence : undefined) } },
     );
     expect(logs).toMatchObject([
       { level: "warning", step: "sync", message: sentence, data: { code: "40P01", try: 1, tries: 3 } },
@@ -443,12 +418,10 @@ describe("tries within a step", () => {
 
   it("that all fail, fail the attempt with the last error", async () => {
     let tries = 0;
-    const { job } = await run(
-      (context) =>
-        context.step("flaky", { retry: { attempts: 3, initial: "1ms" } }, () => {
-          throw new Error(`try ${++tries}`);
-        }),
-      { pipeline: once },
+    const { job } = await run({ pipeline: once }, (context) =>
+      context.step("flaky", { retry: { attempts: 3, initial: "1ms" } }, () => {
+        throw new Error(`try ${++tries}`);
+      }),
     );
     expect(tries).toBe(3);
     expect(job.failure).toMatchObject({ cause: { message: "try 3", step: "flaky" } });
@@ -462,15 +435,15 @@ describe("tries within a step", () => {
   ])("are not made after %s", async (_, error) => {
     let tries = 0;
     const { job } = await run(
+      {
+        pipeline: { failures: { ENOPE: "fatal" } },
+        until: ({ state, waitingFor }) => state !== "running" && (state !== "queued" || waitingFor === "limit"),
+      },
       (context) =>
         context.step("once", { retry: { attempts: 5, initial: "1ms" } }, () => {
           tries += 1;
           throw error();
         }),
-      {
-        pipeline: { failures: { ENOPE: "fatal" } },
-        until: ({ state, waitingFor }) => state !== "running" && (state !== "queued" || waitingFor === "limit"),
-      },
     );
     expect(tries).toBe(1);
     expect(["failed", "paused", "queued"]).toContain(job.state);
@@ -524,17 +497,14 @@ describe("tokens for external systems", () => {
   it("the idempotency key of a step is the same in every attempt, the fencing token grows", async () => {
     const keys: string[] = [];
     const tokens: bigint[] = [];
-    const { job, id } = await run(
-      async (context) => {
-        await context.step("charge", (step) => {
-          keys.push(step.idempotencyKey);
-          tokens.push(step.fencingToken, context.fencingToken);
-          if (context.attempt < 3) throw new Error("again");
-        });
-        await context.step("mail", (step) => void keys.push(step.idempotencyKey));
-      },
-      { pipeline: { retry: { attempts: 3, initial: "1ms" } } },
-    );
+    const { job, id } = await run({ pipeline: { retry: { attempts: 3, initial: "1ms" } } }, async (context) => {
+      await context.step("charge", (step) => {
+        keys.push(step.idempotencyKey);
+        tokens.push(step.fencingToken, context.fencingToken);
+        if (context.attempt < 3) throw new Error("again");
+      });
+      await context.step("mail", (step) => void keys.push(step.idempotencyKey));
+    });
     expect(job.state).toBe("completed");
     expect(keys).toEqual([`${id}:charge`, `${id}:charge`, `${id}:charge`, `${id}:mail`]);
     expect(tokens).toEqual([1n, 1n, 2n, 2n, 3n, 3n]);
@@ -580,15 +550,12 @@ describe("the log lines of a step", () => {
   });
 
   it("are not repeated for a saved step, and the end line is not written after a failure", async () => {
-    const { logs } = await run(
-      async (context) => {
-        await context.step("one", { start: "one begins", end: "one is done" }, () => 1);
-        await context.step("two", { start: "two begins", end: "two is done" }, () => {
-          if (context.attempt === 1) throw new Error("two broke");
-        });
-      },
-      { pipeline: twice },
-    );
+    const { logs } = await run({ pipeline: twice }, async (context) => {
+      await context.step("one", { start: "one begins", end: "one is done" }, () => 1);
+      await context.step("two", { start: "two begins", end: "two is done" }, () => {
+        if (context.attempt === 1) throw new Error("two broke");
+      });
+    });
     expect(lines(logs)).toEqual([
       "info: one begins",
       "success: one is done",
@@ -604,15 +571,12 @@ describe("the log lines of a step", () => {
   });
 
   it("are accompanied by worker events for started, completed, failed and saved steps", async () => {
-    const { events: announced } = await run(
-      async (context) => {
-        await context.step("one", () => 1);
-        await context.step("two", () => {
-          if (context.attempt === 1) throw Object.assign(new Error("x"), { code: "EX" });
-        });
-      },
-      { pipeline: twice },
-    );
+    const { events: announced } = await run({ pipeline: twice }, async (context) => {
+      await context.step("one", () => 1);
+      await context.step("two", () => {
+        if (context.attempt === 1) throw Object.assign(new Error("x"), { code: "EX" });
+      });
+    });
     const ended = announced.flatMap((event) =>
       event.kind === "step.ended" ? [`${event.step} ${event.outcome} ${event.code ?? ""}`] : [],
     );
@@ -636,6 +600,12 @@ describe("an optional step", () => {
   it("that fails logs a warning and is listed as missing, and the job completes", async () => {
     const seen: unknown[] = [];
     const { job, logs } = await run(
+      {
+        code: {
+          explain: (error) =>
+            (error as { code?: string }).code === "EXEC_FAILED" ? "Vulnerability scan failed" : undefined,
+        },
+      },
       async (context) => {
         seen.push(
           await context.optional("vuln_scan", { start: "Running vulnerability scan..." }, () => {
@@ -644,12 +614,6 @@ describe("an optional step", () => {
         );
         seen.push(await context.optional("semgrep", () => "4 findings"));
         return "complete";
-      },
-      {
-        code: {
-          explain: (error) =>
-            (error as { code?: string }).code === "EXEC_FAILED" ? "Vulnerability scan failed" : undefined,
-        },
       },
     );
     expect(seen).toEqual([undefined, "4 findings"]);
@@ -673,29 +637,23 @@ describe("an optional step", () => {
 
   it("that succeeds is saved, also with the result undefined", async () => {
     let calls = 0;
-    const { job } = await run(
-      async (context) => {
-        await context.optional("one", () => {
-          calls += 1;
-        });
-        if (context.attempt === 1) throw new Error("again");
-      },
-      { pipeline: twice },
-    );
+    const { job } = await run({ pipeline: twice }, async (context) => {
+      await context.optional("one", () => {
+        calls += 1;
+      });
+      if (context.attempt === 1) throw new Error("again");
+    });
     expect(calls).toBe(1);
     expect(job).toMatchObject({ state: "completed", missing: [] });
   });
 
   it("that failed is tried again by the next attempt, and is then not missing", async () => {
-    const { job } = await run(
-      async (context) => {
-        await context.optional("scan", () => {
-          if (context.attempt === 1) throw new Error("not now");
-        });
-        if (context.attempt === 1) throw new Error("again");
-      },
-      { pipeline: twice },
-    );
+    const { job } = await run({ pipeline: twice }, async (context) => {
+      await context.optional("scan", () => {
+        if (context.attempt === 1) throw new Error("not now");
+      });
+      if (context.attempt === 1) throw new Error("again");
+    });
     expect(job).toMatchObject({ state: "completed", missing: [] });
   });
 
@@ -709,24 +667,22 @@ describe("an optional step", () => {
     expect(limited.job).toMatchObject({ state: "completed", missing: [], attempt: 1 });
     expect(await attempts(limited.id)).toMatchObject([{ outcome: "slept" }, { outcome: "completed" }]);
 
-    const paused = await run(
-      (context) =>
-        context.optional("call", () => {
-          throw new Pause("the provider is down");
-        }),
-      { until: ({ state }) => state === "paused" },
+    const paused = await run({ until: ({ state }) => state === "paused" }, (context) =>
+      context.optional("call", () => {
+        throw new Pause("the provider is down");
+      }),
     );
     expect(paused.job.pause).toMatchObject({ reason: "the provider is down" });
 
     const classified = await run(
-      (context) =>
-        context.optional("call", () => {
-          throw new Error("429");
-        }),
       {
         code: { classify: () => ({ rateLimitedUntil: "1h" }) },
         until: ({ state, waitingFor }) => state !== "running" && (state !== "queued" || waitingFor === "limit"),
       },
+      (context) =>
+        context.optional("call", () => {
+          throw new Error("429");
+        }),
     );
     expect(classified.job).toMatchObject({ state: "queued", waitingFor: "limit" });
   });
@@ -830,7 +786,7 @@ describe("sleep", () => {
     ["no duration", "soon"],
     ["an invalid Date", new Date("never")],
   ])("of %s fails", async (_, time) => {
-    const { job } = await run((context) => context.sleep("nap", time), { pipeline: once });
+    const { job } = await run({ pipeline: once }, (context) => context.sleep("nap", time));
     expect(job.state).toBe("failed");
     expect(job.waitingFor).toBeNull();
   });
@@ -839,10 +795,7 @@ describe("sleep", () => {
     const contract = pipeline<number>(name());
     const many = 300;
     const began = performance.now();
-    const jobs = await stillwake.enqueueMany(
-      contract,
-      Array.from({ length: many }, (_, n) => n),
-    );
+    const jobs = await stillwake.enqueueMany(contract, [...new Array(many).keys()]);
     await start([implement(contract, (job) => job.sleep("nap", "1d"))], { slots: 1, lease: "1h" });
     const asleep = async () =>
       (
@@ -1008,7 +961,7 @@ describe("a runner that sends forged messages", () => {
   };
 
   it("harms only its own job: other jobs of the same worker lose no step and no line", async () => {
-    await using observer = await startStepObserver();
+    const observer = await startStepObserver();
     const worker = await startWorker({
       url: database.url,
       pipelines: new URL("../fixtures/pipelines/forger.mjs", import.meta.url).pathname,

@@ -8,13 +8,11 @@ import { afterAll, beforeAll, describe, expect, expectTypeOf, it } from "vitest"
 import type { Transaction } from "../../src/db/transaction.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
 import type { JobContext, StepHandle } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { type Library, libraries, type Opened } from "../support/database/transaction-libraries.ts";
 import { recordFigure } from "../support/figures.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const database = await freshDatabase();
-const { run, query, checkpoints, attempts, logs: readLogs } = inProcessFixture(database);
+const { database, run, query, checkpoints, attempts, logs: readLogs } = await inProcessFixture();
 const twice = { retry: { attempts: 2, initial: "1ms", max: "1ms" } };
 let nextRow = 1;
 
@@ -57,18 +55,15 @@ describe.each(libraries)("in a transaction of $name", ({ open }) => {
     const before: unknown[] = [];
     const seen: unknown[] = [];
     let calls = 0;
-    const { job, id, logs } = await run(
-      async (context) => {
-        const result = await insertIn(library, context, row, async () => {
-          calls += 1;
-          before.push(await rowIsThere(row), await checkpoints(context.id));
-          return { at: new Date(5), size: 7n };
-        });
-        seen.push(result, await rowIsThere(row));
-        if (context.attempt === 1) throw new Error("after the step");
-      },
-      { pipeline: twice },
-    );
+    const { job, id, logs } = await run({ pipeline: twice }, async (context) => {
+      const result = await insertIn(library, context, row, async () => {
+        calls += 1;
+        before.push(await rowIsThere(row), await checkpoints(context.id));
+        return { at: new Date(5), size: 7n };
+      });
+      seen.push(result, await rowIsThere(row));
+      if (context.attempt === 1) throw new Error("after the step");
+    });
     expect(job).toMatchObject({ state: "completed", attempt: 2 });
     expect(before).toEqual([false, []]);
     expect(calls).toBe(1);
@@ -80,15 +75,12 @@ describe.each(libraries)("in a transaction of $name", ({ open }) => {
   it("an error rolls both back, and the next attempt runs the step again", async () => {
     const row = nextRow++;
     const left: unknown[] = [];
-    const { job, id } = await run(
-      async (context) => {
-        if (context.attempt === 2) left.push(await rowIsThere(row), await checkpoints(context.id));
-        await insertIn(library, context, row, () => {
-          if (context.attempt === 1) throw new Error("changed my mind");
-        });
-      },
-      { pipeline: twice },
-    );
+    const { job, id } = await run({ pipeline: twice }, async (context) => {
+      if (context.attempt === 2) left.push(await rowIsThere(row), await checkpoints(context.id));
+      await insertIn(library, context, row, () => {
+        if (context.attempt === 1) throw new Error("changed my mind");
+      });
+    });
     expect(left).toEqual([false, []]);
     expect(job).toMatchObject({ state: "completed", attempt: 2 });
     expect(await rowIsThere(row)).toBe(true);
@@ -99,16 +91,13 @@ describe.each(libraries)("in a transaction of $name", ({ open }) => {
     const row = nextRow++;
     let calls = 0;
     const left: unknown[] = [];
-    const { job, id, events } = await run(
-      async (context) => {
-        if (context.attempt === 2) left.push(await rowIsThere(row), await checkpoints(context.id));
-        await insertIn(library, context, row, async () => {
-          calls += 1;
-          if (context.attempt === 1) await takeLease(context.id);
-        });
-      },
-      { worker: { lease: "1h", slots: 1, poll: "20ms" } },
-    );
+    const { job, id, events } = await run({ worker: { lease: "1h", slots: 1, poll: "20ms" } }, async (context) => {
+      if (context.attempt === 2) left.push(await rowIsThere(row), await checkpoints(context.id));
+      await insertIn(library, context, row, async () => {
+        calls += 1;
+        if (context.attempt === 1) await takeLease(context.id);
+      });
+    });
     expect(job).toMatchObject({ state: "completed", attempt: 2, crashes: 1 });
     expect(left).toEqual([false, []]);
     expect(calls).toBe(2);
@@ -168,13 +157,11 @@ describe("when the response to COMMIT is lost", () => {
     const row = nextRow++;
     let calls = 0;
     const cut = proxy.cutAfterServerReceives((sent) => /commit/i.test(sent.toString("latin1")));
-    const { job, id } = await run(
-      (context) =>
-        insertIn(library, context, row, () => {
-          calls += 1;
-          return "inserted";
-        }),
-      { pipeline: { retry: { attempts: 1 } } },
+    const { job, id } = await run({ pipeline: { retry: { attempts: 1 } } }, (context) =>
+      insertIn(library, context, row, () => {
+        calls += 1;
+        return "inserted";
+      }),
     );
     await cut;
     await library.close();
@@ -191,17 +178,14 @@ describe("when the response to COMMIT is lost", () => {
     pool.on("error", () => {});
     const rows = [nextRow++, nextRow++];
     const cut = proxy.cutAfterServerReceives((sent) => /commit/i.test(sent.toString("latin1")));
-    const { job, id } = await run(
-      async (context) => {
-        for (const row of rows) {
-          await context.tx(`insert ${row}`, {}, pool, async (tx) => {
-            expectTypeOf(tx).toEqualTypeOf<pg.PoolClient>();
-            await tx.query("insert into own_rows values ($1)", [row]);
-          });
-        }
-      },
-      { pipeline: { retry: { attempts: 1 } } },
-    );
+    const { job, id } = await run({ pipeline: { retry: { attempts: 1 } } }, async (context) => {
+      for (const row of rows) {
+        await context.tx(`insert ${row}`, {}, pool, async (tx) => {
+          expectTypeOf(tx).toEqualTypeOf<pg.PoolClient>();
+          await tx.query("insert into own_rows values ($1)", [row]);
+        });
+      }
+    });
     await cut;
     await pool.end();
     expect(job).toMatchObject({ state: "completed", attempt: 1, failure: null });
@@ -222,14 +206,12 @@ describe("when the response to COMMIT is lost", () => {
     pool.on("error", () => {});
     const row = nextRow++;
     let calls = 0;
-    const { job } = await run(
-      (context) =>
-        context.tx("insert", {}, pool, async (tx) => {
-          calls += 1;
-          await tx.query("insert into own_rows values ($1)", [row]);
-          if (calls === 1) proxy.reset();
-        }),
-      { pipeline: twice },
+    const { job } = await run({ pipeline: twice }, (context) =>
+      context.tx("insert", {}, pool, async (tx) => {
+        calls += 1;
+        await tx.query("insert into own_rows values ($1)", [row]);
+        if (calls === 1) proxy.reset();
+      }),
     );
     await pool.end();
     expect(job).toMatchObject({ state: "completed", attempt: 2 });
@@ -245,18 +227,16 @@ describe("a transaction whose connection breaks between two statements", () => {
     pool.on("error", () => {});
     const row = nextRow++;
     let calls = 0;
-    const { job, id } = await run(
-      (context) =>
-        context.tx("insert", {}, pool, async (tx) => {
-          calls += 1;
-          await tx.query("insert into own_rows values ($1)", [row]);
-          if (calls > 1) return;
-          proxy.reset();
-          await waitFor(async () => proxy.connections() === 0);
-          // No statement is in flight: the connection can only emit an error event.
-          await new Promise((resolve) => setImmediate(resolve));
-        }),
-      { pipeline: twice },
+    const { job, id } = await run({ pipeline: twice }, (context) =>
+      context.tx("insert", {}, pool, async (tx) => {
+        calls += 1;
+        await tx.query("insert into own_rows values ($1)", [row]);
+        if (calls > 1) return;
+        proxy.reset();
+        await waitFor(async () => proxy.connections() === 0);
+        // No statement is in flight: the connection can only emit an error event.
+        await new Promise((resolve) => setImmediate(resolve));
+      }),
     );
     await pool.end();
     expect(job).toMatchObject({ state: "completed", attempt: 2 });
@@ -311,17 +291,15 @@ describe("a transaction step", () => {
     const pool = new pg.Pool({ connectionString: database.url, max: 2 });
     const row = nextRow++;
     let tries = 0;
-    const { job, logs } = await run(
-      (context) =>
-        context.tx("insert", { retry: { attempts: 3, initial: "1ms" }, timeout: "100ms" }, pool, async (tx, step) => {
-          tries += 1;
-          await tx.query("insert into own_rows values ($1)", [row]);
-          if (tries === 1) throw new Error("flaky");
-          if (tries === 2)
-            await new Promise((_, reject) => step.signal.addEventListener("abort", () => reject(step.signal.reason)));
-          return tries;
-        }),
-      { pipeline: { retry: { attempts: 1 } } },
+    const { job, logs } = await run({ pipeline: { retry: { attempts: 1 } } }, (context) =>
+      context.tx("insert", { retry: { attempts: 3, initial: "1ms" }, timeout: "100ms" }, pool, async (tx, step) => {
+        tries += 1;
+        await tx.query("insert into own_rows values ($1)", [row]);
+        if (tries === 1) throw new Error("flaky");
+        if (tries === 2)
+          await new Promise((_, reject) => step.signal.addEventListener("abort", () => reject(step.signal.reason)));
+        return tries;
+      }),
     );
     await pool.end();
     expect(job).toMatchObject({ state: "completed", attempt: 1, output: 3 });

@@ -2,15 +2,15 @@
 // outside the target, and any link inside it, counts as an escape.
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
 import zlib from "node:zlib";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { type UnpackLimits, unpack } from "../../src/worker/archive/unpack.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { type Item, overlappingZip, oversizedHeader, tar, zip } from "../support/fakes/archives.ts";
 import { recordFigure } from "../support/figures.ts";
 
-const home = fs.mkdtempSync(path.join(fs.realpathSync(os.tmpdir()), "stillwake-unpack-"));
+const home = temporaryDirectory("unpack");
 let neighbourhood: string;
 let into: string;
 let numbers = 0;
@@ -25,7 +25,6 @@ beforeEach(() => {
 });
 afterAll(() => {
   recordFigure("escapes from hostile archives", escapes, "", `${hostile} hostile archives`);
-  fs.rmSync(home, { recursive: true, force: true });
 });
 
 const formats = {

@@ -3,12 +3,10 @@ import { describe, expect, it } from "vitest";
 import { type Job, type PipelineOptions, pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { implement, type JobContext, Retry } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const database = await freshDatabase();
-const { start, stillwake, until, checkpoints, attempts, events, name, query } = inProcessFixture(database);
+const { start, stillwake, until, checkpoints, attempts, events, name, query } = await inProcessFixture();
 
 type Code = (job: JobContext) => unknown;
 type Policy = Pick<PipelineOptions<unknown, unknown>, "version" | "onOlder">;

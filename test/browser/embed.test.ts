@@ -7,6 +7,7 @@ import path from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
+import { deferred } from "../support/deferred.ts";
 import { ROOT } from "../support/processes/build.ts";
 import { describeInBrowser, useBrowser, type Visit } from "../support/server/browser.ts";
 import { type Dashboard, ManualWorker, startDashboard } from "../support/server/dashboard-server.ts";
@@ -90,10 +91,7 @@ describeInBrowser("an embedded job", () => {
     await worker.log("Fog", "Sun");
     const visit = await open("");
     const { page } = visit;
-    let load = () => {};
-    const held = new Promise<void>((resolve) => {
-      load = resolve;
-    });
+    const { promise: held, resolve: load } = deferred();
     await page.route("**/embed.js", async (route) => {
       await held;
       await route.continue();

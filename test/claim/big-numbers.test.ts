@@ -1,24 +1,18 @@
 // Epochs and sequence numbers beyond 32 and 53 bits are returned exactly on every path.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { settleAndClaim } from "../../src/db/calls/worker.ts";
-import { createStillwake, pipeline } from "../../src/index.ts";
+import { pipeline } from "../../src/index.ts";
 import { travel } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connectedDatabase } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
 
-const database = await freshDatabase();
-const stillwake = createStillwake({ url: database.url });
-const sql = new pg.Client({ connectionString: database.url });
+const { stillwake, client: sql } = await connectedDatabase();
 const report = pipeline("report", { retry: { attempts: 1000, crashes: 1000, initial: "0s", max: "0s" } });
 const request = { worker: "w", pool: "default", pipelines: ["report"], limit: 1, lease: "1 minute" };
 const paths = new Set<string>();
 
-beforeAll(() => sql.connect());
 afterAll(async () => {
   recordFigure("big numbers: paths that carry numbers above 2^53", paths.size);
-  await stillwake.close();
-  await sql.end();
 });
 
 describe.each([2n ** 31n - 1n, 2n ** 53n - 1n, 2n ** 62n])("an epoch and a sequence at %s", (start) => {

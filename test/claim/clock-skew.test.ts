@@ -4,44 +4,30 @@ import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
-import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake, type Stillwake } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { buildPackage, ROOT } from "../support/processes/build.ts";
+import { ROOT } from "../support/processes/build.ts";
 import {
-  connect,
   endedAttempts,
   FULL,
   round,
   waitDatabaseTime,
   waitForStartupGrace,
 } from "../support/processes/fault-checks.ts";
-import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
+import { processFixture } from "../support/processes/process-fixture.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
+const { database, stillwake, client, observer } = await processFixture();
 const leaseAlone = path.join(os.tmpdir(), `stillwake-skew-${process.pid}.config.mjs`);
 const clock = pathToFileURL(path.join(ROOT, "test/fixtures/shifted-clock.mjs")).href;
 const HOUR = 3_600_000;
-let stillwake: Stillwake;
-let observer: StepObserver;
-let client: pg.Client;
 
 beforeAll(async () => {
-  buildPackage();
   fs.writeFileSync(leaseAlone, "export default { directUrl: false };");
-  stillwake = createStillwake({ url: database.url });
-  observer = await startStepObserver();
-  client = await connect(database.url);
   await waitForStartupGrace(client, "2s");
 });
 afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-  await client.end();
   fs.rmSync(leaseAlone, { force: true });
 });
 

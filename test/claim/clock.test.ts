@@ -1,16 +1,13 @@
 // The clock that all decisions use, and how tests move it.
-import pg from "pg";
-import { afterAll, describe, expect, it } from "vitest";
+import type pg from "pg";
+import { describe, expect, it } from "vitest";
 import { migrate } from "../../src/db/migrate.ts";
 import { startClock, stopClock, travel, waitFor } from "../../src/testing/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 
 const database = await freshDatabase();
-const [first, second] = await Promise.all([connect(), connect()]);
-afterAll(async () => {
-  await first.end();
-  await second.end();
-});
+const [first, second] = await Promise.all([connect(database.url), connect(database.url)]);
 
 describe("the clock of a Stillwake", () => {
   it("advances inside a transaction, so that a decision after waiting for a lock is not outdated", async () => {
@@ -52,14 +49,13 @@ describe("travel", () => {
 
   it("can be started by several processes at once, each in its own schema or in the same", async () => {
     await migrate({ url: database.url, schema: "other" });
-    const travellers = await Promise.all(Array.from({ length: 6 }, connect));
+    const travellers = await Promise.all(Array.from({ length: 6 }, () => connect(database.url)));
     await Promise.all(travellers.map((client) => travel(client, "10m", "other")));
     const { rows } = await second.query(
       "select extract(epoch from other.now() - clock_timestamp()) * 1000 as other, extract(epoch from stillwake.now() - clock_timestamp()) * 1000 as own",
     );
     expect(Number(rows[0].other)).toBeCloseTo(3_600_000, -3);
     expect(Number(rows[0].own)).toBeCloseTo(5_400_000, -3);
-    await Promise.all(travellers.map((client) => client.end()));
   });
 
   it("stops the clock at a time and lets it continue from there", async () => {
@@ -73,12 +69,6 @@ describe("travel", () => {
     expect(later - one).toBeLessThan(11_000);
   });
 });
-
-async function connect(): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString: database.url });
-  await client.connect();
-  return client;
-}
 
 /** Milliseconds by which stillwake.now() is ahead of the server's clock. */
 async function ahead(client: pg.Client): Promise<number> {

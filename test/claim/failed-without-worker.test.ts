@@ -3,11 +3,9 @@
 import { describe, expect, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { travel } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const database = await freshDatabase();
-const { run, stillwake, name, query, logs } = inProcessFixture(database);
+const { database, run, stillwake, name, query, logs } = await inProcessFixture();
 const SENTENCE = "Extraction failed after {attempts} attempts (machine crash or timeout)";
 
 const claim = async (contract: string, worker: string) => {
@@ -85,11 +83,9 @@ describe("the sentence of a job that fails without its code", () => {
 
   it("is set when its time runs out for the last time", async () => {
     const { job, logs: lines } = await run(
+      { pipeline: { timeout: "100ms", retry: { attempts: 2, initial: "1ms", max: "1ms", exhausted: SENTENCE } } },
       (context) =>
         new Promise((_, reject) => context.signal.addEventListener("abort", () => reject(context.signal.reason))),
-      {
-        pipeline: { timeout: "100ms", retry: { attempts: 2, initial: "1ms", max: "1ms", exhausted: SENTENCE } },
-      },
     );
     const sentence = "Extraction failed after 2 attempts (machine crash or timeout)";
     expect(job.failure).toMatchObject({ code: "RETRIES_EXHAUSTED", sentence, cause: { code: "TIMEOUT" } });

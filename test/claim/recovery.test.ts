@@ -1,14 +1,14 @@
 // Recovery of jobs whose worker is gone, and expiry of jobs that were never started: bounded, in order, and without delaying others.
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
-import pg from "pg";
+import type pg from "pg";
 import { describe, expect, it } from "vitest";
 import { migrate } from "../../src/db/migrate.ts";
 import { startPostgres } from "../../src/postgres/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
 import { claim, connect, enqueue, first, outcomes, prepareJobs, readJob, settle } from "../model/actors.ts";
 import { violations } from "../model/invariants.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { freshDatabase } from "../support/database/database.ts";
 
 const database = await freshDatabase();
@@ -57,7 +57,7 @@ describe("recovery", () => {
   });
 
   it("gives every worker the length of its lease after an outage of Postgres, before its jobs count as lost", async () => {
-    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-away-"));
+    const dir = temporaryDirectory("away");
     fs.chmodSync(dir, 0o755);
     let server = await startPostgres({ dir: path.join(dir, "data") });
     try {
@@ -83,7 +83,6 @@ describe("recovery", () => {
       });
     } finally {
       await server.stop();
-      fs.rmSync(dir, { recursive: true, force: true });
     }
   });
 });
@@ -135,9 +134,7 @@ describe("an id", () => {
 });
 
 async function withClient(url: string, work: (client: pg.Client) => Promise<void>): Promise<void> {
-  const own = new pg.Client({ connectionString: url });
-  own.on("error", () => {});
-  await own.connect();
+  const own = await connect(url);
   try {
     await work(own);
   } finally {

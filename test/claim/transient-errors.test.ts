@@ -1,11 +1,10 @@
 // Transient errors. Each is raised by Postgres itself, in the middle of a call: what was rolled back as a whole is repeated,
 // errors that the caller must handle are thrown, and nothing happens twice.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
+import { beforeAll, describe, expect, it } from "vitest";
+import { pipeline } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connectedDatabase } from "../support/database/connections.ts";
 import { type Faults, installFaults } from "../support/database/sql-faults.ts";
 import { recordFigure } from "../support/figures.ts";
 import { countedEffects } from "../support/processes/effects.ts";
@@ -30,19 +29,11 @@ const workerVerbs = [
 /** Calls that behave the same when repeated. */
 const lasting = ["XX000", "42501", "22012"] as const;
 
-const database = await freshDatabase();
-const sql = new pg.Client({ connectionString: database.url });
-let stillwake: Stillwake;
+const { database, stillwake, client: sql } = await connectedDatabase();
 let faults: Faults;
 
 beforeAll(async () => {
-  await sql.connect();
   faults = await installFaults(sql, [...workerVerbs, "enqueue_many", "cancel"], [...codes, ...lasting]);
-  stillwake = createStillwake({ url: database.url });
-});
-afterAll(async () => {
-  await stillwake.close();
-  await sql.end();
 });
 
 describe("one error in one call of a worker", () => {
@@ -251,23 +242,15 @@ describe("all of them at random", () => {
       [...codes].filter((code) => code !== "25006"),
       0.2,
     );
-    const jobs = await stillwake
-      .enqueueMany(
-        "storm",
-        Array.from({ length: wanted }, () => ({})),
-      )
-      .catch(async () => {
-        await faults.none();
-        const again = await stillwake.enqueueMany(
-          "storm",
-          Array.from({ length: wanted }, () => ({})),
-        );
-        await faults.always(
-          [...codes].filter((code) => code !== "25006"),
-          0.2,
-        );
-        return again;
-      });
+    const jobs = await stillwake.enqueueMany("storm", new Array(wanted).fill({})).catch(async () => {
+      await faults.none();
+      const again = await stillwake.enqueueMany("storm", new Array(wanted).fill({}));
+      await faults.always(
+        [...codes].filter((code) => code !== "25006"),
+        0.2,
+      );
+      return again;
+    });
     // Real faults as well: backends are cancelled and terminated, and the role is refused connections.
     const ours = "from pg_stat_activity where usename = 'limited'";
     const struck = { cancelled: 0, terminated: 0, refused: 0 };

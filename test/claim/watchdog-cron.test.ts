@@ -1,21 +1,15 @@
 // The only worker is killed, and no other process of Stillwake runs. A cron job that calls the watchdog is enough: the job can
 // be claimed again within one period, and the next worker resumes it.
-import pg from "pg";
+import type pg from "pg";
 import { beforeAll, describe, expect, it } from "vitest";
 import { createStillwake } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { findPgCron, shortestPeriod, startCronServer } from "../support/database/pg-cron.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import {
-  connect,
-  FULL,
-  isAlive,
-  repeatedSteps,
-  round,
-  waitForStartupGrace,
-} from "../support/processes/fault-checks.ts";
+import { FULL, isAlive, repeatedSteps, round, waitForStartupGrace } from "../support/processes/fault-checks.ts";
 import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
@@ -38,7 +32,7 @@ interface Lone {
 
 /** A job of three steps whose worker is killed in the second; returns how long it took until it could be claimed again. */
 async function loseTheOnlyWorker({ url, client, periodMs, call }: Lone): Promise<number> {
-  await using observer = await startStepObserver();
+  const observer = await startStepObserver();
   await using stillwake = createStillwake({ url });
   await waitForStartupGrace(client, lease);
   const worker = await startWorker({ url, args: ["--slots", "1", "--lease", lease] });
@@ -86,40 +80,24 @@ async function loseTheOnlyWorker({ url, client, periodMs, call }: Lone): Promise
 describe("the only worker is killed -9", () => {
   it("and a cron job that only calls select stillwake.watchdog() makes its job claimable within one period", async () => {
     const client = await connect(database.url);
-    const cron = new pg.Client({ connectionString: database.url });
-    await cron.connect();
-    try {
-      const call = () => cron.query("select stillwake.watchdog()");
-      const tookMs = await loseTheOnlyWorker({ url: database.url, client, periodMs: 1000, call });
-      recordFigure(
-        "kill -9 of the only worker to its job claimable",
-        round(tookMs),
-        "ms",
-        `lease ${lease}, called every 1 s`,
-      );
-    } finally {
-      await cron.end();
-      await client.end();
-    }
+    const cron = await connect(database.url);
+    const call = () => cron.query("select stillwake.watchdog()");
+    const tookMs = await loseTheOnlyWorker({ url: database.url, client, periodMs: 1000, call });
+    const note = `lease ${lease}, called every 1 s`;
+    recordFigure("kill -9 of the only worker to its job claimable", round(tookMs), "ms", note);
   }, 120_000);
 
   it("and pg_cron alone makes its job claimable within one period", async (context) => {
     if (typeof pgCron === "string") return context.skip(pgCron);
-    await using server = await startCronServer(pgCron.build);
+    const server = await startCronServer(pgCron.build);
     const client = await connect(server.url);
-    try {
-      await client.query("create extension pg_cron");
-      const { schedule, periodMs, version } = await shortestPeriod(client);
-      await client.query("select cron.schedule('stillwake', $1, 'select stillwake.watchdog()')", [schedule]);
-      const tookMs = await loseTheOnlyWorker({ url: server.url, client, periodMs });
-      const { rows } = await client.query(
-        "select distinct status from cron.job_run_details where end_time is not null",
-      );
-      expect(rows).toEqual([{ status: "succeeded" }]);
-      const note = `lease ${lease}, pg_cron ${version}, '${schedule}'`;
-      recordFigure("kill -9 of the only worker to its job claimable, pg_cron", round(tookMs), "ms", note);
-    } finally {
-      await client.end();
-    }
+    await client.query("create extension pg_cron");
+    const { schedule, periodMs, version } = await shortestPeriod(client);
+    await client.query("select cron.schedule('stillwake', $1, 'select stillwake.watchdog()')", [schedule]);
+    const tookMs = await loseTheOnlyWorker({ url: server.url, client, periodMs });
+    const { rows } = await client.query("select distinct status from cron.job_run_details where end_time is not null");
+    expect(rows).toEqual([{ status: "succeeded" }]);
+    const note = `lease ${lease}, pg_cron ${version}, '${schedule}'`;
+    recordFigure("kill -9 of the only worker to its job claimable, pg_cron", round(tookMs), "ms", note);
   }, 240_000);
 });

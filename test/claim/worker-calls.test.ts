@@ -1,15 +1,14 @@
 // The functions that workers call, as SQL.
-import pg from "pg";
-import { afterAll, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { travel } from "../../src/testing/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 
 const database = await freshDatabase();
-const client = await connect();
+const client = await connect(database.url);
 await client.query(
   `select stillwake.register_pipeline('scan', '{"pool": "scan", "crash_limit": 100, "max_attempts": 100}')`,
 );
-afterAll(() => client.end());
 // For the clock of this file the restart of Postgres is long past.
 await travel(database.url, "1h");
 
@@ -72,13 +71,12 @@ describe("presence", () => {
     ]);
 
   it("a worker whose session is alive is left alone", async () => {
-    const session = await connect();
+    const session = await connect(database.url);
     await session.query("select stillwake.hold_presence(4711)");
     await heartbeat("4711");
     expect(await absent()).toEqual({ recovered: 0, watched: 1 });
     await travel(database.url, "5s");
     expect(await absent()).toEqual({ recovered: 0, watched: 1 });
-    await session.end();
   });
 
   it("a session that is gone gives its worker a grace period, then its jobs are requeued at their old position", async () => {
@@ -240,20 +238,13 @@ it("an artifact stored again replaces its row, and is deleted when the job is re
 });
 
 it("a cancel hints the worker that runs the job, if it listens", async () => {
-  const session = await connect();
+  const session = await connect(database.url);
   const told = new Promise((resolve) => session.on("notification", ({ payload }) => resolve(payload)));
   await session.query('listen "stillwake.hint"');
   await client.query("select stillwake.listen('w1', 'scan')");
   await client.query("select stillwake.cancel($1)", [held.job_id]);
   expect(await told).toBe("@w1");
-  await session.end();
 });
-
-async function connect(): Promise<pg.Client> {
-  const opened = new pg.Client({ connectionString: database.url });
-  await opened.connect();
-  return opened;
-}
 
 function fence() {
   return { job: held.job_id, epoch: held.epoch, lease: held.lease_id };

@@ -2,9 +2,7 @@
 import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
-import pg from "pg";
 import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from "vitest";
 import { apiFlags } from "../../src/cli/command.ts";
 import { commands, findCommand } from "../../src/cli/commands.ts";
@@ -12,11 +10,14 @@ import { readFlags } from "../../src/cli/flags.ts";
 import { commandHelp } from "../../src/cli/help.ts";
 import { printMigrations } from "../../src/index.ts";
 import { type TestDatabase, testDatabase, waitFor } from "../../src/testing/index.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
 import { runCli } from "../support/processes/cli.ts";
 import { runCommand } from "../support/processes/cli-in-process.ts";
+import { processesIn } from "../support/processes/fault-checks.ts";
 
 const migrated = await freshDatabase();
 const { version } = JSON.parse(fs.readFileSync(path.join(ROOT, "package.json"), "utf8"));
@@ -308,8 +309,7 @@ describe("stillwake dev", () => {
 });
 
 describe("stillwake dev with the pipelines of a project", () => {
-  const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-cli-dev-")));
-  afterAll(() => fs.rmSync(dir, { recursive: true, force: true }));
+  const dir = temporaryDirectory("cli-dev");
   const write = (name: string, text: string) => {
     fs.mkdirSync(path.dirname(path.join(dir, name)), { recursive: true });
     fs.writeFileSync(path.join(dir, name), text.replaceAll("STILLWAKE", path.join(ROOT, "dist")));
@@ -461,8 +461,7 @@ describe("stillwake doctor", () => {
   });
 
   it("warns, and exits 0, when commits are asynchronous", async () => {
-    const client = new pg.Client({ connectionString: migrated.url });
-    await client.connect();
+    const client = await connect(migrated.url);
     await client.query(`alter database ${migrated.name} set synchronous_commit = off`);
     const { code, stdout } = await runCli(["doctor", "--url", migrated.url]);
     await client.query(`alter database ${migrated.name} reset synchronous_commit`);
@@ -485,15 +484,4 @@ function staticImports(file: string, found = new Set<string>()): Set<string> {
     if (from!.startsWith(".")) staticImports(full, found);
   }
   return found;
-}
-
-/** Every process whose working directory is in `dir`. */
-function processesIn(dir: string): number[] {
-  return fs.readdirSync("/proc").flatMap((entry) => {
-    try {
-      return fs.readlinkSync(`/proc/${Number(entry)}/cwd`).startsWith(dir) ? [Number(entry)] : [];
-    } catch {
-      return [];
-    }
-  });
 }

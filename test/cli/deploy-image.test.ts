@@ -5,11 +5,11 @@ import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import http from "node:http";
 import type { AddressInfo } from "node:net";
-import os from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
@@ -21,7 +21,7 @@ const MINUTES = 60_000;
 const why = !FULL ? "only with STILLWAKE_FULL=1" : process.getuid?.() !== 0 ? "only as root" : undefined;
 
 describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTES }, async () => {
-  const base = why ? "" : fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-image-")));
+  const base = why ? "" : temporaryDirectory("image");
   const project = path.join(base, "acme");
   const database = why ? undefined! : await freshDatabase();
   const before = process.cwd();
@@ -67,7 +67,6 @@ describe.skipIf(why)(`the image${why ? ` (${why})` : ""}`, { timeout: 5 * MINUTE
     process.chdir(before);
     server?.close();
     await buildah?.call("rm", "--all").catch(() => {});
-    fs.rmSync(base, { recursive: true, force: true, maxRetries: 5 });
   });
 
   it("starts as a worker under tini, as an unprivileged user, with SIGTERM as its stop signal", async () => {

@@ -13,11 +13,12 @@ import { parseAllDocuments } from "yaml";
 import { cloudRun, fly, type KubernetesOptions, kubernetes, type PoolOptions } from "../../src/orchestrator/index.ts";
 import { realClock } from "../../src/orchestrator/provider.ts";
 import { readPoolOptions } from "../../src/orchestrator/settings.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { ROOT } from "../support/processes/build.ts";
 import { runCommand } from "../support/processes/cli-in-process.ts";
 import { fakeFlyHead, flyKeys, hasShellcheck } from "../support/providers/deploy-files.ts";
 
-const base = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-deploy-")));
+const base = temporaryDirectory("deploy");
 const before = process.cwd();
 const require = createRequire(import.meta.url);
 let projects = 0;
@@ -33,7 +34,6 @@ beforeEach(() => {
 
 afterAll(() => {
   process.chdir(before);
-  fs.rmSync(base, { recursive: true, force: true });
 });
 
 const calls: Record<string, string[]> = {

@@ -2,15 +2,15 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
 import { FULL } from "../support/processes/fault-checks.ts";
 import { findProcesses } from "../support/providers/provider-cases.ts";
 
-const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-dev-machines-")));
+const dir = temporaryDirectory("dev-machines");
 const LONG = 60_000;
 const MARK = `DEV_OF_TEST=${dir}`;
 const machines = () =>
@@ -52,7 +52,6 @@ export default { pipelines: "./pipelines.mjs", pools: { heavy: { provider, warm:
 });
 afterAll(() => {
   for (const { pid } of findProcesses(MARK)) process.kill(pid, "SIGKILL");
-  fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
 });
 
 async function start() {

@@ -4,15 +4,15 @@ import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
 import net from "node:net";
-import os from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
 import { readEvents, type SseEvent } from "../../src/text/sse.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
 
-const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-dev-")));
+const dir = temporaryDirectory("dev");
 /** Identifies the child process of the job by its arguments. */
 const harbour = `Harbour ${path.basename(dir)}`;
 const LONG = 60_000;
@@ -30,7 +30,6 @@ let report: ReturnType<typeof run>;
 beforeAll(() => buildPackage());
 afterAll(() => {
   for (const pid of processesOf(dir, harbour)) process.kill(pid, "SIGKILL");
-  fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
 });
 
 describe("the first start", { timeout: 2 * LONG }, () => {

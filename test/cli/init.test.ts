@@ -2,21 +2,21 @@
 import { execFileSync, spawn } from "node:child_process";
 import fs from "node:fs";
 import net from "node:net";
-import os from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
 import { runCommand } from "../support/processes/cli-in-process.ts";
+import { processesIn } from "../support/processes/fault-checks.ts";
 
 const MINUTES = 60_000;
-const base = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-init-")));
+const base = temporaryDirectory("init");
 const inBase = (...parts: string[]) => path.join(base, ...parts);
 
 afterAll(() => {
   for (const pid of processesIn(base)) process.kill(pid, "SIGKILL");
-  fs.rmSync(base, { recursive: true, force: true, maxRetries: 5 });
 });
 
 describe("stillwake init", () => {
@@ -187,17 +187,6 @@ function cleanEnv(): NodeJS.ProcessEnv {
 
 function npm(args: string[], cwd: string): string {
   return execFileSync("npm", args, { cwd, env: cleanEnv(), encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
-}
-
-/** Every process whose working directory is in `dir`: npm, its shell, the program, its runners, and Postgres. */
-function processesIn(dir: string): number[] {
-  return fs.readdirSync("/proc").flatMap((entry) => {
-    try {
-      return fs.readlinkSync(`/proc/${Number(entry)}/cwd`).startsWith(dir) ? [Number(entry)] : [];
-    } catch {
-      return [];
-    }
-  });
 }
 
 async function freePort(): Promise<number> {

@@ -3,23 +3,24 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
 import net from "node:net";
-import os from "node:os";
 import path from "node:path";
 import { stripVTControlCharacters } from "node:util";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { breaker, createStillwake, limit, pipeline, schedule } from "../../src/index.ts";
+import { breaker, limit, pipeline, schedule } from "../../src/index.ts";
 import { createServer } from "../../src/server/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { createWorker, Fatal, implement, type Worker } from "../../src/worker/index.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
+import { openStillwake } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
 import { type CommandResult, runCommand, startCommand } from "../support/processes/cli-in-process.ts";
 
 const database = await freshDatabase();
+const stillwake = openStillwake(database.url);
 /** Characters that a terminal interprets. */
 const CONTROL = /(?!\n)\p{Cc}|\p{Cf}/u;
 const secret = "a secret of at least thirty-two letters";
-const stillwake = createStillwake({ url: database.url });
 const server = createServer({ url: database.url, secret });
 const github = limit("github", { max: 100, per: "1h" });
 const upstream = breaker("upstream");
@@ -60,7 +61,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await worker.stop();
   await server.close();
-  await stillwake.close();
 });
 
 const json = ({ stdout }: CommandResult) => JSON.parse(stdout);
@@ -111,8 +111,7 @@ describe.each(["database", "server"])("on a %s", (where) => {
   });
 
   it("enqueue reads its input from a file, and reports a job that existed already", async () => {
-    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-cli-jobs-"));
-    onTestFinished(() => fs.rmSync(dir, { recursive: true }));
+    const dir = temporaryDirectory("cli-jobs");
     fs.writeFileSync(path.join(dir, "input.json"), '{"message":"from a file"}');
     const args = ["enqueue", "waiting", `@${dir}/input.json`, "--idempotency-key", `once-${where}`, "--json"];
     const first = json(

@@ -2,20 +2,20 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
+import { openStillwake } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
 import { findProcesses } from "../support/providers/provider-cases.ts";
 
 const LONG = 60_000;
 const database = await freshDatabase();
-const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-register-")));
+const stillwake = openStillwake(database.url);
+const dir = temporaryDirectory("register");
 const MARK = `REGISTER_OF_TEST=${dir}`;
-const stillwake = createStillwake({ url: database.url });
 
 beforeAll(() => {
   buildPackage();
@@ -34,9 +34,7 @@ export const part = implement(pipeline("part"), async () => "done");
   writeConfig("refused.config.mjs", `provider: refusing, max: 1`);
 });
 afterAll(async () => {
-  await stillwake.close();
   for (const { pid } of findProcesses(MARK)) process.kill(pid, "SIGKILL");
-  fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
 });
 
 /** Writes a configuration whose pool has these options. */

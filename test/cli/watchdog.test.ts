@@ -1,30 +1,21 @@
 // `stillwake watchdog` as a process, as cron starts it, and the same call of the client.
-import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
-import { createStillwake, pipeline } from "../../src/index.ts";
+import { pipeline } from "../../src/index.ts";
 import { type TestDatabase, testDatabase } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connectedDatabase } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { runCli } from "../support/processes/cli.ts";
-import { connect } from "../support/processes/fault-checks.ts";
 
-const database = await freshDatabase();
-const stillwake = createStillwake({ url: database.url });
+const { database, stillwake, client } = await connectedDatabase();
 const contract = pipeline("watched", { retry: { attempts: 3 } });
-let client: pg.Client;
 let empty: TestDatabase;
 
 beforeAll(async () => {
   buildPackage();
-  client = await connect(database.url);
   empty = await testDatabase({ server: inject("server"), prefix: "watchdog_empty" });
 });
-afterAll(async () => {
-  await stillwake.close();
-  await client.end();
-  await empty.drop();
-});
+afterAll(() => empty.drop());
 
 /** Enqueues a job whose lease expired a minute ago. */
 async function enqueueLostJob(): Promise<string> {

@@ -2,19 +2,17 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { findCommand } from "../../src/cli/commands.ts";
 import { pipeline } from "../../src/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const database = await freshDatabase();
-const { stillwake } = inProcessFixture(database);
-const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-cli-")));
+const { database, stillwake } = await inProcessFixture();
+const dir = temporaryDirectory("cli");
 const dist = `${ROOT}/dist`;
 /** Nothing listens there: a worker that tries to connect has accepted all other settings. */
 const nowhere = "postgres://user:hidden-password@127.0.0.1:1/nothing";
@@ -22,7 +20,6 @@ const stripsTypes = Boolean((process.features as { typescript?: unknown }).types
 
 beforeAll(() => {
   buildPackage();
-  return () => fs.rmSync(dir, { recursive: true });
 });
 
 /** Writes a file in the test's directory and returns its path. `STILLWAKE` in the text is replaced by the package. */

@@ -3,22 +3,20 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
 import net from "node:net";
-import os from "node:os";
 import path from "node:path";
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { type Finding, runDoctor } from "../../src/db/doctor.ts";
 import { migrate } from "../../src/index.ts";
 import { findBinaries } from "../../src/postgres/binaries.ts";
 import { locateCluster, serverEnvironment } from "../../src/postgres/cluster.ts";
 import { startPostgres } from "../../src/postgres/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 
 const database = await freshDatabase();
-const sql = new pg.Client({ connectionString: database.url });
-beforeAll(() => sql.connect());
-afterAll(() => sql.end());
+const sql = await connect(database.url);
 
 describe("the doctor", () => {
   it("finds nothing wrong in a healthy database", async () => {
@@ -195,7 +193,7 @@ describe("the doctor", () => {
   });
 
   it("recognises a standby, and a server without fsync", async () => {
-    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-doctor-"));
+    const dir = temporaryDirectory("doctor");
     fs.chmodSync(dir, 0o755);
     const { STILLWAKE_TEST_POSTGRES } = process.env;
     const primary = await startPostgres({ dir, ...(STILLWAKE_TEST_POSTGRES && { binaries: STILLWAKE_TEST_POSTGRES }) });
@@ -230,7 +228,6 @@ describe("the doctor", () => {
     } finally {
       standby.kill("SIGINT");
       await once(standby, "exit");
-      fs.rmSync(dir, { recursive: true, force: true });
     }
   });
 });

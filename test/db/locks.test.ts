@@ -1,15 +1,12 @@
 // Schema changes while an application runs. A migration waits for a lock for at most two seconds and holds no other lock
 // while it waits, so that no session is blocked behind it for longer.
-import pg from "pg";
-import { afterEach, describe, expect, inject, it } from "vitest";
+import type pg from "pg";
+import { describe, expect, inject, it } from "vitest";
 import { migrate } from "../../src/index.ts";
 import { testDatabase, travel, waitFor } from "../../src/testing/index.ts";
+import { cleanUp } from "../support/cleanup.ts";
+import { connect } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
-
-const undo: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const step of undo.splice(0).reverse()) await step();
-});
 
 describe("while another session reads", () => {
   it("a migration waits for a lock only briefly, so that no session is blocked behind it, and succeeds in the end", async () => {
@@ -53,7 +50,7 @@ describe("while another session reads", () => {
 describe("when a lock is never available", () => {
   it("a migration fails after its timeout, and leaves nothing behind", async () => {
     const database = await testDatabase({ server: inject("server"), prefix: "locks" });
-    undo.push(() => database.drop());
+    cleanUp(() => database.drop());
     const holder = await connect(database.url);
     await holder.query("begin; lock table pg_catalog.pg_proc in share mode");
     await expect(migrate({ url: database.url, patienceMs: 0 })).rejects.toThrow(/lock timeout/);
@@ -92,14 +89,6 @@ async function timed(work: () => Promise<unknown>): Promise<number> {
 
 async function migratedDatabase(): Promise<{ url: string; client: pg.Client }> {
   const database = await testDatabase({ server: inject("server"), template: inject("template"), prefix: "locks" });
-  undo.push(() => database.drop());
+  cleanUp(() => database.drop());
   return { url: database.url, client: await connect(database.url) };
-}
-
-async function connect(url: string): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString: url });
-  client.on("error", () => {});
-  await client.connect();
-  undo.push(() => client.end().catch(() => {}));
-  return client;
 }

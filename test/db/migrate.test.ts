@@ -3,34 +3,20 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
 import path from "node:path";
-import pg from "pg";
-import { afterEach, beforeAll, describe, expect, inject, it } from "vitest";
+import type pg from "pg";
+import { describe, expect, inject, it } from "vitest";
 import { NEWEST_MIGRATION } from "../../src/db/schema-check.ts";
 import { createStillwake, migrate, printMigrations, SchemaMismatch } from "../../src/index.ts";
 import { faultProxy, testDatabase, waitFor } from "../../src/testing/index.ts";
 import { version } from "../../src/version.ts";
+import { cleanUp } from "../support/cleanup.ts";
+import { connect } from "../support/database/connections.ts";
+import { freshDatabase } from "../support/database/database.ts";
 import { dumpSchema } from "../support/database/schema-dump.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
 
-const undo: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const step of undo.splice(0).reverse()) await step();
-});
-
-let fresh = "";
-beforeAll(async () => {
-  const database = await testDatabase({
-    server: inject("server"),
-    template: inject("template"),
-    prefix: "migrate_fresh",
-  });
-  const client = new pg.Client({ connectionString: database.url });
-  await client.connect();
-  fresh = await dumpSchema(client, "stillwake");
-  await client.end();
-  await database.drop();
-});
+const fresh = await dumpSchema(await connect((await freshDatabase()).url), "stillwake");
 
 describe("concurrent migrations", () => {
   it("of five at once, one does the work, all succeed, and no lock is left", async () => {
@@ -284,16 +270,8 @@ async function migratedDatabase() {
 
 async function openDatabase(options: { template?: string }): Promise<{ url: string; client: pg.Client }> {
   const database = await testDatabase({ server: inject("server"), prefix: "migrate", ...options });
-  undo.push(() => database.drop());
+  cleanUp(() => database.drop());
   return { url: database.url, client: await connect(database.url) };
-}
-
-async function connect(url: string): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString: url });
-  client.on("error", () => {});
-  await client.connect();
-  undo.push(() => client.end().catch(() => {}));
-  return client;
 }
 
 /** A later release was installed: its migration is recorded, its functions are in place. */

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import {
   type Found,
@@ -13,19 +14,16 @@ import {
   type PgBouncerOptions,
   startPgBouncer,
 } from "../support/database/pgbouncer.ts";
+import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { countedEffects } from "../support/processes/effects.ts";
 import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 
 const found = findPgBouncer();
 const database = await freshDatabase();
-const sql = new pg.Client({ connectionString: database.url });
+const sql = await connect(database.url);
 
-beforeAll(async () => {
-  await sql.connect();
-  await sql.query("create table notes (id serial primary key, text text)");
-});
-afterAll(() => sql.end());
+beforeAll(() => sql.query("create table notes (id serial primary key, text text)"));
 
 const poolers: {
   title: string;
@@ -72,10 +70,7 @@ describe.each(poolers)("PgBouncer in $title", ({ title, shared, since, options }
     const mail = pipeline<number>("mail", { pool: "nobody" });
     const one = await stillwake.enqueue(mail, 1, { idempotencyKey: `${label} 1` });
     expect(await stillwake.enqueue(mail, 1, { idempotencyKey: `${label} 1` })).toEqual({ id: one.id, existing: true });
-    const many = await stillwake.enqueueMany(
-      mail,
-      Array.from({ length: 2_000 }, (_, n) => n),
-    );
+    const many = await stillwake.enqueueMany(mail, [...new Array(2_000).keys()]);
     expect(new Set(many.map(({ id }) => id)).size).toBe(2_000);
     const crowd = await Promise.all(Array.from({ length: 50 }, (_, n) => stillwake.enqueue(mail, n)));
     expect(crowd.every(({ existing }) => !existing)).toBe(true);
@@ -122,10 +117,7 @@ describe.each(poolers)("PgBouncer in $title", ({ title, shared, since, options }
         pollWithHints: "5m",
       });
       await worker.waitForEvent(shared ? "push.unavailable" : "push.ready");
-      const jobs = await stillwake.enqueueMany(
-        pool,
-        Array.from({ length: 40 }, () => ({})),
-      );
+      const jobs = await stillwake.enqueueMany(pool, new Array(40).fill({}));
       await Promise.all(jobs.map(({ id }) => stillwake.wait(id, { timeout: "20s" })));
       expect(counted.repeats()).toBe(0);
       await waitFor(() => worker.worker.health().active === 0);
@@ -144,10 +136,7 @@ describe.each(poolers)("PgBouncer in $title", ({ title, shared, since, options }
 
   passes("a worker with a direct URL has hints and presence", async () => {
     const pool = `direct-${options.mode}${options.settings ? "-prepared" : ""}`;
-    let finish: () => void = () => {};
-    const until = new Promise<void>((resolve) => {
-      finish = resolve;
-    });
+    const { promise: until, resolve: finish } = deferred();
     const run = implement(pipeline(pool, { pool }), () => until);
     const worker = await startRecordedWorker({
       url: pooler.url,
@@ -197,10 +186,7 @@ describe.each(poolers)("PgBouncer in $title", ({ title, shared, since, options }
         const workers = await Promise.all(Array.from({ length: 20 }, start));
         await using stillwake = createStillwake({ url: pooler.url });
         await stillwake.register(counted.implementation.pipeline as never);
-        const jobs = await stillwake.enqueueMany(
-          pool,
-          Array.from({ length: 400 }, () => ({})),
-        );
+        const jobs = await stillwake.enqueueMany(pool, new Array(400).fill({}));
         await Promise.all(workers.map(({ worker }) => worker.start()));
         await Promise.all(
           workers.map((worker) => waitFor(() => worker.events.find(({ kind }) => kind.startsWith("push.")))),

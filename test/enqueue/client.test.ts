@@ -1,9 +1,7 @@
 // The client reads and controls jobs: get, list, wait, cancel, retry, pause, resume.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { settleAndClaim } from "../../src/db/calls/worker.ts";
 import {
-  createStillwake,
   InvalidInput,
   type Job,
   JobFailed,
@@ -14,23 +12,14 @@ import {
   type StillwakeError,
   UnknownPool,
 } from "../../src/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connectedDatabase } from "../support/database/connections.ts";
 
-const database = await freshDatabase();
-const stillwake = createStillwake({ url: database.url });
-const sql = new pg.Client({ connectionString: database.url });
+const { stillwake, client: sql } = await connectedDatabase();
 const report = pipeline("report", { pool: "reports", retry: { attempts: 1 } });
 const listed = pipeline("listed", { pool: "shelf" });
 const unknownId = "00000000-0000-7000-8000-000000000000";
 
-beforeAll(async () => {
-  await sql.connect();
-  await stillwake.register(report, listed);
-});
-afterAll(async () => {
-  await stillwake.close();
-  await sql.end();
-});
+beforeAll(() => stillwake.register(report, listed));
 
 describe("get", () => {
   it("returns times as dates and all other fields by name", async () => {

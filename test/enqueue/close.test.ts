@@ -3,21 +3,18 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import path from "node:path";
 import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, pipeline, type StillwakeError } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { buildPackage } from "../support/processes/build.ts";
 
 const database = await freshDatabase();
-const sql = new pg.Client({ connectionString: database.url });
+const sql = await connect(database.url);
 const report = pipeline("report");
 
-beforeAll(async () => {
-  await sql.connect();
-  await sql.query("select stillwake.register_pipeline('report')");
-});
-afterAll(() => sql.end());
+beforeAll(() => sql.query("select stillwake.register_pipeline('report')"));
 
 describe("close", () => {
   it("rejects calls that wait for Postgres with CLOSED, at once", async () => {
@@ -43,8 +40,7 @@ describe("close", () => {
   it("lets statements in flight finish", async () => {
     const stillwake = createStillwake({ url: database.url });
     await stillwake.register(report);
-    const blocker = new pg.Client({ connectionString: database.url });
-    await blocker.connect();
+    const blocker = await connect(database.url);
     await blocker.query("begin; lock table stillwake.live_jobs in exclusive mode");
     const enqueued = stillwake.enqueue(report, "in flight");
     await waitFor(async () => {

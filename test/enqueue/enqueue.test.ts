@@ -1,25 +1,15 @@
 // Enqueueing: one job, many, delayed, by priority, idempotent. refusals.test.ts has invalid calls, outage.test.ts failures.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, expectTypeOf, it } from "vitest";
+import { beforeAll, describe, expect, expectTypeOf, it } from "vitest";
 import { z } from "zod";
 import { createStillwake, type InputOf, InvalidInput, pipeline, type Stillwake } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connect, connectedDatabase } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
 
-const database = await freshDatabase();
-const stillwake = createStillwake({ url: database.url });
-const sql = new pg.Client({ connectionString: database.url });
+const { database, stillwake, client: sql } = await connectedDatabase();
 const report = pipeline<{ n: number }>("report");
 
-beforeAll(async () => {
-  await sql.connect();
-  await stillwake.register(report);
-});
-afterAll(async () => {
-  await stillwake.close();
-  await sql.end();
-});
+beforeAll(() => stillwake.register(report));
 
 describe("one job", () => {
   it("is queued and stored with its defaults when enqueue returns", async () => {
@@ -193,8 +183,7 @@ describe("an idempotency key", () => {
   });
 
   it("that is locked by another transaction does not delay calls without a key", async () => {
-    const holder = new pg.Client({ connectionString: database.url });
-    await holder.connect();
+    const holder = await connect(database.url);
     await holder.query("begin");
     await holder.query(
       `select stillwake.enqueue('report', '1', jsonb_build_object('idempotency_key', k)) from unnest(array['a', 'b']) k`,

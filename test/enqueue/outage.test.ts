@@ -11,20 +11,17 @@ import { type Settlement, settleAndClaim } from "../../src/db/calls/worker.ts";
 import { createStillwake, migrate, pipeline, type StillwakeError } from "../../src/index.ts";
 import { type EmbeddedPostgres, startPostgres } from "../../src/postgres/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { startEnqueueLoad } from "../support/database/enqueue-load.ts";
 import { recordFigure } from "../support/figures.ts";
 
 const database = await freshDatabase();
-const sql = new pg.Client({ connectionString: database.url });
+const sql = await connect(database.url);
 const report = pipeline<number>("report");
 let number = 0;
 
-beforeAll(async () => {
-  await sql.connect();
-  await sql.query("select stillwake.register_pipeline('report')");
-});
-afterAll(() => sql.end());
+beforeAll(() => sql.query("select stillwake.register_pipeline('report')"));
 
 describe("the response to an enqueue is lost", () => {
   const isEnqueue = (sent: Buffer) => sent.includes("enqueue_many");
@@ -215,11 +212,9 @@ describe("Postgres crashes and comes back", () => {
       postgres = await startPostgres({ dir, port: postgres.port, ...binaries() });
     }
     await Promise.all(loads.map((load) => load.stop()));
-    const client = new pg.Client({ connectionString: postgres.url });
-    await client.connect();
+    const client = await connect(postgres.url);
     await loads[0]!.check(client, "4 crashes");
     await loads[1]!.check(client, "4 crashes with keys");
-    await client.end();
   });
 });
 

@@ -1,17 +1,14 @@
 // The SQL functions called from psql, Python or pg_cron: every rejected call has an SQLSTATE SW00x with the field as
 // detail and the remedy as hint, and leaves nothing behind.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type pg from "pg";
+import { beforeAll, describe, expect, it } from "vitest";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 
 const database = await freshDatabase();
-const sql = new pg.Client({ connectionString: database.url });
+const sql = await connect(database.url);
 
-beforeAll(async () => {
-  await sql.connect();
-  await sql.query(`select stillwake.register_pipeline('report', '{"pool": "heavy"}')`);
-});
-afterAll(() => sql.end());
+beforeAll(() => sql.query(`select stillwake.register_pipeline('report', '{"pool": "heavy"}')`));
 
 describe("enqueue refuses", () => {
   const long = JSON.stringify("x".repeat(501));

@@ -3,23 +3,19 @@ import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { breaker, limit, pipeline } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { deferred } from "../support/deferred.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const database = await freshDatabase();
-const { run, stillwake, start, name, query } = inProcessFixture(database);
+const { database, run, stillwake, start, name, query } = await inProcessFixture();
 
 describe("a job", () => {
   it("has all its attempts, the running one included, with their outcomes", async () => {
     let tries = 0;
-    const { id } = await run(
-      async () => {
-        tries += 1;
-        if (tries === 1) throw new Error("not yet");
-        return "done";
-      },
-      { pipeline: { retry: { initial: "10ms", max: "10ms" } } },
-    );
+    const { id } = await run({ pipeline: { retry: { initial: "10ms", max: "10ms" } } }, async () => {
+      tries += 1;
+      if (tries === 1) throw new Error("not yet");
+      return "done";
+    });
     expect(await stillwake.attempts(id)).toEqual([
       {
         epoch: "1",
@@ -102,8 +98,7 @@ describe("pipelines", () => {
 describe("pools and machines", () => {
   it("show a worker with its running jobs, and its pool with the waiting ones", async () => {
     const pool = name();
-    let release = () => {};
-    const released = new Promise<void>((resolve) => (release = resolve));
+    const { promise: released, resolve: release } = deferred();
     const contract = pipeline(name(), { pool });
     const { implement } = await import("../../src/worker/index.ts");
     await start([implement(contract, () => released)], { pool, slots: 1 });

@@ -1,30 +1,14 @@
 // Invalid calls of enqueue and their errors, through the client and through plain SQL.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import {
-  createStillwake,
-  InvalidInput,
-  pipeline,
-  StillwakeError,
-  UnknownPipeline,
-  UnknownPool,
-} from "../../src/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import type pg from "pg";
+import { beforeAll, describe, expect, it } from "vitest";
+import { InvalidInput, pipeline, StillwakeError, UnknownPipeline, UnknownPool } from "../../src/index.ts";
+import { connectedDatabase } from "../support/database/connections.ts";
 
-const database = await freshDatabase();
-const stillwake = createStillwake({ url: database.url });
-const sql = new pg.Client({ connectionString: database.url });
+const { stillwake, client: sql } = await connectedDatabase();
 const report = pipeline("report", { pool: "heavy" });
 const INPUT_LIMIT = 262_144;
 
-beforeAll(async () => {
-  await sql.connect();
-  await stillwake.register(report);
-});
-afterAll(async () => {
-  await stillwake.close();
-  await sql.end();
-});
+beforeAll(() => stillwake.register(report));
 
 describe("the client rejects", () => {
   const past = new Date(Date.now() - 60_000);

@@ -2,22 +2,15 @@
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createStillwake, InvalidInput, pipeline, UnknownPipeline } from "../../src/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connectedDatabase } from "../support/database/connections.ts";
 import { libraries, type Opened } from "../support/database/transaction-libraries.ts";
 
-const database = await freshDatabase();
-const stillwake = createStillwake({ url: database.url });
-const watcher = new pg.Client({ connectionString: database.url });
+const { database, stillwake, client: watcher } = await connectedDatabase();
 const report = pipeline<{ note: string }>("report");
 
 beforeAll(async () => {
-  await watcher.connect();
   await watcher.query("create table own_rows (id integer primary key)");
   await stillwake.register(report);
-});
-afterAll(async () => {
-  await stillwake.close();
-  await watcher.end();
 });
 
 describe.each(libraries)("in a transaction of $name", ({ name, open }) => {

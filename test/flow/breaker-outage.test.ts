@@ -1,35 +1,28 @@
 // A long outage of a dependency: the breaker stops all jobs after a few calls, lets one probe at intervals, and resumes all after recovery.
 // The dependency is a fake API that counts every call; the workers are `stillwake worker` processes unless noted.
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { type BreakerOptions, breaker, pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { durationMs } from "../../src/time.ts";
 import { type AnyImplementation, implement, type JobContext } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
+import { connect } from "../support/database/connections.ts";
 import { startRateLimitedApi } from "../support/fakes/rate-limited-api.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { connect, FULL, round } from "../support/processes/fault-checks.ts";
+import { FULL, round } from "../support/processes/fault-checks.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
-const { stillwake, start, query, until, attempts, name: fresh } = inProcessFixture(database);
-const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-dependency-")));
-let client: pg.Client;
+const { database, stillwake, start, query, until, attempts, name: fresh } = await inProcessFixture();
+const client = await connect(database.url);
+const dir = temporaryDirectory("dependency");
 
 beforeAll(async () => {
   buildPackage();
-  client = await connect(database.url);
-});
-afterAll(async () => {
-  await client.end();
-  fs.rmSync(dir, { recursive: true });
 });
 
 interface Needing {
@@ -69,10 +62,7 @@ async function startWorkers(count: number, options: Needing): Promise<WorkerProc
 }
 
 async function enqueue(name: string, count: number): Promise<string[]> {
-  const jobs = await stillwake.enqueueMany(
-    name,
-    Array.from({ length: count }, () => 0),
-  );
+  const jobs = await stillwake.enqueueMany(name, new Array(count).fill(0));
   return jobs.map(({ id }) => id);
 }
 

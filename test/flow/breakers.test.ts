@@ -1,23 +1,12 @@
 // Breakers in SQL: which jobs may run, which wait, which probe.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { breaker, createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
+import { describe, expect, it } from "vitest";
+import { breaker, pipeline } from "../../src/index.ts";
 import { travel } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { claim, type HeldJob, type Outcome, settle } from "../model/actors.ts";
+import { connectedDatabase } from "../support/database/connections.ts";
 
-const database = await freshDatabase();
-let stillwake: Stillwake;
-const sql = new pg.Client({ connectionString: database.url });
+const { stillwake, client: sql } = await connectedDatabase();
 let number = 0;
-
-beforeAll(async () => {
-  stillwake = createStillwake({ url: database.url });
-  await sql.connect();
-});
-afterAll(async () => {
-  await sql.end();
-  await stillwake.close();
-});
 
 async function own(needed = true) {
   const name = `broken-${number++}`;
@@ -28,35 +17,14 @@ async function own(needed = true) {
   return {
     name,
     contract,
-    claim: async (limit = 1) =>
-      (
-        await sql.query("select job_id as job, epoch, lease_id as lease from stillwake.claim('w', $1, array[$1], $2)", [
-          name,
-          limit,
-        ])
-      ).rows as { job: string; epoch: string; lease: string }[],
-    ask: async ({ job, epoch, lease }: { job: string; epoch: string; lease: string }) =>
-      (
-        await sql.query("select resume_at, reason from stillwake.check_breaker($1, $2, $3, $4)", [
-          name,
-          job,
-          epoch,
-          lease,
-        ])
-      ).rows[0],
-    tell: async ({ job, lease }: { job: string; lease: string }, ok: boolean, reason?: string) =>
-      (
-        await sql.query("select resume_at, reason from stillwake.report_breaker_result($1, $2, $3, $4, $5)", [
-          name,
-          job,
-          lease,
-          ok,
-          reason,
-        ])
-      ).rows[0],
-    settle: async (held: { job: string; epoch: string; lease: string }, outcome: object) =>
-      (await sql.query("select state from stillwake.settle($1)", [JSON.stringify([{ ...held, ...outcome }])])).rows[0]
-        .state,
+    claim: (limit = 1) => claim(sql, "w", [name], { pool: name, limit, lease: "15s" }),
+    ask: async ({ job, epoch, lease }: HeldJob) =>
+      (await sql.query("select * from stillwake.check_breaker($1, $2, $3, $4)", [name, job, epoch, lease])).rows[0],
+    tell: async ({ job, lease }: HeldJob, ok: boolean, reason?: string) => {
+      const values = [name, job, lease, ok, reason];
+      return (await sql.query("select * from stillwake.report_breaker_result($1, $2, $3, $4, $5)", values)).rows[0];
+    },
+    settle: (held: HeldJob, outcome: object) => settle(sql, held, outcome as Outcome),
     state: async () => (await stillwake.flow.breakers()).find((breaker) => breaker.name === name)!,
   };
 }
@@ -80,10 +48,7 @@ describe("a breaker", () => {
 
   it("shows every waiting job of the pipelines that need it as paused, with reason and time, without updating them", async () => {
     const { contract, claim, tell, settle, name } = await own();
-    const jobs = await stillwake.enqueueMany(
-      contract,
-      Array.from({ length: 5 }, () => 0),
-    );
+    const jobs = await stillwake.enqueueMany(contract, new Array(5).fill(0));
     const [held] = await claim();
     for (let count = 0; count < 3; count++) await tell(held!, false, "no answer");
     expect(await claim(10)).toEqual([]);
@@ -100,10 +65,7 @@ describe("a breaker", () => {
 
   it("lets one job probe at the resume time; a failure extends the pause, a success resumes all", async () => {
     const { contract, claim, tell, settle, state, name } = await own();
-    await stillwake.enqueueMany(
-      contract,
-      Array.from({ length: 5 }, () => 0),
-    );
+    await stillwake.enqueueMany(contract, new Array(5).fill(0));
     const [held] = await claim();
     for (let count = 0; count < 3; count++) await tell(held!, false, "no answer");
     await settle(held!, { outcome: "paused", reason: "x", breaker: name });
@@ -125,10 +87,7 @@ describe("a breaker", () => {
 
   it("lets another job probe if the first has died", async () => {
     const { contract, claim, tell, settle, name } = await own();
-    await stillwake.enqueueMany(
-      contract,
-      Array.from({ length: 3 }, () => 0),
-    );
+    await stillwake.enqueueMany(contract, new Array(3).fill(0));
     const [held] = await claim();
     for (let count = 0; count < 3; count++) await tell(held!, false, "no answer");
     await settle(held!, { outcome: "paused", reason: "x", breaker: name });
@@ -140,10 +99,7 @@ describe("a breaker", () => {
 
   it("pauses jobs of pipelines that do not declare it one by one, and resumes them when it closes", async () => {
     const { contract, claim, ask, tell, settle, name } = await own(false);
-    await stillwake.enqueueMany(
-      contract,
-      Array.from({ length: 3 }, () => 0),
-    );
+    await stillwake.enqueueMany(contract, new Array(3).fill(0));
     const [one, two] = await claim(2);
     for (let count = 0; count < 3; count++) await tell(one!, false, "no answer");
     expect((await ask(two!)).resume_at).toBeInstanceOf(Date);

@@ -4,11 +4,10 @@ import { z } from "zod";
 import { pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { type ChildEnd, implement } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { deferred } from "../support/deferred.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const database = await freshDatabase();
-const { stillwake, run, start, until, query, events, attempts, logs, name } = inProcessFixture(database);
+const { stillwake, run, start, until, query, events, attempts, logs, name } = await inProcessFixture();
 
 const square = pipeline(name(), {
   input: z.object({ n: z.number() }),
@@ -43,9 +42,10 @@ describe("a job that spawns", () => {
 
   it("occupies no slot while it waits, keeps its position, and is not charged an attempt", async () => {
     await start([squares], { slots: 1 });
-    const { job, id } = await run(async (parent) => (await (await parent.spawn(square, numbers(5))).done()).length, {
-      worker: { slots: 1 },
-    });
+    const { job, id } = await run(
+      { worker: { slots: 1 } },
+      async (parent) => (await (await parent.spawn(square, numbers(5))).done()).length,
+    );
     expect(job).toMatchObject({ state: "completed", output: 5, attempt: 1 });
     expect((await attempts(id)).map(({ outcome }) => outcome)).toEqual(["slept", "completed"]);
   });
@@ -57,14 +57,11 @@ describe("a job that spawns", () => {
 
   it("fails with the first child that fails, and the others are cancelled", async () => {
     const slow = pipeline(name(), { retry: { attempts: 1 } });
-    const { job, id } = await run(
-      async (parent) => {
-        await parent.spawn(slow, numbers(200), { key: "never started" });
-        const kids = await parent.spawn(square, [{ n: 1 }, { n: -2 }, { n: 3 }]);
-        await kids.done();
-      },
-      { until: ({ waitingFor }) => waitingFor === "children" },
-    );
+    const { job, id } = await run({ until: ({ waitingFor }) => waitingFor === "children" }, async (parent) => {
+      await parent.spawn(slow, numbers(200), { key: "never started" });
+      const kids = await parent.spawn(square, [{ n: 1 }, { n: -2 }, { n: 3 }]);
+      await kids.done();
+    });
     expect(job.state).toBe("queued");
     await start([squares]);
     const failed = await until(id);
@@ -166,18 +163,15 @@ describe("a parent that is cancelled while it runs", () => {
   it("ends as cancelled, even if it joins or spawns children before it notices", async () => {
     for (const act of ["join", "spawn"]) {
       const leaf = pipeline(name());
-      let cancelled: () => void = () => {};
-      const received = new Promise<void>((resolve) => {
-        cancelled = resolve;
-      });
+      const { promise: received, resolve: cancelled } = deferred();
       const { id } = await run(
+        { until: ({ children }) => children !== null, worker: { lease: "1h" } },
         async (parent) => {
           const kids = await parent.spawn(leaf, numbers(3));
           await received;
           if (act === "join") await kids.done();
           else await parent.spawn(leaf, numbers(2), { key: "more" });
         },
-        { until: ({ children }) => children !== null, worker: { lease: "1h" } },
       );
       expect(await stillwake.cancel(id)).toBe("running");
       cancelled();
@@ -222,11 +216,11 @@ describe("a watchdog", () => {
   it("does not treat a parent as a ghost if its list is finished and its children have just ended", async () => {
     const part = pipeline(name());
     const { id, worker } = await run(
+      { pipeline: { ghosts: true }, until: ({ waitingFor }) => waitingFor === "children" },
       async (parent) => {
         await parent.each("list", [1, 2], {}, () => {});
         return (await (await parent.spawn(part, numbers(1))).done()).length;
       },
-      { pipeline: { ghosts: true }, until: ({ waitingFor }) => waitingFor === "children" },
     );
     await stillwake.watchdog();
     expect((await stillwake.get(id)).state).toBe("queued");
@@ -241,10 +235,7 @@ describe("a watchdog", () => {
 
 describe("retry", () => {
   it("of a parent whose children are still stopping is rejected until they have stopped", async () => {
-    let stop: () => void = () => {};
-    const stopped = new Promise<void>((resolve) => {
-      stop = resolve;
-    });
+    const { promise: stopped, resolve: stop } = deferred();
     const slow = pipeline(name(), { retry: { attempts: 1 } });
     const whole = pipeline(name(), { retry: { attempts: 1 } });
     let broken = true;

@@ -1,14 +1,14 @@
 // The cost of flow control: how many rows a claim reads in the worst cases, and that no statement is quadratic in the
 // number of jobs. Rows are counted where possible, because times depend on the machine.
 import type pg from "pg";
-import { afterAll, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, round } from "../support/processes/fault-checks.ts";
+import { round } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
 const client = await connect(database.url);
-afterAll(() => client.end());
 
 const MANY = 10_000;
 const BACKLOG = 50_000;

@@ -4,18 +4,16 @@ import { z } from "zod";
 import { createStillwake, pipeline } from "../../src/index.ts";
 import { travel } from "../../src/testing/index.ts";
 import { EventTimeout, implement } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const database = await freshDatabase();
-const { stillwake, run, start, until, query, attempts, logs, events, name } = inProcessFixture(database);
+const { database, stillwake, run, start, until, query, attempts, logs, events, name } = await inProcessFixture();
 const approval = z.object({ approved: z.boolean() });
 
 describe("a job that waits for an event", () => {
   it("occupies no slot, is not charged an attempt, and continues with the data", async () => {
-    const { id, job } = await run(async (job) => job.waitFor("approval", approval), {
-      until: ({ waitingFor }) => waitingFor === "event",
-    });
+    const { id, job } = await run({ until: ({ waitingFor }) => waitingFor === "event" }, async (job) =>
+      job.waitFor("approval", approval),
+    );
     expect(job).toMatchObject({ state: "queued", attempt: 0, runAt: null });
     expect(await stillwake.signal(id, "approval", { approved: true }, { by: "ann" })).toBe("queued");
     expect(await until(id)).toMatchObject({ state: "completed", output: { approved: true }, attempt: 1 });
@@ -57,9 +55,9 @@ describe("a job that waits for an event", () => {
   });
 
   it("is not resumed by another event, nor by invalid data, which are logged", async () => {
-    const { id } = await run(async (job) => job.waitFor("approval", approval), {
-      until: ({ waitingFor }) => waitingFor === "event",
-    });
+    const { id } = await run({ until: ({ waitingFor }) => waitingFor === "event" }, async (job) =>
+      job.waitFor("approval", approval),
+    );
     await stillwake.signal(id, "something else", {});
     expect(await stillwake.get(id)).toMatchObject({ waitingFor: "event", runAt: null });
     await stillwake.signal(id, "approval", { approved: "maybe" });
@@ -73,34 +71,28 @@ describe("a job that waits for an event", () => {
 
   it("stores the received data: the next attempt does not wait again", async () => {
     let tries = 0;
-    const { id } = await run(
-      async (job) => {
-        const received = await job.waitFor("approval", approval);
-        tries += 1;
-        if (tries === 1) throw new Error("once more");
-        return received;
-      },
-      { until: ({ waitingFor }) => waitingFor === "event" },
-    );
+    const { id } = await run({ until: ({ waitingFor }) => waitingFor === "event" }, async (job) => {
+      const received = await job.waitFor("approval", approval);
+      tries += 1;
+      if (tries === 1) throw new Error("once more");
+      return received;
+    });
     await stillwake.signal(id, "approval", { approved: true });
     expect(await until(id)).toMatchObject({ output: { approved: true }, attempt: 2 });
   });
 
   it("times out by the database's clock, counted from the first wait, also in the next attempt", async () => {
     let tries = 0;
-    const { id, job } = await run(
-      async (job) => {
-        try {
-          await job.waitFor("approval", approval, { timeout: "3d" });
-        } catch (error) {
-          if (!(error instanceof EventTimeout)) throw error;
-          tries += 1;
-          if (tries === 1) throw new Error("once more", { cause: error });
-          throw error;
-        }
-      },
-      { until: ({ waitingFor }) => waitingFor === "event" },
-    );
+    const { id, job } = await run({ until: ({ waitingFor }) => waitingFor === "event" }, async (job) => {
+      try {
+        await job.waitFor("approval", approval, { timeout: "3d" });
+      } catch (error) {
+        if (!(error instanceof EventTimeout)) throw error;
+        tries += 1;
+        if (tries === 1) throw new Error("once more", { cause: error });
+        throw error;
+      }
+    });
     const first = job.runAt!.getTime();
     await travel(database.url, "2d");
     await stillwake.signal(id, "approval", { approved: 1 });
@@ -113,9 +105,9 @@ describe("a job that waits for an event", () => {
   });
 
   it("can be paused, resumed and cancelled, and accepts no signal once it has ended", async () => {
-    const { id } = await run(async (job) => job.waitFor("approval"), {
-      until: ({ waitingFor }) => waitingFor === "event",
-    });
+    const { id } = await run({ until: ({ waitingFor }) => waitingFor === "event" }, async (job) =>
+      job.waitFor("approval"),
+    );
     await stillwake.pause(id, { reason: "lunch" });
     await stillwake.signal(id, "approval", { fine: true });
     expect((await stillwake.get(id)).state).toBe("paused");
@@ -141,10 +133,7 @@ describe("a job that waits for an event", () => {
     const contract = pipeline(name());
     const others = Array.from({ length: 4 }, () => createStillwake({ url: database.url }));
     await start([implement(contract, (job) => job.waitFor("go", z.number()))], { slots: 10, poll: "50ms" });
-    const jobs = await stillwake.enqueueMany(
-      contract,
-      Array.from({ length: 200 }, () => ({})),
-    );
+    const jobs = await stillwake.enqueueMany(contract, new Array(200).fill({}));
     await Promise.all(jobs.map(({ id }, n) => others[n % 4]!.signal(id, "go", n)));
     for (const { id } of jobs) expect((await until(id)).state).toBe("completed");
     await Promise.all(others.map((job) => job.close()));

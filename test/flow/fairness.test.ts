@@ -1,21 +1,21 @@
 // One tenant has far more jobs than all others together. The others wait for their turn and not for its backlog. The
 // bound is the number of jobs started before theirs; times depend on the machine and are only recorded.
 import path from "node:path";
-import { describe, expect, it, onTestFinished } from "vitest";
+import { describe, expect, it } from "vitest";
 import { createStillwake, type PipelineOptions, pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { implement, type JobContext } from "../../src/worker/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { connect, FULL, recordTimes } from "../support/processes/fault-checks.ts";
+import { FULL, recordTimes } from "../support/processes/fault-checks.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
+const { database, stillwake, name, start, query } = await inProcessFixture();
 /** A database in which nothing else runs. */
 const apart = await freshDatabase();
-const { stillwake, name, start, query } = inProcessFixture(database);
 const HOT = FULL ? 100_000 : 20_000;
 const SMALL = 50;
 const SLOTS = 16;
@@ -61,10 +61,7 @@ async function serve({ hot, contract: options = {}, code }: Scene): Promise<Serv
     started.push(tenant);
     if (arrived < SMALL && (hot === 0 || started.length % Math.floor(hot / SMALL) === 0)) arrivals.push(arrive());
   };
-  await stillwake.enqueueMany(
-    contract,
-    Array.from({ length: hot }, () => ({ tenant: "hot" })),
-  );
+  await stillwake.enqueueMany(contract, new Array(hot).fill({ tenant: "hot" }));
   for (let n = 0; n < 10; n++) await arrive();
   const run = async (job: JobContext, input: Labelled) => {
     begin(input.tenant);
@@ -171,10 +168,7 @@ describe("one hot tenant", { timeout: 300_000 }, () => {
       },
       sleeps: (job) => job.sleep("a while", "400ms"),
     };
-    await stillwake.enqueueMany(
-      contract,
-      Array.from({ length: HOT / 2 }, () => ({ tenant: "hot" })),
-    );
+    await stillwake.enqueueMany(contract, new Array(HOT / 2).fill({ tenant: "hot" }));
     for (const tenant of ["fails", "sleeps"]) await stillwake.enqueue(contract, { tenant });
     await stillwake.enqueue(contract, { tenant: "comes late" }, { delay: "500ms" });
     await start([implement(contract, (job, { tenant }) => acts[tenant]?.(job))], { pool, slots: SLOTS });
@@ -204,10 +198,7 @@ describe("weights", { timeout: 120_000 }, () => {
     const started: string[] = [];
     await stillwake.flow.weigh("heavy", 3);
     for (const tenant of ["light", "heavy"]) {
-      await stillwake.enqueueMany(
-        contract,
-        Array.from({ length: 4000 }, () => ({ tenant })),
-      );
+      await stillwake.enqueueMany(contract, new Array(4000).fill({ tenant }));
     }
     await start([implement(contract, (_job, { tenant }) => void started.push(tenant))], { pool, slots });
     // Both have work until here.
@@ -234,7 +225,6 @@ describe("a turn", { timeout: 120_000 }, () => {
     // The statistics of a session are complete when it has ended.
     await producer.close();
     const observer = await connect(apart.url);
-    onTestFinished(() => observer.end());
     const send = async (text: string, values: unknown[] = []) => (await observer.query(text, values)).rows;
     const shared = ["pipelines", "pools", "tenants"];
     const versions = () =>

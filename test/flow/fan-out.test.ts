@@ -1,27 +1,23 @@
 // Thousands of children: the cost of a child compared with a plain job, and a parent that is killed repeatedly spawns
 // none twice and loses none.
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connect } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import { connect, FULL, round } from "../support/processes/fault-checks.ts";
+import { FULL, round } from "../support/processes/fault-checks.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
-const { stillwake, start, until, name } = inProcessFixture(database);
+const { database, stillwake, start, until, name } = await inProcessFixture();
+const client = await connect(database.url);
 const COUNT = FULL ? 10_000 : 2_000;
 const LONG = new URL("../fixtures/pipelines/long.mjs", import.meta.url).pathname;
-let client: pg.Client;
 beforeAll(async () => {
   buildPackage();
-  client = await connect(database.url);
 });
-afterAll(() => client.end());
 
 describe(`${COUNT} children`, () => {
   it("are spawned, run and joined; the cost compared with plain jobs is recorded", async () => {

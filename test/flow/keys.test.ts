@@ -1,23 +1,12 @@
 // Keys: at most N active jobs per pipeline and key, under any race.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake, KeyTaken, pipeline, type Stillwake } from "../../src/index.ts";
+import { describe, expect, it } from "vitest";
+import { KeyTaken, pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { claim, type HeldJob } from "../model/actors.ts";
+import { connect, connectedDatabase } from "../support/database/connections.ts";
 
-const database = await freshDatabase();
-let stillwake: Stillwake;
-const sql = new pg.Client({ connectionString: database.url });
+const { database, stillwake, client: sql } = await connectedDatabase();
 let number = 0;
-
-beforeAll(async () => {
-  stillwake = createStillwake({ url: database.url });
-  await sql.connect();
-});
-afterAll(async () => {
-  await sql.end();
-  await stillwake.close();
-});
 
 /** A new pipeline and pool, and calls for them. */
 async function own(options: Parameters<typeof pipeline>[1] = {}) {
@@ -27,16 +16,9 @@ async function own(options: Parameters<typeof pipeline>[1] = {}) {
   return {
     name,
     contract,
-    async claim(limit = 1) {
-      const { rows } = await sql.query(
-        "select job_id as job, epoch, lease_id as lease from stillwake.claim('w', $1, array[$1], $2)",
-        [name, limit],
-      );
-      return rows as { job: string; epoch: string; lease: string }[];
-    },
-    async complete({ job, epoch, lease }: { job: string; epoch: string; lease: string }) {
-      await sql.query("select stillwake.complete($1, $2, $3)", [job, epoch, lease]);
-    },
+    claim: (limit = 1) => claim(sql, "w", [name], { pool: name, limit, lease: "15s" }),
+    complete: ({ job, epoch, lease }: HeldJob) =>
+      sql.query("select stillwake.complete($1, $2, $3)", [job, epoch, lease]),
   };
 }
 
@@ -163,8 +145,7 @@ describe("a key is released", () => {
     const { contract, claim, complete } = await own({ key: () => "k", onConflict: "wait" });
     await stillwake.enqueue(contract, 1);
     const [held] = await claim();
-    const tx = new pg.Client({ connectionString: database.url });
-    await tx.connect();
+    const tx = await connect(database.url);
     await tx.query("begin");
     const second = await stillwake.enqueue(contract, 2, { tx });
     await complete(held!);
@@ -178,8 +159,7 @@ describe("a key is released", () => {
     const { contract, claim, complete, name } = await own({ key: () => "k", onConflict: "wait" });
     await stillwake.enqueue(contract, 1);
     const [held] = await claim();
-    const tx = new pg.Client({ connectionString: database.url });
-    await tx.connect();
+    const tx = await connect(database.url);
     await tx.query("begin isolation level repeatable read");
     const second = await stillwake.enqueue(contract, 2, { tx });
     const third = await stillwake.enqueue(contract, 3, { tx });
@@ -249,10 +229,7 @@ describe("concurrent calls", () => {
 
   it("many jobs that wait for a key with a large keyLimit do not take long", async () => {
     const { contract, claim } = await own({ key: () => "k", keyLimit: 500, onConflict: "wait" });
-    await stillwake.enqueueMany(
-      contract,
-      Array.from({ length: 1500 }, () => 0),
-    );
+    await stillwake.enqueueMany(contract, new Array(1500).fill(0));
     expect(await claim(1000)).toHaveLength(500);
   }, 20_000);
 });

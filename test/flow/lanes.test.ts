@@ -1,22 +1,10 @@
 // Tenants take turns by weight, gated pipelines are skipped, caps apply to all workers together.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { describe, expect, it } from "vitest";
+import { createStillwake, pipeline } from "../../src/index.ts";
+import { connect, connectedDatabase } from "../support/database/connections.ts";
 
-const database = await freshDatabase();
-let stillwake: Stillwake;
-const sql = new pg.Client({ connectionString: database.url });
+const { database, stillwake, client: sql } = await connectedDatabase();
 let number = 0;
-
-beforeAll(async () => {
-  stillwake = createStillwake({ url: database.url });
-  await sql.connect();
-});
-afterAll(async () => {
-  await sql.end();
-  await stillwake.close();
-});
 
 interface Taken {
   job_id: string;
@@ -53,10 +41,7 @@ describe("tenants", () => {
   it("take turns, one job each, however many jobs a tenant has and whichever enqueued first", async () => {
     const name = fresh();
     const contract = pipeline(name, { pool: name, tenant: (input) => (input as string) || null });
-    await stillwake.enqueueMany(
-      contract,
-      Array.from({ length: 50 }, () => "big"),
-    );
+    await stillwake.enqueueMany(contract, new Array(50).fill("big"));
     await stillwake.enqueueMany(contract, ["small", "tiny", "small", ""]);
     const { claim } = worker(name, [name]);
     const order: (string | null)[] = [];
@@ -69,14 +54,8 @@ describe("tenants", () => {
   it("share one large claim", async () => {
     const name = fresh();
     const contract = pipeline(name, { pool: name, tenant: (input) => input as string });
-    await stillwake.enqueueMany(
-      contract,
-      Array.from({ length: 300 }, () => "big"),
-    );
-    await stillwake.enqueueMany(
-      contract,
-      Array.from({ length: 40 }, () => "small"),
-    );
+    await stillwake.enqueueMany(contract, new Array(300).fill("big"));
+    await stillwake.enqueueMany(contract, new Array(40).fill("small"));
     const { claim } = worker(name, [name]);
     const tenants = await tenantsOf([await claim(60)]);
     expect(tenants).toHaveLength(60);
@@ -148,10 +127,7 @@ describe("a cap", () => {
     const capped = pipeline(`${pool}-capped`, { pool, concurrency: 2 });
     const free = pipeline(`${pool}-free`, { pool });
     await stillwake.register(capped, free);
-    await stillwake.enqueueMany(
-      capped,
-      Array.from({ length: 30 }, () => 0),
-    );
+    await stillwake.enqueueMany(capped, new Array(30).fill(0));
     await stillwake.enqueueMany(free, [1, 2]);
     const names = [capped.name, free.name];
     const taken = await worker(pool, names).claim(10);
@@ -170,10 +146,7 @@ describe("a cap", () => {
     const contract = pipeline(name, { pool: name });
     await stillwake.register(contract);
     await stillwake.flow.cap(name, 3);
-    await stillwake.enqueueMany(
-      contract,
-      Array.from({ length: 10 }, () => 0),
-    );
+    await stillwake.enqueueMany(contract, new Array(10).fill(0));
     expect(await worker(name, [name]).claim(10)).toHaveLength(3);
     expect(await worker(name, [name]).claim(10)).toHaveLength(0);
     await stillwake.flow.cap(name, null);
@@ -184,14 +157,10 @@ describe("a cap", () => {
     const pool = fresh();
     const capped = pipeline(`${pool}-capped`, { pool, concurrency: 7 });
     await stillwake.register(capped);
-    await stillwake.enqueueMany(
-      capped,
-      Array.from({ length: 100 }, () => 0),
-    );
+    await stillwake.enqueueMany(capped, new Array(100).fill(0));
     const clients = await Promise.all(
       Array.from({ length: 20 }, async () => {
-        const client = new pg.Client({ connectionString: database.url });
-        await client.connect();
+        const client = await connect(database.url);
         return client;
       }),
     );

@@ -5,11 +5,9 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished, type TestContext } from "vitest";
+import { beforeAll, describe, expect, it, onTestFinished, type TestContext } from "vitest";
 import {
   type LimitOptions,
   limit,
@@ -20,29 +18,24 @@ import {
 } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { type AnyImplementation, implement, type JobContext } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
+import { connect } from "../support/database/connections.ts";
 import { type RateLimitedApi, startRateLimitedApi } from "../support/fakes/rate-limited-api.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { connect, FULL, round } from "../support/processes/fault-checks.ts";
+import { FULL, round } from "../support/processes/fault-checks.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
-const { stillwake, start, run, query, until, attempts, name: fresh } = inProcessFixture(database);
-const dir = fs.realpathSync(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-budgets-")));
-let client: pg.Client;
+const { database, stillwake, start, run, query, until, attempts, name: fresh } = await inProcessFixture();
+const client = await connect(database.url);
+const dir = temporaryDirectory("budgets");
 
 beforeAll(async () => {
   buildPackage();
-  client = await connect(database.url);
   fs.writeFileSync(path.join(dir, "calling.mjs"), calling);
   fs.writeFileSync(path.join(dir, "crowd.mjs"), crowd);
-});
-afterAll(async () => {
-  await client.end();
-  fs.rmSync(dir, { recursive: true });
 });
 
 /** A job in another process: a step with a counted effect, then calls under the limit, each in a step. */
@@ -127,10 +120,7 @@ async function startCrowd(options: Calling, finish: Finish): Promise<void> {
 
 /** Enqueues jobs of a pipeline that another process has registered. */
 async function enqueue(name: string, count: number): Promise<string[]> {
-  const jobs = await stillwake.enqueueMany(
-    name,
-    Array.from({ length: count }, () => 0),
-  );
+  const jobs = await stillwake.enqueueMany(name, new Array(count).fill(0));
   return jobs.map(({ id }) => id);
 }
 
@@ -349,12 +339,7 @@ describe("a budget learned from responses", () => {
     });
     for (let number = 0; number < 4; number++) await start([code], { pool, slots: 3 });
     const enqueueMany = async (count: number) =>
-      (
-        await stillwake.enqueueMany(
-          code.pipeline,
-          Array.from({ length: count }, () => 0),
-        )
-      ).map(({ id }) => id);
+      (await stillwake.enqueueMany(code.pipeline, new Array(count).fill(0))).map(({ id }) => id);
     await allAtFirst(await enqueueMany(10), 10_000);
     api.refuseOnce(2);
     const jobs = await enqueueMany(30);
@@ -386,10 +371,7 @@ describe("a budget learned from responses", () => {
       await (await job.fetch(api.url, undefined, { limit: silent })).arrayBuffer();
     });
     await start([code], { pool, slots: 10 });
-    const jobs = await stillwake.enqueueMany(
-      code.pipeline,
-      Array.from({ length: 30 }, () => 0),
-    );
+    const jobs = await stillwake.enqueueMany(code.pipeline, new Array(30).fill(0));
     await allAtFirst(
       jobs.map(({ id }) => id),
       10_000,
@@ -415,10 +397,7 @@ describe("concurrent calls", () => {
       await (await job.fetch(api.url, undefined, { limit: few })).arrayBuffer();
     });
     for (let number = 0; number < 4; number++) await start([code], { pool, slots: 3 });
-    const jobs = await stillwake.enqueueMany(
-      code.pipeline,
-      Array.from({ length: 40 }, () => 0),
-    );
+    const jobs = await stillwake.enqueueMany(code.pipeline, new Array(40).fill(0));
     await allAtFirst(
       jobs.map(({ id }) => id),
       20_000,
@@ -573,13 +552,10 @@ describe("waiting for a budget", () => {
 
   it("until a past date does not cause a busy loop", async () => {
     const startedAt: number[] = [];
-    await run(
-      () => {
-        startedAt.push(performance.now());
-        throw new RateLimited(new Date(0));
-      },
-      { until: () => startedAt.length >= 5 },
-    );
+    await run({ until: () => startedAt.length >= 5 }, () => {
+      startedAt.push(performance.now());
+      throw new RateLimited(new Date(0));
+    });
     recordFigure(
       "RateLimited until the past: attempts per second",
       round(4000 / (startedAt[4]! - startedAt[0]!)),

@@ -1,31 +1,19 @@
 // Schedules in a running worker: a sleeping worker wakes up for the slot without polling, three workers create one job per slot, and
 // schedules continue after a database outage. On a separate server, which is stopped and started, and whose log shows the statements.
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { createStillwake, pipeline, type ScheduledFor, type Stillwake, schedule } from "../../src/index.ts";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { pipeline, type ScheduledFor, schedule } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
-import { type PostgresServer, startPostgresServer } from "../support/database/postgres-server.ts";
+import { connect, openStillwake } from "../support/database/connections.ts";
+import { startPostgresServer } from "../support/database/postgres-server.ts";
+import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect } from "../support/processes/fault-checks.ts";
 import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 
-let server: PostgresServer;
-let client: pg.Client;
-let stillwake: Stillwake;
-
-beforeAll(async () => {
-  // Each line starts with the application name.
-  server = await startPostgresServer({ log_statement: "all", log_line_prefix: "<%a> " });
-  client = await connect(server.url);
-  client.on("error", () => {});
-  stillwake = createStillwake({ url: server.url, patience: "forever" });
-});
-afterAll(async () => {
-  await stillwake.close();
-  await client.end().catch(() => {});
-  await server[Symbol.asyncDispose]();
-});
+// Each line of the log starts with the application name.
+const server = await startPostgresServer({ log_statement: "all", log_line_prefix: "<%a> " });
+const client = await connect(server.url);
+const stillwake = openStillwake(server.url, { patience: "forever" });
 
 /** Moves the database's clock to about `seconds` before its next full minute. */
 async function beforeTheMinute(seconds: number): Promise<void> {
@@ -117,8 +105,7 @@ describe("a worker whose slots are all occupied", () => {
   it("creates the jobs of slots in time, with one query each", async () => {
     const { contract, code } = noting("full");
     const long = pipeline("long", { pool: "full" });
-    let release = () => {};
-    const released = new Promise<void>((resolve) => (release = resolve));
+    const { promise: released, resolve: release } = deferred();
     onTestFinished(() => release());
     onTestFinished(async () => void (await stillwake.schedules.remove("full-2")));
     await beforeTheMinute(8);
@@ -192,7 +179,7 @@ describe("the database is down for ten minutes", () => {
     await travel(server.url, "1m");
     await waitFor(() => all.seen.length >= 12 && item.seen.length >= 3, { timeout: 60_000, what: "the next slot" });
 
-    await using fresh = await freshClient();
+    const fresh = await connect(server.url);
     const { rows } = await fresh.query(
       `select origin ->> 'schedule' as name, count(*)::int as jobs, count(distinct origin ->> 'slot')::int as slots,
         extract(epoch from max((origin ->> 'at')::timestamptz) - min((origin ->> 'at')::timestamptz))::int / 60 + 1 as due,
@@ -219,7 +206,7 @@ describe("without a worker", () => {
   it("select stillwake.watchdog() from pg_cron creates the jobs", async () => {
     const { contract } = noting("lone");
     await stillwake.schedules.set(schedule("lone", { cron: "* * * * *", pipeline: contract, overlap: "allow" }));
-    await using fresh = await freshClient();
+    const fresh = await connect(server.url);
     for (let minute = 0; minute < 5; minute++) {
       await travel(server.url, "1m");
       await fresh.query("select stillwake.watchdog()");
@@ -231,8 +218,3 @@ describe("without a worker", () => {
     expect(rows[0].slots).toBeGreaterThanOrEqual(5);
   });
 });
-
-async function freshClient(): Promise<pg.Client & AsyncDisposable> {
-  const created = await connect(server.url);
-  return Object.assign(created, { [Symbol.asyncDispose]: () => created.end() });
-}

@@ -1,21 +1,17 @@
 // Schedules: validation, slots and daylight saving time, overlap and catchUp, and who creates the jobs.
-import pg from "pg";
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { settleAndClaim } from "../../src/db/calls/worker.ts";
 import { runDoctor } from "../../src/db/doctor.ts";
-import { createStillwake, pipeline, schedule } from "../../src/index.ts";
+import { pipeline, schedule } from "../../src/index.ts";
 import { startClock, stopClock, waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connect, connectedDatabase } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
 import { round } from "../support/processes/fault-checks.ts";
 
-const database = await freshDatabase();
-const sql = new pg.Client({ connectionString: database.url });
-const stillwake = createStillwake({ url: database.url });
+const { database, stillwake, client: sql } = await connectedDatabase();
 const tick = pipeline<{ n?: number }>("tick");
 
 beforeAll(async () => {
-  await sql.connect();
   await stillwake.register(tick, pipeline("elsewhere", { pool: "elsewhere" }));
   await stopClock(sql);
 });
@@ -23,10 +19,6 @@ beforeEach(async () => {
   await sql.query("delete from stillwake.schedules");
   await sql.query("truncate stillwake.live_jobs, stillwake.leases, stillwake.ended_jobs, stillwake.idempotency_keys");
   await at("2030-01-07T12:00:30Z");
-});
-afterAll(async () => {
-  await stillwake.close();
-  await sql.end();
 });
 
 /** Sets the database's clock, which is frozen. */
@@ -570,8 +562,7 @@ describe("firing slots", () => {
   it("a slot that another transaction fires is skipped", async () => {
     await set("x", { cron: "* * * * *", overlap: "allow" });
     await at("2030-01-07T12:01:00Z");
-    const second = new pg.Client({ connectionString: database.url });
-    await second.connect();
+    const second = await connect(database.url);
     try {
       await second.query("begin");
       // Waiting for the other transaction here would be a deadlock.
@@ -583,7 +574,6 @@ describe("firing slots", () => {
       expect(await jobs()).toHaveLength(1);
     } finally {
       await sql.query("reset lock_timeout");
-      await second.end();
     }
   });
 
@@ -657,8 +647,7 @@ describe("firing slots", () => {
     for (let n = 0; n < 8; n++)
       await set(`a${n}`, { cron: "* * * * *", catch_up: "none", options: { key: "held", on_conflict: "wait" } });
     await set("b", { cron: "* * * * *" });
-    const second = new pg.Client({ connectionString: database.url });
-    await second.connect();
+    const second = await connect(database.url);
     try {
       await second.query("begin");
       await second.query("select stillwake.enqueue('tick', '{}', '{\"key\": \"held\"}')");
@@ -683,7 +672,6 @@ describe("firing slots", () => {
       expect(await runSchedules()).toEqual(Array.from({ length: 8 }, () => "fired 2030-01-07T12:01+00:00"));
     } finally {
       await sql.query("reset statement_timeout");
-      await second.end();
     }
   });
 
@@ -698,32 +686,27 @@ describe("firing slots", () => {
     const [own] = (await sql.query("select * from stillwake.claim('w2', 'default', '{tick}', 1, '1 hour')")).rows;
     expect([first.origin.schedule, own.origin]).toEqual(["x", null]);
     await at("2030-01-07T12:02:00Z");
-    const second = new pg.Client({ connectionString: database.url });
-    await second.connect();
-    try {
-      await second.query("begin");
-      await second.query("select from stillwake.leases where id = $1 for update", [first.lease_id]);
-      const settlement = { job: own.job_id, epoch: own.epoch, lease: own.lease_id, outcome: "completed" };
-      const turn = sql.query("select stillwake.settle_and_claim($1, 'w2', 'default', '{tick}', 1, '1 hour')", [
-        JSON.stringify([settlement]),
-      ]);
-      let ended = false;
-      void turn.finally(() => (ended = true)).catch(() => {});
-      const waits = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
-      // It gives up after half a second, which a slow machine may miss.
-      await waitFor(async () => ended || (await second.query(waits)).rowCount === 1, {
-        what: "the schedule to wait for the lock",
-        interval: 5,
-      });
-      // The opposite lock order of the first call, without a deadlock.
-      await second.query("set local lock_timeout = '400ms'");
-      await second.query("select from stillwake.leases where id = $1 for update", [own.lease_id]);
-      await second.query("commit");
-      await turn;
-      expect((await stillwake.get(own.job_id)).state).toBe("completed");
-    } finally {
-      await second.end();
-    }
+    const second = await connect(database.url);
+    await second.query("begin");
+    await second.query("select from stillwake.leases where id = $1 for update", [first.lease_id]);
+    const settlement = { job: own.job_id, epoch: own.epoch, lease: own.lease_id, outcome: "completed" };
+    const turn = sql.query("select stillwake.settle_and_claim($1, 'w2', 'default', '{tick}', 1, '1 hour')", [
+      JSON.stringify([settlement]),
+    ]);
+    let ended = false;
+    void turn.finally(() => (ended = true)).catch(() => {});
+    const waits = "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+    // It gives up after half a second, which a slow machine may miss.
+    await waitFor(async () => ended || (await second.query(waits)).rowCount === 1, {
+      what: "the schedule to wait for the lock",
+      interval: 5,
+    });
+    // The opposite lock order of the first call, without a deadlock.
+    await second.query("set local lock_timeout = '400ms'");
+    await second.query("select from stillwake.leases where id = $1 for update", [own.lease_id]);
+    await second.query("commit");
+    await turn;
+    expect((await stillwake.get(own.job_id)).state).toBe("completed");
   });
 
   it("a claim creates at most a hundred jobs, and the next one continues", async () => {
@@ -828,8 +811,7 @@ describe("waking up", () => {
   });
 
   it("registering and resuming send a hint to the pool", async () => {
-    const listener = new pg.Client({ connectionString: database.url });
-    await listener.connect();
+    const listener = await connect(database.url);
     const hints: string[] = [];
     listener.on("notification", ({ payload }) => hints.push(payload ?? ""));
     await listener.query('listen "stillwake.hint"');
@@ -841,7 +823,6 @@ describe("waking up", () => {
     await listener.query("select 1");
     expect(hints).toEqual(["default", "default"]);
     await sql.query("select stillwake.unlisten('w')");
-    await listener.end();
   });
 });
 
@@ -922,8 +903,7 @@ describe("three concurrent workers", () => {
     await set("x", { cron: "* * * * *", overlap: "allow", catch_up: "all" });
     const workers = await Promise.all(
       [1, 2, 3].map(async () => {
-        const client = new pg.Client({ connectionString: database.url });
-        await client.connect();
+        const client = await connect(database.url);
         return client;
       }),
     );

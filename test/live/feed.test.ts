@@ -1,20 +1,13 @@
 // Writes of a running attempt: log lines, which a reader with a cursor sees once and in order, checkpoints, progress.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type pg from "pg";
+import { beforeAll, describe, expect, it } from "vitest";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 
 const database = await freshDatabase();
-const sql = await connect();
-const opened: pg.Client[] = [];
-
-beforeAll(async () => {
-  await sql.query("select stillwake.register_pipeline('report')");
-});
-afterAll(async () => {
-  await Promise.all(opened.map((client) => client.end()));
-  await sql.end();
-});
+const sql = await connect(database.url);
+beforeAll(() => sql.query("select stillwake.register_pipeline('report')"));
 
 interface Lease {
   job: string;
@@ -270,14 +263,6 @@ async function load({ job, epoch, lease }: Lease): Promise<object[]> {
   return (await sql.query("select * from stillwake.load_checkpoints($1, $2, $3)", [job, epoch, lease])).rows;
 }
 
-async function connectMany(count: number): Promise<pg.Client[]> {
-  const clients = await Promise.all(Array.from({ length: count }, connect));
-  opened.push(...clients);
-  return clients;
-}
-
-async function connect(): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString: database.url });
-  await client.connect();
-  return client;
+function connectMany(count: number): Promise<pg.Client[]> {
+  return Promise.all(Array.from({ length: count }, () => connect(database.url)));
 }

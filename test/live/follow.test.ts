@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { follow } from "../../src/live/follower.ts";
 import { waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connect } from "../support/database/connections.ts";
 import {
   append,
   claimJobs,
@@ -14,12 +14,10 @@ import {
   numbers,
   texts,
 } from "../support/database/feed-writer.ts";
-import { connect } from "../support/processes/fault-checks.ts";
 
-const database = await freshDatabase();
+const { database, sql, openReader } = await feedFixture();
 /** A poll interval longer than any test. */
 const NEVER = 600_000;
-const { sql, openReader } = feedFixture(database);
 const steps = (lease: Lease, names: string[]) =>
   sql.query("select stillwake.save_checkpoints($1)", [
     JSON.stringify(names.map((step) => ({ ...lease, step, output: 1 }))),

@@ -2,13 +2,12 @@
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import net from "node:net";
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { readFeeds } from "../../src/db/calls/feed.ts";
 import { Database } from "../../src/db/database.ts";
 import { FeedReader } from "../../src/live/feed-reader.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connect } from "../support/database/connections.ts";
 import {
   append,
   claimJobs,
@@ -22,22 +21,18 @@ import {
 import { findPgBouncer, startPgBouncer } from "../support/database/pgbouncer.ts";
 import { startPostgresServer } from "../support/database/postgres-server.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect } from "../support/processes/fault-checks.ts";
 
-const database = await freshDatabase();
+const { database, sql, client, openReader } = await feedFixture();
 /** A poll interval longer than any test. */
 const NEVER = 600_000;
-const { sql, client, openReader } = feedFixture(database);
+const listener = await connect(database.url);
 
 describe("hints", () => {
   const received: string[] = [];
-  let listener: pg.Client;
   beforeAll(async () => {
-    listener = await connect(database.url);
     listener.on("notification", ({ payload }) => received.push(payload ?? ""));
     await listener.query('listen "stillwake.feed"');
   });
-  afterAll(() => listener.end());
 
   /** The hints that are sent while this runs. A hint of the test marks the end. */
   async function hinted(act: () => Promise<unknown>): Promise<string[]> {
@@ -113,7 +108,7 @@ describe("hints", () => {
 
   it("do not scan expired watches that an old snapshot keeps", async () => {
     const [lease] = await claimJobs(sql, 1, "piled");
-    await using old = await openSnapshot();
+    const old = await openSnapshot();
     await append(sql, [lease!], [{ message: "x" }]);
     await sql.query("select stillwake.watch('me', array(select gen_random_uuid() from generate_series(1, 10000)))");
     await sql.query("select stillwake.unwatch('me')");
@@ -132,7 +127,7 @@ describe("hints", () => {
     const own = await connect(database.url);
     await own.query("begin isolation level repeatable read");
     await own.query("select from stillwake.watches");
-    return Object.assign(own, { [Symbol.asyncDispose]: () => own.end() });
+    return own;
   }
 
   it("are not sent for a dead watcher, and its rows are deleted", async () => {
@@ -266,8 +261,7 @@ describe("the reader", () => {
       await received.has("the last", (event) => event.kind === "log" && event.message === `${from + 2}`);
     }
     expect(reader.status.hints).toBe(false);
-    const client = new pg.Client({ connectionString: pgbouncer.url });
-    await client.connect();
+    const client = await connect(pgbouncer.url);
     expect((await client.query("select pg_listening_channels()")).rows).toEqual([]);
     await client.end();
     await complete(sql, lease!);
@@ -343,7 +337,7 @@ describe("without followers", () => {
   it("there is no statement, no connection, no watch; and following works again", {
     timeout: 60_000,
   }, async () => {
-    await using server = await startPostgresServer({
+    const server = await startPostgresServer({
       log_statement: "all",
       log_connections: "on",
       log_line_prefix: "<%a> ",
@@ -380,6 +374,5 @@ describe("without followers", () => {
     recordFigure("live path: statements and connections without followers", output.length, "", "over 3 s");
     await reader.close();
     await quiet.close();
-    await own.end();
   });
 });

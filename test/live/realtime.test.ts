@@ -1,21 +1,17 @@
 // `stillwake migrate --realtime`: tenants read their feed through Supabase Realtime. On a Postgres with logical
 // replication: what a subscriber receives, and what the roles of a Supabase project can read under row-level security.
 import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { migrate, printMigrations } from "../../src/index.ts";
 import { testDatabase, travel } from "../../src/testing/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { startPostgresServer } from "../support/database/postgres-server.ts";
 import { dumpSchema } from "../support/database/schema-dump.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect } from "../support/processes/fault-checks.ts";
 
 const server = await startPostgresServer({ wal_level: "logical", max_replication_slots: 4 });
 const { url } = server;
 const owner = await connect(url);
-afterAll(async () => {
-  await owner.end();
-  await server[Symbol.asyncDispose]();
-});
 
 const SLOT = "realtime_test";
 
@@ -115,7 +111,6 @@ describe("migrate --realtime", () => {
     expect(await dumpSchema(client, "feeds")).toBe(once);
     const { rows } = await client.query("select schemaname, tablename from pg_publication_tables");
     expect(rows).toEqual([{ schemaname: "feeds", tablename: "realtime_feed" }]);
-    await client.end();
   });
 });
 

@@ -1,34 +1,30 @@
 // Streams under load: many readers, some that do not read, and the latency of a line.
 import http from "node:http";
 import net from "node:net";
-import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { Database } from "../../src/db/database.ts";
 import { createStillwake, pipeline } from "../../src/index.ts";
 import { FeedReader } from "../../src/live/feed-reader.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { append, claimJobs, complete } from "../support/database/feed-writer.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
-import { connect, FULL, round } from "../support/processes/fault-checks.ts";
+import { FULL, round } from "../support/processes/fault-checks.ts";
 import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 import { fetchStream, parser, type StreamEvent, serveStreams, streamServer } from "../support/server/streams.ts";
 
 const database = await freshDatabase();
-let sql: pg.Client;
+const sql = await connect(database.url);
 let client: Database;
 
 beforeAll(async () => {
   buildPackage();
-  sql = await connect(database.url);
   client = new Database({ url: database.url });
 });
-afterAll(async () => {
-  await client.close();
-  await sql.end();
-});
+afterAll(() => client.close());
 
 describe("many readers, and some that do not read", () => {
   it("a reader that does not read costs little, is disconnected, and loses nothing when it reconnects", {
@@ -155,10 +151,7 @@ describe("a line that a job writes", () => {
     });
     await using stillwake = createStillwake({ url: database.url });
     await stillwake.register(writing.pipeline);
-    const jobs = await stillwake.enqueueMany(
-      "writing",
-      Array.from({ length: 50 }, () => null),
-    );
+    const jobs = await stillwake.enqueueMany("writing", new Array(50).fill(null));
     const delays: number[] = [];
     const streams = jobs.map(({ id }) =>
       fetchStream(`http://127.0.0.1:${server.port}/${id}`, ({ event, data }) => {

@@ -3,14 +3,12 @@ import { EventSource } from "eventsource";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { streamJob } from "../../src/server/stream.ts";
 import { waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { append, claimJobs, complete, feedFixture, type Lease } from "../support/database/feed-writer.ts";
 import { recordFigure } from "../support/figures.ts";
 import { FULL } from "../support/processes/fault-checks.ts";
 import { cuttingProxy, fetchStream, parser, type StreamEvent, serveStreams } from "../support/server/streams.ts";
 
-const database = await freshDatabase();
-const { sql, openReader } = feedFixture(database, { directUrl: database.url });
+const { sql, openReader } = await feedFixture((directUrl) => ({ directUrl }));
 
 async function stored({ job }: Lease): Promise<{ seq: string; message: string }[]> {
   return (await sql.query("select seq, message from stillwake.logs where job_id = $1 order by seq", [job])).rows;

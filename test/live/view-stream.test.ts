@@ -7,14 +7,12 @@ import { waitFor } from "../../src/testing/index.ts";
 import { JobStore, type JobStoreOptions } from "../../src/view/job-store.ts";
 import { headline } from "../../src/view/sentences.ts";
 import type { Snapshot } from "../../src/view/snapshot.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { append, claimJobs, complete, feedFixture, numbers, texts } from "../support/database/feed-writer.ts";
 import { recordFigure } from "../support/figures.ts";
 import { FULL } from "../support/processes/fault-checks.ts";
 import { cuttingProxy } from "../support/server/streams.ts";
 
-const database = await freshDatabase();
-const { sql } = feedFixture(database);
+const { database, sql } = await feedFixture();
 const SECRET = "a secret of more than thirty-two characters";
 const open = () => createServer({ url: database.url, secret: SECRET });
 let server = open();

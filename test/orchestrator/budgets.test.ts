@@ -1,9 +1,10 @@
 // Budgets: an exhausted budget pauses a pool or holds a tenant's jobs, without affecting others or running jobs.
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { startClock, stopClock, travel } from "../../src/testing/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL } from "../support/processes/fault-checks.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
 import { seededRandom } from "../support/providers/fake-provider-api.ts";
 
 const database = await freshDatabase();
@@ -21,7 +22,6 @@ beforeEach(async () => {
     stillwake.spending, stillwake.machine_lives, stillwake.machine_jobs, stillwake.machine_costs`);
   await stopClock(sql);
 });
-afterAll(() => sql.end());
 
 async function one<Row>(text: string, values: unknown[] = []): Promise<Row> {
   return (await sql.query(text, values)).rows[0] as Row;

@@ -1,6 +1,5 @@
 // Cloud Run and Kubernetes end to end: an orchestrator on a real database, machines of fake APIs, and real workers on them.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { describe, expect, it, onTestFinished } from "vitest";
 import { createStillwake, pipeline } from "../../src/index.ts";
 import {
   cloudRun,
@@ -11,6 +10,7 @@ import {
 } from "../../src/orchestrator/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { startFakeCloudRun } from "../support/providers/fake-cloud-run.ts";
 import { startFakeKubernetes } from "../support/providers/fake-kubernetes.ts";
@@ -18,9 +18,7 @@ import type { Fake, MachineProcess } from "../support/providers/fake-provider-ap
 import { fastClock, latch, startMachineWorker } from "../support/providers/provider-test.ts";
 
 const { url } = await freshDatabase();
-const client = new pg.Client({ connectionString: url });
-beforeAll(() => client.connect());
-afterAll(() => client.end());
+const client = await connect(url);
 
 const clock = fastClock(url);
 

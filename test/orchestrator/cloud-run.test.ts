@@ -1,7 +1,6 @@
 // The Cloud Run provider against a fake of its API that injects failures: the job resource, executions as machines, no
 // duplicated machine after a lost response, no access to foreign executions, and credentials. Waits are simulated.
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
 import { inspect } from "node:util";
 import { afterEach, describe, expect, it } from "vitest";
@@ -9,6 +8,7 @@ import { findPrice } from "../../src/orchestrator/prices.ts";
 import { machineName, type ProviderError } from "../../src/orchestrator/provider.ts";
 import { type CloudRunOptions, cloudRun } from "../../src/orchestrator/providers/cloud-run/cloud-run.ts";
 import { readPoolOptions } from "../../src/orchestrator/settings.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { recordFigure } from "../support/figures.ts";
 import { FULL } from "../support/processes/fault-checks.ts";
 import {
@@ -498,7 +498,7 @@ describe("credentials", () => {
   it("exchanges a service account's key for a token, caches it until a minute before expiry, and shares one request", async () => {
     const { fake, createProvider, time } = await open();
     tokens = await startFakeTokens({ onToken: (token) => fake.tokens.add(token) });
-    const file = path.join(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-key-")), "key.json");
+    const file = path.join(temporaryDirectory("key"), "key.json");
     fs.writeFileSync(file, JSON.stringify(tokens.key));
     const provider = createProvider({ ...without("token"), credentials: file });
     await Promise.all([provider.list(), provider.list(), provider.check!()]);
@@ -559,7 +559,7 @@ describe("credentials", () => {
         expect(printed).not.toContain(part);
       }
     }
-    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-key-"));
+    const dir = temporaryDirectory("key");
     fs.writeFileSync(`${dir}/key.json`, key.private_key);
     const error = await failure(createProvider({ ...without("token"), credentials: `${dir}/key.json` }).list());
     expect(error.message).toContain(`in ${dir}/key.json is not JSON`);

@@ -1,10 +1,11 @@
 // The cost of a life is divided exactly among jobs, pipelines, tenants and days; the rest is the pool's. Compared with an
 // oracle that computes the same from the attempts.
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { stopClock, travel } from "../../src/testing/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL } from "../support/processes/fault-checks.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
 import { seededRandom } from "../support/providers/fake-provider-api.ts";
 
 const database = await freshDatabase();
@@ -13,7 +14,6 @@ const NEAR = 9;
 let number = 0;
 
 beforeAll(() => stopClock(sql));
-afterAll(() => sql.end());
 
 async function one<Row>(text: string, values: unknown[] = []): Promise<Row> {
   return (await sql.query(text, values)).rows[0] as Row;

@@ -1,7 +1,6 @@
 // Edge cases end to end: an orchestrator on a real database, machines of a fake Fly, and real workers on them. Each test checks
 // the job, the machines and the events. The orchestrator's waits advance fifty times as fast; pauses advance the database's clock.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { describe, expect, it, onTestFinished } from "vitest";
 import { createStillwake, pipeline } from "../../src/index.ts";
 import {
   type Clock,
@@ -14,6 +13,7 @@ import {
 import { waitFor } from "../../src/testing/index.ts";
 import type { Duration } from "../../src/time.ts";
 import { implement, type WorkerOptions } from "../../src/worker/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { FULL } from "../support/processes/fault-checks.ts";
@@ -27,9 +27,7 @@ import {
 import { fastClock, latch, SEED, startMachineWorker, status } from "../support/providers/provider-test.ts";
 
 const { url } = await freshDatabase();
-const client = new pg.Client({ connectionString: url });
-beforeAll(() => client.connect());
-afterAll(() => client.end());
+const client = await connect(url);
 
 const UNREACHABLE = "postgres://nobody@127.0.0.1:1/nothing";
 /** Shared by the orchestrator, the fake and the database. */

@@ -5,13 +5,13 @@ import { once } from "node:events";
 import fs from "node:fs";
 import https from "node:https";
 import type { AddressInfo } from "node:net";
-import os from "node:os";
 import path from "node:path";
 import { inspect } from "node:util";
 import { describe, expect, it } from "vitest";
 import { machineName, type ProviderError } from "../../src/orchestrator/provider.ts";
 import { readKubeAccess } from "../../src/orchestrator/providers/kubernetes/access.ts";
 import { type KubernetesOptions, kubernetes } from "../../src/orchestrator/providers/kubernetes/kubernetes.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { FULL } from "../support/processes/fault-checks.ts";
 import { type FakeKubernetes, startFakeKubernetes } from "../support/providers/fake-kubernetes.ts";
 import { type Fault, seededRandom } from "../support/providers/fake-provider-api.ts";
@@ -417,7 +417,7 @@ describe("credentials", () => {
   });
 
   it("in a cluster, reads the token before each call, and trusts only the cluster's certificate", async () => {
-    const pod = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-pod-"));
+    const pod = temporaryDirectory("pod");
     const make = (name: string) =>
       execFileSync(
         "openssl",
@@ -467,12 +467,11 @@ describe("credentials", () => {
       process.env = before;
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
-      fs.rmSync(pod, { recursive: true });
     }
   });
 
   it("accepts a kubeconfig in JSON with a token or a certificate, and rejects unsupported ones", () => {
-    const file = path.join(fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-kube-")), "config.json");
+    const file = path.join(temporaryDirectory("kube"), "config.json");
     const config = (user: object, cluster: object = { server: "https://kube.example:6443/" }) => ({
       "current-context": "here",
       contexts: [{ name: "here", context: { cluster: "c", user: "u", namespace: "jobs" } }],
@@ -509,7 +508,6 @@ describe("credentials", () => {
     messages.push(thrown(() => read(text.slice(1))));
     expect(messages.join()).not.toContain("t0k3n");
     expect(() => readKubeAccess({})).toThrow(/does not run in a cluster/);
-    fs.rmSync(path.dirname(file), { recursive: true });
   });
 });
 

@@ -4,16 +4,13 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
 import path from "node:path";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { pipeline } from "../../src/index.ts";
 import { local, type Orchestrator } from "../../src/orchestrator/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { buildPackage, ROOT } from "../support/processes/build.ts";
+import { ROOT } from "../support/processes/build.ts";
 import {
-  connect,
   FULL,
   isAlive,
   processState,
@@ -23,29 +20,14 @@ import {
   waitForStartupGrace,
 } from "../support/processes/fault-checks.ts";
 import { type LocalFleet, localFleet, withoutTimes, withStart } from "../support/processes/local-fleet.ts";
-import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
+import { processFixture } from "../support/processes/process-fixture.ts";
 
-const database = await freshDatabase();
+let orchestrator: Orchestrator | undefined;
+const { database, stillwake, client, observer } = await processFixture({ poke: () => orchestrator?.poke() });
 const script = pipeline("script", { retry: { attempts: 10, crashes: 1000, initial: "10ms", max: "100ms" } });
 const TIME = 60_000;
-let stillwake: Stillwake;
-let observer: StepObserver;
-let client: pg.Client;
 let pools = 0;
-let orchestrator: Orchestrator | undefined;
-
-beforeAll(async () => {
-  buildPackage();
-  stillwake = createStillwake({ url: database.url, poke: () => orchestrator?.poke() });
-  observer = await startStepObserver();
-  client = await connect(database.url);
-  await waitForStartupGrace(client, "2s");
-});
-afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-  await client.end();
-});
+beforeAll(() => waitForStartupGrace(client, "2s"));
 
 /** A separate pool for a test. */
 function fleet(more?: Parameters<typeof localFleet>[2]): LocalFleet {

@@ -1,18 +1,9 @@
 // The SQL functions of machines: reservation, registration and exit of a worker, wasted starts, and retries in a larger pool.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake } from "../../src/index.ts";
+import { describe, expect, it } from "vitest";
 import { travel } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connectedDatabase } from "../support/database/connections.ts";
 
-const { url } = await freshDatabase();
-const client = new pg.Client({ connectionString: url });
-const stillwake = createStillwake({ url });
-beforeAll(() => client.connect());
-afterAll(async () => {
-  await client.end();
-  await stillwake.close();
-});
+const { stillwake, client } = await connectedDatabase();
 
 const one = async (text: string, values: unknown[] = []) => (await client.query(text, values)).rows[0];
 let made = 0;

@@ -15,7 +15,9 @@ import {
 import { realClock } from "../../src/orchestrator/provider.ts";
 import { testDatabase, waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
+import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { MemoryCloud, type MemoryCloudOptions } from "../support/providers/in-memory-provider.ts";
 
@@ -49,8 +51,7 @@ async function openPool(
   more: Partial<OrchestratorOptions> = {},
 ): Promise<Stage> {
   const pool = `pool${++made}`;
-  let release: () => void = () => {};
-  const freed = new Promise<void>((resolve) => (release = resolve));
+  const { promise: freed, resolve: release } = deferred();
   const work = pipeline<{ hold?: boolean }>(`work${made}`, { pool });
   const implementation = implement(work, async (_job, { hold }) => {
     if (hold) await freed;
@@ -81,12 +82,7 @@ async function openPool(
     stillwake,
     release,
     enqueue: async (count = 1) =>
-      (
-        await stillwake.enqueueMany(
-          work,
-          Array.from({ length: count }, () => ({ hold: true })),
-        )
-      ).map(({ id }) => id),
+      (await stillwake.enqueueMany(work, new Array(count).fill({ hold: true }))).map(({ id }) => id),
     lives: async () =>
       (await client.query("select * from stillwake.machine_lives where pool = $1 order by slot, asked_at", [pool]))
         .rows,
@@ -443,8 +439,7 @@ describe("a copied database", () => {
     const before = cloud.calls.length;
     await expect(staging.start()).rejects.toThrow(/looks like a copy.*stillwake fleet adopt/s);
     expect(cloud.calls.length, "no call was made").toBe(before);
-    const there = new pg.Client({ connectionString: copy.url });
-    await there.connect();
+    const there = await connect(copy.url);
     await there.query("select stillwake.adopt_fleet()");
     await there.end();
     await staging.once();

@@ -2,19 +2,17 @@
 // no caller waits longer than the limit.
 import http from "node:http";
 import type { AddressInfo } from "node:net";
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { describe, expect, it, onTestFinished } from "vitest";
 import { createStillwake, pipeline, type StillwakeOptions, schedule } from "../../src/index.ts";
 import { servePokes } from "../../src/orchestrator/poke-http.ts";
 import { createServer } from "../../src/server/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 
 const { url } = await freshDatabase();
-const client = new pg.Client({ connectionString: url });
-beforeAll(() => client.connect());
-afterAll(() => client.end());
+const client = await connect(url);
 const work = pipeline("work");
 
 function stillwakeWith(poke: NonNullable<StillwakeOptions["poke"]>) {

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { createOrchestrator, fly } from "../../src/orchestrator/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
+import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { FULL } from "../support/processes/fault-checks.ts";
 import { type FakeFly, startFakeFly } from "../support/providers/fake-fly.ts";
@@ -60,9 +61,8 @@ afterAll(async () => {
 
 /** A worker that calls the SQL functions directly. Some die before they claim, some with a job. */
 function worker(name: string, workerPool: string): MachineProcess {
-  let end: (exit: ProcessExit) => void = () => {};
+  const { promise: exited, resolve: end } = deferred<ProcessExit>();
   let killed = false;
-  const exited = new Promise<ProcessExit>((resolve) => (end = resolve));
   const query = async (text: string, values: unknown[]) => (killed ? [] : (await pool.query(text, values)).rows);
   const work = async (): Promise<ProcessExit> => {
     await clock.sleep(500 + random() * 3000);

@@ -2,9 +2,9 @@
 // starts with a file name is that file; any other is the body of a function with the names of AROUND in scope.
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
-import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
 
 const pages = [
@@ -37,8 +37,7 @@ describe("the documentation", () => {
   beforeAll(buildPackage);
 
   it("shows TypeScript that compiles against the built package", () => {
-    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-docs-"));
-    onTestFinished(() => fs.rmSync(dir, { recursive: true, force: true }));
+    const dir = temporaryDirectory("docs");
     fs.symlinkSync(path.join(ROOT, "node_modules"), path.join(dir, "node_modules"));
     fs.writeFileSync(path.join(dir, "package.json"), '{ "type": "module" }');
     fs.writeFileSync(path.join(dir, "tsconfig.json"), JSON.stringify(settings()));

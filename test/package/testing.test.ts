@@ -1,15 +1,11 @@
 // The helpers of stillwake/testing: cloned databases, waitFor, the fault proxy.
-import pg from "pg";
-import { afterEach, describe, expect, inject, it } from "vitest";
+import { describe, expect, inject, it } from "vitest";
 import { type FaultProxy, faultProxy, testDatabase, waitFor } from "../../src/testing/index.ts";
+import { cleanUp } from "../support/cleanup.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 
 const database = await freshDatabase();
-
-const undo: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const step of undo.splice(0).reverse()) await step();
-});
 
 describe("a test database", () => {
   it("is a separate clone of its template", async () => {
@@ -23,7 +19,6 @@ describe("a test database", () => {
     await copy.end();
     const original = await connect(first.url);
     expect((await original.query("select * from own")).rows).toEqual([]);
-    await original.end();
   });
 
   it("waits for closing connections before it is dropped", async () => {
@@ -135,14 +130,6 @@ describe("the fault proxy", () => {
 
 async function startProxy(): Promise<FaultProxy> {
   const proxy = await faultProxy(database.url);
-  undo.push(() => proxy.close());
+  cleanUp(() => proxy.close());
   return proxy;
-}
-
-async function connect(url: string): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString: url });
-  client.on("error", () => {});
-  await client.connect();
-  undo.push(() => client.end().catch(() => {}));
-  return client;
 }

@@ -8,11 +8,11 @@ import { Database } from "../../src/db/database.ts";
 import { erase } from "../../src/db/erase.ts";
 import { InvalidInput } from "../../src/errors.ts";
 import { artifactKey } from "../../src/worker/keeper/store-artifact.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { countMentions, insertTenantRows, type TenantRows } from "../support/database/tenant-rows.ts";
 import { put, sha256, tempDirectories } from "../support/fakes/stores.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect } from "../support/processes/fault-checks.ts";
 
 const file = await freshDatabase();
 const owner = await connect(file.url);

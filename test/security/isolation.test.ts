@@ -1,38 +1,21 @@
 // Isolation: what user code can read of its worker and of other jobs, and redaction of everything a job writes.
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { createStillwake, type Job, type Stillwake } from "../../src/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { describe, expect, it, onTestFinished } from "vitest";
+import type { Job } from "../../src/index.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { recordFigure } from "../support/figures.ts";
-import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { connect, waitForEnd } from "../support/processes/fault-checks.ts";
+import { ROOT } from "../support/processes/build.ts";
+import { waitForEnd } from "../support/processes/fault-checks.ts";
 import { otherUserUnavailable, skipReason } from "../support/processes/other-users.ts";
-import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
+import { processFixture } from "../support/processes/process-fixture.ts";
 import { type StartWorkerOptions, startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
+const { database, stillwake, client, observer } = await processFixture();
 const CONFINED = path.join(ROOT, "test/fixtures/pipelines/confined.mjs");
 /** nobody and nogroup. */
 const NOBODY = 65534;
-let stillwake: Stillwake;
-let observer: StepObserver;
-let client: pg.Client;
-
-beforeAll(async () => {
-  buildPackage();
-  stillwake = createStillwake({ url: database.url });
-  observer = await startStepObserver();
-  client = await connect(database.url);
-});
-afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-  await client.end();
-});
 
 describe("the credentials of the worker", () => {
   it("are in no variable of runners and commands, by name or by value, and in no argument", async () => {
@@ -243,8 +226,7 @@ async function start({
 }: Partial<StartWorkerOptions> & { config?: object }): Promise<WorkerProcess> {
   const flags = ["--slots", "1", ...args];
   if (config) {
-    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-config-"));
-    onTestFinished(() => fs.rmSync(dir, { recursive: true }));
+    const dir = temporaryDirectory("config");
     const file = path.join(dir, "stillwake.config.mjs");
     fs.writeFileSync(file, `export default ${JSON.stringify(config)};`);
     flags.push("--config", file);

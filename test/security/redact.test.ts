@@ -5,7 +5,6 @@ import { describe, expect, it } from "vitest";
 import { InvalidInput } from "../../src/index.ts";
 import { Fatal, type JobContext, Pause } from "../../src/worker/index.ts";
 import { Redactor } from "../../src/worker/redact/redact.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
@@ -185,8 +184,7 @@ describe("a registered secret", () => {
 });
 
 describe("a job that has registered a secret", async () => {
-  const database = await freshDatabase();
-  const { run, query } = inProcessFixture(database);
+  const { run, query } = await inProcessFixture();
 
   /** All rows of the schema that contain the secret in any form. */
   async function places(secret: string): Promise<string[]> {
@@ -252,12 +250,12 @@ describe("a job that has registered a secret", async () => {
     ways.flatMap(([what, way]) => Object.entries(secrets).map(([kind, secret]) => ({ what, way, kind, secret }))),
   )("shows its $kind nowhere in $what", async ({ way, secret }) => {
     const { job } = await run(
+      { pipeline: { retry: { attempts: 1 } }, until: ({ state }) => state !== "queued" && state !== "running" },
       async (context) => {
         context.secret(secret);
         context.log.info("beside it, ordinary words stay");
         await way(context, secret);
       },
-      { pipeline: { retry: { attempts: 1 } }, until: ({ state }) => state !== "queued" && state !== "running" },
     );
     expect(["completed", "failed", "paused"]).toContain(job.state);
     const found = await places(secret);

@@ -4,10 +4,11 @@ import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { settleAndClaim } from "../../src/db/calls/worker.ts";
 import { createStillwake, pipeline } from "../../src/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 
 const database = await freshDatabase();
-const owner = new pg.Client({ connectionString: database.url });
+const owner = await connect(database.url);
 const mark = randomBytes(4).toString("hex");
 const logins = { app: login("app"), worker: login("worker"), reader: login("reader"), nobody: login("nobody") };
 type Role = keyof typeof logins;
@@ -15,7 +16,6 @@ const clients = {} as Record<Role, pg.Client>;
 const report = pipeline("report");
 
 beforeAll(async () => {
-  await owner.connect();
   for (const role of Object.keys(logins) as Role[]) {
     await owner.query(`create role ${logins[role].name} login password 'secret'`);
     if (role !== "nobody") await owner.query(`grant stillwake_${role} to ${logins[role].name}`);
@@ -30,7 +30,6 @@ afterAll(async () => {
     await owner.query(`drop owned by ${logins[role].name} cascade`);
     await owner.query(`drop role ${logins[role].name}`);
   }
-  await owner.end();
 });
 
 /** All functions that roles other than the owner may call. A new function must be listed here, or only the owner may call it. */

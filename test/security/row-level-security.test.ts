@@ -10,11 +10,11 @@ import { migrate } from "../../src/db/migrate.ts";
 import { tenantDatabase } from "../../src/db/tenant-database.ts";
 import { InvalidInput, JobNotFound } from "../../src/errors.ts";
 import { travel } from "../../src/testing/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { findPgBouncer, startPgBouncer } from "../support/database/pgbouncer.ts";
 import { insertTenantRows, type TenantRows } from "../support/database/tenant-rows.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
 const owner = await connect(database.url);
@@ -39,7 +39,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await app.close();
   for (const { name } of Object.values(logins)) await owner.query(`drop owned by ${name}; drop role ${name}`);
-  await owner.end();
 });
 
 /** Runs a query as the tenant role; undefined: no tenant is set. */

@@ -15,12 +15,11 @@ import {
 import { readSealKeys } from "../../src/secrets/seal.ts";
 import { runJob, travel, waitFor } from "../../src/testing/index.ts";
 import { implement, type WorkerOptions } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const database = await freshDatabase();
-const { query, start, until, logs, name } = inProcessFixture(database);
+const { database, query, start, until, logs, name } = await inProcessFixture();
 const k1 = newSealKey();
 const k2 = newSealKey();
 const keys = { sealKeys: `k1:${k1}` };
@@ -368,10 +367,7 @@ describe("a reference to a secret", () => {
   it("whose lookup hangs does not keep the worker from stopping", async () => {
     const contract = pipeline(name(), { sealed: ["token"] });
     const { id } = await client().enqueue(contract, { token: secret("slow") });
-    let lookups = () => {};
-    const begun = new Promise<void>((resolve) => {
-      lookups = resolve;
-    });
+    const { promise: begun, resolve: lookups } = deferred();
     const secrets = () => {
       lookups();
       return new Promise(() => {});

@@ -6,18 +6,18 @@ import path from "node:path";
 import { context, trace } from "@opentelemetry/api";
 import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { createStillwake, newSealKey, pipeline, type Stillwake, secret } from "../../src/index.ts";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { newSealKey, pipeline, secret } from "../../src/index.ts";
 import { createServer } from "../../src/server/index.ts";
 import { routes } from "../../src/server/routes.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { Fatal, implement } from "../../src/worker/index.ts";
-import { type PostgresServer, startPostgresServer } from "../support/database/postgres-server.ts";
+import { connect, openStillwake } from "../support/database/connections.ts";
+import { startPostgresServer } from "../support/database/postgres-server.ts";
 import { startReceiver } from "../support/fakes/webhook-receiver.ts";
 import { recordFigure } from "../support/figures.ts";
 import { ROOT } from "../support/processes/build.ts";
-import { connect, waitForEnd } from "../support/processes/fault-checks.ts";
+import { waitForEnd } from "../support/processes/fault-checks.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
 /** Long enough to be truncated, with characters that URLs, JSON and regular expressions escape. */
@@ -57,25 +57,17 @@ const encodings: Record<string, (text: string) => string[]> = {
   "in parts": (text) => [...windows(text), ...windows(base64At(text, 0))],
 };
 
-let server: PostgresServer;
-let client: pg.Client;
-let stillwake: Stillwake;
+// The log of Postgres contains every statement with its values.
+const server = await startPostgresServer({ log_statement: "all" });
+const client = await connect(server.url);
+const stillwake = openStillwake(server.url, { sealKeys: `k1:${canaries["seal key"]}` });
 const sinks: Record<string, string> = {};
 
 beforeAll(async () => {
-  // The log of Postgres contains every statement with its values.
-  server = await startPostgresServer({ log_statement: "all" });
-  client = await connect(server.url);
   await client.query("set log_statement = none");
   await client.query(`create role canary login password '${canaries["password of the database"]}'`);
   await client.query("grant stillwake_worker to canary");
-  stillwake = createStillwake({ url: server.url, sealKeys: `k1:${canaries["seal key"]}` });
 }, 60_000);
-afterAll(async () => {
-  await stillwake.close();
-  await client.end();
-  await server[Symbol.asyncDispose]();
-});
 
 describe("no secret is found", () => {
   it("in anything that jobs, workers and clients write, in any encoding", {

@@ -1,31 +1,29 @@
 // Jobs of another tenant are reported as not found, a read token shows one job without internal fields, and tokens
 // cannot be read from the database.
 import { randomUUID } from "node:crypto";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { signReadToken } from "../../src/client/read-token.ts";
 import { createServer } from "../../src/server/index.ts";
 import { routes } from "../../src/server/routes.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { countMentions } from "../support/database/tenant-rows.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, round } from "../support/processes/fault-checks.ts";
+import { round } from "../support/processes/fault-checks.ts";
 import { callerOf, makeTokens, signed } from "../support/server/callers.ts";
 import { furnish, held, SECRET } from "../support/server/sample-data.ts";
 
 const database = await freshDatabase();
+const client = await connect(database.url);
 const { server, admin, jobs } = await furnish(database);
 const sw = server.stillwake;
 const call = callerOf(server, admin);
-let client: pg.Client;
 let tokens: Record<string, string> = {};
 let created = 0;
 
 beforeAll(async () => {
-  client = await connect(database.url);
   tokens = await makeTokens(server, client);
 });
-afterAll(() => client.end());
 
 async function fresh(): Promise<{ job: string; key: string }> {
   const key = `own-${++created}`;

@@ -1,22 +1,22 @@
 // The access matrix: every route with every kind of caller. The expected statuses are written here, not derived from
 // the server's code; every request is valid, so that a rejection is due to the caller.
 import { randomUUID } from "node:crypto";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { signReadToken } from "../../src/client/read-token.ts";
 import type { Route } from "../../src/server/operation.ts";
 import { routes } from "../../src/server/routes.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect } from "../support/processes/fault-checks.ts";
+
 import { operations, wrongIn } from "../support/server/api-description.ts";
 import { callerOf, makeTokens, signed } from "../support/server/callers.ts";
 import { furnish, held, SECRET } from "../support/server/sample-data.ts";
 
 const database = await freshDatabase();
+const client = await connect(database.url);
 const { server, admin, jobs, webhook, errors } = await furnish(database, { onPoke: () => {} });
 const sw = server.stillwake;
-let client: pg.Client;
 const tokens: Record<string, string> = {};
 const call = callerOf(server, admin);
 let cells = 0;
@@ -190,10 +190,8 @@ const needs: Record<string, (subject: Subject) => Promise<{ name?: string; id?: 
   };
 
 beforeAll(async () => {
-  client = await connect(database.url);
   Object.assign(tokens, await makeTokens(server, client));
 });
-afterAll(() => client.end());
 
 function tokenOf(caller: string, { job, pipeline: of, key }: Subject): string | undefined {
   const followers: Record<string, () => string | undefined> = {

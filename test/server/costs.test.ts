@@ -1,19 +1,20 @@
 // Costs and budgets over HTTP, by tenant, and on the command line. The test calls the orchestrator's SQL functions; no machine is started.
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
-import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { createServer } from "../../src/server/index.ts";
 import { stopClock, travel } from "../../src/testing/index.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { runCommand } from "../support/processes/cli-in-process.ts";
-import { connect } from "../support/processes/fault-checks.ts";
+
 import { operations, wrongIn } from "../support/server/api-description.ts";
 import { callerOf } from "../support/server/callers.ts";
 
 const database = await freshDatabase();
+const sql = await connect(database.url);
 const errors: unknown[] = [];
 const server = createServer({
   url: database.url,
@@ -29,7 +30,6 @@ const call = callerOf(server, admin);
 const scan = pipeline("scan", { pool: "scan", tenant: (input) => (input as { tenant?: string }).tenant ?? null });
 const clip = pipeline("clip", { pool: "scan" });
 const jobs: Record<string, string> = {};
-let sql: pg.Client;
 let month: string;
 
 const described = (name: string, response: { status: number; json: unknown }) => {
@@ -40,7 +40,6 @@ const described = (name: string, response: { status: number; json: unknown }) =>
 const cli = (...args: string[]) => runCommand([...args, "--url", database.url]);
 
 beforeAll(async () => {
-  sql = await connect(database.url);
   await stopClock(sql);
   // Midday, so that midnight splits nothing.
   await travel(sql, `${Math.ceil(((36 - new Date().getUTCHours()) % 24) * 60) + 1}m`);
@@ -84,7 +83,6 @@ beforeAll(async () => {
   month = (await sql.query("select to_char(stillwake.now() at time zone 'UTC', 'YYYY-MM') as month")).rows[0].month;
 });
 afterAll(async () => {
-  await sql.end();
   await server.close();
   expect(errors).toEqual([]);
 });
@@ -255,21 +253,14 @@ describe("stillwake cost", () => {
     expect(stdout).toMatch(/all jobs +\$6\.39 +30000 s × \$0\.000213024/);
     expect(stdout).toMatch(/each job +\$0\.0639\d* /);
     expect(stdout).toMatch(/stopped machines +\$0\.90 a month +3 × 2 GB × \$0\.15 per GB and month/);
-    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-prices-"));
-    const file = path.join(dir, "prices.json");
-    try {
-      fs.writeFileSync(
-        file,
-        JSON.stringify({ tables: [{ provider: "kubernetes", name: "ours", from: "2026-01-01", perSecond: 0.01 }] }),
-      );
-      const own = ["cost", "estimate", "--jobs", "1", "--minutes", "1", "--provider", "kubernetes", "--json"];
-      expect(JSON.parse((await cli(...own, "--prices", file)).stdout)).toMatchObject({ amount: 0.6, table: "ours" });
-      expect((await cli(...own)).stderr).toContain("There is no price for kubernetes");
-      fs.writeFileSync(file, "{");
-      expect((await cli(...own, "--prices", file)).stderr).toContain("is not JSON");
-    } finally {
-      fs.rmSync(dir, { recursive: true });
-    }
+    const file = path.join(temporaryDirectory("prices"), "prices.json");
+    const ours = { provider: "kubernetes", name: "ours", from: "2026-01-01", perSecond: 0.01 };
+    fs.writeFileSync(file, JSON.stringify({ tables: [ours] }));
+    const own = ["cost", "estimate", "--jobs", "1", "--minutes", "1", "--provider", "kubernetes", "--json"];
+    expect(JSON.parse((await cli(...own, "--prices", file)).stdout)).toMatchObject({ amount: 0.6, table: "ours" });
+    expect((await cli(...own)).stderr).toContain("There is no price for kubernetes");
+    fs.writeFileSync(file, "{");
+    expect((await cli(...own, "--prices", file)).stderr).toContain("is not JSON");
     expect((await cli("cost", "estimate", "--jobs", "many", "--minutes", "5", "--price", "1")).stderr).toContain(
       '--jobs "many" is not a number',
     );

@@ -1,14 +1,14 @@
 // Lists and pages of the API over a long history: 100,000 jobs and five million lines in the long form, a tenth of it
 // otherwise. Includes filters for rare, old and missing jobs, which are the slow ones.
-import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createServer } from "../../src/server/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { FULL } from "../support/processes/fault-checks.ts";
 
 const database = await freshDatabase();
-const owner = new pg.Client({ connectionString: database.url });
+const owner = await connect(database.url);
 const server = createServer({ url: database.url, auth: "none", statementTimeout: "60s" });
 const JOBS = FULL ? 100_000 : 10_000;
 const LINES = FULL ? 5_000_000 : 200_000;
@@ -17,7 +17,6 @@ let talker = "";
 let parent = "";
 
 beforeAll(async () => {
-  await owner.connect();
   for (const name of ["common", "rare", "child"]) await owner.query("select stillwake.register_pipeline($1)", [name]);
   await owner.query("select from stillwake.watchdog()");
   // Over the last week and a half, newest last, so that several weekly partitions are filled.
@@ -55,10 +54,7 @@ beforeAll(async () => {
   );
   await owner.query("vacuum analyze");
 }, 600_000);
-afterAll(async () => {
-  await server.close();
-  await owner.end();
-});
+afterAll(() => server.close());
 
 const pages: [string, () => string][] = [
   ["the newest jobs", () => "/v1/jobs"],

@@ -1,19 +1,20 @@
 // Machines over HTTP, in metrics, on the command line and in the doctor. The test calls the orchestrator's SQL
 // functions; no machine is started.
 
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { runDoctor } from "../../src/db/doctor.ts";
 import { pipeline } from "../../src/index.ts";
 import { createServer } from "../../src/server/index.ts";
 import { travel } from "../../src/testing/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { runCommand } from "../support/processes/cli-in-process.ts";
-import { connect } from "../support/processes/fault-checks.ts";
+
 import { operations, wrongIn } from "../support/server/api-description.ts";
 import { callerOf } from "../support/server/callers.ts";
 
 const database = await freshDatabase();
+const sql = await connect(database.url);
 const pokes: (string | undefined)[] = [];
 const errors: unknown[] = [];
 const server = createServer({
@@ -28,14 +29,7 @@ const server = createServer({
 const sw = server.stillwake;
 const { token: admin } = await sw.tokens.create({ name: "root", role: "admin" });
 const call = callerOf(server, admin);
-let sql: pg.Client;
-beforeAll(async () => {
-  sql = await connect(database.url);
-});
-afterAll(async () => {
-  await sql.end();
-  await server.close();
-});
+afterAll(() => server.close());
 
 const facts = {
   provider: "fly",
@@ -283,15 +277,9 @@ describe("a pool", () => {
       trouble: null,
       wastedStarts: 0,
     });
-    await sw.enqueueMany(
-      contract,
-      Array.from({ length: 5 }, () => ({})),
-    );
+    await sw.enqueueMany(contract, new Array(5).fill({}));
     expect((await poolOf(pool)).wanted).toBe(3);
-    await sw.enqueueMany(
-      contract,
-      Array.from({ length: 50 }, () => ({})),
-    );
+    await sw.enqueueMany(contract, new Array(50).fill({}));
     expect((await poolOf(pool)).wanted).toBe(3);
     const { life } = await reserve(1);
     expect((await poolOf(pool)).machines).toMatchObject({ now: 1, starting: 1 });
@@ -318,10 +306,7 @@ describe("a pool", () => {
 
   it("needs as many as the view for autoscalers returns, and null without an orchestrator", async () => {
     const { pool, contract } = await fleetOf({ slots: 3, max: 100 });
-    await sw.enqueueMany(
-      contract,
-      Array.from({ length: 10 }, () => ({})),
-    );
+    await sw.enqueueMany(contract, new Array(10).fill({}));
     const { rows } = await sql.query("select wanted from stillwake.wanted_workers where pool = $1", [pool]);
     expect((await poolOf(pool)).wanted).toBe(rows[0].wanted);
     await sql.query("select stillwake.set_machines($1, null)", [pool]);

@@ -1,7 +1,6 @@
 // The API description is valid OpenAPI, responses match it, a generated client works, and Prometheus can parse the metrics.
 import { execFile, execFileSync } from "node:child_process";
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { EventSource } from "eventsource";
@@ -12,6 +11,7 @@ import type { Listening } from "../../src/server/index.ts";
 import { describeApi } from "../../src/server/openapi.ts";
 import { routes } from "../../src/server/routes.ts";
 import { waitFor } from "../../src/testing/index.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
 import { ROOT } from "../support/processes/build.ts";
@@ -166,8 +166,7 @@ declare const process: { env: Record<string, string | undefined> };
 `;
 
   it("compiles, enqueues a job and follows it to its end", { timeout: 120_000 }, async () => {
-    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-client-"));
-    onTestFinished(() => fs.rmSync(dir, { recursive: true, force: true }));
+    const dir = temporaryDirectory("client");
     await generate({
       input: structuredClone(document),
       output: path.join(dir, "client"),

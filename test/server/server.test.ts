@@ -4,6 +4,7 @@ import { z } from "zod";
 import { breaker, limit, pipeline, schedule } from "../../src/index.ts";
 import { createServer, type Listening } from "../../src/server/index.ts";
 import { freshDatabase } from "../support/database/database.ts";
+import { type Call, readAnswer, requestOf } from "../support/server/callers.ts";
 
 const database = await freshDatabase();
 const SECRET = "a secret of more than thirty-two characters";
@@ -20,25 +21,8 @@ beforeAll(async () => {
 });
 afterAll(() => server.close());
 
-async function call(
-  method: string,
-  path: string,
-  options: { token?: string | null; body?: unknown; headers?: Record<string, string> } = {},
-) {
-  const { token = admin, body, headers = {} } = options;
-  const response = await fetch(`${listening.url}${path}`, {
-    method,
-    headers: {
-      ...(token && { authorization: `Bearer ${token}` }),
-      ...(body !== undefined && { "content-type": "application/json" }),
-      ...headers,
-    },
-    ...(body !== undefined && { body: JSON.stringify(body) }),
-  });
-  const text = await response.text();
-  const json = /json/.test(response.headers.get("content-type") ?? "") ? JSON.parse(text) : undefined;
-  return { status: response.status, headers: response.headers, text, json };
-}
+const call: Call = async (method, path, options = {}) =>
+  readAnswer(await fetch(requestOf(`${listening.url}${path}`, method, { token: admin, ...options })));
 
 describe("jobs over HTTP", () => {
   it("are enqueued one by one, with the defaults of their schema, and read as by the client", async () => {

@@ -1,23 +1,23 @@
 // Two tenants at one server: neither can read, take or affect the other's jobs, whatever keys they use.
-import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { signReadToken } from "../../src/client/read-token.ts";
 import { pipeline } from "../../src/index.ts";
 import { createServer } from "../../src/server/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
+import { readAnswer, requestOf } from "../support/server/callers.ts";
 
 const database = await freshDatabase();
+const client = await connect(database.url);
 const SECRET = "a secret of more than thirty-two characters";
 const server = createServer({ url: database.url, secret: SECRET, origins: ["https://app.example.com"] });
 const sw = server.stillwake;
-const client = new pg.Client({ connectionString: database.url });
 const work = pipeline("work");
 const sealedWork = pipeline("sealed-work", { sealed: ["token"] });
 const tokens: Record<string, string> = {};
 
 beforeAll(async () => {
-  await client.connect();
   await sw.register(work, sealedWork);
   await sw.webhooks.set("full", { url: null, body: "full" });
   for (const tenant of ["acme", "globex"]) {
@@ -25,30 +25,11 @@ beforeAll(async () => {
   }
   tokens.admin = (await sw.tokens.create({ name: "root", role: "admin" })).token;
 });
-afterAll(async () => {
-  await server.close();
-  await client.end();
-});
+afterAll(() => server.close());
 
-async function call(
-  caller: string,
-  method: string,
-  path: string,
-  body?: unknown,
-  headers: Record<string, string> = {},
-) {
-  const response = await server.fetch(
-    new Request(`http://localhost${path}`, {
-      method,
-      headers: {
-        authorization: `Bearer ${tokens[caller] ?? caller}`,
-        ...(body !== undefined && { "content-type": "application/json" }),
-        ...headers,
-      },
-      ...(body !== undefined && { body: JSON.stringify(body) }),
-    }),
-  );
-  return { status: response.status, headers: response.headers, json: JSON.parse((await response.text()) || "null") };
+async function call(caller: string, method: string, path: string, body?: unknown, headers = {}) {
+  const token = tokens[caller] ?? caller;
+  return readAnswer(await server.fetch(requestOf(`http://localhost${path}`, method, { token, body, headers })));
 }
 
 async function everything(): Promise<string> {
@@ -93,8 +74,7 @@ describe("a key of another tenant", () => {
       'select stillwake.enqueue(\'work\', \'{}\', \'{"key": "race", "tenant": "globex", "delay": "1 hour"}\') as id',
     );
     const waiting = call("acme", "POST", "/v1/jobs", { pipeline: "work", key: "race", onConflict: "replace" });
-    const watcher = new pg.Client({ connectionString: database.url });
-    await watcher.connect();
+    const watcher = await connect(database.url);
     await waitFor(async () => {
       const { rows: locked } = await watcher.query(
         "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()",

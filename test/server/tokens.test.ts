@@ -1,22 +1,12 @@
 // The library creates and checks tokens and read tokens.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { checkReadToken, checkSecrets, signReadToken } from "../../src/client/read-token.ts";
-import { createStillwake } from "../../src/index.ts";
 import { travel } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connectedDatabase } from "../support/database/connections.ts";
 import { signed } from "../support/server/callers.ts";
 
-const database = await freshDatabase();
-const sw = createStillwake({ url: database.url });
-const client = new pg.Client({ connectionString: database.url });
+const { database, stillwake: sw, client } = await connectedDatabase();
 const ID = "01a1e107-2508-7182-ae66-db7bbe9aa49e";
-
-beforeAll(() => client.connect());
-afterAll(async () => {
-  await sw.close();
-  await client.end();
-});
 
 describe("a token", () => {
   it("has 256 bits and a prefix, is returned once, and the database stores only its hash", async () => {

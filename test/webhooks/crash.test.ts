@@ -2,30 +2,22 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import path from "node:path";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { createStillwake, pipeline } from "../../src/index.ts";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { pipeline } from "../../src/index.ts";
 import { travel } from "../../src/testing/index.ts";
 import type { SendMoment } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connectedDatabase } from "../support/database/connections.ts";
 import { type Received, startReceiver } from "../support/fakes/webhook-receiver.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { connect, FULL } from "../support/processes/fault-checks.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
 
-const database = await freshDatabase();
-const stillwake = createStillwake({ url: database.url });
+const { database, stillwake, client } = await connectedDatabase();
 const moments: SendMoment[] = ["claiming", "claimed", "written", "answered", "recorded"];
-let client: pg.Client;
 
 beforeAll(async () => {
   buildPackage();
-  client = await connect(database.url);
   await stillwake.register(pipeline("task"));
-});
-afterAll(async () => {
-  await client.end();
-  await stillwake.close();
 });
 
 /** Runs a sender in a separate process; returns how it exited. */

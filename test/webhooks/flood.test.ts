@@ -1,28 +1,18 @@
 // Many jobs end at once and a third of the deliveries fail: all webhooks arrive, and a healthy receiver does not wait.
-import type pg from "pg";
-import { afterAll, beforeAll, expect, it, onTestFinished } from "vitest";
-import { createStillwake, pipeline } from "../../src/index.ts";
+import { beforeAll, expect, it, onTestFinished } from "vitest";
+import { pipeline } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
 import { createSender } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connectedDatabase } from "../support/database/connections.ts";
 import { ALLOW_LOCALHOST, respondWith, startReceiver } from "../support/fakes/webhook-receiver.ts";
 import { recordFigure } from "../support/figures.ts";
-import { connect, FULL, recordTimes, round } from "../support/processes/fault-checks.ts";
+import { FULL, recordTimes, round } from "../support/processes/fault-checks.ts";
 
-const database = await freshDatabase();
-const stillwake = createStillwake({ url: database.url });
+const { database, stillwake, client } = await connectedDatabase();
 const COUNT = FULL ? 100_000 : 3000;
 const WELL = COUNT / 100;
-let client: pg.Client;
 
-beforeAll(async () => {
-  client = await connect(database.url);
-  await stillwake.register(pipeline("task"));
-});
-afterAll(async () => {
-  await client.end();
-  await stillwake.close();
-});
+beforeAll(() => stillwake.register(pipeline("task")));
 
 it(`${COUNT} webhooks, 30 % of the deliveries fail: none is lost`, async () => {
   // Nine receivers fail three of ten deliveries, at most six times for one webhook; one healthy receiver gets few webhooks.

@@ -3,29 +3,20 @@ import { once } from "node:events";
 import type http from "node:http";
 import net from "node:net";
 import type pg from "pg";
-import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from "vitest";
-import { createStillwake, pipeline, type Webhook } from "../../src/index.ts";
+import { beforeAll, beforeEach, describe, expect, it, onTestFinished } from "vitest";
+import { pipeline, type Webhook } from "../../src/index.ts";
 import { travel, waitFor } from "../../src/testing/index.ts";
 import { parseRetryAfter } from "../../src/time.ts";
 import { type CreateSenderOptions, createSender } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connect, connectedDatabase } from "../support/database/connections.ts";
 import { ALLOW_LOCALHOST, respondWith, startReceiver } from "../support/fakes/webhook-receiver.ts";
-import { connect, recordTimes } from "../support/processes/fault-checks.ts";
+import { recordTimes } from "../support/processes/fault-checks.ts";
 
-const database = await freshDatabase();
-const stillwake = createStillwake({ url: database.url });
-let client: pg.Client;
+const { database, stillwake, client } = await connectedDatabase();
 
-beforeAll(async () => {
-  client = await connect(database.url);
-  await stillwake.register(pipeline("task"));
-});
+beforeAll(() => stillwake.register(pipeline("task")));
 beforeEach(async () => {
   await client.query("truncate stillwake.webhooks, stillwake.deliveries, stillwake.webhook_lanes");
-});
-afterAll(async () => {
-  await client.end();
-  await stillwake.close();
 });
 
 /** Creates ended jobs with webhooks to this URL. */
@@ -295,7 +286,6 @@ describe("one failing receiver", () => {
   it("gets at most ten concurrent deliveries, however many senders there are", async () => {
     await endedJobs(40, "https://busy.example/");
     const other = await connect(database.url);
-    onTestFinished(() => other.end());
     await client.query("begin");
     const one = await client.query("select id from stillwake.claim_webhooks('one', 100)");
     const claiming = other.query("select id from stillwake.claim_webhooks('two', 100)");

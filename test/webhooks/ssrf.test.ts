@@ -6,13 +6,13 @@ import fs from "node:fs";
 import http from "node:http";
 import https from "node:https";
 import type net from "node:net";
-import os from "node:os";
 import path from "node:path";
 import type { TLSSocket } from "node:tls";
 import { afterAll, describe, expect, it, onTestFinished } from "vitest";
 import { createStillwake, pipeline } from "../../src/index.ts";
 import { createPoster } from "../../src/webhooks/request.ts";
 import { addressGuard, createSender, type GuardOptions, type Resolve } from "../../src/worker/index.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { respondWith, startReceiver } from "../support/fakes/webhook-receiver.ts";
 import { recordFigure } from "../support/figures.ts";
@@ -357,8 +357,7 @@ async function harmlessServer(): Promise<{ port: number; addresses: string[] }> 
 }
 
 function certificate(name: string): { key: string; cert: string } {
-  const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-tls-"));
-  onTestFinished(() => fs.rmSync(dir, { recursive: true, force: true }));
+  const dir = temporaryDirectory("tls");
   const [key, cert] = [path.join(dir, "key.pem"), path.join(dir, "cert.pem")];
   const args = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
   const named = ["-subj", `/CN=${name}`, "-addext", `subjectAltName=DNS:${name}`];

@@ -1,29 +1,18 @@
 // Webhooks: written in the commit that ends the job, recorded per delivery, and managed by operators.
 
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { settleWebhooks } from "../../src/db/calls/webhooks.ts";
-import { createStillwake, pipeline } from "../../src/index.ts";
+import { pipeline } from "../../src/index.ts";
 import { startClock, stopClock, travel, waitFor } from "../../src/testing/index.ts";
 import { verifyWebhook } from "../../src/webhooks/index.ts";
 import { type CreateSenderOptions, createSender, type SentWebhook } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connect, connectedDatabase } from "../support/database/connections.ts";
 import { ALLOW_LOCALHOST, respondWith, startReceiver } from "../support/fakes/webhook-receiver.ts";
-import { connect } from "../support/processes/fault-checks.ts";
 
-const database = await freshDatabase();
-const stillwake = createStillwake({ url: database.url });
+const { database, stillwake, client } = await connectedDatabase();
 const task = pipeline<{ n: number }>("task");
-let client: pg.Client;
 
-beforeAll(async () => {
-  client = await connect(database.url);
-  await stillwake.register(task);
-});
-afterAll(async () => {
-  await client.end();
-  await stillwake.close();
-});
+beforeAll(() => stillwake.register(task));
 
 const q = async (text: string, values: unknown[] = []) => (await client.query(text, values)).rows;
 
@@ -492,7 +481,6 @@ describe("a transaction that joins a job and stays open", () => {
     const webhook = receiver.url;
     const { id } = await stillwake.enqueue("task", { n: 1 }, { key: "joined", webhook: `${webhook}/first` });
     const joiner = await connect(database.url);
-    onTestFinished(() => joiner.end());
     await joiner.query("begin");
     const second = await stillwake.enqueue(
       "task",

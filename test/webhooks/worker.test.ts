@@ -1,40 +1,32 @@
 // Workers send webhooks: when their own jobs or those of others end, and before they stop. An idle sender sends no queries.
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { createStillwake, pipeline } from "../../src/index.ts";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { verifyWebhook } from "../../src/webhooks/index.ts";
 import { createSender, implement } from "../../src/worker/index.ts";
-import { type PostgresServer, startPostgresServer } from "../support/database/postgres-server.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
+import { connect, openStillwake } from "../support/database/connections.ts";
+import { startPostgresServer } from "../support/database/postgres-server.ts";
 import { ALLOW_LOCALHOST, respondWith, startReceiver } from "../support/fakes/webhook-receiver.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { runCli } from "../support/processes/cli.ts";
-import { connect, FULL, recordTimes } from "../support/processes/fault-checks.ts";
+import { FULL, recordTimes } from "../support/processes/fault-checks.ts";
 import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 
 const task = pipeline<{ n: number }>("task");
 const elsewhere = pipeline("elsewhere", { pool: "elsewhere" });
 const code = implement(task, (_, { n }) => ({ n }));
-let server: PostgresServer;
-let client: pg.Client;
-let stillwake: ReturnType<typeof createStillwake>;
+// Every statement is logged with the application_name of its connection.
+const server = await startPostgresServer({ log_statement: "all", log_line_prefix: "<%a> " });
+const client = await connect(server.url);
+const stillwake = openStillwake(server.url);
 
 beforeAll(async () => {
   buildPackage();
-  // Every statement is logged with the application_name of its connection.
-  server = await startPostgresServer({ log_statement: "all", log_line_prefix: "<%a> " });
-  client = await connect(server.url);
-  stillwake = createStillwake({ url: server.url });
   await stillwake.register(task, elsewhere);
-});
-afterAll(async () => {
-  await stillwake.close();
-  await client.end();
-  await server[Symbol.asyncDispose]();
 });
 
 describe("a worker", () => {
@@ -151,8 +143,7 @@ describe("a worker", () => {
 describe("stillwake webhooks send", () => {
   it("sends what is due, once, and prints the results", async () => {
     const receiver = await startReceiver();
-    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-webhooks-"));
-    onTestFinished(() => fs.rmSync(dir, { recursive: true, force: true }));
+    const dir = temporaryDirectory("webhooks");
     const config = path.join(dir, "stillwake.config.mjs");
     fs.writeFileSync(config, 'export default { webhooks: { allowHttp: true, allow: ["127.0.0.1/32 *"] } };');
     const { id } = await stillwake.enqueue(elsewhere, {}, { webhook: receiver.url });

@@ -7,15 +7,15 @@ import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
 import { createWorker, implement } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 import { startStepObserver } from "../support/processes/step-observer.ts";
 import { type StartWorkerOptions, startWorker } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
 const {
+  database,
   start,
   stillwake,
   until,
@@ -25,13 +25,10 @@ const {
   checkpoints,
   query,
   logs: readLogs,
-} = inProcessFixture(database);
+} = await inProcessFixture();
 const observer = await startStepObserver();
 
-beforeAll(() => {
-  buildPackage();
-  return () => observer.close();
-});
+beforeAll(buildPackage);
 
 /** Each test uses a separate pool, so that it does not claim the jobs of another. */
 let pools = 0;
@@ -328,10 +325,7 @@ describe("a worker in this process", () => {
   it("abandons code that does not stop, and refuses its later writes", async () => {
     const contract = pipeline(name(), { retry: { attempts: 1 } });
     const { id } = await stillwake.enqueue(contract, null);
-    let release = () => {};
-    const held = new Promise<void>((resolve) => {
-      release = resolve;
-    });
+    const { promise: held, resolve: release } = deferred();
     const late: unknown[] = [];
     const code = implement(contract, async (job) => {
       await job.step("deaf", () => held);

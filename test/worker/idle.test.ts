@@ -2,18 +2,17 @@
 // an idle worker with hints sends few. Counted in the log of a Postgres that logs every statement.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { createStillwake, pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
-import { type PostgresServer, startPostgresServer } from "../support/database/postgres-server.ts";
+import { temporaryDirectory } from "../support/cleanup.ts";
+import { connect } from "../support/database/connections.ts";
+import { startPostgresServer } from "../support/database/postgres-server.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { connect, FULL, isAlive, round } from "../support/processes/fault-checks.ts";
+import { FULL, isAlive, round } from "../support/processes/fault-checks.ts";
 import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
@@ -22,19 +21,10 @@ const SILENCE_MS = FULL ? 600_000 : 6000;
 /** How long an idle worker is observed. */
 const LISTEN_MS = FULL ? 120_000 : 11_000;
 
-let server: PostgresServer;
-let client: pg.Client;
-
-beforeAll(async () => {
-  buildPackage();
-  // Each line starts with the application_name of the connection.
-  server = await startPostgresServer({ log_statement: "all", log_connections: "on", log_line_prefix: "<%a> " });
-  client = await connect(server.url);
-});
-afterAll(async () => {
-  await client.end();
-  await server[Symbol.asyncDispose]();
-});
+// Each line starts with the application_name of the connection.
+const server = await startPostgresServer({ log_statement: "all", log_connections: "on", log_line_prefix: "<%a> " });
+const client = await connect(server.url);
+beforeAll(buildPackage);
 
 /** Statements and connections since the call, without those of this test. */
 function recordTraffic(): { statements(): string[]; connections(): number } {
@@ -107,8 +97,7 @@ describe("a process with a client", () => {
 describe("a process with an API and an orchestrator", () => {
   it("queries neither the database nor the provider in an idle hour, and holds no connection", async () => {
     const { PATH = "" } = process.env;
-    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-machines-"));
-    onTestFinished(() => fs.rmSync(dir, { recursive: true, force: true }));
+    const dir = temporaryDirectory("machines");
     const fixture = path.join(ROOT, "test/fixtures/idle-orchestrator.mjs");
     const child = spawn(process.execPath, [fixture, server.url, dir], {
       env: { PATH },

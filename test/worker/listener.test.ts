@@ -1,11 +1,10 @@
 // Hints arrive over a dedicated connection of the worker. These tests break that connection, with and without an error,
 // while jobs are enqueued: the jobs are found by polling, and hints work again after a reconnect.
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
+import { describe, expect, it } from "vitest";
+import { pipeline } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connectedDatabase } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
 import { type RecordedWorker, startRecordedWorker } from "../support/processes/recorded-worker.ts";
 
@@ -13,19 +12,8 @@ const { STILLWAKE_FULL } = process.env;
 /** The poll interval varies by a tenth; the rest is for a loaded machine. */
 const SLACK_MS = 700;
 
-const database = await freshDatabase();
-const sql = new pg.Client({ connectionString: database.url });
+const { database, stillwake, client: sql } = await connectedDatabase();
 const started = new Map<string, number>();
-let stillwake: Stillwake;
-
-beforeAll(async () => {
-  await sql.connect();
-  stillwake = createStillwake({ url: database.url });
-});
-afterAll(async () => {
-  await stillwake.close();
-  await sql.end();
-});
 
 interface Pickup {
   /** When enqueue returned. */
@@ -35,10 +23,7 @@ interface Pickup {
 
 /** Enqueues jobs for an idle worker, which only a hint or its poll interval can wake. Returns how long each job waited. */
 async function burst(worker: RecordedWorker, pool: string, size: number): Promise<Pickup[]> {
-  const jobs = await stillwake.enqueueMany(
-    pool,
-    Array.from({ length: size }, () => ({})),
-  );
+  const jobs = await stillwake.enqueueMany(pool, new Array(size).fill({}));
   const at = performance.now();
   await waitFor(() => jobs.every(({ id }) => started.has(id)), {
     interval: 1,

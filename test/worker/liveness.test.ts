@@ -1,13 +1,8 @@
 // Heartbeats and silence. The keeper sends heartbeats whatever its runners do, and kills a runner that sends nothing at all.
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake, type Stillwake } from "../../src/index.ts";
+import { describe, expect, it } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { buildPackage } from "../support/processes/build.ts";
 import {
-  connect,
   endedAttempts,
   FULL,
   isAlive,
@@ -16,25 +11,10 @@ import {
   waitForEnd,
   waitForStartupGrace,
 } from "../support/processes/fault-checks.ts";
-import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
+import { processFixture } from "../support/processes/process-fixture.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
-let stillwake: Stillwake;
-let observer: StepObserver;
-let client: pg.Client;
-
-beforeAll(async () => {
-  buildPackage();
-  stillwake = createStillwake({ url: database.url });
-  observer = await startStepObserver();
-  client = await connect(database.url);
-});
-afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-  await client.end();
-});
+const { database, stillwake, client, observer } = await processFixture();
 
 /** Runs one step in a worker while an idle worker would recover its lease if it expired. */
 async function runBesideAnother(step: Record<string, unknown>, lease: string, timeout: number) {

@@ -1,12 +1,12 @@
 // Silent network faults between a worker and Postgres: bytes stop in one or both directions without an error. Each
 // worker has a fault proxy, and a second worker without one, which claims jobs whose lease is lost.
 import net from "node:net";
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
+import { describe, expect, it } from "vitest";
+import { pipeline } from "../../src/index.ts";
 import { type FaultProxy, type FaultProxyMode, faultProxy, waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connectedDatabase } from "../support/database/connections.ts";
+import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { countedEffects } from "../support/processes/effects.ts";
 import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
@@ -16,18 +16,7 @@ const { STILLWAKE_FULL } = process.env;
 const STATEMENT_MS = 10_000;
 const SLACK_MS = 2_500;
 
-const database = await freshDatabase();
-const sql = new pg.Client({ connectionString: database.url });
-let stillwake: Stillwake;
-
-beforeAll(async () => {
-  await sql.connect();
-  stillwake = createStillwake({ url: database.url });
-});
-afterAll(async () => {
-  await stillwake.close();
-  await sql.end();
-});
+const { database, stillwake, client: sql } = await connectedDatabase();
 
 interface Hole {
   mode: FaultProxyMode;
@@ -97,10 +86,7 @@ async function throughHole(hole: Hole): Promise<Result> {
   let feeding = true;
   const more = async (count: number) => {
     enqueued += count;
-    await stillwake.enqueueMany(
-      name,
-      Array.from({ length: count }, () => ({})),
-    );
+    await stillwake.enqueueMany(name, new Array(count).fill({}));
   };
   for (const { worker: one } of [worker, rival]) {
     one.events.subscribe(({ kind }) => {
@@ -152,10 +138,7 @@ async function throughHole(hole: Hole): Promise<Result> {
 describe("when a firewall drops the state of a worker's connections", () => {
   it("a heartbeat without a response is repeated over a new connection before the lease expires", async () => {
     await using proxy = await faultProxy(database.url);
-    let finish: () => void = () => {};
-    const until = new Promise<void>((resolve) => {
-      finish = resolve;
-    });
+    const { promise: until, resolve: finish } = deferred();
     const held = countedEffects("held", { steps: 1, before: () => until });
     const options = {
       pipelines: [held.implementation],
@@ -219,10 +202,7 @@ async function lateClaim(): Promise<void> {
   await silence();
   const frozen = performance.now();
   proxy.freeze();
-  await stillwake.enqueueMany(
-    "late",
-    Array.from({ length: 150 }, () => ({})),
-  );
+  await stillwake.enqueueMany("late", new Array(150).fill({}));
   await worker.waitForEvent("attempt.ended", { times: 30, timeout: 30_000 });
   const waited = worker.eventsOf("claimed")[0]!.at - frozen;
   expect(waited, "the claim was not on a forgotten flow").toBeGreaterThan(STATEMENT_MS - 500);
@@ -241,10 +221,7 @@ async function lateClaim(): Promise<void> {
 /** A heartbeat is in flight when its connection is frozen. When it arrives, the session that it names is gone. */
 async function lateHeartbeat(): Promise<void> {
   await using proxy = await faultProxy(database.url);
-  let finish: () => void = () => {};
-  const until = new Promise<void>((resolve) => {
-    finish = resolve;
-  });
+  const { promise: until, resolve: finish } = deferred();
   const long = pipeline("long", { pool: "long" });
   const run = implement(long, () => until);
   const options = { pipelines: [run], pool: "long", slots: 2, lease: "6s" };

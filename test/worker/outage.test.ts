@@ -1,33 +1,24 @@
 // Outages of Postgres: crashes during jobs, a missing server at start, long outages. Workers are real processes; they
 // must neither exit nor spin, and continue by themselves.
 import fs from "node:fs";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake, pipeline, type Stillwake } from "../../src/index.ts";
+import { beforeAll, describe, expect, it } from "vitest";
+import { pipeline } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
-import { type PostgresServer, startPostgresServer } from "../support/database/postgres-server.ts";
+import { connect, openStillwake } from "../support/database/connections.ts";
+import { startPostgresServer } from "../support/database/postgres-server.ts";
+import { deferred } from "../support/deferred.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage } from "../support/processes/build.ts";
 import { countedEffects } from "../support/processes/effects.ts";
-import { connect, FULL, recordTimes, repeatedSteps, waitForStartupGrace } from "../support/processes/fault-checks.ts";
+import { FULL, recordTimes, repeatedSteps, waitForStartupGrace } from "../support/processes/fault-checks.ts";
 import { startRecordedWorker } from "../support/processes/recorded-worker.ts";
-import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
+import { startStepObserver } from "../support/processes/step-observer.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
-let server: PostgresServer;
-let stillwake: Stillwake;
-let observer: StepObserver;
-
-beforeAll(async () => {
-  buildPackage();
-  server = await startPostgresServer();
-  stillwake = createStillwake({ url: server.url, patience: "forever" });
-  observer = await startStepObserver();
-});
-afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-  await server[Symbol.asyncDispose]();
-});
+const server = await startPostgresServer();
+const stillwake = openStillwake(server.url, { patience: "forever" });
+const observer = await startStepObserver();
+beforeAll(buildPackage);
 
 describe("when Postgres crashes under two workers with running steps", () => {
   const crashes = FULL ? 20 : 4;
@@ -70,7 +61,7 @@ describe("when Postgres crashes under two workers with running steps", () => {
     stopping = true;
     await callers;
 
-    await using client = await connecting();
+    const client = await connect(server.url);
     const { rows } = await client.query(
       "select state, crashes, count(*)::int from stillwake.jobs where pipeline = 'script' group by 1, 2 order by 2",
     );
@@ -197,10 +188,7 @@ describe("during a long outage of the database", () => {
     const workers = await Promise.all(
       Array.from({ length: 12 }, async (_, number) => {
         const name = `across-${number}`;
-        let finish: () => void = () => {};
-        const until = new Promise<void>((resolve) => {
-          finish = resolve;
-        });
+        const { promise: until, resolve: finish } = deferred();
         const counted = countedEffects(name, { steps: 2, before: () => until });
         const pipelines = [counted.implementation];
         const own = await startRecordedWorker({
@@ -219,7 +207,7 @@ describe("during a long outage of the database", () => {
     );
     proxy.mode = "refuse";
     proxy.reset();
-    await using client = await connecting();
+    const client = await connect(server.url);
     await waitFor(
       async () => {
         const { rows } = await client.query(
@@ -242,14 +230,11 @@ describe("during a long outage of the database", () => {
   });
 
   it("the first worker that is back does not recover the jobs of workers that have not reconnected yet", async () => {
-    await using client = await connecting();
+    const client = await connect(server.url);
     await waitForStartupGrace(client, "8s");
     await using slow = await faultProxy(server.url);
     await using quick = await faultProxy(server.url);
-    let finish: () => void = () => {};
-    const until = new Promise<void>((resolve) => {
-      finish = resolve;
-    });
+    const { promise: until, resolve: finish } = deferred();
     const counted = countedEffects("first-back", { steps: 2, before: () => until });
     const floors = { poll: "100ms", pollWithHints: "100ms" };
     const options = { pool: "first-back", pipelines: [counted.implementation], slots: 2, lease: "8s", ...floors };
@@ -301,9 +286,4 @@ function cpuMs(worker: WorkerProcess): number {
     return Number(fields[11]) + Number(fields[12]);
   });
   return ticks.reduce((sum, one) => sum + one, 0) * 10;
-}
-
-async function connecting() {
-  const client = await connect(server.url);
-  return Object.assign(client, { [Symbol.asyncDispose]: () => client.end() });
 }

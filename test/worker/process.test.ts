@@ -1,24 +1,9 @@
 // `stillwake worker` as a process: a keeper with runner processes, and the death of a runner.
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake, type Stillwake } from "../../src/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
-import { buildPackage } from "../support/processes/build.ts";
-import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
+import { describe, expect, it } from "vitest";
+import { processFixture } from "../support/processes/process-fixture.ts";
 import { startWorker } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
-let stillwake: Stillwake;
-let observer: StepObserver;
-
-beforeAll(async () => {
-  buildPackage();
-  stillwake = createStillwake({ url: database.url });
-  observer = await startStepObserver();
-});
-afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-});
+const { database, stillwake, observer } = await processFixture();
 
 describe("stillwake worker", () => {
   it("runs a job in a runner process and exits with 0 on SIGTERM", async () => {

@@ -4,12 +4,12 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import path from "node:path";
 import readline from "node:readline";
-import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake, type Enqueued, pipeline, type Stillwake } from "../../src/index.ts";
+import { type Enqueued, pipeline } from "../../src/index.ts";
 import { waitFor } from "../../src/testing/index.ts";
 import type { WorkerOptions } from "../../src/worker/index.ts";
-import { type PostgresServer, startPostgresServer } from "../support/database/postgres-server.ts";
+import { connect, openStillwake } from "../support/database/connections.ts";
+import { startPostgresServer } from "../support/database/postgres-server.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
 import { FULL } from "../support/processes/fault-checks.ts";
@@ -26,18 +26,16 @@ interface Reported {
   at: number;
 }
 
-let server: PostgresServer;
-let stillwake: Stillwake;
+const server = await startPostgresServer({ max_connections: 60, log_connections: "on", log_line_prefix: "%n " });
+const owner = await connect(server.url);
+const stillwake = openStillwake(server.url, { connections: 2, patience: "forever" });
 let login: string;
 const children: ChildProcess[] = [];
 const reported: Reported[] = [];
 
 beforeAll(async () => {
   buildPackage();
-  server = await startPostgresServer({ max_connections: 60, log_connections: "on", log_line_prefix: "%n " });
   // Not the owner: superusers have reserved connections.
-  const owner = new pg.Client({ connectionString: server.url });
-  await owner.connect();
   await owner.query(
     "create role crowd login password 'crowd'; grant stillwake_worker to crowd; grant stillwake_app to crowd",
   );
@@ -46,13 +44,10 @@ beforeAll(async () => {
   url.username = "crowd";
   url.password = "crowd";
   login = url.href;
-  stillwake = createStillwake({ url: server.url, connections: 2, patience: "forever" });
   await stillwake.register(pipeline("crowd", { pool: "crowd" }));
 });
-afterAll(async () => {
+afterAll(() => {
   for (const child of children) child.kill("SIGKILL");
-  await stillwake.close();
-  await server[Symbol.asyncDispose]();
 });
 
 /** Resolves when all of them have claimed. */

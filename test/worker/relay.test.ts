@@ -6,31 +6,27 @@ import http from "node:http";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
 import { Readable } from "node:stream";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { pipeline } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
 import { implement } from "../../src/worker/index.ts";
 import { type Relay, type RelayOptions, relay } from "../../src/worker/relay.ts";
-import { freshDatabase } from "../support/database/database.ts";
+import { connect } from "../support/database/connections.ts";
 import { recordFigure } from "../support/figures.ts";
 import { buildPackage, ROOT } from "../support/processes/build.ts";
-import { connect, FULL } from "../support/processes/fault-checks.ts";
+import { FULL } from "../support/processes/fault-checks.ts";
 import { inProcessFixture } from "../support/processes/in-process.ts";
 
-const database = await freshDatabase();
-const { stillwake, until, attempts, name } = inProcessFixture(database);
+const { database, stillwake, until, attempts, name } = await inProcessFixture();
+const client = await connect(database.url);
 const secret = "a-secret-of-many-characters";
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
-let client: pg.Client;
 beforeAll(async () => {
   buildPackage();
-  client = await connect(database.url);
   await client.query(
     "create table effects (workspace text, job uuid, epoch bigint, item integer, began timestamptz, ended timestamptz)",
   );
 });
-afterAll(() => client.end());
 
 const slow = (pipelineName: string) =>
   implement(pipeline<{ count: number }>(pipelineName, { retry: { initial: "1ms", max: "1ms" } }), (job, { count }) =>

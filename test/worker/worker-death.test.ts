@@ -3,15 +3,13 @@
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake, type Stillwake } from "../../src/index.ts";
+import { createStillwake } from "../../src/index.ts";
 import { faultProxy, waitFor } from "../../src/testing/index.ts";
+import { connect } from "../support/database/connections.ts";
 import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { buildPackage } from "../support/processes/build.ts";
 import {
-  connect,
   endedAttempts,
   FULL,
   isAlive,
@@ -21,28 +19,18 @@ import {
   waitDatabaseTime,
   waitForStartupGrace,
 } from "../support/processes/fault-checks.ts";
-import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
+import { processFixture } from "../support/processes/process-fixture.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
+const { database, stillwake, client, observer } = await processFixture();
 const besides = await freshDatabase();
 /** Without a direct connection there is no presence: only the lease counts. */
 const leaseAlone = path.join(os.tmpdir(), `stillwake-lease-alone-${process.pid}.config.mjs`);
-let stillwake: Stillwake;
-let observer: StepObserver;
-let client: pg.Client;
 
 beforeAll(async () => {
-  buildPackage();
   fs.writeFileSync(leaseAlone, "export default { directUrl: false };");
-  stillwake = createStillwake({ url: database.url });
-  observer = await startStepObserver();
-  client = await connect(database.url);
 });
 afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-  await client.end();
   fs.rmSync(leaseAlone, { force: true });
 });
 
@@ -342,10 +330,7 @@ describe("workers that check presences", () => {
     // A manual worker: any client may claim. It claims its jobs one by one.
     const many = await connect(database.url);
     await many.query("select stillwake.hold_presence(4711)");
-    const jobs = await stillwake.enqueueMany(
-      "script",
-      Array.from({ length: 100 }, () => ({ steps: [] })),
-    );
+    const jobs = await stillwake.enqueueMany("script", new Array(100).fill({ steps: [] }));
     for (const _ of jobs) {
       await many.query("select stillwake.claim('by hand', 'default', '{script}', 1, '15 seconds', null, 4711)");
     }

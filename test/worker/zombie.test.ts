@@ -3,41 +3,23 @@
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { createStillwake, type Stillwake } from "../../src/index.ts";
+import { beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { waitFor } from "../../src/testing/index.ts";
-import { freshDatabase } from "../support/database/database.ts";
 import { recordFigure } from "../support/figures.ts";
-import { buildPackage } from "../support/processes/build.ts";
 import {
-  connect,
   endedAttempts,
   FULL,
   processState,
   repeatedSteps,
   waitForStartupGrace,
 } from "../support/processes/fault-checks.ts";
-import { type StepObserver, startStepObserver } from "../support/processes/step-observer.ts";
+import { processFixture } from "../support/processes/process-fixture.ts";
+import type { StepObserver } from "../support/processes/step-observer.ts";
 import { startWorker, type WorkerProcess } from "../support/processes/workers.ts";
 
-const database = await freshDatabase();
-let stillwake: Stillwake;
-let observer: StepObserver;
-let client: pg.Client;
+const { database, stillwake, client, observer } = await processFixture();
 
-beforeAll(async () => {
-  buildPackage();
-  stillwake = createStillwake({ url: database.url });
-  observer = await startStepObserver();
-  client = await connect(database.url);
-  await waitForStartupGrace(client, "2s");
-});
-afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-  await client.end();
-});
+beforeAll(() => waitForStartupGrace(client, "2s"));
 
 /** Suspends a worker with all its runners, like a suspended machine. */
 async function suspend(worker: WorkerProcess): Promise<number[]> {

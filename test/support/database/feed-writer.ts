@@ -1,11 +1,13 @@
 // Writes to the feed of running jobs by SQL, so that a test controls when each line is appended.
-import pg from "pg";
-import { afterAll, beforeAll, onTestFinished } from "vitest";
+import type pg from "pg";
+import { afterAll, onTestFinished } from "vitest";
 import { Database } from "../../../src/db/database.ts";
 import { FeedReader, type FeedReaderOptions } from "../../../src/live/feed-reader.ts";
 import { type FollowOptions, follow } from "../../../src/live/follower.ts";
 import type { FollowEvent } from "../../../src/live/job-buffer.ts";
 import { waitFor } from "../../../src/testing/index.ts";
+import { connect } from "./connections.ts";
+import { freshDatabase } from "./database.ts";
 
 export interface Lease {
   job: string;
@@ -13,21 +15,18 @@ export interface Lease {
   lease: string;
 }
 
-/** For a test file: a SQL connection, a database, and feed readers that close with their test. */
-export function feedFixture({ url }: { url: string }, always: FeedReaderOptions = {}) {
-  const sql = new pg.Client({ connectionString: url, application_name: "test" });
-  const client = new Database({ url });
-  beforeAll(() => sql.connect());
-  afterAll(async () => {
-    await client.close();
-    await sql.end();
-  });
+/** For a test file: a database with a SQL connection and a client, and feed readers that close with their test. */
+export async function feedFixture(always: (url: string) => FeedReaderOptions = () => ({})) {
+  const database = await freshDatabase();
+  const sql = await connect(database.url);
+  const client = new Database({ url: database.url });
+  afterAll(() => client.close());
   const openReader = (options: FeedReaderOptions = {}): FeedReader => {
-    const reader = new FeedReader(client, { ...always, ...options });
+    const reader = new FeedReader(client, { ...always(database.url), ...options });
     onTestFinished(() => reader.close());
     return reader;
   };
-  return { sql, client, openReader };
+  return { database, sql, client, openReader };
 }
 
 /** Lines whose text is their number. */

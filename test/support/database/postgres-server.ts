@@ -1,13 +1,15 @@
-// A separate Postgres server for tests that crash it, read its log or need another build. Its port survives restarts.
+// A separate Postgres server for tests that crash it, read its log or need another build. Its port survives
+// restarts. It stops with the test or the file that started it.
 import fs from "node:fs";
 import path from "node:path";
 import { inject } from "vitest";
 import { migrate } from "../../../src/index.ts";
 import { type EmbeddedPostgres, startPostgres } from "../../../src/postgres/index.ts";
 import { waitFor } from "../../../src/testing/index.ts";
+import { cleanUp } from "../cleanup.ts";
 import { copyCluster, scratchDirectory } from "./cluster-files.ts";
 
-export interface PostgresServer extends AsyncDisposable {
+export interface PostgresServer {
   url: string;
   port: number;
   log(): string;
@@ -30,6 +32,10 @@ export async function startPostgresServer(
   const options = { dir, settings, ...(binaries && { binaries }) };
   let postgres: EmbeddedPostgres = await startPostgres(options);
   const { port, url } = postgres;
+  cleanUp(async () => {
+    await postgres.stop();
+    fs.rmSync(home, { recursive: true, force: true });
+  });
   if (!cluster) await migrate({ url });
   return {
     url,
@@ -42,10 +48,6 @@ export async function startPostgresServer(
     async start() {
       postgres = await startPostgres({ ...options, port });
       return performance.now();
-    },
-    async [Symbol.asyncDispose]() {
-      await postgres.stop();
-      fs.rmSync(home, { recursive: true, force: true });
     },
   };
 }

@@ -1,6 +1,6 @@
 // Checks for tests that kill or suspend processes: which processes are alive, which steps were repeated, how long it took.
 import fs from "node:fs";
-import pg from "pg";
+import type pg from "pg";
 import type { Job, Stillwake } from "../../../src/index.ts";
 import { waitFor } from "../../../src/testing/index.ts";
 import { recordFigure } from "../figures.ts";
@@ -14,13 +14,6 @@ export function sample<Case>(cases: readonly Case[], share: number): readonly Ca
   if (FULL || process.env.STILLWAKE_SAMPLE === "all") return cases;
   const chosen = cases.filter(() => Math.random() < share);
   return chosen.length > 0 ? chosen : cases.slice(0, 1);
-}
-
-/** A connection for the tests of a file: open it in beforeAll, end it in afterAll. */
-export async function connect(url: string): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString: url, application_name: "test" });
-  await client.connect();
-  return client;
 }
 
 /** Waits until the database's clock has advanced by this much, for faults of a given duration. */
@@ -85,6 +78,17 @@ export function isAlive(pid: number): boolean {
   } catch {
     return false;
   }
+}
+
+/** Every process whose working directory is in `dir`. */
+export function processesIn(dir: string): number[] {
+  return fs.readdirSync("/proc").flatMap((entry) => {
+    try {
+      return fs.readlinkSync(`/proc/${Number(entry)}/cwd`).startsWith(dir) ? [Number(entry)] : [];
+    } catch {
+      return [];
+    }
+  });
 }
 
 /** The kernel's process state: "T" for a stopped one. */

@@ -2,7 +2,7 @@
 // it saw. Fast, with the same attempt, keeper and SQL as runner processes.
 import pg from "pg";
 import { afterAll, beforeAll, onTestFinished } from "vitest";
-import { createStillwake, type Job, type PipelineOptions, pipeline, type Stillwake } from "../../../src/index.ts";
+import { type Job, type PipelineOptions, pipeline, type Stillwake } from "../../../src/index.ts";
 import { type TestDatabase, waitFor } from "../../../src/testing/index.ts";
 import type {
   AnyImplementation,
@@ -12,6 +12,8 @@ import type {
   WorkerOptions,
 } from "../../../src/worker/index.ts";
 import { createWorker, implement, type Worker } from "../../../src/worker/index.ts";
+import { openStillwake } from "../database/connections.ts";
+import { freshDatabase } from "../database/database.ts";
 
 interface LoggedLine {
   level: string;
@@ -37,6 +39,8 @@ interface RunOptions<Input> {
   until?: (job: Job) => boolean;
 }
 
+type RunCode<Input> = (job: JobContext, input: Input) => unknown;
+
 interface Ran extends Started {
   id: string;
   job: Job;
@@ -44,12 +48,14 @@ interface Ran extends Started {
 }
 
 export interface InProcessFixture {
+  database: TestDatabase;
   stillwake: Stillwake;
   query<Row extends pg.QueryResultRow>(text: string, values?: unknown[]): Promise<Row[]>;
   /** Starts a worker that stops with the test. */
   start(pipelines: readonly AnyImplementation[], options?: Partial<WorkerOptions>): Promise<Started>;
   /** Runs one job of a new pipeline and waits for it. */
-  run<Input = undefined>(code: (job: JobContext, input: Input) => unknown, options?: RunOptions<Input>): Promise<Ran>;
+  run<Input = undefined>(code: RunCode<Input>): Promise<Ran>;
+  run<Input = undefined>(options: RunOptions<Input>, code: RunCode<Input>): Promise<Ran>;
   /** Waits until the job matches. Default: until it has ended. */
   until(id: string, wanted?: (job: Job) => boolean): Promise<Job>;
   logs(id: string): Promise<LoggedLine[]>;
@@ -62,16 +68,15 @@ export interface InProcessFixture {
 }
 
 /** Call it once, at the top of a test file. */
-export function inProcessFixture(database: TestDatabase): InProcessFixture {
-  const stillwake = createStillwake({ url: database.url });
+export async function inProcessFixture(): Promise<InProcessFixture> {
+  const database = await freshDatabase();
+  const stillwake = openStillwake(database.url);
   const pool = new pg.Pool({ connectionString: database.url, max: 2 });
   let names = 0;
   beforeAll(() => stillwake.register(pipeline("warm")));
-  afterAll(async () => {
-    await stillwake.close();
-    await pool.end();
-  });
+  afterAll(() => pool.end());
   const made: InProcessFixture = {
+    database,
     stillwake,
     name: () => `p${++names}`,
     query: async (text, values) => (await pool.query(text, values)).rows,
@@ -91,7 +96,8 @@ export function inProcessFixture(database: TestDatabase): InProcessFixture {
       await worker.start();
       return { worker, events };
     },
-    async run(code, options = {}) {
+    async run<Input>(first: RunOptions<Input> | RunCode<Input>, second?: RunCode<Input>) {
+      const [options, code] = typeof first === "function" ? [{}, first] : [first, second];
       const contract = pipeline(made.name(), { retry: { initial: "1ms", max: "1ms" }, ...options.pipeline });
       const { id } = await stillwake.enqueue(contract as never, (options.input ?? null) as never);
       const started = await made.start([implement(contract as never, code as never, options.code)], options.worker);

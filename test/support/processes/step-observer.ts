@@ -1,8 +1,10 @@
 // An HTTP server that steps of test pipelines report their effects to, as to an external system. It keeps the order, rejects fencing tokens
-// lower than one it has seen for the job, and has gates at which steps wait until the test opens them.
+// lower than one it has seen for the job, and has gates at which steps wait until the test opens them. It closes with the test or the file that
+// started it.
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 import { waitFor } from "../../../src/testing/index.ts";
+import { cleanUp } from "../cleanup.ts";
 
 interface StepReport {
   job: string;
@@ -18,7 +20,7 @@ interface StepReport {
   stale: boolean;
 }
 
-export interface StepObserver extends AsyncDisposable {
+export interface StepObserver {
   url: string;
   reports: StepReport[];
   reportsOf(job: string): StepReport[];
@@ -28,7 +30,6 @@ export interface StepObserver extends AsyncDisposable {
     options?: { timeout?: number; from?: number },
   ): Promise<StepReport>;
   openGate(gate: string): void;
-  close(): Promise<void>;
 }
 
 export async function startStepObserver(): Promise<StepObserver> {
@@ -60,10 +61,10 @@ export async function startStepObserver(): Promise<StepObserver> {
     });
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const close = async () => {
+  cleanUp(async () => {
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));
-  };
+  });
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     reports: reports,
@@ -75,7 +76,5 @@ export async function startStepObserver(): Promise<StepObserver> {
       found.open = true;
       for (const response of found.waiting.splice(0)) response.end("open");
     },
-    close,
-    [Symbol.asyncDispose]: close,
   };
 }

@@ -1,5 +1,6 @@
 // Setup shared by the tests of the API providers: a fake API and a provider on a simulated clock, closed after each test,
 // and workers that run as the processes of a fake's machines.
+
 import { afterEach, expect } from "vitest";
 import {
   type Clock,
@@ -12,6 +13,7 @@ import {
 } from "../../../src/orchestrator/provider.ts";
 import { travel } from "../../../src/testing/index.ts";
 import { createWorker, type WorkerOptions } from "../../../src/worker/index.ts";
+import { deferred } from "../deferred.ts";
 import {
   createTestTime,
   type Fake,
@@ -133,9 +135,6 @@ export function fastClock(url: string, speed = 50): Clock & { advance(ms: number
 
 /** A promise, and the function that resolves it. */
 export function latch(): { opened: Promise<void>; open(): void } {
-  let open: () => void = () => {};
-  const opened = new Promise<void>((resolve) => {
-    open = resolve;
-  });
+  const { promise: opened, resolve: open } = deferred();
   return { opened, open };
 }

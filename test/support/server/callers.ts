@@ -34,33 +34,43 @@ interface Answer {
   json: any;
 }
 
-export type Call = (
-  method: string,
-  path: string,
-  options?: { token?: string | undefined; body?: unknown; headers?: Record<string, string> },
-) => Promise<Answer>;
+export type Call = (method: string, path: string, options?: CallOptions) => Promise<Answer>;
+
+interface CallOptions {
+  token?: string | null | undefined;
+  body?: unknown;
+  headers?: Record<string, string>;
+}
+
+/** A request with a token, if any, and a JSON body, if any. */
+export function requestOf(url: string, method: string, { token, body, headers }: CallOptions): Request {
+  return new Request(url, {
+    method,
+    headers: {
+      ...(token && { authorization: `Bearer ${token}` }),
+      ...(body !== undefined && { "content-type": "application/json" }),
+      ...headers,
+    },
+    ...(body !== undefined && { body: JSON.stringify(body) }),
+  });
+}
+
+export async function readAnswer(response: Response): Promise<Answer> {
+  const { status, headers } = response;
+  const text = await response.text();
+  return { status, headers, text, json: /json/.test(headers.get("content-type") ?? "") ? JSON.parse(text) : undefined };
+}
 
 /** Calls as `admin` unless another token is passed; undefined for none. Does not read streams. */
 export function callerOf(server: StillwakeServer, admin: string): Call {
   let address = 0;
   return async (method, path, options = {}) => {
-    const { body, headers } = options;
-    const token = "token" in options ? options.token : admin;
-    const request = new Request(`http://jobs.example${path}`, {
-      method,
-      headers: {
-        ...(token && { authorization: `Bearer ${token}` }),
-        ...(body !== undefined && { "content-type": "application/json" }),
-        ...headers,
-      },
-      ...(body !== undefined && { body: JSON.stringify(body) }),
-    });
+    const request = requestOf(`http://jobs.example${path}`, method, { token: admin, ...options });
     const response = await server.fetch(request, { incoming: { socket: { remoteAddress: `10.0.0.${++address}` } } });
     const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
-    if (isStream) await response.body!.cancel();
-    const text = isStream ? "" : await response.text();
-    const json = /json/.test(response.headers.get("content-type") ?? "") ? JSON.parse(text) : undefined;
-    return { status: response.status, headers: response.headers, text, json };
+    if (!isStream) return readAnswer(response);
+    await response.body!.cancel();
+    return { status: response.status, headers: response.headers, text: "", json: undefined };
   };
 }
 

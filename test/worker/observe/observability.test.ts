@@ -1,39 +1,21 @@
 // Monitoring of real workers: metrics, health, process log, memory warnings and traces.
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
 import { context, SpanStatusCode, trace } from "@opentelemetry/api";
 import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { createStillwake, pipeline, type Stillwake } from "../../../src/index.ts";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { pipeline } from "../../../src/index.ts";
 import { faultProxy, waitFor } from "../../../src/testing/index.ts";
 import { implement } from "../../../src/worker/index.ts";
-import { freshDatabase } from "../../support/database/database.ts";
-import { buildPackage } from "../../support/processes/build.ts";
-import { connect, recordTimes, waitForEnd, waitForStartupGrace } from "../../support/processes/fault-checks.ts";
+import { temporaryDirectory } from "../../support/cleanup.ts";
+import { recordTimes, waitForEnd, waitForStartupGrace } from "../../support/processes/fault-checks.ts";
+import { processFixture } from "../../support/processes/process-fixture.ts";
 import { startRecordedWorker } from "../../support/processes/recorded-worker.ts";
-import { type StepObserver, startStepObserver } from "../../support/processes/step-observer.ts";
 import { type StartWorkerOptions, startWorker, type WorkerProcess } from "../../support/processes/workers.ts";
 
-const database = await freshDatabase();
-let stillwake: Stillwake;
-let observer: StepObserver;
-let client: pg.Client;
-
-beforeAll(async () => {
-  buildPackage();
-  stillwake = createStillwake({ url: database.url });
-  observer = await startStepObserver();
-  client = await connect(database.url);
-});
-afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-  await client.end();
-});
+const { database, stillwake, client, observer } = await processFixture();
 
 describe("the metrics of a worker", () => {
   it("are correct after completed, failed, retried, cancelled, lost and recovered jobs", async () => {
@@ -296,8 +278,7 @@ describe("memory", () => {
   it.skipIf(!canMount)(
     "that is nearly exhausted is reported once in the log of every running job (needs permission to mount)",
     async () => {
-      const cgroup = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-cgroup-"));
-      onTestFinished(() => fs.rmSync(cgroup, { recursive: true }));
+      const cgroup = temporaryDirectory("cgroup");
       const limit = 100 * 2 ** 20;
       const use = (fraction: number) => fs.writeFileSync(path.join(cgroup, "memory.current"), String(limit * fraction));
       fs.writeFileSync(path.join(cgroup, "memory.max"), String(limit));
@@ -429,8 +410,7 @@ async function start({
 }: Partial<StartWorkerOptions> & { config?: object } = {}): Promise<WorkerProcess> {
   const flags = [...args];
   if (config) {
-    const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-config-"));
-    onTestFinished(() => fs.rmSync(dir, { recursive: true }));
+    const dir = temporaryDirectory("config");
     const file = path.join(dir, "stillwake.config.mjs");
     fs.writeFileSync(file, `export default ${JSON.stringify(config)};`);
     flags.push("--config", file);

@@ -4,6 +4,7 @@ import os from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { type MemoryUse, memoryUse, oomKills, watchMemory } from "../../../src/memory.ts";
+import { temporaryDirectory } from "../../support/cleanup.ts";
 
 const MB = 2 ** 20;
 let root: string;
@@ -11,12 +12,11 @@ let proc: string;
 let base: string;
 
 beforeEach(() => {
-  base = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-memory-"));
+  base = temporaryDirectory("memory");
   root = path.join(base, "cgroup");
   proc = path.join(base, "proc");
   write("proc/meminfo", "MemTotal:       4194304 kB\nMemFree:         100000 kB\nMemAvailable:   1048576 kB\n");
 });
-afterEach(() => fs.rmSync(base, { recursive: true, force: true }));
 
 describe("cgroup version 2", () => {
   it("in a container uses the limit of the mount, and does not count reclaimable file cache", () => {

@@ -3,40 +3,19 @@
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake, type Stillwake } from "../../../src/index.ts";
-import { freshDatabase } from "../../support/database/database.ts";
 import { recordFigure } from "../../support/figures.ts";
-import { buildPackage } from "../../support/processes/build.ts";
-import {
-  connect,
-  endedAttempts,
-  FULL,
-  isAlive,
-  waitForEnd,
-  waitForStartupGrace,
-} from "../../support/processes/fault-checks.ts";
-import { type StepObserver, startStepObserver } from "../../support/processes/step-observer.ts";
+import { endedAttempts, FULL, isAlive, waitForEnd, waitForStartupGrace } from "../../support/processes/fault-checks.ts";
+import { processFixture } from "../../support/processes/process-fixture.ts";
 import { type StartWorkerOptions, startWorker } from "../../support/processes/workers.ts";
 
-const database = await freshDatabase();
+const { database, stillwake, client, observer } = await processFixture();
 const smallHeap = path.join(os.tmpdir(), `stillwake-small-heap-${process.pid}.config.mjs`);
-let stillwake: Stillwake;
-let observer: StepObserver;
-let client: pg.Client;
 
 beforeAll(async () => {
-  buildPackage();
   fs.writeFileSync(smallHeap, "export default { heapMb: 48 };");
-  stillwake = createStillwake({ url: database.url });
-  observer = await startStepObserver();
-  client = await connect(database.url);
 });
 afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-  await client.end();
   fs.rmSync(smallHeap, { force: true });
 });
 

@@ -1,39 +1,28 @@
 // Processes started by jobs, with real workers: none is left after the job, its runner or its worker has ended, and
 // none of an attempt is left when the next attempt starts.
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
-import { createStillwake, type Stillwake } from "../../../src/index.ts";
+import { afterAll, describe, expect, it, onTestFinished } from "vitest";
 import { waitFor } from "../../../src/testing/index.ts";
-import { freshDatabase } from "../../support/database/database.ts";
+import { temporaryDirectory } from "../../support/cleanup.ts";
 import { recordFigure } from "../../support/figures.ts";
-import { buildPackage, ROOT } from "../../support/processes/build.ts";
+import { ROOT } from "../../support/processes/build.ts";
 import { isAlive, recordTimes, waitForEnd } from "../../support/processes/fault-checks.ts";
 import { otherUserUnavailable, skipReason } from "../../support/processes/other-users.ts";
-import { type StepObserver, startStepObserver } from "../../support/processes/step-observer.ts";
+import { processFixture } from "../../support/processes/process-fixture.ts";
 import { startWorker, type WorkerProcess } from "../../support/processes/workers.ts";
 
-const database = await freshDatabase();
+const { database, stillwake, observer } = await processFixture();
 const TREES = path.join(ROOT, "test/fixtures/pipelines/trees.mjs");
 /** The number of processes of exec-tree.sh: they ignore SIGTERM, are orphans, in other sessions, daemons, some without the tag. */
 const TREE = 8;
-let stillwake: Stillwake;
-let observer: StepObserver;
 /** Started by job.exec, and by user code directly. */
 const WAYS = ["exec", "spawn"];
 let survivors = 0;
 let planted = 0;
 
-beforeAll(async () => {
-  buildPackage();
-  stillwake = createStillwake({ url: database.url });
-  observer = await startStepObserver();
-});
 afterAll(async () => {
   recordFigure("survivors of trees of jobs", survivors, "processes", `of ${planted}, over all ways to end`);
-  await stillwake.close();
-  await observer.close();
 });
 
 describe.skipIf(!fs.existsSync("/proc/self/environ"))(
@@ -125,8 +114,7 @@ describe.skipIf(!fs.existsSync("/proc/self/environ"))(
     it.skipIf(otherUserUnavailable)(
       `is gone too when runners run as another user${skipReason(otherUserUnavailable)}`,
       async () => {
-        const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-trees-"));
-        onTestFinished(() => fs.rmSync(dir, { recursive: true }));
+        const dir = temporaryDirectory("trees");
         fs.chmodSync(dir, 0o777);
         const config = path.join(dir, "stillwake.config.mjs");
         fs.writeFileSync(config, "export default { runAs: { uid: 65534, gid: 65534 } };");

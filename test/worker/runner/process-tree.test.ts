@@ -2,11 +2,11 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
-import os from "node:os";
 import path from "node:path";
-import { afterEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { waitFor } from "../../../src/testing/index.ts";
 import { GUARD, killTree, startGuard } from "../../../src/worker/runner/process-tree.ts";
+import { cleanUp, temporaryDirectory } from "../../support/cleanup.ts";
 import { recordFigure } from "../../support/figures.ts";
 
 const FIXTURES = path.join(import.meta.dirname, "../../fixtures");
@@ -18,10 +18,6 @@ const hasProc = fs.existsSync("/proc/self/environ");
 const shells = ["/bin/sh", "/bin/dash", "/bin/bash", "/bin/busybox"].filter((shell) => fs.existsSync(shell));
 
 // Cleanup functions of the current test, run in reverse order.
-const undo: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const step of undo.splice(0).reverse()) await step();
-});
 
 describe.skipIf(!hasProc)("killTree (needs /proc)", () => {
   it("kills a whole tree that ignores SIGTERM, daemonises and clears its environment", async () => {
@@ -83,7 +79,7 @@ describe.skipIf(!hasProc)("killTree (needs /proc)", () => {
     const root = spawn("sh", ["-c", script, file], { detached: true, stdio: "ignore" });
     await once(root, "exit");
     const pid = await waitFor(() => Number(fs.readFileSync(`${file}.pid`, "utf8")));
-    undo.push(() => endQuietly(pid));
+    cleanUp(() => endQuietly(pid));
     expect(await killTree(newTag())).toBe(0);
     expect(isAlive(pid)).toBe(true);
     expect(await killTree(newTag(), { roots: [root.pid!] })).toBe(1);
@@ -172,7 +168,7 @@ describe.skipIf(!hasProc)("the guardian (needs /proc)", () => {
 
   it("inherits no file, directory, variable or session of its owner", async () => {
     const guard = startGuard(newTag());
-    undo.push(() => guard.close());
+    cleanUp(() => guard.close());
     const proc = `/proc/${guard.pid}`;
     await waitFor(() => fs.readFileSync(`${proc}/cmdline`, "utf8").startsWith("/bin/sh\0"));
     // Descriptors left open by the process that started the tests are inherited by every process.
@@ -203,15 +199,14 @@ function newTag(): string {
 }
 
 function scratch(): string {
-  const dir = fs.mkdtempSync(path.join(os.tmpdir(), "stillwake-tree-"));
-  undo.push(() => fs.rmSync(dir, { recursive: true, force: true }));
+  const dir = temporaryDirectory("tree");
   return dir;
 }
 
 function start(command: string[], env: Record<string, string> = {}): ChildProcess {
   const { PATH = "" } = process.env;
   const child = spawn(command[0]!, command.slice(1), { env: { PATH, ...env }, detached: true, stdio: "ignore" });
-  undo.push(() => endQuietly(child.pid!));
+  cleanUp(() => endQuietly(child.pid!));
   return child;
 }
 
@@ -231,7 +226,7 @@ async function startTree(tag: string): Promise<number[]> {
 async function wholeTree(file: string): Promise<number[]> {
   const pids = () => fs.readFileSync(file, "utf8").trim().split("\n").map(Number);
   await waitFor(() => pids().length === TREE, { what: "the whole tree" });
-  undo.push(() => pids().forEach(endQuietly));
+  cleanUp(() => pids().forEach(endQuietly));
   return pids();
 }
 
@@ -250,7 +245,7 @@ async function startOwner(tag: string, shell: string, env: Record<string, string
     detached: true,
     stdio: ["ignore", "pipe", "inherit"],
   });
-  undo.push(() => endQuietly(child.pid!));
+  cleanUp(() => endQuietly(child.pid!));
   const [line] = await once(child.stdout!, "data");
   return { ...JSON.parse(line), pids: await wholeTree(file) };
 }
@@ -269,7 +264,7 @@ async function runNode(code: string, env: Record<string, string> = {}) {
     env: { PATH: process.env.PATH, ...env },
     stdio: ["ignore", "pipe", "inherit"],
   });
-  undo.push(() => endQuietly(child.pid!));
+  cleanUp(() => endQuietly(child.pid!));
   let stdout = "";
   child.stdout.on("data", (data) => {
     stdout += data;

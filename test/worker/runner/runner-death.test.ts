@@ -2,15 +2,10 @@
 // job, and the spare runs it.
 import fs from "node:fs";
 import path from "node:path";
-import type pg from "pg";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createStillwake, type Stillwake } from "../../../src/index.ts";
+import { describe, expect, it } from "vitest";
 import { waitFor } from "../../../src/testing/index.ts";
-import { freshDatabase } from "../../support/database/database.ts";
 import { recordFigure } from "../../support/figures.ts";
-import { buildPackage } from "../../support/processes/build.ts";
 import {
-  connect,
   endedAttempts,
   FULL,
   isAlive,
@@ -18,25 +13,10 @@ import {
   repeatedSteps,
   waitForEnd,
 } from "../../support/processes/fault-checks.ts";
-import { type StepObserver, startStepObserver } from "../../support/processes/step-observer.ts";
+import { processFixture } from "../../support/processes/process-fixture.ts";
 import { startWorker } from "../../support/processes/workers.ts";
 
-const database = await freshDatabase();
-let stillwake: Stillwake;
-let observer: StepObserver;
-let client: pg.Client;
-
-beforeAll(async () => {
-  buildPackage();
-  stillwake = createStillwake({ url: database.url });
-  observer = await startStepObserver();
-  client = await connect(database.url);
-});
-afterAll(async () => {
-  await stillwake.close();
-  await observer.close();
-  await client.end();
-});
+const { database, stillwake, client, observer } = await processFixture();
 
 describe("a runner killed with SIGKILL", () => {
   const kills = FULL ? 200 : 30;
