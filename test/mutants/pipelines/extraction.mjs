@@ -98,19 +98,17 @@ export const mutants = [
   {
     name: "files that are fetched again come from the newest commit",
     killedBy: "pipelines/extraction/test/clone/clone.test.ts",
+    file: "pipelines/extraction/src/clone/clone.ts",
     edits: [
       {
-        file: "pipelines/extraction/src/clone/clone.ts",
         old: '"--", url, commit]',
         new: '"--", url, "HEAD"]',
       },
       {
-        file: "pipelines/extraction/src/clone/clone.ts",
         old: "await checkOut(job, git, paths, source, commit);",
         new: 'await checkOut(job, git, paths, source, (await git.local(["rev-parse", "FETCH_HEAD"])).stdout.trim());',
       },
       {
-        file: "pipelines/extraction/src/clone/clone.ts",
         old: '"--no-recurse-submodules", "--no-write-fetch-head"]',
         new: '"--no-recurse-submodules"]',
       },

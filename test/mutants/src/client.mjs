@@ -30,9 +30,9 @@ export const mutants = [
     name: "the poke is sent before the commit",
     killedBy: "test/orchestrator/poke.test.ts",
     only: "after the commit",
+    file: "src/client/enqueue.ts",
     edits: [
       {
-        file: "src/client/enqueue.ts",
         old: `const id = send
 `,
         new: `if (!send) await this.#poker?.poke();
@@ -40,7 +40,6 @@ export const mutants = [
 `,
       },
       {
-        file: "src/client/enqueue.ts",
         old: `    else await this.#poker?.poke();
     return { id,`,
         new: "    return { id,",

@@ -7,12 +7,10 @@ export const mutants = [
     name: "more machines are started than allowed",
     edits: [
       {
-        file: "src/orchestrator/plan.ts",
         old: "Math.max(0, settings.max - open.length)",
         new: "settings.max",
       },
       {
-        file: "src/orchestrator/plan.ts",
         old: "filter(({ slot }) => !taken.has(slot) && !unavailableSlots.has(slot))",
         new: "filter(({ slot }) => !unavailableSlots.has(slot))",
       },
@@ -73,12 +71,10 @@ export const mutants = [
     name: "a machine of another fleet counts as a stray",
     edits: [
       {
-        file: "src/orchestrator/plan.ts",
         old: 'machine.state === "gone" || slot === undefined',
         new: 'machine.state === "gone"',
       },
       {
-        file: "src/orchestrator/plan.ts",
         old: "const isWarm = slot <= settings.warm",
         new: "const isWarm = slot! <= settings.warm",
       },
@@ -87,14 +83,13 @@ export const mutants = [
   {
     name: "the machine name prefix of one pool matches another pool",
     only: "never matches",
+    file: "src/orchestrator/provider.ts",
     edits: [
       {
-        file: "src/orchestrator/provider.ts",
         old: "/^m(\\d{1,6})(-\\d+)?$/",
         new: "/^m?(\\d{1,6})(-.*)?$/",
       },
       {
-        file: "src/orchestrator/provider.ts",
         old: "(fleet, pool)}m",
         new: "(fleet, pool)}",
       },

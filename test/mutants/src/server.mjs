@@ -31,14 +31,13 @@ export const mutants = [
     name: "a read token receives events encoded for full access",
     killedBy: "test/live/stream.test.ts",
     only: "is redacted for a read token",
+    file: "src/server/stream.ts",
     edits: [
       {
-        file: "src/server/stream.ts",
         old: "const cached = job.encoded[redacted ? 1 : 0];",
         new: "const cached = job.encoded[0];",
       },
       {
-        file: "src/server/stream.ts",
         old: "job.encoded[redacted ? 1 : 0] = {",
         new: "job.encoded[0] = {",
       },
@@ -80,7 +79,6 @@ export const mutants = [
     only: "is not found",
     edits: [
       {
-        file: "src/server/routes/jobs.ts",
         old: `  if (caller.tenant !== null && job.tenant !== caller.tenant) return false;
 `,
         new: "",
@@ -120,14 +118,13 @@ export const mutants = [
     name: "a tenant token can create jobs for another tenant",
     killedBy: "test/server/access-others.test.ts",
     only: "cannot be created with a token",
+    file: "src/server/routes/job-control.ts",
     edits: [
       {
-        file: "src/server/routes/job-control.ts",
         old: "if (shared.tenant !== undefined && shared.tenant !== caller.tenant) {",
         new: "if (false as boolean) {",
       },
       {
-        file: "src/server/routes/job-control.ts",
         old: `      shared.tenant = caller.tenant;
 `,
         new: "",

@@ -9,12 +9,10 @@ export const mutants = [
     only: "cut at any byte",
     edits: [
       {
-        file: "src/view/stream.ts",
         old: "if (seq <= this.#lastSeq) return;",
         new: "",
       },
       {
-        file: "src/view/stream.ts",
         old: '"last-event-id": this.#lastId',
         new: '"x-none": "1"',
       },

@@ -54,12 +54,10 @@ export const mutants = [
     name: "internal host names are checked by their address only",
     edits: [
       {
-        file: "src/webhooks/address-guard.ts",
         old: "if (isInternal(ip) || isInternalName(hostOf(url)) || !defaultPorts.has(port))",
         new: "if (isInternal(ip) || !defaultPorts.has(port))",
       },
       {
-        file: "src/webhooks/address-guard.ts",
         old: `      else if (isInternalName(host) && allowed.length === 0) throw new BlockedAddress();
 `,
         new: "",
